@@ -1,0 +1,84 @@
+// Command loquat keeps chat sessions durable, runs their requests against any
+// backend with a chat-completions HTTP API, and lets clients follow.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1 // something failed while running
+	exitUsage   = 2 // wrong usage or configuration
+)
+
+// usageError is wrong usage or configuration: exit code 2.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func main() { os.Exit(mainExitCode()) }
+
+func mainExitCode() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(os.Stderr, "loquat:", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// run is the whole program but for the process around it.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	root := &cobra.Command{
+		Use:           "loquat",
+		Short:         "A self-hosted chat session service in one binary",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(args)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(commands()...)
+	markUsageErrors(root)
+	return root.ExecuteContext(ctx)
+}
+
+// commands is the list of subcommands; each stands in a file of its own name.
+func commands() []*cobra.Command {
+	return []*cobra.Command{}
+}
+
+// markUsageErrors makes wrong arguments exit with exitUsage, as wrong flags do.
+func markUsageErrors(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		markUsageErrors(sub)
+	}
+}

@@ -1,0 +1,228 @@
+package loquat
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// EventID is the place of an event in the log. Ids grow in the order of commits
+// and are never used twice. In JSON it is a string of 16 decimal digits, so that
+// string order and number order agree.
+type EventID int64
+
+// EventIDWidth is the number of digits of an EventID in text.
+const EventIDWidth = 16
+
+// ParseEventID reads exactly 16 decimal digits.
+func ParseEventID(s string) (EventID, error) {
+	if len(s) != EventIDWidth {
+		return 0, fmt.Errorf("an event_id has %d digits, %q has %d characters", EventIDWidth, clip(s, 40), len(s))
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("an event_id has %d decimal digits, not %q", EventIDWidth, s)
+	}
+	return EventID(n), nil
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
+
+// AppendText appends the 16 digits.
+func (id EventID) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
+
+func (id EventID) append(dst []byte) []byte {
+	var d [EventIDWidth]byte
+	n := int64(id)
+	for i := EventIDWidth - 1; i >= 0; i-- {
+		d[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return append(dst, d[:]...)
+}
+
+func (id EventID) String() string { return string(id.append(nil)) }
+
+// MarshalText writes the 16 digits.
+func (id EventID) MarshalText() ([]byte, error) { return id.append(nil), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (id *EventID) UnmarshalText(b []byte) (err error) {
+	*id, err = ParseEventID(string(b))
+	return err
+}
+
+// EventType tells events apart. A client ignores types that it does not know.
+type EventType string
+
+// The types of the specification, then those that the contract adds.
+const (
+	RequestStarted   EventType = "request_started"
+	RequestCancelled EventType = "request_cancelled"
+	RequestCompleted EventType = "request_completed" // always the last event of its request
+	ErrorEvent       EventType = "error"
+	AssistantMessage EventType = "assistant_message"
+	Partial          EventType = "partial"
+	Final            EventType = "final"
+	ToolCalls        EventType = "tool_calls"
+	ToolPartial      EventType = "tool_partial"
+	ToolResults      EventType = "tool_results"
+	Checkpoint       EventType = "checkpoint"
+	SessionCreated   EventType = "session_created"
+	MessageAppended  EventType = "message_appended"
+	MessageModified  EventType = "message_modified"
+	MessagesDeleted  EventType = "messages_deleted"
+	SessionDeleted   EventType = "session_deleted"
+	RetryScheduled   EventType = "retry_scheduled"
+)
+
+// The phases of assistant_message (start, end) and tool_partial (all three).
+const (
+	PhaseStart  = "start"
+	PhaseStream = "stream"
+	PhaseEnd    = "end"
+)
+
+// The causes of retry_scheduled.
+const (
+	CauseRateLimit = "rate_limit"
+	CauseStatus    = "status"
+	CauseTimeout   = "timeout"
+	CauseStream    = "stream"
+)
+
+// Event is one entry of the log as clients read it. Which fields beyond the first
+// four are set depends on Type; the specification's table of events says which.
+type Event struct {
+	EventID   EventID   `json:"event_id,omitempty"`
+	Type      EventType `json:"type"`
+	SessionID string    `json:"session_id"`
+	RequestID string    `json:"request_id,omitempty"`
+
+	Stream *bool  `json:"stream,omitempty"` // request_started
+	Phase  string `json:"phase,omitempty"`  // assistant_message, tool_partial
+	Detail string `json:"detail,omitempty"` // error
+
+	Message    *Delta     `json:"message,omitempty"`      // partial, message_appended, message_modified
+	Messages   []Message  `json:"messages,omitempty"`     // final, tool_results
+	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`   // tool_calls
+	ToolCallID string     `json:"tool_call_id,omitempty"` // tool_partial
+	Payload    *Payload   `json:"payload,omitempty"`      // tool_partial
+
+	Timestamp       *time.Time `json:"timestamp,omitempty"`         // checkpoint
+	AgentID         string     `json:"agent_id,omitempty"`          // session_created, checkpoint of a changed agent
+	SourceSessionID string     `json:"source_session_id,omitempty"` // session_created by a fork
+	Role            string     `json:"role,omitempty"`              // message_appended
+	Content         *string    `json:"content,omitempty"`           // message_appended, message_modified
+	Metadata        Object     `json:"metadata,omitempty"`          // message_appended, checkpoint of changed metadata
+	Index           *int       `json:"index,omitempty"`             // message_modified
+	Indices         []int      `json:"indices,omitempty"`           // messages_deleted
+
+	Attempt      int        `json:"attempt,omitempty"`       // retry_scheduled: 1 for the first
+	Cause        string     `json:"cause,omitempty"`         // retry_scheduled
+	Status       int        `json:"status,omitempty"`        // retry_scheduled: the HTTP status, if that was it
+	DelaySeconds *float64   `json:"delay_seconds,omitempty"` // retry_scheduled
+	ResumeAt     *time.Time `json:"resume_at,omitempty"`     // retry_scheduled
+
+	Session *Session `json:"session,omitempty"` // as it was right after this event
+}
+
+// Payload is what a tool_partial carries: a part for start and stream, the final
+// tool message for end.
+type Payload struct {
+	Part     *string  `json:"part,omitempty"`
+	Progress *float64 `json:"progress,omitempty"`
+	Total    *float64 `json:"total,omitempty"`
+	Result   *Message `json:"result,omitempty"`
+}
+
+// Delta is a message within an event: whole in message_appended and
+// message_modified, an increment without id and time in partial.
+type Delta struct {
+	ID        string     `json:"id,omitempty"`
+	Role      string     `json:"role"`
+	Content   string     `json:"content"`
+	Metadata  Object     `json:"metadata,omitempty"`
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+}
+
+// Whole returns a message as an event carries it.
+func (m Message) Whole() *Delta {
+	at := m.CreatedAt
+	return &Delta{ID: m.ID, Role: m.Role, Content: m.Content, Metadata: m.Metadata, CreatedAt: &at}
+}
+
+// AsMessage is the reverse of Whole.
+func (d Delta) AsMessage() Message {
+	m := Message{ID: d.ID, Role: d.Role, Content: d.Content, Metadata: d.Metadata}
+	if d.CreatedAt != nil {
+		m.CreatedAt = *d.CreatedAt
+	}
+	return m
+}
+
+// Record is an event as the log keeps it: what filters need, and its JSON, encoded
+// once and shared by all who read it. Nobody changes Body.
+type Record struct {
+	ID        EventID
+	Type      EventType
+	SessionID string
+	RequestID string
+	Body      []byte // one JSON object without event_id and session
+
+	// Rev is the revision of the session that the event carries as `session`; 0
+	// means that it carries none. OmitMessages says that it comes without messages.
+	Rev          int64
+	OmitMessages bool
+	At           time.Time // when it was published
+}
+
+// Encode returns the event's record, without an id and without its Session.
+func (e Event) Encode() (Record, error) {
+	rec := Record{Type: e.Type, SessionID: e.SessionID, RequestID: e.RequestID}
+	e.EventID, e.Session = 0, nil
+	if e.Type == Partial && e.Message != nil {
+		rec.Body = appendPartial(make([]byte, 0, 160+len(e.SessionID)+len(e.RequestID)+len(e.Message.Content)*9/8), e)
+		return rec, nil
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return Record{}, fmt.Errorf("encode %s event: %w", e.Type, err)
+	}
+	rec.Body = bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	return rec, nil
+}
+
+// AppendJSON appends the event as clients read it; session is the JSON of the
+// session to splice in, or nil.
+func (r Record) AppendJSON(dst, session []byte) []byte {
+	dst = append(dst, `{"event_id":"`...)
+	dst = r.ID.append(dst)
+	dst = append(dst, `",`...)
+	if session == nil {
+		return append(dst, r.Body[1:]...)
+	}
+	dst = append(dst, r.Body[1:len(r.Body)-1]...)
+	dst = append(dst, `,"session":`...)
+	dst = append(dst, session...)
+	return append(dst, '}')
+}
+
+// Decode returns the event without its session.
+func (r Record) Decode() (Event, error) {
+	var e Event
+	if err := json.Unmarshal(r.Body, &e); err != nil {
+		return Event{}, fmt.Errorf("decode event %s: %w", r.ID, err)
+	}
+	e.EventID = r.ID
+	return e, nil
+}

@@ -1,0 +1,61 @@
+package config
+
+import (
+	"encoding/json"
+
+	"loquat"
+)
+
+// Kind is the shape of a configuration value.
+type Kind string
+
+// The kinds of values. Delays are seconds: `[1, 2.5]` or `"1, 2.5"`.
+const (
+	String   Kind = "string"
+	Number   Kind = "number"
+	Integer  Kind = "integer"
+	Boolean  Kind = "boolean"
+	Object   Kind = "object"    // any object: the key's owner knows what is in it
+	Strings  Kind = "strings"   // list of string
+	Labels   Kind = "labels"    // object of string to string
+	Delays   Kind = "delays"    // list of seconds, or a comma-separated string of them
+	DelayMap Kind = "delay_map" // object of HTTP status code to Delays
+)
+
+// Field describes one key of a flat dictionary, or, with dots, of an object in it.
+// It is all that checking, redaction, the reference page and the UI know of a key.
+type Field struct {
+	Key      string // such as timeout, stream_recovery.mode
+	Kind     Kind
+	Default  any      // nil when there is none
+	Enum     []string // the only values of a String, when not empty
+	Min, Max *float64 // bounds of a Number or Integer, inclusive
+	Required bool
+	Secret   bool
+	Doc      string // one sentence for the reference page
+
+	// Check finds what Kind and bounds cannot; its error says what is wrong and
+	// what is allowed. Optional.
+	Check func(raw json.RawMessage) error
+}
+
+// Schema is the keys that one part owns.
+type Schema []Field
+
+// Problem is one fault of a configuration.
+type Problem struct {
+	Path    string // such as providers.main.timeout
+	Message string // what is wrong, what is allowed
+	Warning bool   // it does not keep the server from starting
+}
+
+func (p Problem) String() string { return p.Path + ": " + p.Message }
+
+// Owner is a part of the program that owns configuration keys: a loaded plugin.
+type Owner interface {
+	// ConfigSchema is the keys that may stand at the top level, under
+	// `providers.<id>` and under `agents.<id>`, where later layers win.
+	ConfigSchema() Schema
+}
+
+var _ = loquat.Object(nil)

@@ -1,0 +1,81 @@
+package loquat
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// LLMRequest is one call of a model: a phase of a request.
+type LLMRequest struct {
+	ProviderID string            // key under `providers`
+	Config     Object            // effective config of the request
+	Messages   []Message         // oldest first
+	Tools      []json.RawMessage // tool schemas in the chat-completions convention
+	Stream     bool
+
+	// Params are merged over the fields that the adapter itself sends; a null
+	// removes the field. Features fill it.
+	Params Object
+}
+
+// Chunk is what a provider yields while a phase runs. The last one has Reply set.
+// A chunk that comes together with an error may have Reply set too: it then holds
+// what the dead stream had told, of which only Metadata's usage keys count.
+type Chunk struct {
+	Text           string // increment of visible text
+	Reasoning      string // increment of reasoning
+	ReasoningField string // reasoning_content or reasoning, as the backend named it
+	Extra          Object // further metadata of the increment, such as reasoning_details
+	Restarted      bool   // first chunk of a recovered stream: what came before is void
+	Retry          *Retry // a wait or recovery that is about to begin; nothing else is set
+	Reply          *Reply
+}
+
+// Reply is the model's whole answer of one phase.
+type Reply struct {
+	Content      string
+	Metadata     Object // reasoning, usage, provider, model and what else came; not tool_calls
+	ToolCalls    []ToolCall
+	FinishReason string // what the backend said, or what follows from the reply
+}
+
+// Retry tells of an attempt that is about to be made again.
+type Retry struct {
+	Attempt  int // 1 for the first of its counter
+	Cause    string
+	Status   int // HTTP status, 0 when there was none
+	Delay    time.Duration
+	ResumeAt time.Time
+}
+
+// Model describes a model that a backend offers. Fields beyond id and name are the
+// provider's and pass through.
+type Model struct {
+	ID    string
+	Name  string
+	Extra Object
+}
+
+// MarshalJSON writes {id, name?, …}.
+func (m Model) MarshalJSON() ([]byte, error) {
+	out := m.Extra.Clone().Set("id", m.ID)
+	if m.Name != "" {
+		out.Set("name", m.Name)
+	}
+	return json.Marshal(map[string]json.RawMessage(out))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (m *Model) UnmarshalJSON(b []byte) error {
+	var all Object
+	if err := json.Unmarshal(b, &all); err != nil {
+		return err
+	}
+	*m = Model{ID: all.String("id"), Name: all.String("name")}
+	delete(all, "id")
+	delete(all, "name")
+	if len(all) > 0 {
+		m.Extra = all
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package loquat
+
+import "time"
+
+// DefaultAgent is the agent_id of a session that names none.
+const DefaultAgent = "default"
+
+// Session is a chat: an agent, metadata and messages indexed from 0.
+type Session struct {
+	SessionID string    `json:"session_id"`
+	AgentID   string    `json:"agent_id"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Metadata  Object    `json:"metadata"`
+	Messages  []Message `json:"messages"`
+
+	// MessagesOmitted is true in an event whose session would be larger than
+	// MaxEventSession: Messages is then empty and has to be loaded.
+	MessagesOmitted bool `json:"messages_omitted,omitempty"`
+}
+
+// MaxEventSession is the size in bytes of JSON above which the session within an
+// event comes without its messages.
+const MaxEventSession = 1 << 20
+
+// Snapshot is a session as it stood at CursorEventID: a client that polls from
+// there gets no event whose effects the snapshot already holds.
+type Snapshot struct {
+	Session
+	CursorEventID   EventID `json:"cursor_event_id"`
+	ActiveRequestID string  `json:"active_request_id,omitempty"`
+
+	// Checkpoint is the newest checkpoint of the session, its ETag. It is at or
+	// after the cursor.
+	Checkpoint EventID `json:"-"`
+}
+
+// MessagePage is a part of the messages of one snapshot.
+type MessagePage struct {
+	SessionID       string    `json:"session_id"`
+	CursorEventID   EventID   `json:"cursor_event_id"`
+	ActiveRequestID string    `json:"active_request_id,omitempty"`
+	Total           int       `json:"total"`
+	Messages        []Message `json:"messages"`
+
+	Checkpoint EventID `json:"-"`
+}
+
+// SessionSummary is a session in a list.
+type SessionSummary struct {
+	SessionID       string    `json:"session_id"`
+	AgentID         string    `json:"agent_id"`
+	CreatedAt       time.Time `json:"created_at"`
+	UpdatedAt       time.Time `json:"updated_at"`
+	Metadata        Object    `json:"metadata"`
+	MessageCount    int       `json:"message_count"`
+	CursorEventID   EventID   `json:"cursor_event_id"`
+	ActiveRequestID string    `json:"active_request_id,omitempty"`
+}
