@@ -226,3 +226,32 @@ func (r Record) Decode() (Event, error) {
 	e.EventID = r.ID
 	return e, nil
 }
+
+// ParseRecord reads back what Encode made, up to the fields that filters need. It
+// relies on Encode to write type, session_id and request_id first.
+func ParseRecord(body []byte) (Record, error) {
+	rec := Record{Body: body}
+	kind, rest, ok := leadingString(body, `{"type":"`)
+	if !ok {
+		return Record{}, fmt.Errorf("an event body begins with its type, not with %q", clip(string(body), 40))
+	}
+	rec.Type = EventType(kind)
+	session, rest, ok := leadingString(rest, `,"session_id":"`)
+	if !ok {
+		return Record{}, fmt.Errorf("a %s event goes on with its session_id", rec.Type)
+	}
+	rec.SessionID = string(session)
+	if request, _, ok := leadingString(rest, `,"request_id":"`); ok {
+		rec.RequestID = string(request)
+	}
+	return rec, nil
+}
+
+// leadingString splits off a string without escapes that stands after prefix.
+func leadingString(b []byte, prefix string) (value, rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(b, []byte(prefix))
+	if !ok {
+		return nil, b, false
+	}
+	return bytes.Cut(rest, []byte{'"'})
+}

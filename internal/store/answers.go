@@ -1,0 +1,42 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// AnswerAge is how long the answer to an Idempotency-Key is remembered.
+const AnswerAge = 24 * time.Hour
+
+// Answer is what the first call with an Idempotency-Key was answered.
+type Answer struct {
+	BodyHash [32]byte
+	Result   []byte // JSON, whose shape is package chat's
+}
+
+// Answer returns the remembered answer for a key that was used with a method and
+// path.
+func (tx *Tx) Answer(key, method, path string) (Answer, bool, error) {
+	var a Answer
+	var hash []byte
+	err := one(tx.q, `SELECT body_hash, result FROM answers WHERE idempotency_key = ? AND method = ? AND path = ? AND at > ?`,
+		[]any{key, method, path, micros(tx.Now.Add(-AnswerAge))}, &hash, &a.Result)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Answer{}, false, nil
+	}
+	copy(a.BodyHash[:], hash)
+	return a, err == nil, err
+}
+
+// Remember stores an answer beside the change that it is for.
+func (tx *Tx) Remember(key, method, path string, a Answer) error {
+	err := tx.exec(`INSERT INTO answers (idempotency_key, method, path, at, body_hash, result) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (idempotency_key, method, path) DO UPDATE SET at = excluded.at, body_hash = excluded.body_hash, result = excluded.result`,
+		key, method, path, micros(tx.Now), a.BodyHash[:], a.Result)
+	if err != nil {
+		return fmt.Errorf("remember answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"loquat"
+)
+
+// WindowBytes is the size of event bodies at which a window ends.
+const WindowBytes = 8 << 20
+
+// Filter chooses events. The zero Filter matches all.
+type Filter struct {
+	SessionID string
+	RequestID string
+}
+
+func (f Filter) matches(r loquat.Record) bool {
+	return (f.SessionID == "" || f.SessionID == r.SessionID) && (f.RequestID == "" || f.RequestID == r.RequestID)
+}
+
+// bound counts what a window may still take. Its first event is always admitted.
+type bound struct {
+	events int
+	bytes  int
+	taken  bool
+}
+
+func (b *bound) admits(r loquat.Record) bool {
+	if b.events == 0 || b.taken && len(r.Body) > b.bytes {
+		return false
+	}
+	b.events--
+	b.bytes -= len(r.Body)
+	b.taken = true
+	return true
+}
+
+// Events returns up to limit events above since that match, oldest first, ending at
+// WindowBytes. Names that the filter does not know match nothing.
+func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, limit int) ([]loquat.Record, error) {
+	b := bound{events: limit, bytes: WindowBytes}
+	if records, ok := s.tail.since(since, f, b); ok {
+		return records, nil
+	}
+	var out []loquat.Record
+	err := s.View(ctx, func(r *Reader) (err error) {
+		out, err = r.events(since, f, b)
+		return err
+	})
+	return out, err
+}
+
+const eventColumns = `e.event_id, CASE e.type WHEN 'checkpoint' THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
+
+func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Record, error) {
+	query, args, err := r.eventQuery(since, f, b.events)
+	if err != nil || query == "" {
+		return nil, err
+	}
+	rows, err := r.q.Query(query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	defer rows.Close()
+	var out []loquat.Record
+	for rows.Next() {
+		rec, err := scanEvent(rows)
+		if err != nil {
+			return nil, err
+		}
+		if !b.admits(rec) {
+			break
+		}
+		out = append(out, rec)
+	}
+	return out, rows.Err()
+}
+
+// eventQuery chooses the index that the filter needs. What a deleted session said
+// is unreachable, but for the event that says so.
+func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, []any, error) {
+	if f.RequestID != "" {
+		req, err := r.Request(f.RequestID)
+		if loquat.CodeOf(err) == loquat.CodeNotFound {
+			return "", nil, nil
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		if f.SessionID != "" && req.SessionID != f.SessionID {
+			return "", nil, nil
+		}
+		return `SELECT ` + eventColumns + ` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id LIMIT ?`,
+			[]any{req.RID, since, limit}, nil
+	}
+	if f.SessionID != "" {
+		return `SELECT ` + eventColumns + ` FROM events e JOIN sessions s ON s.sid = e.sid
+			WHERE e.sid = (SELECT sid FROM sessions WHERE session_id = ?) AND e.event_id > ?
+			AND (s.deleted = 0 OR e.type = 'session_deleted') ORDER BY e.event_id LIMIT ?`,
+			[]any{f.SessionID, since, limit}, nil
+	}
+	return `SELECT ` + eventColumns + ` FROM events e WHERE e.event_id > ?
+		AND (e.type = 'session_deleted' OR e.sid NOT IN (SELECT sid FROM sessions WHERE deleted = 1))
+		ORDER BY e.event_id LIMIT ?`, []any{since, limit}, nil
+}
+
+// RequestEvents returns what a request published above since, whole.
+func (r *Reader) RequestEvents(req Request, since loquat.EventID) ([]loquat.Record, error) {
+	rows, err := r.q.Query(`SELECT `+eventColumns+` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id`, req.RID, since)
+	if err != nil {
+		return nil, fmt.Errorf("read events of request: %w", err)
+	}
+	defer rows.Close()
+	var out []loquat.Record
+	for rows.Next() {
+		rec, err := scanEvent(rows)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rec)
+	}
+	return out, rows.Err()
+}
+
+func scanEvent(rows *sql.Rows) (loquat.Record, error) {
+	var (
+		id   loquat.EventID
+		rev  int64
+		omit bool
+		at   int64
+		body []byte
+	)
+	if err := rows.Scan(&id, &rev, &omit, &at, &body); err != nil {
+		return loquat.Record{}, fmt.Errorf("read event: %w", err)
+	}
+	rec, err := loquat.ParseRecord(body)
+	if err != nil {
+		return loquat.Record{}, fmt.Errorf("event %s: %w", id, err)
+	}
+	rec.ID, rec.Rev, rec.OmitMessages, rec.At = id, rev, omit, fromMicros(at)
+	return rec, nil
+}
+
+// RevisionAt returns the revision of a session at one of its checkpoints; gone when
+// it is not kept.
+func (r *Reader) RevisionAt(h Head, at loquat.EventID) (int64, error) {
+	var rev int64
+	err := one(r.q, `SELECT rev FROM events WHERE event_id = ? AND sid = ? AND type = 'checkpoint'`, []any{at, h.SID}, &rev)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, loquat.Errorf(loquat.CodeGone, "the snapshot at %s is not kept; load the messages again without at", at)
+	}
+	return rev, err
+}
+
+// Publish gives an event of a session, and of a request when req is not nil, its id
+// and puts it into the log. An event that carries the session shows it as h is now.
+func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, error) {
+	e.SessionID = h.SessionID
+	var rid any
+	if req != nil {
+		e.RequestID, rid = req.RequestID, req.RID
+	}
+	rec, err := e.Encode()
+	if err != nil {
+		return 0, err
+	}
+	switch e.Type {
+	case loquat.SessionCreated, loquat.MessageAppended, loquat.MessageModified, loquat.MessagesDeleted:
+		rec.Rev, rec.OmitMessages = h.Rev, h.bytes > loquat.MaxEventSession
+	}
+	// A checkpoint remembers its revision too, for pages of the snapshot that it marks.
+	rev := rec.Rev
+	if e.Type == loquat.Checkpoint {
+		rev = h.Rev
+	}
+	tx.last++
+	rec.ID, rec.At = tx.last, tx.Now
+	err = tx.exec(`INSERT INTO events (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now), rec.Body)
+	if err != nil {
+		return 0, fmt.Errorf("publish %s: %w", e.Type, err)
+	}
+	tx.published = append(tx.published, rec)
+	return rec.ID, nil
+}
+
+func micros(t time.Time) int64     { return t.UnixMicro() }
+func fromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }

@@ -1,0 +1,209 @@
+package store
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"loquat"
+)
+
+// A message is a row for each version of it: one that was changed or deleted ends at
+// the revision that did so. The newest versions have no end.
+
+// Messages returns up to limit messages (-1: all) of a session at a revision, from an
+// index on.
+func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message, error) {
+	const columns = `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND `
+	query, args := columns+`rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, []any{h.SID, limit, from}
+	if rev != h.Rev {
+		query = columns + `rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq LIMIT ? OFFSET ?`
+		args = []any{h.SID, rev, rev, limit, from}
+	}
+	rows, err := r.q.Query(query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read messages: %w", err)
+	}
+	defer rows.Close()
+	out := []loquat.Message{}
+	for rows.Next() {
+		m, err := scanMessage(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, rows.Err()
+}
+
+// CountAt returns how many messages a session had at a revision.
+func (r *Reader) CountAt(h Head, rev int64) (n int, err error) {
+	if rev == h.Rev {
+		return h.Count, nil
+	}
+	err = one(r.q, `SELECT count(*) FROM messages WHERE sid = ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?)`,
+		[]any{h.SID, rev, rev}, &n)
+	return n, err
+}
+
+func scanMessage(scan func(...any) error) (loquat.Message, error) {
+	var (
+		m        loquat.Message
+		metadata []byte
+		created  int64
+	)
+	if err := scan(&m.ID, &m.Role, &m.Content, &metadata, &created); err != nil {
+		return loquat.Message{}, fmt.Errorf("read message: %w", err)
+	}
+	m.CreatedAt = fromMicros(created)
+	if metadata != nil {
+		if err := json.Unmarshal(metadata, &m.Metadata); err != nil {
+			return loquat.Message{}, fmt.Errorf("metadata of message %s: %w", m.ID, err)
+		}
+	}
+	return m, nil
+}
+
+// AppendMessage puts a message at the end and returns its index.
+func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
+	metadata, err := encodeMetadata(m.Metadata)
+	if err != nil {
+		return 0, err
+	}
+	h.Rev++
+	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		h.SID, h.nextSeq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))
+	if err != nil {
+		return 0, fmt.Errorf("append message: %w", err)
+	}
+	h.nextSeq++
+	h.Count++
+	h.bytes += weight(m, metadata)
+	return h.Count - 1, nil
+}
+
+// ModifyMessage changes the role and content of the message at an index and returns
+// it as it is then; not_found when there is none.
+func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Message, error) {
+	row, err := tx.version(h, index)
+	if err != nil {
+		return loquat.Message{}, err
+	}
+	metadata, err := encodeMetadata(row.message.Metadata)
+	if err != nil {
+		return loquat.Message{}, err
+	}
+	h.Rev++
+	if err := tx.endVersion(h, row); err != nil {
+		return loquat.Message{}, err
+	}
+	m := row.message
+	m.Role, m.Content = role, content
+	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		h.SID, row.seq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))
+	if err != nil {
+		return loquat.Message{}, fmt.Errorf("modify message: %w", err)
+	}
+	h.bytes += weight(m, metadata)
+	return m, nil
+}
+
+// DeleteMessages removes the messages at these indices, which are those before the
+// deletion, ascending and without repeats; not_found when one is out of range.
+func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
+	rows := make([]version, len(indices))
+	for i, index := range indices {
+		var err error
+		if rows[i], err = tx.version(h, index); err != nil {
+			return err
+		}
+	}
+	h.Rev++
+	for _, row := range rows {
+		if err := tx.endVersion(h, row); err != nil {
+			return err
+		}
+	}
+	h.Count -= len(rows)
+	return nil
+}
+
+// DeleteFrom removes all messages from an index on and returns their indices.
+func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
+	row, err := tx.version(h, from)
+	if err != nil {
+		return nil, err
+	}
+	var bytes int64
+	err = one(tx.q, `SELECT coalesce(sum(octet_length(content) + coalesce(octet_length(metadata), 0) + ?), 0) FROM messages WHERE sid = ? AND rev_to IS NULL AND seq >= ?`,
+		[]any{messageOverhead, h.SID, row.seq}, &bytes)
+	if err != nil {
+		return nil, err
+	}
+	h.Rev++
+	if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND rev_to IS NULL AND seq >= ?`, h.Rev, h.SID, row.seq); err != nil {
+		return nil, fmt.Errorf("delete messages: %w", err)
+	}
+	indices := make([]int, 0, h.Count-from)
+	for i := from; i < h.Count; i++ {
+		indices = append(indices, i)
+	}
+	h.Count = from
+	h.bytes = max(0, h.bytes-bytes)
+	return indices, nil
+}
+
+// version is the newest version of a message and where it stands.
+type version struct {
+	seq     int64
+	message loquat.Message
+}
+
+func (tx *Tx) version(h *Head, index int) (version, error) {
+	missing := loquat.Errorf(loquat.CodeNotFound, "session %s has %d messages, there is none at index %d", h.SessionID, h.Count, index)
+	if index < 0 || index >= h.Count {
+		return version{}, missing
+	}
+	var v version
+	m, err := scanMessage(func(dest ...any) error {
+		return one(tx.q, `SELECT message_id, role, content, metadata, created_at, seq FROM messages
+			WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT 1 OFFSET ?`, []any{h.SID, index}, append(dest, &v.seq)...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return version{}, missing
+	}
+	v.message = m
+	return v, err
+}
+
+func (tx *Tx) endVersion(h *Head, v version) error {
+	metadata, err := encodeMetadata(v.message.Metadata)
+	if err != nil {
+		return err
+	}
+	h.bytes = max(0, h.bytes-weight(v.message, metadata))
+	if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, v.seq); err != nil {
+		return fmt.Errorf("end version of message: %w", err)
+	}
+	return nil
+}
+
+// messageOverhead is about what the names, id and time of a message take in JSON.
+const messageOverhead = 128
+
+// weight is about the size of a message as JSON: exact enough for MaxEventSession.
+func weight(m loquat.Message, metadata []byte) int64 {
+	return int64(len(m.Content) + len(metadata) + messageOverhead)
+}
+
+func encodeMetadata(o loquat.Object) ([]byte, error) {
+	if len(o) == 0 {
+		return nil, nil
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("encode message metadata: %w", err)
+	}
+	return b, nil
+}

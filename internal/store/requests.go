@@ -1,0 +1,211 @@
+package store
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"loquat"
+)
+
+// Request is a request's row.
+type Request struct {
+	loquat.Request
+	RID       int64
+	SID       int64
+	Owner     string         // the process that runs it; empty while it is queued
+	Cancelled bool           // a cancel was acknowledged: its only end is request_cancelled
+	Mark      loquat.EventID // what the request published above it belongs to the step that is not closed yet
+	Order     int64          // place in the session's queue
+	Send      []byte         // JSON of the send, whose shape is package chat's
+	BodyHash  [32]byte       // of the body that made it
+	Answer    []byte         // JSON of what the send was answered
+}
+
+const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
+	r.cancelled, r.mark, r.queue_order, r.send, r.body_hash, r.answer`
+
+const requestFrom = ` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE s.deleted = 0 AND `
+
+func scanRequest(scan func(...any) error) (Request, error) {
+	var (
+		q              Request
+		started, ended sql.NullInt64
+		failure        sql.NullString
+		hash           []byte
+	)
+	err := scan(&q.RequestID, &q.SessionID, &q.Status, &started, &ended, &failure, &q.RID, &q.SID, &q.Owner,
+		&q.Cancelled, &q.Mark, &q.Order, &q.Send, &hash, &q.Answer)
+	if err != nil {
+		return Request{}, err
+	}
+	q.StartedAt, q.EndedAt, q.Error = timeOf(started), timeOf(ended), failure.String
+	copy(q.BodyHash[:], hash)
+	return q, nil
+}
+
+func timeOf(n sql.NullInt64) *time.Time {
+	if !n.Valid {
+		return nil
+	}
+	t := fromMicros(n.Int64)
+	return &t
+}
+
+// Request returns the request of that id; not_found when there is none or its
+// session is deleted.
+func (r *Reader) Request(requestID string) (Request, error) {
+	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
+	if err == nil && !ok {
+		return Request{}, loquat.Errorf(loquat.CodeNotFound, "there is no request %q", requestID)
+	}
+	return q, err
+}
+
+// RequestTaken reports whether a request has that id, or had it before its session
+// was deleted.
+func (r *Reader) RequestTaken(requestID string) (bool, error) {
+	var rid int64
+	err := one(r.q, `SELECT rid FROM requests WHERE request_id = ?`, []any{requestID}, &rid)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Running returns the request that runs on a session.
+func (r *Reader) Running(h Head) (Request, bool, error) {
+	return r.requestWhere(`r.sid = ? AND r.status = 'running'`, h.SID)
+}
+
+// NextQueued returns the queued request of a session that is to run first.
+func (r *Reader) NextQueued(h Head) (Request, bool, error) {
+	return r.requestWhere(`r.sid = ? AND r.status = 'queued' ORDER BY r.queue_order LIMIT 1`, h.SID)
+}
+
+func (r *Reader) requestWhere(where string, args ...any) (Request, bool, error) {
+	q, err := scanRequest(func(dest ...any) error {
+		return one(r.q, `SELECT `+requestColumns+requestFrom+where, args, dest...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return Request{}, false, nil
+	}
+	return q, err == nil, err
+}
+
+// Unended returns the requests of a session that are queued or running, in the order
+// in which they run; of all sessions when h is nil.
+func (r *Reader) Unended(h *Head) ([]Request, error) {
+	where, args := `r.status IN ('queued', 'running') ORDER BY r.sid, r.status DESC, r.queue_order`, []any(nil)
+	if h != nil {
+		where, args = `r.sid = ? AND `+where, []any{h.SID}
+	}
+	rows, err := r.q.Query(`SELECT `+requestColumns+requestFrom+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read requests: %w", err)
+	}
+	defer rows.Close()
+	var out []Request
+	for rows.Next() {
+		q, err := scanRequest(rows.Scan)
+		if err != nil {
+			return nil, fmt.Errorf("read request: %w", err)
+		}
+		out = append(out, q)
+	}
+	return out, rows.Err()
+}
+
+// FirstEvent returns the id of the first event of a request, 0 when there is none.
+func (r *Reader) FirstEvent(q Request) (loquat.EventID, error) {
+	var id sql.NullInt64
+	err := one(r.q, `SELECT min(event_id) FROM events WHERE rid = ?`, []any{q.RID}, &id)
+	return loquat.EventID(id.Int64), err
+}
+
+// Guard returns the request when it runs, belongs to owner and its session exists,
+// and ErrFenced otherwise.
+func (r *Reader) Guard(requestID, owner string) (Request, error) {
+	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
+	if err != nil {
+		return Request{}, err
+	}
+	if !ok || q.Status != loquat.StatusRunning || q.Owner != owner {
+		return Request{}, ErrFenced
+	}
+	return q, nil
+}
+
+// EnqueueRequest stores a queued request, behind those that wait already or ahead of
+// them, and fills in its row and place.
+func (tx *Tx) EnqueueRequest(h *Head, q *Request, ahead bool) error {
+	var low, high sql.NullInt64
+	err := one(tx.q, `SELECT min(queue_order), max(queue_order) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &low, &high)
+	if err != nil {
+		return err
+	}
+	q.Order = high.Int64 + 1
+	if ahead {
+		q.Order = low.Int64 - 1
+	}
+	q.SID, q.SessionID, q.Status = h.SID, h.SessionID, loquat.StatusQueued
+	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, queue_order, send, body_hash, answer) VALUES (?, ?, 'queued', ?, ?, ?, ?) RETURNING rid`,
+		q.RequestID, q.SID, q.Order, q.Send, q.BodyHash[:], q.Answer)
+	if err != nil {
+		return fmt.Errorf("store request: %w", err)
+	}
+	return nil
+}
+
+// SetAnswer remembers what a send was answered.
+func (tx *Tx) SetAnswer(q *Request, answer any) error {
+	b, err := json.Marshal(answer)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	q.Answer = b
+	return tx.exec(`UPDATE requests SET answer = ? WHERE rid = ?`, b, q.RID)
+}
+
+// StartRequest makes a queued request the running one of its session.
+func (tx *Tx) StartRequest(q *Request, owner string) error {
+	now := tx.Now
+	q.Status, q.Owner, q.StartedAt = loquat.StatusRunning, owner, &now
+	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ? WHERE rid = ?`, owner, micros(now), q.RID)
+}
+
+// SetMark closes a step of a request: what it published so far is settled.
+func (tx *Tx) SetMark(q *Request) error {
+	q.Mark = tx.last
+	return tx.exec(`UPDATE requests SET mark = ? WHERE rid = ?`, q.Mark, q.RID)
+}
+
+// FlagCancelled makes request_cancelled the only end that a request can have.
+func (tx *Tx) FlagCancelled(q *Request) error {
+	q.Cancelled = true
+	return tx.exec(`UPDATE requests SET cancelled = 1 WHERE rid = ?`, q.RID)
+}
+
+// EndRequest ends a request, once.
+func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string) error {
+	now := tx.Now
+	var detail any
+	if failure != "" {
+		detail = failure
+	}
+	ok, err := tx.execOne(`UPDATE requests SET status = ?, ended_at = ?, error = ?, send = NULL, owner = '' WHERE rid = ? AND status IN ('queued', 'running')`,
+		string(status), micros(now), detail, q.RID)
+	if err == nil && !ok {
+		return ErrFenced
+	}
+	q.Status, q.EndedAt, q.Error = status, &now, failure
+	return err
+}
+
+// CountQueued returns how many requests wait on a session.
+func (r *Reader) CountQueued(h Head) (n int, err error) {
+	err = one(r.q, `SELECT count(*) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &n)
+	return n, err
+}

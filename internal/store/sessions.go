@@ -1,0 +1,200 @@
+package store
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"loquat"
+)
+
+// Head is what is known of a session without its messages. Changes go through the
+// methods of Tx, which keep a Head and its row in step once Checkpoint has run.
+type Head struct {
+	SID        int64 // the row, for joins
+	SessionID  string
+	AgentID    string
+	Metadata   loquat.Object
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	Rev        int64          // grows with every change
+	Cursor     loquat.EventID // the session cursor
+	Checkpoint loquat.EventID // newest checkpoint: at or after the cursor
+	Count      int            // messages
+
+	nextSeq   int64 // ordering key of the next message: never reused, never renumbered
+	bytes     int64 // about the size of the messages as JSON
+	described bool  // agent or metadata changed and have to be written
+}
+
+const headColumns = `s.sid, s.session_id, s.agent_id, s.metadata, s.created_at, s.updated_at, s.rev, s.cursor_event_id,
+	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq`
+
+func scanHead(scan func(...any) error) (Head, error) {
+	var (
+		h                Head
+		metadata         []byte
+		created, updated int64
+	)
+	err := scan(&h.SID, &h.SessionID, &h.AgentID, &metadata, &created, &updated, &h.Rev, &h.Cursor,
+		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq)
+	if err != nil {
+		return Head{}, err
+	}
+	h.CreatedAt, h.UpdatedAt = fromMicros(created), fromMicros(updated)
+	if err := json.Unmarshal(metadata, &h.Metadata); err != nil {
+		return Head{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, err)
+	}
+	return h, nil
+}
+
+// Head returns the session of that id; not_found when there is none or it is deleted.
+func (r *Reader) Head(sessionID string) (Head, error) {
+	h, err := scanHead(func(dest ...any) error {
+		return one(r.q, `SELECT `+headColumns+` FROM sessions s WHERE s.session_id = ? AND s.deleted = 0`, []any{sessionID}, dest...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return Head{}, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", sessionID)
+	}
+	return h, err
+}
+
+// Taken reports whether a session has that id, or had it before it was deleted.
+func (r *Reader) Taken(sessionID string) (bool, error) {
+	var sid int64
+	err := one(r.q, `SELECT sid FROM sessions WHERE session_id = ?`, []any{sessionID}, &sid)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Deletion returns the event that told of a session's deletion, 0 when it was not
+// deleted, and not_found when it never was.
+func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
+	var deleted bool
+	var at loquat.EventID
+	err := one(r.q, `SELECT deleted <> 0, checkpoint_event_id FROM sessions WHERE session_id = ?`, []any{sessionID}, &deleted, &at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", sessionID)
+	}
+	if err != nil || !deleted {
+		return 0, err
+	}
+	return at, nil
+}
+
+// Heads returns up to limit sessions whose newest checkpoint is below before (0: all),
+// newest change first.
+func (r *Reader) Heads(before loquat.EventID, limit int) ([]Head, error) {
+	if before == 0 {
+		before = 1<<63 - 1
+	}
+	rows, err := r.q.Query(`SELECT `+headColumns+` FROM sessions s
+		WHERE s.deleted = 0 AND s.checkpoint_event_id < ? ORDER BY s.checkpoint_event_id DESC LIMIT ?`, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []Head
+	for rows.Next() {
+		h, err := scanHead(rows.Scan)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, rows.Err()
+}
+
+// CreateSession makes a session without messages. Its id must not be taken.
+func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (Head, error) {
+	h := Head{SessionID: sessionID, AgentID: agentID, Metadata: metadata, CreatedAt: tx.Now, UpdatedAt: tx.Now, Rev: 1, described: true}
+	if h.Metadata == nil {
+		h.Metadata = loquat.Object{}
+	}
+	var err error
+	h.SID, err = tx.insert(`INSERT INTO sessions (session_id, agent_id, metadata, created_at, updated_at) VALUES (?, ?, '{}', ?, ?) RETURNING sid`,
+		sessionID, agentID, micros(tx.Now), micros(tx.Now))
+	if err != nil {
+		return Head{}, fmt.Errorf("create session: %w", err)
+	}
+	return h, nil
+}
+
+// Describe changes agent and metadata.
+func (tx *Tx) Describe(h *Head, agentID string, metadata loquat.Object) {
+	h.AgentID, h.Metadata, h.described = agentID, metadata, true
+	h.Rev++
+}
+
+// Checkpoint publishes the checkpoint that follows a change and writes the head. Its
+// id becomes the session's cursor, unless keepCursor says that increments in flight
+// would be skipped by it.
+func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
+	now := tx.Now
+	e := loquat.Event{Type: loquat.Checkpoint, Timestamp: &now}
+	if h.described {
+		e.AgentID, e.Metadata = h.AgentID, h.Metadata
+		if err := tx.writeDescription(h); err != nil {
+			return err
+		}
+	}
+	id, err := tx.Publish(e, h, req)
+	if err != nil {
+		return err
+	}
+	h.Checkpoint, h.UpdatedAt, h.described = id, tx.Now, false
+	if !keepCursor {
+		h.Cursor = id
+	}
+	return tx.exec(`UPDATE sessions SET rev = ?, cursor_event_id = ?, checkpoint_event_id = ?, message_count = ?,
+		message_bytes = ?, next_seq = ?, updated_at = ? WHERE sid = ?`,
+		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, micros(tx.Now), h.SID)
+}
+
+func (tx *Tx) writeDescription(h *Head) error {
+	metadata, err := json.Marshal(h.Metadata)
+	if err != nil {
+		return fmt.Errorf("encode session metadata: %w", err)
+	}
+	if err := tx.exec(`UPDATE sessions SET agent_id = ?, metadata = ? WHERE sid = ?`, h.AgentID, metadata, h.SID); err != nil {
+		return err
+	}
+	return tx.exec(`INSERT INTO descriptions (sid, rev_from, agent_id, metadata) VALUES (?, ?, ?, ?)
+		ON CONFLICT (sid, rev_from) DO UPDATE SET agent_id = excluded.agent_id, metadata = excluded.metadata`,
+		h.SID, h.Rev, h.AgentID, metadata)
+}
+
+// DeleteSession makes a session unreachable and publishes session_deleted. Its id
+// stays taken; Sweep removes its rows.
+func (tx *Tx) DeleteSession(h *Head) error {
+	id, err := tx.Publish(loquat.Event{Type: loquat.SessionDeleted}, h, nil)
+	if err != nil {
+		return err
+	}
+	h.Cursor, h.Checkpoint = id, id
+	return tx.exec(`UPDATE sessions SET deleted = 1, agent_id = '', metadata = '{}', cursor_event_id = ?, checkpoint_event_id = ? WHERE sid = ?`, id, id, h.SID)
+}
+
+// SessionAt builds a session as it was at a revision, without messages when omit is
+// set. updatedAt is the time of the change that made the revision.
+func (r *Reader) SessionAt(h Head, rev int64, updatedAt time.Time, omit bool) (loquat.Session, error) {
+	out := loquat.Session{SessionID: h.SessionID, CreatedAt: h.CreatedAt, UpdatedAt: updatedAt, MessagesOmitted: omit, Messages: []loquat.Message{}}
+	var metadata []byte
+	err := one(r.q, `SELECT agent_id, metadata FROM descriptions WHERE sid = ? AND rev_from <= ? ORDER BY rev_from DESC LIMIT 1`,
+		[]any{h.SID, rev}, &out.AgentID, &metadata)
+	if err != nil {
+		return loquat.Session{}, fmt.Errorf("description of session %s at revision %d: %w", h.SessionID, rev, err)
+	}
+	if err := json.Unmarshal(metadata, &out.Metadata); err != nil {
+		return loquat.Session{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, err)
+	}
+	if omit {
+		return out, nil
+	}
+	out.Messages, err = r.Messages(h, rev, 0, -1)
+	return out, err
+}

@@ -1,0 +1,331 @@
+// Package sqlite is the embedded driver of the store: one SQLite file in the data
+// directory, in write-ahead mode, with every commit synced to disk.
+//
+// It promises that one process at a time uses a data directory. It holds no rules:
+// those are package store's.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/google/uuid"
+	_ "modernc.org/sqlite" // registers the database/sql driver "sqlite"
+
+	"loquat/internal/store"
+)
+
+//go:embed schema.sql
+var schema string
+
+// schemaVersion is the user_version of a file that this code can use.
+const schemaVersion = 1
+
+// The write-ahead log is copied back beside the writer. Only when readers have kept
+// that from catching up does the writer wait for it.
+const (
+	checkpointEvery = 200 * time.Millisecond
+	walSoftLimit    = 4 << 20
+	walHardLimit    = 64 << 20
+)
+
+// readers is how many reads run side by side.
+const readers = 8
+
+// DB is a store's database file.
+type DB struct {
+	path  string
+	log   *slog.Logger
+	lock  *flock.Flock
+	write *sql.Conn // the only writer; used by the committer alone
+	pool  *sql.DB   // what write belongs to
+	read  *sql.DB
+
+	statements map[string]*sql.Stmt // of write; the committer's
+
+	mu        sync.Mutex
+	readStmts map[string]*sql.Stmt // of read
+
+	stop chan struct{}
+	done chan struct{}
+}
+
+var _ store.Driver = (*DB)(nil)
+
+// Open opens the store file in dir, making both when they are missing. A directory
+// that another process uses is refused with that process's number.
+func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{
+		path: filepath.Join(dir, "loquat.db"), log: log, lock: lock,
+		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{},
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := db.open(ctx); err != nil {
+		db.release()
+		return nil, err
+	}
+	go db.checkpointLoop()
+	return db, nil
+}
+
+// lockDir takes the directory's lock and writes the number of this process into it.
+func lockDir(dir string) (*flock.Flock, error) {
+	path := filepath.Join(dir, "loquat.lock")
+	lock := flock.New(path)
+	ok, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	if !ok {
+		holder, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("the data directory %s is in use by process %s; stop it first, or choose another directory with --data", dir, strings.TrimSpace(string(holder)))
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), lock.Unlock())
+	}
+	return lock, nil
+}
+
+func (db *DB) open(ctx context.Context) error {
+	pool, err := sql.Open("sqlite", dsn(db.path, "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)",
+		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", "cache_size(-65536)"))
+	if err != nil {
+		return err
+	}
+	db.pool = pool
+	if err := db.migrate(ctx); err != nil {
+		return err
+	}
+	if db.write, err = pool.Conn(ctx); err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
+	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", "busy_timeout(5000)", "cache_size(-16384)"))
+	if err != nil {
+		return err
+	}
+	db.read.SetMaxOpenConns(readers)
+	db.read.SetMaxIdleConns(readers)
+	return nil
+}
+
+func dsn(path string, pragmas ...string) string {
+	q := url.Values{"_pragma": pragmas}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+// migrate brings a new file to the newest schema and refuses one that is newer.
+func (db *DB) migrate(ctx context.Context) error {
+	conn, err := db.pool.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
+	defer conn.Close()
+	var version int
+	if err := conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
+	switch {
+	case version == schemaVersion:
+		return nil
+	case version != 0:
+		return fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", db.path, version, schemaVersion)
+	}
+	// Freed pages can be given back later only if this is said before the first table.
+	if _, err := conn.ExecContext(ctx, `PRAGMA auto_vacuum = INCREMENTAL`); err != nil {
+		return fmt.Errorf("prepare %s: %w", db.path, err)
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("prepare %s: %w", db.path, err)
+	}
+	defer tx.Rollback()
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return err
+	}
+	for _, s := range []string{schema, `INSERT INTO log VALUES ('` + id.String() + `', 0)`, `PRAGMA user_version = ` + strconv.Itoa(schemaVersion)} {
+		if _, err := tx.ExecContext(ctx, s); err != nil {
+			return fmt.Errorf("prepare %s: %w", db.path, err)
+		}
+	}
+	return tx.Commit()
+}
+
+// Write runs fn on the writing connection.
+func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) (err error) {
+	db.relieve(ctx)
+	if _, err := db.write.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() {
+		if err == nil {
+			_, err = db.write.ExecContext(ctx, `COMMIT`)
+		}
+		if err != nil {
+			// A failed commit may have rolled back by itself, then this says so.
+			_, _ = db.write.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
+		}
+	}()
+	return fn(writer{ctx, db})
+}
+
+// relieve makes the writer wait for the write-ahead log to be copied back, when it
+// outgrew its hard limit.
+func (db *DB) relieve(ctx context.Context) {
+	if db.walSize() < walHardLimit {
+		return
+	}
+	if _, err := db.write.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		db.log.Warn("the write-ahead log could not be copied back", "error", err)
+	}
+}
+
+func (db *DB) walSize() int64 {
+	info, err := os.Stat(db.path + "-wal")
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// writer is the transaction of Write.
+type writer struct {
+	ctx context.Context
+	db  *DB
+}
+
+func (w writer) statement(query string) (*sql.Stmt, error) {
+	if st, ok := w.db.statements[query]; ok {
+		return st, nil
+	}
+	st, err := w.db.write.PrepareContext(w.ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	w.db.statements[query] = st
+	return st, nil
+}
+
+func (w writer) Exec(query string, args ...any) (int64, error) {
+	st, err := w.statement(query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := st.ExecContext(w.ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func (w writer) Query(query string, args ...any) (*sql.Rows, error) {
+	st, err := w.statement(query)
+	if err != nil {
+		return nil, err
+	}
+	return st.QueryContext(w.ctx, args...)
+}
+
+// Read runs fn on a reading connection.
+func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
+	tx, err := db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("begin reading: %w", err)
+	}
+	defer tx.Rollback()
+	return fn(reader{ctx, db, tx})
+}
+
+// reader is the transaction of Read.
+type reader struct {
+	ctx context.Context
+	db  *DB
+	tx  *sql.Tx
+}
+
+func (r reader) Exec(string, ...any) (int64, error) {
+	return 0, errors.New("a reading transaction cannot write")
+}
+
+func (r reader) Query(query string, args ...any) (*sql.Rows, error) {
+	st, err := r.db.readStatement(r.ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return r.tx.StmtContext(r.ctx, st).QueryContext(r.ctx, args...)
+}
+
+func (db *DB) readStatement(ctx context.Context, query string) (*sql.Stmt, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if st, ok := db.readStmts[query]; ok {
+		return st, nil
+	}
+	st, err := db.read.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	db.readStmts[query] = st
+	return st, nil
+}
+
+// checkpointLoop copies the write-ahead log back into the file, beside the writer.
+func (db *DB) checkpointLoop() {
+	defer close(db.done)
+	tick := time.NewTicker(checkpointEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-db.stop:
+			return
+		case <-tick.C:
+			if db.walSize() < walSoftLimit {
+				continue
+			}
+			if _, err := db.pool.Exec(`PRAGMA wal_checkpoint(PASSIVE)`); err != nil {
+				db.log.Warn("the write-ahead log could not be copied back", "error", err)
+			}
+		}
+	}
+}
+
+// Close ends the checkpoints, copies the rest of the write-ahead log back and lets
+// go of the directory.
+func (db *DB) Close() error {
+	close(db.stop)
+	<-db.done
+	return db.release()
+}
+
+func (db *DB) release() error {
+	var errs []error
+	if db.read != nil {
+		errs = append(errs, db.read.Close())
+	}
+	if db.write != nil {
+		errs = append(errs, db.write.Close())
+	}
+	if db.pool != nil {
+		errs = append(errs, db.pool.Close())
+	}
+	return errors.Join(append(errs, db.lock.Unlock())...)
+}

@@ -1,0 +1,348 @@
+// Package store keeps sessions, their messages, the requests that run on them and
+// the one log of events that tells of every change.
+//
+// It promises that an Update is on disk before it returns; that event ids are given
+// in the order of commits and never twice; that no reader sees anything before its
+// commit; and that what a reader sees in one View belongs together. Updates that
+// wait at the same time share one commit. The log's newest part is also kept in
+// memory, so that those who follow it need not ask the disk.
+//
+// It does not know what the changes mean: which events go with which change is the
+// business of package chat, its only writer. It does not interpret event bodies.
+//
+// The rules stand here once; a driver brings a database and its dialect. Package
+// storetest holds what every driver has to pass.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loquat"
+)
+
+// Driver is a database that the store lives in. Its tables are those of the
+// embedded driver's schema.sql; queries use `?` for their parameters.
+type Driver interface {
+	// Write runs fn in one transaction that excludes all others and commits it to
+	// stable storage. An error of fn rolls back and is returned as it is.
+	Write(ctx context.Context, fn func(SQL) error) error
+	// Read runs fn in one transaction that sees a single state and changes nothing.
+	Read(ctx context.Context, fn func(SQL) error) error
+	// Close waits for what runs and closes the database.
+	Close() error
+}
+
+// SQL is a transaction of a driver.
+type SQL interface {
+	// Exec returns the number of rows that it changed.
+	Exec(query string, args ...any) (int64, error)
+	Query(query string, args ...any) (*sql.Rows, error)
+}
+
+// maxBatch bounds how many updates share a commit, so that the first of them does
+// not wait for ever; maxWaiting bounds how many wait, above which callers block.
+const (
+	maxBatch   = 512
+	maxWaiting = 4096
+)
+
+// probeEvery is how often a store that failed to write tries again by itself.
+const probeEvery = time.Second
+
+// Options are what a store may be told.
+type Options struct {
+	Logger *slog.Logger // nil: the default one
+}
+
+// Store is the sessions, requests and events of one service.
+type Store struct {
+	driver Driver
+	log    *slog.Logger
+	id     string
+
+	queue  chan *update
+	closed chan struct{} // closed when the committer has ended
+	stop   sync.Once
+	gate   sync.RWMutex // held shared while putting into queue
+	down   bool         // guarded by gate: no more updates
+
+	last    atomic.Int64 // highest event id that was committed
+	failing atomic.Pointer[error]
+	tail    *tail
+}
+
+// Open opens the store that lives in driver, which it closes in Close.
+func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
+	s := &Store{
+		driver: driver,
+		log:    opts.Logger,
+		queue:  make(chan *update, maxWaiting),
+		closed: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	var last loquat.EventID
+	err := driver.Read(ctx, func(q SQL) error {
+		return one(q, `SELECT store_id, last_event_id FROM log`, nil, &s.id, &last)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the state of the log: %w", err)
+	}
+	s.last.Store(int64(last))
+	s.tail = newTail(last)
+	go s.commitLoop()
+	return s, nil
+}
+
+// ID is the random name of this store: another one under the same address means
+// that event ids start afresh.
+func (s *Store) ID() string { return s.id }
+
+// Last is the highest event id that was ever given and committed.
+func (s *Store) Last() loquat.EventID { return loquat.EventID(s.last.Load()) }
+
+// Close ends the committer after what waits is committed, then the driver.
+func (s *Store) Close() error {
+	s.stop.Do(func() {
+		s.gate.Lock()
+		s.down = true
+		close(s.queue)
+		s.gate.Unlock()
+	})
+	<-s.closed
+	return s.driver.Close()
+}
+
+// Healthy is nil while the store can write. After a failed write it is that failure
+// until a write succeeds; the store tries by itself.
+func (s *Store) Healthy() error {
+	if err := s.failing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// update is a change that waits for its commit. Its fields belong to whoever made
+// it until it is queued, and to the committer until done is closed.
+type update struct {
+	fn    func(*Tx) error
+	state atomic.Int32 // waiting, taken or abandoned
+	err   error
+	done  chan struct{}
+}
+
+const (
+	waiting = iota
+	taken
+	abandoned
+)
+
+// Update runs fn in a transaction and returns when it is on disk, or with fn's
+// error when nothing of it was kept. fn runs on the committer: it must not block or
+// call the store, and it may run again when a neighbour in the batch failed, so it
+// sets what it reports and never adds to it.
+//
+// When ctx ends while the update still waits, it is dropped; one that runs is
+// waited for.
+func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
+	u, err := s.submit(ctx, fn)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-u.done:
+		return u.err
+	case <-ctx.Done():
+	}
+	if u.state.CompareAndSwap(waiting, abandoned) {
+		return ctx.Err()
+	}
+	<-u.done
+	return u.err
+}
+
+func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error) {
+	u := &update{fn: fn, done: make(chan struct{})}
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.down {
+		return nil, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
+	}
+	select {
+	case s.queue <- u:
+		return u, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// View runs fn on one state of the store.
+func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
+	err := s.driver.Read(ctx, func(q SQL) error { return fn(&Reader{q: q}) })
+	return s.classify(err)
+}
+
+// commitLoop is the one goroutine that writes. While one batch is on its way to
+// disk, the next one gathers in the queue.
+func (s *Store) commitLoop() {
+	defer close(s.closed)
+	batch := make([]*update, 0, maxBatch)
+	probe := time.NewTicker(probeEvery)
+	defer probe.Stop()
+	for {
+		select {
+		case u, ok := <-s.queue:
+			if !ok {
+				return
+			}
+			batch = s.gather(append(batch[:0], u))
+			s.commit(batch)
+		case <-probe.C:
+			if s.Healthy() != nil {
+				s.commit(append(batch[:0], &update{fn: touch, done: make(chan struct{})}))
+			}
+		}
+	}
+}
+
+// touch writes something that changes nothing.
+func touch(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
+
+// gather adds what waits already. It does not wait for more: under load the time
+// that a commit takes fills the next batch, and without load nothing is held back.
+func (s *Store) gather(batch []*update) []*update {
+	for len(batch) < maxBatch {
+		select {
+		case u, ok := <-s.queue:
+			if !ok {
+				return batch
+			}
+			batch = append(batch, u)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit brings a batch to disk. An update that fails after it wrote spoils the
+// transaction for its neighbours: it is answered and the others start over.
+func (s *Store) commit(batch []*update) {
+	live := batch[:0]
+	for _, u := range batch {
+		if u.state.CompareAndSwap(waiting, taken) {
+			live = append(live, u)
+		}
+	}
+	for len(live) > 0 {
+		var tx *Tx
+		err := s.driver.Write(context.Background(), func(q SQL) error {
+			tx = s.begin(q)
+			return tx.runAll(live)
+		})
+		if spoiled, ok := errors.AsType[*spoiledError](err); ok {
+			u := live[spoiled.index]
+			u.err = s.classify(spoiled.err)
+			close(u.done)
+			live = append(live[:spoiled.index], live[spoiled.index+1:]...)
+			continue
+		}
+		s.settle(live, tx, err)
+		return
+	}
+}
+
+func (s *Store) begin(q SQL) *Tx {
+	return &Tx{
+		Reader: Reader{q: q},
+		Now:    time.Now().UTC().Truncate(time.Millisecond),
+		last:   s.Last(),
+	}
+}
+
+// settle answers a batch whose transaction ended with err, and shows its events to
+// readers before anybody learns that they are there.
+func (s *Store) settle(batch []*update, tx *Tx, err error) {
+	if err != nil {
+		err = s.unavailable(err)
+		for _, u := range batch {
+			u.err = err
+			close(u.done)
+		}
+		return
+	}
+	if s.failing.Swap(nil) != nil {
+		s.log.Info("the store can write again")
+	}
+	s.last.Store(int64(tx.last))
+	s.tail.add(tx.published)
+	for _, u := range batch {
+		u.err = s.classify(u.err)
+		close(u.done)
+	}
+}
+
+// unavailable remembers that writing failed.
+func (s *Store) unavailable(err error) error {
+	e := &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot write at the moment; nothing of this change was kept, try again", Err: err}
+	failure := error(e)
+	if s.failing.Swap(&failure) == nil {
+		s.log.Error("the store cannot write", "error", err)
+	}
+	return e
+}
+
+// classify passes on what is written for users and makes the rest unavailable: what
+// fails in a database is the database, not the caller.
+func (s *Store) classify(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if _, ok := errors.AsType[*loquat.Error](err); ok {
+		return err
+	}
+	if errors.Is(err, ErrFenced) {
+		return err
+	}
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read at the moment, try again", Err: err}
+}
+
+// ErrFenced tells a worker that its request is no longer its own: it ended, was
+// deleted, or another node took it over. The worker drops out without a word.
+var ErrFenced = errors.New("the request is no longer this worker's")
+
+// spoiledError is a failed update that had already written.
+type spoiledError struct {
+	index int
+	err   error
+}
+
+func (e *spoiledError) Error() string { return e.err.Error() }
+func (e *spoiledError) Unwrap() error { return e.err }
+
+// one scans the first row of a query; sql.ErrNoRows when there is none.
+func one(q SQL, query string, args []any, dest ...any) error {
+	rows, err := q.Query(query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		return sql.ErrNoRows
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	return rows.Close()
+}

@@ -1,0 +1,151 @@
+package store
+
+import (
+	"slices"
+	"sort"
+	"sync"
+
+	"loquat"
+)
+
+// The bounds of the part of the log that is kept in memory.
+const (
+	tailEvents = 1 << 14
+	tailBytes  = 16 << 20
+)
+
+// tail is the newest part of the log, and who waits for more. It shortens reads and
+// waits; nothing depends on it, for everything in it is on disk.
+type tail struct {
+	mu      sync.RWMutex
+	floor   loquat.EventID // every committed event above it is in records
+	records []loquat.Record
+	bytes   int
+	watches map[string]map[*Watch]struct{} // by session; "" is all sessions
+}
+
+func newTail(last loquat.EventID) *tail {
+	return &tail{floor: last, watches: map[string]map[*Watch]struct{}{}}
+}
+
+// add takes over what a commit published and wakes those who wait for it.
+func (t *tail) add(published []loquat.Record) {
+	if len(published) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range published {
+		if r.Type == loquat.SessionDeleted {
+			t.forget(r.SessionID)
+		}
+		t.records = append(t.records, r)
+		t.bytes += len(r.Body)
+	}
+	t.trim()
+	t.wake(published)
+}
+
+// forget drops what a deleted session said.
+func (t *tail) forget(sessionID string) {
+	kept := make([]loquat.Record, 0, len(t.records))
+	for _, r := range t.records {
+		if r.SessionID == sessionID {
+			t.bytes -= len(r.Body)
+			continue
+		}
+		kept = append(kept, r)
+	}
+	t.records = kept
+}
+
+// trim drops the oldest half when a bound is passed, so that the copying it takes
+// is paid by many events.
+func (t *tail) trim() {
+	if len(t.records) <= tailEvents && t.bytes <= tailBytes {
+		return
+	}
+	drop := 0
+	for drop < len(t.records) && (len(t.records)-drop > tailEvents/2 || t.bytes > tailBytes/2) {
+		t.bytes -= len(t.records[drop].Body)
+		drop++
+	}
+	t.floor = t.records[drop-1].ID
+	t.records = slices.Clone(t.records[drop:])
+}
+
+func (t *tail) wake(published []loquat.Record) {
+	signal := func(session string) {
+		for w := range t.watches[session] {
+			select {
+			case w.c <- struct{}{}:
+			default:
+			}
+		}
+	}
+	signal("")
+	previous := ""
+	for _, r := range published {
+		if r.SessionID != previous {
+			signal(r.SessionID)
+			previous = r.SessionID
+		}
+	}
+}
+
+// since returns the events above an id that match, up to the bounds of a window, and
+// whether it could: false means that the tail does not reach back so far.
+func (t *tail) since(since loquat.EventID, f Filter, b bound) ([]loquat.Record, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if since < t.floor {
+		return nil, false
+	}
+	from := sort.Search(len(t.records), func(i int) bool { return t.records[i].ID > since })
+	var out []loquat.Record
+	for _, r := range t.records[from:] {
+		if !f.matches(r) {
+			continue
+		}
+		if !b.admits(r) {
+			break
+		}
+		out = append(out, r)
+	}
+	return out, true
+}
+
+// Watch wakes a follower. Its channel holds at most one signal: a signal says that
+// there may be more, reading says what.
+type Watch struct {
+	t       *tail
+	session string
+	c       chan struct{}
+}
+
+// Watch waits for events of a session, or of all sessions when it is "". A watch
+// that is made before a read misses nothing that the read did not see.
+func (s *Store) Watch(sessionID string) *Watch {
+	w := &Watch{t: s.tail, session: sessionID, c: make(chan struct{}, 1)}
+	s.tail.mu.Lock()
+	defer s.tail.mu.Unlock()
+	if s.tail.watches[sessionID] == nil {
+		s.tail.watches[sessionID] = map[*Watch]struct{}{}
+	}
+	s.tail.watches[sessionID][w] = struct{}{}
+	return w
+}
+
+// C is signalled after commits that the watch is for.
+func (w *Watch) C() <-chan struct{} { return w.c }
+
+// Stop ends the watch.
+func (w *Watch) Stop() {
+	w.t.mu.Lock()
+	defer w.t.mu.Unlock()
+	set := w.t.watches[w.session]
+	delete(set, w)
+	if len(set) == 0 {
+		delete(w.t.watches, w.session)
+	}
+}

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"time"
+
+	"loquat"
+)
+
+// Reader reads one state of the store.
+type Reader struct{ q SQL }
+
+// Tx reads and writes within a batch. What it reads includes what earlier updates of
+// the batch wrote.
+type Tx struct {
+	Reader
+	Now time.Time // UTC, whole milliseconds; the same for the whole batch
+
+	last      loquat.EventID
+	published []loquat.Record
+	wrote     bool
+}
+
+// runAll runs the updates of a batch at their places.
+func (tx *Tx) runAll(batch []*update) error {
+	before := tx.last
+	for i, u := range batch {
+		tx.wrote = false
+		if u.err = u.fn(tx); u.err != nil && tx.wrote {
+			return &spoiledError{index: i, err: u.err}
+		}
+	}
+	if tx.last == before {
+		return nil
+	}
+	return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last)
+}
+
+func (tx *Tx) exec(query string, args ...any) error {
+	tx.wrote = true
+	_, err := tx.q.Exec(query, args...)
+	return err
+}
+
+// execOne is exec for a statement that has to change exactly one row.
+func (tx *Tx) execOne(query string, args ...any) (bool, error) {
+	tx.wrote = true
+	n, err := tx.q.Exec(query, args...)
+	return n == 1, err
+}
+
+// insert runs an INSERT … RETURNING of one integer.
+func (tx *Tx) insert(query string, args ...any) (id int64, err error) {
+	tx.wrote = true
+	err = one(tx.q, query, args, &id)
+	return id, err
+}
