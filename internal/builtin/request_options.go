@@ -1,0 +1,74 @@
+// Package builtin holds the feature plugins that are compiled in, one file each.
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+)
+
+// RequestOptions merges the config key `request_options` into the calls of models:
+// sampling, token limits, reasoning switches and whatever else a backend takes.
+type RequestOptions struct{}
+
+// requestOptionsKey is the key that the plugin owns.
+const requestOptionsKey = "request_options"
+
+// reservedParams are fields of a call that the service itself decides.
+var reservedParams = []string{"messages", "model", "stream"}
+
+// Name is the plugin's reference.
+func (RequestOptions) Name() string { return "loquat.features.request_options" }
+
+// ConfigSchema is the one key that the plugin owns.
+func (RequestOptions) ConfigSchema() config.Schema {
+	return config.Schema{{
+		Key: requestOptionsKey, Kind: config.Object, Check: checkRequestOptions,
+		Doc: "Extra parameters that are merged into every chat request; null removes the field of that name.",
+	}}
+}
+
+func checkRequestOptions(raw json.RawMessage) error {
+	var options loquat.Object
+	if err := json.Unmarshal(raw, &options); err != nil {
+		return errors.New("has to be an object of request parameters")
+	}
+	var bad []string
+	for _, key := range reservedParams {
+		if _, ok := options[key]; ok {
+			bad = append(bad, key)
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("cannot hold %s, which the service sets itself", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// EditRequest adds the options to the call.
+func (RequestOptions) EditRequest(_ context.Context, req *loquat.LLMRequest) error {
+	for key, value := range req.Config.Object(requestOptionsKey) {
+		if slices.Contains(reservedParams, key) {
+			continue
+		}
+		if req.Params == nil {
+			req.Params = loquat.Object{}
+		}
+		req.Params[key] = value
+	}
+	return nil
+}
+
+// The powers of the plugins.
+var (
+	_ plugin.Plugin        = RequestOptions{}
+	_ plugin.RequestEditor = RequestOptions{}
+	_ config.Owner         = RequestOptions{}
+)

@@ -1,0 +1,184 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	"loquat"
+	"loquat/internal/plugin"
+)
+
+// round is the calls of one round while they run side by side.
+type round struct {
+	job  Job
+	sink Sink
+
+	mu       sync.Mutex
+	closed   bool                      // late progress and results are dropped
+	finished map[string]loquat.Message // by call id
+	failed   error                     // of the sink
+}
+
+// runTools runs the calls of a round and returns their messages in the order of the
+// calls. A call that fails is a message that says so. When ctx ends it does not wait
+// for tools that do not heed it.
+func runTools(ctx context.Context, job Job, calls []loquat.ToolCall, sink Sink) ([]loquat.Message, error) {
+	r := &round{job: job, sink: sink, finished: make(map[string]loquat.Message, len(calls))}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	for _, call := range calls {
+		running.Go(func() {
+			if err := r.run(ctx, call); err != nil {
+				r.fail(err)
+				stop()
+			}
+		})
+	}
+	go func() { running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	finished, err := r.close(ctx)
+	if err != nil {
+		return nil, &Failure{Err: err, Finished: finished}
+	}
+	out := make([]loquat.Message, len(calls))
+	for i, call := range calls {
+		out[i] = finished[call.ID]
+	}
+	return out, nil
+}
+
+func (r *round) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed == nil {
+		r.failed = err
+	}
+}
+
+// close ends the round and says what it brought.
+func (r *round) close(ctx context.Context) (map[string]loquat.Message, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.failed != nil {
+		return r.finished, r.failed
+	}
+	return r.finished, context.Cause(ctx)
+}
+
+// run runs one call, from its first event to its message.
+func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
+	empty := ""
+	if err := r.publish(ctx, call, loquat.PhaseStart, loquat.Payload{Part: &empty}); err != nil {
+		return err
+	}
+	m := toolMessage(r.job, call, r.call(ctx, call))
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.finished[call.ID] = m
+	r.mu.Unlock()
+	return r.publish(ctx, call, loquat.PhaseEnd, loquat.Payload{Result: &m})
+}
+
+// publish tells of a call when tools are streamed.
+func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string, p loquat.Payload) error {
+	if !r.job.StreamTools {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	return r.sink.Publish(ctx, loquat.Event{Type: loquat.ToolPartial, ToolCallID: call.ID, Phase: phase, Payload: &p})
+}
+
+// call finds the tool and runs it. Every fault becomes a result.
+func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.ToolResult) {
+	tool, ok := r.job.Plugins.Tool(call.Name)
+	if !ok {
+		return toolError("there is no tool named %q", call.Name)
+	}
+	arguments, err := readArguments(call.Arguments)
+	if err != nil {
+		return toolError("the arguments of %s cannot be read: %v", call.Name, err)
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			result = toolError("tool %s failed: %v\n%s", call.Name, fault, debug.Stack())
+		}
+	}()
+	result, err = tool.Call(ctx, plugin.ToolCall{
+		ID: call.ID, Name: call.Name, Arguments: arguments,
+		Config: r.job.Config, SessionID: r.job.SessionID, RequestID: r.job.RequestID,
+		Progress: func(part string, progress, total *float64) {
+			part = clean(part)
+			if err := r.publish(ctx, call, loquat.PhaseStream, loquat.Payload{Part: &part, Progress: progress, Total: total}); err != nil {
+				r.fail(err)
+			}
+		},
+	})
+	if err != nil {
+		return toolError("tool %s failed: %v", call.Name, err)
+	}
+	return result
+}
+
+func toolError(format string, args ...any) plugin.ToolResult {
+	return plugin.ToolResult{Content: fmt.Sprintf(format, args...), IsError: true}
+}
+
+// readArguments reads the arguments of a call: nothing, or null, is an empty object.
+func readArguments(s string) (json.RawMessage, error) {
+	s = strings.TrimSpace(s)
+	if s == "" || s == "null" {
+		return json.RawMessage("{}"), nil
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(s), &object); err != nil {
+		return nil, fmt.Errorf("they have to be a JSON object: %w", err)
+	}
+	return json.RawMessage(s), nil
+}
+
+func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat.Message {
+	m := job.NewMessage(loquat.RoleTool)
+	m.Content = clean(result.Content)
+	m.Metadata = result.Metadata.Clone().
+		Set(loquat.MetaToolCallID, call.ID).
+		Set(loquat.MetaToolName, call.Name)
+	if result.IsError {
+		m.Metadata.Set(loquat.MetaIsError, true)
+	}
+	return m
+}
+
+// UnknownOutcome is the message for a call whose tool was cut off.
+func UnknownOutcome(m loquat.Message, call loquat.ToolCall) loquat.Message {
+	m.Content = "The request was cut short while this tool ran. Whether it took effect is unknown."
+	m.Metadata = loquat.Object{}.
+		Set(loquat.MetaToolCallID, call.ID).
+		Set(loquat.MetaToolName, call.Name).
+		Set(loquat.MetaIsError, true)
+	return m
+}
+
+func byCall(messages []loquat.Message) map[string]loquat.Message {
+	out := make(map[string]loquat.Message, len(messages))
+	for _, m := range messages {
+		out[m.Metadata.String(loquat.MetaToolCallID)] = m
+	}
+	return out
+}
