@@ -1,0 +1,73 @@
+package sse
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
+
+// Frame is an event to be written. What is empty is left out.
+type Frame struct {
+	ID    string
+	Name  string
+	Data  []byte // nil leaves it out; each line becomes a line of data
+	Retry time.Duration
+}
+
+// Append appends the frame and the blank line that ends it. Line ends within ID and
+// Name, which would forge other fields, become spaces.
+func (f Frame) Append(dst []byte) []byte {
+	if f.ID != "" {
+		dst = appendField(dst, "id: ", f.ID)
+	}
+	if f.Name != "" {
+		dst = appendField(dst, "event: ", f.Name)
+	}
+	if f.Retry > 0 {
+		dst = append(dst, "retry: "...)
+		dst = strconv.AppendInt(dst, f.Retry.Milliseconds(), 10)
+		dst = append(dst, '\n')
+	}
+	if f.Data != nil {
+		dst = appendData(dst, f.Data)
+	}
+	return append(dst, '\n')
+}
+
+func appendField(dst []byte, key, value string) []byte {
+	dst = append(dst, key...)
+	for i := range len(value) {
+		c := value[i]
+		if c == '\n' || c == '\r' || c == 0 {
+			c = ' '
+		}
+		dst = append(dst, c)
+	}
+	return append(dst, '\n')
+}
+
+func appendData(dst, data []byte) []byte {
+	for {
+		line := data
+		end := bytes.IndexAny(data, "\r\n")
+		if end >= 0 {
+			line = data[:end]
+		}
+		dst = append(dst, "data: "...)
+		dst = append(dst, line...)
+		dst = append(dst, '\n')
+		if end < 0 {
+			return dst
+		}
+		if data[end] == '\r' && end+1 < len(data) && data[end+1] == '\n' {
+			end++
+		}
+		data = data[end+1:]
+	}
+}
+
+// AppendComment appends a comment, which readers take as a sign of life.
+func AppendComment(dst []byte, text string) []byte {
+	dst = appendField(dst, ": ", text)
+	return append(dst, '\n')
+}
