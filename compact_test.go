@@ -1,0 +1,291 @@
+package loquat
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func partialOf(request, text string, meta Object) Event {
+	return Event{Type: Partial, RequestID: request, Message: &Delta{Role: RoleAssistant, Content: text, Metadata: meta}}
+}
+
+func toolPartialOf(request, call string) Event {
+	return Event{Type: ToolPartial, RequestID: request, ToolCallID: call, Phase: PhaseStream, Payload: &Payload{Part: new(string)}}
+}
+
+func resultsOf(request string, calls ...string) Event {
+	e := Event{Type: ToolResults, RequestID: request}
+	for _, id := range calls {
+		e.Messages = append(e.Messages, Message{Role: RoleTool, Metadata: Object{}.Set(MetaToolCallID, id)})
+	}
+	return e
+}
+
+func TestCompact(t *testing.T) {
+	restarted := Object{}.Set(MetaStreamRestarted, true)
+	meta := func(s string) (o Object) {
+		if err := json.Unmarshal([]byte(s), &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for _, tc := range []struct {
+		name   string
+		window []Event
+		want   string // ids, with the content of partials
+	}{
+		{"nothing to do", []Event{{Type: RequestStarted, RequestID: "r"}, {Type: Checkpoint}}, "1 2"},
+		{"one partial", []Event{partialOf("r", "a", nil)}, "1:a"},
+		{"neighbours join", []Event{partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil)}, "3:abc"},
+		{"others between do not matter",
+			[]Event{partialOf("r", "a", nil), {Type: Checkpoint}, partialOf("q", "x", nil), partialOf("r", "b", nil)}, "2 3:x 4:ab"},
+		{"an event of the request between keeps them apart",
+			[]Event{partialOf("r", "a", nil), {Type: RetryScheduled, RequestID: "r"}, partialOf("r", "b", nil)}, "1:a 2 3:b"},
+		{"what is dropped keeps nothing apart",
+			[]Event{partialOf("r", "a", nil), toolPartialOf("r", "c"), partialOf("r", "b", nil), resultsOf("r", "c")}, "3:ab 4"},
+		{"a final follows", []Event{partialOf("r", "a", nil), {Type: Final, RequestID: "r"}, partialOf("r", "b", nil)}, "2 3:b"},
+		{"a final of another request follows", []Event{partialOf("r", "a", nil), {Type: Final, RequestID: "q"}}, "1:a 2"},
+		{"the end follows",
+			[]Event{partialOf("r", "a", nil), toolPartialOf("r", "c"), {Type: RequestCompleted, RequestID: "r"}}, "3"},
+		{"an error alone drops nothing", []Event{partialOf("r", "a", nil), {Type: ErrorEvent, RequestID: "r"}}, "1:a 2"},
+		{"results of one call of two", []Event{toolPartialOf("r", "c"), toolPartialOf("r", "d"), resultsOf("r", "d")}, "1 3"},
+		{"results of the same call of another request", []Event{toolPartialOf("r", "c"), resultsOf("q", "c")}, "1 2"},
+		{"a final drops no tool_partial", []Event{toolPartialOf("r", "c"), {Type: Final, RequestID: "r"}}, "1 2"},
+		{"results before do not count", []Event{resultsOf("r", "c"), toolPartialOf("r", "c")}, "1 2"},
+		{"a restart starts afresh",
+			[]Event{partialOf("r", "void", nil), partialOf("r", "a", restarted), partialOf("r", "b", nil)}, `3:ab{"stream_restarted":true}`},
+		{"reasoning joins",
+			[]Event{partialOf("r", "", meta(`{"reasoning":"x","reasoning_content":"1"}`)), partialOf("r", "", meta(`{"reasoning":"\"y"}`))},
+			`2:{"reasoning":"x\"y","reasoning_content":"1"}`},
+		{"lists join, of other metadata the later wins",
+			[]Event{partialOf("r", "", meta(`{"l":[1],"e":[],"v":"a","w":1}`)), partialOf("r", "", meta(`{"l":[{}],"e":[2],"v":"b"}`))},
+			`2:{"e":[2],"l":[1,{}],"v":"b","w":1}`},
+		{"a changed kind keeps them apart",
+			[]Event{partialOf("r", "a", meta(`{"reasoning":"x"}`)), partialOf("r", "b", meta(`{"reasoning":null}`)), partialOf("r", "c", nil)},
+			`1:a{"reasoning":"x"} 3:bc{"reasoning":null}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := brief(t, Compact(records(t, tc.window...))); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// brief writes a window as ids, partials with what they hold.
+func brief(t *testing.T, window []Record) string {
+	t.Helper()
+	var b []byte
+	for _, rec := range window {
+		if b != nil {
+			b = append(b, ' ')
+		}
+		b = append(b, strings.TrimLeft(rec.ID.String(), "0")...)
+		if rec.Type != Partial {
+			continue
+		}
+		e, err := rec.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(append(b, ':'), e.Message.Content...)
+		if e.Message.Metadata != nil {
+			b = appendObject(b, e.Message.Metadata)
+		}
+	}
+	return string(b)
+}
+
+func TestCompactLeavesWhatItCannotRead(t *testing.T) {
+	window := records(t, partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil), toolPartialOf("r", "c"), resultsOf("r", "c"))
+	window[1].Body = []byte(`{`)
+	window[4].Body = []byte(`{"messages":3}`)
+	got := Compact(window)
+	if !reflect.DeepEqual(got, window) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCompactWithoutWorkCostsNothing(t *testing.T) {
+	window := records(t, Event{Type: RequestStarted, RequestID: "r"}, Event{Type: Final, RequestID: "r"}, Event{Type: Checkpoint})
+	if n := testing.AllocsPerRun(20, func() { Compact(window) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// naiveCompact follows the contract's words, with no thought of cost.
+func naiveCompact(t *rapid.T, window []Record) []Record {
+	var kept []Record
+	for i, rec := range window {
+		if !naivelyDropped(t, rec, window[i+1:]) {
+			kept = append(kept, rec)
+		}
+	}
+	for {
+		i, j := naivePair(t, kept)
+		if j == 0 {
+			return kept
+		}
+		first, _ := kept[i].Decode()
+		next, _ := kept[j].Decode()
+		d := MergeDelta(*first.Message, *next.Message)
+		next.Message = &d
+		kept[j] = record(t, kept[j].ID, next)
+		kept = slices.Delete(kept, i, i+1)
+	}
+}
+
+func naivelyDropped(t *rapid.T, rec Record, rest []Record) bool {
+	for _, later := range rest {
+		if later.RequestID != rec.RequestID {
+			continue
+		}
+		switch {
+		case rec.Type == Partial && (later.Type == Final || later.Type == RequestCompleted),
+			rec.Type == ToolPartial && later.Type == RequestCompleted:
+			return true
+		case rec.Type == ToolPartial && later.Type == ToolResults:
+			mine, err := rec.Decode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, _ := later.Decode()
+			for _, m := range results.Messages {
+				if m.Metadata.String(MetaToolCallID) == mine.ToolCallID {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// naivePair finds the first two partials that have to become one.
+func naivePair(t *rapid.T, window []Record) (int, int) {
+	for i, rec := range window {
+		if rec.Type != Partial {
+			continue
+		}
+		j := slices.IndexFunc(window[i+1:], func(r Record) bool { return r.RequestID == rec.RequestID }) + i + 1
+		if j == i || window[j].Type != Partial {
+			continue
+		}
+		first, err := rec.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, _ := window[j].Decode()
+		if sameKinds(first.Message.Metadata, next.Message.Metadata) {
+			return i, j
+		}
+	}
+	return 0, 0
+}
+
+func sameKinds(a, b Object) bool {
+	if b.Bool(MetaStreamRestarted) {
+		return true
+	}
+	for key := range a {
+		joins := func(o Object) (text, list bool) {
+			var v any
+			_ = json.Unmarshal(o[key], &v)
+			_, text = v.(string)
+			_, list = v.([]any)
+			return text && strings.HasPrefix(key, "reasoning"), list
+		}
+		if b[key] == nil {
+			continue
+		}
+		at, al := joins(a)
+		bt, bl := joins(b)
+		if at != bt || al != bl {
+			return false
+		}
+	}
+	return true
+}
+
+func TestCompactProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := drawLog(t, rapid.IntRange(1, 3).Draw(t, "sessions"))
+		from := rapid.IntRange(0, len(log)-1).Draw(t, "from")
+		window := log[from : from+rapid.IntRange(1, len(log)-from).Draw(t, "n")]
+		before := slices.Clone(window)
+		for i := range before {
+			before[i].Body = bytes.Clone(before[i].Body)
+		}
+
+		got := Compact(window)
+		same(t, "the window after Compact", window, before)
+		same(t, "Compact and the naive model", got, naiveCompact(t, window))
+		same(t, "Compact twice", Compact(got), got)
+		if len(got) > len(window) || got[len(got)-1].ID != window[len(window)-1].ID {
+			t.Fatalf("%d of %d records, the last is %s", len(got), len(window), got[len(got)-1].ID)
+		}
+		for _, id := range sessionsOf(window) {
+			same(t, "one session's part, and that session alone", only(got, id), Compact(only(window, id)))
+		}
+	})
+}
+
+func sessionsOf(window []Record) (ids []string) {
+	for _, rec := range window {
+		if !slices.Contains(ids, rec.SessionID) {
+			ids = append(ids, rec.SessionID)
+		}
+	}
+	return ids
+}
+
+func only(window []Record, session string) (out []Record) {
+	for _, rec := range window {
+		if rec.SessionID == session {
+			out = append(out, rec)
+		}
+	}
+	return out
+}
+
+func same(t *rapid.T, what string, a, b []Record) {
+	t.Helper()
+	if len(a) != len(b) {
+		t.Fatalf("%s differ: %d and %d records", what, len(a), len(b))
+	}
+	for i := range a {
+		if !reflect.DeepEqual(a[i], b[i]) {
+			t.Fatalf("%s differ at %d:\n%s %s\n%s %s", what, i, a[i].ID, a[i].Body, b[i].ID, b[i].Body)
+		}
+	}
+}
+
+func BenchmarkCompact(b *testing.B) {
+	stream := func(end ...Event) []Record {
+		var window []Record
+		for i := range 1000 {
+			window = append(window, record(b, EventID(i+1), partialOf("r", "some words ", nil)))
+		}
+		for _, e := range end {
+			window = append(window, record(b, EventID(len(window)+1), e))
+		}
+		return window
+	}
+	for name, window := range map[string][]Record{
+		"merge": stream(),
+		"drop":  stream(Event{Type: Final, RequestID: "r"}),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Compact(window)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(window)), "ns/record")
+		})
+	}
+}

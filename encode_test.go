@@ -1,0 +1,152 @@
+package loquat
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// reference is what encoding/json makes of v, HTML unescaped.
+func reference(t *testing.T, v any) string {
+	t.Helper()
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(buf.String(), "\n")
+}
+
+var awkward = []string{
+	"", "plain", "\"quoted\" \\ /", "\x00\x01\x1f\x7f", "\b\f\n\r\t", "é … 漢字 🙂", "\u2028\u2029\u202a", "<b>&amp;</b>",
+	"\xff", "a\xc3", "\xed\xa0\x80", "\ufffd", strings.Repeat("long ", 1000) + "\n",
+}
+
+func TestAppendString(t *testing.T) {
+	for _, s := range awkward {
+		checkString(t, s)
+	}
+}
+
+func FuzzAppendString(f *testing.F) {
+	for _, s := range awkward {
+		f.Add(s)
+	}
+	f.Fuzz(checkString)
+}
+
+func checkString(t *testing.T, s string) {
+	got := string(AppendString([]byte("before"), s))
+	if want := "before" + reference(t, s); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	if quoted := string(Quote(s)); "before"+quoted != got {
+		t.Errorf("Quote(%q) = %q", s, quoted)
+	}
+}
+
+func FuzzPartialEncoding(f *testing.F) {
+	f.Add("s", "r", "assistant", "hello", "reasoning", `"x"`)
+	f.Add("", "", "", "\u2028\xff", "a key with \"quotes\"", "{\n \"a\": [1, 2]\r\n}")
+	f.Add("s", "r", "assistant", "", "", ``)
+	f.Fuzz(func(t *testing.T, session, request, role, content, key, value string) {
+		e := Event{Type: Partial, SessionID: session, RequestID: request, Message: &Delta{Role: role, Content: content}}
+		if raw := new(bytes.Buffer); json.Compact(raw, []byte(value)) == nil {
+			e.Message.Metadata = Object{key: raw.Bytes(), "other": json.RawMessage(`[1]`)}
+		}
+		rec, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := reference(t, e); string(rec.Body) != want {
+			t.Errorf("got  %s\nwant %s", rec.Body, want)
+		}
+		if bytes.ContainsAny(rec.Body, "\n\r") {
+			t.Errorf("more than one line: %q", rec.Body)
+		}
+	})
+}
+
+// A raw value that spans lines, or that is no value, ends up on one line all the same.
+func TestPartialStaysOnOneLine(t *testing.T) {
+	for value, want := range map[string]string{
+		"{\n\"a\":\r\n1}": `{"a":1}`,
+		"{\n":             `null`,
+		"":                `null`,
+	} {
+		e := Event{Type: Partial, SessionID: "s", Message: &Delta{Metadata: Object{"k": json.RawMessage(value)}}}
+		rec, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `{"type":"partial","session_id":"s","message":{"role":"","content":"","metadata":{"k":` + want + `}}}`; string(rec.Body) != want {
+			t.Errorf("%q became %s", value, rec.Body)
+		}
+	}
+}
+
+func TestEventRoundTrip(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	yes, zero, text, num := true, 0, "", 1.5
+	message := Message{ID: "m", Role: RoleTool, Content: "<c>", Metadata: Object{}.Set(MetaToolCallID, "c"), CreatedAt: at}
+	for _, e := range []Event{
+		{Type: RequestStarted, Stream: &yes},
+		{Type: Partial, Message: &Delta{Role: RoleAssistant, Content: "a\n", Metadata: Object{}.Set("reasoning", "<b>")}},
+		{Type: Final, Messages: []Message{message}},
+		{Type: ToolCalls, ToolCalls: []ToolCall{{ID: "c", Name: "f", Arguments: "{", Extra: Object{}.Set("type", "function")}}},
+		{Type: ToolPartial, ToolCallID: "c", Phase: PhaseStart, Payload: &Payload{Part: &text}},
+		{Type: ToolPartial, ToolCallID: "c", Phase: PhaseEnd, Payload: &Payload{Result: &message}},
+		{Type: MessageAppended, Role: RoleTool, Content: &text, Message: message.Whole()},
+		{Type: MessageModified, Index: &zero, Content: &text},
+		{Type: MessagesDeleted, Indices: []int{0}},
+		{Type: RetryScheduled, Attempt: 1, Cause: CauseStatus, Status: 503, DelaySeconds: &num, ResumeAt: &at},
+		{Type: Checkpoint, Timestamp: &at, AgentID: "a", Metadata: Object{}.Set("k", nil)},
+	} {
+		e.SessionID, e.RequestID = "s", "r"
+		rec, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.ID, e.EventID = 7, 7
+		got, err := rec.Decode()
+		if err != nil || !reflect.DeepEqual(got, e) {
+			t.Errorf("%s: got %+v, %v", rec.Body, got, err)
+		}
+	}
+}
+
+func TestEncodeLeavesIDAndSessionOut(t *testing.T) {
+	e := Event{EventID: 9, Type: Checkpoint, SessionID: "s", Session: &Session{SessionID: "s"}}
+	rec, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(rec.Body), `{"type":"checkpoint","session_id":"s"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if e.EventID != 9 || e.Session == nil {
+		t.Error("the caller's event has changed")
+	}
+	rec.ID = 12
+	if got, want := string(rec.AppendJSON(nil, nil)), `{"event_id":"0000000000000012","type":"checkpoint","session_id":"s"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := string(rec.AppendJSON([]byte("data: "), []byte(`{"a":1}`))),
+		`data: {"event_id":"0000000000000012","type":"checkpoint","session_id":"s","session":{"a":1}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func BenchmarkEncodePartial(b *testing.B) {
+	e := partialOf("0123456789abcdef", "some words ", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.Encode(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

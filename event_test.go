@@ -1,0 +1,50 @@
+package loquat
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestParseEventID(t *testing.T) {
+	for s, want := range map[string]EventID{
+		"0000000000000000": 0, "0000000000000042": 42, "9999999999999999": 9999999999999999,
+	} {
+		if got, err := ParseEventID(s); err != nil || got != want {
+			t.Errorf("%q: %d, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "42", "000000000000042", "00000000000000042", "-000000000000042", "+000000000000042",
+		"0x00000000000042", "000000000000004 ", "00000000_0000042", "٤٢٤٢٤٢٤٢"} {
+		if got, err := ParseEventID(s); err == nil {
+			t.Errorf("%q was read as %d", s, got)
+		}
+	}
+}
+
+func TestEventIDKeepsOrderInText(t *testing.T) {
+	ids := rapid.Int64Range(0, int64(math.Pow10(EventIDWidth))-1)
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := EventID(ids.Draw(t, "a")), EventID(ids.Draw(t, "b"))
+		if (a < b) != (a.String() < b.String()) {
+			t.Fatalf("%d %d, %s %s", a, b, a, b)
+		}
+		raw, err := json.Marshal(a)
+		var back EventID
+		if err != nil || json.Unmarshal(raw, &back) != nil || back != a {
+			t.Fatalf("%d became %s became %d, %v", a, raw, back, err)
+		}
+	})
+}
+
+func TestRequestStatusEnded(t *testing.T) {
+	for status, want := range map[RequestStatus]bool{
+		StatusQueued: false, StatusRunning: false, StatusCompleted: true, StatusFailed: true, StatusCancelled: true,
+	} {
+		if status.Ended() != want {
+			t.Errorf("%s.Ended() = %v", status, !want)
+		}
+	}
+}

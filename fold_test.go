@@ -1,0 +1,172 @@
+package loquat
+
+import (
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func startOf(session string) Snapshot {
+	return Snapshot{Session: Session{SessionID: session, AgentID: DefaultAgent}, CursorEventID: 100}
+}
+
+// state is all that a fold shows.
+type state struct {
+	Messages []Message
+	Draft    *Draft
+	Agent    string
+	Metadata Object
+	Deleted  bool
+	Position EventID
+}
+
+func stateOf(f *Fold) state {
+	return state{f.Messages(), f.Draft(), f.AgentID(), f.Metadata(), f.Deleted(), f.Position()}
+}
+
+func applyAll(t interface{ Fatal(...any) }, f *Fold, window []Record) {
+	for _, rec := range window {
+		e, err := rec.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Apply(e)
+	}
+}
+
+// Any split into windows, each compacted, folds to what the whole history folds
+// to, at the end of every window, also when a window is delivered twice.
+func TestFoldOfCompactedWindows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := drawLog(t, rapid.IntRange(1, 2).Draw(t, "sessions"))
+		for _, id := range sessionsOf(log) {
+			plain, thinned := NewFold(startOf(id)), NewFold(startOf(id))
+			for _, window := range windows(t, log) {
+				applyAll(t, plain, window)
+				applyAll(t, thinned, Compact(window))
+				if rapid.Bool().Draw(t, "again") {
+					applyAll(t, thinned, Compact(window))
+				}
+				if a, b := stateOf(plain), stateOf(thinned); !reflect.DeepEqual(a, b) {
+					t.Fatalf("after %s:\nplain   %+v\nthinned %+v", window[len(window)-1].ID, a, b)
+				}
+			}
+		}
+	})
+}
+
+// A client that loads its snapshot later, and goes on from there, ends the same.
+func TestFoldFromALaterSnapshot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := drawLog(t, 1)
+		whole, early := NewFold(startOf("s0")), NewFold(startOf("s0"))
+		applyAll(t, whole, log)
+		for i, rec := range log {
+			applyAll(t, early, log[i:i+1])
+			if early.Draft() != nil || early.Deleted() || rapid.IntRange(0, 3).Draw(t, "load") > 0 {
+				continue
+			}
+			late := NewFold(Snapshot{CursorEventID: rec.ID, Session: Session{SessionID: "s0",
+				AgentID: early.AgentID(), Metadata: early.Metadata(), Messages: early.Messages()}})
+			applyAll(t, late, Compact(log))
+			if a, b := stateOf(whole), stateOf(late); !reflect.DeepEqual(a, b) {
+				t.Fatalf("from %s:\nwhole %+v\nlate  %+v", rec.ID, a, b)
+			}
+		}
+	})
+}
+
+func TestFold(t *testing.T) {
+	message := func(id, text string) Message { return Message{ID: id, Role: RoleUser, Content: text} }
+	final := func(request string, messages ...Message) Event {
+		return Event{Type: Final, RequestID: request, Messages: messages}
+	}
+	appended := func(m Message) Event { return Event{Type: MessageAppended, Message: m.Whole()} }
+	modified := func(i int, text string, whole *Delta) Event {
+		return Event{Type: MessageModified, Index: &i, Content: &text, Message: whole}
+	}
+	for _, tc := range []struct {
+		name   string
+		events []Event
+		want   []string // contents
+		draft  *Draft
+	}{
+		{"messages are added", []Event{appended(message("c", "C")), final("r", message("d", "D"))}, []string{"A", "B", "C", "D"}, nil},
+		{"a known id is replaced", []Event{final("r", message("a", "A2")), appended(message("b", "B2"))}, []string{"A2", "B2"}, nil},
+		{"content is modified", []Event{modified(1, "B2", nil)}, []string{"A", "B2"}, nil},
+		{"a whole message is modified", []Event{modified(0, "S", message("s", "S").Whole()), final("r", message("s", "S2"))}, []string{"S2", "B"}, nil},
+		{"an index that is not there", []Event{modified(2, "X", nil), modified(-1, "X", nil)}, []string{"A", "B"}, nil},
+		{"indices are those before the deletion",
+			[]Event{appended(message("c", "C")), {Type: MessagesDeleted, Indices: []int{0, 2}}, appended(message("b", "B2"))}, []string{"B2"}, nil},
+		{"another session", []Event{{SessionID: "t", Type: MessagesDeleted, Indices: []int{0}}}, []string{"A", "B"}, nil},
+		{"a draft grows", []Event{partialOf("r", "x", nil), partialOf("r", "y", nil)}, []string{"A", "B"}, &Draft{RequestID: "r", Content: "xy"}},
+		{"a draft belongs to its request", []Event{partialOf("r", "x", nil), partialOf("q", "y", nil)}, []string{"A", "B"}, &Draft{RequestID: "q", Content: "y"}},
+		{"a restart empties it", []Event{partialOf("r", "x", Object{}.Set("reasoning", "z")), partialOf("r", "y", Object{}.Set(MetaStreamRestarted, true))},
+			[]string{"A", "B"}, &Draft{RequestID: "r", Content: "y"}},
+		{"its metadata grows", []Event{partialOf("r", "", Object{}.Set("reasoning", "x")), partialOf("r", "", Object{}.Set("reasoning", "y"))},
+			[]string{"A", "B"}, &Draft{RequestID: "r", Metadata: Object{}.Set("reasoning", "xy")}},
+		{"the end clears it", []Event{partialOf("r", "x", nil), {Type: RequestCompleted, RequestID: "r"}}, []string{"A", "B"}, nil},
+		{"the end of another does not", []Event{partialOf("r", "x", nil), {Type: RequestCompleted, RequestID: "q"}}, []string{"A", "B"}, &Draft{RequestID: "r", Content: "x"}},
+		{"results clear it", []Event{partialOf("r", "x", nil), {Type: ToolResults, RequestID: "r", Messages: []Message{message("t", "T")}}}, []string{"A", "B", "T"}, nil},
+		{"a deleted session is empty", []Event{partialOf("r", "x", nil), {Type: SessionDeleted}, appended(message("c", "C"))}, nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			snapshot := Snapshot{Session: Session{SessionID: "s", Messages: []Message{message("a", "A"), message("b", "B")}}}
+			f := NewFold(snapshot)
+			applyAll(t, f, records(t, tc.events...))
+			var got []string
+			for _, m := range f.Messages() {
+				got = append(got, m.Content)
+			}
+			if !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("messages %q, want %q", got, tc.want)
+			}
+			if d := f.Draft(); !reflect.DeepEqual(d, tc.draft) {
+				t.Errorf("draft %+v, want %+v", d, tc.draft)
+			}
+			if snapshot.Messages[0].Content != "A" || snapshot.Messages[1].Content != "B" {
+				t.Error("the snapshot has changed")
+			}
+		})
+	}
+}
+
+func TestFoldAgentAndMetadata(t *testing.T) {
+	f := NewFold(Snapshot{Session: Session{SessionID: "s", AgentID: "a", Metadata: Object{}.Set("k", 1)}, CursorEventID: 5})
+	f.Apply(Event{EventID: 5, SessionID: "s", Type: Checkpoint, AgentID: "old"})
+	f.Apply(Event{EventID: 6, SessionID: "s", Type: Checkpoint})
+	if f.AgentID() != "a" || f.Metadata().String("k") != "" || string(f.Metadata()["k"]) != "1" {
+		t.Errorf("agent %q, metadata %s", f.AgentID(), f.Metadata())
+	}
+	f.Apply(Event{EventID: 7, SessionID: "s", Type: Checkpoint, AgentID: "b", Metadata: Object{}.Set("k", 2)})
+	if f.AgentID() != "b" || string(f.Metadata()["k"]) != "2" {
+		t.Errorf("agent %q, metadata %s", f.AgentID(), f.Metadata())
+	}
+	f.Apply(Event{EventID: 8, SessionID: "s", Type: Checkpoint, AgentID: "b"})
+	if len(f.Metadata()) != 0 {
+		t.Errorf("metadata %s after it became empty", f.Metadata())
+	}
+}
+
+// What a fold has shown does not change under the reader's hands.
+func TestDraftIsACopy(t *testing.T) {
+	f := NewFold(Snapshot{Session: Session{SessionID: "s"}})
+	window := records(t, partialOf("r", "a", Object{}.Set("reasoning", "x")), partialOf("r", "b", Object{}.Set("reasoning", "y")),
+		partialOf("r", "c", Object{}.Set("reasoning", "z")))
+	applyAll(t, f, window[:2])
+	early := f.Draft()
+	applyAll(t, f, window[2:])
+	if early.Content != "ab" || string(early.Metadata["reasoning"]) != `"xy"` {
+		t.Errorf("the early draft reads %q, %s", early.Content, early.Metadata)
+	}
+}
+
+func TestMergePayload(t *testing.T) {
+	part := func(s string) *string { return &s }
+	num := func(f float64) *float64 { return &f }
+	got := MergePayload(Payload{Part: part("a"), Progress: num(1), Total: num(9)}, Payload{Part: part("b"), Progress: num(2)})
+	if want := (Payload{Part: part("ab"), Progress: num(2), Total: num(9)}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %s %v %v", *got.Part, *got.Progress, *got.Total)
+	}
+}
