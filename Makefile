@@ -1,0 +1,45 @@
+# Everything here needs Go alone; race also needs a C compiler.
+
+GO         ?= go
+FUZZTIME   ?= 10s
+BENCHFLAGS ?=
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: run build test race conformance fuzz bench lint fmt clean
+
+run: ## the server, on the configuration that it finds or on its defaults
+	$(GO) run ./cmd/loquat serve
+
+build: ## bin/loquat
+	$(GO) build -trimpath -o bin/loquat ./cmd/loquat
+
+test:
+	$(GO) test -timeout 5m ./...
+
+race: ## -short leaves out what only takes longer under the race detector
+	$(GO) test -race -short -timeout 10m ./...
+
+conformance: ## the recordings and tables of $$LOQUAT_SHARED against a running server
+	$(GO) test -count=1 -timeout 10m -v -run '^TestConformance' ./cmd/loquat
+
+fuzz: ## every fuzz test for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+		for name in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+bench: ## side by side with other clients; BENCHFLAGS='-only decoder' for a part
+	$(GO) -C bench run . $(BENCHFLAGS)
+
+lint:
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) -C bench vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+fmt:
+	gofmt -w .
+
+clean:
+	rm -rf bin dist

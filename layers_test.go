@@ -1,0 +1,248 @@
+package loquat_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ranks orders the folders of the project: a package imports only packages of a
+// lower rank. Packages within one folder may import each other.
+var ranks = map[string]int{
+	"":         0,
+	"sse":      0,
+	"phx":      0,
+	"config":   1,
+	"ui":       1,
+	"asset":    1,
+	"auth":     1,
+	"store":    1,
+	"client":   1,
+	"backend":  1,
+	"plugin":   2,
+	"provider": 2,
+	"loop":     3,
+	"mcphost":  3,
+	"builtin":  3,
+	"chat":     4,
+	"httpapi":  5,
+	"bridge":   5,
+	"tui":      5,
+	"web":      5,
+	"cmd":      6,
+}
+
+const (
+	module           = "loquat"
+	maxFunctionLines = 80
+	maxMethods       = 5
+)
+
+// goPackage is what `go list` says of a package.
+type goPackage struct {
+	Dir, ImportPath, Name, Doc string
+	GoFiles, Imports           []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	// Looking at every folder tells the test cache that a new one matters.
+	err := filepath.WalkDir(".", func(_ string, _ fs.DirEntry, err error) error { return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "list", "-json=Dir,ImportPath,Name,Doc,GoFiles,Imports", "./...").Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %s", exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	var list []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	if len(list) < 2 {
+		t.Fatalf("go list knows only %d packages", len(list))
+	}
+	return list
+}
+
+// folder returns the part of an import path that has a rank.
+func folder(path string) string {
+	path = strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+	path = strings.TrimPrefix(path, "internal/")
+	name, _, _ := strings.Cut(path, "/")
+	return name
+}
+
+func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+func TestLayers(t *testing.T) {
+	for _, p := range listPackages(t) {
+		from := folder(p.ImportPath)
+		rank, known := ranks[from]
+		if !known {
+			t.Errorf("%s has no rank: give it one in layers_test.go", p.ImportPath)
+			continue
+		}
+		for _, path := range p.Imports {
+			std := !strings.Contains(strings.Split(path, "/")[0], ".")
+			switch to := folder(path); {
+			case !ours(path):
+				if p.ImportPath == module && !std {
+					t.Errorf("the nouns import only the standard library, not %s", path)
+				}
+			case to != from && ranks[to] >= rank:
+				t.Errorf("%s (rank %d) imports %s (rank %d)", p.ImportPath, rank, path, ranks[to])
+			}
+		}
+	}
+}
+
+func TestPackageNamesAndComments(t *testing.T) {
+	vague := []string{"util", "utils", "common", "types", "models", "helpers"}
+	for _, p := range listPackages(t) {
+		if slices.Contains(vague, p.Name) || slices.Contains(vague, filepath.Base(p.Dir)) {
+			t.Errorf("%s: the name says nothing of what the package is for", p.ImportPath)
+		}
+		if len(p.GoFiles) > 0 && p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}
+
+func TestCodeShape(t *testing.T) {
+	for _, p := range listPackages(t) {
+		fset := token.NewFileSet()
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ast.IsGenerated(file) {
+				files = append(files, file)
+			}
+		}
+		place := func(n ast.Node) string {
+			at := fset.Position(n.Pos())
+			return p.ImportPath + " " + filepath.Base(at.Filename) + ":" + strconv.Itoa(at.Line)
+		}
+		checkInterfaces(t, files, place)
+		for _, file := range files {
+			for _, decl := range file.Decls {
+				checkDoc(t, decl, place)
+				if fn, ok := decl.(*ast.FuncDecl); ok {
+					if lines := fset.Position(fn.End()).Line - fset.Position(fn.Pos()).Line + 1; lines > maxFunctionLines {
+						t.Errorf("%s: %s has %d lines, a screen has %d", place(fn), fn.Name.Name, lines, maxFunctionLines)
+					}
+				}
+			}
+		}
+	}
+}
+
+// checkInterfaces counts methods; those of an embedded interface of the same
+// package count, one of another package counts as one.
+func checkInterfaces(t *testing.T, files []*ast.File, place func(ast.Node) string) {
+	named := map[string]*ast.InterfaceType{}
+	var all []*ast.InterfaceType
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeSpec:
+				if it, ok := n.Type.(*ast.InterfaceType); ok {
+					named[n.Name.Name] = it
+				}
+			case *ast.InterfaceType:
+				all = append(all, n)
+			}
+			return true
+		})
+	}
+	var count func(*ast.InterfaceType) int
+	count = func(it *ast.InterfaceType) (n int) {
+		for _, f := range it.Methods.List {
+			name, _ := f.Type.(*ast.Ident)
+			switch {
+			case len(f.Names) > 0:
+				n += len(f.Names)
+			case name != nil && named[name.Name] != nil:
+				n += count(named[name.Name])
+			default:
+				n++
+			}
+		}
+		return n
+	}
+	for _, it := range all {
+		if n := count(it); n > maxMethods {
+			t.Errorf("%s: an interface of %d methods, at most %d", place(it), n, maxMethods)
+		}
+	}
+}
+
+// explained are methods that a well-known interface explains.
+var explained = []string{"Error", "Unwrap", "String", "Read", "Write", "ServeHTTP", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
+
+func checkDoc(t *testing.T, decl ast.Decl, place func(ast.Node) string) {
+	bare := func(n ast.Node, name string) { t.Errorf("%s: %s is exported and has no comment", place(n), name) }
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Doc != nil || !d.Name.IsExported() || !exportedReceiver(d) {
+			return
+		}
+		if d.Recv == nil || !slices.Contains(explained, d.Name.Name) {
+			bare(d, d.Name.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				if s.Name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+					bare(s, s.Name.Name)
+				}
+			case *ast.ValueSpec:
+				for _, name := range s.Names {
+					if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+						bare(s, name.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// exportedReceiver is false of methods on types that nobody outside can name.
+func exportedReceiver(fn *ast.FuncDecl) bool {
+	if fn.Recv == nil {
+		return true
+	}
+	exported := true
+	ast.Inspect(fn.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok {
+			exported = id.IsExported()
+			return false
+		}
+		return true
+	})
+	return exported
+}
