@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -117,7 +116,7 @@ func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.T
 	}
 	defer func() {
 		if fault := recover(); fault != nil {
-			result = toolError("tool %s failed: %v\n%s", call.Name, fault, debug.Stack())
+			result = toolError("tool %s failed: %v", call.Name, fault)
 		}
 	}()
 	result, err = tool.Call(ctx, plugin.ToolCall{

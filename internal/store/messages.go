@@ -83,8 +83,22 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	return h.Count - 1, nil
 }
 
-// ModifyMessage changes the role and content of the message at an index and returns
-// it as it is then; not_found when there is none.
+// CopyMessages appends the first messages of another session.
+func (tx *Tx) CopyMessages(from Head, to *Head, count int) error {
+	messages, err := tx.Messages(from, from.Rev, 0, count)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if _, err := tx.AppendMessage(to, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ModifyMessage changes the content, and the role unless it is "", of the message at
+// an index and returns it as it is then; not_found when there is none.
 func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Message, error) {
 	row, err := tx.version(h, index)
 	if err != nil {
@@ -99,7 +113,10 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 		return loquat.Message{}, err
 	}
 	m := row.message
-	m.Role, m.Content = role, content
+	m.Content = content
+	if role != "" {
+		m.Role = role
+	}
 	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		h.SID, row.seq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))
 	if err != nil {

@@ -209,3 +209,11 @@ func (r *Reader) CountQueued(h Head) (n int, err error) {
 	err = one(r.q, `SELECT count(*) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &n)
 	return n, err
 }
+
+// StillRuns is the quick guard of increments: the request runs and has the owner that
+// it had when q was read.
+func (tx *Tx) StillRuns(q Request) (bool, error) {
+	var n int
+	err := one(tx.q, `SELECT count(*) FROM requests WHERE rid = ? AND status = 'running' AND owner = ?`, []any{q.RID, q.Owner}, &n)
+	return n == 1, err
+}

@@ -109,16 +109,18 @@ func (s *Store) ID() string { return s.id }
 // Last is the highest event id that was ever given and committed.
 func (s *Store) Last() loquat.EventID { return loquat.EventID(s.last.Load()) }
 
-// Close ends the committer after what waits is committed, then the driver.
-func (s *Store) Close() error {
+// Close ends the committer after what waits is committed, then the driver. A second
+// call does nothing.
+func (s *Store) Close() (err error) {
 	s.stop.Do(func() {
 		s.gate.Lock()
 		s.down = true
 		close(s.queue)
 		s.gate.Unlock()
+		<-s.closed
+		err = s.driver.Close()
 	})
-	<-s.closed
-	return s.driver.Close()
+	return err
 }
 
 // Healthy is nil while the store can write. After a failed write it is that failure

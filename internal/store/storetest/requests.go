@@ -1,0 +1,268 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+func enqueue(tx *store.Tx, sessionID, requestID string, ahead bool) (store.Head, store.Request, error) {
+	h, err := tx.Head(sessionID)
+	if err != nil {
+		return h, store.Request{}, err
+	}
+	q := store.Request{Request: loquat.Request{RequestID: requestID}, Send: []byte(`{}`), BodyHash: [32]byte{1, 2, 3}}
+	return h, q, tx.EnqueueRequest(&h, &q, ahead)
+}
+
+func requests(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	update(t, s, func(tx *store.Tx) error {
+		h, q, err := enqueue(tx, "a", "r", false)
+		if err != nil {
+			return err
+		}
+		if err := tx.StartRequest(&q, "me"); err != nil {
+			return err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
+			return err
+		}
+		if err := tx.SetMark(&q); err != nil {
+			return err
+		}
+		if _, err := tx.Publish(partial("x"), &h, &q); err != nil {
+			return err
+		}
+		return tx.SetAnswer(&q, map[string]string{"hello": "you"})
+	})
+	update(t, s, func(tx *store.Tx) error {
+		q, err := tx.Guard("r", "me")
+		if err != nil {
+			return err
+		}
+		if q.Status != loquat.StatusRunning || q.StartedAt == nil || q.BodyHash != [32]byte{1, 2, 3} || string(q.Answer) != `{"hello":"you"}` {
+			t.Errorf("stored request is %+v", q)
+		}
+		if _, err := tx.Guard("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("guard for another owner: %v", err)
+		}
+		if ok, err := tx.StillRuns(q); !ok || err != nil {
+			t.Errorf("still runs: %v, %v", ok, err)
+		}
+		records, err := tx.RequestEvents(q, q.Mark)
+		if err != nil {
+			return err
+		}
+		if got := texts(t, records); len(records) != 1 || !slices.Equal(got, []string{"x"}) {
+			t.Errorf("above the mark: %v", records)
+		}
+		first, err := tx.FirstEvent(q)
+		if err != nil || first != q.Mark {
+			t.Errorf("first event %s, %v; want %s", first, err, q.Mark)
+		}
+		return tx.EndRequest(&q, loquat.StatusFailed, "why")
+	})
+	update(t, s, func(tx *store.Tx) error {
+		if _, err := tx.Guard("r", "me"); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("guard after the end: %v", err)
+		}
+		q, err := tx.Request("r")
+		if err != nil {
+			return err
+		}
+		if q.Status != loquat.StatusFailed || q.Error != "why" || q.EndedAt == nil {
+			t.Errorf("ended request is %+v", q)
+		}
+		if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("a second end: %v", err)
+		}
+		return nil
+	})
+}
+
+func queue(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	create(t, s, "b", 0)
+	update(t, s, func(tx *store.Tx) error {
+		for _, step := range []struct {
+			session, id string
+			ahead       bool
+		}{{"a", "run", false}, {"a", "second", false}, {"a", "third", false}, {"a", "first", true}, {"b", "other", false}} {
+			_, q, err := enqueue(tx, step.session, step.id, step.ahead)
+			if err != nil {
+				return err
+			}
+			if step.id == "run" {
+				if err := tx.StartRequest(&q, "me"); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	view(t, s, func(r *store.Reader) error {
+		h, err := r.Head("a")
+		if err != nil {
+			return err
+		}
+		var got []string
+		unended, err := r.Unended(&h)
+		if err != nil {
+			return err
+		}
+		for _, q := range unended {
+			got = append(got, q.RequestID)
+		}
+		if !slices.Equal(got, []string{"run", "first", "second", "third"}) {
+			t.Errorf("unended in the order %v", got)
+		}
+		if n, err := r.CountQueued(h); n != 3 || err != nil {
+			t.Errorf("%d queued, %v", n, err)
+		}
+		if q, ok, err := r.NextQueued(h); !ok || err != nil || q.RequestID != "first" {
+			t.Errorf("next is %q, %v, %v", q.RequestID, ok, err)
+		}
+		if all, err := r.Unended(nil); len(all) != 5 || err != nil {
+			t.Errorf("%d unended in all, %v", len(all), err)
+		}
+		return nil
+	})
+	err := s.Update(t.Context(), func(tx *store.Tx) error {
+		q, err := tx.Request("second")
+		if err != nil {
+			return err
+		}
+		return tx.StartRequest(&q, "me")
+	})
+	if err == nil {
+		t.Error("a second request runs on one session")
+	}
+}
+
+func deletion(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 3)
+	create(t, s, "b", 1)
+	var deleted loquat.EventID
+	update(t, s, func(tx *store.Tx) error {
+		if _, _, err := enqueue(tx, "a", "r", false); err != nil {
+			return err
+		}
+		h, err := tx.Head("a")
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteSession(&h); err != nil {
+			return err
+		}
+		deleted = h.Checkpoint
+		return nil
+	})
+	check := func(s *store.Store) {
+		t.Helper()
+		view(t, s, func(r *store.Reader) error {
+			for name, err := range map[string]error{
+				"head":    second(r.Head("a")),
+				"request": second(r.Request("r")),
+			} {
+				if loquat.CodeOf(err) != loquat.CodeNotFound {
+					t.Errorf("%s of a deleted session: %v", name, err)
+				}
+			}
+			if id, err := r.Deletion("a"); id != deleted || err != nil {
+				t.Errorf("deletion at %s, %v; want %s", id, err, deleted)
+			}
+			if id, err := r.Deletion("b"); id != 0 || err != nil {
+				t.Errorf("deletion of b at %s, %v", id, err)
+			}
+			if _, err := r.Deletion("c"); loquat.CodeOf(err) != loquat.CodeNotFound {
+				t.Errorf("deletion of nobody: %v", err)
+			}
+			for _, id := range []string{"a", "b"} {
+				if taken, err := r.Taken(id); !taken || err != nil {
+					t.Errorf("%s is free: %v", id, err)
+				}
+			}
+			if heads, err := r.Heads(0, 10); len(heads) != 1 || err != nil {
+				t.Errorf("lists %d sessions, %v", len(heads), err)
+			}
+			return nil
+		})
+		for _, f := range []store.Filter{{}, {SessionID: "a"}} {
+			for _, r := range events(t, s, 0, f, 100) {
+				if r.SessionID == "a" && r.Type != loquat.SessionDeleted {
+					t.Errorf("%+v still shows %s", f, r.Type)
+				}
+			}
+		}
+		if got := events(t, s, 0, store.Filter{SessionID: "a"}, 100); len(got) != 1 || got[0].ID != deleted {
+			t.Errorf("of the deleted session: %v", got)
+		}
+	}
+	check(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, open)
+	check(s)
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check(s)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func answers(t *testing.T, open Open) {
+	s := start(t, open)
+	want := store.Answer{BodyHash: [32]byte{9}, Result: []byte(`{"a":1}`)}
+	update(t, s, func(tx *store.Tx) error { return tx.Remember("k", "POST", "/x", want) })
+	update(t, s, func(tx *store.Tx) error {
+		got, ok, err := tx.Answer("k", "POST", "/x")
+		if err != nil || !ok || got.BodyHash != want.BodyHash || string(got.Result) != string(want.Result) {
+			t.Errorf("got %+v, %v, %v", got, ok, err)
+		}
+		if _, ok, err := tx.Answer("k", "POST", "/y"); ok || err != nil {
+			t.Errorf("the same key on another path: %v, %v", ok, err)
+		}
+		tx.Now = tx.Now.Add(store.AnswerAge + 1e9)
+		if _, ok, err := tx.Answer("k", "POST", "/x"); ok || err != nil {
+			t.Errorf("after its age: %v, %v", ok, err)
+		}
+		return nil
+	})
+}
+
+func closing(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	done := make(chan error, 50)
+	for range cap(done) {
+		go func() {
+			done <- s.Update(context.Background(), func(tx *store.Tx) error { _, err := say(tx, "a", "x"); return err })
+		}()
+	}
+	landed := 0
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range cap(done) {
+		switch err := <-done; {
+		case err == nil:
+			landed++
+		case loquat.CodeOf(err) != loquat.CodeUnavailable:
+			t.Errorf("an update during the closing: %v", err)
+		}
+	}
+	s = start(t, open)
+	if got := len(texts(t, events(t, s, 0, store.Filter{SessionID: "a"}, 100))); got != landed {
+		t.Errorf("%d updates were acknowledged, %d are there", landed, got)
+	}
+}

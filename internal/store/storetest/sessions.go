@@ -1,0 +1,216 @@
+package storetest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// messagesModel runs random changes against a plain slice, and looks at every
+// revision that there ever was.
+func messagesModel(t *testing.T, open Open) {
+	s := start(t, open)
+	session := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		session++
+		id := fmt.Sprint("model-", session)
+		create(t, s, id, 0)
+		var now []string
+		history := map[int64][]string{}
+		steps := rapid.IntRange(1, 12).Draw(rt, "steps")
+		for step := range steps {
+			var rev int64
+			update(t, s, func(tx *store.Tx) error {
+				h, err := tx.Head(id)
+				if err != nil {
+					return err
+				}
+				if now, err = change(rt, tx, &h, now, step); err != nil {
+					return err
+				}
+				rev = h.Rev
+				return tx.Checkpoint(&h, nil, false)
+			})
+			history[rev] = slices.Clone(now)
+		}
+		view(t, s, func(r *store.Reader) error {
+			h, err := r.Head(id)
+			if err != nil {
+				return err
+			}
+			if h.Count != len(now) {
+				rt.Fatalf("head counts %d messages, there are %d", h.Count, len(now))
+			}
+			for rev, want := range history {
+				from := rapid.IntRange(0, len(want)).Draw(rt, "from")
+				got, err := r.Messages(h, rev, from, -1)
+				if err != nil {
+					return err
+				}
+				if !slices.Equal(contents(got), want[from:]) {
+					rt.Fatalf("revision %d from %d: %q, want %q", rev, from, contents(got), want[from:])
+				}
+				if n, err := r.CountAt(h, rev); err != nil || n != len(want) {
+					rt.Fatalf("revision %d: %d messages, %v; want %d", rev, n, err, len(want))
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// change makes one random change to a session and to its model.
+func change(rt *rapid.T, tx *store.Tx, h *store.Head, now []string, step int) ([]string, error) {
+	kind := rapid.SampledFrom([]string{"append", "append", "modify", "delete", "delete from"}).Draw(rt, "change")
+	if len(now) == 0 {
+		kind = "append"
+	}
+	text := fmt.Sprint("text ", step)
+	switch kind {
+	case "append":
+		_, err := tx.AppendMessage(h, message(tx, text))
+		return append(slices.Clone(now), text), err
+	case "modify":
+		i := rapid.IntRange(0, len(now)-1).Draw(rt, "index")
+		m, err := tx.ModifyMessage(h, i, "", text)
+		if err == nil && m.Content != text {
+			err = fmt.Errorf("modified to %q", m.Content)
+		}
+		out := slices.Clone(now)
+		out[i] = text
+		return out, err
+	case "delete":
+		keep := rapid.SliceOfN(rapid.Bool(), len(now), len(now)).Draw(rt, "keep")
+		var indices []int
+		var out []string
+		for i := range now {
+			if keep[i] {
+				out = append(out, now[i])
+			} else {
+				indices = append(indices, i)
+			}
+		}
+		return out, tx.DeleteMessages(h, indices)
+	default:
+		from := rapid.IntRange(0, len(now)-1).Draw(rt, "from index")
+		indices, err := tx.DeleteFrom(h, from)
+		if err == nil && len(indices) != len(now)-from {
+			err = fmt.Errorf("deleted %d", indices)
+		}
+		return slices.Clone(now[:from]), err
+	}
+}
+
+func contents(messages []loquat.Message) []string {
+	out := []string{}
+	for _, m := range messages {
+		out = append(out, m.Content)
+	}
+	return out
+}
+
+func oldRevisions(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 2)
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.Head("a")
+		if err != nil {
+			return err
+		}
+		tx.Describe(&h, "other", loquat.Object{}.Set("name", "renamed"))
+		return tx.Checkpoint(&h, nil, false)
+	})
+	view(t, s, func(r *store.Reader) error {
+		h, err := r.Head("a")
+		if err != nil {
+			return err
+		}
+		at := time.UnixMilli(1).UTC()
+		old, err := r.SessionAt(h, h.Rev-1, at, false)
+		if err != nil {
+			return err
+		}
+		now, err := r.SessionAt(h, h.Rev, at, true)
+		if err != nil {
+			return err
+		}
+		if old.AgentID != "default" || old.Metadata.String("name") != "a" || len(old.Messages) != 2 || !old.UpdatedAt.Equal(at) {
+			t.Errorf("the old revision is %+v", old)
+		}
+		if now.AgentID != "other" || now.Metadata.String("name") != "renamed" || !now.MessagesOmitted || now.Messages == nil || len(now.Messages) != 0 {
+			t.Errorf("the new revision is %+v", now)
+		}
+		rev, err := r.RevisionAt(h, h.Checkpoint)
+		if err != nil || rev != h.Rev {
+			t.Errorf("revision at the checkpoint is %d, %v; want %d", rev, err, h.Rev)
+		}
+		if _, err := r.RevisionAt(h, h.Checkpoint+1); loquat.CodeOf(err) != loquat.CodeGone {
+			t.Errorf("a revision at no checkpoint: %v", err)
+		}
+		return nil
+	})
+}
+
+func checkpoints(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	var head store.Head
+	update(t, s, func(tx *store.Tx) (err error) {
+		if head, err = tx.Head("a"); err != nil {
+			return err
+		}
+		return tx.Checkpoint(&head, nil, true)
+	})
+	if head.Checkpoint != s.Last() || head.Cursor != head.Checkpoint-1 {
+		t.Errorf("cursor %s, checkpoint %s, last %s: the cursor has to stay", head.Cursor, head.Checkpoint, s.Last())
+	}
+	view(t, s, func(r *store.Reader) error {
+		got, err := r.Head("a")
+		if err == nil && !reflect.DeepEqual(got, head) {
+			t.Errorf("stored head %+v, want %+v", got, head)
+		}
+		return err
+	})
+}
+
+func lists(t *testing.T, open Open) {
+	s := start(t, open)
+	for _, id := range []string{"a", "b", "c"} {
+		create(t, s, id, 0)
+	}
+	update(t, s, func(tx *store.Tx) error { // a is now the newest
+		h, err := tx.Head("a")
+		if err != nil {
+			return err
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+	view(t, s, func(r *store.Reader) error {
+		var got []string
+		var before loquat.EventID
+		for {
+			heads, err := r.Heads(before, 2)
+			if err != nil {
+				return err
+			}
+			if len(heads) == 0 {
+				break
+			}
+			for _, h := range heads {
+				got = append(got, h.SessionID)
+				before = h.Checkpoint
+			}
+		}
+		if !slices.Equal(got, []string{"a", "c", "b"}) {
+			t.Errorf("listed %v", got)
+		}
+		return nil
+	})
+}

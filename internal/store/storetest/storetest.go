@@ -1,0 +1,448 @@
+// Package storetest is the contract of a store as tests: what every driver has to
+// pass, whatever database it brings.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// Open opens the database that a test calls by name: the same one again after it was
+// closed. The test ends with it closed.
+type Open func(t *testing.T) store.Driver
+
+// Run runs the contract. open returns, for each test, a function that opens one
+// database again and again.
+func Run(t *testing.T, open func(t *testing.T) Open) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, Open)
+	}{
+		{"ids follow commits", idsFollowCommits},
+		{"ids survive a reopening", idsSurvive},
+		{"a failed update leaves nothing", failedUpdate},
+		{"a failed update spares its batch", failedUpdateInBatch},
+		{"an update whose caller left is dropped", abandonedUpdate},
+		{"concurrent updates all land, in one order", concurrentUpdates},
+		{"followers miss nothing", followers},
+		{"filters", filters},
+		{"windows end at their bounds", windowBounds},
+		{"messages against a model", messagesModel},
+		{"sessions at old revisions", oldRevisions},
+		{"checkpoints and cursors", checkpoints},
+		{"lists of sessions", lists},
+		{"requests", requests},
+		{"the queue of a session", queue},
+		{"deleting a session", deletion},
+		{"answers", answers},
+		{"closing", closing},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+	}
+}
+
+func start(t *testing.T, open Open) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), open(t), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func update(t *testing.T, s *store.Store, fn func(*store.Tx) error) {
+	t.Helper()
+	if err := s.Update(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func view(t *testing.T, s *store.Store, fn func(*store.Reader) error) {
+	t.Helper()
+	if err := s.View(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// create makes a session with messages m0, m1, …
+func create(t *testing.T, s *store.Store, id string, messages int) {
+	t.Helper()
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.CreateSession(id, "default", loquat.Object{}.Set("name", id))
+		if err != nil {
+			return err
+		}
+		for i := range messages {
+			if _, err := tx.AppendMessage(&h, message(tx, fmt.Sprintf("m%d", i))); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID}, &h, nil); err != nil {
+			return err
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+}
+
+func message(tx *store.Tx, content string) loquat.Message {
+	return loquat.Message{ID: "id-" + content, Role: loquat.RoleUser, Content: content, CreatedAt: tx.Now}
+}
+
+// say publishes a partial of a session.
+func say(tx *store.Tx, sessionID, text string) (loquat.EventID, error) {
+	h, err := tx.Head(sessionID)
+	if err != nil {
+		return 0, err
+	}
+	return tx.Publish(partial(text), &h, nil)
+}
+
+func partial(text string) loquat.Event {
+	return loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: text}}
+}
+
+func texts(t *testing.T, records []loquat.Record) []string {
+	t.Helper()
+	var out []string
+	for _, r := range records {
+		e, err := r.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == loquat.Partial {
+			out = append(out, e.Message.Content)
+		}
+	}
+	return out
+}
+
+func events(t *testing.T, s *store.Store, since loquat.EventID, f store.Filter, limit int) []loquat.Record {
+	t.Helper()
+	records, err := s.Events(t.Context(), since, f, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+func idsFollowCommits(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	before := s.Last()
+	var first, second loquat.EventID
+	update(t, s, func(tx *store.Tx) (err error) {
+		if first, err = say(tx, "a", "x"); err != nil {
+			return err
+		}
+		second, err = say(tx, "a", "y")
+		return err
+	})
+	if first != before+1 || second != before+2 || s.Last() != second {
+		t.Errorf("ids %s, %s after %s; last is %s", first, second, before, s.Last())
+	}
+}
+
+func idsSurvive(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 1)
+	id, last := s.ID(), s.Last()
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.Head("a")
+		if err == nil {
+			err = tx.DeleteSession(&h)
+		}
+		return err
+	})
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, open)
+	if s.ID() != id || s.Last() != last+1 {
+		t.Errorf("after reopening: id %q, last %s; want %q, %s", s.ID(), s.Last(), id, last+1)
+	}
+	create(t, s, "b", 0)
+	if got := events(t, s, last+1, store.Filter{}, 10); len(got) != 2 || got[0].ID != last+2 {
+		t.Errorf("ids after reopening do not go on: %v", got)
+	}
+}
+
+var errRefused = errors.New("refused")
+
+func failedUpdate(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	last := s.Last()
+	err := s.Update(t.Context(), func(tx *store.Tx) error {
+		if _, err := say(tx, "a", "lost"); err != nil {
+			return err
+		}
+		return loquat.Errorf(loquat.CodeConflict, "refused")
+	})
+	if loquat.CodeOf(err) != loquat.CodeConflict {
+		t.Errorf("got error %v", err)
+	}
+	if s.Last() != last || len(events(t, s, last, store.Filter{}, 10)) != 0 {
+		t.Error("an update that failed left events")
+	}
+	update(t, s, func(tx *store.Tx) error { _, err := say(tx, "a", "kept"); return err })
+	if got := texts(t, events(t, s, last, store.Filter{}, 10)); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// failedUpdateInBatch holds the committer with one update while others gather, some
+// of which fail before and some after they wrote.
+func failedUpdateInBatch(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	since := s.Last()
+	hold, held := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = s.Update(t.Context(), func(*store.Tx) error { close(held); <-hold; return nil })
+	})
+	<-held
+	const n = 60
+	errs := make([]error, n)
+	for i := range n {
+		all.Go(func() {
+			errs[i] = s.Update(t.Context(), func(tx *store.Tx) error {
+				if i%3 == 1 {
+					return errRefused
+				}
+				_, err := say(tx, "a", fmt.Sprint(i))
+				if err == nil && i%3 == 2 {
+					err = errRefused
+				}
+				return err
+			})
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // let them gather; nothing depends on it
+	close(hold)
+	all.Wait()
+	kept := map[string]bool{}
+	for _, text := range texts(t, events(t, s, since, store.Filter{}, 1000)) {
+		if kept[text] {
+			t.Errorf("%s was published twice", text)
+		}
+		kept[text] = true
+	}
+	for i := range n {
+		if failed := errs[i] != nil; failed != (i%3 != 0) || kept[fmt.Sprint(i)] == failed {
+			t.Errorf("update %d: error %v, kept %v", i, errs[i], kept[fmt.Sprint(i)])
+		}
+	}
+}
+
+func abandonedUpdate(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	since := s.Last()
+	hold, held := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = s.Update(t.Context(), func(*store.Tx) error { close(held); <-hold; return nil })
+	})
+	<-held
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- s.Update(ctx, func(tx *store.Tx) error { _, err := say(tx, "a", "late"); return err })
+	}()
+	time.Sleep(10 * time.Millisecond)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	close(hold)
+	all.Wait()
+	update(t, s, func(*store.Tx) error { return nil })
+	if got := events(t, s, since, store.Filter{}, 10); len(got) != 0 {
+		t.Errorf("an abandoned update was run: %v", got)
+	}
+}
+
+func concurrentUpdates(t *testing.T, open Open) {
+	s := start(t, open)
+	const writers, each = 16, 40
+	for w := range writers {
+		create(t, s, fmt.Sprint("s", w), 0)
+	}
+	since := s.Last()
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for i := range each {
+				if err := s.Update(t.Context(), func(tx *store.Tx) error {
+					_, err := say(tx, fmt.Sprint("s", w), fmt.Sprint(i))
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	records := events(t, s, since, store.Filter{}, writers*each+1)
+	if len(records) != writers*each {
+		t.Fatalf("%d events of %d", len(records), writers*each)
+	}
+	for i, r := range records {
+		if r.ID != since+loquat.EventID(i)+1 {
+			t.Fatalf("event %d has id %s: a gap or a repeat", i, r.ID)
+		}
+	}
+	for w := range writers {
+		got := texts(t, events(t, s, since, store.Filter{SessionID: fmt.Sprint("s", w)}, each+1))
+		for i, text := range got {
+			if text != fmt.Sprint(i) {
+				t.Fatalf("writer %d: %q at %d", w, text, i)
+			}
+		}
+	}
+}
+
+func followers(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	create(t, s, "b", 0)
+	since := s.Last()
+	const total = 300
+	var all sync.WaitGroup
+	for f, filter := range []store.Filter{{}, {SessionID: "a"}, {SessionID: "b"}} {
+		all.Go(func() {
+			watch := s.Watch(filter.SessionID)
+			defer watch.Stop()
+			want := total
+			if filter.SessionID != "" {
+				want = total / 2
+			}
+			at, seen := since, 0
+			for seen < want {
+				records, err := s.Events(t.Context(), at, filter, 1+rand.IntN(20))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if len(records) == 0 {
+					select {
+					case <-watch.C():
+					case <-time.After(20 * time.Second):
+						t.Errorf("follower %d heard nothing after %d of %d", f, seen, want)
+						return
+					}
+				}
+				for _, r := range records {
+					if r.ID <= at {
+						t.Errorf("follower %d got %s after %s", f, r.ID, at)
+					}
+					at = r.ID
+					seen++
+				}
+			}
+		})
+	}
+	for i := range total {
+		update(t, s, func(tx *store.Tx) error { _, err := say(tx, []string{"a", "b"}[i%2], "x"); return err })
+	}
+	all.Wait()
+}
+
+func filters(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	create(t, s, "b", 0)
+	since := s.Last()
+	update(t, s, func(tx *store.Tx) error {
+		for _, id := range []string{"a", "b"} {
+			h, err := tx.Head(id)
+			if err != nil {
+				return err
+			}
+			q := store.Request{Request: loquat.Request{RequestID: "r-" + id}}
+			if err := tx.EnqueueRequest(&h, &q, false); err != nil {
+				return err
+			}
+			if _, err := tx.Publish(partial("request of "+id), &h, &q); err != nil {
+				return err
+			}
+			if _, err := tx.Publish(partial("session "+id), &h, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	check := func(s *store.Store) {
+		for _, c := range []struct {
+			filter store.Filter
+			want   string
+		}{
+			{store.Filter{}, "request of a,session a,request of b,session b"},
+			{store.Filter{SessionID: "a"}, "request of a,session a"},
+			{store.Filter{RequestID: "r-b"}, "request of b"},
+			{store.Filter{SessionID: "b", RequestID: "r-b"}, "request of b"},
+			{store.Filter{SessionID: "a", RequestID: "r-b"}, ""},
+			{store.Filter{SessionID: "nobody"}, ""},
+			{store.Filter{RequestID: "nobody"}, ""},
+		} {
+			if got := strings.Join(texts(t, events(t, s, since, c.filter, 10)), ","); got != c.want {
+				t.Errorf("%+v: %q, want %q", c.filter, got, c.want)
+			}
+		}
+	}
+	check(s) // from memory
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(start(t, open)) // from the database
+}
+
+func windowBounds(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	since := s.Last()
+	big := strings.Repeat("x", store.WindowBytes/2)
+	update(t, s, func(tx *store.Tx) error {
+		for _, text := range []string{"one", "two", big, big, strings.Repeat("y", store.WindowBytes+1), "last"} {
+			if _, err := say(tx, "a", text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	check := func(s *store.Store) {
+		at := since
+		for _, want := range []int{3, 1, 1, 1, 0} {
+			records := events(t, s, at, store.Filter{SessionID: "a"}, 100)
+			if len(records) != want {
+				t.Fatalf("a window of %d events, want %d", len(records), want)
+			}
+			if want > 0 {
+				at = records[want-1].ID
+			}
+		}
+		if got := texts(t, events(t, s, since, store.Filter{}, 2)); !slices.Equal(got, []string{"one", "two"}) {
+			t.Errorf("limit 2: %q", got)
+		}
+	}
+	check(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(start(t, open))
+}
