@@ -3,7 +3,8 @@
 GO         ?= go
 FUZZTIME   ?= 10s
 BENCHFLAGS ?=
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# Its version is pinned in .ci/lint.mod.
+STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
 .PHONY: run build test race conformance fuzz bench lint fmt clean
 
@@ -36,7 +37,7 @@ lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) -C bench vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(STATICCHECK) ./...
 
 fmt:
 	gofmt -w .
