@@ -1,0 +1,270 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connect returns a client of a server that h plays.
+func connect(t *testing.T, h http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(h)
+	c, err := New(server.URL, Options{Token: "t0ken"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.CloseIdleConnections()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return c
+}
+
+// pretend returns a client whose calls go to rt, for tests in virtual time.
+func pretend(t *testing.T, rt func(*http.Request) (*http.Response, error), patience time.Duration) *Client {
+	t.Helper()
+	c, err := New("http://loquat.test/prefix", Options{HTTPClient: &http.Client{Transport: roundTripper(rt)}, Patience: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answer(status int, contentType, body string) *http.Response {
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{"Content-Type": {contentType}},
+		Body: io.NopCloser(strings.NewReader(body))}
+}
+
+func TestNewRefusesWhatIsNoAddress(t *testing.T) {
+	for _, bad := range []string{"", "localhost:8787", "/x", "ftp://host", "http://", "http://[::1"} {
+		if _, err := New(bad, Options{}); loquat.CodeOf(err) != loquat.CodeInvalid {
+			t.Errorf("New(%q) = %v, want an error with code invalid", bad, err)
+		}
+	}
+}
+
+func TestCalls(t *testing.T) {
+	three := 3
+	text := "hi"
+	tests := []struct {
+		name         string
+		call         func(context.Context, *Client) (any, error)
+		request      string // method and URI
+		body, answer string
+		keyed        bool
+		want         string // JSON of what the call returned
+	}{
+		{"create", func(ctx context.Context, c *Client) (any, error) {
+			s, err := c.CreateSession(ctx, NewSession{AgentID: "a"})
+			return s.Checkpoint, err
+		}, "POST /sessions", `{"agent_id":"a"}`, `{"session_id":"s"}`, true, `"0000000000000007"`},
+		{"session", func(ctx context.Context, c *Client) (any, error) {
+			s, err := c.Session(ctx, "s")
+			return s.ActiveRequestID, err
+		}, "GET /sessions/s", ``, `{"session_id":"s","active_request_id":"r"}`, false, `"r"`},
+		{"sessions", func(ctx context.Context, c *Client) (any, error) {
+			l, err := c.Sessions(ctx, 2, "p")
+			return l.NextPageToken, err
+		}, "GET /sessions?limit=2&page_token=p", ``, `{"sessions":[],"next_page_token":"q"}`, false, `"q"`},
+		{"update", func(ctx context.Context, c *Client) (any, error) {
+			s, err := c.UpdateSession(ctx, "s", SessionPatch{Metadata: loquat.Object{"a": json.RawMessage("null")}}, IfMatch(7))
+			return s.SessionID, err
+		}, "PATCH /sessions/s", `{"metadata":{"a":null}}`, `{"session_id":"s"}`, false, `"s"`},
+		{"delete", func(ctx context.Context, c *Client) (any, error) {
+			return nil, c.DeleteSession(ctx, "s")
+		}, "DELETE /sessions/s", ``, ``, false, `null`},
+		{"fork", func(ctx context.Context, c *Client) (any, error) {
+			s, err := c.Fork(ctx, "s", Fork{UpToIndex: &three})
+			return s.SessionID, err
+		}, "POST /sessions/s/fork", `{"up_to_index":3}`, `{"session_id":"t"}`, true, `"t"`},
+		{"messages", func(ctx context.Context, c *Client) (any, error) {
+			p, err := c.Messages(ctx, "s", Page{From: 1, Limit: 2, At: 9})
+			return p.Total, err
+		}, "GET /sessions/s/messages?at=0000000000000009&from=1&limit=2", ``, `{"total":4,"messages":[]}`, false, `4`},
+		{"append", func(ctx context.Context, c *Client) (any, error) {
+			r, err := c.AppendMessage(ctx, "s", NewMessage{Role: "user"})
+			return r.Index, err
+		}, "POST /sessions/s/messages", `{"role":"user","content":""}`, `{"index":5}`, true, `5`},
+		{"modify", func(ctx context.Context, c *Client) (any, error) {
+			r, err := c.ModifyMessage(ctx, "s", 3, "x")
+			return r.Message.Content, err
+		}, "PATCH /sessions/s/messages/3", `{"content":"x"}`, `{"message":{"content":"x"}}`, false, `"x"`},
+		{"delete messages", func(ctx context.Context, c *Client) (any, error) {
+			r, err := c.DeleteMessages(ctx, "s", []int{3, 4})
+			return r.Indices, err
+		}, "DELETE /sessions/s/messages", `{"indices":[3,4]}`, `{"indices":[3,4]}`, false, `[3,4]`},
+		{"send", func(ctx context.Context, c *Client) (any, error) {
+			r, err := c.Send(ctx, "s", Send{Content: &text, Stream: true})
+			return r.Status, err
+		}, "POST /sessions/s/send", `{"content":"hi","stream":true,"stream_tools":false}`, `{"status":"queued"}`, true, `"queued"`},
+		{"request", func(ctx context.Context, c *Client) (any, error) {
+			r, err := c.Request(ctx, "r")
+			return r.Status, err
+		}, "GET /requests/r", ``, `{"status":"failed"}`, false, `"failed"`},
+		{"cancel", func(ctx context.Context, c *Client) (any, error) {
+			r, err := c.Cancel(ctx, "r")
+			return r.Status, err
+		}, "POST /requests/r/cancel", ``, `{"status":"running"}`, true, `"running"`},
+		{"agents", func(ctx context.Context, c *Client) (any, error) {
+			return c.Agents(ctx)
+		}, "GET /agents", ``, `{"agents":[{"agent_id":"a","provider":"p","model":"m"}]}`, false, `[{"agent_id":"a","provider":"p","model":"m"}]`},
+		{"models", func(ctx context.Context, c *Client) (any, error) {
+			return c.Models(ctx, ModelQuery{AgentID: "a", Refresh: true})
+		}, "GET /models?agent_id=a&refresh=true", ``, `{"models":[{"id":"m","ctx":1}]}`, false, `[{"ctx":1,"id":"m"}]`},
+		{"version", func(ctx context.Context, c *Client) (any, error) {
+			v, err := c.Version(ctx)
+			return v, err
+		}, "GET /version", ``, `{"api":1}`, false, `{"api":1}`},
+		{"ready", func(ctx context.Context, c *Client) (any, error) {
+			return nil, c.Ready(ctx)
+		}, "GET /readyz", ``, `{"ready":true}`, false, `null`},
+		{"events", func(ctx context.Context, c *Client) (any, error) {
+			w, err := c.Events(ctx, Query{RequestID: "r", Limit: 9, Wait: 1500 * time.Millisecond, OmitSession: true})
+			return w.JSON, err
+		}, "GET /events?limit=9&request_id=r&session=omit&wait=1.5", ``, `{"events":[{"event_id":"0000000000000001","type":"x","new":[ 1 ]}]}`, false,
+			`[{"event_id":"0000000000000001","type":"x","new":[1]}]`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if got := r.Method + " " + r.RequestURI; got != tt.request {
+					t.Errorf("request %s, want %s", got, tt.request)
+				}
+				if string(body) != tt.body {
+					t.Errorf("body %s, want %s", body, tt.body)
+				}
+				if got := r.Header.Get("Idempotency-Key") != ""; got != tt.keyed {
+					t.Errorf("has an Idempotency-Key: %v, want %v", got, tt.keyed)
+				}
+				if got := r.Header.Get("Authorization"); got != "Bearer t0ken" {
+					t.Errorf("Authorization %q", got)
+				}
+				if tt.name == "update" && r.Header.Get("If-Match") != `"0000000000000007"` {
+					t.Errorf("If-Match %q", r.Header.Get("If-Match"))
+				}
+				w.Header().Set("ETag", `"0000000000000007"`)
+				io.WriteString(w, tt.answer)
+			})
+			got, err := tt.call(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, _ := json.Marshal(got); string(b) != tt.want {
+				t.Errorf("returned %s, want %s", b, tt.want)
+			}
+		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	tests := []struct {
+		name, contentType, body string
+		status                  int
+		want                    loquat.Error
+	}{
+		{"fields", "application/problem+json", `{"code":"invalid","detail":"d","errors":[{"location":"body.x","message":"m"}]}`, 422,
+			loquat.Error{Code: "invalid", Detail: "d", Fields: []loquat.FieldError{{Location: "body.x", Message: "m"}}}},
+		{"malformed", "application/problem+json; charset=utf-8", `{"code":"invalid","detail":"d"}`, 400, loquat.Error{Code: "invalid", Detail: "d", Malformed: true}},
+		{"busy", "application/problem+json", `{"code":"busy","detail":"d","request_id":"r"}`, 409, loquat.Error{Code: "busy", Detail: "d", RequestID: "r"}},
+		{"no code", "application/problem+json", `{"title":"Gone","status":410}`, 410, loquat.Error{Code: "gone", Detail: "Gone"}},
+		{"a code of tomorrow", "application/problem+json", `{"code":"asleep","detail":"d"}`, 409, loquat.Error{Code: "asleep", Detail: "d"}},
+		{"a proxy's page", "text/html", "<h1>No\n entry</h1>", 403, loquat.Error{Code: "forbidden", Detail: `"<h1>No entry</h1>"`}},
+		{"nothing", "", "", 404, loquat.Error{Code: "not_found", Detail: "nothing"}},
+		{"teapot", "", "", 418, loquat.Error{Code: "internal", Detail: "is a loquat server there?"}},
+		{"no problem at all", "application/problem+json", `[]`, 500, loquat.Error{Code: "internal", Detail: `"[]"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			calls := 0
+			c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+				calls++
+				w.Header().Set("Content-Type", tt.contentType)
+				w.WriteHeader(tt.status)
+				io.WriteString(w, tt.body)
+			})
+			_, err := c.Send(t.Context(), "s", Send{})
+			got, ok := errors.AsType[*loquat.Error](err)
+			if !ok {
+				t.Fatalf("%v is no *loquat.Error", err)
+			}
+			if got.Code != tt.want.Code || !strings.Contains(got.Detail, tt.want.Detail) || got.Malformed != tt.want.Malformed ||
+				got.RequestID != tt.want.RequestID || len(got.Fields) != len(tt.want.Fields) {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			if calls != 1 {
+				t.Errorf("made %d calls, want 1: the server has answered", calls)
+			}
+		})
+	}
+}
+
+// A send whose answer is lost is made again with the same key and body; what the
+// API has no key for is not.
+func TestRepeats(t *testing.T) {
+	var keys, bodies []string
+	var mu sync.Mutex
+	lose := 2
+	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		keys, bodies = append(keys, r.Header.Get("Idempotency-Key")), append(bodies, string(body))
+		lost := len(keys) <= lose
+		mu.Unlock()
+		if lost {
+			panic(http.ErrAbortHandler)
+		}
+		io.WriteString(w, `{"request_id":"r"}`)
+	})
+	text := "once"
+	res, err := c.Send(t.Context(), "s", Send{Content: &text})
+	if err != nil || res.RequestID != "r" {
+		t.Fatalf("Send = %+v, %v", res, err)
+	}
+	if len(keys) != 3 || keys[0] == "" || keys[0] != keys[1] || keys[1] != keys[2] || bodies[0] != bodies[2] {
+		t.Errorf("keys %q with bodies %q, want the same three times", keys, bodies)
+	}
+	if _, err := c.Send(t.Context(), "s", Send{Content: &text}); err != nil || keys[3] == keys[0] {
+		t.Errorf("a second Send has key %q again (%v)", keys[3], err)
+	}
+
+	keys, lose = nil, 100
+	if _, err := c.DeleteMessages(t.Context(), "s", []int{0}); loquat.CodeOf(err) != loquat.CodeUnavailable || len(keys) != 1 {
+		t.Errorf("DeleteMessages made %d calls, %v; want one and unavailable", len(keys), err)
+	}
+	keys = nil
+	if _, err := c.Send(t.Context(), "s", Send{}); loquat.CodeOf(err) != loquat.CodeUnavailable || len(keys) != maxAttempts {
+		t.Errorf("Send made %d calls, %v; want %d and unavailable", len(keys), err, maxAttempts)
+	}
+}
+
+func TestRepeatsEndWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := pretend(t, func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		defer cancel()
+		if _, err := c.Session(ctx, "s"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"loquat"
+)
+
+// maxProblem bounds what is read of an answer that tells of a failure.
+const maxProblem = 1 << 20
+
+// problem turns a failed answer into an *loquat.Error.
+func (c *Client) problem(resp *http.Response) error {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // what came of it is better than nothing
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media == "application/problem+json" {
+		if err := decodeProblem(resp.StatusCode, body); err != nil {
+			return err
+		}
+	}
+	return loquat.Errorf(codeOfStatus(resp.StatusCode), "%s answered %s without a problem document; is a loquat server there? It said: %s",
+		c.base.Redacted(), resp.Status, excerpt(body))
+}
+
+// decodeProblem returns nil when body is no problem document.
+func decodeProblem(status int, body []byte) error {
+	var p struct {
+		Title     string              `json:"title"`
+		Detail    string              `json:"detail"`
+		Code      loquat.Code         `json:"code"`
+		Errors    []loquat.FieldError `json:"errors"`
+		RequestID string              `json:"request_id"`
+	}
+	if json.Unmarshal(body, &p) != nil {
+		return nil
+	}
+	e := &loquat.Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, RequestID: p.RequestID}
+	if e.Code == "" {
+		e.Code = codeOfStatus(status)
+	}
+	if e.Detail == "" {
+		e.Detail = p.Title
+	}
+	e.Malformed = e.Code == loquat.CodeInvalid && status == http.StatusBadRequest
+	return e
+}
+
+// codeOfStatus is the code of an answer that names none.
+func codeOfStatus(status int) loquat.Code {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return loquat.CodeInvalid
+	case http.StatusUnauthorized:
+		return loquat.CodeUnauthorized
+	case http.StatusForbidden:
+		return loquat.CodeForbidden
+	case http.StatusNotFound:
+		return loquat.CodeNotFound
+	case http.StatusMethodNotAllowed:
+		return loquat.CodeMethodNotAllowed
+	case http.StatusConflict:
+		return loquat.CodeConflict
+	case http.StatusGone:
+		return loquat.CodeGone
+	case http.StatusPreconditionFailed:
+		return loquat.CodePreconditionFailed
+	case http.StatusRequestEntityTooLarge:
+		return loquat.CodeTooLarge
+	case http.StatusUnsupportedMediaType:
+		return loquat.CodeUnsupportedMedia
+	case http.StatusTooManyRequests:
+		return loquat.CodeRateLimited
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return loquat.CodeUnavailable
+	}
+	return loquat.CodeInternal
+}
+
+// excerpt is the beginning of a body that nobody expected, on one line.
+func excerpt(body []byte) string {
+	const most = 200
+	text := strings.Join(strings.Fields(string(body)), " ")
+	if text == "" {
+		return "nothing"
+	}
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}
