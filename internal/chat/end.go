@@ -1,0 +1,244 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"loquat"
+	"loquat/internal/loop"
+	"loquat/internal/store"
+)
+
+// The values of a kept message's metadata.incomplete.
+const (
+	incompleteCancelled   = "cancelled"
+	incompleteError       = "error"
+	incompleteInterrupted = "interrupted"
+)
+
+// endAbnormally gives a request of this process its end: cancelled when a cancel was
+// acknowledged, failed otherwise. What clients saw of it is kept.
+func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
+	k.write.Lock()
+	defer k.write.Unlock()
+	// The service may be on its way down: the end has to be written all the same.
+	ctx, cancel := s.lastWords()
+	defer cancel()
+	err = s.persistently(ctx, func(tx *store.Tx) error {
+		row, err := tx.Guard(q.RequestID, s.owner)
+		if err != nil {
+			return err
+		}
+		if err := k.publishPending(tx); err != nil {
+			return err
+		}
+		next, err = s.endIn(tx, &row, failure)
+		status = row.Status
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return next, status, failure
+}
+
+// lastWordsFor is how long a stopping service tries to write the end of a request
+// while the store cannot; the next start ends what is left.
+const lastWordsFor = 5 * time.Second
+
+// lastWords is a context that outlives the service by lastWordsFor.
+func (s *Service) lastWords() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := context.AfterFunc(s.life, func() {
+		select {
+		case <-time.After(lastWordsFor):
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() { stop(); cancel() }
+}
+
+// endIn ends a running request within a transaction, from what the log says of it:
+// an open phase is closed, visible text kept, a round of tools given its results,
+// then error or request_cancelled, request_completed, and the next queued send starts.
+func (s *Service) endIn(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+	h, err := tx.Head(q.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	open, err := readOpenStep(tx, *q)
+	if err != nil {
+		return nil, err
+	}
+	inHand, _ := errors.AsType[*loop.Failure](failure)
+	if err := open.close(tx, &h, q, incompleteOf(*q, failure), inHand); err != nil {
+		return nil, err
+	}
+	end, status, detail := loquat.Event{Type: loquat.RequestCancelled}, loquat.StatusCancelled, ""
+	if !q.Cancelled {
+		status, detail = loquat.StatusFailed, s.describe(failure)
+		end = loquat.Event{Type: loquat.ErrorEvent, Detail: detail}
+	}
+	for _, e := range []loquat.Event{end, {Type: loquat.RequestCompleted}} {
+		if _, err := tx.Publish(e, &h, q); err != nil {
+			return nil, err
+		}
+	}
+	if err := tx.EndRequest(q, status, detail); err != nil {
+		return nil, err
+	}
+	return s.startNext(tx, &h)
+}
+
+func incompleteOf(q store.Request, failure error) string {
+	switch {
+	case q.Cancelled:
+		return incompleteCancelled
+	case errors.Is(failure, errShutdown), errors.Is(failure, errCrashed):
+		return incompleteInterrupted
+	}
+	return incompleteError
+}
+
+// describe is what the user is told of a failure, secrets masked.
+func (s *Service) describe(failure error) string {
+	detail := "the request failed inside the server; its log says more"
+	if e, ok := errors.AsType[*loquat.Error](failure); ok {
+		detail = e.Detail
+	} else if errors.Is(failure, errShutdown) || errors.Is(failure, errCrashed) {
+		detail = failure.Error()
+	}
+	return s.mask(detail)
+}
+
+// openStep is what a request published since its last closed step.
+type openStep struct {
+	streaming bool          // assistant_message start without its end
+	draft     *loquat.Delta // what a client's fold shows
+	calls     []loquat.ToolCall
+	finished  map[string]loquat.Message
+}
+
+// readOpenStep folds the events above a request's mark.
+func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
+	open := openStep{finished: map[string]loquat.Message{}}
+	records, err := tx.RequestEvents(q, q.Mark)
+	if err != nil {
+		return open, err
+	}
+	for _, r := range records {
+		e, err := r.Decode()
+		if err != nil {
+			return open, err
+		}
+		switch e.Type {
+		case loquat.AssistantMessage:
+			open.streaming = e.Phase == loquat.PhaseStart
+		case loquat.Partial:
+			if open.draft == nil {
+				open.draft = e.Message
+				continue
+			}
+			merged := loquat.MergeDelta(*open.draft, *e.Message)
+			open.draft = &merged
+		case loquat.ToolCalls:
+			open.calls = e.ToolCalls
+		case loquat.ToolPartial:
+			if e.Phase == loquat.PhaseEnd && e.Payload != nil && e.Payload.Result != nil {
+				open.finished[e.ToolCallID] = *e.Payload.Result
+			}
+		}
+	}
+	return open, nil
+}
+
+// close ends the open step: exactly one assistant_message end for a start, the kept
+// text as a final, results for every call of a round.
+func (o openStep) close(tx *store.Tx, h *store.Head, q *store.Request, why string, inHand *loop.Failure) error {
+	if o.streaming {
+		if _, err := tx.Publish(loquat.Event{Type: loquat.AssistantMessage, Phase: loquat.PhaseEnd}, h, q); err != nil {
+			return err
+		}
+	}
+	if o.visible() {
+		m, err := o.kept(*q, why, inHand)
+		if err != nil {
+			return err
+		}
+		return addMessages(tx, h, q, loquat.Final, []loquat.Message{m})
+	}
+	if len(o.calls) > 0 {
+		return addMessages(tx, h, q, loquat.ToolResults, o.results(inHand))
+	}
+	return nil
+}
+
+// visible reports whether clients show text or reasoning of the phase.
+func (o openStep) visible() bool {
+	if o.draft == nil {
+		return false
+	}
+	return o.draft.Content != "" ||
+		o.draft.Metadata.String(loquat.MetaReasoning) != "" || o.draft.Metadata.String(loquat.MetaReasoningContent) != ""
+}
+
+// kept is the message that keeps what was visible of a phase.
+func (o openStep) kept(q store.Request, why string, inHand *loop.Failure) (loquat.Message, error) {
+	var stored storedSend
+	if err := json.Unmarshal(q.Send, &stored); err != nil {
+		return loquat.Message{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	}
+	m := newMessage(loquat.RoleAssistant)
+	m.Content = o.draft.Content
+	m.Metadata = o.draft.Metadata.Clone().Set(loquat.MetaIncomplete, why)
+	delete(m.Metadata, loquat.MetaStreamRestarted)
+	if stored.ProviderID != "" {
+		m.Metadata.Set(loquat.MetaProvider, stored.ProviderID)
+	}
+	if stored.Model != "" {
+		m.Metadata.Set(loquat.MetaModel, stored.Model)
+	}
+	if inHand != nil {
+		for k, v := range inHand.Usage {
+			m.Metadata[k] = v
+		}
+	}
+	return m, nil
+}
+
+// results are the tool messages of a round that was cut short, in the order of its
+// calls: those that finished, and for the rest that their outcome is unknown.
+func (o openStep) results(inHand *loop.Failure) []loquat.Message {
+	out := make([]loquat.Message, len(o.calls))
+	for i, call := range o.calls {
+		m, ok := o.finished[call.ID]
+		if !ok && inHand != nil {
+			m, ok = inHand.Finished[call.ID]
+		}
+		if !ok {
+			m = loop.UnknownOutcome(newMessage(loquat.RoleTool), call)
+		}
+		out[i] = m
+	}
+	return out
+}
+
+// startNext starts the queued request of a session that is to run next, unless the
+// service is stopping: then it waits for the next start.
+func (s *Service) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
+	if s.isDraining() {
+		return nil, nil
+	}
+	q, ok, err := tx.NextQueued(*h)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if err := s.startRequest(tx, h, &q); err != nil {
+		return nil, err
+	}
+	return &q, nil
+}

@@ -1,0 +1,210 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// defaultLimit is how many events a window holds when the query does not say.
+const defaultLimit = 1000
+
+// Events returns the next window of what a query asks for, waiting for it when the
+// query says so. The window of a wait that brought nothing is empty.
+func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
+	if q.Since == nil && q.SessionID == "" && q.RequestID == "" {
+		return Window{Bootstrap: true, Latest: s.store.Last()}, nil
+	}
+	since, watched, err := s.position(ctx, q)
+	if err != nil {
+		return Window{}, err
+	}
+	if q.Limit == 0 {
+		q.Limit = defaultLimit
+	}
+	if q.Wait <= 0 {
+		return s.window(ctx, since, q)
+	}
+	watch := s.store.Watch(watched)
+	defer watch.Stop()
+	deadline := time.NewTimer(q.Wait)
+	defer deadline.Stop()
+	for {
+		w, err := s.window(ctx, since, q)
+		if err != nil || len(w.Events) > 0 {
+			return w, err
+		}
+		select {
+		case <-watch.C():
+		case <-deadline.C:
+			return w, nil
+		case <-ctx.Done():
+			return w, ctx.Err()
+		case <-s.life.Done():
+			return w, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
+		}
+	}
+}
+
+// window reads once.
+func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery) (Window, error) {
+	records, err := s.store.Events(ctx, since, store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}, q.Limit)
+	if err != nil {
+		return Window{}, err
+	}
+	if len(records) == 0 {
+		return Window{Latest: since}, s.stillThere(ctx, since, q)
+	}
+	out := Window{Events: loquat.Compact(records), Latest: records[len(records)-1].ID}
+	if q.OmitSession {
+		out.Events = withoutSessions(out.Events, records)
+	}
+	return out, nil
+}
+
+// withoutSessions leaves the sessions out of events, in a list of its own: the one
+// that came from the store may be shared.
+func withoutSessions(events, shared []loquat.Record) []loquat.Record {
+	if len(events) > 0 && &events[0] == &shared[0] {
+		events = append([]loquat.Record(nil), events...)
+	}
+	for i := range events {
+		events[i].Rev = 0
+	}
+	return events
+}
+
+// stillThere says not_found when what a query names is gone, and what told of that is
+// no longer ahead.
+func (s *Service) stillThere(ctx context.Context, since loquat.EventID, q EventQuery) error {
+	if q.SessionID == "" && q.RequestID == "" {
+		return nil
+	}
+	return s.store.View(ctx, func(r *store.Reader) error {
+		_, err := target(r, q, since)
+		return err
+	})
+}
+
+// Position returns where a follow of the query starts.
+func (s *Service) Position(ctx context.Context, q EventQuery) (loquat.EventID, error) {
+	since, _, err := s.position(ctx, q)
+	return since, err
+}
+
+// position returns the id after which a query begins, and the session whose commits
+// can bring something for it ("": any).
+func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.EventID, watched string, err error) {
+	last := s.store.Last() // before the reads: what comes later is above it
+	if q.Since != nil && *q.Since > last {
+		return 0, "", loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", *q.Since, last)
+	}
+	if q.SessionID == "" && q.RequestID == "" {
+		if q.Since == nil {
+			return last, "", nil
+		}
+		return *q.Since, "", nil
+	}
+	err = s.store.View(ctx, func(r *store.Reader) error {
+		at := last
+		if q.Since != nil {
+			at = *q.Since
+		}
+		t, err := target(r, q, at)
+		if err != nil {
+			return err
+		}
+		watched = t.session
+		switch {
+		case q.Since != nil:
+			since = *q.Since
+		case q.SessionID != "":
+			since = t.cursor
+		default:
+			first, err := r.FirstEvent(t.request)
+			if err != nil {
+				return err
+			}
+			if since = last; first != 0 {
+				since = first - 1
+			}
+		}
+		return nil
+	})
+	return since, watched, err
+}
+
+// named is what the filters of a query name.
+type named struct {
+	session string
+	cursor  loquat.EventID
+	request store.Request
+}
+
+// target looks up what the filters name; not_found when there is no such thing. A
+// deleted session can be asked for as long as its deletion lies ahead.
+func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) {
+	var out named
+	if q.SessionID != "" {
+		deleted, err := r.Deletion(q.SessionID)
+		if err != nil {
+			return out, err
+		}
+		if deleted != 0 {
+			if since < deleted {
+				return named{session: q.SessionID, cursor: deleted - 1}, nil
+			}
+			return out, loquat.Errorf(loquat.CodeNotFound, "session %q was deleted", q.SessionID)
+		}
+		h, err := r.Head(q.SessionID)
+		if err != nil {
+			return out, err
+		}
+		out.session, out.cursor = h.SessionID, h.Cursor
+	}
+	if q.RequestID == "" {
+		return out, nil
+	}
+	var err error
+	if out.request, err = r.Request(q.RequestID); err != nil {
+		return out, err
+	}
+	if out.session == "" {
+		out.session = out.request.SessionID
+	}
+	if out.session != out.request.SessionID {
+		return out, loquat.Errorf(loquat.CodeNotFound, "request %q is not one of session %q", q.RequestID, q.SessionID)
+	}
+	return out, nil
+}
+
+// AppendEvent appends the JSON of an event as clients read it. A session that it
+// carries is built from its revision, in a short read of its own.
+func (s *Service) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
+	if rec.Rev == 0 {
+		return rec.AppendJSON(dst, nil), nil
+	}
+	var session loquat.Session
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(rec.SessionID)
+		if err == nil {
+			session, err = r.SessionAt(h, rec.Rev, rec.At, rec.OmitMessages)
+		}
+		return err
+	})
+	if loquat.CodeOf(err) == loquat.CodeNotFound { // deleted since: its deletion is the next that the client hears
+		return rec.AppendJSON(dst, nil), nil
+	}
+	if err != nil {
+		return dst, err
+	}
+	b, err := json.Marshal(session)
+	if err != nil {
+		return dst, fmt.Errorf("encode session %s: %w", rec.SessionID, err)
+	}
+	return rec.AppendJSON(dst, b), nil
+}

@@ -1,0 +1,152 @@
+package chat
+
+import (
+	"context"
+	"slices"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// Messages returns a page of the messages of one snapshot.
+func (s *Service) Messages(ctx context.Context, id string, p PageQuery) (loquat.MessagePage, error) {
+	var out loquat.MessagePage
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(id)
+		if err != nil {
+			return err
+		}
+		out = loquat.MessagePage{SessionID: h.SessionID, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}
+		rev := h.Rev
+		if p.At != nil {
+			if rev, err = r.RevisionAt(h, *p.At); err != nil {
+				return err
+			}
+			out.CursorEventID = *p.At
+		}
+		running, _, err := r.Running(h)
+		if err != nil {
+			return err
+		}
+		out.ActiveRequestID = running.RequestID
+		if out.Total, err = r.CountAt(h, rev); err != nil {
+			return err
+		}
+		limit := -1
+		if p.Limit != nil {
+			limit = *p.Limit
+		}
+		out.Messages, err = r.Messages(h, rev, p.From, limit)
+		return err
+	})
+	return out, err
+}
+
+// AppendMessage puts a message at the end: message_appended, checkpoint.
+func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p NewMessage) (MessageResult, error) {
+	m, err := checkMessage("body", p)
+	if err != nil {
+		return MessageResult{}, err
+	}
+	var out MessageResult
+	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (MessageResult, error) {
+			h, err := s.headForMessages(tx, call, id)
+			if err != nil {
+				return MessageResult{}, err
+			}
+			if err := s.checkAttachments("body", h, m); err != nil {
+				return MessageResult{}, err
+			}
+			index, err := appendMessage(tx, &h, m)
+			if err != nil {
+				return MessageResult{}, err
+			}
+			err = tx.Checkpoint(&h, nil, false)
+			return MessageResult{Index: index, Message: m, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}, err
+		})
+		return err
+	})
+	return out, err
+}
+
+// headForMessages returns the session of a change of its messages, which must be idle.
+func (s *Service) headForMessages(tx *store.Tx, call Call, id string) (store.Head, error) {
+	h, err := headFor(tx, call, id)
+	if err != nil {
+		return h, err
+	}
+	return h, requireIdle(tx, h)
+}
+
+// appendMessage appends and publishes a message, and gives the session a title when
+// this is what it waited for. The checkpoint is the caller's.
+func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
+	if titled := withTitle(h.Metadata, []loquat.Message{m}); len(titled) != len(h.Metadata) {
+		tx.Describe(h, h.AgentID, titled)
+	}
+	index, err := tx.AppendMessage(h, m)
+	if err != nil {
+		return 0, err
+	}
+	content := m.Content
+	_, err = tx.Publish(loquat.Event{
+		Type: loquat.MessageAppended, Role: m.Role, Content: &content, Metadata: m.Metadata, Message: m.Whole(),
+	}, h, nil)
+	return index, err
+}
+
+// ModifyMessage changes the content of a message: message_modified, checkpoint.
+func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (MessageResult, error) {
+	content = cleanText(content)
+	var out MessageResult
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (MessageResult, error) {
+			h, err := s.headForMessages(tx, call, id)
+			if err != nil {
+				return MessageResult{}, err
+			}
+			m, err := tx.ModifyMessage(&h, index, "", content)
+			if err != nil {
+				return MessageResult{}, err
+			}
+			if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content}, &h, nil); err != nil {
+				return MessageResult{}, err
+			}
+			err = tx.Checkpoint(&h, nil, false)
+			return MessageResult{Index: index, Message: m, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}, err
+		})
+		return err
+	})
+	return out, err
+}
+
+// DeleteMessages deletes the messages at these indices, all or none:
+// messages_deleted, checkpoint.
+func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indices []int) (DeleteResult, error) {
+	indices = slices.Clone(indices)
+	slices.Sort(indices)
+	indices = slices.Compact(indices)
+	if len(indices) == 0 {
+		return DeleteResult{}, loquat.Invalid("body.indices", "has to name at least one message")
+	}
+	var out DeleteResult
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (DeleteResult, error) {
+			h, err := s.headForMessages(tx, call, id)
+			if err != nil {
+				return DeleteResult{}, err
+			}
+			if err := tx.DeleteMessages(&h, indices); err != nil {
+				return DeleteResult{}, err
+			}
+			if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
+				return DeleteResult{}, err
+			}
+			err = tx.Checkpoint(&h, nil, false)
+			return DeleteResult{Indices: indices, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}, err
+		})
+		return err
+	})
+	return out, err
+}

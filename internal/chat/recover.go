@@ -1,0 +1,62 @@
+package chat
+
+import (
+	"context"
+	"errors"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// errCrashed is the cause for which a request ends whose process died.
+var errCrashed = errors.New("the server stopped unexpectedly while the request ran")
+
+// recover ends what was running when the last process died, and starts what waits.
+func (s *Service) recover(ctx context.Context) error {
+	var unended []store.Request
+	err := s.store.View(ctx, func(r *store.Reader) (err error) {
+		unended, err = r.Unended(nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, q := range unended {
+		if seen[q.SessionID] {
+			continue
+		}
+		seen[q.SessionID] = true
+		next, err := s.takeUp(ctx, q)
+		if err != nil {
+			return err
+		}
+		s.launch(next)
+	}
+	if n := len(seen); n > 0 {
+		s.log.Info("took up what the last run left", "sessions", n)
+	}
+	return nil
+}
+
+// takeUp brings one session back to work: q is its running request, or, when none
+// ran, the first that waits.
+func (s *Service) takeUp(ctx context.Context, q store.Request) (next *store.Request, err error) {
+	err = s.store.Update(ctx, func(tx *store.Tx) error {
+		row, err := tx.Request(q.RequestID)
+		if err != nil {
+			return err
+		}
+		if row.Status == loquat.StatusRunning {
+			next, err = s.endIn(tx, &row, errCrashed)
+			return err
+		}
+		h, err := tx.Head(q.SessionID)
+		if err != nil {
+			return err
+		}
+		next, err = s.startNext(tx, &h)
+		return err
+	})
+	return next, err
+}

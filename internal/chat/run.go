@@ -1,0 +1,160 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"loquat"
+	"loquat/internal/loop"
+	"loquat/internal/store"
+)
+
+// errCancelled is the cause for which a request ends that was cancelled.
+var errCancelled = errors.New("the request was cancelled")
+
+// worker is a request that runs in this process.
+type worker struct {
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the request has its end
+}
+
+// launch runs a request that a committed transaction has started; nil is none.
+func (s *Service) launch(q *store.Request) {
+	if q == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped { // the next start finds it running and ends it
+		return
+	}
+	ctx, cancel := context.WithCancelCause(s.life)
+	w := &worker{cancel: cancel, done: make(chan struct{})}
+	s.workers[q.RequestID] = w
+	s.running.Go(func() {
+		defer cancel(nil)
+		next := s.work(ctx, *q)
+		s.mu.Lock()
+		delete(s.workers, q.RequestID)
+		s.mu.Unlock()
+		close(w.done)
+		s.launch(next)
+	})
+}
+
+// interrupt makes a request of this process stop what it does.
+func (s *Service) interrupt(requestID string, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w, ok := s.workers[requestID]; ok {
+		w.cancel(cause)
+	}
+}
+
+func (s *Service) isDraining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining
+}
+
+// work runs one request to its end and returns the one that its end has started.
+func (s *Service) work(ctx context.Context, q store.Request) (next *store.Request) {
+	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
+	out := newSink(s, q)
+	flushed := out.run(ctx)
+	job, err := s.job(ctx, q)
+	if err == nil {
+		err = loop.Run(ctx, job, out)
+	}
+	flushed()
+	if err == nil {
+		log.Info("request completed")
+		return out.next
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = withCause(err, cause)
+	}
+	next, status, err := s.endAbnormally(q, out, err)
+	switch {
+	case errors.Is(err, store.ErrFenced):
+		log.Debug("request was ended elsewhere")
+	case status == loquat.StatusFailed:
+		log.Warn("request failed", "error", err)
+	default:
+		log.Info("request cancelled")
+	}
+	return next
+}
+
+// withCause puts why the work was stopped in the place of what the stopping looked
+// like from within, and keeps what the failure had in hand.
+func withCause(err, cause error) error {
+	if f, ok := errors.AsType[*loop.Failure](err); ok {
+		return &loop.Failure{Err: cause, Usage: f.Usage, Finished: f.Finished}
+	}
+	return cause
+}
+
+// job gathers what a request runs with.
+func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
+	var stored storedSend
+	if err := json.Unmarshal(q.Send, &stored); err != nil {
+		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	}
+	var h store.Head
+	var history []loquat.Message
+	err := s.store.View(ctx, func(r *store.Reader) (err error) {
+		// A cancel that came before this worker could be told is in the row.
+		row, err := r.Request(q.RequestID)
+		if err != nil {
+			return err
+		}
+		if row.Cancelled {
+			return errCancelled
+		}
+		if h, err = r.Head(q.SessionID); err != nil {
+			return err
+		}
+		history, err = r.Messages(h, h.Rev, 0, -1)
+		return err
+	})
+	if err != nil {
+		return loop.Job{}, err
+	}
+	effective, err := s.effective(h)
+	if err != nil {
+		return loop.Job{}, err
+	}
+	return loop.Job{
+		SessionID: q.SessionID, RequestID: q.RequestID,
+		ProviderID: effective.providerID, Provider: effective.provider, Plugins: s.plugins, Config: effective.config,
+		History: history, Stream: stored.Stream, StreamTools: stored.StreamTools,
+		MaxToolRounds: s.config.Limits.MaxToolRounds, NewMessage: newMessage,
+	}, nil
+}
+
+// The pauses between attempts to write while the store cannot.
+const (
+	firstRewrite = 50 * time.Millisecond
+	lastRewrite  = 2 * time.Second
+)
+
+// persistently runs an update until the store takes it, so that no end of a request
+// and no increment is lost to a disk that is full for a while. Only the end of ctx
+// makes it give up.
+func (s *Service) persistently(ctx context.Context, fn func(*store.Tx) error) error {
+	for pause := firstRewrite; ; pause = min(2*pause, lastRewrite) {
+		err := s.store.Update(ctx, fn)
+		if loquat.CodeOf(err) != loquat.CodeUnavailable {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// maxQueued is how many sends may wait on one session.
+const maxQueued = 10
+
+// storedSend is what a request row keeps of its send until it ends.
+type storedSend struct {
+	Message     *loquat.Message `json:"message,omitempty"` // the user message, appended at the start
+	Stream      bool            `json:"stream"`
+	StreamTools bool            `json:"stream_tools,omitempty"`
+	DeleteFrom  *int            `json:"delete_from,omitempty"`
+
+	// What the request runs with, known from its start on; the messages that it
+	// leaves behind say so even after a crash.
+	ProviderID string `json:"provider,omitempty"`
+	Model      string `json:"model,omitempty"`
+}
+
+// Send asks for a reply. When nothing runs on the session, one transaction appends
+// the user message and starts the request; otherwise OnBusy says what happens. The
+// request goes on whatever becomes of the caller.
+func (s *Service) Send(ctx context.Context, call Call, id string, p Send) (SendResult, error) {
+	if p.OnBusy == "" {
+		p.OnBusy = BusyReject
+	}
+	stored, err := checkSend(&p)
+	if err != nil {
+		return SendResult{}, err
+	}
+	if p.RequestID == "" {
+		p.RequestID = newID()
+	}
+	var out SendResult
+	var started, interrupted *store.Request
+	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		started, interrupted = nil, nil
+		out, err = once(tx, call, func() (SendResult, error) {
+			if answer, ok, err := answered(tx, call, id, p.RequestID); ok || err != nil {
+				return answer, err
+			}
+			var out SendResult
+			out, started, interrupted, err = s.send(tx, call, id, p, stored)
+			return out, err
+		})
+		return err
+	})
+	if err != nil {
+		return SendResult{}, err
+	}
+	if interrupted != nil {
+		s.interrupt(interrupted.RequestID, errCancelled)
+	}
+	s.launch(started)
+	return out, nil
+}
+
+// answered gives the answer again that a request_id got before.
+func answered(tx *store.Tx, call Call, sessionID, requestID string) (SendResult, bool, error) {
+	var out SendResult
+	taken, err := tx.RequestTaken(requestID)
+	if err != nil || !taken {
+		return out, false, err
+	}
+	q, err := tx.Request(requestID)
+	if loquat.CodeOf(err) == loquat.CodeNotFound || err == nil && q.SessionID != sessionID {
+		return out, false, loquat.Errorf(loquat.CodeConflict, "request_id %q was used in another session; choose another, or leave it out", requestID)
+	}
+	if err != nil {
+		return out, false, err
+	}
+	if q.BodyHash != call.BodyHash {
+		return out, false, loquat.Invalid("body.request_id", "was used before with another body; use a new one for a new send")
+	}
+	if err := json.Unmarshal(q.Answer, &out); err != nil {
+		return out, false, fmt.Errorf("read remembered answer: %w", err)
+	}
+	return out, true, nil
+}
+
+// send stores the request and starts it when it can start.
+func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored storedSend) (out SendResult, started, interrupted *store.Request, err error) {
+	if s.isDraining() {
+		return out, nil, nil, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
+	}
+	h, err := headFor(tx, call, id)
+	if err != nil {
+		return out, nil, nil, err
+	}
+	if stored.Message != nil {
+		if err := s.checkAttachments("body", h, *stored.Message); err != nil {
+			return out, nil, nil, err
+		}
+	}
+	running, busy, err := tx.Running(h)
+	if err != nil {
+		return out, nil, nil, err
+	}
+	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash}
+	if q.Send, err = json.Marshal(stored); err != nil {
+		return out, nil, nil, fmt.Errorf("encode send: %w", err)
+	}
+	if busy {
+		if err := s.queueBehind(tx, &h, running, &q, p.OnBusy); err != nil {
+			return out, nil, nil, err
+		}
+		if p.OnBusy == BusyInterrupt {
+			interrupted = &running
+		}
+	} else {
+		if err := requireIdle(tx, h); err != nil { // queued sends of a server that has not taken them up yet
+			return out, nil, nil, err
+		}
+		if err := tx.EnqueueRequest(&h, &q, false); err != nil {
+			return out, nil, nil, err
+		}
+		if err := s.startRequest(tx, &h, &q); err != nil {
+			return out, nil, nil, err
+		}
+		started = &q
+	}
+	out = SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}
+	return out, started, interrupted, tx.SetAnswer(&q, out)
+}
+
+// queueBehind stores a send behind the request that runs, or ahead of all that wait
+// while that one is cancelled.
+func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request, q *store.Request, onBusy string) error {
+	if onBusy == BusyReject {
+		return busyError(running)
+	}
+	queued, err := tx.CountQueued(*h)
+	if err != nil {
+		return err
+	}
+	if queued >= maxQueued {
+		return loquat.Errorf(loquat.CodeRateLimited, "%d sends wait on session %s already; wait until one has started", queued, h.SessionID)
+	}
+	if onBusy == BusyInterrupt && !running.Cancelled {
+		if err := tx.FlagCancelled(&running); err != nil {
+			return err
+		}
+	}
+	return tx.EnqueueRequest(h, q, onBusy == BusyInterrupt)
+}
+
+// startRequest makes a queued request run: what it deletes, its user message, then
+// request_started.
+func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request) error {
+	var stored storedSend
+	if err := json.Unmarshal(q.Send, &stored); err != nil {
+		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	}
+	if err := s.prepareMessages(tx, h, stored); err != nil {
+		return err
+	}
+	if effective, err := s.effective(*h); err == nil {
+		stored.ProviderID, stored.Model = effective.providerID, effective.config.String("model")
+	}
+	send, err := json.Marshal(stored)
+	if err != nil {
+		return fmt.Errorf("encode send: %w", err)
+	}
+	q.Send = send
+	if err := tx.StartRequest(q, s.owner); err != nil {
+		return err
+	}
+	if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream}, h, q); err != nil {
+		return err
+	}
+	return tx.SetMark(q)
+}
+
+// prepareMessages brings the messages into the shape that the request answers.
+func (s *Service) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend) error {
+	changed := false
+	if stored.DeleteFrom != nil {
+		if *stored.DeleteFrom >= h.Count {
+			return loquat.Invalid("body.delete_from", "has to be the index of one of the %d messages", h.Count)
+		}
+		indices, err := tx.DeleteFrom(h, *stored.DeleteFrom)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, h, nil); err != nil {
+			return err
+		}
+		changed = true
+	}
+	if stored.Message != nil {
+		if _, err := appendMessage(tx, h, *stored.Message); err != nil {
+			return err
+		}
+		changed = true
+	} else if err := requireQuestion(tx, *h); err != nil {
+		return err
+	}
+	if !changed {
+		return nil
+	}
+	return tx.Checkpoint(h, nil, false)
+}
+
+// requireQuestion wants the messages to end in what a model can answer.
+func requireQuestion(tx *store.Tx, h store.Head) error {
+	last, err := tx.Messages(h, h.Rev, max(0, h.Count-1), 1)
+	if err != nil {
+		return err
+	}
+	if len(last) == 0 || last[0].Role != loquat.RoleUser && last[0].Role != loquat.RoleTool {
+		return loquat.Invalid("body.content", "is missing, and the messages do not end in a user or tool message that could be answered")
+	}
+	return nil
+}
+
+// Request returns a request as it stands.
+func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error) {
+	var out loquat.Request
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		q, err := r.Request(id)
+		out = q.Request
+		return err
+	})
+	return out, err
+}
+
+// Cancel ends a queued request at once, and makes request_cancelled the only end of
+// one that runs. One that has ended is left alone.
+func (s *Service) Cancel(ctx context.Context, call Call, id string) (CancelResult, error) {
+	var out CancelResult
+	var running bool
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		running = false
+		out, err = once(tx, call, func() (CancelResult, error) {
+			q, err := tx.Request(id)
+			if err != nil {
+				return CancelResult{}, err
+			}
+			switch q.Status {
+			case loquat.StatusQueued:
+				err = cancelQueued(tx, &q)
+			case loquat.StatusRunning:
+				running = true
+				if !q.Cancelled {
+					err = tx.FlagCancelled(&q)
+				}
+			default:
+				return CancelResult{RequestID: id, Status: q.Status}, nil
+			}
+			return CancelResult{RequestID: id, Status: q.Status, Accepted: true}, err
+		})
+		return err
+	})
+	if err == nil && running {
+		s.interrupt(id, errCancelled)
+	}
+	return out, err
+}
+
+// cancelQueued ends a request that never started: it has events, but no message.
+func cancelQueued(tx *store.Tx, q *store.Request) error {
+	h, err := tx.Head(q.SessionID)
+	if err != nil {
+		return err
+	}
+	var stored storedSend
+	if err := json.Unmarshal(q.Send, &stored); err != nil {
+		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	}
+	for _, e := range []loquat.Event{
+		{Type: loquat.RequestStarted, Stream: &stored.Stream},
+		{Type: loquat.RequestCancelled},
+		{Type: loquat.RequestCompleted},
+	} {
+		if _, err := tx.Publish(e, &h, q); err != nil {
+			return err
+		}
+	}
+	return tx.EndRequest(q, loquat.StatusCancelled, "")
+}

@@ -1,0 +1,179 @@
+// Package chat holds the verbs of the service: create, fork, append, modify, delete,
+// send, cancel, and the events that tell of them. It is the only writer to the store.
+//
+// It promises that each verb is one transaction with its events, that what it
+// answered is on disk, that every request has exactly one end, whatever happens, and
+// that a request runs on after the client that sent it went away. It knows nothing of
+// HTTP; parameters come parsed, but not checked.
+package chat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+)
+
+// Options are what a service is made of.
+type Options struct {
+	Store   *store.Store
+	Config  *config.Config
+	Plugins *plugin.Registry
+	Logger  *slog.Logger             // nil: the default one
+	Mask    func(text string) string // takes secrets out of what others wrote; nil: there are none
+}
+
+// Service runs the verbs. Make one with New, start it with Start.
+type Service struct {
+	store   *store.Store
+	config  *config.Config
+	plugins *plugin.Registry
+	schema  config.Schema // of all plugins
+	log     *slog.Logger
+	mask    func(string) string
+	owner   string // names this process in the rows of the requests that it runs
+	models  modelCache
+
+	life context.Context // ends when the service has to stop at once
+	end  context.CancelCauseFunc
+
+	mu       sync.Mutex
+	workers  map[string]*worker // by request_id
+	draining bool               // no request starts any more
+	stopped  bool               // no worker starts any more
+	running  sync.WaitGroup     // workers and the sweeper
+}
+
+// errShutdown is the cause for which a request ends when the server stops.
+var errShutdown = errors.New("the server was shut down while the request ran")
+
+// sweepEvery is the pause between two sweeps.
+const sweepEvery = 30 * time.Second
+
+// New makes a service that does not run anything yet.
+func New(opts Options) *Service {
+	s := &Service{
+		store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
+		mask: opts.Mask, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.mask == nil {
+		s.mask = func(text string) string { return text }
+	}
+	for _, p := range s.plugins.Plugins() {
+		if owner, ok := p.(config.Owner); ok {
+			s.schema = append(s.schema, owner.ConfigSchema()...)
+		}
+	}
+	s.life, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Start ends what a former process left running, starts what it left queued, and
+// begins to sweep. It has to return before anybody is served.
+func (s *Service) Start(ctx context.Context) error {
+	if err := s.recover(ctx); err != nil {
+		return fmt.Errorf("take up what the last run left: %w", err)
+	}
+	s.running.Go(s.sweepLoop)
+	return nil
+}
+
+// Stop starts no more requests and waits until ctx ends for those that run. What is
+// left then ends as interrupted. Queued requests stay queued for the next start.
+func (s *Service) Stop(ctx context.Context) {
+	s.mu.Lock()
+	s.draining = true
+	idle := s.idle()
+	s.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.end(errShutdown)
+	s.running.Wait()
+}
+
+// idle returns a channel that is closed when no worker is left. s.mu is held.
+func (s *Service) idle() <-chan struct{} {
+	workers := make([]*worker, 0, len(s.workers))
+	for _, w := range s.workers {
+		workers = append(workers, w)
+	}
+	c := make(chan struct{})
+	go func() {
+		defer close(c)
+		for _, w := range workers {
+			select {
+			case <-w.done:
+			case <-s.life.Done():
+			}
+		}
+	}()
+	return c
+}
+
+func (s *Service) sweepLoop() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-tick.C:
+			if err := s.store.Sweep(s.life); err != nil && s.life.Err() == nil {
+				s.log.Warn("could not sweep", "error", err)
+			}
+		}
+	}
+}
+
+// Readiness is what the service says of its parts.
+type Readiness struct {
+	Ready  bool
+	Store  string            // "ok", or what is wrong
+	Detail map[string]string // of further parts
+}
+
+// Ready reports whether the service can take requests.
+func (s *Service) Ready(context.Context) Readiness {
+	r := Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
+	if err := s.store.Healthy(); err != nil {
+		r.Ready, r.Store = false, "cannot write"
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		r.Ready, r.Detail["shutdown"] = false, "the server is shutting down"
+	}
+	return r
+}
+
+// Running returns how many requests run in this process.
+func (s *Service) Running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.workers)
+}
+
+// newID makes an id that sorts by time.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// newMessage makes a message without content.
+func newMessage(role string) loquat.Message {
+	return loquat.Message{ID: newID(), Role: role, CreatedAt: time.Now().UTC().Truncate(time.Millisecond)}
+}

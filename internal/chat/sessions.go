@@ -1,0 +1,274 @@
+package chat
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// snapshotAnswer is a Snapshot whose checkpoint survives being remembered.
+type snapshotAnswer struct {
+	loquat.Snapshot
+	Checkpoint loquat.EventID `json:"checkpoint"`
+}
+
+func (a snapshotAnswer) snapshot() loquat.Snapshot {
+	out := a.Snapshot
+	out.Checkpoint = a.Checkpoint
+	return out
+}
+
+// CreateSession makes a session: session_created, checkpoint.
+func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (loquat.Snapshot, error) {
+	if p.SessionID == "" {
+		p.SessionID = newID()
+	}
+	if p.AgentID == "" {
+		p.AgentID = loquat.DefaultAgent
+	}
+	messages, err := s.checkNewSession(&p)
+	if err != nil {
+		return loquat.Snapshot{}, err
+	}
+	var out snapshotAnswer
+	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (snapshotAnswer, error) {
+			h, err := takeSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
+			if err != nil {
+				return snapshotAnswer{}, err
+			}
+			for _, m := range messages {
+				if _, err := tx.AppendMessage(&h, m); err != nil {
+					return snapshotAnswer{}, err
+				}
+			}
+			return created(tx, &h, "")
+		})
+		return err
+	})
+	return out.snapshot(), err
+}
+
+// takeSession makes an empty session under an id that nobody has or had.
+func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object) (store.Head, error) {
+	taken, err := tx.Taken(sessionID)
+	if err != nil {
+		return store.Head{}, err
+	}
+	if taken {
+		return store.Head{}, loquat.Errorf(loquat.CodeConflict, "session_id %q is taken; choose another, or leave it out", sessionID)
+	}
+	return tx.CreateSession(sessionID, agentID, metadata)
+}
+
+// created publishes a new session and returns it.
+func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
+	_, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}, h, nil)
+	if err != nil {
+		return snapshotAnswer{}, err
+	}
+	if err := tx.Checkpoint(h, nil, false); err != nil {
+		return snapshotAnswer{}, err
+	}
+	return snapshotOf(&tx.Reader, *h)
+}
+
+// snapshotOf reads a session as it is now.
+func snapshotOf(r *store.Reader, h store.Head) (snapshotAnswer, error) {
+	out := snapshotAnswer{Checkpoint: h.Checkpoint, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
+		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: h.Metadata,
+	}}}
+	running, ok, err := r.Running(h)
+	if err != nil {
+		return out, err
+	}
+	if ok {
+		out.ActiveRequestID = running.RequestID
+	}
+	out.Messages, err = r.Messages(h, h.Rev, 0, -1)
+	return out, err
+}
+
+// Session returns a session with its messages and cursor, read together.
+func (s *Service) Session(ctx context.Context, id string) (loquat.Snapshot, error) {
+	var out snapshotAnswer
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(id)
+		if err == nil {
+			out, err = snapshotOf(r, h)
+		}
+		return err
+	})
+	return out.snapshot(), err
+}
+
+// Sessions lists sessions, newest change first.
+func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (SessionList, error) {
+	var before loquat.EventID
+	if pageToken != "" {
+		var err error
+		if before, err = loquat.ParseEventID(pageToken); err != nil || before == 0 {
+			return SessionList{}, &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token is not a next_page_token of this server",
+				Fields: []loquat.FieldError{{Location: "query.page_token", Message: "is not a next_page_token of this server", Value: pageToken}}}
+		}
+	}
+	out := SessionList{Sessions: []loquat.SessionSummary{}}
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		heads, err := r.Heads(before, limit+1)
+		if err != nil {
+			return err
+		}
+		if len(heads) > limit {
+			heads = heads[:limit]
+			out.NextPageToken = heads[limit-1].Checkpoint.String()
+		}
+		for _, h := range heads {
+			running, _, err := r.Running(h)
+			if err != nil {
+				return err
+			}
+			out.Sessions = append(out.Sessions, loquat.SessionSummary{
+				SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: h.Metadata,
+				MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
+			})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// UpdateSession merges a patch into a session: checkpoint. A request that runs keeps
+// the configuration that it started with, and the cursor stays before its increments.
+func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p SessionPatch) (loquat.Snapshot, error) {
+	cleanObject(p.Metadata)
+	var out snapshotAnswer
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (snapshotAnswer, error) {
+			h, err := headFor(tx, call, id)
+			if err != nil {
+				return snapshotAnswer{}, err
+			}
+			agent, metadata := h.AgentID, mergePatch(h.Metadata, p.Metadata)
+			if p.AgentID != nil {
+				agent = *p.AgentID
+			}
+			if err := s.checkDescription("body.", agent, metadata, p.AgentID != nil, p.Metadata[loquat.MetaOverrides] != nil); err != nil {
+				return snapshotAnswer{}, err
+			}
+			_, busy, err := tx.Running(h)
+			if err != nil {
+				return snapshotAnswer{}, err
+			}
+			tx.Describe(&h, agent, metadata)
+			if err := tx.Checkpoint(&h, nil, busy); err != nil {
+				return snapshotAnswer{}, err
+			}
+			return snapshotOf(&tx.Reader, h)
+		})
+		return err
+	})
+	return out.snapshot(), err
+}
+
+// DeleteSession ends the requests of a session and makes all of it unreachable, in
+// one transaction. Its id stays taken.
+func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error {
+	var ended []store.Request
+	err := s.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := headFor(tx, call, id)
+		if err != nil {
+			return err
+		}
+		if ended, err = tx.Unended(&h); err != nil {
+			return err
+		}
+		for i := range ended {
+			if err := tx.EndRequest(&ended[i], loquat.StatusCancelled, ""); err != nil {
+				return err
+			}
+		}
+		return tx.DeleteSession(&h)
+	})
+	if err != nil {
+		return err
+	}
+	for _, q := range ended {
+		s.interrupt(q.RequestID, store.ErrFenced)
+	}
+	return nil
+}
+
+// ForkSession copies a session up to an index: session_created with
+// source_session_id, checkpoint. What a running request has not made durable yet is
+// not part of it.
+func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork) (loquat.Snapshot, error) {
+	cleanObject(p.Metadata)
+	newSession := newID()
+	var out snapshotAnswer
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (snapshotAnswer, error) {
+			source, err := tx.Head(id)
+			if err != nil {
+				return snapshotAnswer{}, err
+			}
+			count := source.Count
+			if p.UpToIndex != nil {
+				if *p.UpToIndex < 0 || *p.UpToIndex >= source.Count {
+					return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
+				}
+				count = *p.UpToIndex + 1
+			}
+			agent, metadata := source.AgentID, mergePatch(source.Metadata, p.Metadata)
+			if p.AgentID != "" {
+				agent = p.AgentID
+			}
+			if err := s.checkDescription("body.", agent, metadata, p.AgentID != "", p.Metadata[loquat.MetaOverrides] != nil); err != nil {
+				return snapshotAnswer{}, err
+			}
+			h, err := takeSession(tx, newSession, agent, metadata)
+			if err != nil {
+				return snapshotAnswer{}, err
+			}
+			if err := tx.CopyMessages(source, &h, count); err != nil {
+				return snapshotAnswer{}, err
+			}
+			return created(tx, &h, source.SessionID)
+		})
+		return err
+	})
+	return out.snapshot(), err
+}
+
+// titleLength is the number of characters of a title that is taken from a message.
+const titleLength = 80
+
+// withTitle adds a title from the first user message, when there is none.
+func withTitle(metadata loquat.Object, messages []loquat.Message) loquat.Object {
+	i := slices.IndexFunc(messages, func(m loquat.Message) bool { return m.Role == loquat.RoleUser })
+	if i < 0 {
+		return metadata
+	}
+	if _, ok := metadata[loquat.MetaTitle]; ok {
+		return metadata
+	}
+	title := titleOf(messages[i].Content)
+	if title == "" {
+		return metadata
+	}
+	return metadata.Clone().Set(loquat.MetaTitle, title)
+}
+
+// titleOf is the first line of a text that says something, at most titleLength
+// characters of it.
+func titleOf(content string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(content), "\n")
+	line = strings.TrimSpace(line)
+	if utf8.RuneCountInString(line) <= titleLength {
+		return line
+	}
+	return strings.TrimSpace(string([]rune(line)[:titleLength-1])) + "…"
+}

@@ -1,0 +1,248 @@
+package chat
+
+import (
+	"context"
+	"sync"
+
+	"loquat"
+	"loquat/internal/loop"
+	"loquat/internal/store"
+)
+
+// maxPending is the size of increments that may wait for the disk before the stream
+// that brings them has to wait too.
+const maxPending = 1 << 20
+
+// sink writes what a request brings forth. Increments that wait for the same commit
+// become one event, by the rule of compaction: rows per second are bounded by the
+// number of streams, and nothing is held back when the disk is quick.
+type sink struct {
+	s *Service
+	q store.Request
+	h store.Head // only its names, for increments
+
+	next *store.Request // what the end of the request has started
+
+	write sync.Mutex // held by whoever has increments on their way to disk
+	taken []loquat.Event
+
+	mu      sync.Mutex
+	pending []loquat.Event
+	size    int
+	failed  error
+	filled  chan struct{} // signalled when pending is no longer empty
+	drained chan struct{} // signalled when pending was taken
+}
+
+var _ loop.Sink = (*sink)(nil)
+
+func newSink(s *Service, q store.Request) *sink {
+	return &sink{
+		s: s, q: q, h: store.Head{SID: q.SID, SessionID: q.SessionID},
+		filled: make(chan struct{}, 1), drained: make(chan struct{}, 1),
+	}
+}
+
+// run writes increments in the background until the function it returns is called.
+func (k *sink) run(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-k.filled:
+				k.flush(ctx)
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// flush brings what waits to disk.
+func (k *sink) flush(ctx context.Context) {
+	k.write.Lock()
+	defer k.write.Unlock()
+	err := k.s.persistently(ctx, func(tx *store.Tx) error {
+		ok, err := tx.StillRuns(k.q)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return store.ErrFenced
+		}
+		return k.publishPending(tx)
+	})
+	if err == nil {
+		k.settle()
+		return
+	}
+	if ctx.Err() == nil {
+		k.fail(err)
+		k.s.interrupt(k.q.RequestID, err)
+	}
+}
+
+// publishPending publishes all increments that wait. It may run again when its
+// transaction was rolled back; k.write is held.
+func (k *sink) publishPending(tx *store.Tx) error {
+	k.mu.Lock()
+	k.taken = append(k.taken, k.pending...)
+	k.pending, k.size = nil, 0
+	k.mu.Unlock()
+	select {
+	case k.drained <- struct{}{}:
+	default:
+	}
+	for _, e := range loquat.JoinIncrements(k.taken) {
+		if _, err := tx.Publish(e, &k.h, &k.q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle forgets what is on disk; k.write is held.
+func (k *sink) settle() { k.taken = nil }
+
+func (k *sink) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.failed == nil {
+		k.failed = err
+	}
+}
+
+// Publish takes an increment. It waits only when too much waits already.
+func (k *sink) Publish(ctx context.Context, e loquat.Event) error {
+	for {
+		k.mu.Lock()
+		if err := k.failed; err != nil {
+			k.mu.Unlock()
+			return err
+		}
+		if k.size < maxPending {
+			k.pending = append(k.pending, e)
+			k.size += incrementSize(e)
+			k.mu.Unlock()
+			select {
+			case k.filled <- struct{}{}:
+			default:
+			}
+			return nil
+		}
+		k.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-k.drained:
+		}
+	}
+}
+
+func incrementSize(e loquat.Event) int {
+	const fields = 64
+	n := fields
+	if e.Message != nil {
+		n += len(e.Message.Content)
+		for _, v := range e.Message.Metadata {
+			n += len(v)
+		}
+	}
+	if e.Payload != nil {
+		if e.Payload.Part != nil {
+			n += len(*e.Payload.Part)
+		}
+		if e.Payload.Result != nil {
+			n += len(e.Payload.Result.Content)
+		}
+	}
+	return n
+}
+
+// step runs a transaction of the request after the increments that wait, if the
+// request still runs, is this process's, and was not cancelled.
+func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) error) error {
+	k.write.Lock()
+	defer k.write.Unlock()
+	err := k.s.persistently(ctx, func(tx *store.Tx) error {
+		q, err := tx.Guard(k.q.RequestID, k.s.owner)
+		if err != nil {
+			return err
+		}
+		if q.Cancelled {
+			return errCancelled
+		}
+		h, err := tx.Head(k.q.SessionID)
+		if err != nil {
+			return err
+		}
+		if err := k.publishPending(tx); err != nil {
+			return err
+		}
+		return fn(tx, &h, &q)
+	})
+	if err == nil {
+		k.settle()
+	}
+	return err
+}
+
+// EndPhase makes a phase durable: assistant_message end, final, checkpoint, then
+// tool_calls or the end of the request.
+func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
+	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) error {
+		if p.Streamed {
+			if _, err := tx.Publish(loquat.Event{Type: loquat.AssistantMessage, Phase: loquat.PhaseEnd}, h, q); err != nil {
+				return err
+			}
+		}
+		if err := addMessages(tx, h, q, loquat.Final, []loquat.Message{p.Message}); err != nil {
+			return err
+		}
+		if len(p.Calls) > 0 {
+			_, err := tx.Publish(loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls}, h, q)
+			return err
+		}
+		return k.complete(tx, h, q)
+	})
+}
+
+// addMessages appends messages of a request, tells of them by one event, and closes
+// the step with a checkpoint.
+func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.EventType, messages []loquat.Message) error {
+	for _, m := range messages {
+		if _, err := tx.AppendMessage(h, m); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Publish(loquat.Event{Type: kind, Messages: messages}, h, q); err != nil {
+		return err
+	}
+	if err := tx.Checkpoint(h, q, false); err != nil {
+		return err
+	}
+	return tx.SetMark(q)
+}
+
+// complete is the normal end of a request.
+func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) error {
+	if _, err := tx.Publish(loquat.Event{Type: loquat.RequestCompleted}, h, q); err != nil {
+		return err
+	}
+	if err := tx.EndRequest(q, loquat.StatusCompleted, ""); err != nil {
+		return err
+	}
+	var err error
+	k.next, err = k.s.startNext(tx, h)
+	return err
+}
+
+// ToolResults makes the results of a round durable: tool_results, checkpoint.
+func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
+	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) error {
+		return addMessages(tx, h, q, loquat.ToolResults, results)
+	})
+}
