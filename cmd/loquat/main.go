@@ -65,7 +65,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // commands is the list of subcommands; each stands in a file of its own name.
 func commands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newBackendCommand(),
+	}
 }
 
 // markUsageErrors makes wrong arguments exit with exitUsage, as wrong flags do.

@@ -1,0 +1,80 @@
+package backend
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Reframe lists changes of a stream's framing that no reader may mind.
+type Reframe []string
+
+// The changes of framing, in the order in which they are made.
+const (
+	reframeNoSpace   = "nospace"   // no space after the colon of a field
+	reframeComments  = "comments"  // a comment before each line
+	reframeNoNewline = "nonewline" // the line ends at the very end are missing
+	reframeCRLF      = "crlf"      // CR LF ends the lines
+	reframeBytes     = "bytes"     // each byte is a write of its own
+)
+
+var reframes = []string{reframeCRLF, reframeNoSpace, reframeBytes, reframeComments, reframeNoNewline}
+
+// ParseReframe reads a comma-separated list.
+func ParseReframe(list string) (Reframe, error) {
+	if list == "" {
+		return nil, nil
+	}
+	r := Reframe(strings.Split(list, ","))
+	return r, r.validate()
+}
+
+func (r Reframe) validate() error {
+	for _, name := range r {
+		if !slices.Contains(reframes, name) {
+			return fmt.Errorf("reframe: %q is unknown, allowed are %s", name, strings.Join(reframes, ", "))
+		}
+	}
+	return nil
+}
+
+// bytewise says that each byte is a write of its own.
+func (r Reframe) bytewise() bool { return slices.Contains(r, reframeBytes) }
+
+// frame changes one frame; only lines of a stream are touched, not a JSON body's.
+func (r Reframe) frame(frame []byte, stream, last bool) []byte {
+	if stream && slices.Contains(r, reframeNoSpace) {
+		frame = eachLine(frame, func(dst, line []byte) []byte {
+			if field, value, ok := bytes.Cut(line, []byte(": ")); ok && !bytes.ContainsAny(field, ":{\"") {
+				dst = append(append(dst, field...), ':')
+				return append(dst, value...)
+			}
+			return append(dst, line...)
+		})
+	}
+	if stream && slices.Contains(r, reframeComments) {
+		frame = eachLine(frame, func(dst, line []byte) []byte {
+			if len(bytes.TrimRight(line, "\r\n")) > 0 {
+				dst = append(dst, ": a comment\n"...)
+			}
+			return append(dst, line...)
+		})
+	}
+	if last && slices.Contains(r, reframeNoNewline) {
+		frame = bytes.TrimRight(frame, "\r\n")
+	}
+	if stream && slices.Contains(r, reframeCRLF) {
+		frame = bytes.ReplaceAll(frame, []byte("\r\n"), []byte("\n"))
+		frame = bytes.ReplaceAll(frame, []byte("\n"), []byte("\r\n"))
+	}
+	return frame
+}
+
+func eachLine(frame []byte, edit func(dst, line []byte) []byte) []byte {
+	dst := make([]byte, 0, len(frame)+64)
+	for line := range bytes.Lines(frame) {
+		dst = edit(dst, line)
+	}
+	return dst
+}

@@ -1,0 +1,351 @@
+package backend
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ScriptHeader carries a Script, as `loquat_script` in the body does; where both
+// are given, the header's directives win.
+const ScriptHeader = "X-Loquat-Script"
+
+// Script tells the backend what to answer, how fast, and how to fail. Its zero
+// value changes nothing. docs/backend.md describes each directive.
+type Script struct {
+	ID        string            `json:"id"`         // whose attempts are counted; default: the script itself
+	Attempts  []json.RawMessage `json:"attempts"`   // one script per attempt, laid over this one; the last repeats
+	FailTimes int               `json:"fail_times"` // attempts after that many have no fault; 0: all have
+
+	// What is said.
+	Text            *string         `json:"text"`
+	Reasoning       string          `json:"reasoning"`
+	ReasoningField  string          `json:"reasoning_field"`
+	ToolCalls       []scriptedCall  `json:"tool_calls"`
+	RepeatToolCalls bool            `json:"repeat_tool_calls"` // also after tool results
+	Chunks          int             `json:"chunks"`
+	ChunkBytes      int             `json:"chunk_bytes"`
+	Usage           json.RawMessage `json:"usage"`
+	NoUsage         bool            `json:"no_usage"`
+	FinishReason    string          `json:"finish_reason"`
+	NoFinishReason  bool            `json:"no_finish_reason"`
+	NoDone          bool            `json:"no_done"`
+	ContentType     string          `json:"content_type"`
+
+	// When and in what framing.
+	Rate         *float64 `json:"rate"` // chunks per second; 0 is as fast as it goes
+	CommentEvery int      `json:"comment_every"`
+	Reframe      Reframe  `json:"reframe"`
+
+	// Faults.
+	DelayMS          int             `json:"delay_ms"`
+	FirstByteDelayMS int             `json:"first_byte_delay_ms"`
+	Status           int             `json:"status"`
+	RetryAfter       json.RawMessage `json:"retry_after"` // seconds, or any text
+	Body             json.RawMessage `json:"body"`        // a string is sent as it is
+	DropAfter        *int            `json:"drop_after"`
+	Drop             string          `json:"drop"`
+	StallAfter       *int            `json:"stall_after"`
+	ErrorAfter       *int            `json:"error_after"`
+	MalformedAfter   *int            `json:"malformed_after"`
+	TruncateUTF8     bool            `json:"truncate_utf8"`
+}
+
+type scriptedCall struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"` // a string is sent as it is
+}
+
+// How drop_after closes the connection.
+const (
+	dropReset = "reset" // with a TCP reset
+	dropShort = "short" // with the body's length unfulfilled
+	dropClean = "clean" // as if the response were complete
+)
+
+// layer is a script before it is laid over another: only the directives it names.
+// One of null takes away what lies below.
+type layer map[string]json.RawMessage
+
+func parseLayer(data []byte) (layer, error) {
+	var l layer
+	if err := json.Unmarshal(data, &l); err != nil {
+		return nil, fmt.Errorf("a script must be a JSON object: %w", err)
+	}
+	return l, nil
+}
+
+// over lays l over what lies below.
+func (l layer) over(below layer) layer {
+	if len(l) == 0 {
+		return below
+	}
+	merged := layer{}
+	maps.Copy(merged, below)
+	for key, value := range l {
+		if string(value) == "null" {
+			delete(merged, key)
+			continue
+		}
+		merged[key] = value
+	}
+	return merged
+}
+
+func (l layer) script() (Script, error) {
+	var s Script
+	if len(l) == 0 {
+		return s, nil
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return s, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&s); err != nil {
+		return s, fmt.Errorf("%s; docs/backend.md lists the directives", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return s, s.validate()
+}
+
+// check finds what is wrong with any attempt of the script.
+func (l layer) check() error {
+	s, err := l.script()
+	for i := 0; err == nil && i < len(s.Attempts); i++ {
+		_, err = l.at(s, i)
+	}
+	return err
+}
+
+// at is the script of an attempt, counted from 0.
+func (l layer) at(s Script, attempt int) (Script, error) {
+	if len(s.Attempts) > 0 {
+		i := min(attempt, len(s.Attempts)-1)
+		top, err := parseLayer(s.Attempts[i])
+		if err != nil {
+			return s, fmt.Errorf("attempts[%d]: %w", i, err)
+		}
+		for _, key := range []string{"id", "attempts", "fail_times"} {
+			if _, ok := top[key]; ok {
+				return s, fmt.Errorf("attempts[%d].%s: belongs to the script as a whole", i, key)
+			}
+		}
+		laid, err := top.over(l).script()
+		if err != nil {
+			return s, fmt.Errorf("attempts[%d]: %w", i, err)
+		}
+		s = laid
+	}
+	if s.FailTimes > 0 && attempt >= s.FailTimes {
+		s = s.withoutFaults()
+	}
+	return s, nil
+}
+
+// scriptFor is the script of this request, and which attempt of it this is, from 1;
+// 0 when the script is the same for all attempts and has no id.
+func (b *Backend) scriptFor(r *http.Request, req *chatRequest) (Script, int, error) {
+	l := b.base
+	for _, data := range [][]byte{req.Script, []byte(r.Header.Get(ScriptHeader))} {
+		if len(data) == 0 || string(data) == "null" {
+			continue
+		}
+		top, err := parseLayer(data)
+		if err != nil {
+			return Script{}, 0, err
+		}
+		l = top.over(l)
+	}
+	s, err := l.script()
+	if err != nil || s.ID == "" && len(s.Attempts) == 0 && s.FailTimes == 0 {
+		return s, 0, err
+	}
+	if err := l.check(); err != nil {
+		return s, 0, err
+	}
+	n := b.attempts.next(l.key(s))
+	s, err = l.at(s, n)
+	return s, n + 1, err
+}
+
+// key is what attempts are counted by.
+func (l layer) key(s Script) string {
+	if s.ID != "" {
+		return s.ID
+	}
+	data, err := json.Marshal(l) // with sorted keys: the same script, the same key
+	if err != nil {
+		panic(err) // it was parsed from JSON
+	}
+	return string(data)
+}
+
+func (s Script) withoutFaults() Script {
+	s.DelayMS, s.FirstByteDelayMS, s.Status = 0, 0, 0
+	s.RetryAfter, s.Body = nil, nil
+	s.DropAfter, s.StallAfter, s.ErrorAfter, s.MalformedAfter = nil, nil, nil, nil
+	s.TruncateUTF8 = false
+	return s
+}
+
+// The largest numbers that a script may name.
+const (
+	maxChunks     = 100_000_000 // of filler; of a text maxTextChunks
+	maxTextChunks = 1_000_000
+	maxChunkBytes = 1 << 20
+	maxDelay      = 30 * time.Minute
+	maxWhole      = 64 << 20 // bytes of text in an answer that does not stream
+)
+
+func (s Script) validate() error {
+	bounds := []struct {
+		name       string
+		value, max int
+	}{
+		{"chunks", s.Chunks, maxChunks},
+		{"chunk_bytes", s.ChunkBytes, maxChunkBytes},
+		{"comment_every", s.CommentEvery, maxChunks},
+		{"fail_times", s.FailTimes, maxChunks},
+		{"delay_ms", s.DelayMS, int(maxDelay / time.Millisecond)},
+		{"first_byte_delay_ms", s.FirstByteDelayMS, int(maxDelay / time.Millisecond)},
+	}
+	for _, b := range bounds {
+		if b.value < 0 || b.value > b.max {
+			return fmt.Errorf("%s: %d is out of range, allowed is 0 to %d", b.name, b.value, b.max)
+		}
+	}
+	positions := []struct {
+		name string
+		at   *int
+		min  int
+	}{
+		{"drop_after", s.DropAfter, -1}, {"stall_after", s.StallAfter, 0},
+		{"error_after", s.ErrorAfter, 0}, {"malformed_after", s.MalformedAfter, 0},
+	}
+	for _, p := range positions {
+		if p.at != nil && *p.at < p.min {
+			return fmt.Errorf("%s: %d is out of range, allowed is %d and up", p.name, *p.at, p.min)
+		}
+	}
+	switch {
+	case s.Text != nil && s.Chunks > maxTextChunks:
+		return fmt.Errorf("chunks: a text is cut into at most %d", maxTextChunks)
+	case s.Status != 0 && (s.Status < 200 || s.Status > 599):
+		return fmt.Errorf("status: %d is out of range, allowed is 200 to 599", s.Status)
+	case s.Rate != nil && (*s.Rate < 0 || *s.Rate > 1e6):
+		return fmt.Errorf("rate: %v is out of range, allowed is 0 (as fast as it goes) to 1000000", *s.Rate)
+	case !slices.Contains([]string{"", dropReset, dropShort, dropClean}, s.Drop):
+		return fmt.Errorf("drop: %q is unknown, allowed are reset, short and clean", s.Drop)
+	case !slices.Contains([]string{"", "reasoning", "reasoning_content"}, s.ReasoningField):
+		return fmt.Errorf("reasoning_field: %q is unknown, allowed are reasoning and reasoning_content", s.ReasoningField)
+	case strings.ContainsAny(s.ContentType+s.retryAfter(), "\r\n"):
+		return fmt.Errorf("content_type, retry_after: a header has no line ends")
+	}
+	return s.Reframe.validate()
+}
+
+func (s Script) retryAfter() string { return verbatim(s.RetryAfter) }
+
+// errorBody is the answer that a script with a status asks for.
+func (s Script) errorBody() *body {
+	b := &body{status: s.Status, contentType: contentJSON, retryAfter: s.retryAfter()}
+	switch {
+	case len(s.Body) == 0:
+		b.whole = refuse(s.Status, "", "scripted",
+			"The scripted backend answers with status %d, as its script says.", s.Status).json()
+	case s.Body[0] == '"':
+		b.contentType = "text/plain; charset=utf-8"
+		b.whole = []byte(verbatim(s.Body))
+	default:
+		b.whole = s.Body
+	}
+	return b
+}
+
+// verbatim is what a JSON string holds, and any other value as it is written.
+func verbatim(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	return string(raw)
+}
+
+// ParseFaults makes a script of faults such as `status=503,times=2`: directives of
+// Script with their values, and for how many attempts they hold. Each fault takes
+// over when the one before it is through; after the last, if it is limited, all is well.
+func ParseFaults(faults []string) (json.RawMessage, error) {
+	var attempts []layer
+	for i, f := range faults {
+		l, times, err := parseFault(f)
+		if err != nil {
+			return nil, fmt.Errorf("fault %q: %w", f, err)
+		}
+		if times == 0 && i < len(faults)-1 {
+			return nil, fmt.Errorf("fault %q: without times=N the faults after it never come", f)
+		}
+		for range max(times, 1) {
+			attempts = append(attempts, l)
+		}
+		if times > 0 && i == len(faults)-1 {
+			attempts = append(attempts, layer{})
+		}
+	}
+	return json.Marshal(map[string]any{"attempts": attempts})
+}
+
+func parseFault(f string) (l layer, times int, err error) {
+	l = layer{}
+	for pair := range strings.SplitSeq(f, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		switch {
+		case !ok || key == "":
+			return nil, 0, fmt.Errorf("%q is not directive=value", pair)
+		case key == "times":
+			times, err = strconv.Atoi(value)
+			if err != nil || times < 1 || times > 1000 {
+				return nil, 0, fmt.Errorf("times: %q is no number from 1 to 1000", value)
+			}
+		case json.Valid([]byte(value)):
+			l[key] = json.RawMessage(value)
+		default:
+			quoted, err := json.Marshal(value)
+			if err != nil {
+				return nil, 0, err
+			}
+			l[key] = quoted
+		}
+	}
+	if len(l) == 0 {
+		return nil, 0, fmt.Errorf("names no directive")
+	}
+	_, err = l.script()
+	return l, times, err
+}
+
+// Overlay lays scripts over one another: the directives of later ones win.
+func Overlay(scripts ...json.RawMessage) (json.RawMessage, error) {
+	var merged layer
+	for _, s := range scripts {
+		if len(s) == 0 {
+			continue
+		}
+		l, err := parseLayer(s)
+		if err != nil {
+			return nil, err
+		}
+		merged = l.over(merged)
+	}
+	if merged == nil {
+		return nil, nil
+	}
+	return json.Marshal(merged)
+}
