@@ -1,0 +1,212 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+)
+
+// exchange is an HTTP request that can be made again and again.
+type exchange struct {
+	*Provider
+	settings *settings
+	method   string
+	path     string
+	body     *body // nil: none
+}
+
+// answer is a successful response whose body has begun. Who has one closes it.
+type answer struct {
+	io.Reader
+	resp  *http.Response
+	watch *watch
+	ctx   context.Context // of this attempt
+	json  bool            // it is one JSON value, whatever its content type says
+}
+
+func (a *answer) close() {
+	a.watch.stop()
+	a.resp.Body.Close()
+}
+
+// requestIDHeader is where backends tell their own name of a request.
+const requestIDHeader = "X-Request-Id"
+
+func (a *answer) requestID() string { return a.resp.Header.Get(requestIDHeader) }
+
+var errTooMuch = errors.New("the answer is over the limit")
+
+// attempt makes one HTTP call, up to the first byte of its body.
+func (x *exchange) attempt(ctx context.Context) (*answer, *failure) {
+	if x.pace.wait(ctx, x.settings.baseURL.String(), x.settings.interval) != nil {
+		return nil, cancelled(ctx)
+	}
+	callCtx, cancel := context.WithCancelCause(ctx)
+	w := newWatch(x.settings.timeout, cancel)
+	a := &answer{watch: w, ctx: callCtx}
+	req, err := x.request(callCtx, w)
+	if err != nil {
+		w.stop()
+		return nil, &failure{kind: failConnect, err: err}
+	}
+	if a.resp, err = x.client.Do(req); err != nil {
+		f := a.failed(ctx, err, failConnect)
+		w.stop()
+		return nil, f
+	}
+	w.hear()
+	a.Reader = &liveBody{body: a.resp.Body, watch: w, left: x.maxBytes, limit: x.maxBytes}
+	if a.resp.StatusCode/100 != 2 {
+		defer a.close()
+		return nil, a.refused(ctx)
+	}
+	if f := a.begin(ctx); f != nil {
+		a.close()
+		return nil, f
+	}
+	return a, nil
+}
+
+func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { w.hear() }})
+	req, err := http.NewRequestWithContext(ctx, x.method, x.settings.baseURL.JoinPath(x.path).String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	if x.body != nil {
+		req.GetBody = func() (io.ReadCloser, error) { return x.body.reader(w.hear), nil }
+		req.Body, req.ContentLength = x.body.reader(w.hear), x.body.size
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "text/event-stream, application/json")
+	req.Header.Set("User-Agent", x.agent)
+	if x.settings.apiKey != "" {
+		req.Header.Set("Authorization", "Bearer "+x.settings.apiKey)
+	}
+	return req, nil
+}
+
+// failed turns an error of the transport into a failure: otherwise, when it is
+// neither the caller's wish nor a timeout.
+func (a *answer) failed(ctx context.Context, err error, otherwise failKind) *failure {
+	timeout := failTimeout
+	if otherwise == failStream {
+		timeout = failStream
+	}
+	var netErr net.Error
+	switch cause := context.Cause(a.ctx); {
+	case ctx.Err() != nil:
+		return cancelled(ctx)
+	case errors.Is(err, errTooMuch):
+		return &failure{kind: failBackend, err: err}
+	case errors.Is(cause, errSilence):
+		return &failure{kind: timeout, err: fmt.Errorf("%w (timeout %v)", errSilence, a.watch.timeout)}
+	case errors.Is(cause, errComments):
+		return &failure{kind: timeout, err: errComments}
+	case errors.As(err, &netErr) && netErr.Timeout():
+		return &failure{kind: timeout, err: err}
+	}
+	return &failure{kind: otherwise, err: err}
+}
+
+// maxErrorBody is how much of an error's body is read to find its message.
+const maxErrorBody = 64 << 10
+
+// refused reads what the backend says to a status that is no success.
+func (a *answer) refused(ctx context.Context) *failure {
+	f := &failure{kind: failStatus, status: a.resp.StatusCode, requestID: a.requestID()}
+	f.retryAfter = parseRetryAfter(a.resp.Header.Get("Retry-After"))
+	text, _ := io.ReadAll(io.LimitReader(a, maxErrorBody)) // what there is of it will do
+	if ctx.Err() != nil {
+		return cancelled(ctx)
+	}
+	f.message = errorBody(text)
+	if location := a.resp.Header.Get("Location"); location != "" && f.status/100 == 3 {
+		f.message += " redirects are not followed; set base_url to where it is: " + location
+	}
+	return f
+}
+
+// begin reads until it is clear whether the body is JSON or a stream.
+func (a *answer) begin(ctx context.Context) *failure {
+	var head [512]byte
+	n := 0
+	for n < len(head) {
+		m, err := a.Read(head[n:])
+		n += m
+		rest := bytes.TrimLeft(bytes.TrimPrefix(head[:n], []byte("\xef\xbb\xbf")), " \t\r\n")
+		if err != nil {
+			if n == 0 {
+				return a.neverBegan(ctx, err)
+			}
+			a.Reader = io.MultiReader(bytes.NewReader(head[:n]), failing{err})
+		} else if len(rest) == 0 {
+			continue
+		} else {
+			a.Reader = io.MultiReader(bytes.NewReader(head[:n]), a.Reader)
+		}
+		a.json = len(rest) > 0 && (rest[0] == '{' || rest[0] == '[' || rest[0] == '<')
+		return nil
+	}
+	a.Reader = io.MultiReader(bytes.NewReader(head[:n]), a.Reader)
+	return nil
+}
+
+// neverBegan is the failure of a body without a first byte. A timeout is one
+// before streaming; anything else is left to who reads the body.
+func (a *answer) neverBegan(ctx context.Context, err error) *failure {
+	if f := a.failed(ctx, err, failConnect); f.kind != failConnect {
+		return f
+	}
+	a.Reader = failing{err}
+	return nil
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// liveBody notes each read as a sign of life and bounds their sum.
+type liveBody struct {
+	body        io.Reader
+	watch       *watch
+	left, limit int64
+}
+
+func (b *liveBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	b.watch.hear()
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("%w of %d bytes (limits.max_response_bytes)", errTooMuch, b.limit)
+	}
+	return n, err
+}
+
+// reading makes a reading of this answer.
+func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *reading {
+	r := &reading{spoke: a.watch.speak, done: a.watch.finish}
+	if x.settings.debugStream {
+		r.debug = func(data []byte) {
+			x.log.InfoContext(ctx, "stream chunk", "provider", providerID, "data", x.settings.secrets.text(string(data)))
+		}
+	}
+	return r
+}
+
+// readAll reads the rest of an answer that is no stream, where every byte is data.
+func (a *answer) readAll() ([]byte, error) {
+	return io.ReadAll(speaking{a})
+}
+
+type speaking struct{ *answer }
+
+func (s speaking) Read(p []byte) (int, error) {
+	n, err := s.answer.Read(p)
+	s.watch.speak()
+	return n, err
+}

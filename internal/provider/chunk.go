@@ -1,0 +1,334 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// chunk is what one piece of an answer says: an event of a stream, or a whole
+// completion. Its slices are views that the next decode overwrites.
+type chunk struct {
+	model     []byte
+	text      []byte
+	reasoning []byte // counted once, though a backend may send it under several names
+	field     string // where the reasoning came from
+	refusal   []byte
+	finish    []byte
+	usage     json.RawMessage
+	failure   json.RawMessage // the error that the backend reports
+	parts     []json.RawMessage
+	calls     []callDelta
+	whole     bool    // calls are complete ones, of a message
+	fields    []field // what else the delta holds
+	notes     []field // what else the completion holds that is worth keeping
+
+	choices bool // the answer had choices, though perhaps none in them
+	choice  bool // there was a choice 0
+}
+
+// field is a member of an object that is kept as it came.
+type field struct {
+	key   []byte
+	value json.RawMessage
+}
+
+// callDelta is a piece of a tool call, or a whole one.
+type callDelta struct {
+	index          int // -1 when none was given
+	id, name, args []byte
+	extra, fnExtra []field
+}
+
+func (c *chunk) reset() {
+	*c = chunk{parts: c.parts[:0], calls: c.calls[:0], fields: c.fields[:0], notes: c.notes[:0]}
+}
+
+// The names of reasoning in a delta, the first non-empty one counts.
+const (
+	reasoningContent = "reasoning_content"
+	reasoningPlain   = "reasoning"
+	reasoningDetails = "reasoning_details"
+	contentParts     = "content_parts" // our name for parts of a content list that are no text
+)
+
+// noted reports whether a member of the completion itself is kept: what search
+// backends say about their sources.
+func noted(key []byte) bool {
+	switch string(key) {
+	case "citations", "search_results", "images", "related_questions":
+		return true
+	}
+	return false
+}
+
+// chunkDecoder turns JSON into chunks: at once where the shape is the usual one, in
+// the general way where it is not.
+type chunkDecoder struct {
+	scanner
+	chunk
+	stats Stats
+
+	hasMsg bool // a message stands beside the delta, or instead of it
+	groq   json.RawMessage
+	alone  json.RawMessage // reasoning_details
+	seen   uint64
+}
+
+// Stats counts how answers were decoded.
+type Stats struct {
+	Chunks    int // JSON values decoded
+	Fallbacks int // those of them that took the general way
+}
+
+// decode reads one event of a stream. The chunk is valid until the next call.
+func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
+	d.stats.Chunks++
+	if d.decodeFast(data) {
+		return &d.chunk, nil
+	}
+	d.stats.Fallbacks++
+	d.chunk.reset()
+	if err := decodeGeneral(data, &d.chunk, "delta", "message"); err != nil {
+		return nil, err
+	}
+	return &d.chunk, nil
+}
+
+// decodeWhole reads an answer that is one completion. Where it has both a message
+// and a delta, the message is the whole.
+func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
+	d.chunk.reset()
+	if err := decodeGeneral(data, &d.chunk, "message", "delta"); err != nil {
+		return nil, err
+	}
+	return &d.chunk, nil
+}
+
+// Bits of known keys: a key that comes twice is left to the general way.
+const (
+	seenModel = 1 << iota
+	seenChoices
+	seenUsage
+	seenError
+	seenGroq
+	seenObject
+	seenChoiceIndex
+	seenDelta
+	seenMessage
+	seenFinish
+	seenChoiceUsage
+	seenContent
+	seenReasoningContent
+	seenReasoning
+	seenRefusal
+	seenCalls
+	seenDetails
+)
+
+func (d *chunkDecoder) once(bit uint64) bool {
+	first := d.seen&bit == 0
+	d.seen |= bit
+	return first
+}
+
+func (d *chunkDecoder) decodeFast(data []byte) bool {
+	d.scanner.reset(data)
+	d.chunk.reset()
+	d.seen, d.hasMsg, d.groq, d.alone = 0, false, nil, nil
+	return d.object(d.member) && d.atEnd() && d.settle()
+}
+
+// member reads a member of the completion.
+func (d *chunkDecoder) member(key []byte) (ok bool) {
+	switch string(key) {
+	case "choices":
+		if !d.once(seenChoices) {
+			return false
+		}
+		d.choices = true
+		return d.array(d.firstChoice)
+	case "model":
+		if !d.once(seenModel) {
+			return false
+		}
+		return d.stringOrNull(&d.model)
+	case "usage":
+		return d.once(seenUsage) && d.objectOrNull(&d.usage)
+	case "error":
+		// Rare enough for the general way, unless it is null.
+		return d.once(seenError) && d.null()
+	case "x_groq":
+		return d.once(seenGroq) && d.objectOrNull(&d.groq)
+	case "object":
+		v, ok := d.raw()
+		return d.once(seenObject) && ok && string(v) != `"error"`
+	}
+	v, ok := d.raw()
+	if ok && noted(key) {
+		return d.keep(&d.notes, key, v)
+	}
+	return ok
+}
+
+// firstChoice reads the only choice. Where there are several, the general way
+// picks one.
+func (d *chunkDecoder) firstChoice(i int) bool {
+	return i == 0 && d.object(d.choiceMember)
+}
+
+func (d *chunkDecoder) choiceMember(key []byte) bool {
+	d.choice = true
+	switch string(key) {
+	case "index":
+		n, ok := d.index()
+		return d.once(seenChoiceIndex) && ok && n == 0
+	case "delta":
+		return d.once(seenDelta) && d.object(d.deltaMember)
+	case "message":
+		_, ok := d.raw()
+		d.hasMsg = true
+		return d.once(seenMessage) && ok
+	case "finish_reason":
+		return d.once(seenFinish) && d.stringOrNull(&d.finish)
+	case "usage":
+		return d.once(seenChoiceUsage) && d.null()
+	}
+	_, ok := d.raw()
+	return ok
+}
+
+// deltaMember reads a member of a delta or message.
+func (d *chunkDecoder) deltaMember(key []byte) bool {
+	switch string(key) {
+	case "content":
+		return d.once(seenContent) && d.stringOrNull(&d.text)
+	case "role":
+		var ignored []byte
+		return d.stringOrNull(&ignored)
+	case reasoningContent:
+		var v []byte
+		if !d.once(seenReasoningContent) || !d.stringOrNull(&v) {
+			return false
+		}
+		if len(v) > 0 {
+			d.reasoning, d.chunk.field = v, reasoningContent
+		}
+		return true
+	case reasoningPlain:
+		var v []byte
+		if !d.once(seenReasoning) || !d.stringOrNull(&v) {
+			return false
+		}
+		if len(v) > 0 && d.chunk.field == "" {
+			d.reasoning, d.chunk.field = v, reasoningPlain
+		}
+		return true
+	case "refusal":
+		return d.once(seenRefusal) && d.stringOrNull(&d.refusal)
+	case "tool_calls":
+		if !d.once(seenCalls) {
+			return false
+		}
+		return d.null() || d.array(d.call)
+	case reasoningDetails:
+		v, ok := d.raw()
+		d.alone = v
+		return d.once(seenDetails) && ok && d.keep(&d.fields, key, v)
+	}
+	v, ok := d.raw()
+	return ok && d.keep(&d.fields, key, v)
+}
+
+// settle reads what could not be read in passing.
+func (d *chunkDecoder) settle() bool {
+	if d.seen&seenChoices == 0 {
+		return false
+	}
+	if d.hasMsg && d.seen&seenDelta == 0 {
+		return false
+	}
+	if d.usage == nil && d.groq != nil {
+		return false
+	}
+	// Details are looked into only where they are all that tells of the reasoning.
+	return d.chunk.field != "" || d.alone == nil || string(d.alone) == "[]" || string(d.alone) == "null"
+}
+
+func (d *chunkDecoder) call(int) bool {
+	n := len(d.calls)
+	if n == cap(d.calls) {
+		d.calls = append(d.calls, callDelta{})
+	} else {
+		d.calls = d.calls[:n+1]
+	}
+	c := &d.calls[n]
+	*c = callDelta{index: -1, extra: c.extra[:0], fnExtra: c.fnExtra[:0]}
+	seen := 0
+	once := func(bit int) bool {
+		first := seen&bit == 0
+		seen |= bit
+		return first
+	}
+	return d.object(func(key []byte) bool {
+		switch string(key) {
+		case "index":
+			var ok bool
+			c.index, ok = d.index()
+			return once(1) && ok
+		case "id":
+			return once(2) && d.stringOrNull(&c.id)
+		case "function":
+			return once(4) && d.object(func(key []byte) bool {
+				switch string(key) {
+				case "name":
+					return once(8) && d.stringOrNull(&c.name)
+				case "arguments":
+					return once(16) && d.stringOrNull(&c.args)
+				}
+				v, ok := d.raw()
+				return ok && d.keep(&c.fnExtra, key, v)
+			})
+		}
+		v, ok := d.raw()
+		return ok && d.keep(&c.extra, key, v)
+	})
+}
+
+// keep notes a member that is passed on as it came, unless it says nothing.
+func (d *chunkDecoder) keep(list *[]field, key []byte, v json.RawMessage) bool {
+	for _, f := range *list {
+		if bytes.Equal(f.key, key) {
+			return false
+		}
+	}
+	*list = append(*list, field{key, v})
+	return true
+}
+
+// saysNothing is true of null and "".
+func saysNothing(v json.RawMessage) bool {
+	return len(v) == 0 || string(v) == "null" || string(v) == `""`
+}
+
+func (d *chunkDecoder) stringOrNull(to *[]byte) bool {
+	if d.null() {
+		return true
+	}
+	v, ok := d.str()
+	if ok && len(v) > 0 {
+		*to = v
+	}
+	return ok
+}
+
+func (d *chunkDecoder) objectOrNull(to *json.RawMessage) bool {
+	if d.null() {
+		return true
+	}
+	if d.peek() != '{' {
+		return false
+	}
+	v, ok := d.raw()
+	*to = v
+	return ok
+}

@@ -1,0 +1,354 @@
+package provider
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"loquat"
+)
+
+// maxCalls bounds the tool calls of one reply.
+const maxCalls = 1024
+
+// MetaRequestedModel is the metadata key of the model that was asked for, where the
+// backend said another name for what answered.
+const MetaRequestedModel = "requested_model"
+
+const metaFinishReason = "finish_reason"
+
+// collector makes one reply of the chunks of one answer.
+type collector struct {
+	text      strings.Builder
+	reasoning strings.Builder
+	field     string
+	refusal   strings.Builder
+	model     string
+	finish    string
+	usage     json.RawMessage // the last one; never a sum
+	calls     []*call
+	byIndex   map[int]*call
+	kept      map[string]*kept // further metadata
+	done      bool             // [DONE] came
+}
+
+// add takes in a chunk and returns the increment to show, if there is one.
+func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
+	if c.model == "" && len(ch.model) > 0 {
+		c.model = string(ch.model)
+	}
+	if len(ch.finish) > 0 {
+		c.finish = string(ch.finish)
+	}
+	if ch.usage != nil {
+		c.usage = append(c.usage[:0], ch.usage...)
+	}
+	if len(ch.text) > 0 {
+		inc.Text, show = string(ch.text), true
+		c.text.WriteString(inc.Text)
+	}
+	if len(ch.reasoning) > 0 {
+		inc.Reasoning, inc.ReasoningField, show = string(ch.reasoning), ch.field, true
+		if c.field == "" {
+			c.field = ch.field
+		}
+		c.reasoning.WriteString(inc.Reasoning)
+	}
+	c.refusal.Write(ch.refusal)
+	for _, f := range ch.notes {
+		if !saysNothing(f.value) {
+			k := c.keptAt(f.key)
+			k.value = append(k.value[:0], f.value...)
+		}
+	}
+	for _, f := range ch.fields {
+		show = c.keep(&inc, f) || show
+	}
+	if len(ch.parts) > 0 {
+		show = c.keep(&inc, field{[]byte(contentParts), listOf(ch.parts)}) || show
+	}
+	return inc, show, c.addCalls(ch)
+}
+
+func listOf(parts []json.RawMessage) json.RawMessage {
+	list := []byte{'['}
+	for i, p := range parts {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = append(list, p...)
+	}
+	return append(list, ']')
+}
+
+// kept is metadata that grows: lists are concatenated, of other values the last counts.
+type kept struct {
+	value json.RawMessage // of a list: without its closing bracket
+	list  bool
+}
+
+// keep notes a field, for the reply and, when it is a list or an object, for the
+// increment too. Scalars are for the reply alone: backends repeat them in each chunk.
+func (c *collector) keep(inc *loquat.Chunk, f field) (shown bool) {
+	if saysNothing(f.value) || string(f.value) == "[]" {
+		return false
+	}
+	k := c.keptAt(f.key)
+	if f.value[0] != '[' {
+		k.value, k.list = append(k.value[:0], f.value...), false
+		if f.value[0] != '{' {
+			return false
+		}
+	} else if inner := bytes.TrimSpace(f.value[1 : len(f.value)-1]); len(inner) > 0 {
+		if k.list {
+			k.value = append(k.value, ',')
+		} else {
+			k.value, k.list = append(k.value[:0], '['), true
+		}
+		k.value = append(k.value, inner...)
+	}
+	if inc.Extra == nil {
+		inc.Extra = loquat.Object{}
+	}
+	inc.Extra[string(f.key)] = bytes.Clone(f.value)
+	return true
+}
+
+func (c *collector) keptAt(key []byte) *kept {
+	k := c.kept[string(key)]
+	if k == nil {
+		if c.kept == nil {
+			c.kept = map[string]*kept{}
+		}
+		k = &kept{}
+		c.kept[string(key)] = k
+	}
+	return k
+}
+
+func (k *kept) json() json.RawMessage {
+	out := bytes.Clone(k.value)
+	if k.list {
+		out = append(out, ']')
+	}
+	return out
+}
+
+// call is a tool call while it comes in.
+type call struct {
+	id             string
+	name           string
+	args           []byte
+	state          jsonState // of args
+	renamed        bool      // its name came again after whole arguments
+	extra, fnExtra loquat.Object
+}
+
+func (c *collector) addCalls(ch *chunk) error {
+	for i := range ch.calls {
+		d := &ch.calls[i]
+		target := c.target(d, ch.whole, i)
+		if target == nil {
+			if len(c.calls) >= maxCalls {
+				return fmt.Errorf("the backend asks for more than %d tool calls in one reply", maxCalls)
+			}
+			target = &call{}
+			c.calls = append(c.calls, target)
+		}
+		if d.index >= 0 && !ch.whole {
+			if c.byIndex == nil {
+				c.byIndex = map[int]*call{}
+			}
+			c.byIndex[d.index] = target
+		}
+		target.add(d)
+	}
+	return nil
+}
+
+// target finds the call that a piece belongs to; nil means a new one. i is its
+// place in the chunk.
+func (c *collector) target(d *callDelta, whole bool, i int) *call {
+	if whole || len(c.calls) == 0 {
+		return nil
+	}
+	last := c.calls[len(c.calls)-1]
+	var t *call
+	switch {
+	case d.index >= 0:
+		if t = c.byIndex[d.index]; t == nil {
+			return nil
+		}
+		if len(d.id) > 0 && t.id != "" && t.id != string(d.id) && len(d.name) > 0 {
+			return nil // the index is used again
+		}
+	case len(d.id) > 0:
+		for _, known := range c.calls {
+			if known.id == string(d.id) {
+				t = known // the newest of that id
+			}
+		}
+		if t == nil && last.id == "" && len(d.name) == 0 {
+			t = last // a late id
+		}
+		if t == nil {
+			return nil
+		}
+	default:
+		t = last
+		if len(d.name) > 0 && i > 0 {
+			return nil // neither index nor id: each entry of a list is a call
+		}
+	}
+	if t.state.complete() && t.startsAnother(d) {
+		return nil
+	}
+	return t
+}
+
+// startsAnother tells, of a piece for a call whose arguments are whole, whether it
+// begins another call under the same index and id. A backend that merely repeats
+// the name in every piece does not.
+func (t *call) startsAnother(d *callDelta) bool {
+	args := len(bytes.TrimSpace(d.args)) > 0
+	switch {
+	case len(d.name) == 0:
+		return args && t.renamed
+	case string(d.name) != t.name:
+		return t.name != ""
+	}
+	t.renamed = true
+	return args
+}
+
+func (t *call) add(d *callDelta) {
+	if t.id == "" {
+		t.id = string(d.id)
+	}
+	switch {
+	case len(d.name) == 0:
+	case t.name == "":
+		t.name = string(d.name)
+	case len(t.args) == 0 && string(d.name) != t.name:
+		t.name += string(d.name)
+	}
+	t.args = append(t.args, d.args...)
+	t.state.feed(d.args)
+	for _, f := range d.extra {
+		if saysNothing(f.value) || string(f.key) == "type" && string(f.value) == `"function"` {
+			continue
+		}
+		t.extra = keepRaw(t.extra, f)
+	}
+	for _, f := range d.fnExtra {
+		if !saysNothing(f.value) {
+			t.fnExtra = keepRaw(t.fnExtra, f)
+		}
+	}
+}
+
+func keepRaw(o loquat.Object, f field) loquat.Object {
+	if o == nil {
+		o = loquat.Object{}
+	}
+	o[string(f.key)] = bytes.Clone(f.value)
+	return o
+}
+
+// jsonState follows arguments as they come in, to know when an object is whole.
+type jsonState struct {
+	depth             int
+	inString, escaped bool
+	opened            bool
+}
+
+func (s *jsonState) feed(b []byte) {
+	for _, c := range b {
+		switch {
+		case s.escaped:
+			s.escaped = false
+		case s.inString:
+			s.escaped = c == '\\'
+			s.inString = c != '"'
+		case c == '"':
+			s.inString = true
+		case c == '{' || c == '[':
+			s.depth++
+			s.opened = true
+		case c == '}' || c == ']':
+			s.depth--
+		}
+	}
+}
+
+func (s *jsonState) complete() bool { return s.opened && s.depth <= 0 && !s.inString }
+
+// ended reports whether the answer came to an end that the backend meant.
+func (c *collector) ended() bool { return c.done || c.finish != "" }
+
+// reply returns the whole answer.
+func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
+	r := &loquat.Reply{Content: c.text.String(), ToolCalls: c.toolCalls(), FinishReason: c.finish}
+	if r.FinishReason == "" {
+		r.FinishReason = "stop"
+		if len(r.ToolCalls) > 0 {
+			r.FinishReason = "tool_calls"
+		}
+	}
+	meta := loquat.Object{}
+	for key, k := range c.kept {
+		meta[key] = k.json()
+	}
+	if c.reasoning.Len() > 0 {
+		meta[c.field] = loquat.Quote(c.reasoning.String())
+	}
+	if c.refusal.Len() > 0 {
+		meta["refusal"] = loquat.Quote(c.refusal.String())
+	}
+	if r.FinishReason != "stop" && r.FinishReason != "tool_calls" {
+		meta[metaFinishReason] = loquat.Quote(r.FinishReason)
+	}
+	addUsage(meta, c.usage)
+	model := c.model
+	if model == "" {
+		model = requestedModel
+	}
+	if model != requestedModel && requestedModel != "" {
+		meta[MetaRequestedModel] = loquat.Quote(requestedModel)
+	}
+	meta[loquat.MetaModel] = loquat.Quote(model)
+	meta[loquat.MetaProvider] = loquat.Quote(providerID)
+	r.Metadata = meta
+	return r
+}
+
+// remains returns what counts of an answer that died: its usage, nil without one.
+func (c *collector) remains() *loquat.Reply {
+	if c.usage == nil {
+		return nil
+	}
+	meta := loquat.Object{}
+	addUsage(meta, c.usage)
+	return &loquat.Reply{Metadata: meta}
+}
+
+// toolCalls returns the calls. Each has an id of its own, for results are told
+// apart by it.
+func (c *collector) toolCalls() []loquat.ToolCall {
+	var out []loquat.ToolCall
+	used := map[string]bool{}
+	for _, t := range c.calls {
+		if t.name == "" && len(t.args) == 0 {
+			continue
+		}
+		id := t.id
+		if id == "" || used[id] {
+			id = "call_" + rand.Text()
+		}
+		used[id] = true
+		out = append(out, loquat.ToolCall{ID: id, Name: t.name, Arguments: string(t.args), Extra: t.extra, FunctionExtra: t.fnExtra})
+	}
+	return out
+}

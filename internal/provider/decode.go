@@ -1,0 +1,149 @@
+package provider
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"loquat"
+	"loquat/internal/sse"
+)
+
+// reading is the decoding of one answer.
+type reading struct {
+	decoder   chunkDecoder
+	collector collector
+
+	spoke func()       // data came, not just a comment; may be nil
+	done  func()       // [DONE] came; may be nil
+	debug func([]byte) // gets each chunk as it came; may be nil
+}
+
+// stream reads a stream to its end and hands on increments. A stream is whole when
+// the backend said so, by [DONE] or by a finish_reason.
+func (a *reading) stream(r io.Reader, emit func(loquat.Chunk) bool) *failure {
+	for ev, err := range sse.Events(r, 0) {
+		if err != nil {
+			if a.collector.done {
+				return nil
+			}
+			return streamFailure(err)
+		}
+		if f := a.event(ev, emit); f != nil {
+			return f
+		}
+	}
+	if !a.collector.ended() {
+		return &failure{kind: failStream, err: errTruncated}
+	}
+	return nil
+}
+
+var errTruncated = errors.New("the stream ended early, with neither finish_reason nor [DONE]")
+
+func streamFailure(err error) *failure {
+	if errors.Is(err, sse.ErrTooLarge) || errors.Is(err, errTooMuch) {
+		return &failure{kind: failBackend, err: err}
+	}
+	return &failure{kind: failStream, err: err}
+}
+
+func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
+	switch ev.Kind {
+	case sse.Message:
+	case sse.Unknown:
+		return a.strayField(ev)
+	default:
+		return nil
+	}
+	data := bytes.TrimSpace(ev.Data)
+	if len(data) == 0 || data[0] == ':' {
+		return nil // a comment in the wrong dress
+	}
+	if a.spoke != nil {
+		a.spoke()
+	}
+	if a.debug != nil {
+		a.debug(data)
+	}
+	if string(data) == "[DONE]" {
+		a.end()
+		return nil
+	}
+	ch, err := a.decoder.decode(data)
+	switch {
+	case a.collector.done:
+		a.lateUsage(ch, err)
+		return nil
+	case err != nil && ev.Unterminated:
+		return nil // cut in the middle: the end of the stream decides
+	case err != nil:
+		return &failure{kind: failBackend, message: string(data), err: fmt.Errorf("a chunk of the stream is no JSON: %w", err)}
+	}
+	return a.chunk(ch, string(ev.Name) == "error", data, emit)
+}
+
+func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.Chunk) bool) *failure {
+	if isError && ch.failure == nil {
+		ch.failure = data
+	}
+	if ch.failure != nil {
+		a.lateUsage(ch, nil)
+		return &failure{kind: failBackend, message: backendMessage(ch.failure)}
+	}
+	inc, show, err := a.collector.add(ch)
+	if err != nil {
+		return &failure{kind: failBackend, err: err}
+	}
+	if show && !emit(inc) {
+		return &failure{kind: failStopped}
+	}
+	return nil
+}
+
+// end notes [DONE]. What still comes matters only if it tells of usage.
+func (a *reading) end() {
+	a.collector.done = true
+	if a.done != nil {
+		a.done()
+	}
+}
+
+func (a *reading) lateUsage(ch *chunk, err error) {
+	if err == nil && ch.usage != nil {
+		a.collector.usage = append(a.collector.usage[:0], ch.usage...)
+	}
+}
+
+// strayField reads a field that event streams do not have: some backends put their
+// error there.
+func (a *reading) strayField(ev sse.Event) *failure {
+	if a.collector.done || len(ev.Data) == 0 || ev.Data[0] != '{' {
+		return nil
+	}
+	var ch chunk
+	if err := decodeGeneral(ev.Data, &ch); err != nil || ch.failure == nil {
+		return nil
+	}
+	return &failure{kind: failBackend, message: backendMessage(ch.failure)}
+}
+
+// completion reads an answer that is one JSON value.
+func (a *reading) completion(data []byte, emit func(loquat.Chunk) bool) *failure {
+	if a.debug != nil {
+		a.debug(data)
+	}
+	ch, err := a.decoder.decodeWhole(data)
+	switch {
+	case err != nil:
+		return &failure{kind: failBackend, message: string(data), err: errors.New("the answer is no completion")}
+	case ch.choice:
+		ch.failure = nil
+		return a.chunk(ch, false, data, emit)
+	case ch.failure != nil:
+		a.lateUsage(ch, nil)
+		return &failure{kind: failBackend, message: backendMessage(ch.failure)}
+	}
+	return &failure{kind: failBackend, message: string(data), err: errors.New("the answer has no choices")}
+}

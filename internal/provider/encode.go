@@ -1,0 +1,222 @@
+package provider
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// body is an encoded request in parts. Large inline images are parts of their own
+// that point into the session's messages, so that no second copy of them is made,
+// and the same body can be sent again for a retry.
+type body struct {
+	parts [][]byte
+	size  int64
+}
+
+func (b *body) add(part []byte) {
+	b.parts = append(b.parts, part)
+	b.size += int64(len(part))
+}
+
+// reader returns the body from its start. heard is called at every read, as a sign
+// that the backend takes it.
+func (b *body) reader(heard func()) io.ReadCloser {
+	return &bodyReader{parts: b.parts, heard: heard}
+}
+
+type bodyReader struct {
+	parts [][]byte
+	at    int
+	heard func()
+}
+
+func (r *bodyReader) Read(p []byte) (n int, err error) {
+	r.heard()
+	for n < len(p) && len(r.parts) > 0 {
+		c := copy(p[n:], r.parts[0][r.at:])
+		n, r.at = n+c, r.at+c
+		if r.at == len(r.parts[0]) {
+			r.parts, r.at = r.parts[1:], 0
+		}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (r *bodyReader) Close() error { return nil }
+
+// ownFields are never taken from request_options.
+var ownFields = []string{"messages", "model", "stream"}
+
+// encode makes the request's body.
+func (s *settings) encode(req loquat.LLMRequest) (*body, error) {
+	fields := s.fields(req)
+	e := encoder{settings: s}
+	e.raw(`{"model":`)
+	e.text(s.model)
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		e.raw(",")
+		e.text(key)
+		e.raw(":")
+		e.buf = append(e.buf, fields[key]...)
+	}
+	e.raw(`,"messages":[`)
+	for i, t := range s.history(req.ProviderID, req.Messages) {
+		if i > 0 {
+			e.raw(",")
+		}
+		if err := e.turn(t); err != nil {
+			return nil, err
+		}
+	}
+	e.raw("]}")
+	e.flush()
+	return &e.body, nil
+}
+
+// fields is the body without model and messages.
+func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
+	fields := loquat.Object{}.Set("stream", req.Stream)
+	if req.Stream && s.includeUsage {
+		fields["stream_options"] = json.RawMessage(`{"include_usage":true}`)
+	}
+	if tools := uniqueTools(req.Tools, s.tools); len(tools) > 0 {
+		fields["tools"] = listOf(tools)
+		fields["tool_choice"] = json.RawMessage(`"auto"`)
+		if s.toolChoice != nil {
+			fields["tool_choice"] = s.toolChoice
+		}
+	}
+	for key, v := range req.Params {
+		if slices.Contains(ownFields, key) {
+			continue
+		}
+		if len(v) == 0 || string(v) == "null" {
+			delete(fields, key)
+		} else {
+			fields[key] = v
+		}
+	}
+	return fields
+}
+
+// uniqueTools joins lists of tool schemas; the first of a name counts.
+func uniqueTools(lists ...[]json.RawMessage) []json.RawMessage {
+	var out []json.RawMessage
+	seen := map[string]bool{}
+	for _, raw := range slices.Concat(lists...) {
+		name := string(text(asMap(asMap(raw)["function"])["name"]))
+		if name != "" && seen[name] {
+			continue
+		}
+		seen[name] = true
+		out = append(out, raw)
+	}
+	return out
+}
+
+type encoder struct {
+	settings *settings
+	body     body
+	buf      []byte // the part under construction
+}
+
+func (e *encoder) raw(s string)  { e.buf = append(e.buf, s...) }
+func (e *encoder) text(s string) { e.buf = loquat.AppendString(e.buf, s) }
+
+func (e *encoder) flush() {
+	if len(e.buf) > 0 {
+		e.body.add(e.buf)
+		e.buf = nil
+	}
+}
+
+func (e *encoder) turn(t turn) error {
+	e.raw(`{"role":`)
+	e.text(t.Role)
+	e.raw(`,"content":`)
+	switch {
+	case len(t.images) > 0:
+		e.parts(t)
+	case t.Content == "" && len(t.calls) > 0 && e.settings.emptyContent == emptyNull:
+		e.raw("null")
+	default:
+		e.text(t.Content)
+	}
+	if t.Role == loquat.RoleTool {
+		e.raw(`,"tool_call_id":`)
+		e.text(t.Metadata.String(loquat.MetaToolCallID))
+	}
+	if err := e.calls(t.calls); err != nil {
+		return err
+	}
+	if t.echo {
+		for _, key := range []string{reasoningContent, reasoningPlain, reasoningDetails} {
+			if v := t.Metadata[key]; len(v) > 0 {
+				e.raw(",")
+				e.text(key)
+				e.raw(":")
+				e.buf = append(e.buf, v...)
+			}
+		}
+	}
+	e.raw("}")
+	return nil
+}
+
+// parts writes text and images as a list of content parts.
+func (e *encoder) parts(t turn) {
+	texts := []string{t.Content}
+	for _, img := range t.images {
+		texts = append(texts, img.note)
+	}
+	e.raw("[")
+	comma := ""
+	for _, text := range texts {
+		if text != "" {
+			e.raw(comma + `{"type":"text","text":`)
+			e.text(text)
+			e.raw("}")
+			comma = ","
+		}
+	}
+	for _, img := range t.images {
+		if img.url != nil {
+			e.raw(comma + `{"type":"image_url","image_url":{"url":`)
+			e.flush()
+			e.body.add(img.url)
+			e.raw("}}")
+			comma = ","
+		}
+	}
+	e.raw("]")
+}
+
+func (e *encoder) calls(calls []loquat.ToolCall) error {
+	for i, c := range calls {
+		if strings.TrimSpace(c.Arguments) == "" {
+			c.Arguments = "{}"
+		}
+		raw, err := c.MarshalJSON()
+		if err != nil {
+			return loquat.Errorf(loquat.CodeInternal, "encode tool call %s: %v", c.Name, err)
+		}
+		if i == 0 {
+			e.raw(`,"tool_calls":[`)
+		} else {
+			e.raw(",")
+		}
+		e.buf = append(e.buf, raw...)
+	}
+	if len(calls) > 0 {
+		e.raw("]")
+	}
+	return nil
+}

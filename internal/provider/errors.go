@@ -1,0 +1,175 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"loquat"
+)
+
+// failKind tells what may be done about a failure.
+type failKind uint8
+
+const (
+	failStatus    failKind = iota + 1 // an HTTP status that is no success
+	failTimeout                       // a timeout before streaming began
+	failConnect                       // no answer, or one cut short without streaming
+	failStream                        // a connection error of an active stream
+	failBackend                       // the backend said so, or cannot be understood
+	failCancelled                     // the caller's context ended
+	failStopped                       // the caller reads no more
+)
+
+// failure is one failed attempt.
+type failure struct {
+	kind       failKind
+	status     int
+	retryAfter time.Duration
+	message    string // of the backend, as it came
+	requestID  string // the backend's own
+	err        error
+}
+
+// maxQuote is how much of a backend's answer an error repeats.
+const maxQuote = 2 << 10
+
+// asError makes the error that reaches the user.
+func (f *failure) asError(secrets mask, attempts int) error {
+	if f.kind == failCancelled {
+		return f.err
+	}
+	e := loquat.Errorf(loquat.CodeBackendError, "%s", f.detail(secrets, attempts))
+	if f.err != nil {
+		e.Err = &maskedError{text: secrets.text(f.err.Error()), err: f.err}
+	}
+	return e
+}
+
+func (f *failure) detail(secrets mask, attempts int) string {
+	var b strings.Builder
+	switch f.kind {
+	case failStatus:
+		fmt.Fprintf(&b, "the backend answered %d %s", f.status, http.StatusText(f.status))
+	case failTimeout:
+		b.WriteString("the backend did not answer in time")
+	case failConnect:
+		b.WriteString("the connection to the backend failed")
+	case failStream:
+		b.WriteString("the connection broke in the middle of the stream")
+	default:
+		b.WriteString("the backend reported an error")
+		if f.err != nil {
+			b.Reset()
+			b.WriteString("the backend's answer cannot be used")
+		}
+	}
+	if f.err != nil {
+		b.WriteString(": " + secrets.text(f.err.Error()))
+	}
+	if f.message != "" {
+		// Masked before it is cut: half a secret would not be recognised.
+		b.WriteString(": " + quote(secrets.text(f.message)))
+	}
+	if f.requestID != "" {
+		b.WriteString("; the backend's request id is " + secrets.text(f.requestID))
+	}
+	if attempts == 1 {
+		b.WriteString("; 1 attempt was made")
+	} else if attempts > 1 {
+		fmt.Fprintf(&b, "; %d attempts were made", attempts)
+	}
+	if f.status == http.StatusNotFound || f.kind == failConnect {
+		b.WriteString("; base_url may lack its version prefix, such as /v1")
+	}
+	return b.String()
+}
+
+// quote returns the beginning of s as valid text.
+func quote(s string) string {
+	s = strings.TrimSpace(strings.ToValidUTF8(s, "\ufffd"))
+	if len(s) <= maxQuote {
+		return s
+	}
+	cut := maxQuote
+	for !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+// maskedError keeps the chain of causes but says nothing secret.
+type maskedError struct {
+	text string
+	err  error
+}
+
+func (e *maskedError) Error() string { return e.text }
+func (e *maskedError) Unwrap() error { return e.err }
+
+// errorBody makes a message of the body of an answer that is no success.
+func errorBody(body []byte) string {
+	body = bytes.TrimPrefix(bytes.TrimSpace(body), []byte("data:"))
+	if !json.Valid(body) {
+		return string(body)
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
+		body = list[0]
+	}
+	if inner := asMap(body)["error"]; !saysNothing(inner) {
+		if m := backendMessage(inner); m != string(inner) {
+			return m
+		}
+	}
+	return backendMessage(body)
+}
+
+// backendMessage finds what an error object says: its own message, that of the
+// error within, the detail; else all of it.
+func backendMessage(raw json.RawMessage) string {
+	if t := text(raw); t != nil {
+		return string(t)
+	}
+	e := asMap(raw)
+	said := firstText(e["message"], asMap(e["error"])["message"], e["error"], e["detail"])
+	if said == "" {
+		return string(raw)
+	}
+	var notes []string
+	for _, key := range []string{"code", "type", "status_code"} {
+		if v := e[key]; !saysNothing(v) && v[0] != '{' && v[0] != '[' {
+			notes = append(notes, key+" "+strings.Trim(string(v), `"`))
+		}
+	}
+	if inner := text(asMap(e["metadata"])["raw"]); inner != nil {
+		notes = append(notes, string(inner))
+	}
+	if len(notes) > 0 {
+		said += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return said
+}
+
+func firstText(values ...json.RawMessage) string {
+	for _, v := range values {
+		if t := text(v); t != nil {
+			return string(t)
+		}
+	}
+	return ""
+}
+
+func cancelled(ctx context.Context) *failure {
+	err := context.Cause(ctx)
+	if !errors.Is(err, ctx.Err()) {
+		err = errors.Join(ctx.Err(), err)
+	}
+	return &failure{kind: failCancelled, err: err}
+}

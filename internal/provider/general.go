@@ -1,0 +1,286 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// object is a JSON object for reading.
+type object = map[string]json.RawMessage
+
+// decodeGeneral reads any JSON value that a backend may answer with. It looks for
+// meaning wherever a backend is known to put it, and skips what has the wrong type.
+// saidIn are the members of a choice that hold what was said; the first there is counts.
+func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
+	data = bytes.ToValidUTF8(data, []byte("\ufffd"))
+	var all object
+	if err := json.Unmarshal(data, &all); err != nil {
+		var list []object
+		if json.Unmarshal(data, &list) != nil || len(list) == 0 {
+			return err
+		}
+		all = list[0] // some backends wrap their error in a list
+	}
+	if all == nil {
+		return fmt.Errorf("null where an object is due")
+	}
+	c.model = text(all["model"])
+	c.usage = asObject(all["usage"])
+	c.failure = failureIn(all)
+	for _, key := range sortedKeys(all) {
+		if noted([]byte(key)) {
+			c.notes = append(c.notes, field{[]byte(key), all[key]})
+		}
+	}
+	var choices []json.RawMessage
+	if raw, ok := all["choices"]; ok {
+		c.choices = json.Unmarshal(raw, &choices) == nil
+	}
+	if choice := choiceZero(choices); choice != nil {
+		c.choice = true
+		c.addChoice(choice, saidIn)
+	}
+	if c.usage == nil {
+		c.usage = asObject(asMap(all["x_groq"])["usage"])
+	}
+	return nil
+}
+
+// choiceZero returns the choice of index 0, which is also that of no index.
+func choiceZero(choices []json.RawMessage) object {
+	for _, raw := range choices {
+		choice := asMap(raw)
+		index, has := choice["index"]
+		if len(choice) == 0 || has && string(index) != "null" && number(index) != 0 {
+			continue
+		}
+		return choice
+	}
+	return nil
+}
+
+func (c *chunk) addChoice(choice object, saidIn []string) {
+	c.finish = text(choice["finish_reason"])
+	if c.usage == nil {
+		c.usage = asObject(choice["usage"])
+	}
+	var delta object
+	for _, key := range saidIn {
+		if delta = asMap(choice[key]); delta != nil {
+			c.whole = key == "message"
+			break
+		}
+	}
+	thinking := c.addContent(delta["content"])
+	for _, r := range []struct {
+		field string
+		text  []byte
+	}{
+		{reasoningContent, text(delta[reasoningContent])},
+		{reasoningPlain, text(delta[reasoningPlain])},
+		{reasoningContent, thinking},
+		{reasoningPlain, detailText(delta[reasoningDetails])},
+	} {
+		if len(r.text) > 0 {
+			c.reasoning, c.field = r.text, r.field
+			break
+		}
+	}
+	c.refusal = text(delta["refusal"])
+	var calls []json.RawMessage
+	if json.Unmarshal(delta["tool_calls"], &calls) == nil {
+		for _, raw := range calls {
+			c.calls = append(c.calls, generalCall(asMap(raw)))
+		}
+	}
+	for _, key := range sortedKeys(delta) {
+		switch key {
+		case "role", "content", reasoningContent, reasoningPlain, "refusal", "tool_calls":
+			if isKnownType(key, delta[key]) {
+				continue
+			}
+		}
+		c.fields = append(c.fields, field{[]byte(key), delta[key]})
+	}
+}
+
+// isKnownType is false for a value that the readers above could not use, which is
+// then kept as it came.
+func isKnownType(key string, v json.RawMessage) bool {
+	switch v[0] {
+	case 'n', '"':
+		return true
+	case '[':
+		return key == "content" || key == "tool_calls"
+	case '{':
+		return key == "content"
+	}
+	return key == "role"
+}
+
+// addContent reads a content: a string, a part, or a list of parts. It returns the
+// text of the parts that are thinking.
+func (c *chunk) addContent(raw json.RawMessage) (thinking []byte) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var parts []json.RawMessage
+	switch raw[0] {
+	case '"':
+		c.text = text(raw)
+		return nil
+	case '{':
+		parts = []json.RawMessage{raw}
+	default:
+		if json.Unmarshal(raw, &parts) != nil {
+			return nil
+		}
+	}
+	for _, raw := range parts {
+		if raw[0] == '"' {
+			c.text = append(c.text, text(raw)...)
+			continue
+		}
+		part := asMap(raw)
+		switch string(text(part["type"])) {
+		case "text", "output_text":
+			c.text = append(c.text, text(part["text"])...)
+		case "thinking":
+			thinking = append(thinking, thinkingText(part["thinking"])...)
+		default:
+			c.parts = append(c.parts, raw)
+		}
+	}
+	return thinking
+}
+
+// thinkingText reads a string, or a list of text parts.
+func thinkingText(raw json.RawMessage) []byte {
+	if len(raw) > 0 && raw[0] == '"' {
+		return text(raw)
+	}
+	var parts []json.RawMessage
+	var out []byte
+	if json.Unmarshal(raw, &parts) == nil {
+		for _, p := range parts {
+			out = append(out, text(asMap(p)["text"])...)
+		}
+	}
+	return out
+}
+
+// detailText is the text within reasoning_details.
+func detailText(raw json.RawMessage) []byte {
+	var details []json.RawMessage
+	var out []byte
+	if json.Unmarshal(raw, &details) != nil {
+		return nil
+	}
+	for _, d := range details {
+		detail := asMap(d)
+		if t := text(detail["text"]); len(t) > 0 {
+			out = append(out, t...)
+		} else {
+			out = append(out, text(detail["summary"])...)
+		}
+	}
+	return out
+}
+
+func generalCall(call object) callDelta {
+	c := callDelta{index: -1, id: text(call["id"])}
+	if raw, ok := call["index"]; ok {
+		if n := number(raw); n >= 0 {
+			c.index = n
+		}
+	}
+	fn := asMap(call["function"])
+	c.name = text(fn["name"])
+	switch args := fn["arguments"]; {
+	case len(args) == 0 || string(args) == "null":
+	case args[0] == '"':
+		c.args = text(args)
+	default:
+		var buf bytes.Buffer
+		if json.Compact(&buf, args) == nil {
+			c.args = buf.Bytes()
+		}
+	}
+	for _, key := range sortedKeys(call) {
+		if key != "id" && key != "index" && (key != "function" || fn == nil) {
+			c.extra = append(c.extra, field{[]byte(key), call[key]})
+		}
+	}
+	for _, key := range sortedKeys(fn) {
+		if key != "name" && key != "arguments" {
+			c.fnExtra = append(c.fnExtra, field{[]byte(key), fn[key]})
+		}
+	}
+	return c
+}
+
+// failureIn finds the error that an answer reports, under any of its known names.
+func failureIn(all object) json.RawMessage {
+	if raw := all["error"]; !saysNothing(raw) && string(raw) != "{}" && string(raw) != "false" {
+		return raw
+	}
+	_, hasChoices := all["choices"]
+	if string(text(all["object"])) != "error" && (hasChoices || all["usage"] != nil) {
+		return nil
+	}
+	for _, key := range []string{"message", "detail"} {
+		if !saysNothing(all[key]) {
+			raw, err := json.Marshal(all)
+			if err != nil {
+				return all[key]
+			}
+			return raw
+		}
+	}
+	return nil
+}
+
+func text(raw json.RawMessage) []byte {
+	var s string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil || s == "" {
+		return nil
+	}
+	return []byte(strings.ReplaceAll(s, "\x00", "\ufffd"))
+}
+
+func asMap(raw json.RawMessage) object {
+	var o object
+	if json.Unmarshal(raw, &o) != nil {
+		return nil
+	}
+	return o
+}
+
+func asObject(raw json.RawMessage) json.RawMessage {
+	if len(raw) > 0 && raw[0] == '{' {
+		return raw
+	}
+	return nil
+}
+
+// number reads a whole number, also one in quotes; -1 when there is none.
+func number(raw json.RawMessage) int {
+	n, err := strconv.Atoi(strings.Trim(string(raw), `"`))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func sortedKeys(o object) []string {
+	keys := make([]string, 0, len(o))
+	for k := range o {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

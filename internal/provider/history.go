@@ -1,0 +1,168 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// turn is a message as it is going to be sent.
+type turn struct {
+	loquat.Message
+	calls  []loquat.ToolCall
+	images []image
+	echo   bool // its reasoning goes along
+}
+
+// image is an attachment, or the note that stands in for one that cannot be sent.
+type image struct {
+	url  json.RawMessage // a JSON string, not copied: it may be large
+	note string
+}
+
+const (
+	lostResult     = "No result: the call was not completed."
+	noteURL        = "[An image given by its URL is left out: this provider does not allow remote images.]"
+	noteData       = "[An image is left out: this provider does not allow inline images.]"
+	noteUnresolved = "[An image attachment is left out: it cannot be read.]"
+)
+
+// history turns messages into what strict backends accept: every tool message
+// answers a call right before it, every call is answered, no assistant message is
+// empty.
+func (s *settings) history(providerID string, messages []loquat.Message) []turn {
+	lastUser := -1
+	for i, m := range messages {
+		if m.Role == loquat.RoleUser {
+			lastUser = i
+		}
+	}
+	var turns []turn
+	var pending []image // of tool messages: those take only text
+	for i, m := range messages {
+		t := turn{Message: m}
+		switch m.Role {
+		case loquat.RoleTool:
+			continue // placed with its call
+		case loquat.RoleAssistant:
+			t.calls = m.ToolCalls()
+			if m.Content == "" && len(t.calls) == 0 {
+				continue
+			}
+			t.echo = s.echoes(providerID, m, i > lastUser)
+			turns = append(turns, t)
+			results, images := s.results(t.calls, messages[i+1:])
+			turns = append(turns, results...)
+			pending = append(pending, images...)
+			continue
+		case loquat.RoleUser:
+			t.images = append(pending, s.images(m)...)
+			pending = nil
+		}
+		turns = append(turns, t)
+	}
+	if s.mergeSystem {
+		turns = mergeSystem(turns)
+	}
+	return turns
+}
+
+// results finds the answers to calls in the messages that follow, up to the next
+// assistant message, and makes up those that are missing.
+func (s *settings) results(calls []loquat.ToolCall, following []loquat.Message) (turns []turn, images []image) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	if next := slices.IndexFunc(following, func(m loquat.Message) bool { return m.Role == loquat.RoleAssistant }); next >= 0 {
+		following = following[:next]
+	}
+	used := make([]bool, len(following))
+	for _, call := range calls {
+		result := turn{Message: loquat.Message{Role: loquat.RoleTool, Content: lostResult}}
+		for i, m := range following {
+			if m.Role == loquat.RoleTool && !used[i] && m.Metadata.String(loquat.MetaToolCallID) == call.ID {
+				used[i] = true
+				result.Message = m
+				images = append(images, s.images(m)...)
+				break
+			}
+		}
+		result.Metadata = result.Metadata.Clone().Set(loquat.MetaToolCallID, call.ID)
+		turns = append(turns, result)
+	}
+	return turns, images
+}
+
+// echoes tells whether a message's reasoning goes back to the backend.
+func (s *settings) echoes(providerID string, m loquat.Message, inLoop bool) bool {
+	switch s.reasoningEcho {
+	case echoAlways:
+		return true
+	case echoNever:
+		return false
+	}
+	model := m.Metadata.String(MetaRequestedModel)
+	if model == "" {
+		model = m.Metadata.String(loquat.MetaModel)
+	}
+	return inLoop && model == s.model && m.Metadata.String(loquat.MetaProvider) == providerID
+}
+
+// images reads a message's attachments.
+func (s *settings) images(m loquat.Message) []image {
+	raw := m.Metadata[loquat.MetaAttachments]
+	var list []json.RawMessage
+	if len(raw) == 0 || json.Unmarshal(raw, &list) != nil {
+		return nil
+	}
+	var images []image
+	for _, raw := range list {
+		images = append(images, s.image(asMap(raw)))
+	}
+	return images
+}
+
+func (s *settings) image(a object) image {
+	url, data := a["url"], a["data_url"]
+	if isData(url) {
+		url, data = nil, url
+	}
+	switch {
+	case isString(data) && !s.allowData:
+		return image{note: noteData}
+	case isString(data):
+		return image{url: data}
+	case isString(url) && !s.allowURL:
+		return image{note: noteURL}
+	case isString(url):
+		return image{url: url}
+	case isString(a["asset_id"]) && !s.allowData:
+		return image{note: noteData}
+	}
+	return image{note: noteUnresolved}
+}
+
+func isString(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
+
+func isData(raw json.RawMessage) bool { return bytes.HasPrefix(raw, []byte(`"data:`)) }
+
+// mergeSystem makes one of all system messages.
+func mergeSystem(turns []turn) []turn {
+	var texts []string
+	rest := make([]turn, 0, len(turns)+1)
+	for _, t := range turns {
+		if t.Role == loquat.RoleSystem {
+			texts = append(texts, t.Content)
+		} else {
+			rest = append(rest, t)
+		}
+	}
+	if len(texts) == 0 {
+		return rest
+	}
+	system := turn{Message: loquat.Message{Role: loquat.RoleSystem, Content: strings.Join(texts, "\n\n")}}
+	return slices.Insert(rest, 0, system)
+}

@@ -1,0 +1,90 @@
+package provider
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"loquat"
+)
+
+// open makes attempts until one succeeds, no list has a delay for its failure, or
+// the caller has enough. Rate limits, statuses and timeouts share one counter: the
+// delay of attempt N is entry N of the list that matches the failure.
+func (ph *phase) open() (*answer, *failure) {
+	for {
+		ph.attempts++
+		a, f := ph.attempt(ph.ctx)
+		if f == nil && !ph.stream {
+			f = ph.readWhole(a)
+		}
+		if f == nil {
+			return a, nil
+		}
+		cause, delays := ph.settings.delays(f)
+		if ph.retries >= len(delays) {
+			return nil, f
+		}
+		delay := delays[ph.retries]
+		if f.status == http.StatusTooManyRequests && ph.settings.respectRetryAfter {
+			delay = max(delay, f.retryAfter)
+		}
+		ph.retries++
+		if !ph.announce(cause, f.status, ph.retries, delay) {
+			return nil, &failure{kind: failStopped}
+		}
+		if sleep(ph.ctx, delay) != nil {
+			return nil, cancelled(ph.ctx)
+		}
+	}
+}
+
+// delays finds the list that matches a failure; nil means that it is raised.
+func (s *settings) delays(f *failure) (cause string, delays []time.Duration) {
+	switch {
+	case f.kind == failTimeout:
+		return loquat.CauseTimeout, s.timeoutDelays
+	case f.kind != failStatus:
+		return "", nil
+	case f.status == http.StatusTooManyRequests:
+		return loquat.CauseRateLimit, s.rateLimitDelays
+	}
+	return loquat.CauseStatus, s.statusDelays[f.status]
+}
+
+// announce tells of a wait or recovery that is about to begin.
+func (ph *phase) announce(cause string, status, attempt int, delay time.Duration) bool {
+	return ph.yield(loquat.Chunk{Retry: &loquat.Retry{
+		Attempt:  attempt,
+		Cause:    cause,
+		Status:   status,
+		Delay:    delay,
+		ResumeAt: time.Now().Add(delay),
+	}}, nil)
+}
+
+// maxRetryAfter is what a Retry-After may say before it counts as junk.
+const maxRetryAfter = 365 * 24 * time.Hour
+
+// parseRetryAfter reads seconds or an HTTP date. A date is rounded up, what is past
+// is 0, and what is neither is ignored.
+func parseRetryAfter(s string) time.Duration {
+	s = strings.TrimSpace(s)
+	if seconds, err := strconv.ParseFloat(s, 64); err == nil {
+		if math.IsNaN(seconds) || seconds <= 0 || seconds > maxRetryAfter.Seconds() {
+			return 0
+		}
+		return time.Duration(math.Ceil(seconds * float64(time.Second)))
+	}
+	at, err := http.ParseTime(s)
+	if err != nil {
+		return 0
+	}
+	wait := time.Until(at)
+	if wait <= 0 || wait > maxRetryAfter {
+		return 0
+	}
+	return (wait + time.Second - 1).Truncate(time.Second)
+}
