@@ -1,10 +1,6 @@
 package config
 
-import (
-	"encoding/json"
-
-	"loquat"
-)
+import "encoding/json"
 
 // Kind is the shape of a configuration value.
 type Kind string
@@ -17,9 +13,11 @@ const (
 	Boolean  Kind = "boolean"
 	Object   Kind = "object"    // any object: the key's owner knows what is in it
 	Strings  Kind = "strings"   // list of string
+	Objects  Kind = "objects"   // list of object
 	Labels   Kind = "labels"    // object of string to string
 	Delays   Kind = "delays"    // list of seconds, or a comma-separated string of them
 	DelayMap Kind = "delay_map" // object of HTTP status code to Delays
+	Any      Kind = "any"       // any JSON value: only the field's own Check looks into it
 )
 
 // Field describes one key of a flat dictionary, or, with dots, of an object in it.
@@ -57,5 +55,3 @@ type Owner interface {
 	// `providers.<id>` and under `agents.<id>`, where later layers win.
 	ConfigSchema() Schema
 }
-
-var _ = loquat.Object(nil)
