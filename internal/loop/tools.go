@@ -80,9 +80,11 @@ func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
 	if err := r.publish(ctx, call, loquat.PhaseStart, loquat.Payload{Part: &empty}); err != nil {
 		return err
 	}
-	m := toolMessage(r.job, call, r.call(ctx, call))
+	result := r.call(ctx, call)
+	m := toolMessage(r.job, call, result)
 	r.mu.Lock()
-	if r.closed {
+	// A tool that fails because it was stopped tells nothing of what it did before.
+	if r.closed || result.IsError && ctx.Err() != nil {
 		r.mu.Unlock()
 		return nil
 	}

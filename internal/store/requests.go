@@ -169,11 +169,12 @@ func (tx *Tx) SetAnswer(q *Request, answer any) error {
 	return tx.exec(`UPDATE requests SET answer = ? WHERE rid = ?`, b, q.RID)
 }
 
-// StartRequest makes a queued request the running one of its session.
+// StartRequest makes a queued request the running one of its session, and keeps what
+// its send has become.
 func (tx *Tx) StartRequest(q *Request, owner string) error {
 	now := tx.Now
 	q.Status, q.Owner, q.StartedAt = loquat.StatusRunning, owner, &now
-	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ? WHERE rid = ?`, owner, micros(now), q.RID)
+	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ?, send = ? WHERE rid = ?`, owner, micros(now), q.Send, q.RID)
 }
 
 // SetMark closes a step of a request: what it published so far is settled.

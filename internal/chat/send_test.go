@@ -1,0 +1,499 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/plugin"
+)
+
+const opening = "message_appended* checkpoint* request_started "
+
+// The order of events within a request is the specification's, in each of its forms.
+func TestOrderOfEvents(t *testing.T) {
+	add := tool{"add", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+		if call.Progress != nil {
+			call.Progress("half", nil, nil)
+		}
+		return plugin.ToolResult{Content: "3"}, nil
+	}}
+	broken := tool{"broken", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) { panic("ouch") }}
+	for _, c := range []struct {
+		name   string
+		phases []phase
+		send   chat.Send
+		story  string
+		status loquat.RequestStatus
+		end    string
+	}{
+		{
+			name:   "a streamed reply",
+			phases: []phase{{chunks: words("Hel", "lo"), reply: loquat.Reply{Content: "Hello"}}},
+			send:   chat.Send{Stream: true},
+			story:  "assistant_message:start partial(Hello) assistant_message:end final(Hello) checkpoint request_completed",
+			end:    "user:hi | assistant:Hello",
+		},
+		{
+			name:   "a whole reply",
+			phases: []phase{{chunks: words("Hel", "lo"), reply: loquat.Reply{Content: "Hello"}}},
+			story:  "final(Hello) checkpoint request_completed",
+			end:    "user:hi | assistant:Hello",
+		},
+		{
+			name:   "a streamed reply that says nothing",
+			phases: []phase{{}},
+			send:   chat.Send{Stream: true},
+			story:  "assistant_message:start assistant_message:end final() checkpoint request_completed",
+			end:    "user:hi | assistant:",
+		},
+		{
+			name: "a round of tools",
+			phases: []phase{
+				{reply: loquat.Reply{ToolCalls: calls("add", "nowhere", "broken")}},
+				{chunks: words("It is 3."), reply: loquat.Reply{Content: "It is 3."}},
+			},
+			send: chat.Send{Stream: true},
+			story: "assistant_message:start assistant_message:end final() checkpoint tool_calls " +
+				`tool_results(3)(there is no tool named "nowhere")(tool broken failed: ouch) checkpoint ` +
+				"assistant_message:start partial(It is 3.) assistant_message:end final(It is 3.) checkpoint request_completed",
+			end: `user:hi | assistant: | tool:3 | tool:there is no tool named "nowhere" | tool:tool broken failed: ouch | assistant:It is 3.`,
+		},
+		{
+			name: "streamed tools",
+			phases: []phase{
+				{reply: loquat.Reply{ToolCalls: calls("add")}},
+				{reply: loquat.Reply{Content: "3"}},
+			},
+			send: chat.Send{StreamTools: true},
+			story: "final() checkpoint tool_calls tool_partial:start tool_partial:stream tool_partial:end tool_results(3) checkpoint " +
+				"final(3) checkpoint request_completed",
+			end: "user:hi | assistant: | tool:3 | assistant:3",
+		},
+		{
+			name: "too many rounds",
+			phases: []phase{
+				{reply: loquat.Reply{ToolCalls: calls("add")}}, {reply: loquat.Reply{ToolCalls: calls("add")}},
+				{reply: loquat.Reply{ToolCalls: calls("add")}}, {reply: loquat.Reply{ToolCalls: calls("add")}},
+			},
+			story: strings.Repeat("final() checkpoint tool_calls tool_results(3) checkpoint ", 3) +
+				"error(the model asked for more than 3 rounds of tools; raise limits.max_tool_rounds if that is wanted) request_completed",
+			status: loquat.StatusFailed,
+			end:    "user:hi" + strings.Repeat(" | assistant: | tool:3", 3),
+		},
+		{
+			name:   "an error before any text",
+			phases: []phase{{err: loquat.Errorf(loquat.CodeBackendError, "no such model, key hunter2")}},
+			send:   chat.Send{Stream: true},
+			story:  "error(no such model, key ***) request_completed",
+			status: loquat.StatusFailed,
+			end:    "user:hi",
+		},
+		{
+			name:   "an error after text keeps it",
+			phases: []phase{{chunks: words("Hel"), err: loquat.Errorf(loquat.CodeBackendError, "cut")}},
+			send:   chat.Send{Stream: true},
+			story:  "assistant_message:start partial(Hel) assistant_message:end final(Hel) checkpoint error(cut) request_completed",
+			status: loquat.StatusFailed,
+			end:    "user:hi | assistant:Hel (error)",
+		},
+		{
+			name:   "an error after an empty start closes the phase",
+			phases: []phase{{chunks: words(""), err: loquat.Errorf(loquat.CodeBackendError, "cut")}},
+			send:   chat.Send{Stream: true},
+			story:  "assistant_message:start assistant_message:end error(cut) request_completed",
+			status: loquat.StatusFailed,
+			end:    "user:hi",
+		},
+		{
+			name:   "an error inside the server is not shown",
+			phases: []phase{{err: errors.New("secret path")}},
+			story:  "error(the request failed inside the server; its log says more) request_completed",
+			status: loquat.StatusFailed,
+			end:    "user:hi",
+		},
+		{
+			name: "a recovered stream starts afresh",
+			phases: []phase{{chunks: []loquat.Chunk{
+				{Text: "Hel"}, {Retry: &loquat.Retry{Attempt: 1, Cause: loquat.CauseStream}}, {Restarted: true}, {Text: "Hello"},
+			}, err: loquat.Errorf(loquat.CodeBackendError, "cut")}},
+			send:   chat.Send{Stream: true},
+			story:  "assistant_message:start partial(Hel) retry_scheduled partial(Hello) assistant_message:end final(Hello) checkpoint error(cut) request_completed",
+			status: loquat.StatusFailed,
+			end:    "user:hi | assistant:Hello (error)",
+		},
+		{
+			name:   "U+0000 is replaced",
+			phases: []phase{{chunks: words("a\x00"), reply: loquat.Reply{Content: "a\x00"}}},
+			send:   chat.Send{Stream: true},
+			story:  "assistant_message:start partial(a\ufffd) assistant_message:end final(a\ufffd) checkpoint request_completed",
+			end:    "user:hi | assistant:a\ufffd",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, add, broken)
+			for _, p := range c.phases {
+				r.provider.then(p)
+			}
+			s := r.create(chat.NewSession{})
+			c.send.Content = text("hi")
+			q := r.ended(r.send(s.SessionID, c.send).RequestID)
+			if want := cmpOr(c.status, loquat.StatusCompleted); q.Status != want {
+				t.Errorf("status %s, want %s", q.Status, want)
+			}
+			if got := story(joinPartials(r.log(s.SessionID, s.CursorEventID))); got != opening+c.story {
+				t.Errorf("events\n%s\nwant\n%s", got, opening+c.story)
+			}
+			after := r.snapshot(s.SessionID)
+			if got := transcript(after.Messages); got != c.end {
+				t.Errorf("messages %s\nwant     %s", got, c.end)
+			}
+		})
+	}
+}
+
+func cmpOr[T comparable](v, fallback T) T {
+	var zero T
+	if v == zero {
+		return fallback
+	}
+	return v
+}
+
+// joinPartials makes runs of partials one, so that what a test expects does not
+// depend on how they were grouped for the disk.
+func joinPartials(events []loquat.Event) []loquat.Event { return loquat.JoinIncrements(events) }
+
+func TestUsageOfADeadStreamIsKept(t *testing.T) {
+	r := newRig(t)
+	usage := loquat.Object{}.Set("usage", map[string]int{"total_tokens": 7}).Set("usage_total_tokens", 7).Set("finish_reason", "x")
+	r.provider.then(phase{chunks: words("Hel"), err: loquat.Errorf(loquat.CodeBackendError, "cut"), usage: usage})
+	s := r.create(chat.NewSession{})
+	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID)
+	m := r.snapshot(s.SessionID).Messages[1]
+	if string(m.Metadata["usage_total_tokens"]) != "7" || m.Metadata["usage"] == nil || m.Metadata["finish_reason"] != nil {
+		t.Errorf("metadata %s", m.Metadata)
+	}
+	if m.Metadata.String("provider") != "main" || m.Metadata.String("model") != "m1" {
+		t.Errorf("the kept text does not say who made it: %s", m.Metadata)
+	}
+}
+
+func TestCancelWhileStreaming(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("one ", "two "), gate: gate, hang: true})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	tick(gate, 2)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "two") })
+	for i := range 2 { // a second cancel changes nothing
+		out, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID)
+		if err != nil || i == 0 && !out.Accepted {
+			t.Fatalf("cancel: %+v, %v", out, err)
+		}
+	}
+	if got := r.ended(q.RequestID).Status; got != loquat.StatusCancelled {
+		t.Errorf("status %s", got)
+	}
+	want := opening + "assistant_message:start partial(one two ) assistant_message:end final(one two ) checkpoint request_cancelled request_completed"
+	if got := story(joinPartials(r.log(s.SessionID, s.CursorEventID))); got != want {
+		t.Errorf("events\n%s\nwant\n%s", got, want)
+	}
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:hi | assistant:one two  (cancelled)" {
+		t.Errorf("messages %s", got)
+	}
+	out, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID)
+	if err != nil || out.Accepted || out.Status != loquat.StatusCancelled {
+		t.Errorf("cancel after the end: %+v, %v", out, err)
+	}
+	if _, err := r.Cancel(t.Context(), chat.Call{}, "nobody"); loquat.CodeOf(err) != loquat.CodeNotFound {
+		t.Errorf("cancel of nobody: %v", err)
+	}
+}
+
+func TestCancelInATool(t *testing.T) {
+	started := make(chan struct{})
+	quick := tool{"quick", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+		return plugin.ToolResult{Content: "done"}, nil
+	}}
+	slow := tool{"slow", func(ctx context.Context, _ plugin.ToolCall) (plugin.ToolResult, error) {
+		close(started)
+		<-ctx.Done()
+		return plugin.ToolResult{}, ctx.Err()
+	}}
+	r := newRig(t, quick, slow)
+	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("quick", "slow")}})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: true})
+	<-started
+	r.waitFor("the quick tool", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "tool_partial:end") })
+	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+		t.Fatal(err)
+	}
+	r.ended(q.RequestID)
+	messages := r.snapshot(s.SessionID).Messages
+	if len(messages) != 4 || messages[2].Content != "done" || !strings.Contains(messages[3].Content, "unknown") || !messages[3].Metadata.Bool("is_error") {
+		t.Errorf("messages %s", transcript(messages))
+	}
+	if got := story(r.log(s.SessionID, s.CursorEventID)); !strings.HasSuffix(got, "checkpoint request_cancelled request_completed") {
+		t.Errorf("events %s", got)
+	}
+}
+
+func TestBusy(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("slow"), gate: gate, reply: loquat.Reply{Content: "slow"}})
+	s := r.create(chat.NewSession{})
+	first := r.send(s.SessionID, chat.Send{Content: text("first"), Stream: true})
+	for name, change := range map[string]func() error{
+		"send": func() error {
+			_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text("x")})
+			return err
+		},
+		"append": func() error {
+			_, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user"})
+			return err
+		},
+		"modify": func() error {
+			_, err := r.ModifyMessage(t.Context(), chat.Call{}, s.SessionID, 0, "x")
+			return err
+		},
+		"delete": func() error {
+			_, err := r.DeleteMessages(t.Context(), chat.Call{}, s.SessionID, []int{0})
+			return err
+		},
+	} {
+		e, ok := errors.AsType[*loquat.Error](change())
+		if !ok || e.Code != loquat.CodeBusy || e.RequestID != first.RequestID {
+			t.Errorf("%s while a request runs: %v", name, e)
+		}
+	}
+	snapshot := r.snapshot(s.SessionID)
+	if snapshot.ActiveRequestID != first.RequestID {
+		t.Errorf("active request %q", snapshot.ActiveRequestID)
+	}
+	// A change of metadata is fine, and leaves the cursor before the increments.
+	after, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: loquat.Object{}.Set("a", 1)})
+	if err != nil || after.CursorEventID != snapshot.CursorEventID || after.Checkpoint <= snapshot.Checkpoint {
+		t.Errorf("metadata while a request runs: cursor %s, checkpoint %s, %v", after.CursorEventID, after.Checkpoint, err)
+	}
+	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{})
+	if err != nil || transcript(fork.Messages) != "user:first" {
+		t.Errorf("fork while a request runs: %s, %v", transcript(fork.Messages), err)
+	}
+	tick(gate, 2)
+	r.ended(first.RequestID)
+}
+
+func TestQueueAndInterrupt(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("slow"), gate: gate, hang: true})
+	s := r.create(chat.NewSession{})
+	running := r.send(s.SessionID, chat.Send{Content: text("running"), Stream: true})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "slow") })
+	queued := r.send(s.SessionID, chat.Send{Content: text("queued"), OnBusy: chat.BusyQueue})
+	dropped := r.send(s.SessionID, chat.Send{Content: text("dropped"), OnBusy: chat.BusyQueue})
+	if queued.Status != loquat.StatusQueued {
+		t.Errorf("status %s", queued.Status)
+	}
+	if out, err := r.Cancel(t.Context(), chat.Call{}, dropped.RequestID); err != nil || !out.Accepted || out.Status != loquat.StatusCancelled {
+		t.Errorf("cancel of a queued send: %+v, %v", out, err)
+	}
+	urgent := r.send(s.SessionID, chat.Send{Content: text("urgent"), OnBusy: chat.BusyInterrupt})
+	for _, q := range []string{running.RequestID, queued.RequestID, urgent.RequestID} {
+		r.ended(q)
+	}
+	want := "user:running | assistant:slow (cancelled) | user:urgent | assistant:ok | user:queued | assistant:ok"
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != want {
+		t.Errorf("messages %s\nwant     %s", got, want)
+	}
+	var of []loquat.Event
+	for _, e := range r.log(s.SessionID, 0) {
+		if e.RequestID == dropped.RequestID {
+			of = append(of, e)
+		}
+	}
+	if got := story(of); got != "request_started request_cancelled request_completed" {
+		t.Errorf("a send that was cancelled while queued: %s", got)
+	}
+}
+
+func TestTooManyQueued(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{hang: true})
+	s := r.create(chat.NewSession{})
+	r.send(s.SessionID, chat.Send{Content: text("running")})
+	var err error
+	n := 0
+	for ; err == nil && n < 100; n++ {
+		_, err = r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text(fmt.Sprint(n)), OnBusy: chat.BusyQueue})
+	}
+	if n != 11 || loquat.CodeOf(err) != loquat.CodeRateLimited {
+		t.Errorf("queued send %d: %v", n, err)
+	}
+}
+
+func TestRegenerateAndEdit(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user", Content: "q"}, {Role: "assistant", Content: "bad"}}})
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{}); loquat.CodeOf(err) != loquat.CodeInvalid {
+		t.Errorf("a send that answers an answer: %v", err)
+	}
+	one, zero, nine := 1, 0, 9
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{DeleteFrom: &nine}); loquat.CodeOf(err) != loquat.CodeInvalid {
+		t.Errorf("delete_from out of range: %v", err)
+	}
+	r.ended(r.send(s.SessionID, chat.Send{DeleteFrom: &one}).RequestID)
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:q | assistant:ok" {
+		t.Errorf("regenerated: %s", got)
+	}
+	want := "messages_deleted* checkpoint* request_started final(ok) checkpoint request_completed"
+	if got := story(r.log(s.SessionID, s.CursorEventID)); got != want {
+		t.Errorf("events %s\nwant   %s", got, want)
+	}
+	r.ended(r.send(s.SessionID, chat.Send{DeleteFrom: &zero, Content: text("better q")}).RequestID)
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:better q | assistant:ok" {
+		t.Errorf("edited: %s", got)
+	}
+}
+
+func TestRepeats(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{})
+	other := r.create(chat.NewSession{})
+	send := func(session, key, request string, body byte) (chat.SendResult, error) {
+		return r.Send(t.Context(), chat.Call{IdempotencyKey: key, Method: "POST", Path: "/" + session, BodyHash: [32]byte{body}, IfMatch: nil},
+			session, chat.Send{Content: text("hi"), RequestID: request})
+	}
+	first, err := send(s.SessionID, "key", "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ended(first.RequestID)
+	named, err := send(s.SessionID, "", "mine", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ended("mine")
+	if again, err := send(s.SessionID, "key", "", 1); err != nil || again != first {
+		t.Errorf("repeated key: %+v, %v; first %+v", again, err, first)
+	}
+	if again, err := send(s.SessionID, "", "mine", 1); err != nil || again != named {
+		t.Errorf("repeated request_id: %+v, %v; first %+v", again, err, named)
+	}
+	if _, err := send(s.SessionID, "key", "", 2); loquat.CodeOf(err) != loquat.CodeInvalid {
+		t.Errorf("a key with another body: %v", err)
+	}
+	if _, err := send(s.SessionID, "", "mine", 2); loquat.CodeOf(err) != loquat.CodeInvalid {
+		t.Errorf("a request_id with another body: %v", err)
+	}
+	if _, err := send(other.SessionID, "", "mine", 1); loquat.CodeOf(err) != loquat.CodeConflict {
+		t.Errorf("a request_id in another session: %v", err)
+	}
+	if n := len(r.snapshot(s.SessionID).Messages); n != 4 {
+		t.Errorf("%d messages after two sends and two repeats", n)
+	}
+	// A failure is not remembered, and a remembered answer beats a stale precondition.
+	stale := &chat.Match{IDs: []loquat.EventID{1}}
+	call := chat.Call{IdempotencyKey: "p", Method: "POST", Path: "/messages", IfMatch: stale}
+	if _, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"}); loquat.CodeOf(err) != loquat.CodePreconditionFailed {
+		t.Errorf("stale precondition: %v", err)
+	}
+	call.IfMatch = &chat.Match{IDs: []loquat.EventID{1, r.snapshot(s.SessionID).Checkpoint}}
+	done, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"})
+	if err != nil || again.Index != done.Index || again.Checkpoint != done.Checkpoint || again.Message.ID != done.Message.ID {
+		t.Errorf("repeat %+v, %v; first %+v", again, err, done)
+	}
+}
+
+// A process that dies leaves requests running and queued. The next one ends the
+// former and starts the latter before it serves anybody.
+func TestAfterACrash(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("half"), gate: gate, hang: true})
+	s := r.create(chat.NewSession{})
+	running := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
+	queued := r.send(s.SessionID, chat.Send{Content: text("next"), OnBusy: chat.BusyQueue})
+	dead := r.Service
+	r.restart()
+	if q := r.ended(running.RequestID); q.Status != loquat.StatusFailed || q.Error == "" {
+		t.Errorf("the request that was cut off: %+v", q)
+	}
+	r.ended(queued.RequestID)
+	want := "user:hi | assistant:half (interrupted) | user:next | assistant:ok"
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != want {
+		t.Errorf("messages %s\nwant     %s", got, want)
+	}
+	// What the dead process still tries to say is fenced off.
+	before := len(r.log(s.SessionID, 0))
+	dead.Stop(expired())
+	if after := len(r.log(s.SessionID, 0)); after != before {
+		t.Errorf("the dead process published %d events", after-before)
+	}
+}
+
+// A cancel that was acknowledged wins over a crash.
+func TestCancelBeforeACrash(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("half"), gate: gate, hang: true})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
+	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+		t.Fatal(err)
+	}
+	r.restart()
+	if got := r.ended(q.RequestID).Status; got != loquat.StatusCancelled {
+		t.Errorf("status %s", got)
+	}
+}
+
+func TestShutdown(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("a", "b"), gate: gate, reply: loquat.Reply{Content: "ab"}})
+	r.provider.then(phase{chunks: words("half"), hang: true})
+	quick, stuck := r.create(chat.NewSession{}), r.create(chat.NewSession{})
+	finishes := r.send(quick.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	<-r.provider.entered
+	left := r.send(stuck.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	waits := r.send(stuck.SessionID, chat.Send{Content: text("later"), OnBusy: chat.BusyQueue})
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(stuck.SessionID, 0)), "half") })
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	go tick(gate, 3)
+	r.Stop(ctx)
+	if _, err := r.Send(t.Context(), chat.Call{}, quick.SessionID, chat.Send{Content: text("late")}); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a send during the shutdown: %v", err)
+	}
+	for id, want := range map[string]loquat.RequestStatus{
+		finishes.RequestID: loquat.StatusCompleted, left.RequestID: loquat.StatusFailed, waits.RequestID: loquat.StatusQueued,
+	} {
+		if q, err := r.Request(t.Context(), id); err != nil || q.Status != want {
+			t.Errorf("request is %s, %v; want %s", q.Status, err, want)
+		}
+	}
+	if got := transcript(r.snapshot(stuck.SessionID).Messages); got != "user:hi | assistant:half (interrupted)" {
+		t.Errorf("messages %s", got)
+	}
+	r.restart()
+	r.ended(waits.RequestID)
+}
