@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"loquat"
+	"loquat/internal/backend"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+	"loquat/internal/httpapi"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+)
+
+// serveOptions are the flags of `loquat serve`.
+type serveOptions struct {
+	config   string // file; "" searches
+	listen   string // "" is the configuration's
+	data     string // directory; "" is the configuration's
+	demo     bool
+	insecure bool
+}
+
+func newServeCommand() *cobra.Command {
+	var opts serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: "Runs the server: HTTP API, workers and event store. Without a configuration file it looks for a\n" +
+			"backend by itself: OPENAI_API_KEY and OPENAI_BASE_URL, then a local one, then the scripted one.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.config, "config", "", "configuration `file` (default: ./loquat.json, then $XDG_CONFIG_HOME/loquat/loquat.json)")
+	flags.StringVar(&opts.listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
+	flags.StringVar(&opts.data, "data", "", "data `directory` (default $XDG_DATA_HOME/loquat)")
+	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither key nor model")
+	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without server.auth_tokens")
+	bindEnv(cmd)
+	return cmd
+}
+
+// serve runs a server until ctx ends.
+func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) error {
+	s, err := newServer(ctx, opts, stderr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "listening on %s\n", s.url)
+	select {
+	case <-ctx.Done():
+		s.stop()
+		return nil
+	case err := <-s.failed:
+		s.stop()
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+}
+
+// startServer starts a server within this process, for commands that need one.
+func startServer(ctx context.Context, opts serveOptions, stderr io.Writer) (baseURL string, stop func(), err error) {
+	s, err := newServer(ctx, opts, stderr)
+	if err != nil {
+		return "", nil, err
+	}
+	return s.url, s.stop, nil
+}
+
+// server is a running server and what it is made of, in the order of its making.
+type server struct {
+	log     *slog.Logger
+	grace   time.Duration
+	scripts *scripted // the scripted backend, when it is used
+	store   *store.Store
+	chat    *chat.Service
+	http    *http.Server
+	url     string
+	failed  chan error
+}
+
+// newServer starts everything. On an error nothing is left running.
+func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *server, err error) {
+	s = &server{log: newLogger(stderr), failed: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			s.stop()
+			s = nil
+		}
+	}()
+	cfg, problems, err := s.configure(ctx, opts)
+	if err != nil {
+		return s, err
+	}
+	s.grace = cfg.Server.ShutdownGrace
+	compiled := compiledIn(cfg.Limits, s.log)
+	plugins := chosen(cfg, compiled)
+	facts := loaded(compiled, plugins, opts.insecure)
+	if err := report(append(problems, cfg.Check(facts)...), s.log); err != nil {
+		return s, err
+	}
+	registry, err := plugin.NewRegistry(plugins...)
+	if err != nil {
+		return s, usageError{err}
+	}
+	driver, err := sqlite.Open(ctx, cfg.Server.DataDir, s.log)
+	if err != nil {
+		return s, err
+	}
+	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log}); err != nil {
+		return s, errors.Join(err, driver.Close())
+	}
+	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
+	s.chat = chat.New(chat.Options{Store: s.store, Config: cfg, Plugins: registry, Logger: s.log, Mask: mask.Mask})
+	if err := s.chat.Start(ctx); err != nil {
+		return s, err
+	}
+	return s, s.listen(cfg)
+}
+
+// configure finds the configuration and lets the flags have the last word.
+func (s *server) configure(ctx context.Context, opts serveOptions) (*config.Config, []config.Problem, error) {
+	cfg, problems, err := s.findConfig(ctx, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if opts.listen != "" {
+		cfg.Server.Listen = opts.listen
+	}
+	if opts.data != "" {
+		cfg.Server.DataDir = opts.data
+	}
+	return cfg, problems, nil
+}
+
+// findConfig reads the configuration file, or makes a configuration of what backend
+// there is to be found.
+func (s *server) findConfig(ctx context.Context, opts serveOptions) (*config.Config, []config.Problem, error) {
+	env := config.ProcessEnvironment()
+	if path := config.Find(opts.config, env); path != "" {
+		s.log.Info("configuration", "file", path)
+		cfg, problems := config.Load(path, env)
+		if cfg == nil {
+			return nil, nil, configError(problems)
+		}
+		if opts.demo {
+			err := s.useScripted(cfg)
+			return cfg, problems, err
+		}
+		return cfg, problems, nil
+	}
+	if !opts.demo {
+		found, err := config.Discover(ctx, env, http.DefaultClient)
+		if err != nil {
+			return nil, nil, usageError{err}
+		}
+		s.log.Info(found.Notice)
+		if found.Config != nil {
+			return found.Config, nil, nil
+		}
+	}
+	cfg := config.New(loquat.Object{}, env)
+	err := s.useScripted(cfg)
+	return cfg, nil, err
+}
+
+// useScripted starts the scripted backend and makes it the only provider.
+func (s *server) useScripted(cfg *config.Config) (err error) {
+	if s.scripts, err = startScripted(s.log); err != nil {
+		return err
+	}
+	s.log.Info("replies come from the scripted backend; set a real one with OPENAI_BASE_URL and OPENAI_API_KEY, or in loquat.json")
+	cfg.UseOnly("scripted", loquat.Object{}.
+		Set("provider", "reference_generic_compatible").
+		Set("model", "demo").
+		Set("base_url", s.scripts.url+"/v1"))
+	return nil
+}
+
+// listen opens the port and serves.
+func (s *server) listen(cfg *config.Config) error {
+	ln, err := net.Listen("tcp", cfg.Server.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
+	}
+	handler, err := httpapi.New(httpapi.Options{
+		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(),
+	})
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	s.http = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	s.url = "http://" + ln.Addr().String()
+	go func() {
+		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- err
+		}
+	}()
+	return nil
+}
+
+// closing is how long connections get to end after all requests have.
+const closing = 2 * time.Second
+
+// stop stops what was started, the newest first. Clients can follow until the last
+// request has its end.
+func (s *server) stop() {
+	if s.chat != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), s.grace)
+		s.chat.Stop(ctx)
+		cancel()
+	}
+	if s.http != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closing)
+		if err := s.http.Shutdown(ctx); err != nil {
+			_ = s.http.Close() // whoever still reads can resume
+		}
+		cancel()
+	}
+	if s.store != nil {
+		if err := s.store.Close(); err != nil {
+			s.log.Error("close the store", "error", err)
+		}
+	}
+	if s.scripts != nil {
+		s.scripts.stop()
+	}
+}
+
+// scripted is the scripted backend within this process.
+type scripted struct {
+	url  string
+	stop func()
+}
+
+func startScripted(log *slog.Logger) (*scripted, error) {
+	b, err := backend.New(backend.Options{Logger: log.WithGroup("backend")})
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the scripted backend: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := b.Serve(ctx, ln); err != nil {
+			log.Error("the scripted backend failed", "error", err)
+		}
+	}()
+	return &scripted{url: "http://" + ln.Addr().String(), stop: func() { cancel(); <-done }}, nil
+}
+
+// report tells of a configuration's problems: warnings go to the log, errors all at
+// once into the error that ends the program.
+func report(problems []config.Problem, log *slog.Logger) error {
+	for _, p := range problems {
+		if p.Warning {
+			log.Warn("configuration", "at", p.Path, "problem", p.Message)
+		}
+	}
+	if config.Failed(problems) {
+		return configError(problems)
+	}
+	return nil
+}
+
+func configError(problems []config.Problem) error {
+	var lines []string
+	for _, p := range problems {
+		if !p.Warning {
+			lines = append(lines, "  "+p.String())
+		}
+	}
+	return usageError{fmt.Errorf("the configuration cannot be used:\n%s", strings.Join(lines, "\n"))}
+}
+
+// newLogger writes for people on a terminal and for machines elsewhere.
+func newLogger(w io.Writer) *slog.Logger {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
+		return slog.New(tint.NewHandler(w, &tint.Options{TimeFormat: time.TimeOnly}))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}

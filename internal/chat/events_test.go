@@ -1,0 +1,303 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/plugin"
+)
+
+func (r *rig) events(q chat.EventQuery) (chat.Window, error) {
+	return r.Events(r.t.Context(), q)
+}
+
+func TestWhereAQueryBegins(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user", Content: "old"}}})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi")})
+	r.ended(q.RequestID)
+	last := r.snapshot(s.SessionID)
+
+	w, err := r.events(chat.EventQuery{})
+	if err != nil || !w.Bootstrap || len(w.Events) != 0 || w.Latest != r.store.Last() {
+		t.Errorf("bootstrap: %+v, %v", w, err)
+	}
+	// Of a session without since_id: what its snapshot does not hold, here the end of
+	// the request.
+	w, err = r.events(chat.EventQuery{SessionID: s.SessionID})
+	if err != nil || len(w.Events) != 1 || w.Events[0].Type != loquat.RequestCompleted || w.Events[0].ID <= last.CursorEventID {
+		t.Errorf("from the cursor: %+v, %v", w.Events, err)
+	}
+	// Of a request without since_id: all of it.
+	w, err = r.events(chat.EventQuery{RequestID: q.RequestID})
+	if err != nil || len(w.Events) == 0 || w.Events[0].Type != loquat.RequestStarted {
+		t.Errorf("of a request: %+v, %v", w.Events, err)
+	}
+	zero, beyond := loquat.EventID(0), r.store.Last()+1000
+	w, err = r.events(chat.EventQuery{Since: &zero})
+	if err != nil || len(w.Events) == 0 || w.Events[0].ID != 1 {
+		t.Errorf("from the beginning: %+v, %v", w.Events, err)
+	}
+	for _, c := range []struct {
+		query chat.EventQuery
+		code  loquat.Code
+	}{
+		{chat.EventQuery{Since: &beyond}, loquat.CodeGone},
+		{chat.EventQuery{SessionID: "nobody"}, loquat.CodeNotFound},
+		{chat.EventQuery{RequestID: "nobody"}, loquat.CodeNotFound},
+		{chat.EventQuery{RequestID: "nobody", Since: &zero, Wait: time.Minute}, loquat.CodeNotFound},
+		{chat.EventQuery{RequestID: q.RequestID, SessionID: r.create(chat.NewSession{}).SessionID}, loquat.CodeNotFound},
+	} {
+		if _, err := r.events(c.query); loquat.CodeOf(err) != c.code {
+			t.Errorf("%+v: %v, want %s", c.query, err, c.code)
+		}
+	}
+}
+
+func TestWaiting(t *testing.T) {
+	r := newRig(t)
+	s, other := r.create(chat.NewSession{}), r.create(chat.NewSession{})
+	since := r.store.Last()
+	began := time.Now()
+	if w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Wait: 30 * time.Millisecond}); err != nil || len(w.Events) != 0 || time.Since(began) < 30*time.Millisecond {
+		t.Errorf("a wait for nothing: %+v, %v", w, err)
+	}
+	var all sync.WaitGroup
+	for _, q := range []chat.EventQuery{{Since: &since}, {SessionID: s.SessionID}, {SessionID: s.SessionID, Since: &since, OmitSession: true}} {
+		q.Wait = 30 * time.Second
+		all.Go(func() {
+			w, err := r.events(q)
+			if err != nil || len(w.Events) == 0 || w.Events[0].SessionID != s.SessionID && q.SessionID != "" {
+				t.Errorf("%+v: %+v, %v", q, w, err)
+			}
+			if q.OmitSession && len(w.Events) > 0 && w.Events[0].Rev != 0 {
+				t.Error("the session was to be left out")
+			}
+		})
+	}
+	for _, id := range []string{other.SessionID, s.SessionID} {
+		time.Sleep(20 * time.Millisecond) // let them wait; nothing depends on it
+		if _, err := r.AppendMessage(t.Context(), chat.Call{}, id, chat.NewMessage{Role: "user", Content: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.Wait()
+}
+
+func TestDeletedSession(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{chunks: words("x"), hang: true})
+	s := r.create(chat.NewSession{SessionID: "mine"})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	waiting := make(chan error)
+	go func() { // a follower of the request is told
+		since := r.store.Last()
+		for {
+			w, err := r.events(chat.EventQuery{RequestID: q.RequestID, Since: &since, Wait: 20 * time.Second})
+			if err != nil {
+				waiting <- err
+				return
+			}
+			since = w.Latest
+		}
+	}()
+	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waiting; loquat.CodeOf(err) != loquat.CodeNotFound {
+		t.Errorf("a follower of a request of a deleted session: %v", err)
+	}
+	w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Since: &s.CursorEventID})
+	if err != nil || len(w.Events) != 1 || w.Events[0].Type != loquat.SessionDeleted {
+		t.Fatalf("after the deletion: %+v, %v", w.Events, err)
+	}
+	for name, err := range map[string]error{
+		"poll":    second(r.events(chat.EventQuery{SessionID: s.SessionID, Since: &w.Latest})),
+		"load":    second(r.Session(t.Context(), s.SessionID)),
+		"request": second(r.Request(t.Context(), q.RequestID)),
+		"delete":  r.DeleteSession(t.Context(), chat.Call{}, s.SessionID),
+	} {
+		if loquat.CodeOf(err) != loquat.CodeNotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{SessionID: "mine"}); loquat.CodeOf(err) != loquat.CodeConflict {
+		t.Errorf("the id of a deleted session: %v", err)
+	}
+	r.waitFor("the worker", func() bool { return r.Running() == 0 })
+}
+
+func decodeEvent(t *testing.T, b []byte) loquat.Event {
+	t.Helper()
+	var e loquat.Event
+	if err := json.Unmarshal(b, &e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestSessionWithinEvents(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{})
+	for _, content := range []string{"one", "two", strings.Repeat("x", loquat.MaxEventSession), "four"} {
+		if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Content: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	zero := loquat.EventID(0)
+	w, err := r.events(chat.EventQuery{Since: &zero})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, rec := range w.Events {
+		b, err := r.AppendEvent(t.Context(), nil, rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := decodeEvent(t, b)
+		switch {
+		case e.Type == loquat.Checkpoint:
+			if e.Session != nil {
+				t.Error("a checkpoint carries a session")
+			}
+		case e.Session == nil:
+			t.Errorf("%s carries no session", e.Type)
+		default:
+			got = append(got, fmt.Sprintf("%s:%d:%v", e.Session.Metadata.String("title"), len(e.Session.Messages), e.Session.MessagesOmitted))
+		}
+	}
+	want := []string{":0:false", "one:1:false", "one:2:false", "one:0:true", "one:0:true"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("sessions %v, want %v", got, want)
+	}
+}
+
+// What clients make of the log, however it is cut into windows, is what is stored.
+func TestFoldOfEveryFollower(t *testing.T) {
+	r := newRig(t, tool{"add", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+		call.Progress("…", nil, nil)
+		return plugin.ToolResult{Content: "3"}, nil
+	}})
+	rapid.Check(t, func(rt *rapid.T) {
+		s := r.create(chat.NewSession{})
+		start := loquat.NewFold(s)
+		steps := rapid.IntRange(1, 6).Draw(rt, "steps")
+		for range steps {
+			r.randomStep(rt, s.SessionID)
+		}
+		want := r.snapshot(s.SessionID)
+		for follower := range 3 {
+			fold, at := start, s.CursorEventID
+			if follower > 0 {
+				fold = loquat.NewFold(s)
+			}
+			for {
+				limit := rapid.IntRange(1, 9).Draw(rt, "limit")
+				w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Since: &at, Limit: limit, OmitSession: true})
+				if err != nil {
+					rt.Fatal(err)
+				}
+				if len(w.Events) == 0 {
+					break
+				}
+				for _, rec := range w.Events {
+					e, err := rec.Decode()
+					if err != nil {
+						rt.Fatal(err)
+					}
+					fold.Apply(e)
+				}
+				at = w.Latest
+			}
+			if got := transcript(fold.Messages()); got != transcript(want.Messages) {
+				rt.Fatalf("folded %s\nstored %s", got, transcript(want.Messages))
+			}
+			if fold.Draft() != nil {
+				rt.Fatalf("a draft is left: %+v", fold.Draft())
+			}
+		}
+		// A client that loads now and polls from its cursor gets no effect twice.
+		fold := loquat.NewFold(want)
+		w, err := r.events(chat.EventQuery{SessionID: s.SessionID})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for _, rec := range w.Events {
+			switch rec.Type {
+			case loquat.MessageAppended, loquat.Final, loquat.ToolResults, loquat.MessageModified, loquat.MessagesDeleted:
+				rt.Fatalf("%s is behind the cursor of the snapshot that holds it", rec.Type)
+			}
+		}
+		if got := transcript(fold.Messages()); got != transcript(want.Messages) {
+			rt.Fatalf("snapshot folded to %s", got)
+		}
+	})
+}
+
+// randomStep changes a session in one of the ways that clients can, and waits until
+// nothing runs.
+func (r *rig) randomStep(rt *rapid.T, session string) {
+	n := len(r.snapshot(session).Messages)
+	ctx := r.t.Context()
+	var err error
+	switch kind := rapid.IntRange(0, 5).Draw(rt, "step"); {
+	case kind == 0:
+		_, err = r.AppendMessage(ctx, chat.Call{}, session, chat.NewMessage{Role: "user", Content: "appended"})
+	case kind == 1 && n > 0:
+		_, err = r.ModifyMessage(ctx, chat.Call{}, session, rapid.IntRange(0, n-1).Draw(rt, "index"), "modified")
+	case kind == 2 && n > 0:
+		_, err = r.DeleteMessages(ctx, chat.Call{}, session, []int{rapid.IntRange(0, n-1).Draw(rt, "index")})
+	default:
+		p := chat.Send{Content: text("sent"), Stream: rapid.Bool().Draw(rt, "stream"), StreamTools: rapid.Bool().Draw(rt, "stream tools")}
+		if n > 0 && rapid.IntRange(0, 3).Draw(rt, "edit") == 0 {
+			from := rapid.IntRange(0, n-1).Draw(rt, "from")
+			p.DeleteFrom = &from
+		}
+		r.provider.mu.Lock()
+		r.provider.phases = randomPhases(rt)
+		r.provider.mu.Unlock()
+		q := r.send(session, p)
+		if rapid.IntRange(0, 3).Draw(rt, "cancel") == 0 {
+			_, err = r.Cancel(ctx, chat.Call{}, q.RequestID)
+		}
+		r.ended(q.RequestID)
+	}
+	if err != nil {
+		rt.Fatal(err)
+	}
+}
+
+func randomPhases(rt *rapid.T) []phase {
+	var out []phase
+	for range rapid.IntRange(0, 2).Draw(rt, "rounds") {
+		out = append(out, phase{chunks: randomChunks(rt), reply: loquat.Reply{Content: "calling", ToolCalls: calls("add", "nowhere")}})
+	}
+	last := phase{chunks: randomChunks(rt), reply: loquat.Reply{Content: "done"}}
+	if rapid.IntRange(0, 2).Draw(rt, "fails") == 0 {
+		last.err = loquat.Errorf(loquat.CodeBackendError, "cut")
+	}
+	return append(out, last)
+}
+
+func randomChunks(rt *rapid.T) []loquat.Chunk {
+	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) loquat.Chunk {
+		return loquat.Chunk{
+			Text:      rapid.SampledFrom([]string{"", "a", "b "}).Draw(rt, "text"),
+			Reasoning: rapid.SampledFrom([]string{"", "", "hm"}).Draw(rt, "reasoning"),
+			Restarted: rapid.IntRange(0, 6).Draw(rt, "restarted") == 0,
+		}
+	}), 0, 6).Draw(rt, "chunks")
+}
