@@ -16,16 +16,16 @@ func addUsage(meta loquat.Object, raw json.RawMessage) {
 		return
 	}
 	meta[loquat.MetaUsage] = bytes.Clone(raw)
-	usage := asMap(raw)
-	prompt, hasPrompt := tokens(usage["prompt_tokens"])
-	completion, hasCompletion := tokens(usage["completion_tokens"])
-	total, hasTotal := tokens(usage["total_tokens"])
+	u := readUsage(raw)
+	prompt, hasPrompt := tokens(u.prompt)
+	completion, hasCompletion := tokens(u.completion)
+	total, hasTotal := tokens(u.total)
 	if !hasTotal && hasPrompt && hasCompletion {
 		total, hasTotal = prompt+completion, true
 	}
-	reasoning, hasReasoning := tokens(asMap(usage["completion_tokens_details"])["reasoning_tokens"])
+	reasoning, hasReasoning := tokens(u.detailed)
 	if !hasReasoning {
-		reasoning, hasReasoning = tokens(usage["reasoning_tokens"])
+		reasoning, hasReasoning = tokens(u.reasoning)
 	}
 	for _, n := range []struct {
 		key   string
@@ -44,13 +44,59 @@ func addUsage(meta loquat.Object, raw json.RawMessage) {
 	}
 }
 
-// tokens reads a count, also one written as 12.0.
+// usage holds the counts of a usage object, each as it came.
+type usage struct{ prompt, completion, total, detailed, reasoning json.RawMessage }
+
+func readUsage(raw json.RawMessage) (u usage) {
+	members(raw, func(key []byte, v json.RawMessage) {
+		switch string(key) {
+		case "prompt_tokens":
+			u.prompt = v
+		case "completion_tokens":
+			u.completion = v
+		case "total_tokens":
+			u.total = v
+		case "reasoning_tokens":
+			u.reasoning = v
+		case "completion_tokens_details":
+			members(v, func(key []byte, v json.RawMessage) {
+				if string(key) == "reasoning_tokens" {
+					u.detailed = v
+				}
+			})
+		}
+	})
+	return u
+}
+
+// members visits the members of an object, if raw is one. A member may be visited
+// twice; its value is then the same.
+func members(raw json.RawMessage, visit func(key []byte, value json.RawMessage)) {
+	s := scanner{b: raw}
+	if s.object(func(key []byte) bool {
+		v, ok := s.raw()
+		if ok {
+			visit(key, v)
+		}
+		return ok
+	}) {
+		return
+	}
+	for key, v := range asMap(raw) {
+		visit([]byte(key), v)
+	}
+}
+
+// tokens reads a count, also one written as 12.0. What raw holds is valid JSON.
 func tokens(raw json.RawMessage) (int64, bool) {
-	var f float64
-	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &f) != nil {
+	if len(raw) == 0 || raw[0] < '0' || raw[0] > '9' {
 		return 0, false
 	}
-	if f < 0 || f > 1<<53 || f != math.Trunc(f) {
+	f, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return 0, false
+	}
+	if f > 1<<53 || f != math.Trunc(f) {
 		return 0, false
 	}
 	return int64(f), true

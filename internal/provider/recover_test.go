@@ -1,0 +1,237 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loquat"
+)
+
+// places are where a stream can break, and whether text has been shown by then.
+var places = map[string]struct {
+	step    step
+	visible bool
+}{
+	"reset before the first byte":   {step{cut: errReset}, false},
+	"clean end before any byte":     {step{}, false},
+	"after comments":                {step{body: ": ping\n\n", cut: errReset}, false},
+	"after the role":                {step{body: says(""), cut: errReset}, false},
+	"after reasoning":               {step{body: "data: {\"choices\":[{\"delta\":{\"reasoning\":\"hm\"}}]}\n\n", cut: errReset}, false},
+	"in a tool call":                {step{body: "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n", cut: errReset}, false},
+	"after text":                    {step{body: says("dead"), cut: errReset}, true},
+	"after white space":             {step{body: says(" "), cut: errReset}, true},
+	"silence after text":            {step{body: says("dead"), stall: true}, true},
+	"silence after a comment":       {step{body: ": ping\n\n", stall: true}, false},
+	"clean end without finish":      {step{body: says("dead")}, true},
+	"clean end within a chunk":      {step{body: says("dead") + `data: {"choices":[{"del`}, true},
+	"JSON that is cut short":        {step{body: `{"choices":[{"mess`, cut: errReset}, false},
+	"reset after the finish_reason": {step{body: says("dead") + strings.TrimSuffix(done, "data: [DONE]\n\n"), cut: errReset}, true},
+}
+
+func TestRecovery(t *testing.T) {
+	for name, place := range places {
+		for _, mode := range []string{recoverDisabled, recoverEarlyOnly, recoverAggressive} {
+			for _, retries := range []int{0, 1, 3} {
+				for _, breaks := range []int{1, 2, 4} {
+					t.Run(fmt.Sprintf("%s/%s/%d of %d", name, mode, breaks, retries), func(t *testing.T) {
+						want := retries
+						if mode == recoverDisabled || mode == recoverEarlyOnly && place.visible {
+							want = 0
+						}
+						synctest.Test(t, func(t *testing.T) {
+							checkRecovery(t, place.step, mode, retries, breaks, min(want, breaks), breaks <= want)
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+func checkRecovery(t *testing.T, broken step, mode string, maxRetries, breaks, recoveries int, ok bool) {
+	s := &script{steps: append(slices.Repeat([]step{broken}, breaks), step{body: says("a") + says("live") + done})}
+	o := chat(t, s, retryConfig(func(c loquat.Object) {
+		c.Set("stream_recovery", map[string]any{"mode": mode, "max_retries": maxRetries})
+	}), true)
+	if len(o.retries) != recoveries || len(s.seen) != recoveries+1 {
+		t.Fatalf("%d recoveries in %d requests, want %d", len(o.retries), len(s.seen), recoveries)
+	}
+	for i, r := range o.retries {
+		if r.Attempt != i+1 || r.Cause != loquat.CauseStream || r.Delay != 0 {
+			t.Errorf("recovery %d is told as %+v", i, r)
+		}
+	}
+	if ok != (o.err == nil) {
+		t.Fatalf("error is %v", o.err)
+	}
+	if !ok {
+		if !strings.Contains(o.err.Error(), "middle of the stream") {
+			t.Errorf("error is %v", o.err)
+		}
+		return
+	}
+	if o.text != "alive" || o.reply.Content != "alive" || len(o.reply.ToolCalls) != 0 {
+		t.Errorf("text %q, reply %+v", o.text, o.reply)
+	}
+	restarts := 0
+	for _, c := range o.chunks {
+		if c.Restarted {
+			restarts++
+		}
+	}
+	if last := o.chunks[len(o.chunks)-3]; restarts != recoveries-brokenBefore(broken, recoveries) || !last.Restarted || last.Text != "a" {
+		t.Errorf("%d chunks say that they restart, the first of the last stream: %v", restarts, last.Restarted)
+	}
+}
+
+// brokenBefore counts recovered streams that broke before they showed anything, and
+// so before they could say that they restart.
+func brokenBefore(s step, recoveries int) int {
+	if strings.Contains(s.body, "dead") || strings.Contains(s.body, "hm") || strings.Contains(s.body, `" "`) {
+		return 0
+	}
+	return recoveries - 1
+}
+
+// Recovery leaves the pre-stream counter alone, and a recovery that cannot connect
+// uses up one.
+func TestRecoveryAndRetryCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{steps: []step{
+			{status: 500}, {body: says("dead"), cut: errReset},
+			{status: 500}, {body: says("dead"), cut: errReset},
+			{refuse: errors.New("connection refused")},
+			{status: 500},
+		}}
+		o := chat(t, s, retryConfig(func(c loquat.Object) {
+			c.Set("retry_on_status", map[string]any{"500": "1, 2"}).Set("stream_recovery", map[string]any{"mode": "aggressive", "max_retries": 3})
+		}), true)
+		var told []string
+		for _, r := range o.retries {
+			told = append(told, fmt.Sprintf("%s %d %v", r.Cause, r.Attempt, r.Delay))
+		}
+		want := []string{"status 1 1s", "stream 1 0s", "status 2 2s", "stream 2 0s", "stream 3 0s"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		if o.err == nil || !strings.Contains(o.err.Error(), "500") || !strings.Contains(o.err.Error(), "6 attempts") {
+			t.Errorf("error is %v", o.err)
+		}
+	})
+}
+
+// What is no connection error of an active stream is raised at once.
+func TestRaisedAtOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		step   step
+		stream bool
+	}{
+		"refused":                      {step{refuse: errors.New("connection refused")}, true},
+		"reset before the headers":     {step{refuse: errReset}, true},
+		"error in the stream":          {step{body: says("x") + "data: {\"error\":{\"message\":\"no\"}}\n\n"}, true},
+		"junk in the stream":           {step{body: says("x") + "data: junk\n\n"}, true},
+		"body cut without streaming":   {step{body: `{"choices":[{"mess`, cut: errReset}, false},
+		"stream cut without streaming": {step{body: says("x"), cut: errReset}, false},
+		"empty body without streaming": {step{}, false},
+		"no choices":                   {step{body: `{"id":"1"}`}, false},
+		"a page":                       {step{body: "<html>hello</html>"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{steps: []step{tc.step, {body: says("x") + done}}}
+				o := chat(t, s, retryConfig(func(c loquat.Object) {
+					c.Set("stream_recovery", map[string]any{"mode": "aggressive"}).Set("retry_on_timeout", "1,1")
+				}), tc.stream)
+				if loquat.CodeOf(o.err) != loquat.CodeBackendError || len(s.seen) != 1 {
+					t.Errorf("%d requests, %v", len(s.seen), o.err)
+				}
+			})
+		})
+	}
+}
+
+// A body that is slow without streaming is a timeout, which has its list.
+func TestSilentBodyWithoutStreaming(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{steps: []step{{body: `{"choices":`, stall: true}, {body: hello}}}
+		o := chat(t, s, retryConfig(func(c loquat.Object) { c.Set("retry_on_timeout", "1") }), false)
+		if o.err != nil || len(o.retries) != 1 || o.reply.Content != "hello" {
+			t.Errorf("%v, %v", o.retries, o.err)
+		}
+	})
+}
+
+// Usage that a dead stream told of comes beside the error, but not into a recovery.
+func TestUsageOfDeadStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		usage := "data: {\"choices\":[],\"usage\":{\"total_tokens\":1234}}\n\n"
+		o := chat(t, &script{steps: []step{{body: usage, cut: errReset}}}, retryConfig(nil), true)
+		if o.err == nil || o.reply == nil || o.reply.Metadata.String("usage_total_tokens_formatted") != "1,234" {
+			t.Errorf("%+v, %v", o.reply, o.err)
+		}
+		s := &script{steps: []step{{body: usage, cut: errReset}, {body: says("x") + done}}}
+		o = chat(t, s, retryConfig(func(c loquat.Object) { c.Set("stream_recovery", map[string]any{"mode": "early_only"}) }), true)
+		if o.err != nil || o.reply.Metadata["usage"] != nil {
+			t.Errorf("%+v, %v", o.reply, o.err)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"before the headers": {{hang: true}},
+		"in a stream":        {{body: says("x"), stall: true}},
+		"in a wait":          {{status: 429}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(3*time.Second, cancel)
+				start := time.Now()
+				c := retryConfig(func(c loquat.Object) { c.Set("rate_limit_retry_delays_seconds", "60") })
+				o := drain(t, New(Options{Transport: &script{steps: steps}}), ctx, loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+				if !errors.Is(o.err, context.Canceled) || time.Since(start) != 3*time.Second {
+					t.Errorf("%v after %v", o.err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// A stream that talks is not cut by the timeout; one of comments alone is, in the end.
+func TestSlowStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(line string, n int) outcome {
+			return chat(t, &script{steps: []step{{body: strings.Repeat(line, n) + done, chunk: len(line), every: 9 * time.Second}}}, retryConfig(nil), true)
+		}
+		if o := slow(says("x"), 1000); o.err != nil || len(o.text) != 1000 {
+			t.Errorf("two and a half hours of text: %v", o.err)
+		}
+		start := time.Now()
+		o := slow(": ping\n\n", 1000)
+		if took := time.Since(start); o.err == nil || !strings.Contains(o.err.Error(), "comments") || took < 30*time.Minute || took > 31*time.Minute {
+			t.Errorf("comments alone: %v after %v", o.err, took)
+		}
+		if o := slow("\n", 1000); o.err == nil {
+			t.Errorf("blank lines alone went on for ever")
+		}
+	})
+}
+
+func TestBoundOfAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, stream := range []bool{true, false} {
+			p := New(Options{Transport: &script{steps: []step{{body: strings.Repeat(says("x"), 1000)}}}, MaxResponseBytes: 10_000})
+			o := drain(t, p, t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: stream})
+			if o.err == nil || !strings.Contains(o.err.Error(), "max_response_bytes") {
+				t.Errorf("stream %v: %v", stream, o.err)
+			}
+		}
+	})
+}
