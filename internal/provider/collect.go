@@ -85,6 +85,7 @@ func listOf(parts []json.RawMessage) json.RawMessage {
 
 // kept is metadata that grows: lists are concatenated, of other values the last counts.
 type kept struct {
+	key   string
 	value json.RawMessage // of a list: without its closing bracket
 	list  bool
 }
@@ -112,7 +113,7 @@ func (c *collector) keep(inc *loquat.Chunk, f field) (shown bool) {
 	if inc.Extra == nil {
 		inc.Extra = loquat.Object{}
 	}
-	inc.Extra[string(f.key)] = bytes.Clone(f.value)
+	inc.Extra[k.key] = bytes.Clone(f.value)
 	return true
 }
 
@@ -122,8 +123,8 @@ func (c *collector) keptAt(key []byte) *kept {
 		if c.kept == nil {
 			c.kept = map[string]*kept{}
 		}
-		k = &kept{}
-		c.kept[string(key)] = k
+		k = &kept{key: string(key)}
+		c.kept[k.key] = k
 	}
 	return k
 }

@@ -19,6 +19,13 @@ type scanner struct {
 func (s *scanner) reset(b []byte) { s.b, s.i, s.scratch = b, 0, s.scratch[:0] }
 
 func (s *scanner) space() {
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return // nearly always
+	}
+	s.spaces()
+}
+
+func (s *scanner) spaces() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\n', '\t', '\r':
@@ -31,6 +38,9 @@ func (s *scanner) space() {
 
 // peek returns the first byte of the next token, 0 at the end.
 func (s *scanner) peek() byte {
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return s.b[s.i] // mostly there is no space
+	}
 	s.space()
 	if s.i < len(s.b) {
 		return s.b[s.i]
@@ -107,9 +117,11 @@ func (s *scanner) stringToken() (raw []byte, escaped, ok bool) {
 	b, i, start := s.b, s.i, s.i
 	for i < len(b) {
 		c := b[i]
-		switch {
-		case plain[c]:
+		if plain[c] {
 			i++
+			continue
+		}
+		switch {
 		case c == '"':
 			s.i = i + 1
 			return b[start:i:i], escaped, true

@@ -1,0 +1,323 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+)
+
+var (
+	_ plugin.Plugin   = (*Provider)(nil)
+	_ plugin.Provider = (*Provider)(nil)
+	_ config.Owner    = (*Provider)(nil)
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend runs a handler and a Provider for it.
+func backend(t *testing.T, h http.HandlerFunc) (*Provider, loquat.Object) {
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	p := New(Options{UserAgent: "loquat-test"})
+	t.Cleanup(p.Close)
+	return p, baseConfig(srv.URL + "/v1/")
+}
+
+func TestRequestOnTheWire(t *testing.T) {
+	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != "POST" || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer sk-secret-key" ||
+			r.Header.Get("Content-Type") != "application/json" || r.Header.Get("User-Agent") != "loquat-test" || r.ContentLength <= 0 {
+			w.WriteHeader(400)
+			fmt.Fprintf(w, "%s %s %v", r.Method, r.URL, r.Header)
+			return
+		}
+		fmt.Fprint(w, hello)
+	})
+	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi")}); o.err != nil {
+		t.Error(o.err)
+	}
+	delete(c, "api_key")
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi")})
+	if o.err == nil || strings.Contains(o.err.Error(), "Authorization") {
+		t.Errorf("without a key: %v", o.err)
+	}
+}
+
+// Cancel closes the connection at once; so does a caller that reads no further.
+func TestConnectionIsClosedAtOnce(t *testing.T) {
+	for _, how := range []string{"cancel", "stop reading"} {
+		t.Run(how, func(t *testing.T) {
+			closed := make(chan struct{})
+			p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, says("x"))
+				http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				close(closed)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var last error
+			for chunk, err := range p.Chat(ctx, loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}) {
+				last = err
+				if how == "stop reading" {
+					break
+				}
+				if chunk.Text == "x" {
+					cancel()
+				}
+			}
+			if how == "cancel" && !errors.Is(last, context.Canceled) {
+				t.Errorf("the end is %v", last)
+			}
+			select {
+			case <-closed:
+			case <-time.After(5 * time.Second):
+				t.Error("the backend still waits")
+			}
+		})
+	}
+}
+
+// A chunked body that is cut short is a connection error of the stream.
+func TestCutOnTheWire(t *testing.T) {
+	n := 0
+	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		n++
+		fmt.Fprint(w, says("a"))
+		http.NewResponseController(w).Flush()
+		if n == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, says("b")+done)
+	})
+	c.Set("stream_recovery", map[string]string{"mode": "aggressive"})
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	if o.err != nil || o.text != "ab" || len(o.retries) != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// A backend that does not close after [DONE] holds nobody up.
+func TestOpenAfterDone(t *testing.T) {
+	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, says("a")+done)
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	start := time.Now()
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	if o.err != nil || o.text != "a" || time.Since(start) > 5*time.Second {
+		t.Errorf("%v after %v", o.err, time.Since(start))
+	}
+}
+
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	var mu sync.Mutex
+	conns := map[string]bool{}
+	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		conns[r.RemoteAddr] = true
+		fmt.Fprint(w, says("a")+done)
+	})
+	for range 5 {
+		drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	}
+	if len(conns) != 1 {
+		t.Errorf("%d connections for 5 requests in a row", len(conns))
+	}
+}
+
+func TestRefusedConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	p := New(Options{})
+	c := baseConfig("http://" + l.Addr().String())
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	if o.err == nil || !strings.Contains(o.err.Error(), "refused") || !strings.Contains(o.err.Error(), "/v1") {
+		t.Errorf("%v", o.err)
+	}
+}
+
+func TestErrorDetail(t *testing.T) {
+	long := strings.Repeat("é", 5000)
+	for _, tc := range []struct {
+		name   string
+		status int
+		header http.Header
+		body   string
+		want   []string
+	}{
+		{"openai", 400, http.Header{"X-Request-Id": {"req_7"}}, `{"error":{"message":"bad image","type":"invalid_request_error","code":"invalid_image_url"}}`,
+			[]string{"400 Bad Request: bad image (code invalid_image_url, type invalid_request_error)", "request id is req_7", "1 attempt "}},
+		{"lm studio", 400, nil, `{"error":{"message":"inner"},"message":"outer"}`, []string{"inner"}},
+		{"string", 500, nil, `{"error":"boom"}`, []string{"500 Internal Server Error: boom"}},
+		{"mistral", 401, nil, `{"detail":"Invalid API Key"}`, []string{"Invalid API Key"}},
+		{"cerebras", 422, nil, `{"message":"wrong","type":"t","code":"c"}`, []string{"wrong (code c, type t)"}},
+		{"gemini", 400, nil, `[{"error":{"code":400,"message":"list"}}]`, []string{"list (code 400)"}},
+		{"openrouter", 429, nil, `{"error":{"message":"Provider returned error","code":429,"metadata":{"raw":"upstream is busy"}}}`, []string{"Provider returned error", "upstream is busy"}},
+		{"unknown JSON", 400, nil, `{"errors":[{"loc":["body"]}]}`, []string{`{"errors":[{"loc":["body"]}]}`}},
+		{"page", 502, nil, "<html>" + long, []string{"502 Bad Gateway: <html>éé", "é…"}},
+		{"empty", 503, nil, "", []string{"503 Service Unavailable; 1 attempt"}},
+		{"not found", 404, nil, "404 page not found", []string{"base_url may lack its version prefix, such as /v1"}},
+		{"redirect", 302, http.Header{"Location": {"https://elsewhere.test/"}}, "", []string{"redirects are not followed", "https://elsewhere.test/"}},
+		{"secret", 401, nil, `{"error":{"message":"wrong key sk-secret-key, not pass-word"}}`, []string{"wrong key ***, not ***"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := baseConfig("http://user:pass-word@backend.test/v1").Set("api_key", "sk-secret-key")
+			o := chat(t, &script{steps: []step{{status: tc.status, header: tc.header, body: tc.body}}}, c, true)
+			e, ok := errors.AsType[*loquat.Error](o.err)
+			if !ok || e.Code != loquat.CodeBackendError {
+				t.Fatalf("error is %v", o.err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(e.Detail, want) {
+					t.Errorf("%q does not say %q", e.Detail, want)
+				}
+			}
+			if strings.Contains(e.Error(), "secret-key") || strings.Contains(e.Error(), "pass-word") || len(e.Detail) > 2500 {
+				t.Errorf("%q says too much", e.Error())
+			}
+		})
+	}
+}
+
+// A secret must not leak where a cut goes through it.
+func TestSecretAtTheCut(t *testing.T) {
+	c := baseConfig(testURL)
+	o := chat(t, &script{steps: []step{{status: 500, body: strings.Repeat("x", maxQuote-5) + "sk-secret-key"}}}, c, true)
+	if strings.Contains(o.err.Error(), "sk-se") {
+		t.Errorf("half of the key is there: %v", o.err)
+	}
+}
+
+func TestDebugStream(t *testing.T) {
+	var log bytes.Buffer
+	p := New(Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Transport: &script{steps: []step{{body: says("key sk-secret-key") + done}, {body: says("x") + done}}}})
+	c := baseConfig(testURL).Set("debug_stream", true)
+	o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: c, Messages: userSays("hi"), Stream: true})
+	if o.text != "key sk-secret-key" {
+		t.Errorf("the model's own text was altered: %q", o.text)
+	}
+	if n := strings.Count(log.String(), "stream chunk"); n != 3 || strings.Contains(log.String(), "secret-key") || !strings.Contains(log.String(), "key ***") {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
+	log.Reset()
+	drain(t, p, t.Context(), loquat.LLMRequest{Config: baseConfig(testURL), Messages: userSays("hi"), Stream: true})
+	if log.Len() > 0 {
+		t.Errorf("logged without being asked: %s", log.String())
+	}
+}
+
+func TestModels(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		status int
+		body   string
+		want   []string
+		fails  bool
+	}{
+		{"data", 200, `{"object":"list","data":[{"id":"a","owned_by":"x"},{"id":""},{"id":7},{"id":"b","name":"Bee"}]}`, []string{"a  1", "b Bee 0"}, false},
+		{"models", 200, `{"models":[{"id":"a"}]}`, []string{"a  0"}, false},
+		{"bare", 200, `[{"id":"a"}]`, []string{"a  0"}, false},
+		{"no route", 404, "no", nil, false},
+		{"wrong method", 405, "", nil, false},
+		{"no key", 401, `{"error":{"message":"who?"}}`, nil, true},
+		{"page", 200, "<html>", nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != "GET" || r.URL.Path != "/v1/models" {
+					t.Errorf("%s %s", r.Method, r.URL)
+				}
+				w.WriteHeader(tc.status)
+				fmt.Fprint(w, tc.body)
+			})
+			delete(c, "model")
+			models, err := p.Models(t.Context(), c)
+			var got []string
+			for _, m := range models {
+				got = append(got, fmt.Sprintf("%s %s %d", m.ID, m.Name, len(m.Extra)))
+			}
+			if !slices.Equal(got, tc.want) || tc.fails != (err != nil) {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pacer
+		var mu sync.Mutex
+		var order []int
+		start := time.Now()
+		at := map[int]time.Duration{}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond) // they come in this order
+				c := t.Context()
+				if i == 2 {
+					c = ctx
+				}
+				if p.wait(c, "url", time.Second) != nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				at[i] = time.Since(start)
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		cancel() // 2 gives up and leaves no gap
+		wg.Wait()
+		if want := []int{0, 1, 3, 4, 5}; !slices.Equal(order, want) {
+			t.Errorf("order %v, want %v", order, want)
+		}
+		for place, i := range order {
+			if at[i] != time.Duration(place)*time.Second {
+				t.Errorf("%d started at %v", i, at[i])
+			}
+		}
+		before := time.Now()
+		if p.wait(t.Context(), "other", time.Second) != nil || time.Since(before) != 0 {
+			t.Errorf("another base URL waits too")
+		}
+	})
+}
+
+// Pacing counts retries and recoveries.
+func TestPaceOfRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{steps: []step{{status: 500}, {body: says("x"), cut: errReset}, {body: says("x") + done}}}
+		o := chat(t, s, retryConfig(func(c loquat.Object) {
+			c.Set("min_request_interval_seconds", 4).Set("retry_on_status", map[string]any{"500": "1"}).Set("stream_recovery", map[string]any{"mode": "aggressive"})
+		}), true)
+		if o.err != nil || len(s.seen) != 3 || s.seen[1].Sub(s.seen[0]) != 4*time.Second || s.seen[2].Sub(s.seen[1]) != 4*time.Second {
+			t.Errorf("%v, %v", s.seen, o.err)
+		}
+	})
+}
