@@ -74,7 +74,7 @@ func syntheticWorkloads() []workload {
 			return `{"tool_calls":[{"index":0,"function":{"arguments":"` + words[i%len(words)] + `"}}]}`
 		}),
 		synthetic("synthetic, unknown fields", func(i int) string {
-			return `{"content":"` + words[i%len(words)] + `","vendor":{"score":[0.25,1e-3],"note":"x"},"phase":"answer"}`
+			return `{"content":"` + words[i%len(words)] + `","phase":"answer","score":0.25},"vendor":{"ids":[1,2e3],"note":"x\\ty"}`
 		}),
 	}
 }

@@ -22,6 +22,8 @@ type section struct {
 
 var sections = []section{
 	{"decoder", "decoding a streamed answer: Loquat, encoding/json, openai-go, go-openai", benchDecoder},
+	{"store", "publishing to a follower: group commit beside a file with as many fsyncs", benchStore},
+	{"growth", "what history costs: polls of large stores, appends to long sessions", benchGrowth},
 }
 
 // verdict says whether an aim is met.

@@ -1,0 +1,361 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+)
+
+// The sizes that are compared, and what the ratios of their costs may be at most.
+const (
+	fewEvents, manyEvents     = 1_000, 1_000_000
+	fewMessages, manyMessages = 10, 10_000
+	pollRows                  = 100
+	maxFullRatio              = 1.5
+	maxEmptyRatio             = 1.2
+	growthRounds              = 5
+)
+
+// benchGrowth compares what polling costs in a small and in a large store, and what
+// appending costs in a short and in a long session.
+func benchGrowth(w io.Writer) ([]verdict, error) {
+	polls, err := comparePolls(w)
+	if err != nil {
+		return nil, err
+	}
+	appends, err := compareAppends(w)
+	return append(polls, appends...), err
+}
+
+// pollStore is a store of a given size and a service on it.
+type pollStore struct {
+	service *chat.Service
+	since   loquat.EventID // pollRows events of the polled session come after it
+	last    loquat.EventID // of the polled session
+	remove  func()
+}
+
+// comparePolls reads from the database, not from the part of the log in memory, which
+// costs the same whatever lies behind it.
+func comparePolls(w io.Writer) ([]verdict, error) {
+	few, err := newPollStore(fewEvents)
+	if err != nil {
+		return nil, err
+	}
+	defer few.remove()
+	many, err := newPollStore(manyEvents)
+	if err != nil {
+		return nil, err
+	}
+	defer many.remove()
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "poll\t%d events\t%d events\tratio\t\n", fewEvents, manyEvents)
+	var verdicts []verdict
+	for _, c := range []struct {
+		name  string
+		polls int
+		since func(*pollStore) loquat.EventID
+		rows  int
+		most  float64
+	}{
+		{fmt.Sprintf("%d rows of a session", pollRows), 500, func(p *pollStore) loquat.EventID { return p.since }, pollRows, maxFullRatio},
+		{"nothing new", 3000, func(p *pollStore) loquat.EventID { return p.last }, 0, maxEmptyRatio},
+	} {
+		a, b, err := interleave(func() (time.Duration, error) { return few.poll(c.since(few), c.polls, c.rows) },
+			func() (time.Duration, error) { return many.poll(c.since(many), c.polls, c.rows) })
+		if err != nil {
+			return nil, err
+		}
+		ratio := float64(b) / float64(a)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.2f\t\n", c.name, a, b, ratio)
+		verdicts = append(verdicts, verdict{fmt.Sprintf("a poll (%s) of %d events at most %.1f times that of %d", c.name, manyEvents, c.most, fewEvents),
+			ratio <= c.most, fmt.Sprintf("%.2f", ratio)})
+	}
+	return verdicts, table.Flush()
+}
+
+// interleave runs a and b in turn and returns the median of each.
+func interleave(a, b func() (time.Duration, error)) (time.Duration, time.Duration, error) {
+	var as, bs []time.Duration
+	for range growthRounds {
+		x, err := a()
+		if err != nil {
+			return 0, 0, err
+		}
+		y, err := b()
+		if err != nil {
+			return 0, 0, err
+		}
+		as, bs = append(as, x), append(bs, y)
+	}
+	slices.Sort(as)
+	slices.Sort(bs)
+	return as[len(as)/2], bs[len(bs)/2], nil
+}
+
+// poll polls n times and returns what one poll takes.
+func (p *pollStore) poll(since loquat.EventID, n, rows int) (time.Duration, error) {
+	start := time.Now()
+	for range n {
+		w, err := p.service.Events(context.Background(), chat.EventQuery{SessionID: "polled", Since: &since, Limit: 1000})
+		if err != nil {
+			return 0, err
+		}
+		if len(w.Events) != rows {
+			return 0, fmt.Errorf("a poll brought %d events, not %d", len(w.Events), rows)
+		}
+	}
+	return time.Since(start) / time.Duration(n), nil
+}
+
+// newPollStore fills a store with events of many sessions, among them the polled one,
+// and opens it anew, so that nothing is in memory.
+func newPollStore(events int) (*pollStore, error) {
+	s, _, dir, remove, err := scratchStore()
+	if err != nil {
+		return nil, err
+	}
+	const sessions = 20
+	var heads []store.Head
+	for i := range sessions {
+		name := fmt.Sprint("other", i)
+		if i == 0 {
+			name = "polled"
+		}
+		h, err := benchSession(s, name)
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, h)
+	}
+	p := &pollStore{remove: remove}
+	if err := p.fill(s, heads, events-2*pollRows); err != nil {
+		return nil, err
+	}
+	if err := s.Close(); err != nil {
+		return nil, err
+	}
+	if s, _, err = openStore(dir); err != nil {
+		return nil, err
+	}
+	p.service, err = benchService(s)
+	p.remove = func() { s.Close(); remove() }
+	return p, err
+}
+
+// fill publishes events of the other sessions, then those that are polled for, then
+// some more of the others.
+func (p *pollStore) fill(s *store.Store, heads []store.Head, before int) error {
+	for done := 0; done < before; {
+		if err := s.Update(context.Background(), func(tx *store.Tx) error {
+			for n := 0; n < 2000 && done+n < before; n++ {
+				if _, err := tx.Publish(benchAppended(n), &heads[n%len(heads)], nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		done += min(2000, before-done)
+	}
+	p.since = s.Last()
+	return s.Update(context.Background(), func(tx *store.Tx) (err error) {
+		for range pollRows {
+			if p.last, err = tx.Publish(benchAppended(0), &heads[0], nil); err != nil {
+				return err
+			}
+		}
+		for range pollRows {
+			if _, err = tx.Publish(benchAppended(0), &heads[1], nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// benchAppended is an event that compaction leaves alone.
+func benchAppended(int) loquat.Event {
+	return loquat.Event{Type: loquat.Checkpoint, Timestamp: new(time.Time)}
+}
+
+func benchService(s *store.Store) (*chat.Service, error) {
+	registry, err := plugin.NewRegistry()
+	if err != nil {
+		return nil, err
+	}
+	cfg := config.New(loquat.Object{}.Set("providers", map[string]any{"none": map[string]any{"provider": "none"}}), config.ProcessEnvironment())
+	return chat.New(chat.Options{Store: s, Config: cfg, Plugins: registry, Logger: slog.New(slog.DiscardHandler)}), nil
+}
+
+// compareAppends compares appending to sessions of a few and of many messages, in time
+// and in bytes on disk.
+func compareAppends(w io.Writer) ([]verdict, error) {
+	few, many, err := appendTimes()
+	if err != nil {
+		return nil, err
+	}
+	fewBytes, err := appendBytes(fewMessages)
+	if err != nil {
+		return nil, err
+	}
+	manyBytes, err := appendBytes(manyMessages)
+	if err != nil {
+		return nil, err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "\nappend\tafter %d messages\tafter %d messages\tratio\t\n", fewMessages, manyMessages)
+	var verdicts []verdict
+	for _, c := range []struct {
+		what  string
+		shown [2]string
+		ratio float64
+	}{
+		{"time", [2]string{few.String(), many.String()}, float64(many) / float64(few)},
+		{"bytes", [2]string{fmt.Sprintf("%.0f", fewBytes), fmt.Sprintf("%.0f", manyBytes)}, manyBytes / fewBytes},
+	} {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.2f\t\n", c.what, c.shown[0], c.shown[1], c.ratio)
+		verdicts = append(verdicts, verdict{fmt.Sprintf("appending message %d costs at most %.1f times the %s of message %d", manyMessages, maxFullRatio, c.what, fewMessages),
+			c.ratio <= maxFullRatio, fmt.Sprintf("%.2f", c.ratio)})
+	}
+	return verdicts, table.Flush()
+}
+
+// shortSessions is how many short sessions share the appends, so that they stay short.
+const shortSessions = 20
+
+// appendTimes appends in turn to short sessions and to a long one of the same store.
+func appendTimes() (few, many time.Duration, err error) {
+	s, _, _, remove, err := scratchStore()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer remove()
+	if err := fillSession(s, "long", manyMessages); err != nil {
+		return 0, 0, err
+	}
+	for i := range shortSessions {
+		if err := fillSession(s, fmt.Sprint(i), fewMessages); err != nil {
+			return 0, 0, err
+		}
+	}
+	service, err := benchService(s)
+	if err != nil {
+		return 0, 0, err
+	}
+	const each = 100
+	n := 0
+	return interleave(
+		func() (time.Duration, error) {
+			return timeAppends(service, each, func() string { n++; return fmt.Sprint(n % shortSessions) })
+		},
+		func() (time.Duration, error) { return timeAppends(service, each, func() string { return "long" }) })
+}
+
+// timeAppends returns the median time of an append.
+func timeAppends(service *chat.Service, n int, session func() string) (time.Duration, error) {
+	var times []time.Duration
+	for range n {
+		id, start := session(), time.Now()
+		if err := appendBench(service, id); err != nil {
+			return 0, err
+		}
+		times = append(times, time.Since(start))
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
+func appendBench(service *chat.Service, session string) error {
+	m := chat.NewMessage{Role: loquat.RoleUser, Content: benchMessage}
+	_, err := service.AppendMessage(context.Background(), chat.Call{}, session, m)
+	return err
+}
+
+// appendBytes returns by how much an append to a session of so many messages makes the
+// data directory grow.
+func appendBytes(messages int) (float64, error) {
+	const appends = 300
+	s, _, dir, remove, err := scratchStore()
+	if err != nil {
+		return 0, err
+	}
+	defer remove()
+	if err := fillSession(s, "session", messages); err != nil {
+		return 0, err
+	}
+	if err := s.Close(); err != nil {
+		return 0, err
+	}
+	before, err := dirSize(dir)
+	if err != nil {
+		return 0, err
+	}
+	if s, _, err = openStore(dir); err != nil {
+		return 0, err
+	}
+	service, err := benchService(s)
+	if err != nil {
+		return 0, err
+	}
+	for range appends {
+		if err := appendBench(service, "session"); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.Close(); err != nil {
+		return 0, err
+	}
+	after, err := dirSize(dir)
+	return float64(after-before) / appends, err
+}
+
+const benchMessage = "A message of about the length that people write when they ask something, " +
+	"with a second line in which they say what they have tried already."
+
+func fillSession(s *store.Store, id string, messages int) error {
+	h, err := benchSession(s, id)
+	if err != nil {
+		return err
+	}
+	return s.Update(context.Background(), func(tx *store.Tx) error {
+		h, err := tx.Head(h.SessionID)
+		if err != nil {
+			return err
+		}
+		for i := range messages {
+			m := loquat.Message{ID: fmt.Sprint(id, "-", i), Role: loquat.RoleUser, Content: benchMessage, CreatedAt: tx.Now}
+			if _, err := tx.AppendMessage(&h, m); err != nil {
+				return err
+			}
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+}
+
+func dirSize(dir string) (total int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			total += info.Size()
+		}
+		return err
+	})
+	return total, err
+}
