@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binary builds the real program, once for all tests of a run.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "loquat-binary-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "loquat")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", &buildError{string(out), err}
+	}
+	return path, nil
+})
+
+type buildError struct {
+	output string
+	err    error
+}
+
+func (e *buildError) Error() string { return e.err.Error() + "\n" + e.output }
+
+// process is a running loquat.
+type process struct {
+	cmd *exec.Cmd
+	url string
+	log *lockedBuffer
+}
+
+// lockedBuffer gathers what a process says.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// startProcess starts the real program and waits until it says where it listens.
+func startProcess(t testing.TB, env []string, args ...string) *process {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(path, args...), log: &lockedBuffer{}}
+	p.cmd.Env = append(cleanEnv(), env...)
+	p.cmd.Stderr = p.log
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.end(t) })
+	lines := bufio.NewScanner(stdout)
+	ready := make(chan string, 1)
+	go func() {
+		if lines.Scan() {
+			ready <- lines.Text()
+		}
+		_, _ = io.Copy(io.Discard, stdout)
+	}()
+	select {
+	case line := <-ready:
+		url, ok := strings.CutPrefix(line, "listening on ")
+		if !ok {
+			t.Fatalf("the first line is %q", line)
+		}
+		p.url = url
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%v does not listen:\n%s", args, p.log)
+	}
+	return p
+}
+
+// end asks the process to stop, and kills it when it does not.
+func (p *process) end(t testing.TB) {
+	t.Helper()
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	killer := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
+	err := p.cmd.Wait()
+	killer.Stop()
+	if err != nil && !t.Failed() {
+		t.Errorf("%v ended with %v:\n%s", p.cmd.Args, err, p.log)
+	}
+}
+
+// cleanEnv is the environment without what would configure a server.
+func cleanEnv() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "LOQUAT_") && !strings.HasPrefix(v, "OPENAI_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}

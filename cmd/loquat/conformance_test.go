@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/backend"
+	"loquat/internal/client"
+)
+
+// sharedDir is the folder of recordings and tables that are kept beside the project,
+// or "" with a notice.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("LOQUAT_SHARED")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared")
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("no shared recordings and tables at %s (LOQUAT_SHARED names another place)", dir)
+	}
+	return dir
+}
+
+// framings are the ways in which each recording is sent: as recorded, and re-framed.
+var framings = []string{"", "crlf", "nospace", "bytes", "comments", "nonewline"}
+
+// recorded is the result expected of a recording.
+type recorded struct {
+	Model     string
+	Text      string
+	Reasoning string
+	ToolCalls []struct{ ID, Name, Arguments string } `json:"tool_calls"`
+	Usage     json.RawMessage
+	Error     json.RawMessage
+}
+
+// Every recording of a real backend gives the expected session and events through the
+// whole server, however it is framed.
+func TestConformance(t *testing.T) {
+	root := filepath.Join(sharedDir(t), "fixtures")
+	names := recordings(t, root)
+	if len(names) == 0 {
+		t.Fatalf("no recordings under %s", root)
+	}
+	c := replayServer(t, root)
+	var passed, failed atomic.Int64
+	t.Run("recordings", func(t *testing.T) {
+		for _, name := range names {
+			for _, framing := range framings {
+				t.Run(strings.TrimSpace(name+" "+framing), func(t *testing.T) {
+					t.Parallel()
+					defer func() {
+						if t.Failed() {
+							failed.Add(1)
+						} else {
+							passed.Add(1)
+						}
+					}()
+					replay(t, c, root, name, framing)
+				})
+			}
+		}
+	})
+	fmt.Printf("conformance: %d recordings in %d framings: %d passed, %d failed\n", len(names), len(framings), passed.Load(), failed.Load())
+}
+
+func recordings(t *testing.T, root string) []string {
+	t.Helper()
+	var names []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, ".expected.json") || filepath.Ext(path) == ".md" {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		names = append(names, filepath.ToSlash(name))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// replayServer starts a server whose backend replays the recordings under root: the
+// model names the recording.
+func replayServer(t *testing.T, root string) *client.Client {
+	t.Helper()
+	replay, err := backend.OpenReplay(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serverFor(t, backend.Options{Replay: replay})
+}
+
+// serverFor starts a scripted backend and a server on it, in this process.
+func serverFor(t *testing.T, opts backend.Options) *client.Client {
+	t.Helper()
+	b, err := backend.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- b.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := filepath.Join(t.TempDir(), "loquat.json")
+	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "http://%s/v1"}}}`, ln.Addr())
+	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, stop, err := startServer(context.Background(), serveOptions{config: cfg, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	c, err := client.New(url, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// quietLog keeps a server's log out of what a test prints, but for what went wrong.
+type quietLog struct{ t *testing.T }
+
+func (q quietLog) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), "level=ERROR") {
+		q.t.Logf("server: %s", b)
+	}
+	return len(b), nil
+}
+
+// replay sends one recording through the server and compares what comes of it.
+func replay(t *testing.T, c *client.Client, root, name, framing string) {
+	b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)+".expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want recorded
+	if err := json.Unmarshal(b, &want); err != nil {
+		t.Fatal(err)
+	}
+	overrides := map[string]any{"model": name}
+	if framing != "" {
+		overrides["request_options"] = map[string]any{"loquat_script": map[string]any{"reframe": []string{framing}}}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, err := c.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, content := strings.HasSuffix(name, ".sse"), "go"
+	sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content, Stream: stream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := followRequest(ctx, t, c, sent.RequestID)
+	checkPhase(t, events, want)
+	checkEnd(ctx, t, c, s, events, want)
+}
+
+// followRequest returns all events of a request.
+func followRequest(ctx context.Context, t *testing.T, c *client.Client, requestID string) []loquat.Event {
+	t.Helper()
+	var out []loquat.Event
+	for e, err := range c.Follow(ctx, client.Query{RequestID: requestID, OmitSession: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+		if e.Type == loquat.RequestCompleted {
+			return out
+		}
+	}
+	t.Fatalf("request %s has no end", requestID)
+	return nil
+}
+
+// checkPhase compares the first phase, which is what was recorded.
+func checkPhase(t *testing.T, events []loquat.Event, want recorded) {
+	t.Helper()
+	var got loquat.Message
+	var calls []loquat.ToolCall
+	detail := ""
+	for _, e := range events {
+		switch {
+		case e.Type == loquat.Final && got.ID == "":
+			got = e.Messages[0]
+		case e.Type == loquat.ToolCalls && calls == nil:
+			calls = e.ToolCalls
+		case e.Type == loquat.ErrorEvent:
+			detail = e.Detail
+		}
+	}
+	if got.Content != want.Text {
+		t.Errorf("text\n%q\nwant\n%q", got.Content, want.Text)
+	}
+	reasoning := got.Metadata.String(loquat.MetaReasoningContent)
+	if reasoning == "" {
+		reasoning = got.Metadata.String(loquat.MetaReasoning)
+	}
+	if reasoning != want.Reasoning {
+		t.Errorf("reasoning\n%q\nwant\n%q", reasoning, want.Reasoning)
+	}
+	checkCalls(t, calls, want)
+	checkUsage(t, got, want)
+	checkError(t, detail, want)
+}
+
+func checkCalls(t *testing.T, calls []loquat.ToolCall, want recorded) {
+	t.Helper()
+	if isNull(want.Error) && len(calls) != len(want.ToolCalls) {
+		t.Fatalf("%d tool calls, want %d", len(calls), len(want.ToolCalls))
+	}
+	ids := map[string]bool{}
+	for i, call := range calls {
+		w := want.ToolCalls[i]
+		if call.Name != w.Name || call.Arguments != w.Arguments || w.ID != "" && call.ID != w.ID {
+			t.Errorf("call %d is %s %s(%s), want %s %s(%s)", i, call.ID, call.Name, call.Arguments, w.ID, w.Name, w.Arguments)
+		}
+		if call.ID == "" || ids[call.ID] {
+			t.Errorf("call %d has the id %q, which is empty or taken", i, call.ID)
+		}
+		ids[call.ID] = true
+	}
+}
+
+func checkUsage(t *testing.T, got loquat.Message, want recorded) {
+	t.Helper()
+	if got.ID == "" { // an error that left no message behind
+		return
+	}
+	if isNull(want.Usage) {
+		if got.Metadata[loquat.MetaUsage] != nil {
+			t.Errorf("usage %s out of nothing", got.Metadata[loquat.MetaUsage])
+		}
+		return
+	}
+	if !sameJSON(got.Metadata[loquat.MetaUsage], want.Usage) {
+		t.Errorf("usage %s, want %s", got.Metadata[loquat.MetaUsage], want.Usage)
+	}
+	var usage map[string]json.RawMessage
+	if err := json.Unmarshal(want.Usage, &usage); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"prompt_tokens", "completion_tokens", "total_tokens"} {
+		if n, ok := usage[kind]; ok && !isNull(n) && !sameJSON(got.Metadata["usage_"+kind], n) {
+			t.Errorf("usage_%s is %s, want %s", kind, got.Metadata["usage_"+kind], n)
+		}
+	}
+}
+
+func checkError(t *testing.T, detail string, want recorded) {
+	t.Helper()
+	if isNull(want.Error) {
+		if detail != "" {
+			t.Errorf("an error out of nothing: %s", detail)
+		}
+		return
+	}
+	var e struct{ Message string }
+	var text string
+	if json.Unmarshal(want.Error, &e) != nil && json.Unmarshal(want.Error, &text) == nil {
+		e.Message = text
+	}
+	if e.Message == "" || !strings.Contains(detail, e.Message) {
+		t.Errorf("error %q does not say %q", detail, e.Message)
+	}
+}
+
+// checkEnd compares the session with what the events fold to, and the end with what
+// the recording asks for: tools are answered and the closing reply follows.
+func checkEnd(ctx context.Context, t *testing.T, c *client.Client, s loquat.Snapshot, events []loquat.Event, want recorded) {
+	t.Helper()
+	after, err := c.Session(ctx, s.SessionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold := loquat.NewFold(s)
+	since := s.CursorEventID
+	for range 100 {
+		w, err := c.Events(ctx, client.Query{SessionID: s.SessionID, Since: &since, OmitSession: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(w.Events) == 0 {
+			break
+		}
+		for _, e := range w.Events {
+			fold.Apply(e)
+			since = e.EventID
+		}
+	}
+	if got, stored := mustJSON(t, fold.Messages()), mustJSON(t, after.Messages); !sameJSON(got, stored) {
+		t.Errorf("events fold to\n%s\nstored is\n%s", got, stored)
+	}
+	if fold.Draft() != nil {
+		t.Error("a draft is left")
+	}
+	last := after.Messages[len(after.Messages)-1]
+	if isNull(want.Error) && len(want.ToolCalls) > 0 && last.Content != backend.ToolResultsText {
+		t.Errorf("after the tools comes %q", last.Content)
+	}
+	if got := events[0].Type; got != loquat.RequestStarted {
+		t.Errorf("the request begins with %s", got)
+	}
+}
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+func mustJSON(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
