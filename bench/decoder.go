@@ -255,6 +255,6 @@ func (o *worstOf) verdicts() []verdict {
 	return []verdict{
 		{fmt.Sprintf("decoding takes at most %.0f× raw reading of the same body over HTTP", maxTimesRaw), o.raw.value <= maxTimesRaw, o.raw.text},
 		{fmt.Sprintf("decoding is at least %.0f× faster than the fastest peer", minTimesPeer), o.peer.value >= minTimesPeer, o.peer.text},
-		{fmt.Sprintf("at most %.0f allocations per chunk", maxAllocs), o.allocs.value <= maxAllocs, o.allocs.text},
+		{fmt.Sprintf("at most %.0f allocations per chunk, those of the whole reply among them", maxAllocs), o.allocs.value <= maxAllocs, o.allocs.text},
 	}
 }
