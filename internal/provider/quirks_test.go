@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -211,4 +212,23 @@ func (c *chunk) String() string {
 		s += fmt.Sprintf(" call %d %q %q %q [%s] [%s]", d.index, d.id, d.name, d.args, fields(d.extra), fields(d.fnExtra))
 	}
 	return s
+}
+
+// Whatever a backend sends, in whatever pieces: no panic, and the same result.
+func FuzzDecodeStream(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.sse")
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		whole := tell(decoded(t, bytes.NewReader(raw)))
+		pieces := tell(decoded(t, iotest.OneByteReader(bytes.NewReader(raw))))
+		if !slices.Equal(whole, pieces) {
+			t.Errorf("whole %q\npieces %q", whole, pieces)
+		}
+	})
 }
