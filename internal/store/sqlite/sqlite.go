@@ -318,11 +318,19 @@ func (db *DB) Close() error {
 
 func (db *DB) release() error {
 	var errs []error
+	for _, st := range db.readStmts {
+		errs = append(errs, st.Close())
+	}
 	if db.read != nil {
 		errs = append(errs, db.read.Close())
 	}
+	for _, st := range db.statements {
+		errs = append(errs, st.Close())
+	}
 	if db.write != nil {
-		errs = append(errs, db.write.Close())
+		// The last connection would do the same, but silently not when it fails.
+		_, err := db.write.ExecContext(context.Background(), `PRAGMA wal_checkpoint(TRUNCATE)`)
+		errs = append(errs, err, db.write.Close())
 	}
 	if db.pool != nil {
 		errs = append(errs, db.pool.Close())
