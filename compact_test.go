@@ -60,6 +60,8 @@ func TestCompact(t *testing.T) {
 		{"results before do not count", []Event{resultsOf("r", "c"), toolPartialOf("r", "c")}, "1 2"},
 		{"a restart starts afresh",
 			[]Event{partialOf("r", "void", nil), partialOf("r", "a", restarted), partialOf("r", "b", nil)}, `3:ab{"stream_restarted":true}`},
+		{"a restart is kept, whatever the later says",
+			[]Event{partialOf("r", "a", restarted), partialOf("r", "b", Object{}.Set(MetaStreamRestarted, false))}, `2:ab{"stream_restarted":true}`},
 		{"reasoning joins",
 			[]Event{partialOf("r", "", meta(`{"reasoning":"x","reasoning_content":"1"}`)), partialOf("r", "", meta(`{"reasoning":"\"y"}`))},
 			`2:{"reasoning":"x\"y","reasoning_content":"1"}`},

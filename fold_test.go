@@ -96,6 +96,8 @@ func TestFold(t *testing.T) {
 		{"a known id is replaced", []Event{final("r", message("a", "A2")), appended(message("b", "B2"))}, []string{"A2", "B2"}, nil},
 		{"content is modified", []Event{modified(1, "B2", nil)}, []string{"A", "B2"}, nil},
 		{"a whole message is modified", []Event{modified(0, "S", message("s", "S").Whole()), final("r", message("s", "S2"))}, []string{"S2", "B"}, nil},
+		{"an id that was modified away is new again",
+			[]Event{modified(0, "S", message("s", "S").Whole()), final("r", message("a", "A2"))}, []string{"S", "B", "A2"}, nil},
 		{"an index that is not there", []Event{modified(2, "X", nil), modified(-1, "X", nil)}, []string{"A", "B"}, nil},
 		{"indices are those before the deletion",
 			[]Event{appended(message("c", "C")), {Type: MessagesDeleted, Indices: []int{0, 2}}, appended(message("b", "B2"))}, []string{"B2"}, nil},
