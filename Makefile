@@ -25,7 +25,8 @@ conformance: ## the recordings and tables of $$LOQUAT_SHARED against a running s
 
 fuzz: ## every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \
-		for name in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+		names=$$($(GO) test -list '^Fuzz' $$pkg) || exit 1; \
+		for name in $$(echo "$$names" | grep '^Fuzz'); do \
 			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; \
 	done
