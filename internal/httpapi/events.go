@@ -1,0 +1,241 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/sse"
+)
+
+// The bounds of a window.
+const (
+	defaultEvents = 1000
+	maxEvents     = 5000
+	maxWait       = 60 // seconds
+)
+
+// heartbeat is the pause between two signs of life of a stream.
+const heartbeat = 15 * time.Second
+
+func (a *api) eventRoutes() []route {
+	filters := []param{
+		{name: "since_id", kind: eventID, doc: "Only events after this one."},
+		{name: "session_id", doc: "Only events of this session; from its cursor on, when there is no since_id."},
+		{name: "request_id", doc: "Only events of this request; from its first on, when it stands alone."},
+		{name: "session", only: "omit", doc: "Leaves the session out of events that carry one."},
+	}
+	paging := []param{
+		{name: "limit", kind: integer, min: 1, max: maxEvents, preset: defaultEvents, doc: "How many events that match, before compaction."},
+		{name: "wait", kind: seconds, max: maxWait, preset: 0, doc: "How many seconds to wait for the first event."},
+	}
+	return []route{
+		{
+			method: http.MethodGet, path: "/events", id: "getEvents", tag: "events", summary: "Read a window of the log",
+			serve: getEvents, query: append(paging, filters...), answers: []answer{{status: http.StatusOK, body: eventList{}}},
+		},
+		{
+			method: http.MethodGet, path: "/events/stream", id: "streamEvents", tag: "events", summary: "Follow the log as Server-Sent Events",
+			serve: streamEvents, query: filters, answers: []answer{{status: http.StatusOK, body: "", media: "text/event-stream"}},
+		},
+	}
+}
+
+// eventList is the answer of GET /events.
+type eventList struct {
+	Events        []loquat.Event  `json:"events"`
+	LatestEventID *loquat.EventID `json:"latest_event_id,omitempty" doc:"Where to start, when nothing was asked for."`
+}
+
+func (q query) events() chat.EventQuery {
+	out := chat.EventQuery{
+		Since: q.eventID("since_id"), SessionID: q.text("session_id"), RequestID: q.text("request_id"),
+		OmitSession: q.text("session") != "", Limit: defaultEvents, Wait: q.seconds("wait"),
+	}
+	if n := q.integer("limit"); n != nil {
+		out.Limit = *n
+	}
+	return out
+}
+
+func getEvents(x *exchange) error {
+	ctx := x.r.Context()
+	window, err := x.api.chat.Events(ctx, x.query.events())
+	if err != nil {
+		return err
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	if window.Bootstrap {
+		return x.reply(http.StatusOK, eventList{Events: []loquat.Event{}, LatestEventID: &window.Latest})
+	}
+	return x.api.writeEvents(ctx, x.w, window.Events)
+}
+
+// writeEvents writes events one by one: a window with its sessions may be far larger
+// than what should be held at once. What fails after the first cuts the answer, for
+// its status is told.
+func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []loquat.Record) error {
+	out := bufio.NewWriterSize(w, 64<<10) // keeps an error until Flush
+	var one []byte
+	for i, rec := range events {
+		var err error
+		if one, err = a.chat.AppendEvent(ctx, one[:0], rec); err != nil {
+			if i == 0 {
+				return err
+			}
+			a.log.Error("an answer of events was cut", "event", rec.ID.String(), "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		before := ","
+		if i == 0 {
+			before = openEvents
+		}
+		_, _ = out.WriteString(before)
+		_, _ = out.Write(one)
+	}
+	if len(events) == 0 {
+		_, _ = out.WriteString(openEvents)
+	}
+	_, _ = out.WriteString("]}\n")
+	_ = out.Flush() // who is gone asks again
+	return nil
+}
+
+const openEvents = `{"events":[`
+
+func streamEvents(x *exchange) error {
+	q := x.query.events()
+	if last := x.r.Header.Get("Last-Event-ID"); last != "" {
+		id, err := loquat.ParseEventID(last)
+		if err != nil {
+			return malformed("header.Last-Event-ID", "has to be an event_id of 16 decimal digits, not %q", clip(last))
+		}
+		q.Since = &id
+	}
+	position, err := x.api.chat.Position(x.r.Context(), q)
+	if err != nil && !isGone(err) {
+		return err
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // proxies that hold back would make it a poll
+	x.w.WriteHeader(http.StatusOK)
+	if x.r.Method == http.MethodHead {
+		return nil
+	}
+	s := &stream{
+		query: q, position: position, out: bufio.NewWriterSize(x.w, 32<<10), flush: http.NewResponseController(x.w).Flush,
+		next: x.api.chat.Events, encode: x.api.chat.AppendEvent,
+	}
+	if err != nil {
+		return s.gone(err)
+	}
+	x.api.metrics.streams.Inc()
+	defer x.api.metrics.streams.Dec()
+	if err := s.run(x.r.Context()); err != nil && x.r.Context().Err() == nil {
+		x.api.log.Debug("a stream ended", "position", s.position.String(), "error", err)
+	}
+	return nil // the answer has begun: whoever was cut off resumes from the last id
+}
+
+// isGone reports whether what a stream asked for is no longer kept, or never was.
+func isGone(err error) bool {
+	code := loquat.CodeOf(err)
+	return code == loquat.CodeGone || code == loquat.CodeNotFound
+}
+
+// stream follows the log for one client. It belongs to one goroutine.
+type stream struct {
+	query    chat.EventQuery
+	position loquat.EventID // of the last event that was sent
+	out      *bufio.Writer
+	flush    func() error
+	next     func(context.Context, chat.EventQuery) (chat.Window, error)
+	encode   func(context.Context, []byte, loquat.Record) ([]byte, error)
+
+	frame, event []byte // reused
+}
+
+// run sends where it starts, then what happens, until the client or the service ends.
+func (s *stream) run(ctx context.Context) error {
+	if err := s.send(sse.Frame{ID: s.position.String()}); err != nil {
+		return err
+	}
+	beat := time.Now().Add(heartbeat)
+	for {
+		s.query.Since, s.query.Wait = &s.position, max(time.Until(beat), time.Millisecond)
+		window, err := s.next(ctx, s.query)
+		if isGone(err) {
+			return s.gone(err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.sendEvents(ctx, window); err != nil {
+			return err
+		}
+		if !time.Now().Before(beat) {
+			if err := s.send(sse.Frame{Name: "heartbeat", Data: []byte("{}")}); err != nil {
+				return err
+			}
+			beat = time.Now().Add(heartbeat)
+		}
+	}
+}
+
+// sendEvents sends a window and then what the writer still holds of it.
+func (s *stream) sendEvents(ctx context.Context, window chat.Window) (err error) {
+	if len(window.Events) == 0 {
+		return nil
+	}
+	for _, rec := range window.Events {
+		if s.event, err = s.encode(ctx, s.event[:0], rec); err != nil {
+			return err
+		}
+		s.frame = sse.Frame{ID: rec.ID.String(), Data: s.event}.Append(s.frame[:0])
+		if _, err := s.out.Write(s.frame); err != nil {
+			return err
+		}
+		s.position = rec.ID
+	}
+	return s.push()
+}
+
+func (s *stream) send(f sse.Frame) error {
+	s.frame = f.Append(s.frame[:0])
+	if _, err := s.out.Write(s.frame); err != nil {
+		return err
+	}
+	return s.push()
+}
+
+func (s *stream) push() error {
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// gone tells the client to load its snapshot again. The status is 200 already, for
+// browsers show no other.
+func (s *stream) gone(cause error) error {
+	p := problemOf(cause)
+	data, err := json.Marshal(goneNotice{Code: p.Code, Detail: p.Detail})
+	if err != nil {
+		return err
+	}
+	return s.send(sse.Frame{Name: "gone", Data: data})
+}
+
+// goneNotice is the data of the event `gone`.
+type goneNotice struct {
+	Code   loquat.Code `json:"code"`
+	Detail string      `json:"detail"`
+}

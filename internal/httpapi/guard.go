@@ -1,0 +1,144 @@
+package httpapi
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"loquat"
+	"loquat/internal/config"
+)
+
+// guard refuses what a browser was tricked into: pages of other origins, and names
+// that were made to point here. It looks at Host and Origin alone.
+type guard struct {
+	address string              // that is listened on
+	hosts   map[string]bool     // further values of Host, with port
+	origins map[string]struct{} // further values of Origin
+}
+
+func newGuard(address string, server config.Server) (guard, error) {
+	g := guard{address: address, hosts: map[string]bool{}, origins: map[string]struct{}{}}
+	for i, given := range append([]string{server.PublicURL}, server.AllowedOrigins...) {
+		if given == "" {
+			continue
+		}
+		u, err := url.Parse(given)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			where := "server.public_url"
+			if i > 0 {
+				where = fmt.Sprintf("server.allowed_origins[%d]", i-1)
+			}
+			return guard{}, fmt.Errorf("%s: %q is no http or https URL", where, given)
+		}
+		g.hosts[withPort(u.Host, u.Scheme)] = true
+		g.origins[originOf(u)] = struct{}{}
+	}
+	return g, nil
+}
+
+// originOf writes an origin with its port, so that :443 and nothing are the same.
+func originOf(u *url.URL) string { return u.Scheme + "://" + withPort(u.Host, u.Scheme) }
+
+// withPort adds the scheme's port where there is none.
+func withPort(host, scheme string) string {
+	host = strings.ToLower(host)
+	if u := (&url.URL{Host: host}); u.Port() == "" {
+		port := "80"
+		if scheme == "https" {
+			port = "443"
+		}
+		host = net.JoinHostPort(u.Hostname(), port)
+	}
+	return host
+}
+
+// admit lets a request in, or says why not. Browsers of allowed origins are told so.
+func (g guard) admit(w http.ResponseWriter, r *http.Request) error {
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	own := g.own(r)
+	host := withPort(r.Host, scheme)
+	if !isOwn(own, host) && !g.allowedHost(r.Host) {
+		return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", clip(r.Host))
+	}
+	w.Header().Add("Vary", "Origin")
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" {
+		return errOrigin(origin)
+	}
+	if u.Scheme == scheme && isOwn(own, withPort(u.Host, scheme)) {
+		return nil
+	}
+	if _, ok := g.origins[originOf(u)]; !ok {
+		return errOrigin(origin)
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Allow-Credentials", "true")
+	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After")
+	return nil
+}
+
+func errOrigin(origin string) error {
+	return loquat.Errorf(loquat.CodeForbidden, "Origin %q is neither this server nor in server.allowed_origins", clip(origin))
+}
+
+// allowedHost compares with both ports that a name without one may mean: what ends
+// TLS in front of this server leaves Host as the browser sent it.
+func (g guard) allowedHost(host string) bool {
+	return g.hosts[withPort(host, "http")] || g.hosts[withPort(host, "https")]
+}
+
+// own is the address that the connection came in on, which is more than the one that
+// is listened on when that is all of them.
+func (g guard) own(r *http.Request) string {
+	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		return addr.String()
+	}
+	return g.address
+}
+
+// isOwn reports whether host is the address own, for which `localhost` and every
+// other loopback address are as good when it is one.
+func isOwn(own, host string) bool {
+	address, err := netip.ParseAddrPort(own)
+	if err != nil {
+		return own == host
+	}
+	name, port, err := net.SplitHostPort(host)
+	if err != nil || port != fmt.Sprint(address.Port()) {
+		return false
+	}
+	loopback := address.Addr().Unmap().IsLoopback()
+	if name == "localhost" {
+		return loopback
+	}
+	named, err := netip.ParseAddr(name)
+	if err != nil {
+		return false
+	}
+	return named.Unmap() == address.Addr().Unmap() || loopback && named.Unmap().IsLoopback()
+}
+
+// preflight answers a browser that asks what it may do. The request was admitted.
+func (g guard) preflight(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-Match, Last-Event-ID")
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}

@@ -1,0 +1,283 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// parrot is a provider that answers in pieces, each when the test lets it.
+type parrot struct{ gate chan struct{} }
+
+func (*parrot) Name() string     { return "test.parrot" }
+func (*parrot) Selector() string { return "parrot" }
+func (*parrot) ConfigSchema() config.Schema {
+	return config.Schema{{Key: "model", Kind: config.String}, {Key: "api_key", Kind: config.String, Secret: true}}
+}
+
+func (*parrot) Models(context.Context, loquat.Object) ([]loquat.Model, error) {
+	return []loquat.Model{{ID: "m1", Name: "One", Extra: loquat.Object{}.Set("context_length", 4096)}}, nil
+}
+
+func (p *parrot) Chat(ctx context.Context, _ loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+	return func(yield func(loquat.Chunk, error) bool) {
+		for _, piece := range []string{"Pieces ", "of ", "eight."} {
+			select {
+			case <-p.gate:
+			case <-ctx.Done():
+				yield(loquat.Chunk{}, ctx.Err())
+				return
+			}
+			if !yield(loquat.Chunk{Text: piece}, nil) {
+				return
+			}
+		}
+		yield(loquat.Chunk{Reply: &loquat.Reply{Content: "Pieces of eight."}}, nil)
+	}
+}
+
+// rig is a whole server on a store of its own.
+type rig struct {
+	t       *testing.T
+	server  *httptest.Server
+	chat    *chat.Service
+	api     *api
+	parrot  *parrot
+	stopped bool
+}
+
+const rigConfig = `{
+	"providers": {"main": {"provider": "parrot", "model": "m1"}},
+	"limits": {"max_body_bytes": 65536},
+	"server": {"allowed_origins": ["https://app.example"]}
+}`
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), db, store.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, parrot: &parrot{gate: make(chan struct{})}}
+	plugins, err := plugin.NewRegistry(r.parrot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, problems := config.Parse([]byte(rigConfig), config.ProcessEnvironment())
+	if config.Failed(problems) {
+		t.Fatal(problems)
+	}
+	r.chat = chat.New(chat.Options{Store: st, Config: cfg, Plugins: plugins, Logger: quiet})
+	if err := r.chat.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	handler, err := New(Options{Service: r.chat, Config: cfg, Logger: quiet, Version: "1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.api = handler.(*api)
+	r.server = httptest.NewServer(handler)
+	t.Cleanup(func() {
+		r.stop()
+		r.server.Close()
+		http.DefaultClient.CloseIdleConnections()
+		st.Close()
+	})
+	return r
+}
+
+// stop ends the service without grace, as the end of a process would.
+func (r *rig) stop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.chat.Stop(ctx)
+}
+
+// reply is an answer that was read whole.
+type reply struct {
+	*http.Response
+	body []byte
+}
+
+// do sends a request. Headers come as "Name: value".
+func (r *rig) do(method, path, body string, headers ...string) reply {
+	r.t.Helper()
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	return r.doReader(method, path, in, headers...)
+}
+
+func (r *rig) doReader(method, path string, body io.Reader, headers ...string) reply {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.server.URL+path, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			req.Host = value
+		}
+		req.Header[name] = []string{value}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	out := reply{resp, all}
+	r.checkAgainstDocument(method, path, out)
+	return out
+}
+
+// checkAgainstDocument holds every answer of every test to what /openapi.json says.
+func (r *rig) checkAgainstDocument(method, path string, got reply) {
+	r.t.Helper()
+	if got.StatusCode >= 400 {
+		if method != http.MethodHead {
+			r.checkProblem(method, path, got)
+		}
+		return
+	}
+	target, _, _ := strings.Cut(path, "?")
+	for _, route := range r.api.routes {
+		if route.method != method || !matches(route.path, target) {
+			continue
+		}
+		for _, a := range route.answers {
+			if a.status == got.StatusCode {
+				r.checkAnswer(method+" "+path, a, got)
+				return
+			}
+		}
+		r.t.Errorf("%s %s answers %d, which its route does not tell of", method, path, got.StatusCode)
+	}
+}
+
+func (r *rig) checkAnswer(what string, a answer, got reply) {
+	r.t.Helper()
+	if a.etag && got.Header.Get("ETag") == "" {
+		r.t.Errorf("%s has no ETag", what)
+	}
+	if a.body == nil {
+		if len(got.body) > 0 {
+			r.t.Errorf("%s has a body: %s", what, got.body)
+		}
+		return
+	}
+	if a.media != "" {
+		return
+	}
+	if media := got.Header.Get("Content-Type"); media != "application/json; charset=utf-8" {
+		r.t.Errorf("%s is of type %q", what, media)
+	}
+	var f faults
+	r.api.schemas.check(&f, r.api.schemas.of(a.body), "answer", got.value(r.t))
+	if err := f.err(); err != nil {
+		r.t.Errorf("%s is not what the document says: %v\n%s", what, err, got.body)
+	}
+	if bytes.Contains(got.body, []byte(`"checkpoint":`)) || bytes.Contains(got.body, []byte(`"accepted":`)) {
+		r.t.Errorf("%s shows what is inside: %s", what, got.body)
+	}
+}
+
+func (r *rig) checkProblem(method, path string, got reply) {
+	r.t.Helper()
+	if media := got.Header.Get("Content-Type"); media != problemMedia {
+		r.t.Errorf("%s %s fails with %d and type %q: %s", method, path, got.StatusCode, media, got.body)
+		return
+	}
+	var p problem
+	d := json.NewDecoder(bytes.NewReader(got.body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		r.t.Errorf("%s %s: %v: %s", method, path, err, got.body)
+	}
+	if p.Status != got.StatusCode || p.Title != http.StatusText(p.Status) || p.Type != "about:blank" || p.Code == "" || p.Detail == "" {
+		r.t.Errorf("%s %s: no whole problem: %s", method, path, got.body)
+	}
+}
+
+// matches compares a path with a pattern of the table.
+func matches(pattern, path string) bool {
+	a, b := strings.Split(strings.TrimSuffix(pattern, "{$}"), "/"), strings.Split(path, "/")
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] && !strings.HasPrefix(a[i], "{") {
+			return false
+		}
+	}
+	return true
+}
+
+func (g reply) value(t *testing.T) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(g.body, &v); err != nil {
+		t.Fatalf("%v: %s", err, g.body)
+	}
+	return v
+}
+
+// field returns a string of the answer's object.
+func (g reply) field(t *testing.T, name string) string {
+	t.Helper()
+	s, ok := g.value(t).(map[string]any)[name].(string)
+	if !ok {
+		t.Fatalf("no string %q in %s", name, g.body)
+	}
+	return s
+}
+
+// want fails unless the answer has the status.
+func (g reply) want(t *testing.T, status int) reply {
+	t.Helper()
+	if g.StatusCode != status {
+		t.Fatalf("got %d, want %d: %s", g.StatusCode, status, g.body)
+	}
+	return g
+}
+
+// wantProblem fails unless the answer is a problem of that status and code.
+func (g reply) wantProblem(t *testing.T, status int, code loquat.Code) problem {
+	t.Helper()
+	var p problem
+	if err := json.Unmarshal(g.body, &p); err != nil || g.StatusCode != status || p.Code != code {
+		t.Errorf("got %d %s, want %d %s: %s", g.StatusCode, p.Code, status, code, g.body)
+	}
+	return p
+}

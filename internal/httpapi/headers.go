@@ -1,0 +1,61 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"strings"
+
+	"loquat"
+	"loquat/internal/chat"
+)
+
+// maxKey is the length of an Idempotency-Key.
+const maxKey = 255
+
+// callOf reads what a change carries beside its parameters. The query counts as part
+// of the body, for it may hold what is to be changed.
+func callOf(r *http.Request, body []byte) (chat.Call, error) {
+	call := chat.Call{Method: r.Method, Path: r.URL.Path, IfMatch: parseIfMatch(r.Header.Values("If-Match"))}
+	hash := sha256.New()
+	hash.Write(body)
+	if r.URL.RawQuery != "" {
+		hash.Write([]byte("?" + r.URL.RawQuery))
+	}
+	hash.Sum(call.BodyHash[:0])
+	keys := r.Header.Values("Idempotency-Key")
+	if len(keys) == 0 {
+		return call, nil
+	}
+	key := keys[0]
+	printable := !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
+	if len(keys) > 1 || key == "" || len(key) > maxKey || !printable {
+		return call, loquat.Invalid("header.Idempotency-Key", "has to be given once, with 1 to %d printable ASCII characters", maxKey)
+	}
+	call.IdempotencyKey = key
+	return call, nil
+}
+
+// parseIfMatch reads the precondition of a change. The comparison is strong: a weak
+// tag matches nothing, as does what is no tag of this server.
+func parseIfMatch(values []string) *chat.Match {
+	if len(values) == 0 {
+		return nil
+	}
+	m := &chat.Match{}
+	for tag := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		tag = strings.TrimSpace(tag)
+		if tag == "*" {
+			m.Any = true
+			continue
+		}
+		quoted, opened := strings.CutPrefix(tag, `"`)
+		digits, closed := strings.CutSuffix(quoted, `"`)
+		if !opened || !closed {
+			continue
+		}
+		if id, err := loquat.ParseEventID(digits); err == nil {
+			m.IDs = append(m.IDs, id)
+		}
+	}
+	return m
+}

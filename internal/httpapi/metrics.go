@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"loquat/internal/chat"
+)
+
+// metrics count what the API does. Labels take their values from the table of
+// routes, never from a client.
+type metrics struct {
+	answers *prometheus.CounterVec
+	latency *prometheus.HistogramVec
+	streams prometheus.Gauge
+	handler http.Handler
+}
+
+func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics, error) {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
+	m := &metrics{
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loquat_http_answers_total", Help: "Answers given, by route and status.",
+		}, []string{"method", "route", "status"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "loquat_http_answer_seconds", Help: "Time until an answer began; long polls wait on purpose.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10),
+		}, []string{"method", "route"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loquat_http_streams", Help: "Event streams that are open.",
+		}),
+		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+	}
+	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "loquat_requests_running", Help: "Requests that run in this process.",
+	}, func() float64 { return float64(service.Running()) })
+	for _, c := range []prometheus.Collector{
+		m.answers, m.latency, m.streams, running,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) observe(w *answerWriter) {
+	method, route := w.method, w.route
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete:
+	default:
+		method = "other"
+	}
+	if route == "" {
+		route = "none"
+	}
+	status := "none" // the client went away
+	if w.status != 0 {
+		status = strconv.Itoa(w.status)
+		m.latency.WithLabelValues(method, route).Observe(w.first.Seconds())
+	}
+	m.answers.WithLabelValues(method, route, status).Inc()
+}

@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
+
+// describe makes the OpenAPI document of the table of routes.
+func (a *api) describe() ([]byte, error) {
+	doc := &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{
+			Title: "Loquat", Version: strconv.Itoa(apiVersion),
+			Description: "Durable chat sessions, requests that run on them, and the events that tell of both. Within a version there are only additions.",
+		},
+		Components: &huma.Components{Schemas: a.schemas.registry},
+	}
+	closed := map[string]bool{}
+	for i := range a.routes {
+		r := &a.routes[i]
+		if r.body != nil {
+			a.closeBody(closed, a.schemas.of(r.body))
+		}
+		doc.AddOperation(a.operation(r))
+	}
+	a.schemas.open(closed)
+	out, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("encode the OpenAPI document: %w", err)
+	}
+	return out, nil
+}
+
+// closeBody notes the schemas of a body and of what is in it: nothing more than they
+// list may be sent.
+func (a *api) closeBody(closed map[string]bool, s *huma.Schema) {
+	if s == nil {
+		return
+	}
+	if s.Ref != "" {
+		if closed[s.Ref] {
+			return
+		}
+		closed[s.Ref] = true
+		s = a.schemas.registry.SchemaFromRef(s.Ref)
+	}
+	a.closeBody(closed, s.Items)
+	for _, p := range s.Properties {
+		a.closeBody(closed, p)
+	}
+}
+
+func (a *api) operation(r *route) *huma.Operation {
+	op := &huma.Operation{
+		Method: r.method, Path: strings.TrimSuffix(r.path, "{$}"), OperationID: r.id, Summary: r.summary, Tags: []string{r.tag},
+		Responses: map[string]*huma.Response{
+			"default": {Description: "A failure", Content: a.content(problem{}, problemMedia)},
+		},
+	}
+	for _, m := range pathParameter.FindAllStringSubmatch(r.path, -1) {
+		schema := &huma.Schema{Type: huma.TypeString}
+		if m[1] == "index" {
+			schema.Type = huma.TypeInteger
+		}
+		op.Parameters = append(op.Parameters, &huma.Param{Name: m[1], In: "path", Required: true, Schema: schema})
+	}
+	for _, p := range r.query {
+		op.Parameters = append(op.Parameters, p.document())
+	}
+	if r.change {
+		op.Parameters = append(op.Parameters, changeHeaders()...)
+	}
+	if r.body != nil {
+		op.RequestBody = &huma.RequestBody{Required: r.needsBody(), Content: a.content(r.body, r.medias()...)}
+	}
+	for _, s := range r.answers {
+		op.Responses[strconv.Itoa(s.status)] = a.response(s)
+	}
+	return op
+}
+
+func (a *api) response(s answer) *huma.Response {
+	out := &huma.Response{Description: "Done"}
+	if s.body != nil {
+		media := jsonMedia
+		if s.media != "" {
+			media, _, _ = strings.Cut(s.media, ";")
+		}
+		out.Content = a.content(s.body, media)
+	}
+	if s.etag {
+		out.Headers = map[string]*huma.Param{"ETag": {Description: "The newest checkpoint of the session.", Schema: &huma.Schema{Type: huma.TypeString}}}
+	}
+	return out
+}
+
+func (a *api) content(v any, media ...string) map[string]*huma.MediaType {
+	out := map[string]*huma.MediaType{}
+	for _, m := range media {
+		out[m] = &huma.MediaType{Schema: a.schemas.of(v)}
+	}
+	return out
+}
+
+func changeHeaders() []*huma.Param {
+	one, most := 1, maxKey
+	return []*huma.Param{
+		{Name: "Idempotency-Key", In: "header", Description: "Makes a repeat answer what the first answered.", Schema: &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most}},
+		{Name: "If-Match", In: "header", Description: "The ETag that the session has to have, or *.", Schema: &huma.Schema{Type: huma.TypeString}},
+	}
+}

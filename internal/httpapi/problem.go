@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"loquat"
+)
+
+// problem is the body of every failing answer, as RFC 9457 has it. Code is stable,
+// the texts are not.
+type problem struct {
+	Type      string              `json:"type" doc:"Always about:blank: the code tells failures apart."`
+	Title     string              `json:"title" doc:"The meaning of the status."`
+	Status    int                 `json:"status" doc:"The HTTP status."`
+	Detail    string              `json:"detail" doc:"What went wrong this time, and what to do."`
+	Code      loquat.Code         `json:"code" doc:"The stable name of the failure."`
+	Errors    []loquat.FieldError `json:"errors,omitempty" doc:"The faults of the input, all at once."`
+	RequestID string              `json:"request_id,omitempty" doc:"With code busy: the request that is in the way."`
+}
+
+const problemMedia = "application/problem+json"
+
+var statuses = map[loquat.Code]int{
+	loquat.CodeInvalid:            http.StatusUnprocessableEntity,
+	loquat.CodeUnauthorized:       http.StatusUnauthorized,
+	loquat.CodeForbidden:          http.StatusForbidden,
+	loquat.CodeNotFound:           http.StatusNotFound,
+	loquat.CodeMethodNotAllowed:   http.StatusMethodNotAllowed,
+	loquat.CodeConflict:           http.StatusConflict,
+	loquat.CodeBusy:               http.StatusConflict,
+	loquat.CodePreconditionFailed: http.StatusPreconditionFailed,
+	loquat.CodeGone:               http.StatusGone,
+	loquat.CodeTooLarge:           http.StatusRequestEntityTooLarge,
+	loquat.CodeUnsupportedMedia:   http.StatusUnsupportedMediaType,
+	loquat.CodeRateLimited:        http.StatusTooManyRequests,
+	loquat.CodeBackendError:       http.StatusBadGateway,
+	loquat.CodeUnavailable:        http.StatusServiceUnavailable,
+	loquat.CodeInternal:           http.StatusInternalServerError,
+}
+
+// retryAfter is what a client is told to wait, in seconds, where waiting helps.
+var retryAfter = map[loquat.Code]int{
+	loquat.CodeRateLimited: 5,
+	loquat.CodeUnavailable: 2,
+}
+
+// maxFaults bounds the faults that one answer lists.
+const maxFaults = 100
+
+// problemOf makes the answer of an error. What is no *loquat.Error is internal, and
+// nothing of it is told.
+func problemOf(err error) problem {
+	e, ok := errors.AsType[*loquat.Error](err)
+	status, known := http.StatusInternalServerError, false
+	if ok {
+		status, known = statuses[e.Code]
+	}
+	if !known || e.Code == loquat.CodeInternal {
+		return newProblem(http.StatusInternalServerError, loquat.CodeInternal, "the server failed; its log says why")
+	}
+	if e.Code == loquat.CodeInvalid && e.Malformed {
+		status = http.StatusBadRequest
+	}
+	p := newProblem(status, e.Code, e.Detail)
+	p.Errors, p.RequestID = e.Fields, e.RequestID
+	if more := len(p.Errors) - maxFaults; more > 0 {
+		p.Errors = append(slices.Clone(p.Errors[:maxFaults]), loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", more)})
+	}
+	return p
+}
+
+func newProblem(status int, code loquat.Code, detail string) problem {
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
+}
+
+// writeProblem answers with a failure.
+func writeProblem(w http.ResponseWriter, err error) {
+	p := problemOf(err)
+	h := w.Header()
+	for _, stale := range []string{"ETag", "Location", "Content-Length", "Last-Modified"} {
+		h.Del(stale)
+	}
+	h.Set("Content-Type", problemMedia)
+	h.Set("Cache-Control", "no-store")
+	if s, ok := retryAfter[p.Code]; ok {
+		h.Set("Retry-After", strconv.Itoa(s))
+	}
+	w.WriteHeader(p.Status)
+	writeJSON(w, p)
+}
+
+// writeJSON writes v. An answer that cannot be written has nobody who reads it.
+func writeJSON(w http.ResponseWriter, v any) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v)
+}
+
+// malformed is an input that cannot be parsed: 400.
+func malformed(location, format string, args ...any) *loquat.Error {
+	e := loquat.Invalid(location, format, args...)
+	e.Malformed = true
+	return e
+}
+
+// faults collects what is wrong with an input, to tell all of it at once.
+type faults struct {
+	malformed bool
+	list      []loquat.FieldError
+}
+
+func (f *faults) add(location, format string, args ...any) {
+	f.list = append(f.list, loquat.FieldError{Location: location, Message: fmt.Sprintf(format, args...)})
+}
+
+// err returns nil when nothing is wrong.
+func (f *faults) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.list, func(a, b loquat.FieldError) int { return strings.Compare(a.Location, b.Location) })
+	detail := f.list[0].Location + " " + f.list[0].Message
+	if n := len(f.list); n > 1 {
+		detail += fmt.Sprintf("; in all %d faults", n)
+	}
+	return &loquat.Error{Code: loquat.CodeInvalid, Malformed: f.malformed, Detail: detail, Fields: f.list}
+}

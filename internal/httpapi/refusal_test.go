@@ -1,0 +1,209 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+// TestRefusals sends what is wrong to every kind of route. That each answer is a
+// whole problem document is checked by do itself.
+func TestRefusals(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, tc := range []struct {
+		what, method, path, body string
+		headers                  []string
+		status                   int
+		code                     loquat.Code
+		location                 string // of one of the faults
+	}{
+		{"unknown route", "GET", "/nowhere", "", nil, 404, "not_found", ""},
+		{"trailing slash", "GET", "/sessions/", "", nil, 404, "not_found", ""},
+		{"path to be cleaned", "GET", "/x/../sessions", "", nil, 404, "not_found", ""},
+		{"double slash", "GET", "//sessions", "", nil, 404, "not_found", ""},
+		{"slash within an id", "GET", "/sessions/a%2Fb", "", nil, 404, "not_found", ""},
+		{"method", "PUT", "/sessions", "{}", nil, 405, "method_not_allowed", ""},
+		{"method of the page", "POST", "/", "{}", nil, 405, "method_not_allowed", ""},
+		{"options", "OPTIONS", "/sessions", "", nil, 405, "method_not_allowed", ""},
+		{"media type", "POST", "/sessions", "a=b", []string{"Content-Type: application/x-www-form-urlencoded"}, 415, "unsupported_media", ""},
+		{"charset", "POST", "/sessions", "{}", []string{"Content-Type: application/json; charset=latin1"}, 415, "unsupported_media", ""},
+		{"merge patch where none is", "POST", "/sessions", "{}", []string{"Content-Type: application/merge-patch+json"}, 415, "unsupported_media", ""},
+
+		{"no JSON", "POST", "/sessions", "{", nil, 400, "invalid", "body"},
+		{"two values", "POST", "/sessions", "{} {}", nil, 400, "invalid", "body"},
+		{"blank body", "POST", "/sessions", "  ", nil, 400, "invalid", "body"},
+		{"syntax inside", "POST", "/sessions", `{"messages":[{"role":"user","content":nope}]}`, nil, 400, "invalid", "body.messages[0].content"},
+		{"duplicate key", "POST", "/sessions", `{"agent_id":"a","agent_id":"b"}`, nil, 400, "invalid", "body.agent_id"},
+		{"duplicate key later", "POST", "/sessions", `{"agent_id":"a","metadata":{},"agent_id":"b"}`, nil, 400, "invalid", "body.agent_id"},
+		{"duplicate key inside", "POST", "/sessions", `{"messages":[{"role":"user"},{"role":"a","role":"b"}]}`, nil, 400, "invalid", "body.messages[1].role"},
+		{"duplicate key by escape", "POST", "/sessions", `{"metadata":{"a":1,"\u0061":2}}`, nil, 400, "invalid", "body.metadata.a"},
+		{"UTF-8", "POST", "/sessions", "{\"agent_id\":\"\xff\"}", nil, 400, "invalid", "body.agent_id"},
+		{"UTF-8 in a name", "POST", "/sessions", "{\"\xff\":1}", nil, 400, "invalid", ""},
+		{"depth", "POST", "/sessions", `{"metadata":{"a":` + deep(127) + `}}`, nil, 400, "invalid", ""},
+		{"no body where one is needed", "POST", "/sessions/s/messages", "", nil, 400, "invalid", "body"},
+
+		{"list for object", "POST", "/sessions", "[]", nil, 422, "invalid", "body"},
+		{"null for object", "POST", "/sessions", "null", nil, 422, "invalid", "body"},
+		{"unknown field", "POST", "/sessions", `{"agent":"x"}`, nil, 422, "invalid", "body.agent"},
+		{"field in other case", "POST", "/sessions", `{"Agent_id":"default"}`, nil, 422, "invalid", "body.Agent_id"},
+		{"type", "POST", "/sessions", `{"messages":[{"role":1,"content":"x"}]}`, nil, 422, "invalid", "body.messages[0].role"},
+		{"role", "POST", "/sessions", `{"messages":[{"role":"robot","content":"x"}]}`, nil, 422, "invalid", "body.messages[0].role"},
+		{"missing field", "POST", "/sessions", `{"messages":[{"role":"user"}]}`, nil, 422, "invalid", "body.messages[0].content"},
+		{"unknown field inside", "POST", "/sessions", `{"messages":[{"role":"user","content":"x","name":"y"}]}`, nil, 422, "invalid", "body.messages[0].name"},
+		{"id", "POST", "/sessions", `{"session_id":"a b"}`, nil, 422, "invalid", "body.session_id"},
+		{"empty id", "POST", "/sessions", `{"session_id":""}`, nil, 422, "invalid", "body.session_id"},
+		{"agent", "POST", "/sessions", `{"agent_id":"nobody"}`, nil, 422, "invalid", "body.agent_id"},
+		{"taken id", "POST", "/sessions", `{"session_id":"s"}`, nil, 409, "conflict", ""},
+		{"idempotency key", "POST", "/sessions", "{}", []string{"Idempotency-Key: "}, 422, "invalid", "header.Idempotency-Key"},
+		{"long idempotency key", "POST", "/sessions", "{}", []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 422, "invalid", "header.Idempotency-Key"},
+
+		{"list limit", "GET", "/sessions?limit=many", "", nil, 400, "invalid", "query.limit"},
+		{"list limit range", "GET", "/sessions?limit=0", "", nil, 422, "invalid", "query.limit"},
+		{"repeated parameter", "GET", "/sessions?limit=1&limit=2", "", nil, 400, "invalid", "query.limit"},
+		{"broken query", "GET", "/sessions?limit=%zz", "", nil, 400, "invalid", "query"},
+		{"page token", "GET", "/sessions?page_token=x", "", nil, 400, "invalid", "query.page_token"},
+
+		{"unknown session", "GET", "/sessions/none", "", nil, 404, "not_found", ""},
+		{"patch of unknown", "PATCH", "/sessions/none", "{}", nil, 404, "not_found", ""},
+		{"patch field", "PATCH", "/sessions/s", `{"title":"x"}`, nil, 422, "invalid", "body.title"},
+		{"patch removes", "PATCH", "/sessions/s", `{"metadata":null}`, nil, 422, "invalid", "body.metadata"},
+		{"stale tag", "PATCH", "/sessions/s", "{}", []string{`If-Match: "0000000000000001"`}, 412, "precondition_failed", ""},
+		{"weak tag", "PATCH", "/sessions/s", "{}", []string{`If-Match: W/"0000000000000002"`}, 412, "precondition_failed", ""},
+		{"no tag", "DELETE", "/sessions/s", "", []string{"If-Match: hello"}, 412, "precondition_failed", ""},
+		{"fork index", "POST", "/sessions/s/fork", `{"up_to_index":-1}`, nil, 422, "invalid", "body.up_to_index"},
+		{"fork fraction", "POST", "/sessions/s/fork", `{"up_to_index":0.5}`, nil, 422, "invalid", "body.up_to_index"},
+		{"fork huge", "POST", "/sessions/s/fork", `{"up_to_index":1e30}`, nil, 422, "invalid", "body.up_to_index"},
+
+		{"messages from", "GET", "/sessions/s/messages?from=-1", "", nil, 422, "invalid", "query.from"},
+		{"messages at", "GET", "/sessions/s/messages?at=7", "", nil, 400, "invalid", "query.at"},
+		{"message index", "PATCH", "/sessions/s/messages/one", `{"content":"x"}`, nil, 400, "invalid", "path.index"},
+		{"negative index", "PATCH", "/sessions/s/messages/-1", `{"content":"x"}`, nil, 422, "invalid", "path.index"},
+		{"index beyond", "PATCH", "/sessions/s/messages/9", `{"content":"x"}`, nil, 404, "not_found", ""},
+		{"content missing", "PATCH", "/sessions/s/messages/0", `{}`, nil, 422, "invalid", "body.content"},
+		{"delete both ways", "DELETE", "/sessions/s/messages?indices=0", `{"indices":[0]}`, nil, 422, "invalid", "query.indices"},
+		{"delete neither", "DELETE", "/sessions/s/messages", "", nil, 422, "invalid", "body.indices"},
+		{"delete text", "DELETE", "/sessions/s/messages?indices=a", "", nil, 400, "invalid", "query.indices"},
+		{"delete negative", "DELETE", "/sessions/s/messages", `{"indices":[0,-1]}`, nil, 422, "invalid", "body.indices[1]"},
+		{"delete type", "DELETE", "/sessions/s/messages", `{"indices":["0"]}`, nil, 422, "invalid", "body.indices[0]"},
+
+		{"send on nothing", "POST", "/sessions/s/send", "{}", nil, 422, "invalid", "body.content"},
+		{"send stream", "POST", "/sessions/s/send", `{"content":"x","stream":"yes"}`, nil, 422, "invalid", "body.stream"},
+		{"send busy", "POST", "/sessions/s/send", `{"content":"x","on_busy":"wait"}`, nil, 422, "invalid", "body.on_busy"},
+		{"send attachment", "POST", "/sessions/s/send", `{"attachments":"x"}`, nil, 422, "invalid", "body.attachments"},
+		{"send to nobody", "POST", "/sessions/none/send", `{"content":"x"}`, nil, 404, "not_found", ""},
+		{"unknown request", "GET", "/requests/none", "", nil, 404, "not_found", ""},
+		{"cancel unknown", "POST", "/requests/none/cancel", "", nil, 404, "not_found", ""},
+		{"cancel field", "POST", "/requests/none/cancel", `{"force":true}`, nil, 422, "invalid", "body.force"},
+
+		{"since", "GET", "/events?since_id=7", "", nil, 400, "invalid", "query.since_id"},
+		{"empty since", "GET", "/events?since_id=", "", nil, 400, "invalid", "query.since_id"},
+		{"since above all", "GET", "/events?since_id=0999999999999999", "", nil, 410, "gone", ""},
+		{"limit range", "GET", "/events?limit=5001", "", nil, 422, "invalid", "query.limit"},
+		{"wait range", "GET", "/events?wait=60.5", "", nil, 422, "invalid", "query.wait"},
+		{"wait text", "GET", "/events?wait=NaN", "", nil, 400, "invalid", "query.wait"},
+		{"session value", "GET", "/events?session=keep", "", nil, 422, "invalid", "query.session"},
+		{"events of nobody", "GET", "/events?session_id=none", "", nil, 404, "not_found", ""},
+		{"events of no request", "GET", "/events?request_id=none", "", nil, 404, "not_found", ""},
+		{"stream since", "GET", "/events/stream?since_id=x", "", nil, 400, "invalid", "query.since_id"},
+		{"stream last id", "GET", "/events/stream", "", []string{"Last-Event-ID: x"}, 400, "invalid", "header.Last-Event-ID"},
+		{"models refresh", "GET", "/models?refresh=maybe", "", nil, 400, "invalid", "query.refresh"},
+		{"models of nobody", "GET", "/models?session_id=none", "", nil, 404, "not_found", ""},
+
+		{"foreign host", "GET", "/healthz", "", []string{"Host: evil.example"}, 403, "forbidden", ""},
+		{"foreign origin", "GET", "/sessions", "", []string{"Origin: https://evil.example"}, 403, "forbidden", ""},
+		{"no origin", "GET", "/sessions", "", []string{"Origin: null"}, 403, "forbidden", ""},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			p := r.do(tc.method, tc.path, tc.body, tc.headers...).wantProblem(t, tc.status, tc.code)
+			if tc.location != "" && !slices.ContainsFunc(p.Errors, func(f loquat.FieldError) bool { return f.Location == tc.location }) {
+				t.Errorf("no fault at %s: %+v", tc.location, p)
+			}
+		})
+	}
+}
+
+// TestWrongMethods tries every method on every path of the table.
+func TestWrongMethods(t *testing.T) {
+	r := newRig(t)
+	known := map[string][]*route{}
+	for i := range r.api.routes {
+		route := &r.api.routes[i]
+		known[route.path] = append(known[route.path], route)
+	}
+	for pattern, routes := range known {
+		allowed := methodsOf(routes)
+		path := strings.NewReplacer("{$}", "", "{session_id}", "s", "{index}", "0", "{request_id}", "q").Replace(pattern)
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"} {
+			if slices.Contains(allowed, method) {
+				continue
+			}
+			got := r.do(method, path, "")
+			if got.StatusCode != 405 || got.Header.Get("Allow") != strings.Join(allowed, ", ") {
+				t.Errorf("%s %s: %d, Allow %q", method, path, got.StatusCode, got.Header.Get("Allow"))
+			}
+		}
+	}
+}
+
+// TestEveryBody sends the same faults to every route that takes a body.
+func TestEveryBody(t *testing.T) {
+	r := newRig(t)
+	for _, route := range r.api.routes {
+		if route.body == nil {
+			continue
+		}
+		path := strings.NewReplacer("{session_id}", "s", "{index}", "0", "{request_id}", "q").Replace(route.path)
+		for body, status := range map[string]int{
+			`{"x":`:                  400,
+			`{"x":1,"x":2}`:          400,
+			"{\"x\":\"\xc3\x28\"}":   400,
+			`{"no_such_field":true}`: 422,
+			`"text"`:                 422,
+			`[]`:                     422,
+		} {
+			r.do(route.method, path, body).wantProblem(t, status, loquat.CodeInvalid)
+		}
+		r.do(route.method, path, "x", "Content-Type: text/plain").wantProblem(t, 415, loquat.CodeUnsupportedMedia)
+		r.do(route.method, path, strings.Repeat(" ", 65537)).wantProblem(t, 413, loquat.CodeTooLarge)
+		chunked := io.MultiReader(strings.NewReader(`{"x":"`), strings.NewReader(strings.Repeat("y", 1<<20)))
+		r.doReader(route.method, path, chunked).wantProblem(t, 413, loquat.CodeTooLarge)
+	}
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	r := newRig(t)
+	p := r.do("POST", "/sessions", `{"x":1,"agent_id":2,"messages":[{"role":"user"},3]}`).wantProblem(t, 422, loquat.CodeInvalid)
+	var at []string
+	for _, f := range p.Errors {
+		at = append(at, f.Location)
+	}
+	want := []string{"body.agent_id", "body.messages[0].content", "body.messages[1]", "body.x"}
+	if !slices.Equal(at, want) {
+		t.Errorf("got %q, want %q", at, want)
+	}
+	many := r.do("POST", "/sessions", `{"messages":[`+strings.Repeat("1,", 500)+`1]}`).wantProblem(t, 422, loquat.CodeInvalid)
+	if n := len(many.Errors); n != maxFaults+1 || !strings.Contains(many.Errors[maxFaults].Message, "401 more") {
+		t.Errorf("%d faults, the last %v", n, many.Errors[n-1])
+	}
+}
+
+func TestDepthThatIsAllowed(t *testing.T) {
+	r := newRig(t)
+	body := `{"metadata":{"a":` + strings.Repeat("[", 126) + strings.Repeat("]", 126) + `}}`
+	r.do("POST", "/sessions", body).want(t, http.StatusCreated)
+}
+
+func TestPanicsAreNotTold(t *testing.T) {
+	r := newRig(t)
+	r.api.mux.HandleFunc("/panic", func(http.ResponseWriter, *http.Request) { panic("hunter2") })
+	p := r.do("GET", "/panic", "").wantProblem(t, 500, loquat.CodeInternal)
+	if strings.Contains(p.Detail, "hunter2") {
+		t.Errorf("told: %s", p.Detail)
+	}
+}

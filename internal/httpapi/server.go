@@ -1,0 +1,275 @@
+// Package httpapi is the HTTP API: routes, one file for each resource, that take JSON
+// in, make one call to chat and put JSON out.
+//
+// It promises that every failing answer is a problem document with a stable code,
+// that no input is read past its bound, that a client that stops reading is cut off,
+// and that what is checked, what is served and what /openapi.json says come from one
+// table. It holds no state of its own but counters.
+//
+// The table and the checks are here and not in a router framework, because the API
+// tells 400 from 422, names every fault at once, and answers unknown routes and
+// methods like any other failure. Schemas and document are huma's.
+package httpapi
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+)
+
+// Options are what the API is made of.
+type Options struct {
+	Service *chat.Service
+	Config  *config.Config
+	Logger  *slog.Logger // nil: the default one
+	Version string       // of the build
+	Address string       // that is listened on, like 127.0.0.1:8787
+
+	// Metrics is what /metrics shows; others may register with it. Nil makes one.
+	Metrics *prometheus.Registry
+}
+
+// api is the handler and all that its routes share.
+type api struct {
+	chat     *chat.Service
+	log      *slog.Logger
+	version  string
+	guard    guard
+	schemas  schemas
+	metrics  *metrics
+	document []byte // of /openapi.json
+	routes   []route
+	mux      *http.ServeMux
+	maxBody  int64
+}
+
+// New makes the handler. Its streams end when the service stops.
+func New(opts Options) (http.Handler, error) {
+	guard, err := newGuard(opts.Address, opts.Config.Server)
+	if err != nil {
+		return nil, err
+	}
+	a := &api{
+		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard,
+		schemas: newSchemas(), maxBody: opts.Config.Limits.MaxBodyBytes,
+	}
+	if a.log == nil {
+		a.log = slog.Default()
+	}
+	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
+		return nil, err
+	}
+	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes())
+	if a.document, err = a.describe(); err != nil {
+		return nil, err
+	}
+	a.mux = a.newMux()
+	return a, nil
+}
+
+// route is one row of the table that everything else follows from.
+type route struct {
+	method, path string
+	id, summary  string
+	tag          string
+	serve        func(*exchange) error
+
+	query   []param
+	change  bool   // takes Idempotency-Key and If-Match
+	body    any    // a value of the type that the body is decoded to; nil: none is read
+	media   string // of the body, beside application/json
+	answers []answer
+	open    bool // may be called without a token
+}
+
+// answer is one way in which a route succeeds.
+type answer struct {
+	status int
+	body   any    // a value of the type; nil: none
+	media  string // "" is application/json
+	etag   bool
+}
+
+// needsBody reports whether the body has names that cannot be left out.
+func (r *route) needsBody() bool {
+	_, ok := r.body.(bodyRequired)
+	return ok
+}
+
+// bodyRequired marks the types of bodies that hold what a route cannot do without.
+type bodyRequired interface{ required() }
+
+// newMux spreads the table over the paths. The mux finds the path, this package the
+// method, so that it can tell what is allowed.
+func (a *api) newMux() *http.ServeMux {
+	byPath := map[string][]*route{}
+	for i := range a.routes {
+		r := &a.routes[i]
+		byPath[r.path] = append(byPath[r.path], r)
+	}
+	mux := http.NewServeMux()
+	for pattern, routes := range byPath {
+		mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.dispatch(w, r, routes) }))
+	}
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.fail(w, r, errNoRoute(r)) }))
+	return mux
+}
+
+func errNoRoute(r *http.Request) error {
+	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /openapi.json lists them", clip(r.URL.Path))
+}
+
+// ServeHTTP is what stands before all routes.
+func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
+	defer a.metrics.observe(w)
+	defer a.rescue(w, r)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := a.guard.admit(w, r); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if a.guard.preflight(w, r) {
+		return
+	}
+	if r.ContentLength > a.maxBody {
+		w.Header().Set("Connection", "close") // or the body would be read to its end
+		a.fail(w, r, tooLargeError(a.maxBody))
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, a.maxBody)
+	if path.Clean(r.URL.Path) != r.URL.Path { // the mux would redirect
+		a.fail(w, r, errNoRoute(r))
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// dispatch finds the route of the method and serves it.
+func (a *api) dispatch(w http.ResponseWriter, r *http.Request, routes []*route) {
+	i := slices.IndexFunc(routes, func(t *route) bool {
+		return t.method == r.Method || t.method == http.MethodGet && r.Method == http.MethodHead
+	})
+	if i < 0 {
+		allowed := strings.Join(methodsOf(routes), ", ")
+		w.Header().Set("Allow", allowed)
+		a.fail(w, r, loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", clip(r.Method), allowed))
+		return
+	}
+	if aw, ok := w.(*answerWriter); ok {
+		aw.route = routes[i].path
+	}
+	if err := a.serve(w, r, routes[i]); err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+func methodsOf(routes []*route) []string {
+	var out []string
+	for _, t := range routes {
+		out = append(out, t.method)
+		if t.method == http.MethodGet {
+			out = append(out, http.MethodHead)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// serve reads what the route declares, then lets it do its work. This is where a
+// route that is not open will ask for a token.
+func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error) {
+	x := &exchange{api: a, route: t, w: w, r: r}
+	if x.query, err = parseQuery(t.query, r.URL.RawQuery); err != nil {
+		return err
+	}
+	if t.body != nil {
+		if x.body, err = readBody(w, r, t.medias()); err != nil {
+			return err
+		}
+	}
+	if t.change {
+		if x.call, err = callOf(r, x.body); err != nil {
+			return err
+		}
+	}
+	return t.serve(x)
+}
+
+const jsonMedia = "application/json"
+
+func (r *route) medias() []string {
+	if r.media != "" {
+		return []string{jsonMedia, r.media}
+	}
+	return []string{jsonMedia}
+}
+
+// exchange is one call of a route.
+type exchange struct {
+	api   *api
+	route *route
+	w     http.ResponseWriter
+	r     *http.Request
+	query query
+	body  []byte // as it came; nil when there was none
+	call  chat.Call
+}
+
+// reply answers with JSON.
+func (x *exchange) reply(status int, v any) error {
+	h := x.w.Header()
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-store")
+	}
+	x.w.WriteHeader(status)
+	writeJSON(x.w, v)
+	return nil
+}
+
+// tag sets the ETag of a session, its newest checkpoint.
+func (x *exchange) tag(checkpoint loquat.EventID) {
+	if checkpoint != 0 {
+		x.w.Header().Set("ETag", `"`+checkpoint.String()+`"`)
+	}
+}
+
+// fail answers with a problem, unless nobody is there any more. What is not a
+// client's doing goes to the log.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return
+	}
+	if loquat.CodeOf(err) == loquat.CodeInternal {
+		a.log.Error("could not serve", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	writeProblem(w, err)
+}
+
+// rescue turns a panic into an answer, or cuts one that has begun.
+func (a *api) rescue(w *answerWriter, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v)
+	}
+	a.log.Error("panic", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	if w.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	writeProblem(w, loquat.Errorf(loquat.CodeInternal, "panic"))
+}
