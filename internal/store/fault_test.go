@@ -1,0 +1,88 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+)
+
+// fullDisk is a driver whose commits fail for a while.
+type fullDisk struct {
+	store.Driver
+	full atomic.Bool
+}
+
+var errFull = errors.New("no space left on device")
+
+func (d *fullDisk) Write(ctx context.Context, fn func(store.SQL) error) error {
+	return d.Driver.Write(ctx, func(q store.SQL) error {
+		if err := fn(q); err != nil {
+			return err
+		}
+		if d.full.Load() {
+			return errFull // as a commit would: after everything was written
+		}
+		return nil
+	})
+}
+
+func TestStoreThatCannotWriteForAWhile(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := &fullDisk{Driver: db}
+	s, err := store.Open(t.Context(), disk, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	create := func(id string) error {
+		return s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.CreateSession(id, "default", nil)
+			if err != nil {
+				return err
+			}
+			return tx.Checkpoint(&h, nil, false)
+		})
+	}
+	if err := create("before"); err != nil {
+		t.Fatal(err)
+	}
+	last := s.Last()
+
+	disk.full.Store(true)
+	for range 2 {
+		if err := create("lost"); loquat.CodeOf(err) != loquat.CodeUnavailable || !errors.Is(err, errFull) {
+			t.Errorf("an update on a full disk: %v", err)
+		}
+	}
+	if s.Healthy() == nil {
+		t.Error("a store that cannot write says that it is healthy")
+	}
+	records, err := s.Events(t.Context(), last, store.Filter{}, 10)
+	if s.Last() != last || len(records) != 0 || err != nil {
+		t.Errorf("readers see %d events of changes that were refused, %v", len(records), err)
+	}
+
+	disk.full.Store(false)
+	for range 100 { // it finds out by itself
+		if s.Healthy() == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err := s.Healthy(); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+	if err := create("lost"); err != nil || s.Last() != last+1 {
+		t.Errorf("after the recovery: %v; the last event is %s, want %s", err, s.Last(), last+1)
+	}
+}
