@@ -1,0 +1,307 @@
+// Package tui shows events to a person at a terminal, or to a pipe.
+//
+// It promises that no text is shown twice, however a reply arrives: in increments,
+// whole, or cut by a reconnect. On a terminal, text that others wrote cannot send
+// control sequences. In a pipe the text of replies, and nothing else, goes to one
+// writer, once it is final; everything else goes to the other.
+//
+// It keeps no session: it shows what passes by.
+package tui
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"loquat"
+)
+
+// Renderer shows the events of requests. It is not safe for concurrent use.
+type Renderer struct {
+	text *Screen // replies
+	side *Screen // everything else; the same screen when both are one terminal
+
+	requests map[string]*request
+}
+
+// request is what has been shown of a request that runs.
+type request struct {
+	text, reasoning shown
+	streamed        bool // something of this phase was shown
+	calls           map[string]*call
+	summary         string // of the last reply: tokens and model
+}
+
+// shown is the part of a text that was written in increments.
+type shown struct{ strings.Builder }
+
+// rest returns what is to be written so that all of whole has been. ok is false
+// when what was written is no part of it.
+func (s *shown) rest(whole string) (rest string, ok bool) {
+	if rest, ok := strings.CutPrefix(whole, s.String()); ok {
+		return rest, true
+	}
+	// Whoever comes late has seen the end alone.
+	return "", strings.HasSuffix(whole, s.String())
+}
+
+// call is a tool call whose results are awaited.
+type call struct {
+	name   string
+	output shown
+	line   string // the begun line of its output
+}
+
+// NewRenderer shows replies on text and everything else on side.
+func NewRenderer(text, side *Screen) *Renderer {
+	return &Renderer{text: text, side: side, requests: map[string]*request{}}
+}
+
+// Err returns the first error of a write.
+func (r *Renderer) Err() error { return cmp.Or(r.text.Err(), r.side.Err()) }
+
+// Show shows one event. Types that tell a reader nothing are passed over.
+func (r *Renderer) Show(e loquat.Event) {
+	switch e.Type {
+	case loquat.RequestStarted:
+		r.side.line(dim, "request "+e.RequestID+" started")
+	case loquat.RequestCancelled:
+		r.side.line(yellow, "request "+e.RequestID+" cancelled")
+	case loquat.RequestCompleted:
+		r.completed(e)
+	case loquat.ErrorEvent:
+		r.side.line(red, "error: "+e.Detail)
+	case loquat.RetryScheduled:
+		r.side.line(yellow, retryNotice(e))
+	case loquat.Partial:
+		r.partial(e)
+	case loquat.Final, loquat.ToolResults:
+		for _, m := range e.Messages {
+			r.message(e.RequestID, m)
+		}
+	case loquat.ToolCalls:
+		r.toolCalls(e)
+	case loquat.ToolPartial:
+		r.toolPartial(e)
+	}
+}
+
+func (r *Renderer) request(id string) *request {
+	q, ok := r.requests[id]
+	if !ok {
+		q = &request{calls: map[string]*call{}}
+		r.requests[id] = q
+	}
+	return q
+}
+
+func (r *Renderer) completed(e loquat.Event) {
+	note := "request " + e.RequestID + " completed"
+	if q, ok := r.requests[e.RequestID]; ok && q.summary != "" {
+		note += ": " + q.summary
+	}
+	delete(r.requests, e.RequestID)
+	r.text.breakLine()
+	r.side.line(dim, note)
+}
+
+// partial shows an increment where somebody watches.
+func (r *Renderer) partial(e loquat.Event) {
+	if e.Message == nil {
+		return
+	}
+	q := r.request(e.RequestID)
+	if e.Message.Metadata.Bool(loquat.MetaStreamRestarted) {
+		r.restart(q)
+	}
+	if text := reasoning(e.Message.Metadata); text != "" && r.side.Terminal {
+		r.increment(q, r.side, dim, &q.reasoning, text)
+	}
+	if text := e.Message.Content; text != "" && r.text.Terminal {
+		if q.reasoning.Len() > 0 && q.text.Len() == 0 {
+			r.side.breakLine()
+		}
+		r.increment(q, r.text, plain, &q.text, text)
+	}
+}
+
+func (r *Renderer) increment(q *request, screen *Screen, st style, so *shown, text string) {
+	screen.print(st, text)
+	so.WriteString(text)
+	q.streamed = true
+}
+
+// restart tells that what the phase has shown is void.
+func (r *Renderer) restart(q *request) {
+	if q.streamed {
+		r.side.line(yellow, "the connection to the backend broke; the reply begins again, what stands above is void")
+	}
+	q.endPhase()
+}
+
+func (q *request) endPhase() {
+	q.text.Reset()
+	q.reasoning.Reset()
+	q.streamed = false
+}
+
+func (r *Renderer) message(requestID string, m loquat.Message) {
+	switch m.Role {
+	case loquat.RoleAssistant:
+		r.reply(r.request(requestID), m)
+	case loquat.RoleTool:
+		r.toolResult(r.request(requestID), m)
+	default:
+		if m.Content != "" {
+			r.side.line(dim, m.Role+" message:")
+			r.side.block(dim, m.Content)
+		}
+	}
+}
+
+// reply shows what was not yet shown of a final message of the model.
+func (r *Renderer) reply(q *request, m loquat.Message) {
+	r.finalReasoning(q, reasoning(m.Metadata))
+	rest, ok := q.text.rest(m.Content)
+	if !ok {
+		r.side.line(yellow, "the reply was kept as follows:")
+		rest = m.Content
+	}
+	if rest != "" && q.text.Len() == 0 {
+		r.side.breakLine()
+	}
+	r.text.print(plain, rest)
+	r.text.breakLine()
+	if why := m.Metadata.String(loquat.MetaIncomplete); why != "" {
+		r.side.line(yellow, incompleteNotice(why))
+	}
+	q.endPhase()
+	q.summary = summary(m.Metadata)
+}
+
+func (r *Renderer) finalReasoning(q *request, whole string) {
+	rest, ok := q.reasoning.rest(whole)
+	switch {
+	case rest == "" || !ok:
+		return // a reasoning that was shown otherwise is not worth a repetition
+	case q.reasoning.Len() > 0:
+		r.side.print(dim, rest)
+		r.side.breakLine()
+	default:
+		r.side.line(dim, "reasoning:")
+		r.side.block(dim, rest)
+	}
+}
+
+func (r *Renderer) toolCalls(e loquat.Event) {
+	q := r.request(e.RequestID)
+	for _, c := range e.ToolCalls {
+		q.calls[c.ID] = &call{name: c.Name}
+		r.side.line(cyan, r.side.fit("tool call: "+c.Name+" "+c.Arguments))
+	}
+}
+
+// toolPartial shows whole lines of a tool's output where somebody watches, so that
+// tools that run side by side do not talk into each other's lines.
+func (r *Renderer) toolPartial(e loquat.Event) {
+	if !r.side.Terminal || e.Payload == nil || e.Payload.Part == nil {
+		return
+	}
+	q := r.request(e.RequestID)
+	c, ok := q.calls[e.ToolCallID]
+	if !ok {
+		c = &call{name: e.ToolCallID}
+		q.calls[e.ToolCallID] = c
+	}
+	c.output.WriteString(*e.Payload.Part)
+	lines := strings.Split(c.line+*e.Payload.Part, "\n")
+	for _, l := range lines[:len(lines)-1] {
+		r.side.line(dim, "  "+c.name+" | "+l)
+	}
+	c.line = lines[len(lines)-1]
+}
+
+// toolResult shows a tool message, unless its output has been shown.
+func (r *Renderer) toolResult(q *request, m loquat.Message) {
+	id := m.Metadata.String(loquat.MetaToolCallID)
+	c := q.calls[id]
+	if c == nil {
+		c = &call{}
+	}
+	delete(q.calls, id)
+	name := cmp.Or(m.Metadata.String(loquat.MetaToolName), c.name, id)
+	if c.line != "" {
+		r.side.line(dim, "  "+name+" | "+c.line)
+	}
+	head, st := "tool result: ", cyan
+	if m.Metadata.Bool(loquat.MetaIsError) {
+		head, st = "tool error: ", red
+	}
+	content := displayed(m)
+	switch {
+	case content == "":
+		r.side.line(st, head+name+", no output")
+	case c.output.Len() > 0 && strings.TrimSpace(content) == strings.TrimSpace(c.output.String()):
+		r.side.line(st, head+name+", as shown")
+	default:
+		r.side.line(st, head+name)
+		r.side.block(dim, content)
+	}
+}
+
+// displayed is what a person is to see of a tool message.
+func displayed(m loquat.Message) string {
+	if d := m.Metadata.Object(loquat.MetaDisplay); d.String("type") == "text" {
+		return d.String("content")
+	}
+	return m.Content
+}
+
+// reasoning is the reasoning text in a message's metadata, under either name.
+func reasoning(meta loquat.Object) string {
+	return cmp.Or(meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning))
+}
+
+// summary tells what a reply has cost, as far as its backend told.
+func summary(meta loquat.Object) string {
+	var parts []string
+	if n := meta.String("usage_total_tokens_formatted"); n != "" {
+		parts = append(parts, n+" tokens")
+	}
+	if model := meta.String(loquat.MetaModel); model != "" {
+		parts = append(parts, model)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func incompleteNotice(why string) string {
+	switch why {
+	case "cancelled":
+		return "the reply is incomplete: it was cancelled"
+	case "error":
+		return "the reply is incomplete: an error cut it off"
+	case "interrupted":
+		return "the reply is incomplete: the server stopped while it was written"
+	}
+	return "the reply is incomplete: " + why
+}
+
+func retryNotice(e loquat.Event) string {
+	cause := e.Cause
+	if e.Status != 0 {
+		cause = fmt.Sprintf("%s, HTTP status %d", cause, e.Status)
+	}
+	when := "now"
+	if e.DelaySeconds != nil && *e.DelaySeconds > 0 {
+		when = "in " + time.Duration(*e.DelaySeconds*float64(time.Second)).Round(time.Millisecond).String()
+	}
+	return fmt.Sprintf("the backend failed (%s); attempt %d follows %s", strings.ReplaceAll(cause, "_", " "), e.Attempt+1, when)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
