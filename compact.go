@@ -102,6 +102,17 @@ func (r *Record) toolCallID() string {
 	return body.ToolCallID
 }
 
+// increment returns what a partial adds; ok is false when it cannot be read.
+func (r *Record) increment() (d Delta, ok bool) {
+	var body struct {
+		Message *Delta `json:"message"`
+	}
+	if json.Unmarshal(r.Body, &body) != nil || body.Message == nil {
+		return Delta{}, false
+	}
+	return *body.Message, true
+}
+
 // run is a row of partials of one request that become one.
 type run struct {
 	last   int // index in the window
@@ -142,18 +153,18 @@ func mergePartials(window []Record, gone []bool) map[int]Record {
 // the two fold to. Then it begins a run of its own.
 func (r *run) extend(window []Record, i int) bool {
 	if r.count == 1 {
-		first, err := window[r.last].Decode()
-		if err != nil || first.Message == nil {
+		first, ok := window[r.last].increment()
+		if !ok {
 			return false
 		}
 		r.joined = increments{}
-		r.joined.add(*first.Message)
+		r.joined.add(first)
 	}
-	next, err := window[i].Decode()
-	if err != nil || next.Message == nil || !r.joined.accepts(*next.Message) {
+	next, ok := window[i].increment()
+	if !ok || !r.joined.accepts(next) {
 		return false
 	}
-	r.joined.add(*next.Message)
+	r.joined.add(next)
 	r.count++
 	return true
 }
