@@ -123,7 +123,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err != nil {
 		return s, err
 	}
-	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log}); err != nil {
+	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention}); err != nil {
 		return s, errors.Join(err, driver.Close())
 	}
 	mask := config.NewMasker(cfg.Secrets(facts.Owners...))

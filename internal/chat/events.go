@@ -52,8 +52,12 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 
 // window reads once.
 func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery) (Window, error) {
-	records, err := s.store.Events(ctx, since, store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}, q.Limit)
+	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
+	records, err := s.store.Events(ctx, since, filter, q.Limit)
 	if err != nil {
+		return Window{}, err
+	}
+	if err := s.checkKept(ctx, since, filter); err != nil {
 		return Window{}, err
 	}
 	if len(records) == 0 {
@@ -64,6 +68,22 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 		out.Events = withoutSessions(out.Events, records)
 	}
 	return out, nil
+}
+
+// checkKept says gone when retention removed what a reader would miss.
+func (s *Service) checkKept(ctx context.Context, since loquat.EventID, f store.Filter) error {
+	if since >= s.store.GoneOfAll() {
+		return nil
+	}
+	var gone loquat.EventID
+	err := s.store.View(ctx, func(r *store.Reader) (err error) {
+		gone, err = r.Gone(f)
+		return err
+	})
+	if err != nil || since >= gone {
+		return err
+	}
+	return loquat.Errorf(loquat.CodeGone, "events after %s were removed by age; load the messages again and follow from their cursor", since)
 }
 
 // withoutSessions leaves the sessions out of events, in a list of its own: the one
@@ -93,7 +113,10 @@ func (s *Service) stillThere(ctx context.Context, since loquat.EventID, q EventQ
 // Position returns where a follow of the query starts.
 func (s *Service) Position(ctx context.Context, q EventQuery) (loquat.EventID, error) {
 	since, _, err := s.position(ctx, q)
-	return since, err
+	if err != nil {
+		return 0, err
+	}
+	return since, s.checkKept(ctx, since, store.Filter{SessionID: q.SessionID, RequestID: q.RequestID})
 }
 
 // position returns the id after which a query begins, and the session whose commits
@@ -129,8 +152,13 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 			if err != nil {
 				return err
 			}
-			if since = last; first != 0 {
+			switch {
+			case first != 0:
 				since = first - 1
+			case t.request.Status.Ended():
+				return loquat.Errorf(loquat.CodeGone, "the events of request %s were removed by age", t.request.RequestID)
+			default: // it waits, and nothing of it is in the log yet
+				since = last
 			}
 		}
 		return nil

@@ -58,14 +58,16 @@ const probeEvery = time.Second
 
 // Options are what a store may be told.
 type Options struct {
-	Logger *slog.Logger // nil: the default one
+	Logger    *slog.Logger  // nil: the default one
+	Retention time.Duration // age at which events may be removed; 0 keeps all
 }
 
 // Store is the sessions, requests and events of one service.
 type Store struct {
-	driver Driver
-	log    *slog.Logger
-	id     string
+	driver    Driver
+	log       *slog.Logger
+	id        string
+	retention time.Duration
 
 	queue  chan *update
 	closed chan struct{} // closed when the committer has ended
@@ -74,6 +76,7 @@ type Store struct {
 	down   bool         // guarded by gate: no more updates
 
 	last    atomic.Int64 // highest event id that was committed
+	gone    atomic.Int64 // highest event id that retention removed
 	failing atomic.Pointer[error]
 	tail    *tail
 }
@@ -85,18 +88,21 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		log:    opts.Logger,
 		queue:  make(chan *update, maxWaiting),
 		closed: make(chan struct{}),
+
+		retention: opts.Retention,
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	var last loquat.EventID
+	var last, gone loquat.EventID
 	err := driver.Read(ctx, func(q SQL) error {
-		return one(q, `SELECT store_id, last_event_id FROM log`, nil, &s.id, &last)
+		return one(q, `SELECT store_id, last_event_id, gone_event_id FROM log`, nil, &s.id, &last, &gone)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
 	s.last.Store(int64(last))
+	s.gone.Store(int64(gone))
 	s.tail = newTail(last)
 	go s.commitLoop()
 	return s, nil

@@ -5,16 +5,24 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
+
+	"loquat"
 )
 
 // sweepRows is how many rows one transaction of a sweep removes at the most, so that
 // others do not wait for it.
 const sweepRows = 500
 
-// Sweep removes, in small transactions, what nothing can reach any more: the rows of
-// deleted sessions and answers that are too old. It returns when nothing is left.
+// Sweep removes, in small transactions, what nothing needs any more: increments of
+// requests that have ended, events that are older than the retention, versions that no
+// event refers to, rows of deleted sessions, answers past their age. It returns when
+// nothing is left, and gives the room back.
 func (s *Store) Sweep(ctx context.Context) error {
-	for _, step := range []func(*Tx) (bool, error){sweepDeleted, sweepAnswers} {
+	if err := s.sweepOld(ctx); err != nil {
+		return fmt.Errorf("sweep by age: %w", err)
+	}
+	for _, step := range []func(*Tx) (more bool, err error){thinRequests, sweepDeleted, sweepAnswers, reclaim} {
 		for more := true; more; {
 			err := s.Update(ctx, func(tx *Tx) (err error) {
 				more, err = step(tx)
@@ -28,8 +36,35 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return nil
 }
 
+// remove runs a DELETE that ends in LIMIT ?, and returns how many rows went.
+func (tx *Tx) remove(query string, args ...any) (int64, error) {
+	tx.wrote = true
+	return tx.q.Exec(query, append(args, sweepRows)...)
+}
+
+// thinRequests removes some increments of one request that has ended: whoever reads
+// past its end gets the same state without them. Their ids are never used again, and
+// no cursor is too old because of it.
+func thinRequests(tx *Tx) (more bool, err error) {
+	var rid int64
+	err = one(tx.q, `SELECT rid FROM requests WHERE thinned = 0 AND ended_at IS NOT NULL ORDER BY rid LIMIT 1`, nil, &rid)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	n, err := tx.remove(`DELETE FROM events WHERE event_id IN
+		(SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') LIMIT ?)`, rid)
+	if err != nil || n == sweepRows {
+		return true, err
+	}
+	return true, tx.exec(`UPDATE requests SET thinned = 1 WHERE rid = ?`, rid)
+}
+
 // sweepDeleted removes some rows of one deleted session. What stays is the session's
-// row, which keeps the id taken, and the event that tells of the deletion.
+// row, which keeps the id taken, those of its requests for the same reason, and the
+// event that tells of the deletion.
 func sweepDeleted(tx *Tx) (more bool, err error) {
 	var sid int64
 	err = one(tx.q, `SELECT sid FROM sessions WHERE deleted = 1 ORDER BY sid LIMIT 1`, nil, &sid)
@@ -42,25 +77,197 @@ func sweepDeleted(tx *Tx) (more bool, err error) {
 	for _, statement := range []string{
 		`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE sid = ? AND type <> 'session_deleted' LIMIT ?)`,
 		`DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE sid = ? LIMIT ?)`,
-		`DELETE FROM descriptions WHERE sid = ? AND rev_from IN (SELECT rev_from FROM descriptions WHERE sid = ? LIMIT ?)`,
+		`DELETE FROM descriptions WHERE (sid, rev_from) IN (SELECT sid, rev_from FROM descriptions WHERE sid = ? LIMIT ?)`,
 	} {
-		args := []any{sid, sweepRows}
-		if statement[12] == 'd' {
-			args = []any{sid, sid, sweepRows}
-		}
-		tx.wrote = true
-		n, err := tx.q.Exec(statement, args...)
-		if err != nil || n > 0 {
-			return n > 0, err
+		if n, err := tx.remove(statement, sid); err != nil || n > 0 {
+			return true, err
 		}
 	}
-	// request_ids stay taken, like the session's.
 	return true, tx.exec(`UPDATE sessions SET deleted = 2 WHERE sid = ?`, sid)
 }
 
 func sweepAnswers(tx *Tx) (more bool, err error) {
-	tx.wrote = true
-	n, err := tx.q.Exec(`DELETE FROM answers WHERE (idempotency_key, method, path) IN
-		(SELECT idempotency_key, method, path FROM answers WHERE at <= ? LIMIT ?)`, micros(tx.Now.Add(-AnswerAge)), sweepRows)
+	n, err := tx.remove(`DELETE FROM answers WHERE (idempotency_key, method, path) IN
+		(SELECT idempotency_key, method, path FROM answers WHERE at <= ? LIMIT ?)`, micros(tx.Now.Add(-AnswerAge)))
 	return n == sweepRows, err
 }
+
+// reclaim lets a driver whose files do not shrink by themselves shrink them.
+func reclaim(tx *Tx) (more bool, err error) {
+	r, ok := tx.q.(interface{ Reclaim() (more bool, err error) })
+	if !ok {
+		return false, nil
+	}
+	tx.wrote = true
+	return r.Reclaim()
+}
+
+// sweepOld removes events past the retention. It spares those of requests that have
+// not ended and those above their session's cursor, so that a client that loads a
+// session can always go on from there.
+func (s *Store) sweepOld(ctx context.Context) error {
+	if s.retention <= 0 {
+		return nil
+	}
+	cutoff := time.Now().Add(-s.retention)
+	for after := loquat.EventID(0); ; {
+		var old []oldEvent
+		err := s.View(ctx, func(r *Reader) (err error) {
+			old, err = r.oldEvents(after, cutoff)
+			return err
+		})
+		if err != nil || len(old) == 0 {
+			return err
+		}
+		after = old[len(old)-1].id
+		// Said before it is done: who reads in between asks the disk whether it is.
+		s.gone.Store(max(s.gone.Load(), int64(highestSuperior(old))))
+		if err := s.Update(ctx, func(tx *Tx) error { return tx.removeOld(old) }); err != nil {
+			return err
+		}
+	}
+}
+
+func highestSuperior(old []oldEvent) (id loquat.EventID) {
+	for _, e := range old {
+		if e.superior {
+			id = e.id
+		}
+	}
+	return id
+}
+
+// oldEvent is an event that is due to go.
+type oldEvent struct {
+	id       loquat.EventID
+	sid      int64
+	rid      sql.NullInt64
+	superior bool // it is no increment, so that without it a cursor below is too old
+}
+
+// oldEvents returns the next events above after that are due. It reads beside the
+// writer: those that are spared are looked at again each time.
+func (r *Reader) oldEvents(after loquat.EventID, cutoff time.Time) ([]oldEvent, error) {
+	until, err := r.lastBefore(cutoff)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := r.q.Query(`SELECT e.event_id, e.sid, e.rid, e.type NOT IN ('partial', 'tool_partial')
+		FROM events e JOIN sessions s ON s.sid = e.sid LEFT JOIN requests q ON q.rid = e.rid
+		WHERE e.event_id > ? AND e.event_id <= ? AND (q.rid IS NULL OR q.ended_at IS NOT NULL)
+		AND (e.event_id <= s.cursor_event_id OR s.deleted <> 0)
+		ORDER BY e.event_id LIMIT ?`, after, until, sweepRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []oldEvent
+	for rows.Next() {
+		var e oldEvent
+		if err := rows.Scan(&e.id, &e.sid, &e.rid, &e.superior); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, rows.Err()
+}
+
+// lastBefore returns the highest id of an event that was published before a time, by
+// bisection: ids grow with time.
+func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
+	var low, high sql.NullInt64
+	if err := one(r.q, `SELECT min(event_id), max(event_id) FROM events`, nil, &low, &high); err != nil {
+		return 0, err
+	}
+	below, above := low.Int64-1, high.Int64+1 // everything up to below is older, nothing from above on is
+	for above-below > 1 {
+		middle := below + (above-below)/2
+		var id, at int64
+		err := one(r.q, `SELECT event_id, at FROM events WHERE event_id >= ? ORDER BY event_id LIMIT 1`, []any{middle}, &id, &at)
+		if err != nil {
+			return 0, err
+		}
+		if at < micros(cutoff) {
+			below = id
+		} else {
+			above = middle
+		}
+	}
+	return loquat.EventID(below), nil
+}
+
+// removeOld removes events and remembers, for each filter that matches them, that a
+// cursor below is too old.
+func (tx *Tx) removeOld(old []oldEvent) error {
+	sessions, requests := map[int64]loquat.EventID{}, map[int64]loquat.EventID{}
+	for _, e := range old {
+		if err := tx.exec(`DELETE FROM events WHERE event_id = ?`, e.id); err != nil {
+			return err
+		}
+		if _, seen := sessions[e.sid]; !seen {
+			sessions[e.sid] = 0
+		}
+		if !e.superior {
+			continue
+		}
+		sessions[e.sid] = e.id
+		if e.rid.Valid {
+			requests[e.rid.Int64] = e.id
+		}
+	}
+	gone := highestSuperior(old)
+	if err := tx.exec(`UPDATE log SET gone_event_id = ? WHERE gone_event_id < ?`, gone, gone); err != nil {
+		return err
+	}
+	for rid, id := range requests {
+		if err := tx.exec(`UPDATE requests SET gone_event_id = ? WHERE rid = ? AND gone_event_id < ?`, id, rid, id); err != nil {
+			return err
+		}
+	}
+	for sid, id := range sessions {
+		if err := tx.exec(`UPDATE sessions SET gone_event_id = ? WHERE sid = ? AND gone_event_id < ?`, id, sid, id); err != nil {
+			return err
+		}
+		if err := tx.removeVersions(sid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeVersions removes what a session was before the oldest revision that an event
+// still refers to.
+func (tx *Tx) removeVersions(sid int64) error {
+	var oldest int64
+	err := one(tx.q, `SELECT coalesce((SELECT rev FROM events WHERE sid = ? AND rev > 0 ORDER BY event_id LIMIT 1), (SELECT rev FROM sessions WHERE sid = ?))`,
+		[]any{sid, sid}, &oldest)
+	if err != nil {
+		return err
+	}
+	if err := tx.exec(`DELETE FROM messages WHERE sid = ? AND rev_to <= ?`, sid, oldest); err != nil {
+		return err
+	}
+	return tx.exec(`DELETE FROM descriptions WHERE sid = ? AND rev_from <
+		(SELECT max(rev_from) FROM descriptions WHERE sid = ? AND rev_from <= ?)`, sid, sid, oldest)
+}
+
+// Gone returns the highest event that matches a filter and that retention removed: a
+// reader below it would miss something. 0 means that nothing is missing.
+func (r *Reader) Gone(f Filter) (id loquat.EventID, err error) {
+	switch {
+	case f.RequestID != "":
+		err = one(r.q, `SELECT gone_event_id FROM requests WHERE request_id = ?`, []any{f.RequestID}, &id)
+	case f.SessionID != "":
+		err = one(r.q, `SELECT gone_event_id FROM sessions WHERE session_id = ?`, []any{f.SessionID}, &id)
+	default:
+		err = one(r.q, `SELECT gone_event_id FROM log`, nil, &id)
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return id, err
+}
+
+// GoneOfAll is Gone without a filter, from memory. It may be ahead of a removal that
+// is about to happen, never behind one.
+func (s *Store) GoneOfAll() loquat.EventID { return loquat.EventID(s.gone.Load()) }

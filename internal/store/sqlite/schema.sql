@@ -1,12 +1,15 @@
 -- The tables of a store. Times are microseconds since 1970 in UTC.
 
--- One row: the name of this store and the highest event id ever given.
+-- One row: the name of this store, the highest event id ever given, and the highest
+-- that retention removed.
 CREATE TABLE log (
   store_id TEXT NOT NULL,
-  last_event_id INTEGER NOT NULL
+  last_event_id INTEGER NOT NULL DEFAULT 0,
+  gone_event_id INTEGER NOT NULL DEFAULT 0
 );
 
--- deleted: 0 it is there, 1 unreachable, 2 its rows are swept as well.
+-- deleted: 0 it is there, 1 unreachable, 2 its rows are swept as well. gone_event_id:
+-- the highest of its events that retention removed.
 CREATE TABLE sessions (
   sid INTEGER PRIMARY KEY,
   session_id TEXT NOT NULL UNIQUE,
@@ -20,6 +23,7 @@ CREATE TABLE sessions (
   message_count INTEGER NOT NULL DEFAULT 0,
   message_bytes INTEGER NOT NULL DEFAULT 0,
   next_seq INTEGER NOT NULL DEFAULT 0,
+  gone_event_id INTEGER NOT NULL DEFAULT 0,
   deleted INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX sessions_by_change ON sessions (checkpoint_event_id) WHERE deleted = 0;
@@ -50,6 +54,7 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_now ON messages (sid, seq) WHERE rev_to IS NULL;
 CREATE INDEX messages_by_version ON messages (sid, seq, rev_from);
 
+-- thinned: 1 once its superseded increments are removed.
 CREATE TABLE requests (
   rid INTEGER PRIMARY KEY,
   request_id TEXT NOT NULL UNIQUE,
@@ -58,6 +63,8 @@ CREATE TABLE requests (
   owner TEXT NOT NULL DEFAULT '',
   cancelled INTEGER NOT NULL DEFAULT 0,
   mark INTEGER NOT NULL DEFAULT 0,
+  gone_event_id INTEGER NOT NULL DEFAULT 0,
+  thinned INTEGER NOT NULL DEFAULT 0,
   queue_order INTEGER NOT NULL DEFAULT 0,
   send BLOB,
   body_hash BLOB,
@@ -68,6 +75,7 @@ CREATE TABLE requests (
 );
 CREATE UNIQUE INDEX requests_running ON requests (sid) WHERE status = 'running';
 CREATE INDEX requests_unended ON requests (sid, queue_order) WHERE status IN ('queued', 'running');
+CREATE INDEX requests_to_thin ON requests (rid) WHERE thinned = 0 AND ended_at IS NOT NULL;
 
 CREATE TABLE events (
   event_id INTEGER PRIMARY KEY,

@@ -162,7 +162,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range []string{schema, `INSERT INTO log VALUES ('` + id.String() + `', 0)`, `PRAGMA user_version = ` + strconv.Itoa(schemaVersion)} {
+	for _, s := range []string{schema, `INSERT INTO log (store_id) VALUES ('` + id.String() + `')`, `PRAGMA user_version = ` + strconv.Itoa(schemaVersion)} {
 		if _, err := tx.ExecContext(ctx, s); err != nil {
 			return fmt.Errorf("prepare %s: %w", db.path, err)
 		}
@@ -243,6 +243,19 @@ func (w writer) Query(query string, args ...any) (*sql.Rows, error) {
 		return nil, err
 	}
 	return st.QueryContext(w.ctx, args...)
+}
+
+// reclaimPages is how many free pages one call of Reclaim gives back at the most.
+const reclaimPages = 500
+
+// Reclaim gives free pages at the end of the file back to the file system.
+func (w writer) Reclaim() (more bool, err error) {
+	var free int64
+	if err := w.db.write.QueryRowContext(w.ctx, `PRAGMA freelist_count`).Scan(&free); err != nil || free == 0 {
+		return false, err
+	}
+	_, err = w.db.write.ExecContext(w.ctx, `PRAGMA incremental_vacuum(`+strconv.Itoa(reclaimPages)+`)`)
+	return free > reclaimPages, err
 }
 
 // Read runs fn on a reading connection.

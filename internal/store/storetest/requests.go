@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"loquat"
 	"loquat/internal/store"
@@ -264,5 +265,135 @@ func closing(t *testing.T, open Open) {
 	s = start(t, open)
 	if got := len(texts(t, events(t, s, 0, store.Filter{SessionID: "a"}, 100))); got != landed {
 		t.Errorf("%d updates were acknowledged, %d are there", landed, got)
+	}
+}
+
+// thinning removes the increments of requests that have ended, and only those.
+func thinning(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	update(t, s, func(tx *store.Tx) error {
+		for _, id := range []string{"ended", "runs"} {
+			h, q, err := enqueue(tx, "a", id, false)
+			if err != nil {
+				return err
+			}
+			if err := tx.StartRequest(&q, "me"); err != nil {
+				return err
+			}
+			for range 700 { // more than one transaction of a sweep removes
+				if _, err := tx.Publish(partial(id), &h, &q); err != nil {
+					return err
+				}
+			}
+			if id == "runs" {
+				break
+			}
+			if _, err := tx.Publish(loquat.Event{Type: loquat.RequestCompleted}, &h, &q); err != nil {
+				return err
+			}
+			if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, open)
+	for request, want := range map[string]int{"ended": 1, "runs": 700} {
+		if got := events(t, s, 0, store.Filter{RequestID: request}, 5000); len(got) != want {
+			t.Errorf("%s: %d events left, want %d", request, len(got), want)
+		}
+	}
+	view(t, s, func(r *store.Reader) error {
+		for _, f := range []store.Filter{{}, {SessionID: "a"}, {RequestID: "ended"}} {
+			if gone, err := r.Gone(f); gone != 0 || err != nil {
+				t.Errorf("%+v: gone up to %s, %v: thinning makes no cursor too old", f, gone, err)
+			}
+		}
+		return nil
+	})
+}
+
+// retention removes what is old, but nothing above a session's cursor and nothing of
+// a request that runs. The store of the test keeps events for no time at all.
+func retention(t *testing.T, open Open) {
+	keeps, err := store.Open(t.Context(), open(t), store.Options{Retention: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := keeps
+	t.Cleanup(func() { s.Close() })
+	create(t, s, "a", 1)
+	var started, old loquat.EventID
+	update(t, s, func(tx *store.Tx) (err error) {
+		h, q, err := enqueue(tx, "a", "r", false)
+		if err != nil {
+			return err
+		}
+		if old, err = tx.Publish(loquat.Event{Type: loquat.MessageAppended}, &h, nil); err != nil {
+			return err
+		}
+		if err := tx.StartRequest(&q, "me"); err != nil {
+			return err
+		}
+		if started, err = tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
+			return err
+		}
+		if _, err := tx.ModifyMessage(&h, 0, "", "new"); err != nil {
+			return err
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+	var above loquat.EventID // the cursor
+	update(t, s, func(tx *store.Tx) (err error) { above, err = say(tx, "a", "above"); return err })
+	time.Sleep(5 * time.Millisecond)
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checkpoint := above - 1
+	if got := events(t, s, checkpoint, store.Filter{SessionID: "a"}, 10); len(got) != 1 || got[0].ID != above {
+		t.Errorf("above the cursor: %v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = store.Open(t.Context(), open(t), store.Options{Retention: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var left []loquat.EventID
+	for _, r := range events(t, s, 0, store.Filter{}, 10) {
+		left = append(left, r.ID)
+	}
+	if !slices.Equal(left, []loquat.EventID{started, above}) {
+		t.Errorf("left are %v, want %v", left, []loquat.EventID{started, above})
+	}
+	view(t, s, func(r *store.Reader) error {
+		for f, want := range map[store.Filter]loquat.EventID{{}: checkpoint, {SessionID: "a"}: checkpoint, {RequestID: "r"}: 0, {SessionID: "b"}: 0} {
+			if gone, err := r.Gone(f); gone != want || err != nil {
+				t.Errorf("%+v: gone up to %s, %v; want %s", f, gone, err, want)
+			}
+		}
+		h, err := r.Head("a")
+		if err != nil {
+			return err
+		}
+		now, err := r.SessionAt(h, h.Rev, h.UpdatedAt, false)
+		if err != nil || len(now.Messages) != 1 || now.Messages[0].Content != "new" || now.Metadata.String("name") != "a" {
+			t.Errorf("the session after the sweep: %+v, %v", now, err)
+		}
+		before, err := r.Messages(h, h.Rev-1, 0, -1)
+		if err != nil || len(before) != 0 {
+			t.Errorf("the old version is still there: %v, %v", before, err)
+		}
+		return nil
+	})
+	if s.GoneOfAll() != checkpoint || old >= checkpoint {
+		t.Errorf("gone of all is %s, want %s", s.GoneOfAll(), checkpoint)
 	}
 }

@@ -44,6 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"requests", requests},
 		{"the queue of a session", queue},
 		{"deleting a session", deletion},
+		{"thinning what has ended", thinning},
+		{"retention", retention},
 		{"answers", answers},
 		{"closing", closing},
 	} {
