@@ -67,6 +67,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newBackendCommand(),
+		newChatCommand(),
+		newEventsCommand(),
+		newVersionCommand(),
 	}
 }
 

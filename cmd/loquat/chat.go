@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"loquat"
+	"loquat/internal/client"
+	"loquat/internal/tui"
+)
+
+const (
+	// maxInput bounds a message that is typed or piped in; the server's own bound
+	// is limits.max_body_bytes.
+	maxInput = 8 << 20
+	// chatPatience is how long a chat waits for a server that has gone silent.
+	chatPatience = time.Minute
+	// cancelTimeout bounds the wait for the answer to a cancel.
+	cancelTimeout = 5 * time.Second
+)
+
+type chatFlags struct {
+	remoteFlags
+	session, agent string
+	noStream       bool
+}
+
+func newChatCommand() *cobra.Command {
+	var f chatFlags
+	cmd := &cobra.Command{
+		Use:   "chat [MESSAGE]",
+		Short: "Chat in the terminal",
+		Long: "Chats with a running server, or with one that it starts in its own process. With a message, or with\n" +
+			"one piped to standard input, it prints the reply and ends. In a pipe, standard output carries the text\n" +
+			"of the reply and nothing else. Ctrl-C cancels the reply; a second one, or one at the prompt, ends.",
+		Example: strings.Join([]string{
+			`  loquat chat --demo "What is a loquat?"`,
+			`  loquat chat --server http://127.0.0.1:8787 --session SESSION`,
+		}, "\n"),
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.session, "session", "", "`id` of a session to continue (default: a new one)")
+	flags.StringVar(&f.agent, "agent", "", "`id` of the agent of a new session")
+	flags.BoolVar(&f.noStream, "no-stream", false, "ask for whole replies instead of streamed ones")
+	bindEnv(cmd)
+	return cmd
+}
+
+// run chats until the reply is there, or its person has enough. Ctrl-C is handled
+// here, so the context that main ends with it is left behind; SIGTERM ends all.
+func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
+	if f.session != "" && f.agent != "" {
+		return usageError{errors.New("--agent chooses the agent of a new session; leave it out with --session")}
+	}
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	outer := context.WithoutCancel(cmd.Context())
+	ctx, stop := signal.NotifyContext(outer, syscall.SIGTERM)
+	defer stop()
+
+	message, oneShot, err := f.message(cmd.InOrStdin(), args)
+	if err != nil {
+		return err
+	}
+	c, closeClient, err := f.connect(outer, cmd.ErrOrStderr(), client.Options{Patience: chatPatience})
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	talk := &conversation{client: c, sessionID: f.session, agent: f.agent, stream: !f.noStream, interrupts: interrupts, stderr: cmd.ErrOrStderr()}
+	talk.view, talk.prompt = screens(cmd.OutOrStdout(), cmd.ErrOrStderr())
+	if oneShot {
+		err = talk.ask(ctx, message)
+	} else {
+		err = talk.converse(ctx, cmd.InOrStdin())
+	}
+	if talk.sessionID != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "continue with: "+f.hint(cmd, talk.sessionID))
+	}
+	return err
+}
+
+// message returns what is to be said in a one-shot chat. Only a terminal at
+// standard input, without a message argument, means a conversation.
+func (f *chatFlags) message(stdin io.Reader, args []string) (text string, oneShot bool, err error) {
+	if len(args) == 1 {
+		return args[0], true, nil
+	}
+	if file, ok := stdin.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return "", false, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
+	switch {
+	case err != nil:
+		return "", true, fmt.Errorf("read the message from standard input: %w", err)
+	case len(b) > maxInput:
+		return "", true, usageError{fmt.Errorf("the message on standard input is over %d bytes; send a part of it", maxInput)}
+	case strings.TrimSpace(string(b)) == "":
+		return "", true, usageError{errors.New("there is no message: give one as an argument or on standard input")}
+	}
+	return string(b), true, nil
+}
+
+// hint is the command that goes on with this session.
+func (f *chatFlags) hint(cmd *cobra.Command, sessionID string) string {
+	hint := "loquat chat"
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "server", "config", "data":
+			hint += " --" + flag.Name + " " + shellWord(flag.Value.String())
+		case "demo":
+			hint += " --demo"
+		}
+	})
+	return hint + " --session " + sessionID
+}
+
+func shellWord(s string) string {
+	if strings.ContainsAny(s, " \t\n\"'\\$&;|<>()*?[]#~`!") {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// screens are where a chat is shown, and where it prompts: nowhere, unless a
+// terminal shows what goes beside the replies.
+func screens(stdout, stderr io.Writer) (*tui.Renderer, io.Writer) {
+	outLook, errLook := tui.Detect(stdout, os.Getenv), tui.Detect(stderr, os.Getenv)
+	text, side := tui.NewScreen(stdout, outLook), tui.NewScreen(stderr, errLook)
+	if outLook.Terminal && errLook.Terminal {
+		side = text
+	}
+	if errLook.Terminal {
+		return tui.NewRenderer(text, side), stderr
+	}
+	return tui.NewRenderer(text, side), io.Discard
+}
+
+// conversation is a chat that goes on.
+type conversation struct {
+	client     *client.Client
+	sessionID  string // empty until the first message of a new session
+	agent      string
+	stream     bool
+	view       *tui.Renderer
+	prompt     io.Writer
+	stderr     io.Writer
+	interrupts <-chan os.Signal
+}
+
+const chatHelp = `/new   begins a new session
+/quit  ends, as the end of input does
+/help  prints this
+//x    sends /x
+`
+
+// converse takes one message after the other. What a request fails with is shown
+// and does not end the conversation.
+func (c *conversation) converse(ctx context.Context, stdin io.Reader) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	lines := readLines(ctx, stdin)
+	for {
+		fmt.Fprint(c.prompt, "> ")
+		var line inputLine
+		var more bool
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.interrupts:
+			fmt.Fprintln(c.prompt)
+			return nil
+		case line, more = <-lines:
+		}
+		if line.err != nil || !more {
+			fmt.Fprintln(c.prompt)
+			return line.err
+		}
+		switch text := strings.TrimSpace(line.text); text {
+		case "":
+		case "/quit":
+			return nil
+		case "/new":
+			c.sessionID = ""
+			fmt.Fprintln(c.stderr, "the next message begins a new session")
+		case "/help":
+			fmt.Fprint(c.stderr, chatHelp)
+		default:
+			c.answer(ctx, text)
+		}
+	}
+}
+
+func (c *conversation) answer(ctx context.Context, text string) {
+	if strings.HasPrefix(text, "/") {
+		rest, escaped := strings.CutPrefix(text, "//")
+		if !escaped {
+			fmt.Fprintf(c.stderr, "there is no command %q; /help lists them, and a message that begins with / begins with //\n", text)
+			return
+		}
+		text = "/" + rest
+	}
+	if err := c.ask(ctx, text); err != nil {
+		c.view.Show(loquat.Event{Type: loquat.ErrorEvent, Detail: err.Error()})
+	}
+}
+
+// errCancelled ends a request that its person has cancelled.
+var errCancelled = errors.New("the request was cancelled")
+
+// ask sends text and shows the reply until the request has ended. Its error is that
+// of the request.
+func (c *conversation) ask(ctx context.Context, text string) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	accepted := make(chan string, 1)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watchInterrupts(ctx, accepted, end)
+	}()
+	err := c.request(ctx, text, accepted)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause
+	}
+	end(nil)
+	<-watched
+	if err == nil {
+		err = c.view.Err()
+	}
+	return err
+}
+
+// watchInterrupts cancels the request with the first interrupt, as soon as it has an
+// id, and gives up waiting for its end with the second.
+func (c *conversation) watchInterrupts(ctx context.Context, accepted <-chan string, end context.CancelCauseFunc) {
+	select {
+	case <-c.interrupts:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case id := <-accepted:
+		cancelCtx, stop := context.WithTimeout(ctx, cancelTimeout)
+		defer stop()
+		if _, err := c.client.Cancel(cancelCtx, id); err != nil {
+			end(fmt.Errorf("cancel the request: %w", err))
+			return
+		}
+	case <-c.interrupts:
+		end(errCancelled)
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-c.interrupts:
+		end(errCancelled)
+	case <-ctx.Done():
+	}
+}
+
+func (c *conversation) request(ctx context.Context, text string, accepted chan<- string) error {
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	sent, err := c.client.Send(ctx, c.sessionID, client.Send{Content: &text, Stream: c.stream, StreamTools: c.stream})
+	if err != nil {
+		return err
+	}
+	accepted <- sent.RequestID
+	var failure error
+	for e, err := range c.client.Follow(ctx, client.Query{RequestID: sent.RequestID, OmitSession: true}) {
+		if err != nil {
+			return err
+		}
+		if e.Type == loquat.ErrorEvent {
+			failure = errors.New(e.Detail) // shown by whoever asked
+			continue
+		}
+		c.view.Show(e)
+		switch e.Type {
+		case loquat.RequestCancelled:
+			failure = errCancelled
+		case loquat.RequestCompleted:
+			return failure
+		}
+	}
+	return ctx.Err()
+}
+
+// begin creates the session of a first message.
+func (c *conversation) begin(ctx context.Context) error {
+	if c.sessionID != "" {
+		return nil
+	}
+	s, err := c.client.CreateSession(ctx, client.NewSession{AgentID: c.agent})
+	c.sessionID = s.SessionID
+	return err
+}
+
+type inputLine struct {
+	text string
+	err  error
+}
+
+// readLines hands out the lines of r. A read that waits for a person cannot be
+// ended: its goroutine ends with the process.
+func readLines(ctx context.Context, r io.Reader) <-chan inputLine {
+	lines := make(chan inputLine)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(r)
+		scanner.Buffer(nil, maxInput)
+		for scanner.Scan() {
+			select {
+			case lines <- inputLine{text: scanner.Text()}:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err := scanner.Err(); err != nil {
+			select {
+			case lines <- inputLine{err: fmt.Errorf("read standard input: %w", err)}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return lines
+}

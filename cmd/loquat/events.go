@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"loquat"
+	"loquat/internal/client"
+	"loquat/internal/tui"
+)
+
+type eventsFlags struct {
+	remoteFlags
+	since, session, request string
+	follow, json            bool
+}
+
+func newEventsCommand() *cobra.Command {
+	var f eventsFlags
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print events",
+		Long: "Prints the events after --since that are there, and with --follow those that come. Without --since it\n" +
+			"starts at the cursor of --session, at the first event of --request, or at the newest event.",
+		Example: strings.Join([]string{
+			"  loquat events --server http://127.0.0.1:8787 --follow",
+			"  loquat events --server http://127.0.0.1:8787 --since 0 --json",
+		}, "\n"),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.follow, "follow", false, "go on with the events that come, until interrupted")
+	flags.StringVar(&f.session, "session", "", "only events of the session with this `id`")
+	flags.StringVar(&f.request, "request", "", "only events of the request with this `id`")
+	flags.StringVar(&f.since, "since", "", "only events after the one with this `id`; 0 is the beginning")
+	flags.BoolVar(&f.json, "json", false, "print each event as it came, one JSON object a line")
+	bindEnv(cmd)
+	return cmd
+}
+
+func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	q := client.Query{SessionID: f.session, RequestID: f.request, OmitSession: !f.json}
+	if f.since != "" {
+		since, err := loquat.ParseEventID(padded(f.since))
+		if err != nil {
+			return usageError{fmt.Errorf("--since: %w", err)}
+		}
+		q.Since = &since
+	}
+	c, closeClient, err := f.connect(context.WithoutCancel(ctx), stderr, client.Options{})
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	screen := tui.NewScreen(stdout, tui.Detect(stdout, os.Getenv))
+	show := func(body json.RawMessage) error { return f.show(screen, stdout, body) }
+	if f.follow {
+		err = followEvents(ctx, c, q, show)
+	} else {
+		err = printEvents(ctx, c, q, stderr, show)
+	}
+	if ctx.Err() != nil {
+		return nil // interrupted: that is how following ends
+	}
+	if loquat.CodeOf(err) == loquat.CodeGone {
+		return fmt.Errorf("%w; leave --since out to start at what is kept", err)
+	}
+	return err
+}
+
+// padded fills up an id that was typed without its leading zeros.
+func padded(id string) string {
+	return strings.Repeat("0", max(0, loquat.EventIDWidth-len(id))) + id
+}
+
+func (f *eventsFlags) show(screen *tui.Screen, stdout io.Writer, body json.RawMessage) error {
+	if f.json {
+		_, err := fmt.Fprintf(stdout, "%s\n", body)
+		return err
+	}
+	var e loquat.Event
+	if err := json.Unmarshal(body, &e); err != nil {
+		return fmt.Errorf("read the event %s: %w", body, err)
+	}
+	screen.Line(e)
+	return screen.Err()
+}
+
+func followEvents(ctx context.Context, c *client.Client, q client.Query, show func(json.RawMessage) error) error {
+	for entry, err := range c.FollowJSON(ctx, q) {
+		if err != nil {
+			return err
+		}
+		if err := show(entry.JSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printEvents prints what there is at its start, window by window.
+func printEvents(ctx context.Context, c *client.Client, q client.Query, stderr io.Writer, show func(json.RawMessage) error) error {
+	newest, err := c.Events(ctx, client.Query{})
+	if err != nil {
+		return err
+	}
+	if q.Since == nil && q.SessionID == "" && q.RequestID == "" {
+		fmt.Fprintf(stderr, "the newest event is %s; --follow prints what comes, --since 0 what there is\n", newest.LatestEventID)
+		return nil
+	}
+	for {
+		w, err := c.Events(ctx, q)
+		if err != nil || len(w.Events) == 0 {
+			return err
+		}
+		for _, body := range w.JSON {
+			if err := show(body); err != nil {
+				return err
+			}
+		}
+		last := w.Events[len(w.Events)-1].EventID
+		if last >= newest.LatestEventID {
+			return nil
+		}
+		q.Since = &last
+	}
+}
