@@ -42,7 +42,7 @@ func (a *api) healthRoutes() []route {
 		}
 		routes = append(routes, route{
 			method: http.MethodGet, path: path, id: "web-" + strings.ReplaceAll(f.Name, ".", "-"), tag: "web", summary: "The web client: " + f.Name,
-			open: true, answers: []answer{{status: http.StatusOK, body: "", media: f.Media}},
+			open: true, answers: []answer{{status: http.StatusOK, body: "", media: f.Media}, {status: http.StatusNotModified}},
 			serve: func(x *exchange) error { f.Serve(x.w, x.r); return nil },
 		})
 	}

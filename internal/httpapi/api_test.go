@@ -1,0 +1,354 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+)
+
+// TestSessionLife goes through every verb of a session. do holds each answer to the
+// document.
+func TestSessionLife(t *testing.T) {
+	r := newRig(t)
+	made := r.do("POST", "/sessions", `{"session_id":"s","metadata":{"k":1,"gone":2},"messages":[{"role":"system","content":""},{"role":"user","content":"Hello\nthere"}]}`).want(t, 201)
+	if made.Header.Get("Location") != "/sessions/s" || !strings.Contains(string(made.body), `"title":"Hello"`) {
+		t.Errorf("created %v: %s", made.Header, made.body)
+	}
+	cursor := made.field(t, "cursor_event_id")
+	if tag := made.Header.Get("ETag"); tag != `"`+cursor+`"` {
+		t.Errorf("ETag %s beside cursor %s", tag, cursor)
+	}
+	got := r.do("GET", "/sessions/s", "").want(t, 200)
+	if string(got.body) != string(made.body) {
+		t.Errorf("created\n%s but loaded\n%s", made.body, got.body)
+	}
+	if head := r.do("HEAD", "/sessions/s", ""); head.StatusCode != 200 || head.Header.Get("ETag") != got.Header.Get("ETag") || len(head.body) > 0 {
+		t.Errorf("HEAD: %d %v %q", head.StatusCode, head.Header, head.body)
+	}
+
+	patched := r.do("PATCH", "/sessions/s", `{"metadata":{"gone":null,"k":{"a":[1]}}}`, "Content-Type: application/merge-patch+json", "If-Match: "+got.Header.Get("ETag")).want(t, 200)
+	if body := string(patched.body); strings.Contains(body, "gone") || !strings.Contains(body, `"k":{"a":[1]}`) {
+		t.Errorf("patched: %s", body)
+	}
+	r.do("PATCH", "/sessions/s", `{}`, "If-Match: "+got.Header.Get("ETag")).wantProblem(t, 412, loquat.CodePreconditionFailed)
+	r.do("PATCH", "/sessions/s", `{}`, `If-Match: "x", W/"1", `+patched.Header.Get("ETag")).want(t, 200)
+	r.do("PATCH", "/sessions/s", `{}`, "If-Match: *").want(t, 200)
+
+	appended := r.do("POST", "/sessions/s/messages", `{"role":"assistant","content":"\u0000"}`).want(t, 201)
+	if !strings.Contains(string(appended.body), "\ufffd") || !strings.HasPrefix(string(appended.body), `{"index":2,`) {
+		t.Errorf("appended: %s", appended.body)
+	}
+	r.do("PATCH", "/sessions/s/messages/2", `{"content":"new"}`).want(t, 200)
+	page := r.do("GET", "/sessions/s/messages?from=1&limit=1", "").want(t, 200)
+	if !strings.Contains(string(page.body), `"total":3`) || !strings.Contains(string(page.body), "Hello") || strings.Contains(string(page.body), `"new"`) {
+		t.Errorf("page: %s", page.body)
+	}
+	fork := r.do("POST", "/sessions/s/fork", `{"up_to_index":0}`).want(t, 201)
+	if fork.Header.Get("Location") != "/sessions/"+fork.field(t, "session_id") {
+		t.Errorf("fork at %q", fork.Header.Get("Location"))
+	}
+	r.do("DELETE", "/sessions/s/messages?indices=0,7", "").wantProblem(t, 404, loquat.CodeNotFound)
+	if d := r.do("DELETE", "/sessions/s/messages?indices=2,0", "").want(t, 200); !strings.HasPrefix(string(d.body), `{"indices":[0,2],`) {
+		t.Errorf("deleted: %s", d.body)
+	}
+	r.do("DELETE", "/sessions/s/messages", `{"indices":[0]}`).want(t, 200)
+
+	first := r.do("GET", "/sessions?limit=1", "").want(t, 200)
+	second := r.do("GET", "/sessions?limit=1&page_token="+first.field(t, "next_page_token"), "").want(t, 200)
+	if !strings.Contains(string(first.body), `"session_id":"s"`) || strings.Contains(string(second.body), "next_page_token") {
+		t.Errorf("pages: %s %s", first.body, second.body)
+	}
+	r.do("DELETE", "/sessions/s", "").want(t, 204)
+	r.do("GET", "/sessions/s", "").wantProblem(t, 404, loquat.CodeNotFound)
+	r.do("POST", "/sessions", `{"session_id":"s"}`).wantProblem(t, 409, loquat.CodeConflict)
+}
+
+func TestRepeats(t *testing.T) {
+	r := newRig(t)
+	once := r.do("POST", "/sessions", `{"metadata":{}}`, "Idempotency-Key: k").want(t, 201)
+	again := r.do("POST", "/sessions", `{"metadata":{}}`, "Idempotency-Key: k").want(t, 201)
+	if string(once.body) != string(again.body) || once.Header.Get("ETag") != again.Header.Get("ETag") || once.Header.Get("Location") != again.Header.Get("Location") {
+		t.Errorf("first %v %s, then %v %s", once.Header, once.body, again.Header, again.body)
+	}
+	r.do("POST", "/sessions", `{}`, "Idempotency-Key: k").wantProblem(t, 422, loquat.CodeInvalid)
+
+	at := "/sessions/" + once.field(t, "session_id")
+	r.do("POST", at+"/messages", `{"role":"user","content":"a"}`).want(t, 201)
+	r.do("POST", at+"/messages", `{"role":"user","content":"b"}`).want(t, 201)
+	r.do("DELETE", at+"/messages?indices=0", "", "Idempotency-Key: d").want(t, 200)
+	r.do("DELETE", at+"/messages?indices=0", "", "Idempotency-Key: d").want(t, 200)
+	if page := r.do("GET", at+"/messages", ""); !strings.Contains(string(page.body), `"total":1`) {
+		t.Errorf("a repeated deletion deleted more: %s", page.body)
+	}
+	r.do("DELETE", at+"/messages?indices=1", "", "Idempotency-Key: d").wantProblem(t, 422, loquat.CodeInvalid)
+}
+
+func TestSendAndCancel(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
+	sent := r.do("POST", "/sessions/s/send", `{"content":"hi","request_id":"q1"}`).want(t, 202)
+	if sent.Header.Get("Location") != "/requests/q1" || sent.field(t, "status") != "running" {
+		t.Errorf("sent: %v %s", sent.Header, sent.body)
+	}
+	repeated := r.do("POST", "/sessions/s/send", `{"content":"hi","request_id":"q1"}`).want(t, 202)
+	if string(repeated.body) != string(sent.body) {
+		t.Errorf("sent %s, repeated %s", sent.body, repeated.body)
+	}
+	for _, change := range [][3]string{
+		{"POST", "/sessions/s/send", `{"content":"more"}`},
+		{"POST", "/sessions/s/messages", `{"role":"user","content":"x"}`},
+		{"PATCH", "/sessions/s/messages/0", `{"content":"x"}`},
+		{"DELETE", "/sessions/s/messages?indices=0", ""},
+	} {
+		if p := r.do(change[0], change[1], change[2]).wantProblem(t, 409, loquat.CodeBusy); p.RequestID != "q1" {
+			t.Errorf("busy with %q", p.RequestID)
+		}
+	}
+	if got := r.do("GET", "/sessions/s", "").field(t, "active_request_id"); got != "q1" {
+		t.Errorf("active: %q", got)
+	}
+	for range 10 {
+		r.do("POST", "/sessions/s/send", `{"content":"later","on_busy":"queue"}`).want(t, 202)
+	}
+	full := r.do("POST", "/sessions/s/send", `{"content":"later","on_busy":"queue"}`)
+	full.wantProblem(t, 429, loquat.CodeRateLimited)
+	if full.Header.Get("Retry-After") == "" {
+		t.Error("429 without Retry-After")
+	}
+	r.do("POST", "/requests/q1/cancel", "").want(t, 202)
+	r.events("request_id=q1", "request_completed")
+	if got := r.do("POST", "/requests/q1/cancel", "{}").want(t, 200); got.field(t, "status") != "cancelled" {
+		t.Errorf("cancelled again: %s", got.body)
+	}
+	if got := r.do("GET", "/requests/q1", "").want(t, 200); got.field(t, "status") != "cancelled" {
+		t.Errorf("request: %s", got.body)
+	}
+}
+
+// events follows by long polls from the start of what query names until an event of
+// the type came, and returns all of them.
+func (r *rig) events(query, until string) []loquat.Event {
+	r.t.Helper()
+	var all []loquat.Event
+	since := "0000000000000000"
+	for range 1000 {
+		got := r.do("GET", "/events?wait=20&"+query+"&since_id="+since, "").want(r.t, 200)
+		var list struct{ Events []loquat.Event }
+		if err := json.Unmarshal(got.body, &list); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, e := range list.Events {
+			all = append(all, e)
+			since = e.EventID.String()
+			if string(e.Type) == until {
+				return all
+			}
+		}
+	}
+	r.t.Fatalf("no %s", until)
+	return nil
+}
+
+func TestEventsPoll(t *testing.T) {
+	r := newRig(t)
+	empty := r.do("GET", "/events?wait=60", "").want(t, 200)
+	if want := `{"events":[],"latest_event_id":"0000000000000000"}` + "\n"; string(empty.body) != want {
+		t.Errorf("bootstrap: %s", empty.body)
+	}
+	if empty.Header.Get("Cache-Control") != "no-store" {
+		t.Error("events may be cached")
+	}
+	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
+	all := r.events("session_id=s", "checkpoint")
+	if len(all) != 2 || all[0].Type != loquat.SessionCreated || all[0].Session == nil || all[0].Session.SessionID != "s" {
+		t.Fatalf("events: %+v", all)
+	}
+	omitted := r.do("GET", "/events?session=omit&since_id=0000000000000000", "").want(t, 200)
+	if strings.Contains(string(omitted.body), `"session":`) {
+		t.Errorf("not omitted: %s", omitted.body)
+	}
+	began := time.Now()
+	if got := r.do("GET", "/events?session_id=s&wait=0.2", "").want(t, 200); string(got.body) != "{\"events\":[]}\n" {
+		t.Errorf("from the cursor: %s", got.body)
+	}
+	if took := time.Since(began); took < 150*time.Millisecond {
+		t.Errorf("a wait of 0.2 s took %v", took)
+	}
+	if got := r.do("GET", "/events?limit=1&since_id=0000000000000000", "").want(t, 200); strings.Count(string(got.body), "event_id") != 1 {
+		t.Errorf("limit 1: %s", got.body)
+	}
+}
+
+func TestPollEndsWithTheService(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
+	time.AfterFunc(50*time.Millisecond, r.stop)
+	began := time.Now()
+	got := r.do("GET", "/events?session_id=s&wait=60", "")
+	got.wantProblem(t, 503, loquat.CodeUnavailable)
+	if got.Header.Get("Retry-After") == "" || time.Since(began) > 10*time.Second {
+		t.Errorf("after %v: %v", time.Since(began), got.Header)
+	}
+	r.do("GET", "/readyz", "").wantProblem(t, 503, loquat.CodeUnavailable)
+	r.do("GET", "/healthz", "").want(t, 200)
+}
+
+func TestCatalogAndHealth(t *testing.T) {
+	r := newRig(t)
+	for path, want := range map[string]string{
+		"/agents":  `{"agents":[{"agent_id":"default","provider":"main","model":"m1"}]}`,
+		"/models":  `{"models":[{"context_length":4096,"id":"m1","name":"One"}]}`,
+		"/healthz": `{"status":"ok"}`,
+		"/readyz":  `{"ready":true,"store":"ok","detail":{}}`,
+	} {
+		if got := r.do("GET", path, "").want(t, 200); strings.TrimSpace(string(got.body)) != want {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	if got := r.do("GET", "/version", ""); !strings.Contains(string(got.body), `"version":"1.2.3","api":1`) {
+		t.Errorf("version: %s", got.body)
+	}
+	got := r.do("GET", "/metrics", "").want(t, 200)
+	for _, want := range []string{`loquat_http_answers_total{method="GET",route="/agents",status="200"} 1`, "loquat_http_answer_seconds_bucket", "loquat_requests_running 0"} {
+		if !strings.Contains(string(got.body), want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+}
+
+func TestWebClient(t *testing.T) {
+	r := newRig(t)
+	index := r.do("GET", "/", "").want(t, 200)
+	if !strings.Contains(index.Header.Get("Content-Security-Policy"), "default-src 'self'") {
+		t.Errorf("no policy: %v", index.Header)
+	}
+	for _, m := range regexp.MustCompile(`(?:src|href)="(/[^"]+)"`).FindAllStringSubmatch(string(index.body), -1) {
+		file := r.do("GET", m[1], "").want(t, 200)
+		r.do("GET", m[1], "", "If-None-Match: "+file.Header.Get("ETag")).wantNothing(t, 304)
+	}
+	if regexp.MustCompile(`<script>|style="|\son\w+=`).Match(index.body) {
+		t.Error("the page has inline parts, which its policy refuses")
+	}
+	script := r.do("GET", "/app.js", "").want(t, 200)
+	if regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(`).Match(script.body) {
+		t.Error("the script makes markup of texts")
+	}
+}
+
+// wantNothing wants the status and no body.
+func (g reply) wantNothing(t *testing.T, status int) {
+	t.Helper()
+	if g.StatusCode != status || len(g.body) > 0 {
+		t.Errorf("got %d %q, want %d without a body", g.StatusCode, g.body, status)
+	}
+}
+
+// TestDocument holds /openapi.json and the table of routes against each other.
+func TestDocument(t *testing.T) {
+	r := newRig(t)
+	got := r.do("GET", "/openapi.json", "").want(t, 200)
+	var doc struct {
+		OpenAPI string
+		Paths   map[string]map[string]struct {
+			OperationID string
+			Parameters  []struct{ Name, In string }
+			RequestBody *struct{ Content map[string]any }
+			Responses   map[string]any
+		}
+		Components struct{ Schemas map[string]any }
+	}
+	if err := json.Unmarshal(got.body, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
+		t.Errorf("OpenAPI %q", doc.OpenAPI)
+	}
+	operations := 0
+	for _, methods := range doc.Paths {
+		operations += len(methods)
+	}
+	if operations != len(r.api.routes) {
+		t.Errorf("%d operations for %d routes", operations, len(r.api.routes))
+	}
+	for _, route := range r.api.routes {
+		op, ok := doc.Paths[strings.TrimSuffix(route.path, "{$}")][strings.ToLower(route.method)]
+		if !ok || op.OperationID != route.id {
+			t.Errorf("%s %s is not in the document", route.method, route.path)
+			continue
+		}
+		if _, ok := op.Responses["default"]; !ok || len(op.Responses) != len(route.answers)+1 {
+			t.Errorf("%s: answers %v", route.id, op.Responses)
+		}
+		if (route.body != nil) != (op.RequestBody != nil) {
+			t.Errorf("%s: body %v", route.id, op.RequestBody)
+		}
+		var inPath []string
+		for _, p := range op.Parameters {
+			if p.In == "path" {
+				inPath = append(inPath, "{"+p.Name+"}")
+			}
+		}
+		if want := pathParameter.FindAllString(route.path, -1); !slices.Equal(inPath, want) {
+			t.Errorf("%s: path parameters %v, want %v", route.id, inPath, want)
+		}
+	}
+	for _, m := range regexp.MustCompile(`"\$ref":"#/components/schemas/(\w+)"`).FindAllSubmatch(got.body, -1) {
+		if _, ok := doc.Components.Schemas[string(m[1])]; !ok {
+			t.Errorf("%s points nowhere", m[0])
+		}
+	}
+	for name, closed := range map[string]bool{"NewSessionBody": true, "NewMessageBody": true, "SendBody": true, "Snapshot": false, "Event": false, "Problem": false} {
+		schema, _ := doc.Components.Schemas[name].(map[string]any)
+		if _, has := schema["additionalProperties"]; schema == nil || has != closed {
+			t.Errorf("schema %s: closed is %v, want %v", name, has, closed)
+		}
+	}
+}
+
+func TestAllowedOrigins(t *testing.T) {
+	r := newRig(t)
+	host := strings.TrimPrefix(r.server.URL, "http://")
+	_, port, _ := strings.Cut(host, ":")
+	for _, tc := range []struct {
+		what    string
+		headers []string
+		status  int
+	}{
+		{"address", []string{"Host: " + host}, 200},
+		{"localhost", []string{"Host: localhost:" + port}, 200},
+		{"localhost in capitals", []string{"Host: LOCALHOST:" + port}, 200},
+		{"other loopback", []string{"Host: [::1]:" + port}, 200},
+		{"other port", []string{"Host: localhost:1"}, 403},
+		{"no port", []string{"Host: localhost"}, 403},
+		{"rebound name", []string{"Host: evil.example:" + port}, 403},
+		{"address within a name", []string{"Host: 127.0.0.1.evil.example:" + port}, 403},
+		{"allowed host", []string{"Host: app.example"}, 200},
+		{"allowed host with port", []string{"Host: app.example:443"}, 200},
+		{"own origin", []string{"Origin: " + r.server.URL}, 200},
+		{"own origin by name", []string{"Origin: http://localhost:" + port}, 200},
+		{"own origin, other scheme", []string{"Origin: https://localhost:" + port}, 403},
+		{"other local origin", []string{"Origin: http://localhost:1"}, 403},
+		{"allowed origin", []string{"Origin: https://app.example"}, 200},
+		{"allowed origin, other scheme", []string{"Origin: http://app.example"}, 403},
+		{"no origin", []string{"Origin: null"}, 403},
+		{"nonsense", []string{"Origin: ::"}, 403},
+	} {
+		got := r.do("GET", "/healthz", "", tc.headers...)
+		if got.StatusCode != tc.status {
+			t.Errorf("%s: %d %s", tc.what, got.StatusCode, got.body)
+		}
+		if shared := got.Header.Get("Access-Control-Allow-Origin"); (shared != "") != (tc.what == "allowed origin") {
+			t.Errorf("%s: shared with %q", tc.what, shared)
+		}
+	}
+	preflight := r.do("OPTIONS", "/sessions", "", "Origin: https://app.example", "Access-Control-Request-Method: POST")
+	if preflight.StatusCode != http.StatusNoContent || !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), "If-Match") {
+		t.Errorf("preflight: %d %v", preflight.StatusCode, preflight.Header)
+	}
+}
