@@ -281,14 +281,27 @@ func checkError(t *testing.T, detail string, want recorded) {
 		}
 		return
 	}
-	var e struct{ Message string }
+	said := errorMessage(want.Error)
+	if said == "" || !strings.Contains(detail, said) {
+		t.Errorf("error %q does not say %q", detail, said)
+	}
+}
+
+// errorMessage finds the message in a recorded error: a string, {message} or
+// {detail}.
+func errorMessage(raw json.RawMessage) string {
 	var text string
-	if json.Unmarshal(want.Error, &e) != nil && json.Unmarshal(want.Error, &text) == nil {
-		e.Message = text
+	if json.Unmarshal(raw, &text) == nil {
+		return text
 	}
-	if e.Message == "" || !strings.Contains(detail, e.Message) {
-		t.Errorf("error %q does not say %q", detail, e.Message)
+	var e struct{ Message, Detail string }
+	if json.Unmarshal(raw, &e) != nil {
+		return ""
 	}
+	if e.Message != "" {
+		return e.Message
+	}
+	return e.Detail
 }
 
 // checkEnd compares the session with what the events fold to, and the end with what

@@ -47,6 +47,7 @@ func TestManyFollowers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
+	warmUp(ctx, t, c, l.sessions)
 	idle := metrics(t, server.url)
 
 	begin, err := c.Events(ctx, client.Query{})
@@ -105,6 +106,33 @@ func TestManyFollowers(t *testing.T) {
 	checkFolds(ctx, t, c, folds, sessions, l)
 	c.CloseIdleConnections()
 	checkLeaks(t, server.url, idle, <-memory)
+}
+
+// warmUp sends as many requests at once as the run will, so that the connections to the
+// backend that are kept for later are there before anything is counted.
+func warmUp(ctx context.Context, t *testing.T, c *client.Client, n int) {
+	t.Helper()
+	overrides := map[string]any{"model": "echo", "request_options": map[string]any{"loquat_script": map[string]any{"delay_ms": 500, "chunks": 1}}}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			s, err := c.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			content := "warm up"
+			sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			followRequest(ctx, t, c, sent.RequestID)
+		})
+	}
+	all.Wait()
+	c.CloseIdleConnections()
+	time.Sleep(200 * time.Millisecond)
 }
 
 // serverOnScripted starts a scripted backend and a server on it, each a process of
