@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -132,9 +131,10 @@ func (f *chatFlags) hint(cmd *cobra.Command, sessionID string) string {
 	return hint + " --session " + sessionID
 }
 
+// shellWord quotes what a shell would take apart.
 func shellWord(s string) string {
 	if strings.ContainsAny(s, " \t\n\"'\\$&;|<>()*?[]#~`!") {
-		return strconv.Quote(s)
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
 	return s
 }
