@@ -13,6 +13,7 @@ package httpapi
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"path"
@@ -36,6 +37,9 @@ type Options struct {
 	Version string       // of the build
 	Address string       // that is listened on, like 127.0.0.1:8787
 
+	// Web is the browser client, with index.html as its page. Nil serves none.
+	Web fs.FS
+
 	// Metrics is what /metrics shows; others may register with it. Nil makes one.
 	Metrics *prometheus.Registry
 }
@@ -46,6 +50,7 @@ type api struct {
 	log      *slog.Logger
 	version  string
 	guard    guard
+	access   access
 	schemas  schemas
 	metrics  *metrics
 	document []byte // of /openapi.json
@@ -61,7 +66,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	a := &api{
-		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard,
+		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, access: newAccess(opts.Config.Server.AuthTokens),
 		schemas: newSchemas(), maxBody: opts.Config.Limits.MaxBodyBytes,
 	}
 	if a.log == nil {
@@ -70,7 +75,11 @@ func New(opts Options) (http.Handler, error) {
 	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
 		return nil, err
 	}
-	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes())
+	client, err := webRoutes(opts.Web)
+	if err != nil {
+		return nil, err
+	}
+	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(), client)
 	if a.document, err = a.describe(); err != nil {
 		return nil, err
 	}
@@ -187,9 +196,12 @@ func methodsOf(routes []*route) []string {
 	return out
 }
 
-// serve reads what the route declares, then lets it do its work. This is where a
-// route that is not open will ask for a token.
+// serve asks for a token where one is needed, reads what the route declares, then lets
+// it do its work.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error) {
+	if err := a.access.admit(w, r, t); err != nil {
+		return err
+	}
 	x := &exchange{api: a, route: t, w: w, r: r}
 	if x.query, err = parseQuery(t.query, r.URL.RawQuery); err != nil {
 		return err
