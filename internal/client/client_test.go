@@ -7,8 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,40 +222,70 @@ func TestFailures(t *testing.T) {
 // A send whose answer is lost is made again with the same key and body; what the
 // API has no key for is not.
 func TestRepeats(t *testing.T) {
-	var keys, bodies []string
-	var mu sync.Mutex
-	lose := 2
-	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		mu.Lock()
-		keys, bodies = append(keys, r.Header.Get("Idempotency-Key")), append(bodies, string(body))
-		lost := len(keys) <= lose
-		mu.Unlock()
-		if lost {
-			panic(http.ErrAbortHandler)
-		}
-		io.WriteString(w, `{"request_id":"r"}`)
-	})
-	text := "once"
-	res, err := c.Send(t.Context(), "s", Send{Content: &text})
-	if err != nil || res.RequestID != "r" {
-		t.Fatalf("Send = %+v, %v", res, err)
+	tests := []struct {
+		name  string
+		lost  int // answers
+		call  func(context.Context, *Client) error
+		calls int
+		want  loquat.Code
+	}{
+		{"send", 2, send, 3, ""},
+		{"send to nobody", 100, send, maxAttempts, loquat.CodeUnavailable},
+		{"load", 1, func(ctx context.Context, c *Client) error { _, err := c.Session(ctx, "s"); return err }, 2, ""},
+		{"delete", 1, func(ctx context.Context, c *Client) error { return c.DeleteSession(ctx, "s") }, 1, loquat.CodeUnavailable},
+		{"modify", 1, func(ctx context.Context, c *Client) error { _, err := c.ModifyMessage(ctx, "s", 0, ""); return err }, 1, loquat.CodeUnavailable},
+		{"ready", 1, func(ctx context.Context, c *Client) error { return c.Ready(ctx) }, 1, loquat.CodeUnavailable},
 	}
-	if len(keys) != 3 || keys[0] == "" || keys[0] != keys[1] || keys[1] != keys[2] || bodies[0] != bodies[2] {
-		t.Errorf("keys %q with bodies %q, want the same three times", keys, bodies)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var made []string // key and body of each call
+				c := pretend(t, func(r *http.Request) (*http.Response, error) {
+					body, _ := io.ReadAll(r.Body)
+					made = append(made, r.Header.Get("Idempotency-Key")+" "+string(body))
+					if len(made) <= tt.lost {
+						return nil, io.ErrUnexpectedEOF
+					}
+					return answer(200, "application/json", `{}`), nil
+				}, 0)
+				if err := tt.call(t.Context(), c); loquat.CodeOf(err) != tt.want {
+					t.Errorf("got %v, want code %q", err, tt.want)
+				}
+				if len(made) != tt.calls || len(slices.Compact(slices.Clone(made))) != 1 {
+					t.Errorf("made the calls %q, want the same %d times", made, tt.calls)
+				}
+			})
+		})
 	}
-	if _, err := c.Send(t.Context(), "s", Send{Content: &text}); err != nil || keys[3] == keys[0] {
-		t.Errorf("a second Send has key %q again (%v)", keys[3], err)
-	}
+}
 
-	keys, lose = nil, 100
-	if _, err := c.DeleteMessages(t.Context(), "s", []int{0}); loquat.CodeOf(err) != loquat.CodeUnavailable || len(keys) != 1 {
-		t.Errorf("DeleteMessages made %d calls, %v; want one and unavailable", len(keys), err)
-	}
-	keys = nil
-	if _, err := c.Send(t.Context(), "s", Send{}); loquat.CodeOf(err) != loquat.CodeUnavailable || len(keys) != maxAttempts {
-		t.Errorf("Send made %d calls, %v; want %d and unavailable", len(keys), err, maxAttempts)
-	}
+func send(ctx context.Context, c *Client) error {
+	text := "once"
+	_, err := c.Send(ctx, "s", Send{Content: &text})
+	return err
+}
+
+// An answer that breaks off counts as lost; two sends have two keys.
+func TestKeysAreMadeForEachSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var keys []string
+		c := pretend(t, func(r *http.Request) (*http.Response, error) {
+			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			resp := answer(200, "application/json", `{}`)
+			if len(keys) == 1 {
+				resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"requ`), broken{}))
+			}
+			return resp, nil
+		}, 0)
+		for range 2 {
+			if err := send(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(keys) != 3 || keys[0] == "" || keys[0] != keys[1] || keys[1] == keys[2] {
+			t.Errorf("keys %q, want one for two calls and another for the third", keys)
+		}
+	})
 }
 
 func TestRepeatsEndWithTheContext(t *testing.T) {
