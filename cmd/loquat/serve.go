@@ -24,6 +24,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/web"
 )
 
 // serveOptions are the flags of `loquat serve`.
@@ -200,7 +201,7 @@ func (s *server) listen(cfg *config.Config) error {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(),
+		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(),
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())

@@ -20,6 +20,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/web"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,7 +95,7 @@ func newRig(t *testing.T) *rig {
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := New(Options{Service: r.chat, Config: cfg, Logger: quiet, Version: "1.2.3"})
+	handler, err := New(Options{Service: r.chat, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,12 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
-	"strings"
 
 	"loquat"
-	"loquat/internal/web"
 )
 
 func (a *api) healthRoutes() []route {
-	routes := []route{
+	return []route{
 		{
 			method: http.MethodGet, path: "/healthz", id: "health", tag: "server", summary: "Whether the process lives",
 			open: true, serve: health, answers: []answer{{status: http.StatusOK, body: healthAnswer{}}},
@@ -35,18 +33,6 @@ func (a *api) healthRoutes() []route {
 			open: true, serve: openAPI, answers: []answer{{status: http.StatusOK, body: map[string]any{}}},
 		},
 	}
-	for _, f := range web.Files() {
-		path := "/" + f.Name
-		if f.Name == web.Index {
-			path = "/{$}"
-		}
-		routes = append(routes, route{
-			method: http.MethodGet, path: path, id: "web-" + strings.ReplaceAll(f.Name, ".", "-"), tag: "web", summary: "The web client: " + f.Name,
-			open: true, answers: []answer{{status: http.StatusOK, body: "", media: f.Media}, {status: http.StatusNotModified}},
-			serve: func(x *exchange) error { f.Serve(x.w, x.r); return nil },
-		})
-	}
-	return routes
 }
 
 // healthAnswer says that the process answers.

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// webIndex is the name of the page itself, which is served at /.
+const webIndex = "index.html"
+
+// webMedia is fixed here, for the machine's own table may say anything.
+var webMedia = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// webRoutes are the files of the web client, one route for each.
+func webRoutes(client fs.FS) ([]route, error) {
+	if client == nil {
+		return nil, nil
+	}
+	entries, err := fs.ReadDir(client, ".")
+	if err != nil {
+		return nil, fmt.Errorf("read the web client: %w", err)
+	}
+	var out []route
+	for _, e := range entries {
+		name := e.Name()
+		body, err := fs.ReadFile(client, name)
+		if err != nil {
+			return nil, fmt.Errorf("read the web client: %w", err)
+		}
+		f := webFile{body: body, media: webMedia[path.Ext(name)], etag: fmt.Sprintf(`"%.16x"`, sha256.Sum256(body))}
+		if f.media == "" {
+			return nil, fmt.Errorf("the web client holds %s, whose media type is not known", name)
+		}
+		at := "/" + name
+		if name == webIndex {
+			at = "/{$}"
+		}
+		out = append(out, route{
+			method: http.MethodGet, path: at, id: "web-" + strings.ReplaceAll(name, ".", "-"), tag: "web", summary: "The web client: " + name,
+			serve: f.serve, open: true,
+			answers: []answer{{status: http.StatusOK, body: "", media: f.media}, {status: http.StatusNotModified}},
+		})
+	}
+	return out, nil
+}
+
+type webFile struct {
+	body        []byte
+	media, etag string
+}
+
+// webPolicy lets the page use what it came with, and nothing else.
+const webPolicy = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// serve answers with the file. Browsers ask each time whether it has changed.
+func (f webFile) serve(x *exchange) error {
+	h := x.w.Header()
+	h.Set("Content-Type", f.media)
+	h.Set("Content-Security-Policy", webPolicy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", f.etag)
+	if x.r.Header.Get("If-None-Match") == f.etag {
+		x.w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	_, _ = x.w.Write(f.body) // who is gone loads it again
+	return nil
+}
