@@ -217,7 +217,7 @@ func (c *conversation) answer(ctx context.Context, text string) {
 		}
 		text = "/" + rest
 	}
-	if err := c.ask(ctx, text); err != nil {
+	if err := c.ask(ctx, text); err != nil && err != errCancelled { // the renderer tells of a cancel
 		c.view.Show(loquat.Event{Type: loquat.ErrorEvent, Detail: err.Error()})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -107,6 +108,53 @@ func TestInterrupts(t *testing.T) {
 				t.Errorf("stdout has %q, want %q", stdout.String(), want)
 			}
 		})
+	}
+}
+
+// A client that follows a session on a real server has, when the reply is there,
+// what the server has.
+func TestFollowRealServer(t *testing.T) {
+	ctx := t.Context()
+	opts := serveOptions{listen: "127.0.0.1:0", data: t.TempDir(), demo: true}
+	url, stop, err := startServer(ctx, opts, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	c, err := client.New(url, client.Options{Patience: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+	s, err := c.CreateSession(ctx, client.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "hello"
+	drafts := 0
+	for u, err := range c.FollowSession(ctx, s.SessionID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Event == nil {
+			if _, err := c.Send(ctx, s.SessionID, client.Send{Content: &text, Stream: true}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if u.State.Draft() != nil {
+			drafts++
+		}
+		if u.Event.Type == loquat.RequestCompleted {
+			whole, err := c.Session(ctx, s.SessionID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := u.State.Messages(); len(got) != 2 || !reflect.DeepEqual(got, whole.Messages) || drafts == 0 {
+				t.Errorf("after %d drafts the state has %+v, the server %+v", drafts, got, whole.Messages)
+			}
+			break
+		}
 	}
 }
 
