@@ -57,7 +57,6 @@ func newChatCommand() *cobra.Command {
 	flags.StringVar(&f.session, "session", "", "`id` of a session to continue (default: a new one)")
 	flags.StringVar(&f.agent, "agent", "", "`id` of the agent of a new session")
 	flags.BoolVar(&f.noStream, "no-stream", false, "ask for whole replies instead of streamed ones")
-	bindEnv(cmd)
 	return cmd
 }
 

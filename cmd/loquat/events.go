@@ -44,7 +44,6 @@ func newEventsCommand() *cobra.Command {
 	flags.StringVar(&f.request, "request", "", "only events of the request with this `id`")
 	flags.StringVar(&f.since, "since", "", "only events after the one with this `id`; 0 is the beginning")
 	flags.BoolVar(&f.json, "json", false, "print each event as it came, one JSON object a line")
-	bindEnv(cmd)
 	return cmd
 }
 

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetArgs(args)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(commands()...)
-	markUsageErrors(root)
+	prepare(root)
 	return root.ExecuteContext(ctx)
 }
 
@@ -67,14 +67,17 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newBackendCommand(),
+		newServeCommand(),
 		newChatCommand(),
 		newEventsCommand(),
 		newVersionCommand(),
 	}
 }
 
-// markUsageErrors makes wrong arguments exit with exitUsage, as wrong flags do.
-func markUsageErrors(cmd *cobra.Command) {
+// prepare gives every command what all share: flags with environment twins, and wrong
+// arguments that exit with exitUsage, as wrong flags do.
+func prepare(cmd *cobra.Command) {
+	bindEnv(cmd)
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
@@ -84,6 +87,6 @@ func markUsageErrors(cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		markUsageErrors(sub)
+		prepare(sub)
 	}
 }

@@ -54,7 +54,6 @@ func newServeCommand() *cobra.Command {
 	flags.StringVar(&opts.data, "data", "", "data `directory` (default $XDG_DATA_HOME/loquat)")
 	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither key nor model")
 	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without server.auth_tokens")
-	bindEnv(cmd)
 	return cmd
 }
 

@@ -59,6 +59,5 @@ func newVersionCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
-	bindEnv(cmd)
 	return cmd
 }

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// bindEnv gives every flag of a command its environment twin: --listen is
+// LOQUAT_LISTEN. What stands on the command line wins.
+func bindEnv(cmd *cobra.Command) {
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		var err error
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			name := envName(f.Name)
+			value, ok := os.LookupEnv(name)
+			if !ok || f.Changed || err != nil {
+				return
+			}
+			if fault := cmd.Flags().Set(f.Name, value); fault != nil {
+				err = usageError{fmt.Errorf("%s: %w", name, fault)}
+			}
+		})
+		if err != nil || before == nil {
+			return err
+		}
+		return before(cmd, args)
+	}
+}
+
+func envName(flag string) string {
+	return "LOQUAT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
