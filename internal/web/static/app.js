@@ -91,7 +91,7 @@ function connect() {
 }
 
 const reload = guarded(async () => {
-  await Promise.all([showServer(), showSessions(), choose(location.hash.slice(1))]);
+  await Promise.all([showServer(), choose(location.hash.slice(1)).finally(showSessions)]);
 });
 
 let listTimer = 0;
