@@ -9,7 +9,7 @@ STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 .PHONY: run build test race conformance fuzz bench lint fmt clean
 
 run: ## the server, on the configuration that it finds or on its defaults
-	$(GO) run ./cmd/loquat serve
+	@$(GO) run ./cmd/loquat serve
 
 build: ## bin/loquat
 	$(GO) build -trimpath -o bin/loquat ./cmd/loquat
