@@ -57,12 +57,11 @@ func (p *parrot) Chat(ctx context.Context, _ loquat.LLMRequest) iter.Seq2[loquat
 
 // rig is a whole server on a store of its own.
 type rig struct {
-	t       *testing.T
-	server  *httptest.Server
-	chat    *chat.Service
-	api     *api
-	parrot  *parrot
-	stopped bool
+	t      *testing.T
+	server *httptest.Server
+	chat   *chat.Service
+	api    *api
+	parrot *parrot
 }
 
 const rigConfig = `{

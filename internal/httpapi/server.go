@@ -157,8 +157,8 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, tooLargeError(a.maxBody))
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, a.maxBody)
-	if path.Clean(r.URL.Path) != r.URL.Path { // the mux would redirect
+	r.Body = http.MaxBytesReader(rw, r.Body, a.maxBody) // rw knows how to close the connection
+	if path.Clean(r.URL.Path) != r.URL.Path {           // the mux would redirect
 		a.fail(w, r, errNoRoute(r))
 		return
 	}
