@@ -111,6 +111,7 @@ func (b *Backend) chatCompletions(w http.ResponseWriter, r *http.Request) {
 	e := b.journal.begin(r)
 	defer func() { b.logEnd(b.journal.view(e)) }()
 	defer b.journal.abort(e) // only when nothing below has told the end
+	w.Header().Set("X-Request-Id", fmt.Sprintf("req_loquat%08d", e.N))
 
 	req, fault := readChat(w, r)
 	if fault != nil {

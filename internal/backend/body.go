@@ -71,7 +71,7 @@ func (s Script) apply(req *chatRequest, said utterance) utterance {
 	case req.endsInToolResults() && !s.RepeatToolCalls:
 		said = utterance{text: words(ToolResultsText), rate: said.rate}
 	case s.speaks():
-		said = s.utterance()
+		said = s.utterance(req)
 	case s.ChunkBytes > 0:
 		said.text = pieces(strings.Join(said.text, ""), 0, s.ChunkBytes)
 	}
@@ -87,7 +87,7 @@ func (s Script) speaks() bool {
 	return s.Text != nil || s.Reasoning != "" || len(s.ToolCalls) > 0 || s.Chunks > 0
 }
 
-func (s Script) utterance() utterance {
+func (s Script) utterance(req *chatRequest) utterance {
 	said := utterance{reasoning: s.Reasoning}
 	switch {
 	case s.Text != nil:
@@ -98,7 +98,7 @@ func (s Script) utterance() utterance {
 	for i, c := range s.ToolCalls {
 		id := c.ID
 		if id == "" {
-			id = "call_" + strconv.Itoa(i+1)
+			id = req.callID(i)
 		}
 		said.calls = append(said.calls, call{id, c.Name, verbatim(c.Arguments)})
 	}

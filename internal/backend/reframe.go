@@ -46,7 +46,7 @@ func (r Reframe) bytewise() bool { return slices.Contains(r, reframeBytes) }
 func (r Reframe) frame(frame []byte, stream, last bool) []byte {
 	if stream && slices.Contains(r, reframeNoSpace) {
 		frame = eachLine(frame, func(dst, line []byte) []byte {
-			if field, value, ok := bytes.Cut(line, []byte(": ")); ok && !bytes.ContainsAny(field, ":{\"") {
+			if field, value, ok := bytes.Cut(line, []byte(": ")); ok && len(field) > 0 && !bytes.ContainsAny(field, ":{\"") {
 				dst = append(append(dst, field...), ':')
 				return append(dst, value...)
 			}

@@ -3,6 +3,7 @@ package backend
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -64,6 +65,12 @@ func readChat(w http.ResponseWriter, r *http.Request) (*chatRequest, *fault) {
 
 func (q *chatRequest) endsInToolResults() bool {
 	return q.Messages[len(q.Messages)-1].Role == "tool"
+}
+
+// callID is an id for the i-th call of the answer: the same for the same request,
+// and none that an earlier answer of the conversation had.
+func (q *chatRequest) callID(i int) string {
+	return fmt.Sprintf("call_%d_%d", len(q.Messages), i+1)
 }
 
 func (q *chatRequest) wantsUsage() bool {

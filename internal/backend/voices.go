@@ -110,7 +110,7 @@ func speakTools(req *chatRequest) utterance {
 	return utterance{
 		rate:  hurried,
 		text:  words("I call the tool " + t.Function.Name + "."),
-		calls: []call{{id: "call_demo_1", name: t.Function.Name, arguments: string(args)}},
+		calls: []call{{id: req.callID(0), name: t.Function.Name, arguments: string(args)}},
 	}
 }
 
