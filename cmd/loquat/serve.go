@@ -301,7 +301,7 @@ func configError(problems []config.Problem) error {
 // newLogger writes for people on a terminal and for machines elsewhere.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
-		return slog.New(tint.NewHandler(w, &tint.Options{TimeFormat: time.TimeOnly}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly}))
 	}
 	return slog.New(slog.NewTextHandler(w, nil))
 }

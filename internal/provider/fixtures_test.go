@@ -34,13 +34,12 @@ type expected struct {
 
 // outcome is what a whole Chat tells.
 type outcome struct {
-	chunks     []loquat.Chunk
-	text       string
-	reasoning  string
-	reply      *loquat.Reply
-	err        error
-	retries    []loquat.Retry
-	afterReply bool
+	chunks    []loquat.Chunk
+	text      string
+	reasoning string
+	reply     *loquat.Reply
+	err       error
+	retries   []loquat.Retry
 }
 
 func drain(t *testing.T, p *Provider, ctx context.Context, req loquat.LLMRequest) outcome {
