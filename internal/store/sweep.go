@@ -179,6 +179,9 @@ func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
 	if err := one(r.q, `SELECT min(event_id), max(event_id) FROM events`, nil, &low, &high); err != nil {
 		return 0, err
 	}
+	if !low.Valid {
+		return 0, nil
+	}
 	below, above := low.Int64-1, high.Int64+1 // everything up to below is older, nothing from above on is
 	for above-below > 1 {
 		middle := below + (above-below)/2

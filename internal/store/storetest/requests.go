@@ -329,6 +329,9 @@ func retention(t *testing.T, open Open) {
 	}
 	s := keeps
 	t.Cleanup(func() { s.Close() })
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Errorf("a sweep of an empty store: %v", err)
+	}
 	create(t, s, "a", 1)
 	var started, old loquat.EventID
 	update(t, s, func(tx *store.Tx) (err error) {
