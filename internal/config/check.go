@@ -1,0 +1,363 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// Loaded is what stands around a configuration when it is checked.
+type Loaded struct {
+	Compiled  []string // references of the plugins that are compiled in
+	Selectors []string // of the providers that are loaded
+	Owners    []Owner  // the plugins that are loaded and own keys
+	Insecure  bool     // whether anyone may be listened to without tokens
+}
+
+// schema is the keys of all owners.
+func (l Loaded) schema() Schema {
+	var all Schema
+	for _, owner := range l.Owners {
+		all = append(all, owner.ConfigSchema()...)
+	}
+	return all
+}
+
+// Failed reports whether problems has any that keeps the server from starting.
+func Failed(problems []Problem) bool {
+	return slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning })
+}
+
+// Check finds everything that is wrong with the configuration, sorted by place.
+func (c *Config) Check(loaded Loaded) []Problem {
+	owned := loaded.schema()
+	ch := &checker{problems: slices.Clone(c.agentFaults)}
+
+	ch.object("", c.raw, slices.Concat(Keys(), owned))
+	layer := slices.Concat(Schema{{Key: "provider", Kind: String}}, owned)
+	ch.layers("providers", c.raw, layer)
+	ch.layers("agents", c.raw, layer)
+
+	c.checkProviders(ch, loaded.Selectors)
+	c.checkRequired(ch, owned)
+	c.checkPlugins(ch, loaded.Compiled)
+	c.checkServer(ch, loaded.Insecure)
+	c.checkBridge(ch)
+
+	mask := NewMasker(c.Secrets(loaded.Owners...))
+	for i := range ch.problems {
+		ch.problems[i].Message = mask.Mask(ch.problems[i].Message)
+	}
+	return inOrder(ch.problems)
+}
+
+// checkProviders checks that there is one, and that each chooses a plugin that is loaded.
+func (c *Config) checkProviders(ch *checker, selectors []string) {
+	if _, given := c.raw["providers"]; !given && len(c.Bridge.Servers) == 0 {
+		ch.fault("providers", "is missing; must hold one provider at least, as {\"main\": {\"provider\": %q, \"model\": \"…\"}}", first(selectors))
+	} else if providers := c.raw.Object("providers"); given && providers != nil && len(providers) == 0 {
+		ch.fault("providers", "is empty; must hold one provider at least")
+	}
+	for id, provider := range objectsIn(c.raw, "providers") {
+		path := "providers." + id + ".provider"
+		selector, given := provider["provider"]
+		switch {
+		case !given:
+			ch.fault(path, "is missing; must be one of %s", strings.Join(selectors, ", "))
+		case kindFault(String, selector) == "" && !slices.Contains(selectors, provider.String("provider")):
+			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", provider.String("provider"), strings.Join(selectors, ", "))
+		}
+	}
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return "…"
+	}
+	return list[0]
+}
+
+// checkRequired looks for required keys where they count: in what is left of a
+// provider once the layers above and below it are merged.
+func (c *Config) checkRequired(ch *checker, owned Schema) {
+	bases := map[string][]loquat.Object{}
+	for _, a := range c.agents {
+		bases[a.providerID] = append(bases[a.providerID], a.base)
+	}
+	for id, provider := range objectsIn(c.raw, "providers") {
+		merged := bases[id]
+		if len(merged) == 0 {
+			merged = []loquat.Object{baseConfig(c.raw, provider, nil)}
+		}
+		for _, field := range owned {
+			missing := func(base loquat.Object) bool { _, ok := base[field.Key]; return !ok }
+			if field.Required && field.Key != "provider" && slices.ContainsFunc(merged, missing) {
+				ch.fault("providers."+id+"."+field.Key, "is missing; must be a %s", field.Kind)
+			}
+		}
+	}
+}
+
+func (c *Config) checkPlugins(ch *checker, compiled []string) {
+	for i, entry := range c.Plugins {
+		path := fmt.Sprintf("plugins[%d]", i)
+		if err := checkPlugin(entry, compiled); err != nil {
+			ch.fault(path, "%v", err)
+		} else if slices.Contains(c.Plugins[:i], entry) {
+			ch.fault(path, "is %q, which is listed already; list it once", entry)
+		}
+	}
+}
+
+func (c *Config) checkServer(ch *checker, insecure bool) {
+	s := c.Server
+	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
+		ch.fault("server.tls", "has only one of cert_file and key_file; must have both or neither")
+	}
+	if len(s.AuthTokens) == 0 && !insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
+		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, listen on 127.0.0.1, or start with --insecure", s.Listen)
+	}
+}
+
+func (c *Config) checkBridge(ch *checker) {
+	if c.Bridge.URL == "" {
+		return
+	}
+	if c.Bridge.ServerID == "" {
+		ch.fault("bridge.server_id", "is missing; with bridge.url it must name this server")
+	}
+	if c.Bridge.Token == "" {
+		ch.fault("bridge.token", "is missing; with bridge.url it must be the token that the bridge expects of this server")
+	}
+}
+
+// checker gathers problems.
+type checker struct{ problems []Problem }
+
+func (ch *checker) fault(path, format string, args ...any) {
+	ch.problems = append(ch.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+func (ch *checker) warn(path, format string, args ...any) {
+	ch.problems = append(ch.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
+}
+
+// layers checks every object in the map at key.
+func (ch *checker) layers(key string, raw loquat.Object, schema Schema) {
+	for id, value := range raw.Object(key) {
+		path := key + "." + id
+		layer, ok := asObject(value)
+		switch {
+		case id == "":
+			ch.fault(path, "has an empty name; must have one")
+		case !ok:
+			ch.fault(path, "is %s; must be an object", describe(value))
+		default:
+			ch.object(path, layer, schema)
+		}
+	}
+}
+
+// object checks the keys of one object against a schema whose dots lead deeper.
+func (ch *checker) object(path string, o loquat.Object, schema Schema) {
+	for key, value := range o {
+		place := join(path, key)
+		field, inner := schema.at(key)
+		if key == requestOptions {
+			if faults := requestOptionFaults(place, value); len(faults) > 0 {
+				ch.problems = append(ch.problems, faults...)
+				continue
+			}
+		}
+		switch {
+		case field == nil && len(inner) == 0 && key == requestOptions:
+			ch.warn(place, "is not sent, because the plugin that owns it is not loaded; add it to plugins")
+		case field == nil && len(inner) == 0:
+			ch.warn(place, "is known to no loaded part%s", suggestion(key, schema))
+		case field != nil:
+			ch.value(place, value, *field)
+		}
+		if len(inner) == 0 {
+			continue
+		}
+		if below, ok := asObject(value); ok {
+			ch.object(place, below, inner)
+		} else if field == nil {
+			ch.fault(place, "is %s; must be an object", describe(value))
+		}
+	}
+}
+
+// at returns the field of a key, and the schema of the object there.
+func (s Schema) at(key string) (field *Field, inner Schema) {
+	for i, f := range s {
+		if f.Key == key {
+			field = &s[i]
+		} else if rest, ok := strings.CutPrefix(f.Key, key+"."); ok {
+			f.Key = rest
+			inner = append(inner, f)
+		}
+	}
+	return field, inner
+}
+
+// value checks one value against its field.
+func (ch *checker) value(path string, raw json.RawMessage, f Field) {
+	if f.Kind == DelayMap {
+		ch.delayMap(path, raw)
+		return
+	}
+	if fault := valueFault(raw, f); fault != "" {
+		ch.fault(path, "%s", fault)
+	}
+}
+
+// delayMap tells of every code that is wrong, where ParseDelayMap joins them.
+func (ch *checker) delayMap(path string, raw json.RawMessage) {
+	codes, ok := asObject(raw)
+	if !ok {
+		ch.fault(path, "%s", kindFault(DelayMap, raw))
+	}
+	for _, key := range slices.Sorted(maps.Keys(codes)) {
+		if _, _, err := parseStatusDelays(key, codes[key]); err != nil {
+			ch.fault(join(path, key), "%v", err)
+		}
+	}
+}
+
+// valueFault says what is wrong with a value and what is allowed, or "".
+func valueFault(raw json.RawMessage, f Field) string {
+	if fault := kindFault(f.Kind, raw); fault != "" {
+		return fault
+	}
+	switch f.Kind {
+	case String:
+		var s string
+		mustDecode(raw, &s)
+		if len(f.Enum) > 0 && !slices.Contains(f.Enum, s) {
+			return fmt.Sprintf("is %q; must be one of %s", s, strings.Join(f.Enum, ", "))
+		}
+	case Number, Integer:
+		var v float64
+		mustDecode(raw, &v)
+		if f.Min != nil && v < *f.Min || f.Max != nil && v > *f.Max {
+			return fmt.Sprintf("is %s; must be %s", raw, f.bounds())
+		}
+	}
+	if f.Check != nil {
+		if err := f.Check(raw); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func (f Field) bounds() string {
+	switch {
+	case f.Max == nil:
+		return fmt.Sprintf("at least %s", encode(*f.Min))
+	case f.Min == nil:
+		return fmt.Sprintf("at most %s", encode(*f.Max))
+	}
+	return fmt.Sprintf("from %s to %s", encode(*f.Min), encode(*f.Max))
+}
+
+// kindFault says that a value is not of its kind, or "".
+func kindFault(kind Kind, raw json.RawMessage) string {
+	must := func(ok bool, what string) string {
+		if ok {
+			return ""
+		}
+		return fmt.Sprintf("is %s; must be %s", describe(raw), what)
+	}
+	switch kind {
+	case String:
+		return must(decodes[string](raw), "a string")
+	case Number:
+		return must(decodes[float64](raw), "a number")
+	case Integer:
+		if decodes[float64](raw) && !decodes[int64](raw) {
+			return fmt.Sprintf("is %s; must be an integer", raw)
+		}
+		return must(decodes[int64](raw), "an integer")
+	case Boolean:
+		return must(decodes[bool](raw), "true or false")
+	case Object:
+		return must(decodes[loquat.Object](raw), "an object")
+	case Strings:
+		return must(elementsDecode[string](raw), "a list of strings")
+	case Objects:
+		return must(elementsDecode[loquat.Object](raw), "a list of objects")
+	case Labels:
+		var values loquat.Object
+		ok := decodes[loquat.Object](raw) && json.Unmarshal(raw, &values) == nil
+		for _, v := range values {
+			ok = ok && decodes[string](v)
+		}
+		return must(ok, "an object of strings")
+	case Delays:
+		if _, err := ParseDelays(raw); err != nil {
+			return err.Error()
+		}
+	case DelayMap:
+		if _, err := ParseDelayMap(raw); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// decodes reports whether raw is a T. Null is none: to leave a key out is how a
+// configuration says nothing.
+func decodes[T any](raw json.RawMessage) bool {
+	var v T
+	return !isNull(raw) && json.Unmarshal(raw, &v) == nil
+}
+
+func elementsDecode[T any](raw json.RawMessage) bool {
+	var list []json.RawMessage
+	if isNull(raw) || json.Unmarshal(raw, &list) != nil {
+		return false
+	}
+	return !slices.ContainsFunc(list, func(v json.RawMessage) bool { return !decodes[T](v) })
+}
+
+// suggestion names the known key that is nearest to an unknown one.
+func suggestion(key string, schema Schema) string {
+	best, nearest := len(key)/3+2, ""
+	for _, f := range schema {
+		known, _, _ := strings.Cut(f.Key, ".")
+		if d := editDistance(key, known); d < best {
+			best, nearest = d, known
+		}
+	}
+	if nearest == "" {
+		return ""
+	}
+	return "; is " + nearest + " meant?"
+}
+
+// editDistance counts the insertions, deletions and substitutions between a and b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substituted := diagonal
+			if a[i] != b[j] {
+				substituted++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substituted, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

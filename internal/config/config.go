@@ -1,0 +1,247 @@
+// Package config is the service's configuration: one flat dictionary of JSON, read
+// from a file, checked as a whole, and merged into what a single request sees.
+//
+// It promises that a wrong configuration is told in full, with places and remedies,
+// before anything starts; that no secret leaves it except to the part that needs
+// it; and that what arrives over the network is never expanded. It does not know
+// which plugins exist: who owns keys hands in a schema. A Config does not change
+// once it is made, apart from what flags set before the service starts.
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"loquat"
+)
+
+// The defaults of the service's own keys.
+const (
+	DefaultListen           = "127.0.0.1:8787"
+	DefaultShutdownGrace    = 10 * time.Second
+	DefaultRetention        = 7 * 24 * time.Hour
+	DefaultMaxBodyBytes     = 8 << 20
+	DefaultMaxAssetBytes    = 20 << 20
+	DefaultMaxResponseBytes = 256 << 20
+	DefaultMaxToolRounds    = 50
+)
+
+// maxFileBytes bounds the file of a configuration, and each file that it refers to.
+const maxFileBytes = 4 << 20
+
+// Config is a configuration. Its parts hold defaults where the file says nothing,
+// or says what Check refuses.
+type Config struct {
+	Server         Server
+	Store          Store
+	Bridge         Bridge
+	Limits         Limits
+	Events         Events
+	Plugins        []string // nil means all that are compiled in
+	PluginCacheDir string   // "" means a folder of the data directory
+
+	raw         loquat.Object
+	agents      map[string]*agent
+	agentFaults []Problem
+	fromFiles   map[string]bool // key paths whose value came from a ${file:…}
+	fileSecrets []string        // what those files held
+}
+
+// Server is how the service is reached.
+type Server struct {
+	Listen         string
+	DataDir        string
+	PublicURL      string
+	AuthTokens     []AuthToken
+	AllowedOrigins []string
+	TrustedProxies []string
+	TLS            TLS
+	ShutdownGrace  time.Duration
+}
+
+// AuthToken opens the HTTP API.
+type AuthToken struct {
+	Name      string `json:"name"`
+	Token     string `json:"token"`
+	Scope     string `json:"scope"` // full, read or session
+	SessionID string `json:"session_id"`
+}
+
+// TLS is a certificate with its key, or empty.
+type TLS struct{ CertFile, KeyFile string }
+
+// Store is where sessions and events are kept. An empty URL means the embedded
+// database in the data directory.
+type Store struct{ URL string }
+
+// Bridge is the bridge that this server forwards to and, for `loquat bridge`, the
+// servers that may forward to it.
+type Bridge struct {
+	URL      string
+	ServerID string
+	Token    string
+	Servers  map[string]string // server_id to token
+}
+
+// Limits bound what one call may cost.
+type Limits struct {
+	MaxBodyBytes     int64
+	MaxAssetBytes    int64
+	MaxResponseBytes int64
+	MaxToolRounds    int
+}
+
+// Events is how long events are kept; a Retention of 0 keeps them all.
+type Events struct{ Retention time.Duration }
+
+// Environment is what a configuration reads from around it.
+type Environment struct {
+	Lookup   func(name string) (string, bool)
+	ReadFile func(path string) ([]byte, error)
+}
+
+// ProcessEnvironment is the environment of this process. It reads no file beyond 4 MiB.
+func ProcessEnvironment() Environment {
+	return Environment{Lookup: os.LookupEnv, ReadFile: readBounded}
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(b) > maxFileBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
+	}
+	return b, err
+}
+
+// get returns a variable's value; an empty one counts as not set.
+func (e Environment) get(name string) string {
+	v, _ := e.Lookup(name)
+	return v
+}
+
+// Find returns the configuration file to use: the one that is named, by flag or by
+// LOQUAT_CONFIG, else the first that exists of ./loquat.json and
+// $XDG_CONFIG_HOME/loquat/loquat.json, else "". A named file need not exist: that
+// it does not is for Load to say.
+func Find(flag string, env Environment) string {
+	if named := cmp.Or(flag, env.get("LOQUAT_CONFIG")); named != "" {
+		return named
+	}
+	for _, path := range []string{"loquat.json", filepath.Join(xdgDir(env, "XDG_CONFIG_HOME", ".config"), "loquat.json")} {
+		if _, err := env.ReadFile(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return path
+		}
+	}
+	return ""
+}
+
+// xdgDir is Loquat's folder in one of the user's base directories.
+func xdgDir(env Environment, variable, fallback string) string {
+	base := env.get(variable)
+	if base == "" {
+		base = filepath.Join(env.get("HOME"), fallback)
+	}
+	return filepath.Join(base, "loquat")
+}
+
+// Load reads a file. The Config is nil when the file cannot be read or parsed.
+func Load(path string, env Environment) (*Config, []Problem) {
+	data, err := env.ReadFile(path)
+	if err != nil {
+		return nil, []Problem{{Path: path, Message: fmt.Sprintf("cannot be read: %v", err)}}
+	}
+	return Parse(data, env)
+}
+
+// Parse reads a configuration: strict JSON in which string values may refer to
+// variables and files. The Config is nil when it is no JSON object; else the
+// problems are those of the references, and Check finds the rest.
+func Parse(data []byte, env Environment) (*Config, []Problem) {
+	raw, problem := parseStrict(data)
+	if problem != nil {
+		return nil, []Problem{*problem}
+	}
+	x := expander{env: env, fromFiles: map[string]bool{}}
+	c := New(x.object("", raw), env)
+	c.fromFiles, c.fileSecrets = x.fromFiles, x.secrets
+	return c, inOrder(x.problems)
+}
+
+// New makes a configuration of a dictionary as it stands, without references.
+func New(raw loquat.Object, env Environment) *Config {
+	server, limits, bridge := raw.Object("server"), raw.Object("limits"), raw.Object("bridge")
+	tls := server.Object("tls")
+	c := &Config{
+		Server: Server{
+			Listen:         valueAt(server, "listen", DefaultListen),
+			DataDir:        valueAt(server, "data_dir", xdgDir(env, "XDG_DATA_HOME", ".local/share")),
+			PublicURL:      server.String("public_url"),
+			AuthTokens:     valueAt[[]AuthToken](server, "auth_tokens", nil),
+			AllowedOrigins: valueAt[[]string](server, "allowed_origins", nil),
+			TrustedProxies: valueAt[[]string](server, "trusted_proxies", nil),
+			TLS:            TLS{CertFile: tls.String("cert_file"), KeyFile: tls.String("key_file")},
+			ShutdownGrace:  secondsAt(server, "shutdown_grace_seconds", DefaultShutdownGrace),
+		},
+		Store: Store{URL: raw.Object("store").String("url")},
+		Bridge: Bridge{
+			URL:      bridge.String("url"),
+			ServerID: bridge.String("server_id"),
+			Token:    bridge.String("token"),
+			Servers:  valueAt[map[string]string](bridge, "servers", nil),
+		},
+		Limits: Limits{
+			MaxBodyBytes:     valueAt[int64](limits, "max_body_bytes", DefaultMaxBodyBytes),
+			MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
+			MaxResponseBytes: valueAt[int64](limits, "max_response_bytes", DefaultMaxResponseBytes),
+			MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
+		},
+		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
+		Plugins:        valueAt[[]string](raw, "plugins", nil),
+		PluginCacheDir: raw.String("plugin_cache_dir"),
+		raw:            raw,
+	}
+	c.agents, c.agentFaults = resolveAgents(raw)
+	return c
+}
+
+// Loads reports whether the configuration wants the compiled-in plugin of that name.
+func (c *Config) Loads(plugin string) bool {
+	return c.Plugins == nil || slices.Contains(c.Plugins, plugin)
+}
+
+// PluginCache is the directory that holds one writable folder for each `path:` plugin.
+func (c *Config) PluginCache() string {
+	return cmp.Or(c.PluginCacheDir, filepath.Join(c.Server.DataDir, "plugin-cache"))
+}
+
+// valueAt decodes the value at key, or returns fallback when there is none that fits.
+func valueAt[T any](o loquat.Object, key string, fallback T) T {
+	v := fallback
+	if raw, ok := o[key]; ok && json.Unmarshal(raw, &v) != nil {
+		return fallback
+	}
+	return v
+}
+
+func secondsAt(o loquat.Object, key string, fallback time.Duration) time.Duration {
+	return time.Duration(valueAt(o, key, fallback.Seconds()) * float64(time.Second))
+}
+
+// inOrder sorts problems by place.
+func inOrder(problems []Problem) []Problem {
+	slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
+	return problems
+}

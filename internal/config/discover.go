@@ -1,0 +1,153 @@
+package config
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"loquat"
+)
+
+const (
+	discoveredSelector = "reference_generic_compatible"
+	publicBaseURL      = "https://api.openai.com/v1"
+
+	// A local backend answers at once or is not there; a hosted one is far away.
+	probeTimeout  = time.Second
+	hostedTimeout = 15 * time.Second
+
+	maxModelsBytes = 4 << 20
+)
+
+// localBackend is a backend that people run on their own machine.
+type localBackend struct{ name, baseURL string }
+
+// localBackends stand in the order in which they are preferred.
+var localBackends = []localBackend{
+	{"Ollama", "http://127.0.0.1:11434/v1"},
+	{"llama.cpp", "http://127.0.0.1:8080/v1"},
+	{"LM Studio", "http://127.0.0.1:1234/v1"},
+	{"vLLM", "http://127.0.0.1:8000/v1"},
+}
+
+// Found is what discovery came to. Config is nil when there is no backend.
+type Found struct {
+	Config *Config
+	Notice string // for the log: what was found, or how to set what was not
+}
+
+// Discover makes a configuration where there is no file: of OPENAI_API_KEY and
+// OPENAI_BASE_URL when one of them is set, else of the first local backend that
+// lists models on its usual port. The model is LOQUAT_MODEL, else the first listed.
+func Discover(ctx context.Context, env Environment, client *http.Client) (Found, error) {
+	return discover(ctx, env, client, localBackends)
+}
+
+func discover(ctx context.Context, env Environment, client *http.Client, local []localBackend) (Found, error) {
+	model, key := env.get("LOQUAT_MODEL"), env.get("OPENAI_API_KEY")
+	baseURL := strings.TrimRight(env.get("OPENAI_BASE_URL"), "/")
+	if key != "" || baseURL != "" {
+		return discoverHosted(ctx, env, client, cmp.Or(baseURL, publicBaseURL), key, model)
+	}
+	for i, models := range probe(ctx, client, local) {
+		if models == nil || model == "" && len(models) == 0 {
+			continue
+		}
+		if model == "" {
+			model = models[0]
+		}
+		return found(env, local[i].name+" at "+local[i].baseURL, local[i].baseURL, "", model), nil
+	}
+	return Found{Notice: "no configuration file, no OPENAI_API_KEY and no local backend found; " +
+		"set OPENAI_API_KEY or OPENAI_BASE_URL, start a local backend, or write loquat.json"}, ctx.Err()
+}
+
+func discoverHosted(ctx context.Context, env Environment, client *http.Client, baseURL, key, model string) (Found, error) {
+	if model == "" {
+		ctx, cancel := context.WithTimeout(ctx, hostedTimeout)
+		defer cancel()
+		models, err := listModels(ctx, client, baseURL, key)
+		mask := (&Config{raw: loquat.Object{}.Set("api_key", key).Set("base_url", baseURL)}).Secrets()
+		shown := NewMasker(mask).Mask(baseURL)
+		if err != nil {
+			return Found{}, fmt.Errorf("asking %s for its models: %s; set LOQUAT_MODEL to the model to use, or check OPENAI_BASE_URL and OPENAI_API_KEY",
+				shown, NewMasker(mask).Mask(err.Error()))
+		}
+		if len(models) == 0 {
+			return Found{}, fmt.Errorf("%s lists no models; set LOQUAT_MODEL to the model to use", shown)
+		}
+		model = models[0]
+	}
+	return found(env, "the backend of OPENAI_API_KEY and OPENAI_BASE_URL", baseURL, key, model), nil
+}
+
+func found(env Environment, name, baseURL, key, model string) Found {
+	provider := loquat.Object{}.Set("provider", discoveredSelector).Set("model", model).Set("base_url", baseURL)
+	if key != "" {
+		provider.Set("api_key", key)
+	}
+	raw := loquat.Object{}.Set("providers", map[string]loquat.Object{loquat.DefaultAgent: provider})
+	return Found{
+		Config: New(raw, env),
+		Notice: fmt.Sprintf("no configuration file; using the model %s of %s", model, name),
+	}
+}
+
+// probe asks all local backends at once; what does not list models is nil.
+func probe(ctx context.Context, client *http.Client, local []localBackend) [][]string {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	models := make([][]string, len(local))
+	var wg sync.WaitGroup
+	for i, backend := range local {
+		wg.Go(func() {
+			if list, err := listModels(ctx, client, backend.baseURL, ""); err == nil {
+				models[i] = list
+			}
+		})
+	}
+	wg.Wait()
+	return models
+}
+
+// listModels returns the ids of a backend's models; never nil without an error.
+func listModels(ctx context.Context, client *http.Client, baseURL, key string) ([]string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL+"/models", nil)
+	if err != nil {
+		return nil, err
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answered %s", resp.Status)
+	}
+	var list struct {
+		Object string
+		Data   []struct{ ID string }
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxModelsBytes)).Decode(&list); err != nil {
+		return nil, fmt.Errorf("its answer is no list of models: %w", err)
+	}
+	if list.Data == nil && list.Object != "list" {
+		return nil, fmt.Errorf("its answer is no list of models")
+	}
+	ids := []string{}
+	for _, m := range list.Data {
+		if m.ID != "" {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids, nil
+}

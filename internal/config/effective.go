@@ -1,0 +1,176 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// serviceKeys belong to the service, not to the requests that it runs: no effective
+// config holds them.
+var serviceKeys = []string{"server", "store", "bridge", "limits", "events", "providers", "agents", "plugins"}
+
+// agent is what the file makes of one agent: the layers below a session's overrides.
+type agent struct {
+	providerID string
+	base       loquat.Object
+}
+
+// resolveAgents gives each agent its provider and its base config.
+func resolveAgents(raw loquat.Object) (map[string]*agent, []Problem) {
+	providers, layers := objectsIn(raw, "providers"), objectsIn(raw, "agents")
+	if len(layers) == 0 && len(providers) > 0 {
+		if len(providers) > 1 {
+			return nil, []Problem{{Path: "agents", Message: fmt.Sprintf(
+				"is missing, and there are %d providers; add agents.default with provider set to one of %s", len(providers), names(providers))}}
+		}
+		layers = map[string]loquat.Object{loquat.DefaultAgent: {}}
+	}
+	var faults []Problem
+	if _, ok := layers[loquat.DefaultAgent]; !ok && len(layers) > 1 {
+		faults = append(faults, Problem{Path: "agents", Message: fmt.Sprintf(
+			"has %d agents and none named default; name one of them default", len(layers))})
+	}
+	agents := map[string]*agent{}
+	for id, layer := range layers {
+		providerID := layer.String("provider")
+		if _, named := layer["provider"]; !named && len(providers) == 1 {
+			providerID = names(providers)
+		}
+		provider, ok := providers[providerID]
+		if !ok {
+			faults = append(faults, unknownProvider(id, layer["provider"], providers))
+			continue
+		}
+		agents[id] = &agent{providerID: providerID, base: baseConfig(raw, provider, layer)}
+	}
+	return agents, faults
+}
+
+func unknownProvider(agentID string, value json.RawMessage, providers map[string]loquat.Object) Problem {
+	p := Problem{Path: "agents." + agentID + ".provider"}
+	var id string
+	switch {
+	case len(value) == 0:
+		p.Message = "is missing"
+	case json.Unmarshal(value, &id) != nil || value[0] != '"':
+		p.Message = "is " + describe(value)
+	default:
+		p.Message = fmt.Sprintf("names %q, which is not among the providers", id)
+	}
+	if len(providers) == 0 {
+		p.Message += "; add it under providers"
+	} else {
+		p.Message += "; must be one of " + names(providers)
+	}
+	return p
+}
+
+// objectsIn returns the objects in the object at key; what is none is for Check.
+func objectsIn(raw loquat.Object, key string) map[string]loquat.Object {
+	objects := map[string]loquat.Object{}
+	for id := range raw.Object(key) {
+		if o := raw.Object(key).Object(id); o != nil {
+			objects[id] = o
+		}
+	}
+	return objects
+}
+
+func names[V any](m map[string]V) string {
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+}
+
+// baseConfig merges the layers that the file holds. `provider` is the selector in a
+// provider's layer, but a provider_id in an agent's.
+func baseConfig(top, provider, agent loquat.Object) loquat.Object {
+	base := Merge(Merge(top, provider), agent)
+	delete(base, "provider")
+	if selector, ok := provider["provider"]; ok {
+		base["provider"] = selector
+	}
+	for _, key := range serviceKeys {
+		delete(base, key)
+	}
+	return base
+}
+
+// UseOnly makes a provider the only one, and its agent the only agent.
+func (c *Config) UseOnly(providerID string, provider loquat.Object) {
+	c.raw = c.raw.Clone().Set("providers", map[string]loquat.Object{providerID: provider})
+	delete(c.raw, "agents")
+	c.agents, c.agentFaults = resolveAgents(c.raw)
+}
+
+// Agents returns the agent_ids, sorted.
+func (c *Config) Agents() []string { return slices.Sorted(maps.Keys(c.agents)) }
+
+// Base returns the base config of an agent, which must not be changed, and the
+// provider_id that it uses. A lone agent also answers to the name of the default
+// agent, so that a session that names none has one.
+func (c *Config) Base(agentID string) (base loquat.Object, providerID string, err error) {
+	a, ok := c.agents[agentID]
+	if !ok && agentID == loquat.DefaultAgent && len(c.agents) == 1 {
+		for _, only := range c.agents {
+			a, ok = only, true
+		}
+	}
+	if !ok {
+		return nil, "", loquat.Errorf(loquat.CodeInvalid, "the agent %q is not configured; there is %s", agentID, names(c.agents))
+	}
+	return a.base, a.providerID, nil
+}
+
+// Effective returns what a request of a session with these overrides runs with, and
+// the provider_id that it uses. The top level is the caller's to change. An override
+// of null, or of a key that no session may override, counts for nothing.
+func (c *Config) Effective(agentID string, overrides loquat.Object) (effective loquat.Object, providerID string, err error) {
+	base, providerID, err := c.Base(agentID)
+	if err != nil {
+		return nil, "", err
+	}
+	effective = make(loquat.Object, len(base)+len(overrides))
+	maps.Copy(effective, base)
+	for key, value := range overrides {
+		if isNull(value) || neverOverridable(key) {
+			continue
+		}
+		effective[key] = mergeValue(base[key], value)
+	}
+	return effective, providerID, nil
+}
+
+// Merge lays over on top of under: objects merge deeply, everything else, null
+// included, replaces. Neither is changed.
+func Merge(under, over loquat.Object) loquat.Object {
+	merged := make(loquat.Object, len(under)+len(over))
+	maps.Copy(merged, under)
+	for key, value := range over {
+		merged[key] = mergeValue(under[key], value)
+	}
+	return merged
+}
+
+func mergeValue(under, over json.RawMessage) json.RawMessage {
+	below, ok := asObject(under)
+	if !ok {
+		return over
+	}
+	above, ok := asObject(over)
+	if !ok {
+		return over
+	}
+	return encode(Merge(below, above))
+}
+
+func asObject(raw json.RawMessage) (loquat.Object, bool) {
+	var o loquat.Object
+	err := json.Unmarshal(raw, &o)
+	return o, err == nil && o != nil
+}
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

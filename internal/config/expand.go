@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"loquat"
+)
+
+// expander replaces references in string values: ${NAME}, ${NAME:-default},
+// ${file:/path}, and $$ for a dollar. Any other dollar stands for itself. What a
+// reference brings in is not looked at again.
+type expander struct {
+	env       Environment
+	problems  []Problem
+	fromFiles map[string]bool
+	secrets   []string
+}
+
+func (x *expander) object(path string, o loquat.Object) loquat.Object {
+	out := make(loquat.Object, len(o))
+	for _, key := range slices.Sorted(maps.Keys(o)) {
+		out[key] = x.value(join(path, key), o[key])
+	}
+	return out
+}
+
+func (x *expander) value(path string, raw json.RawMessage) json.RawMessage {
+	switch raw[0] {
+	case '{':
+		var o loquat.Object
+		mustDecode(raw, &o)
+		return encode(x.object(path, o))
+	case '[':
+		var list []json.RawMessage
+		mustDecode(raw, &list)
+		for i := range list {
+			list[i] = x.value(fmt.Sprintf("%s[%d]", path, i), list[i])
+		}
+		return encode(list)
+	case '"':
+		var s string
+		mustDecode(raw, &s)
+		if strings.Contains(s, "$") {
+			return loquat.Quote(x.text(path, s))
+		}
+	}
+	return raw
+}
+
+func (x *expander) text(path, s string) string {
+	var out strings.Builder
+	for {
+		before, after, found := strings.Cut(s, "$")
+		out.WriteString(before)
+		switch {
+		case !found:
+			if x.fromFiles[path] {
+				x.secrets = append(x.secrets, out.String())
+			}
+			return out.String()
+		case strings.HasPrefix(after, "$"):
+			out.WriteByte('$')
+			s = after[1:]
+		case strings.HasPrefix(after, "{"):
+			reference, rest, closed := strings.Cut(after[1:], "}")
+			if !closed {
+				x.fault(path, "has ${ without }; a dollar itself is written $$")
+				return out.String()
+			}
+			out.WriteString(x.resolve(path, reference))
+			s = rest
+		default:
+			out.WriteByte('$')
+			s = after
+		}
+	}
+}
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// resolve returns what a reference stands for. A default also takes the place of a
+// variable that is set to nothing, as in a shell.
+func (x *expander) resolve(path, reference string) string {
+	if file, ok := strings.CutPrefix(reference, "file:"); ok {
+		return x.file(path, file)
+	}
+	name, fallback, hasDefault := strings.Cut(reference, ":-")
+	if !variableName.MatchString(name) || strings.Contains(fallback, "${") {
+		x.fault(path, "has ${%s}, which is no reference; write ${NAME}, ${NAME:-default} or ${file:/path}, and $$ for a dollar", reference)
+		return ""
+	}
+	value, set := x.env.Lookup(name)
+	switch {
+	case hasDefault && value == "":
+		return fallback
+	case !set:
+		x.fault(path, "the environment variable %s is not set; set it, or write ${%s:-default}", name, name)
+	case !utf8.ValidString(value):
+		x.fault(path, "the environment variable %s is not UTF-8", name)
+	}
+	return value
+}
+
+func (x *expander) file(path, file string) string {
+	if !filepath.IsAbs(file) {
+		x.fault(path, "${file:%s} names no absolute path; write ${file:/path}", file)
+		return ""
+	}
+	b, err := x.env.ReadFile(file)
+	if err != nil {
+		x.fault(path, "the file %s cannot be read: %v", file, err)
+		return ""
+	}
+	if !utf8.Valid(b) {
+		x.fault(path, "the file %s is not UTF-8", file)
+		return ""
+	}
+	value := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+	x.fromFiles[path] = true
+	x.secrets = append(x.secrets, value)
+	return value
+}
+
+func (x *expander) fault(path, format string, args ...any) {
+	x.problems = append(x.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// join adds a key to a key path.
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// mustDecode decodes what parseStrict has let through.
+func mustDecode(raw json.RawMessage, v any) {
+	if err := json.Unmarshal(raw, v); err != nil {
+		panic("config: a checked value does not decode: " + err.Error())
+	}
+}
+
+// encode leaves <, > and & as they came, unlike json.Marshal.
+func encode(v any) json.RawMessage {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("config: a checked value does not encode: " + err.Error())
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}

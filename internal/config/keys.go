@@ -1,0 +1,197 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Keys is the schema of the keys that the service itself owns at the top level.
+// The keys of providers are their plugins'.
+func Keys() Schema {
+	return Schema{
+		{Key: "plugin_cache_dir", Kind: String, Doc: "Directory of one writable folder for each `path:` plugin; by default `plugin-cache` in the data directory."},
+		{Key: "providers", Kind: Object, Doc: "Map of provider_id to provider config."},
+		{Key: "plugins", Kind: Strings, Doc: "Plugins to load: `path:` and an absolute directory, or the dotted reference of one that is compiled in; absent means all that are compiled in."},
+		{Key: "agents", Kind: Object, Doc: "Map of agent_id to an object with `provider`, a provider_id, and settings that override the provider's."},
+
+		{Key: "server.listen", Kind: String, Default: DefaultListen, Check: text(checkListen), Doc: "Address to listen on; port 0 picks a free one."},
+		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
+		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL under which clients reach the server, when that is not the listening address."},
+		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Tokens that open the HTTP API: objects of `name`, `token`, `scope` (`full`, `read` or `session`) and, with scope `session`, `session_id`."},
+		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins besides the server's own from which browsers may call, as `https://host:port`."},
+		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers count."},
+		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
+		{Key: "server.tls.key_file", Kind: String, Doc: "File of the certificate's private key, PEM."},
+		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How long running requests may go on after a signal to stop."},
+
+		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL URL of a store that several servers share; absent means the embedded one in the data directory."},
+
+		{Key: "bridge.url", Kind: String, Check: text(checkBridgeURL), Doc: "Bridge that the server forwards to, as `wss://host/bridge`; absent means the server's own."},
+		{Key: "bridge.server_id", Kind: String, Doc: "Name of this server at the bridge."},
+		{Key: "bridge.token", Kind: String, Secret: true, Doc: "Token with which this server joins the bridge."},
+		{Key: "bridge.servers", Kind: Labels, Secret: true, Doc: "For `loquat bridge`: map of server_id to the token of that server."},
+
+		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Largest body of a request to the HTTP API."},
+		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Largest uploaded image."},
+		{Key: "limits.max_response_bytes", Kind: Integer, Default: DefaultMaxResponseBytes, Min: bound(1024), Doc: "Largest response of a backend."},
+		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Most rounds of tool calls in one request."},
+
+		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How long events are kept; 0 keeps all."},
+	}
+}
+
+func bound(v float64) *float64 { return &v }
+
+// text makes a Field.Check of a check of a string.
+func text(check func(string) error) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		var s string
+		mustDecode(raw, &s)
+		return check(s)
+	}
+}
+
+// each makes a Field.Check of a check of every string in a list.
+func each(check func(string) error) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		var list []string
+		mustDecode(raw, &list)
+		for i, s := range list {
+			if err := check(s); err != nil {
+				return fmt.Errorf("entry %d %w", i, err)
+			}
+		}
+		return nil
+	}
+}
+
+func checkListen(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		if n, convErr := strconv.Atoi(port); convErr != nil || n < 0 || n > 65535 {
+			err = convErr
+			return fmt.Errorf("has the port %q; must be 0 to 65535", port)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8787", addr)
+	}
+	return nil
+}
+
+// IsLoopback reports whether an address to listen on is reached from this machine only.
+func IsLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+func checkURL(s string, schemes ...string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
+		return nil, fmt.Errorf("is no URL of a kind that fits; must begin with %s:// and name a host", strings.Join(schemes, ":// or "))
+	}
+	return u, nil
+}
+
+func checkHTTPURL(s string) error {
+	_, err := checkURL(s, "http", "https")
+	return err
+}
+
+func checkBridgeURL(s string) error {
+	_, err := checkURL(s, "ws", "wss")
+	return err
+}
+
+func checkStoreURL(s string) error {
+	_, err := checkURL(s, "postgres", "postgresql")
+	return err
+}
+
+func checkOrigin(s string) error {
+	u, err := checkURL(s, "http", "https")
+	if err != nil {
+		return err
+	}
+	if u.Scheme+"://"+u.Host != s {
+		return errors.New("is more than an origin; must be scheme, host and port only, as https://chat.example.org")
+	}
+	return nil
+}
+
+func checkProxy(s string) error {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return nil
+	}
+	if _, err := netip.ParsePrefix(s); err != nil {
+		return fmt.Errorf("is %q; must be an IP address or a network, as 10.0.0.0/8", s)
+	}
+	return nil
+}
+
+// checkAuthTokens finds every fault of the list. It never shows a token.
+func checkAuthTokens(raw json.RawMessage) error {
+	var list []json.RawMessage
+	mustDecode(raw, &list)
+	var faults []string
+	names, tokens := map[string]bool{}, map[string]bool{}
+	for i, entry := range list {
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Sprintf("entry %d ", i)+fmt.Sprintf(format, args...))
+		}
+		var t AuthToken
+		if err := json.Unmarshal(entry, &t); err != nil {
+			fault("is wrong; name, token, scope and session_id must be strings")
+			continue
+		}
+		fields, _ := asObject(entry)
+		for key := range fields {
+			if known := []string{"name", "token", "scope", "session_id"}; !slices.Contains(known, key) {
+				fault("has the key %s; must be one of %s", key, strings.Join(known, ", "))
+			}
+		}
+		switch {
+		case t.Name == "" || names[t.Name]:
+			fault("has no name of its own; each needs a different one")
+		case t.Token == "" || tokens[t.Token]:
+			fault("has no token of its own; each needs a different one")
+		case t.Scope != "full" && t.Scope != "read" && t.Scope != "session":
+			fault("has the scope %q; must be full, read or session", t.Scope)
+		case (t.Scope == "session") != (t.SessionID != ""):
+			fault("must have a session_id with the scope session, and only then")
+		}
+		names[t.Name], tokens[t.Token] = true, true
+	}
+	if len(faults) > 0 {
+		slices.Sort(faults)
+		return errors.New(strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// checkPlugin finds what is wrong with one entry of `plugins`; known are the
+// references of what is compiled in.
+func checkPlugin(entry string, known []string) error {
+	if dir, ok := strings.CutPrefix(entry, "path:"); ok {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("is %q; after path: comes an absolute directory", entry)
+		}
+		return nil
+	}
+	if !slices.Contains(known, entry) {
+		return fmt.Errorf("is %q, which is not compiled in; must be path: and an absolute directory, or one of %s", entry, strings.Join(known, ", "))
+	}
+	return nil
+}

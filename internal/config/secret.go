@@ -1,0 +1,249 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// secretNames are the keys whose values are secret wherever they stand.
+var secretNames = []string{"api_key", "token", "password", "secret", "authorization"}
+
+func secretKey(key string) bool {
+	return slices.Contains(secretNames, strings.ToLower(key))
+}
+
+// Redacted returns the configuration with the defaults of the service and of the
+// owners filled in, and without its secrets: they say only {"set": true}.
+func (c *Config) Redacted(owners ...Owner) loquat.Object {
+	r := c.redactor(owners)
+	return r.layer("", c.withDefaults(r.owned))
+}
+
+// Secrets returns every secret value that the configuration holds.
+func (c *Config) Secrets(owners ...Owner) []string {
+	r := c.redactor(owners)
+	r.layer("", c.raw)
+	secrets := slices.Concat(r.found, c.fileSecrets)
+	slices.Sort(secrets)
+	return slices.Compact(secrets)
+}
+
+func (c *Config) redactor(owners []Owner) *redactor {
+	owned := Loaded{Owners: owners}.schema()
+	return &redactor{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fromFiles}
+}
+
+// redactor takes the secrets out of a configuration and keeps what it found.
+type redactor struct {
+	owned, schema Schema
+	fromFiles     map[string]bool
+	found         []string
+}
+
+// layer redacts an object in which the keys of the schema stand: the whole, a
+// provider or an agent.
+func (r *redactor) layer(path string, o loquat.Object) loquat.Object {
+	out := loquat.Object{}
+	for key, value := range o {
+		place := join(path, key)
+		entries, isObject := asObject(value)
+		if path != "" || key != "providers" && key != "agents" || !isObject {
+			out[key] = r.value(place, key, key, value)
+			continue
+		}
+		for id, entry := range entries {
+			if layer, ok := asObject(entry); ok {
+				entries[id] = encode(r.layer(join(place, id), layer))
+			} else {
+				entries[id] = r.value(join(place, id), id, "", entry)
+			}
+		}
+		out[key] = encode(entries)
+	}
+	return out
+}
+
+// value redacts one value at place, whose name in the schema is schemaKey.
+func (r *redactor) value(place, key, schemaKey string, raw json.RawMessage) json.RawMessage {
+	field, _ := r.schema.at(schemaKey)
+	secret := secretKey(key) || r.fromFiles[place] || field != nil && field.Secret
+	switch {
+	case secret && field != nil && field.Kind == Labels && raw[0] == '{':
+		labels, _ := asObject(raw)
+		for label, v := range labels {
+			labels[label] = r.hide(v)
+		}
+		return encode(labels)
+	case secret:
+		return r.hide(raw)
+	}
+	switch raw[0] {
+	case '{':
+		o, _ := asObject(raw)
+		for inner, v := range o {
+			o[inner] = r.value(join(place, inner), inner, join(schemaKey, inner), v)
+		}
+		return encode(o)
+	case '[':
+		var list []json.RawMessage
+		mustDecode(raw, &list)
+		for i, v := range list {
+			list[i] = r.value(fmt.Sprintf("%s[%d]", place, i), "", "", v)
+		}
+		return encode(list)
+	case '"':
+		var s string
+		mustDecode(raw, &s)
+		return loquat.Quote(r.userParts(s))
+	}
+	return raw
+}
+
+// hide keeps the strings and numbers in a secret value and says only that there is one.
+func (r *redactor) hide(raw json.RawMessage) json.RawMessage {
+	set := !isNull(raw) && string(raw) != `""`
+	r.collect(raw)
+	return encode(map[string]bool{"set": set})
+}
+
+func (r *redactor) collect(raw json.RawMessage) {
+	switch raw[0] {
+	case '{':
+		o, _ := asObject(raw)
+		for _, v := range o {
+			r.collect(v)
+		}
+	case '[':
+		var list []json.RawMessage
+		mustDecode(raw, &list)
+		for _, v := range list {
+			r.collect(v)
+		}
+	case '"':
+		var s string
+		mustDecode(raw, &s)
+		if s != "" {
+			r.found = append(r.found, s)
+		}
+	case 't', 'f', 'n':
+	default:
+		r.found = append(r.found, string(raw))
+	}
+}
+
+// userPart is what stands before the last @ of a URL's authority.
+var userPart = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s]*)@`)
+
+// userParts hides the user parts of the URLs in s.
+func (r *redactor) userParts(s string) string {
+	return userPart.ReplaceAllStringFunc(s, func(match string) string {
+		parts := userPart.FindStringSubmatch(match)
+		r.found = append(r.found, parts[2])
+		if _, password, ok := strings.Cut(parts[2], ":"); ok && password != "" {
+			r.found = append(r.found, password)
+			if plain, err := url.PathUnescape(password); err == nil {
+				r.found = append(r.found, plain)
+			}
+		}
+		return parts[1] + masked + "@"
+	})
+}
+
+// withDefaults returns the dictionary with what holds where it says nothing.
+func (c *Config) withDefaults(owned Schema) loquat.Object {
+	full := c.raw.Clone()
+	setDefault(full, "server.data_dir", encode(c.Server.DataDir))
+	setDefault(full, "plugin_cache_dir", encode(c.PluginCache()))
+	for _, f := range Keys() {
+		if f.Default != nil {
+			setDefault(full, f.Key, encode(f.Default))
+		}
+	}
+	agents := loquat.Object{}
+	for id, a := range c.agents {
+		agents.Set(id, map[string]string{"provider": a.providerID})
+	}
+	full["agents"] = mergeValue(encode(agents), full["agents"])
+	providers := loquat.Object{}
+	for id, provider := range objectsIn(c.raw, "providers") {
+		for _, f := range owned {
+			if _, above := c.raw[topKey(f.Key)]; f.Default != nil && !above {
+				setDefault(provider, f.Key, encode(f.Default))
+			}
+		}
+		providers[id] = encode(provider)
+	}
+	full["providers"] = mergeValue(full["providers"], encode(providers))
+	return full
+}
+
+func topKey(key string) string {
+	top, _, _ := strings.Cut(key, ".")
+	return top
+}
+
+// setDefault sets a dotted key where nothing stands in the way.
+func setDefault(o loquat.Object, key string, value json.RawMessage) {
+	top, rest, deeper := strings.Cut(key, ".")
+	current, given := o[top]
+	switch {
+	case !deeper && !given:
+		o[top] = value
+	case deeper && !given:
+		inner := loquat.Object{}
+		setDefault(inner, rest, value)
+		o[top] = encode(inner)
+	case deeper:
+		if inner, ok := asObject(current); ok {
+			setDefault(inner, rest, value)
+			o[top] = encode(inner)
+		}
+	}
+}
+
+// masked stands where a secret stood.
+const masked = "***"
+
+// minSecret is the length in bytes below which a value is not masked: replacing
+// every "a" would hide the text and tell the secret.
+const minSecret = 4
+
+// Masker takes known secrets out of texts that others wrote, such as a backend's
+// errors. The zero value masks nothing.
+type Masker struct{ secrets []string }
+
+// NewMasker masks the given values, as they are, as they stand in JSON strings and
+// as they stand in URLs, the longest first. Values under 4 bytes are not masked.
+func NewMasker(secrets []string) *Masker {
+	forms := map[string]bool{}
+	for _, s := range secrets {
+		if len(s) < minSecret {
+			continue
+		}
+		quoted, _ := json.Marshal(s)
+		for _, form := range []string{s, strings.Trim(string(quoted), `"`), string(loquat.Quote(s)[1 : len(loquat.Quote(s))-1]), url.QueryEscape(s), url.PathEscape(s)} {
+			forms[form] = true
+		}
+	}
+	m := &Masker{secrets: slices.Sorted(maps.Keys(forms))}
+	slices.SortStableFunc(m.secrets, func(a, b string) int { return len(b) - len(a) })
+	return m
+}
+
+// Mask returns text with every secret replaced by ***.
+func (m *Masker) Mask(text string) string {
+	if m == nil {
+		return text
+	}
+	for _, s := range m.secrets {
+		text = strings.ReplaceAll(text, s, masked)
+	}
+	return text
+}
