@@ -51,8 +51,7 @@ type Config struct {
 	raw         loquat.Object
 	agents      map[string]*agent
 	agentFaults []Problem
-	fromFiles   map[string]bool // key paths whose value came from a ${file:…}
-	fileSecrets []string        // what those files held
+	fileSecrets []string // the values that came from a ${file:…}
 }
 
 // Server is how the service is reached.
@@ -174,9 +173,9 @@ func Parse(data []byte, env Environment) (*Config, []Problem) {
 	if problem != nil {
 		return nil, []Problem{*problem}
 	}
-	x := expander{env: env, fromFiles: map[string]bool{}}
+	x := expander{env: env}
 	c := New(x.object("", raw), env)
-	c.fromFiles, c.fileSecrets = x.fromFiles, x.secrets
+	c.fileSecrets = x.secrets
 	return c, inOrder(x.problems)
 }
 

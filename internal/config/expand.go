@@ -18,10 +18,9 @@ import (
 // ${file:/path}, and $$ for a dollar. Any other dollar stands for itself. What a
 // reference brings in is not looked at again.
 type expander struct {
-	env       Environment
-	problems  []Problem
-	fromFiles map[string]bool
-	secrets   []string
+	env      Environment
+	problems []Problem
+	secrets  []string // what files held, and the values that it became a part of
 }
 
 func (x *expander) object(path string, o loquat.Object) loquat.Object {
@@ -57,12 +56,13 @@ func (x *expander) value(path string, raw json.RawMessage) json.RawMessage {
 
 func (x *expander) text(path, s string) string {
 	var out strings.Builder
+	files := len(x.secrets)
 	for {
 		before, after, found := strings.Cut(s, "$")
 		out.WriteString(before)
 		switch {
 		case !found:
-			if x.fromFiles[path] {
+			if len(x.secrets) > files {
 				x.secrets = append(x.secrets, out.String())
 			}
 			return out.String()
@@ -124,8 +124,9 @@ func (x *expander) file(path, file string) string {
 		return ""
 	}
 	value := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
-	x.fromFiles[path] = true
-	x.secrets = append(x.secrets, value)
+	if value != "" {
+		x.secrets = append(x.secrets, value)
+	}
 	return value
 }
 

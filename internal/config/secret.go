@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/url"
 	"regexp"
@@ -23,13 +22,19 @@ func secretKey(key string) bool {
 // owners filled in, and without its secrets: they say only {"set": true}.
 func (c *Config) Redacted(owners ...Owner) loquat.Object {
 	r := c.redactor(owners)
-	return r.layer("", c.withDefaults(r.owned))
+	return r.whole(c.withDefaults(r.owned))
+}
+
+// Redact takes this configuration's secrets out of a dictionary that was made of
+// it, such as an effective config.
+func (c *Config) Redact(o loquat.Object, owners ...Owner) loquat.Object {
+	return c.redactor(owners).layer(o)
 }
 
 // Secrets returns every secret value that the configuration holds.
 func (c *Config) Secrets(owners ...Owner) []string {
 	r := c.redactor(owners)
-	r.layer("", c.raw)
+	r.whole(c.raw)
 	secrets := slices.Concat(r.found, c.fileSecrets)
 	slices.Sort(secrets)
 	return slices.Compact(secrets)
@@ -37,32 +42,38 @@ func (c *Config) Secrets(owners ...Owner) []string {
 
 func (c *Config) redactor(owners []Owner) *redactor {
 	owned := Loaded{Owners: owners}.schema()
-	return &redactor{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fromFiles}
+	return &redactor{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fileSecrets}
 }
 
 // redactor takes the secrets out of a configuration and keeps what it found.
 type redactor struct {
 	owned, schema Schema
-	fromFiles     map[string]bool
+	fromFiles     []string // values that are secret wherever they stand
 	found         []string
 }
 
-// layer redacts an object in which the keys of the schema stand: the whole, a
-// provider or an agent.
-func (r *redactor) layer(path string, o loquat.Object) loquat.Object {
-	out := loquat.Object{}
+// layer redacts an object in which the keys of the schema stand.
+func (r *redactor) layer(o loquat.Object) loquat.Object {
+	out := make(loquat.Object, len(o))
 	for key, value := range o {
-		place := join(path, key)
-		entries, isObject := asObject(value)
-		if path != "" || key != "providers" && key != "agents" || !isObject {
-			out[key] = r.value(place, key, key, value)
+		out[key] = r.value(key, key, value)
+	}
+	return out
+}
+
+// whole redacts a configuration: its own keys, and the layers in it.
+func (r *redactor) whole(o loquat.Object) loquat.Object {
+	out := r.layer(o)
+	for _, key := range []string{"providers", "agents"} {
+		entries, ok := asObject(o[key])
+		if !ok {
 			continue
 		}
 		for id, entry := range entries {
 			if layer, ok := asObject(entry); ok {
-				entries[id] = encode(r.layer(join(place, id), layer))
+				entries[id] = encode(r.layer(layer))
 			} else {
-				entries[id] = r.value(join(place, id), id, "", entry)
+				entries[id] = r.value(id, "", entry)
 			}
 		}
 		out[key] = encode(entries)
@@ -70,10 +81,10 @@ func (r *redactor) layer(path string, o loquat.Object) loquat.Object {
 	return out
 }
 
-// value redacts one value at place, whose name in the schema is schemaKey.
-func (r *redactor) value(place, key, schemaKey string, raw json.RawMessage) json.RawMessage {
+// value redacts the value of a key, whose name in the schema is schemaKey.
+func (r *redactor) value(key, schemaKey string, raw json.RawMessage) json.RawMessage {
 	field, _ := r.schema.at(schemaKey)
-	secret := secretKey(key) || r.fromFiles[place] || field != nil && field.Secret
+	secret := secretKey(key) || field != nil && field.Secret
 	switch {
 	case secret && field != nil && field.Kind == Labels && raw[0] == '{':
 		labels, _ := asObject(raw)
@@ -88,19 +99,22 @@ func (r *redactor) value(place, key, schemaKey string, raw json.RawMessage) json
 	case '{':
 		o, _ := asObject(raw)
 		for inner, v := range o {
-			o[inner] = r.value(join(place, inner), inner, join(schemaKey, inner), v)
+			o[inner] = r.value(inner, join(schemaKey, inner), v)
 		}
 		return encode(o)
 	case '[':
 		var list []json.RawMessage
 		mustDecode(raw, &list)
 		for i, v := range list {
-			list[i] = r.value(fmt.Sprintf("%s[%d]", place, i), "", "", v)
+			list[i] = r.value("", "", v)
 		}
 		return encode(list)
 	case '"':
 		var s string
 		mustDecode(raw, &s)
+		if slices.Contains(r.fromFiles, s) {
+			return r.hide(raw)
+		}
 		return loquat.Quote(r.userParts(s))
 	}
 	return raw
