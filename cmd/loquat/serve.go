@@ -115,6 +115,9 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err := report(append(problems, cfg.Check(facts)...), s.log); err != nil {
 		return s, err
 	}
+	if err := s.refuseWhatIsMissing(cfg); err != nil {
+		return s, err
+	}
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {
 		return s, usageError{err}
@@ -132,6 +135,22 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	return s, s.listen(cfg)
+}
+
+// refuseWhatIsMissing says what a configuration asks for that this version cannot do.
+func (s *server) refuseWhatIsMissing(cfg *config.Config) error {
+	if cfg.Store.URL != "" {
+		return usageError{errors.New("store.url: this version keeps sessions in the data directory only; leave it out")}
+	}
+	if cfg.Bridge.URL != "" {
+		s.log.Warn("configuration", "at", "bridge.url", "problem", "this version forwards to no bridge")
+	}
+	for i, entry := range cfg.Plugins {
+		if strings.HasPrefix(entry, "path:") {
+			s.log.Warn("configuration", "at", fmt.Sprintf("plugins[%d]", i), "problem", "this version runs only plugins that are compiled in")
+		}
+	}
+	return nil
 }
 
 // configure finds the configuration and lets the flags have the last word.
@@ -211,9 +230,13 @@ func (s *server) listen(cfg *config.Config) error {
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	s.url = "http://" + ln.Addr().String()
+	serve, scheme := s.http.Serve, "http"
+	if tls := cfg.Server.TLS; tls.CertFile != "" {
+		serve, scheme = func(ln net.Listener) error { return s.http.ServeTLS(ln, tls.CertFile, tls.KeyFile) }, "https"
+	}
+	s.url = scheme + "://" + ln.Addr().String()
 	go func() {
-		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"loquat/internal/config"
+)
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check and show the configuration",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand())
+	return cmd
+}
+
+func newConfigCheckCommand() *cobra.Command {
+	var file string
+	var insecure bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Find everything that is wrong with a configuration",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				file = args[0]
+			}
+			path, err := configFile(file)
+			if err != nil {
+				return err
+			}
+			_, problems, _ := readConfig(path, insecure)
+			errorCount := 0
+			for _, p := range problems {
+				if p.Warning {
+					fmt.Fprintln(cmd.OutOrStdout(), "warning:", p)
+					continue
+				}
+				errorCount++
+				fmt.Fprintln(cmd.OutOrStdout(), p)
+			}
+			if errorCount > 0 {
+				return usageError{fmt.Errorf("%s cannot be used: %d %s", path, errorCount, plural(errorCount, "problem"))}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
+	flags.BoolVar(&insecure, "insecure", false, "as of serve: let it listen beyond loopback without tokens")
+	return cmd
+}
+
+func newConfigShowCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print the configuration as it takes effect, secrets left out",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := configFile(file)
+			if err != nil {
+				return err
+			}
+			cfg, problems, facts := readConfig(path, true)
+			if config.Failed(problems) {
+				return configError(problems)
+			}
+			out := json.NewEncoder(cmd.OutOrStdout())
+			out.SetEscapeHTML(false)
+			out.SetIndent("", "  ")
+			return out.Encode(map[string]json.RawMessage(cfg.Redacted(facts.Owners...)))
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
+	return cmd
+}
+
+// configFile is the file that was named, or the one that serve would use.
+func configFile(named string) (string, error) {
+	path := config.Find(named, config.ProcessEnvironment())
+	if path == "" {
+		return "", usageError{errors.New("there is no configuration file; write loquat.json here, or name one with --config")}
+	}
+	return path, nil
+}
+
+// readConfig reads a file and finds all that is wrong with it. The Config is nil when
+// the file is no configuration at all.
+func readConfig(path string, insecure bool) (*config.Config, []config.Problem, config.Loaded) {
+	cfg, problems := config.Load(path, config.ProcessEnvironment())
+	if cfg == nil {
+		return nil, problems, config.Loaded{}
+	}
+	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler))
+	facts := loaded(compiled, chosen(cfg, compiled), insecure)
+	return cfg, append(problems, cfg.Check(facts)...), facts
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
