@@ -23,8 +23,9 @@ type backendFlags struct {
 func newBackendCommand() *cobra.Command {
 	var f backendFlags
 	cmd := &cobra.Command{
-		Use:   "backend",
-		Short: "Run a scripted chat-completions backend, for trying, demos and tests",
+		Use:         "backend",
+		Annotations: map[string]string{envPrefix: "LOQUAT_BACKEND_"},
+		Short:       "Run a scripted chat-completions backend, for trying, demos and tests",
 		Long: "Runs a chat-completions backend that needs neither key nor model: it plays built-in models,\n" +
 			"replays recorded streams, and fails as it is told to. Its base URL is http://HOST:PORT/v1.",
 		Example: strings.Join([]string{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -9,6 +10,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// envPrefix is the annotation of a command whose flags' twins do not begin with
+// LOQUAT_, because they would mean the server's.
+const envPrefix = "env-prefix"
+
 // bindEnv gives every flag of a command its environment twin: --listen is
 // LOQUAT_LISTEN. What stands on the command line wins.
 func bindEnv(cmd *cobra.Command) {
@@ -16,7 +21,7 @@ func bindEnv(cmd *cobra.Command) {
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		var err error
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			name := envName(f.Name)
+			name := envName(cmd, f.Name)
 			value, ok := os.LookupEnv(name)
 			if !ok || f.Changed || err != nil {
 				return
@@ -32,6 +37,6 @@ func bindEnv(cmd *cobra.Command) {
 	}
 }
 
-func envName(flag string) string {
-	return "LOQUAT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+func envName(cmd *cobra.Command, flag string) string {
+	return cmp.Or(cmd.Annotations[envPrefix], "LOQUAT_") + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
