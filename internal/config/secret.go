@@ -184,7 +184,7 @@ func (c *Config) withDefaults(owned Schema) loquat.Object {
 	for id, a := range c.agents {
 		agents.Set(id, map[string]string{"provider": a.providerID})
 	}
-	full["agents"] = mergeValue(encode(agents), full["agents"])
+	full["agents"] = overGiven(encode(agents), full["agents"])
 	providers := loquat.Object{}
 	for id, provider := range objectsIn(c.raw, "providers") {
 		for _, f := range owned {
@@ -196,6 +196,14 @@ func (c *Config) withDefaults(owned Schema) loquat.Object {
 	}
 	full["providers"] = mergeValue(full["providers"], encode(providers))
 	return full
+}
+
+// overGiven lays what was given, if anything, over what holds without it.
+func overGiven(under, given json.RawMessage) json.RawMessage {
+	if given == nil {
+		return under
+	}
+	return mergeValue(under, given)
 }
 
 func topKey(key string) string {

@@ -1,0 +1,50 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"unicode/utf8"
+)
+
+// FuzzParse reads any file as a configuration: it is refused with a place, or it can
+// be checked, shown and used, and what is shown is JSON.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `{"a":1,"a":2}`, `[]`, `{"providers":null,"agents":7}`,
+		`{"providers":{"main":{"provider":"p","model":"${MODEL:-m}","api_key":"${file:/key}","base_url":"http://u:p@h/v1"}}}`,
+		`{"providers":{"a":{"retry_on_status":{"500":"1, 2","x":[-1]},"rate_limit_retry_delays_seconds":[1e300]}},"agents":{"default":{"provider":"a"}}}`,
+		`{"server":{"listen":":0","auth_tokens":[{"name":"n","token":"$$t","scope":"session"}]},"events":{"retention_seconds":1e99}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	env := Environment{
+		Lookup: func(name string) (string, bool) { return "value of " + name, name == "SET" },
+		ReadFile: func(path string) ([]byte, error) {
+			if path == "/key" {
+				return []byte("secret\n"), nil
+			}
+			return nil, errors.New("there is no such file")
+		},
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, problems := Parse(data, env)
+		for _, p := range problems {
+			if p.Path == "" || p.Message == "" {
+				t.Errorf("%q: a problem without place or words: %+v", data, p)
+			}
+		}
+		if c == nil {
+			if !Failed(problems) {
+				t.Errorf("%q: refused without a reason", data)
+			}
+			return
+		}
+		c.Check(Loaded{})
+		shown, err := json.Marshal(c.Redacted())
+		if err != nil || !utf8.Valid(shown) {
+			t.Errorf("%q is shown as %q: %v", data, shown, err)
+		}
+		NewMasker(c.Secrets()).Mask(string(data))
+	})
+}

@@ -1,0 +1,38 @@
+package httpapi
+
+import (
+	"testing"
+
+	"loquat"
+)
+
+// FuzzDecodeBody reads any bytes as the body of each change: what the schema lets
+// through can be decoded, and what is refused is the client's fault and named so.
+func FuzzDecodeBody(f *testing.F) {
+	for _, s := range []string{
+		`{"content":"a","metadata":{"x":1},"request_id":"r","delete_from":1,"on_busy":"queue","attachments":[{"type":"image","url":"u"}]}`,
+		`{"indices":[0,1e3,-1,1.5,9223372036854775808]}`, `{"content":null}`, `{"session_id":"\u0000","messages":[{"role":"user","content":"x"}]}`,
+		`{"up_to_index":99999999999999999999}`, `{"agent_id":"a","metadata":{"title":null}}`, `[]`, `null`, `7`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+	a := &api{schemas: newSchemas()}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		x := &exchange{api: a, body: body}
+		if body == nil {
+			x.body = []byte{}
+		}
+		_, send := decodeBody[sendBody](x)
+		_, message := decodeBody[newMessageBody](x)
+		_, content := decodeBody[contentBody](x)
+		_, remove := decodeBody[indicesBody](x)
+		_, session := decodeBody[newSessionBody](x)
+		_, patch := decodeBody[sessionPatchBody](x)
+		_, fork := decodeBody[forkBody](x)
+		for name, err := range map[string]error{"send": send, "message": message, "content": content, "indices": remove, "session": session, "patch": patch, "fork": fork} {
+			if err != nil && loquat.CodeOf(err) != loquat.CodeInvalid {
+				t.Errorf("%s of %q: %v", name, body, err)
+			}
+		}
+	})
+}
