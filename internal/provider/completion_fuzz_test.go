@@ -1,0 +1,39 @@
+package provider
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	"loquat"
+)
+
+// FuzzCompletion reads any bytes as an answer that does not stream: it is told as a
+// chunk or as a failure, never as both or neither, and text is UTF-8.
+func FuzzCompletion(f *testing.F) {
+	for _, s := range []string{
+		`{"choices":[{"message":{"role":"assistant","content":"hi","tool_calls":[{"id":"c","function":{"name":"f","arguments":{"a":1}}}]},"finish_reason":"stop"}],"usage":{"total_tokens":3}}`,
+		`{"choices":[{"index":0,"message":{"content":[{"type":"thinking","thinking":[{"text":"t"}]},{"type":"text","text":"\ud800"}],"reasoning_details":[{"text":"d"}]}}]}`,
+		`{"error":{"message":"no","code":429}}`, `[{"error":"no"}]`, `{"choices":[]}`, `{"choices":null,"detail":"x"}`, `null`, `<html>`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r reading
+		var got []loquat.Chunk
+		failed := r.completion(data, func(c loquat.Chunk) bool {
+			got = append(got, c)
+			return true
+		})
+		if failed != nil {
+			if failed.message == "" && failed.err == nil {
+				t.Errorf("%q fails without words", data)
+			}
+			return
+		}
+		for _, c := range got {
+			if !utf8.ValidString(c.Text) {
+				t.Errorf("%q says %q", data, c.Text)
+			}
+		}
+	})
+}
