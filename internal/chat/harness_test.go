@@ -157,12 +157,18 @@ const testConfig = `{
 
 func newRig(t testing.TB, tools ...plugin.Tool) *rig {
 	t.Helper()
+	return newRigOn(t, func(db store.Driver) store.Driver { return db }, tools...)
+}
+
+// newRigOn is newRig on a database that a test may stand in front of.
+func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plugin.Tool) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), db, store.Options{Logger: quiet})
+	st, err := store.Open(t.Context(), front(db), store.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

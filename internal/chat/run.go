@@ -28,20 +28,16 @@ func (s *Service) launch(q *store.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped { // the next start finds it running and ends it
-		return
-	}
 	ctx, cancel := context.WithCancelCause(s.life)
 	w := &worker{cancel: cancel, done: make(chan struct{})}
 	s.workers[q.RequestID] = w
 	s.running.Go(func() {
 		defer cancel(nil)
-		next := s.work(ctx, *q)
+		s.launch(s.work(ctx, *q)) // first, so that the service is not idle in between
 		s.mu.Lock()
 		delete(s.workers, q.RequestID)
 		s.mu.Unlock()
 		close(w.done)
-		s.launch(next)
 	})
 }
 

@@ -39,6 +39,8 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p Send) (SendR
 	if p.RequestID == "" {
 		p.RequestID = newID()
 	}
+	s.starting.RLock()
+	defer s.starting.RUnlock()
 	var out SendResult
 	var started, interrupted *store.Request
 	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {

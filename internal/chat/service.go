@@ -46,10 +46,11 @@ type Service struct {
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
 
+	starting sync.RWMutex // held shared from the decision to start a request until it is launched
+
 	mu       sync.Mutex
 	workers  map[string]*worker // by request_id
 	draining bool               // no request starts any more
-	stopped  bool               // no worker starts any more
 	running  sync.WaitGroup     // workers and the sweeper
 }
 
@@ -95,36 +96,36 @@ func (s *Service) Start(ctx context.Context) error {
 func (s *Service) Stop(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
-	idle := s.idle()
 	s.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	s.stopped = true
-	s.mu.Unlock()
+	s.starting.Lock() // who has not seen that yet is waited for
+	s.starting.Unlock()
+	s.awaitIdle(ctx)
 	s.end(errShutdown)
 	s.running.Wait()
 }
 
-// idle returns a channel that is closed when no worker is left. s.mu is held.
-func (s *Service) idle() <-chan struct{} {
-	workers := make([]*worker, 0, len(s.workers))
-	for _, w := range s.workers {
-		workers = append(workers, w)
-	}
-	c := make(chan struct{})
-	go func() {
-		defer close(c)
-		for _, w := range workers {
-			select {
-			case <-w.done:
-			case <-s.life.Done():
-			}
+// awaitIdle returns when no worker is left, or ctx ends.
+func (s *Service) awaitIdle(ctx context.Context) {
+	for {
+		w := s.anyWorker()
+		if w == nil {
+			return
 		}
-	}()
-	return c
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Service) anyWorker() *worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.workers {
+		return w
+	}
+	return nil
 }
 
 func (s *Service) sweepLoop() {

@@ -9,8 +9,8 @@ import (
 	"loquat/internal/store"
 )
 
-// maxPending is the size of increments that may wait for the disk before the stream
-// that brings them has to wait too.
+// maxPending is the size of increments that may be on their way to the disk before the
+// stream that brings them has to wait too.
 const maxPending = 1 << 20
 
 // sink writes what a request brings forth. Increments that wait for the same commit
@@ -23,15 +23,16 @@ type sink struct {
 
 	next *store.Request // what the end of the request has started
 
-	write sync.Mutex // held by whoever has increments on their way to disk
-	taken []loquat.Event
+	write     sync.Mutex // held by whoever has increments on their way to disk
+	taken     []loquat.Event
+	takenSize int
 
 	mu      sync.Mutex
 	pending []loquat.Event
-	size    int
+	size    int // of pending and taken
 	failed  error
 	filled  chan struct{} // signalled when pending is no longer empty
-	drained chan struct{} // signalled when pending was taken
+	drained chan struct{} // signalled when what was taken is on disk
 }
 
 var _ loop.Sink = (*sink)(nil)
@@ -89,13 +90,9 @@ func (k *sink) flush(ctx context.Context) {
 // transaction was rolled back; k.write is held.
 func (k *sink) publishPending(tx *store.Tx) error {
 	k.mu.Lock()
-	k.taken = append(k.taken, k.pending...)
-	k.pending, k.size = nil, 0
+	k.taken, k.takenSize = append(k.taken, k.pending...), k.size
+	k.pending = nil
 	k.mu.Unlock()
-	select {
-	case k.drained <- struct{}{}:
-	default:
-	}
 	for _, e := range loquat.JoinIncrements(k.taken) {
 		if _, err := tx.Publish(e, &k.h, &k.q); err != nil {
 			return err
@@ -104,8 +101,17 @@ func (k *sink) publishPending(tx *store.Tx) error {
 	return nil
 }
 
-// settle forgets what is on disk; k.write is held.
-func (k *sink) settle() { k.taken = nil }
+// settle forgets what is on disk, which makes room for more; k.write is held.
+func (k *sink) settle() {
+	k.mu.Lock()
+	k.size -= k.takenSize
+	k.mu.Unlock()
+	k.taken, k.takenSize = nil, 0
+	select {
+	case k.drained <- struct{}{}:
+	default:
+	}
+}
 
 func (k *sink) fail(err error) {
 	k.mu.Lock()

@@ -1,0 +1,174 @@
+package chat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/store"
+)
+
+// fullDisk is a database whose commits fail for a while.
+type fullDisk struct {
+	store.Driver
+	full atomic.Bool
+}
+
+func (d *fullDisk) Write(ctx context.Context, fn func(store.SQL) error) error {
+	return d.Driver.Write(ctx, func(q store.SQL) error {
+		if err := fn(q); err != nil {
+			return err
+		}
+		if d.full.Load() {
+			return errors.New("no space left on device")
+		}
+		return nil
+	})
+}
+
+func newRigOnFullDisk(t *testing.T) (*rig, *fullDisk) {
+	t.Helper()
+	disk := &fullDisk{}
+	return newRigOn(t, func(db store.Driver) store.Driver { disk.Driver = db; return disk }), disk
+}
+
+// A stream whose disk is full waits with no more in hand than the bound, and goes on
+// by itself when there is room.
+func TestStreamOnAFullDisk(t *testing.T) {
+	r, disk := newRigOnFullDisk(t)
+	const chunks, size = 100, 32 << 10
+	gate := make(chan struct{}, chunks+1)
+	word := strings.Repeat("x", size)
+	p := phase{gate: gate, reply: loquat.Reply{Content: strings.Repeat(word, chunks)}}
+	for range chunks {
+		p.chunks = append(p.chunks, loquat.Chunk{Text: word})
+	}
+	r.provider.then(p)
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	gate <- struct{}{}
+	r.waitFor("the first text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "partial") })
+
+	disk.full.Store(true)
+	tick(gate, chunks)
+	r.waitFor("the disk to be noticed", func() bool { return !r.Ready(t.Context()).Ready })
+	for name, change := range map[string]func() error{
+		"create": func() error { return second(r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{})) },
+		"cancel": func() error { return second(r.Cancel(t.Context(), chat.Call{}, q.RequestID)) },
+		"send": func() error {
+			return second(r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text("x"), OnBusy: chat.BusyQueue}))
+		},
+	} {
+		if err := change(); loquat.CodeOf(err) != loquat.CodeUnavailable {
+			t.Errorf("%s on a full disk: %v", name, err)
+		}
+	}
+	time.Sleep(500 * time.Millisecond) // several attempts to write, none of which may take in more
+	if left := len(gate); left < chunks-(1<<20)/size-3 {
+		t.Errorf("%d KiB of the stream were taken in while nothing could be written", (chunks-left)*size>>10)
+	}
+
+	disk.full.Store(false)
+	if got := r.ended(q.RequestID); got.Status != loquat.StatusCompleted {
+		t.Errorf("after the disk had room: %+v", got)
+	}
+	after := r.snapshot(s.SessionID)
+	if n := len(after.Messages); n != 2 || len(after.Messages[1].Content) != chunks*size {
+		t.Errorf("%d messages", n)
+	}
+	streamed := 0
+	for _, e := range r.log(s.SessionID, 0) {
+		if e.Type == loquat.Partial {
+			streamed += len(e.Message.Content)
+		}
+	}
+	if streamed != chunks*size {
+		t.Errorf("%d bytes were streamed, want %d", streamed, chunks*size)
+	}
+	if !r.Ready(t.Context()).Ready {
+		t.Error("not ready with room on the disk")
+	}
+}
+
+// A request that is cancelled or fails while nothing can be written gets its end when
+// something can.
+func TestEndOnAFullDisk(t *testing.T) {
+	r, disk := newRigOnFullDisk(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("seen "), gate: gate, err: loquat.Errorf(loquat.CodeBackendError, "cut")})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
+	disk.full.Store(true)
+	tick(gate, 1)
+	r.waitFor("the disk to be noticed", func() bool { return !r.Ready(t.Context()).Ready })
+	if row, err := r.Request(t.Context(), q.RequestID); err != nil || row.Status != loquat.StatusRunning {
+		t.Errorf("an end that is not on disk: %+v, %v", row, err)
+	}
+	disk.full.Store(false)
+	if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed || got.Error != "cut" {
+		t.Errorf("the end: %+v", got)
+	}
+	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi | assistant:seen  (error)"; got != want {
+		t.Errorf("messages %s, want %s", got, want)
+	}
+}
+
+// Whatever is sent while the service stops, and with or without time for what runs,
+// nothing is left running behind it.
+func TestNothingRunsAfterStop(t *testing.T) {
+	rounds := 8
+	if testing.Short() {
+		rounds = 3
+	}
+	r := newRig(t)
+	for round := range rounds {
+		senders := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 4 {
+			s := r.create(chat.NewSession{})
+			go func() {
+				defer func() { senders <- struct{}{} }()
+				for n := 0; ctx.Err() == nil; n++ {
+					_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text(fmt.Sprint(i, n)), OnBusy: chat.BusyQueue})
+					if loquat.CodeOf(err) == loquat.CodeUnavailable {
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(5 * time.Millisecond)
+		grace := 10 * time.Second
+		if round%2 == 1 {
+			grace = 0
+		}
+		stopping, done := context.WithTimeout(t.Context(), grace)
+		r.Stop(stopping)
+		done()
+		cancel()
+		for range 4 {
+			<-senders
+		}
+		err := r.store.View(t.Context(), func(reader *store.Reader) error {
+			left, err := reader.Unended(nil)
+			for _, q := range left {
+				if q.Status == loquat.StatusRunning {
+					t.Errorf("request %s runs after Stop", q.RequestID)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.restart()
+		r.waitFor("what was queued", func() bool { return r.Running() == 0 })
+	}
+}
