@@ -171,7 +171,8 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// liveBody notes each read as a sign of life and bounds their sum.
+// liveBody notes each read as a sign of life, and what is between two as none of the
+// backend's, and bounds their sum.
 type liveBody struct {
 	body        io.Reader
 	watch       *watch
@@ -179,8 +180,9 @@ type liveBody struct {
 }
 
 func (b *liveBody) Read(p []byte) (int, error) {
+	b.watch.listen()
 	n, err := b.body.Read(p)
-	b.watch.hear()
+	b.watch.rest()
 	if b.left -= int64(n); b.left < 0 {
 		return 0, fmt.Errorf("%w of %d bytes (limits.max_response_bytes)", errTooMuch, b.limit)
 	}

@@ -29,7 +29,6 @@ type collector struct {
 	finish    string
 	usage     json.RawMessage // the last one; never a sum
 	calls     []*call
-	byIndex   map[int]*call
 	kept      map[string]*kept // further metadata
 	done      bool             // [DONE] came
 }
@@ -139,6 +138,7 @@ func (k *kept) json() json.RawMessage {
 
 // call is a tool call while it comes in.
 type call struct {
+	index          int // the newest that a piece of it had, -1 without one
 	id             string
 	name           string
 	args           []byte
@@ -155,14 +155,11 @@ func (c *collector) addCalls(ch *chunk) error {
 			if len(c.calls) >= maxCalls {
 				return fmt.Errorf("the backend asks for more than %d tool calls in one reply", maxCalls)
 			}
-			target = &call{}
+			target = &call{index: -1, args: make([]byte, 0, 128)}
 			c.calls = append(c.calls, target)
 		}
 		if d.index >= 0 && !ch.whole {
-			if c.byIndex == nil {
-				c.byIndex = map[int]*call{}
-			}
-			c.byIndex[d.index] = target
+			target.index = d.index
 		}
 		target.add(d)
 	}
@@ -179,7 +176,7 @@ func (c *collector) target(d *callDelta, whole bool, i int) *call {
 	var t *call
 	switch {
 	case d.index >= 0:
-		if t = c.byIndex[d.index]; t == nil {
+		if t = c.newestAt(d.index); t == nil {
 			return nil
 		}
 		if len(d.id) > 0 && t.id != "" && t.id != string(d.id) && len(d.name) > 0 {
@@ -207,6 +204,17 @@ func (c *collector) target(d *callDelta, whole bool, i int) *call {
 		return nil
 	}
 	return t
+}
+
+// newestAt returns the newest call of an index. Replies hold few calls: a search costs
+// less than a map.
+func (c *collector) newestAt(index int) *call {
+	for i := len(c.calls) - 1; i >= 0; i-- {
+		if c.calls[i].index == index {
+			return c.calls[i]
+		}
+	}
+	return nil
 }
 
 // startsAnother tells, of a piece for a call whose arguments are whole, whether it
@@ -298,7 +306,8 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 			r.FinishReason = "tool_calls"
 		}
 	}
-	meta := loquat.Object{}
+	const usual = 12 // keys of usage, model, provider and reasoning
+	meta := make(loquat.Object, usual+len(c.kept))
 	for key, k := range c.kept {
 		meta[key] = k.json()
 	}
@@ -338,8 +347,11 @@ func (c *collector) remains() *loquat.Reply {
 // toolCalls returns the calls. Each has an id of its own, for results are told
 // apart by it.
 func (c *collector) toolCalls() []loquat.ToolCall {
-	var out []loquat.ToolCall
-	used := map[string]bool{}
+	if len(c.calls) == 0 {
+		return nil
+	}
+	out := make([]loquat.ToolCall, 0, len(c.calls))
+	used := make(map[string]bool, len(c.calls))
 	for _, t := range c.calls {
 		if t.name == "" && len(t.args) == 0 {
 			continue

@@ -321,3 +321,27 @@ func TestPaceOfRetries(t *testing.T) {
 		}
 	})
 }
+
+// Who reads slowly is not taken for a backend that is silent.
+func TestSlowReaderIsNoSilence(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"longer than the timeout": 25 * time.Second, "longer than comments are borne": 40 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body := says("a") + says("b") + done
+				s := &script{steps: []step{{body: body, chunk: len(says("a")), every: time.Second}}}
+				p := New(Options{Transport: s})
+				text := ""
+				for c, err := range p.Chat(t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: true}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					text += c.Text
+					time.Sleep(pause)
+				}
+				if text != "ab" {
+					t.Errorf("text %q", text)
+				}
+			})
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -143,7 +144,7 @@ func TestIDsAreUnique(t *testing.T) {
 
 func TestThousands(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 12345: "12,345", 1234567: "1,234,567"} {
-		if got := thousands(n); got != want {
+		if got := string(appendThousands(nil, strconv.AppendInt(nil, n, 10))); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}

@@ -27,20 +27,25 @@ func addUsage(meta loquat.Object, raw json.RawMessage) {
 	if !hasReasoning {
 		reasoning, hasReasoning = tokens(u.reasoning)
 	}
+	buf := make([]byte, 0, 4*(19+27)) // what four counts take at the most, in both forms
 	for _, n := range []struct {
-		key   string
-		value int64
-		has   bool
+		key, formatted string
+		value          int64
+		has            bool
 	}{
-		{"usage_prompt_tokens", prompt, hasPrompt},
-		{"usage_completion_tokens", completion, hasCompletion},
-		{"usage_total_tokens", total, hasTotal},
-		{"usage_reasoning_tokens", reasoning, hasReasoning},
+		{"usage_prompt_tokens", "usage_prompt_tokens_formatted", prompt, hasPrompt},
+		{"usage_completion_tokens", "usage_completion_tokens_formatted", completion, hasCompletion},
+		{"usage_total_tokens", "usage_total_tokens_formatted", total, hasTotal},
+		{"usage_reasoning_tokens", "usage_reasoning_tokens_formatted", reasoning, hasReasoning},
 	} {
-		if n.has {
-			meta[n.key] = strconv.AppendInt(nil, n.value, 10)
-			meta[n.key+"_formatted"] = loquat.Quote(thousands(n.value))
+		if !n.has {
+			continue
 		}
+		start := len(buf)
+		buf = strconv.AppendInt(buf, n.value, 10)
+		middle := len(buf)
+		buf = append(appendThousands(append(buf, '"'), buf[start:middle]), '"')
+		meta[n.key], meta[n.formatted] = buf[start:middle:middle], buf[middle:len(buf):len(buf)]
 	}
 }
 
@@ -102,15 +107,13 @@ func tokens(raw json.RawMessage) (int64, bool) {
 	return int64(f), true
 }
 
-// thousands writes 12345 as 12,345.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	var out []byte
-	for i := range len(s) {
-		if i > 0 && (len(s)-i)%3 == 0 {
-			out = append(out, ',')
+// appendThousands writes the digits 12345 as 12,345.
+func appendThousands(dst, digits []byte) []byte {
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			dst = append(dst, ',')
 		}
-		out = append(out, s[i])
+		dst = append(dst, d)
 	}
-	return string(out)
+	return dst
 }

@@ -29,6 +29,7 @@ type watch struct {
 	start   time.Time
 	heard   atomic.Int64 // nanoseconds after start of the last activity
 	spoke   atomic.Int64 // the same of the last activity that brought data
+	unread  atomic.Bool  // nobody waits for the backend at the moment: its silence is ours
 
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -45,6 +46,23 @@ func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
 
 // hear notes a sign of life.
 func (w *watch) hear() { w.heard.Store(int64(time.Since(w.start))) }
+
+// listen notes that the backend's silence counts from here on. The time since it was
+// heard last was the reader's own.
+func (w *watch) listen() {
+	if !w.unread.Load() {
+		return
+	}
+	now := int64(time.Since(w.start))
+	w.spoke.Add(now - w.heard.Swap(now))
+	w.unread.Store(false)
+}
+
+// rest notes that the reader has turned to something else.
+func (w *watch) rest() {
+	w.hear()
+	w.unread.Store(true)
+}
 
 // speak notes that the last sign of life brought data.
 func (w *watch) speak() { w.spoke.Store(w.heard.Load()) }
@@ -64,6 +82,9 @@ func (w *watch) look() {
 	now := time.Since(w.start)
 	silence := w.timeout - (now - time.Duration(w.heard.Load()))
 	comments := max(maxComments, w.timeout) - (now - time.Duration(w.spoke.Load()))
+	if w.unread.Load() {
+		silence, comments = w.timeout, w.timeout
+	}
 	switch {
 	case silence <= 0:
 		w.cancel(errSilence)
