@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -20,13 +21,18 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "loquat")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	return buildProgram(filepath.Join(dir, "loquat"))
+})
+
+// buildProgram builds the program at path.
+func buildProgram(path string, flags ...string) (string, error) {
+	args := append(append([]string{"build", "-o", path}, flags...), ".")
+	out, err := exec.Command("go", args...).CombinedOutput()
 	if err != nil {
 		return "", &buildError{string(out), err}
 	}
 	return path, nil
-})
+}
 
 type buildError struct {
 	output string
@@ -40,6 +46,8 @@ type process struct {
 	cmd *exec.Cmd
 	url string
 	log *lockedBuffer
+
+	ready chan string // its first line; closed when it says no more
 }
 
 // lockedBuffer gathers what a process says.
@@ -67,36 +75,55 @@ func startProcess(t testing.TB, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(path, args...), log: &lockedBuffer{}}
+	p, err := launch(path, env, args...)
+	if p != nil {
+		t.Cleanup(func() { p.end(t) })
+	}
+	if err == nil {
+		err = p.listening()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// launch starts the program at path and does not wait for anything.
+func launch(path string, env []string, args ...string) (*process, error) {
+	p := &process{cmd: exec.Command(path, args...), log: &lockedBuffer{}, ready: make(chan string, 1)}
 	p.cmd.Env = append(cleanEnv(), env...)
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	t.Cleanup(func() { p.end(t) })
 	lines := bufio.NewScanner(stdout)
-	ready := make(chan string, 1)
 	go func() {
+		defer close(p.ready)
 		if lines.Scan() {
-			ready <- lines.Text()
+			p.ready <- lines.Text()
 		}
 		_, _ = io.Copy(io.Discard, stdout)
 	}()
+	return p, nil
+}
+
+// listening waits for the line that says where the process listens.
+func (p *process) listening() error {
 	select {
-	case line := <-ready:
+	case line := <-p.ready:
 		url, ok := strings.CutPrefix(line, "listening on ")
 		if !ok {
-			t.Fatalf("the first line is %q", line)
+			return fmt.Errorf("%v: the first line is %q:\n%s", p.cmd.Args, line, p.log)
 		}
 		p.url = url
+		return nil
 	case <-time.After(30 * time.Second):
-		t.Fatalf("%v does not listen:\n%s", args, p.log)
+		return fmt.Errorf("%v does not listen:\n%s", p.cmd.Args, p.log)
 	}
-	return p
 }
 
 // end asks the process to stop, and kills it when it does not.

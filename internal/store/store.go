@@ -254,8 +254,15 @@ func (s *Store) commit(batch []*update) {
 		var tx *Tx
 		err := s.driver.Write(context.Background(), func(q SQL) error {
 			tx = s.begin(q)
-			return tx.runAll(live)
+			if err := tx.runAll(live); err != nil {
+				return err
+			}
+			beforeCommit()
+			return nil
 		})
+		if err == nil {
+			afterCommit()
+		}
 		if spoiled, ok := errors.AsType[*spoiledError](err); ok {
 			u := live[spoiled.index]
 			u.err = s.classify(spoiled.err)
