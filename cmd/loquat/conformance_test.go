@@ -107,11 +107,25 @@ func replayServer(t *testing.T, root string) *client.Client {
 // serverFor starts a scripted backend and a server on it, in this process.
 func serverFor(t *testing.T, opts backend.Options) *client.Client {
 	t.Helper()
-	b, err := backend.New(opts)
+	url := scriptedBackend(t, opts)
+	return serverWith(t, fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}}}`, url))
+}
+
+// scriptedBackend starts a scripted backend in this process.
+func scriptedBackend(t *testing.T, opts backend.Options) (url string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	serveScripted(t, opts, ln)
+	return "http://" + ln.Addr().String()
+}
+
+// serveScripted lets a scripted backend answer on ln.
+func serveScripted(t *testing.T, opts backend.Options, ln net.Listener) {
+	t.Helper()
+	b, err := backend.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,9 +138,13 @@ func serverFor(t *testing.T, opts backend.Options) *client.Client {
 			t.Error(err)
 		}
 	})
+}
+
+// serverWith starts a server with a configuration, in this process.
+func serverWith(t *testing.T, config string) *client.Client {
+	t.Helper()
 	cfg := filepath.Join(t.TempDir(), "loquat.json")
-	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "http://%s/v1"}}}`, ln.Addr())
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	url, stop, err := startServer(context.Background(), serveOptions{config: cfg, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
