@@ -103,7 +103,7 @@ func readConfig(path string, insecure bool) (*config.Config, []config.Problem, c
 	}
 	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler))
 	facts := loaded(compiled, chosen(cfg, compiled), insecure)
-	return cfg, append(problems, cfg.Check(facts)...), facts
+	return cfg, config.InOrder(problems, cfg.Check(facts)), facts
 }
 
 func plural(n int, noun string) string {

@@ -15,15 +15,15 @@ import (
 const envPrefix = "env-prefix"
 
 // bindEnv gives every flag of a command its environment twin: --listen is
-// LOQUAT_LISTEN. What stands on the command line wins.
+// LOQUAT_LISTEN. What stands on the command line wins, and an empty twin is none.
 func bindEnv(cmd *cobra.Command) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		var err error
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name := envName(cmd, f.Name)
-			value, ok := os.LookupEnv(name)
-			if !ok || f.Changed || err != nil {
+			value := os.Getenv(name)
+			if value == "" || f.Changed || err != nil {
 				return
 			}
 			if fault := cmd.Flags().Set(f.Name, value); fault != nil {

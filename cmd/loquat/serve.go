@@ -112,7 +112,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	compiled := compiledIn(cfg.Limits, s.log)
 	plugins := chosen(cfg, compiled)
 	facts := loaded(compiled, plugins, opts.insecure)
-	if err := report(append(problems, cfg.Check(facts)...), s.log); err != nil {
+	if err := report(config.InOrder(problems, cfg.Check(facts)), s.log); err != nil {
 		return s, err
 	}
 	if err := s.refuseWhatIsMissing(cfg); err != nil {

@@ -52,7 +52,7 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	for i := range ch.problems {
 		ch.problems[i].Message = mask.Mask(ch.problems[i].Message)
 	}
-	return inOrder(ch.problems)
+	return InOrder(ch.problems)
 }
 
 // checkProviders checks that there is one, and that each chooses a plugin that is loaded.
@@ -245,7 +245,7 @@ func valueFault(raw json.RawMessage, f Field) string {
 		var v float64
 		mustDecode(raw, &v)
 		if f.Min != nil && v < *f.Min || f.Max != nil && v > *f.Max {
-			return fmt.Sprintf("is %s; must be %s", raw, f.bounds())
+			return fmt.Sprintf("is %s; must be %s", raw, f.Bounds())
 		}
 	}
 	if f.Check != nil {
@@ -256,7 +256,8 @@ func valueFault(raw json.RawMessage, f Field) string {
 	return ""
 }
 
-func (f Field) bounds() string {
+// Bounds says which values Min and Max allow.
+func (f Field) Bounds() string {
 	switch {
 	case f.Max == nil:
 		return fmt.Sprintf("at least %s", encode(*f.Min))

@@ -176,7 +176,7 @@ func Parse(data []byte, env Environment) (*Config, []Problem) {
 	x := expander{env: env}
 	c := New(x.object("", raw), env)
 	c.fileSecrets = x.secrets
-	return c, inOrder(x.problems)
+	return c, InOrder(x.problems)
 }
 
 // New makes a configuration of a dictionary as it stands, without references.
@@ -239,8 +239,9 @@ func secondsAt(o loquat.Object, key string, fallback time.Duration) time.Duratio
 	return time.Duration(valueAt(o, key, fallback.Seconds()) * float64(time.Second))
 }
 
-// inOrder sorts problems by place.
-func inOrder(problems []Problem) []Problem {
+// InOrder joins lists of problems and sorts them by place.
+func InOrder(lists ...[]Problem) []Problem {
+	problems := slices.Concat(lists...)
 	slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
 	return problems
 }

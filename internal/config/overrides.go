@@ -71,7 +71,7 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 		}
 	}
 	var faults []loquat.FieldError
-	for _, p := range inOrder(ch.problems) {
+	for _, p := range InOrder(ch.problems) {
 		faults = append(faults, loquat.FieldError{Location: p.Path, Message: p.Message})
 	}
 	return faults
