@@ -62,6 +62,11 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Recor
 	if err != nil || query == "" {
 		return nil, err
 	}
+	return r.scanEvents(&b, query, args...)
+}
+
+// scanEvents reads events until a bound ends them; nil is none.
+func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Record, error) {
 	rows, err := r.q.Query(query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
@@ -73,7 +78,7 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Recor
 		if err != nil {
 			return nil, err
 		}
-		if !b.admits(rec) {
+		if b != nil && !b.admits(rec) {
 			break
 		}
 		out = append(out, rec)
@@ -111,20 +116,7 @@ func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, 
 
 // RequestEvents returns what a request published above since, whole.
 func (r *Reader) RequestEvents(req Request, since loquat.EventID) ([]loquat.Record, error) {
-	rows, err := r.q.Query(`SELECT `+eventColumns+` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id`, req.RID, since)
-	if err != nil {
-		return nil, fmt.Errorf("read events of request: %w", err)
-	}
-	defer rows.Close()
-	var out []loquat.Record
-	for rows.Next() {
-		rec, err := scanEvent(rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, rec)
-	}
-	return out, rows.Err()
+	return r.scanEvents(nil, `SELECT `+eventColumns+` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id`, req.RID, since)
 }
 
 func scanEvent(rows *sql.Rows) (loquat.Record, error) {
