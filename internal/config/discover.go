@@ -46,23 +46,19 @@ type Found struct {
 // OPENAI_BASE_URL when one of them is set, else of the first local backend that
 // lists models on its usual port. The model is LOQUAT_MODEL, else the first listed.
 func Discover(ctx context.Context, env Environment, client *http.Client) (Found, error) {
-	return discover(ctx, env, client, localBackends)
-}
-
-func discover(ctx context.Context, env Environment, client *http.Client, local []localBackend) (Found, error) {
 	model, key := env.get("LOQUAT_MODEL"), env.get("OPENAI_API_KEY")
 	baseURL := strings.TrimRight(env.get("OPENAI_BASE_URL"), "/")
 	if key != "" || baseURL != "" {
 		return discoverHosted(ctx, env, client, cmp.Or(baseURL, publicBaseURL), key, model)
 	}
-	for i, models := range probe(ctx, client, local) {
+	for i, models := range probe(ctx, client) {
 		if models == nil || model == "" && len(models) == 0 {
 			continue
 		}
 		if model == "" {
 			model = models[0]
 		}
-		return found(env, local[i].name+" at "+local[i].baseURL, local[i].baseURL, "", model), nil
+		return found(env, localBackends[i].name+" at "+localBackends[i].baseURL, localBackends[i].baseURL, "", model), nil
 	}
 	return Found{Notice: "no configuration file, no OPENAI_API_KEY and no local backend found; " +
 		"set OPENAI_API_KEY or OPENAI_BASE_URL, start a local backend, or write loquat.json"}, ctx.Err()
@@ -100,12 +96,12 @@ func found(env Environment, name, baseURL, key, model string) Found {
 }
 
 // probe asks all local backends at once; what does not list models is nil.
-func probe(ctx context.Context, client *http.Client, local []localBackend) [][]string {
+func probe(ctx context.Context, client *http.Client) [][]string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	models := make([][]string, len(local))
+	models := make([][]string, len(localBackends))
 	var wg sync.WaitGroup
-	for i, backend := range local {
+	for i, backend := range localBackends {
 		wg.Go(func() {
 			if list, err := listModels(ctx, client, backend.baseURL, ""); err == nil {
 				models[i] = list

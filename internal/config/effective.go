@@ -43,7 +43,7 @@ func resolveAgents(raw loquat.Object) (map[string]*agent, []Problem) {
 		}
 		provider, ok := providers[providerID]
 		if !ok {
-			faults = append(faults, unknownProvider(id, layer["provider"], providers))
+			faults = append(faults, unknownProvider(id, layer, providers)...)
 			continue
 		}
 		agents[id] = &agent{providerID: providerID, base: baseConfig(raw, provider, layer)}
@@ -51,23 +51,22 @@ func resolveAgents(raw loquat.Object) (map[string]*agent, []Problem) {
 	return agents, faults
 }
 
-func unknownProvider(agentID string, value json.RawMessage, providers map[string]loquat.Object) Problem {
-	p := Problem{Path: "agents." + agentID + ".provider"}
-	var id string
-	switch {
-	case len(value) == 0:
-		p.Message = "is missing"
-	case json.Unmarshal(value, &id) != nil || value[0] != '"':
-		p.Message = "is " + describe(value)
-	default:
-		p.Message = fmt.Sprintf("names %q, which is not among the providers", id)
+// unknownProvider tells of an agent without a provider; a value of a wrong kind is
+// told by its schema.
+func unknownProvider(agentID string, layer loquat.Object, providers map[string]loquat.Object) []Problem {
+	p := Problem{Path: "agents." + agentID + ".provider", Message: "is missing"}
+	if value, given := layer["provider"]; given {
+		if !decodes[string](value) {
+			return nil
+		}
+		p.Message = fmt.Sprintf("names %q, which is not among the providers", layer.String("provider"))
 	}
 	if len(providers) == 0 {
 		p.Message += "; add it under providers"
 	} else {
 		p.Message += "; must be one of " + names(providers)
 	}
-	return p
+	return []Problem{p}
 }
 
 // objectsIn returns the objects in the object at key; what is none is for Check.

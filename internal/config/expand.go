@@ -134,8 +134,11 @@ func (x *expander) fault(path, format string, args ...any) {
 	x.problems = append(x.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// join adds a key to a key path.
+// join adds a key to a key path. An empty key is shown as "".
 func join(path, key string) string {
+	if key == "" {
+		key = `""`
+	}
 	if path == "" {
 		return key
 	}

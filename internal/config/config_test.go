@@ -1,0 +1,397 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+// world is an Environment made of maps.
+type world struct{ vars, files map[string]string }
+
+func (w world) env() Environment {
+	return Environment{
+		Lookup: func(name string) (string, bool) { v, ok := w.vars[name]; return v, ok },
+		ReadFile: func(path string) ([]byte, error) {
+			b, ok := w.files[path]
+			if !ok {
+				return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+			}
+			return []byte(b), nil
+		},
+	}
+}
+
+// owner owns the keys of a provider as the tests need them.
+type owner struct{}
+
+func (owner) ConfigSchema() Schema {
+	return Schema{
+		{Key: "model", Kind: String, Required: true},
+		{Key: "base_url", Kind: String},
+		{Key: "endpoint_options", Kind: Labels},
+		{Key: "api_key", Kind: String, Secret: true},
+		{Key: "pin", Kind: String, Secret: true},
+		{Key: "timeout", Kind: Number, Default: 60, Min: bound(0.001), Max: bound(86400)},
+		{Key: "debug_stream", Kind: Boolean},
+		{Key: "retry_on_status", Kind: DelayMap},
+		{Key: "retry_on_timeout", Kind: Delays},
+		{Key: "stream_recovery.mode", Kind: String, Default: "disabled", Enum: []string{"disabled", "early_only"}},
+		{Key: "stream_recovery.max_retries", Kind: Integer, Min: bound(0)},
+		{Key: "tools", Kind: Objects},
+	}
+}
+
+type optionsOwner struct{}
+
+func (optionsOwner) ConfigSchema() Schema { return Schema{{Key: "request_options", Kind: Object}} }
+
+var around = Loaded{
+	Compiled:  []string{"loquat.provider", "loquat.options"},
+	Selectors: []string{"generic"},
+	Owners:    []Owner{owner{}, optionsOwner{}},
+}
+
+// parse reads a configuration that has to be readable.
+func parse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, problems := Parse([]byte(text), world{}.env())
+	if len(problems) > 0 {
+		t.Fatalf("Parse(%s) = %v", text, problems)
+	}
+	return c
+}
+
+func lines(problems []Problem) string {
+	var out []string
+	for _, p := range problems {
+		kind := ""
+		if p.Warning {
+			kind = "warning: "
+		}
+		out = append(out, kind+p.String())
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestSyntax(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing", "", "line 1, column 1: is empty"},
+		{"blanks", " \n ", "line 1, column 1: is empty"},
+		{"no object", `[1]`, "is a list; a configuration is one JSON object"},
+		{"null", `null`, "is null; a configuration is one JSON object"},
+		{"duplicate", "{\n  \"a\": {\"b\": 1,\n   \"b\": 2}}", "line 3, column 4: the key a.b stands twice"},
+		{"same name, escaped", `{"a": 1, "\u0061": 2}`, "the key a stands twice"},
+		{"open", "{\n\"a\": {", "line 2, column 7: the file ends too early"},
+		{"trailing comma", `{"a": 1,}`, "line 1, column 8: is no JSON"},
+		{"after the end", "{}\n {}", "line 2, column 2: is text after the end"},
+		{"invalid UTF-8", "{\"a\": \"\xff\"}", "line 1, column 8: is no JSON"},
+		{"columns are characters", "{\"é\": x}", "line 1, column 7: is no JSON"},
+		{"129 levels", `{"a":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + "}", "nested too deep"},
+		{"comment", "{} // so", "text after the end"},
+	} {
+		c, problems := Parse([]byte(tt.text), world{}.env())
+		if c != nil || len(problems) != 1 || !strings.Contains(problems[0].String(), tt.want) {
+			t.Errorf("%s: Parse = %v, %v, want %q", tt.name, c, problems, tt.want)
+		}
+	}
+	deepest := `{"a":` + strings.Repeat("[", 127) + strings.Repeat("]", 127) + "}"
+	if _, problems := Parse([]byte(deepest), world{}.env()); len(problems) > 0 {
+		t.Errorf("128 levels: %v", problems)
+	}
+}
+
+func TestReferences(t *testing.T) {
+	env := world{
+		vars: map[string]string{"NAME": "value", "EMPTY": "", "DOLLARS": "${NAME} $$", "BAD": "\xff"},
+		files: map[string]string{"/plain": "held", "/unix": "held\n", "/dos": "held\r\n", "/two": "held\n\n",
+			"/ref": "${NAME}\n", "/binary": "\xff"},
+	}.env()
+	for _, tt := range []struct{ text, want, problem string }{
+		{text: `plain`, want: `plain`},
+		{text: `${NAME}`, want: `value`},
+		{text: `a ${NAME} b ${NAME}`, want: `a value b value`},
+		{text: `${EMPTY}`, want: ``},
+		{text: `${EMPTY:-x}`, want: `x`},
+		{text: `${NONE:-x:-y}`, want: `x:-y`},
+		{text: `${NONE:-}`, want: ``},
+		{text: `${NAME:-x}`, want: `value`},
+		{text: `$$`, want: `$`},
+		{text: `$${NAME}`, want: `${NAME}`},
+		{text: `$$$$`, want: `$$`},
+		{text: `$NAME costs 5$`, want: `$NAME costs 5$`},
+		{text: `${DOLLARS}`, want: `${NAME} $$`},
+		{text: `${file:/plain}`, want: `held`},
+		{text: `${file:/unix}`, want: `held`},
+		{text: `${file:/dos}`, want: `held`},
+		{text: `${file:/two}`, want: "held\n"},
+		{text: `${file:/ref}`, want: "${NAME}"},
+		{text: `Bearer ${file:/unix}`, want: "Bearer held"},
+		{text: `${NONE}`, problem: "the environment variable NONE is not set"},
+		{text: `${BAD}`, problem: "the environment variable BAD is not UTF-8"},
+		{text: `${file:/none}`, problem: "the file /none cannot be read"},
+		{text: `${file:/binary}`, problem: "is not UTF-8"},
+		{text: `${file:relative}`, problem: "names no absolute path"},
+		{text: `${NAME`, problem: "has ${ without }"},
+		{text: `${}`, problem: "is no reference"},
+		{text: `${1ST}`, problem: "is no reference"},
+		{text: `${A:-${B}}`, problem: "is no reference"},
+	} {
+		// At the top, in an object and in a list, references are the same.
+		quoted, _ := json.Marshal(tt.text)
+		c, problems := Parse(fmt.Appendf(nil, `{"a": %s, "o": {"k": [1, %s]}}`, quoted, quoted), env)
+		if tt.problem != "" {
+			if len(problems) != 2 || problems[0].Path != "a" || problems[1].Path != "o.k[1]" || !strings.Contains(problems[0].Message, tt.problem) {
+				t.Errorf("%s: problems %v, want two with %q", tt.text, problems, tt.problem)
+			}
+			continue
+		}
+		if len(problems) > 0 || c.raw.String("a") != tt.want {
+			t.Errorf("%s = %q, %v, want %q", tt.text, c.raw.String("a"), problems, tt.want)
+		}
+		if inner := valueAt[[]any](c.raw.Object("o"), "k", nil); inner[1] != tt.want {
+			t.Errorf("%s in a list = %q, want %q", tt.text, inner[1], tt.want)
+		}
+	}
+	if c, _ := Parse([]byte(`{"${NAME}": 1}`), env); c.raw["${NAME}"] == nil {
+		t.Error("a key was expanded")
+	}
+}
+
+func TestFind(t *testing.T) {
+	files := map[string]string{"loquat.json": "{}", "/xdg/loquat/loquat.json": "{}", "/home/.config/loquat/loquat.json": "{}"}
+	vars := map[string]string{"LOQUAT_CONFIG": "/named.json", "XDG_CONFIG_HOME": "/xdg", "HOME": "/home"}
+	w := world{vars, files}
+	expect := func(flag, want string) {
+		t.Helper()
+		if got := Find(flag, w.env()); got != want {
+			t.Errorf("Find(%q) = %q, want %q", flag, got, want)
+		}
+	}
+	expect("/flag.json", "/flag.json")
+	expect("", "/named.json")
+	delete(vars, "LOQUAT_CONFIG")
+	expect("", "loquat.json")
+	delete(files, "loquat.json")
+	expect("", "/xdg/loquat/loquat.json")
+	delete(vars, "XDG_CONFIG_HOME")
+	expect("", "/home/.config/loquat/loquat.json")
+	delete(files, "/home/.config/loquat/loquat.json")
+	expect("", "")
+	if c, problems := Load("/flag.json", w.env()); c != nil || !strings.Contains(lines(problems), "/flag.json: cannot be read") {
+		t.Errorf("Load of an absent file = %v, %v", c, problems)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := New(nil, world{vars: map[string]string{"HOME": "/home"}}.env())
+	want := Server{Listen: "127.0.0.1:8787", DataDir: "/home/.local/share/loquat", ShutdownGrace: DefaultShutdownGrace}
+	if fmt.Sprint(c.Server) != fmt.Sprint(want) {
+		t.Errorf("server = %+v, want %+v", c.Server, want)
+	}
+	if c.Limits != (Limits{8388608, 20971520, 268435456, 50}) || c.Events.Retention.Seconds() != 604800 {
+		t.Errorf("limits = %+v, events = %+v", c.Limits, c.Events)
+	}
+	if !c.Loads("any.plugin") || c.PluginCache() != "/home/.local/share/loquat/plugin-cache" {
+		t.Errorf("plugins = %v, cache %s", c.Plugins, c.PluginCache())
+	}
+	c = parse(t, `{"plugins": ["a"], "server": {"data_dir": "/d", "shutdown_grace_seconds": 0.5}, "events": {"retention_seconds": 0}, "limits": {"max_tool_rounds": 3}}`)
+	if c.Loads("b") || !c.Loads("a") || c.PluginCache() != "/d/plugin-cache" || c.Server.ShutdownGrace.Seconds() != 0.5 ||
+		c.Events.Retention != 0 || c.Limits.MaxToolRounds != 3 || c.Limits.MaxBodyBytes != DefaultMaxBodyBytes {
+		t.Errorf("what the file says is not what holds: %+v", c)
+	}
+}
+
+const main = `"providers": {"main": {"provider": "generic", "model": "m"}}`
+
+func TestCheck(t *testing.T) {
+	provider := func(keys string) string {
+		return `{"providers": {"main": {"provider": "generic", "model": "m", ` + keys + `}}}`
+	}
+	server := func(keys string) string { return `{` + main + `, "server": {` + keys + `}}` }
+	for _, tt := range []struct{ name, text, want string }{
+		{"minimal", `{` + main + `}`, ""},
+		{"keys of providers may stand in any layer", `{` + main + `, "timeout": 3, "agents": {"default": {"provider": "main", "timeout": 4}}}`, ""},
+		{"model above", `{"model": "m", "providers": {"main": {"provider": "generic"}}}`, ""},
+		{"model below", `{"providers": {"main": {"provider": "generic"}}, "agents": {"default": {"provider": "main", "model": "m"}}}`, ""},
+		{"a bridge needs no provider", `{"bridge": {"servers": {"home": "t"}}}`, ""},
+
+		{"nothing", `{}`, `providers: is missing`},
+		{"no provider", `{"providers": {}}`, `providers: is empty`},
+		{"providers of a wrong kind", `{"providers": []}`, `providers: is a list; must be an object`},
+		{"provider of a wrong kind", `{"providers": {"main": 3}}`, `providers.main: is a number; must be an object`},
+		{"no selector", `{"providers": {"main": {"model": "m"}}}`, `providers.main.provider: is missing; must be one of generic`},
+		{"unknown selector", `{"providers": {"main": {"provider": "x", "model": "m"}}}`, `providers.main.provider: is "x", which no loaded plugin provides; must be one of generic`},
+		{"no model", `{"providers": {"main": {"provider": "generic"}}}`, `providers.main.model: is missing`},
+		{"no model for one agent's provider", `{"providers": {"a": {"provider": "generic"}, "b": {"provider": "generic", "model": "m"}}, "agents": {"default": {"provider": "b"}}}`, `providers.a.model: is missing`},
+
+		{"string", provider(`"base_url": 1`), `providers.main.base_url: is a number; must be a string`},
+		{"null", provider(`"base_url": null`), `providers.main.base_url: is null; must be a string`},
+		{"number", provider(`"timeout": "60"`), `providers.main.timeout: is a string; must be a number`},
+		{"too small", provider(`"timeout": 0`), `providers.main.timeout: is 0; must be from 0.001 to 86400`},
+		{"too large", provider(`"timeout": 1e9`), `providers.main.timeout: is 1e9; must be from 0.001 to 86400`},
+		{"integer", provider(`"stream_recovery": {"max_retries": 1.5}`), `providers.main.stream_recovery.max_retries: is 1.5; must be an integer`},
+		{"negative", provider(`"stream_recovery": {"max_retries": -1}`), `must be at least 0`},
+		{"enum", provider(`"stream_recovery": {"mode": "always"}`), `providers.main.stream_recovery.mode: is "always"; must be one of disabled, early_only`},
+		{"no object", provider(`"stream_recovery": true`), `providers.main.stream_recovery: is a boolean; must be an object`},
+		{"boolean", provider(`"debug_stream": 1`), `must be true or false`},
+		{"labels", provider(`"endpoint_options": {"a": 1}`), `must be an object of strings`},
+		{"objects", provider(`"tools": [{}, 1]`), `must be a list of objects`},
+		{"delays", provider(`"retry_on_timeout": [1, -1]`), `providers.main.retry_on_timeout: entry 1 is -1; must be seconds`},
+		{"every code", provider(`"retry_on_status": {"429": [1], "700": [1]}`), "providers.main.retry_on_status.429: has a key of its own: use rate_limit_retry_delays_seconds\nproviders.main.retry_on_status.700: is no HTTP status code"},
+		{"codes of a wrong kind", provider(`"retry_on_status": []`), `providers.main.retry_on_status: is a list; must be an object`},
+
+		{"unknown key", provider(`"timout": 3`), `warning: providers.main.timout: is known to no loaded part; is timeout meant?`},
+		{"unknown key, nothing near", provider(`"colour_of_the_sky": 3`), "warning: providers.main.colour_of_the_sky: is known to no loaded part"},
+		{"unknown inner key", provider(`"stream_recovery": {"mod": "disabled"}`), `warning: providers.main.stream_recovery.mod: is known to no loaded part; is mode meant?`},
+		{"unknown top key", `{` + main + `, "sever": {}}`, `warning: sever: is known to no loaded part; is server meant?`},
+
+		{"reserved options", provider(`"request_options": {"stream": true, "model": "x", "user": "u"}`), "providers.main.request_options.model: is set by the service itself; every other parameter is allowed\nproviders.main.request_options.stream: is set"},
+		{"options of a wrong kind", provider(`"request_options": 1`), `providers.main.request_options: is a number; must be an object`},
+
+		{"several providers, no agent", `{"providers": {"a": {"provider": "generic", "model": "m"}, "b": {"provider": "generic", "model": "m"}}}`, `agents: is missing, and there are 2 providers; add agents.default with provider set to one of a, b`},
+		{"no default agent", `{` + main + `, "agents": {"x": {"provider": "main"}, "y": {"provider": "main"}}}`, `agents: has 2 agents and none named default`},
+		{"lone agent", `{` + main + `, "agents": {"x": {"provider": "main"}}}`, ""},
+		{"unknown provider", `{` + main + `, "agents": {"default": {"provider": "mian"}}}`, `agents.default.provider: names "mian", which is not among the providers; must be one of main`},
+		{"provider of a wrong kind at an agent", `{` + main + `, "agents": {"default": {"provider": 1}}}`, `agents.default.provider: is a number`},
+		{"an agent of a wrong kind", `{` + main + `, "agents": {"default": "main"}}`, `agents.default: is a string; must be an object`},
+
+		{"plugins", `{` + main + `, "plugins": ["loquat.provider", "path:/abs", "path:rel", "x.y", "loquat.provider"]}`,
+			"plugins[2]: is \"path:rel\"; after path: comes an absolute directory\nplugins[3]: is \"x.y\", which is not compiled in; must be path: and an absolute directory, or one of loquat.provider, loquat.options\nplugins[4]: is \"loquat.provider\", which is listed already"},
+		{"plugins of a wrong kind", `{` + main + `, "plugins": [1]}`, `plugins: is a list; must be a list of strings`},
+
+		{"listen", server(`"listen": "8787"`), `server.listen: is "8787", which is no address`},
+		{"port", server(`"listen": "127.0.0.1:70000"`), `server.listen: has the port "70000"; must be 0 to 65535`},
+		{"named port", server(`"listen": "127.0.0.1:http"`), `server.listen: has the port "http"`},
+		{"loopback", server(`"listen": "[::1]:0"`), ""},
+		{"localhost", server(`"listen": "localhost:0"`), ""},
+		{"open", server(`"listen": ":8787"`), `server.listen: is :8787, which others can reach, and there are no server.auth_tokens`},
+		{"open with tokens", server(`"listen": ":8787", "auth_tokens": [{"name": "a", "token": "t", "scope": "full"}]`), ""},
+		{"public_url", server(`"public_url": "chat.example.org"`), `server.public_url: is no URL of a kind that fits; must begin with http:// or https://`},
+		{"origin", server(`"allowed_origins": ["https://a", "https://b/c"]`), `server.allowed_origins: entry 1 is more than an origin`},
+		{"proxies", server(`"trusted_proxies": ["10.0.0.1", "10.0.0.0/8", "ten"]`), `server.trusted_proxies: entry 2 is "ten"; must be an IP address or a network`},
+		{"half a certificate", server(`"tls": {"cert_file": "/c"}`), `server.tls: has only one of cert_file and key_file`},
+		{"grace", server(`"shutdown_grace_seconds": -1`), `must be from 0 to 86400`},
+		{"token without name", server(`"auth_tokens": [{"token": "t", "scope": "full"}]`), `server.auth_tokens: entry 0 has no name of its own`},
+		{"one token twice", server(`"auth_tokens": [{"name": "a", "token": "tttt", "scope": "full"}, {"name": "b", "token": "tttt", "scope": "read"}]`), `entry 1 has no token of its own`},
+		{"scope", server(`"auth_tokens": [{"name": "a", "token": "t", "scope": "admin"}]`), `entry 0 has the scope "admin"; must be full, read or session`},
+		{"session scope", server(`"auth_tokens": [{"name": "a", "token": "t", "scope": "session"}]`), `must have a session_id with the scope session`},
+		{"session_id without its scope", server(`"auth_tokens": [{"name": "a", "token": "t", "scope": "full", "session_id": "s"}]`), `must have a session_id with the scope session, and only then`},
+		{"unknown key of a token", server(`"auth_tokens": [{"name": "a", "token": "t", "scope": "full", "scopes": []}]`), `entry 0 has the key scopes; must be one of`},
+
+		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: is no URL of a kind that fits; must begin with postgres:// or postgresql://`},
+		{"bridge", `{` + main + `, "bridge": {"url": "wss://h/bridge"}}`, "bridge.server_id: is missing; with bridge.url it must name this server\nbridge.token: is missing"},
+		{"bridge by http", `{` + main + `, "bridge": {"url": "https://h", "server_id": "s", "token": "t"}}`, `bridge.url: is no URL`},
+		{"limits", `{` + main + `, "limits": {"max_body_bytes": 0, "max_tool_rounds": "9"}}`, "limits.max_body_bytes: is 0; must be at least 1024\nlimits.max_tool_rounds: is a string; must be an integer"},
+		{"retention", `{` + main + `, "events": {"retention_seconds": -1}}`, `events.retention_seconds: is -1; must be from 0`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			problems := parse(t, tt.text).Check(around)
+			got := strings.Split(lines(problems), "\n")
+			want := strings.Split(tt.want, "\n")
+			if len(got) != len(want) || tt.want == "" && got[0] != "" {
+				t.Fatalf("got\n%s\nwant\n%s", lines(problems), tt.want)
+			}
+			for i := range want {
+				if !strings.Contains(got[i], want[i]) {
+					t.Errorf("got\n%s\nwant\n%s", got[i], want[i])
+				}
+			}
+			if !slices.IsSortedFunc(problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) }) {
+				t.Errorf("not sorted by place:\n%s", lines(problems))
+			}
+		})
+	}
+}
+
+func TestCheckKnowsWhatIsLoaded(t *testing.T) {
+	options := parse(t, `{"providers": {"main": {"provider": "generic", "model": "m", "request_options": {"user": "u"}}}}`)
+	without := around
+	without.Owners = []Owner{owner{}}
+	if got := lines(options.Check(without)); !strings.HasPrefix(got, "warning: providers.main.request_options: is not sent") {
+		t.Errorf("request_options without its plugin: %s", got)
+	}
+	open := parse(t, `{`+main+`, "server": {"listen": "0.0.0.0:1"}}`)
+	insecure := around
+	insecure.Insecure = true
+	if got := open.Check(insecure); len(got) > 0 {
+		t.Errorf("an open server that may be insecure: %v", got)
+	}
+}
+
+// A wrong value that is secret is not told.
+func TestCheckMasksSecrets(t *testing.T) {
+	env := world{files: map[string]string{"/s": "very-secret-mode"}}.env()
+	c, _ := Parse([]byte(`{"providers": {"main": {"provider": "generic", "model": "m", "stream_recovery": {"mode": "${file:/s}"}}}}`), env)
+	got := lines(c.Check(around))
+	if strings.Contains(got, "very-secret") || !strings.Contains(got, `is "***"; must be one of`) {
+		t.Errorf("Check = %s", got)
+	}
+}
+
+func TestBase(t *testing.T) {
+	c := parse(t, `{
+		"timeout": 1, "debug_stream": true, "plugin_cache_dir": "/p", "server": {"listen": "127.0.0.1:1"}, "plugins": ["loquat.provider"],
+		"request_options": {"a": 1, "b": {"c": 1, "d": 1}, "e": [1, 2]},
+		"providers": {"p": {"provider": "generic", "model": "m", "timeout": 2, "request_options": {"b": {"c": 2}, "e": [3]}}},
+		"agents": {"default": {"provider": "p", "timeout": 3, "limits": {}, "request_options": {"b": {"d": null}}}}}`)
+	got, providerID, err := c.Base("default")
+	want := `{"debug_stream":true,"model":"m","plugin_cache_dir":"/p","provider":"generic","request_options":{"a":1,"b":{"c":2,"d":null},"e":[3]},"timeout":3}`
+	if string(encode(got)) != want || providerID != "p" || err != nil {
+		t.Errorf("Base = %s, %s, %v, want %s", encode(got), providerID, err, want)
+	}
+	if _, _, err := c.Base("nobody"); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "there is default") {
+		t.Errorf("an unknown agent: %v", err)
+	}
+	lone := parse(t, `{`+main+`, "agents": {"helper": {"provider": "main"}}}`)
+	if _, id, err := lone.Base("default"); id != "main" || err != nil {
+		t.Errorf("the default of a lone agent = %s, %v", id, err)
+	}
+	if ids := lone.Agents(); !slices.Equal(ids, []string{"helper"}) {
+		t.Errorf("Agents = %v", ids)
+	}
+	unnamed := parse(t, `{`+main+`, "agents": {"default": {"model": "n"}}}`)
+	if base, id, _ := unnamed.Base("default"); id != "main" || base.String("model") != "n" {
+		t.Errorf("an agent that leaves out the only provider = %s, %s", encode(base), id)
+	}
+}
+
+func TestEffective(t *testing.T) {
+	c := parse(t, `{"providers": {"p": {"provider": "generic", "model": "m", "api_key": "k", "request_options": {"a": 1, "b": {"c": 1}}}}}`)
+	before := string(encode(c.agents["default"].base))
+	overrides := loquat.Object{
+		"model": json.RawMessage(`"n"`), "timeout": json.RawMessage(`null`), "request_options": json.RawMessage(`{"a": null, "b": {"d": "<2>"}}`),
+		"api_key": json.RawMessage(`"stolen"`), "provider": json.RawMessage(`"other"`), "server": json.RawMessage(`{}`), "agents": json.RawMessage(`{}`),
+		"extra": json.RawMessage(`{"${HOME}": "${HOME}"}`),
+	}
+	got, id, err := c.Effective("default", overrides)
+	want := `{"api_key":"k","extra":{"${HOME}": "${HOME}"},"model":"n","provider":"generic","request_options":{"a":null,"b":{"c":1,"d":"<2>"}}}`
+	var same, expected any
+	mustDecode(encode(got), &same)
+	mustDecode(json.RawMessage(want), &expected)
+	if fmt.Sprint(same) != fmt.Sprint(expected) || id != "p" || err != nil {
+		t.Errorf("Effective = %s, %s, %v, want %s", encode(got), id, err, want)
+	}
+	got["model"] = json.RawMessage(`"changed"`)
+	if after := string(encode(c.agents["default"].base)); after != before {
+		t.Errorf("the base config became %s", after)
+	}
+	if _, _, err := c.Effective("nobody", nil); err == nil {
+		t.Error("an unknown agent has an effective config")
+	}
+}
+
+func BenchmarkEffective(b *testing.B) {
+	c, _ := Parse([]byte(`{"providers": {"p": {"provider": "generic", "model": "m", "api_key": "k", "request_options": {"a": 1, "b": {"c": 1}}}}}`), world{}.env())
+	overrides := loquat.Object{"model": json.RawMessage(`"n"`)}
+	for b.Loop() {
+		if _, _, err := c.Effective("default", overrides); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

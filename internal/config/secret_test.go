@@ -1,0 +1,169 @@
+package config
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+const secretive = `{
+	"bridge": {"token": "bridge-token", "servers": {"home": "home-token"}},
+	"store": {"url": "postgres://user:p%40ss@db/loquat"},
+	"server": {"auth_tokens": [{"name": "n", "token": "http-token", "scope": "full"}]},
+	"headers": [{"Authorization": "Bearer deep"}, {"password": ["one-of-two", 123456]}],
+	"tools": [{"note": "${file:/held}"}],
+	"providers": {"p": {"provider": "generic", "model": "m", "api_key": "provider-key", "pin": "0815",
+		"base_url": "https://only-user@example.org/v1", "stream_recovery": {"mode": "disabled"}}},
+	"agents": {"default": {"provider": "p", "api_key": "", "pin": null}}}`
+
+func secretConfig(t *testing.T) *Config {
+	t.Helper()
+	c, problems := Parse([]byte(secretive), world{files: map[string]string{"/held": "from-a-file\n"}}.env())
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return c
+}
+
+func TestSecrets(t *testing.T) {
+	want := []string{"0815", "123456", "Bearer deep", "bridge-token", "from-a-file", "home-token", "http-token",
+		"one-of-two", "only-user", "p%40ss", "p@ss", "provider-key", "user:p%40ss"}
+	if got := secretConfig(t).Secrets(owner{}); !slices.Equal(got, want) {
+		t.Errorf("Secrets = %q, want %q", got, want)
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	c := secretConfig(t)
+	shown := c.Redacted(owner{})
+	text := string(encode(shown))
+	for _, secret := range c.Secrets(owner{}) {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s is shown in %s", secret, text)
+		}
+	}
+	provider := shown.Object("providers").Object("p")
+	for place, tt := range map[string]struct{ got, want json.RawMessage }{
+		"api_key":        {provider["api_key"], json.RawMessage(`{"set":true}`)},
+		"empty api_key":  {shown.Object("agents").Object("default")["api_key"], json.RawMessage(`{"set":false}`)},
+		"null pin":       {shown.Object("agents").Object("default")["pin"], json.RawMessage(`{"set":false}`)},
+		"user part":      {provider["base_url"], json.RawMessage(`"https://***@example.org/v1"`)},
+		"server's token": {shown.Object("bridge")["servers"], json.RawMessage(`{"home":{"set":true}}`)},
+		"what is plain":  {provider["model"], json.RawMessage(`"m"`)},
+		"default":        {provider["timeout"], json.RawMessage(`60`)},
+		"inner default":  {shown.Object("server")["listen"], json.RawMessage(`"127.0.0.1:8787"`)},
+		"a file's value": {shown["tools"], json.RawMessage(`[{"note":{"set":true}}]`)},
+	} {
+		if string(tt.got) != string(tt.want) {
+			t.Errorf("%s is shown as %s, want %s", place, tt.got, tt.want)
+		}
+	}
+	if c.raw.Object("providers").Object("p").String("api_key") != "provider-key" {
+		t.Error("redaction changed the configuration")
+	}
+}
+
+func TestRedactedShowsTheAgentThatHolds(t *testing.T) {
+	shown := parse(t, `{`+main+`, "timeout": 5}`).Redacted(owner{})
+	if got := string(shown["agents"]); got != `{"default":{"provider":"main"}}` {
+		t.Errorf("agents = %s", got)
+	}
+	if _, ok := shown.Object("providers").Object("main")["timeout"]; ok {
+		t.Error("a default hides the value of the top level")
+	}
+}
+
+func TestRedactEffective(t *testing.T) {
+	c := secretConfig(t)
+	effective, _, err := c.Effective("default", loquat.Object{}.Set("token", "of-a-session"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(encode(c.Redact(effective, owner{})))
+	for _, secret := range []string{"of-a-session", "only-user", "from-a-file", "0815", "Bearer deep"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s is shown in %s", secret, text)
+		}
+	}
+}
+
+func TestMask(t *testing.T) {
+	m := NewMasker([]string{"abc", "abcd", "abcdefgh", `q"u<te`, "p@ss word", "naïve"})
+	for text, want := range map[string]string{
+		"":                       "",
+		"abc":                    "abc", // too short to be masked
+		"abcd":                   "***",
+		"xabcdefghx abcd":        "x***x ***",
+		`{"k": "q\"u<te"}`:       `{"k": "***"}`,
+		`{"k": "q\"u\u003cte"}`:  `{"k": "***"}`,
+		"/v1?key=p%40ss+word":    "/v1?key=***",
+		"/v1/p@ss%20word/models": "/v1/***/models",
+		"naïve naive":            "*** naive",
+	} {
+		if got := m.Mask(text); got != want {
+			t.Errorf("Mask(%s) = %s, want %s", text, got, want)
+		}
+	}
+	if got := new(Masker).Mask("abcd"); got != "abcd" {
+		t.Errorf("a masker without secrets made %s", got)
+	}
+}
+
+func TestOverridableKeys(t *testing.T) {
+	schema := around.schema()
+	got := OverridableKeys(schema, loquat.Object{})
+	want := []string{"debug_stream", "model", "request_options", "retry_on_status", "retry_on_timeout", "stream_recovery", "timeout", "tools"}
+	if !slices.Equal(got, want) {
+		t.Errorf("OverridableKeys = %v, want %v", got, want)
+	}
+	if got := OverridableKeys(schema, loquat.Object{}.Set("endpoint_options", map[string]string{})); !slices.Contains(got, "base_url") {
+		t.Errorf("with endpoint_options = %v", got)
+	}
+}
+
+func TestCheckOverrides(t *testing.T) {
+	const at = "body.metadata.overrides"
+	choice := loquat.Object{}.Set("base_url", "http://a/v1").Set("endpoint_options", map[string]string{"b": "http://b/v1"})
+	for _, tt := range []struct {
+		overrides string
+		base      loquat.Object
+		want      []string
+	}{
+		{`{}`, nil, nil},
+		{`{"model": "n", "timeout": 5, "stream_recovery": {"mode": "early_only"}}`, nil, nil},
+		{`{"model": null, "request_options": null}`, nil, nil},
+		{`{"request_options": {"temperature": 1}}`, nil, nil},
+		{`{"base_url": "http://a/v1"}`, choice, nil},
+		{`{"base_url": "http://b/v1"}`, choice, nil},
+		{`{"base_url": "http://evil/v1"}`, choice, []string{at + ".base_url is not among the endpoints"}},
+		{`{"base_url": 1}`, choice, []string{at + ".base_url is not among the endpoints"}},
+		{`{"base_url": "http://a/v1"}`, loquat.Object{}.Set("base_url", "http://a/v1"), []string{at + ".base_url is not among the settings"}},
+		{`{"api_key": "x", "agents": {}, "bridge": {}, "limits": {}, "plugins": [], "provider": "x", "providers": {}, "server": {}, "store": {}, "token": null}`, nil, []string{
+			at + ".agents can never", at + ".api_key can never", at + ".bridge can never", at + ".limits can never", at + ".plugins can never",
+			at + ".provider can never", at + ".providers can never", at + ".server can never", at + ".store can never", at + ".token can never"}},
+		{`{"pin": "1"}`, nil, []string{at + ".pin is not among the settings"}},
+		{`{"modle": "n"}`, nil, []string{at + ".modle is not among the settings of this agent; is model meant?"}},
+		{`{"timeout": "5", "model": 1}`, nil, []string{at + ".model is a number; must be a string", at + ".timeout is a string; must be a number"}},
+		{`{"retry_on_status": {"429": [1]}}`, nil, []string{at + ".retry_on_status.429 has a key of its own"}},
+		{`{"request_options": {"messages": [], "stream": false}}`, nil, []string{at + ".request_options.messages is set by", at + ".request_options.stream is set by"}},
+		{`{"request_options": 1}`, nil, []string{at + ".request_options is a number; must be an object"}},
+	} {
+		overrides, _ := asObject(json.RawMessage(tt.overrides))
+		schema := around.schema()
+		got := CheckOverrides(at, overrides, tt.base, schema, OverridableKeys(schema, tt.base))
+		ok := len(got) == len(tt.want)
+		for i := 0; ok && i < len(got); i++ {
+			ok = strings.HasPrefix(got[i].Location+" "+got[i].Message, tt.want[i])
+		}
+		if !ok {
+			t.Errorf("CheckOverrides(%s) = %v, want %q", tt.overrides, got, tt.want)
+		}
+	}
+	// What no loaded plugin describes is still held to the rules of request_options.
+	if got := CheckOverrides(at, loquat.Object{}.Set("request_options", map[string]bool{"stream": true}), nil, nil, nil); len(got) != 1 {
+		t.Errorf("request_options without its plugin: %v", got)
+	}
+}
