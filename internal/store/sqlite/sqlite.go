@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -34,11 +35,13 @@ var schema string
 const schemaVersion = 1
 
 // The write-ahead log is copied back beside the writer. Only when readers have kept
-// that from catching up does the writer wait for it.
+// that from catching up does the writer wait for it. While nothing is written the log
+// is cut, so that what a busy time has left does not stay.
 const (
 	checkpointEvery = 200 * time.Millisecond
 	walSoftLimit    = 4 << 20
 	walHardLimit    = 64 << 20
+	cutPatience     = 50 * time.Millisecond // a writer that comes back waits no longer for the cut
 )
 
 // readers is how many reads run side by side.
@@ -52,6 +55,9 @@ type DB struct {
 	write *sql.Conn // the only writer; used by the committer alone
 	pool  *sql.DB   // what write belongs to
 	read  *sql.DB
+
+	checkpointer *sql.Conn // belongs to checkpointLoop
+	writes       atomic.Int64
 
 	statements map[string]*sql.Stmt // of write; the committer's
 
@@ -118,6 +124,12 @@ func (db *DB) open(ctx context.Context) error {
 	if db.write, err = pool.Conn(ctx); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
+	if db.checkpointer, err = pool.Conn(ctx); err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
+	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA busy_timeout = `+strconv.FormatInt(cutPatience.Milliseconds(), 10)); err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
 	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", "busy_timeout(5000)", "cache_size(-16384)"))
 	if err != nil {
 		return err
@@ -173,6 +185,7 @@ func (db *DB) migrate(ctx context.Context) error {
 // Write runs fn on the writing connection.
 func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) (err error) {
 	db.relieve(ctx)
+	db.writes.Add(1)
 	if _, err := db.write.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -306,19 +319,34 @@ func (db *DB) checkpointLoop() {
 	defer close(db.done)
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
-	for {
+	for seen := int64(0); ; {
 		select {
 		case <-db.stop:
 			return
 		case <-tick.C:
-			if db.walSize() < walSoftLimit {
-				continue
-			}
-			if _, err := db.pool.Exec(`PRAGMA wal_checkpoint(PASSIVE)`); err != nil {
-				db.log.Warn("the write-ahead log could not be copied back", "error", err)
-			}
 		}
+		if db.walSize() <= walSoftLimit {
+			continue
+		}
+		writes := db.writes.Load()
+		rest := db.checkpoint("PASSIVE")
+		if idle := writes == seen; idle && rest == 0 {
+			db.checkpoint("TRUNCATE")
+		}
+		seen = writes
 	}
+}
+
+// checkpoint copies the write-ahead log back and returns how many pages of it are
+// left, which those who read it still need.
+func (db *DB) checkpoint(mode string) (rest int) {
+	var busy, logged, copied int
+	err := db.checkpointer.QueryRowContext(context.Background(), `PRAGMA wal_checkpoint(`+mode+`)`).Scan(&busy, &logged, &copied)
+	if err != nil {
+		db.log.Warn("the write-ahead log could not be copied back", "error", err)
+		return -1
+	}
+	return logged - copied
 }
 
 // Close ends the checkpoints, copies the rest of the write-ahead log back and lets
@@ -339,6 +367,9 @@ func (db *DB) release() error {
 	}
 	for _, st := range db.statements {
 		errs = append(errs, st.Close())
+	}
+	if db.checkpointer != nil {
+		errs = append(errs, db.checkpointer.Close())
 	}
 	if db.write != nil {
 		// The last connection would do the same, but silently not when it fails.

@@ -1,12 +1,14 @@
 package sqlite_test
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -66,6 +68,74 @@ func TestNewerFileIsRefused(t *testing.T) {
 	// The refusal lets go of the directory.
 	if _, err := sqlite.Open(t.Context(), dir, slog.Default()); err == nil || strings.Contains(err.Error(), "in use") {
 		t.Errorf("opening it again: %v", err)
+	}
+}
+
+// fill writes so many MiB, a MiB at a time, each in place of the one before.
+func fill(t *testing.T, db *sqlite.DB, mib int) {
+	t.Helper()
+	for range mib {
+		if err := db.Write(t.Context(), func(q store.SQL) error {
+			_, err := q.Exec(`REPLACE INTO answers (idempotency_key, method, path, at, body_hash, result) VALUES ('k', 'm', 'p', 0, x'00', randomblob(1048576))`)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// walSize is the size of the write-ahead log in MiB, rounded up.
+func walSize(t *testing.T, dir string) int {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(dir, "loquat.db-wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int((info.Size() + 1<<20 - 1) >> 20)
+}
+
+// A log that a busy time made large is cut once nothing is written.
+func TestWriteAheadLogAtRest(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir)
+	defer db.Close()
+	fill(t, db, 20)
+	for deadline := time.Now().Add(10 * time.Second); walSize(t, dir) > 4; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the write-ahead log has still %d MiB", walSize(t, dir))
+		}
+	}
+}
+
+// A reader that does not end makes the log grow, but not beyond the hard limit by
+// more than what is written until it ends; the writer is held up, not refused.
+func TestWriteAheadLogThatIsPinned(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir)
+	defer db.Close()
+	fill(t, db, 1)
+	reading, release, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		ended <- db.Read(context.Background(), func(q store.SQL) error {
+			rows, err := q.Query(`SELECT count(*) FROM answers`)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			rows.Next()
+			close(reading)
+			<-release
+			return rows.Err()
+		})
+	}()
+	<-reading
+	time.AfterFunc(time.Second, func() { close(release) })
+	fill(t, db, 90)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if size := walSize(t, dir); size > 64+8 {
+		t.Errorf("the write-ahead log has %d MiB", size)
 	}
 }
 
