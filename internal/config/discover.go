@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -137,7 +138,7 @@ func listModels(ctx context.Context, client *http.Client, baseURL, key string) (
 		return nil, fmt.Errorf("its answer is no list of models: %w", err)
 	}
 	if list.Data == nil && list.Object != "list" {
-		return nil, fmt.Errorf("its answer is no list of models")
+		return nil, errors.New("its answer is no list of models")
 	}
 	ids := []string{}
 	for _, m := range list.Data {

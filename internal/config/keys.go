@@ -75,14 +75,11 @@ func each(check func(string) error) func(json.RawMessage) error {
 
 func checkListen(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		if n, convErr := strconv.Atoi(port); convErr != nil || n < 0 || n > 65535 {
-			err = convErr
-			return fmt.Errorf("has the port %q; must be 0 to 65535", port)
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8787", addr)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("has the port %q; must be 0 to 65535", port)
 	}
 	return nil
 }
