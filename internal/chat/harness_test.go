@@ -42,6 +42,9 @@ type fake struct {
 	requests []loquat.LLMRequest
 	tools    []plugin.Tool
 	entered  chan struct{} // a tick for every phase that begins
+
+	// chat, when set, runs all phases instead.
+	chat func(context.Context, loquat.LLMRequest) iter.Seq2[loquat.Chunk, error]
 }
 
 func (*fake) Name() string     { return "test.fake" }
@@ -84,6 +87,9 @@ func (f *fake) next(req loquat.LLMRequest) phase {
 }
 
 func (f *fake) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+	if f.chat != nil {
+		return f.chat(ctx, req)
+	}
 	return func(yield func(loquat.Chunk, error) bool) {
 		p := f.next(req)
 		select {

@@ -1,0 +1,662 @@
+package chat_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/store"
+)
+
+// Whatever is done to sessions, in whatever order, and with what races a small model
+// allows, they are as the model says.
+func TestModel(t *testing.T) {
+	p := newPuppet()
+	r := newRig(t, p.tool())
+	r.provider.chat = p.Chat
+	world := 0
+	rapid.Check(t, func(t *rapid.T) {
+		world++
+		m := &machine{r: r, puppet: p, world: world}
+		defer m.clear()
+		m.create(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":             m.check,
+			"create":       m.create,
+			"send":         m.send,
+			"send again":   m.send,
+			"regenerate":   m.regenerate,
+			"say":          m.say,
+			"finish":       m.finish,
+			"fail":         m.fail,
+			"call a tool":  m.callTool,
+			"cancel":       m.cancel,
+			"append":       m.append,
+			"modify":       m.modify,
+			"delete":       m.deleteMessage,
+			"describe":     m.describe,
+			"delete all":   m.deleteSession,
+			"crash":        m.crash,
+			"shut down":    m.shutDown,
+			"race":         m.race,
+			"another race": m.race,
+			"race to stop": m.raceToStop,
+		})
+		m.checkLogs(t)
+	})
+}
+
+// machine is a service and what it should be.
+type machine struct {
+	r        *rig
+	puppet   *puppet
+	world    int
+	n        int // for names that are not used twice
+	sessions []*modelSession
+}
+
+// modelSession is what the model knows of a session.
+type modelSession struct {
+	id        string
+	deleted   bool
+	note      int // in its metadata
+	messages  []string
+	running   *modelRequest
+	queue     []*modelRequest
+	requests  []*modelRequest
+	acts      int // of the puppet, so far
+	snapshots []loquat.Snapshot
+}
+
+// modelRequest is what the model knows of a request.
+type modelRequest struct {
+	id      string
+	content string // of its user message; "" is none
+	stream  bool
+	status  loquat.RequestStatus
+	said    string // in its phase
+	rounds  int
+	inTool  bool
+}
+
+const unknownOutcome = "tool:The request was cut short while this tool ran. Whether it took effect is unknown."
+
+// start makes a request of the model run.
+func (s *modelSession) start(q *modelRequest) {
+	q.status, s.running = loquat.StatusRunning, q
+	if q.content != "" {
+		s.messages = append(s.messages, "user:"+q.content)
+	}
+	s.acts++
+}
+
+// end ends the running request of the model; why is empty for a normal end. The next
+// one starts, if there is one and it may.
+func (s *modelSession) end(status loquat.RequestStatus, why string, startNext bool) {
+	q := s.running
+	switch {
+	case why == "":
+		s.messages = append(s.messages, "assistant:"+q.said)
+	case q.inTool:
+		s.messages = append(s.messages, unknownOutcome)
+	case q.stream && q.said != "":
+		s.messages = append(s.messages, "assistant:"+q.said+" ("+why+")")
+	}
+	q.status, s.running = status, nil
+	if startNext {
+		s.startNext()
+	}
+}
+
+func (s *modelSession) startNext() {
+	if s.running == nil && len(s.queue) > 0 {
+		next := s.queue[0]
+		s.queue = s.queue[1:]
+		s.start(next)
+	}
+}
+
+// unwell is a difference between the service and the model.
+func unwell(t *rapid.T, s *modelSession, format string, args ...any) {
+	t.Helper()
+	t.Fatalf("session %s: %s", s.id, fmt.Sprintf(format, args...))
+}
+
+// some draws a session of which ok is true; the action is skipped when there is none.
+func (m *machine) some(t *rapid.T, ok func(*modelSession) bool) *modelSession {
+	var fit []*modelSession
+	for _, s := range m.sessions {
+		if !s.deleted && ok(s) {
+			fit = append(fit, s)
+		}
+	}
+	if len(fit) == 0 {
+		t.Skip("no session for it")
+	}
+	return fit[rapid.IntRange(0, len(fit)-1).Draw(t, "session")]
+}
+
+func any1(*modelSession) bool         { return true }
+func inModel(s *modelSession) bool    { return s.running != nil && !s.running.inTool }
+func inAnything(s *modelSession) bool { return s.running != nil }
+
+// await polls until ok holds.
+func await(t *rapid.T, s *modelSession, what string, ok func() bool) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < 20*time.Second; {
+		if ok() {
+			return
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	unwell(t, s, "waited in vain for %s", what)
+}
+
+// act returns what runs on a session, as soon as it does.
+func (m *machine) act(t *rapid.T, s *modelSession) (a *act) {
+	t.Helper()
+	await(t, s, "the model or tool to be called", func() bool {
+		a = m.puppet.on(s.id, s.acts)
+		return a != nil
+	})
+	return a
+}
+
+func (m *machine) status(t *rapid.T, s *modelSession, q *modelRequest) loquat.RequestStatus {
+	row, err := m.r.Request(m.r.t.Context(), q.id)
+	if err != nil {
+		unwell(t, s, "request %s: %v", q.id, err)
+	}
+	return row.Status
+}
+
+// settle waits until a session is where the model is.
+func (m *machine) settle(t *rapid.T, s *modelSession) {
+	t.Helper()
+	for _, q := range s.requests {
+		await(t, s, fmt.Sprintf("request %s to be %s", q.id, q.status), func() bool { return m.status(t, s, q) == q.status })
+	}
+	if s.running != nil {
+		m.act(t, s)
+		if q := s.running; q.stream && !q.inTool {
+			await(t, s, "what was said to be on disk", func() bool { return m.streamed(q) == q.said })
+		}
+	}
+}
+
+// streamed is what the log has of the open phase of a request.
+func (m *machine) streamed(q *modelRequest) string {
+	records, err := m.r.store.Events(m.r.t.Context(), 0, store.Filter{RequestID: q.id}, 1000)
+	if err != nil {
+		return err.Error()
+	}
+	said := ""
+	for _, rec := range records {
+		switch e, err := rec.Decode(); {
+		case err != nil:
+			return err.Error()
+		case e.Type == loquat.Partial:
+			said += e.Message.Content
+		case e.Type == loquat.Final:
+			said = ""
+		}
+	}
+	return said
+}
+
+func (m *machine) name(kind string) string {
+	m.n++
+	return fmt.Sprintf("%s-%d-%d", kind, m.world, m.n)
+}
+
+func (m *machine) create(t *rapid.T) {
+	if len(m.sessions) == 3 {
+		t.Skip("enough sessions")
+	}
+	s := &modelSession{id: m.name("session")}
+	m.sessions = append(m.sessions, s)
+	overrides := map[string]any{"request_options": map[string]any{"session": s.id}}
+	s.snapshots = []loquat.Snapshot{m.r.create(chat.NewSession{SessionID: s.id, Metadata: loquat.Object{}.Set("overrides", overrides)})}
+}
+
+// drawSend draws a send with a message of its own.
+func (m *machine) drawSend(t *rapid.T, onBusy ...string) (*modelRequest, chat.Send) {
+	q := &modelRequest{id: m.name("request"), content: m.name("question"), stream: rapid.Bool().Draw(t, "stream")}
+	return q, chat.Send{RequestID: q.id, Content: &q.content, Stream: q.stream, OnBusy: rapid.SampledFrom(onBusy).Draw(t, "on busy")}
+}
+
+func (m *machine) send(t *rapid.T) {
+	s := m.some(t, any1)
+	q, p := m.drawSend(t, chat.BusyReject, chat.BusyQueue, chat.BusyInterrupt)
+	out, err := m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p)
+	switch {
+	case s.running == nil:
+		s.start(q)
+	case p.OnBusy == chat.BusyReject:
+		if loquat.CodeOf(err) != loquat.CodeBusy {
+			unwell(t, s, "a send while one runs: %v", err)
+		}
+		return
+	case len(s.queue) == 10:
+		if loquat.CodeOf(err) != loquat.CodeRateLimited {
+			unwell(t, s, "a send behind ten others: %v", err)
+		}
+		return
+	case p.OnBusy == chat.BusyQueue:
+		q.status = loquat.StatusQueued
+		s.queue = append(s.queue, q)
+	default:
+		q.status = loquat.StatusQueued
+		s.queue = slices.Insert(s.queue, 0, q)
+	}
+	if err != nil || out.Status != q.status {
+		unwell(t, s, "a send that is to be %s: %+v, %v", q.status, out, err)
+	}
+	s.requests = append(s.requests, q)
+	if p.OnBusy == chat.BusyInterrupt && q.status == loquat.StatusQueued {
+		s.end(loquat.StatusCancelled, "cancelled", true)
+	}
+	m.settle(t, s)
+}
+
+// regenerate sends with delete_from, with or without a message.
+func (m *machine) regenerate(t *rapid.T) {
+	s := m.some(t, any1)
+	from := rapid.IntRange(0, len(s.messages)).Draw(t, "delete from")
+	q, p := m.drawSend(t, chat.BusyReject)
+	p.DeleteFrom = &from
+	if rapid.Bool().Draw(t, "as it stands") {
+		q.content, p.Content = "", nil
+	}
+	want := loquat.Code("")
+	switch {
+	case s.running != nil:
+		want = loquat.CodeBusy
+	case from == len(s.messages):
+		want = loquat.CodeInvalid
+	case q.content == "" && (from == 0 || strings.HasPrefix(s.messages[from-1], "assistant:")):
+		want = loquat.CodeInvalid
+	}
+	_, err := m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p)
+	if loquat.CodeOf(err) != want && (err != nil || want != "") {
+		unwell(t, s, "a send with delete_from %d: %v, want %q", from, err, want)
+	}
+	if err != nil {
+		return
+	}
+	s.messages = slices.Clone(s.messages[:from])
+	s.requests = append(s.requests, q)
+	s.start(q)
+	m.settle(t, s)
+}
+
+func (m *machine) say(t *rapid.T) {
+	s := m.some(t, inModel)
+	word := m.name("word") + " "
+	m.act(t, s).do(order{word: word})
+	s.running.said += word
+	m.settle(t, s)
+}
+
+// finish ends what runs as it is meant to end.
+func (m *machine) finish(t *rapid.T) {
+	s := m.some(t, inAnything)
+	m.act(t, s).do(order{finish: true})
+	if q := s.running; q.inTool {
+		q.inTool, q.said = false, ""
+		s.messages = append(s.messages, "tool:done")
+		s.acts++
+	} else {
+		s.end(loquat.StatusCompleted, "", true)
+	}
+	m.settle(t, s)
+}
+
+func (m *machine) fail(t *rapid.T) {
+	s := m.some(t, inModel)
+	m.act(t, s).do(order{fail: true})
+	s.end(loquat.StatusFailed, "error", true)
+	m.settle(t, s)
+}
+
+func (m *machine) callTool(t *rapid.T) {
+	s := m.some(t, inModel)
+	m.act(t, s).do(order{call: true})
+	if q := s.running; q.rounds == 3 { // max_tool_rounds
+		s.end(loquat.StatusFailed, "error", true)
+	} else {
+		s.messages = append(s.messages, "assistant:"+q.said)
+		q.rounds++
+		q.inTool = true
+		s.acts++
+	}
+	m.settle(t, s)
+}
+
+func (m *machine) cancel(t *rapid.T) {
+	s := m.some(t, func(s *modelSession) bool { return len(s.requests) > 0 })
+	q := rapid.SampledFrom(s.requests).Draw(t, "request")
+	was := q.status
+	out, err := m.r.Cancel(m.r.t.Context(), chat.Call{}, q.id)
+	if err != nil || out.Accepted == was.Ended() {
+		unwell(t, s, "cancel of a request that is %s: %+v, %v", was, out, err)
+	}
+	switch was {
+	case loquat.StatusQueued:
+		s.queue = slices.DeleteFunc(s.queue, func(o *modelRequest) bool { return o == q })
+		q.status = loquat.StatusCancelled
+	case loquat.StatusRunning:
+		s.end(loquat.StatusCancelled, "cancelled", true)
+	}
+	m.settle(t, s)
+}
+
+// changed checks the answer to a change of messages and reports whether it was made.
+func changed(t *rapid.T, s *modelSession, err error) bool {
+	if s.running != nil {
+		if loquat.CodeOf(err) != loquat.CodeBusy {
+			unwell(t, s, "a change while a request runs: %v", err)
+		}
+		return false
+	}
+	if err != nil {
+		unwell(t, s, "a change: %v", err)
+	}
+	return true
+}
+
+func (m *machine) append(t *rapid.T) {
+	s := m.some(t, any1)
+	role := rapid.SampledFrom([]string{loquat.RoleUser, loquat.RoleAssistant}).Draw(t, "role")
+	content := m.name("appended")
+	_, err := m.r.AppendMessage(m.r.t.Context(), chat.Call{}, s.id, chat.NewMessage{Role: role, Content: content})
+	if changed(t, s, err) {
+		s.messages = append(s.messages, role+":"+content)
+	}
+}
+
+func (m *machine) modify(t *rapid.T) {
+	s := m.some(t, func(s *modelSession) bool { return len(s.messages) > 0 })
+	i, content := rapid.IntRange(0, len(s.messages)-1).Draw(t, "index"), m.name("modified")
+	_, err := m.r.ModifyMessage(m.r.t.Context(), chat.Call{}, s.id, i, content)
+	if changed(t, s, err) {
+		role, old, _ := strings.Cut(s.messages[i], ":")
+		why := ""
+		if at := strings.LastIndex(old, " ("); at >= 0 {
+			why = old[at:]
+		}
+		s.messages[i] = role + ":" + content + why
+	}
+}
+
+func (m *machine) deleteMessage(t *rapid.T) {
+	s := m.some(t, func(s *modelSession) bool { return len(s.messages) > 0 })
+	i := rapid.IntRange(0, len(s.messages)-1).Draw(t, "index")
+	_, err := m.r.DeleteMessages(m.r.t.Context(), chat.Call{}, s.id, []int{i})
+	if changed(t, s, err) {
+		s.messages = slices.Delete(s.messages, i, i+1)
+	}
+}
+
+// describe changes metadata, which is allowed at any time.
+func (m *machine) describe(t *rapid.T) {
+	s := m.some(t, any1)
+	m.n++
+	before := m.r.snapshot(s.id)
+	after, err := m.r.UpdateSession(m.r.t.Context(), chat.Call{}, s.id, chat.SessionPatch{Metadata: loquat.Object{}.Set("note", m.n)})
+	if err != nil || (after.CursorEventID == before.CursorEventID) != (s.running != nil) {
+		unwell(t, s, "a change of metadata: cursor %s, was %s, %v", after.CursorEventID, before.CursorEventID, err)
+	}
+	s.note = m.n
+	s.snapshots = append(s.snapshots, after)
+}
+
+func (m *machine) deleteSession(t *rapid.T) {
+	s := m.some(t, any1)
+	if rapid.IntRange(0, 3).Draw(t, "rarely") > 0 {
+		t.Skip("later")
+	}
+	running := (*act)(nil)
+	if s.running != nil {
+		running = m.act(t, s)
+	}
+	if err := m.r.DeleteSession(m.r.t.Context(), chat.Call{}, s.id); err != nil {
+		unwell(t, s, "delete: %v", err)
+	}
+	s.deleted = true
+	if running != nil {
+		<-running.gone
+	}
+}
+
+// crash puts a new service in the place of one that no longer gets anything done.
+func (m *machine) crash(t *rapid.T) {
+	dead := m.r.Service
+	m.r.restart()
+	m.afterRestart(t)
+	dead.Stop(expired())
+}
+
+// shutDown stops the service without any time for what runs, and starts a new one.
+func (m *machine) shutDown(t *rapid.T) {
+	m.r.Stop(expired())
+	m.r.restart()
+	m.afterRestart(t)
+}
+
+func (m *machine) afterRestart(t *rapid.T) {
+	for _, s := range m.sessions {
+		if s.deleted {
+			continue
+		}
+		if s.running != nil {
+			s.end(loquat.StatusFailed, "interrupted", false)
+		}
+		s.startNext()
+		m.settle(t, s)
+	}
+}
+
+func raceable(s *modelSession) bool { return inModel(s) && len(s.queue) == 0 }
+
+// race lets the model say a word and finish, or not, while the request is cancelled,
+// or another one is sent, or both. What may come of it is told by the answers.
+func (m *machine) race(t *rapid.T) {
+	s := m.some(t, raceable)
+	q, a := s.running, m.act(t, s)
+	word := m.name("word") + " "
+	finish, cancel, another := rapid.Bool().Draw(t, "finish"), rapid.Bool().Draw(t, "cancel"), rapid.Bool().Draw(t, "another")
+	next, p := m.drawSend(t, chat.BusyQueue, chat.BusyInterrupt)
+	var cancelled chat.CancelResult
+	var sent chat.SendResult
+	var cancelErr, sendErr error
+	var all sync.WaitGroup
+	all.Go(func() {
+		if a.do(order{word: word}) && finish {
+			a.do(order{finish: true})
+		}
+	})
+	if cancel {
+		all.Go(func() { cancelled, cancelErr = m.r.Cancel(m.r.t.Context(), chat.Call{}, q.id) })
+	}
+	if another {
+		all.Go(func() { sent, sendErr = m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p) })
+	}
+	all.Wait()
+	if cancelErr != nil || sendErr != nil {
+		unwell(t, s, "cancel: %v; send: %v", cancelErr, sendErr)
+	}
+	if another {
+		next.status = loquat.StatusQueued
+		s.requests, s.queue = append(s.requests, next), append(s.queue, next)
+	}
+	interrupted := another && p.OnBusy == chat.BusyInterrupt && sent.Status == loquat.StatusQueued
+	switch {
+	case cancelled.Accepted || interrupted:
+		m.endsWith(t, s, word, loquat.StatusCancelled, "cancelled", true)
+	case finish:
+		m.endsWith(t, s, word, loquat.StatusCompleted, "", true)
+	default:
+		q.said += word
+	}
+	m.settle(t, s)
+}
+
+// endsWith waits for the end of the running request, which has to be status, and takes
+// from what was kept whether the last word was still heard.
+func (m *machine) endsWith(t *rapid.T, s *modelSession, word string, status loquat.RequestStatus, why string, startNext bool) {
+	t.Helper()
+	q := s.running
+	await(t, s, "the end of the race", func() bool { return m.status(t, s, q).Ended() })
+	if got := m.status(t, s, q); got != status {
+		unwell(t, s, "request %s is %s, want %s", q.id, got, status)
+	}
+	heard := why == ""
+	for _, msg := range m.r.snapshot(s.id).Messages[len(s.messages):] {
+		heard = heard || strings.Contains(msg.Content, word)
+	}
+	if heard {
+		q.said += word
+	}
+	s.end(status, why, startNext)
+}
+
+// raceToStop shuts the service down while the model finishes.
+func (m *machine) raceToStop(t *rapid.T) {
+	s := m.some(t, raceable)
+	q, a := s.running, m.act(t, s)
+	word := m.name("word") + " "
+	var all sync.WaitGroup
+	all.Go(func() { _ = a.do(order{word: word}) && a.do(order{finish: true}) })
+	all.Go(func() { m.r.Stop(expired()) })
+	all.Wait()
+	if m.status(t, s, q) == loquat.StatusCompleted {
+		m.endsWith(t, s, word, loquat.StatusCompleted, "", false)
+	} else {
+		m.endsWith(t, s, word, loquat.StatusFailed, "interrupted", false)
+	}
+	m.r.restart()
+	m.afterRestart(t)
+}
+
+// check compares every session with the model.
+func (m *machine) check(t *rapid.T) {
+	for _, s := range m.sessions {
+		got, err := m.r.Session(m.r.t.Context(), s.id)
+		if s.deleted {
+			if loquat.CodeOf(err) != loquat.CodeNotFound {
+				unwell(t, s, "it is deleted, and still %v", err)
+			}
+			continue
+		}
+		if err != nil {
+			unwell(t, s, "%v", err)
+		}
+		if have, want := transcript(got.Messages), strings.Join(s.messages, " | "); have != want {
+			unwell(t, s, "messages\n%s\nwant\n%s", have, want)
+		}
+		active := ""
+		if s.running != nil {
+			active = s.running.id
+		}
+		if got.ActiveRequestID != active || s.note > 0 && string(got.Metadata["note"]) != fmt.Sprint(s.note) {
+			unwell(t, s, "active is %q, want %q; the note is %s, want %d", got.ActiveRequestID, active, got.Metadata["note"], s.note)
+		}
+		for _, q := range s.requests {
+			if have := m.status(t, s, q); have != q.status {
+				unwell(t, s, "request %s is %s, want %s", q.id, have, q.status)
+			}
+		}
+	}
+}
+
+// checkLogs checks what the log tells of each session: whoever follows it, from
+// wherever, gets to what is stored, and each request has one beginning and one end.
+func (m *machine) checkLogs(t *rapid.T) {
+	for _, s := range m.sessions {
+		events := m.r.log(s.id, 0)
+		if s.deleted {
+			if last := events[len(events)-1].Type; last != loquat.SessionDeleted {
+				unwell(t, s, "it is deleted, and then comes %s", last)
+			}
+			continue
+		}
+		now := m.r.snapshot(s.id)
+		for _, from := range append(s.snapshots, now) {
+			fold := loquat.NewFold(from)
+			for _, e := range events {
+				fold.Apply(e)
+			}
+			if got, want := transcript(fold.Messages()), transcript(now.Messages); got != want {
+				unwell(t, s, "from %s on it folds to\n%s\nstored is\n%s", from.CursorEventID, got, want)
+			}
+			if draft := fold.Draft(); (draft != nil) != (s.running != nil && s.running.stream && !s.running.inTool && s.running.said != "") {
+				unwell(t, s, "the draft is %+v", draft)
+			}
+		}
+		for _, q := range s.requests {
+			checkRequestLog(t, s, q, events)
+		}
+	}
+}
+
+// checkRequestLog checks that a request's events are in the order that is promised.
+func checkRequestLog(t *rapid.T, s *modelSession, q *modelRequest, events []loquat.Event) {
+	count := map[loquat.EventType]int{}
+	open, order := 0, []loquat.EventType(nil)
+	for _, e := range events {
+		if e.RequestID != q.id {
+			continue
+		}
+		if count[loquat.RequestCompleted] > 0 || (len(order) == 0) != (e.Type == loquat.RequestStarted) {
+			unwell(t, s, "request %s has %s after %v", q.id, e.Type, order)
+		}
+		count[e.Type]++
+		order = append(order, e.Type)
+		switch e.Phase {
+		case loquat.PhaseStart:
+			open++
+		case loquat.PhaseEnd:
+			open--
+		}
+		if open < 0 || open > 1 {
+			unwell(t, s, "request %s has %d open phases after %v", q.id, open, order)
+		}
+	}
+	want := map[loquat.EventType]int{}
+	if q.status != loquat.StatusQueued {
+		want[loquat.RequestStarted] = 1
+	}
+	if q.status.Ended() {
+		want[loquat.RequestCompleted] = 1
+	}
+	switch q.status {
+	case loquat.StatusCancelled:
+		want[loquat.RequestCancelled] = 1
+	case loquat.StatusFailed:
+		want[loquat.ErrorEvent] = 1
+	}
+	maps.DeleteFunc(count, func(kind loquat.EventType, _ int) bool {
+		return kind != loquat.RequestStarted && kind != loquat.RequestCompleted && kind != loquat.RequestCancelled && kind != loquat.ErrorEvent
+	})
+	if !maps.Equal(count, want) || q.status.Ended() && open != 0 {
+		unwell(t, s, "request %s, which is %s, has %v", q.id, q.status, order)
+	}
+}
+
+// clear ends what a run leaves behind, so that the next one does not wait for it.
+func (m *machine) clear() {
+	for _, s := range m.sessions {
+		if !s.deleted {
+			_ = m.r.DeleteSession(m.r.t.Context(), chat.Call{}, s.id)
+		}
+	}
+}
