@@ -24,6 +24,7 @@ var sections = []section{
 	{"decoder", "decoding a streamed answer: Loquat, encoding/json, openai-go, go-openai", benchDecoder},
 	{"store", "publishing to a follower: group commit beside a file with as many fsyncs", benchStore},
 	{"growth", "what history costs: polls of large stores, appends to long sessions", benchGrowth},
+	{"disk", "what a million increments leave on disk, on the real program", benchDisk},
 }
 
 // verdict says whether an aim is met.

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"loquat"
+	"loquat/internal/client"
+)
+
+// The run: so many requests of so many increments each, so many at a time.
+const (
+	diskRequests   = 1000
+	diskIncrements = 1000
+	diskBytes      = 20
+	diskAtOnce     = 50
+	diskRate       = 500 // increments per second of each
+	diskSlow       = 5   // clients that read slowly all along
+)
+
+// What the data directory may take, beside the bytes of the final messages, and how
+// long the clean-up may take after the last end.
+const (
+	diskRatio   = 3
+	diskExtra   = 10 << 20
+	diskCleanUp = 60 * time.Second
+	walAllowed  = 128 << 20
+)
+
+// benchDisk streams a million increments through the real program and looks at what
+// is left of them on disk, and at whether a client that slept meanwhile can tell.
+func benchDisk(w io.Writer) ([]verdict, error) {
+	p, err := buildProgram()
+	if err != nil {
+		return nil, err
+	}
+	defer p.remove()
+	backend, err := p.start("backend", "--listen", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer backend.stop()
+	server, err := p.serve(fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lorem", "base_url": "%s/v1",
+		"request_options": {"loquat_script": {"chunks": %d, "chunk_bytes": %d, "rate": %d}}}}}`, backend.url, diskIncrements, diskBytes, diskRate), "disk")
+	if err != nil {
+		return nil, err
+	}
+	defer server.stop()
+	c, err := client.New(server.url, client.Options{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	d := &diskRun{ctx: ctx, client: c, dir: p.data("disk"), w: w}
+	return d.run(server.url)
+}
+
+// diskRun is one run and what it saw.
+type diskRun struct {
+	ctx    context.Context
+	client *client.Client
+	dir    string
+	w      io.Writer
+
+	largest, largestWAL int64 // by the sampler, until it has ended
+}
+
+func (d *diskRun) run(url string) ([]verdict, error) {
+	stopSampling := d.sample()
+	stopSlow, err := d.readSlowly(url)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	middle, err := d.send(diskRequests / 2)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.send(diskRequests - diskRequests/2); err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	stopSlow()
+	atEnd, err := dirSize(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	stored, final, err := d.stored()
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(diskCleanUp)
+	stopSampling()
+	size, err := dirSize(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	wal := fileSize(filepath.Join(d.dir, "loquat.db-wal"))
+	fmt.Fprintf(d.w, "%d increments of %d bytes in %d requests, %d at a time: %s\n", diskRequests*diskIncrements, diskBytes, diskRequests, diskAtOnce, took.Round(time.Second))
+	fmt.Fprintf(d.w, "final messages %.1f MB; data directory %.1f MB at the last end, %.1f MB at the most, %.1f MB after %s (%.2f times the messages)\n",
+		mb(final), mb(atEnd), mb(d.largest), mb(size), diskCleanUp, float64(size)/float64(final))
+	fmt.Fprintf(d.w, "write-ahead log: %.1f MB at the most, %.1f MB at rest; %d clients read slowly\n", mb(d.largestWAL), mb(wal), diskSlow)
+	different, err := d.foldAgain(middle, stored)
+	if err != nil {
+		return nil, err
+	}
+	return []verdict{
+		{fmt.Sprintf("data directory at most %d times the final messages + %d MB, within %s", diskRatio, diskExtra>>20, diskCleanUp),
+			size <= diskRatio*final+diskExtra, fmt.Sprintf("%.1f MB of %.1f MB", mb(size), mb(diskRatio*final+diskExtra))},
+		{fmt.Sprintf("write-ahead log never above %d MB, with slow readers", walAllowed>>20), d.largestWAL <= walAllowed, fmt.Sprintf("%.1f MB", mb(d.largestWAL))},
+		{"positions from before the clean-up fold to the stored sessions", different == 0, fmt.Sprintf("%d folds, %d differ", 2*len(stored), different)},
+	}, nil
+}
+
+func mb(n int64) float64 { return float64(n) / (1 << 20) }
+
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// sample notes the largest sizes until stop is called.
+func (d *diskRun) sample() (stop func()) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			d.largestWAL = max(d.largestWAL, fileSize(filepath.Join(d.dir, "loquat.db-wal")))
+			if n, err := dirSize(d.dir); err == nil {
+				d.largest = max(d.largest, n)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// readSlowly follows everything with clients that take 64 KiB a second.
+func (d *diskRun) readSlowly(url string) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	var all sync.WaitGroup
+	for range diskSlow {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/events/stream?since_id="+loquat.EventID(0).String(), nil)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		all.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					continue
+				}
+				for err == nil {
+					_, err = io.CopyN(io.Discard, resp.Body, 4<<10)
+					time.Sleep(time.Second / 16)
+				}
+				resp.Body.Close()
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }, nil
+}
+
+// sleeper is a client that folded everything up to a position and then slept.
+type sleeper struct {
+	at    loquat.EventID
+	folds map[string]*loquat.Fold
+}
+
+// send sends n requests, each to a session of its own, and waits for their ends.
+// Half way through, with requests in mid-stream, a client takes its position.
+func (d *diskRun) send(n int) (*sleeper, error) {
+	var all sync.WaitGroup
+	var failed errorOnce
+	places := make(chan struct{}, diskAtOnce)
+	var middle *sleeper
+	for i := range n {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			failed.note(d.sendOne())
+		})
+		if i == n/2 {
+			time.Sleep(diskIncrements * time.Second / diskRate / 2) // all started together: now they are half way
+			middle = &sleeper{folds: map[string]*loquat.Fold{}}
+			failed.note(d.catchUp(middle))
+		}
+	}
+	all.Wait()
+	return middle, failed.get()
+}
+
+// errorOnce keeps the first error of many goroutines.
+type errorOnce struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (e *errorOnce) note(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.err = err
+	}
+}
+
+func (e *errorOnce) get() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+func (d *diskRun) sendOne() error {
+	s, err := d.client.CreateSession(d.ctx, client.NewSession{})
+	if err != nil {
+		return err
+	}
+	content := "go on"
+	sent, err := d.client.Send(d.ctx, s.SessionID, client.Send{Content: &content, Stream: true})
+	if err != nil {
+		return err
+	}
+	for d.ctx.Err() == nil {
+		r, err := d.client.Request(d.ctx, sent.RequestID)
+		if err != nil {
+			return err
+		}
+		if r.Status.Ended() {
+			if r.Status != loquat.StatusCompleted {
+				return fmt.Errorf("request %s is %s: %s", r.RequestID, r.Status, r.Error)
+			}
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return d.ctx.Err()
+}
+
+// catchUp folds everything from the client's position to what is the newest event.
+func (d *diskRun) catchUp(s *sleeper) error {
+	now, err := d.client.Events(d.ctx, client.Query{})
+	if err != nil {
+		return err
+	}
+	for s.at < now.LatestEventID {
+		win, err := d.client.Events(d.ctx, client.Query{Since: &s.at, OmitSession: true, Limit: 5000})
+		if err != nil || len(win.Events) == 0 {
+			return err
+		}
+		for _, e := range win.Events {
+			f := s.folds[e.SessionID]
+			if f == nil {
+				f = loquat.NewFold(loquat.Snapshot{Session: loquat.Session{SessionID: e.SessionID}})
+				s.folds[e.SessionID] = f
+			}
+			f.Apply(e)
+			s.at = e.EventID
+		}
+	}
+	return nil
+}
+
+// stored loads all sessions, and returns how many bytes of text their replies hold.
+func (d *diskRun) stored() (messages map[string][]byte, final int64, err error) {
+	messages = map[string][]byte{}
+	for token := ""; ; {
+		list, err := d.client.Sessions(d.ctx, 200, token)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, summary := range list.Sessions {
+			s, err := d.client.Session(d.ctx, summary.SessionID)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, m := range s.Messages {
+				if m.Role == loquat.RoleAssistant {
+					final += int64(len(m.Content))
+				}
+			}
+			if messages[s.SessionID], err = json.Marshal(s.Messages); err != nil {
+				return nil, 0, err
+			}
+		}
+		if token = list.NextPageToken; token == "" {
+			break
+		}
+	}
+	if len(messages) != diskRequests || final < diskRequests*diskIncrements*diskBytes {
+		return nil, 0, fmt.Errorf("%d sessions hold %d bytes of replies, not %d with %d", len(messages), final, diskRequests, diskRequests*diskIncrements*diskBytes)
+	}
+	return messages, final, nil
+}
+
+// foldAgain lets the client that slept go on, and one begin from nothing, and counts
+// the sessions that end as something else than what is stored.
+func (d *diskRun) foldAgain(middle *sleeper, stored map[string][]byte) (different int, err error) {
+	drafts := 0
+	for _, f := range middle.folds {
+		if f.Draft() != nil {
+			drafts++
+		}
+	}
+	fmt.Fprintf(d.w, "a client slept from event %s on, with %d replies half told\n\n", middle.at, drafts)
+	beginning := &sleeper{folds: map[string]*loquat.Fold{}}
+	for _, s := range []*sleeper{middle, beginning} {
+		if err := d.catchUp(s); err != nil {
+			return 0, err
+		}
+		for id, want := range stored {
+			f := s.folds[id]
+			if f == nil || f.Draft() != nil {
+				different++
+				continue
+			}
+			got, err := json.Marshal(f.Messages())
+			if err != nil {
+				return 0, err
+			}
+			if !bytes.Equal(got, want) {
+				different++
+			}
+		}
+	}
+	return different, nil
+}

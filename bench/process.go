@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// program is the real binary, built for this run, and a directory for what it leaves.
+type program struct{ path, dir string }
+
+func buildProgram() (program, error) {
+	dir, err := os.MkdirTemp("", "loquat-bench-")
+	if err != nil {
+		return program{}, err
+	}
+	p := program{path: filepath.Join(dir, "loquat"), dir: dir}
+	if out, err := exec.Command("go", "-C", "..", "build", "-o", p.path, "./cmd/loquat").CombinedOutput(); err != nil {
+		os.RemoveAll(dir)
+		return program{}, fmt.Errorf("build loquat: %w\n%s", err, out)
+	}
+	return p, nil
+}
+
+func (p program) remove() { os.RemoveAll(p.dir) }
+
+// process is a running loquat.
+type process struct {
+	cmd *exec.Cmd
+	url string
+	log *bytes.Buffer // complete once it has ended
+}
+
+// start runs the program and waits until it says where it listens.
+func (p program) start(args ...string) (*process, error) {
+	run := &process{cmd: exec.Command(p.path, args...), log: &bytes.Buffer{}}
+	run.cmd.Stderr = run.log
+	stdout, err := run.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := run.cmd.Start(); err != nil {
+		return nil, err
+	}
+	out := bufio.NewReader(stdout)
+	line, err := out.ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if err != nil || !ok {
+		run.stop()
+		return nil, fmt.Errorf("%v says %q instead of where it listens:\n%s", run.cmd.Args, line, run.log)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	run.url = url
+	return run, nil
+}
+
+// stop asks the process to end, and kills it when it does not.
+func (run *process) stop() {
+	_ = run.cmd.Process.Signal(syscall.SIGTERM)
+	killer := time.AfterFunc(20*time.Second, func() { _ = run.cmd.Process.Kill() })
+	defer killer.Stop()
+	_ = run.cmd.Wait()
+}
+
+// serve starts a server on a configuration, with a data directory of that name.
+func (p program) serve(config, data string) (*process, error) {
+	file := filepath.Join(p.dir, data+".json")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	return p.start("serve", "--config", file, "--listen", "127.0.0.1:0", "--data", p.data(data))
+}
+
+func (p program) data(name string) string { return filepath.Join(p.dir, name) }
