@@ -3,6 +3,7 @@ package provider
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 )
 
 // chunk is what one piece of an answer says: an event of a stream, or a whole
@@ -80,8 +81,26 @@ type Stats struct {
 	Fallbacks int // those of them that took the general way
 }
 
+// maxMembers bounds what one piece of an answer is made of, since each member costs
+// more memory than it has bytes. Answers with the log probabilities of every token have
+// by far the most of them.
+const maxMembers = 4 << 20
+
+var errTooManyMembers = fmt.Errorf("it has more than %d members", maxMembers)
+
+// bounded refuses data that would take far more memory than its size.
+func bounded(data []byte) error {
+	if len(data) > maxMembers && bytes.Count(data, []byte{','}) > maxMembers {
+		return errTooManyMembers
+	}
+	return nil
+}
+
 // decode reads one event of a stream. The chunk is valid until the next call.
 func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
+	if err := bounded(data); err != nil {
+		return nil, err
+	}
 	d.stats.Chunks++
 	if d.decodeFast(data) {
 		return &d.chunk, nil
@@ -97,6 +116,9 @@ func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
 // decodeWhole reads an answer that is one completion. Where it has both a message
 // and a delta, the message is the whole.
 func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
+	if err := bounded(data); err != nil {
+		return nil, err
+	}
 	d.chunk.reset()
 	if err := decodeGeneral(data, &d.chunk, "message", "delta"); err != nil {
 		return nil, err
@@ -256,6 +278,9 @@ func (d *chunkDecoder) settle() bool {
 
 func (d *chunkDecoder) call(int) bool {
 	n := len(d.calls)
+	if n > maxCalls {
+		return false
+	}
 	if n == cap(d.calls) {
 		d.calls = append(d.calls, callDelta{})
 	} else {
@@ -294,8 +319,15 @@ func (d *chunkDecoder) call(int) bool {
 	})
 }
 
+// maxQuick is how many further members of an object are looked through one by one;
+// with more of them the general way is the quicker one.
+const maxQuick = 64
+
 // keep notes a member that is passed on as it came, unless it says nothing.
 func (d *chunkDecoder) keep(list *[]field, key []byte, v json.RawMessage) bool {
+	if len(*list) == maxQuick {
+		return false
+	}
 	for _, f := range *list {
 		if bytes.Equal(f.key, key) {
 			return false

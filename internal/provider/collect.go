@@ -10,8 +10,17 @@ import (
 	"loquat"
 )
 
-// maxCalls bounds the tool calls of one reply.
-const maxCalls = 1024
+// maxCalls bounds the tool calls of one reply, maxFields what it, and each of them, has
+// of fields that are kept as they came.
+const (
+	maxCalls  = 1024
+	maxFields = 1024
+)
+
+var (
+	errTooManyCalls  = fmt.Errorf("the backend asks for more than %d tool calls in one reply", maxCalls)
+	errTooManyFields = fmt.Errorf("the backend's reply has more than %d fields that are not known", maxFields)
+)
 
 // MetaRequestedModel is the metadata key of the model that was asked for, where the
 // backend said another name for what answered.
@@ -56,6 +65,9 @@ func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 		c.reasoning.WriteString(inc.Reasoning)
 	}
 	c.refusal.Write(ch.refusal)
+	if len(ch.fields) > maxFields || len(c.kept) > maxFields {
+		return inc, false, errTooManyFields
+	}
 	for _, f := range ch.notes {
 		if !saysNothing(f.value) {
 			k := c.keptAt(f.key)
@@ -148,12 +160,15 @@ type call struct {
 }
 
 func (c *collector) addCalls(ch *chunk) error {
+	if len(ch.calls) > maxCalls {
+		return errTooManyCalls
+	}
 	for i := range ch.calls {
 		d := &ch.calls[i]
 		target := c.target(d, ch.whole, i)
 		if target == nil {
-			if len(c.calls) >= maxCalls {
-				return fmt.Errorf("the backend asks for more than %d tool calls in one reply", maxCalls)
+			if len(c.calls) == maxCalls {
+				return errTooManyCalls
 			}
 			target = &call{index: -1, args: make([]byte, 0, 128)}
 			c.calls = append(c.calls, target)
@@ -162,6 +177,9 @@ func (c *collector) addCalls(ch *chunk) error {
 			target.index = d.index
 		}
 		target.add(d)
+		if max(len(target.extra), len(target.fnExtra)) > maxFields {
+			return errTooManyFields
+		}
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func (c *chunk) addChoice(choice object, saidIn []string) {
 	c.refusal = text(delta["refusal"])
 	var calls []json.RawMessage
 	if json.Unmarshal(delta["tool_calls"], &calls) == nil {
-		for _, raw := range calls {
+		for _, raw := range calls[:min(len(calls), maxCalls+1)] { // one too many is an error
 			c.calls = append(c.calls, generalCall(asMap(raw)))
 		}
 	}

@@ -1,0 +1,71 @@
+package provider
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+)
+
+// What an answer is made of has bounds, in number as well as in size, and meeting them
+// takes no longer than reading.
+func TestBoundsOfAnAnswer(t *testing.T) {
+	many := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	delta := func(inner string) string {
+		return `{"choices":[{"index":0,"delta":{` + inner + `},"finish_reason":"stop"}]}`
+	}
+	growing := func(n int, inner string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "data: %s\n\n", delta(fmt.Sprintf(inner, i)))
+		}
+		return b.String()
+	}
+	const n = 200_000
+	for _, c := range []struct{ name, stream, detail string }{
+		{"calls in one chunk", "data: " + delta(`"tool_calls":[`+many(n, `{"index":%d}`)+`]`), "1024 tool calls"},
+		{"calls that say nothing", "data: " + delta(`"tool_calls":[`+strings.Repeat("{},", n)+`{}]`), "1024 tool calls"},
+		{"calls in as many chunks", growing(2000, `"tool_calls":[{"index":%d,"function":{"name":"f"}}]`), "1024 tool calls"},
+		{"fields in one chunk", "data: " + delta(many(n, `"k%d":1`)), "1024 fields"},
+		{"fields in as many chunks", growing(2000, `"k%d":1`), "1024 fields"},
+		{"fields of a call", "data: " + delta(`"tool_calls":[{"index":0,`+many(n, `"k%d":1`)+`}]`), "1024 fields"},
+		{"fields of a function", growing(2000, `"tool_calls":[{"index":0,"function":{"k%d":1}}]`), "1024 fields"},
+		{"members", "data: " + delta(`"list":[`+strings.Repeat("1,", 5<<20)+`1]`), "4194304 members"},
+		{"depth", "data: " + delta(`"list":`+strings.Repeat("[", 1<<20)+strings.Repeat("]", 1<<20)), "exceeded max depth"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			began := time.Now()
+			var last error
+			for _, err := range DecodeStream(strings.NewReader(c.stream+"\n\n"), "main") {
+				last = err
+			}
+			if last == nil || !strings.Contains(last.Error(), c.detail) {
+				t.Errorf("it ends with %.300v, want %q", last, c.detail)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+	// What is usual is far below.
+	for chunk, err := range DecodeStream(strings.NewReader("data: "+delta(`"tool_calls":[`+many(100, `{"index":%d,"function":{"name":"f","arguments":"{}"}}`)+`],`+many(100, `"k%d":1`))+"\n\n"), "main") {
+		if err != nil || chunk.Reply != nil && (len(chunk.Reply.ToolCalls) != 100 || len(chunk.Reply.Metadata) < 100) {
+			t.Errorf("%v, %d calls", err, len(chunk.Reply.ToolCalls))
+		}
+	}
+	var whole reading
+	if f := whole.completion([]byte(`{"choices":[`+strings.Repeat("1,", 5<<20)+`1]}`), func(loquat.Chunk) bool { return true }); f == nil || !strings.Contains(f.err.Error(), "members") {
+		t.Errorf("a whole answer: %+v", f)
+	}
+}
