@@ -57,8 +57,18 @@ type Service struct {
 // errShutdown is the cause for which a request ends when the server stops.
 var errShutdown = errors.New("the server was shut down while the request ran")
 
-// sweepEvery is the pause between two sweeps.
-const sweepEvery = 30 * time.Second
+// The pause between two sweeps is as long as events are kept, within these bounds.
+const (
+	minSweepPause = time.Second
+	maxSweepPause = 30 * time.Second
+)
+
+func sweepPause(retention time.Duration) time.Duration {
+	if retention <= 0 { // all events are kept, but not all increments
+		return maxSweepPause
+	}
+	return min(max(retention, minSweepPause), maxSweepPause)
+}
 
 // New makes a service that does not run anything yet.
 func New(opts Options) *Service {
@@ -129,7 +139,7 @@ func (s *Service) anyWorker() *worker {
 }
 
 func (s *Service) sweepLoop() {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(sweepPause(s.config.Events.Retention))
 	defer tick.Stop()
 	for {
 		select {
