@@ -205,16 +205,22 @@ type canceller struct {
 	session loquat.Snapshot
 }
 
-func newCanceller(t *testing.T, backendURL, settings, script string) *canceller {
+// newCanceller starts a server for a backend, with further settings of the provider and
+// further keys of the configuration; script is what its session asks of the backend.
+func newCanceller(t *testing.T, backendURL, settings, script string, keys ...string) *canceller {
 	t.Helper()
 	if settings != "" {
 		settings = ", " + settings
+	}
+	more := ""
+	for _, k := range keys {
+		more += ", " + k
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	r := &canceller{t: t, ctx: ctx}
 	r.Client = serverWith(t, fmt.Sprintf(
-		`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"%s}}}`, backendURL, settings))
+		`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"%s}}%s}`, backendURL, settings, more))
 	overrides := fmt.Sprintf(`{"request_options": {"loquat_script": %s}}`, script)
 	var err error
 	r.session, err = r.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", json.RawMessage(overrides))})

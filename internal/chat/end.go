@@ -126,6 +126,7 @@ type openStep struct {
 // readOpenStep folds the events above a request's mark.
 func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 	open := openStep{finished: map[string]loquat.Message{}}
+	var increments []loquat.Event
 	records, err := tx.RequestEvents(q, q.Mark)
 	if err != nil {
 		return open, err
@@ -139,12 +140,7 @@ func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 		case loquat.AssistantMessage:
 			open.streaming = e.Phase == loquat.PhaseStart
 		case loquat.Partial:
-			if open.draft == nil {
-				open.draft = e.Message
-				continue
-			}
-			merged := loquat.MergeDelta(*open.draft, *e.Message)
-			open.draft = &merged
+			increments = append(increments, e)
 		case loquat.ToolCalls:
 			open.calls = e.ToolCalls
 		case loquat.ToolPartial:
@@ -152,6 +148,14 @@ func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 				open.finished[e.ToolCallID] = *e.Payload.Result
 			}
 		}
+	}
+	for _, e := range loquat.JoinIncrements(increments) { // few are left: it costs no more than their size
+		if open.draft == nil {
+			open.draft = e.Message
+			continue
+		}
+		merged := loquat.MergeDelta(*open.draft, *e.Message)
+		open.draft = &merged
 	}
 	return open, nil
 }

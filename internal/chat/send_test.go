@@ -11,6 +11,7 @@ import (
 	"loquat"
 	"loquat/internal/chat"
 	"loquat/internal/plugin"
+	"loquat/internal/store"
 )
 
 const opening = "message_appended* checkpoint* request_started "
@@ -496,4 +497,40 @@ func TestShutdown(t *testing.T) {
 	}
 	r.restart()
 	r.ended(waits.RequestID)
+}
+
+// The end of a stream that came in very many pieces costs no more than their size: it
+// is written where everybody's changes are.
+func TestEndOfALongStream(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{hang: true})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	const pieces, size = 20_000, 400
+	word := strings.Repeat("x", size)
+	err := r.store.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.Head(s.SessionID)
+		if err != nil {
+			return err
+		}
+		row, err := tx.Request(q.RequestID)
+		for i := 0; err == nil && i < pieces; i++ {
+			_, err = tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: word}}, &h, &row)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+		t.Fatal(err)
+	}
+	r.waitFor("the end", func() bool { return r.Running() == 0 })
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	if n := len(r.snapshot(s.SessionID).Messages[1].Content); n != pieces*size {
+		t.Errorf("%d bytes were kept, want %d", n, pieces*size)
+	}
 }
