@@ -61,6 +61,7 @@ type DB struct {
 
 	statements map[string]*sql.Stmt // of write; the committer's
 
+	reading   chan struct{} // holds one for each read that runs
 	mu        sync.Mutex
 	readStmts map[string]*sql.Stmt // of read
 
@@ -82,7 +83,7 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 	}
 	db := &DB{
 		path: filepath.Join(dir, "loquat.db"), log: log, lock: lock,
-		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{},
+		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{}, reading: make(chan struct{}, readers),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := db.open(ctx); err != nil {
@@ -134,8 +135,10 @@ func (db *DB) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db.read.SetMaxOpenConns(readers)
-	db.read.SetMaxIdleConns(readers)
+	// One more than reads run: a statement is prepared on a connection besides theirs, and
+	// who prepares it would wait for ever for those who wait for the statement.
+	db.read.SetMaxOpenConns(readers + 1)
+	db.read.SetMaxIdleConns(readers + 1)
 	return nil
 }
 
@@ -207,9 +210,8 @@ func (db *DB) relieve(ctx context.Context) {
 	if db.walSize() < walHardLimit {
 		return
 	}
-	if _, err := db.write.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
-		db.log.Warn("the write-ahead log could not be copied back", "error", err)
-	}
+	_, err := db.write.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	db.tell(err, &db.writerStuck)
 }
 
 func (db *DB) walSize() int64 {
@@ -273,6 +275,12 @@ func (w writer) Reclaim() (more bool, err error) {
 
 // Read runs fn on a reading connection.
 func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
+	select {
+	case db.reading <- struct{}{}:
+		defer func() { <-db.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	tx, err := db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return fmt.Errorf("begin reading: %w", err)
@@ -342,11 +350,23 @@ func (db *DB) checkpointLoop() {
 func (db *DB) checkpoint(mode string) (rest int) {
 	var busy, logged, copied int
 	err := db.checkpointer.QueryRowContext(context.Background(), `PRAGMA wal_checkpoint(`+mode+`)`).Scan(&busy, &logged, &copied)
+	db.tell(err, &db.stuck)
 	if err != nil {
-		db.log.Warn("the write-ahead log could not be copied back", "error", err)
 		return -1
 	}
 	return logged - copied
+}
+
+// tell logs that copying back fails, or works again, once for each change: a full disk
+// may stay so for long.
+func (db *DB) tell(err error, stuck *bool) {
+	switch {
+	case err != nil && !*stuck:
+		db.log.Warn("the write-ahead log cannot be copied back", "error", err)
+	case err == nil && *stuck:
+		db.log.Info("the write-ahead log can be copied back again")
+	}
+	*stuck = err != nil
 }
 
 // Close ends the checkpoints, copies the rest of the write-ahead log back and lets
