@@ -56,7 +56,9 @@ type DB struct {
 	pool  *sql.DB   // what write belongs to
 	read  *sql.DB
 
-	checkpointer *sql.Conn // belongs to checkpointLoop
+	checkpointer *sql.Conn // belongs to checkpointLoop, as does stuck
+	stuck        bool      // it could not copy back
+	writerStuck  bool      // the same of the committer
 	writes       atomic.Int64
 
 	statements map[string]*sql.Stmt // of write; the committer's
