@@ -115,7 +115,9 @@ func lockDir(dir string) (*flock.Flock, error) {
 }
 
 func (db *DB) open(ctx context.Context) error {
-	pool, err := sql.Open("sqlite", dsn(db.path, "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)",
+	// auto_vacuum stands first: it holds only if it is said before anything is written,
+	// and changing the journal writes.
+	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)",
 		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", "cache_size(-65536)"))
 	if err != nil {
 		return err
@@ -166,10 +168,6 @@ func (db *DB) migrate(ctx context.Context) error {
 	case version != 0:
 		return fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", db.path, version, schemaVersion)
 	}
-	// Freed pages can be given back later only if this is said before the first table.
-	if _, err := conn.ExecContext(ctx, `PRAGMA auto_vacuum = INCREMENTAL`); err != nil {
-		return fmt.Errorf("prepare %s: %w", db.path, err)
-	}
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("prepare %s: %w", db.path, err)
@@ -188,22 +186,27 @@ func (db *DB) migrate(ctx context.Context) error {
 }
 
 // Write runs fn on the writing connection.
-func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) (err error) {
+func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	db.relieve(ctx)
 	db.writes.Add(1)
 	if _, err := db.write.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
+	committed := false
 	defer func() {
-		if err == nil {
-			_, err = db.write.ExecContext(ctx, `COMMIT`)
-		}
-		if err != nil {
+		if !committed { // also when fn panics
 			// A failed commit may have rolled back by itself, then this says so.
 			_, _ = db.write.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
 		}
 	}()
-	return fn(writer{ctx, db})
+	if err := fn(writer{ctx, db}); err != nil {
+		return err
+	}
+	if _, err := db.write.ExecContext(ctx, `COMMIT`); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	committed = true
+	return nil
 }
 
 // relieve makes the writer wait for the write-ahead log to be copied back, when it
@@ -265,14 +268,23 @@ func (w writer) Query(query string, args ...any) (*sql.Rows, error) {
 // reclaimPages is how many free pages one call of Reclaim gives back at the most.
 const reclaimPages = 500
 
-// Reclaim gives free pages at the end of the file back to the file system.
+// Reclaim gives free pages at the end of the file back to the file system. A file that
+// cannot shrink uses them again.
 func (w writer) Reclaim() (more bool, err error) {
-	var free int64
-	if err := w.db.write.QueryRowContext(w.ctx, `PRAGMA freelist_count`).Scan(&free); err != nil || free == 0 {
+	before, err := w.freePages()
+	if err != nil || before == 0 {
 		return false, err
 	}
-	_, err = w.db.write.ExecContext(w.ctx, `PRAGMA incremental_vacuum(`+strconv.Itoa(reclaimPages)+`)`)
-	return free > reclaimPages, err
+	if _, err := w.db.write.ExecContext(w.ctx, `PRAGMA incremental_vacuum(`+strconv.Itoa(reclaimPages)+`)`); err != nil {
+		return false, err
+	}
+	after, err := w.freePages()
+	return after > 0 && after < before, err
+}
+
+func (w writer) freePages() (n int64, err error) {
+	err = w.db.write.QueryRowContext(w.ctx, `PRAGMA freelist_count`).Scan(&n)
+	return n, err
 }
 
 // Read runs fn on a reading connection.
@@ -381,9 +393,11 @@ func (db *DB) Close() error {
 
 func (db *DB) release() error {
 	var errs []error
+	db.mu.Lock() // who still reads may be about to prepare
 	for _, st := range db.readStmts {
 		errs = append(errs, st.Close())
 	}
+	db.mu.Unlock()
 	if db.read != nil {
 		errs = append(errs, db.read.Close())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"loquat"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 	"loquat/internal/store/storetest"
@@ -94,6 +95,47 @@ func walSize(t *testing.T, dir string) int {
 	return int((info.Size() + 1<<20 - 1) >> 20)
 }
 
+// The file shrinks when what was in it is gone, and giving room back comes to an end.
+func TestRoomIsGivenBack(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir)
+	write := func(fn func(store.SQL) error) {
+		t.Helper()
+		if err := db.Write(t.Context(), fn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(func(q store.SQL) error {
+		_, err := q.Exec(`INSERT INTO answers (idempotency_key, method, path, at, body_hash, result)
+			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i, 'm', 'p', 0, x'00', zeroblob(5000) FROM n`)
+		return err
+	})
+	write(func(q store.SQL) error {
+		_, err := q.Exec(`DELETE FROM answers`)
+		return err
+	})
+	steps := 0
+	for more := true; more; steps++ {
+		if steps > 100 {
+			t.Fatal("giving room back does not end")
+		}
+		write(func(q store.SQL) (err error) {
+			more, err = q.(interface{ Reclaim() (bool, error) }).Reclaim()
+			return err
+		})
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "loquat.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 1<<20 {
+		t.Errorf("the file has %d bytes and nothing in it, after %d steps", info.Size(), steps)
+	}
+}
+
 // A log that a busy time made large is cut once nothing is written.
 func TestWriteAheadLogAtRest(t *testing.T) {
 	dir := t.TempDir()
@@ -149,5 +191,80 @@ func TestDirectoryThatCannotBeMade(t *testing.T) {
 	}
 	if _, err := sqlite.Open(t.Context(), filepath.Join(file, "data"), slog.Default()); err == nil {
 		t.Error("opened a directory below a file")
+	}
+}
+
+func size(t *testing.T, dir string) (total int64) {
+	t.Helper()
+	for _, name := range []string{"loquat.db", "loquat.db-wal"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			total += info.Size()
+		}
+	}
+	return total
+}
+
+// What is swept gives its room back, while the store is open.
+func TestFileShrinks(t *testing.T) {
+	dir := t.TempDir()
+	s, err := store.Open(t.Context(), open(t, dir), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const messages, bytes = 40, 256 << 10
+	if err := s.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.CreateSession("large", "default", nil)
+		if err != nil {
+			return err
+		}
+		for i := range messages {
+			m := loquat.Message{ID: strconv.Itoa(i), Role: loquat.RoleUser, Content: strings.Repeat("x", bytes), CreatedAt: tx.Now}
+			if _, err := tx.AppendMessage(&h, m); err != nil {
+				return err
+			}
+		}
+		return tx.DeleteSession(&h)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := s.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // the write-ahead log is cut a moment later
+		if size(t, dir) < messages*bytes/10 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("%d bytes are left of a session of %d that is swept", size(t, dir), messages*bytes)
+}
+
+// A panic within a transaction keeps nothing of it.
+func TestPanicRollsBack(t *testing.T) {
+	db := open(t, t.TempDir())
+	defer db.Close()
+	func() {
+		defer func() { _ = recover() }()
+		_ = db.Write(t.Context(), func(q store.SQL) error {
+			if _, err := q.Exec(`UPDATE log SET last_event_id = 7`); err != nil {
+				t.Error(err)
+			}
+			panic("a programmer's mistake")
+		})
+	}()
+	var last int
+	if err := db.Write(t.Context(), func(q store.SQL) error {
+		rows, err := q.Query(`SELECT last_event_id FROM log`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		rows.Next()
+		return rows.Scan(&last)
+	}); err != nil || last != 0 {
+		t.Errorf("last_event_id is %d, %v", last, err)
 	}
 }
