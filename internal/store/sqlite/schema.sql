@@ -74,6 +74,7 @@ CREATE TABLE requests (
   error TEXT
 );
 CREATE UNIQUE INDEX requests_running ON requests (sid) WHERE status = 'running';
+CREATE INDEX requests_queued ON requests (sid, queue_order) WHERE status = 'queued';
 CREATE INDEX requests_unended ON requests (sid, queue_order) WHERE status IN ('queued', 'running');
 CREATE INDEX requests_to_thin ON requests (rid) WHERE thinned = 0 AND ended_at IS NOT NULL;
 
