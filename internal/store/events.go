@@ -138,6 +138,13 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 	return rec, nil
 }
 
+// Last returns the highest event id that was ever given, as the disk has it. It may be
+// a commit ahead of Store.Last.
+func (r *Reader) Last() (id loquat.EventID, err error) {
+	err = one(r.q, `SELECT last_event_id FROM log`, nil, &id)
+	return id, err
+}
+
 // RevisionAt returns the revision of a session at one of its checkpoints; gone when
 // it is not kept.
 func (r *Reader) RevisionAt(h Head, at loquat.EventID) (int64, error) {
