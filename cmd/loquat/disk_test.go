@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/client"
+)
+
+// smallDisk is a file system of its own; the test is skipped where none may be mounted.
+func smallDisk(t *testing.T, size string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput()
+	if err != nil {
+		t.Skipf("a file system to fill cannot be mounted here: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+// fill leaves no room in dir and returns the file to remove for some.
+func fill(t *testing.T, dir string) (ballast string) {
+	t.Helper()
+	ballast = filepath.Join(dir, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int{64 << 10, 4 << 10, 1} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	return ballast
+}
+
+// exit runs the program to its end.
+func exit(t *testing.T, args ...string) (code int, stderr string) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = cleanEnv()
+	var said strings.Builder
+	cmd.Stderr = &said
+	err = cmd.Run()
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), said.String()
+}
+
+// readiness is the status of /readyz.
+func readiness(t *testing.T, url string) int {
+	t.Helper()
+	resp, err := http.Get(url + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// appendOnce appends a message without any repeats and returns the status.
+func appendOnce(t *testing.T, url, session, content string) (status int, body string) {
+	t.Helper()
+	resp, err := http.Post(url+"/sessions/"+session+"/messages", "application/json", strings.NewReader(fmt.Sprintf(`{"role": "user", "content": %q}`, content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 1500 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+// A full disk refuses changes and holds up streams, loses nothing, and is over when
+// there is room again.
+func TestFullDisk(t *testing.T) {
+	streams, chunks := 5, 200
+	if testing.Short() {
+		chunks = 50
+	}
+	disk := smallDisk(t, "40m")
+	l := load{chunks: chunks, rate: 100}
+	server := serverOnScriptedAt(t, l, disk)
+	c, err := client.New(server.url, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	notes, err := c.CreateSession(ctx, client.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sessions []loquat.Snapshot
+	var requests []string
+	for range streams {
+		s, err := c.CreateSession(ctx, client.NewSession{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := "go"
+		sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content, Stream: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions, requests = append(sessions, s), append(requests, sent.RequestID)
+	}
+	var acknowledged []string
+	for i := range 60 { // the write-ahead log outgrows what it is copied back at
+		content := fmt.Sprint("early ", i, strings.Repeat(" x", 20_000))
+		if status, body := appendOnce(t, server.url, notes.SessionID, content); status != http.StatusCreated {
+			t.Fatalf("append %d: %d %.300s", i, status, body)
+		}
+		acknowledged = append(acknowledged, content)
+	}
+
+	ballast := fill(t, disk)
+	refused := ""
+	for i := 0; refused == ""; i++ {
+		content := fmt.Sprint(i, strings.Repeat(" x", 20_000))
+		switch status, body := appendOnce(t, server.url, notes.SessionID, content); {
+		case status == http.StatusCreated && i < 1000:
+			acknowledged = append(acknowledged, content)
+		case status == http.StatusServiceUnavailable:
+			refused = body
+		default:
+			t.Fatalf("append %d on a full disk: %d %.300s", i, status, body)
+		}
+	}
+	if !strings.Contains(refused, `"code":"unavailable"`) {
+		t.Errorf("the refusal is %s", refused)
+	}
+	if got := readiness(t, server.url); got != http.StatusServiceUnavailable {
+		t.Errorf("/readyz is %d on a full disk", got)
+	}
+	time.Sleep(time.Duration(chunks) * time.Second / 100) // all of the streams arrives meanwhile
+	for _, id := range requests {
+		if q, err := c.Request(ctx, id); err != nil || q.Status != loquat.StatusRunning {
+			t.Errorf("a request on a full disk is %s, %v", q.Status, err)
+		}
+	}
+	if s, err := c.Session(ctx, notes.SessionID); err != nil || len(s.Messages) != len(acknowledged) {
+		t.Errorf("reading on a full disk: %d messages, want %d, %v", len(s.Messages), len(acknowledged), err)
+	}
+	complaints := strings.Count(server.log.String(), "copied back")
+
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server to be ready", func() bool { return readiness(t, server.url) == http.StatusOK })
+	for i, id := range requests {
+		eventually(t, "a stream to end", func() bool {
+			q, err := c.Request(ctx, id)
+			return err == nil && q.Status.Ended()
+		})
+		checkStreamed(ctx, t, c, sessions[i], id)
+	}
+	if complaints > 1 {
+		t.Errorf("the log complains %d times:\n%.3000s", complaints, server.log)
+	}
+
+	server.end(t)
+	server = serverOnScriptedAt(t, l, disk)
+	if c, err = client.New(server.url, client.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+	s, err := c.Session(ctx, notes.SessionID)
+	if err != nil || len(s.Messages) != len(acknowledged) {
+		t.Fatalf("after a restart: %d messages, want %d, %v", len(s.Messages), len(acknowledged), err)
+	}
+	for i, m := range s.Messages {
+		if m.Content != acknowledged[i] {
+			t.Errorf("message %d is %.20q, want %.20q", i, m.Content, acknowledged[i])
+		}
+	}
+}
+
+// checkStreamed compares what a follower of a request gets with what is stored.
+func checkStreamed(ctx context.Context, t *testing.T, c *client.Client, from loquat.Snapshot, requestID string) {
+	t.Helper()
+	q, err := c.Request(ctx, requestID)
+	if err != nil || q.Status != loquat.StatusCompleted {
+		t.Errorf("the request is %s (%s), %v", q.Status, q.Error, err)
+	}
+	stored, err := c.Session(ctx, from.SessionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold := loquat.NewFold(from)
+	since := from.CursorEventID
+	for {
+		w, err := c.Events(ctx, client.Query{SessionID: from.SessionID, Since: &since, OmitSession: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(w.Events) == 0 {
+			break
+		}
+		for _, e := range w.Events {
+			fold.Apply(e)
+			since = e.EventID
+		}
+	}
+	if got := mustJSON(t, fold.Messages()); len(stored.Messages) != 2 || !sameJSON(got, mustJSON(t, stored.Messages)) {
+		t.Errorf("it folds to %.300s\nstored is %.300s", got, mustJSON(t, stored.Messages))
+	}
+}
+
+// A data directory that cannot be used is named, and the program ends.
+func TestDataDirectoryThatCannotBeUsed(t *testing.T) {
+	readOnly := smallDisk(t, "1m")
+	if out, err := exec.Command("mount", "-o", "remount,ro", readOnly).CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	full := smallDisk(t, "64k")
+	fill(t, full)
+	used := t.TempDir()
+	first := startProcess(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", used)
+	for _, c := range []struct{ name, dir, says string }{
+		{"read-only", readOnly, "read-only"},
+		{"below a read-only one", filepath.Join(readOnly, "data"), "read-only"},
+		{"full", full, "no space left"},
+		{"in use", used, "process " + strconv.Itoa(first.cmd.Process.Pid)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, said := exit(t, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", c.dir)
+			if code != exitFailure || !strings.Contains(said, c.dir) || !strings.Contains(said, c.says) {
+				t.Errorf("exit code %d, said\n%s\nwant %d, and %s and %q in it", code, said, exitFailure, c.dir, c.says)
+			}
+		})
+	}
+	if got := readiness(t, first.url); got != http.StatusOK {
+		t.Errorf("the server that has the directory: /readyz is %d", got)
+	}
+}
