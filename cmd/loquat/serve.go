@@ -60,6 +60,9 @@ func newServeCommand() *cobra.Command {
 // serve runs a server until ctx ends.
 func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) error {
 	s, err := newServer(ctx, opts, stderr)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // told to stop before it was ready, which is no failure
+	}
 	if err != nil {
 		return err
 	}
