@@ -83,7 +83,7 @@ func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Recor
 		}
 		out = append(out, rec)
 	}
-	return out, rows.Err()
+	return out, ofDatabase(rows.Err())
 }
 
 // eventQuery chooses the index that the filter needs. What a deleted session said
@@ -148,6 +148,9 @@ func (r *Reader) Last() (id loquat.EventID, err error) {
 // RevisionAt returns the revision of a session at one of its checkpoints; gone when
 // it is not kept.
 func (r *Reader) RevisionAt(h Head, at loquat.EventID) (int64, error) {
+	if at == h.Cursor { // no change of messages leaves the cursor behind
+		return h.Rev, nil
+	}
 	var rev int64
 	err := one(r.q, `SELECT rev FROM events WHERE event_id = ? AND sid = ? AND type = 'checkpoint'`, []any{at, h.SID}, &rev)
 	if errors.Is(err, sql.ErrNoRows) {

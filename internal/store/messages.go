@@ -34,7 +34,7 @@ func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message,
 		}
 		out = append(out, m)
 	}
-	return out, rows.Err()
+	return out, ofDatabase(rows.Err())
 }
 
 // CountAt returns how many messages a session had at a revision.
@@ -129,21 +129,49 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 // DeleteMessages removes the messages at these indices, which are those before the
 // deletion, ascending and without repeats; not_found when one is out of range.
 func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
-	rows := make([]version, len(indices))
-	for i, index := range indices {
-		var err error
-		if rows[i], err = tx.version(h, index); err != nil {
-			return err
-		}
+	if len(indices) == 0 {
+		return nil
+	}
+	if last := indices[len(indices)-1]; indices[0] < 0 || last >= h.Count {
+		return noMessage(h, last)
+	}
+	doomed, err := tx.doomed(h, indices)
+	if err != nil {
+		return err
 	}
 	h.Rev++
-	for _, row := range rows {
-		if err := tx.endVersion(h, row); err != nil {
-			return err
+	for _, seq := range doomed {
+		if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, seq); err != nil {
+			return fmt.Errorf("delete messages: %w", err)
 		}
 	}
-	h.Count -= len(rows)
+	h.Count -= len(doomed)
 	return nil
+}
+
+// doomed finds, in one pass, the ordering keys of the messages at these indices, and
+// takes their size off the session's.
+func (tx *Tx) doomed(h *Head, indices []int) ([]int64, error) {
+	from := indices[0]
+	rows, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
+		WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, messageOverhead, h.SID, indices[len(indices)-1]-from+1, from)
+	if err != nil {
+		return nil, fmt.Errorf("read messages: %w", err)
+	}
+	defer rows.Close()
+	out := make([]int64, 0, len(indices))
+	for i := from; rows.Next(); i++ {
+		if i != indices[len(out)] {
+			continue
+		}
+		var seq, size int64
+		if err := rows.Scan(&seq, &size); err != nil {
+			return nil, fmt.Errorf("read message: %w", err)
+		}
+		out = append(out, seq)
+		h.bytes = max(0, h.bytes-size)
+	}
+	return out, ofDatabase(rows.Err())
 }
 
 // DeleteFrom removes all messages from an index on and returns their indices.
@@ -178,9 +206,8 @@ type version struct {
 }
 
 func (tx *Tx) version(h *Head, index int) (version, error) {
-	missing := loquat.Errorf(loquat.CodeNotFound, "session %s has %d messages, there is none at index %d", h.SessionID, h.Count, index)
 	if index < 0 || index >= h.Count {
-		return version{}, missing
+		return version{}, noMessage(h, index)
 	}
 	var v version
 	m, err := scanMessage(func(dest ...any) error {
@@ -188,10 +215,14 @@ func (tx *Tx) version(h *Head, index int) (version, error) {
 			WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT 1 OFFSET ?`, []any{h.SID, index}, append(dest, &v.seq)...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		return version{}, missing
+		return version{}, noMessage(h, index)
 	}
 	v.message = m
 	return v, err
+}
+
+func noMessage(h *Head, index int) error {
+	return loquat.Errorf(loquat.CodeNotFound, "session %s has %d messages, there is none at index %d", h.SessionID, h.Count, index)
 }
 
 func (tx *Tx) endVersion(h *Head, v version) error {

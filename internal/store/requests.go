@@ -115,7 +115,7 @@ func (r *Reader) Unended(h *Head) ([]Request, error) {
 		}
 		out = append(out, q)
 	}
-	return out, rows.Err()
+	return out, ofDatabase(rows.Err())
 }
 
 // FirstEvent returns the id of the first event of a request, 0 when there is none.

@@ -106,7 +106,7 @@ func (r *Reader) Heads(before loquat.EventID, limit int) ([]Head, error) {
 		}
 		out = append(out, h)
 	}
-	return out, rows.Err()
+	return out, ofDatabase(rows.Err())
 }
 
 // CreateSession makes a session without messages. Its id must not be taken.

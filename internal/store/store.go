@@ -194,7 +194,7 @@ func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error)
 
 // View runs fn on one state of the store.
 func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
-	err := s.driver.Read(ctx, func(q SQL) error { return fn(&Reader{q: q}) })
+	err := s.driver.Read(ctx, func(q SQL) error { return fn(&Reader{q: marked{q}}) })
 	return s.classify(err)
 }
 
@@ -213,6 +213,7 @@ func (s *Store) commitLoop() {
 			}
 			batch = s.gather(append(batch[:0], u))
 			s.commit(batch)
+			clear(batch) // or what the updates hold would live until the next large batch
 		case <-probe.C:
 			if s.Healthy() != nil {
 				s.commit(append(batch[:0], &update{fn: touch, done: make(chan struct{})}))
@@ -268,7 +269,13 @@ func (s *Store) commit(batch []*update) {
 			u.err = s.classify(spoiled.err)
 			close(u.done)
 			live = append(live[:spoiled.index], live[spoiled.index+1:]...)
-			continue
+			if !isDatabase(spoiled.err) {
+				continue
+			}
+			// It was this update's alone, or the disk's: then the others would fail one by one.
+			if err = s.driver.Write(context.Background(), func(q SQL) error { return touch(s.begin(q)) }); err == nil {
+				continue
+			}
 		}
 		s.settle(live, tx, err)
 		return
@@ -277,7 +284,7 @@ func (s *Store) commit(batch []*update) {
 
 func (s *Store) begin(q SQL) *Tx {
 	return &Tx{
-		Reader: Reader{q: q},
+		Reader: Reader{q: marked{q}},
 		Now:    time.Now().UTC().Truncate(time.Millisecond),
 		last:   s.Last(),
 	}
@@ -315,19 +322,56 @@ func (s *Store) unavailable(err error) error {
 	return e
 }
 
-// classify passes on what is written for users and makes the rest unavailable: what
-// fails in a database is the database, not the caller.
+// classify makes unavailable what the database failed at, and passes on the rest.
 func (s *Store) classify(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !isDatabase(err) {
 		return err
 	}
 	if _, ok := errors.AsType[*loquat.Error](err); ok {
 		return err
 	}
-	if errors.Is(err, ErrFenced) {
-		return err
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read or written at the moment, try again", Err: err}
+}
+
+// databaseError is a failure of the database, not of what was asked of it.
+type databaseError struct{ err error }
+
+func (e *databaseError) Error() string { return e.err.Error() }
+func (e *databaseError) Unwrap() error { return e.err }
+
+func isDatabase(err error) bool {
+	_, ok := errors.AsType[*databaseError](err)
+	return ok
+}
+
+func ofDatabase(err error) error {
+	if err == nil {
+		return nil
 	}
-	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read at the moment, try again", Err: err}
+	return &databaseError{err}
+}
+
+// marked tells the errors of a transaction's statements from all others.
+type marked struct{ SQL }
+
+func (m marked) Exec(query string, args ...any) (int64, error) {
+	n, err := m.SQL.Exec(query, args...)
+	return n, ofDatabase(err)
+}
+
+func (m marked) Query(query string, args ...any) (*sql.Rows, error) {
+	rows, err := m.SQL.Query(query, args...)
+	return rows, ofDatabase(err)
+}
+
+// Reclaim passes on a power that the driver may have.
+func (m marked) Reclaim() (more bool, err error) {
+	r, ok := m.SQL.(interface{ Reclaim() (more bool, err error) })
+	if !ok {
+		return false, nil
+	}
+	more, err = r.Reclaim()
+	return more, ofDatabase(err)
 }
 
 // ErrFenced tells a worker that its request is no longer its own: it ended, was
@@ -352,12 +396,12 @@ func one(q SQL, query string, args []any, dest ...any) error {
 	defer rows.Close()
 	if !rows.Next() {
 		if err := rows.Err(); err != nil {
-			return err
+			return ofDatabase(err)
 		}
 		return sql.ErrNoRows
 	}
 	if err := rows.Scan(dest...); err != nil {
 		return err
 	}
-	return rows.Close()
+	return ofDatabase(rows.Close())
 }

@@ -169,7 +169,7 @@ func (r *Reader) oldEvents(after loquat.EventID, cutoff time.Time) ([]oldEvent, 
 		}
 		out = append(out, e)
 	}
-	return out, rows.Err()
+	return out, ofDatabase(rows.Err())
 }
 
 // lastBefore returns the highest id of an event that was published before a time, by

@@ -35,9 +35,10 @@ func (t *tail) add(published []loquat.Record) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	deleted := t.forget(published)
 	for _, r := range published {
-		if r.Type == loquat.SessionDeleted {
-			t.forget(r.SessionID)
+		if deleted[r.SessionID] && r.Type != loquat.SessionDeleted {
+			continue
 		}
 		t.records = append(t.records, r)
 		t.bytes += len(r.Body)
@@ -46,17 +47,30 @@ func (t *tail) add(published []loquat.Record) {
 	t.wake(published)
 }
 
-// forget drops what a deleted session said.
-func (t *tail) forget(sessionID string) {
+// forget drops what sessions said that are deleted by what was published, and returns
+// their ids.
+func (t *tail) forget(published []loquat.Record) (deleted map[string]bool) {
+	for _, r := range published {
+		if r.Type == loquat.SessionDeleted {
+			if deleted == nil {
+				deleted = map[string]bool{}
+			}
+			deleted[r.SessionID] = true
+		}
+	}
+	if deleted == nil {
+		return nil
+	}
 	kept := make([]loquat.Record, 0, len(t.records))
 	for _, r := range t.records {
-		if r.SessionID == sessionID {
+		if deleted[r.SessionID] {
 			t.bytes -= len(r.Body)
 			continue
 		}
 		kept = append(kept, r)
 	}
 	t.records = kept
+	return deleted
 }
 
 // trim drops the oldest half when a bound is passed, so that the copying it takes

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"loquat"
@@ -25,7 +27,7 @@ func (tx *Tx) runAll(batch []*update) error {
 	before := tx.last
 	for i, u := range batch {
 		tx.wrote = false
-		if u.err = u.fn(tx); u.err != nil && tx.wrote {
+		if u.err = u.run(tx); u.err != nil && tx.wrote {
 			return &spoiledError{index: i, err: u.err}
 		}
 	}
@@ -33,6 +35,17 @@ func (tx *Tx) runAll(batch []*update) error {
 		return nil
 	}
 	return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last)
+}
+
+// run contains a panic: one update's mistake is not its neighbours' end.
+func (u *update) run(tx *Tx) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			tx.wrote = true
+			err = fmt.Errorf("panic in an update: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	return u.fn(tx)
 }
 
 func (tx *Tx) exec(query string, args ...any) error {

@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"loquat"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 	"loquat/internal/store/storetest"
@@ -192,54 +191,6 @@ func TestDirectoryThatCannotBeMade(t *testing.T) {
 	if _, err := sqlite.Open(t.Context(), filepath.Join(file, "data"), slog.Default()); err == nil {
 		t.Error("opened a directory below a file")
 	}
-}
-
-func size(t *testing.T, dir string) (total int64) {
-	t.Helper()
-	for _, name := range []string{"loquat.db", "loquat.db-wal"} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			total += info.Size()
-		}
-	}
-	return total
-}
-
-// What is swept gives its room back, while the store is open.
-func TestFileShrinks(t *testing.T) {
-	dir := t.TempDir()
-	s, err := store.Open(t.Context(), open(t, dir), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	const messages, bytes = 40, 256 << 10
-	if err := s.Update(t.Context(), func(tx *store.Tx) error {
-		h, err := tx.CreateSession("large", "default", nil)
-		if err != nil {
-			return err
-		}
-		for i := range messages {
-			m := loquat.Message{ID: strconv.Itoa(i), Role: loquat.RoleUser, Content: strings.Repeat("x", bytes), CreatedAt: tx.Now}
-			if _, err := tx.AppendMessage(&h, m); err != nil {
-				return err
-			}
-		}
-		return tx.DeleteSession(&h)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := s.Sweep(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for range 100 { // the write-ahead log is cut a moment later
-		if size(t, dir) < messages*bytes/10 {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Errorf("%d bytes are left of a session of %d that is swept", size(t, dir), messages*bytes)
 }
 
 // A panic within a transaction keeps nothing of it.

@@ -390,6 +390,9 @@ func retention(t *testing.T, open Open) {
 		if err != nil || len(now.Messages) != 1 || now.Messages[0].Content != "new" || now.Metadata.String("name") != "a" {
 			t.Errorf("the session after the sweep: %+v, %v", now, err)
 		}
+		if rev, err := r.RevisionAt(h, h.Cursor); err != nil || rev != h.Rev {
+			t.Errorf("the revision at the cursor is %d, %v: it can be paged as long as the session lives", rev, err)
+		}
 		before, err := r.Messages(h, h.Rev-1, 0, -1)
 		if err != nil || len(before) != 0 {
 			t.Errorf("the old version is still there: %v, %v", before, err)

@@ -227,6 +227,9 @@ func failedUpdateInBatch(t *testing.T, open Open) {
 					return errRefused
 				}
 				_, err := say(tx, "a", fmt.Sprint(i))
+				if err == nil && i%6 == 2 {
+					panic("a programmer's mistake")
+				}
 				if err == nil && i%3 == 2 {
 					err = errRefused
 				}
