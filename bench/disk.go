@@ -187,7 +187,7 @@ func (d *diskRun) send(n int) (*sleeper, error) {
 	var all sync.WaitGroup
 	var failed errorOnce
 	places := make(chan struct{}, diskAtOnce)
-	var middle *sleeper
+	middle := &sleeper{folds: map[string]*loquat.Fold{}}
 	for i := range n {
 		places <- struct{}{}
 		all.Go(func() {
@@ -195,9 +195,10 @@ func (d *diskRun) send(n int) (*sleeper, error) {
 			failed.note(d.sendOne())
 		})
 		if i == n/2 {
-			time.Sleep(diskIncrements * time.Second / diskRate / 2) // all started together: now they are half way
-			middle = &sleeper{folds: map[string]*loquat.Fold{}}
-			failed.note(d.catchUp(middle))
+			all.Go(func() {
+				time.Sleep(diskIncrements * time.Second / diskRate / 2) // those that started with it are half way
+				failed.note(d.catchUp(middle))
+			})
 		}
 	}
 	all.Wait()
