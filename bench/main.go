@@ -25,6 +25,7 @@ var sections = []section{
 	{"store", "publishing to a follower: group commit beside a file with as many fsyncs", benchStore},
 	{"growth", "what history costs: polls of large stores, appends to long sessions", benchGrowth},
 	{"disk", "what a million increments leave on disk, on the real program", benchDisk},
+	{"cancel", "from a cancel to the backend seeing its connection closed, on the real program", benchCancel},
 }
 
 // verdict says whether an aim is met.
