@@ -161,7 +161,7 @@ func (c *Client) once(ctx context.Context, call *call, body []byte, out any) (ht
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 300 {
-		return nil, c.problem(resp)
+		return nil, c.problem(ctx, resp)
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {

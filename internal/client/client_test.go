@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -284,6 +285,24 @@ func TestKeysAreMadeForEachSend(t *testing.T) {
 		}
 		if len(keys) != 3 || keys[0] == "" || keys[0] != keys[1] || keys[1] == keys[2] {
 			t.Errorf("keys %q, want one for two calls and another for the third", keys)
+		}
+	})
+}
+
+// A refusal that breaks off is asked for again, for what it refuses is not known.
+func TestCutRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		c := pretend(t, func(*http.Request) (*http.Response, error) {
+			calls++
+			refusal := answer(409, "application/problem+json", `{"code":"busy","request_id":"r"}`)
+			if calls == 1 {
+				refusal.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"code":"bu`), iotest.ErrReader(io.ErrUnexpectedEOF)))
+			}
+			return refusal, nil
+		}, 0)
+		if err := send(t.Context(), c); loquat.CodeOf(err) != loquat.CodeBusy || calls != 2 {
+			t.Errorf("after %d calls: %v", calls, err)
 		}
 	})
 }

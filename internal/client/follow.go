@@ -140,7 +140,7 @@ func (f *follower) stream(ctx context.Context, yield func(Entry) bool) error {
 		if f.polling {
 			return nil
 		}
-		return f.client.problem(resp)
+		return f.client.problem(ctx, resp)
 	}
 	body := &guardedBody{r: resp.Body, dog: dog}
 	for ev, err := range sse.Events(body, maxEvent) {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,9 +15,13 @@ import (
 // maxProblem bounds what is read of an answer that tells of a failure.
 const maxProblem = 1 << 20
 
-// problem turns a failed answer into an *loquat.Error.
-func (c *Client) problem(resp *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // what came of it is better than nothing
+// problem turns a failed answer into an *loquat.Error. One that breaks off is no
+// answer: its status alone does not tell, say, busy from conflict.
+func (c *Client) problem(ctx context.Context, resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	if err != nil {
+		return c.unreachable(ctx, err)
+	}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media == "application/problem+json" {
 		if err := decodeProblem(resp.StatusCode, body); err != nil {
