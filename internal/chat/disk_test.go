@@ -41,6 +41,7 @@ func newRigOnFullDisk(t *testing.T) (*rig, *fullDisk) {
 // A stream whose disk is full waits with no more in hand than the bound, and goes on
 // by itself when there is room.
 func TestStreamOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	r, disk := newRigOnFullDisk(t)
 	const chunks, size = 100, 32 << 10
 	gate := make(chan struct{}, chunks+1)
@@ -91,14 +92,13 @@ func TestStreamOnAFullDisk(t *testing.T) {
 	if streamed != chunks*size {
 		t.Errorf("%d bytes were streamed, want %d", streamed, chunks*size)
 	}
-	if !r.Ready(t.Context()).Ready {
-		t.Error("not ready with room on the disk")
-	}
+	r.waitFor("the service to be ready", func() bool { return r.Ready(t.Context()).Ready })
 }
 
 // A request that is cancelled or fails while nothing can be written gets its end when
 // something can.
 func TestEndOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	r, disk := newRigOnFullDisk(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("seen "), gate: gate, err: loquat.Errorf(loquat.CodeBackendError, "cut")})

@@ -56,6 +56,10 @@ const (
 // probeEvery is how often a store that failed to write tries again by itself.
 const probeEvery = time.Second
 
+// calm is how long no write may have failed before a store that failed to write counts
+// as healthy. On a disk that is nearly full small writes succeed between large ones.
+const calm = 3 * time.Second
+
 // Options are what a store may be told.
 type Options struct {
 	Logger    *slog.Logger  // nil: the default one
@@ -78,6 +82,7 @@ type Store struct {
 	last    atomic.Int64 // highest event id that was committed
 	gone    atomic.Int64 // highest event id that retention removed
 	failing atomic.Pointer[error]
+	failed  time.Time // when a write failed last; the committer's
 	tail    *tail
 }
 
@@ -130,7 +135,7 @@ func (s *Store) Close() (err error) {
 }
 
 // Healthy is nil while the store can write. After a failed write it is that failure
-// until a write succeeds; the store tries by itself.
+// until writes succeed and none has failed for a while; the store tries by itself.
 func (s *Store) Healthy() error {
 	if err := s.failing.Load(); err != nil {
 		return *err
@@ -301,7 +306,8 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 		}
 		return
 	}
-	if s.failing.Swap(nil) != nil {
+	if s.failing.Load() != nil && time.Since(s.failed) >= calm {
+		s.failing.Store(nil)
 		s.log.Info("the store can write again")
 	}
 	s.last.Store(int64(tx.last))
@@ -315,6 +321,7 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 // unavailable remembers that writing failed.
 func (s *Store) unavailable(err error) error {
 	e := &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot write at the moment; nothing of this change was kept, try again", Err: err}
+	s.failed = time.Now()
 	failure := error(e)
 	if s.failing.Swap(&failure) == nil {
 		s.log.Error("the store cannot write", "error", err)
