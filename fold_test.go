@@ -164,11 +164,28 @@ func TestDraftIsACopy(t *testing.T) {
 	}
 }
 
-func TestMergePayload(t *testing.T) {
-	part := func(s string) *string { return &s }
+func TestJoinIncrements(t *testing.T) {
+	text := func(s string) *string { return &s }
 	num := func(f float64) *float64 { return &f }
-	got := MergePayload(Payload{Part: part("a"), Progress: num(1), Total: num(9)}, Payload{Part: part("b"), Progress: num(2)})
-	if want := (Payload{Part: part("ab"), Progress: num(2), Total: num(9)}); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %s %v %v", *got.Part, *got.Progress, *got.Total)
+	tool := func(call, phase string, p Payload) Event {
+		return Event{Type: ToolPartial, ToolCallID: call, Phase: phase, Payload: &p}
+	}
+	said := func(s string) Event { return Event{Type: Partial, Message: &Delta{Role: RoleAssistant, Content: s}} }
+	got := JoinIncrements([]Event{
+		{Type: AssistantMessage, Phase: PhaseStart}, said("a"), said("b"), said("c"),
+		tool("x", PhaseStart, Payload{Part: text("")}),
+		tool("x", PhaseStream, Payload{Part: text("1"), Progress: num(1), Total: num(9)}), tool("x", PhaseStream, Payload{Part: text("2"), Progress: num(2)}),
+		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}),
+		said("d"),
+	})
+	want := []Event{
+		{Type: AssistantMessage, Phase: PhaseStart}, said("abc"),
+		tool("x", PhaseStart, Payload{Part: text("")}),
+		tool("x", PhaseStream, Payload{Part: text("12"), Progress: num(2), Total: num(9)}),
+		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}),
+		said("d"),
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

@@ -16,26 +16,6 @@ func MergeDelta(earlier, later Delta) Delta {
 	return in.delta()
 }
 
-// MergePayload joins two stream payloads of one tool call, the earlier first, that
-// wait for the same commit. What is in the log already is never joined.
-func MergePayload(earlier, later Payload) Payload {
-	out := later
-	if earlier.Part != nil {
-		part := *earlier.Part
-		if later.Part != nil {
-			part += *later.Part
-		}
-		out.Part = &part
-	}
-	if out.Progress == nil {
-		out.Progress = earlier.Progress
-	}
-	if out.Total == nil {
-		out.Total = earlier.Total
-	}
-	return out
-}
-
 // increments is the sum of deltas: a partial that grows, or a draft. It owns its
 // bytes, so that adding costs no more than what is added.
 type increments struct {
@@ -131,8 +111,7 @@ func (in *increments) delta() Delta {
 }
 
 // JoinIncrements joins neighbours among events of one request that wait for the same
-// commit: partials by the rule of MergeDelta, stream payloads of one tool call by that
-// of MergePayload. It changes none of them and costs no more than their size.
+// commit: partials by the rule of MergeDelta, the parts of one tool call end to end. It changes none of them and costs no more than their size.
 func JoinIncrements(waiting []Event) []Event {
 	out := make([]Event, 0, len(waiting))
 	for i := 0; i < len(waiting); {
@@ -152,15 +131,38 @@ func JoinIncrements(waiting []Event) []Event {
 			}
 		case e.streamsTool():
 			for next < len(waiting) && waiting[next].streamsTool() && waiting[next].ToolCallID == e.ToolCallID {
-				joined := MergePayload(*e.Payload, *waiting[next].Payload)
-				e.Payload = &joined
 				next++
 			}
+			e.Payload = joinPayloads(waiting[i:next])
 		}
 		out = append(out, e)
 		i = next
 	}
 	return out
+}
+
+// joinPayloads joins the payloads of events of one tool call: parts are joined, of
+// progress and total the last that is there counts.
+func joinPayloads(events []Event) *Payload {
+	if len(events) == 1 {
+		return events[0].Payload
+	}
+	var out Payload
+	var parts strings.Builder
+	for _, e := range events {
+		if e.Payload.Part != nil {
+			parts.WriteString(*e.Payload.Part)
+		}
+		if e.Payload.Progress != nil {
+			out.Progress = e.Payload.Progress
+		}
+		if e.Payload.Total != nil {
+			out.Total = e.Payload.Total
+		}
+	}
+	part := parts.String()
+	out.Part = &part
+	return &out
 }
 
 func (e Event) streamsTool() bool {

@@ -133,6 +133,7 @@ type EventQuery struct {
 	Limit       int           // events that match, before compaction; 0 means 1000
 	Wait        time.Duration // answer as soon as one event matches; 0 answers at once
 	OmitSession bool          // events come without `session`
+	Push        bool          // the events go out one by one, and the reader may be cut off between any two
 }
 
 // Window is a compacted part of the log.

@@ -2,12 +2,14 @@ package chat
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 )
@@ -25,7 +27,11 @@ func (s *Service) effective(h store.Head) (effective, error) {
 }
 
 func (s *Service) effectiveOf(agentID string, overrides loquat.Object) (effective, error) {
-	cfg, providerID, err := s.config.Effective(agentID, overrides)
+	base, _, err := s.config.Base(agentID)
+	if err != nil {
+		return effective{}, err
+	}
+	cfg, providerID, err := s.config.Effective(agentID, s.offered(overrides, base))
 	if err != nil {
 		return effective{}, err
 	}
@@ -35,6 +41,27 @@ func (s *Service) effectiveOf(agentID string, overrides loquat.Object) (effectiv
 		return effective{}, loquat.Errorf(loquat.CodeUnavailable, "provider %q of agent %q needs a plugin for %q, and none is loaded", providerID, agentID, selector)
 	}
 	return effective{providerID: providerID, provider: p, config: cfg}, nil
+}
+
+// offered returns those overrides that the agent offers. They were checked when they
+// were written, but since then the session may have changed its agent, or the server
+// its configuration: a base_url of one agent must not get the key of another.
+func (s *Service) offered(overrides, base loquat.Object) loquat.Object {
+	if len(overrides) == 0 {
+		return nil
+	}
+	out := make(loquat.Object, len(overrides))
+	for key, value := range overrides {
+		if len(s.faultsOf(loquat.Object{key: value}, base, "")) == 0 {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// faultsOf finds what is wrong with overrides of an agent.
+func (s *Service) faultsOf(overrides, base loquat.Object, location string) []loquat.FieldError {
+	return config.CheckOverrides(location, overrides, base, s.schema, config.OverridableKeys(s.schema, base))
 }
 
 // Agents lists the agents that a session may use.
@@ -70,6 +97,9 @@ func (s *Service) Models(ctx context.Context, agentID, sessionID string, refresh
 		agentID = loquat.DefaultAgent
 	}
 	e, err := s.effectiveOf(agentID, overrides)
+	if err != nil && sessionID == "" {
+		return nil, loquat.Invalid("query.agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +117,7 @@ const (
 type modelCache struct {
 	asking singleflight.Group
 
-	mu    *sync.Mutex
+	mu    sync.Mutex
 	lists map[string]modelList
 }
 
@@ -96,9 +126,7 @@ type modelList struct {
 	at     time.Time
 }
 
-func newModelCache() modelCache {
-	return modelCache{mu: &sync.Mutex{}, lists: map[string]modelList{}}
-}
+func newModelCache() *modelCache { return &modelCache{lists: map[string]modelList{}} }
 
 func (c *modelCache) get(ctx context.Context, e effective, refresh bool) ([]loquat.Model, error) {
 	key := e.providerID + "\n" + e.config.String("base_url")

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"loquat"
-	"loquat/internal/config"
 )
 
 // maxID is the length of a session_id and a request_id.
@@ -30,7 +29,7 @@ func (s *Service) checkNewSession(p *NewSession) ([]loquat.Message, error) {
 		return nil, err
 	}
 	cleanObject(p.Metadata)
-	if err := s.checkDescription("body.", p.AgentID, p.Metadata, true, true); err != nil {
+	if err := s.checkDescription(p.AgentID, true, p.Metadata); err != nil {
 		return nil, err
 	}
 	messages := make([]loquat.Message, len(p.Messages))
@@ -48,22 +47,23 @@ func (s *Service) checkNewSession(p *NewSession) ([]loquat.Message, error) {
 	return messages, nil
 }
 
-// checkDescription checks an agent that was named and overrides that were given.
-func (s *Service) checkDescription(prefix, agentID string, metadata loquat.Object, agentNamed, overridesGiven bool) error {
+// checkDescription checks an agent that was named, and the overrides that were given:
+// those that stood there before are not the caller's fault.
+func (s *Service) checkDescription(agentID string, agentNamed bool, given loquat.Object) error {
 	base, _, err := s.config.Base(agentID)
 	if err != nil && agentNamed {
-		return loquat.Invalid(prefix+"agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
+		return loquat.Invalid("body.agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
 	}
-	raw, ok := metadata[loquat.MetaOverrides]
-	if err != nil || !ok || !overridesGiven {
+	raw, ok := given[loquat.MetaOverrides]
+	if err != nil || !ok {
 		return nil
 	}
-	location := prefix + "metadata.overrides"
+	const location = "body.metadata.overrides"
 	var overrides loquat.Object
 	if err := json.Unmarshal(raw, &overrides); err != nil {
 		return loquat.Invalid(location, "has to be an object of config keys")
 	}
-	faults := config.CheckOverrides(location, overrides, base, s.schema, config.OverridableKeys(s.schema, base))
+	faults := s.faultsOf(overrides, base, location)
 	if len(faults) == 0 {
 		return nil
 	}

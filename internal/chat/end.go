@@ -27,7 +27,7 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 	// The service may be on its way down: the end has to be written all the same.
 	ctx, cancel := s.lastWords()
 	defer cancel()
-	err = s.persistently(ctx, func(tx *store.Tx) error {
+	end := func(tx *store.Tx) error {
 		row, err := tx.Guard(q.RequestID, s.owner)
 		if err != nil {
 			return err
@@ -38,7 +38,15 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 		next, err = s.endIn(tx, &row, failure)
 		status = row.Status
 		return err
-	})
+	}
+	err = s.persistently(ctx, end)
+	if err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
+		// Something in hand cannot be written. The end has to come all the same.
+		s.log.Error("what a request had in hand is lost", "request_id", q.RequestID, "error", err, "after", failure)
+		k.drop()
+		failure = errors.New("what the request had in hand could not be written")
+		err = s.persistently(ctx, end)
+	}
 	if err != nil {
 		return nil, "", err
 	}

@@ -44,7 +44,10 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 			return w, nil
 		case <-ctx.Done():
 			return w, ctx.Err()
-		case <-s.life.Done():
+		case <-s.open.Done():
+			if w, err := s.window(ctx, since, q); err != nil || len(w.Events) > 0 {
+				return w, err
+			}
 			return w, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
 		}
 	}
@@ -63,7 +66,11 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 	if len(records) == 0 {
 		return Window{Latest: since}, s.stillThere(ctx, since, q)
 	}
-	out := Window{Events: loquat.Compact(records), Latest: records[len(records)-1].ID}
+	compact := loquat.Compact
+	if q.Push {
+		compact = loquat.CompactForPush
+	}
+	out := Window{Events: compact(records), Latest: records[len(records)-1].ID}
 	if q.OmitSession {
 		out.Events = withoutSessions(out.Events, records)
 	}
@@ -154,10 +161,14 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 			if err != nil {
 				return err
 			}
+			gone, err := r.Gone(store.Filter{RequestID: q.RequestID})
+			if err != nil {
+				return err
+			}
 			switch {
-			case first != 0:
+			case gone == 0 && first != 0:
 				since = first - 1
-			case t.request.Status.Ended():
+			case gone != 0 || t.request.Status.Ended():
 				return loquat.Errorf(loquat.CodeGone, "the events of request %s were removed by age", t.request.RequestID)
 			default: // it waits, and nothing of it is in the log yet
 				since = last
@@ -199,7 +210,7 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 			return out, err
 		}
 		if deleted != 0 {
-			if since < deleted {
+			if since < deleted && q.RequestID == "" {
 				return named{session: q.SessionID, cursor: deleted - 1}, nil
 			}
 			return out, loquat.Errorf(loquat.CodeNotFound, "session %q was deleted", q.SessionID)

@@ -54,7 +54,8 @@ func (f *fake) Tools() []plugin.Tool {
 }
 
 func (*fake) ConfigSchema() config.Schema {
-	return config.Schema{{Key: "model", Kind: config.String}, {Key: "temperature", Kind: config.Number}, {Key: "allow_image_attachment_url", Kind: config.Boolean}}
+	return config.Schema{{Key: "model", Kind: config.String}, {Key: "temperature", Kind: config.Number}, {Key: "allow_image_attachment_url", Kind: config.Boolean},
+		{Key: "base_url", Kind: config.String}, {Key: "endpoint_options", Kind: config.Labels}, {Key: "api_key", Kind: config.String, Secret: true}}
 }
 
 func (*fake) Models(context.Context, loquat.Object) ([]loquat.Model, error) {

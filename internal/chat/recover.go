@@ -28,8 +28,11 @@ func (s *Service) recover(ctx context.Context) error {
 		}
 		seen[q.SessionID] = true
 		next, err := s.takeUp(ctx, q)
-		if err != nil {
+		if loquat.CodeOf(err) == loquat.CodeUnavailable {
 			return err
+		}
+		if err != nil { // one session that cannot be taken up is no reason to serve none
+			s.log.Error("could not take up a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
 		}
 		s.launch(next)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"loquat"
@@ -61,10 +62,7 @@ func (s *Service) work(ctx context.Context, q store.Request) (next *store.Reques
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
 	out := newSink(s, q)
 	flushed := out.run(ctx)
-	job, err := s.job(ctx, q)
-	if err == nil {
-		err = loop.Run(ctx, job, out)
-	}
+	err := s.run(ctx, q, out)
 	flushed()
 	if err == nil {
 		log.Info("request completed")
@@ -83,6 +81,21 @@ func (s *Service) work(ctx context.Context, q store.Request) (next *store.Reques
 		log.Info("request cancelled")
 	}
 	return next
+}
+
+// run runs a request's job. A panic of what is plugged in is the request's failure and
+// nobody else's.
+func (s *Service) run(ctx context.Context, q store.Request, out *sink) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	job, err := s.job(ctx, q)
+	if err != nil {
+		return err
+	}
+	return loop.Run(ctx, job, out)
 }
 
 // withCause puts why the work was stopped in the place of what the stopping looked

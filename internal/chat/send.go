@@ -97,6 +97,9 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored stored
 	if err != nil {
 		return out, nil, nil, err
 	}
+	if _, err := s.effective(h); err != nil { // its agent is no longer configured
+		return out, nil, nil, err
+	}
 	if stored.Message != nil {
 		if err := s.checkAttachments("body", h, *stored.Message); err != nil {
 			return out, nil, nil, err
@@ -164,6 +167,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request) er
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}
+	stored.Message, stored.DeleteFrom = nil, nil // they are done, and may be large
 	if effective, err := s.effective(*h); err == nil {
 		stored.ProviderID, stored.Model = effective.providerID, effective.config.String("model")
 	}

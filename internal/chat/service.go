@@ -41,10 +41,13 @@ type Service struct {
 	log     *slog.Logger
 	mask    func(string) string
 	owner   string // names this process in the rows of the requests that it runs
-	models  modelCache
+	models  *modelCache
 
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
+
+	open  context.Context // ends when all requests have: who follows has seen them end
+	close context.CancelFunc
 
 	starting sync.RWMutex // held shared from the decision to start a request until it is launched
 
@@ -88,6 +91,7 @@ func New(opts Options) *Service {
 		}
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.open, s.close = context.WithCancel(context.Background())
 	return s
 }
 
@@ -112,6 +116,7 @@ func (s *Service) Stop(ctx context.Context) {
 	s.awaitIdle(ctx)
 	s.end(errShutdown)
 	s.running.Wait()
+	s.close()
 }
 
 // awaitIdle returns when no worker is left, or ctx ends.

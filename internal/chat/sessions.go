@@ -156,7 +156,7 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p Ses
 			if p.AgentID != nil {
 				agent = *p.AgentID
 			}
-			if err := s.checkDescription("body.", agent, metadata, p.AgentID != nil, p.Metadata[loquat.MetaOverrides] != nil); err != nil {
+			if err := s.checkDescription(agent, p.AgentID != nil, p.Metadata); err != nil {
 				return snapshotAnswer{}, err
 			}
 			_, busy, err := tx.Running(h)
@@ -226,7 +226,7 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork)
 			if p.AgentID != "" {
 				agent = p.AgentID
 			}
-			if err := s.checkDescription("body.", agent, metadata, p.AgentID != "", p.Metadata[loquat.MetaOverrides] != nil); err != nil {
+			if err := s.checkDescription(agent, p.AgentID != "", p.Metadata); err != nil {
 				return snapshotAnswer{}, err
 			}
 			h, err := takeSession(tx, newSession, agent, metadata)

@@ -66,6 +66,9 @@ func (k *sink) run(ctx context.Context) (stop func()) {
 func (k *sink) flush(ctx context.Context) {
 	k.write.Lock()
 	defer k.write.Unlock()
+	if !k.waits() { // a step took it along
+		return
+	}
 	err := k.s.persistently(ctx, func(tx *store.Tx) error {
 		ok, err := tx.StillRuns(k.q)
 		if err != nil {
@@ -84,6 +87,21 @@ func (k *sink) flush(ctx context.Context) {
 		k.fail(err)
 		k.s.interrupt(k.q.RequestID, err)
 	}
+}
+
+// waits reports whether increments wait; k.write is held.
+func (k *sink) waits() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.pending)+len(k.taken) > 0
+}
+
+// drop gives up the increments that wait; k.write is held.
+func (k *sink) drop() {
+	k.mu.Lock()
+	k.pending = nil
+	k.mu.Unlock()
+	k.taken = nil
 }
 
 // publishPending publishes all increments that wait. It may run again when its

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"strings"
 	"sync"
 
@@ -125,7 +127,7 @@ func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.T
 		ID: call.ID, Name: call.Name, Arguments: arguments,
 		Config: r.job.Config, SessionID: r.job.SessionID, RequestID: r.job.RequestID,
 		Progress: func(part string, progress, total *float64) {
-			part = clean(part)
+			part, progress, total = clean(part), finite(progress), finite(total)
 			if err := r.publish(ctx, call, loquat.PhaseStream, loquat.Payload{Part: &part, Progress: progress, Total: total}); err != nil {
 				r.fail(err)
 			}
@@ -135,6 +137,14 @@ func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.T
 		return toolError("tool %s failed: %v", call.Name, err)
 	}
 	return result
+}
+
+// finite drops a number that JSON cannot hold.
+func finite(n *float64) *float64 {
+	if n == nil || math.IsNaN(*n) || math.IsInf(*n, 0) {
+		return nil
+	}
+	return n
 }
 
 func toolError(format string, args ...any) plugin.ToolResult {
@@ -157,7 +167,9 @@ func readArguments(s string) (json.RawMessage, error) {
 func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat.Message {
 	m := job.NewMessage(loquat.RoleTool)
 	m.Content = clean(result.Content)
-	m.Metadata = result.Metadata.Clone().
+	m.Metadata = result.Metadata.Clone()
+	maps.DeleteFunc(m.Metadata, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
+	m.Metadata = m.Metadata.
 		Set(loquat.MetaToolCallID, call.ID).
 		Set(loquat.MetaToolName, call.Name)
 	if result.IsError {

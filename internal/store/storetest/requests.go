@@ -323,11 +323,10 @@ func thinning(t *testing.T, open Open) {
 // retention removes what is old, but nothing above a session's cursor and nothing of
 // a request that runs. The store of the test keeps events for no time at all.
 func retention(t *testing.T, open Open) {
-	keeps, err := store.Open(t.Context(), open(t), store.Options{Retention: 1})
+	s, err := store.Open(t.Context(), open(t), store.Options{Retention: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := keeps
 	t.Cleanup(func() { s.Close() })
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Errorf("a sweep of an empty store: %v", err)

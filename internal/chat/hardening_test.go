@@ -1,0 +1,176 @@
+package chat_test
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+)
+
+// An override of one agent is none of another: its endpoint never sees the other's key,
+// and what stands there from before does not stand in the way of other changes.
+func TestOverridesOfAnotherAgent(t *testing.T) {
+	r := newRig(t)
+	cfg, problems := config.Parse([]byte(`{
+		"providers": {
+			"main": {"provider": "fake", "model": "m1", "base_url": "https://main.example/v1", "api_key": "key-of-main"},
+			"open": {"provider": "fake", "model": "m1", "base_url": "https://open.example/v1", "endpoint_options": {"other": "https://other.example/v1"}}
+		},
+		"agents": {"default": {"provider": "main"}, "choosy": {"provider": "open"}}
+	}`), config.ProcessEnvironment())
+	if config.Failed(problems) {
+		t.Fatal(problems)
+	}
+	r.config = cfg
+	r.restart()
+	s := r.create(chat.NewSession{AgentID: "choosy", Metadata: object(t, `{"overrides": {"base_url": "https://other.example/v1"}}`)})
+	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID)
+	agent := "default"
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{AgentID: &agent}); err != nil {
+		t.Fatal(err)
+	}
+	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID)
+	seen := r.provider.seen()
+	for i, want := range []string{"https://other.example/v1", "https://main.example/v1"} {
+		if got := seen[i].Config.String("base_url"); got != want {
+			t.Errorf("request %d goes to %s, want %s", i, got, want)
+		}
+	}
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": {"model": "m2"}}`)}); err != nil {
+		t.Errorf("an override beside one that no longer counts: %v", err)
+	}
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": {"base_url": "https://other.example/v1"}}`)}); loquat.CodeOf(err) != loquat.CodeInvalid {
+		t.Errorf("the override itself: %v", err)
+	}
+}
+
+func TestSendToAnAgentThatIsGone(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{AgentID: "quiet"})
+	r.config = mustConfig(t, `{"providers": {"main": {"provider": "fake", "model": "m1"}}, "agents": {"default": {"provider": "main"}, "other": {"provider": "main"}}}`)
+	r.restart()
+	before := r.store.Last()
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text("hi")}); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "quiet") {
+		t.Errorf("got %v", err)
+	}
+	if r.store.Last() != before {
+		t.Error("something was stored")
+	}
+}
+
+func mustConfig(t *testing.T, s string) *config.Config {
+	t.Helper()
+	cfg, problems := config.Parse([]byte(s), config.ProcessEnvironment())
+	if config.Failed(problems) {
+		t.Fatal(problems)
+	}
+	return cfg
+}
+
+// What a tool says that JSON cannot hold is left out, and harms nothing.
+func TestToolThatSaysNonsense(t *testing.T) {
+	nan := math.NaN()
+	r := newRig(t, tool{"odd", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+		call.Progress("half", &nan, &nan)
+		return plugin.ToolResult{Content: "done", Metadata: loquat.Object{"broken": json.RawMessage(`{`), "fine": json.RawMessage(`1`)}}, nil
+	}})
+	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("odd")}})
+	s := r.create(chat.NewSession{})
+	q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: true}).RequestID)
+	m := r.snapshot(s.SessionID).Messages[2]
+	if q.Status != loquat.StatusCompleted || m.Content != "done" || string(m.Metadata["fine"]) != "1" || m.Metadata["broken"] != nil {
+		t.Errorf("request %s, message %q, metadata %s", q.Status, m.Content, m.Metadata)
+	}
+}
+
+// A reply that cannot be written ends its request all the same.
+func TestReplyThatCannotBeWritten(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{chunks: words("text"), reply: loquat.Reply{Content: "text", Metadata: loquat.Object{"broken": json.RawMessage(`{`)}}})
+	s := r.create(chat.NewSession{})
+	q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID)
+	if q.Status != loquat.StatusFailed {
+		t.Errorf("request %s", q.Status)
+	}
+	r.provider.then(phase{chunks: words("text"), usage: loquat.Object{"usage": json.RawMessage(`{`)}, err: loquat.Errorf(loquat.CodeBackendError, "cut")})
+	if q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID); q.Status != loquat.StatusFailed {
+		t.Errorf("request with broken usage: %s", q.Status)
+	}
+}
+
+// panicking is a provider with a programmer's mistake.
+type panicking struct{ fake }
+
+func (*panicking) Name() string     { return "test.panicking" }
+func (*panicking) Selector() string { return "panicking" }
+func (*panicking) Chat(context.Context, loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+	return func(func(loquat.Chunk, error) bool) { panic("ouch") }
+}
+
+func TestProviderThatPanics(t *testing.T) {
+	r := newRig(t)
+	var err error
+	if r.registry, err = plugin.NewRegistry(&panicking{}); err != nil {
+		t.Fatal(err)
+	}
+	r.config = mustConfig(t, `{"providers": {"main": {"provider": "panicking", "model": "m1"}}}`)
+	r.restart()
+	s := r.create(chat.NewSession{})
+	if q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID); q.Status != loquat.StatusFailed || strings.Contains(q.Error, "ouch") {
+		t.Errorf("request %s: %s", q.Status, q.Error)
+	}
+}
+
+// Whoever follows sees the ends of requests that a shutdown cuts off.
+func TestFollowersSeeTheEnds(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{chunks: words("half"), hang: true})
+	s := r.create(chat.NewSession{})
+	r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	seen := make(chan string)
+	go func() {
+		var all []loquat.Event
+		for at := s.CursorEventID; ; {
+			w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Since: &at, Wait: 30 * time.Second})
+			if err != nil {
+				seen <- story(all)
+				return
+			}
+			for _, rec := range w.Events {
+				e, err := rec.Decode()
+				if err != nil {
+					t.Error(err)
+				}
+				all = append(all, e)
+			}
+			at = w.Latest
+		}
+	}()
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
+	r.Stop(expired())
+	if got := <-seen; !strings.HasSuffix(got, "final(half) checkpoint error(the server was shut down while the request ran) request_completed") {
+		t.Errorf("the follower saw %s", got)
+	}
+}
+
+func TestRequestOfADeletedSession(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi")})
+	r.ended(q.RequestID)
+	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.events(chat.EventQuery{SessionID: s.SessionID, RequestID: q.RequestID, Since: &s.CursorEventID, Wait: 10 * time.Second})
+	if loquat.CodeOf(err) != loquat.CodeNotFound {
+		t.Errorf("got %v", err)
+	}
+}
