@@ -115,6 +115,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // A full disk refuses changes and holds up streams, loses nothing, and is over when
 // there is room again.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	streams, chunks := 5, 200
 	if testing.Short() {
 		chunks = 50

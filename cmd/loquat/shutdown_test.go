@@ -91,6 +91,7 @@ func hasStatus(ctx context.Context, c *client.Client, request string, want loqua
 // A signal ends the program in order: nothing new starts, what runs gets its time, what
 // is left ends as interrupted, and what waits starts the next time.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	s := newStoppable(t, 2)
 	p, c := s.start()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -144,6 +145,7 @@ func TestDrain(t *testing.T) {
 // A signal that comes while the program takes up what the last run left ends it in
 // order too, and the next start does the rest.
 func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
 	s := newStoppable(t, 0.1)
 	p, c := s.start()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -172,3 +172,35 @@ func TestNothingRunsAfterStop(t *testing.T) {
 		r.waitFor("what was queued", func() bool { return r.Running() == 0 })
 	}
 }
+
+// A service that is stopped while nothing can be written gives up in time; what it
+// could not end is ended by the next start, and what clients saw is kept.
+func TestStopOnAFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as a stopping service tries")
+	}
+	t.Parallel()
+	r, disk := newRigOnFullDisk(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("seen ", "lost "), gate: gate, hang: true})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
+	disk.full.Store(true)
+	tick(gate, 1)
+	r.waitFor("the disk to be noticed", func() bool { return !r.Ready(t.Context()).Ready })
+	began := time.Now()
+	r.Stop(expired())
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
+	disk.full.Store(false)
+	r.restart()
+	if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed {
+		t.Errorf("the end: %+v", got)
+	}
+	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi | assistant:seen  (interrupted)"; got != want {
+		t.Errorf("messages %s, want %s", got, want)
+	}
+}
