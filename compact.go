@@ -11,13 +11,21 @@ import "encoding/json"
 // The last record of a window always stays, so that its id is the next position.
 // Compact changes neither the window nor a Body; when there is nothing to do it
 // returns the window itself. It is idempotent and takes one look at each record.
-func Compact(window []Record) []Record {
+func Compact(window []Record) []Record { return compact(window, false) }
+
+// CompactForPush is Compact for a window that goes out event by event and may be cut
+// off anywhere. It joins only partials that have nothing at all left between them: a
+// reader that got an event in between would resume after it, and what was joined with a
+// later partial would never come.
+func CompactForPush(window []Record) []Record { return compact(window, true) }
+
+func compact(window []Record, push bool) []Record {
 	partials, toolPartials := countIncrements(window)
 	if len(window) < 2 || partials+toolPartials == 0 {
 		return window
 	}
 	gone := superseded(window, toolPartials > 0)
-	merged := mergePartials(window, gone)
+	merged := mergePartials(window, gone, push)
 	out := make([]Record, 0, len(window))
 	for i, rec := range window {
 		if gone[i] {
@@ -121,13 +129,25 @@ type run struct {
 }
 
 // mergePartials joins what superseded has left. It marks all but the last partial
-// of each run as gone, and returns what takes the place of the last.
-func mergePartials(window []Record, gone []bool) map[int]Record {
+// of each run as gone, and returns what takes the place of the last. With neighbours,
+// whatever is left between two partials keeps them apart.
+func mergePartials(window []Record, gone []bool, neighbours bool) map[int]Record {
 	open := map[string]*run{}
 	merged := map[int]Record{}
 	for i := range window {
 		rec := &window[i]
-		if gone[i] || rec.RequestID == "" {
+		if gone[i] {
+			continue
+		}
+		if neighbours {
+			for id, r := range open {
+				if id != rec.RequestID {
+					r.close(window, merged)
+					delete(open, id)
+				}
+			}
+		}
+		if rec.RequestID == "" {
 			continue
 		}
 		r := open[rec.RequestID]

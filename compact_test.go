@@ -237,6 +237,43 @@ func TestCompactProperties(t *testing.T) {
 	})
 }
 
+func TestCompactForPush(t *testing.T) {
+	window := []Event{partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("q", "x", nil), partialOf("r", "c", nil), {Type: Checkpoint}, partialOf("r", "d", nil)}
+	if got, want := brief(t, CompactForPush(records(t, window...))), "2:ab 3:x 4:c 5 6:d"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// Whoever is cut off anywhere within a pushed window and resumes after the last event
+// that came ends as if nothing had happened.
+func TestPushCutAnywhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := drawLog(t, rapid.IntRange(2, 3).Draw(t, "sessions"))
+		n := rapid.IntRange(1, len(log)).Draw(t, "n")
+		for n > 1 && log[n-1].Type != Partial {
+			n-- // what a draft loses shows as long as it is one
+		}
+		window := log[:n]
+		pushed := CompactForPush(window)
+		same(t, "CompactForPush twice", CompactForPush(pushed), pushed)
+		for k := range len(pushed) + 1 {
+			came, rest := pushed[:k], window
+			if k > 0 {
+				rest = slices.DeleteFunc(slices.Clone(window), func(rec Record) bool { return rec.ID <= came[k-1].ID })
+			}
+			for _, id := range sessionsOf(window) {
+				whole, cut := NewFold(Snapshot{Session: Session{SessionID: id}}), NewFold(Snapshot{Session: Session{SessionID: id}})
+				applyAll(t, whole, window)
+				applyAll(t, cut, came)
+				applyAll(t, cut, CompactForPush(rest))
+				if !reflect.DeepEqual(cut.Messages(), whole.Messages()) || !reflect.DeepEqual(cut.Draft(), whole.Draft()) {
+					t.Fatalf("cut after %d of %d: %+v %+v, uncut: %+v %+v", k, len(pushed), cut.Messages(), cut.Draft(), whole.Messages(), whole.Draft())
+				}
+			}
+		}
+	})
+}
+
 func sessionsOf(window []Record) (ids []string) {
 	for _, rec := range window {
 		if !slices.Contains(ids, rec.SessionID) {

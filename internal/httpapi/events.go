@@ -111,6 +111,7 @@ const openEvents = `{"events":[`
 
 func streamEvents(x *exchange) error {
 	q := x.query.events()
+	q.Push = true
 	if last := x.r.Header.Get("Last-Event-ID"); last != "" {
 		id, err := loquat.ParseEventID(last)
 		if err != nil {
