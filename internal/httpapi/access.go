@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -19,7 +20,15 @@ const (
 
 // access is who may do what. Without tokens everybody who gets past the guard may do
 // everything.
-type access struct{ tokens []accessToken }
+type access struct {
+	tokens   []accessToken
+	requests requests
+}
+
+// requests tells which session a request is of.
+type requests interface {
+	Request(ctx context.Context, id string) (loquat.Request, error)
+}
 
 // accessToken keeps no token in the clear.
 type accessToken struct {
@@ -28,8 +37,8 @@ type accessToken struct {
 	sessionID string
 }
 
-func newAccess(tokens []config.AuthToken) access {
-	var a access
+func newAccess(tokens []config.AuthToken, requests requests) access {
+	a := access{requests: requests}
 	for _, t := range tokens {
 		a.tokens = append(a.tokens, accessToken{sha256.Sum256([]byte(t.Token)), t.Scope, t.SessionID})
 	}
@@ -50,10 +59,10 @@ func (a access) admit(w http.ResponseWriter, r *http.Request, t *route) error {
 	switch {
 	case token.scope == scopeFull, token.scope == scopeRead && reads:
 		return nil
-	case token.scope == scopeSession && token.sessionID == sessionOf(r, t):
+	case token.scope == scopeSession && t.id != forkRoute && token.sessionID == a.sessionOf(r, t):
 		return nil
 	}
-	return loquat.Errorf(loquat.CodeForbidden, "the scope of this token does not allow it")
+	return loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", token.scope, t.method, t.path)
 }
 
 // find compares with every token, whichever matches, so that the time it takes tells
@@ -73,12 +82,23 @@ func (a access) find(authorization string) (found accessToken, ok bool) {
 }
 
 // sessionOf returns the one session that a call is about, "" when it is about more.
-func sessionOf(r *http.Request, t *route) string {
+func (a access) sessionOf(r *http.Request, t *route) string {
+	query := r.URL.Query()
+	request := r.PathValue("request_id")
 	switch {
 	case strings.HasPrefix(t.path, "/sessions/{session_id}"):
 		return r.PathValue("session_id")
+	case strings.HasPrefix(t.path, "/events") && query.Has("session_id"), t.path == "/models":
+		return query.Get("session_id")
 	case strings.HasPrefix(t.path, "/events"):
-		return r.URL.Query().Get("session_id")
+		request = query.Get("request_id")
 	}
-	return ""
+	if request == "" {
+		return ""
+	}
+	q, err := a.requests.Request(r.Context(), request)
+	if err != nil {
+		return ""
+	}
+	return q.SessionID
 }

@@ -12,6 +12,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -66,7 +67,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	a := &api{
-		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, access: newAccess(opts.Config.Server.AuthTokens),
+		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, access: newAccess(opts.Config.Server.AuthTokens, opts.Service),
 		schemas: newSchemas(), maxBody: opts.Config.Limits.MaxBodyBytes,
 	}
 	if a.log == nil {
@@ -258,11 +259,12 @@ func (x *exchange) tag(checkpoint loquat.EventID) {
 	}
 }
 
-// fail answers with a problem, unless nobody is there any more. What is not a
-// client's doing goes to the log.
+// fail answers with a problem. What is not a client's doing goes to the log. A client
+// that has closed only its half of the connection still reads: silence would count as
+// success.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return
+	if r.Context().Err() != nil && errors.Is(err, context.Cause(r.Context())) {
+		err = loquat.Errorf(loquat.CodeUnavailable, "the connection was closed before there was an answer; nothing was changed")
 	}
 	if loquat.CodeOf(err) == loquat.CodeInternal {
 		a.log.Error("could not serve", "method", r.Method, "path", r.URL.Path, "error", err)

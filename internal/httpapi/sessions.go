@@ -14,6 +14,9 @@ const (
 	maxSessions     = 200
 )
 
+// forkRoute makes a session besides the one that it is called on.
+const forkRoute = "forkSession"
+
 func (a *api) sessionRoutes() []route {
 	session := []answer{{status: http.StatusOK, body: loquat.Snapshot{}, etag: true}}
 	created := []answer{{status: http.StatusCreated, body: loquat.Snapshot{}, etag: true}}
@@ -43,7 +46,7 @@ func (a *api) sessionRoutes() []route {
 			serve: deleteSession, change: true, answers: []answer{{status: http.StatusNoContent}},
 		},
 		{
-			method: http.MethodPost, path: "/sessions/{session_id}/fork", id: "forkSession", tag: "sessions", summary: "Copy a session up to a message",
+			method: http.MethodPost, path: "/sessions/{session_id}/fork", id: forkRoute, tag: "sessions", summary: "Copy a session up to a message",
 			serve: forkSession, change: true, body: forkBody{}, answers: created,
 		},
 	}
