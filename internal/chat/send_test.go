@@ -506,7 +506,7 @@ func TestEndOfALongStream(t *testing.T) {
 	r.provider.then(phase{hang: true})
 	s := r.create(chat.NewSession{})
 	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
-	const pieces, size = 20_000, 400
+	const pieces, size = 8_000, 1000
 	word := strings.Repeat("x", size)
 	err := r.store.Update(t.Context(), func(tx *store.Tx) error {
 		h, err := tx.Head(s.SessionID)
