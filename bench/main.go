@@ -26,6 +26,7 @@ var sections = []section{
 	{"growth", "what history costs: polls of large stores, appends to long sessions", benchGrowth},
 	{"disk", "what a million increments leave on disk, on the real program", benchDisk},
 	{"cancel", "from a cancel to the backend seeing its connection closed, on the real program", benchCancel},
+	{"isolation", "what a neighbour with a bad backend costs the others, on the real program", benchIsolation},
 }
 
 // verdict says whether an aim is met.
