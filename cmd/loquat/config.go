@@ -30,6 +30,9 @@ func newConfigCheckCommand() *cobra.Command {
 		Short: "Find everything that is wrong with a configuration",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && file != "" {
+				return usageError{errors.New("the file is named twice, as an argument and by --config")}
+			}
 			if len(args) == 1 {
 				file = args[0]
 			}
@@ -61,7 +64,7 @@ func newConfigCheckCommand() *cobra.Command {
 }
 
 func newConfigShowCommand() *cobra.Command {
-	var file string
+	var file, listen, data string
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print the configuration as it takes effect, secrets left out",
@@ -75,13 +78,17 @@ func newConfigShowCommand() *cobra.Command {
 			if config.Failed(problems) {
 				return configError(problems)
 			}
+			cfg.SetServer(listen, data)
 			out := json.NewEncoder(cmd.OutOrStdout())
 			out.SetEscapeHTML(false)
 			out.SetIndent("", "  ")
 			return out.Encode(map[string]json.RawMessage(cfg.Redacted(facts.Owners...)))
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
+	flags := cmd.Flags()
+	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
+	flags.StringVar(&listen, "listen", "", "as of serve: `address` to listen on")
+	flags.StringVar(&data, "data", "", "as of serve: data `directory`")
 	return cmd
 }
 

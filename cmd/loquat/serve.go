@@ -162,12 +162,7 @@ func (s *server) configure(ctx context.Context, opts serveOptions) (*config.Conf
 	if err != nil {
 		return nil, nil, err
 	}
-	if opts.listen != "" {
-		cfg.Server.Listen = opts.listen
-	}
-	if opts.data != "" {
-		cfg.Server.DataDir = opts.data
-	}
+	cfg.SetServer(opts.listen, opts.data)
 	return cfg, problems, nil
 }
 

@@ -66,6 +66,8 @@ func (c *Config) checkProviders(ch *checker, selectors []string) {
 		path := "providers." + id + ".provider"
 		selector, given := provider["provider"]
 		switch {
+		case len(selectors) == 0:
+			ch.fault(path, "can be nothing: no plugin that is loaded provides models; list one in plugins, or leave plugins out")
 		case !given:
 			ch.fault(path, "is missing; must be one of %s", strings.Join(selectors, ", "))
 		case kindFault(String, selector) == "" && !slices.Contains(selectors, provider.String("provider")):

@@ -216,6 +216,21 @@ func New(raw loquat.Object, env Environment) *Config {
 	return c
 }
 
+// SetServer lets flags have the last word on where to listen and where data is; ""
+// leaves what the configuration says.
+func (c *Config) SetServer(listen, dataDir string) {
+	server := c.raw.Object("server")
+	if listen != "" {
+		c.Server.Listen, server = listen, server.Set("listen", listen)
+	}
+	if dataDir != "" {
+		c.Server.DataDir, server = dataDir, server.Set("data_dir", dataDir)
+	}
+	if server != nil {
+		c.raw = c.raw.Clone().Set("server", server)
+	}
+}
+
 // Loads reports whether the configuration wants the compiled-in plugin of that name.
 func (c *Config) Loads(plugin string) bool {
 	return c.Plugins == nil || slices.Contains(c.Plugins, plugin)

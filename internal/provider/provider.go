@@ -105,7 +105,7 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 			return
 		}
 		ph := &phase{
-			exchange:   exchange{Provider: p, settings: &s, method: http.MethodPost, path: "chat/completions", body: b},
+			exchange:   exchange{Provider: p, settings: &s, method: http.MethodPost, path: chatPath, body: b},
 			ctx:        ctx,
 			providerID: req.ProviderID,
 			stream:     req.Stream,

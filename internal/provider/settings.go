@@ -44,7 +44,7 @@ const (
 // schema is every key of the adapter.
 var schema = config.Schema{
 	{Key: "provider", Kind: config.String, Required: true, Doc: "Provider selector: " + Selector + "."},
-	{Key: "model", Kind: config.String, Required: true, Doc: "Model id sent in the request."},
+	{Key: "model", Kind: config.String, Required: true, Check: checkModel, Doc: "Model id sent in the request."},
 	{Key: "base_url", Kind: config.String, Default: defaultBaseURL, Check: checkBaseURL, Doc: "Base URL, version prefix included; /chat/completions is appended."},
 	{Key: "endpoint_options", Kind: config.Labels, Doc: "Labelled base URLs to choose from; a choice sets base_url."},
 	{Key: "api_key", Kind: config.String, Secret: true, Doc: "Bearer token for the backend; none is sent without it."},
@@ -222,6 +222,9 @@ func (r *reader) baseURL() *url.URL {
 	return u
 }
 
+// chatPath is appended to the base URL.
+const chatPath = "chat/completions"
+
 func parseBaseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(s))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -235,8 +238,18 @@ func checkBaseURL(raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fmt.Errorf("must be a string")
 	}
-	_, err := parseBaseURL(s)
+	u, err := parseBaseURL(s)
+	if err == nil && strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/"+chatPath) {
+		return fmt.Errorf("ends in /%s, which is appended to it; leave that out", chatPath)
+	}
 	return err
+}
+
+func checkModel(raw json.RawMessage) error {
+	if string(raw) == `""` {
+		return fmt.Errorf("is empty; name a model of the backend")
+	}
+	return nil
 }
 
 func checkTools(raw json.RawMessage) error {
