@@ -2,11 +2,12 @@
 
 GO         ?= go
 FUZZTIME   ?= 10s
+SECONDS    ?= 900
 BENCHFLAGS ?=
 # Its version is pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance fuzz bench lint fmt clean
+.PHONY: run build test race conformance fuzz soak bench lint fmt clean
 
 run: ## the server, on the configuration that it finds or on its defaults
 	@$(GO) run ./cmd/loquat serve
@@ -30,6 +31,9 @@ fuzz: ## every fuzz test for FUZZTIME
 			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; \
 	done
+
+soak: ## everything at once for SECONDS, over bad lines, under the race detector
+	LOQUAT_SOAK_SECONDS=$(SECONDS) $(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestSoak$$' ./cmd/loquat
 
 bench: ## side by side with other clients; BENCHFLAGS='-only decoder' for a part
 	$(GO) -C bench run . $(BENCHFLAGS)
