@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -41,13 +42,17 @@ func (s *Service) checkAttachmentsFor(location, agentID string, sessionMetadata 
 	if err != nil {
 		return err
 	}
+	var faults []loquat.FieldError
 	for i, item := range list {
-		place := fmt.Sprintf("%s.attachments[%d]", location, i)
-		if err := checkAttachment(place, item, e.config); err != nil {
-			return err
+		err := checkAttachment(fmt.Sprintf("%s.attachments[%d]", location, i), item, e.config)
+		if fault, ok := errors.AsType[*loquat.Error](err); ok {
+			faults = append(faults, fault.Fields...)
 		}
 	}
-	return nil
+	if len(faults) == 0 {
+		return nil
+	}
+	return &loquat.Error{Code: loquat.CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
 }
 
 // checkAttachment wants exactly one kind, allowed by the config, that is what it says.
