@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -65,7 +66,8 @@ func TestHostileBackends(t *testing.T) {
 		whole   bool   // the request does not stream
 		detail  string // of the error; "" is none
 		text    string // that is kept
-		long    bool   // it takes a while
+		timeout int    // in seconds; 0 is ample
+		limit   int    // max_response_bytes; 0 is more than one event may have
 	}{
 		{name: "a web page", backend: answers("text/html", "<html><body>Welcome to nginx!</body></html>"), detail: "Welcome to nginx"},
 		{name: "plain text", backend: answers("text/plain", "hello"), detail: "ended early"},
@@ -97,15 +99,15 @@ func TestHostileBackends(t *testing.T) {
 		{name: "a line without end", backend: forever("data: ", "x"), detail: "event too large"},
 		{name: "an event without end", backend: forever("", "data: x\n"), detail: "event too large"},
 		{name: "a JSON without end", backend: forever(`{"choices":[{"message":{"content":"`, "x"), whole: true, detail: "max_response_bytes"},
-		{name: "comments without end", backend: forever("", ": ping\n\n"), detail: "max_response_bytes", long: true},
-		{name: "blank lines without end", backend: forever("", "\n"), detail: "max_response_bytes", long: true},
-		{name: "text without end", backend: forever("", sseText(strings.Repeat("x", 8<<10))), detail: "max_response_bytes", text: "x", long: true},
+		{name: "comments without end", backend: forever("", ": ping\n\n"), detail: "max_response_bytes", limit: 4 << 20},
+		{name: "blank lines without end", backend: forever("", "\n"), detail: "max_response_bytes", limit: 4 << 20},
+		{name: "text without end", backend: forever("", sseText(strings.Repeat("x", 8<<10))), detail: "max_response_bytes", text: "x", limit: 4 << 20},
 		{name: "text after the end, without end", backend: forever(sseText("fine")+sseStop, sseText("x")), text: "fine"},
 		{name: "silence", backend: func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, sseText("half"))
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-		}, detail: "silent for too long", text: "half"},
+		}, detail: "silent for too long", text: "half", timeout: 1},
 		{name: "an error without end", backend: func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			forever("it broke ", "!")(w, r)
@@ -130,19 +132,18 @@ func TestHostileBackends(t *testing.T) {
 		}, text: "fine"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.long && testing.Short() {
-				t.Skip("takes a while")
-			}
+			settings := fmt.Sprintf(`"timeout": %d`, cmp.Or(c.timeout, 30))
+			limits := fmt.Sprintf(`"limits": {"max_response_bytes": %d}`, cmp.Or(c.limit, 40<<20))
 			srv := httptest.NewServer(c.backend)
 			t.Cleanup(srv.CloseClientConnections)
-			r := newCanceller(t, srv.URL, `"timeout": 1`, `{}`, `"limits": {"max_response_bytes": 40000000}`)
+			r := newCanceller(t, srv.URL, settings, `{}`, limits)
 			peak := watchHeap()
 			sent := r.send("go", client.Send{Stream: !c.whole})
 			r.await("the end", func() bool {
 				q, err := r.Request(r.ctx, sent.RequestID)
 				return err == nil && q.Status.Ended()
 			})
-			if used := peak(); used > 400<<20 {
+			if used := peak(); used > 300<<20 {
 				t.Errorf("%d MiB of memory were used", used>>20)
 			}
 			q, err := r.Request(r.ctx, sent.RequestID)
