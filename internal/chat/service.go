@@ -108,10 +108,10 @@ func (s *Service) Start(ctx context.Context) error {
 // Stop starts no more requests and waits until ctx ends for those that run. What is
 // left then ends as interrupted. Queued requests stay queued for the next start.
 func (s *Service) Stop(ctx context.Context) {
+	s.starting.Lock() // nobody is between deciding to start a request and launching it
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	s.starting.Lock() // who has not seen that yet is waited for
 	s.starting.Unlock()
 	s.awaitIdle(ctx)
 	s.end(errShutdown)
