@@ -4,6 +4,7 @@ GO         ?= go
 FUZZTIME   ?= 10s
 SECONDS    ?= 900
 BENCHFLAGS ?=
+ROUNDS     ?= 1000
 # Its version is pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
@@ -24,6 +25,9 @@ race: ## -short leaves out what only takes longer under the race detector
 conformance: ## the recordings and tables of $$LOQUAT_SHARED against a running server
 	$(GO) test -count=1 -timeout 10m -v -run '^TestConformance' ./cmd/loquat
 
+crash: ## kill -9 under load, ROUNDS times; LOQUAT_CRASH_SEED repeats a run's choices
+	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./cmd/loquat
+
 fuzz: ## every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \
 		names=$$($(GO) test -list '^Fuzz' $$pkg) || exit 1; \
@@ -41,8 +45,10 @@ bench: ## side by side with other clients; BENCHFLAGS='-only decoder' for a part
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags crashpoints ./internal/store ./cmd/loquat
 	$(GO) -C bench vet ./...
 	$(STATICCHECK) ./...
+	$(STATICCHECK) -tags crashpoints ./internal/store
 
 fmt:
 	gofmt -w .
