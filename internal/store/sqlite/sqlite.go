@@ -47,6 +47,14 @@ const (
 // readers is how many reads run side by side.
 const readers = 8
 
+// What connections keep of the file in memory, in KiB. Each page of 4 KiB takes 8 of
+// them here, so that all connections together take some 100 MiB at the most; what is
+// read often and found in no cache is still in that of the operating system.
+const (
+	writerCache = 16 << 10
+	readerCache = 4 << 10
+)
+
 // DB is a store's database file.
 type DB struct {
 	path  string
@@ -118,7 +126,7 @@ func (db *DB) open(ctx context.Context) error {
 	// auto_vacuum stands first: it holds only if it is said before anything is written,
 	// and changing the journal writes.
 	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)",
-		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", "cache_size(-65536)"))
+		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", cacheSize(writerCache)))
 	if err != nil {
 		return err
 	}
@@ -135,7 +143,7 @@ func (db *DB) open(ctx context.Context) error {
 	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA busy_timeout = `+strconv.FormatInt(cutPatience.Milliseconds(), 10)); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
-	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", "busy_timeout(5000)", "cache_size(-16384)"))
+	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", "busy_timeout(5000)", cacheSize(readerCache)))
 	if err != nil {
 		return err
 	}
@@ -145,6 +153,8 @@ func (db *DB) open(ctx context.Context) error {
 	db.read.SetMaxIdleConns(readers + 1)
 	return nil
 }
+
+func cacheSize(kib int) string { return "cache_size(-" + strconv.Itoa(kib) + ")" }
 
 func dsn(path string, pragmas ...string) string {
 	q := url.Values{"_pragma": pragmas}
