@@ -289,7 +289,7 @@ type soakUser struct {
 func (u soakUser) act() {
 	p := u.places[u.random.IntN(len(u.places))]
 	p.inUse.RLock()
-	name, err, fine := u.deed(p)
+	name, fine, err := u.deed(p)
 	p.mu.Lock()
 	p.deeds++
 	enough := p.deeds >= soakDeeds
@@ -308,11 +308,11 @@ func (u soakUser) act() {
 
 // deed does one thing and names the refusals that are to be expected of it. A line
 // that breaks too often is always to be expected.
-func (u soakUser) deed(p *place) (name string, err error, fine []loquat.Code) {
+func (u soakUser) deed(p *place) (name string, fine []loquat.Code, err error) {
 	ctx := u.ctx
 	switch n := u.random.IntN(100); {
 	case n < 45:
-		return "send", u.send(p), []loquat.Code{loquat.CodeBusy, loquat.CodeRateLimited}
+		return "send", []loquat.Code{loquat.CodeBusy, loquat.CodeRateLimited}, u.send(p)
 	case n < 60:
 		p.mu.Lock()
 		requests := slices.Clone(p.requests)
@@ -321,22 +321,22 @@ func (u soakUser) deed(p *place) (name string, err error, fine []loquat.Code) {
 			return "nothing", nil, nil
 		}
 		_, err := u.client.Cancel(ctx, requests[len(requests)-1-u.random.IntN(min(2, len(requests)))])
-		return "cancel", err, []loquat.Code{loquat.CodeNotFound}
+		return "cancel", []loquat.Code{loquat.CodeNotFound}, err
 	case n < 75:
 		_, err := u.client.AppendMessage(ctx, p.id, client.NewMessage{Role: loquat.RoleUser, Content: u.words()})
-		return "append", err, []loquat.Code{loquat.CodeBusy}
+		return "append", []loquat.Code{loquat.CodeBusy}, err
 	case n < 82:
 		_, err := u.client.ModifyMessage(ctx, p.id, u.random.IntN(5), u.words())
-		return "modify", err, []loquat.Code{loquat.CodeBusy, loquat.CodeNotFound, loquat.CodeInvalid}
+		return "modify", []loquat.Code{loquat.CodeBusy, loquat.CodeNotFound, loquat.CodeInvalid}, err
 	case n < 88:
 		_, err := u.client.DeleteMessages(ctx, p.id, []int{u.random.IntN(5)})
-		return "delete", err, []loquat.Code{loquat.CodeBusy, loquat.CodeNotFound, loquat.CodeInvalid}
+		return "delete", []loquat.Code{loquat.CodeBusy, loquat.CodeNotFound, loquat.CodeInvalid}, err
 	case n < 92:
 		_, err := u.client.UpdateSession(ctx, p.id, client.SessionPatch{Metadata: loquat.Object{}.Set("note", u.words())})
-		return "describe", err, nil
+		return "describe", nil, err
 	default:
 		_, err := u.client.Session(ctx, p.id)
-		return "load", err, nil
+		return "load", nil, err
 	}
 }
 
