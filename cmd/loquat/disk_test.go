@@ -116,10 +116,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // there is room again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	streams, chunks := 5, 200
-	if testing.Short() {
-		chunks = 50
-	}
+	const streams, chunks = 5, 400 // they last longer than the disk takes to fill up
 	disk := smallDisk(t, "40m")
 	l := load{chunks: chunks, rate: 100}
 	server := serverOnScriptedAt(t, l, disk)
@@ -133,6 +130,14 @@ func TestFullDisk(t *testing.T) {
 	notes, err := c.CreateSession(ctx, client.NewSession{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	var acknowledged []string
+	for i := range 60 { // the write-ahead log outgrows what it is copied back at
+		content := fmt.Sprint("early ", i, strings.Repeat(" x", 20_000))
+		if status, body := appendOnce(t, server.url, notes.SessionID, content); status != http.StatusCreated {
+			t.Fatalf("append %d: %d %.300s", i, status, body)
+		}
+		acknowledged = append(acknowledged, content)
 	}
 	var sessions []loquat.Snapshot
 	var requests []string
@@ -148,15 +153,6 @@ func TestFullDisk(t *testing.T) {
 		}
 		sessions, requests = append(sessions, s), append(requests, sent.RequestID)
 	}
-	var acknowledged []string
-	for i := range 60 { // the write-ahead log outgrows what it is copied back at
-		content := fmt.Sprint("early ", i, strings.Repeat(" x", 20_000))
-		if status, body := appendOnce(t, server.url, notes.SessionID, content); status != http.StatusCreated {
-			t.Fatalf("append %d: %d %.300s", i, status, body)
-		}
-		acknowledged = append(acknowledged, content)
-	}
-
 	ballast := fill(t, disk)
 	refused := ""
 	for i := 0; refused == ""; i++ {
