@@ -41,9 +41,13 @@ func answers(contentType, body string) http.HandlerFunc {
 	}
 }
 
-// onTheWire speaks for itself, without the help of an HTTP server.
+// onTheWire speaks for itself, without the help of an HTTP server, once it has heard
+// the whole request: or the client might notice first that it is not listened to.
 func onTheWire(speak func(net.Conn)) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			panic(err)
+		}
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			panic(err)
