@@ -211,7 +211,7 @@ func (s *scanner) unescapeRune(raw []byte) (int, bool) {
 	return n, true
 }
 
-// hex4 reads \uXXXX.
+// hex4 reads the four digits of a \u escape.
 func hex4(raw []byte) (rune, bool) {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0, false
