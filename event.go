@@ -35,9 +35,6 @@ func clip(s string, n int) string {
 	return s
 }
 
-// AppendText appends the 16 digits.
-func (id EventID) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
-
 func (id EventID) append(dst []byte) []byte {
 	var d [EventIDWidth]byte
 	n := int64(id)

@@ -25,12 +25,6 @@ func (c *Config) Redacted(owners ...Owner) loquat.Object {
 	return r.whole(c.withDefaults(r.owned))
 }
 
-// Redact takes this configuration's secrets out of a dictionary that was made of
-// it, such as an effective config.
-func (c *Config) Redact(o loquat.Object, owners ...Owner) loquat.Object {
-	return c.redactor(owners).layer(o)
-}
-
 // Secrets returns every secret value that the configuration holds.
 func (c *Config) Secrets(owners ...Owner) []string {
 	r := c.redactor(owners)

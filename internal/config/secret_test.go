@@ -76,20 +76,6 @@ func TestRedactedShowsTheAgentThatHolds(t *testing.T) {
 	}
 }
 
-func TestRedactEffective(t *testing.T) {
-	c := secretConfig(t)
-	effective, _, err := c.Effective("default", loquat.Object{}.Set("token", "of-a-session"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(encode(c.Redact(effective, owner{})))
-	for _, secret := range []string{"of-a-session", "only-user", "from-a-file", "0815", "Bearer deep"} {
-		if strings.Contains(text, secret) {
-			t.Errorf("%s is shown in %s", secret, text)
-		}
-	}
-}
-
 func TestMask(t *testing.T) {
 	m := NewMasker([]string{"abc", "abcd", "abcdefgh", `q"u<te`, "p@ss word", "naïve"})
 	for text, want := range map[string]string{

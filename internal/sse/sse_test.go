@@ -135,12 +135,12 @@ func TestFramesComeBack(t *testing.T) {
 	var b []byte
 	b = Frame{ID: "0000000000000007"}.Append(b)
 	b = Frame{ID: "8\nid: 9", Name: "heart\rbeat", Data: []byte("a\r\nb\rc\n"), Retry: 2 * time.Second}.Append(b)
-	b = AppendComment(b, "ping\ndata: x")
+	b = append(b, ": ping\n"...)
 	b = Frame{Data: []byte{}}.Append(b)
 	want := []string{
 		`mark "" "" id="0000000000000007"`,
 		`message "heart beat" "a\nb\nc\n" id="8 id: 9" retry=2s`,
-		`comment "" "ping data: x" id="8 id: 9"`,
+		`comment "" "ping" id="8 id: 9"`,
 		`message "" "" id="8 id: 9"`,
 	}
 	if got := show(bytes.NewReader(b), 0); fmt.Sprint(got) != fmt.Sprint(want) {

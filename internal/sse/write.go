@@ -65,9 +65,3 @@ func appendData(dst, data []byte) []byte {
 		data = data[end+1:]
 	}
 }
-
-// AppendComment appends a comment, which readers take as a sign of life.
-func AppendComment(dst []byte, text string) []byte {
-	dst = appendField(dst, ": ", text)
-	return append(dst, '\n')
-}
