@@ -27,6 +27,9 @@ var reservedParams = []string{"messages", "model", "stream"}
 // Name is the plugin's reference.
 func (RequestOptions) Name() string { return "loquat.features.request_options" }
 
+// Kind is feature.
+func (RequestOptions) Kind() string { return plugin.KindFeature }
+
 // ConfigSchema is the one key that the plugin owns.
 func (RequestOptions) ConfigSchema() config.Schema {
 	return config.Schema{{

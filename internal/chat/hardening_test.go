@@ -110,6 +110,7 @@ func TestReplyThatCannotBeWritten(t *testing.T) {
 type panicking struct{ fake }
 
 func (*panicking) Name() string     { return "test.panicking" }
+func (*panicking) Kind() string     { return plugin.KindTool }
 func (*panicking) Selector() string { return "panicking" }
 func (*panicking) Chat(context.Context, loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
 	return func(func(loquat.Chunk, error) bool) { panic("ouch") }

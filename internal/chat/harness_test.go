@@ -48,6 +48,7 @@ type fake struct {
 }
 
 func (*fake) Name() string     { return "test.fake" }
+func (*fake) Kind() string     { return plugin.KindProvider }
 func (*fake) Selector() string { return "fake" }
 func (f *fake) Tools() []plugin.Tool {
 	return f.tools

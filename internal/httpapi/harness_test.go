@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type parrot struct{ gate chan struct{} }
 
 func (*parrot) Name() string     { return "test.parrot" }
+func (*parrot) Kind() string     { return plugin.KindProvider }
 func (*parrot) Selector() string { return "parrot" }
 func (*parrot) ConfigSchema() config.Schema {
 	return config.Schema{{Key: "model", Kind: config.String}, {Key: "api_key", Kind: config.String, Secret: true}}

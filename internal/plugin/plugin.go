@@ -1,5 +1,5 @@
 // Package plugin holds the contracts between the service and what plugs into it,
-// and the registry of what is loaded. A plugin is a plain value with a name; each
+// and the registry of what is loaded. A plugin is a value with a name and a kind; each
 // of its powers is an interface of one or two methods, found by assertion.
 //
 // It promises that the order of plugins is the order of the configuration, and that
@@ -10,16 +10,65 @@ package plugin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"io"
 	"iter"
 
 	"loquat"
+	"loquat/internal/ui"
 )
 
 // Plugin is what every plugin is.
 type Plugin interface {
-	// Name is the reference by which the configuration's `plugins` names it.
+	// Name is the reference by which the configuration's `plugins` names it, or the
+	// name in its manifest.
 	Name() string
+	// Kind is one of the kinds below: what the plugin is for. It decides which schema
+	// shows its elements and who owns its actions.
+	Kind() string
+}
+
+// The kinds of plugins.
+const (
+	KindProvider    = "provider"
+	KindExtension   = "provider_extension"
+	KindFeature     = "feature"
+	KindTool        = "tool"
+	KindApplication = "application"
+)
+
+// Extension is a plugin that comes with another one: it is loaded when that one is.
+type Extension interface {
+	BroughtBy() string
+}
+
+// Process is a plugin that has to be started. It comes up in the background: what it
+// offers before that, and while it is down, is nothing.
+type Process interface {
+	// Start returns at once. The plugin runs until Stop.
+	Start(ctx context.Context)
+	// Stop ends all of it and returns when nothing of it is left.
+	Stop()
+}
+
+// Reporter is a plugin that has something to say about how it is.
+type Reporter interface {
+	Status() Status
+}
+
+// The values of Status.State.
+const (
+	StateRunning  = "running"
+	StateStarting = "starting" // for the first time, or again after it failed
+	StateFailed   = "failed"   // given up
+)
+
+// Status is how a plugin is.
+type Status struct {
+	State    string   `json:"state"`
+	Detail   string   `json:"detail,omitempty"` // why it is not running
+	Version  string   `json:"version,omitempty"`
+	Restarts int      `json:"restarts,omitempty"`
+	Problems []string `json:"problems,omitempty"` // what of it is left out, and why
 }
 
 // Provider is a plugin that runs models.
@@ -34,13 +83,89 @@ type Provider interface {
 	Models(ctx context.Context, config loquat.Object) ([]loquat.Model, error)
 }
 
-// RequestEditor is a feature that edits the calls of models before they are made.
+// RequestEditor is a feature that edits the calls of models before they are made. An
+// error fails the request: what was to be edited must not go out as it is.
 type RequestEditor interface {
 	EditRequest(ctx context.Context, req *loquat.LLMRequest) error
 }
 
+// Tagger is a plugin that names what it, or its backend, can do, like
+// supports_reasoning.
+type Tagger interface {
+	Tags(config loquat.Object) []string
+}
+
+// Elements is a plugin that describes elements of a user interface.
+type Elements interface {
+	// UIElements returns them as the specification's get_ui_elements does. They are
+	// normalised by who asks.
+	UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error)
+}
+
+// Actor is a plugin that runs actions.
+type Actor interface {
+	// Actions are the action_ids that it runs.
+	Actions() []string
+	// Act runs one. An error with a code reaches the client as it is.
+	Act(ctx context.Context, call ActionCall) (ActionResult, error)
+}
+
+// ActionCall is one call of an action.
+type ActionCall struct {
+	ActionID  string
+	SessionID string        // "" when the action is not about a session
+	Params    loquat.Object // fixed_params applied, dialog inputs checked
+	Config    loquat.Object // effective config of the session, secrets as {"set": true}; nil without a session
+	State     loquat.Object // of an application plugin
+	Host      Host
+}
+
+// ActionResult is what an action answers.
+type ActionResult struct {
+	Result json.RawMessage // any JSON; nil is null
+	State  loquat.Object   // the application plugin's state from now on; nil leaves it
+}
+
+// Host is what the service does for an action.
+type Host struct {
+	Sessions Sessions
+	Assets   Assets
+}
+
+// Sessions is what an action may do with sessions.
+type Sessions interface {
+	// Messages returns a session's messages as they are now.
+	Messages(ctx context.Context, sessionID string) ([]loquat.Message, error)
+	// Ask has the session's own model answer messages; nothing is stored.
+	Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error)
+	// RequireIdle is a busy error while a request of the session runs or is queued.
+	RequireIdle(ctx context.Context, sessionID string) error
+	// Compact puts one system message in the place of others, in one transaction. It
+	// is a conflict error when they, or the session's requests, changed since they
+	// were read.
+	Compact(ctx context.Context, sessionID string, c Compaction) error
+}
+
+// Compaction is messages that become one.
+type Compaction struct {
+	Start, End int              // indices, both included
+	Was        []loquat.Message // what stood there when it was read
+	Content    string           // of the system message at Start
+}
+
+// Assets is what an action may do with the images of a session.
+type Assets interface {
+	// StoreAsset keeps an image; what the bytes deny is an invalid error.
+	StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error)
+	// OpenAsset returns an image and its bytes, which the caller closes.
+	OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error)
+	// DeleteAsset is a conflict error while a message uses the image.
+	DeleteAsset(ctx context.Context, sessionID, assetID string) error
+}
+
 // Toolbox is a plugin that offers tools.
 type Toolbox interface {
+	// Tools are those that can be called now.
 	Tools() []Tool
 }
 
@@ -62,7 +187,8 @@ type ToolCall struct {
 	SessionID string
 	RequestID string
 
-	// Progress reports a part of the output while the tool runs. It may be nil.
+	// Progress reports a part of the output while the tool runs. It may be nil. After
+	// Call has returned it does nothing.
 	Progress func(part string, progress, total *float64)
 }
 
@@ -70,83 +196,12 @@ type ToolCall struct {
 type ToolResult struct {
 	Content  string
 	Metadata loquat.Object // such as display; may be nil
+	Images   []Image       // become assets of the session, attached to the tool message
 	IsError  bool
 }
 
-// Registry is what is loaded. It does not change once it is made.
-type Registry struct {
-	plugins   []Plugin
-	providers map[string]Provider
-	tools     map[string]Tool
-	schemas   []json.RawMessage
-}
-
-// NewRegistry loads plugins in their order. The first plugin that offers a provider
-// or a tool of some name has that name.
-func NewRegistry(plugins ...Plugin) (*Registry, error) {
-	r := &Registry{providers: map[string]Provider{}, tools: map[string]Tool{}}
-	seen := map[string]bool{}
-	for _, p := range plugins {
-		if seen[p.Name()] {
-			return nil, fmt.Errorf("plugin %s is listed twice", p.Name())
-		}
-		seen[p.Name()] = true
-		r.plugins = append(r.plugins, p)
-		if v, ok := p.(Provider); ok {
-			if _, taken := r.providers[v.Selector()]; !taken {
-				r.providers[v.Selector()] = v
-			}
-		}
-		if v, ok := p.(Toolbox); ok {
-			if err := r.addTools(p.Name(), v); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return r, nil
-}
-
-func (r *Registry) addTools(plugin string, box Toolbox) error {
-	for _, t := range box.Tools() {
-		var schema struct{ Function struct{ Name string } }
-		if err := json.Unmarshal(t.Schema(), &schema); err != nil || schema.Function.Name == "" {
-			return fmt.Errorf("plugin %s: a tool schema without function.name", plugin)
-		}
-		if _, taken := r.tools[schema.Function.Name]; taken {
-			continue
-		}
-		r.tools[schema.Function.Name] = t
-		r.schemas = append(r.schemas, t.Schema())
-	}
-	return nil
-}
-
-// Plugins returns what is loaded, in order.
-func (r *Registry) Plugins() []Plugin { return r.plugins }
-
-// Provider returns the provider that selector chooses.
-func (r *Registry) Provider(selector string) (Provider, bool) {
-	p, ok := r.providers[selector]
-	return p, ok
-}
-
-// Tool returns the tool of that name.
-func (r *Registry) Tool(name string) (Tool, bool) {
-	t, ok := r.tools[name]
-	return t, ok
-}
-
-// ToolSchemas returns the schemas of all tools, in the order of the plugins.
-func (r *Registry) ToolSchemas() []json.RawMessage { return r.schemas }
-
-// EditRequest lets every feature edit req, in order.
-func (r *Registry) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
-	for _, p := range r.plugins {
-		if e, ok := p.(RequestEditor); ok {
-			if err := e.EditRequest(ctx, req); err != nil {
-				return fmt.Errorf("plugin %s: %w", p.Name(), err)
-			}
-		}
-	}
-	return nil
+// Image is an image that a tool made.
+type Image struct {
+	MediaType string // as the tool says; the bytes decide
+	Data      []byte
 }

@@ -81,6 +81,9 @@ func defaultTransport() http.RoundTripper {
 // Name is the reference by which `plugins` names the adapter.
 func (p *Provider) Name() string { return "loquat.providers.reference_generic_compatible" }
 
+// Kind is provider.
+func (p *Provider) Kind() string { return "provider" }
+
 // Selector is the value of a provider config's `provider` that chooses it.
 func (p *Provider) Selector() string { return Selector }
 

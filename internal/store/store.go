@@ -28,7 +28,7 @@ import (
 )
 
 // Driver is a database that the store lives in. Its tables are those of the
-// embedded driver's schema.sql; queries use `?` for their parameters.
+// embedded driver's schema; queries use `?` for their parameters.
 type Driver interface {
 	// Write runs fn in one transaction that excludes all others and commits it to
 	// stable storage. An error of fn rolls back and is returned as it is.

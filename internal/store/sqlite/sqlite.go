@@ -8,7 +8,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,11 +28,11 @@ import (
 	"loquat/internal/store"
 )
 
-//go:embed schema.sql
-var schema string
-
-// schemaVersion is the user_version of a file that this code can use.
-const schemaVersion = 1
+// steps are the schema, one file for each version of it. A step that was released is
+// never changed: a file is brought from the version that it has to the newest.
+//
+//go:embed schema/*.sql
+var steps embed.FS
 
 // The write-ahead log is copied back beside the writer. Only when readers have kept
 // that from catching up does the writer wait for it. While nothing is written the log
@@ -161,7 +161,8 @@ func dsn(path string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// migrate brings a new file to the newest schema and refuses one that is newer.
+// migrate brings a file to the newest schema, in one transaction, and refuses one that
+// is newer.
 func (db *DB) migrate(ctx context.Context) error {
 	conn, err := db.pool.Conn(ctx)
 	if err != nil {
@@ -172,25 +173,41 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err := conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
+	files, err := steps.ReadDir("schema") // sorted by name
+	if err != nil {
+		return err
+	}
 	switch {
-	case version == schemaVersion:
+	case version == len(files):
 		return nil
-	case version != 0:
-		return fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", db.path, version, schemaVersion)
+	case version > len(files):
+		return fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", db.path, version, len(files))
 	}
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("prepare %s: %w", db.path, err)
 	}
 	defer tx.Rollback()
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return err
+	for _, file := range files[version:] {
+		step, err := steps.ReadFile("schema/" + file.Name())
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, string(step)); err != nil {
+			return fmt.Errorf("prepare %s: %s: %w", db.path, file.Name(), err)
+		}
 	}
-	for _, s := range []string{schema, `INSERT INTO log (store_id) VALUES ('` + id.String() + `')`, `PRAGMA user_version = ` + strconv.Itoa(schemaVersion)} {
-		if _, err := tx.ExecContext(ctx, s); err != nil {
+	if version == 0 {
+		id, err := uuid.NewRandom()
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO log (store_id) VALUES (?)`, id.String()); err != nil {
 			return fmt.Errorf("prepare %s: %w", db.path, err)
 		}
+	}
+	if _, err := tx.ExecContext(ctx, `PRAGMA user_version = `+strconv.Itoa(len(files))); err != nil {
+		return fmt.Errorf("prepare %s: %w", db.path, err)
 	}
 	return tx.Commit()
 }

@@ -1,4 +1,4 @@
--- The tables of a store. Times are microseconds since 1970 in UTC.
+-- Sessions, requests and the log. Times are microseconds since 1970 in UTC.
 
 -- One row: the name of this store, the highest event id ever given, and the highest
 -- that retention removed.
