@@ -8,6 +8,8 @@ import (
 // LLMRequest is one call of a model: a phase of a request.
 type LLMRequest struct {
 	ProviderID string            // key under `providers`
+	SessionID  string            // of the session that asks
+	RequestID  string            // "" when no request asks, as for a summary
 	Config     Object            // effective config of the request
 	Messages   []Message         // oldest first
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention

@@ -138,6 +138,8 @@ type tool struct {
 	run  func(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error)
 }
 
+func (t tool) Name() string { return t.name }
+
 func (t tool) Schema() json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"type":"function","function":{"name":%q,"parameters":{"type":"object"}}}`, t.name))
 }

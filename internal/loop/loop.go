@@ -66,7 +66,8 @@ func (f *Failure) Unwrap() error { return f.Err }
 func Run(ctx context.Context, job Job, sink Sink) error {
 	history := job.History
 	for round := 0; ; round++ {
-		phase, err := runPhase(ctx, job, history, sink)
+		tools := job.Plugins.Tools()
+		phase, err := runPhase(ctx, job, tools, history, sink)
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 		if len(phase.Calls) == 0 {
 			return nil
 		}
-		results, err := runTools(ctx, job, phase.Calls, sink)
+		results, err := runTools(ctx, job, tools, phase.Calls, sink)
 		if err != nil {
 			return err
 		}
@@ -92,12 +93,14 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 }
 
 // runPhase asks the model once and passes on what it says while it says it.
-func runPhase(ctx context.Context, job Job, history []loquat.Message, sink Sink) (Phase, error) {
+func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loquat.Message, sink Sink) (Phase, error) {
 	req := loquat.LLMRequest{
 		ProviderID: job.ProviderID,
+		SessionID:  job.SessionID,
+		RequestID:  job.RequestID,
 		Config:     job.Config,
 		Messages:   history,
-		Tools:      job.Plugins.ToolSchemas(),
+		Tools:      tools.Schemas(),
 		Stream:     job.Stream,
 	}
 	if err := job.Plugins.EditRequest(ctx, &req); err != nil {

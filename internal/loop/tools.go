@@ -15,8 +15,9 @@ import (
 
 // round is the calls of one round while they run side by side.
 type round struct {
-	job  Job
-	sink Sink
+	job   Job
+	tools *plugin.Toolset
+	sink  Sink
 
 	mu       sync.Mutex
 	closed   bool                      // late progress and results are dropped
@@ -27,8 +28,8 @@ type round struct {
 // runTools runs the calls of a round and returns their messages in the order of the
 // calls. A call that fails is a message that says so. When ctx ends it does not wait
 // for tools that do not heed it.
-func runTools(ctx context.Context, job Job, calls []loquat.ToolCall, sink Sink) ([]loquat.Message, error) {
-	r := &round{job: job, sink: sink, finished: make(map[string]loquat.Message, len(calls))}
+func runTools(ctx context.Context, job Job, tools *plugin.Toolset, calls []loquat.ToolCall, sink Sink) ([]loquat.Message, error) {
+	r := &round{job: job, tools: tools, sink: sink, finished: make(map[string]loquat.Message, len(calls))}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
@@ -110,7 +111,7 @@ func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string,
 
 // call finds the tool and runs it. Every fault becomes a result.
 func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.ToolResult) {
-	tool, ok := r.job.Plugins.Tool(call.Name)
+	tool, ok := r.tools.Tool(call.Name)
 	if !ok {
 		return toolError("there is no tool named %q", call.Name)
 	}

@@ -171,6 +171,8 @@ type Toolbox interface {
 
 // Tool is what a model may call.
 type Tool interface {
+	// Name is function.name of its schema.
+	Name() string
 	// Schema is the tool in the chat-completions convention:
 	// {type: "function", function: {name, description, parameters}}.
 	Schema() json.RawMessage
