@@ -1,0 +1,198 @@
+package ui
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// conditionTable is the form of testdata/conditions.json, which the web client is
+// tested against too.
+type conditionTable struct {
+	Context struct{ Session, Message, Config any }
+	Cases   []struct {
+		Name      string
+		Root      Root
+		Condition json.RawMessage
+		Expect    struct{ Visible, Valid bool }
+	}
+}
+
+func TestConditions(t *testing.T) {
+	runConditions(t, filepath.Join("testdata", "conditions.json"))
+}
+
+// The shared table settles doubts between servers and clients.
+func TestSharedConditions(t *testing.T) {
+	dir := os.Getenv("LOQUAT_SHARED")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "..", "shared")
+	}
+	file := filepath.Join(dir, "conformance", "conditions.json")
+	if _, err := os.Stat(file); err != nil {
+		t.Skipf("no table at %s (LOQUAT_SHARED names another place)", file)
+	}
+	runConditions(t, file)
+}
+
+func runConditions(t *testing.T, file string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table conditionTable
+	if err := json.Unmarshal(raw, &table); err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Cases) == 0 {
+		t.Fatalf("%s has no cases", file)
+	}
+	in := Context{Session: Decode(table.Context.Session), Message: Decode(table.Context.Message), Config: Decode(table.Context.Config)}
+	for _, c := range table.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			visible, err := Visible(c.Condition, c.Root, in)
+			if (err == nil) != c.Expect.Valid {
+				t.Errorf("error %v, want valid %v", err, c.Expect.Valid)
+			}
+			if visible != c.Expect.Visible {
+				t.Errorf("visible %v, want %v", visible, c.Expect.Visible)
+			}
+		})
+	}
+}
+
+// Numbers are compared in full; a browser cannot, so these are not in the table.
+func TestEqualNumbers(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"1", "1.0", true},
+		{"1", "1e0", true},
+		{"100", "1E+2", true},
+		{"0.05", "5e-2", true},
+		{"0", "-0.0", true},
+		{"0", "0e99999999999999999999", true},
+		{"-1", "1", false},
+		{"9007199254740993", "9007199254740992", false},
+		{"9007199254740993", "9007199254740993.0", true},
+		{"123456789012345678901234567890", "123456789012345678901234567891", false},
+		{"0.1", "0.10000000000000000001", false},
+		{"1e400", "10e399", true},
+		{"1e400", "1e401", false},
+		{"1e99999999999999999999", "1e99999999999999999999", true},
+		{"1e9223372036854775807", "10e9223372036854775806", true},
+		{"100e9223372036854775807", "1e-9223372036854775807", false},
+		{`"1"`, "1", false},
+		{"true", "1", false},
+		{"null", "0", false},
+		{"[1, 2.0]", "[1.0, 2]", true},
+		{"[1, 2]", "[2, 1]", false},
+		{"[]", "{}", false},
+		{`{"a": 1, "b": {"c": [0]}}`, `{"b": {"c": [-0]}, "a": 1.0}`, true},
+		{`{"a": null}`, `{"b": null}`, false},
+		{`{"a": null}`, `{}`, false},
+		{`"a"`, `["a"]`, false},
+	} {
+		a, b := Decode(json.RawMessage(c.a)), Decode(json.RawMessage(c.b))
+		if equal(a, b) != c.want || equal(b, a) != c.want {
+			t.Errorf("%s and %s: want %v", c.a, c.b, c.want)
+		}
+	}
+}
+
+func TestConditionDepth(t *testing.T) {
+	nested := func(levels int) json.RawMessage {
+		return json.RawMessage(strings.Repeat(`{"not":`, levels-1) + "{}" + strings.Repeat("}", levels-1))
+	}
+	if err := CheckCondition(nested(maxConditionDepth)); err != nil {
+		t.Errorf("%d levels: %v", maxConditionDepth, err)
+	}
+	for _, levels := range []int{maxConditionDepth + 1, 9000, 100_000} {
+		if CheckCondition(nested(levels)) == nil {
+			t.Errorf("%d levels are allowed", levels)
+		}
+	}
+}
+
+func TestLookupAndRender(t *testing.T) {
+	in := Context{
+		Session: Decode(json.RawMessage(`{"metadata": {"title": "Trip", "n": 12345678901234567890, "f": 15.0, "o": {"a": "<b>"}}}`)),
+		Message: map[string]any{"n": 1.5},
+	}
+	for _, c := range []struct {
+		path, template string
+		root           Root
+		want           string
+		ok             bool
+	}{
+		{"title", "", RootMetadata, "Trip", true},
+		{"$.title", "{{data}} and {{data}}, {{ data }}", RootMetadata, "Trip and Trip, {{ data }}", true},
+		{"$session.metadata.n", "", RootMetadata, "12345678901234567890", true},
+		{"metadata.f", "", RootSession, "15", true},
+		{"metadata.o", "", RootSession, `{"a":"<b>"}`, true},
+		{"n", "<i>{{data}}</i>", RootMessage, "<i>1.5</i>", true},
+		{"title", "", RootSession, "", false},
+		{"a", "", RootConfig, "", false},
+		{"a..b", "", RootSession, "", false},
+		{"$config.a", "", RootSession, "", false},
+		{"$nothing.a", "", RootSession, "", false},
+	} {
+		v, ok := Lookup(c.path, c.root, in)
+		if got := Render(c.template, v); ok != c.ok || ok && got != c.want {
+			t.Errorf("%s of %s: %q, %v; want %q, %v", c.path, c.root, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestRoots(t *testing.T) {
+	for uiType, want := range map[string]Root{
+		"": RootConfig, "config": RootConfig, "composer_attachment": RootConfig, "model_picker": RootConfig,
+		"message_footer": RootMessage, "message_action": RootMessage, "status_bar": RootMessage,
+		"session_action": RootSession, "session_list_field": RootSession, "hologram": RootSession,
+	} {
+		if got := RootOf(uiType); got != want {
+			t.Errorf("%q: %s, want %s", uiType, got, want)
+		}
+	}
+	if DataRootOf("session_list_field") != RootMetadata || DataRootOf("message_footer") != RootMessage {
+		t.Error("the roots of data")
+	}
+}
+
+// Nothing that comes in place of a condition makes trouble, and what is malformed is
+// so whatever it is asked about.
+func FuzzConditions(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `null`, `[]`, `{"path":"a.0.b","eq":1e2}`, `{"all":[{"any":[]},{"not":{"path":"$message.x"}}]}`,
+		`{"path":"$.a","exists":true,"empty":false}`, `{"eq":1}`, `{"path":"a","eq":{"b":[null,-0.0]}}`, `{"path":"$user.a"}`,
+	} {
+		f.Add([]byte(seed), []byte(`{"a":[{"b":100}],"x":null}`))
+	}
+	f.Fuzz(func(t *testing.T, condition, root []byte) {
+		v, err := decode(root)
+		if err != nil {
+			v = nil
+		}
+		bad := CheckCondition(condition)
+		for _, in := range []Context{{}, {Session: v, Message: v, Config: v}} {
+			visible, err := Visible(condition, RootSession, in)
+			if (err == nil) != (bad == nil) {
+				t.Fatalf("checked: %v; asked: %v", bad, err)
+			}
+			if err != nil && visible {
+				t.Fatal("malformed and visible")
+			}
+			inverted := append(append([]byte(`{"not":`), condition...), '}')
+			if hidden, e := Visible(inverted, RootSession, in); err == nil && e == nil && hidden == visible {
+				t.Fatal("not negates nothing")
+			}
+		}
+		if value := Decode(json.RawMessage(condition)); !equal(value, value) {
+			t.Fatalf("%s is not equal to itself", condition)
+		}
+	})
+}
