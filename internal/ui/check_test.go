@@ -1,0 +1,111 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+func TestCheckValue(t *testing.T) {
+	const fits = ""
+	for _, c := range []struct{ element, value, says string }{
+		{`{"type": "text"}`, `"a"`, fits},
+		{`{"type": "text"}`, `1`, "must be a string"},
+		{`{"type": "multiline"}`, `{"a": 1}`, "must be a string"},
+		{`{"type": "multiline", "format": "json"}`, `{"a": 1}`, fits},
+		{`{"type": "text", "format": "json"}`, `[1]`, fits},
+		{`{"type": "multiline", "format": "json", "required": true}`, `{}`, "must not be empty"},
+		{`{"type": "text", "required": true}`, `""`, "must not be empty"},
+		{`{"type": "text", "required": true}`, `null`, fits},
+		{`{"type": "text"}`, `""`, fits},
+		{`{"type": "checkbox"}`, `true`, fits},
+		{`{"type": "checkbox", "required": true}`, `false`, fits},
+		{`{"type": "checkbox"}`, `"true"`, "must be true or false"},
+		{`{"type": "checkbox"}`, `0`, "must be true or false"},
+		{`{"type": "number"}`, `1.5e3`, fits},
+		{`{"type": "number", "required": true}`, `0`, fits},
+		{`{"type": "number"}`, `"1"`, "must be a number"},
+		{`{"type": "select", "options": ["a", "b"]}`, `"b"`, fits},
+		{`{"type": "select", "options": ["a", "b"]}`, `"c"`, `must be one of "a", "b"`},
+		{`{"type": "select", "options": ["a", "b"]}`, `""`, `must be one of "a", "b"`},
+		{`{"type": "dropdown", "options": [{"value": 1, "label": "one"}, {"value": null, "label": "none"}, "z"]}`, `1.0`, fits},
+		{`{"type": "dropdown", "options": [{"value": 1, "label": "one"}, "<z>"]}`, `"one"`, `must be one of 1, "<z>"`},
+		{`{"type": "dropdown", "options": [{"value": [1]}]}`, `[1]`, fits},
+		{`{"type": "select", "options": []}`, `"a"`, "has no options to choose from"},
+		{`{"type": "select"}`, `"a"`, fits},
+		{`{"type": "select"}`, `1`, "must be a string"},
+		{`{"type": "select", "options": "a"}`, `"a"`, fits},
+		{`{"type": "slider"}`, `{"any": "thing"}`, fits},
+		{`{}`, `7`, fits},
+		{`{"type": "number"}`, `x`, "is no JSON"},
+	} {
+		err := CheckValue(elementOf(t, c.element), json.RawMessage(c.value))
+		if (err == nil) != (c.says == fits) || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s in %s: %v, want %q", c.value, c.element, err, c.says)
+		}
+	}
+}
+
+func TestCheckValueNamesFewOptions(t *testing.T) {
+	var options []string
+	for i := range 3000 {
+		options = append(options, fmt.Sprintf("model-%d", i))
+	}
+	err := CheckValue(loquat.Object{}.Set("type", "select").Set("options", options), json.RawMessage(`"x"`))
+	if err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "3000 options") {
+		t.Errorf("got %.500v", err)
+	}
+}
+
+// An action with every kind of input, and what is wrong with what a client sends.
+func TestCheckInputs(t *testing.T) {
+	const action = `{"ui_type": "session_action", "id": "a", "action_id": "run",
+		"fixed_params": {"mode": "safe", "fixed": 1},
+		"param_map": {"session": "$session.session_id", "at": "$message.index", "start": "$dialog.start", "copy": "$dialog.start",
+			"instructions": "$dialog.text", "deep": "$dialog.deep", "kind": "$dialog.kind", "fixed": "$dialog.fixed", "other": "$dialog.unknown"},
+		"dialog": {"kind": "form", "inputs": [
+			{"name": "start", "type": "number", "label": "Start", "required": true},
+			{"name": "text", "type": "multiline", "required": true},
+			{"name": "deep", "type": "checkbox"},
+			{"name": "kind", "type": "dropdown", "options": ["x", {"value": 2, "label": "two"}]},
+			{"name": "fixed", "type": "text", "required": true},
+			{"name": "unmapped", "type": "text", "required": true}]}}`
+	for _, c := range []struct{ params, merged, faults string }{
+		{`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}}`,
+			`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}, "mode": "safe", "fixed": 1}`, ``},
+		{`{"start": 1, "copy": 1, "instructions": "t", "mode": "wild", "fixed": {"any": 1}}`,
+			`{"start": 1, "copy": 1, "instructions": "t", "mode": "safe", "fixed": 1}`, ``},
+		{`{"start": "1", "copy": null, "instructions": "", "deep": "yes", "kind": "two"}`, ``,
+			`body.params.copy: Start: is required
+body.params.start: Start: must be a number
+body.params.instructions: text: must not be empty
+body.params.deep: deep: must be true or false
+body.params.kind: kind: must be one of "x", 2`},
+		{`{}`, ``, `body.params.copy: Start: is required
+body.params.start: Start: is required
+body.params.instructions: text: is required`},
+	} {
+		params := elementOf(t, c.params)
+		merged, faults := CheckInputs(elementOf(t, action), params)
+		var lines []string
+		for _, f := range faults {
+			lines = append(lines, f.Location+": "+f.Message)
+		}
+		if got := strings.Join(lines, "\n"); got != c.faults {
+			t.Errorf("%s:\n%s\nwant\n%s", c.params, got, c.faults)
+		}
+		if c.merged != "" && !equal(Decode(merged), Decode(json.RawMessage(c.merged))) {
+			t.Errorf("%s became %s, want %s", c.params, jsonText(merged), c.merged)
+		}
+		if !equal(Decode(params), Decode(json.RawMessage(c.params))) {
+			t.Errorf("what was passed in became %s", jsonText(params))
+		}
+	}
+	merged, faults := CheckInputs(elementOf(t, `{"fixed_params": {"a": 1}}`), nil)
+	if string(merged["a"]) != "1" || len(faults) > 0 {
+		t.Errorf("without a dialog and params: %v, %v", merged, faults)
+	}
+}

@@ -1,0 +1,295 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"loquat"
+)
+
+// elementOf reads an element as a plugin would write it.
+func elementOf(t testing.TB, text string) loquat.Object {
+	t.Helper()
+	var element loquat.Object
+	if err := json.Unmarshal([]byte(text), &element); err != nil {
+		t.Fatal(err)
+	}
+	return element
+}
+
+func elementsOf(t testing.TB, texts ...string) (elements []loquat.Object) {
+	t.Helper()
+	for _, text := range texts {
+		elements = append(elements, elementOf(t, text))
+	}
+	return elements
+}
+
+func TestNormalize(t *testing.T) {
+	elements, faults := Normalize([]Contribution{
+		{Plugin: "provider", Elements: elementsOf(t,
+			`{"key": "model", "type": "text", "plugin": "another"}`,
+			`{"key": "timeout", "ui_type": null, "default": 60}`,
+			`{"ui_type": "message_footer", "data": "metadata.usage_total_tokens_formatted", "action_owner": "kept"}`)},
+		{Plugin: "extension", Owner: "provider_extension", Elements: elementsOf(t,
+			`{"ui_type": "session_action", "id": "a", "action_id": "run", "action_owner": "feature"}`)},
+		{Plugin: "app", Elements: elementsOf(t,
+			`{"ui_type": "message_action", "id": "b", "action_id": "run", "action_owner": "provider_extension"}`,
+			`{"ui_type": "config", "key": "model", "type": "select", "options": ["m"]}`,
+			`{"ui_type": "hologram", "x": [1]}`)},
+	})
+	want := elementsOf(t,
+		`{"ui_type": "message_footer", "data": "metadata.usage_total_tokens_formatted", "action_owner": "kept", "plugin": "provider"}`,
+		`{"ui_type": "session_action", "id": "a", "action_id": "run", "action_owner": "provider_extension", "plugin": "extension"}`,
+		`{"ui_type": "message_action", "id": "b", "action_id": "run", "plugin": "app"}`,
+		`{"ui_type": "hologram", "x": [1], "plugin": "app"}`,
+		`{"ui_type": "config", "key": "model", "type": "select", "options": ["m"], "plugin": "app"}`,
+		`{"ui_type": "config", "key": "timeout", "default": 60, "plugin": "provider"}`)
+	if !equal(Decode(elements), Decode(want)) {
+		t.Errorf("got\n%s\nwant\n%s", jsonText(elements), jsonText(want))
+	}
+	if len(faults) > 0 {
+		t.Errorf("faults %v", faults)
+	}
+}
+
+func TestNormalizeLeavesOut(t *testing.T) {
+	long := strings.Repeat("x", MaxElementSize)
+	for _, c := range []struct{ element, name, says string }{
+		{`null`, "#1", "must be a JSON object"},
+		{`{}`, "#1", "has no key"},
+		{`{"key": ""}`, "#1", "has no key"},
+		{`{"key": 1}`, "#1", "has no key"},
+		{`{"ui_type": 1}`, "#1", "ui_type must be a string"},
+		{`{"ui_type": "session_action", "id": "a"}`, "a", "action_id"},
+		{`{"ui_type": "message_action", "action_id": "a"}`, "#1", "lacks id"},
+		{`{"ui_type": "session_action", "id": "a", "action_id": "b", "dialog": {"inputs": ["start"]}}`, "a", "dialog"},
+		{`{"ui_type": "session_action", "id": "a", "action_id": "b", "dialog": "ask"}`, "a", "dialog"},
+		{`{"key": "k", "condition": []}`, "k", "condition: a condition must be an object"},
+		{`{"key": "k", "condition": {"path": "a", "like": "b"}}`, "k", `unknown operator "like"`},
+		{`{"key": "k", "label": "` + long + `"}`, "k", "at most 16384 are allowed"},
+		{`{"key": "` + long + `"}`, "#1", "at most 16384 are allowed"},
+	} {
+		elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t, `{"ui_type": "status_bar"}`, c.element, `{"key": "z"}`)}})
+		if len(elements) != 2 || len(faults) != 1 {
+			t.Errorf("%.80s: %d elements, faults %v", c.element, len(elements), faults)
+			continue
+		}
+		f := faults[0]
+		if f.Plugin != "p" || f.Element != c.name || !strings.Contains(f.Message, c.says) || len(f.String()) > 300 {
+			t.Errorf("%.80s: %v; want element %s and %q", c.element, f, c.name, c.says)
+		}
+	}
+}
+
+// What is malformed has no place: a later good definition is the first.
+func TestNormalizeMalformedTakesNoPlace(t *testing.T) {
+	elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t,
+		`{"key": "a", "condition": 1}`, `{"key": "b"}`, `{"key": "a", "n": 1}`, `{"key": "a", "condition": 1}`)}})
+	if len(elements) != 2 || elements[0].String("key") != "b" || string(elements[1]["n"]) != "1" {
+		t.Errorf("got %s", jsonText(elements))
+	}
+}
+
+func TestNormalizeBounds(t *testing.T) {
+	var many []loquat.Object
+	for i := range MaxElements + 7 {
+		many = append(many, loquat.Object{}.Set("key", fmt.Sprint(i)))
+	}
+	footer := elementsOf(t, `{"ui_type": "message_footer"}`)
+	elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: many}, {Plugin: "q", Elements: footer}})
+	if len(elements) != MaxElements || elements[0].String("plugin") != "q" || elements[MaxElements-1].String("key") != fmt.Sprint(MaxElements-2) {
+		t.Errorf("%d elements", len(elements))
+	}
+	if len(faults) != 1 || faults[0].String() != "p: 8 elements are left out: there are more than the 500 that an answer holds" {
+		t.Errorf("faults %v", faults)
+	}
+	_, faults = Normalize([]Contribution{{Plugin: "p", Elements: make([]loquat.Object, 1000)}})
+	if len(faults) != maxFaults+1 || !strings.HasPrefix(faults[maxFaults].Message, "980 more") {
+		t.Errorf("%d faults, the last %v", len(faults), faults[len(faults)-1])
+	}
+}
+
+func TestNormalizeChangesNothing(t *testing.T) {
+	given := elementsOf(t, `{"key": "a", "secret": true, "default": "s3"}`, `{"ui_type": "session_action", "id": "a", "action_id": "b", "action_owner": "c"}`)
+	was := jsonText(given)
+	elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: given}})
+	if jsonText(given) != was {
+		t.Errorf("given became %s", jsonText(given))
+	}
+	if got := string(elements[1]["default"]); got != `{"set":true}` {
+		t.Errorf("the default of a secret is %s", got)
+	}
+}
+
+// contributions are what plugins could give: few keys and values, so that they meet.
+func contributions() *rapid.Generator[[]Contribution] {
+	oneOf := func(texts ...string) *rapid.Generator[string] { return rapid.SampledFrom(texts) }
+	fields := []struct {
+		name   string
+		values *rapid.Generator[string]
+	}{
+		{"ui_type", oneOf(`"config"`, `"session_action"`, `"message_action"`, `"message_footer"`, `"hologram"`, `" "`,
+			`null`, `false`, `0`, `0.0`, `-0`, `0e5`, `""`, `[]`, `{}`, `true`, `1`, `["config"]`, `{"a":1}`)},
+		{"key", oneOf(`"a"`, `"b"`, `"c"`, `"d"`, `""`, `null`, `7`, `["a"]`)},
+		{"id", oneOf(`"x"`, `"y"`, `""`, `3`)},
+		{"action_id", oneOf(`"run"`, `"go"`, `""`, `null`)},
+		{"action_owner", oneOf(`"feature"`, `"application"`, `null`)},
+		{"plugin", oneOf(`"forged"`, `1`)},
+		{"condition", oneOf(`{}`, `null`, `{"path":"a"}`, `{"all":[{"not":{"path":"x","eq":1}}]}`, `{"eq":1}`, `{"like":1}`, `[]`, `{"not":{"oops":{}}}`)},
+		{"default", oneOf(`"s"`, `""`, `null`, `5`)},
+		{"secret", oneOf(`true`, `false`)},
+		{"dialog", oneOf(`null`, `{}`, `{"inputs":[]}`, `{"inputs":[{"name":"n"}]}`, `{"inputs":{}}`, `3`)},
+		{"label", oneOf(`"L"`, `{"deep":[1,2,{"x":null}]}`, `"`+strings.Repeat("x", MaxElementSize-50)+`"`, `"`+strings.Repeat("x", MaxElementSize)+`"`)},
+	}
+	element := rapid.Custom(func(t *rapid.T) loquat.Object {
+		if rapid.IntRange(0, 40).Draw(t, "null") == 40 {
+			return nil
+		}
+		o := loquat.Object{}
+		present := rapid.Uint16().Draw(t, "fields")
+		for i, f := range fields {
+			if present&(1<<i) != 0 {
+				o[f.name] = json.RawMessage(f.values.Draw(t, f.name))
+			}
+		}
+		// Most elements are good for something.
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0:
+			o["ui_type"], o["id"], o["action_id"] = json.RawMessage(`"session_action"`), json.RawMessage(`"x"`), json.RawMessage(`"run"`)
+		case 1:
+			delete(o, "ui_type")
+			o["key"] = json.RawMessage(rapid.SampledFrom([]string{`"a"`, `"b"`, `"c"`}).Draw(t, "common key"))
+		}
+		return o
+	})
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Contribution {
+		return Contribution{
+			Plugin:   rapid.StringMatching(`p[0-3]`).Draw(t, "plugin"),
+			Owner:    rapid.SampledFrom([]string{"", "feature", "provider_extension"}).Draw(t, "owner"),
+			Elements: rapid.SliceOfN(element, 0, 6).Draw(t, "elements"),
+		}
+	}), 0, 5)
+}
+
+// modelled is the specification of normalising, step by step over the whole list and
+// on plain decoded values.
+func modelled(t *rapid.T, given []Contribution) (elements []any, faults int) {
+	type entry = map[string]any
+	var list []entry
+	for _, c := range given {
+		for _, o := range c.Elements {
+			var e entry
+			raw, err := json.Marshal(o)
+			if err != nil || json.Unmarshal(raw, &e) != nil {
+				t.Fatal("the generator makes no JSON")
+			}
+			if e == nil {
+				faults++
+				continue
+			}
+			// Rule 1 and 2.
+			if v := e["ui_type"]; v == nil || reflect.ValueOf(v).IsZero() || (reflect.ValueOf(v).Kind() != reflect.Float64 && fmt.Sprint(v) == "[]") || fmt.Sprint(v) == "map[]" {
+				e["ui_type"] = "config"
+			}
+			e["plugin"] = c.Plugin
+			// Rule 3.
+			if kind := e["ui_type"]; kind == "session_action" || kind == "message_action" {
+				if delete(e, "action_owner"); c.Owner != "" {
+					e["action_owner"] = c.Owner
+				}
+			}
+			if !wellFormed(e) {
+				faults++
+				continue
+			}
+			if v, ok := e["default"]; ok && e["secret"] == true && e["ui_type"] == "config" {
+				e["default"] = entry{"set": v != nil && v != ""}
+			}
+			list = append(list, e)
+		}
+	}
+	// Rule 4: what is not config as it comes, then each key where it came first, as
+	// it came last.
+	for _, e := range list {
+		if e["ui_type"] != "config" {
+			elements = append(elements, e)
+		}
+	}
+	for i, e := range list {
+		if e["ui_type"] != "config" {
+			continue
+		}
+		first, last := -1, -1
+		for j, other := range list {
+			if other["ui_type"] == "config" && other["key"] == e["key"] {
+				if last = j; first < 0 {
+					first = j
+				}
+			}
+		}
+		if first == i {
+			elements = append(elements, list[last])
+		}
+	}
+	return elements, faults
+}
+
+// wellFormed knows the values of the generator.
+func wellFormed(e map[string]any) bool {
+	full := func(field string) bool { s, ok := e[field].(string); return ok && s != "" }
+	switch e["ui_type"] {
+	case "config":
+		if !full("key") {
+			return false
+		}
+	case "session_action", "message_action":
+		d, given := e["dialog"].(map[string]any)
+		if !full("id") || !full("action_id") || e["dialog"] != nil && !given {
+			return false
+		}
+		if _, isMap := d["inputs"].(map[string]any); isMap {
+			return false
+		}
+	default:
+		if !full("ui_type") {
+			return false
+		}
+	}
+	if label, ok := e["label"].(string); ok && len(label) > 1 {
+		raw, _ := json.Marshal(e)
+		if len(raw) > MaxElementSize {
+			return false
+		}
+	}
+	switch fmt.Sprint(e["condition"]) {
+	case "<nil>", "map[]", "map[path:a]", "map[all:[map[not:map[eq:1 path:x]]]]":
+		return true
+	}
+	return false
+}
+
+// What any plugins give in any order is normalised as the rules say it. Many more
+// cases: go test ./internal/ui -run Model -rapid.checks=100000.
+func TestNormalizeModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		given := contributions().Draw(t, "given")
+		want, leftOut := modelled(t, given)
+		got, faults := Normalize(given)
+		if len(got) != len(want) || !equal(Decode(got), Decode(want)) && len(want) > 0 {
+			t.Fatalf("got\n%s\nwant\n%s", jsonText(got), jsonText(want))
+		}
+		if len(faults) != leftOut {
+			t.Fatalf("%d faults %v, want %d", len(faults), faults, leftOut)
+		}
+		again, faults := Normalize([]Contribution{{Elements: got}})
+		if len(again) != len(got) || len(faults) > 0 {
+			t.Fatalf("normalised again: %d elements, not %d, faults %v", len(again), len(got), faults)
+		}
+	})
+}
