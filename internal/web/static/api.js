@@ -1,0 +1,28 @@
+// The server's HTTP API.
+
+// call answers with the JSON of a route. A failure is an Error with the fields of the
+// problem document: code, detail, errors.
+export async function call(method, path, body) {
+  if (body === undefined) return answered(await fetch(path, { method, headers: once(method, path) }));
+  const headers = { ...once(method, path), "Content-Type": "application/json" };
+  return answered(await fetch(path, { method, headers, body: JSON.stringify(body) }));
+}
+
+// upload stores a file as an asset of a session.
+export async function upload(sessionId, file) {
+  const path = `/sessions/${encodeURIComponent(sessionId)}/assets?name=${encodeURIComponent(file.name)}`;
+  return answered(await fetch(path, { method: "POST", headers: { "Content-Type": file.type }, body: file }));
+}
+
+// once lets the server tell a repeat by the browser from a second call.
+function once(method, path) {
+  if (method !== "POST" || path.includes("/actions/")) return {};
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return { "Idempotency-Key": Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("") };
+}
+
+async function answered(answer) {
+  const value = answer.status === 204 ? null : await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Error(value.detail || answer.statusText || `status ${answer.status}`), value);
+  return value;
+}

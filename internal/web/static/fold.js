@@ -1,0 +1,61 @@
+// What a client makes of a session: its snapshot, then its events.
+
+export const titleOf = (session) => session.metadata?.title || `Session ${session.session_id.slice(-8)}`;
+
+// Fold is what a client makes of a session's events.
+export class Fold {
+  constructor(snapshot) {
+    this.id = snapshot.session_id;
+    this.title = titleOf(snapshot);
+    this.messages = snapshot.messages;
+    this.position = snapshot.cursor_event_id;
+    this.active = snapshot.active_request_id || "";
+    this.draft = null;
+    this.remark = "";
+  }
+
+  // apply takes in the next event. It is false when nothing changed.
+  apply(e) {
+    if (e.session_id !== this.id || e.event_id <= this.position) return false;
+    this.position = e.event_id;
+    switch (e.type) {
+      case "message_appended": this.add([e.message]); break;
+      case "final": case "tool_results": this.add(e.messages || []); break;
+      case "message_modified": this.modify(e); break;
+      case "messages_deleted": this.messages = this.messages.filter((_, i) => !e.indices.includes(i)); break;
+      case "partial": this.extend(e); break;
+      case "request_started": this.active = e.request_id; this.remark = ""; break;
+      case "retry_scheduled": this.remark = `The backend failed; trying again in ${Math.ceil(e.delay_seconds)} s.`; break;
+      case "error": this.remark = e.detail; break;
+      case "request_completed":
+        if (this.active === e.request_id) this.active = "";
+        if (this.draft?.request === e.request_id) this.draft = null;
+        break;
+      case "checkpoint": if (e.metadata) this.title = titleOf({ session_id: this.id, metadata: e.metadata }); break;
+      case "session_deleted": this.messages = []; this.draft = null; this.remark = "This session was deleted."; break;
+    }
+    return true;
+  }
+
+  add(messages) {
+    this.draft = null;
+    for (const m of messages) {
+      const i = this.messages.findIndex((old) => old.id === m.id);
+      if (i < 0) this.messages.push(m);
+      else this.messages[i] = m;
+    }
+  }
+
+  modify(e) {
+    const old = this.messages[e.index];
+    if (old) this.messages[e.index] = e.message || { ...old, content: e.content };
+  }
+
+  extend(e) {
+    const meta = e.message.metadata || {};
+    if (this.draft?.request !== e.request_id || meta.stream_restarted) this.draft = { request: e.request_id, content: "", reasoning: "" };
+    this.draft.content += e.message.content;
+    this.draft.reasoning += meta.reasoning_content || (typeof meta.reasoning === "string" ? meta.reasoning : "");
+    this.remark = "";
+  }
+}
