@@ -36,6 +36,8 @@ type Error struct {
 	Fields    []FieldError
 	RequestID string // of CodeBusy: the request that is in the way
 	Err       error  // the cause, for logs
+
+	RetryAfter int // seconds to wait before a repeat; 0 leaves it to the code
 }
 
 // FieldError is one fault of an input; Location is like body.attachments[0].url.

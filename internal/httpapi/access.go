@@ -2,26 +2,19 @@ package httpapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
+	"errors"
 	"net/http"
 	"strings"
 
 	"loquat"
-	"loquat/internal/config"
+	"loquat/internal/auth"
 )
 
-// The scopes of a token.
-const (
-	scopeFull    = "full"
-	scopeRead    = "read"    // what changes nothing
-	scopeSession = "session" // one session, and the events of it
-)
-
-// access is who may do what. Without tokens everybody who gets past the guard may do
-// everything.
+// access is who may do what: the one place where it is decided. Without tokens
+// everybody who gets past the guard may do everything.
 type access struct {
-	tokens   []accessToken
+	keeper   *auth.Keeper
+	cookie   string // name of the browser's cookie
 	requests requests
 }
 
@@ -30,55 +23,76 @@ type requests interface {
 	Request(ctx context.Context, id string) (loquat.Request, error)
 }
 
-// accessToken keeps no token in the clear.
-type accessToken struct {
-	digest    [sha256.Size]byte
-	scope     string
-	sessionID string
+// admit lets a call of a route in and says whose it is, or why not.
+func (a access) admit(r *http.Request, t *route, from caller) (auth.Principal, error) {
+	if t.open {
+		return auth.Principal{}, nil
+	}
+	who, err := a.identify(r, from)
+	if err != nil {
+		return auth.Principal{}, err
+	}
+	if who.Browser != "" && !reads(r) && r.Header.Get("Origin") == "" {
+		return auth.Principal{}, errNoOrigin()
+	}
+	if !a.allows(who, r, t) {
+		return auth.Principal{}, loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", who.Scope, t.method, t.path)
+	}
+	return who, nil
 }
 
-func newAccess(tokens []config.AuthToken, requests requests) access {
-	a := access{requests: requests}
-	for _, t := range tokens {
-		a.tokens = append(a.tokens, accessToken{sha256.Sum256([]byte(t.Token)), t.Scope, t.SessionID})
+// identify says who makes a call. A token that is shown has to be good, also where
+// none is needed: who shows one relies on it.
+func (a access) identify(r *http.Request, from caller) (auth.Principal, error) {
+	if token, ok := bearer(r); ok {
+		return a.keeper.Authorize(r.Context(), token, from.address)
 	}
-	return a
-}
-
-// admit lets a call of a route in, or says why not.
-func (a access) admit(w http.ResponseWriter, r *http.Request, t *route) error {
-	if len(a.tokens) == 0 || t.open {
-		return nil
-	}
-	token, ok := a.find(r.Header.Get("Authorization"))
-	if !ok {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		return loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with one of server.auth_tokens")
-	}
-	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	switch {
-	case token.scope == scopeFull, token.scope == scopeRead && reads:
-		return nil
-	case token.scope == scopeSession && t.id != forkRoute && token.sessionID == a.sessionOf(r, t):
-		return nil
-	}
-	return loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", token.scope, t.method, t.path)
-}
-
-// find compares with every token, whichever matches, so that the time it takes tells
-// nothing.
-func (a access) find(authorization string) (found accessToken, ok bool) {
-	scheme, bearer, _ := strings.Cut(authorization, " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return accessToken{}, false
-	}
-	digest := sha256.Sum256([]byte(bearer))
-	for _, t := range a.tokens {
-		if subtle.ConstantTimeCompare(digest[:], t.digest[:]) == 1 {
-			found, ok = t, true
+	if cookie, ok := from.cookie(r, a.cookie); ok {
+		if who, ok := a.keeper.Browser(r.Context(), cookie); ok {
+			return who, nil
 		}
 	}
-	return found, ok
+	return a.keeper.Anyone()
+}
+
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return token, strings.EqualFold(scheme, "Bearer")
+}
+
+// errNoOrigin refuses what another page may have made a browser do.
+func errNoOrigin() error {
+	return loquat.Errorf(loquat.CodeForbidden, "a change by cookie needs the header Origin, with an origin that is allowed; browsers send it")
+}
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// allows reports whether a scope covers a call.
+func (a access) allows(who auth.Principal, r *http.Request, t *route) bool {
+	switch {
+	case who.Scope == auth.Full:
+		return true
+	case t.full:
+		return false
+	case who.Scope == auth.Read:
+		return reads(r)
+	case who.Scope == auth.Session:
+		return t.id != forkRoute && who.SessionID != "" && who.SessionID == a.sessionOf(r, t)
+	}
+	return false
+}
+
+// follow calls a route whose answer may take long, and ends it when the caller loses
+// the right to be here.
+func (a access) follow(x *exchange, serve func(*exchange) error) error {
+	ctx, done := a.keeper.During(x.r.Context(), x.who)
+	defer done()
+	x.r = x.r.WithContext(ctx)
+	err := serve(x)
+	if err != nil && errors.Is(context.Cause(ctx), auth.ErrEnded) {
+		return loquat.Errorf(loquat.CodeUnauthorized, "the token was revoked, or has expired, during the call")
+	}
+	return err
 }
 
 // sessionOf returns the one session that a call is about, "" when it is about more.

@@ -36,11 +36,11 @@ func (a *api) eventRoutes() []route {
 	return []route{
 		{
 			method: http.MethodGet, path: "/events", id: "getEvents", tag: "events", summary: "Read a window of the log",
-			serve: getEvents, query: append(paging, filters...), answers: []answer{{status: http.StatusOK, body: eventList{}}},
+			serve: getEvents, follows: true, query: append(paging, filters...), answers: []answer{{status: http.StatusOK, body: eventList{}}},
 		},
 		{
 			method: http.MethodGet, path: "/events/stream", id: "streamEvents", tag: "events", summary: "Follow the log as Server-Sent Events",
-			serve: streamEvents, query: filters, answers: []answer{{status: http.StatusOK, body: "", media: "text/event-stream"}},
+			serve: streamEvents, follows: true, query: filters, answers: []answer{{status: http.StatusOK, body: "", media: "text/event-stream"}},
 		},
 	}
 }

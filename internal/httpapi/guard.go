@@ -57,15 +57,14 @@ func withPort(host, scheme string) string {
 }
 
 // admit lets a request in, or says why not. Browsers of allowed origins are told so.
-func (g guard) admit(w http.ResponseWriter, r *http.Request) error {
-	scheme := "http"
-	if r.TLS != nil {
-		scheme = "https"
-	}
-	own := g.own(r)
-	host := withPort(r.Host, scheme)
-	if !isOwn(own, host) && !g.allowedHost(r.Host) {
-		return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", clip(r.Host))
+func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error {
+	own, scheme := g.own(r), from.scheme
+	// What a trusted proxy says of the host is looked at as well, not instead: a page can
+	// make a browser on the proxy's machine say it, too.
+	for _, host := range []string{r.Host, from.host} {
+		if !isOwn(own, withPort(host, scheme)) && !isOwn(own, withPort(host, "http")) && !g.allowedHost(host) {
+			return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", clip(host))
+		}
 	}
 	w.Header().Add("Vary", "Origin")
 	origin := r.Header.Get("Origin")
@@ -141,4 +140,18 @@ func (g guard) preflight(w http.ResponseWriter, r *http.Request) bool {
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
+}
+
+// protect sets what keeps browsers from using answers for what they are not. The page
+// has a policy of its own.
+func protect(h http.Header, from caller) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	// For localhost it would hold on all ports, those of others too.
+	if name := (&url.URL{Host: from.host}).Hostname(); from.scheme == "https" && name != "localhost" {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
 }

@@ -50,6 +50,14 @@ var retryAfter = map[loquat.Code]int{
 	loquat.CodeUnavailable: 2,
 }
 
+// waitFor is what the failure says itself, or what is usual for its code.
+func waitFor(code loquat.Code, err error) int {
+	if e, ok := errors.AsType[*loquat.Error](err); ok && e.RetryAfter > 0 {
+		return e.RetryAfter
+	}
+	return retryAfter[code]
+}
+
 // maxFaults bounds the faults that one answer lists.
 const maxFaults = 100
 
@@ -88,8 +96,11 @@ func writeProblem(w http.ResponseWriter, err error) {
 	}
 	h.Set("Content-Type", problemMedia)
 	h.Set("Cache-Control", "no-store")
-	if s, ok := retryAfter[p.Code]; ok {
-		h.Set("Retry-After", strconv.Itoa(s))
+	if seconds := waitFor(p.Code, err); seconds > 0 {
+		h.Set("Retry-After", strconv.Itoa(seconds))
+	}
+	if p.Code == loquat.CodeUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(p.Status)
 	writeJSON(w, p)

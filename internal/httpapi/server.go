@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
 )
@@ -33,6 +34,7 @@ import (
 // Options are what the API is made of.
 type Options struct {
 	Service *chat.Service
+	Access  *auth.Keeper
 	Config  *config.Config
 	Logger  *slog.Logger // nil: the default one
 	Version string       // of the build
@@ -51,7 +53,9 @@ type api struct {
 	log      *slog.Logger
 	version  string
 	guard    guard
+	proxies  proxies
 	access   access
+	door     door
 	schemas  schemas
 	metrics  *metrics
 	document []byte // of /openapi.json
@@ -67,9 +71,10 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	a := &api{
-		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, access: newAccess(opts.Config.Server.AuthTokens, opts.Service),
-		schemas: newSchemas(), maxBody: opts.Config.Limits.MaxBodyBytes,
+		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
+		door: newDoor(opts.Config, opts.Service.StoreID()), schemas: newSchemas(), maxBody: opts.Config.Limits.MaxBodyBytes,
 	}
+	a.access = access{keeper: opts.Access, cookie: a.door.cookie, requests: opts.Service}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -80,7 +85,8 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(), client)
+	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
+		a.pairingRoutes(), a.authRoutes(), client)
 	if a.document, err = a.describe(); err != nil {
 		return nil, err
 	}
@@ -101,6 +107,8 @@ type route struct {
 	media   string // of the body, beside application/json
 	answers []answer
 	open    bool // may be called without a token
+	full    bool // needs the scope full, also to read
+	follows bool // may take long, and ends when the caller's token does
 }
 
 // answer is one way in which a route succeeds.
@@ -145,8 +153,9 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
 	defer a.metrics.observe(w)
 	defer a.rescue(w, r)
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := a.guard.admit(w, r); err != nil {
+	from := a.proxies.caller(r)
+	protect(w.Header(), from)
+	if err := a.guard.admit(w, r, from); err != nil {
 		a.fail(w, r, err)
 		return
 	}
@@ -200,10 +209,10 @@ func methodsOf(routes []*route) []string {
 // serve asks for a token where one is needed, reads what the route declares, then lets
 // it do its work.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error) {
-	if err := a.access.admit(w, r, t); err != nil {
+	x := &exchange{api: a, route: t, w: w, r: r, from: a.proxies.caller(r)}
+	if x.who, err = a.access.admit(r, t, x.from); err != nil {
 		return err
 	}
-	x := &exchange{api: a, route: t, w: w, r: r}
 	if x.query, err = parseQuery(t.query, r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -216,6 +225,9 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error
 		if x.call, err = callOf(r, x.body); err != nil {
 			return err
 		}
+	}
+	if t.follows {
+		return a.access.follow(x, t.serve)
 	}
 	return t.serve(x)
 }
@@ -235,6 +247,8 @@ type exchange struct {
 	route *route
 	w     http.ResponseWriter
 	r     *http.Request
+	from  caller
+	who   auth.Principal // nobody on an open route
 	query query
 	body  []byte // as it came; nil when there was none
 	call  chat.Call

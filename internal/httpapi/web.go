@@ -66,7 +66,6 @@ func (f webFile) serve(x *exchange) error {
 	h := x.w.Header()
 	h.Set("Content-Type", f.media)
 	h.Set("Content-Security-Policy", webPolicy)
-	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", f.etag)
 	if x.r.Header.Get("If-None-Match") == f.etag {

@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"thinning what has ended", thinning},
 		{"retention", retention},
 		{"answers", answers},
+		{"keys and codes", keysAndCodes},
 		{"closing", closing},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })

@@ -1,0 +1,313 @@
+// Package auth knows who opens the service: tokens of the configuration, tokens and
+// devices that were made at run time, pairing codes, and the sessions of browsers.
+//
+// It promises that no secret is kept, only its digest; that what it acknowledged is
+// on disk; that a pairing code makes one device at the most; that whoever loses the
+// right to be here is cut off at once, not at the next call; and that guessing is
+// slowed down without locking out who knows.
+//
+// It does not know HTTP, nor what a scope allows on which route: internal/httpapi
+// does. It keeps nothing itself: a Store does. What it holds in memory is a copy of
+// the store, whose only writer it is.
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"loquat"
+)
+
+// The scopes of a principal.
+const (
+	Full    = "full"
+	Read    = "read"    // what changes nothing
+	Session = "session" // one session, and the events of it
+)
+
+// The kinds of keys.
+const (
+	Config  = "config"  // of server.auth_tokens
+	Token   = "token"   // made by `loquat token`
+	Device  = "device"  // paired
+	Browser = "browser" // stands for one of the others, by a cookie
+	Process = "process" // this process itself
+)
+
+// Nobody is the kind of a principal that showed nothing, where nothing is asked for.
+const Nobody = "nobody"
+
+// The bounds of what is kept.
+const (
+	maxKeys     = 1000 // tokens, and as many devices
+	maxBrowsers = 100  // of one token; the oldest goes
+	maxCodes    = 20   // open at a time
+)
+
+// Principal is who makes a call.
+type Principal struct {
+	ID        string // of the key; "" is nobody
+	Name      string
+	Kind      string
+	Scope     string
+	SessionID string // of scope session
+	Browser   string // the id of the browser's session, when a cookie stands for the key
+}
+
+// Options are what a Keeper is made of.
+type Options struct {
+	Store  Store
+	Tokens []ConfigToken
+	Logger *slog.Logger // nil: the default one
+
+	// Exposed says that others can reach the service, so that the last token may
+	// not go.
+	Exposed bool
+}
+
+// ConfigToken is one of server.auth_tokens.
+type ConfigToken struct{ Name, Token, Scope, SessionID string }
+
+// Keeper knows who opens the service. It is safe for concurrent use.
+type Keeper struct {
+	store   Store
+	log     *slog.Logger
+	exposed bool
+
+	bearers, claims *brake
+
+	writing sync.Mutex // held over a change of the store and of the copy
+
+	mu       sync.RWMutex
+	keys     map[Digest]*Key     // all but browsers
+	byID     map[string]*Key     // the same
+	browsers map[Digest]*Key     // by the digest of the cookie
+	codes    map[string]Code     // by their public parts
+	closed   bool                // whether there are tokens
+	live     map[*visit]struct{} // what runs for somebody
+	changed  chan struct{}       // closed at the next change
+}
+
+// How many wrong guesses an address has before it has to wait. A secret of 200 bits
+// needs no such help; a token that somebody thought up may.
+const (
+	freeBearers = 100
+	freeClaims  = 20
+)
+
+// Open loads what the store holds.
+func Open(ctx context.Context, opts Options) (*Keeper, error) {
+	k := &Keeper{
+		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
+		bearers: newBrake(freeBearers), claims: newBrake(freeClaims),
+		keys: map[Digest]*Key{}, byID: map[string]*Key{}, browsers: map[Digest]*Key{}, codes: map[string]Code{},
+		live: map[*visit]struct{}{}, changed: make(chan struct{}),
+	}
+	if k.log == nil {
+		k.log = slog.Default()
+	}
+	kept, err := opts.Store.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load tokens and devices: %w", err)
+	}
+	k.apply(Change{Add: kept.Keys, Codes: kept.Codes})
+	for i, t := range opts.Tokens {
+		k.apply(Change{Add: []Key{{
+			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: Config, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(t.Token),
+		}}})
+	}
+	return k, nil
+}
+
+// Closed reports whether calls need a token: there are some. One that has expired
+// counts, or its end would open the service to everybody.
+func (k *Keeper) Closed() bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.closed
+}
+
+// Own makes a token for this process itself, which ends with it. It does not close
+// the service.
+func (k *Keeper) Own() string {
+	secret := newSecret()
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.apply(Change{Add: []Key{{ID: newID(), Kind: Process, Name: "this process", Scope: Full, Digest: digestOf(secret)}}})
+	return secret
+}
+
+// change writes to the store, then to the copy. The caller holds writing.
+func (k *Keeper) change(ctx context.Context, c Change) error {
+	if err := k.store.Change(ctx, c); err != nil {
+		return err
+	}
+	k.apply(c)
+	return nil
+}
+
+// apply writes to the copy, cuts off who lost the right to be here, and wakes those
+// who wait for changes.
+func (k *Keeper) apply(c Change) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, key := range c.Add {
+		if key.Kind == Browser {
+			k.browsers[key.Digest] = &key
+			continue
+		}
+		k.keys[key.Digest], k.byID[key.ID] = &key, &key
+	}
+	for _, id := range c.Remove {
+		if key := k.byID[id]; key != nil {
+			delete(k.keys, key.Digest)
+			delete(k.byID, id)
+			continue
+		}
+		for digest, b := range k.browsers {
+			if b.ID == id {
+				delete(k.browsers, digest)
+			}
+		}
+	}
+	for _, code := range c.Codes {
+		k.codes[code.Public] = code
+	}
+	for _, public := range c.Drop {
+		delete(k.codes, public)
+	}
+	k.closed = false
+	for _, key := range k.byID {
+		k.closed = k.closed || key.Kind == Config || key.Kind == Token
+	}
+	k.cut()
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed at the next change of keys or codes. Take
+// it before looking at them.
+func (k *Keeper) Changed() <-chan struct{} {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.changed
+}
+
+// Grant is a key as a bridge may know it: it tells nothing that opens anything.
+type Grant struct {
+	ID, Kind, Scope, SessionID string
+	Digest                     Digest
+	ExpiresAt                  time.Time // zero: never
+}
+
+// Grants returns the keys that are good now, oldest first, without this process's own.
+func (k *Keeper) Grants() []Grant {
+	var out []Grant
+	for _, key := range k.list(Config, Token, Device) {
+		if !expired(key.ExpiresAt) {
+			out = append(out, Grant{key.ID, key.Kind, key.Scope, key.SessionID, key.Digest, key.ExpiresAt})
+		}
+	}
+	return out
+}
+
+// OpenCode is a pairing code that may be claimed, without its secret.
+type OpenCode struct {
+	Public    string
+	ExpiresAt time.Time
+}
+
+// OpenCodes returns the codes that may be claimed now, those that end first, first.
+func (k *Keeper) OpenCodes() []OpenCode {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	var out []OpenCode
+	for _, c := range k.codes {
+		if c.open() {
+			out = append(out, OpenCode{c.Public, c.ExpiresAt})
+		}
+	}
+	slices.SortFunc(out, func(a, b OpenCode) int {
+		if c := a.ExpiresAt.Compare(b.ExpiresAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Public, b.Public)
+	})
+	return out
+}
+
+// list returns the keys of some kinds, oldest first.
+func (k *Keeper) list(kinds ...string) []Key {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	var out []Key
+	for _, key := range k.byID {
+		if slices.Contains(kinds, key.Kind) {
+			out = append(out, *key)
+		}
+	}
+	slices.SortFunc(out, func(a, b Key) int {
+		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out
+}
+
+// remove removes a key of a kind, and the browsers that stand for it.
+func (k *Keeper) remove(ctx context.Context, kind, id string) (Key, error) {
+	k.mu.RLock()
+	key, ok := k.byID[id]
+	gone := []string{id}
+	if ok {
+		for _, b := range k.browsers {
+			if b.Bearer == key.Digest {
+				gone = append(gone, b.ID)
+			}
+		}
+	}
+	k.mu.RUnlock()
+	if !ok || key.Kind != kind {
+		return Key{}, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, id)
+	}
+	return *key, k.change(ctx, Change{Remove: gone})
+}
+
+// expired reports whether a time, which may be zero, has come.
+func expired(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
+
+// now is the time as the store keeps it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// newID makes an id that sorts by time.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// secretPrefix tells people and scanners what they have found.
+const secretPrefix = "loq_"
+
+// newSecret makes a token of 200 random bits.
+func newSecret() string {
+	var b [25]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return secretPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+}
+
+// errFull says that no more can be kept.
+func errFull(what string, remedy string) error {
+	return loquat.Errorf(loquat.CodeConflict, "there are %d %s already; %s", maxKeys, what, remedy)
+}
+
+// ErrEnded is the cause with which During's context ends when a key is removed or
+// expires.
+var ErrEnded = errors.New("the token is no longer good")

@@ -1,0 +1,177 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"net/netip"
+	"strings"
+	"time"
+
+	"loquat"
+)
+
+const (
+	codeLife  = 5 * time.Minute
+	maxWrong  = 5  // secrets, then the code is locked
+	publicLen = 4  // characters of 5 bits each
+	secretLen = 10 // 50 bits
+)
+
+// codeLetters are those that nobody mistakes for another: Crockford's base 32.
+const codeLetters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+// misread maps what people type to what they saw.
+var misread = strings.NewReplacer("O", "0", "I", "1", "L", "1", " ", "", "-", "")
+
+// open reports whether a code may be claimed.
+func (c Code) open() bool { return !expired(c.ExpiresAt) && c.Wrong < maxWrong }
+
+// NewCode is a pairing code as it is shown, once.
+type NewCode struct {
+	Code      string
+	Scope     string
+	ExpiresAt time.Time
+}
+
+// Pair makes a code that a device can claim within five minutes.
+func (k *Keeper) Pair(ctx context.Context, scope string) (NewCode, error) {
+	if scope == "" {
+		scope = Read
+	}
+	if scope != Read && scope != Full {
+		return NewCode{}, loquat.Invalid("body.scope", "has to be read or full")
+	}
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	public, past := k.room()
+	if public == "" {
+		return NewCode{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
+	}
+	code := public + "-" + randomLetters(secretLen)
+	kept := Code{Public: public, Digest: digestOf(code), Scope: scope, ExpiresAt: now().Add(codeLife)}
+	if err := k.change(ctx, Change{Codes: []Code{kept}, Drop: past}); err != nil {
+		return NewCode{}, err
+	}
+	k.log.Info("a pairing code was made", "code", public, "scope", scope)
+	return NewCode{Code: code, Scope: scope, ExpiresAt: kept.ExpiresAt}, nil
+}
+
+// room returns a public part that no code has, "" when there are as many as there may
+// be, and the codes whose time is over. Locked ones count until then: they are no way
+// to make more of them.
+func (k *Keeper) room() (public string, past []string) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for p, c := range k.codes {
+		if expired(c.ExpiresAt) {
+			past = append(past, p)
+		}
+	}
+	if len(k.codes)-len(past) >= maxCodes {
+		return "", past
+	}
+	for public = randomLetters(publicLen); ; public = randomLetters(publicLen) {
+		if _, taken := k.codes[public]; !taken {
+			return public, past
+		}
+	}
+}
+
+func randomLetters(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	for i := range b {
+		b[i] = codeLetters[b[i]%byte(len(codeLetters))] // 32 divides 256
+	}
+	return string(b)
+}
+
+// readCode returns a code as it was made, from how somebody typed it.
+func readCode(typed string) (public, code string, ok bool) {
+	public, secret, ok := strings.Cut(strings.TrimSpace(typed), "-")
+	public, secret = misread.Replace(strings.ToUpper(public)), misread.Replace(strings.ToUpper(secret))
+	if !ok || len(public) != publicLen || len(secret) != secretLen {
+		return "", "", false
+	}
+	return public, public + "-" + secret, true
+}
+
+// Claim makes a device of a code. Of all that is wrong with a code it says the same,
+// so that it tells nobody which ones there are.
+func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr) (Key, string, error) {
+	if err := checkName("body.device_name", name); err != nil {
+		return Key{}, "", err
+	}
+	if wait := k.claims.wait(from); wait > 0 {
+		return Key{}, "", tooMany("wrong pairing codes", wait)
+	}
+	public, code, ok := readCode(typed)
+	if !ok {
+		return Key{}, "", k.wrongCode(from)
+	}
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	if len(k.list(Device)) >= maxKeys {
+		return Key{}, "", errFull("devices", "remove some")
+	}
+	secret := newSecret()
+	device := Key{ID: newID(), Kind: Device, Name: name, Digest: digestOf(secret), CreatedAt: now()}
+	var done Change
+	var locked bool
+	err := k.store.Decide(ctx, public, func(c *Code) Change {
+		done, locked = judge(c, digestOf(code), device)
+		return done
+	})
+	if err != nil {
+		return Key{}, "", err
+	}
+	k.apply(done)
+	if locked {
+		k.log.Warn("a pairing code was locked after wrong secrets", "code", public, "address", from)
+	}
+	if len(done.Add) == 0 {
+		return Key{}, "", k.wrongCode(from)
+	}
+	device = done.Add[0]
+	k.log.Info("a device was paired", "id", device.ID, "name", device.Name, "scope", device.Scope, "address", from)
+	return device, secret, nil
+}
+
+// judge says what a claim does to a code, which is nil when there is none: it makes
+// the device, or counts as a wrong one, of which the last locks it.
+func judge(c *Code, digest Digest, device Key) (done Change, locked bool) {
+	switch {
+	case c == nil || !c.open():
+		return Change{}, false
+	case subtle.ConstantTimeCompare(c.Digest[:], digest[:]) == 1:
+		device.Scope = c.Scope
+		return Change{Add: []Key{device}, Drop: []string{c.Public}}, false
+	}
+	next := *c
+	next.Wrong++
+	return Change{Codes: []Code{next}}, next.Wrong >= maxWrong
+}
+
+// wrongCode is the answer to a code that cannot be claimed.
+func (k *Keeper) wrongCode(from netip.Addr) error {
+	if wait, _ := k.claims.wrong(from); wait > 0 {
+		k.log.Warn("too many wrong pairing codes from one address; it has to wait", "address", from)
+	}
+	return loquat.Errorf(loquat.CodeUnauthorized, "the pairing code is wrong, was used, has expired or is locked; `loquat pair` makes a new one")
+}
+
+// Devices returns the devices that were paired, the oldest first.
+func (k *Keeper) Devices() []Key { return k.list(Device) }
+
+// RemoveDevice ends a device.
+func (k *Keeper) RemoveDevice(ctx context.Context, id string) error {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	key, err := k.remove(ctx, Device, id)
+	if err != nil {
+		return err
+	}
+	k.log.Info("a device was removed", "id", key.ID, "name", key.Name)
+	return nil
+}
