@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/backend"
 	"loquat/internal/chat"
 	"loquat/internal/config"
@@ -92,6 +93,7 @@ type server struct {
 	grace   time.Duration
 	scripts *scripted // the scripted backend, when it is used
 	store   *store.Store
+	access  *auth.Keeper
 	chat    *chat.Service
 	http    *http.Server
 	url     string
@@ -114,7 +116,11 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	s.grace = cfg.Server.ShutdownGrace
 	compiled := compiledIn(cfg.Limits, s.log)
 	plugins := chosen(cfg, compiled)
-	facts := loaded(compiled, plugins, opts.insecure)
+	tokens, err := storedTokens(ctx, cfg, opts.insecure, s.log)
+	if err != nil {
+		return s, err
+	}
+	facts := loaded(compiled, plugins, opts.insecure || tokens)
 	if err := report(config.InOrder(problems, cfg.Check(facts)), s.log); err != nil {
 		return s, err
 	}
@@ -131,6 +137,9 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	}
 	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention}); err != nil {
 		return s, errors.Join(err, driver.Close())
+	}
+	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
+		return s, err
 	}
 	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
 	s.chat = chat.New(chat.Options{Store: s.store, Config: cfg, Plugins: registry, Logger: s.log, Mask: mask.Mask})
@@ -217,7 +226,7 @@ func (s *server) listen(cfg *config.Config) error {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(),
+		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())

@@ -2,24 +2,40 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"loquat"
-	"loquat/internal/config"
+	"loquat/internal/auth"
 )
 
-// Every route against every kind of token: made from the table of routes, so that a
-// new one cannot be forgotten.
+// shown is what a caller shows.
+type shown struct {
+	what          string
+	authorization string
+	cookie        string
+	headers       map[string]string
+	may           func(t *route, session string) int // the status that the call is answered with
+}
+
+// passed is what a route answers in this test when a call gets through to it.
+const passed = 299
+
+// Every route against every kind of caller: made from the table of routes, so that a
+// new one cannot be forgotten. What the routes do is left out; all that stands before
+// them is the real thing.
 func TestAccess(t *testing.T) {
 	r := newRig(t)
-	access := newAccess([]config.AuthToken{
-		{Name: "f", Token: "full-token", Scope: scopeFull},
-		{Name: "r", Token: "read-token", Scope: scopeRead},
-		{Name: "s", Token: "session-token", Scope: scopeSession, SessionID: "mine"},
-	}, requestsOf{"request-of-mine": "mine", "request-of-theirs": "theirs"})
+	r.api.access.requests = requestsOf{"request-of-mine": "mine", "request-of-theirs": "theirs"}
+	for i := range r.api.routes {
+		r.api.routes[i].serve = func(x *exchange) error { x.w.WriteHeader(passed); return nil }
+	}
+	callers := callersOf(t, r.keeper)
 	for i := range r.api.routes {
 		route := &r.api.routes[i]
 		for _, session := range []string{"mine", "theirs"} {
@@ -27,37 +43,142 @@ func TestAccess(t *testing.T) {
 			if strings.HasPrefix(route.path, "/events") || route.path == "/models" {
 				target += "?session_id=" + session
 			}
-			mine := session == "mine" && strings.Contains(target, "mine") && !strings.HasSuffix(target, "/fork")
-			reads := route.method == http.MethodGet
-			for authorization, want := range map[string]loquat.Code{
-				"":                     loquat.CodeUnauthorized,
-				"Bearer wrong":         loquat.CodeUnauthorized,
-				"Basic full-token":     loquat.CodeUnauthorized,
-				"Bearer full-token":    "",
-				"bearer full-token":    "",
-				"Bearer read-token":    allowedIf(reads),
-				"Bearer session-token": allowedIf(mine),
-			} {
-				if route.open {
-					want = ""
-				}
+			for j, c := range callers {
 				q := httptest.NewRequest(route.method, target, nil)
-				q.SetPathValue("session_id", session)
-				if strings.Contains(route.path, "{request_id}") {
-					q.SetPathValue("request_id", "request-of-"+session)
+				q.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i, j) // or wrong tokens would count as guessing
+				q.Host = "app.example"
+				q.Header.Set("Authorization", c.authorization)
+				if c.cookie != "" {
+					q.AddCookie(&http.Cookie{Name: r.api.door.cookie, Value: c.cookie})
 				}
-				q.Header.Set("Authorization", authorization)
+				for name, value := range c.headers {
+					q.Header.Set(name, value)
+					if name == "Host" {
+						q.Host = value
+					}
+				}
 				w := httptest.NewRecorder()
-				err := access.admit(w, q, route)
-				if loquat.CodeOf(err) != want {
-					t.Errorf("%s %s with %q: %v, want %q", route.method, target, authorization, err, want)
+				r.api.ServeHTTP(w, q)
+				if want := c.may(route, session); w.Code != want {
+					t.Errorf("%s %s by %s: %d, want %d: %s", route.method, target, c.what, w.Code, want, w.Body)
 				}
-				if told := w.Header().Get("WWW-Authenticate") != ""; told != (want == loquat.CodeUnauthorized) {
-					t.Errorf("%s %s with %q: WWW-Authenticate is %v", route.method, target, authorization, told)
+				if told := w.Header().Get("WWW-Authenticate") != ""; told != (w.Code == http.StatusUnauthorized) {
+					t.Errorf("%s %s by %s: %d with WWW-Authenticate: %v", route.method, target, c.what, w.Code, told)
+				}
+				if w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Header().Get("Content-Security-Policy") == "" {
+					t.Errorf("%s %s by %s: headers are missing: %v", route.method, target, c.what, w.Header())
 				}
 			}
 		}
 	}
+}
+
+// fullOnly are the routes that only the scope full opens, also to read.
+var fullOnly = []string{"/pairing", "/devices", "/devices/{device_id}", "/tokens", "/tokens/{token_id}"}
+
+// withoutToken are the routes that want no token, but for the files of the page.
+var withoutToken = []string{
+	"/healthz", "/readyz", "/openapi.json", "/auth/session", "/pairing/claim", "/bridge/websocket",
+	"/{$}", "/app.js", "/auth.js", "/style.css", "/icon.svg",
+}
+
+// callersOf makes every kind of caller. What each may is said here once more, in
+// other words than those of the table of routes.
+func callersOf(t *testing.T, k *auth.Keeper) []shown {
+	t.Helper()
+	secret := func(n auth.NewToken) string {
+		n.Name = n.Scope
+		_, s, err := k.MakeToken(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	full, read := secret(auth.NewToken{Scope: auth.Full}), secret(auth.NewToken{Scope: auth.Read})
+	session := secret(auth.NewToken{Scope: auth.Session, SessionID: "mine"})
+	expired := secret(auth.NewToken{Scope: auth.Full, Lifetime: time.Nanosecond})
+	phone, tablet := paired(t, k, auth.Full), paired(t, k, auth.Read)
+	lost := paired(t, k, auth.Full)
+	if err := k.RemoveDevice(t.Context(), k.Devices()[2].ID); err != nil {
+		t.Fatal(err)
+	}
+	signIn := func(token string) string {
+		s, err := k.SignIn(t.Context(), token, caller{}.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Cookie
+	}
+	fullCookie, readCookie, over := signIn(full), signIn(read), signIn(full)
+	if err := k.SignOut(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+
+	always := func(status int) func(*route, string) int {
+		return func(t *route, _ string) int {
+			if slices.Contains(withoutToken, t.path) {
+				return passed
+			}
+			return status
+		}
+	}
+	reader := func(t *route, _ string) int {
+		return always(either(t.method == http.MethodGet && !slices.Contains(fullOnly, t.path)))(t, "")
+	}
+	one := func(t *route, session string) int {
+		of := strings.Contains(t.path, "{session_id}") || strings.Contains(t.path, "{request_id}") || strings.HasPrefix(t.path, "/events") || t.path == "/models"
+		return always(either(of && session == "mine" && !strings.HasSuffix(t.path, "/fork")))(t, "")
+	}
+	noChange := func(t *route, _ string) int { return always(either(t.method == http.MethodGet))(t, "") }
+	never := func(*route, string) int { return http.StatusForbidden }
+	ours := map[string]string{"Origin": "https://app.example"}
+	bearer := "Bearer "
+	return []shown{
+		{what: "nobody", may: always(401)},
+		{what: "a wrong token", authorization: bearer + "wrong", may: always(401)},
+		{what: "no token", authorization: bearer, may: always(401)},
+		{what: "another scheme", authorization: "Basic " + full, may: always(401)},
+		{what: "an expired token", authorization: bearer + expired, may: always(401)},
+		{what: "a removed device", authorization: bearer + lost, may: always(401)},
+		{what: "scope full", authorization: bearer + full, may: always(passed)},
+		{what: "scope full, in small letters", authorization: "bearer " + full, may: always(passed)},
+		{what: "scope read", authorization: bearer + read, may: reader},
+		{what: "scope session", authorization: bearer + session, may: one},
+		{what: "a device of scope full", authorization: bearer + phone, may: always(passed)},
+		{what: "a device of scope read", authorization: bearer + tablet, may: reader},
+		{what: "a wrong token beside a cookie", authorization: bearer + "wrong", cookie: fullCookie, headers: ours, may: always(401)},
+		{what: "a cookie", cookie: fullCookie, headers: ours, may: always(passed)},
+		{what: "a cookie without Origin", cookie: fullCookie, may: noChange},
+		{what: "a cookie of scope read", cookie: readCookie, headers: ours, may: reader},
+		{what: "a cookie that was ended", cookie: over, headers: ours, may: always(401)},
+		{what: "a cookie that is none", cookie: full, headers: ours, may: always(401)},
+		{what: "a cookie from another origin", cookie: fullCookie, headers: map[string]string{"Origin": "https://evil.example"}, may: never},
+		{what: "a cookie from no origin", cookie: fullCookie, headers: map[string]string{"Origin": "null"}, may: never},
+		{what: "another origin", authorization: bearer + full, headers: map[string]string{"Origin": "http://app.example"}, may: never},
+		{what: "another host", authorization: bearer + full, headers: map[string]string{"Host": "evil.example"}, may: never},
+		{what: "another host, from a proxy that is not trusted", authorization: bearer + full, headers: map[string]string{"Host": "evil.example", "X-Forwarded-Host": "app.example"}, may: never},
+	}
+}
+
+func either(ok bool) int {
+	if ok {
+		return passed
+	}
+	return http.StatusForbidden
+}
+
+// paired returns the token of a new device.
+func paired(t *testing.T, k *auth.Keeper, scope string) string {
+	t.Helper()
+	code, err := k.Pair(t.Context(), scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := k.Claim(t.Context(), code.Code, "a device", caller{}.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
 }
 
 // requestsOf says of requests which sessions they are of.
@@ -74,7 +195,11 @@ func (r requestsOf) Request(_ context.Context, id string) (loquat.Request, error
 // A token of one session follows a request of it by the request alone.
 func TestAccessByRequest(t *testing.T) {
 	r := newRig(t)
-	access := newAccess([]config.AuthToken{{Token: "session-token", Scope: scopeSession, SessionID: "mine"}}, requestsOf{"a": "mine", "b": "theirs"})
+	r.api.access.requests = requestsOf{"a": "mine", "b": "theirs"}
+	_, secret, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "s", Scope: auth.Session, SessionID: "mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range r.api.routes {
 		route := &r.api.routes[i]
 		if !strings.HasPrefix(route.path, "/events") {
@@ -85,17 +210,33 @@ func TestAccessByRequest(t *testing.T) {
 			"?request_id=a&session_id=theirs": loquat.CodeForbidden,
 		} {
 			q := httptest.NewRequest(route.method, route.path+query, nil)
-			q.Header.Set("Authorization", "Bearer session-token")
-			if err := access.admit(httptest.NewRecorder(), q, route); loquat.CodeOf(err) != want {
+			q.Header.Set("Authorization", "Bearer "+secret)
+			if _, err := r.api.access.admit(q, route, caller{}); loquat.CodeOf(err) != want {
 				t.Errorf("%s%s: %v, want %q", route.path, query, err, want)
 			}
 		}
 	}
 }
 
-func allowedIf(ok bool) loquat.Code {
-	if ok {
-		return ""
+// Without tokens everybody may do everything, but a token that is shown has to be
+// good; the first token closes the server, and the end of the last opens it again.
+func TestOpenServer(t *testing.T) {
+	r := newRig(t)
+	r.do("GET", "/sessions", "").want(t, 200)
+	r.do("GET", "/sessions", "", "Authorization: Bearer wrong").wantProblem(t, 401, loquat.CodeUnauthorized)
+	device := paired(t, r.keeper, auth.Read)
+	r.do("GET", "/sessions", "").want(t, 200)
+	r.do("POST", "/sessions", "{}", "Authorization: Bearer "+device).wantProblem(t, 403, loquat.CodeForbidden)
+
+	made := r.do("POST", "/tokens", `{"name":"first"}`).want(t, 201)
+	r.do("GET", "/sessions", "").wantProblem(t, 401, loquat.CodeUnauthorized)
+	token := "Authorization: Bearer " + made.field(t, "token")
+	listed := r.do("GET", "/tokens", "", token).want(t, 200)
+	if strings.Contains(string(listed.body), made.field(t, "token")) || !strings.Contains(string(listed.body), `"last_used_on"`) {
+		t.Errorf("the list of tokens is %s", listed.body)
 	}
-	return loquat.CodeForbidden
+	r.do("DELETE", "/tokens/unknown", "", token).wantProblem(t, 404, loquat.CodeNotFound)
+	r.do("DELETE", made.Header.Get("Location"), "", token).want(t, 204)
+	r.do("GET", "/sessions", "", token).wantProblem(t, 401, loquat.CodeUnauthorized)
+	r.do("GET", "/sessions", "").want(t, 200)
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
@@ -61,6 +62,7 @@ type rig struct {
 	t      *testing.T
 	server *httptest.Server
 	chat   *chat.Service
+	keeper *auth.Keeper
 	api    *api
 	parrot *parrot
 }
@@ -95,7 +97,10 @@ func newRig(t *testing.T) *rig {
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := New(Options{Service: r.chat, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
+	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: chat.AccessStore(st), Logger: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	handler, err := New(Options{Service: r.chat, Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{
-		path: filepath.Join(dir, "loquat.db"), log: log, lock: lock,
+		path: filePath(dir), log: log, lock: lock,
 		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{}, reading: make(chan struct{}, readers),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -102,6 +102,15 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 	}
 	go db.checkpointLoop()
 	return db, nil
+}
+
+// filePath is the store file of a directory.
+func filePath(dir string) string { return filepath.Join(dir, "loquat.db") }
+
+// Exists reports whether there is a store file in dir.
+func Exists(dir string) bool {
+	_, err := os.Stat(filePath(dir))
+	return err == nil
 }
 
 // lockDir takes the directory's lock and writes the number of this process into it.

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"loquat/internal/auth"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+)
+
+// openAccess loads who may come in.
+func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
+	var tokens []auth.ConfigToken
+	for _, t := range cfg.Server.AuthTokens {
+		tokens = append(tokens, auth.ConfigToken(t))
+	}
+	return auth.Open(ctx, auth.Options{
+		Store: chat.AccessStore(s), Tokens: tokens, Logger: log,
+		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
+	})
+}
+
+// storedTokens reports whether the data directory holds tokens, where that decides
+// whether a configuration may be used: others can reach the server, and it has none
+// of its own.
+func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *slog.Logger) (bool, error) {
+	if insecure || len(cfg.Server.AuthTokens) > 0 || config.IsLoopback(cfg.Server.Listen) || !sqlite.Exists(cfg.Server.DataDir) {
+		return false, nil
+	}
+	keeper, done, err := openStored(ctx, cfg, log)
+	if err != nil {
+		return false, err
+	}
+	return keeper.Closed(), done()
+}
+
+// openStored opens the tokens of a data directory that no server uses.
+func openStored(ctx context.Context, cfg *config.Config, log *slog.Logger) (*auth.Keeper, func() error, error) {
+	driver, err := sqlite.Open(ctx, cfg.Server.DataDir, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := store.Open(ctx, driver, store.Options{Logger: log})
+	if err != nil {
+		return nil, nil, errors.Join(err, driver.Close())
+	}
+	keeper, err := openAccess(ctx, cfg, false, s, log)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	return keeper, s.Close, nil
+}
