@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"loquat"
+	"loquat/internal/backend"
+	"loquat/internal/client"
+)
+
+// quoted are the messages that docs/troubleshooting.md shows.
+var quoted = regexp.MustCompile("``(.+?)``")
+
+// Every message that the page quotes is one that Loquat really gives, in the situation
+// that the page describes.
+func TestTroubleshooting(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]func(t *testing.T) string{
+		"the backend answered 404":             func(t *testing.T) string { return failureOf(t, "BACKEND", "", `{}`) },
+		"the connection to the backend":        func(t *testing.T) string { return failureOf(t, nobodyListens(t)+"/v1", "", `{}`) },
+		"the backend answered 401":             func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"status": 401}`) },
+		"the backend answered 429":             func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"status": 429}`) },
+		"the backend did not answer":           func(t *testing.T) string { return failureOf(t, "BACKEND/v1", `"timeout": 0.2,`, `{"delay_ms": 60000}`) },
+		"the connection broke in the middle":   func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"drop_after": 3, "drop": "short"}`) },
+		"the data directory":                   takenDirectory,
+		"the store cannot write at the moment": nil, // TestFullDisk sees it
+	}
+	quotes := quoted.FindAllStringSubmatch(string(page), -1)
+	if len(quotes) != len(said) {
+		t.Errorf("the page quotes %d messages and %d are tried", len(quotes), len(said))
+	}
+	for _, q := range quotes {
+		t.Run(q[1], func(t *testing.T) {
+			for begin, try := range said {
+				if !strings.HasPrefix(q[1], begin) || try == nil {
+					continue
+				}
+				var parts []string
+				for _, part := range strings.Split(q[1], "…") {
+					parts = append(parts, regexp.QuoteMeta(part))
+				}
+				if got := try(t); !regexp.MustCompile(strings.Join(parts, "(?s:.*)")).MatchString(got) {
+					t.Errorf("the message is %q", got)
+				}
+			}
+		})
+	}
+}
+
+// failureOf runs a request that fails and returns what its error event says. BACKEND in
+// baseURL stands for a scripted backend.
+func failureOf(t *testing.T, baseURL, settings, script string) string {
+	t.Helper()
+	baseURL = strings.Replace(baseURL, "BACKEND", scriptedBackend(t, backend.Options{}), 1)
+	c := serverWith(t, fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo",
+		%s "base_url": %q, "request_options": {"loquat_script": %s}}}}`, settings, baseURL, script))
+	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := "Hello"
+	sent, err := c.Send(t.Context(), s.SessionID, client.Send{Content: &content, Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range followRequest(t.Context(), t, c, sent.RequestID) {
+		if e.Type == loquat.ErrorEvent {
+			return e.Detail
+		}
+	}
+	t.Fatal("the request did not fail")
+	return ""
+}
+
+// nobodyListens is the URL of a port that was just given up.
+func nobodyListens(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + ln.Addr().String()
+}
+
+// takenDirectory starts a second server on the data of a first one.
+func takenDirectory(t *testing.T) string {
+	t.Helper()
+	opts := serveOptions{demo: true, listen: "127.0.0.1:0", data: t.TempDir()}
+	_, stop, err := startServer(t.Context(), opts, quietLog{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	_, _, err = startServer(t.Context(), opts, quietLog{t})
+	if err == nil {
+		t.Fatal("a second server started on the same data")
+	}
+	return err.Error()
+}
