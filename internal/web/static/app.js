@@ -2,13 +2,19 @@
 // of the chosen session, then its events. Texts go in as textContent, never as markup.
 
 import { call } from "./api.js";
+import { Attachments } from "./attachments.js";
+import { element, faultText, folded } from "./dom.js";
+import { shown, textOf } from "./elements.js";
 import { Fold, titleOf } from "./fold.js";
+import { ModelPicker } from "./models.js";
+import { actions, images, listFields, loadElements, nothing, override, pathOf, texts } from "./session.js";
+import { Settings, settable } from "./settings.js";
 
 const byId = (id) => document.getElementById(id);
 const page = {
   state: byId("state"), stateText: byId("state-text"), about: byId("about"), sessions: byId("sessions"),
-  title: byId("title"), transcript: byId("transcript"), notice: byId("notice"),
-  composer: byId("composer"), content: byId("content"), stop: byId("stop"),
+  title: byId("title"), actions: byId("actions"), settings: byId("open-settings"), transcript: byId("transcript"),
+  status: byId("status"), notice: byId("notice"), composer: byId("composer"), content: byId("content"), stop: byId("stop"),
 };
 
 const silence = 40_000; // heartbeats come every 15 s: after this the line is dead
@@ -17,24 +23,35 @@ let source = null;  // the stream of all sessions
 let lastId = "";    // of the last event that it brought
 let deadline = 0;   // timer of the silence
 let chosen = null;  // the fold of the session that is shown
+let ui = nothing;   // its elements and values
+let fields = [];    // what the list shows of each session
 let waiting = null; // events that came while a snapshot is loaded
 
 // The server.
 
-function guarded(work) {
-  return async (...args) => {
-    page.notice.hidden = true;
-    try {
-      return await work(...args);
-    } catch (err) {
-      page.notice.textContent = err.message;
-      page.notice.hidden = false;
-    }
-  };
+// tried tells the user what failed; guarded also takes away what was told before.
+const tried = (work) => async (...args) => {
+  try {
+    return await work(...args);
+  } catch (err) {
+    notify(faultText(err), "fault");
+  }
+};
+
+const guarded = (work) => (...args) => {
+  page.notice.hidden = true;
+  return tried(work)(...args);
+};
+
+function notify(text, kind) {
+  page.notice.className = kind;
+  page.notice.textContent = text;
+  page.notice.hidden = false;
 }
 
 async function showServer() {
-  const [version, agents] = await Promise.all([call("GET", "/version"), call("GET", "/agents")]);
+  const [version, agents, found] = await Promise.all([call("GET", "/version"), call("GET", "/agents"), listFields()]);
+  fields = found;
   page.about.textContent = [`Loquat ${version.version}`, ...agents.agents.map((a) => `${a.agent_id}: ${a.model || a.provider}`)].join(" · ");
   try {
     await call("GET", "/readyz");
@@ -84,17 +101,21 @@ function connect() {
 }
 
 const reload = guarded(async () => {
-  await Promise.all([showServer(), choose(location.hash.slice(1)).finally(showSessions)]);
+  await Promise.all([showServer(), choose(location.hash.slice(1))]).finally(showSessions);
 });
 
 let listTimer = 0;
 function receive(event) {
   if (["session_created", "session_deleted", "checkpoint", "request_started", "request_completed"].includes(event.type)) {
     clearTimeout(listTimer);
-    listTimer = setTimeout(guarded(showSessions), 200);
+    listTimer = setTimeout(tried(showSessions), 200);
   }
   if (waiting) waiting.push(event);
-  else if (chosen?.apply(event)) draw();
+  else if (chosen?.apply(event)) {
+    if (ui.wide && event.type !== "partial") painted.clear();
+    if (event.type === "checkpoint" && (event.metadata || event.agent_id)) refresh();
+    draw();
+  }
 }
 
 // The sessions.
@@ -105,9 +126,12 @@ async function showSessions() {
     const link = element("a", s.active_request_id ? "busy" : "", titleOf(s));
     link.href = `#${s.session_id}`;
     if (s.session_id === chosen?.id) link.setAttribute("aria-current", "true");
-    const item = document.createElement("li");
-    item.append(link);
-    return item;
+    const context = { session: s };
+    for (const e of shown(fields, "session_list_field", context)) {
+      const text = textOf(e, context);
+      if (text) link.append(element("span", "quiet", e.label ? `${e.label}: ${text}` : text));
+    }
+    return element("li", "", undefined, link);
   }));
 }
 
@@ -120,7 +144,7 @@ async function choose(id) {
   let next = null;
   try {
     if (id) {
-      next = new Fold(await call("GET", `/sessions/${encodeURIComponent(id)}`));
+      next = new Fold(await call("GET", pathOf(id)));
       for (let more = true; more;) {
         const { events } = await call("GET", `/events?session=omit&limit=5000&session_id=${encodeURIComponent(id)}&since_id=${next.position}`);
         events.forEach((e) => next.apply(e));
@@ -129,12 +153,42 @@ async function choose(id) {
     }
   } finally {
     if (turn === choosing) {
+      if (chosen?.id !== next?.id) leave();
       chosen = next;
       if (chosen) waiting.forEach((e) => chosen.apply(e));
       waiting = null;
       draw();
     }
   }
+  if (turn === choosing) await refresh();
+}
+
+// leave forgets what belongs to the session that was shown.
+function leave() {
+  ui = nothing;
+  attachments.clear();
+  settings.dialog.close();
+}
+
+// refresh asks again what plugins and settings bring to the session.
+let refreshing = 0;
+const refresh = tried(async () => {
+  const turn = ++refreshing;
+  const found = chosen ? await loadElements(chosen.id) : nothing;
+  if (turn !== refreshing) return;
+  ui = found;
+  painted.clear();
+  if (settings.dialog.open) settings.draw();
+  draw();
+  await models.show();
+});
+
+// context is what conditions and data look into.
+const context = (message) => ({ session: chosen?.session, message, config: ui.config });
+
+async function write(key, value) {
+  await override(chosen.id, key, value);
+  await refresh();
 }
 
 // The page.
@@ -165,37 +219,68 @@ function paint() {
   if (atEnd) list.scrollTop = list.scrollHeight;
   page.title.textContent = chosen ? chosen.title : "No session chosen";
   page.stop.hidden = !chosen?.active;
+  paintSession();
 }
 
-function element(name, className, text) {
-  const e = document.createElement(name);
-  if (className) e.className = className;
-  e.textContent = text;
-  return e;
+// paintSession shows what elements bring, but for messages.
+function paintSession() {
+  page.status.textContent = texts(ui.elements, "status_bar", context(chosen?.reply)).join(" · ");
+  page.settings.hidden = !chosen || settable(ui, context()).length === 0;
+  keep("actions", chosen ? shown(ui.elements, "session_action", context()) : [],
+    () => page.actions.replaceChildren(...actions(ui.elements, "session_action", context, outcome)));
+  keep("attachments", chosen ? shown(ui.elements, "composer_attachment", context()) : [], (elements) => attachments.offer(elements));
 }
 
-function folded(summary, text) {
-  const details = document.createElement("details");
-  details.append(element("summary", "", summary), element("div", "text", text));
-  return details;
+// keep makes buttons anew only when their elements changed: the keyboard keeps its place.
+const kept = {};
+function keep(name, elements, make) {
+  const now = JSON.stringify(elements);
+  if (kept[name] === now) return;
+  kept[name] = now;
+  make(elements);
 }
+
+// outcome tells how an action went.
+const outcome = {
+  async done(e, result) {
+    const text = typeof result === "string" ? result : result?.message;
+    notify(typeof text === "string" ? text : `${e.label || e.action_id}: done.`, "quiet");
+    await refresh();
+  },
+  failed(err) { notify(faultText(err), "fault"); },
+};
 
 function messageItem(m) {
   const meta = m.metadata || {};
-  const item = document.createElement("li");
-  item.className = m.role;
-  item.append(element("div", "role", meta.tool_name ? `${m.role}: ${meta.tool_name}` : m.role));
+  const item = element("li", m.role, undefined, element("div", "role", meta.tool_name ? `${m.role}: ${meta.tool_name}` : m.role));
   const reasoning = meta.reasoning_content || meta.reasoning;
   if (typeof reasoning === "string" && reasoning) item.append(folded("Reasoning", reasoning));
-  const shown = meta.display?.type === "text" ? meta.display.content : m.content;
-  if (m.role === "tool") item.append(folded(meta.is_error ? "Failed" : "Result", shown));
-  else item.append(element("div", "text", shown));
+  const text = meta.display?.type === "text" ? meta.display.content : m.content;
+  if (m.role === "tool") item.append(folded(meta.is_error ? "Failed" : "Result", text));
+  else item.append(element("div", "text", text));
+  item.append(element("div", "images", undefined, ...images(chosen.id, m)));
   for (const c of meta.tool_calls || []) item.append(folded(`Calls ${c.function?.name}`, c.function?.arguments || ""));
   if (meta.incomplete) item.append(element("div", "role", `Ends early: ${meta.incomplete}`));
+  if (m.id) item.append(footer(m));
   return item;
 }
 
+// footer is what elements bring to a message that is stored.
+function footer(m) {
+  const at = () => context({ ...m, index: chosen.messages.findIndex((other) => other.id === m.id) });
+  return element("div", "footer quiet", undefined,
+    ...texts(ui.elements, "message_footer", at()).map((text) => element("span", "", text)),
+    ...actions(ui.elements, "message_action", at, outcome));
+}
+
 // The user.
+
+const settings = new Settings(byId("settings"), () => ({ ui, context: context() }), write);
+const models = new ModelPicker(byId("model"), () => (chosen ? { id: chosen.id, ui, context: context() } : null), 
+  guarded((key, value) => write(key, value).finally(() => models.show())));
+const attachments = new Attachments(byId("attach"), byId("attachments"), () => chosen?.id, guarded);
+
+page.settings.onclick = () => settings.open();
 
 byId("new").onclick = guarded(async () => {
   const session = await call("POST", "/sessions", {});
@@ -210,10 +295,12 @@ page.composer.onsubmit = (e) => {
 
 const send = guarded(async () => {
   const content = page.content.value;
-  if (!content.trim()) return;
+  const attached = attachments.chosen();
+  if (!content.trim() && attached.length === 0) return;
   const id = chosen?.id || (await call("POST", "/sessions", {})).session_id;
-  await call("POST", `/sessions/${id}/send`, { content, on_busy: "queue" });
+  await call("POST", `${pathOf(id)}/send`, { content, on_busy: "queue", ...(attached.length > 0 && { attachments: attached }) });
   page.content.value = "";
+  attachments.clear();
   location.hash = id;
 });
 
@@ -222,6 +309,13 @@ page.content.onkeydown = (e) => {
     e.preventDefault();
     page.composer.requestSubmit();
   }
+};
+
+page.content.onpaste = (e) => {
+  const files = [...e.clipboardData.files];
+  if (files.length === 0 || !attachments.offered) return;
+  e.preventDefault();
+  attachments.take(files);
 };
 
 page.stop.onclick = guarded(async () => {

@@ -5,14 +5,23 @@ export const titleOf = (session) => session.metadata?.title || `Session ${sessio
 // Fold is what a client makes of a session's events.
 export class Fold {
   constructor(snapshot) {
-    this.id = snapshot.session_id;
-    this.title = titleOf(snapshot);
+    const { session_id, agent_id, created_at, updated_at, metadata } = snapshot;
+    this.id = session_id;
+    this.about = { session_id, agent_id, created_at, updated_at, metadata };
     this.messages = snapshot.messages;
     this.position = snapshot.cursor_event_id;
     this.active = snapshot.active_request_id || "";
     this.draft = null;
     this.remark = "";
   }
+
+  get title() { return titleOf(this.about); }
+
+  // session is what conditions and data look into.
+  get session() { return { ...this.about, messages: this.messages }; }
+
+  // reply is the last assistant message, if there is one.
+  get reply() { return this.messages.findLast((m) => m.role === "assistant"); }
 
   // apply takes in the next event. It is false when nothing changed.
   apply(e) {
@@ -31,10 +40,14 @@ export class Fold {
         if (this.active === e.request_id) this.active = "";
         if (this.draft?.request === e.request_id) this.draft = null;
         break;
-      case "checkpoint": if (e.metadata) this.title = titleOf({ session_id: this.id, metadata: e.metadata }); break;
+      case "checkpoint": this.describe(e); break;
       case "session_deleted": this.messages = []; this.draft = null; this.remark = "This session was deleted."; break;
     }
     return true;
+  }
+
+  describe({ agent_id = this.about.agent_id, metadata = this.about.metadata, timestamp }) {
+    this.about = { ...this.about, agent_id, metadata, updated_at: timestamp };
   }
 
   add(messages) {

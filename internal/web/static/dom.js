@@ -1,0 +1,25 @@
+// Small parts of the page. Texts go in as textContent, never as markup.
+
+export function element(name, className, text, ...children) {
+  const e = document.createElement(name);
+  if (className) e.className = className;
+  if (text !== undefined) e.textContent = text;
+  e.append(...children);
+  return e;
+}
+
+export function button(label, onclick, className) {
+  const b = element("button", className, label);
+  b.type = "button";
+  b.onclick = onclick;
+  return b;
+}
+
+export function folded(summary, text) {
+  return element("details", "", undefined, element("summary", "", summary), element("div", "text", text));
+}
+
+// Every failure has a place where it is read out.
+export function faultText(err) {
+  return (err.errors || []).map((e) => e.message).join("; ") || err.message;
+}
