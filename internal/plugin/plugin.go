@@ -92,7 +92,9 @@ type RequestEditor interface {
 // Tagger is a plugin that names what it, or its backend, can do, like
 // supports_reasoning.
 type Tagger interface {
-	Tags(config loquat.Object) []string
+	// Tags is given the effective config, secrets left out, and the models that the
+	// backend lists, none when it cannot say. It returns at once.
+	Tags(config loquat.Object, models []loquat.Model) []string
 }
 
 // Elements is a plugin that describes elements of a user interface.

@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"retention", retention},
 		{"answers", answers},
 		{"keys and codes", keysAndCodes},
+		{"states of plugins", pluginStates},
 		{"closing", closing},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })

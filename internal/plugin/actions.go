@@ -1,0 +1,96 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// ActionQuery names an action; what is "" may be anything.
+type ActionQuery struct {
+	ActionID string
+	Owner    string // action_owner: application, feature or provider_extension
+	Plugin   string // name of the plugin
+}
+
+// ownerOf is the action_owner of a plugin's actions.
+func ownerOf(p Plugin) string {
+	switch p.Kind() {
+	case KindExtension, KindFeature:
+		return p.Kind()
+	}
+	return KindApplication
+}
+
+// Actors returns the plugins that run an action, in order.
+func (r *Registry) Actors(q ActionQuery) []Plugin {
+	var out []Plugin
+	for _, p := range r.plugins {
+		if (q.Owner == "" || q.Owner == ownerOf(p)) && (q.Plugin == "" || q.Plugin == p.Name()) && slices.Contains(ActionsOf(p), q.ActionID) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// ActionsOf returns the action_ids that a plugin runs.
+func ActionsOf(p Plugin) []string {
+	actions := []string{}
+	if a, ok := p.(Actor); ok {
+		_ = contain(func() error { actions = append(actions, a.Actions()...); return nil }) // one that panics runs none
+	}
+	return actions
+}
+
+// TheActor returns the only one of those that run an action.
+func (q ActionQuery) TheActor(actors []Plugin) (Plugin, error) {
+	switch len(actors) {
+	case 0:
+		return nil, loquat.Errorf(loquat.CodeNotFound, "no loaded plugin runs the action %q%s; GET /plugins lists what there is", q.ActionID, q.restriction())
+	case 1:
+		return actors[0], nil
+	}
+	var candidates []string
+	for _, p := range actors {
+		candidates = append(candidates, fmt.Sprintf("%s (%s)", p.Name(), ownerOf(p)))
+	}
+	return nil, loquat.Errorf(loquat.CodeConflict, "several plugins run the action %q: %s; choose one with plugin or action_owner", q.ActionID, strings.Join(candidates, ", "))
+}
+
+func (q ActionQuery) restriction() string {
+	var out string
+	if q.Owner != "" {
+		out += fmt.Sprintf(" with action_owner %q", q.Owner)
+	}
+	if q.Plugin != "" {
+		out += fmt.Sprintf(" of plugin %q", q.Plugin)
+	}
+	return out
+}
+
+// Act runs an action of p, which is an Actor. It returns when ctx ends, whatever the
+// plugin does, and makes an error of its panic.
+func Act(ctx context.Context, p Plugin, call ActionCall) (ActionResult, error) {
+	type outcome struct {
+		result ActionResult
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var out outcome
+		out.err = contain(func() (err error) {
+			out.result, err = p.(Actor).Act(ctx, call)
+			return err
+		})
+		done <- out
+	}()
+	select {
+	case out := <-done:
+		return out.result, out.err
+	case <-ctx.Done():
+		return ActionResult{}, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,345 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"loquat"
+	"loquat/internal/ui"
+)
+
+// How long plugins are waited for. One that failed or was too slow is left alone for a
+// while, longer each time. Then it is on trial: what it answers at once counts, and
+// when it takes longer it is heard in the background, so that it delays nobody twice.
+const (
+	patience   = 2 * time.Second
+	onTrial    = 100 * time.Millisecond
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+)
+
+const (
+	maxCalls    = 32 // of one plugin at a time; more wait
+	maxProblems = 50 // that are kept of one plugin
+)
+
+// Gatherer asks plugins for the elements that they show, all of them side by side.
+//
+// It promises that no plugin delays an answer by more than two seconds, nor a second
+// answer because of the same trouble, and that one that fails is left out, told of in
+// the log and in Problems, and comes back by itself.
+type Gatherer struct {
+	registry *Registry
+	log      *slog.Logger
+	askers   map[string]*asker // by the name of the plugin; not changed
+}
+
+// NewGatherer makes the gatherer of a registry's plugins.
+func NewGatherer(r *Registry, log *slog.Logger) *Gatherer {
+	g := &Gatherer{registry: r, log: log, askers: map[string]*asker{}}
+	for _, p := range r.Plugins() {
+		if e, ok := p.(Elements); ok {
+			g.askers[p.Name()] = &asker{plugin: p, elements: e, log: log.With("plugin", p.Name()), slots: make(chan struct{}, maxCalls)}
+		}
+	}
+	return g
+}
+
+// Core returns the plugins whose elements belong to an agent: its own provider, and
+// all extensions, features and tools but the extensions of other providers.
+func (r *Registry) Core(selector string) []Plugin {
+	own, _ := r.Provider(selector)
+	foreign := func(p Plugin) bool {
+		v, ok := p.(Provider)
+		return ok && v != own
+	}
+	var out []Plugin
+	for _, p := range r.plugins {
+		e, brought := p.(Extension)
+		switch {
+		case p.Kind() == KindApplication, foreign(p):
+		case brought && slices.ContainsFunc(r.plugins, func(by Plugin) bool { return by.Name() == e.BroughtBy() && foreign(by) }):
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Applications returns the application plugins.
+func (r *Registry) Applications() []Plugin {
+	return slices.DeleteFunc(slices.Clone(r.plugins), func(p Plugin) bool { return p.Kind() != KindApplication })
+}
+
+// Tags returns what some plugins say that they, or their backend, can do.
+func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.Model) []string {
+	tags := []string{}
+	for _, p := range plugins {
+		t, ok := p.(Tagger)
+		if !ok {
+			continue
+		}
+		err := contain(func() error {
+			tags = append(tags, t.Tags(config.Clone(), models)...)
+			return nil
+		})
+		if err != nil {
+			g.log.Error("a plugin cannot name its tags", "plugin", p.Name(), "error", err)
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
+}
+
+// Gather asks plugins for their elements and normalises them; input is what each is
+// given. The order is that of the plugins.
+func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []loquat.Object {
+	answers := make([][]loquat.Object, len(plugins))
+	var asked sync.WaitGroup
+	for i, p := range plugins {
+		if a, ok := g.askers[p.Name()]; ok {
+			in := input(p)
+			asked.Go(func() { answers[i] = a.ask(ctx, in) })
+		}
+	}
+	asked.Wait()
+	var given []ui.Contribution
+	for i, p := range plugins {
+		if len(answers[i]) > 0 {
+			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: answers[i]})
+		}
+	}
+	elements, faults := ui.Normalize(given)
+	for _, f := range faults {
+		if a, ok := g.askers[f.Plugin]; ok {
+			a.noteFault(f)
+		}
+	}
+	return elements
+}
+
+// elementOwner is what stands as action_owner in the elements of a plugin; "" is none.
+func elementOwner(p Plugin) string {
+	if owner := ownerOf(p); owner != KindApplication {
+		return owner
+	}
+	return ""
+}
+
+// Problems says what of a plugin's elements is left out, and why.
+func (g *Gatherer) Problems(p Plugin) []string {
+	a, ok := g.askers[p.Name()]
+	if !ok {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	if a.trouble != "" {
+		out = append(out, "its elements are left out: "+a.trouble)
+	}
+	return append(out, a.faults...)
+}
+
+// asker asks one plugin, and remembers how that went.
+type asker struct {
+	plugin   Plugin
+	elements Elements
+	log      *slog.Logger
+	slots    chan struct{} // holds one for each call that has not returned
+
+	mu       sync.Mutex
+	overdue  int       // calls that were given up and have not returned
+	trying   bool      // a call on trial runs
+	failures int       // in a row
+	until    time.Time // no call before it
+	trouble  string    // of the last call, "" when it went well
+	faults   []string  // of single elements, each once
+}
+
+// asking is one call.
+type asking struct {
+	done   chan struct{} // closed when it has returned, elements and err being set
+	late   chan struct{} // closed when it is given up
+	result []loquat.Object
+	err    error
+	trial  bool
+}
+
+// ask returns the plugin's elements, none when it cannot be waited for.
+func (a *asker) ask(ctx context.Context, in ui.Input) []loquat.Object {
+	trial, ok := a.admit()
+	if !ok {
+		return nil
+	}
+	wait := patience
+	if trial {
+		wait = onTrial
+	}
+	soon := time.NewTimer(wait)
+	defer soon.Stop()
+	select {
+	case a.slots <- struct{}{}:
+	case <-soon.C: // others ask it at the moment: what becomes of them tells how it is
+		a.leave(trial)
+		return nil
+	case <-ctx.Done():
+		a.leave(trial)
+		return nil
+	}
+	c := a.start(ctx, in, trial)
+	impatient := soon.C
+	if !trial {
+		impatient = nil // late comes then
+	}
+	select {
+	case <-c.done:
+		return c.result
+	case <-c.late:
+	case <-impatient:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// admit says whether the plugin is asked now, and whether that is a trial.
+func (a *asker) admit() (trial, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.overdue > 0:
+		return false, false
+	case a.failures == 0:
+		return false, true
+	case a.trying || time.Now().Before(a.until):
+		return true, false
+	}
+	a.trying = true
+	return true, true
+}
+
+// leave takes back an admission that came to no call.
+func (a *asker) leave(trial bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.trying = a.trying && !trial
+}
+
+// start calls the plugin. The call outlives whoever asked: what becomes of it counts.
+func (a *asker) start(ctx context.Context, in ui.Input, trial bool) *asking {
+	c := &asking{done: make(chan struct{}), late: make(chan struct{}), trial: trial}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	giveUp := time.AfterFunc(patience, func() { a.giveUp(c); cancel() })
+	in.Config, in.State, in.Tags, in.Models = in.Config.Clone(), in.State.Clone(), slices.Clone(in.Tags), slices.Clone(in.Models)
+	go func() {
+		defer cancel()
+		c.err = contain(func() (err error) {
+			c.result, err = a.elements.UIElements(ctx, in)
+			return err
+		})
+		giveUp.Stop()
+		a.settle(c)
+	}()
+	return c
+}
+
+// giveUp notes that a call takes too long, unless it has returned.
+func (a *asker) giveUp(c *asking) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	a.overdue++
+	a.fail(fmt.Errorf("it did not answer within %s", patience))
+	close(c.late)
+}
+
+// settle notes how a call went that has returned.
+func (a *asker) settle(c *asking) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	<-a.slots
+	a.trying = a.trying && !c.trial
+	select {
+	case <-c.late:
+		c.result, c.err = nil, errors.New("late")
+		a.overdue--
+		a.until = time.Now().Add(pauseAfter(a.failures))
+	default:
+		if c.err != nil {
+			c.result = nil
+			a.fail(c.err)
+		} else {
+			a.recover()
+		}
+	}
+	close(c.done)
+}
+
+func (a *asker) fail(err error) {
+	if a.trouble != err.Error() {
+		a.trouble = err.Error()
+		a.log.Warn("the elements of a plugin are left out", "error", err)
+	}
+	a.failures++
+	a.until = time.Now().Add(pauseAfter(a.failures))
+}
+
+func (a *asker) recover() {
+	if a.failures > 0 {
+		a.log.Info("a plugin shows its elements again")
+	}
+	a.failures, a.trouble = 0, ""
+}
+
+func pauseAfter(failures int) time.Duration {
+	pause := firstPause
+	for range failures - 1 {
+		if pause *= 2; pause >= lastPause {
+			return lastPause
+		}
+	}
+	return pause
+}
+
+// noteFault remembers and logs a fault of one element, once.
+func (a *asker) noteFault(f ui.Fault) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text := fmt.Sprintf("element %s is left out: %s", f.Element, f.Message)
+	if len(a.faults) >= maxProblems || slices.Contains(a.faults, text) {
+		return
+	}
+	a.faults = append(a.faults, text)
+	a.log.Warn("an element of a plugin is left out", "element", f.Element, "problem", f.Message)
+}
+
+// contain makes an error of a plugin's panic.
+func contain(call func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = &panicError{fault: fault, stack: string(debug.Stack())}
+		}
+	}()
+	return call()
+}
+
+// panicError is a panic of a plugin. Only the log shows where it came from.
+type panicError struct {
+	fault any
+	stack string
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.fault) }
+
+// LogValue adds the stack.
+func (e *panicError) LogValue() slog.Value { return slog.StringValue(e.Error() + "\n" + e.stack) }
