@@ -49,10 +49,7 @@ func (s *Service) checkAttachmentsFor(location, agentID string, sessionMetadata 
 			faults = append(faults, fault.Fields...)
 		}
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return &loquat.Error{Code: loquat.CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
+	return invalid(faults)
 }
 
 // checkAttachment wants exactly one kind, allowed by the config, that is what it says.

@@ -21,7 +21,8 @@ type effective struct {
 	config     loquat.Object
 }
 
-// effective returns the effective config of a session, and the provider it chooses.
+// effective returns the effective config of a session, and the provider it chooses, as
+// far as the schemas know: what only elements tell needs settle, which asks plugins.
 func (s *Service) effective(h store.Head) (effective, error) {
 	return s.effectiveOf(h.AgentID, h.Metadata.Object(loquat.MetaOverrides))
 }
@@ -31,7 +32,12 @@ func (s *Service) effectiveOf(agentID string, overrides loquat.Object) (effectiv
 	if err != nil {
 		return effective{}, err
 	}
-	cfg, providerID, err := s.config.Effective(agentID, s.offered(overrides, base))
+	return s.effectiveWith(agentID, s.fitting(overrides, base, config.SchemaOffers(s.schema, base)))
+}
+
+// effectiveWith returns the effective config with overrides that were checked.
+func (s *Service) effectiveWith(agentID string, overrides loquat.Object) (effective, error) {
+	cfg, providerID, err := s.config.Effective(agentID, overrides)
 	if err != nil {
 		return effective{}, err
 	}
@@ -43,25 +49,20 @@ func (s *Service) effectiveOf(agentID string, overrides loquat.Object) (effectiv
 	return effective{providerID: providerID, provider: p, config: cfg}, nil
 }
 
-// offered returns those overrides that the agent offers. They were checked when they
-// were written, but since then the session may have changed its agent, or the server
-// its configuration: a base_url of one agent must not get the key of another.
-func (s *Service) offered(overrides, base loquat.Object) loquat.Object {
+// fitting returns those overrides that are offered and fit. They were checked when
+// they were written, but since then the session may have changed its agent, or the
+// server its configuration: a base_url of one agent must not get the key of another.
+func (s *Service) fitting(overrides, base loquat.Object, offers []config.Offer) loquat.Object {
 	if len(overrides) == 0 {
 		return nil
 	}
 	out := make(loquat.Object, len(overrides))
 	for key, value := range overrides {
-		if len(s.faultsOf(loquat.Object{key: value}, base, "")) == 0 {
+		if len(config.CheckOverrides("", loquat.Object{key: value}, base, s.schema, offers)) == 0 && string(value) != "null" {
 			out[key] = value
 		}
 	}
 	return out
-}
-
-// faultsOf finds what is wrong with overrides of an agent.
-func (s *Service) faultsOf(overrides, base loquat.Object, location string) []loquat.FieldError {
-	return config.CheckOverrides(location, overrides, base, s.schema, config.OverridableKeys(s.schema, base))
 }
 
 // Agents lists the agents that a session may use.
@@ -112,6 +113,13 @@ const (
 	modelsKept = 64
 )
 
+// How long those wait for a list of models who can do without, and for how long a
+// backend that kept them waiting is not waited for again.
+const (
+	modelsPatience = 2 * time.Second
+	modelsPause    = 30 * time.Second
+)
+
 // modelCache keeps the models of backends. Calls for one backend at one time share
 // one question to it.
 type modelCache struct {
@@ -121,32 +129,25 @@ type modelCache struct {
 	lists map[string]modelList
 }
 
+// modelList is what is known of a backend's models: nothing yet when known is false.
 type modelList struct {
+	known  bool
 	models []loquat.Model
 	at     time.Time
+	slow   time.Time // when it failed to give a list in time
 }
 
 func newModelCache() *modelCache { return &modelCache{lists: map[string]modelList{}} }
 
+func modelKey(e effective) string { return e.providerID + "\n" + e.config.String("base_url") }
+
 func (c *modelCache) get(ctx context.Context, e effective, refresh bool) ([]loquat.Model, error) {
-	key := e.providerID + "\n" + e.config.String("base_url")
-	c.mu.Lock()
-	list, ok := c.lists[key]
-	c.mu.Unlock()
-	if ok && !refresh && time.Since(list.at) < modelsAge {
+	list := c.look(e)
+	if list.known && !refresh && time.Since(list.at) < modelsAge {
 		return list.models, nil
 	}
-	// The question outlives the caller that happened to come first: others share it.
-	result := c.asking.DoChan(key, func() (any, error) {
-		models, err := e.provider.Models(context.WithoutCancel(ctx), e.config)
-		if err != nil {
-			return nil, err
-		}
-		c.put(key, models)
-		return models, nil
-	})
 	select {
-	case r := <-result:
+	case r := <-c.ask(ctx, e):
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -156,11 +157,62 @@ func (c *modelCache) get(ctx context.Context, e effective, refresh bool) ([]loqu
 	}
 }
 
-func (c *modelCache) put(key string, models []loquat.Model) {
+// soon returns a backend's models without much waiting: those of an old list, while a
+// new one is asked for, or none.
+func (c *modelCache) soon(ctx context.Context, e effective) []loquat.Model {
+	list := c.look(e)
+	if list.known && time.Since(list.at) < modelsAge || time.Since(list.slow) < modelsPause {
+		return list.models
+	}
+	answer := c.ask(ctx, e)
+	if list.known {
+		return list.models
+	}
+	late := time.NewTimer(modelsPatience)
+	defer late.Stop()
+	select {
+	case r := <-answer:
+		if r.Err == nil {
+			return r.Val.([]loquat.Model)
+		}
+	case <-late.C:
+	case <-ctx.Done():
+		return nil
+	}
+	c.change(e, func(list *modelList) { list.slow = time.Now() })
+	return nil
+}
+
+// ask asks the backend. The question outlives the caller that happened to come first:
+// others share it.
+func (c *modelCache) ask(ctx context.Context, e effective) <-chan singleflight.Result {
+	return c.asking.DoChan(modelKey(e), func() (any, error) {
+		models, err := e.provider.Models(context.WithoutCancel(ctx), e.config)
+		c.change(e, func(list *modelList) {
+			if err != nil {
+				list.slow = time.Now()
+				return
+			}
+			*list = modelList{known: true, models: models, at: time.Now()}
+		})
+		return models, err
+	})
+}
+
+// look returns what is known of a backend, however old.
+func (c *modelCache) look(e effective) modelList {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.lists) >= modelsKept {
+	return c.lists[modelKey(e)]
+}
+
+func (c *modelCache) change(e effective, change func(*modelList)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, ok := c.lists[modelKey(e)]
+	if !ok && len(c.lists) >= modelsKept {
 		clear(c.lists)
 	}
-	c.lists[key] = modelList{models: models, at: time.Now()}
+	change(&list)
+	c.lists[modelKey(e)] = list
 }

@@ -2,7 +2,9 @@ package chat
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,12 +26,16 @@ func checkID(location, id string) error {
 }
 
 // checkNewSession checks a session that is to be made, and makes its messages.
-func (s *Service) checkNewSession(p *NewSession) ([]loquat.Message, error) {
+func (s *Service) checkNewSession(ctx context.Context, p *NewSession) ([]loquat.Message, error) {
 	if err := checkID("body.session_id", p.SessionID); err != nil {
 		return nil, err
 	}
 	cleanObject(p.Metadata)
-	if err := s.checkDescription(p.AgentID, true, p.Metadata); err != nil {
+	v, err := s.judge(ctx, "", p.AgentID, p.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkDescription(p.AgentID, true, v); err != nil {
 		return nil, err
 	}
 	messages := make([]loquat.Message, len(p.Messages))
@@ -47,27 +53,94 @@ func (s *Service) checkNewSession(p *NewSession) ([]loquat.Message, error) {
 	return messages, nil
 }
 
-// checkDescription checks an agent that was named, and the overrides that were given:
-// those that stood there before are not the caller's fault.
-func (s *Service) checkDescription(agentID string, agentNamed bool, given loquat.Object) error {
-	base, _, err := s.config.Base(agentID)
-	if err != nil && agentNamed {
-		return loquat.Invalid("body.agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
-	}
+// verdict is what came of checking the overrides that a change gives. To check them
+// plugins are asked, which no transaction may wait for: so that comes first, for the
+// agent that the session then has.
+type verdict struct {
+	agentID string // "" when there is nothing to judge
+	err     error
+}
+
+// errOtherAgent makes a change begin anew: its overrides were checked for another agent
+// than the session has by now.
+var errOtherAgent = errors.New("the session has another agent by now")
+
+// judge checks the overrides in metadata that is given to a session, "" for a new one,
+// for the agent that is named, else the session's.
+func (s *Service) judge(ctx context.Context, sessionID, agentID string, given loquat.Object) (verdict, error) {
 	raw, ok := given[loquat.MetaOverrides]
-	if err != nil || !ok {
-		return nil
+	if !ok {
+		return verdict{}, nil
 	}
+	var before loquat.Object
+	if sessionID != "" {
+		h, err := s.head(ctx, sessionID)
+		if loquat.CodeOf(err) == loquat.CodeNotFound {
+			return verdict{}, nil // which the change itself will say
+		}
+		if err != nil {
+			return verdict{}, err
+		}
+		before = h.Metadata.Object(loquat.MetaOverrides)
+		if agentID == "" {
+			agentID = h.AgentID
+		}
+	}
+	if _, _, err := s.config.Base(agentID); err != nil {
+		return verdict{}, nil // checkDescription says so, if it was named
+	}
+	err := s.checkOverrides(ctx, agentID, before, raw)
+	if ctx.Err() != nil {
+		return verdict{}, context.Cause(ctx)
+	}
+	return verdict{agentID, err}, nil
+}
+
+// checkOverrides holds overrides that a change gives against what the agent offers.
+// Those that stood there before are not the caller's fault.
+func (s *Service) checkOverrides(ctx context.Context, agentID string, before loquat.Object, raw json.RawMessage) error {
 	const location = "body.metadata.overrides"
-	var overrides loquat.Object
-	if err := json.Unmarshal(raw, &overrides); err != nil {
+	var given loquat.Object
+	if err := json.Unmarshal(raw, &given); err != nil {
 		return loquat.Invalid(location, "has to be an object of config keys")
 	}
-	faults := s.faultsOf(overrides, base, location)
-	if len(faults) == 0 {
+	if len(given) == 0 {
 		return nil
 	}
-	return &loquat.Error{Code: loquat.CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
+	sc, err := s.newScene(ctx, agentID, mergePatch(before, given), true)
+	if err != nil {
+		return err
+	}
+	return invalid(s.faultsOf(given, sc, s.gatherAll(ctx, sc), location))
+}
+
+// checkDescription checks an agent that was named, and passes the verdict on the
+// overrides that were given.
+func (s *Service) checkDescription(agentID string, agentNamed bool, v verdict) error {
+	if _, _, err := s.config.Base(agentID); err != nil && agentNamed {
+		return loquat.Invalid("body.agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
+	}
+	if v.agentID != "" && v.agentID != agentID {
+		return errOtherAgent
+	}
+	return v.err
+}
+
+// maxJudgements is how often a change begins anew because the agent changes.
+const maxJudgements = 5
+
+// judged runs a change of a session's description with the verdict on what it gives.
+func (s *Service) judged(ctx context.Context, sessionID, agentID string, given loquat.Object, change func(verdict) error) error {
+	for range maxJudgements {
+		v, err := s.judge(ctx, sessionID, agentID, given)
+		if err != nil {
+			return err
+		}
+		if err := change(v); !errors.Is(err, errOtherAgent) {
+			return err
+		}
+	}
+	return loquat.Errorf(loquat.CodeConflict, "the agent of session %s changes all the time; try again", sessionID)
 }
 
 // checkMessage makes the message that a client gives.

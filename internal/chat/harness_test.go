@@ -20,6 +20,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/ui"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,6 +44,9 @@ type fake struct {
 	tools    []plugin.Tool
 	entered  chan struct{} // a tick for every phase that begins
 
+	// elements, when set, describes others than those of some settings.
+	elements func(context.Context, ui.Input) ([]loquat.Object, error)
+
 	// chat, when set, runs all phases instead.
 	chat func(context.Context, loquat.LLMRequest) iter.Seq2[loquat.Chunk, error]
 }
@@ -57,6 +61,17 @@ func (f *fake) Tools() []plugin.Tool {
 func (*fake) ConfigSchema() config.Schema {
 	return config.Schema{{Key: "model", Kind: config.String}, {Key: "temperature", Kind: config.Number}, {Key: "allow_image_attachment_url", Kind: config.Boolean},
 		{Key: "base_url", Kind: config.String}, {Key: "endpoint_options", Kind: config.Labels}, {Key: "api_key", Kind: config.String, Secret: true}}
+}
+
+func (f *fake) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+	if f.elements != nil {
+		return f.elements(ctx, in)
+	}
+	var out []loquat.Object
+	for key, kind := range map[string]string{"model": "text", "temperature": "number", "allow_image_attachment_url": "checkbox", "base_url": "text"} {
+		out = append(out, loquat.Object{}.Set("key", key).Set("type", kind))
+	}
+	return out, nil
 }
 
 func (*fake) Models(context.Context, loquat.Object) ([]loquat.Model, error) {

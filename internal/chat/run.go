@@ -133,7 +133,7 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	if err != nil {
 		return loop.Job{}, err
 	}
-	effective, err := s.effective(h)
+	effective, err := s.settled(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides))
 	if err != nil {
 		return loop.Job{}, err
 	}

@@ -43,6 +43,9 @@ type Service struct {
 	owner   string // names this process in the rows of the requests that it runs
 	models  *modelCache
 
+	gatherer *plugin.Gatherer
+	states   map[string]chan struct{} // by application plugin: full while an action of it runs
+
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
 
@@ -53,6 +56,7 @@ type Service struct {
 
 	mu       sync.Mutex
 	workers  map[string]*worker // by request_id
+	secrets  config.Schema      // settings that elements call secret
 	draining bool               // no request starts any more
 	running  sync.WaitGroup     // workers and the sweeper
 }
@@ -78,12 +82,17 @@ func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
 		mask: opts.Mask, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
+		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	if s.mask == nil {
 		s.mask = func(text string) string { return text }
+	}
+	s.gatherer = plugin.NewGatherer(s.plugins, s.log)
+	for _, p := range s.plugins.Applications() {
+		s.states[p.Name()] = make(chan struct{}, 1)
 	}
 	for _, p := range s.plugins.Plugins() {
 		if owner, ok := p.(config.Owner); ok {

@@ -30,13 +30,16 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (l
 	if p.AgentID == "" {
 		p.AgentID = loquat.DefaultAgent
 	}
-	messages, err := s.checkNewSession(&p)
-	if err != nil {
-		return loquat.Snapshot{}, err
+	messages, fault := s.checkNewSession(ctx, &p)
+	if fault != nil && call.IdempotencyKey == "" {
+		return loquat.Snapshot{}, fault
 	}
 	var out snapshotAnswer
-	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
+	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
 		out, err = once(tx, call, func() (snapshotAnswer, error) {
+			if fault != nil { // now that it is no repeat of a call that went well
+				return snapshotAnswer{}, fault
+			}
 			h, err := takeSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
 			if err != nil {
 				return snapshotAnswer{}, err
@@ -145,33 +148,41 @@ func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (Se
 // the configuration that it started with, and the cursor stays before its increments.
 func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p SessionPatch) (loquat.Snapshot, error) {
 	cleanObject(p.Metadata)
+	named := ""
+	if p.AgentID != nil {
+		named = *p.AgentID
+	}
 	var out snapshotAnswer
-	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (snapshotAnswer, error) {
-			h, err := headFor(tx, call, id)
-			if err != nil {
-				return snapshotAnswer{}, err
-			}
-			agent, metadata := h.AgentID, mergePatch(h.Metadata, p.Metadata)
-			if p.AgentID != nil {
-				agent = *p.AgentID
-			}
-			if err := s.checkDescription(agent, p.AgentID != nil, p.Metadata); err != nil {
-				return snapshotAnswer{}, err
-			}
-			_, busy, err := tx.Running(h)
-			if err != nil {
-				return snapshotAnswer{}, err
-			}
-			tx.Describe(&h, agent, metadata)
-			if err := tx.Checkpoint(&h, nil, busy); err != nil {
-				return snapshotAnswer{}, err
-			}
-			return snapshotOf(&tx.Reader, h)
+	err := s.judged(ctx, id, named, p.Metadata, func(v verdict) error {
+		return s.store.Update(ctx, func(tx *store.Tx) (err error) {
+			out, err = once(tx, call, func() (snapshotAnswer, error) { return s.updateSession(tx, call, id, p, v) })
+			return err
 		})
-		return err
 	})
 	return out.snapshot(), err
+}
+
+func (s *Service) updateSession(tx *store.Tx, call Call, id string, p SessionPatch, v verdict) (snapshotAnswer, error) {
+	h, err := headFor(tx, call, id)
+	if err != nil {
+		return snapshotAnswer{}, err
+	}
+	agent, metadata := h.AgentID, mergePatch(h.Metadata, p.Metadata)
+	if p.AgentID != nil {
+		agent = *p.AgentID
+	}
+	if err := s.checkDescription(agent, p.AgentID != nil, v); err != nil {
+		return snapshotAnswer{}, err
+	}
+	_, busy, err := tx.Running(h)
+	if err != nil {
+		return snapshotAnswer{}, err
+	}
+	tx.Describe(&h, agent, metadata)
+	if err := tx.Checkpoint(&h, nil, busy); err != nil {
+		return snapshotAnswer{}, err
+	}
+	return snapshotOf(&tx.Reader, h)
 }
 
 // DeleteSession ends the requests of a session and makes all of it unreachable, in
@@ -209,38 +220,42 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork)
 	cleanObject(p.Metadata)
 	newSession := newID()
 	var out snapshotAnswer
-	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (snapshotAnswer, error) {
-			source, err := tx.Head(id)
-			if err != nil {
-				return snapshotAnswer{}, err
-			}
-			count := source.Count
-			if p.UpToIndex != nil {
-				if *p.UpToIndex < 0 || *p.UpToIndex >= source.Count {
-					return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
-				}
-				count = *p.UpToIndex + 1
-			}
-			agent, metadata := source.AgentID, mergePatch(source.Metadata, p.Metadata)
-			if p.AgentID != "" {
-				agent = p.AgentID
-			}
-			if err := s.checkDescription(agent, p.AgentID != "", p.Metadata); err != nil {
-				return snapshotAnswer{}, err
-			}
-			h, err := takeSession(tx, newSession, agent, metadata)
-			if err != nil {
-				return snapshotAnswer{}, err
-			}
-			if err := tx.CopyMessages(source, &h, count); err != nil {
-				return snapshotAnswer{}, err
-			}
-			return created(tx, &h, source.SessionID)
+	err := s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) error {
+		return s.store.Update(ctx, func(tx *store.Tx) (err error) {
+			out, err = once(tx, call, func() (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v) })
+			return err
 		})
-		return err
 	})
 	return out.snapshot(), err
+}
+
+func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v verdict) (snapshotAnswer, error) {
+	source, err := tx.Head(id)
+	if err != nil {
+		return snapshotAnswer{}, err
+	}
+	count := source.Count
+	if p.UpToIndex != nil {
+		if *p.UpToIndex < 0 || *p.UpToIndex >= source.Count {
+			return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
+		}
+		count = *p.UpToIndex + 1
+	}
+	agent, metadata := source.AgentID, mergePatch(source.Metadata, p.Metadata)
+	if p.AgentID != "" {
+		agent = p.AgentID
+	}
+	if err := s.checkDescription(agent, p.AgentID != "", v); err != nil {
+		return snapshotAnswer{}, err
+	}
+	h, err := takeSession(tx, newSession, agent, metadata)
+	if err != nil {
+		return snapshotAnswer{}, err
+	}
+	if err := tx.CopyMessages(source, &h, count); err != nil {
+		return snapshotAnswer{}, err
+	}
+	return created(tx, &h, source.SessionID)
 }
 
 // titleLength is the number of characters of a title that is taken from a message.

@@ -34,40 +34,77 @@ func neverOverridable(key string) bool {
 	return key == "provider" || key == "plugin_cache_dir" || secretKey(key) || slices.Contains(serviceKeys, key)
 }
 
-// OverridableKeys returns the keys of a schema that a session may override: all but
-// secrets and the service's own, and base_url only where there is a choice of it.
-func OverridableKeys(schema Schema, base loquat.Object) []string {
-	_, choice := base["endpoint_options"]
-	keys := []string{requestOptions}
-	for _, f := range schema {
-		switch {
-		case f.Secret, neverOverridable(f.Key), f.Key == "endpoint_options":
-		case f.Key == "base_url" && !choice:
-		default:
-			keys = append(keys, topKey(f.Key))
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
+// Offer is a setting that sessions may override: the key in their overrides, and the
+// keys that lead to where its value counts, which is the key itself when Path is nil.
+type Offer struct {
+	Key  string
+	Path []string
 }
 
-// CheckOverrides finds what a session may not override: keys that are not among
-// the allowed, and values that do not fit. A null is no override and fits. The
+func (o Offer) path() []string {
+	if len(o.Path) == 0 {
+		return []string{o.Key}
+	}
+	return o.Path
+}
+
+// SchemaOffers are the settings that sessions might override as far as the schemas
+// know: all but secrets and the service's own, and base_url only where there is a
+// choice of it.
+func SchemaOffers(schema Schema, base loquat.Object) []Offer {
+	_, choice := base["endpoint_options"]
+	offers := []Offer{{Key: requestOptions}}
+	for _, f := range schema {
+		o := Offer{Key: topKey(f.Key)}
+		if o.Overridable(schema) && (choice || f.Key != "base_url") {
+			offers = append(offers, o)
+		}
+	}
+	return offers
+}
+
+// Overridable reports whether a session may write where the offer's value counts:
+// never at secrets, at what is the service's, or at what decides where secrets go.
+func (o Offer) Overridable(schema Schema) bool {
+	path := o.path()
+	return !neverOverridable(o.Key) && !neverOverridable(path[0]) && path[0] != "endpoint_options" &&
+		(path[0] != "base_url" || len(path) == 1) && !SecretAt(schema, path)
+}
+
+// SecretAt reports whether what stands at a path is a secret, or is in one.
+func SecretAt(schema Schema, path []string) bool {
+	for _, key := range path {
+		field, inner := schema.at(key)
+		if secretKey(key) || field != nil && field.Secret {
+			return true
+		}
+		schema = inner
+	}
+	return false
+}
+
+// CheckOverrides finds what a session may not override: keys that are not offered,
+// and values that do not fit where they count. A null is no override and fits. The
 // locations are below location, such as body.metadata.overrides.
-func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, allowed []string) []loquat.FieldError {
+func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, offers []Offer) []loquat.FieldError {
 	ch := &checker{}
 	for key, value := range overrides {
 		place := join(location, key)
+		i := slices.IndexFunc(offers, func(o Offer) bool { return o.Key == key })
+		offer := Offer{Key: key}
+		if i >= 0 {
+			offer = offers[i]
+		}
 		switch {
-		case neverOverridable(key):
+		case !offer.Overridable(schema):
 			ch.fault(place, "can never be overridden by a session")
-		case key != requestOptions && !slices.Contains(allowed, key):
-			ch.fault(place, "is not among the settings of this agent%s", suggestion(key, schemaOf(allowed)))
-		case isNull(value):
-		case key == "base_url":
+		case isNull(value): // also of what is offered no longer, or it could not be taken back
+		case i < 0 && key != requestOptions:
+			ch.fault(place, "is not among the settings of this agent%s", suggestion(key, schemaOf(offers)))
+		case offer.path()[0] == "base_url":
 			checkBaseURL(ch, place, value, base)
 		default:
-			ch.overriddenValue(location, key, value, schema)
+			ch.overriddenValue(place, offer.path(), value, schema)
 		}
 	}
 	var faults []loquat.FieldError
@@ -77,23 +114,41 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 	return faults
 }
 
-// overriddenValue checks a value against the schema; keys that are in no schema are
-// the business of their elements.
-func (ch *checker) overriddenValue(location, key string, value json.RawMessage, schema Schema) {
-	field, inner := schema.at(key)
-	if field == nil && len(inner) == 0 {
-		if key == requestOptions {
-			ch.problems = append(ch.problems, requestOptionFaults(join(location, key), value)...)
+// overriddenValue checks a value that is to stand at a path. What no schema knows is
+// the business of its element.
+func (ch *checker) overriddenValue(place string, path []string, value json.RawMessage, schema Schema) {
+	if path[0] == requestOptions {
+		whole := value
+		for _, key := range slices.Backward(path[1:]) {
+			whole = encode(loquat.Object{key: whole})
 		}
-		return
+		if faults := requestOptionFaults(place, whole); len(faults) > 0 {
+			ch.problems = append(ch.problems, faults...)
+			return
+		}
 	}
-	ch.object(location, loquat.Object{key: value}, schema)
+	var field *Field
+	inner := schema
+	for _, key := range path {
+		field, inner = inner.at(key)
+	}
+	if field != nil {
+		ch.value(place, value, *field)
+	}
+	below, isObject := asObject(value)
+	switch {
+	case len(inner) == 0:
+	case isObject:
+		ch.object(place, below, inner)
+	case field == nil:
+		ch.fault(place, "is %s; must be an object", describe(value))
+	}
 }
 
-func schemaOf(keys []string) Schema {
+func schemaOf(offers []Offer) Schema {
 	var s Schema
-	for _, key := range keys {
-		s = append(s, Field{Key: key})
+	for _, o := range offers {
+		s = append(s, Field{Key: o.Key})
 	}
 	return s
 }

@@ -40,6 +40,25 @@ func (c *Config) Secrets(owners ...Owner) []string {
 	return slices.Compact(secrets)
 }
 
+// Conceal returns an effective config without its secrets, which say only
+// {"set": true}, for those who have no need of them.
+func (c *Config) Conceal(effective loquat.Object, schema Schema) loquat.Object {
+	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
+	return r.layer(effective)
+}
+
+// ConcealAt does the same to the value that stands at a path of an effective config.
+func (c *Config) ConcealAt(path []string, value json.RawMessage, schema Schema) json.RawMessage {
+	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
+	if len(value) == 0 {
+		return json.RawMessage("null")
+	}
+	if SecretAt(schema, path) {
+		return r.hide(value)
+	}
+	return r.value(path[len(path)-1], strings.Join(path, "."), value)
+}
+
 func (c *Config) redactor(owners []Owner) *redactor {
 	owned := Loaded{Owners: owners}.schema()
 	return &redactor{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fileSecrets}

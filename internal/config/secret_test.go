@@ -98,15 +98,60 @@ func TestMask(t *testing.T) {
 	}
 }
 
-func TestOverridableKeys(t *testing.T) {
+func TestSchemaOffers(t *testing.T) {
 	schema := around.schema()
-	got := OverridableKeys(schema, loquat.Object{})
+	keys := func(base loquat.Object) (keys []string) {
+		for _, o := range SchemaOffers(schema, base) {
+			keys = append(keys, o.Key)
+		}
+		slices.Sort(keys)
+		return slices.Compact(keys)
+	}
+	got := keys(loquat.Object{})
 	want := []string{"debug_stream", "model", "request_options", "retry_on_status", "retry_on_timeout", "stream_recovery", "timeout", "tools"}
 	if !slices.Equal(got, want) {
-		t.Errorf("OverridableKeys = %v, want %v", got, want)
+		t.Errorf("SchemaOffers = %v, want %v", got, want)
 	}
-	if got := OverridableKeys(schema, loquat.Object{}.Set("endpoint_options", map[string]string{})); !slices.Contains(got, "base_url") {
+	if got := keys(loquat.Object{}.Set("endpoint_options", map[string]string{})); !slices.Contains(got, "base_url") {
 		t.Errorf("with endpoint_options = %v", got)
+	}
+}
+
+// What is offered under another key is held to the rules of the place where it counts.
+func TestOverridesOfPaths(t *testing.T) {
+	const at = "body.metadata.overrides"
+	base := loquat.Object{}.Set("base_url", "http://a/v1").Set("endpoint_options", map[string]string{"b": "http://b/v1"})
+	for _, tt := range []struct {
+		path  string
+		value string
+		want  string
+	}{
+		{"stream_recovery.mode", `"early_only"`, ""},
+		{"stream_recovery.mode", `"sometimes"`, at + `.mine is "sometimes"; must be one of`},
+		{"stream_recovery.mode", `null`, ""},
+		{"stream_recovery", `{"mode": 1}`, at + ".mine.mode is a number; must be a string"},
+		{"colour.of.the.sky", `["blue"]`, ""},
+		{"timeout", `"5"`, at + ".mine is a string; must be a number"},
+		{"request_options.temperature", `1`, ""},
+		{"request_options.stream", `true`, at + ".mine.stream is set by the service itself"},
+		{"base_url", `"http://b/v1"`, ""},
+		{"base_url", `"http://evil/v1"`, at + ".mine is not among the endpoints"},
+		{"base_url.host", `"x"`, at + ".mine can never be overridden"},
+		{"endpoint_options.b", `"http://evil/v1"`, at + ".mine can never be overridden"},
+		{"api_key", `"x"`, at + ".mine can never be overridden"},
+		{"pin", `"x"`, at + ".mine can never be overridden"},
+		{"headers.Authorization", `"x"`, at + ".mine can never be overridden"},
+		{"server.listen", `"x"`, at + ".mine can never be overridden"},
+		{"plugins.0", `"x"`, at + ".mine can never be overridden"},
+	} {
+		got := CheckOverrides(at, loquat.Object{"mine": json.RawMessage(tt.value)}, base, around.schema(), []Offer{{Key: "mine", Path: strings.Split(tt.path, ".")}})
+		text := ""
+		if len(got) > 0 {
+			text = got[0].Location + " " + got[0].Message
+		}
+		if len(got) > 1 || (tt.want == "") != (text == "") || !strings.HasPrefix(text, tt.want) {
+			t.Errorf("%s at %s: %v, want %q", tt.value, tt.path, got, tt.want)
+		}
 	}
 }
 
@@ -130,7 +175,7 @@ func TestCheckOverrides(t *testing.T) {
 		{`{"api_key": "x", "agents": {}, "bridge": {}, "limits": {}, "plugins": [], "provider": "x", "providers": {}, "server": {}, "store": {}, "token": null}`, nil, []string{
 			at + ".agents can never", at + ".api_key can never", at + ".bridge can never", at + ".limits can never", at + ".plugins can never",
 			at + ".provider can never", at + ".providers can never", at + ".server can never", at + ".store can never", at + ".token can never"}},
-		{`{"pin": "1"}`, nil, []string{at + ".pin is not among the settings"}},
+		{`{"pin": "1"}`, nil, []string{at + ".pin can never be overridden"}},
 		{`{"modle": "n"}`, nil, []string{at + ".modle is not among the settings of this agent; is model meant?"}},
 		{`{"timeout": "5", "model": 1}`, nil, []string{at + ".model is a number; must be a string", at + ".timeout is a string; must be a number"}},
 		{`{"retry_on_status": {"429": [1]}}`, nil, []string{at + ".retry_on_status.429 has a key of its own"}},
@@ -139,7 +184,7 @@ func TestCheckOverrides(t *testing.T) {
 	} {
 		overrides, _ := asObject(json.RawMessage(tt.overrides))
 		schema := around.schema()
-		got := CheckOverrides(at, overrides, tt.base, schema, OverridableKeys(schema, tt.base))
+		got := CheckOverrides(at, overrides, tt.base, schema, SchemaOffers(schema, tt.base))
 		ok := len(got) == len(tt.want)
 		for i := 0; ok && i < len(got); i++ {
 			ok = strings.HasPrefix(got[i].Location+" "+got[i].Message, tt.want[i])

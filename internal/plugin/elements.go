@@ -315,7 +315,10 @@ func pauseAfter(failures int) time.Duration {
 func (a *asker) noteFault(f ui.Fault) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text := fmt.Sprintf("element %s is left out: %s", f.Element, f.Message)
+	text := f.Message
+	if f.Element != "" {
+		text = fmt.Sprintf("element %s is left out: %s", f.Element, f.Message)
+	}
 	if len(a.faults) >= maxProblems || slices.Contains(a.faults, text) {
 		return
 	}

@@ -97,25 +97,26 @@ func (tx *Tx) CopyMessages(from Head, to *Head, count int) error {
 	return nil
 }
 
-// ModifyMessage changes the content, and the role unless it is "", of the message at
-// an index and returns it as it is then; not_found when there is none.
+// ModifyMessage changes the content of the message at an index and returns it as it
+// is then; not_found when there is none. With a role it becomes another message in the
+// same place: the metadata told of what stood there and goes.
 func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Message, error) {
 	row, err := tx.version(h, index)
 	if err != nil {
 		return loquat.Message{}, err
 	}
-	metadata, err := encodeMetadata(row.message.Metadata)
+	m := row.message
+	m.Content = content
+	if role != "" {
+		m.Role, m.Metadata = role, nil
+	}
+	metadata, err := encodeMetadata(m.Metadata)
 	if err != nil {
 		return loquat.Message{}, err
 	}
 	h.Rev++
 	if err := tx.endVersion(h, row); err != nil {
 		return loquat.Message{}, err
-	}
-	m := row.message
-	m.Content = content
-	if role != "" {
-		m.Role = role
 	}
 	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		h.SID, row.seq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))

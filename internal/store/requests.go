@@ -118,6 +118,13 @@ func (r *Reader) Unended(h *Head) ([]Request, error) {
 	return out, ofDatabase(rows.Err())
 }
 
+// NewestRequest returns the row of the newest request of a session, 0 when it never
+// had one.
+func (r *Reader) NewestRequest(h Head) (rid int64, err error) {
+	err = one(r.q, `SELECT coalesce(max(rid), 0) FROM requests WHERE sid = ?`, []any{h.SID}, &rid)
+	return rid, err
+}
+
 // FirstEvent returns the id of the first event of a request, 0 when there is none.
 func (r *Reader) FirstEvent(q Request) (loquat.EventID, error) {
 	var id sql.NullInt64

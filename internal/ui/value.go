@@ -41,7 +41,7 @@ func Effective(element loquat.Object, layers Layers) Value {
 	}{
 		{SourceOverride, layers.Overrides[key]},
 		{SourceConfig, layers.Base[key]},
-		{SourceConfig, valueAt(layers.Base, configPath(element))},
+		{SourceConfig, valueAt(layers.Base, ConfigPath(element))},
 		{SourceUIDefault, element["default"]},
 		{SourceSchemaDefault, layers.Defaults[key]},
 	}
@@ -72,7 +72,7 @@ func WriteThrough(effective loquat.Object, elements []loquat.Object, values map[
 	for _, source := range []string{SourceConfig, SourceOverride} {
 		for _, element := range elements {
 			key := element.String("key")
-			path := configPath(element)
+			path := ConfigPath(element)
 			value := values[key]
 			if !isConfig(element) || value.Source != source || len(path) == 0 || len(path) == 1 && path[0] == key {
 				continue
@@ -90,8 +90,8 @@ func WriteThrough(effective loquat.Object, elements []loquat.Object, values map[
 	return effective
 }
 
-// configPath returns the keys of an element's config_path; none when it has none.
-func configPath(element loquat.Object) []string {
+// ConfigPath returns the keys of an element's config_path; none when it has none.
+func ConfigPath(element loquat.Object) []string {
 	p, err := parsePath(element.String("config_path"))
 	if err != nil || p.root != "" && p.root != RootConfig {
 		return nil

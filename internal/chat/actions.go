@@ -1,0 +1,162 @@
+package chat
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"loquat"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+	"loquat/internal/ui"
+)
+
+// The bounds of an action: how long it may run, how long it waits for another one of
+// the same application plugin, and what such a plugin may keep.
+const (
+	actionTimeout = 15 * time.Minute
+	actionWait    = 30 * time.Second
+	maxState      = 1 << 20
+)
+
+// Action asks for the run of an action.
+type Action struct {
+	ActionID  string
+	SessionID string // "" when it is about none
+	Owner     string // action_owner; "" may be any
+	Plugin    string // "" may be any
+	ElementID string // of the element it comes from: its fixed_params and inputs count; "" is none
+	Params    loquat.Object
+}
+
+// RunAction runs an action of the one plugin that it names and returns the result.
+func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, error) {
+	var sc scene
+	var err error
+	if a.SessionID != "" {
+		if sc, err = s.sceneForAction(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	query := plugin.ActionQuery{ActionID: a.ActionID, Owner: a.Owner, Plugin: a.Plugin}
+	actors := s.plugins.Actors(query)
+	if a.ElementID != "" && len(actors) > 0 {
+		if actors, a.Params, err = s.fromElement(ctx, a, sc, actors); err != nil {
+			return nil, err
+		}
+	}
+	p, err := query.TheActor(actors)
+	if err != nil {
+		return nil, err
+	}
+	call := plugin.ActionCall{ActionID: a.ActionID, SessionID: a.SessionID, Params: a.Params, Config: sc.concealed, Host: s.host()}
+	if call.Params == nil {
+		call.Params = loquat.Object{}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", a.ActionID, p.Name(), actionTimeout))
+	defer cancel()
+	if p.Kind() == plugin.KindApplication {
+		return s.actWithState(ctx, p, call)
+	}
+	out, err := s.act(ctx, p, call)
+	return out.Result, err
+}
+
+// sceneForAction asks the backend for models only where elements are asked for.
+func (s *Service) sceneForAction(ctx context.Context, a Action) (scene, error) {
+	h, err := s.head(ctx, a.SessionID)
+	if err != nil {
+		return scene{}, err
+	}
+	return s.newScene(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides), a.ElementID != "")
+}
+
+// fromElement finds the element that an action comes from: it tells which plugin is
+// meant, and what the params are.
+func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []plugin.Plugin) ([]plugin.Plugin, loquat.Object, error) {
+	if a.SessionID == "" {
+		var err error
+		if sc.states, err = s.applicationStates(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	var found []plugin.Plugin
+	var element loquat.Object
+	for _, e := range s.gather(ctx, sc, actors) {
+		i := slices.IndexFunc(actors, func(p plugin.Plugin) bool { return p.Name() == e.String("plugin") })
+		if i >= 0 && e.String("id") == a.ElementID && e.String("action_id") == a.ActionID && !slices.Contains(found, actors[i]) {
+			found, element = append(found, actors[i]), e
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil, loquat.Invalid("body.element_id", "names no element of the action %q; load the UI schema again", a.ActionID)
+	case 1:
+		params, faults := ui.CheckInputs(element, a.Params)
+		return found, params, invalid(faults)
+	}
+	return found, nil, nil // too many, which is told
+}
+
+// act runs an action of a plugin. An error with a code is for the client; the rest is
+// for the log.
+func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (plugin.ActionResult, error) {
+	out, err := plugin.Act(ctx, p, call)
+	if err == nil && len(out.Result) > 0 && !json.Valid(out.Result) {
+		err = errors.New("its result is no JSON")
+	}
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return out, err
+	}
+	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Code != loquat.CodeInternal {
+		told := *e
+		told.Detail = s.mask(e.Detail)
+		return plugin.ActionResult{}, &told
+	}
+	s.log.Error("an action failed", "action_id", call.ActionID, "plugin", p.Name(), "session_id", call.SessionID, "error", err)
+	return plugin.ActionResult{}, &loquat.Error{Code: loquat.CodeBackendError, Err: err,
+		Detail: fmt.Sprintf("the plugin %s failed at the action %q; the server's log says why", p.Name(), call.ActionID)}
+}
+
+// actWithState runs an action of an application plugin. They run one after the other,
+// so that each gets the state that the one before has left.
+func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (json.RawMessage, error) {
+	turn := s.states[p.Name()]
+	wait := time.NewTimer(actionWait)
+	defer wait.Stop()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-wait.C:
+		return nil, loquat.Errorf(loquat.CodeUnavailable, "another action of plugin %s runs since more than %s; try again later", p.Name(), actionWait)
+	}
+	err := s.store.View(ctx, func(r *store.Reader) (err error) {
+		call.State, err = r.PluginState(p.Name())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.act(ctx, p, call)
+	if err != nil || out.State == nil {
+		return out.Result, err
+	}
+	if size := len(loquat.Object{}.Set("state", out.State)["state"]); size > maxState {
+		return nil, loquat.Errorf(loquat.CodeBackendError, "the plugin %s wants to keep %d bytes; at most %d are kept, and it keeps what it had", p.Name(), size, maxState)
+	}
+	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetPluginState(p.Name(), out.State) })
+	return out.Result, err
+}
+
+// invalid makes an error of the faults of an input, nil when there are none.
+func invalid(faults []loquat.FieldError) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	return &loquat.Error{Code: loquat.CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
+}

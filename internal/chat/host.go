@@ -1,0 +1,178 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"loquat"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+)
+
+// host is what the service does for one run of an action.
+func (s *Service) host() plugin.Host {
+	return plugin.Host{Sessions: &sessionsHost{s: s, seen: map[string]seen{}}, Assets: s.assetsHost()}
+}
+
+// sessionsHost is what an action may do with sessions. It remembers what it has shown
+// of them, so that it knows when the action was overtaken.
+type sessionsHost struct {
+	s *Service
+
+	mu   sync.Mutex
+	seen map[string]seen // by session
+}
+
+// seen is the state of a session that was shown.
+type seen struct {
+	rev     int64
+	request int64 // the newest
+}
+
+func see(r *store.Reader, sessionID string) (h store.Head, now seen, err error) {
+	if h, err = r.Head(sessionID); err != nil {
+		return h, seen{}, err
+	}
+	now.rev = h.Rev
+	now.request, err = r.NewestRequest(h)
+	return h, now, err
+}
+
+// Messages returns a session's messages as they are now.
+func (x *sessionsHost) Messages(ctx context.Context, sessionID string) ([]loquat.Message, error) {
+	var out []loquat.Message
+	var now seen
+	err := x.s.store.View(ctx, func(r *store.Reader) (err error) {
+		var h store.Head
+		if h, now, err = see(r, sessionID); err != nil {
+			return err
+		}
+		out, err = r.Messages(h, h.Rev, 0, -1)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.seen[sessionID] = now
+	return out, nil
+}
+
+// RequireIdle is a busy error while a request of the session runs or is queued.
+func (x *sessionsHost) RequireIdle(ctx context.Context, sessionID string) error {
+	return x.s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(sessionID)
+		if err != nil {
+			return err
+		}
+		busy, err := r.Unended(&h)
+		if err != nil || len(busy) == 0 {
+			return err
+		}
+		return busyError(busy[0])
+	})
+}
+
+// Ask has the session's own model answer messages. It streams, so that a long answer
+// is no silence, and offers no tools.
+func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error) {
+	h, err := x.s.head(ctx, sessionID)
+	if err != nil {
+		return loquat.Reply{}, err
+	}
+	e, err := x.s.settled(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides))
+	if err != nil {
+		return loquat.Reply{}, err
+	}
+	req := loquat.LLMRequest{ProviderID: e.providerID, SessionID: sessionID, Config: e.config.Clone(), Messages: messages, Stream: true}
+	delete(req.Config, "tools")
+	if err := x.s.plugins.EditRequest(ctx, &req); err != nil {
+		return loquat.Reply{}, x.failed(ctx, err)
+	}
+	for chunk, err := range e.provider.Chat(ctx, req) {
+		if err != nil {
+			return loquat.Reply{}, x.failed(ctx, err)
+		}
+		if chunk.Reply != nil {
+			return *chunk.Reply, nil
+		}
+	}
+	return loquat.Reply{}, loquat.Errorf(loquat.CodeBackendError, "provider %s ended without a reply", e.providerID)
+}
+
+// failed says that the model could not be asked, unless nobody waits for it any more.
+func (x *sessionsHost) failed(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return &loquat.Error{Code: loquat.CodeBackendError, Detail: x.s.describe(err), Err: err}
+}
+
+// Compact puts one system message in the place of others: message_modified, which has
+// the message, then messages_deleted when there was more than one, then checkpoint.
+func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.Compaction) error {
+	content := cleanText(c.Content)
+	return x.s.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := x.unchanged(tx, sessionID, c)
+		if err != nil {
+			return err
+		}
+		index := c.Start
+		m, err := tx.ModifyMessage(&h, index, loquat.RoleSystem, content)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content, Message: m.Whole()}, &h, nil); err != nil {
+			return err
+		}
+		var indices []int
+		for i := c.Start + 1; i <= c.End; i++ {
+			indices = append(indices, i)
+		}
+		if len(indices) > 0 {
+			if err := tx.DeleteMessages(&h, indices); err != nil {
+				return err
+			}
+			if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
+				return err
+			}
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+}
+
+// unchanged is a conflict error when the messages, or the requests of the session,
+// are no longer what the action was shown.
+func (x *sessionsHost) unchanged(tx *store.Tx, sessionID string, c plugin.Compaction) (store.Head, error) {
+	h, now, err := see(&tx.Reader, sessionID)
+	if err != nil {
+		return h, err
+	}
+	x.mu.Lock()
+	was, shown := x.seen[sessionID]
+	x.mu.Unlock()
+	if !shown || c.Start < 0 || c.End < c.Start || len(c.Was) != c.End-c.Start+1 {
+		return h, fmt.Errorf("compact messages %d to %d of session %s, of which %d were read", c.Start, c.End, sessionID, len(c.Was))
+	}
+	overtaken := loquat.Errorf(loquat.CodeConflict, "session %s has changed meanwhile, so nothing was done; try again", sessionID)
+	busy, err := tx.Unended(&h)
+	switch {
+	case err != nil:
+		return h, err
+	case len(busy) > 0 || now.request != was.request:
+		return h, overtaken
+	case now.rev == was.rev:
+		return h, nil
+	case c.End >= h.Count:
+		return h, overtaken
+	}
+	messages, err := tx.Messages(h, h.Rev, c.Start, len(c.Was))
+	if err == nil && !slices.EqualFunc(messages, c.Was, func(a, b loquat.Message) bool { return reflect.DeepEqual(a, b) }) {
+		err = overtaken
+	}
+	return h, err
+}

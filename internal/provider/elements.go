@@ -1,0 +1,214 @@
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/ui"
+)
+
+// The tags that the adapter knows.
+const (
+	tagTools     = "supports_tools"
+	tagImages    = "supports_images"
+	tagReasoning = "supports_reasoning"
+)
+
+// UIElements describes the settings that a session may change, what to show under
+// messages and in the status bar, and the choice of a model.
+func (p *Provider) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, error) {
+	can := func(tag string) bool { return in.Config == nil || slices.Contains(in.Tags, tag) }
+	elements := []loquat.Object{element("model_picker", "key", "model", "label", "Model", "order", 0), modelSetting(in.Models)}
+	if e := endpointSetting(in.Config); e != nil {
+		elements = append(elements, e)
+	}
+	elements = append(elements,
+		setting("timeout", "number", "Timeout", "placeholder", "60"),
+		setting("min_request_interval_seconds", "number", "Least time between requests"),
+		delaysSetting("rate_limit_retry_delays_seconds", "Retries after HTTP 429"),
+		setting("respect_retry_after_header", "checkbox", "Respect Retry-After"),
+		setting("retry_on_status", "multiline", "Retries by HTTP status", "format", "json", "placeholder", `{"503": [1, 2.5]}`),
+		delaysSetting("retry_on_timeout", "Retries after timeouts"),
+	)
+	elements = append(elements, recoverySettings()...)
+	elements = append(elements,
+		setting("allow_image_attachment_base64", "checkbox", "Inline and uploaded images"),
+		setting("allow_image_attachment_url", "checkbox", "Images by URL"))
+	if can(tagReasoning) {
+		elements = append(elements, setting("reasoning_echo", "select", "Send reasoning back", "options", []string{echoAuto, echoAlways, echoNever}))
+	}
+	if can(tagTools) {
+		elements = append(elements,
+			setting("tool_choice", "dropdown", "Use of tools", "options", []string{"auto", "none", "required"}),
+			setting("empty_content", "select", "Content beside tool calls", "options", []string{emptyNull, emptyString}))
+	}
+	elements = append(elements,
+		setting("include_usage", "checkbox", "Ask for usage in streams"),
+		setting("merge_system_messages", "checkbox", "One system message"),
+		setting("debug_stream", "checkbox", "Log the stream"),
+	)
+	return append(elements, shownOfMessages(can(tagReasoning))...), nil
+}
+
+// shownOfMessages are the fields below messages and in the status bar.
+func shownOfMessages(reasoning bool) []loquat.Object {
+	exists := func(path string) map[string]any { return map[string]any{"path": path, "exists": true} }
+	elements := []loquat.Object{
+		element("message_footer", "key", "usage", "data", "metadata.usage_total_tokens_formatted", "template", "{{data}} tokens",
+			"condition", exists("metadata.usage_total_tokens")),
+		element("status_bar", "key", "model", "data", "metadata.model", "condition", exists("metadata.model")),
+		element("status_bar", "key", "usage", "data", "metadata.usage_total_tokens_formatted", "template", "{{data}} tokens",
+			"condition", exists("metadata.usage_total_tokens")),
+	}
+	if reasoning {
+		elements = append(elements, element("message_footer", "key", "reasoning", "data", "metadata.usage_reasoning_tokens_formatted",
+			"template", "{{data}} reasoning tokens", "condition", map[string]any{"all": []any{
+				exists("metadata.usage_reasoning_tokens"), map[string]any{"not": map[string]any{"path": "metadata.usage_reasoning_tokens", "eq": 0}}}}))
+	}
+	return elements
+}
+
+// element makes an element of fields, given as names and values by turns.
+func element(uiType string, fields ...any) loquat.Object {
+	e := loquat.Object{}.Set("ui_type", uiType)
+	for i := 0; i < len(fields); i += 2 {
+		e.Set(fields[i].(string), fields[i+1])
+	}
+	return e
+}
+
+// setting makes the config element of a key, with the schema's words.
+func setting(key, kind, label string, fields ...any) loquat.Object {
+	i := slices.IndexFunc(schema, func(f config.Field) bool { return f.Key == key })
+	return element("config", append([]any{"key", key, "type", kind, "label", label, "description", schema[i].Doc}, fields...)...)
+}
+
+func delaysSetting(key, label string) loquat.Object {
+	return setting(key, "text", label, "format", "json", "placeholder", "[1, 2.5]")
+}
+
+// recoverySettings are keys of their own for what stands in an object, so that a
+// session can change one of them alone.
+func recoverySettings() []loquat.Object {
+	enabled := func(mode string) map[string]any {
+		return map[string]any{"path": "stream_recovery.mode", "eq": mode}
+	}
+	nested := func(key, kind, label string, fallback any, fields ...any) loquat.Object {
+		path := "stream_recovery." + key
+		return setting(path, kind, label, append(fields, "config_path", path, "default", fallback)...).Set("key", "stream_recovery_"+key)
+	}
+	return []loquat.Object{
+		nested("mode", "select", "Stream recovery", recoverDisabled, "options", []string{recoverDisabled, recoverEarlyOnly, recoverAggressive}),
+		nested("max_retries", "number", "Most recoveries", defaultMaxRecoveries,
+			"condition", map[string]any{"any": []any{enabled(recoverEarlyOnly), enabled(recoverAggressive)}}),
+	}
+}
+
+// modelSetting is a choice among the models that the backend lists, else a text.
+func modelSetting(models []loquat.Model) loquat.Object {
+	var options []option
+	for _, m := range models {
+		if m.ID == "" {
+			continue
+		}
+		label := m.Name
+		if label == "" {
+			label = m.ID
+		}
+		options = append(options, option{m.ID, label})
+	}
+	if len(options) == 0 {
+		return setting("model", "text", "Model", "required", true)
+	}
+	return setting("model", "select", "Model", "required", true, "options", options)
+}
+
+type option struct {
+	Value string `json:"value"`
+	Label string `json:"label"`
+}
+
+// endpointSetting is a choice among the configured endpoints, nil without them.
+func endpointSetting(c loquat.Object) loquat.Object {
+	endpoints := c.Object("endpoint_options")
+	var options []option
+	known := func(url string) bool {
+		return slices.ContainsFunc(options, func(o option) bool { return o.Value == url })
+	}
+	for _, label := range slices.Sorted(maps.Keys(endpoints)) {
+		if url := endpoints.String(label); url != "" && !known(url) {
+			options = append(options, option{url, label})
+		}
+	}
+	if len(options) == 0 {
+		return nil
+	}
+	if url := c.String("base_url"); url != "" && !known(url) {
+		options = append(options, option{url, url})
+	}
+	return setting("base_url", "dropdown", "Endpoint", "options", options)
+}
+
+// Tags says what the backend can do with the configured model, as far as its
+// descriptor tells. What nobody denies counts as possible: an element too many is a
+// smaller harm than one that is missing.
+func (p *Provider) Tags(c loquat.Object, models []loquat.Model) []string {
+	var model loquat.Object
+	if i := slices.IndexFunc(models, func(m loquat.Model) bool { return m.ID == c.String("model") }); i >= 0 {
+		model = models[i].Extra
+	}
+	var tags []string
+	if capable(model, model["supported_parameters"], "tools", "function_calling", "tool_use", "tool_calling") {
+		tags = append(tags, tagTools)
+	}
+	forbidden := string(c["allow_image_attachment_base64"]) == "false" && string(c["allow_image_attachment_url"]) == "false"
+	if !forbidden && capable(model, model.Object("architecture")["input_modalities"], "images", "vision", "image", "image_input") {
+		tags = append(tags, tagImages)
+	}
+	if capable(model, model["supported_parameters"], "reasoning", "thinking", "include_reasoning") {
+		tags = append(tags, tagReasoning)
+	}
+	return tags
+}
+
+// capable looks for a capability under all its names in the places where backends tell
+// of it: a flag supports_NAME, a flag or a word in `capabilities`, a word in a list of
+// its own.
+func capable(model loquat.Object, list json.RawMessage, names ...string) bool {
+	for _, name := range names {
+		for _, flag := range []json.RawMessage{model["supports_"+name], model.Object("capabilities")[name]} {
+			if is, told := truth(flag); told {
+				return is
+			}
+		}
+	}
+	denied := false
+	for _, raw := range []json.RawMessage{model["capabilities"], list} {
+		var words []string
+		if json.Unmarshal(raw, &words) != nil || words == nil {
+			continue
+		}
+		if slices.ContainsFunc(words, func(w string) bool { return slices.Contains(names, strings.ToLower(w)) }) {
+			return true
+		}
+		denied = true
+	}
+	return !denied
+}
+
+// truth reads true, false, or an object whose `supported` is one of them.
+func truth(raw json.RawMessage) (is, told bool) {
+	if json.Unmarshal(raw, &is) == nil && string(raw) != "null" {
+		return is, true
+	}
+	var nested struct{ Supported *bool }
+	if json.Unmarshal(raw, &nested) == nil && nested.Supported != nil {
+		return *nested.Supported, true
+	}
+	return false, false
+}
