@@ -15,6 +15,7 @@ func compiledIn(limits config.Limits, log *slog.Logger) []plugin.Plugin {
 	return []plugin.Plugin{
 		provider.New(provider.Options{Logger: log, MaxResponseBytes: limits.MaxResponseBytes, UserAgent: "loquat/" + version()}),
 		builtin.RequestOptions{},
+		builtin.CompactRange{},
 	}
 }
 
@@ -50,5 +51,7 @@ func loaded(compiled, plugins []plugin.Plugin, insecure bool) config.Loaded {
 var (
 	_ plugin.Plugin   = (*provider.Provider)(nil)
 	_ plugin.Provider = (*provider.Provider)(nil)
+	_ plugin.Elements = (*provider.Provider)(nil)
+	_ plugin.Tagger   = (*provider.Provider)(nil)
 	_ config.Owner    = (*provider.Provider)(nil)
 )

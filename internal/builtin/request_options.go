@@ -12,6 +12,7 @@ import (
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
+	"loquat/internal/ui"
 )
 
 // RequestOptions merges the config key `request_options` into the calls of models:
@@ -69,9 +70,22 @@ func (RequestOptions) EditRequest(_ context.Context, req *loquat.LLMRequest) err
 	return nil
 }
 
-// The powers of the plugins.
+// UIElements shows the key as JSON to edit.
+func (RequestOptions) UIElements(context.Context, ui.Input) ([]loquat.Object, error) {
+	return []loquat.Object{loquat.Object{}.
+		Set("ui_type", "config").
+		Set("key", requestOptionsKey).
+		Set("type", "multiline").
+		Set("format", "json").
+		Set("label", "Request options").
+		Set("description", "Extra parameters of every chat request, as a JSON object; null removes the field of that name.").
+		Set("placeholder", `{"temperature": 0.7, "stop": ["END"]}`)}, nil
+}
+
+// What the plugin can do.
 var (
 	_ plugin.Plugin        = RequestOptions{}
 	_ plugin.RequestEditor = RequestOptions{}
+	_ plugin.Elements      = RequestOptions{}
 	_ config.Owner         = RequestOptions{}
 )

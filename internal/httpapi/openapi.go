@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -96,7 +97,7 @@ func (a *api) response(s answer) *huma.Response {
 		out.Content = a.content(s.body, media)
 	}
 	if s.etag {
-		out.Headers = map[string]*huma.Param{"ETag": {Description: "The newest checkpoint of the session.", Schema: &huma.Schema{Type: huma.TypeString}}}
+		out.Headers = map[string]*huma.Param{"ETag": {Description: cmp.Or(s.tagOf, "The newest checkpoint of the session."), Schema: &huma.Schema{Type: huma.TypeString}}}
 	}
 	return out
 }

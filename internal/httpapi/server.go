@@ -86,7 +86,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
-		a.pairingRoutes(), a.authRoutes(), client)
+		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), client)
 	if a.document, err = a.describe(); err != nil {
 		return nil, err
 	}
@@ -117,6 +117,7 @@ type answer struct {
 	body   any    // a value of the type; nil: none
 	media  string // "" is application/json
 	etag   bool
+	tagOf  string // what the ETag tells apart; "" means the newest checkpoint of the session
 }
 
 // needsBody reports whether the body has names that cannot be left out.
