@@ -1,0 +1,328 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"loquat"
+	"loquat/internal/ui"
+)
+
+// shower is a plugin whose elements a test decides.
+type shower struct {
+	name, kind string
+	brought    string
+	show       func(context.Context, ui.Input) ([]loquat.Object, error)
+	tags       func() []string
+}
+
+func (p *shower) Name() string      { return p.name }
+func (p *shower) Kind() string      { return p.kind }
+func (p *shower) BroughtBy() string { return p.brought }
+
+func (p *shower) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+	return p.show(ctx, in)
+}
+
+func (p *shower) Tags(loquat.Object, []loquat.Model) []string {
+	if p.tags == nil {
+		return nil
+	}
+	return p.tags()
+}
+
+// model makes a shower a provider.
+type model struct {
+	*shower
+	Provider
+	selector string
+}
+
+func (m model) Selector() string { return m.selector }
+
+func one(key string) func(context.Context, ui.Input) ([]loquat.Object, error) {
+	return func(context.Context, ui.Input) ([]loquat.Object, error) {
+		return []loquat.Object{loquat.Object{}.Set("key", key)}, nil
+	}
+}
+
+func newTestGatherer(t *testing.T, plugins ...Plugin) *Gatherer {
+	t.Helper()
+	r, err := NewRegistry(plugins...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewGatherer(r, slog.New(slog.DiscardHandler))
+}
+
+// keys asks all plugins and returns the keys of what they show.
+func (g *Gatherer) keys(ctx context.Context) string {
+	var keys []string
+	for _, e := range g.Gather(ctx, g.registry.Plugins(), func(Plugin) ui.Input { return ui.Input{Config: loquat.Object{}} }) {
+		keys = append(keys, e.String("key"))
+	}
+	return strings.Join(keys, " ")
+}
+
+func TestCorePlugins(t *testing.T) {
+	mine := model{&shower{name: "mine", kind: KindProvider}, nil, "a"}
+	other := model{&shower{name: "other", kind: KindProvider}, nil, "b"}
+	g := newTestGatherer(t, mine, other,
+		&shower{name: "ext", kind: KindExtension, brought: "mine"}, &shower{name: "alien", kind: KindExtension, brought: "other"},
+		&shower{name: "free", kind: KindExtension}, &shower{name: "feature", kind: KindFeature}, &shower{name: "tool", kind: KindTool},
+		&shower{name: "app", kind: KindApplication})
+	names := func(plugins []Plugin) string {
+		var out []string
+		for _, p := range plugins {
+			out = append(out, p.Name())
+		}
+		return strings.Join(out, " ")
+	}
+	if got := names(g.registry.Core("a")); got != "mine ext free feature tool" {
+		t.Errorf("core plugins: %s", got)
+	}
+	if got := names(g.registry.Applications()); got != "app" {
+		t.Errorf("application plugins: %s", got)
+	}
+}
+
+// Elements come in the order of the plugins, whoever answers first, and say whose they
+// are.
+func TestGatherInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := func(key string, d time.Duration) func(context.Context, ui.Input) ([]loquat.Object, error) {
+			return func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+				time.Sleep(d)
+				return []loquat.Object{loquat.Object{}.Set("ui_type", "session_action").Set("id", key).Set("key", key).Set("action_id", "x").Set("action_owner", "me")}, nil
+			}
+		}
+		g := newTestGatherer(t,
+			&shower{name: "a", kind: KindExtension, show: late("1", time.Second)},
+			&shower{name: "b", kind: KindFeature, show: late("2", time.Millisecond)},
+			&shower{name: "c", kind: KindApplication, show: late("3", time.Minute/60)})
+		began := time.Now()
+		elements := g.Gather(t.Context(), g.registry.Plugins(), func(Plugin) ui.Input { return ui.Input{} })
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("three plugins side by side took %s", took)
+		}
+		var got []string
+		for _, e := range elements {
+			got = append(got, e.String("plugin")+e.String("id")+e.String("action_owner"))
+		}
+		if want := []string{"a1provider_extension", "b2feature", "c3"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A plugin that hangs delays one answer by two seconds; then it is skipped at once,
+// however often it is asked for, and when it answers again it is back.
+func TestHangingPluginDelaysOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		heeds bool // whether the plugin returns when its call is cancelled
+	}{{"one that heeds its cancellation", true}, {"one that does not", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				well, calls := make(chan struct{}), 0
+				g := newTestGatherer(t, &shower{name: "good", kind: KindTool, show: one("good")}, &shower{name: "bad", kind: KindTool,
+					show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+						calls++
+						stop := ctx.Done()
+						if !c.heeds {
+							stop = nil
+						}
+						select {
+						case <-well:
+							return one("bad")(ctx, in)
+						case <-stop:
+							return nil, ctx.Err()
+						}
+					}})
+				var delay time.Duration
+				ask := func() string {
+					began := time.Now()
+					keys := g.keys(t.Context())
+					delay = time.Since(began)
+					return keys
+				}
+				if got := ask(); got != "good" || delay != patience {
+					t.Errorf("the first answer: %q after %s", got, delay)
+				}
+				if problems := g.Problems(g.registry.Plugins()[1]); len(problems) != 1 || !strings.Contains(problems[0], "did not answer within 2s") {
+					t.Errorf("problems: %q", problems)
+				}
+				for range 500 { // 100 seconds
+					if got := ask(); got != "good" || delay > onTrial {
+						t.Fatalf("a later answer: %q after %s", got, delay)
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+				if calls > 10 {
+					t.Errorf("it was called %d times", calls)
+				}
+				close(well)
+				for deadline := time.Now().Add(time.Minute); ask() != "good bad"; time.Sleep(100 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatal("it does not come back")
+					}
+				}
+				if problems := g.Problems(g.registry.Plugins()[1]); len(problems) > 0 || delay > onTrial {
+					t.Errorf("after it came back: %q, %s", problems, delay)
+				}
+			})
+		})
+	}
+}
+
+// One that fails or panics is left out, and not called at once again.
+func TestFailingPlugin(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errors.New("no luck") },
+		"panic": func() error { panic("no luck") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls, ill := 0, true
+				bad := &shower{name: "bad", kind: KindTool, tags: func() []string { return []string{"b", "a"} }, show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+					if calls++; ill {
+						return nil, fail()
+					}
+					return one("bad")(ctx, in)
+				}}
+				g := newTestGatherer(t, bad, &shower{name: "good", kind: KindTool, show: one("good"), tags: func() []string { panic("no tags") }})
+				for range 5 {
+					if got := g.keys(t.Context()); got != "good" {
+						t.Fatalf("elements: %s", got)
+					}
+				}
+				if problems := g.Problems(bad); calls != 1 || len(problems) != 1 || !strings.Contains(problems[0], "no luck") {
+					t.Errorf("%d calls, problems %q", calls, problems)
+				}
+				ill = false
+				time.Sleep(firstPause)
+				if got := g.keys(t.Context()); got != "bad good" || len(g.Problems(bad)) > 0 {
+					t.Errorf("when it is well again: %s, %q", got, g.Problems(bad))
+				}
+				if tags := g.Tags(g.registry.Plugins(), nil, nil); !slices.Equal(tags, []string{"a", "b"}) {
+					t.Errorf("tags: %q", tags)
+				}
+			})
+		})
+	}
+}
+
+// A caller that goes away is no failure of the plugin that it asked.
+func TestCallerGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newTestGatherer(t, &shower{name: "slow", kind: KindTool, show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+			time.Sleep(time.Second)
+			return one("slow")(ctx, in)
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if got := g.keys(ctx); got != "" {
+			t.Errorf("elements after the caller left: %s", got)
+		}
+		if got := g.keys(t.Context()); got != "slow" || len(g.Problems(g.registry.Plugins()[0])) > 0 {
+			t.Errorf("the next caller: %q, %q", got, g.Problems(g.registry.Plugins()[0]))
+		}
+	})
+}
+
+// Faults of single elements are told once each, whatever else the plugin shows.
+func TestFaultyElements(t *testing.T) {
+	p := &shower{name: "p", kind: KindTool, show: func(context.Context, ui.Input) ([]loquat.Object, error) {
+		return []loquat.Object{loquat.Object{}.Set("key", "a"), loquat.Object{}.Set("key", "b").Set("condition", map[string]any{"near": 1})}, nil
+	}}
+	g := newTestGatherer(t, p)
+	for range 3 {
+		if got := g.keys(t.Context()); got != "a" {
+			t.Errorf("elements: %s", got)
+		}
+	}
+	if problems := g.Problems(p); len(problems) != 1 || !strings.Contains(problems[0], `element b is left out: condition`) {
+		t.Errorf("problems: %q", problems)
+	}
+}
+
+// doer is a plugin that runs actions.
+type doer struct {
+	shower
+	actions []string
+	act     func(context.Context, ActionCall) (ActionResult, error)
+}
+
+func (d *doer) Actions() []string { return d.actions }
+func (d *doer) Act(ctx context.Context, call ActionCall) (ActionResult, error) {
+	return d.act(ctx, call)
+}
+
+func TestFindAction(t *testing.T) {
+	r, err := NewRegistry(
+		&doer{shower: shower{name: "x", kind: KindExtension}, actions: []string{"store", "share"}},
+		&doer{shower: shower{name: "f", kind: KindFeature}, actions: []string{"share"}},
+		&doer{shower: shower{name: "g", kind: KindFeature}, actions: []string{"share"}},
+		&doer{shower: shower{name: "app", kind: KindApplication}, actions: []string{"share"}},
+		&shower{name: "idle", kind: KindFeature})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		query ActionQuery
+		want  string // name of the plugin, or the code
+	}{
+		{ActionQuery{ActionID: "store"}, "x"},
+		{ActionQuery{ActionID: "store", Owner: "feature"}, "not_found"},
+		{ActionQuery{ActionID: "sing"}, "not_found"},
+		{ActionQuery{ActionID: "share"}, "conflict"},
+		{ActionQuery{ActionID: "share", Owner: "application"}, "app"},
+		{ActionQuery{ActionID: "share", Owner: "provider_extension"}, "x"},
+		{ActionQuery{ActionID: "share", Owner: "feature"}, "conflict"},
+		{ActionQuery{ActionID: "share", Owner: "feature", Plugin: "g"}, "g"},
+		{ActionQuery{ActionID: "share", Plugin: "idle"}, "not_found"},
+	} {
+		p, err := c.query.TheActor(r.Actors(c.query))
+		got := string(loquat.CodeOf(err))
+		if err == nil {
+			got = p.Name()
+		}
+		if got != c.want {
+			t.Errorf("%+v: %s (%v), want %s", c.query, got, err, c.want)
+		}
+	}
+	q := ActionQuery{ActionID: "share", Owner: "feature"}
+	if _, err := q.TheActor(r.Actors(q)); err == nil || !strings.Contains(err.Error(), "f (feature), g (feature)") {
+		t.Errorf("candidates are not told: %v", err)
+	}
+}
+
+// An action ends with its context, and its panic is an error.
+func TestAct(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		d := &doer{act: func(_ context.Context, call ActionCall) (ActionResult, error) {
+			if call.ActionID == "panic" {
+				panic("oh")
+			}
+			<-release
+			return ActionResult{}, nil
+		}}
+		if _, err := Act(t.Context(), d, ActionCall{ActionID: "panic"}); err == nil || !strings.Contains(err.Error(), "panic: oh") {
+			t.Errorf("a panic: %v", err)
+		}
+		slow := errors.New("too slow")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, slow)
+		defer cancel()
+		if _, err := Act(ctx, d, ActionCall{}); !errors.Is(err, slow) {
+			t.Errorf("one that ignores its context: %v", err)
+		}
+		close(release)
+	})
+}
