@@ -2,9 +2,12 @@ package main
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 
 	"loquat/internal/builtin"
 	"loquat/internal/config"
+	"loquat/internal/mcphost"
 	"loquat/internal/plugin"
 	"loquat/internal/provider"
 )
@@ -25,6 +28,39 @@ func chosen(cfg *config.Config, compiled []plugin.Plugin) []plugin.Plugin {
 	for _, p := range compiled {
 		if cfg.Loads(p.Name()) {
 			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// withProcesses adds those plugins that a configuration lists by their directory, and
+// brings all into its order. One that came along with another stays behind it.
+func withProcesses(cfg *config.Config, plugins []plugin.Plugin, opts mcphost.Options) []plugin.Plugin {
+	var out []plugin.Plugin
+	groups := map[string][]plugin.Plugin{}
+	leader := ""
+	for _, p := range plugins {
+		if slices.Contains(cfg.Plugins, p.Name()) {
+			leader = p.Name()
+		}
+		groups[leader] = append(groups[leader], p)
+	}
+	out = append(out, groups[""]...)
+	for _, entry := range cfg.Plugins {
+		if dir, ok := strings.CutPrefix(entry, "path:"); ok {
+			out = append(out, mcphost.New(dir, opts))
+		}
+		out = append(out, groups[entry]...)
+	}
+	return out
+}
+
+// processes are those plugins that have to be started.
+func processes(plugins []plugin.Plugin) []plugin.Process {
+	var out []plugin.Process
+	for _, p := range plugins {
+		if v, ok := p.(plugin.Process); ok {
+			out = append(out, v)
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -22,6 +23,7 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/httpapi"
+	"loquat/internal/mcphost"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -94,6 +96,7 @@ type server struct {
 	scripts *scripted // the scripted backend, when it is used
 	store   *store.Store
 	access  *auth.Keeper
+	plugins []plugin.Process // that were started
 	chat    *chat.Service
 	http    *http.Server
 	url     string
@@ -127,6 +130,11 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err := s.refuseWhatIsMissing(cfg); err != nil {
 		return s, err
 	}
+	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
+	plugins = withProcesses(cfg, plugins, mcphost.Options{
+		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: mask.Mask,
+		Redact: func(effective loquat.Object) loquat.Object { return cfg.RedactLayer(effective, facts.Owners...) },
+	})
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {
 		return s, usageError{err}
@@ -141,7 +149,10 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
 		return s, err
 	}
-	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
+	s.plugins = processes(plugins)
+	for _, p := range s.plugins {
+		p.Start(ctx)
+	}
 	s.chat = chat.New(chat.Options{Store: s.store, Config: cfg, Plugins: registry, Logger: s.log, Mask: mask.Mask})
 	if err := s.chat.Start(ctx); err != nil {
 		return s, err
@@ -156,11 +167,6 @@ func (s *server) refuseWhatIsMissing(cfg *config.Config) error {
 	}
 	if cfg.Bridge.URL != "" {
 		s.log.Warn("configuration", "at", "bridge.url", "problem", "this version forwards to no bridge")
-	}
-	for i, entry := range cfg.Plugins {
-		if strings.HasPrefix(entry, "path:") {
-			s.log.Warn("configuration", "at", fmt.Sprintf("plugins[%d]", i), "problem", "this version runs only plugins that are compiled in")
-		}
 	}
 	return nil
 }
@@ -268,6 +274,11 @@ func (s *server) stop() {
 		}
 		cancel()
 	}
+	var stopping sync.WaitGroup
+	for _, p := range s.plugins {
+		stopping.Go(p.Stop)
+	}
+	stopping.Wait()
 	if s.store != nil {
 		if err := s.store.Close(); err != nil {
 			s.log.Error("close the store", "error", err)

@@ -180,6 +180,12 @@ func (s *Service) Ready(context.Context) Readiness {
 	if err := s.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, "cannot write"
 	}
+	for _, p := range s.plugins.Plugins() {
+		// Requests run without it, so that it is no reason to get none.
+		if v, ok := p.(plugin.Reporter); ok && v.Status().State != plugin.StateRunning {
+			r.Detail["plugin "+p.Name()] = v.Status().State
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {

@@ -194,6 +194,27 @@ func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 	}
 }
 
+// CheckObject finds everything that is wrong with an object that may hold the keys of
+// a schema and no others, sorted by place.
+func CheckObject(o loquat.Object, schema Schema) []Problem {
+	ch := &checker{}
+	known := loquat.Object{}
+	for key, value := range o {
+		if field, _ := schema.at(key); field != nil {
+			known[key] = value
+		} else {
+			ch.fault(key, "is no key here%s", suggestion(key, schema))
+		}
+	}
+	ch.object("", known, schema)
+	for _, f := range schema {
+		if _, given := o[f.Key]; f.Required && !given {
+			ch.fault(f.Key, "is missing; must be a %s", f.Kind)
+		}
+	}
+	return InOrder(ch.problems)
+}
+
 // at returns the field of a key, and the schema of the object there.
 func (s Schema) at(key string) (field *Field, inner Schema) {
 	for i, f := range s {

@@ -169,7 +169,7 @@ func Load(path string, env Environment) (*Config, []Problem) {
 // variables and files. The Config is nil when it is no JSON object; else the
 // problems are those of the references, and Check finds the rest.
 func Parse(data []byte, env Environment) (*Config, []Problem) {
-	raw, problem := parseStrict(data)
+	raw, problem := ParseObject(data)
 	if problem != nil {
 		return nil, []Problem{*problem}
 	}

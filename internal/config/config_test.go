@@ -83,8 +83,8 @@ func TestSyntax(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", "line 1, column 1: is empty"},
 		{"blanks", " \n ", "line 1, column 1: is empty"},
-		{"no object", `[1]`, "is a list; a configuration is one JSON object"},
-		{"null", `null`, "is null; a configuration is one JSON object"},
+		{"no object", `[1]`, "is a list; must be one JSON object"},
+		{"null", `null`, "is null; must be one JSON object"},
 		{"duplicate", "{\n  \"a\": {\"b\": 1,\n   \"b\": 2}}", "line 3, column 4: the key a.b stands twice"},
 		{"same name, escaped", `{"a": 1, "\u0061": 2}`, "the key a stands twice"},
 		{"open", "{\n\"a\": {", "line 2, column 7: the file ends too early"},

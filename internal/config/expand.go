@@ -145,7 +145,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// mustDecode decodes what parseStrict has let through.
+// mustDecode decodes what ParseObject has let through.
 func mustDecode(raw json.RawMessage, v any) {
 	if err := json.Unmarshal(raw, v); err != nil {
 		panic("config: a checked value does not decode: " + err.Error())

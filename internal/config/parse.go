@@ -17,15 +17,15 @@ import (
 // maxNesting is how deep objects and lists may stand in each other.
 const maxNesting = 128
 
-// parseStrict reads one JSON object, refusing what lenient readers guess at:
+// ParseObject reads one JSON object, refusing what lenient readers guess at:
 // duplicate keys, invalid UTF-8, trailing text, nesting without end.
-func parseStrict(data []byte) (loquat.Object, *Problem) {
+func ParseObject(data []byte) (loquat.Object, *Problem) {
 	dec := jsontext.NewDecoder(bytes.NewReader(data))
 	for started := false; ; started = true {
 		_, err := dec.ReadToken()
 		switch {
 		case errors.Is(err, io.EOF) && !started:
-			return nil, syntaxProblem(data, 0, "is empty; a configuration is one JSON object, {} at least")
+			return nil, syntaxProblem(data, 0, "is empty; must be one JSON object, {} at least")
 		case errors.Is(err, io.EOF):
 			return decodeObject(data)
 		case err != nil:
@@ -36,7 +36,7 @@ func parseStrict(data []byte) (loquat.Object, *Problem) {
 		if dec.StackDepth() == 0 {
 			if end := int(dec.InputOffset()); len(bytes.TrimSpace(data[end:])) > 0 {
 				at := end + len(data[end:]) - len(bytes.TrimLeft(data[end:], " \t\r\n"))
-				return nil, syntaxProblem(data, int64(at), "is text after the end; a configuration is one JSON object")
+				return nil, syntaxProblem(data, int64(at), "is text after the end; must be one JSON object")
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func parseStrict(data []byte) (loquat.Object, *Problem) {
 func decodeObject(data []byte) (loquat.Object, *Problem) {
 	var raw loquat.Object
 	if err := json.Unmarshal(data, &raw); err != nil || raw == nil {
-		return nil, syntaxProblem(data, 0, "is "+describe(bytes.TrimSpace(data))+"; a configuration is one JSON object")
+		return nil, syntaxProblem(data, 0, "is "+describe(bytes.TrimSpace(data))+"; must be one JSON object")
 	}
 	return raw, nil
 }

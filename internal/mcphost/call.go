@@ -1,0 +1,161 @@
+package mcphost
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// callKey is the context key of the *call that a request of the SDK is made for.
+type callKey struct{}
+
+// maxWaiting is how much progress of one call may wait to be taken, in bytes, before
+// the process has to wait too.
+const maxWaiting = 1 << 20
+
+// part is progress of a call.
+type part struct {
+	text            string
+	progress, total *float64
+}
+
+// size counts some bytes for the part itself.
+func (p part) size() int { return len(p.text) + 64 }
+
+// call is a question to a process while it is open.
+type call struct {
+	token string          // for its progress; "" when none is wanted
+	id    jsonrpc.ID      // guarded by the wire
+	raw   json.RawMessage // its result, once the SDK has returned
+
+	filled  chan struct{} // signalled when parts wait
+	emptied chan struct{} // signalled when they have been taken
+	left    chan struct{} // closed when nobody takes them any more
+
+	mu    sync.Mutex
+	parts []part
+	size  int
+}
+
+func newCall(token string) *call {
+	return &call{token: token, filled: make(chan struct{}, 1), emptied: make(chan struct{}, 1), left: make(chan struct{})}
+}
+
+// add appends a part. It waits while too much waits, until the call or the connection
+// has ended.
+func (c *call) add(p part, ended <-chan struct{}) {
+	for {
+		c.mu.Lock()
+		if c.size < maxWaiting {
+			c.parts = append(c.parts, p)
+			c.size += p.size()
+			c.mu.Unlock()
+			signal(c.filled)
+			return
+		}
+		c.mu.Unlock()
+		select {
+		case <-c.emptied:
+		case <-c.left:
+			return
+		case <-ended:
+			return
+		}
+	}
+}
+
+// take returns the parts that wait.
+func (c *call) take() []part {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	parts := c.parts
+	c.parts, c.size = nil, 0
+	signal(c.emptied)
+	return parts
+}
+
+// leave says that nobody takes parts any more; the wire calls it once.
+func (c *call) leave() { close(c.left) }
+
+func (c *call) isLeft() bool {
+	select {
+	case <-c.left:
+		return true
+	default:
+		return false
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// errTimeout is why a call ends that takes too long.
+var errTimeout = errors.New("it took too long")
+
+// ask makes a request of the SDK and returns the result as it came. What the process
+// reports meanwhile goes to progress, all of it before ask returns the result.
+func (s *session) ask(ctx context.Context, timeout time.Duration, progress func(part), request func(context.Context, *call) error) (json.RawMessage, error) {
+	token := ""
+	if progress != nil {
+		token = s.nextToken()
+	}
+	c := newCall(token)
+	defer s.wire.forget(c)
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, callKey{}, c), timeout, errTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- request(ctx, c) }() // it may be stuck in writing
+	deliver := func() {
+		for _, p := range c.take() {
+			progress(p)
+		}
+	}
+	for {
+		select {
+		case <-c.filled:
+			deliver()
+		case err := <-done:
+			if progress != nil {
+				deliver()
+			}
+			if err != nil {
+				return nil, s.explain(ctx, err, timeout)
+			}
+			return c.raw, nil
+		case <-ctx.Done():
+			return nil, s.explain(ctx, ctx.Err(), timeout)
+		}
+	}
+}
+
+// explain says in the words of this package why a question had no answer.
+func (s *session) explain(ctx context.Context, err error, timeout time.Duration) error {
+	if cause := context.Cause(ctx); cause != nil {
+		if errors.Is(cause, errTimeout) {
+			s.doubt()
+			return fmt.Errorf("no answer within %v", timeout)
+		}
+		if errors.Is(cause, context.DeadlineExceeded) {
+			s.doubt()
+		}
+		return cause
+	}
+	if refusal, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return errors.New(refusal.Message)
+	}
+	select {
+	case <-s.wire.ended:
+		return errors.New("the process ended meanwhile")
+	default:
+		return err
+	}
+}

@@ -1,0 +1,277 @@
+package mcphost
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+)
+
+// Options are what a plugin's process is run with.
+type Options struct {
+	CacheDir string // holds one writable folder for each plugin
+	Logger   *slog.Logger
+
+	// Redact takes the secrets out of an effective config, Mask out of a text. Nil:
+	// there are none.
+	Redact func(effective loquat.Object) loquat.Object
+	Mask   func(text string) string
+}
+
+// Plugin is a directory with a plugin.json, and its process while it runs.
+type Plugin struct {
+	dir      string
+	opts     Options
+	manifest Manifest
+	faults   []config.Problem // of the manifest; with any it is never started
+	logs     *logs
+
+	stop context.CancelFunc // set by Start
+	done chan struct{}      // closed when nothing is left of it
+
+	mu       sync.Mutex
+	session  *session // nil while it does not run
+	tools    []plugin.Tool
+	listed   map[string]listed // all that the process lists
+	status   plugin.Status
+	problems []string // of this life
+}
+
+// New reads the manifest of a directory. Nothing is started. A manifest that is wrong
+// makes a plugin that has failed and says why.
+func New(dir string, opts Options) *Plugin {
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
+	if opts.Redact == nil {
+		opts.Redact = func(o loquat.Object) loquat.Object { return o }
+	}
+	if opts.Mask == nil {
+		opts.Mask = func(text string) string { return text }
+	}
+	if cache, err := filepath.Abs(opts.CacheDir); err == nil {
+		opts.CacheDir = cache // the process runs elsewhere
+	}
+	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{})}
+	p.manifest, p.faults = ReadManifest(dir)
+	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask)
+	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version}
+	if len(p.faults) > 0 {
+		p.status.State, p.status.Detail = plugin.StateFailed, "its manifest is wrong"
+		for _, f := range p.faults {
+			p.status.Problems = append(p.status.Problems, f.String())
+		}
+	}
+	return p
+}
+
+// Name is the name in the manifest, or the directory when it has none.
+func (p *Plugin) Name() string { return cmp.Or(p.manifest.Name, "path:"+p.dir) }
+
+// Kind is the kind in the manifest, or tool when it has none.
+func (p *Plugin) Kind() string { return cmp.Or(p.manifest.Kind, plugin.KindTool) }
+
+// Dir is the plugin's directory.
+func (p *Plugin) Dir() string { return p.dir }
+
+// Faults are what is wrong with the manifest.
+func (p *Plugin) Faults() []config.Problem { return p.faults }
+
+// CommandLine is how the process is started, as a shell would take it.
+func (p *Plugin) CommandLine() string { return p.command().String() }
+
+func (p *Plugin) command() command {
+	return p.manifest.command(p.dir, p.cache(), os.Environ())
+}
+
+func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()) }
+
+// Start has the process come up in the background. It runs, and is started again when
+// it dies, until Stop.
+func (p *Plugin) Start(ctx context.Context) {
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(p.done)
+		if len(p.faults) > 0 {
+			p.opts.Logger.Error("plugin cannot be started", "plugin", p.Name(), "problems", p.status.Problems)
+			return
+		}
+		supervise(ctx, p.live, p.fallen)
+	}()
+}
+
+// Stop ends the process with all that it has started.
+func (p *Plugin) Stop() {
+	if p.stop == nil {
+		return
+	}
+	p.stop()
+	<-p.done
+}
+
+// live runs the process once, until it ends or ctx does.
+func (p *Plugin) live(ctx context.Context) error {
+	if err := os.MkdirAll(p.cache(), 0o700); err != nil {
+		return fmt.Errorf("make its cache: %w", err)
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.list(ctx, s); err != nil {
+		s.close()
+		return err
+	}
+	p.opts.Logger.Info("plugin runs", "plugin", p.Name(), "pid", s.proc.pid, "tools", len(p.Tools()))
+	listing, cancel := context.WithCancel(ctx)
+	var relisting sync.WaitGroup
+	relisting.Go(func() { p.relist(listing, s) })
+	err = s.await(ctx)
+	p.leave()
+	cancel()
+	if ctx.Err() != nil {
+		s.stop()
+	} else {
+		s.close()
+	}
+	relisting.Wait()
+	return err
+}
+
+// open starts the process. One that dies of the question for its version is asked in
+// the older way.
+func (p *Plugin) open(ctx context.Context) (*session, error) {
+	s, err := open(ctx, p.command(), p.manifest.timeout(), false, p.logs)
+	if errors.Is(err, errVersion) {
+		s, err = open(ctx, p.command(), p.manifest.timeout(), true, p.logs)
+	}
+	return s, err
+}
+
+// list takes over what the process offers.
+func (p *Plugin) list(ctx context.Context, s *session) error {
+	all, problems, err := s.listTools(ctx)
+	if err != nil {
+		if why := s.reason(); why != nil {
+			err = why
+		}
+		return err
+	}
+	tools, more := p.offer(all)
+	problems = append(problems, more...)
+	listed := make(map[string]listed, len(all))
+	for _, l := range slices.Backward(all) {
+		listed[l.Name] = l
+	}
+	for place, name := range p.manifest.places() {
+		if _, ok := listed[name]; !ok {
+			problems = append(problems, fmt.Sprintf("%s %s: there is no tool %q", ManifestName, place, name))
+		}
+	}
+	slices.Sort(problems)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session, p.tools, p.listed, p.problems = s, tools, listed, problems
+	p.status.State, p.status.Detail = plugin.StateRunning, ""
+	return nil
+}
+
+// relistPause keeps a process that changes its tools without end from being asked so.
+const relistPause = time.Second
+
+// relist asks again whenever the process says that its tools are others.
+func (p *Plugin) relist(ctx context.Context, s *session) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		}
+		if err := p.list(ctx, s); err != nil && ctx.Err() == nil {
+			p.opts.Logger.Warn("plugin did not list its tools again", "plugin", p.Name(), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(relistPause):
+		}
+	}
+}
+
+// leave takes the process away from those who would call it.
+func (p *Plugin) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.session, p.tools, p.listed, p.problems = nil, nil, nil, nil
+}
+
+// fallen is told that a life has ended, and what comes now.
+func (p *Plugin) fallen(why error, pause time.Duration, failed bool) {
+	detail := p.opts.Mask(why.Error())
+	p.opts.Logger.Warn("plugin does not run", "plugin", p.Name(), "reason", detail, "again_in", pause)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status.State = plugin.StateStarting
+	if failed {
+		p.status.State = plugin.StateFailed
+	}
+	p.status.Detail = fmt.Sprintf("%s; it is started again after %v", detail, pause)
+	p.status.Restarts++
+}
+
+// Status is how the plugin is.
+func (p *Plugin) Status() plugin.Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	status := p.status
+	status.Problems = slices.Concat(status.Problems, p.problems)
+	return status
+}
+
+// Tools are those that models can call now.
+func (p *Plugin) Tools() []plugin.Tool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tools
+}
+
+// running returns the life in which the process is.
+func (p *Plugin) running() (*session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session == nil {
+		return nil, loquat.Errorf(loquat.CodeUnavailable, "plugin %s is not running: %s", p.Name(), cmp.Or(p.status.Detail, p.status.State))
+	}
+	return p.session, nil
+}
+
+// call calls a tool of the process.
+func (p *Plugin) call(ctx context.Context, tool string, arguments any, progress func(part)) (*answer, error) {
+	s, err := p.running()
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.callTool(ctx, p.manifest.timeout(), tool, arguments, progress)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %s: %w", p.Name(), err)
+	}
+	return a, nil
+}
+
+// The powers of a process.
+var (
+	_ plugin.Process       = (*Plugin)(nil)
+	_ plugin.Reporter      = (*Plugin)(nil)
+	_ plugin.Toolbox       = (*Plugin)(nil)
+	_ plugin.RequestEditor = (*Plugin)(nil)
+	_ plugin.Elements      = (*Plugin)(nil)
+	_ plugin.Actor         = (*Plugin)(nil)
+)

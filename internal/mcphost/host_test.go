@@ -1,0 +1,280 @@
+package mcphost
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"loquat/internal/plugin"
+)
+
+// A process offers its tools, page after page; what models cannot be shown is left out.
+func TestTools(t *testing.T) {
+	for _, how := range []string{"odd tools", "odd tools,ignore discover", "odd tools,die of discover"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p, _ := startFake(t, how, manifest{"actions": []string{"crash", "gone"}})
+			running(t, p)
+			var names []string
+			for _, tool := range p.Tools() {
+				names = append(names, tool.Name())
+			}
+			if got := strings.Join(names, " "); got != "count big hang junk flood stdin environment answer ask change child late bare" {
+				t.Errorf("tools are %s", got)
+			}
+			schema := string(findTool(t, p, "count").Schema())
+			if want := `{"type":"function","function":{"name":"count","description":"does count","parameters":{"properties":{"n":{"type":"integer"}},"type":"object"}}}`; schema != want {
+				t.Errorf("schema %s\nwant   %s", schema, want)
+			}
+			problems := strings.Join(p.Status().Problems, "\n")
+			for _, want := range []string{`"count" is left out: it is listed twice`, `"a.b" is left out: models can call`, `"list" is left out: its inputSchema`,
+				"tools[17]: is no tool", `plugin.json actions[1]: there is no tool "gone"`} {
+				if !strings.Contains(problems, want) {
+					t.Errorf("problems lack %q:\n%s", want, problems)
+				}
+			}
+		})
+	}
+}
+
+// All progress of a call comes before its result, in order, and none after it.
+func TestProgress(t *testing.T) {
+	p, _ := startFake(t, "", nil)
+	running(t, p)
+	count, late := findTool(t, p, "count"), findTool(t, p, "late")
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			for i := range 50 {
+				n := i * 7 % 40
+				var got, want strings.Builder
+				over := false
+				call := plugin.ToolCall{Name: "count", Arguments: arguments(n), Progress: func(part string, progress, total *float64) {
+					if over {
+						t.Error("progress after the result")
+					}
+					fmt.Fprintf(&got, "%s%v/%v ", part, *progress, *total)
+				}}
+				result, err := count.Call(t.Context(), call)
+				over = true
+				if err != nil || result.Content != fmt.Sprint(n) {
+					t.Errorf("result %+v, %v", result, err)
+				}
+				for i := range n {
+					fmt.Fprintf(&want, "%d;%d/%d ", i, i+1, n)
+				}
+				if got.String() != want.String() {
+					t.Errorf("progress %q\nwant     %q", got.String(), want.String())
+				}
+				if _, err := late.Call(t.Context(), call); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// What is wrong with a process ends its life with a reason that names the remedy, and
+// it comes back.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		tool   string
+		n      int
+		result string // of the call, an error
+		reason string
+	}{
+		{"junk", 0, "ended meanwhile", `it printed "debug: about to answer" to its standard output, which is for the protocol alone; print to standard error`},
+		{"crash", 7, "ended meanwhile", "it ended: exit status 7"},
+		{"big", 17 << 20, "ended meanwhile", "it sent a message of more than 16 MiB; large results have to be divided"},
+		{"flood", 0, "ended meanwhile", "in a second that nobody waits for"},
+		{"ask", 10_000, "ended meanwhile", "it asked more than 64 questions"},
+		{"hang", 0, "no answer within 1s", ""},
+	} {
+		t.Run(c.tool, func(t *testing.T) {
+			t.Parallel()
+			timeout := 20
+			if c.tool == "hang" {
+				timeout = 1
+			}
+			p, log := startFake(t, "", manifest{"timeout_seconds": timeout})
+			if c.tool == "ask" && testing.Short() {
+				t.Skip("a race between questions and answers")
+			}
+			running(t, p)
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+			defer cancel()
+			_, err := findTool(t, p, c.tool).Call(ctx, plugin.ToolCall{Name: c.tool, Arguments: arguments(c.n)})
+			if err == nil || !strings.Contains(err.Error(), c.result) {
+				t.Errorf("the call: %v", err)
+			}
+			if c.reason == "" {
+				eventually(t, "the cancellation", func() bool { return strings.Contains(log.String(), "was cancelled") })
+				if s := p.Status(); s.State != plugin.StateRunning || s.Restarts != 0 {
+					t.Errorf("one late answer has ended the process: %+v", s)
+				}
+				return
+			}
+			eventually(t, "the restart", func() bool { s := p.Status(); return s.Restarts == 1 && s.State == plugin.StateRunning })
+			if !strings.Contains(log.String(), strings.ReplaceAll(c.reason, `"`, `\"`)) {
+				t.Errorf("the log lacks %q:\n%s", c.reason, log)
+			}
+			result, err := findTool(t, p, "count").Call(ctx, plugin.ToolCall{Name: "count", Arguments: arguments(3)})
+			if err != nil || result.Content != "3" {
+				t.Errorf("after the restart: %+v, %v", result, err)
+			}
+		})
+	}
+}
+
+// A result up to the bound is no fault.
+func TestLargeResult(t *testing.T) {
+	p, _ := startFake(t, "", nil)
+	running(t, p)
+	const n = 16<<20 - 1000
+	result, err := findTool(t, p, "big").Call(t.Context(), plugin.ToolCall{Name: "big", Arguments: arguments(n)})
+	if err != nil || len(result.Content) != n {
+		t.Errorf("%d bytes, %v", len(result.Content), err)
+	}
+}
+
+// A process that is stopped from outside is found out by its silence and started again.
+func TestHanging(t *testing.T) {
+	p, log := startFake(t, "", manifest{"timeout_seconds": 0.5})
+	running(t, p)
+	s, err := p.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.proc.pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := findTool(t, p, "count").Call(t.Context(), plugin.ToolCall{Name: "count", Arguments: arguments(1)}); err == nil {
+		t.Error("a stopped process has answered")
+	}
+	eventually(t, "the restart", func() bool { s := p.Status(); return s.Restarts == 1 && s.State == plugin.StateRunning })
+	if !strings.Contains(log.String(), "it hangs") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+// Cancel returns at once and is passed on; what the process still sends is dropped.
+func TestCancel(t *testing.T) {
+	p, log := startFake(t, "", nil)
+	running(t, p)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := findTool(t, p, "hang").Call(ctx, plugin.ToolCall{Name: "hang", Progress: func(string, *float64, *float64) { cancel() }})
+	if err == nil || ctx.Err() == nil {
+		t.Errorf("the call: %v", err)
+	}
+	eventually(t, "the cancellation", func() bool { return strings.Contains(log.String(), "was cancelled") })
+}
+
+// A process sees its own variables and the few that are allowed, runs in its directory,
+// and can write to its cache.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "hunter2")
+	t.Setenv("LC_TIME", "C")
+	p, _ := startFake(t, "", nil)
+	running(t, p)
+	result, err := findTool(t, p, "environment").Call(t.Context(), plugin.ToolCall{Name: "environment"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(result.Content) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		names = append(names, name)
+		switch name {
+		case "cwd":
+			if value != p.Dir() {
+				t.Errorf("runs in %s", value)
+			}
+		case cacheVariable:
+			if err := os.WriteFile(value+"/x", nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, name := range names {
+		switch name {
+		case "PATH", "HOME", "LANG", "TMPDIR", "TZ", "PWD", "cwd", cacheVariable, behaviour:
+		default:
+			if !strings.HasPrefix(name, "LC_") {
+				t.Errorf("the process sees %s", name)
+			}
+		}
+	}
+	if got := strings.Join(names, " "); !strings.Contains(got, "LC_TIME") || !strings.Contains(got, cacheVariable) {
+		t.Errorf("the process sees only %s", got)
+	}
+}
+
+// Stopping a plugin leaves nothing of it, not even what it started itself, also when
+// it does not heed the end of its input; so does its own end.
+func TestNothingIsLeft(t *testing.T) {
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip("needs sleep")
+	}
+	for _, how := range []string{"", "outlive input", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p, _ := startFake(t, how, nil)
+			running(t, p)
+			result, err := findTool(t, p, "child").Call(t.Context(), plugin.ToolCall{Name: "child"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var child int
+			fmt.Sscan(result.Content, &child)
+			if how == "crash" {
+				_, _ = findTool(t, p, "crash").Call(t.Context(), plugin.ToolCall{Name: "crash"})
+			} else {
+				p.Stop()
+			}
+			eventually(t, "the end of the child", func() bool { return !alive(child) })
+		})
+	}
+}
+
+// alive reports whether a process runs; one that is only not yet waited for does not.
+func alive(pid int) bool {
+	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
+	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
+}
+
+// The tools of a process may change while it runs, however often it says so.
+func TestToolsChange(t *testing.T) {
+	p, _ := startFake(t, "", nil)
+	running(t, p)
+	if _, err := findTool(t, p, "change").Call(t.Context(), plugin.ToolCall{Name: "change"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new tool", func() bool { return len(p.Tools()) == 15 })
+	if got := string(findTool(t, p, "schemaless").Schema()); !strings.Contains(got, `"parameters":{"type":"object","properties":{}}`) {
+		t.Errorf("a tool without a schema has %s", got)
+	}
+}
+
+// A process that cannot start is tried again; what it says goes into the log, and calls
+// say what is the matter.
+func TestNoStart(t *testing.T) {
+	p, log := startFake(t, "no start", manifest{"transforms": []string{"answer"}})
+	eventually(t, "a second try", func() bool { return p.Status().Restarts >= 2 })
+	s := p.Status()
+	if s.State != plugin.StateStarting || !strings.Contains(s.Detail, "exit status 3") || !strings.Contains(s.Detail, "started again after") {
+		t.Errorf("status %+v", s)
+	}
+	if !strings.Contains(log.String(), "cannot find my settings") {
+		t.Errorf("the log lacks its words:\n%s", log)
+	}
+	if _, err := p.running(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a call: %v", err)
+	}
+}

@@ -1,0 +1,222 @@
+package mcphost
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+)
+
+// ManifestName is the file that makes a directory a plugin.
+const ManifestName = "plugin.json"
+
+// The bounds of a manifest.
+const (
+	maxManifestBytes = 64 << 10
+	defaultTimeout   = 60 * time.Second
+)
+
+// Manifest is what a plugin's directory says of it.
+type Manifest struct {
+	Name       string            `json:"name"`
+	Version    string            `json:"version"`
+	Kind       string            `json:"kind"`
+	Command    string            `json:"command"`
+	Args       []string          `json:"args"`
+	Env        map[string]string `json:"env"`
+	Timeout    float64           `json:"timeout_seconds"`
+	UI         []string          `json:"ui"`
+	Actions    []string          `json:"actions"`
+	Transforms []string          `json:"transforms"`
+}
+
+// manifestKinds are what a process can be: models are run by what is compiled in.
+var manifestKinds = []string{plugin.KindExtension, plugin.KindFeature, plugin.KindTool, plugin.KindApplication}
+
+// manifestSchema is what may stand in a manifest.
+var manifestSchema = config.Schema{
+	{Key: "name", Kind: config.String, Required: true, Check: checkName},
+	{Key: "version", Kind: config.String, Check: checkVersion},
+	{Key: "kind", Kind: config.String, Required: true, Enum: manifestKinds},
+	{Key: "command", Kind: config.String, Required: true, Check: checkCommand},
+	{Key: "args", Kind: config.Strings, Check: checkArgs},
+	{Key: "env", Kind: config.Labels, Check: checkEnv},
+	{Key: "timeout_seconds", Kind: config.Number, Min: new(0.1), Max: new(86400.0)},
+	{Key: "ui", Kind: config.Strings, Check: checkReserved},
+	{Key: "actions", Kind: config.Strings, Check: checkReserved},
+	{Key: "transforms", Kind: config.Strings, Check: checkReserved},
+}
+
+// ReadManifest reads the manifest of a directory and finds everything that is wrong
+// with it. With faults, what could be read is returned.
+func ReadManifest(dir string) (Manifest, []config.Problem) {
+	data, err := readBounded(filepath.Join(dir, ManifestName))
+	if err != nil {
+		return Manifest{}, []config.Problem{{Path: ManifestName, Message: err.Error()}}
+	}
+	o, problem := config.ParseObject(data)
+	if problem != nil {
+		problem.Path = ManifestName + " " + problem.Path
+		return Manifest{}, []config.Problem{*problem}
+	}
+	faults := config.CheckObject(o, manifestSchema)
+	wrong := map[string]bool{}
+	for i, f := range faults {
+		wrong[f.Path] = true
+		faults[i] = config.Problem{Path: ManifestName + " " + f.Path, Message: f.Message}
+	}
+	var m Manifest
+	for key := range o {
+		if !wrong[key] {
+			b, _ := json.Marshal(loquat.Object{key: o[key]})
+			_ = json.Unmarshal(b, &m) // the schema has let it through
+		}
+	}
+	return m, append(faults, m.crossFaults()...)
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	if len(data) > maxManifestBytes {
+		return nil, fmt.Errorf("is larger than %d bytes", maxManifestBytes)
+	}
+	return data, nil
+}
+
+// places are the names of the tools that Loquat itself calls, by where they stand.
+func (m Manifest) places() iter.Seq2[string, string] {
+	return func(yield func(place, name string) bool) {
+		for _, list := range []struct {
+			key   string
+			names []string
+		}{{"ui", m.UI}, {"actions", m.Actions}, {"transforms", m.Transforms}} {
+			for i, name := range list.names {
+				if !yield(fmt.Sprintf("%s[%d]", list.key, i), name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// crossFaults finds what several keys are wrong about together.
+func (m Manifest) crossFaults() []config.Problem {
+	var faults []config.Problem
+	seen := map[string]string{}
+	for place, name := range m.places() {
+		if before, ok := seen[name]; ok {
+			faults = append(faults, config.Problem{
+				Path: ManifestName + " " + place, Message: fmt.Sprintf("is %q, which stands at %s already; each tool has one use", name, before),
+			})
+			continue
+		}
+		seen[name] = place
+	}
+	return faults
+}
+
+func (m Manifest) timeout() time.Duration {
+	if m.Timeout == 0 {
+		return defaultTimeout
+	}
+	return time.Duration(m.Timeout * float64(time.Second))
+}
+
+// reserved reports whether Loquat itself calls the tool of that name.
+func (m Manifest) reserved(tool string) bool {
+	return slices.Contains(m.UI, tool) || slices.Contains(m.Actions, tool) || slices.Contains(m.Transforms, tool)
+}
+
+// namePattern keeps a name usable as the name of a folder.
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func checkName(raw json.RawMessage) error {
+	if name := text(raw); !namePattern.MatchString(name) {
+		return fmt.Errorf("is %q; must be 1 to 64 of letters, digits, dot, underscore and hyphen, and begin with a letter or digit", name)
+	}
+	return nil
+}
+
+const maxVersion = 64
+
+func checkVersion(raw json.RawMessage) error {
+	if len(text(raw)) > maxVersion {
+		return fmt.Errorf("is longer than %d bytes", maxVersion)
+	}
+	return nil
+}
+
+func checkCommand(raw json.RawMessage) error {
+	command := text(raw)
+	switch {
+	case strings.TrimSpace(command) == "":
+		return errors.New("is empty; must name a program, or its path in the plugin's directory")
+	case strings.ContainsRune(command, 0):
+		return errors.New("holds U+0000")
+	}
+	return nil
+}
+
+func checkArgs(raw json.RawMessage) error {
+	if strings.ContainsRune(strings.Join(list(raw), ""), 0) {
+		return errors.New("holds U+0000")
+	}
+	return nil
+}
+
+// cacheVariable tells a process where it may write.
+const cacheVariable = "LOQUAT_PLUGIN_CACHE"
+
+func checkEnv(raw json.RawMessage) error {
+	var env map[string]string
+	_ = json.Unmarshal(raw, &env) // its kind was checked
+	var bad []string
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) || name == cacheVariable {
+			bad = append(bad, fmt.Sprintf("%q", name))
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	slices.Sort(bad)
+	return fmt.Errorf("cannot set %s; names are not empty, hold no = and no U+0000, and %s is set by Loquat", strings.Join(bad, ", "), cacheVariable)
+}
+
+func checkReserved(raw json.RawMessage) error {
+	if slices.Contains(list(raw), "") {
+		return errors.New("holds an empty name; must be a list of names of tools")
+	}
+	return nil
+}
+
+// text decodes what is known to be a string.
+func text(raw json.RawMessage) (s string) {
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// list decodes what is known to be a list of strings.
+func list(raw json.RawMessage) (l []string) {
+	_ = json.Unmarshal(raw, &l)
+	return l
+}

@@ -1,0 +1,45 @@
+package mcphost
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A life that lasts makes earlier failures forgotten; a plugin that has failed comes
+// back when it can.
+func TestSupervise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lives, failed := 0, 0
+		live := func(ctx context.Context) error {
+			lives++
+			if lives == 4 || lives > 20 {
+				select {
+				case <-ctx.Done():
+				case <-time.After(2 * lasting):
+				}
+			}
+			return errors.New("dead")
+		}
+		var pauses []time.Duration
+		go supervise(ctx, live, func(why error, pause time.Duration, hasFailed bool) {
+			pauses = append(pauses, pause)
+			if hasFailed {
+				failed++
+			}
+		})
+		time.Sleep(3 * time.Hour)
+		cancel()
+		synctest.Wait()
+		if lives < 20 || failed != 10 {
+			t.Errorf("%d lives, failed after %d of them", lives, failed)
+		}
+		if pauses[2] != 2*time.Second || pauses[3] != firstPause || pauses[20] != firstPause {
+			t.Errorf("pauses %v", pauses)
+		}
+	})
+}

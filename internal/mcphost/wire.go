@@ -1,0 +1,367 @@
+package mcphost
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// The bounds of what a process may send.
+const (
+	maxFrame    = 16 << 20 // bytes of one message
+	maxAsked    = 64       // its own requests that are not answered yet
+	maxUnwanted = 5_000    // messages a second that nobody waits for
+	maxWaste    = 64 << 20 // bytes a second of such messages
+)
+
+// probePatience is how long a process may be silent to the question for its version,
+// which older ones do not know, before that counts as no.
+const probePatience = 3 * time.Second
+
+// The methods that the wire knows by itself.
+const (
+	methodDiscover     = "server/discover"
+	notifyProgress     = "notifications/progress"
+	notifyToolsChanged = "notifications/tools/list_changed"
+	notifyMessage      = "notifications/message"
+)
+
+// wire is the connection to a process: one JSON-RPC message a line. The protocol
+// itself is the SDK's business; the wire keeps the bounds, and hands progress and
+// results to the calls they belong to in the order in which they came.
+type wire struct {
+	out     io.WriteCloser
+	in      io.ReadCloser
+	timeout time.Duration // for the process to take a message
+	say     func(level, text string)
+
+	lines    chan []byte
+	answers  chan jsonrpc.Message // in the place of a process that is silent
+	ended    chan struct{}        // closed with the connection
+	end      sync.Once
+	why      error // set before ended is closed
+	heard    atomic.Int64
+	changing atomic.Bool // a change of the tools is with the SDK
+
+	batch    [][]byte // of Read
+	unwanted flood    // of Read
+
+	writing sync.Mutex
+
+	mu     sync.Mutex
+	calls  map[jsonrpc.ID]*call
+	tokens map[string]*call
+	asked  int
+	probe  *time.Timer
+}
+
+func newWire(in io.ReadCloser, out io.WriteCloser, timeout time.Duration, say func(level, text string)) *wire {
+	w := &wire{
+		in: in, out: out, timeout: timeout, say: say,
+		lines: make(chan []byte), answers: make(chan jsonrpc.Message, 1), ended: make(chan struct{}),
+		calls: map[jsonrpc.ID]*call{}, tokens: map[string]*call{},
+	}
+	go w.readLines()
+	return w
+}
+
+// Connect is the whole of a transport.
+func (w *wire) Connect(context.Context) (mcp.Connection, error) { return w, nil }
+
+// SessionID is of no meaning here.
+func (w *wire) SessionID() string { return "" }
+
+// Close ends the connection.
+func (w *wire) Close() error {
+	w.fail(io.EOF)
+	return nil
+}
+
+// fail ends the connection. The first reason stays.
+func (w *wire) fail(why error) {
+	w.end.Do(func() {
+		w.why = why
+		close(w.ended)
+		_ = w.out.Close()
+		_ = w.in.Close()
+	})
+}
+
+// readLines reads what the process writes, until either ends.
+func (w *wire) readLines() {
+	r := bufio.NewReaderSize(w.in, 64<<10)
+	for {
+		line, err := readFrame(r)
+		if err != nil {
+			w.fail(err)
+			return
+		}
+		if len(line) == 0 {
+			continue
+		}
+		select {
+		case w.lines <- line:
+		case <-w.ended:
+			return
+		}
+	}
+}
+
+// readFrame reads one line, without the space around it.
+func readFrame(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxFrame+1:
+			return nil, fmt.Errorf("it sent a message of more than %d MiB; large results have to be divided", maxFrame>>20)
+		case err == nil:
+			return bytes.TrimSpace(line), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		default:
+			return nil, io.EOF
+		}
+	}
+}
+
+// Read returns the next message that is for the SDK.
+func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		if len(w.batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-w.ended:
+				return nil, w.why
+			case m := <-w.answers:
+				return m, nil
+			case line := <-w.lines:
+				w.heard.Store(time.Now().UnixNano())
+				w.batch = messages(line)
+			}
+		}
+		text := w.batch[0]
+		w.batch = w.batch[1:]
+		m, err := jsonrpc.DecodeMessage(text)
+		if err != nil {
+			w.fail(fmt.Errorf("it printed %s to its standard output, which is for the protocol alone; print to standard error", excerpt(text)))
+			return nil, w.why
+		}
+		m, wanted, err := w.take(m)
+		if !wanted && w.unwanted.more(len(text)) {
+			err = fmt.Errorf("it sent more than %d messages, or %d MiB of them, in a second that nobody waits for", maxUnwanted, maxWaste>>20)
+		}
+		if err != nil {
+			w.fail(err)
+			return nil, w.why
+		}
+		if m != nil {
+			return m, nil
+		}
+	}
+}
+
+// messages divides a batch, which one older version of the protocol knows.
+func messages(line []byte) [][]byte {
+	var batch []json.RawMessage
+	if line[0] != '[' || json.Unmarshal(line, &batch) != nil || len(batch) == 0 {
+		return [][]byte{line}
+	}
+	out := make([][]byte, len(batch))
+	for i, m := range batch {
+		out[i] = m
+	}
+	return out
+}
+
+// take gives a message to whoever waits for it here, or returns it for the SDK, and
+// says whether somebody waits for it.
+func (w *wire) take(m jsonrpc.Message) (rest jsonrpc.Message, wanted bool, err error) {
+	switch m := m.(type) {
+	case *jsonrpc.Response:
+		rest, wanted = w.response(m)
+		return rest, wanted, nil
+	case *jsonrpc.Request:
+		if m.IsCall() {
+			return m, false, w.admit()
+		}
+		switch m.Method {
+		case notifyProgress:
+			return nil, w.progress(m.Params), nil
+		case notifyToolsChanged:
+			if w.changing.CompareAndSwap(false, true) {
+				return m, true, nil
+			}
+		case notifyMessage:
+			w.message(m.Params)
+		}
+	}
+	return nil, false, nil
+}
+
+// response hands a result to its call, and an empty one in its place to the SDK: the
+// call decodes it as it came.
+func (w *wire) response(m *jsonrpc.Response) (rest jsonrpc.Message, wanted bool) {
+	w.mu.Lock()
+	c, ok := w.calls[m.ID]
+	delete(w.calls, m.ID)
+	if ok {
+		delete(w.tokens, c.token)
+	}
+	if w.probe != nil {
+		w.probe.Stop()
+		w.probe = nil
+	}
+	w.mu.Unlock()
+	if ok && m.Error == nil {
+		c.raw = m.Result
+		return &jsonrpc.Response{ID: m.ID, Result: json.RawMessage(`{"content":[],"tools":[]}`)}, true
+	}
+	return m, ok
+}
+
+// admit counts a request of the process.
+func (w *wire) admit() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked++; w.asked > maxAsked {
+		return fmt.Errorf("it asked more than %d questions without waiting for the answers", maxAsked)
+	}
+	return nil
+}
+
+// progress hands a part of a result to its call. What comes after the result, or after
+// the call was given up, belongs to none.
+func (w *wire) progress(params json.RawMessage) (wanted bool) {
+	var p struct {
+		Token    json.RawMessage `json:"progressToken"`
+		Progress *float64        `json:"progress"`
+		Total    *float64        `json:"total"`
+		Message  string          `json:"message"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return false
+	}
+	w.mu.Lock()
+	c := w.tokens[text(p.Token)]
+	w.mu.Unlock()
+	if c != nil {
+		c.add(part{text: p.Message, progress: p.Progress, total: p.Total}, w.ended)
+	}
+	return c != nil
+}
+
+// message passes on what the process logs over the protocol.
+func (w *wire) message(params json.RawMessage) {
+	var p struct {
+		Level string          `json:"level"`
+		Data  json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
+	said := string(p.Data)
+	if s := text(p.Data); s != "" {
+		said = s
+	}
+	w.say(p.Level, said)
+}
+
+// Write sends a message. A process that does not take it loses its connection.
+func (w *wire) Write(ctx context.Context, m jsonrpc.Message) error {
+	data, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	w.sending(ctx, m)
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	stuck := time.AfterFunc(w.timeout, func() {
+		w.fail(fmt.Errorf("it did not read its standard input for %v", w.timeout))
+	})
+	defer stuck.Stop()
+	if _, err := w.out.Write(append(data, '\n')); err != nil {
+		return fmt.Errorf("write to the process: %w", err)
+	}
+	return nil
+}
+
+// sending notes what a message means for those that will come back.
+func (w *wire) sending(ctx context.Context, m jsonrpc.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	req, ok := m.(*jsonrpc.Request)
+	switch {
+	case !ok:
+		w.asked--
+	case !req.IsCall():
+	case req.Method == methodDiscover:
+		w.probe = time.AfterFunc(probePatience, func() {
+			select {
+			case w.answers <- &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no answer"}}:
+			case <-w.ended:
+			}
+		})
+	default:
+		if c, ok := ctx.Value(callKey{}).(*call); ok && !c.isLeft() {
+			c.id = req.ID
+			w.calls[req.ID] = c
+			if c.token != "" {
+				w.tokens[c.token] = c
+			}
+		}
+	}
+}
+
+// unversed reports whether the question for the version is still open.
+func (w *wire) unversed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.probe != nil
+}
+
+// forget gives up a call: nothing that still comes for it is its.
+func (w *wire) forget(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.calls, c.id)
+	delete(w.tokens, c.token)
+	c.leave()
+}
+
+// flood counts messages that nobody waits for.
+type flood struct {
+	since    time.Time
+	n, bytes int
+}
+
+// more counts one more and reports whether they are too many.
+func (f *flood) more(size int) bool {
+	if now := time.Now(); now.Sub(f.since) > time.Second {
+		*f = flood{since: now}
+	}
+	f.n++
+	f.bytes += size
+	return f.n > maxUnwanted || f.bytes > maxWaste
+}
+
+const maxExcerpt = 200
+
+// excerpt quotes the beginning of what a process wrote.
+func excerpt(b []byte) string {
+	if len(b) > maxExcerpt {
+		return fmt.Sprintf("%q…", bytes.ToValidUTF8(b[:maxExcerpt], nil))
+	}
+	return fmt.Sprintf("%q", b)
+}
