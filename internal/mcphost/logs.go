@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // The bounds of what of a process's words goes into the log.
@@ -25,14 +27,12 @@ type logs struct {
 	log  *slog.Logger
 	mask func(string) string
 
-	mu      sync.Mutex
-	credit  float64
-	at      time.Time
-	dropped int
+	allowed *rate.Limiter
+	dropped atomic.Int64
 }
 
 func newLogs(log *slog.Logger, mask func(string) string) *logs {
-	return &logs{log: log, mask: mask, credit: linesAtOnce, at: time.Now()}
+	return &logs{log: log, mask: mask, allowed: rate.NewLimiter(linesPerSecond, linesAtOnce)}
 }
 
 // copy logs the lines of a process's standard error until it ends.
@@ -84,21 +84,12 @@ func (l *logs) message(level, text string) {
 
 // line logs one line, unless there were too many.
 func (l *logs) line(level slog.Level, text string) {
-	l.mu.Lock()
-	now := time.Now()
-	l.credit = min(l.credit+now.Sub(l.at).Seconds()*linesPerSecond, linesAtOnce)
-	l.at = now
-	if l.credit < 1 {
-		l.dropped++
-		l.mu.Unlock()
+	if !l.allowed.Allow() {
+		l.dropped.Add(1)
 		return
 	}
-	l.credit--
-	dropped := l.dropped
-	l.dropped = 0
-	l.mu.Unlock()
-	if dropped > 0 {
-		l.log.Warn("plugin said too much; lines were left out", "lines", dropped)
+	if n := l.dropped.Swap(0); n > 0 {
+		l.log.Warn("plugin said too much; lines were left out", "lines", n)
 	}
 	if len(text) > maxLine {
 		text = text[:maxLine]

@@ -14,14 +14,17 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/time/rate"
 )
 
 // The bounds of what a process may send.
 const (
-	maxFrame    = 16 << 20 // bytes of one message
-	maxAsked    = 64       // its own requests that are not answered yet
-	maxUnwanted = 5_000    // messages a second that nobody waits for
-	maxWaste    = 64 << 20 // bytes a second of such messages
+	maxFrame = 16 << 20 // bytes of one message
+	maxAsked = 64       // its own requests that are not answered yet
+
+	// Messages that nobody waits for: a second for long, and at once.
+	unwantedPerSecond, maxUnwanted = 500, 5_000
+	wastePerSecond, maxWaste       = 16 << 20, 64 << 20 // in bytes
 )
 
 // probePatience is how long a process may be silent to the question for its version,
@@ -54,7 +57,8 @@ type wire struct {
 	changing atomic.Bool // a change of the tools is with the SDK
 
 	batch    [][]byte // of Read
-	unwanted flood    // of Read
+	unwanted *rate.Limiter
+	waste    *rate.Limiter
 
 	writing sync.Mutex
 
@@ -69,6 +73,7 @@ func newWire(in io.ReadCloser, out io.WriteCloser, timeout time.Duration, say fu
 	w := &wire{
 		in: in, out: out, timeout: timeout, say: say,
 		lines: make(chan []byte), answers: make(chan jsonrpc.Message, 1), ended: make(chan struct{}),
+		unwanted: rate.NewLimiter(unwantedPerSecond, maxUnwanted), waste: rate.NewLimiter(wastePerSecond, maxWaste),
 		calls: map[jsonrpc.ID]*call{}, tokens: map[string]*call{},
 	}
 	go w.readLines()
@@ -159,8 +164,8 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 			return nil, w.why
 		}
 		m, wanted, err := w.take(m)
-		if !wanted && w.unwanted.more(len(text)) {
-			err = fmt.Errorf("it sent more than %d messages, or %d MiB of them, in a second that nobody waits for", maxUnwanted, maxWaste>>20)
+		if now := time.Now(); !wanted && !(w.unwanted.AllowN(now, 1) && w.waste.AllowN(now, len(text))) {
+			err = fmt.Errorf("it floods: more than %d messages a second, or %d MiB, that nobody waits for", unwantedPerSecond, wastePerSecond>>20)
 		}
 		if err != nil {
 			w.fail(err)
@@ -338,22 +343,6 @@ func (w *wire) forget(c *call) {
 	delete(w.calls, c.id)
 	delete(w.tokens, c.token)
 	c.leave()
-}
-
-// flood counts messages that nobody waits for.
-type flood struct {
-	since    time.Time
-	n, bytes int
-}
-
-// more counts one more and reports whether they are too many.
-func (f *flood) more(size int) bool {
-	if now := time.Now(); now.Sub(f.since) > time.Second {
-		*f = flood{since: now}
-	}
-	f.n++
-	f.bytes += size
-	return f.n > maxUnwanted || f.bytes > maxWaste
 }
 
 const maxExcerpt = 200
