@@ -71,6 +71,8 @@ func commands() []*cobra.Command {
 		newServeCommand(),
 		newChatCommand(),
 		newEventsCommand(),
+		newPairCommand(),
+		newTokenCommand(),
 		newVersionCommand(),
 	}
 }

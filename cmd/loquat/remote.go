@@ -20,7 +20,7 @@ type remoteFlags struct {
 func (f *remoteFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.server, "server", "", "`URL` of a running server (default: start one in this process)")
-	flags.StringVar(&f.token, "token", "", "access `token` of the server")
+	flags.StringVar(&f.token, "token", "", "access `token` of the server at --server")
 	flags.StringVar(&f.local.config, "config", "", "configuration `file` of a server started here")
 	flags.StringVar(&f.local.data, "data", "", "data `directory` of a server started here")
 	flags.BoolVar(&f.local.demo, "demo", false, "let a server started here use the scripted backend")
@@ -29,7 +29,7 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 
 // connect returns a client and what ends it. ctx has to outlive both.
 func (f *remoteFlags) connect(ctx context.Context, stderr io.Writer, o client.Options) (*client.Client, func(), error) {
-	url, stop := f.server, func() {}
+	url, token, stop := f.server, f.token, func() {}
 	if url == "" {
 		local := f.local
 		local.listen = "127.0.0.1:0"
@@ -38,11 +38,11 @@ func (f *remoteFlags) connect(ctx context.Context, stderr io.Writer, o client.Op
 			log = stderr
 		}
 		var err error
-		if url, stop, err = startServer(ctx, local, log); err != nil {
+		if url, token, stop, err = startServer(ctx, local, log); err != nil {
 			return nil, nil, err
 		}
 	}
-	o.Token = f.token
+	o.Token = token
 	c, err := client.New(url, o)
 	if err != nil {
 		stop()

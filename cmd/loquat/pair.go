@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"loquat/internal/client"
+	"loquat/internal/config"
+	"loquat/internal/tui"
+)
+
+// pairFlags are the flags of `loquat pair`.
+type pairFlags struct {
+	accessFlags
+	scope string
+	json  bool
+}
+
+func newPairCommand() *cobra.Command {
+	var f pairFlags
+	cmd := &cobra.Command{
+		Use:   "pair",
+		Short: "Show a code with which a phone or another device gets access",
+		Long: "Makes a pairing code on a running server and shows it, with the URL where it can be claimed and, at a\n" +
+			"terminal, a QR code of both. A code is good for five minutes and for one device.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.scope, "scope", "read", "what the device may do: `read` or full")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print it as JSON")
+	return cmd
+}
+
+func (f *pairFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	cfg, err := f.configuration()
+	if err != nil {
+		return err
+	}
+	c, err := f.client(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdleConnections()
+	p, err := c.Pair(ctx, f.scope)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return json.NewEncoder(stdout).Encode(p)
+	}
+	fmt.Fprintf(stdout, "code: %s\nurl: %s\nexpires: %s\n", p.Code, p.URL, p.ExpiresAt.Local().Format(time.DateTime))
+	if look := tui.Detect(stdout, os.Getenv); look.Terminal {
+		code, err := tui.QR(pairLink(p), look)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "\n%s", code)
+	}
+	if u, err := url.Parse(p.URL); err == nil && config.IsLoopback(hostPort(u)) {
+		fmt.Fprintln(stderr, "only this machine can reach that URL; set server.public_url for others")
+	}
+	return nil
+}
+
+// pairLink opens the page, which claims the code. What follows # is not sent to the
+// server, nor kept in anybody's log.
+func pairLink(p client.Pairing) string { return strings.TrimRight(p.URL, "/") + "/#pair=" + p.Code }

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"loquat"
+	"loquat/internal/auth"
+	"loquat/internal/client"
+	"loquat/internal/config"
+	"loquat/internal/store/sqlite"
+)
+
+// accessFlags say whose tokens and devices are meant: those of a server that runs, or
+// of a data directory.
+type accessFlags struct{ server, token, config, data string }
+
+func (f *accessFlags) add(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&f.server, "server", "", "`URL` of a running server (default: the one that the configuration describes)")
+	flags.StringVar(&f.token, "token", "", "access `token` of the server, of scope full")
+	flags.StringVar(&f.config, "config", "", "configuration `file` of the server (default: the one that serve would use)")
+	flags.StringVar(&f.data, "data", "", "data `directory` of the server")
+}
+
+// configuration is the one that serve would use with the same flags.
+func (f *accessFlags) configuration() (*config.Config, error) {
+	env := config.ProcessEnvironment()
+	cfg := config.New(loquat.Object{}, env)
+	if path := config.Find(f.config, env); path != "" {
+		var problems []config.Problem
+		if cfg, problems = config.Load(path, env); cfg == nil || config.Failed(problems) {
+			return nil, configError(problems)
+		}
+	}
+	cfg.SetServer("", f.data)
+	return cfg, nil
+}
+
+// client speaks to the server that is named, or to the one that listens where the
+// configuration says.
+func (f *accessFlags) client(cfg *config.Config) (*client.Client, error) {
+	address := f.server
+	if address == "" {
+		address = localURL(cfg.Server)
+	}
+	c, err := client.New(address, client.Options{Token: f.token})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+// localURL is where a server of that configuration is reached from its own machine.
+func localURL(s config.Server) string {
+	u := url.URL{Scheme: "http", Host: s.Listen}
+	if s.TLS.CertFile != "" {
+		u.Scheme = "https"
+	}
+	if host, port, err := net.SplitHostPort(s.Listen); err == nil {
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			u.Host = net.JoinHostPort("127.0.0.1", port)
+		}
+	}
+	return u.String()
+}
+
+// hostPort is the address of a URL.
+func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), u.Port()) }
+
+// tokens are the tokens of a server, wherever they are kept.
+type tokens interface {
+	MakeToken(ctx context.Context, t client.NewToken) (client.Token, error)
+	Tokens(ctx context.Context) ([]client.Token, error)
+	RevokeToken(ctx context.Context, id string) error
+}
+
+// open asks the server that is named. Without one it opens the data directory, or asks
+// the server that uses it.
+func (f *accessFlags) open(ctx context.Context) (tokens, func() error, error) {
+	cfg, err := f.configuration()
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.server == "" {
+		keeper, done, err := openStored(ctx, cfg, slog.New(slog.DiscardHandler))
+		if err == nil {
+			return storedKeys{keeper}, done, nil
+		}
+		if !errors.Is(err, sqlite.ErrInUse) {
+			return nil, nil, err
+		}
+	}
+	c, err := f.client(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, func() error { c.CloseIdleConnections(); return nil }, nil
+}
+
+// storedKeys are the tokens of a data directory. Whoever may read it needs no token.
+type storedKeys struct{ keeper *auth.Keeper }
+
+func (s storedKeys) MakeToken(ctx context.Context, t client.NewToken) (client.Token, error) {
+	key, secret, err := s.keeper.MakeToken(ctx, auth.NewToken{
+		Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Lifetime: time.Duration(t.ExpiresInSeconds) * time.Second,
+	})
+	out := told(key)
+	out.Token = secret
+	return out, err
+}
+
+func (s storedKeys) Tokens(context.Context) (out []client.Token, err error) {
+	for _, key := range s.keeper.Tokens() {
+		out = append(out, told(key))
+	}
+	return out, nil
+}
+
+func (s storedKeys) RevokeToken(ctx context.Context, id string) error {
+	return s.keeper.RevokeToken(ctx, id)
+}
+
+// told is a key as the HTTP API tells of it.
+func told(key auth.Key) client.Token {
+	out := client.Token{TokenID: key.ID, Name: key.Name, Source: "made", Scope: key.Scope, SessionID: key.SessionID, LastUsedOn: key.UsedOn}
+	if key.Kind == auth.Config {
+		out.Source = "config"
+	}
+	if !key.CreatedAt.IsZero() {
+		out.CreatedAt = &key.CreatedAt
+	}
+	if !key.ExpiresAt.IsZero() {
+		out.ExpiresAt = &key.ExpiresAt
+	}
+	return out
+}
+
+func newTokenCommand() *cobra.Command {
+	var f accessFlags
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and revoke access tokens",
+		Long: "Makes, lists and revokes the access tokens of a running server, or of a data directory that none uses.\n" +
+			"The first token closes the server: from then on every call needs one.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f.add(cmd)
+	cmd.AddCommand(newTokenNewCommand(&f), newTokenListCommand(&f), newTokenRevokeCommand(&f))
+	return cmd
+}
+
+func newTokenNewCommand(f *accessFlags) *cobra.Command {
+	var t client.NewToken
+	var lifetime time.Duration
+	cmd := &cobra.Command{
+		Use:     "new NAME",
+		Short:   "Make a token and print it, this once",
+		Example: "  loquat token new laptop\n  loquat token new wallboard --scope read --expires 720h",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t.Name = args[0]
+			if lifetime < 0 || lifetime > 0 && lifetime < time.Second {
+				return usageError{errors.New("--expires is at least 1s")}
+			}
+			t.ExpiresInSeconds = int(lifetime / time.Second)
+			return f.with(cmd.Context(), func(k tokens) error { return makeToken(cmd.Context(), k, t, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&t.Scope, "scope", "full", "what it may do: `full`, read or session")
+	flags.StringVar(&t.SessionID, "session", "", "the `id` of the session that a token of scope session opens")
+	flags.DurationVar(&lifetime, "expires", 0, "how long it is good, such as 720h (default: until it is revoked)")
+	return cmd
+}
+
+// with runs something on the tokens that are meant.
+func (f *accessFlags) with(ctx context.Context, run func(tokens) error) error {
+	k, done, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(run(k), done())
+}
+
+func makeToken(ctx context.Context, k tokens, t client.NewToken, stdout, stderr io.Writer) error {
+	before, err := k.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := k.MakeToken(ctx, t)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "token %s, %q, scope %s; it is not kept and cannot be shown again:\n", made.TokenID, made.Name, made.Scope)
+	if _, err := fmt.Fprintln(stdout, made.Token); err != nil {
+		return err
+	}
+	if len(before) == 0 {
+		fmt.Fprintln(stderr, "this is the first token: from now on every call of this server needs one")
+	}
+	return nil
+}
+
+func newTokenListCommand(f *accessFlags) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the tokens, without their secrets",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd.Context(), func(k tokens) error {
+				list, err := k.Tokens(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+				}
+				return printTokens(cmd.OutOrStdout(), list)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	return cmd
+}
+
+func printTokens(w io.Writer, list []client.Token) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ID\tNAME\tSCOPE\tMADE\tEXPIRES\tLAST USED")
+	for _, t := range list {
+		scope := t.Scope
+		if t.SessionID != "" {
+			scope += " " + t.SessionID
+		}
+		made := t.Source
+		if t.CreatedAt != nil {
+			made = t.CreatedAt.Format(time.DateOnly)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", t.TokenID, t.Name, scope, made, dayOr(t.ExpiresAt, "never"), orDash(t.LastUsedOn))
+	}
+	return table.Flush()
+}
+
+func dayOr(t *time.Time, otherwise string) string {
+	if t == nil {
+		return otherwise
+	}
+	return t.Format(time.DateOnly)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func newTokenRevokeCommand(f *accessFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "End a token at once",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), func(k tokens) error { return k.RevokeToken(cmd.Context(), args[0]) })
+		},
+	}
+}

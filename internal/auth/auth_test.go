@@ -1,0 +1,485 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/auth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a store in memory, which fails when it is told to.
+type memory struct {
+	mu    sync.Mutex
+	keys  map[string]auth.Key
+	codes map[string]auth.Code
+	fail  error
+}
+
+func newMemory() *memory {
+	return &memory{keys: map[string]auth.Key{}, codes: map[string]auth.Code{}}
+}
+
+func (m *memory) Load(context.Context) (out auth.Kept, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range m.keys {
+		out.Keys = append(out.Keys, k)
+	}
+	for _, c := range m.codes {
+		out.Codes = append(out.Codes, c)
+	}
+	return out, m.fail
+}
+
+func (m *memory) Change(_ context.Context, c auth.Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.write(c)
+}
+
+func (m *memory) Decide(_ context.Context, public string, decide func(*auth.Code) auth.Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var code *auth.Code
+	if c, ok := m.codes[public]; ok {
+		code = &c
+	}
+	decide(code) // a store may ask again
+	return m.write(decide(code))
+}
+
+func (m *memory) write(c auth.Change) error {
+	if m.fail != nil {
+		return m.fail
+	}
+	for _, id := range c.Remove {
+		delete(m.keys, id)
+	}
+	for _, k := range c.Add {
+		m.keys[k.ID] = k
+	}
+	for _, u := range c.Used {
+		if k, ok := m.keys[u.ID]; ok {
+			k.UsedOn = u.Day
+			m.keys[u.ID] = k
+		}
+	}
+	for _, code := range c.Codes {
+		m.codes[code.Public] = code
+	}
+	for _, public := range c.Drop {
+		delete(m.codes, public)
+	}
+	return nil
+}
+
+func open(t testing.TB, m *memory, tokens ...auth.ConfigToken) *auth.Keeper {
+	t.Helper()
+	k, err := auth.Open(t.Context(), auth.Options{Store: m, Tokens: tokens, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+var here = netip.MustParseAddr("192.0.2.1")
+
+// must returns the value of what cannot fail here.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func makeToken(t testing.TB, k *auth.Keeper, n auth.NewToken) (id, secret string) {
+	t.Helper()
+	key, secret, err := k.MakeToken(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key.ID, secret
+}
+
+func wantCode(t testing.TB, err error, want loquat.Code) {
+	t.Helper()
+	if got := loquat.CodeOf(err); got != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m, auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Full})
+		id, secret := makeToken(t, k, auth.NewToken{Name: "laptop", Lifetime: time.Hour})
+		_, other := makeToken(t, k, auth.NewToken{Name: "guest", Scope: auth.Session, SessionID: "s"})
+
+		for _, k := range []*auth.Keeper{k, open(t, m, auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Full})} {
+			got := must(k.Authorize(t.Context(), "from the file", here))
+			if want := (auth.Principal{ID: "auth_tokens[0]", Name: "admin", Kind: auth.Config, Scope: auth.Full}); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			got = must(k.Authorize(t.Context(), secret, here))
+			if want := (auth.Principal{ID: id, Name: "laptop", Kind: auth.Token, Scope: auth.Full}); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			if got = must(k.Authorize(t.Context(), other, here)); got.SessionID != "s" || got.Scope != auth.Session {
+				t.Errorf("got %v", got)
+			}
+			_, err := k.Authorize(t.Context(), strings.ToUpper(secret), here)
+			wantCode(t, err, loquat.CodeUnauthorized)
+			if !k.Closed() || len(k.Grants()) != 3 {
+				t.Errorf("closed: %v; grants: %v", k.Closed(), k.Grants())
+			}
+		}
+		// The day of the last use is on disk, once a day.
+		if got := m.keys[id].UsedOn; got != time.Now().UTC().Format(time.DateOnly) {
+			t.Errorf("used on %q", got)
+		}
+		// Nothing that is kept opens anything.
+		if kept := fmt.Sprint(m.keys); strings.Contains(kept, secret) || strings.Contains(kept, "from the file") {
+			t.Errorf("kept is %s", kept)
+		}
+
+		time.Sleep(time.Hour)
+		_, err := k.Authorize(t.Context(), secret, here)
+		wantCode(t, err, loquat.CodeUnauthorized)
+		if len(k.Tokens()) != 3 || len(k.Grants()) != 2 {
+			t.Errorf("an expired token is listed, but opens nothing: %v; %v", k.Tokens(), k.Grants())
+		}
+		wantCode(t, k.RevokeToken(t.Context(), "auth_tokens[0]"), loquat.CodeNotFound)
+		wantCode(t, k.RevokeToken(t.Context(), id), "")
+		wantCode(t, k.RevokeToken(t.Context(), id), loquat.CodeNotFound)
+	})
+}
+
+// An expired token keeps the service closed; one that is revoked does not, and may
+// therefore not be the last where others can reach it.
+func TestClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m)
+		if _, err := k.Anyone(); k.Closed() || err != nil {
+			t.Errorf("it is closed without tokens: %v", err)
+		}
+		own := k.Own()
+		if got := must(k.Authorize(t.Context(), own, here)); k.Closed() || got.Scope != auth.Full {
+			t.Errorf("the process's own token: %v", got)
+		}
+		id, _ := makeToken(t, k, auth.NewToken{Name: "short", Lifetime: time.Second})
+		time.Sleep(time.Minute)
+		_, err := k.Anyone()
+		wantCode(t, err, loquat.CodeUnauthorized)
+
+		exposed := must(auth.Open(t.Context(), auth.Options{Store: m, Exposed: true, Logger: slog.New(slog.DiscardHandler)}))
+		wantCode(t, exposed.RevokeToken(t.Context(), id), loquat.CodeConflict)
+		second, _ := makeToken(t, exposed, auth.NewToken{Name: "second"})
+		wantCode(t, exposed.RevokeToken(t.Context(), id), "")
+		wantCode(t, exposed.RevokeToken(t.Context(), second), loquat.CodeConflict)
+		wantCode(t, open(t, m).RevokeToken(t.Context(), second), "")
+	})
+}
+
+func TestRefusedTokens(t *testing.T) {
+	k := open(t, newMemory())
+	for _, n := range []auth.NewToken{
+		{Name: ""}, {Name: strings.Repeat("x", 101)}, {Name: "two\nlines"}, {Name: "x", Scope: "half"},
+		{Name: "x", Scope: auth.Session}, {Name: "x", SessionID: "s"}, {Name: "x", Lifetime: -1},
+	} {
+		_, _, err := k.MakeToken(t.Context(), n)
+		wantCode(t, err, loquat.CodeInvalid)
+	}
+	_, err := k.Pair(t.Context(), auth.Session)
+	wantCode(t, err, loquat.CodeInvalid)
+	_, _, err = k.Claim(t.Context(), "ABCD-0123456789", "", here)
+	wantCode(t, err, loquat.CodeInvalid)
+}
+
+// What is not on disk is not acknowledged, and opens nothing.
+func TestFailingStore(t *testing.T) {
+	m := newMemory()
+	k := open(t, m)
+	id, secret := makeToken(t, k, auth.NewToken{Name: "laptop"})
+	code := must(k.Pair(t.Context(), auth.Full))
+	m.fail = errors.New("the disk is full")
+	for what, try := range map[string]func() error{
+		"make":   func() error { _, _, err := k.MakeToken(t.Context(), auth.NewToken{Name: "x"}); return err },
+		"revoke": func() error { return k.RevokeToken(t.Context(), id) },
+		"pair":   func() error { _, err := k.Pair(t.Context(), ""); return err },
+		"claim":  func() error { _, _, err := k.Claim(t.Context(), code.Code, "x", here); return err },
+		"signin": func() error { _, err := k.SignIn(t.Context(), secret, here); return err },
+	} {
+		if err := try(); !errors.Is(err, m.fail) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := k.Authorize(t.Context(), secret, here); err != nil {
+		t.Errorf("a good token is refused, because its use cannot be noted: %v", err)
+	}
+	if len(k.Tokens()) != 1 || len(k.Devices()) != 0 || len(k.OpenCodes()) != 1 {
+		t.Errorf("there are %v, %v, %v", k.Tokens(), k.Devices(), k.OpenCodes())
+	}
+	m.fail = nil
+	_, _, err := k.Claim(t.Context(), code.Code, "x", here)
+	wantCode(t, err, "")
+}
+
+func TestPairing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m)
+		code := must(k.Pair(t.Context(), ""))
+		public, secret, _ := strings.Cut(code.Code, "-")
+		if len(public) != 4 || len(secret)*5 < 40 || code.Scope != auth.Read || time.Until(code.ExpiresAt) != 5*time.Minute {
+			t.Errorf("the code is %+v", code)
+		}
+		// People type as they like; also on another day, after a restart.
+		typed := " " + strings.ToLower(public) + "-" + secret[:3] + " " + strings.NewReplacer("0", "o", "1", "l").Replace(secret[3:6]) + "-" + secret[6:] + "\n"
+		k = open(t, m)
+		device, token, err := k.Claim(t.Context(), typed, "a phone", here)
+		if err != nil || device.Scope != auth.Read {
+			t.Fatalf("%q: %v, %v", typed, device, err)
+		}
+		if got := must(k.Authorize(t.Context(), token, here)); got.ID != device.ID || got.Kind != auth.Device {
+			t.Errorf("the device is %v", got)
+		}
+		_, _, err = k.Claim(t.Context(), code.Code, "another phone", here)
+		wantCode(t, err, loquat.CodeUnauthorized)
+		if k.Closed() {
+			t.Error("a device closes the service")
+		}
+
+		// Five wrong secrets lock a code, and not others.
+		code, other := must(k.Pair(t.Context(), auth.Full)), must(k.Pair(t.Context(), auth.Full))
+		for range 5 {
+			_, _, err = k.Claim(t.Context(), code.Code[:5]+"0000000000", "x", here)
+			wantCode(t, err, loquat.CodeUnauthorized)
+		}
+		for _, k := range []*auth.Keeper{k, open(t, m)} {
+			_, _, err = k.Claim(t.Context(), code.Code, "x", here)
+			wantCode(t, err, loquat.CodeUnauthorized)
+			if open := k.OpenCodes(); len(open) != 1 || open[0].Public != other.Code[:4] {
+				t.Errorf("open are %v", open)
+			}
+		}
+
+		// Time ends one.
+		time.Sleep(5 * time.Minute)
+		_, _, err = k.Claim(t.Context(), other.Code, "x", here)
+		wantCode(t, err, loquat.CodeUnauthorized)
+
+		// There are only so many, until time makes room.
+		for range 20 {
+			must(k.Pair(t.Context(), ""))
+		}
+		_, err = k.Pair(t.Context(), "")
+		wantCode(t, err, loquat.CodeRateLimited)
+		time.Sleep(5 * time.Minute)
+		must(k.Pair(t.Context(), ""))
+		if len(m.codes) != 1 {
+			t.Errorf("%d codes are kept, of which all but one have expired", len(m.codes))
+		}
+	})
+}
+
+// A code makes one device, however many claim it at once.
+func TestClaimOnce(t *testing.T) {
+	k := open(t, newMemory())
+	code := must(k.Pair(t.Context(), ""))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	got := 0
+	for i := range 50 {
+		wg.Go(func() {
+			_, _, err := k.Claim(t.Context(), code.Code, "x", netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				got++
+			}
+		})
+	}
+	wg.Wait()
+	if got != 1 || len(k.Devices()) != 1 {
+		t.Errorf("%d claims got through, %d devices", got, len(k.Devices()))
+	}
+}
+
+// Whoever loses the right to be here is cut off at once, and nobody else.
+func TestDuring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := open(t, newMemory())
+		nobody := must(k.Anyone())
+		anyone, done := k.During(t.Context(), nobody)
+		defer done()
+		id, secret := makeToken(t, k, auth.NewToken{Name: "a"})
+		_, lasting := makeToken(t, k, auth.NewToken{Name: "b"})
+		_, brief := makeToken(t, k, auth.NewToken{Name: "c", Lifetime: time.Minute})
+		if context.Cause(anyone) != auth.ErrEnded || k.Holds(nobody) {
+			t.Error("nobody is still here after the first token was made")
+		}
+
+		cookie := must(k.SignIn(t.Context(), secret, here)).Cookie
+		kept := must(k.SignIn(t.Context(), lasting, here)).Cookie
+		over := must(k.SignIn(t.Context(), lasting, here)).Cookie
+		browser := func(cookie string) auth.Principal {
+			p, ok := k.Browser(t.Context(), cookie)
+			if !ok {
+				t.Fatal("a cookie is not known")
+			}
+			return p
+		}
+		principals := map[string]auth.Principal{
+			"token": must(k.Authorize(t.Context(), secret, here)), "its browser": browser(cookie),
+			"lasting": must(k.Authorize(t.Context(), lasting, here)), "its browser, kept": browser(kept), "its browser, over": browser(over),
+			"brief": must(k.Authorize(t.Context(), brief, here)),
+		}
+		visits := map[string]context.Context{}
+		for who, p := range principals {
+			ctx, done := k.During(t.Context(), p)
+			defer done()
+			visits[who] = ctx
+		}
+		changed := k.Changed()
+		check := func(after string, gone ...string) {
+			t.Helper()
+			for who, ctx := range visits {
+				ended := slices.Contains(gone, who)
+				if (ctx.Err() != nil) != ended || k.Holds(principals[who]) == ended || ended && context.Cause(ctx) != auth.ErrEnded {
+					t.Errorf("after %s: %s is %v, %v", after, who, ctx.Err(), context.Cause(ctx))
+				}
+			}
+		}
+		check("nothing")
+		if err := k.RevokeToken(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		<-changed
+		check("the token was revoked", "token", "its browser")
+		if _, ok := k.Browser(t.Context(), cookie); ok {
+			t.Error("the cookie of a token that was revoked is good")
+		}
+		if err := k.SignOut(t.Context(), over); err != nil {
+			t.Fatal(err)
+		}
+		check("a browser signed out", "token", "its browser", "its browser, over")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		check("time", "token", "its browser", "its browser, over", "brief")
+		late, done := k.During(t.Context(), principals["token"])
+		defer done()
+		if context.Cause(late) != auth.ErrEnded {
+			t.Error("a visit begins after its token was revoked")
+		}
+	})
+}
+
+// A browser's session lasts a month at the most, not longer than its token, and
+// outlives a restart.
+func TestBrowsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		file := auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Read}
+		k := open(t, m, file)
+		_, brief := makeToken(t, k, auth.NewToken{Name: "a", Lifetime: time.Hour})
+		long, short := must(k.SignIn(t.Context(), "from the file", here)), must(k.SignIn(t.Context(), brief, here))
+		_, err := k.SignIn(t.Context(), "wrong", here)
+		wantCode(t, err, loquat.CodeUnauthorized)
+		good := func(k *auth.Keeper, cookie string) bool { _, ok := k.Browser(t.Context(), cookie); return ok }
+		if k := open(t, m, file); !good(k, long.Cookie) || !good(k, short.Cookie) || good(k, "x") || good(k, brief) {
+			t.Error("after a restart browsers have to sign in again")
+		}
+		if good(open(t, m), long.Cookie) {
+			t.Error("a cookie outlives its token")
+		}
+		file.Scope = auth.Full // which the cookie follows
+		if p, _ := open(t, m, file).Browser(t.Context(), long.Cookie); p.Scope != auth.Full {
+			t.Errorf("the browser is %v", p)
+		}
+		time.Sleep(time.Hour)
+		if good(k, short.Cookie) || !good(k, long.Cookie) {
+			t.Error("a cookie does not end with its token")
+		}
+		time.Sleep(30 * 24 * time.Hour)
+		if good(k, long.Cookie) {
+			t.Error("a cookie is good after a month")
+		}
+		for range 150 {
+			must(k.SignIn(t.Context(), "from the file", here))
+		}
+		if len(m.keys) != 101 { // and the token
+			t.Errorf("%d keys are kept", len(m.keys))
+		}
+	})
+}
+
+// Guessing is slowed down, more and more; a good token is good all the same, and
+// other addresses are not held up.
+func TestGuessing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := open(t, newMemory())
+		_, secret := makeToken(t, k, auth.NewToken{Name: "a"})
+		guess := func(from string) int {
+			_, err := k.Authorize(t.Context(), "wrong", netip.MustParseAddr(from))
+			e, _ := errors.AsType[*loquat.Error](err)
+			if (e.Code == loquat.CodeRateLimited) != (e.RetryAfter > 0) {
+				t.Errorf("got %+v", e)
+			}
+			return e.RetryAfter
+		}
+		for i := range 100 {
+			if wait := guess("2001:db8::1"); wait != 0 {
+				t.Fatalf("guess %d has to wait %d s", i, wait)
+			}
+		}
+		var waits []int
+		for range 9 {
+			wait := guess("2001:db8::1")
+			waits = append(waits, wait)
+			if again := guess("2001:db8::ffff"); again != wait { // the same network
+				t.Errorf("after %d s to wait, %d s", wait, again)
+			}
+			time.Sleep(time.Duration(wait) * time.Second)
+		}
+		if want := []int{1, 2, 4, 8, 16, 32, 60, 60, 60}; !slices.Equal(waits, want) {
+			t.Errorf("waits %v, want %v", waits, want)
+		}
+		if guess("2001:db8:1::1") != 0 || guess("192.0.2.1") != 0 {
+			t.Error("other addresses are held up")
+		}
+		if _, err := k.Authorize(t.Context(), secret, netip.MustParseAddr("2001:db8::1")); err != nil {
+			t.Errorf("a good token has to wait: %v", err)
+		}
+		time.Sleep(11 * time.Minute)
+		if wait := guess("2001:db8::1"); wait != 0 {
+			t.Errorf("after a pause, %d s to wait", wait)
+		}
+
+		// Codes too; there a good one waits as well, for it is much shorter.
+		code := must(k.Pair(t.Context(), ""))
+		for range 21 {
+			_, _, err := k.Claim(t.Context(), "nonsense", "x", here)
+			wantCode(t, err, loquat.CodeUnauthorized)
+		}
+		_, _, err := k.Claim(t.Context(), code.Code, "x", here)
+		wantCode(t, err, loquat.CodeRateLimited)
+		time.Sleep(time.Second)
+		_, _, err = k.Claim(t.Context(), code.Code, "x", here)
+		wantCode(t, err, "")
+	})
+}
