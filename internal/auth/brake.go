@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -12,6 +13,8 @@ const (
 	maxAddresses = 4096
 	// forgetAfter is how long an address that guesses no more is remembered.
 	forgetAfter = 10 * time.Minute
+	// sweepEvery is the pause between two looks at everybody, which cost something.
+	sweepEvery = time.Minute
 	// longestWait bounds the pause between two guesses.
 	longestWait = time.Minute
 )
@@ -23,6 +26,7 @@ type brake struct {
 
 	mu     sync.Mutex
 	wrongs map[netip.Prefix]*guesser
+	swept  time.Time // when it looked for those to forget
 }
 
 // guesser is an address that was wrong.
@@ -82,10 +86,9 @@ func (b *brake) place(from netip.Addr) netip.Prefix {
 	if b.wrongs[place] != nil || len(b.wrongs) < maxAddresses {
 		return place
 	}
-	for p, g := range b.wrongs {
-		if time.Since(g.last) > forgetAfter {
-			delete(b.wrongs, p)
-		}
+	if time.Since(b.swept) > sweepEvery {
+		b.swept = time.Now()
+		maps.DeleteFunc(b.wrongs, func(_ netip.Prefix, g *guesser) bool { return time.Since(g.last) > forgetAfter })
 	}
 	if len(b.wrongs) < maxAddresses {
 		return place

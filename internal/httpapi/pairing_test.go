@@ -1,0 +1,208 @@
+package httpapi
+
+import (
+	"bufio"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/auth"
+	"loquat/internal/chat"
+	"loquat/internal/config"
+)
+
+// A device from its code to its end.
+func TestPairing(t *testing.T) {
+	r := newRig(t)
+	_, admin, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := "Authorization: Bearer " + admin
+	p := r.do("POST", "/pairing", "", full).want(t, 200)
+	if p.field(t, "url") != r.server.URL || p.field(t, "server_id") != r.chat.StoreID() {
+		t.Errorf("the code is %s", p.body)
+	}
+	until, err := time.Parse(time.RFC3339, p.field(t, "expires_at"))
+	if left := time.Until(until); err != nil || left > 5*time.Minute || left < 4*time.Minute {
+		t.Errorf("the code is good for %s, %v", left, err)
+	}
+	code := p.field(t, "code")
+	r.do("POST", "/pairing/claim", `{"code":"`+code[:5]+`0000000000","device_name":"phone"}`).wantProblem(t, 401, loquat.CodeUnauthorized)
+	r.do("POST", "/pairing/claim", `{"code":"`+code+`"}`).wantProblem(t, 422, loquat.CodeInvalid)
+	d := r.do("POST", "/pairing/claim", `{"code":"`+strings.ToLower(code)+`","device_name":"phone ☎"}`).want(t, 200)
+	if d.field(t, "server_id") != r.chat.StoreID() || d.field(t, "bridge_url") != "ws"+strings.TrimPrefix(r.server.URL, "http")+"/bridge" {
+		t.Errorf("the device is %s", d.body)
+	}
+	r.do("POST", "/pairing/claim", `{"code":"`+code+`","device_name":"second"}`).wantProblem(t, 401, loquat.CodeUnauthorized)
+
+	device := "Authorization: Bearer " + d.field(t, "token")
+	r.do("GET", "/sessions", "", device).want(t, 200)
+	r.do("POST", "/sessions", "{}", device).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("GET", "/devices", "", device).wantProblem(t, 403, loquat.CodeForbidden)
+	list := r.do("GET", "/devices", "", full).want(t, 200)
+	if !strings.Contains(string(list.body), `"phone ☎"`) || strings.Contains(string(list.body), d.field(t, "token")) {
+		t.Errorf("the devices are %s", list.body)
+	}
+
+	// What the device follows ends with it, at once.
+	stream := r.stream(device)
+	poll := r.poll(t, d.field(t, "token"))
+	r.do("DELETE", "/devices/"+d.field(t, "device_id"), "", full).want(t, 204)
+	stream.wantEnd(t)
+	if err := <-poll; loquat.CodeOf(err) != loquat.CodeUnauthorized {
+		t.Errorf("the poll ends with %v", err)
+	}
+	r.do("GET", "/sessions", "", device).wantProblem(t, 401, loquat.CodeUnauthorized)
+	r.do("DELETE", "/devices/"+d.field(t, "device_id"), "", full).wantProblem(t, 404, loquat.CodeNotFound)
+}
+
+// A browser's cookie: what it looks like, what it opens, and its end.
+func TestBrowserSession(t *testing.T) {
+	r := newRig(t)
+	_, token, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.do("POST", "/auth/session", `{"token":"wrong"}`).wantProblem(t, 401, loquat.CodeUnauthorized)
+	r.do("POST", "/auth/session", `{}`).wantProblem(t, 422, loquat.CodeInvalid)
+	in := r.do("POST", "/auth/session", `{"token":"`+token+`"}`, "Origin: "+r.server.URL).want(t, 200)
+	c := in.Cookies()[0]
+	if c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Domain != "" || c.MaxAge < 29*24*3600 || c.Value == token {
+		t.Errorf("the cookie is %s", c)
+	}
+	cookie, origin := "Cookie: "+c.Name+"="+c.Value, "Origin: "+r.server.URL
+	r.do("GET", "/sessions", "", cookie).want(t, 200)
+	r.do("POST", "/sessions", "{}", cookie).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("POST", "/sessions", "{}", cookie, "Origin: https://evil.example").wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("POST", "/sessions", "{}", cookie, origin).want(t, 201)
+	stream := r.stream(cookie)
+	r.do("DELETE", "/auth/session", "", cookie).wantProblem(t, 403, loquat.CodeForbidden)
+	out := r.do("DELETE", "/auth/session", "", cookie, origin).want(t, 204)
+	if c := out.Cookies()[0]; c.MaxAge >= 0 || c.Value != "" {
+		t.Errorf("at the end the cookie is %s", c)
+	}
+	stream.wantEnd(t)
+	r.do("GET", "/sessions", "", cookie).wantProblem(t, 401, loquat.CodeUnauthorized)
+	r.do("DELETE", "/auth/session", "").want(t, 204)
+	r.do("GET", "/sessions", "", "Authorization: Bearer "+token).want(t, 200)
+}
+
+// The cookie is for HTTPS alone where the server is reached by it, however it knows.
+func TestSecureCookie(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		server  config.Server
+		headers map[string]string
+		host    string
+		secure  bool
+	}{
+		{name: "plain", host: "127.0.0.1:8787"},
+		{name: "public_url", server: config.Server{PublicURL: "https://chat.example"}, host: "chat.example", secure: true},
+		{
+			name: "a trusted proxy", server: config.Server{TrustedProxies: []string{"192.0.2.0/24"}}, host: "127.0.0.1:8787",
+			headers: map[string]string{"X-Forwarded-Proto": "https"}, secure: true,
+		},
+		{
+			name: "somebody else", server: config.Server{TrustedProxies: []string{"10.0.0.0/8"}}, host: "127.0.0.1:8787",
+			headers: map[string]string{"X-Forwarded-Proto": "https"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t)
+			_, token, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "me"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			handler, err := New(Options{Service: r.chat, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := httptest.NewRequest("POST", "/auth/session", strings.NewReader(`{"token":"`+token+`"}`)) // from 192.0.2.1
+			q.Host = c.host
+			for name, value := range c.headers {
+				q.Header.Set(name, value)
+			}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, q)
+			if w.Code != http.StatusOK {
+				t.Fatalf("%d: %s", w.Code, w.Body)
+			}
+			got := w.Result().Cookies()[0]
+			if got.Secure != c.secure || strings.HasPrefix(got.Name, "__Host-") != c.secure {
+				t.Errorf("the cookie is %s", got)
+			}
+			if hsts := w.Header().Get("Strict-Transport-Security") != ""; hsts != (c.headers != nil && c.secure) {
+				t.Errorf("HSTS is %v", hsts)
+			}
+		})
+	}
+}
+
+// following is an event stream that is read.
+type following struct {
+	ended chan struct{}
+}
+
+// stream opens the stream of all events and reads it until it ends.
+func (r *rig) stream(headers ...string) following {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.server.URL+"/events/stream", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		r.t.Fatalf("the stream answers %d", resp.StatusCode)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Scan() // where it starts
+	f := following{ended: make(chan struct{})}
+	go func() {
+		defer close(f.ended)
+		defer resp.Body.Close()
+		for lines.Scan() {
+		}
+	}()
+	return f
+}
+
+func (f following) wantEnd(t *testing.T) {
+	t.Helper()
+	select {
+	case <-f.ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the stream goes on")
+	}
+}
+
+// poll is a long poll that has begun and waits for what does not happen.
+func (r *rig) poll(t *testing.T, token string) <-chan error {
+	t.Helper()
+	who, err := r.keeper.Authorize(t.Context(), token, caller{}.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, ended := make(chan struct{}), make(chan error, 1)
+	x := &exchange{api: r.api, r: httptest.NewRequest("GET", "/events", nil).WithContext(t.Context()), who: who}
+	go func() {
+		ended <- r.api.access.follow(x, func(x *exchange) error {
+			close(began)
+			latest := loquat.EventID(0)
+			_, err := r.chat.Events(x.r.Context(), chat.EventQuery{Since: &latest, Wait: time.Minute})
+			return err
+		})
+	}()
+	<-began
+	return ended
+}
