@@ -116,7 +116,7 @@ func TestInterrupts(t *testing.T) {
 func TestFollowRealServer(t *testing.T) {
 	ctx := t.Context()
 	opts := serveOptions{listen: "127.0.0.1:0", data: t.TempDir(), demo: true}
-	url, _, stop, err := startServer(ctx, opts, io.Discard)
+	url, stop, err := startServer(ctx, opts, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func serverWith(t *testing.T, config string) *client.Client {
 	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url, _, stop, err := startServer(context.Background(), serveOptions{config: cfg, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
+	url, stop, err := startServer(context.Background(), serveOptions{config: cfg, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,10 +37,11 @@ func (f *remoteFlags) connect(ctx context.Context, stderr io.Writer, o client.Op
 		if f.verbose {
 			log = stderr
 		}
-		var err error
-		if url, token, stop, err = startServer(ctx, local, log); err != nil {
+		s, err := newServer(ctx, local, log)
+		if err != nil {
 			return nil, nil, err
 		}
+		url, token, stop = s.url, s.access.Own(), s.stop
 	}
 	o.Token = token
 	c, err := client.New(url, o)
