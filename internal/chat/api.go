@@ -128,6 +128,7 @@ type Agent struct {
 // EventQuery chooses events of the log.
 type EventQuery struct {
 	Since       *loquat.EventID
+	Until       loquat.EventID // nothing after this one; 0 is no bound
 	SessionID   string
 	RequestID   string
 	Limit       int           // events that match, before compaction; 0 means 1000

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sort"
 	"time"
 
 	"loquat"
@@ -53,6 +54,13 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 	}
 }
 
+// LatestEvent is the newest event of the log.
+func (s *Service) LatestEvent() loquat.EventID { return s.store.Last() }
+
+// StoreID is the random name of the store: under another one event ids mean other
+// events.
+func (s *Service) StoreID() string { return s.store.ID() }
+
 // window reads once.
 func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery) (Window, error) {
 	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
@@ -62,6 +70,9 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 	}
 	if err := s.checkKept(ctx, since, filter); err != nil {
 		return Window{}, err
+	}
+	if q.Until != 0 {
+		records = records[:sort.Search(len(records), func(i int) bool { return records[i].ID > q.Until })]
 	}
 	if len(records) == 0 {
 		return Window{Latest: since}, s.stillThere(ctx, since, q)

@@ -43,6 +43,9 @@ type Options struct {
 	// Web is the browser client, with index.html as its page. Nil serves none.
 	Web fs.FS
 
+	// Bridge serves /bridge/websocket. Nil: the bridge is elsewhere.
+	Bridge Sockets
+
 	// Metrics is what /metrics shows; others may register with it. Nil makes one.
 	Metrics *prometheus.Registry
 }
@@ -87,6 +90,8 @@ func New(opts Options) (http.Handler, error) {
 	}
 	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
 		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), client)
+		a.pairingRoutes(), a.authRoutes(), a.bridgeRoutes(opts.Bridge), client)
+	a.routes = append(a.routes, a.bridgeRoutes(opts.Bridge)...)
 	if a.document, err = a.describe(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,239 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"loquat"
+	"loquat/internal/chat"
+)
+
+// Service is what is needed of the chat service in this process.
+type Service interface {
+	Events(ctx context.Context, q chat.EventQuery) (chat.Window, error)
+	Position(ctx context.Context, q chat.EventQuery) (loquat.EventID, error)
+	AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error)
+	LatestEvent() loquat.EventID
+}
+
+// NewLocalLog is the Log of the service in this process.
+func NewLocalLog(s Service) Log { return localLog{s} }
+
+type localLog struct{ service Service }
+
+func (l localLog) Latest() loquat.EventID { return l.service.LatestEvent() }
+
+func (l localLog) Check(ctx context.Context, since loquat.EventID) error {
+	_, err := l.service.Position(ctx, chat.EventQuery{Since: &since})
+	return err
+}
+
+func (l localLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+	w, err := l.service.Events(ctx, chat.EventQuery{Since: &since, Until: until, Wait: wait, Push: true})
+	return w.Events, err
+}
+
+func (l localLog) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record, omitSession bool) ([]byte, error) {
+	if omitSession {
+		rec.Rev = 0
+	}
+	return l.service.AppendEvent(ctx, dst, rec)
+}
+
+// Relay lets apps reach the HTTP API of the server in this process, with its own check
+// of who may do what.
+type Relay struct {
+	Handler http.Handler
+	Host    string // that the handler is listening on
+}
+
+// Get reads a path.
+func (r Relay) Get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
+	u, err := url.ParseRequestURI(path)
+	if err != nil || u.Host != "" || !strings.HasPrefix(path, "/") {
+		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")
+	}
+	if strings.HasSuffix(u.Path, "/stream") || strings.HasSuffix(u.Path, "/websocket") {
+		return Answer{}, loquat.Invalid("path", "is a stream, which has no end")
+	}
+	return r.do(ctx, http.MethodGet, u, nil, token, from, take)
+}
+
+// Claim claims a pairing code.
+func (r Relay) Claim(ctx context.Context, body []byte, from netip.Addr, take func(Part) error) (Answer, error) {
+	return r.do(ctx, http.MethodPost, &url.URL{Path: "/pairing/claim"}, body, "", from, take)
+}
+
+func (r Relay) do(ctx context.Context, method string, u *url.URL, body []byte, token string, from netip.Addr, take func(Part) error) (answer Answer, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")
+	}
+	req.Host, req.RequestURI, req.RemoteAddr = r.Host, u.RequestURI(), netip.AddrPortFrom(from, 0).String()
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := &partWriter{header: http.Header{}, take: take}
+	defer func() {
+		if v := recover(); v != nil { // http.ErrAbortHandler, and nothing else: the API answers its panics
+			err = loquat.Errorf(loquat.CodeUnavailable, "the answer was cut")
+		}
+	}()
+	r.Handler.ServeHTTP(w, req)
+	if err := w.end(); err != nil {
+		return Answer{}, err
+	}
+	return Answer{w.status, w.header.Get("Content-Type")}, nil
+}
+
+// partWriter makes parts of an answer.
+type partWriter struct {
+	header http.Header
+	status int
+	text   bool
+	buf    []byte
+	take   func(Part) error
+	failed error
+}
+
+func (w *partWriter) Header() http.Header { return w.header }
+
+func (w *partWriter) WriteHeader(status int) {
+	if w.status != 0 || status < http.StatusOK {
+		return
+	}
+	w.status = status
+	media := w.header.Get("Content-Type")
+	w.text = strings.HasPrefix(media, "text/") || strings.Contains(media, "json") || strings.Contains(media, "xml")
+}
+
+func (w *partWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	for n := len(b); ; {
+		if w.failed != nil {
+			return 0, w.failed
+		}
+		fits := min(len(b), w.partSize()-len(w.buf))
+		w.buf = append(w.buf, b[:fits]...)
+		if b = b[fits:]; len(b) == 0 {
+			return n, nil
+		}
+		w.send(false)
+	}
+}
+
+// partSize is how many bytes a part stands for.
+func (w *partWriter) partSize() int {
+	if w.text {
+		return partBytes
+	}
+	return partBytes / 4 * 3
+}
+
+// send hands out what is gathered. A character that is cut waits for the rest of it,
+// unless there is none.
+func (w *partWriter) send(last bool) {
+	whole := len(w.buf)
+	if w.text && !last {
+		for i := 1; i < utf8.UTFMax && i < len(w.buf); i++ {
+			if tail := w.buf[len(w.buf)-i:]; utf8.RuneStart(tail[0]) {
+				if !utf8.FullRune(tail) {
+					whole -= i
+				}
+				break
+			}
+		}
+	}
+	if whole > 0 {
+		part := Part{Data: string(w.buf[:whole])}
+		if !w.text {
+			part = Part{Data: base64.StdEncoding.EncodeToString(w.buf[:whole]), Encoding: encodingBase64}
+		}
+		w.failed = w.take(part)
+	}
+	w.buf = append(w.buf[:0], w.buf[whole:]...)
+}
+
+func (w *partWriter) end() error {
+	w.WriteHeader(http.StatusOK)
+	if w.failed == nil {
+		w.send(true)
+	}
+	return w.failed
+}
+
+// parseEvent reads an event as clients see it into a record, whose Body has the session
+// that the event may carry.
+func parseEvent(raw []byte) (loquat.Record, error) {
+	const prefix, digits = `{"event_id":"`, loquat.EventIDWidth
+	if rest, ok := bytes.CutPrefix(raw, []byte(prefix)); ok && len(rest) > digits+3 && rest[digits] == '"' && rest[digits+1] == ',' {
+		if id, err := loquat.ParseEventID(string(rest[:digits])); err == nil {
+			body := append([]byte{'{'}, rest[digits+2:]...)
+			if rec, err := loquat.ParseRecord(body); err == nil && json.Valid(body) {
+				rec.ID = id
+				return rec, nil
+			}
+		}
+	}
+	var o loquat.Object
+	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
+		return loquat.Record{}, loquat.Invalid("event", "has to be an object")
+	}
+	id, err := loquat.ParseEventID(o.String("event_id"))
+	if err != nil {
+		return loquat.Record{}, loquat.Invalid("event.event_id", "has to be 16 decimal digits")
+	}
+	rec, err := loquat.ParseRecord(inOrder(o))
+	if err != nil {
+		return loquat.Record{}, loquat.Invalid("event", "has to have a type and a session_id")
+	}
+	rec.ID = id
+	return rec, nil
+}
+
+// leading are the fields that a record's Body begins with.
+var leading = []string{"type", "session_id", "request_id"}
+
+// inOrder writes the fields of an event as the Body of a record: those that records
+// are known by first, the session last.
+func inOrder(o loquat.Object) []byte {
+	o = o.Clone()
+	out := []byte{'{'}
+	field := func(key string) {
+		value, ok := o[key]
+		if !ok {
+			return
+		}
+		delete(o, key)
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(fmt.Appendf(out, "%s:", loquat.Quote(key)), value...)
+	}
+	delete(o, "event_id")
+	for _, key := range leading {
+		field(key)
+	}
+	session := o["session"]
+	delete(o, "session")
+	rest, _ := json.Marshal(o) // its values were decoded from JSON
+	if len(rest) > 2 {
+		out = append(append(out, ','), rest[1:len(rest)-1]...)
+	}
+	if session != nil {
+		out = append(append(out, `,"session":`...), session...)
+	}
+	return append(out, '}')
+}

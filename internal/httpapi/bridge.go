@@ -1,0 +1,57 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"loquat/internal/config"
+)
+
+// Sockets is the bridge in this process: it serves the WebSockets of apps.
+type Sockets interface {
+	// Refuse says why a request is not served.
+	Refuse(r *http.Request) error
+	// Serve serves one that is not refused, until its socket ends.
+	Serve(w http.ResponseWriter, r *http.Request)
+}
+
+// bridgeRoutes is the endpoint of Phoenix Channels. It is open, because tokens come in
+// the joins.
+func (a *api) bridgeRoutes(sockets Sockets) []route {
+	if sockets == nil {
+		return nil
+	}
+	serve := func(x *exchange) error {
+		if err := sockets.Refuse(x.r); err != nil {
+			return err
+		}
+		sockets.Serve(x.w, x.r)
+		return nil
+	}
+	return []route{{
+		method: http.MethodGet, path: "/bridge/websocket", id: "bridge", tag: "bridge", summary: "Phoenix Channels: events pushed to apps",
+		serve: serve, open: true,
+		query:   []param{{name: "vsn", doc: "The serializer: 2.0.0, or 1.0.0, which a missing one means."}},
+		answers: []answer{{status: http.StatusSwitchingProtocols}},
+	}}
+}
+
+// Guard lets requests to a handler through whose Host and Origin are those of a
+// server, as the API does.
+func Guard(address string, server config.Server, next http.Handler) (http.Handler, error) {
+	g, err := newGuard(address, server)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := g.admit(w, r); err != nil {
+			writeProblem(w, err)
+			return
+		}
+		if !g.preflight(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	}), nil
+}
+
+// WriteProblem answers with the problem document of an error.
+func WriteProblem(w http.ResponseWriter, err error) { writeProblem(w, err) }

@@ -1,0 +1,331 @@
+package phx
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
+)
+
+// The codes with which sockets are closed. None is 1000, after which Phoenix clients do
+// not come back.
+const (
+	CloseGoingAway = websocket.StatusGoingAway               // it was idle
+	CloseUnclear   = websocket.StatusInvalidFramePayloadData // what it sent is no frame
+	ClosePolicy    = websocket.StatusPolicyViolation         // it may not go on
+	CloseTooBig    = websocket.StatusMessageTooBig
+	CloseRestart   = websocket.StatusServiceRestart
+)
+
+// Socket is the server's side of a connection.
+type Socket struct {
+	e       *Endpoint
+	ws      *websocket.Conn
+	conn    net.Conn // below ws
+	version Version
+	address string
+
+	ctx   context.Context // ends with the socket
+	stop  context.CancelFunc
+	queue *queue
+
+	closing sync.Once
+	closed  sync.WaitGroup // the closing handshake
+
+	frames, joins *rate.Limiter // the reader's
+	idle          *time.Timer
+	joined        map[string]*Member // by topic; the reader's
+}
+
+func newSocket(e *Endpoint, ws *websocket.Conn, conn net.Conn, version Version, address string) *Socket {
+	l := e.limits
+	s := &Socket{
+		e: e, ws: ws, conn: conn, version: version, address: address, queue: newQueue(l.QueueFrames, l.QueueBytes), joined: map[string]*Member{},
+		frames: rate.NewLimiter(rate.Limit(l.Frames), int(4*l.Frames)), joins: rate.NewLimiter(rate.Limit(l.Joins), int(4*l.Joins)),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	ws.SetReadLimit(l.FrameBytes)
+	return s
+}
+
+// run serves the socket until it ends.
+func (s *Socket) run() {
+	s.idle = time.AfterFunc(s.e.limits.Idle, func() { s.Close(CloseGoingAway, "no word from the client for too long") })
+	var writer sync.WaitGroup
+	writer.Go(s.write)
+	err := s.read()
+	s.idle.Stop()
+	s.stop()
+	s.queue.close()
+	for _, m := range s.joined {
+		m.leave()
+	}
+	_ = s.ws.CloseNow()
+	s.closing.Do(func() {}) // nobody begins a handshake any more
+	s.closed.Wait()
+	writer.Wait()
+	if quiet := websocket.CloseStatus(err) != -1 || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed); !quiet {
+		s.e.log.Debug("a socket ended", "client", s.address, "error", err)
+	}
+}
+
+// closingWithin is how long a client has to take part in the end of its socket.
+const closingWithin = time.Second
+
+// Close ends the socket with a closing handshake, which it does not wait for.
+func (s *Socket) Close(code websocket.StatusCode, why string) {
+	s.closing.Do(func() {
+		s.queue.close()
+		s.stop()
+		_ = s.conn.SetDeadline(time.Now().Add(closingWithin))
+		s.closed.Go(func() { _ = s.ws.Close(code, why) })
+	})
+}
+
+// read handles what the client sends. A client that sends too quickly is read more
+// slowly.
+func (s *Socket) read() error {
+	for {
+		kind, data, err := s.ws.Read(context.Background())
+		if err != nil {
+			if errors.Is(err, websocket.ErrMessageTooBig) {
+				s.e.log.Info("a socket was closed", "client", s.address, "problem", "a frame over the limit")
+			}
+			return err
+		}
+		if err := s.frames.Wait(s.ctx); err != nil {
+			return err
+		}
+		var f Frame
+		if kind != websocket.MessageText {
+			err = errors.New("it is not text")
+		} else {
+			f, err = s.version.Decode(data)
+		}
+		if err != nil {
+			s.e.log.Info("a socket was closed", "client", s.address, "problem", "not a frame: "+err.Error())
+			s.Close(CloseUnclear, "not a frame of this vsn: "+err.Error())
+			return err
+		}
+		if err := s.handle(f); err != nil {
+			return err
+		}
+		if len(s.joined) > 0 { // heartbeats alone keep nothing alive
+			s.idle.Reset(s.e.limits.Idle)
+		}
+	}
+}
+
+// handle does what a frame asks for. An error ends the socket.
+func (s *Socket) handle(f Frame) error {
+	m := s.joined[f.Topic]
+	stale := m != nil && f.JoinRef != "" && f.JoinRef != m.joinRef
+	switch {
+	case f.Topic == topicPhoenix:
+		if f.Event == eventHeartbeat {
+			return s.reply(f, StatusOK, nil)
+		}
+		return s.reply(f, StatusError, reason{"unmatched topic"})
+	case f.Event == eventJoin:
+		return s.join(f, m)
+	case m == nil && f.Event == eventLeave:
+		return s.reply(f, StatusOK, nil)
+	case m == nil:
+		return s.reply(f, StatusError, reason{"unmatched topic"})
+	case stale:
+		return nil
+	case f.Event == eventLeave:
+		s.drop(m)
+		if err := s.reply(f, StatusOK, nil); err != nil {
+			return err
+		}
+		return s.sayClosed(m)
+	}
+	m.channel.Handle(s.ctx, Incoming{Event: f.Event, Payload: f.Payload, member: m, ref: f.Ref})
+	return nil
+}
+
+// join lets the client into a topic; a join that it has there already is over.
+func (s *Socket) join(f Frame, former *Member) error {
+	if err := s.joins.Wait(s.ctx); err != nil {
+		return err
+	}
+	if former != nil {
+		s.drop(former)
+		if err := s.sayClosed(former); err != nil {
+			return err
+		}
+	}
+	topic := s.e.find(f.Topic)
+	switch {
+	case topic == nil:
+		return s.reply(f, StatusError, reason{"unmatched topic"})
+	case len(s.joined) >= s.e.limits.Topics:
+		return s.reply(f, StatusError, reason{"too many topics"})
+	}
+	m := &Member{socket: s, topic: f.Topic, joinRef: f.JoinRef}
+	channel, response, err := topic.Join(s.ctx, m, f.Payload)
+	if err != nil {
+		m.left.Store(true)
+		refusal, ok := errors.AsType[*Refusal](err)
+		if !ok {
+			if s.ctx.Err() == nil {
+				s.e.log.Error("a join failed", "topic", f.Topic, "error", err)
+			}
+			refusal = &Refusal{"internal"}
+		}
+		return s.reply(f, StatusError, reason{refusal.Reason})
+	}
+	m.channel = channel
+	s.joined[f.Topic] = m
+	if err := s.reply(f, StatusOK, response); err != nil {
+		return err
+	}
+	channel.Joined()
+	return nil
+}
+
+// drop ends a join.
+func (s *Socket) drop(m *Member) {
+	delete(s.joined, m.topic)
+	m.leave()
+}
+
+// sayClosed tells the client that a join is over. With serializer 1.0.0 it would be
+// taken for the end of the next join of that topic.
+func (s *Socket) sayClosed(m *Member) error {
+	if s.version == V1 {
+		return nil
+	}
+	return s.queue.put(s.ctx, item{push: NewPush(m.topic, eventClose, []byte("{}")), joinRef: m.joinRef, ref: m.joinRef})
+}
+
+func (s *Socket) reply(f Frame, status string, response any) error {
+	payload, err := encodeReply(status, response)
+	if err != nil {
+		return err
+	}
+	return s.queue.put(s.ctx, item{push: NewPush(f.Topic, eventReply, payload), joinRef: f.JoinRef, ref: f.Ref})
+}
+
+// slowest is the rate in bytes per second that is enough for a large frame.
+const slowest = 16 << 10
+
+// write sends what is queued. A client that takes too long for a frame is cut off.
+func (s *Socket) write() {
+	stuck := time.AfterFunc(s.e.limits.Progress, func() {
+		s.e.log.Info("a socket was cut off", "client", s.address, "problem", "it does not read what it is sent")
+		_ = s.conn.Close()
+	})
+	defer stuck.Stop()
+	stuck.Stop()
+	var buf []byte
+	for {
+		it, ok := s.queue.take()
+		if !ok {
+			return
+		}
+		if it.member != nil && it.member.left.Load() {
+			continue
+		}
+		buf = s.version.appendPush(buf[:0], it.joinRef, it.ref, it.push.names(s.version), it.push.payload)
+		stuck.Reset(s.e.limits.Progress + time.Duration(len(buf)/slowest)*time.Second)
+		err := s.ws.Write(context.Background(), websocket.MessageText, buf)
+		stuck.Stop()
+		if err != nil {
+			_ = s.conn.Close() // the reader sees it
+			return
+		}
+		if cap(buf) > maxSpare {
+			buf = nil
+		}
+	}
+}
+
+// maxSpare is how large a buffer a socket keeps for its next frame.
+const maxSpare = 16 << 10
+
+// Member is one join of a topic.
+type Member struct {
+	socket  *Socket
+	topic   string
+	joinRef string
+	channel Channel
+	left    atomic.Bool
+}
+
+func (m *Member) leave() {
+	m.left.Store(true)
+	m.channel.Left()
+}
+
+// Topic is the name of what was joined.
+func (m *Member) Topic() string { return m.topic }
+
+// Address is the address of the client.
+func (m *Member) Address() string { return m.socket.address }
+
+// Context ends with the socket.
+func (m *Member) Context() context.Context { return m.socket.ctx }
+
+// Offer queues a push if there is room for it, and never waits. What is offered to a
+// join that is over is dropped.
+func (m *Member) Offer(p *Push) bool {
+	return m.left.Load() || m.socket.queue.offer(m.item(p))
+}
+
+// Send queues a push when there is room for it.
+func (m *Member) Send(ctx context.Context, p *Push) error {
+	if m.left.Load() {
+		return ErrClosed
+	}
+	return m.socket.queue.put(ctx, m.item(p))
+}
+
+func (m *Member) item(p *Push) item { return item{push: p, member: m, joinRef: m.joinRef} }
+
+// Close ends the whole socket.
+func (m *Member) Close(code websocket.StatusCode, why string) { m.socket.Close(code, why) }
+
+// Trust lifts the limits of what the client may send, but for a size of its frames.
+func (m *Member) Trust(frameBytes int64) {
+	m.socket.ws.SetReadLimit(frameBytes)
+	m.socket.frames.SetLimit(rate.Inf)
+}
+
+// Incoming is what a client pushed.
+type Incoming struct {
+	Event   string
+	Payload json.RawMessage
+
+	member *Member
+	ref    string
+}
+
+// Reply answers the push; no response is an empty object. It may come late, from any
+// goroutine, and is dropped when the join is over.
+func (in Incoming) Reply(ctx context.Context, status string, response any) error {
+	payload, err := encodeReply(status, response)
+	if err != nil {
+		return err
+	}
+	m := in.member
+	if m.left.Load() {
+		return ErrClosed
+	}
+	it := m.item(NewPush(m.topic, eventReply, payload))
+	it.ref = in.ref
+	return m.socket.queue.put(ctx, it)
+}
+
+// Refuse answers the push with a reason.
+func (in Incoming) Refuse(ctx context.Context, why string) error {
+	return in.Reply(ctx, StatusError, reason{why})
+}
