@@ -67,6 +67,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newBackendCommand(),
+		newBridgeCommand(),
 		newConfigCommand(),
 		newServeCommand(),
 		newChatCommand(),

@@ -20,6 +20,7 @@ import (
 	"loquat"
 	"loquat/internal/auth"
 	"loquat/internal/backend"
+	"loquat/internal/bridge"
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/httpapi"
@@ -101,6 +102,10 @@ type server struct {
 	http    *http.Server
 	url     string
 	failed  chan error
+
+	hub            *bridge.Hub       // nil: the bridge is elsewhere
+	forwarder      *bridge.Forwarder // to it
+	startForwarder func()
 }
 
 // newServer starts everything. On an error nothing is left running.
@@ -165,9 +170,6 @@ func (s *server) refuseWhatIsMissing(cfg *config.Config) error {
 	if cfg.Store.URL != "" {
 		return usageError{errors.New("store.url: this version keeps sessions in the data directory only; leave it out")}
 	}
-	if cfg.Bridge.URL != "" {
-		s.log.Warn("configuration", "at", "bridge.url", "problem", "this version forwards to no bridge")
-	}
 	return nil
 }
 
@@ -231,28 +233,26 @@ func (s *server) listen(cfg *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
+	relay := &bridge.Relay{Host: ln.Addr().String()}
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
+		Bridge: s.startBridge(cfg, relay),
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	s.http = &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
-	serve, scheme := s.http.Serve, "http"
-	if tls := cfg.Server.TLS; tls.CertFile != "" {
-		serve, scheme = func(ln net.Listener) error { return s.http.ServeTLS(ln, tls.CertFile, tls.KeyFile) }, "https"
-	}
+	relay.Handler = handler
+	server, serve, scheme := newHTTPServer(handler, cfg.Server.TLS, s.log)
+	s.http = server
 	s.url = scheme + "://" + ln.Addr().String()
 	go func() {
 		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()
+	if s.startForwarder != nil {
+		s.startForwarder()
+	}
 	return nil
 }
 
@@ -267,12 +267,14 @@ func (s *server) stop() {
 		s.chat.Stop(ctx)
 		cancel()
 	}
+	if s.forwarder != nil {
+		s.forwarder.Close()
+	}
+	if s.hub != nil {
+		s.hub.Close()
+	}
 	if s.http != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closing)
-		if err := s.http.Shutdown(ctx); err != nil {
-			_ = s.http.Close() // whoever still reads can resume
-		}
-		cancel()
+		shutdown(s.http)
 	}
 	var stopping sync.WaitGroup
 	for _, p := range s.plugins {

@@ -158,7 +158,18 @@ func (k *Keeper) wrongCode(from netip.Addr) error {
 	if wait, _ := k.claims.wrong(from); wait > 0 {
 		k.log.Warn("too many wrong pairing codes from one address; it has to wait", "address", from)
 	}
+	return ErrWrongCode()
+}
+
+// ErrWrongCode is what is said of everything that is wrong with a code.
+func ErrWrongCode() error {
 	return loquat.Errorf(loquat.CodeUnauthorized, "the pairing code is wrong, was used, has expired or is locked; `loquat pair` makes a new one")
+}
+
+// PublicPart is the part of a code, as somebody typed it, that names it and is no secret.
+func PublicPart(typed string) (public string, ok bool) {
+	public, _, ok = readCode(typed)
+	return public, ok
 }
 
 // Devices returns the devices that were paired, the oldest first.

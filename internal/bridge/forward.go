@@ -24,7 +24,7 @@ type ForwarderOptions struct {
 	Token    string
 	StoreID  string
 	Log      Log
-	Relay    Relay
+	Relay    *Relay
 	// Access tells who may come, and of the next change of that.
 	Access func() (now Access, changed <-chan struct{})
 	Logger *slog.Logger

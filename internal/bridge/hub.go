@@ -76,11 +76,11 @@ func (h *Hub) Close() {
 func (h *Hub) Sockets() int { return h.endpoint.Sockets() }
 
 // Refuse says why the request of an upgrade is not served, as a *loquat.Error.
-func (h *Hub) Refuse(r *http.Request) error {
+func (h *Hub) Refuse(r *http.Request, from netip.Addr) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "this is a WebSocket endpoint, for clients of Phoenix Channels"}
 	}
-	status, detail := h.endpoint.Admit(r, r.RemoteAddr)
+	status, detail := h.endpoint.Admit(r, from)
 	switch status {
 	case 0:
 		return nil
@@ -93,7 +93,9 @@ func (h *Hub) Refuse(r *http.Request) error {
 }
 
 // Serve serves the socket of a request that Refuse does not refuse, until it ends.
-func (h *Hub) Serve(w http.ResponseWriter, r *http.Request) { h.endpoint.Serve(w, r) }
+func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr) {
+	h.endpoint.Serve(w, r, from)
+}
 
 // topic finds what a client wants to join.
 func (h *Hub) topic(name string) phx.Topic {
@@ -155,7 +157,7 @@ func (t *appJoins) Join(ctx context.Context, m *phx.Member, payload json.RawMess
 	if params.Token != nil {
 		token = *params.Token
 	}
-	guest, err := t.server.Admit(ctx, token, addressOf(m))
+	guest, err := t.server.Admit(ctx, token, m.Address())
 	if err != nil {
 		return nil, nil, t.refuse(m, err)
 	}
@@ -198,15 +200,6 @@ func (t *appJoins) refuse(m *phx.Member, err error) error {
 	}
 	t.log.Info("a join was refused", "topic", m.Topic(), "client", m.Address(), "reason", reason)
 	return &phx.Refusal{Reason: reason}
-}
-
-// addressOf is the address of the client, the zero one when it is none.
-func addressOf(m *phx.Member) netip.Addr {
-	if ap, err := netip.ParseAddrPort(m.Address()); err == nil {
-		return ap.Addr()
-	}
-	addr, _ := netip.ParseAddr(m.Address())
-	return addr
 }
 
 // appChannel is the joined topic of an app.
@@ -293,7 +286,7 @@ const getWithin = 2 * time.Minute
 func (c *appChannel) get(in phx.Incoming, params getParams) {
 	ctx, cancel := context.WithTimeout(c.app.ctx, getWithin)
 	defer cancel()
-	answer, err := c.joins.server.Get(ctx, c.token, params.Path, addressOf(c.member), func(part Part) error {
+	answer, err := c.joins.server.Get(ctx, c.token, params.Path, c.member.Address(), func(part Part) error {
 		payload, err := json.Marshal(partParams{params.ID, part})
 		if err != nil {
 			return err

@@ -53,11 +53,11 @@ func (l localLog) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record
 // of who may do what.
 type Relay struct {
 	Handler http.Handler
-	Host    string // that the handler is listening on
+	Host    string // that the handler listens on
 }
 
 // Get reads a path.
-func (r Relay) Get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
+func (r *Relay) Get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
 	u, err := url.ParseRequestURI(path)
 	if err != nil || u.Host != "" || !strings.HasPrefix(path, "/") {
 		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")
@@ -69,11 +69,11 @@ func (r Relay) Get(ctx context.Context, token, path string, from netip.Addr, tak
 }
 
 // Claim claims a pairing code.
-func (r Relay) Claim(ctx context.Context, body []byte, from netip.Addr, take func(Part) error) (Answer, error) {
+func (r *Relay) Claim(ctx context.Context, body []byte, from netip.Addr, take func(Part) error) (Answer, error) {
 	return r.do(ctx, http.MethodPost, &url.URL{Path: "/pairing/claim"}, body, "", from, take)
 }
 
-func (r Relay) do(ctx context.Context, method string, u *url.URL, body []byte, token string, from netip.Addr, take func(Part) error) (answer Answer, err error) {
+func (r *Relay) do(ctx context.Context, method string, u *url.URL, body []byte, token string, from netip.Addr, take func(Part) error) (answer Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")

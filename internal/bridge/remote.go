@@ -67,6 +67,15 @@ type Token struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
+// NewToken makes a Token of the digest of one; a zero time is never.
+func NewToken(digest [sha256.Size]byte, scope, sessionID string, expires time.Time) Token {
+	t := Token{Digest: hex.EncodeToString(digest[:]), Scope: scope, SessionID: sessionID}
+	if !expires.IsZero() {
+		t.ExpiresAt = &expires
+	}
+	return t
+}
+
 // askParams is what a bridge asks of a server.
 type askParams struct {
 	ID      string          `json:"id"`

@@ -57,10 +57,6 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 // LatestEvent is the newest event of the log.
 func (s *Service) LatestEvent() loquat.EventID { return s.store.Last() }
 
-// StoreID is the random name of the store: under another one event ids mean other
-// events.
-func (s *Service) StoreID() string { return s.store.ID() }
-
 // window reads once.
 func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery) (Window, error) {
 	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}

@@ -137,6 +137,20 @@ func (c *Config) checkBridge(ch *checker) {
 	}
 }
 
+// CheckBridgeServers finds what a bridge that stands alone cannot do without.
+func (c *Config) CheckBridgeServers() []Problem {
+	ch := &checker{}
+	if len(c.Bridge.Servers) == 0 {
+		ch.fault("bridge.servers", "is missing; must hold the servers that may forward to this bridge, as {\"my-server\": \"its token\"}")
+	}
+	for id, token := range c.Bridge.Servers {
+		if id == "" || token == "" {
+			ch.fault(join("bridge.servers", id), "must have a name and a token that are not empty")
+		}
+	}
+	return ch.problems
+}
+
 // checker gathers problems.
 type checker struct{ problems []Problem }
 

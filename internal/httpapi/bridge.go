@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"net/netip"
 
 	"loquat/internal/config"
 )
@@ -9,9 +10,9 @@ import (
 // Sockets is the bridge in this process: it serves the WebSockets of apps.
 type Sockets interface {
 	// Refuse says why a request is not served.
-	Refuse(r *http.Request) error
+	Refuse(r *http.Request, from netip.Addr) error
 	// Serve serves one that is not refused, until its socket ends.
-	Serve(w http.ResponseWriter, r *http.Request)
+	Serve(w http.ResponseWriter, r *http.Request, from netip.Addr)
 }
 
 // bridgeRoutes is the endpoint of Phoenix Channels. It is open, because tokens come in
@@ -21,10 +22,10 @@ func (a *api) bridgeRoutes(sockets Sockets) []route {
 		return nil
 	}
 	serve := func(x *exchange) error {
-		if err := sockets.Refuse(x.r); err != nil {
+		if err := sockets.Refuse(x.r, x.from.address); err != nil {
 			return err
 		}
-		sockets.Serve(x.w, x.r)
+		sockets.Serve(x.w, x.r, x.from.address)
 		return nil
 	}
 	return []route{{
@@ -36,18 +37,23 @@ func (a *api) bridgeRoutes(sockets Sockets) []route {
 }
 
 // Guard lets requests to a handler through whose Host and Origin are those of a
-// server, as the API does.
+// server, as the API does. RemoteAddr is then the client's, also behind proxies that
+// are trusted.
 func Guard(address string, server config.Server, next http.Handler) (http.Handler, error) {
 	g, err := newGuard(address, server)
 	if err != nil {
 		return nil, err
 	}
+	trusted := newProxies(server.TrustedProxies)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := g.admit(w, r); err != nil {
+		from := trusted.caller(r)
+		protect(w.Header(), from)
+		if err := g.admit(w, r, from); err != nil {
 			writeProblem(w, err)
 			return
 		}
 		if !g.preflight(w, r) {
+			r.RemoteAddr = netip.AddrPortFrom(from.address, 0).String()
 			next.ServeHTTP(w, r)
 		}
 	}), nil

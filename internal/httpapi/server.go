@@ -90,7 +90,6 @@ func New(opts Options) (http.Handler, error) {
 	}
 	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
 		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), client)
-		a.pairingRoutes(), a.authRoutes(), a.bridgeRoutes(opts.Bridge), client)
 	a.routes = append(a.routes, a.bridgeRoutes(opts.Bridge)...)
 	if a.document, err = a.describe(); err != nil {
 		return nil, err

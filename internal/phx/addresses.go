@@ -25,8 +25,8 @@ func newAddresses(maxKnown int, limit rate.Limit, burst int) *addresses {
 	return &addresses{max: maxKnown, rate: limit, burst: burst, known: map[netip.Addr]*rate.Limiter{}, shared: rate.NewLimiter(limit, burst)}
 }
 
-// allow counts one from an address, like 192.0.2.7:4711 or 2001:db8::1.
-func (a *addresses) allow(address string) bool {
+// allow counts one from an address.
+func (a *addresses) allow(address netip.Addr) bool {
 	return a.limiter(network(address)).Allow()
 }
 
@@ -59,15 +59,7 @@ func (a *addresses) forgetQuiet() {
 
 // network is what counts as one client: an IPv4 address, or the /64 that one customer
 // of IPv6 has at the least.
-func network(address string) netip.Addr {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		ap, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return netip.Addr{}
-		}
-		ip = ap.Addr()
-	}
+func network(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if ip.Is6() {
 		if p, err := ip.Prefix(64); err == nil {

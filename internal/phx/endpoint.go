@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -108,11 +109,11 @@ const (
 
 // Admit checks what can be told before the upgrade: the status of the answer that
 // refuses it, 0 when there is nothing to refuse.
-func (e *Endpoint) Admit(r *http.Request, address string) (status int, detail string) {
+func (e *Endpoint) Admit(r *http.Request, from netip.Addr) (status int, detail string) {
 	if _, err := ParseVersion(r.URL.Query().Get("vsn")); err != nil {
 		return http.StatusForbidden, err.Error()
 	}
-	if !e.upgrades.allow(address) {
+	if !e.upgrades.allow(from) {
 		return http.StatusTooManyRequests, TooFast
 	}
 	e.mu.Lock()
@@ -124,8 +125,9 @@ func (e *Endpoint) Admit(r *http.Request, address string) (status int, detail st
 }
 
 // Serve upgrades a request that was admitted and serves its socket until it ends.
-// Whether the page that opened it may is for the caller to have checked.
-func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request) {
+// Whether the page that opened it may is for the caller to have checked, and from where
+// it comes for the caller to know.
+func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr) {
 	version, err := ParseVersion(r.URL.Query().Get("vsn"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
@@ -136,7 +138,7 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client has its answer
 	}
-	s := newSocket(e, ws, spy.conn, version, r.RemoteAddr)
+	s := newSocket(e, ws, spy.conn, version, from)
 	if !e.enter(s) {
 		_ = ws.Close(websocket.StatusTryAgainLater, TooMany)
 		return
@@ -182,14 +184,21 @@ func (e *Endpoint) Sockets() int {
 	return len(e.open)
 }
 
-// Close ends all sockets in a way that brings their clients back, and returns when
-// they have ended.
+// Hangup ends all sockets in a way that brings their clients back.
+func (e *Endpoint) Hangup() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for s := range e.open {
+		s.Close(CloseRestart, "the server is restarting")
+	}
+}
+
+// Close ends all sockets, as Hangup does, admits no more, and returns when all have
+// ended.
 func (e *Endpoint) Close() {
 	e.mu.Lock()
 	e.down = true
-	for s := range e.open {
-		s.Close(CloseRestart, "the server is shutting down")
-	}
 	e.mu.Unlock()
+	e.Hangup()
 	e.sockets.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,7 @@ type Socket struct {
 	ws      *websocket.Conn
 	conn    net.Conn // below ws
 	version Version
-	address string
+	address netip.Addr
 
 	ctx   context.Context // ends with the socket
 	stop  context.CancelFunc
@@ -44,7 +45,7 @@ type Socket struct {
 	joined        map[string]*Member // by topic; the reader's
 }
 
-func newSocket(e *Endpoint, ws *websocket.Conn, conn net.Conn, version Version, address string) *Socket {
+func newSocket(e *Endpoint, ws *websocket.Conn, conn net.Conn, version Version, address netip.Addr) *Socket {
 	l := e.limits
 	s := &Socket{
 		e: e, ws: ws, conn: conn, version: version, address: address, queue: newQueue(l.QueueFrames, l.QueueBytes), joined: map[string]*Member{},
@@ -269,8 +270,8 @@ func (m *Member) leave() {
 // Topic is the name of what was joined.
 func (m *Member) Topic() string { return m.topic }
 
-// Address is the address of the client.
-func (m *Member) Address() string { return m.socket.address }
+// Address is the address of the client; it may not be known.
+func (m *Member) Address() netip.Addr { return m.socket.address }
 
 // Context ends with the socket.
 func (m *Member) Context() context.Context { return m.socket.ctx }

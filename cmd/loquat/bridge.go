@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"loquat/internal/bridge"
+	"loquat/internal/config"
+	"loquat/internal/httpapi"
+)
+
+// bridgeOptions are the flags of `loquat bridge`.
+type bridgeOptions struct{ config, listen string }
+
+func newBridgeCommand() *cobra.Command {
+	var opts bridgeOptions
+	cmd := &cobra.Command{
+		Use:   "bridge",
+		Short: "Run only the bridge, for servers that cannot be reached from outside",
+		Long: "Runs the bridge alone, on a public host: servers behind NAT forward their events to it, and apps\n" +
+			"follow them over Phoenix Channels. Its configuration lists the servers, with their tokens, under\n" +
+			"bridge.servers; a server names the bridge with bridge.url, bridge.server_id and bridge.token.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serveBridge(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.config, "config", "", "configuration `file` (default: ./loquat.json, then $XDG_CONFIG_HOME/loquat/loquat.json)")
+	flags.StringVar(&opts.listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
+	return cmd
+}
+
+// serveBridge runs a bridge until ctx ends.
+func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writer) error {
+	log := newLogger(stderr)
+	cfg, err := bridgeConfig(opts, log)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", cfg.Server.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
+	}
+	hub := bridge.NewHub(bridge.Options{Tokens: cfg.Bridge.Servers, Logger: log})
+	handler, err := httpapi.Guard(ln.Addr().String(), cfg.Server, hub.Handler(httpapi.WriteProblem))
+	if err != nil {
+		hub.Close()
+		return errors.Join(usageError{err}, ln.Close())
+	}
+	server, serve, scheme := newHTTPServer(handler, cfg.Server.TLS, log)
+	failed := make(chan error, 1)
+	go func() { failed <- serve(ln) }()
+	fmt.Fprintf(stdout, "listening on %s://%s\n", scheme, ln.Addr())
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-failed:
+		err = fmt.Errorf("serve HTTP: %w", err)
+	}
+	hub.Close()
+	shutdown(server)
+	return err
+}
+
+// bridgeConfig reads the configuration of a bridge, which needs no provider.
+func bridgeConfig(opts bridgeOptions, log *slog.Logger) (*config.Config, error) {
+	env := config.ProcessEnvironment()
+	path := config.Find(opts.config, env)
+	if path == "" {
+		return nil, usageError{errors.New("there is no configuration: a bridge needs bridge.servers, an object of server_id and token; name a file with --config")}
+	}
+	log.Info("configuration", "file", path)
+	cfg, problems := config.Load(path, env)
+	if cfg == nil {
+		return nil, configError(problems)
+	}
+	cfg.SetServer(opts.listen, "")
+	compiled := compiledIn(cfg.Limits, log)
+	facts := loaded(compiled, chosen(cfg, compiled), true) // nobody joins a bridge without a token
+	problems = config.InOrder(problems, cfg.Check(facts), cfg.CheckBridgeServers())
+	return cfg, report(problems, log)
+}
+
+// startBridge starts what brings events to apps: the bridge within this process, or
+// the forwarder to one elsewhere. The relay is complete once the API is.
+func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay) httpapi.Sockets {
+	log := bridge.NewLocalLog(s.chat)
+	id := cfg.Bridge.ServerID
+	if id == "" {
+		id = s.chat.StoreID()
+	}
+	if cfg.Bridge.URL != "" {
+		s.startForwarder = func() {
+			s.forwarder = bridge.StartForwarder(bridge.ForwarderOptions{
+				URL: cfg.Bridge.URL, ServerID: id, Token: cfg.Bridge.Token, StoreID: s.chat.StoreID(),
+				Log: log, Relay: relay, Access: s.grants, Logger: s.log,
+			})
+		}
+		return nil
+	}
+	s.hub = bridge.NewHub(bridge.Options{
+		Local:  &bridge.Server{ID: id, Log: log, Admit: s.admit, Get: relay.Get},
+		Logger: s.log,
+	})
+	return s.hub
+}
+
+// admit lets in who may come, as the API does.
+func (s *server) admit(ctx context.Context, token string, from netip.Addr) (bridge.Guest, error) {
+	who, err := s.access.Anyone()
+	if token != "" { // one that is shown has to be good
+		who, err = s.access.Authorize(ctx, token, from)
+	}
+	if err != nil {
+		return bridge.Guest{}, err
+	}
+	return bridge.Guest{
+		SessionID: who.SessionID,
+		During:    func(ctx context.Context) (context.Context, context.CancelFunc) { return s.access.During(ctx, who) },
+	}, nil
+}
+
+// grants tells a bridge elsewhere who may come.
+func (s *server) grants() (bridge.Access, <-chan struct{}) {
+	changed := s.access.Changed()
+	var a bridge.Access
+	for _, g := range s.access.Grants() {
+		a.Tokens = append(a.Tokens, bridge.NewToken(g.Digest, g.Scope, g.SessionID, g.ExpiresAt))
+	}
+	for _, code := range s.access.OpenCodes() {
+		a.Codes = append(a.Codes, code.Public)
+	}
+	return a, changed
+}
+
+// newHTTPServer makes a server of a handler, and what serves a listener with it.
+func newHTTPServer(handler http.Handler, tls config.TLS, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string) {
+	server = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	if tls.CertFile != "" {
+		return server, func(ln net.Listener) error { return server.ServeTLS(ln, tls.CertFile, tls.KeyFile) }, "https"
+	}
+	return server, server.Serve, "http"
+}
+
+// shutdown ends a server's connections.
+func shutdown(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // whoever still reads can resume
+	}
+}

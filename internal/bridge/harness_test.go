@@ -1,0 +1,300 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/phx"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// memLog is a log in memory. Events up to gone were removed by age.
+type memLog struct {
+	mu      sync.Mutex
+	records []loquat.Record
+	gone    loquat.EventID
+	changed chan struct{}
+	hold    chan struct{} // when set, reads of the past wait for it
+}
+
+func newMemLog() *memLog { return &memLog{changed: make(chan struct{})} }
+
+// partial adds a partial of a session and returns its id.
+func (l *memLog) partial(session, content string) loquat.EventID {
+	return l.add(loquat.Event{Type: loquat.Partial, SessionID: session, RequestID: "r-" + session, Message: &loquat.Delta{Role: "assistant", Content: content}})
+}
+
+func (l *memLog) add(e loquat.Event) loquat.EventID {
+	rec, err := e.Encode()
+	if err != nil {
+		panic(err)
+	}
+	if carriesSession(e.Type) {
+		rec.Rev = 1
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec.ID = loquat.EventID(len(l.records) + 1)
+	l.records = append(l.records, rec)
+	close(l.changed)
+	l.changed = make(chan struct{})
+	return rec.ID
+}
+
+// forget removes everything up to an event.
+func (l *memLog) forget(upTo loquat.EventID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = upTo
+}
+
+func (l *memLog) Latest() loquat.EventID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return loquat.EventID(len(l.records))
+}
+
+func (l *memLog) Check(_ context.Context, since loquat.EventID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.check(since)
+}
+
+func (l *memLog) check(since loquat.EventID) error {
+	if since < l.gone || since > loquat.EventID(len(l.records)) {
+		return loquat.Errorf(loquat.CodeGone, "not to be had")
+	}
+	return nil
+}
+
+func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+	if l.hold != nil && until != 0 {
+		select {
+		case <-l.hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	for {
+		l.mu.Lock()
+		err := l.check(since)
+		var window []loquat.Record
+		if err == nil {
+			to := loquat.EventID(len(l.records))
+			to = max(since, min(to, cmp.Or(until, to), since+100))
+			window = append(window, l.records[since:to]...)
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		if err != nil || len(window) > 0 || wait <= 0 {
+			return loquat.CompactForPush(window), err
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (l *memLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, omit bool) ([]byte, error) {
+	if rec.Rev == 0 || omit {
+		return rec.AppendJSON(dst, nil), nil
+	}
+	return rec.AppendJSON(dst, fmt.Appendf(nil, `{"session_id":%q,"messages":[]}`, rec.SessionID)), nil
+}
+
+// doorman knows tokens.
+type doorman struct {
+	mu     sync.Mutex
+	tokens map[string]string // the session that they are for; "" is all
+	visits map[string][]context.CancelFunc
+}
+
+func (d *doorman) admit(_ context.Context, token string, _ netip.Addr) (Guest, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	session, ok := d.tokens[token]
+	if !ok {
+		return Guest{}, loquat.Errorf(loquat.CodeUnauthorized, "no")
+	}
+	return Guest{SessionID: session, During: func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.visits[token] = append(d.visits[token], cancel)
+		return ctx, cancel
+	}}, nil
+}
+
+// revoke takes a token away from all who are here with it.
+func (d *doorman) revoke(token string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.tokens, token)
+	for _, end := range d.visits[token] {
+		end()
+	}
+}
+
+// rig is a hub with a server in its process.
+type rig struct {
+	t    *testing.T
+	log  *memLog
+	door *doorman
+	hub  *Hub
+	url  string // of the endpoint, http
+}
+
+const rigTopic = appTopic + "home"
+
+func newRig(t *testing.T, limits phx.Limits, api http.Handler) *rig {
+	t.Helper()
+	r := &rig{t: t, log: newMemLog(), door: &doorman{tokens: map[string]string{"good": "", "of-one": "one"}, visits: map[string][]context.CancelFunc{}}}
+	if api == nil {
+		api = http.NotFoundHandler()
+	}
+	relay := &Relay{Handler: api, Host: "home.example"}
+	r.hub = NewHub(Options{Local: &Server{ID: "home", Log: r.log, Admit: r.door.admit, Get: relay.Get}, Limits: limits, Logger: quiet})
+	r.url = serveHub(t, r.hub)
+	return r
+}
+
+// serveHub serves a hub until the end of the test, and returns the URL of its endpoint.
+func serveHub(t *testing.T, h *Hub) string {
+	t.Helper()
+	server := httptest.NewServer(h.Handler(writeError))
+	t.Cleanup(func() {
+		h.Close()
+		server.Close()
+	})
+	return server.URL + "/bridge"
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	status := map[loquat.Code]int{
+		loquat.CodeInvalid: 400, loquat.CodeForbidden: 403, loquat.CodeNotFound: 404, loquat.CodeTooLarge: 413, loquat.CodeRateLimited: 429, loquat.CodeUnavailable: 503,
+	}[loquat.CodeOf(err)]
+	http.Error(w, err.Error(), cmp.Or(status, 500))
+}
+
+// phone is an app on a Go client.
+type phone struct {
+	t      *testing.T
+	client *phx.Client
+	pushes chan push
+}
+
+type push struct {
+	event   string
+	payload json.RawMessage
+}
+
+func (p push) eventID() loquat.EventID {
+	var body struct {
+		Event struct {
+			EventID loquat.EventID `json:"event_id"`
+		} `json:"event"`
+	}
+	_ = json.Unmarshal(p.payload, &body)
+	return body.Event.EventID
+}
+
+func (p push) content() string {
+	var body struct {
+		Event loquat.Event `json:"event"`
+	}
+	if json.Unmarshal(p.payload, &body) != nil || body.Event.Message == nil {
+		return ""
+	}
+	return body.Event.Message.Content
+}
+
+// call connects a phone.
+func call(t *testing.T, url string) *phone {
+	t.Helper()
+	p := &phone{t: t, pushes: make(chan push, 1<<16)}
+	client, err := phx.Dial(t.Context(), "ws"+strings.TrimPrefix(url, "http"), phx.ClientOptions{OnPush: func(_, event string, payload json.RawMessage) {
+		p.pushes <- push{event, payload}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.client = client
+	t.Cleanup(client.Close)
+	return p
+}
+
+// join joins with parameters and returns the response, or why it was refused.
+func (p *phone) join(topic string, params map[string]any) (joined, string) {
+	p.t.Helper()
+	response, err := p.client.Join(p.t.Context(), topic, params)
+	if err != nil {
+		refusal, ok := err.(*phx.Refusal)
+		if !ok {
+			p.t.Fatal(err)
+		}
+		return joined{}, refusal.Reason
+	}
+	var j joined
+	if err := json.Unmarshal(response, &j); err != nil {
+		p.t.Fatal(err)
+	}
+	return j, ""
+}
+
+// next is the next push.
+func (p *phone) next() push {
+	p.t.Helper()
+	select {
+	case got := <-p.pushes:
+		return got
+	case <-p.client.Context().Done():
+		p.t.Fatalf("the connection ended: %v", context.Cause(p.client.Context()))
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("nothing is pushed")
+	}
+	return push{}
+}
+
+// gone waits for the end of the connection.
+func (p *phone) gone() {
+	p.t.Helper()
+	select {
+	case <-p.client.Context().Done():
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("the socket is still there")
+	}
+}
+
+// until waits for something to hold.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never holds: %s", what)
+		}
+	}
+}
