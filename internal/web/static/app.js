@@ -112,7 +112,7 @@ function receive(event) {
   }
   if (waiting) waiting.push(event);
   else if (chosen?.apply(event)) {
-    if (ui.wide && event.type !== "partial") painted.clear();
+    if (ui.wide && event.type !== "partial") stale = true;
     if (event.type === "checkpoint" && (event.metadata || event.agent_id)) refresh();
     draw();
   }
@@ -177,7 +177,7 @@ const refresh = tried(async () => {
   const found = chosen ? await loadElements(chosen.id) : nothing;
   if (turn !== refreshing) return;
   ui = found;
-  painted.clear();
+  stale = true;
   if (settings.dialog.open) settings.draw();
   draw();
   await models.show();
@@ -203,23 +203,30 @@ function draw() {
   });
 }
 
-const painted = new Map(); // message to its element: only what changed is made anew
+const painted = new Map(); // message to its item and footer: only what changed is made anew
+let stale = false;         // the footers have to be looked at again
 function paint() {
   const list = page.transcript;
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
-  const items = (chosen?.messages || []).map((m) => {
-    if (!painted.has(m)) painted.set(m, messageItem(m));
-    return painted.get(m);
-  });
+  const items = (chosen?.messages || []).map(itemOf);
+  stale = false;
   for (const m of painted.keys()) if (!chosen?.messages.includes(m)) painted.delete(m);
   if (chosen?.draft) items.push(messageItem({ role: "assistant", content: chosen.draft.content, metadata: { reasoning: chosen.draft.reasoning } }));
   if (chosen?.remark) items.push(element("li", "failure", chosen.remark));
-  list.replaceChildren(...items);
+  arrange(list, items);
   list.setAttribute("aria-busy", String(Boolean(chosen?.active)));
   if (atEnd) list.scrollTop = list.scrollHeight;
   page.title.textContent = chosen ? chosen.title : "No session chosen";
   page.stop.hidden = !chosen?.active;
   paintSession();
+}
+
+// arrange moves only what is not in its place, so that the keyboard keeps its own.
+function arrange(list, items) {
+  items.forEach((item, i) => {
+    if (list.children[i] !== item) list.insertBefore(item, list.children[i] ?? null);
+  });
+  while (list.children.length > items.length) list.lastElementChild.remove();
 }
 
 // paintSession shows what elements bring, but for messages.
@@ -261,16 +268,28 @@ function messageItem(m) {
   item.append(element("div", "images", undefined, ...images(chosen.id, m)));
   for (const c of meta.tool_calls || []) item.append(folded(`Calls ${c.function?.name}`, c.function?.arguments || ""));
   if (meta.incomplete) item.append(element("div", "role", `Ends early: ${meta.incomplete}`));
-  if (m.id) item.append(footer(m));
   return item;
 }
 
-// footer is what elements bring to a message that is stored.
-function footer(m) {
-  const at = () => context({ ...m, index: chosen.messages.findIndex((other) => other.id === m.id) });
-  return element("div", "footer quiet", undefined,
-    ...texts(ui.elements, "message_footer", at()).map((text) => element("span", "", text)),
-    ...actions(ui.elements, "message_action", at, outcome));
+function itemOf(m) {
+  let known = painted.get(m);
+  if (!known) {
+    known = { item: messageItem(m), footer: element("div", "footer quiet"), made: "" };
+    known.item.append(known.footer);
+    painted.set(m, known);
+  }
+  if (stale || !known.made) paintFooter(known, m);
+  return known.item;
+}
+
+// paintFooter shows what elements bring to a message.
+function paintFooter(known, m) {
+  const said = texts(ui.elements, "message_footer", context(m));
+  const made = JSON.stringify([said, shown(ui.elements, "message_action", context(m))]);
+  if (made === known.made) return;
+  known.made = made;
+  const withIndex = () => context({ ...m, index: chosen.messages.findIndex((other) => other.id === m.id) });
+  known.footer.replaceChildren(...said.map((text) => element("span", "", text)), ...actions(ui.elements, "message_action", withIndex, outcome));
 }
 
 // The user.
