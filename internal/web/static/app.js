@@ -3,7 +3,7 @@
 
 import { call } from "./api.js";
 import { Attachments } from "./attachments.js";
-import { element, faultText, folded } from "./dom.js";
+import { element, faultText, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
 import { Fold, titleOf } from "./fold.js";
 import { ModelPicker } from "./models.js";
@@ -210,7 +210,8 @@ function paint() {
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
   const items = (chosen?.messages || []).map(itemOf);
   stale = false;
-  for (const m of painted.keys()) if (!chosen?.messages.includes(m)) painted.delete(m);
+  const there = new Set(chosen?.messages);
+  for (const m of painted.keys()) if (!there.has(m)) painted.delete(m);
   if (chosen?.draft) items.push(messageItem({ role: "assistant", content: chosen.draft.content, metadata: { reasoning: chosen.draft.reasoning } }));
   if (chosen?.remark) items.push(element("li", "failure", chosen.remark));
   arrange(list, items);
@@ -266,7 +267,7 @@ function messageItem(m) {
   if (m.role === "tool") item.append(folded(meta.is_error ? "Failed" : "Result", text));
   else item.append(element("div", "text", text));
   item.append(element("div", "images", undefined, ...images(chosen.id, m)));
-  for (const c of meta.tool_calls || []) item.append(folded(`Calls ${c.function?.name}`, c.function?.arguments || ""));
+  for (const c of listOf(meta.tool_calls)) item.append(folded(`Calls ${c.function?.name}`, c.function?.arguments || ""));
   if (meta.incomplete) item.append(element("div", "role", `Ends early: ${meta.incomplete}`));
   return item;
 }

@@ -23,3 +23,6 @@ export function folded(summary, text) {
 export function faultText(err) {
   return (err.errors || []).map((e) => e.message).join("; ") || err.message;
 }
+
+// listOf is the objects in a list that a client or plugin may have made of anything.
+export const listOf = (value) => (Array.isArray(value) ? value : []).filter((v) => v && typeof v === "object");

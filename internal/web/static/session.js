@@ -1,7 +1,7 @@
 // What plugins and settings bring to the session that is shown: elements and values.
 
 import { call } from "./api.js";
-import { button, element } from "./dom.js";
+import { button, element, listOf } from "./dom.js";
 import { configOf, paramsOf, runnable, shown, textOf } from "./elements.js";
 import { ask } from "./forms.js";
 
@@ -24,7 +24,7 @@ export async function loadElements(id) {
 export const listFields = async () => elementsOf(await optional("/application/ui-schema"));
 
 function elementsOf(schema) {
-  return (schema?.elements || []).filter((e) => e && typeof e === "object").map((e) => ({ ...e, ui_type: String(e.ui_type || "config") }));
+  return listOf(schema?.elements).map((e) => ({ ...e, ui_type: String(e.ui_type || "config") }));
 }
 
 // optional is null where a server has no such route, or not for this user.
@@ -47,7 +47,7 @@ export function texts(elements, uiType, context) {
 export function actions(elements, uiType, context, { done, failed }) {
   return shown(elements, uiType, context()).filter(runnable).map((e) => button(e.label || e.action_id, async () => {
     const perform = async (inputs) => done(e, await run(e, context(), inputs));
-    if (e.dialog) return ask({ title: e.dialog.title || e.label || e.action_id, message: e.dialog.message, inputs: e.dialog.inputs || [], confirm: e.label || "Run" }, perform);
+    if (e.dialog) return ask({ title: e.dialog.title || e.label || e.action_id, message: e.dialog.message, inputs: listOf(e.dialog.inputs), confirm: e.label || "Run" }, perform);
     return perform().catch(failed);
   }));
 }
@@ -65,8 +65,7 @@ export const override = (id, key, value) => call("PATCH", pathOf(id), { metadata
 // images are what a message has attached. A remote one is a link: the page loads nothing
 // from elsewhere.
 export function images(id, message) {
-  const attached = message.metadata?.attachments;
-  return (Array.isArray(attached) ? attached : []).map((a, i) => {
+  return listOf(message.metadata?.attachments).map((a, i) => {
     const name = a.name || `Image ${i + 1}`;
     const inline = typeof a.data_url === "string" && a.data_url.startsWith("data:image/");
     if (a.asset_id || inline) {
