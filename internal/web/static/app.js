@@ -3,7 +3,7 @@
 
 import { call } from "./api.js";
 import { Attachments } from "./attachments.js";
-import { element, faultText, folded, listOf } from "./dom.js";
+import { element, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
 import { Fold, titleOf } from "./fold.js";
 import { ModelPicker } from "./models.js";
@@ -34,7 +34,7 @@ const tried = (work) => async (...args) => {
   try {
     return await work(...args);
   } catch (err) {
-    notify(faultText(err), "fault");
+    notify(err.message, "fault");
   }
 };
 
@@ -255,7 +255,7 @@ const outcome = {
     notify(typeof text === "string" ? text : `${e.label || e.action_id}: done.`, "quiet");
     await refresh();
   },
-  failed(err) { notify(faultText(err), "fault"); },
+  failed(err) { notify(err.message, "fault"); },
 };
 
 function messageItem(m) {

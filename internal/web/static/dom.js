@@ -19,10 +19,5 @@ export function folded(summary, text) {
   return element("details", "", undefined, element("summary", "", summary), element("div", "text", text));
 }
 
-// Every failure has a place where it is read out.
-export function faultText(err) {
-  return (err.errors || []).map((e) => e.message).join("; ") || err.message;
-}
-
 // listOf is the objects in a list that a client or plugin may have made of anything.
 export const listOf = (value) => (Array.isArray(value) ? value : []).filter((v) => v && typeof v === "object");

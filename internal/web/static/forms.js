@@ -1,13 +1,14 @@
 // Inputs that elements describe, and the dialog that asks for some of them.
 
 import { equal } from "./conditions.js";
-import { button, element, faultText } from "./dom.js";
+import { button, element } from "./dom.js";
 import { optionsOf } from "./elements.js";
 
 let made = 0; // ids of inputs
 
 // control makes the input of a config element or dialog input {type, label, …}. read
 // returns its value, undefined when it is left empty; it throws what it cannot read.
+// tell says below it what is wrong with it, "" takes that back.
 export function control(spec, value) {
   const id = `input-${++made}`;
   const name = spec.label || spec.name || spec.key || "";
@@ -18,16 +19,22 @@ export function control(spec, value) {
   const label = element("label", "", name);
   label.htmlFor = id;
   const row = element("div", node.type === "checkbox" ? "field tick" : "field", undefined, label, node);
-  describe(row, spec, node, id);
-  return { node: row, input: node, read };
+  return { node: row, input: node, read, tell: describe(row, spec, node, id) };
 }
 
-function describe(row, spec, node, id) {
-  if (!spec.description) return;
-  const help = element("p", "quiet", spec.description);
+// describe adds what helps with an input, and returns its tell.
+function describe(row, spec, input, id) {
+  const help = element("p", "quiet", spec.description || "");
+  const fault = element("p", "fault");
+  fault.setAttribute("role", "alert");
   help.id = `${id}-help`;
-  node.setAttribute("aria-describedby", help.id);
-  row.append(help);
+  fault.id = `${id}-fault`;
+  input.setAttribute("aria-describedby", `${help.id} ${fault.id}`);
+  row.append(help, fault);
+  return (text) => {
+    fault.textContent = text;
+    input.setAttribute("aria-invalid", String(text !== ""));
+  };
 }
 
 function plain(spec, value) {
@@ -100,13 +107,13 @@ function chips(spec, name, id, value) {
     group.append(input, label);
     return input;
   });
-  describe(group, spec, group, id);
-  return { node: group, input: group, read: () => options[inputs.findIndex((i) => i.checked)]?.value };
+  return { node: group, input: group, read: () => options[inputs.findIndex((i) => i.checked)]?.value, tell: describe(group, spec, group, id) };
 }
 
 // ask shows a form and, when it is submitted, gives its values by input name to submit.
-// What fails is told in the dialog, which stays open. It is done when the dialog closes.
-export function ask({ title, message, inputs = [], confirm = "Run" }, submit) {
+// What fails is told in the dialog, which stays open: below the input that inputOf names
+// for the location of a fault, else above the buttons. It is done when the dialog closes.
+export function ask({ title, message, inputs = [], confirm = "Run", inputOf = () => "" }, submit) {
   const controls = inputs.map((spec) => ({ name: spec.name, ...control(spec) }));
   const fault = element("p", "fault");
   fault.setAttribute("role", "alert");
@@ -123,12 +130,13 @@ export function ask({ title, message, inputs = [], confirm = "Run" }, submit) {
   form.onsubmit = async (e) => {
     e.preventDefault();
     fault.textContent = "";
+    controls.forEach((c) => c.tell(""));
     go.disabled = true;
     try {
       await submit(valuesOf(controls));
       dialog.close();
     } catch (err) {
-      fault.textContent = faultText(err);
+      fault.textContent = tellEach(err, (location) => controls.find((c) => c.name === inputOf(location)));
     } finally {
       go.disabled = false;
     }
@@ -141,6 +149,16 @@ export function ask({ title, message, inputs = [], confirm = "Run" }, submit) {
       resolve();
     };
   });
+}
+
+// tellEach gives each fault to the control at its location, and returns what is left.
+function tellEach(err, controlAt) {
+  if (!err.errors?.length) return err.message;
+  return err.errors.filter((e) => {
+    const control = controlAt(e.location);
+    control?.tell(e.message);
+    return !control;
+  }).map((e) => e.message).join("; ");
 }
 
 // valuesOf leaves out what was left empty.

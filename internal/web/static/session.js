@@ -47,10 +47,13 @@ export function texts(elements, uiType, context) {
 export function actions(elements, uiType, context, { done, failed }) {
   return shown(elements, uiType, context()).filter(runnable).map((e) => button(e.label || e.action_id, async () => {
     const perform = async (inputs) => done(e, await run(e, context(), inputs));
-    if (e.dialog) return ask({ title: e.dialog.title || e.label || e.action_id, message: e.dialog.message, inputs: listOf(e.dialog.inputs), confirm: e.label || "Run" }, perform);
+    if (e.dialog) return ask({ ...e.dialog, title: e.dialog.title || e.label || e.action_id, inputs: listOf(e.dialog.inputs), confirm: e.label, inputOf: inputOf(e) }, perform);
     return perform().catch(failed);
   }));
 }
+
+// inputOf names the dialog input whose value a fault is about: body.params.NAME.
+const inputOf = (e) => (location) => String(e.param_map?.[location.replace(/^body\.params\./, "")] || "").replace(/^\$dialog\./, "");
 
 async function run(e, context, inputs) {
   const body = { element_id: e.id, plugin: e.plugin, params: paramsOf(e, context, inputs) };

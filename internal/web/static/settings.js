@@ -1,7 +1,7 @@
 // The dialog of a session's settings. Each change is written at once, as an override.
 
 import { rootOf, visible } from "./conditions.js";
-import { button, element, faultText } from "./dom.js";
+import { button, element } from "./dom.js";
 import { control } from "./forms.js";
 
 const origins = { override: "set for this session", config: "from the configuration", ui_default: "default", schema_default: "default", none: "not set" };
@@ -42,21 +42,19 @@ export class Settings {
   }
 
   field(e, { value, source }) {
-    const fault = element("p", "fault");
-    fault.setAttribute("role", "alert");
     const secret = value && typeof value === "object" && typeof value.set === "boolean" && Object.keys(value).length === 1;
     const c = control(e, secret ? "" : value);
     const about = element("p", "quiet origin", secret ? (value.set ? "a secret, set" : "a secret, not set") : origins[source] || source);
-    const row = element("div", "setting", undefined, c.node, about, fault);
+    const row = element("div", "setting", undefined, c.node, about);
     row.dataset.key = e.key;
     if (secret) c.input.disabled = true;
     const change = async (read) => {
-      fault.textContent = "";
+      c.tell("");
       try {
         await this.write(e.key, read());
         this.draw();
       } catch (err) { // what was not taken stays to be mended
-        fault.textContent = faultText(err);
+        c.tell(err.errors?.map((each) => each.message).join("; ") || err.message);
       }
     };
     c.node.onchange = () => change(c.read);
