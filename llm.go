@@ -1,7 +1,9 @@
 package loquat
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"time"
 )
 
@@ -14,6 +16,10 @@ type LLMRequest struct {
 	Messages   []Message         // oldest first
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention
 	Stream     bool
+
+	// OpenAsset opens an image of the session, for attachments that name one. Nil opens
+	// none. It may be called again and again, as long as the phase runs.
+	OpenAsset func(ctx context.Context, assetID string) (Asset, io.ReadCloser, error)
 
 	// Params are merged over the fields that the adapter itself sends; a null
 	// removes the field. Features fill it.

@@ -1,6 +1,7 @@
 package loquat
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"time"
@@ -106,6 +107,32 @@ func (m Message) ToolCalls() []ToolCall {
 		return nil
 	}
 	return calls
+}
+
+// AssetIDs returns the assets that the message's attachments name. A value that cannot
+// be read counts as none.
+func (m Message) AssetIDs() []string {
+	raw := m.Metadata[MetaAttachments]
+	// Most attachments are none, and inline images are too large to be parsed for nothing.
+	// A name may hide behind escapes.
+	if !bytes.Contains(raw, []byte("asset_id")) && !bytes.ContainsRune(raw, '\\') {
+		return nil
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		return nil
+	}
+	var ids []string
+	for _, raw := range list {
+		var attachment Object
+		if json.Unmarshal(raw, &attachment) != nil {
+			continue
+		}
+		if id := attachment.String("asset_id"); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // ToolCall is a call that a model asks for, in the chat-completions convention.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"loquat"
+	"loquat/internal/asset"
 	"loquat/internal/auth"
 	"loquat/internal/backend"
 	"loquat/internal/bridge"
@@ -154,11 +156,15 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
 		return s, err
 	}
+	images, err := asset.Open(filepath.Join(cfg.Server.DataDir, "assets"), cfg.Limits.MaxAssetBytes)
+	if err != nil {
+		return s, err
+	}
 	s.plugins = processes(plugins)
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	s.chat = chat.New(chat.Options{Store: s.store, Config: cfg, Plugins: registry, Logger: s.log, Mask: mask.Mask})
+	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Mask: mask.Mask})
 	if err := s.chat.Start(ctx); err != nil {
 		return s, err
 	}

@@ -26,31 +26,28 @@ func checkID(location, id string) error {
 }
 
 // checkNewSession checks a session that is to be made, and makes its messages.
-func (s *Service) checkNewSession(ctx context.Context, p *NewSession) ([]loquat.Message, error) {
+func (s *Service) checkNewSession(ctx context.Context, p *NewSession) (messages []loquat.Message, attachments []attachment, err error) {
 	if err := checkID("body.session_id", p.SessionID); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cleanObject(p.Metadata)
 	v, err := s.judge(ctx, "", p.AgentID, p.Metadata)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.checkDescription(p.AgentID, true, v); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	messages := make([]loquat.Message, len(p.Messages))
+	messages = make([]loquat.Message, len(p.Messages))
 	for i, n := range p.Messages {
 		location := fmt.Sprintf("body.messages[%d]", i)
-		m, err := checkMessage(location, n)
+		m, attached, err := checkMessage(location, n)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if err := s.checkAttachmentsFor(location, p.AgentID, p.Metadata, m); err != nil {
-			return nil, err
-		}
-		messages[i] = m
+		messages[i], attachments = m, append(attachments, attached...)
 	}
-	return messages, nil
+	return messages, attachments, nil
 }
 
 // verdict is what came of checking the overrides that a change gives. To check them
@@ -143,10 +140,11 @@ func (s *Service) judged(ctx context.Context, sessionID, agentID string, given l
 	return loquat.Errorf(loquat.CodeConflict, "the agent of session %s changes all the time; try again", sessionID)
 }
 
-// checkMessage makes the message that a client gives.
-func checkMessage(location string, p NewMessage) (loquat.Message, error) {
+// checkMessage makes the message that a client gives. Its attachments are still to be
+// checked against the session.
+func checkMessage(location string, p NewMessage) (loquat.Message, []attachment, error) {
 	if !loquat.ValidRole(p.Role) {
-		return loquat.Message{}, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", p.Role)
+		return loquat.Message{}, nil, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", p.Role)
 	}
 	m := newMessage(p.Role)
 	m.Content = cleanText(p.Content)
@@ -155,7 +153,8 @@ func checkMessage(location string, p NewMessage) (loquat.Message, error) {
 	if len(p.Attachments) > 0 {
 		m.Metadata = m.Metadata.Clone().Set(loquat.MetaAttachments, p.Attachments)
 	}
-	return m, nil
+	attachments, err := readAttachments(location, &m)
+	return m, attachments, err
 }
 
 // checkSend checks what can be checked of a send without the session.
@@ -185,8 +184,8 @@ func checkSend(p *Send) (storedSend, error) {
 	if p.Content != nil {
 		n.Content = *p.Content
 	}
-	m, err := checkMessage("body", n)
-	out.Message = &m
+	m, attachments, err := checkMessage("body", n)
+	out.Message, out.attachments = &m, attachments
 	return out, err
 }
 

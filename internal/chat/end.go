@@ -249,7 +249,11 @@ func (s *Service) startNext(tx *store.Tx, h *store.Head) (*store.Request, error)
 	if err != nil || !ok {
 		return nil, err
 	}
-	if err := s.startRequest(tx, h, &q); err != nil {
+	var stored storedSend
+	if err := json.Unmarshal(q.Send, &stored); err != nil {
+		return nil, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	}
+	if err := s.startRequest(tx, h, &q, stored); err != nil {
 		return nil, err
 	}
 	return &q, nil

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"loquat"
+	"loquat/internal/asset"
 	"loquat/internal/builtin"
 	"loquat/internal/chat"
 	"loquat/internal/config"
@@ -59,7 +60,7 @@ func (f *fake) Tools() []plugin.Tool {
 }
 
 func (*fake) ConfigSchema() config.Schema {
-	return config.Schema{{Key: "model", Kind: config.String}, {Key: "temperature", Kind: config.Number}, {Key: "allow_image_attachment_url", Kind: config.Boolean},
+	return config.Schema{{Key: "model", Kind: config.String}, {Key: "temperature", Kind: config.Number}, {Key: "allow_image_attachment_url", Kind: config.Boolean}, {Key: "allow_image_attachment_base64", Kind: config.Boolean},
 		{Key: "base_url", Kind: config.String}, {Key: "endpoint_options", Kind: config.Labels}, {Key: "api_key", Kind: config.String, Secret: true}}
 }
 
@@ -168,6 +169,7 @@ type rig struct {
 	*chat.Service
 	t        testing.TB
 	store    *store.Store
+	images   *asset.Dir
 	provider *fake
 	registry *plugin.Registry
 	config   *config.Config
@@ -206,7 +208,11 @@ func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plug
 	if config.Failed(problems) {
 		t.Fatal(problems)
 	}
-	r := &rig{t: t, store: st, provider: provider, registry: registry, config: cfg}
+	images, err := asset.Open(t.TempDir(), cfg.Limits.MaxAssetBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, store: st, images: images, provider: provider, registry: registry, config: cfg}
 	r.restart()
 	t.Cleanup(func() {
 		for _, s := range r.lives {
@@ -221,7 +227,7 @@ func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plug
 func (r *rig) restart() {
 	r.t.Helper()
 	r.Service = chat.New(chat.Options{
-		Store: r.store, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.DiscardHandler),
+		Store: r.store, Assets: r.images, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.DiscardHandler),
 		Mask: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") },
 	})
 	r.lives = append(r.lives, r.Service)

@@ -44,7 +44,7 @@ func (s *Service) Messages(ctx context.Context, id string, p PageQuery) (loquat.
 
 // AppendMessage puts a message at the end: message_appended, checkpoint.
 func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p NewMessage) (MessageResult, error) {
-	m, err := checkMessage("body", p)
+	m, attachments, err := checkMessage("body", p)
 	if err != nil {
 		return MessageResult{}, err
 	}
@@ -55,7 +55,7 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p New
 			if err != nil {
 				return MessageResult{}, err
 			}
-			if err := s.checkAttachments("body", h, m); err != nil {
+			if err := s.checkAttachments(attachments, &tx.Reader, h); err != nil {
 				return MessageResult{}, err
 			}
 			index, err := appendMessage(tx, &h, m)

@@ -1,15 +1,18 @@
 package chat
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"time"
 
 	"loquat"
 	"loquat/internal/loop"
+	"loquat/internal/plugin"
 	"loquat/internal/store"
 )
 
@@ -142,6 +145,12 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 		ProviderID: effective.providerID, Provider: effective.provider, Plugins: s.plugins, Config: effective.config,
 		History: history, Stream: stored.Stream, StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, NewMessage: newMessage,
+		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
+			return s.OpenAsset(ctx, q.SessionID, assetID)
+		},
+		StoreImage: func(ctx context.Context, img plugin.Image) (loquat.Asset, error) {
+			return s.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
+		},
 	}, nil
 }
 

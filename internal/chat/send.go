@@ -23,6 +23,8 @@ type storedSend struct {
 	// leaves behind say so even after a crash.
 	ProviderID string `json:"provider,omitempty"`
 	Model      string `json:"model,omitempty"`
+
+	attachments []attachment // of Message, until they are checked
 }
 
 // Send asks for a reply. When nothing runs on the session, one transaction appends
@@ -35,6 +37,10 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p Send) (SendR
 	stored, err := checkSend(&p)
 	if err != nil {
 		return SendResult{}, err
+	}
+	encoded, err := json.Marshal(stored)
+	if err != nil {
+		return SendResult{}, fmt.Errorf("encode send: %w", err)
 	}
 	if p.RequestID == "" {
 		p.RequestID = newID()
@@ -50,7 +56,7 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p Send) (SendR
 				return answer, err
 			}
 			var out SendResult
-			out, started, interrupted, err = s.send(tx, call, id, p, stored)
+			out, started, interrupted, err = s.send(tx, call, id, p, stored, encoded)
 			return out, err
 		})
 		return err
@@ -89,7 +95,7 @@ func answered(tx *store.Tx, call Call, sessionID, requestID string) (SendResult,
 }
 
 // send stores the request and starts it when it can start.
-func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored storedSend) (out SendResult, started, interrupted *store.Request, err error) {
+func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored storedSend, encoded []byte) (out SendResult, started, interrupted *store.Request, err error) {
 	if s.isDraining() {
 		return out, nil, nil, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
@@ -100,19 +106,14 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored stored
 	if _, err := s.effective(h); err != nil { // its agent is no longer configured
 		return out, nil, nil, err
 	}
-	if stored.Message != nil {
-		if err := s.checkAttachments("body", h, *stored.Message); err != nil {
-			return out, nil, nil, err
-		}
+	if err := s.checkAttachments(stored.attachments, &tx.Reader, h); err != nil {
+		return out, nil, nil, err
 	}
 	running, busy, err := tx.Running(h)
 	if err != nil {
 		return out, nil, nil, err
 	}
-	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash}
-	if q.Send, err = json.Marshal(stored); err != nil {
-		return out, nil, nil, fmt.Errorf("encode send: %w", err)
-	}
+	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded}
 	if busy {
 		if err := s.queueBehind(tx, &h, running, &q, p.OnBusy); err != nil {
 			return out, nil, nil, err
@@ -127,7 +128,7 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored stored
 		if err := tx.EnqueueRequest(&h, &q, false); err != nil {
 			return out, nil, nil, err
 		}
-		if err := s.startRequest(tx, &h, &q); err != nil {
+		if err := s.startRequest(tx, &h, &q, stored); err != nil {
 			return out, nil, nil, err
 		}
 		started = &q
@@ -159,11 +160,7 @@ func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request
 
 // startRequest makes a queued request run: what it deletes, its user message, then
 // request_started.
-func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request) error {
-	var stored storedSend
-	if err := json.Unmarshal(q.Send, &stored); err != nil {
-		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
-	}
+func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}

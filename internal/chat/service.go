@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"loquat"
+	"loquat/internal/asset"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
@@ -26,6 +27,7 @@ import (
 // Options are what a service is made of.
 type Options struct {
 	Store   *store.Store
+	Assets  *asset.Dir // where images are kept
 	Config  *config.Config
 	Plugins *plugin.Registry
 	Logger  *slog.Logger             // nil: the default one
@@ -35,6 +37,7 @@ type Options struct {
 // Service runs the verbs. Make one with New, start it with Start.
 type Service struct {
 	store   *store.Store
+	assets  *asset.Dir
 	config  *config.Config
 	plugins *plugin.Registry
 	schema  config.Schema // of all plugins
@@ -80,7 +83,7 @@ func sweepPause(retention time.Duration) time.Duration {
 // New makes a service that does not run anything yet.
 func New(opts Options) *Service {
 	s := &Service{
-		store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
+		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
 		mask: opts.Mask, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
 		states: map[string]chan struct{}{},
 	}
@@ -153,6 +156,9 @@ func (s *Service) anyWorker() *worker {
 }
 
 func (s *Service) sweepLoop() {
+	if err := s.sweepStrayFiles(s.life); err != nil && s.life.Err() == nil {
+		s.log.Warn("could not remove images that nobody owns", "error", err)
+	}
 	tick := time.NewTicker(sweepPause(s.config.Events.Retention))
 	defer tick.Stop()
 	for {
@@ -160,11 +166,19 @@ func (s *Service) sweepLoop() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
-			if err := s.store.Sweep(s.life); err != nil && s.life.Err() == nil {
+			if err := s.Sweep(s.life); err != nil && s.life.Err() == nil {
 				s.log.Warn("could not sweep", "error", err)
 			}
 		}
 	}
+}
+
+// Sweep removes what nothing needs any more, files of images included.
+func (s *Service) Sweep(ctx context.Context) error {
+	if err := s.store.Sweep(ctx); err != nil {
+		return err
+	}
+	return s.sweepFreedFiles(ctx)
 }
 
 // Readiness is what the service says of its parts.

@@ -30,7 +30,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (l
 	if p.AgentID == "" {
 		p.AgentID = loquat.DefaultAgent
 	}
-	messages, fault := s.checkNewSession(ctx, &p)
+	messages, attachments, fault := s.checkNewSession(ctx, &p)
 	if fault != nil && call.IdempotencyKey == "" {
 		return loquat.Snapshot{}, fault
 	}
@@ -39,6 +39,10 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (l
 		out, err = once(tx, call, func() (snapshotAnswer, error) {
 			if fault != nil { // now that it is no repeat of a call that went well
 				return snapshotAnswer{}, fault
+			}
+			planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
+			if err := s.checkAttachments(attachments, &tx.Reader, planned); err != nil {
+				return snapshotAnswer{}, err
 			}
 			h, err := takeSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
 			if err != nil {

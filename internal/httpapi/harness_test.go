@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"loquat"
+	"loquat/internal/asset"
 	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
@@ -69,7 +70,7 @@ type rig struct {
 
 const rigConfig = `{
 	"providers": {"main": {"provider": "parrot", "model": "m1"}},
-	"limits": {"max_body_bytes": 65536},
+	"limits": {"max_body_bytes": 65536, "max_asset_bytes": 262144},
 	"server": {"allowed_origins": ["https://app.example"]}
 }`
 
@@ -93,7 +94,11 @@ func newRig(t *testing.T) *rig {
 	if config.Failed(problems) {
 		t.Fatal(problems)
 	}
-	r.chat = chat.New(chat.Options{Store: st, Config: cfg, Plugins: plugins, Logger: quiet})
+	images, err := asset.Open(t.TempDir(), cfg.Limits.MaxAssetBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.chat = chat.New(chat.Options{Store: st, Assets: images, Config: cfg, Plugins: plugins, Logger: quiet})
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

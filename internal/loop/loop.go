@@ -10,6 +10,7 @@ package loop
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -30,6 +31,9 @@ type Job struct {
 	StreamTools   bool
 	MaxToolRounds int
 	NewMessage    func(role string) loquat.Message // with id and time
+
+	OpenAsset  func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error)
+	StoreImage func(ctx context.Context, img plugin.Image) (loquat.Asset, error) // of a tool
 }
 
 // Sink takes what a request brings forth. An error of any method ends the request.
@@ -102,6 +106,7 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		Messages:   history,
 		Tools:      tools.Schemas(),
 		Stream:     job.Stream,
+		OpenAsset:  job.OpenAsset,
 	}
 	if err := job.Plugins.EditRequest(ctx, &req); err != nil {
 		return Phase{}, &Failure{Err: err}

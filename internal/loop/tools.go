@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -85,6 +86,7 @@ func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
 	}
 	result := r.call(ctx, call)
 	m := toolMessage(r.job, call, result)
+	r.attach(ctx, &m, result.Images)
 	r.mu.Lock()
 	// A tool that fails because it was stopped tells nothing of what it did before.
 	if r.closed || result.IsError && ctx.Err() != nil {
@@ -170,6 +172,7 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	m.Content = clean(result.Content)
 	m.Metadata = result.Metadata.Clone()
 	maps.DeleteFunc(m.Metadata, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
+	delete(m.Metadata, loquat.MetaAttachments) // those are its images
 	m.Metadata = m.Metadata.
 		Set(loquat.MetaToolCallID, call.ID).
 		Set(loquat.MetaToolName, call.Name)
@@ -177,6 +180,26 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 		m.Metadata.Set(loquat.MetaIsError, true)
 	}
 	return m
+}
+
+// attach makes a tool's images assets of the session. One that is refused leaves a note.
+func (r *round) attach(ctx context.Context, m *loquat.Message, images []plugin.Image) {
+	var attachments []loquat.Object
+	for i, img := range images {
+		a, err := r.job.StoreImage(ctx, img)
+		if err != nil {
+			reason := "it could not be stored"
+			if e, ok := errors.AsType[*loquat.Error](err); ok {
+				reason = e.Detail
+			}
+			m.Content = strings.TrimLeft(fmt.Sprintf("%s\n[Image %d of the tool is left out: %s.]", m.Content, i+1, reason), "\n")
+			continue
+		}
+		attachments = append(attachments, loquat.Object{}.Set("type", "image").Set("asset_id", a.AssetID))
+	}
+	if len(attachments) > 0 {
+		m.Metadata = m.Metadata.Set(loquat.MetaAttachments, attachments)
+	}
 }
 
 // UnknownOutcome is the message for a call whose tool was cut off.

@@ -1,8 +1,8 @@
 package provider
 
 import (
+	"context"
 	"encoding/json"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -10,55 +10,13 @@ import (
 	"loquat"
 )
 
-// body is an encoded request in parts. Large inline images are parts of their own
-// that point into the session's messages, so that no second copy of them is made,
-// and the same body can be sent again for a retry.
-type body struct {
-	parts [][]byte
-	size  int64
-}
-
-func (b *body) add(part []byte) {
-	b.parts = append(b.parts, part)
-	b.size += int64(len(part))
-}
-
-// reader returns the body from its start. heard is called at every read, as a sign
-// that the backend takes it.
-func (b *body) reader(heard func()) io.ReadCloser {
-	return &bodyReader{parts: b.parts, heard: heard}
-}
-
-type bodyReader struct {
-	parts [][]byte
-	at    int
-	heard func()
-}
-
-func (r *bodyReader) Read(p []byte) (n int, err error) {
-	r.heard()
-	for n < len(p) && len(r.parts) > 0 {
-		c := copy(p[n:], r.parts[0][r.at:])
-		n, r.at = n+c, r.at+c
-		if r.at == len(r.parts[0]) {
-			r.parts, r.at = r.parts[1:], 0
-		}
-	}
-	if n == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-func (r *bodyReader) Close() error { return nil }
-
 // ownFields are never taken from request_options.
 var ownFields = []string{"messages", "model", "stream"}
 
 // encode makes the request's body.
-func (s *settings) encode(req loquat.LLMRequest) (*body, error) {
+func (s *settings) encode(ctx context.Context, req loquat.LLMRequest) (*body, error) {
 	fields := s.fields(req)
-	e := encoder{settings: s}
+	e := encoder{settings: s, assets: assets{ctx: ctx, open: req.OpenAsset}}
 	e.raw(`{"model":`)
 	e.text(s.model)
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
@@ -124,6 +82,7 @@ func uniqueTools(lists ...[]json.RawMessage) []json.RawMessage {
 
 type encoder struct {
 	settings *settings
+	assets   assets
 	body     body
 	buf      []byte // the part under construction
 }
@@ -173,6 +132,9 @@ func (e *encoder) turn(t turn) error {
 
 // parts writes text and images as a list of content parts.
 func (e *encoder) parts(t turn) {
+	for i := range t.images {
+		e.assets.resolve(&t.images[i])
+	}
 	texts := []string{t.Content}
 	for _, img := range t.images {
 		texts = append(texts, img.note)
@@ -188,13 +150,21 @@ func (e *encoder) parts(t turn) {
 		}
 	}
 	for _, img := range t.images {
-		if img.url != nil {
-			e.raw(comma + `{"type":"image_url","image_url":{"url":`)
+		if img.url == nil && img.file == nil {
+			continue
+		}
+		e.raw(comma + `{"type":"image_url","image_url":{"url":`)
+		if img.file != nil {
+			e.raw(`"data:` + img.file.mediaType + `;base64,`)
+			e.flush()
+			e.body.addFile(img.file)
+			e.raw(`"`)
+		} else {
 			e.flush()
 			e.body.add(img.url)
-			e.raw("}}")
-			comma = ","
 		}
+		e.raw("}}")
+		comma = ","
 	}
 	e.raw("]")
 }

@@ -17,7 +17,7 @@ func sent(t *testing.T, req loquat.LLMRequest) loquat.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.encode(req)
+	b, err := s.encode(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,14 +213,14 @@ func TestImagesAreNotCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.encode(loquat.LLMRequest{Messages: messages})
+	b, err := s.encode(t.Context(), loquat.LLMRequest{Messages: messages})
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := 0
 	for _, p := range b.parts {
-		if len(p) < 1<<20 {
-			own += cap(p)
+		if len(p.bytes) < 1<<20 {
+			own += cap(p.bytes)
 		}
 	}
 	if len(b.parts) != 3 || own > 4096 {

@@ -19,14 +19,18 @@ type turn struct {
 
 // image is an attachment, or the note that stands in for one that cannot be sent.
 type image struct {
-	url  json.RawMessage // a JSON string, not copied: it may be large
-	note string
+	url     json.RawMessage // a JSON string, not copied: it may be large
+	assetID string          // to be resolved to a file or a note
+	file    *file
+	note    string
 }
 
 const (
+	toolImages     = "[Images that the tools returned:]"
 	lostResult     = "No result: the call was not completed."
 	noteURL        = "[An image given by its URL is left out: this provider does not allow remote images.]"
 	noteData       = "[An image is left out: this provider does not allow inline images.]"
+	noteLost       = "[An image attachment is left out: it is no longer stored.]"
 	noteUnresolved = "[An image attachment is left out: it cannot be read.]"
 )
 
@@ -44,6 +48,9 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 	var pending []image // of tool messages: those take only text
 	for i, m := range messages {
 		t := turn{Message: m}
+		if m.Role != loquat.RoleTool && m.Role != loquat.RoleUser && len(pending) > 0 {
+			turns, pending = append(turns, showing(pending)), nil
+		}
 		switch m.Role {
 		case loquat.RoleTool:
 			continue // placed with its call
@@ -64,10 +71,19 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 		}
 		turns = append(turns, t)
 	}
+	if len(pending) > 0 {
+		turns = append(turns, showing(pending))
+	}
 	if s.mergeSystem {
 		turns = mergeSystem(turns)
 	}
 	return turns
+}
+
+// showing is the turn that shows the images of a round of tools to the model within its
+// loop, where no user message follows that could.
+func showing(images []image) turn {
+	return turn{Message: loquat.Message{Role: loquat.RoleUser, Content: toolImages}, images: images}
 }
 
 // results finds the answers to calls in the messages that follow, up to the next
@@ -141,6 +157,8 @@ func (s *settings) image(a object) image {
 		return image{url: url}
 	case isString(a["asset_id"]) && !s.allowData:
 		return image{note: noteData}
+	case isString(a["asset_id"]):
+		return image{assetID: loquat.Object(a).String("asset_id")}
 	}
 	return image{note: noteUnresolved}
 }

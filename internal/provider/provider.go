@@ -102,7 +102,7 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 			yield(loquat.Chunk{}, err)
 			return
 		}
-		b, err := s.encode(req)
+		b, err := s.encode(ctx, req)
 		if err != nil {
 			yield(loquat.Chunk{}, err)
 			return

@@ -77,13 +77,17 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("append message: %w", err)
 	}
+	if err := tx.useAssets(h, h.nextSeq, m); err != nil {
+		return 0, err
+	}
 	h.nextSeq++
 	h.Count++
 	h.bytes += weight(m, metadata)
 	return h.Count - 1, nil
 }
 
-// CopyMessages appends the first messages of another session.
+// CopyMessages appends the first messages of another session, with the assets that they
+// name.
 func (tx *Tx) CopyMessages(from Head, to *Head, count int) error {
 	messages, err := tx.Messages(from, from.Rev, 0, count)
 	if err != nil {
@@ -94,7 +98,7 @@ func (tx *Tx) CopyMessages(from Head, to *Head, count int) error {
 			return err
 		}
 	}
-	return nil
+	return tx.copyAssets(from, to)
 }
 
 // ModifyMessage changes the content of the message at an index and returns it as it

@@ -74,16 +74,30 @@ func sweepDeleted(tx *Tx) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if more, err := freeAssets(tx, sid); more || err != nil {
+		return true, err
+	}
 	for _, statement := range []string{
 		`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE sid = ? AND type <> 'session_deleted' LIMIT ?)`,
 		`DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE sid = ? LIMIT ?)`,
 		`DELETE FROM descriptions WHERE (sid, rev_from) IN (SELECT sid, rev_from FROM descriptions WHERE sid = ? LIMIT ?)`,
+		`DELETE FROM asset_uses WHERE (sid, asset_id, seq) IN (SELECT sid, asset_id, seq FROM asset_uses WHERE sid = ? LIMIT ?)`,
 	} {
 		if n, err := tx.remove(statement, sid); err != nil || n > 0 {
 			return true, err
 		}
 	}
 	return true, tx.exec(`UPDATE sessions SET deleted = 2 WHERE sid = ?`, sid)
+}
+
+// freeAssets takes some assets from a deleted session.
+func freeAssets(tx *Tx, sid int64) (more bool, err error) {
+	const some = `FROM assets WHERE sid = ? ORDER BY asset_id LIMIT ?`
+	if err := tx.exec(`INSERT INTO freed_files (sha256) SELECT DISTINCT sha256 FROM (SELECT sha256 `+some+`) f WHERE true ON CONFLICT (sha256) DO NOTHING`, sid, sweepRows); err != nil {
+		return false, err
+	}
+	n, err := tx.remove(`DELETE FROM assets WHERE (sid, asset_id) IN (SELECT sid, asset_id `+some+`)`, sid)
+	return n > 0, err
 }
 
 func sweepAnswers(tx *Tx) (more bool, err error) {
@@ -248,6 +262,10 @@ func (tx *Tx) removeVersions(sid int64) error {
 		return err
 	}
 	if err := tx.exec(`DELETE FROM messages WHERE sid = ? AND rev_to <= ?`, sid, oldest); err != nil {
+		return err
+	}
+	err = tx.exec(`DELETE FROM asset_uses AS u WHERE sid = ? AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.sid = u.sid AND m.seq = u.seq)`, sid)
+	if err != nil {
 		return err
 	}
 	return tx.exec(`DELETE FROM descriptions WHERE sid = ? AND rev_from <

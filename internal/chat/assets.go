@@ -1,0 +1,241 @@
+package chat
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"loquat"
+	"loquat/internal/asset"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+)
+
+// The file of an image is in its place before a session owns it, and is removed after
+// the last owner is gone. Both happen under the lock of its hash, so that a hash without
+// an owner stays without one while its file is removed. What is asked then is what is
+// committed: an owner that a batch has taken away comes back when the batch fails.
+
+var _ plugin.Assets = (*Service)(nil)
+
+// StoreAsset keeps an image for a session. What the bytes are decides, mediaType ("" says
+// nothing) has to agree.
+func (s *Service) StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
+	return s.AddAsset(ctx, Call{}, sessionID, name, mediaType, content)
+}
+
+// AddAsset is StoreAsset as a change that may carry a key and a precondition. The hash of
+// the image counts as part of the call's body.
+func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
+	name, err := checkAssetName(name)
+	if err != nil {
+		return loquat.Asset{}, err
+	}
+	if err := s.requireSession(ctx, sessionID); err != nil { // before the upload is read
+		return loquat.Asset{}, err
+	}
+	upload, err := s.assets.Receive(content, mediaType)
+	if err != nil {
+		return loquat.Asset{}, assetError("body", err)
+	}
+	defer upload.Discard()
+	call.BodyHash = sha256.Sum256(fmt.Appendf(call.BodyHash[:], "%s %s", upload.SHA256, name))
+	a := loquat.Asset{AssetID: newID(), MediaType: upload.MediaType, Size: upload.Size, SHA256: upload.SHA256, Name: name}
+	defer s.assets.Lock(a.SHA256)()
+	if err := upload.Place(); err != nil {
+		return loquat.Asset{}, assetError("body", err)
+	}
+	var out loquat.Asset
+	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
+		out, err = once(tx, call, func() (loquat.Asset, error) {
+			h, err := headFor(tx, call, sessionID)
+			if err != nil {
+				return loquat.Asset{}, err
+			}
+			return a, tx.AddAsset(h, a)
+		})
+		return err
+	})
+	if err != nil || out.AssetID != a.AssetID {
+		s.removeIfUnowned(ctx, a.SHA256)
+	}
+	return out, err
+}
+
+func (s *Service) requireSession(ctx context.Context, sessionID string) error {
+	return s.store.View(ctx, func(r *store.Reader) error {
+		_, err := r.Head(sessionID)
+		return err
+	})
+}
+
+// OpenAsset returns an image of a session and its bytes, which the caller closes.
+func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error) {
+	var a loquat.Asset
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(sessionID)
+		if err == nil {
+			a, err = r.Asset(h, assetID)
+		}
+		return err
+	})
+	if err != nil {
+		return loquat.Asset{}, nil, err
+	}
+	f, err := s.assets.Open(a.SHA256, a.Size)
+	if err != nil {
+		return loquat.Asset{}, nil, fmt.Errorf("open asset %s: %w", assetID, err)
+	}
+	return a, f, nil
+}
+
+// DeleteAsset takes an image from a session, unless a message or a queued send uses it.
+func (s *Service) DeleteAsset(ctx context.Context, sessionID, assetID string) error {
+	return s.RemoveAsset(ctx, Call{}, sessionID, assetID)
+}
+
+// RemoveAsset is DeleteAsset as a change that may carry a precondition.
+func (s *Service) RemoveAsset(ctx context.Context, call Call, sessionID, assetID string) error {
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := headFor(tx, call, sessionID)
+		if err != nil {
+			return err
+		}
+		a, err := tx.Asset(h, assetID)
+		if err != nil {
+			return err
+		}
+		if err := requireUnused(tx, h, assetID); err != nil {
+			return err
+		}
+		return tx.RemoveAsset(h, a)
+	})
+}
+
+func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
+	index, used, err := tx.AssetUse(h, assetID)
+	if err != nil {
+		return err
+	}
+	if used {
+		return loquat.Errorf(loquat.CodeConflict, "asset %s is used by message %d of session %s; delete the message first", assetID, index, h.SessionID)
+	}
+	unended, err := tx.Unended(&h)
+	if err != nil {
+		return err
+	}
+	for _, q := range unended {
+		var stored storedSend
+		if err := json.Unmarshal(q.Send, &stored); err != nil {
+			return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+		}
+		if stored.Message != nil && slices.Contains(stored.Message.AssetIDs(), assetID) {
+			return loquat.Errorf(loquat.CodeConflict, "asset %s is used by request %s, which is queued on session %s; cancel it first", assetID, q.RequestID, h.SessionID)
+		}
+	}
+	return nil
+}
+
+// assetError tells of an image that is not kept, by the place where it was given.
+func assetError(place string, err error) error {
+	if r, ok := errors.AsType[*asset.Refusal](err); ok {
+		e := loquat.Invalid(place, "%s", r.Clause)
+		e.Code = r.Code
+		return e
+	}
+	_, told := errors.AsType[*loquat.Error](err) // the content's reader says what is wrong with it
+	if told || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the image cannot be kept at the moment; nothing of it was, try again", Err: err}
+}
+
+// maxAssetName is the length of an asset's name in characters.
+const maxAssetName = 255
+
+// checkAssetName returns the last part of what may be a path: names are for people.
+func checkAssetName(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	name = path.Base(strings.ReplaceAll(strings.TrimSpace(name), `\`, "/"))
+	bad := !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	if bad || utf8.RuneCountInString(name) > maxAssetName {
+		return "", loquat.Invalid("body.name", "has to be at most %d printable characters", maxAssetName)
+	}
+	if name == "." || name == "/" {
+		return "", nil
+	}
+	return name, nil
+}
+
+// removeIfUnowned removes the file of a hash that no session owns. The lock of the hash
+// is held. What cannot be removed now goes with the next start.
+func (s *Service) removeIfUnowned(ctx context.Context, hash string) {
+	ctx = context.WithoutCancel(ctx)
+	var owned bool
+	err := s.store.View(ctx, func(r *store.Reader) (err error) {
+		owned, err = r.Owned(hash)
+		return err
+	})
+	if err == nil && !owned {
+		err = s.assets.Remove(hash)
+	}
+	if err != nil {
+		s.log.Warn("could not remove an image that nobody owns", "sha256", hash, "error", err)
+	}
+}
+
+// freedAtATime is how many hashes a sweep reads at once.
+const freedAtATime = 100
+
+// sweepFreedFiles removes the files that lost their last owner.
+func (s *Service) sweepFreedFiles(ctx context.Context) error {
+	for after := ""; ; {
+		var freed []string
+		err := s.store.View(ctx, func(r *store.Reader) (err error) {
+			freed, err = r.FreedFiles(after, freedAtATime)
+			return err
+		})
+		if err != nil || len(freed) == 0 {
+			return err
+		}
+		for _, hash := range freed {
+			if err := s.sweepFreedFile(ctx, hash); err != nil {
+				return fmt.Errorf("sweep the files of images: %w", err)
+			}
+			after = hash
+		}
+	}
+}
+
+func (s *Service) sweepFreedFile(ctx context.Context, hash string) error {
+	defer s.assets.Lock(hash)()
+	s.removeIfUnowned(ctx, hash)
+	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash) })
+}
+
+// sweepStrayFiles looks at all files, once a start: a crash may have come between a file
+// and its owner.
+func (s *Service) sweepStrayFiles(ctx context.Context) error {
+	for hash, err := range s.assets.Files() {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		unlock := s.assets.Lock(hash)
+		s.removeIfUnowned(ctx, hash)
+		unlock()
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package provider
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"loquat"
+)
+
+// body is an encoded request in parts. Inline images are parts of their own that point
+// into the session's messages, and stored ones are read and encoded only while they are
+// sent, so that no copies of either are made, and the same body can be sent again for a
+// retry.
+type body struct {
+	parts []part
+	size  int64
+}
+
+// part is bytes, or a file that is sent in base64.
+type part struct {
+	bytes []byte
+	file  *file
+}
+
+// file is a stored image.
+type file struct {
+	mediaType string
+	size      int64 // of the image, not of its base64
+	open      func() (io.ReadCloser, error)
+}
+
+func (b *body) add(bytes []byte) {
+	b.parts = append(b.parts, part{bytes: bytes})
+	b.size += int64(len(bytes))
+}
+
+func (b *body) addFile(f *file) {
+	b.parts = append(b.parts, part{file: f})
+	b.size += (f.size + 2) / 3 * 4
+}
+
+// reader returns the body from its start. heard is called at every read, as a sign
+// that the backend takes it.
+func (b *body) reader(heard func()) io.ReadCloser {
+	return &bodyReader{parts: b.parts, heard: heard}
+}
+
+// bodyReader reads part after part. What of the first one is in memory is in rest.
+// Transports close a body while they read it.
+type bodyReader struct {
+	mu     sync.Mutex
+	closed bool
+
+	parts []part
+	rest  []byte
+	began bool // the first part is being read
+	heard func()
+
+	content  io.ReadCloser // of the first part, when that is a file
+	left     int64         // of content
+	raw, enc []byte        // the piece of it that is being encoded, and its base64
+}
+
+func (r *bodyReader) Read(p []byte) (n int, err error) {
+	r.heard()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, errors.New("the body is closed")
+	}
+	for n < len(p) {
+		if len(r.rest) == 0 {
+			if err := r.fill(); err == io.EOF && n > 0 {
+				return n, nil
+			} else if err != nil {
+				return n, err
+			}
+		}
+		c := copy(p[n:], r.rest)
+		n, r.rest = n+c, r.rest[c:]
+	}
+	return n, nil
+}
+
+// fill gets the next bytes into rest.
+func (r *bodyReader) fill() error {
+	for len(r.rest) == 0 {
+		switch {
+		case len(r.parts) == 0:
+			return io.EOF
+		case r.content != nil && r.left > 0:
+			return r.encode()
+		case r.began:
+			if err := r.end(); err != nil {
+				return err
+			}
+			r.parts, r.began = r.parts[1:], false
+		default:
+			if err := r.begin(r.parts[0]); err != nil {
+				return err
+			}
+			r.began = true
+		}
+	}
+	return nil
+}
+
+func (r *bodyReader) begin(p part) (err error) {
+	if p.file == nil {
+		r.rest = p.bytes
+		return nil
+	}
+	r.left = p.file.size
+	r.content, err = p.file.open()
+	return err
+}
+
+// encodePiece is how much of a file is encoded at a time; it is a multiple of 3, so that
+// only the last piece is padded.
+const encodePiece = 12 << 10
+
+func (r *bodyReader) encode() error {
+	if r.raw == nil {
+		r.raw, r.enc = make([]byte, encodePiece), make([]byte, base64.StdEncoding.EncodedLen(encodePiece))
+	}
+	piece := r.raw[:min(r.left, encodePiece)]
+	if _, err := io.ReadFull(r.content, piece); err != nil {
+		return fmt.Errorf("read a stored image: %w", err)
+	}
+	r.left -= int64(len(piece))
+	base64.StdEncoding.Encode(r.enc, piece)
+	r.rest = r.enc[:base64.StdEncoding.EncodedLen(len(piece))]
+	return nil
+}
+
+// Close closes the file that is being read.
+func (r *bodyReader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	return r.end()
+}
+
+// end is done with the first part.
+func (r *bodyReader) end() error {
+	if r.content == nil {
+		return nil
+	}
+	content := r.content
+	r.content = nil
+	return content.Close()
+}
+
+// assets opens stored images while a request runs.
+type assets struct {
+	ctx  context.Context
+	open func(context.Context, string) (loquat.Asset, io.ReadCloser, error)
+}
+
+// resolve turns an image that names an asset into its file, or into the note that it is
+// not there.
+func (a assets) resolve(img *image) {
+	if img.assetID == "" {
+		return
+	}
+	if a.open == nil {
+		img.note = noteUnresolved
+		return
+	}
+	id := img.assetID
+	described, content, err := a.open(a.ctx, id)
+	switch {
+	case loquat.CodeOf(err) == loquat.CodeNotFound:
+		img.note = noteLost
+	case err != nil:
+		img.note = noteUnresolved
+	case content.Close() != nil:
+		img.note = noteUnresolved
+	default:
+		img.file = &file{mediaType: described.MediaType, size: described.Size, open: func() (io.ReadCloser, error) {
+			_, content, err := a.open(a.ctx, id)
+			if err != nil {
+				return nil, errors.Join(errors.New("a stored image is gone"), err)
+			}
+			return content, nil
+		}}
+	}
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"loquat"
+)
+
+// An asset is a row for each session that has it; its bytes are a file by hash, which
+// is not the store's to keep. The store tells which hashes have an owner.
+
+// AddAsset makes a session the owner of an asset, whose file is in its place.
+func (tx *Tx) AddAsset(h Head, a loquat.Asset) error {
+	err := tx.exec(`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		h.SID, a.AssetID, a.SHA256, a.MediaType, a.Size, a.Name, micros(tx.Now))
+	if err != nil {
+		return fmt.Errorf("add asset: %w", err)
+	}
+	return nil
+}
+
+// Asset returns an asset of a session; not_found when it has none of that id.
+func (r *Reader) Asset(h Head, assetID string) (loquat.Asset, error) {
+	a := loquat.Asset{AssetID: assetID}
+	err := one(r.q, `SELECT sha256, media_type, size, name FROM assets WHERE sid = ? AND asset_id = ?`, []any{h.SID, assetID},
+		&a.SHA256, &a.MediaType, &a.Size, &a.Name)
+	if errors.Is(err, sql.ErrNoRows) {
+		return loquat.Asset{}, loquat.Errorf(loquat.CodeNotFound, "session %s has no asset %q", h.SessionID, assetID)
+	}
+	return a, err
+}
+
+// AssetUse returns the index of the first message that uses an asset.
+func (r *Reader) AssetUse(h Head, assetID string) (index int, used bool, err error) {
+	var seq int64
+	err = one(r.q, `SELECT m.seq FROM asset_uses u JOIN messages m ON m.sid = u.sid AND m.seq = u.seq AND m.rev_to IS NULL
+		WHERE u.sid = ? AND u.asset_id = ? ORDER BY u.seq LIMIT 1`, []any{h.SID, assetID}, &seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	err = one(r.q, `SELECT count(*) FROM messages WHERE sid = ? AND rev_to IS NULL AND seq < ?`, []any{h.SID, seq}, &index)
+	return index, true, err
+}
+
+// RemoveAsset takes an asset from a session.
+func (tx *Tx) RemoveAsset(h Head, a loquat.Asset) error {
+	if err := tx.exec(`DELETE FROM assets WHERE sid = ? AND asset_id = ?`, h.SID, a.AssetID); err != nil {
+		return fmt.Errorf("remove asset: %w", err)
+	}
+	return tx.exec(`INSERT INTO freed_files (sha256) VALUES (?) ON CONFLICT (sha256) DO NOTHING`, a.SHA256)
+}
+
+// useAssets notes which assets the message at an ordering key names.
+func (tx *Tx) useAssets(h *Head, seq int64, m loquat.Message) error {
+	for _, id := range m.AssetIDs() {
+		err := tx.exec(`INSERT INTO asset_uses (sid, asset_id, seq) VALUES (?, ?, ?) ON CONFLICT (sid, asset_id, seq) DO NOTHING`, h.SID, id, seq)
+		if err != nil {
+			return fmt.Errorf("note the use of an asset: %w", err)
+		}
+	}
+	return nil
+}
+
+// copyAssets makes a session the owner of those assets of another that its messages
+// name.
+func (tx *Tx) copyAssets(from Head, to *Head) error {
+	err := tx.exec(`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at)
+		SELECT ?, asset_id, sha256, media_type, size, name, created_at FROM assets
+		WHERE sid = ? AND asset_id IN (SELECT asset_id FROM asset_uses WHERE sid = ?)`, to.SID, from.SID, to.SID)
+	if err != nil {
+		return fmt.Errorf("copy assets: %w", err)
+	}
+	return nil
+}
+
+// Owned reports whether any session has an asset with that hash.
+func (r *Reader) Owned(sha256 string) (bool, error) {
+	var n int
+	err := one(r.q, `SELECT 1 FROM assets WHERE sha256 = ? LIMIT 1`, []any{sha256}, &n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// FreedFiles returns up to limit hashes above after that lost an owner since their
+// files were last looked at.
+func (r *Reader) FreedFiles(after string, limit int) ([]string, error) {
+	rows, err := r.q.Query(`SELECT sha256 FROM freed_files WHERE sha256 > ? ORDER BY sha256 LIMIT ?`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read freed files: %w", err)
+	}
+	defer rows.Close()
+	var out []string
+	for rows.Next() {
+		var hash string
+		if err := rows.Scan(&hash); err != nil {
+			return nil, fmt.Errorf("read freed files: %w", err)
+		}
+		out = append(out, hash)
+	}
+	return out, ofDatabase(rows.Err())
+}
+
+// SettleFile notes that the file of a hash was looked at.
+func (tx *Tx) SettleFile(sha256 string) error {
+	return tx.exec(`DELETE FROM freed_files WHERE sha256 = ?`, sha256)
+}
