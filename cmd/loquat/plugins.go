@@ -17,16 +17,19 @@ import (
 func compiledIn(limits config.Limits, log *slog.Logger) []plugin.Plugin {
 	return []plugin.Plugin{
 		provider.New(provider.Options{Logger: log, MaxResponseBytes: limits.MaxResponseBytes, UserAgent: "loquat/" + version()}),
+		builtin.Attachments{},
 		builtin.RequestOptions{},
 		builtin.CompactRange{},
 	}
 }
 
-// chosen returns those plugins that a configuration lists, or all when it lists none.
+// chosen returns those plugins that a configuration lists, or all when it lists none. An
+// extension comes with the plugin that brings it.
 func chosen(cfg *config.Config, compiled []plugin.Plugin) []plugin.Plugin {
 	var out []plugin.Plugin
 	for _, p := range compiled {
-		if cfg.Loads(p.Name()) {
+		extension, ok := p.(plugin.Extension)
+		if cfg.Loads(p.Name()) || ok && cfg.Loads(extension.BroughtBy()) {
 			out = append(out, p)
 		}
 	}

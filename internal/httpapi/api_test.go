@@ -285,7 +285,7 @@ func TestDocument(t *testing.T) {
 		if _, ok := op.Responses["default"]; !ok || len(op.Responses) != len(route.answers)+1 {
 			t.Errorf("%s: answers %v", route.id, op.Responses)
 		}
-		if (route.body != nil) != (op.RequestBody != nil) {
+		if (route.body != nil || route.upload) != (op.RequestBody != nil) {
 			t.Errorf("%s: body %v", route.id, op.RequestBody)
 		}
 		var inPath []string

@@ -33,11 +33,8 @@ func readBody(w http.ResponseWriter, r *http.Request, media []string) ([]byte, e
 		defer rc.SetReadDeadline(time.Time{})
 	}
 	body, err := io.ReadAll(r.Body)
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLargeError(tooLarge.Limit)
-	}
 	if err != nil {
-		return nil, malformed("body", "did not arrive whole")
+		return nil, err
 	}
 	if len(body) == 0 {
 		return nil, nil
@@ -45,8 +42,41 @@ func readBody(w http.ResponseWriter, r *http.Request, media []string) ([]byte, e
 	return body, checkMedia(r, media)
 }
 
-func tooLargeError(limit int64) error {
-	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise limits.max_body_bytes", limit)
+// bodyLimit is how much may be sent, and the key of the configuration that says so.
+type bodyLimit struct {
+	bytes int64
+	key   string
+}
+
+func (a *api) bodyLimit(t *route, r *http.Request) bodyLimit {
+	switch {
+	case !t.upload:
+		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}
+	case isMultipart(r):
+		return bodyLimit{a.limits.MaxAssetBytes + maxFormBytes, "limits.max_asset_bytes"}
+	}
+	return bodyLimit{a.limits.MaxAssetBytes, "limits.max_asset_bytes"}
+}
+
+func (l bodyLimit) exceeded() error {
+	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
+}
+
+// boundBody is a body whose errors are answers.
+type boundBody struct {
+	io.ReadCloser
+	limit bodyLimit
+}
+
+func (b *boundBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return n, b.limit.exceeded()
+	}
+	return n, malformed("body", "did not arrive whole")
 }
 
 // checkMedia refuses what does not say that it is JSON. A body without a type is

@@ -65,6 +65,7 @@ type rig struct {
 	chat   *chat.Service
 	keeper *auth.Keeper
 	api    *api
+	images *asset.Dir
 	parrot *parrot
 }
 
@@ -98,6 +99,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.images = images
 	r.chat = chat.New(chat.Options{Store: st, Assets: images, Config: cfg, Plugins: plugins, Logger: quiet})
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"loquat/internal/asset"
 )
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
@@ -80,6 +82,10 @@ func (a *api) operation(r *route) *huma.Operation {
 	}
 	if r.body != nil {
 		op.RequestBody = &huma.RequestBody{Required: r.needsBody(), Content: a.content(r.body, r.medias()...)}
+	}
+	if r.upload {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: a.content(imageBytes(nil), append(asset.MediaTypes(), anyMedia)...)}
+		op.RequestBody.Content[formMedia] = &huma.MediaType{Schema: a.schemas.of(imageForm{})}
 	}
 	for _, s := range r.answers {
 		op.Responses[strconv.Itoa(s.status)] = a.response(s)

@@ -90,15 +90,19 @@ func newProblem(status int, code loquat.Code, detail string) problem {
 // writeProblem answers with a failure.
 func writeProblem(w http.ResponseWriter, err error) {
 	p := problemOf(err)
+	if seconds := waitFor(p.Code, err); seconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	}
+	p.write(w)
+}
+
+func (p problem) write(w http.ResponseWriter) {
 	h := w.Header()
 	for _, stale := range []string{"ETag", "Location", "Content-Length", "Last-Modified"} {
 		h.Del(stale)
 	}
 	h.Set("Content-Type", problemMedia)
 	h.Set("Cache-Control", "no-store")
-	if seconds := waitFor(p.Code, err); seconds > 0 {
-		h.Set("Retry-After", strconv.Itoa(seconds))
-	}
 	if p.Code == loquat.CodeUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}

@@ -64,7 +64,7 @@ type api struct {
 	document []byte // of /openapi.json
 	routes   []route
 	mux      *http.ServeMux
-	maxBody  int64
+	limits   config.Limits
 }
 
 // New makes the handler. Its streams end when the service stops.
@@ -75,7 +75,7 @@ func New(opts Options) (http.Handler, error) {
 	}
 	a := &api{
 		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
-		door: newDoor(opts.Config, opts.Service.StoreID()), schemas: newSchemas(), maxBody: opts.Config.Limits.MaxBodyBytes,
+		door: newDoor(opts.Config, opts.Service.StoreID()), schemas: newSchemas(), limits: opts.Config.Limits,
 	}
 	a.access = access{keeper: opts.Access, cookie: a.door.cookie, requests: opts.Service}
 	if a.log == nil {
@@ -88,7 +88,7 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
+	a.routes = slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
 		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), client)
 	a.routes = append(a.routes, a.bridgeRoutes(opts.Bridge)...)
 	if a.document, err = a.describe(); err != nil {
@@ -109,6 +109,7 @@ type route struct {
 	change  bool   // takes Idempotency-Key and If-Match
 	body    any    // a value of the type that the body is decoded to; nil: none is read
 	media   string // of the body, beside application/json
+	upload  bool   // the body is an image, which the route reads by itself
 	answers []answer
 	open    bool // may be called without a token
 	full    bool // needs the scope full, also to read
@@ -167,13 +168,7 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if a.guard.preflight(w, r) {
 		return
 	}
-	if r.ContentLength > a.maxBody {
-		w.Header().Set("Connection", "close") // or the body would be read to its end
-		a.fail(w, r, tooLargeError(a.maxBody))
-		return
-	}
-	r.Body = http.MaxBytesReader(rw, r.Body, a.maxBody) // rw knows how to close the connection
-	if path.Clean(r.URL.Path) != r.URL.Path {           // the mux would redirect
+	if path.Clean(r.URL.Path) != r.URL.Path { // the mux would redirect
 		a.fail(w, r, errNoRoute(r))
 		return
 	}
@@ -191,9 +186,17 @@ func (a *api) dispatch(w http.ResponseWriter, r *http.Request, routes []*route) 
 		a.fail(w, r, loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", clip(r.Method), allowed))
 		return
 	}
+	connection := w // which knows how to close itself
 	if aw, ok := w.(*answerWriter); ok {
-		aw.route = routes[i].path
+		aw.route, connection = routes[i].path, aw.ResponseWriter
 	}
+	limit := a.bodyLimit(routes[i], r)
+	if r.ContentLength > limit.bytes {
+		w.Header().Set("Connection", "close") // or the body would be read to its end
+		a.fail(w, r, limit.exceeded())
+		return
+	}
+	r.Body = &boundBody{ReadCloser: http.MaxBytesReader(connection, r.Body, limit.bytes), limit: limit}
 	if err := a.serve(w, r, routes[i]); err != nil {
 		a.fail(w, r, err)
 	}

@@ -132,6 +132,12 @@ func TestHistory(t *testing.T) {
 			`[{"role":"user","content":[{"type":"text","text":"u"},{"type":"text","text":"` + noteUnresolved + `"}]}]`},
 		{"image of a tool goes to the next user message", "", []m{{"assistant", "", callA + "}"}, {"tool", "r", `{"tool_call_id":"a","attachments":[{"type":"image","url":"https://x/y.png"}]}`}, {"user", "u", ""}},
 			`[{"role":"assistant","content":null,` + sentA + `},{"role":"tool","content":"r","tool_call_id":"a"},{"role":"user","content":[{"type":"text","text":"u"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}]`},
+		{"images of tools are shown within the loop", "", []m{{"user", "draw", ""}, {"assistant", "", callA + "}"}, {"tool", "r", `{"tool_call_id":"a","attachments":[{"type":"image","url":"https://x/y.png"}]}`}},
+			`[{"role":"user","content":"draw"},{"role":"assistant","content":null,` + sentA + `},{"role":"tool","content":"r","tool_call_id":"a"},{"role":"user","content":[{"type":"text","text":"` + toolImages + `"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}]`},
+		{"and stay where they were shown", "", []m{{"assistant", "", callA + "}"}, {"tool", "r", `{"tool_call_id":"a","attachments":[{"type":"image","url":"https://x/y.png"}]}`}, {"assistant", "a", ""}, {"user", "u", ""}},
+			`[{"role":"assistant","content":null,` + sentA + `},{"role":"tool","content":"r","tool_call_id":"a"},{"role":"user","content":[{"type":"text","text":"` + toolImages + `"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]},{"role":"assistant","content":"a"},{"role":"user","content":"u"}]`},
+		{"images of tools that are not allowed", `{"allow_image_attachment_base64":false}`, []m{{"assistant", "", callA + "}"}, {"tool", "r", `{"tool_call_id":"a","attachments":[{"type":"image","asset_id":"x"}]}`}},
+			`[{"role":"assistant","content":null,` + sentA + `},{"role":"tool","content":"r","tool_call_id":"a"},{"role":"user","content":[{"type":"text","text":"` + toolImages + `"},{"type":"text","text":"` + noteData + `"}]}]`},
 		{"systems merged", `{"merge_system_messages":true}`, []m{{"system", "1", ""}, {"user", "u", ""}, {"system", "2", ""}},
 			`[{"role":"system","content":"1\n\n2"},{"role":"user","content":"u"}]`},
 	} {

@@ -1,0 +1,301 @@
+package asset_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"image"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"loquat"
+	"loquat/internal/asset"
+)
+
+const maxSize = 64 << 10
+
+func pngOf(t testing.TB, w, h int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, w, h))); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func jpegOf(t testing.TB) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 3, 2)), nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func gifOf(t testing.TB) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := gif.Encode(&b, image.NewGray(image.Rect(0, 0, 3, 2)), nil); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// webpOf is the header of an extended WebP with a canvas of that size.
+func webpOf(w, h int) []byte {
+	chunk := []byte{0, 0, 0, 0, byte(w - 1), byte((w - 1) >> 8), byte((w - 1) >> 16), byte(h - 1), byte((h - 1) >> 8), byte((h - 1) >> 16)}
+	b := []byte("RIFF\x16\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00")
+	return append(b, chunk...)
+}
+
+// bomb is a small PNG that claims to be large.
+func bomb(w, h uint32) []byte {
+	head := []byte("IHDR")
+	head = binary.BigEndian.AppendUint32(head, w)
+	head = binary.BigEndian.AppendUint32(head, h)
+	head = append(head, 8, 0, 0, 0, 0)
+	b := append([]byte("\x89PNG\r\n\x1a\n"), 0, 0, 0, 13)
+	b = append(b, head...)
+	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(head))
+}
+
+func open(t *testing.T, path string) *asset.Dir {
+	t.Helper()
+	d, err := asset.Open(path, maxSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// kept lists the files below a directory.
+func kept(t *testing.T, path string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(path, func(p string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			rel, _ := filepath.Rel(path, p)
+			files = append(files, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestKinds(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	for want, content := range map[string][]byte{
+		"image/png": pngOf(t, 3, 2), "image/jpeg": jpegOf(t), "image/gif": gifOf(t), "image/webp": webpOf(300, 200),
+	} {
+		for _, claimed := range []string{"", want} {
+			u, err := d.Receive(iotest.OneByteReader(bytes.NewReader(content)), claimed)
+			if err != nil {
+				t.Errorf("%s claimed as %q: %v", want, claimed, err)
+				continue
+			}
+			hash := sha256.Sum256(content)
+			if u.MediaType != want || u.Size != int64(len(content)) || u.SHA256 != hex.EncodeToString(hash[:]) {
+				t.Errorf("%s: got %+v", want, u)
+			}
+			u.Discard()
+		}
+		if got, err := asset.Inspect(bytes.NewReader(content), ""); got != want || err != nil {
+			t.Errorf("%s: inspected as %q, %v", want, got, err)
+		}
+	}
+	if files := kept(t, path); len(files) > 0 {
+		t.Errorf("discarded uploads left %q", files)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	tooLarge := append(pngOf(t, 3, 2), make([]byte, maxSize)...)
+	for name, c := range map[string]struct {
+		content []byte
+		claimed string
+		want    string
+		code    loquat.Code
+	}{
+		"empty":            {nil, "image/png", "empty", loquat.CodeInvalid},
+		"text":             {[]byte("hello"), "", "none of", loquat.CodeInvalid},
+		"svg":              {[]byte(`<svg xmlns="http://www.w3.org/2000/svg"/>`), "", "none of", loquat.CodeInvalid},
+		"bmp":              {[]byte("BM\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), "", "none of", loquat.CodeInvalid},
+		"lie":              {gifOf(t), "image/png", "its bytes are image/gif", loquat.CodeInvalid},
+		"too large":        {tooLarge, "image/png", "limits.max_asset_bytes", loquat.CodeTooLarge},
+		"signature alone":  {[]byte("\x89PNG\r\n\x1a\n"), "", "broken header", loquat.CodeInvalid},
+		"broken jpeg":      {[]byte("\xff\xd8\xff\xe0junkjunkjunk"), "", "broken header", loquat.CodeInvalid},
+		"bomb":             {bomb(20000, 20000), "", "pixels", loquat.CodeInvalid},
+		"bomb that wraps":  {bomb(1<<31-1, 1<<31-1), "", "", loquat.CodeInvalid},
+		"long strip":       {bomb(asset.MaxPixels+1, 1), "", "pixels", loquat.CodeInvalid},
+		"bomb in webp":     {webpOf(16000, 16000), "", "pixels", loquat.CodeInvalid},
+		"png of no pixels": {bomb(0, 5), "", "", loquat.CodeInvalid},
+	} {
+		_, err := d.Receive(bytes.NewReader(c.content), c.claimed)
+		r, ok := errors.AsType[*asset.Refusal](err)
+		if !ok || r.Code != c.code || !strings.Contains(r.Clause, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if files := kept(t, path); len(files) > 0 {
+		t.Errorf("refused uploads left %q", files)
+	}
+	exact := append(pngOf(t, 3, 2), make([]byte, maxSize)...)[:maxSize]
+	u, err := d.Receive(bytes.NewReader(exact), "")
+	if err != nil || u.Size != maxSize {
+		t.Errorf("an image of exactly the limit: %v", err)
+	}
+}
+
+// The bound holds while an upload arrives, not after.
+func TestTooLargeIsNotReadWhole(t *testing.T) {
+	d := open(t, t.TempDir())
+	read := &counting{r: io.MultiReader(bytes.NewReader(pngOf(t, 3, 2)), endless{})}
+	if _, err := d.Receive(read, ""); err == nil {
+		t.Error("an endless image was taken")
+	}
+	if read.n > maxSize+64<<10 {
+		t.Errorf("%d bytes were read for a limit of %d", read.n, maxSize)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+type counting struct {
+	r io.Reader
+	n int
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += n
+	return n, err
+}
+
+func TestCutUploads(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	cut := errors.New("cut")
+	whole := pngOf(t, 100, 100)
+	for _, n := range []int{0, 1, 8, 20, 40, len(whole)} {
+		_, err := d.Receive(io.MultiReader(bytes.NewReader(whole[:n]), iotest.ErrReader(cut)), "")
+		if !errors.Is(err, cut) {
+			t.Errorf("cut after %d bytes: %v", n, err)
+		}
+		if _, err := asset.Inspect(io.MultiReader(bytes.NewReader(whole[:min(n, 20)]), iotest.ErrReader(cut)), ""); !errors.Is(err, cut) {
+			t.Errorf("inspected, cut after %d bytes: %v", n, err)
+		}
+	}
+	if files := kept(t, path); len(files) > 0 {
+		t.Errorf("cut uploads left %q", files)
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	content := pngOf(t, 7, 7)
+	var hash string
+	for range 2 { // the second time it is there
+		u, err := d.Receive(bytes.NewReader(content), "image/png")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock := d.Lock(u.SHA256)
+		if err := u.Place(); err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		u.Discard() // of what is placed does nothing
+		hash = u.SHA256
+	}
+	if files := kept(t, path); len(files) != 1 || files[0] != hash[:2]+"/"+hash {
+		t.Errorf("kept %q", files)
+	}
+	f, err := d.Open(hash, int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(f)
+	f.Close()
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("read %d bytes, %v", len(got), err)
+	}
+	if _, err := d.Open(hash, int64(len(content))+1); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("a file of another size: %v", err)
+	}
+	var listed []string
+	for hash, err := range d.Files() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, hash)
+	}
+	if len(listed) != 1 || listed[0] != hash {
+		t.Errorf("listed %q", listed)
+	}
+	for range 2 {
+		if err := d.Remove(hash); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.Open(hash, int64(len(content))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after it was removed: %v", err)
+	}
+}
+
+func TestOpenRemovesWhatACrashLeft(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	if _, err := d.Receive(bytes.NewReader(pngOf(t, 7, 7)), ""); err != nil {
+		t.Fatal(err)
+	}
+	if files := kept(t, path); len(files) != 1 {
+		t.Fatalf("an upload that waits is %q", files)
+	}
+	foreign := filepath.Join(path, "notes.txt")
+	if err := os.WriteFile(foreign, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, path)
+	if files := kept(t, path); len(files) != 1 || files[0] != "notes.txt" {
+		t.Errorf("left: %q", files)
+	}
+	for hash := range d.Files() {
+		t.Errorf("listed %q", hash)
+	}
+}
+
+func FuzzInspect(f *testing.F) {
+	f.Add(pngOf(f, 3, 2))
+	f.Add(jpegOf(f))
+	f.Add(gifOf(f))
+	f.Add(webpOf(3, 2))
+	f.Add(bomb(1<<30, 1<<30))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kind, err := asset.Inspect(bytes.NewReader(b), "")
+		if _, refused := errors.AsType[*asset.Refusal](err); err != nil && !refused {
+			t.Errorf("fails by itself: %v", err)
+		}
+		if err == nil && !asset.Known(kind) {
+			t.Errorf("is %q", kind)
+		}
+	})
+}

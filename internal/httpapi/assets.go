@@ -1,0 +1,229 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"loquat"
+	"loquat/internal/asset"
+)
+
+func (a *api) assetRoutes() []route {
+	const path = "/sessions/{session_id}/assets"
+	return []route{
+		{
+			method: http.MethodPost, path: path, id: "storeAsset", tag: "assets", summary: "Upload an image to a session",
+			serve: storeAsset, change: true, upload: true, answers: []answer{{status: http.StatusCreated, body: loquat.Asset{}}},
+			query: []param{{name: "name", doc: "The name of the image, in place of the form's."}},
+		},
+		{
+			method: http.MethodGet, path: path + "/{asset_id}", id: "getAsset", tag: "assets", summary: "Load an image, or a range of it",
+			serve: getAsset, answers: []answer{
+				{status: http.StatusOK, body: imageBytes(nil), media: "image/*"},
+				{status: http.StatusPartialContent, body: imageBytes(nil), media: "image/*"},
+				{status: http.StatusNotModified},
+			},
+		},
+		{
+			method: http.MethodDelete, path: path + "/{asset_id}", id: "deleteAsset", tag: "assets", summary: "Delete an image that no message uses",
+			serve: deleteAsset, change: true, answers: []answer{{status: http.StatusNoContent}},
+		},
+	}
+}
+
+const (
+	formMedia = "multipart/form-data"
+	anyMedia  = "application/octet-stream" // says nothing
+
+	// maxFormBytes is what a form may add to the image in it.
+	maxFormBytes = 64 << 10
+
+	// uploadTimeout is how long an image may take to arrive.
+	uploadTimeout = 10 * time.Minute
+)
+
+// imageBytes is an image as it is.
+type imageBytes []byte
+
+// Schema describes bytes that are no JSON.
+func (imageBytes) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "binary"}
+}
+
+// imageForm is the form that browsers upload with.
+type imageForm struct {
+	File imageBytes `json:"file"`
+}
+
+// upload is an image while it arrives.
+type upload struct {
+	name      string
+	mediaType string // as the client says; "" when it does not
+	content   io.Reader
+}
+
+func storeAsset(x *exchange) error {
+	rc := http.NewResponseController(x.w)
+	if rc.SetReadDeadline(time.Now().Add(uploadTimeout)) == nil {
+		defer rc.SetReadDeadline(time.Time{})
+	}
+	in, err := readUpload(x.r)
+	if err != nil {
+		return err
+	}
+	if name := x.query.text("name"); name != "" {
+		in.name = name
+	}
+	a, err := x.api.chat.AddAsset(x.r.Context(), x.call, x.sessionID(), in.name, in.mediaType, in.content)
+	if err != nil {
+		return err
+	}
+	x.w.Header().Set("Location", "/sessions/"+x.sessionID()+"/assets/"+a.AssetID)
+	return x.reply(http.StatusCreated, a)
+}
+
+// readUpload finds the image in a body, which is one or a form with one.
+func readUpload(r *http.Request) (upload, error) {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return upload{}, loquat.Errorf(loquat.CodeUnsupportedMedia, "a body with Content-Encoding %q is not understood; send the image as it is", clip(encoding))
+	}
+	if isMultipart(r) {
+		return readForm(r)
+	}
+	claimed, err := claimedType(r.Header.Get("Content-Type"))
+	return upload{mediaType: claimed, content: r.Body}, err
+}
+
+func isMultipart(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == formMedia
+}
+
+// claimedType reads the media type of an image; "" when none is said.
+func claimedType(given string) (string, error) {
+	if given == "" {
+		return "", nil
+	}
+	kind, _, err := mime.ParseMediaType(given)
+	switch {
+	case err == nil && kind == anyMedia:
+		return "", nil
+	case err == nil && asset.Known(kind):
+		return kind, nil
+	}
+	return "", loquat.Errorf(loquat.CodeUnsupportedMedia, "an image of type %q is not understood; send %s, or a form with one as its file",
+		clip(given), strings.Join(asset.MediaTypes(), ", "))
+}
+
+// readForm finds the one field of a form.
+func readForm(r *http.Request) (upload, error) {
+	form, err := r.MultipartReader()
+	if err != nil {
+		return upload{}, malformed("body", "is no form: %v", err)
+	}
+	part, err := form.NextPart()
+	if err == io.EOF {
+		return upload{}, loquat.Invalid("body.file", "is missing")
+	}
+	if err != nil {
+		return upload{}, formError(err)
+	}
+	if name := part.FormName(); name != "file" {
+		return upload{}, loquat.Invalid(joinName("body", name), "is no field here; there is file")
+	}
+	claimed, err := claimedType(part.Header.Get("Content-Type"))
+	return upload{name: part.FileName(), mediaType: claimed, content: &formFile{form: form, part: part}}, err
+}
+
+// formError tells of a form that cannot be read, unless its body said why.
+func formError(err error) error {
+	if e, ok := errors.AsType[*loquat.Error](err); ok {
+		return e
+	}
+	return malformed("body", "is no whole form")
+}
+
+// formFile is the file of a form. It ends well only when the form does.
+type formFile struct {
+	form *multipart.Reader
+	part *multipart.Part
+}
+
+func (f *formFile) Read(p []byte) (int, error) {
+	n, err := f.part.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if err != io.EOF {
+		return n, formError(err)
+	}
+	switch next, err := f.form.NextPart(); {
+	case err == io.EOF:
+		return n, io.EOF
+	case err != nil:
+		return n, formError(err)
+	default:
+		return n, loquat.Invalid(joinName("body", next.FormName()), "is one field too many; there is only file")
+	}
+}
+
+func getAsset(x *exchange) error {
+	a, content, err := x.api.chat.OpenAsset(x.r.Context(), x.sessionID(), x.r.PathValue("asset_id"))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	disposition := "inline"
+	if a.Name != "" {
+		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": a.Name})
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", a.MediaType)
+	h.Set("Content-Disposition", disposition)
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Cache-Control", "private, max-age=31536000, immutable")
+	h.Set("ETag", `"`+a.SHA256+`"`)
+	http.ServeContent(&contentWriter{ResponseWriter: x.w}, x.r, "", time.Time{}, content)
+	return nil
+}
+
+// contentWriter answers with a problem where http.ServeContent would with a text.
+type contentWriter struct {
+	http.ResponseWriter
+	failed bool
+}
+
+func (w *contentWriter) WriteHeader(status int) {
+	switch w.failed = status >= http.StatusBadRequest; {
+	case status == http.StatusPreconditionFailed:
+		writeProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image is another one than If-Match says"))
+	case status == http.StatusRequestedRangeNotSatisfiable:
+		newProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range tells its size").write(w.ResponseWriter)
+	case w.failed:
+		writeProblem(w.ResponseWriter, loquat.Errorf(loquat.CodeInternal, "serve an image: status %d", status))
+	default:
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *contentWriter) Write(b []byte) (int, error) {
+	if w.failed {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+func deleteAsset(x *exchange) error {
+	if err := x.api.chat.RemoveAsset(x.r.Context(), x.call, x.sessionID(), x.r.PathValue("asset_id")); err != nil {
+		return err
+	}
+	x.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
