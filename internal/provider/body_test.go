@@ -90,7 +90,9 @@ func TestStoredImagesAreInlined(t *testing.T) {
 			if err != nil || int64(len(raw)) != b.size {
 				rt.Fatalf("%d bytes of %d, %v", len(raw), b.size, err)
 			}
-			var body struct{ Messages []struct{ Content json.RawMessage } }
+			var body struct {
+				Messages []struct{ Content json.RawMessage }
+			}
 			if err := json.Unmarshal(raw, &body); err != nil || string(body.Messages[0].Content) != want+"]" {
 				rt.Fatalf("%v: got %.200s", err, raw)
 			}
