@@ -69,7 +69,7 @@ func (f *fake) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, er
 		return f.elements(ctx, in)
 	}
 	var out []loquat.Object
-	for key, kind := range map[string]string{"model": "text", "temperature": "number", "allow_image_attachment_url": "checkbox", "base_url": "text"} {
+	for key, kind := range map[string]string{"model": "text", "temperature": "number", "allow_image_attachment_url": "checkbox", "allow_image_attachment_base64": "checkbox", "base_url": "text"} {
 		out = append(out, loquat.Object{}.Set("key", key).Set("type", kind))
 	}
 	return out, nil

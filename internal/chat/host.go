@@ -14,7 +14,7 @@ import (
 
 // host is what the service does for one run of an action.
 func (s *Service) host() plugin.Host {
-	return plugin.Host{Sessions: &sessionsHost{s: s, seen: map[string]seen{}}, Assets: s.assetsHost()}
+	return plugin.Host{Sessions: &sessionsHost{s: s, seen: map[string]seen{}}, Assets: s}
 }
 
 // sessionsHost is what an action may do with sessions. It remembers what it has shown
