@@ -223,6 +223,22 @@ func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plug
 	return r
 }
 
+// load gives the rig another configuration, unless it is "", and further plugins.
+func (r *rig) load(configText string, plugins ...plugin.Plugin) {
+	r.t.Helper()
+	var err error
+	if r.registry, err = plugin.NewRegistry(append([]plugin.Plugin{r.provider, builtin.RequestOptions{}}, plugins...)...); err != nil {
+		r.t.Fatal(err)
+	}
+	if configText != "" {
+		var problems []config.Problem
+		if r.config, problems = config.Parse([]byte(configText), config.ProcessEnvironment()); config.Failed(problems) {
+			r.t.Fatal(problems)
+		}
+	}
+	r.restart()
+}
+
 // restart puts a new service on the store, as a new process would after a crash.
 func (r *rig) restart() {
 	r.t.Helper()
