@@ -75,7 +75,7 @@ const rigConfig = `{
 	"server": {"allowed_origins": ["https://app.example"]}
 }`
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
@@ -87,7 +87,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, parrot: &parrot{gate: make(chan struct{})}}
-	plugins, err := plugin.NewRegistry(r.parrot)
+	plugins, err := plugin.NewRegistry(append([]plugin.Plugin{r.parrot}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
