@@ -103,7 +103,7 @@ func soakLength(t *testing.T) time.Duration {
 // for building everything anew takes longer than the run.
 func soakProgram(t *testing.T) (path string, raced bool) {
 	t.Helper()
-	if testing.Short() && os.Getenv("LOQUAT_SOAK_SECONDS") == "" {
+	if testing.Short() {
 		path, err := binary()
 		if err != nil {
 			t.Fatal(err)
