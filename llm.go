@@ -13,6 +13,7 @@ type LLMRequest struct {
 	SessionID  string            // of the session that asks
 	RequestID  string            // "" when no request asks, as for a summary
 	Config     Object            // effective config of the request
+	Concealed  Object            // the same with its secrets as {"set": true}, for plugins that have no need of them
 	Messages   []Message         // oldest first
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention
 	Stream     bool
@@ -22,9 +23,12 @@ type LLMRequest struct {
 	OpenAsset func(ctx context.Context, assetID string) (Asset, io.ReadCloser, error)
 
 	// Params are merged over the fields that the adapter itself sends; a null
-	// removes the field. Features fill it.
+	// removes the field. Features fill it. The ReservedParams are not among them.
 	Params Object
 }
+
+// ReservedParams are the fields of a call that the service itself decides.
+func ReservedParams() []string { return []string{"messages", "model", "stream"} }
 
 // Chunk is what a provider yields while a phase runs. The last one has Reply set.
 // A chunk that comes together with an error may have Reply set too: it then holds

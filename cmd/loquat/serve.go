@@ -140,7 +140,6 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
 	plugins = withProcesses(cfg, plugins, mcphost.Options{
 		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: mask.Mask,
-		Redact: func(effective loquat.Object) loquat.Object { return cfg.RedactLayer(effective, facts.Owners...) },
 	})
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {

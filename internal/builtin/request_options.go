@@ -22,9 +22,6 @@ type RequestOptions struct{}
 // requestOptionsKey is the key that the plugin owns.
 const requestOptionsKey = "request_options"
 
-// reservedParams are fields of a call that the service itself decides.
-var reservedParams = []string{"messages", "model", "stream"}
-
 // Name is the plugin's reference.
 func (RequestOptions) Name() string { return "loquat.features.request_options" }
 
@@ -45,7 +42,7 @@ func checkRequestOptions(raw json.RawMessage) error {
 		return errors.New("has to be an object of request parameters")
 	}
 	var bad []string
-	for _, key := range reservedParams {
+	for _, key := range loquat.ReservedParams() {
 		if _, ok := options[key]; ok {
 			bad = append(bad, key)
 		}
@@ -59,7 +56,7 @@ func checkRequestOptions(raw json.RawMessage) error {
 // EditRequest adds the options to the call.
 func (RequestOptions) EditRequest(_ context.Context, req *loquat.LLMRequest) error {
 	for key, value := range req.Config.Object(requestOptionsKey) {
-		if slices.Contains(reservedParams, key) {
+		if slices.Contains(loquat.ReservedParams(), key) {
 			continue
 		}
 		if req.Params == nil {

@@ -143,7 +143,8 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	return loop.Job{
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: effective.providerID, Provider: effective.provider, Plugins: s.plugins, Config: effective.config,
-		History: history, Stream: stored.Stream, StreamTools: stored.StreamTools,
+		Concealed: s.config.Conceal(effective.config, s.concealing()),
+		History:   history, Stream: stored.Stream, StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.OpenAsset(ctx, q.SessionID, assetID)

@@ -12,16 +12,13 @@ import (
 // requestOptions is the key of extra parameters, which its own plugin sends.
 const requestOptions = "request_options"
 
-// reservedOptions are the fields of a call that the service itself decides.
-var reservedOptions = []string{"messages", "model", "stream"}
-
 func requestOptionFaults(path string, raw json.RawMessage) []Problem {
 	options, ok := asObject(raw)
 	if !ok {
 		return []Problem{{Path: path, Message: fmt.Sprintf("is %s; must be an object", describe(raw))}}
 	}
 	var faults []Problem
-	for _, key := range reservedOptions {
+	for _, key := range loquat.ReservedParams() {
 		if _, ok := options[key]; ok {
 			faults = append(faults, Problem{Path: join(path, key), Message: "is set by the service itself; every other parameter is allowed"})
 		}

@@ -25,12 +25,6 @@ func (c *Config) Redacted(owners ...Owner) loquat.Object {
 	return r.whole(c.withDefaults(r.owned))
 }
 
-// RedactLayer returns an effective config without its secrets: they say only
-// {"set": true}. That is the form in which plugins see it.
-func (c *Config) RedactLayer(effective loquat.Object, owners ...Owner) loquat.Object {
-	return c.redactor(owners).layer(effective)
-}
-
 // Secrets returns every secret value that the configuration holds.
 func (c *Config) Secrets(owners ...Owner) []string {
 	r := c.redactor(owners)

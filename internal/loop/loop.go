@@ -26,6 +26,7 @@ type Job struct {
 	Provider      plugin.Provider
 	Plugins       *plugin.Registry
 	Config        loquat.Object // effective, as it was when the request started
+	Concealed     loquat.Object // Config with its secrets as {"set": true}
 	History       []loquat.Message
 	Stream        bool
 	StreamTools   bool
@@ -103,6 +104,7 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		SessionID:  job.SessionID,
 		RequestID:  job.RequestID,
 		Config:     job.Config,
+		Concealed:  job.Concealed,
 		Messages:   history,
 		Tools:      tools.Schemas(),
 		Stream:     job.Stream,

@@ -75,6 +75,7 @@ type message struct {
 		RequestID int           `json:"requestId"`
 		Meta      struct {
 			Token json.RawMessage `json:"progressToken"`
+			About json.RawMessage `json:"loquat"`
 		} `json:"_meta"`
 	} `json:"params"`
 }
@@ -167,6 +168,8 @@ func (f *fakeServer) call(m message) {
 	case "late":
 		f.reply(m, text1("done"))
 		progress(0)
+	case "about":
+		f.reply(m, text1(string(m.Params.Meta.About)))
 	case "big":
 		f.reply(m, text1(strings.Repeat("x", n)))
 	case "hang":
@@ -267,8 +270,7 @@ func startFake(t testing.TB, how string, more manifest) (*Plugin, *words) {
 	t.Helper()
 	log := &words{}
 	p := New(writeManifest(t, how, more), Options{CacheDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Redact: func(o loquat.Object) loquat.Object { return o.Clone().Set("api_key", "hidden") },
-		Mask:   func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }})
+		Mask: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }})
 	p.Start(t.Context())
 	t.Cleanup(p.Stop)
 	return p, log

@@ -22,10 +22,8 @@ type Options struct {
 	CacheDir string // holds one writable folder for each plugin
 	Logger   *slog.Logger
 
-	// Redact takes the secrets out of an effective config, Mask out of a text. Nil:
-	// there are none.
-	Redact func(effective loquat.Object) loquat.Object
-	Mask   func(text string) string
+	// Mask takes the secrets out of a text. Nil: there are none.
+	Mask func(text string) string
 }
 
 // Plugin is a directory with a plugin.json, and its process while it runs.
@@ -51,9 +49,6 @@ type Plugin struct {
 // makes a plugin that has failed and says why.
 func New(dir string, opts Options) *Plugin {
 	opts.Logger = cmp.Or(opts.Logger, slog.Default())
-	if opts.Redact == nil {
-		opts.Redact = func(o loquat.Object) loquat.Object { return o }
-	}
 	if opts.Mask == nil {
 		opts.Mask = func(text string) string { return text }
 	}
@@ -254,12 +249,12 @@ func (p *Plugin) running() (*session, error) {
 }
 
 // call calls a tool of the process.
-func (p *Plugin) call(ctx context.Context, tool string, arguments any, progress func(part)) (*answer, error) {
+func (p *Plugin) call(ctx context.Context, u use) (*answer, error) {
 	s, err := p.running()
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.callTool(ctx, p.manifest.timeout(), tool, arguments, progress)
+	a, err := s.callTool(ctx, p.manifest.timeout(), u)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", p.Name(), err)
 	}

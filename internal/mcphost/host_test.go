@@ -2,6 +2,7 @@ package mcphost
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"loquat"
 	"loquat/internal/plugin"
 )
 
@@ -276,5 +278,26 @@ func TestNoStart(t *testing.T) {
 	}
 	if _, err := p.running(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a call: %v", err)
+	}
+}
+
+// A plugin that shows elements is told with what settings its tools are called; a
+// server that knows nothing of Loquat is told nothing.
+func TestAbout(t *testing.T) {
+	call := plugin.ToolCall{Name: "about", Arguments: json.RawMessage(`{}`), SessionID: "s", RequestID: "r",
+		Config: loquat.Object{}.Set("api_key", "hunter2"), Concealed: loquat.Object{}.Set("api_key", map[string]bool{"set": true}).Set("sides", 20)}
+	for _, c := range []struct {
+		manifest manifest
+		want     string
+	}{
+		{manifest{"ui": []string{"bare"}}, `{"config":{"api_key":{"set":true},"sides":20},"request_id":"r","session_id":"s"}`},
+		{manifest{}, ""},
+	} {
+		p, _ := startFake(t, "", c.manifest)
+		running(t, p)
+		result, err := newTool(p, listed{Name: "about"}, json.RawMessage(`{}`)).Call(t.Context(), call)
+		if err != nil || result.Content != c.want {
+			t.Errorf("with %v the process is told %q (%v)", c.manifest, result.Content, err)
+		}
 	}
 }

@@ -24,7 +24,7 @@ func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, 
 	}
 	var elements []loquat.Object
 	for _, name := range p.manifest.UI {
-		a, err := p.call(ctx, name, p.uiArguments(name, in), nil)
+		a, err := p.call(ctx, use{tool: name, arguments: p.uiArguments(name, in)})
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +84,7 @@ func (p *Plugin) Act(ctx context.Context, call plugin.ActionCall) (plugin.Action
 	if p.Kind() == plugin.KindApplication {
 		arguments["state"] = orObject(call.State)
 	}
-	a, err := p.call(ctx, call.ActionID, arguments, nil)
+	a, err := p.call(ctx, use{tool: call.ActionID, arguments: arguments})
 	if err != nil {
 		if ctx.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable {
 			err = loquat.Errorf(loquat.CodeBackendError, "action %s: %s", call.ActionID, p.opts.Mask(err.Error()))
@@ -119,9 +119,6 @@ func (p *Plugin) actionResult(data json.RawMessage) plugin.ActionResult {
 	return plugin.ActionResult{Result: data}
 }
 
-// kept are fields of a call that no transform may set.
-var kept = []string{"messages", "model", "stream"}
-
 // EditRequest lets the tools under `transforms` change what goes to the model.
 func (p *Plugin) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
 	for _, name := range p.manifest.Transforms {
@@ -137,10 +134,10 @@ func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequ
 	if err != nil {
 		return errors.New("the plugin is not running")
 	}
-	a, err := s.callTool(ctx, p.manifest.timeout(), name, map[string]any{
-		"config": p.opts.Redact(req.Config), "session_id": req.SessionID, "request_id": req.RequestID,
+	a, err := s.callTool(ctx, p.manifest.timeout(), use{tool: name, arguments: map[string]any{
+		"config": orObject(req.Concealed), "session_id": req.SessionID, "request_id": req.RequestID,
 		"messages": orEmpty(req.Messages), "params": orObject(req.Params),
-	}, nil)
+	}})
 	if err != nil {
 		return err
 	}
@@ -162,9 +159,9 @@ func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 	if err := dec.Decode(&edit); err != nil {
 		return fmt.Errorf("it did not answer {messages?, params?}: %w", err)
 	}
-	for _, key := range kept {
+	for _, key := range loquat.ReservedParams() {
 		if _, ok := edit.Params[key]; ok {
-			return fmt.Errorf("it set params.%s; %s are not its to set", key, strings.Join(kept, ", "))
+			return fmt.Errorf("it set params.%s; %s are not its to set", key, strings.Join(loquat.ReservedParams(), ", "))
 		}
 	}
 	if edit.Messages != nil {

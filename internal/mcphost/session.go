@@ -168,10 +168,24 @@ func (s *session) doubt() {
 	}()
 }
 
+// use is one use of a tool of the process.
+type use struct {
+	tool      string
+	arguments any
+	about     map[string]any // who calls and with what settings; nil tells nothing
+	progress  func(part)     // nil: none is wanted
+}
+
+// aboutKey is where `_meta` of a call says what the call is about.
+const aboutKey = "loquat"
+
 // callTool calls a tool and returns its answer.
-func (s *session) callTool(ctx context.Context, timeout time.Duration, name string, arguments any, progress func(part)) (*answer, error) {
-	raw, err := s.ask(ctx, timeout, progress, func(ctx context.Context, c *call) error {
-		params := &mcp.CallToolParams{Name: name, Arguments: arguments}
+func (s *session) callTool(ctx context.Context, timeout time.Duration, u use) (*answer, error) {
+	raw, err := s.ask(ctx, timeout, u.progress, func(ctx context.Context, c *call) error {
+		params := &mcp.CallToolParams{Name: u.tool, Arguments: u.arguments}
+		if u.about != nil {
+			params.Meta = mcp.Meta{aboutKey: u.about}
+		}
 		if c.token != "" {
 			params.SetProgressToken(c.token)
 		}

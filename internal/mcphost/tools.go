@@ -128,13 +128,22 @@ func newTool(p *Plugin, l listed, parameters json.RawMessage) *tool {
 func (t *tool) Name() string            { return t.name }
 func (t *tool) Schema() json.RawMessage { return t.schema }
 
+// about tells a plugin that has settings with what settings a tool is called, and for
+// whom. Servers that show no elements know nothing of Loquat and are told nothing.
+func (p *Plugin) about(call plugin.ToolCall) map[string]any {
+	if len(p.manifest.UI) == 0 {
+		return nil
+	}
+	return map[string]any{"session_id": call.SessionID, "request_id": call.RequestID, "config": orObject(call.Concealed)}
+}
+
 // Call has the process run the tool.
 func (t *tool) Call(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
 	var progress func(part)
 	if call.Progress != nil {
 		progress = func(p part) { call.Progress(p.text, p.progress, p.total) }
 	}
-	a, err := t.plugin.call(ctx, t.name, call.Arguments, progress)
+	a, err := t.plugin.call(ctx, use{tool: t.name, arguments: call.Arguments, about: t.plugin.about(call), progress: progress})
 	if err != nil {
 		return plugin.ToolResult{}, err
 	}

@@ -188,6 +188,7 @@ type ToolCall struct {
 	Name      string
 	Arguments json.RawMessage // a JSON object
 	Config    loquat.Object   // effective config of the request
+	Concealed loquat.Object   // the same with its secrets as {"set": true}
 	SessionID string
 	RequestID string
 

@@ -10,9 +10,6 @@ import (
 	"loquat"
 )
 
-// ownFields are never taken from request_options.
-var ownFields = []string{"messages", "model", "stream"}
-
 // encode makes the request's body.
 func (s *settings) encode(ctx context.Context, req loquat.LLMRequest) (*body, error) {
 	fields := s.fields(req)
@@ -53,7 +50,7 @@ func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
 		}
 	}
 	for key, v := range req.Params {
-		if slices.Contains(ownFields, key) {
+		if slices.Contains(loquat.ReservedParams(), key) {
 			continue
 		}
 		if len(v) == 0 || string(v) == "null" {
