@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"loquat/internal/config"
+	"loquat/internal/mcphost"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -110,7 +113,24 @@ func readConfig(path string, insecure bool) (*config.Config, []config.Problem, c
 	}
 	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler))
 	facts := loaded(compiled, chosen(cfg, compiled), insecure)
-	return cfg, config.InOrder(problems, cfg.Check(facts)), facts
+	return cfg, config.InOrder(problems, cfg.Check(facts), manifestProblems(cfg)), facts
+}
+
+// manifestProblems are the faults of plugins in directories. The server starts without
+// these plugins, so they are warnings.
+func manifestProblems(cfg *config.Config) []config.Problem {
+	var problems []config.Problem
+	for i, entry := range cfg.Plugins {
+		dir, ok := strings.CutPrefix(entry, "path:")
+		if !ok || !filepath.IsAbs(dir) {
+			continue
+		}
+		_, faults := mcphost.ReadManifest(dir)
+		for _, f := range faults {
+			problems = append(problems, config.Problem{Path: fmt.Sprintf("plugins[%d]", i), Message: f.String(), Warning: true})
+		}
+	}
+	return problems
 }
 
 func plural(n int, noun string) string {

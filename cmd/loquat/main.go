@@ -74,6 +74,7 @@ func commands() []*cobra.Command {
 		newEventsCommand(),
 		newPairCommand(),
 		newTokenCommand(),
+		newPluginCommand(),
 		newVersionCommand(),
 	}
 }

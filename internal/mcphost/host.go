@@ -114,15 +114,8 @@ func (p *Plugin) Stop() {
 
 // live runs the process once, until it ends or ctx does.
 func (p *Plugin) live(ctx context.Context) error {
-	if err := os.MkdirAll(p.cache(), 0o700); err != nil {
-		return fmt.Errorf("make its cache: %w", err)
-	}
-	s, err := p.open(ctx)
+	s, err := p.begin(ctx)
 	if err != nil {
-		return err
-	}
-	if err := p.list(ctx, s); err != nil {
-		s.close()
 		return err
 	}
 	p.opts.Logger.Info("plugin runs", "plugin", p.Name(), "pid", s.proc.pid, "tools", len(p.Tools()))
@@ -139,6 +132,22 @@ func (p *Plugin) live(ctx context.Context) error {
 	}
 	relisting.Wait()
 	return err
+}
+
+// begin starts a life: from then on the process is there for calls.
+func (p *Plugin) begin(ctx context.Context) (*session, error) {
+	if err := os.MkdirAll(p.cache(), 0o700); err != nil {
+		return nil, fmt.Errorf("make its cache: %w", err)
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.list(ctx, s); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // open starts the process. One that dies of the question for its version is asked in

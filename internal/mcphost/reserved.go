@@ -24,21 +24,26 @@ func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, 
 	}
 	var elements []loquat.Object
 	for _, name := range p.manifest.UI {
-		a, err := p.call(ctx, use{tool: name, arguments: p.uiArguments(name, in)})
+		more, err := p.elements(ctx, name, in)
 		if err != nil {
-			return nil, err
-		}
-		data, err := a.data()
-		if err != nil {
-			return nil, fmt.Errorf("plugin %s: %s: %w", p.Name(), name, err)
-		}
-		more, err := readElements(data)
-		if err != nil {
-			return nil, fmt.Errorf("plugin %s: %s: %w", p.Name(), name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		elements = append(elements, more...)
 	}
 	return elements, nil
+}
+
+// elements asks one tool under `ui`.
+func (p *Plugin) elements(ctx context.Context, name string, in ui.Input) ([]loquat.Object, error) {
+	a, err := p.call(ctx, use{tool: name, arguments: p.uiArguments(name, in)})
+	if err != nil {
+		return nil, err
+	}
+	data, err := a.data()
+	if err != nil {
+		return nil, err
+	}
+	return readElements(data)
 }
 
 // uiArguments are what a tool under `ui` is called with: nothing, when it has no
@@ -63,7 +68,7 @@ func readElements(data json.RawMessage) ([]loquat.Object, error) {
 		Elements *[]loquat.Object `json:"elements"`
 	}
 	var elements []loquat.Object
-	if json.Unmarshal(data, &elements) == nil {
+	if json.Unmarshal(data, &elements) == nil && elements != nil {
 		return elements, nil
 	}
 	if err := json.Unmarshal(data, &envelope); err != nil || envelope.Elements == nil {
@@ -134,10 +139,7 @@ func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequ
 	if err != nil {
 		return errors.New("the plugin is not running")
 	}
-	a, err := s.callTool(ctx, p.manifest.timeout(), use{tool: name, arguments: map[string]any{
-		"config": orObject(req.Concealed), "session_id": req.SessionID, "request_id": req.RequestID,
-		"messages": orEmpty(req.Messages), "params": orObject(req.Params),
-	}})
+	a, err := s.callTool(ctx, p.manifest.timeout(), use{tool: name, arguments: transformArguments(req)})
 	if err != nil {
 		return err
 	}
@@ -146,6 +148,13 @@ func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequ
 		return err
 	}
 	return applyTransform(data, req)
+}
+
+func transformArguments(req *loquat.LLMRequest) map[string]any {
+	return map[string]any{
+		"config": orObject(req.Concealed), "session_id": req.SessionID, "request_id": req.RequestID,
+		"messages": orEmpty(req.Messages), "params": orObject(req.Params),
+	}
 }
 
 // applyTransform puts what a transform answers into the request.

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/mcphost"
+)
+
+func newPluginCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plugin",
+		Short: "List plugins, and check one of your own",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPluginListCommand(), newPluginCheckCommand())
+	return cmd
+}
+
+func newPluginListCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Say which plugins a configuration loads",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg := config.New(loquat.Object{}, config.ProcessEnvironment())
+			if path := config.Find(file, config.ProcessEnvironment()); path != "" {
+				read, problems := config.Load(path, config.ProcessEnvironment())
+				if read == nil {
+					return configError(problems)
+				}
+				cfg = read
+			}
+			return listPlugins(cfg, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
+	return cmd
+}
+
+// listPlugins prints a line for each plugin, in the order in which they are loaded.
+func listPlugins(cfg *config.Config, w io.Writer) error {
+	quiet := slog.New(slog.DiscardHandler)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tKIND\tWHERE")
+	wrong := 0
+	for _, p := range withProcesses(cfg, chosen(cfg, compiledIn(cfg.Limits, quiet)), mcphost.Options{Logger: quiet}) {
+		where := "compiled in"
+		if process, ok := p.(*mcphost.Plugin); ok {
+			where = process.Dir()
+			if n := len(process.Faults()); n > 0 {
+				wrong++
+				where += fmt.Sprintf(" (%d %s; see loquat plugin check)", n, plural(n, "problem"))
+			}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name(), p.Kind(), where)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d %s cannot be started", wrong, plural(wrong, "plugin"))
+	}
+	return nil
+}
+
+func newPluginCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check DIR",
+		Short: "Start the plugin in a directory and find everything that is wrong with it",
+		Long: "Starts the plugin in a directory as the server would, lists its tools, calls those that Loquat itself calls\n" +
+			"with sample input, and reports every fault with its place. Actions are not run.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+				return usageError{fmt.Errorf("%s is no directory", args[0])}
+			}
+			cache, err := os.MkdirTemp("", "loquat-plugin-check-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(cache)
+			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr())})
+			printReport(cmd.OutOrStdout(), report)
+			if n := len(report.Faults); n > 0 {
+				return errors.New(fmt.Sprint(n, " ", plural(n, "fault")))
+			}
+			return nil
+		},
+	}
+}
+
+func printReport(w io.Writer, r mcphost.Report) {
+	fmt.Fprintf(w, "plugin    %s\n", strings.TrimSpace(r.Name+" "+r.Version))
+	fmt.Fprintf(w, "kind      %s\n", r.Kind)
+	if r.Command != "" {
+		fmt.Fprintf(w, "command   %s\n", r.Command)
+	}
+	if r.Protocol != "" {
+		fmt.Fprintf(w, "protocol  %s\n", r.Protocol)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, t := range r.Tools {
+		use := t.Use
+		switch use {
+		case "":
+			use = "left out"
+		case "model":
+			use = "for models"
+		}
+		description, _, _ := strings.Cut(t.Description, "\n")
+		fmt.Fprintf(table, "tool      %s\t%s\t%s\n", harmless(t.Name), use, harmless(description))
+	}
+	_ = table.Flush()
+	for _, fault := range r.Faults {
+		fmt.Fprintf(w, "fault     %s\n", harmless(fault))
+	}
+	if len(r.Faults) == 0 {
+		fmt.Fprintln(w, "ok")
+	}
+}
+
+// harmless takes what a terminal would obey out of a plugin's words.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,284 @@
+package mcphost
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"loquat"
+	"loquat/internal/plugin"
+	"loquat/internal/ui"
+)
+
+func object(t *testing.T, text string) loquat.Object {
+	t.Helper()
+	var o loquat.Object
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func encoded(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// with has the fake's tool `answer` answer a result as it stands.
+func with(result string) string { return fmt.Sprintf(`{"with": %s}`, result) }
+
+// What a tool answers becomes what the model reads.
+func TestResults(t *testing.T) {
+	p, _ := startFake(t, "", nil)
+	running(t, p)
+	answer := findTool(t, p, "answer")
+	for _, c := range []struct{ name, result, content, metadata, images, err string }{
+		{name: "texts", result: `{"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}`, content: "a\nb"},
+		{name: "error", result: `{"content": [{"type": "text", "text": "no"}], "isError": true}`, content: "no (error)"},
+		{name: "image", result: `{"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}`, images: "image/png:hi"},
+		{name: "embedded", result: `{"content": [{"type": "resource", "resource": {"uri": "x:1", "text": "inside"}},
+			{"type": "resource", "resource": {"uri": "x:2", "mimeType": "image/gif", "blob": "aGk="}}]}`, content: "inside", images: "image/gif:hi"},
+		{name: "notes", result: `{"content": [{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}, {"type": "resource_link", "name": "n", "uri": "x:3"},
+			{"type": "resource", "resource": {"uri": "x:4", "blob": "aGk="}}, {"type": "smell"}]}`,
+			content: "[audio, audio/wav, 2 bytes: not shown]\n[resource n: x:3]\n[resource x:4, of unknown type, 2 bytes: not shown]\n[\"smell\" content: not shown]"},
+		{name: "structured alone", result: `{"structuredContent": {"n": 9007199254740993, "a": [1, 2]}}`, content: `{"n":9007199254740993,"a":[1,2]}`},
+		{name: "structured and text", result: `{"content": [{"type": "text", "text": "t"}], "structuredContent": {"n": 1}}`, content: "t"},
+		{name: "display", result: `{"content": [{"type": "text", "text": "t"}], "_meta": {"display": {"type": "text", "content": "nice"}}}`, content: "t",
+			metadata: `{"display":{"type":"text","content":"nice"}}`},
+		{name: "no display", result: `{"content": [], "_meta": {"display": "nice"}}`},
+		{name: "nothing", result: `{}`},
+		{name: "nonsense", result: `{"content": 7}`, err: "its answer cannot be read"},
+		{name: "no object", result: `7`, err: "its answer cannot be read"},
+		{name: "question", result: `{"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}}`, err: "it asks for input"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			result, err := answer.Call(t.Context(), plugin.ToolCall{Arguments: json.RawMessage(with(c.result))})
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), "plugin fake: "+c.err) {
+					t.Errorf("error %v, want %s", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, images, metadata := result.Content, "", ""
+			if result.IsError {
+				content += " (error)"
+			}
+			for _, image := range result.Images {
+				images += image.MediaType + ":" + string(image.Data)
+			}
+			if len(result.Metadata) > 0 {
+				metadata = encoded(t, result.Metadata)
+			}
+			if content != c.content || images != c.images || metadata != c.metadata {
+				t.Errorf("content %q, images %q, metadata %s", content, images, metadata)
+			}
+		})
+	}
+}
+
+// Elements are asked for with what get_ui_elements gets, and without arguments in the
+// legacy form.
+func TestElements(t *testing.T) {
+	in := ui.Input{Config: object(t, `{"model": "m"}`), Models: []loquat.Model{{ID: "m1"}}, State: object(t, `{"n": 1}`)}
+	for _, c := range []struct{ name, kind, tool, want string }{
+		{"core", "feature", "answer", `{"config":{"model":"m"},"models":[{"id":"m1"}],"tags":[]}`},
+		{"application", "application", "answer", `{"config":{"model":"m"},"models":[{"id":"m1"}],"state":{"n":1},"tags":[]}`},
+		{"legacy", "application", "bare", `{}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := startFake(t, "", manifest{"kind": c.kind, "ui": []string{c.tool}})
+			running(t, p)
+			elements, err := p.UIElements(t.Context(), in)
+			if err != nil || len(elements) != 1 || string(elements[0]["arguments"]) != c.want {
+				t.Errorf("elements %s, %v", encoded(t, elements), err)
+			}
+			for _, tool := range p.Tools() {
+				if tool.Name() == c.tool {
+					t.Error("a model is shown the tool")
+				}
+			}
+			global, err := p.UIElements(t.Context(), ui.Input{})
+			if want := `"config":null`; err != nil || c.tool == "answer" && !strings.Contains(encoded(t, global), want) {
+				t.Errorf("the global form: %s, %v", encoded(t, global), err)
+			}
+			p.Stop()
+			if elements, err := p.UIElements(t.Context(), in); err != nil || elements != nil {
+				t.Errorf("a process that does not run shows %v, %v", elements, err)
+			}
+		})
+	}
+	for text, want := range map[string]int{`[{"key": "a"}, {"key": "b"}]`: 2, `{"elements": []}`: 0, `{"elements": [{}]}`: 1, `{}`: -1, `"x"`: -1, `[1]`: -1, `null`: -1} {
+		elements, err := readElements(json.RawMessage(text))
+		if n := len(elements); (err != nil) != (want < 0) || err == nil && n != want {
+			t.Errorf("%s are %d elements, %v", text, n, err)
+		}
+	}
+}
+
+// Actions are called with what they need; their answer is the result, and the state of
+// an application plugin.
+func TestActions(t *testing.T) {
+	feature, _ := startFake(t, "", manifest{"kind": "feature", "actions": []string{"answer", "crash"}})
+	application, _ := startFake(t, "", manifest{"name": "app", "kind": "application", "actions": []string{"answer", "hang"}, "timeout_seconds": 5})
+	running(t, feature)
+	running(t, application)
+
+	call := plugin.ActionCall{ActionID: "answer", SessionID: "s1", Params: object(t, `{"start": 1}`), Config: object(t, `{"model": "m"}`)}
+	for p, want := range map[*Plugin]string{
+		feature:     `{"config":{"model":"m"},"params":{"start":1},"session_id":"s1"}`,
+		application: `{"config":{"model":"m"},"params":{"start":1},"session_id":"s1","state":{}}`,
+	} {
+		got, err := p.Act(t.Context(), call)
+		if err != nil || !strings.Contains(string(got.Result), want) {
+			t.Errorf("%s is called so: %s, %v", p.Name(), got.Result, err)
+		}
+	}
+	for _, c := range []struct {
+		plugin              *Plugin
+		data, result, state string
+	}{
+		{feature, `{"a": 1}`, `{"a": 1}`, "null"},
+		{feature, `[1]`, `[1]`, "null"},
+		{feature, `"text"`, `"text"`, "null"},
+		{feature, `{"result": 5}`, `5`, "null"},
+		{feature, `{"result": 5, "state": {}}`, `{"result": 5, "state": {}}`, "null"},
+		{application, `{"result": 5, "state": {"n": 2}}`, `5`, `{"n":2}`},
+		{application, `{"state": {"n": 2}}`, ``, `{"n":2}`},
+		{application, `{"result": 5, "state": 7}`, `{"result": 5, "state": 7}`, "null"},
+		{application, `{"result": 5, "more": 7}`, `{"result": 5, "more": 7}`, "null"},
+	} {
+		got := c.plugin.actionResult(json.RawMessage(c.data))
+		if string(got.Result) != c.result || encoded(t, got.State) != c.state {
+			t.Errorf("%s of %s is %s with state %s", c.data, c.plugin.Name(), got.Result, encoded(t, got.State))
+		}
+	}
+
+	call.ActionID = "nothing"
+	if _, err := feature.Act(t.Context(), call); loquat.CodeOf(err) != loquat.CodeNotFound {
+		t.Errorf("an unknown action: %v", err)
+	}
+	call.ActionID = "crash"
+	if _, err := feature.Act(t.Context(), call); loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), "ended meanwhile") {
+		t.Errorf("an action that kills the process: %v", err)
+	}
+	application.Stop()
+	call.ActionID = "hang"
+	if _, err := application.Act(t.Context(), call); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("an action of a process that does not run: %v", err)
+	}
+}
+
+// An action's error text reaches the client without secrets.
+func TestActionError(t *testing.T) {
+	a := &answer{}
+	if err := json.Unmarshal([]byte(`{"content": [{"type": "text", "text": "no such range"}], "isError": true}`), a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.data(); err == nil || err.Error() != "no such range" {
+		t.Errorf("error %v", err)
+	}
+	for text, want := range map[string]string{
+		`{"content": [{"type": "text", "text": "done"}]}`:                                  `"done"`,
+		`{"content": [{"type": "text", "text": "so"}, {"type": "text", "text": "[1,2]"}]}`: `[1,2]`,
+		`{"content": [], "structuredContent": {"b": 2, "a": 1}}`:                           `{"b": 2, "a": 1}`,
+	} {
+		a := &answer{}
+		if err := json.Unmarshal([]byte(text), a); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.data(); err != nil || string(got) != want {
+			t.Errorf("%s is %s, %v", text, got, err)
+		}
+	}
+}
+
+// A transform is called without secrets; what it answers goes to the model, and what
+// is wrong with it fails the request under the plugin's name.
+func TestTransform(t *testing.T) {
+	p, _ := startFake(t, "", manifest{"kind": "feature", "transforms": []string{"answer"}})
+	running(t, p)
+	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Concealed: object(t, `{"api_key": {"set": true}}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}
+	err := p.EditRequest(t.Context(), &req)
+	if err == nil || loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), `plugin fake could not edit the call of the model: answer: it did not answer {messages?, params?}`) {
+		t.Errorf("an answer of another form: %v", err)
+	}
+	if s, err := p.running(); err != nil {
+		t.Error(err)
+	} else if a, err := s.callTool(t.Context(), p.manifest.timeout(), use{tool: "answer", arguments: transformArguments(&req)}); err != nil ||
+		strings.Contains(string(a.Structured), "hunter2") || !strings.Contains(string(a.Structured), `"request_id":"r1"`) || !strings.Contains(string(a.Structured), `"content":"hi"`) {
+		t.Errorf("it is called with %s, %v", a.Structured, err)
+	}
+
+	for _, c := range []struct{ data, err, messages, params string }{
+		{data: `{}`, messages: `hi`, params: `{"top_p":1}`},
+		{data: `{"params": {"seed": 1}}`, messages: `hi`, params: `{"seed":1}`},
+		{data: `{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "HI"}]}`, messages: `be brief HI`, params: `{"top_p":1}`},
+		{data: `{"messages": []}`, params: `{"top_p":1}`},
+		{data: `{"messages": [{"role": "wizard", "content": ""}]}`, err: `its messages[0].role is "wizard"`},
+		{data: `{"params": {"model": "x"}}`, err: "it set params.model"},
+		{data: `{"message": []}`, err: "it did not answer"},
+		{data: `[]`, err: "it did not answer"},
+	} {
+		req := loquat.LLMRequest{Messages: []loquat.Message{{Role: "user", Content: "hi"}}, Params: object(t, `{"top_p": 1}`)}
+		err := applyTransform(json.RawMessage(c.data), &req)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v", c.data, err)
+			}
+			continue
+		}
+		var texts []string
+		for _, m := range req.Messages {
+			texts = append(texts, m.Content)
+		}
+		if got := strings.Join(texts, " "); err != nil || got != c.messages || encoded(t, req.Params) != c.params {
+			t.Errorf("%s makes %q, %s, %v", c.data, got, encoded(t, req.Params), err)
+		}
+	}
+	p.Stop()
+	if err := p.EditRequest(t.Context(), &req); err == nil || !strings.Contains(err.Error(), "plugin fake could not edit") {
+		t.Errorf("a process that does not run: %v", err)
+	}
+}
+
+// A check calls what Loquat would call, and tells every fault with its place.
+func TestCheck(t *testing.T) {
+	report := func(how string, more manifest) (Report, string) {
+		r := Check(t.Context(), writeManifest(t, how, more), Options{CacheDir: t.TempDir()})
+		return r, strings.Join(r.Faults, "\n")
+	}
+	r, faults := report("odd tools", manifest{"kind": "feature", "ui": []string{"answer", "bare", "big"}, "transforms": []string{"count"}, "actions": []string{"crash"}})
+	for _, want := range []string{`"a.b" is left out`, "big, called with a config: it answered neither", "big, called without a config: ", "count: it did not answer {messages?, params?}"} {
+		if !strings.Contains(faults, want) {
+			t.Errorf("faults lack %q:\n%s", want, faults)
+		}
+	}
+	uses := map[string]string{}
+	for _, tool := range r.Tools {
+		uses[tool.Name] = tool.Use
+	}
+	if uses["answer"] != "ui" || uses["crash"] != "actions" || uses["junk"] != "model" || uses["a.b"] != "" || r.Protocol != "2025-06-18" || !strings.HasPrefix(r.Command, "/") {
+		t.Errorf("report %+v", r)
+	}
+	if r, faults := report("", manifest{"kind": "feature", "ui": []string{"bare"}}); faults != "" {
+		t.Errorf("nothing is wrong with it: %s %+v", faults, r)
+	}
+	if _, faults := report("junk at start", nil); !strings.Contains(faults, `start: it printed "Server starting…" to its standard output`) {
+		t.Errorf("faults %s", faults)
+	}
+	if _, faults := report("", manifest{"kind": 1, "comand": ""}); !strings.Contains(faults, "plugin.json comand") || !strings.Contains(faults, "plugin.json kind") {
+		t.Errorf("faults %s", faults)
+	}
+	if _, faults := report("", manifest{"command": "./gone"}); !strings.Contains(faults, "start: start ") || !strings.Contains(faults, "gone") {
+		t.Errorf("faults %s", faults)
+	}
+}
