@@ -126,6 +126,20 @@ func hideSecret(element loquat.Object) {
 	}
 }
 
+// hidden is {"set": true} or, of nothing, {"set": false}. What is hidden stays so.
+func hidden(raw json.RawMessage) json.RawMessage {
+	v, err := decode(raw)
+	if object, ok := v.(map[string]any); ok && len(object) == 1 {
+		if _, was := object["set"].(bool); was {
+			return raw
+		}
+	}
+	if err != nil || empty(v) {
+		return json.RawMessage(`{"set":false}`)
+	}
+	return json.RawMessage(`{"set":true}`)
+}
+
 func sizeOf(element loquat.Object) int {
 	raw, err := json.Marshal(element)
 	if err != nil { // what is no JSON cannot be sent

@@ -20,8 +20,6 @@ const (
 type Value struct {
 	Value  json.RawMessage `json:"value"`
 	Source string          `json:"source"`
-
-	element loquat.Object // whose value it is
 }
 
 // Layers is where values come from.
@@ -47,10 +45,10 @@ func Effective(element loquat.Object, layers Layers) Value {
 	}
 	for _, c := range candidates {
 		if !isNull(c.value) {
-			return Value{Value: c.value, Source: c.source, element: element}
+			return Value{Value: c.value, Source: c.source}
 		}
 	}
-	return Value{Value: json.RawMessage("null"), Source: SourceNone, element: element}
+	return Value{Value: json.RawMessage("null"), Source: SourceNone}
 }
 
 // Values returns the values of the config elements among elements, by key.
@@ -154,31 +152,6 @@ func encode(v any, was json.RawMessage) json.RawMessage {
 		return was
 	}
 	return raw
-}
-
-// Mask hides the values of the elements that secret says are secret: all that is left
-// of them is whether they are set.
-func Mask(values map[string]Value, secret func(key string, element loquat.Object) bool) {
-	for key, v := range values {
-		if secret(key, v.element) {
-			v.Value = hidden(v.Value)
-			values[key] = v
-		}
-	}
-}
-
-// hidden is {"set": true} or, of nothing, {"set": false}. What is hidden stays so.
-func hidden(raw json.RawMessage) json.RawMessage {
-	v, err := decode(raw)
-	if object, ok := v.(map[string]any); ok && len(object) == 1 {
-		if _, was := object["set"].(bool); was {
-			return raw
-		}
-	}
-	if err != nil || empty(v) {
-		return json.RawMessage(`{"set":false}`)
-	}
-	return json.RawMessage(`{"set":true}`)
 }
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

@@ -71,17 +71,3 @@ func TestWriteThrough(t *testing.T) {
 		t.Errorf("into nothing: %v", got)
 	}
 }
-
-func TestMask(t *testing.T) {
-	elements := elementsOf(t,
-		`{"key": "a", "secret": true}`, `{"key": "b", "secret": true}`, `{"key": "c", "secret": true, "default": {"set": true}}`,
-		`{"key": "d", "secret": true}`, `{"key": "e"}`, `{"key": "api_key"}`)
-	values := Values(elements, Layers{Base: elementOf(t, `{"a": "s3", "d": "", "e": "plain", "api_key": "s3"}`)})
-	Mask(values, func(key string, element loquat.Object) bool { return key == "api_key" || element.Bool("secret") })
-	want := `{"a":{"value":{"set":true},"source":"config"},"api_key":{"value":{"set":true},"source":"config"},` +
-		`"b":{"value":{"set":false},"source":"none"},"c":{"value":{"set":true},"source":"ui_default"},` +
-		`"d":{"value":{"set":false},"source":"config"},"e":{"value":"plain","source":"config"}}`
-	if got := jsonText(values); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
