@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -150,4 +151,13 @@ func cleanEnv() []string {
 		}
 	}
 	return env
+}
+
+// startServer starts a server within this process, for tests that need one.
+func startServer(ctx context.Context, opts serveOptions, stderr io.Writer) (baseURL string, stop func(), err error) {
+	s, err := newServer(ctx, opts, stderr)
+	if err != nil {
+		return "", nil, err
+	}
+	return s.url, s.stop, nil
 }

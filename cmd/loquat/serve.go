@@ -83,15 +83,6 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 	}
 }
 
-// startServer starts a server within this process, for commands that need one.
-func startServer(ctx context.Context, opts serveOptions, stderr io.Writer) (baseURL string, stop func(), err error) {
-	s, err := newServer(ctx, opts, stderr)
-	if err != nil {
-		return "", nil, err
-	}
-	return s.url, s.stop, nil
-}
-
 // server is a running server and what it is made of, in the order of its making.
 type server struct {
 	log     *slog.Logger

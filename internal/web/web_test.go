@@ -179,6 +179,58 @@ tell("checkpoint", { timestamp: "t2", agent_id: "b", metadata: { title: "T" } })
 assert.equal(fold.title + fold.session.agent_id, "Tb");`, nil)
 }
 
+// A call that is refused asks for a token once, whoever else calls meanwhile, and is
+// then made again; a link with a pairing code needs no token.
+func TestSignIn(t *testing.T) {
+	runModules(t, `
+import { call } from "./api.js";
+import { pairBy } from "./auth.js";
+import assert from "node:assert/strict";
+
+const made = [];
+globalThis.document = { createElement: (name) => {
+  const e = { made: name, append() {}, setAttribute() {}, showModal() {}, close() {}, remove() {}, focus() {} };
+  made.push(e);
+  return e;
+}, body: { append() {} } };
+globalThis.location = { pathname: "/" };
+globalThis.history = { replaceState(...args) { shown = args[2]; } };
+let cookie = false, shown = "";
+const calls = [];
+globalThis.fetch = async (path, { method, body } = {}) => {
+  calls.push(method + " " + path + " " + (body || ""));
+  const json = (status, value) => ({ ok: status < 300, status, statusText: "", json: async () => value });
+  if (path === "/auth/session") {
+    cookie = JSON.parse(body).token === "good";
+    return cookie ? json(200, {}) : json(401, { detail: "the token is not known" });
+  }
+  if (path === "/pairing/claim") return json(200, { token: "good" });
+  return cookie ? json(200, { fine: path }) : json(401, { detail: "this needs a token" });
+};
+
+const both = Promise.all([call("GET", "/sessions"), call("GET", "/agents")]);
+await new Promise((r) => setTimeout(r));
+const of = (name) => made.filter((e) => e.made === name);
+assert.equal(of("dialog").length, 1);
+const [form] = of("form"), [input] = of("input"), fault = of("p")[0];
+input.value = " wrong ";
+await form.onsubmit({ preventDefault() {} });
+assert.equal(fault.textContent, "the token is not known");
+input.value = " good ";
+await form.onsubmit({ preventDefault() {} });
+assert.deepEqual(await both, [{ fine: "/sessions" }, { fine: "/agents" }]);
+
+cookie = false;
+calls.length = 0;
+assert.equal(await pairBy("#01990000-0000-7000-8000-000000000000"), false);
+assert.equal(await pairBy("#pair=7K3M-9QRT4XWZ0A"), true);
+assert.equal(shown, "/");
+assert.equal(calls.length, 2);
+assert.match(calls[0], /^POST \/pairing\/claim .*"code":"7K3M-9QRT4XWZ0A"/);
+assert.deepEqual(await call("GET", "/sessions"), { fine: "/sessions" });
+assert.equal(of("dialog").length, 1);`, nil)
+}
+
 // Whatever the page's parts are, they load nothing from elsewhere and make no markup
 // of texts; httpapi's tests hold the page itself to its policy.
 func TestFilesAreSafe(t *testing.T) {

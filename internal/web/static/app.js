@@ -3,6 +3,7 @@
 
 import { call } from "./api.js";
 import { Attachments } from "./attachments.js";
+import { pairBy } from "./auth.js";
 import { element, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
 import { Fold, titleOf } from "./fold.js";
@@ -95,7 +96,8 @@ function connect() {
     showState("lost", "Connection lost, trying again…");
     if (mine.readyState === EventSource.CLOSED) {
       clearTimeout(deadline);
-      deadline = setTimeout(connect, 3000);
+      // The browser does not say why it was refused: this call does, and asks for a token.
+      call("GET", "/version").then(connect, () => { deadline = setTimeout(connect, 3000); });
     }
   };
 }
@@ -347,4 +349,4 @@ addEventListener("hashchange", guarded(async () => {
   await showSessions();
 }));
 
-connect();
+guarded(() => pairBy(location.hash))().finally(connect);
