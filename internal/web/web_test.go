@@ -194,6 +194,7 @@ globalThis.document = { createElement: (name) => {
   return e;
 }, body: { append() {} } };
 globalThis.location = { pathname: "/" };
+Object.defineProperty(globalThis, "navigator", { value: { platform: "Test" }, configurable: true });
 globalThis.history = { replaceState(...args) { shown = args[2]; } };
 let cookie = false, shown = "";
 const calls = [];
