@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -57,7 +58,11 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 		hub.Close()
 		return errors.Join(usageError{err}, ln.Close())
 	}
-	server, serve, scheme := newHTTPServer(handler, cfg.Server.TLS, log)
+	server, serve, scheme, err := newHTTPServer(handler, cfg.Server.TLS, log)
+	if err != nil {
+		hub.Close()
+		return errors.Join(err, ln.Close())
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- serve(ln) }()
 	fmt.Fprintf(stdout, "listening on %s://%s\n", scheme, ln.Addr())
@@ -144,17 +149,22 @@ func (s *server) grants() (bridge.Access, <-chan struct{}) {
 }
 
 // newHTTPServer makes a server of a handler, and what serves a listener with it.
-func newHTTPServer(handler http.Handler, tls config.TLS, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string) {
+func newHTTPServer(handler http.Handler, files config.TLS, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string, err error) {
 	server = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
-	if tls.CertFile != "" {
-		return server, func(ln net.Listener) error { return server.ServeTLS(ln, tls.CertFile, tls.KeyFile) }, "https"
+	if files.CertFile == "" {
+		return server, server.Serve, "http", nil
 	}
-	return server, server.Serve, "http"
+	certificate, err := loadCertificate(files, log)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	server.TLSConfig = &tls.Config{GetCertificate: certificate.get}
+	return server, func(ln net.Listener) error { return server.ServeTLS(ln, "", "") }, "https", nil
 }
 
 // shutdown ends a server's connections.

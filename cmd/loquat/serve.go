@@ -238,7 +238,10 @@ func (s *server) listen(cfg *config.Config) error {
 		return errors.Join(err, ln.Close())
 	}
 	relay.Handler = handler
-	server, serve, scheme := newHTTPServer(handler, cfg.Server.TLS, s.log)
+	server, serve, scheme, err := newHTTPServer(handler, cfg.Server.TLS, s.log)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	s.http = server
 	s.url = scheme + "://" + ln.Addr().String()
 	go func() {
