@@ -41,6 +41,8 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"sessions at old revisions", oldRevisions},
 		{"checkpoints and cursors", checkpoints},
 		{"lists of sessions", lists},
+		{"assets and their owners", assets},
+		{"uses of assets against a model", assetUses},
 		{"requests", requests},
 		{"the queue of a session", queue},
 		{"deleting a session", deletion},
