@@ -28,24 +28,27 @@ func showing(tx *store.Tx, content string, ids ...string) loquat.Message {
 	return m
 }
 
+// changeSession changes a session in a transaction.
+func changeSession(t *testing.T, s *store.Store, id string, fn func(*store.Tx, *store.Head) error) {
+	t.Helper()
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.Head(id)
+		if err != nil {
+			return err
+		}
+		if err := fn(tx, &h); err != nil {
+			return err
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+}
+
 // assets checks who owns what, and what a deletion frees.
 func assets(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 1)
 	create(t, s, "b", 0)
-	change := func(id string, fn func(*store.Tx, *store.Head) error) {
-		update(t, s, func(tx *store.Tx) error {
-			h, err := tx.Head(id)
-			if err != nil {
-				return err
-			}
-			if err := fn(tx, &h); err != nil {
-				return err
-			}
-			return tx.Checkpoint(&h, nil, false)
-		})
-	}
-	change("a", func(tx *store.Tx, h *store.Head) error {
+	changeSession(t, s, "a", func(tx *store.Tx, h *store.Head) error {
 		for _, a := range []loquat.Asset{assetOf("1", "x"), assetOf("2", "x"), assetOf("3", "y")} {
 			if err := tx.AddAsset(*h, a); err != nil {
 				return err
@@ -54,7 +57,7 @@ func assets(t *testing.T, open Open) {
 		_, err := tx.AppendMessage(h, showing(tx, "see", "1", "1", "nothing"))
 		return err
 	})
-	change("b", func(tx *store.Tx, h *store.Head) error { // a copy has what its messages name
+	changeSession(t, s, "b", func(tx *store.Tx, h *store.Head) error { // a copy has what its messages name
 		from, err := tx.Head("a")
 		if err != nil {
 			return err
@@ -77,7 +80,7 @@ func assets(t *testing.T, open Open) {
 		}
 		return nil
 	})
-	change("a", func(tx *store.Tx, h *store.Head) error { return tx.RemoveAsset(*h, assetOf("3", "y")) })
+	changeSession(t, s, "a", func(tx *store.Tx, h *store.Head) error { return tx.RemoveAsset(*h, assetOf("3", "y")) })
 	update(t, s, func(tx *store.Tx) error {
 		h, err := tx.Head("a")
 		if err == nil {
