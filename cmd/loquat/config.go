@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,7 +113,9 @@ func readConfig(path string, insecure bool) (*config.Config, []config.Problem, c
 		return nil, problems, config.Loaded{}
 	}
 	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler))
-	facts := loaded(compiled, chosen(cfg, compiled), insecure)
+	// What cannot be opened, because a server uses it, counts for nothing here.
+	stored, _ := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
+	facts := loaded(compiled, chosen(cfg, compiled), insecure || stored)
 	return cfg, config.InOrder(problems, cfg.Check(facts), manifestProblems(cfg)), facts
 }
 

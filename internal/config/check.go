@@ -121,7 +121,7 @@ func (c *Config) checkServer(ch *checker, insecure bool) {
 		ch.fault("server.tls", "has only one of cert_file and key_file; must have both or neither")
 	}
 	if len(s.AuthTokens) == 0 && !insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
-		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, listen on 127.0.0.1, or start with --insecure", s.Listen)
+		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, make one with `loquat token new`, listen on 127.0.0.1, or start with --insecure", s.Listen)
 	}
 }
 

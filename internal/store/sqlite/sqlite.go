@@ -105,7 +105,16 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 }
 
 // ErrInUse is the failure of opening a directory that another process uses.
-var ErrInUse = errors.New("the data directory is in use")
+var ErrInUse = errors.New("another process uses the data directory")
+
+// inUseError is ErrInUse with the names that help.
+type inUseError struct{ dir, holder string }
+
+func (e *inUseError) Error() string {
+	return fmt.Sprintf("the data directory %s is in use by process %s; stop it first, or choose another directory with --data", e.dir, e.holder)
+}
+
+func (e *inUseError) Unwrap() error { return ErrInUse }
 
 // filePath is the store file of a directory.
 func filePath(dir string) string { return filepath.Join(dir, "loquat.db") }
@@ -126,7 +135,7 @@ func lockDir(dir string) (*flock.Flock, error) {
 	}
 	if !ok {
 		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("%w: %s by process %s; stop it first, or choose another directory with --data", ErrInUse, dir, strings.TrimSpace(string(holder)))
+		return nil, &inUseError{dir: dir, holder: strings.TrimSpace(string(holder))}
 	}
 	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), lock.Unlock())
