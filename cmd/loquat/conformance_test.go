@@ -143,6 +143,13 @@ func serveScripted(t *testing.T, opts backend.Options, ln net.Listener) {
 // serverWith starts a server with a configuration, in this process.
 func serverWith(t *testing.T, config string) *client.Client {
 	t.Helper()
+	_, c := serverAt(t, config)
+	return c
+}
+
+// serverAt is serverWith that tells where the server is.
+func serverAt(t *testing.T, config string) (url string, c *client.Client) {
+	t.Helper()
 	cfg := filepath.Join(t.TempDir(), "loquat.json")
 	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -152,12 +159,12 @@ func serverWith(t *testing.T, config string) *client.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	c, err := client.New(url, client.Options{})
+	c, err = client.New(url, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseIdleConnections)
-	return c
+	return url, c
 }
 
 // quietLog keeps a server's log out of what a test prints, but for what went wrong.

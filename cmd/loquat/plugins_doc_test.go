@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/backend"
+	"loquat/internal/client"
+)
+
+// guided are the files that docs/plugins.md has its readers write, by their names.
+func guided(t *testing.T) map[string]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "plugins.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, m := range regexp.MustCompile("(?s)<!-- (\\S+) -->\n```\\w+\n(.*?)\n```\n").FindAllStringSubmatch(string(page), -1) {
+		files[m[1]] = m[2] + "\n"
+	}
+	return files
+}
+
+// writeGuided writes the files of one folder of the guide.
+func writeGuided(t *testing.T, folder string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	found := false
+	for name, text := range guided(t) {
+		if rest, ok := strings.CutPrefix(name, folder+"/"); ok {
+			found = true
+			if err := os.WriteFile(filepath.Join(dir, rest), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !found {
+		t.Fatalf("docs/plugins.md has no files for %s", folder)
+	}
+	return dir
+}
+
+// pluginServer is a configuration with a plugin, whose model calls one tool.
+func pluginServer(t *testing.T, plugin, tool, arguments string) string {
+	t.Helper()
+	return fmt.Sprintf(`{
+		"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1",
+			"request_options": {"loquat_script": {"tool_calls": [{"name": %q, "arguments": %s}]}}}},
+		"plugins": ["loquat.providers.reference_generic_compatible", "loquat.features.request_options", %q]}`,
+		scriptedBackend(t, backend.Options{}), tool, arguments, plugin)
+}
+
+// offering waits until the server offers a tool.
+func offering(t *testing.T, url, tool string) {
+	t.Helper()
+	var last string
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(50 * time.Millisecond) {
+		if last = ask(t, http.MethodGet, url+"/plugins", ""); strings.Contains(last, `"`+tool+`"`) {
+			return
+		}
+	}
+	t.Fatalf("no tool %s is offered: %s", tool, last)
+}
+
+// ask makes one call of the HTTP API that has to succeed.
+func ask(t *testing.T, method, url, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s %s %v", method, url, resp.Status, b, err)
+	}
+	return string(b)
+}
+
+// toolMessage has the model of a session call its tool and returns what the tool said,
+// and the parts that it reported before.
+func toolMessage(t *testing.T, c *client.Client, sessionID string) (said string, parts []string) {
+	t.Helper()
+	content := "Go on."
+	sent, err := c.Send(t.Context(), sessionID, client.Send{Content: &content, Stream: true, StreamTools: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range followRequest(t.Context(), t, c, sent.RequestID) {
+		switch {
+		case e.Type == loquat.ToolPartial && e.Phase == loquat.PhaseStream:
+			parts = append(parts, *e.Payload.Part)
+		case e.Type == loquat.ToolResults:
+			return e.Messages[0].Content, parts
+		case e.Type == loquat.ErrorEvent:
+			t.Fatal(e.Detail)
+		}
+	}
+	t.Fatal("no tool was called")
+	return "", nil
+}
+
+// The plugin in Python does what the guide says of it, as it stands there.
+func TestGuidePython(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3 here")
+	}
+	dir := writeGuided(t, "dice")
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"plugin", "check", dir}, strings.NewReader(""), &out, &out); err != nil {
+		t.Errorf("plugin check: %v\n%s", err, &out)
+	}
+	url, c := serverAt(t, pluginServer(t, "path:"+dir, "roll", `{"count": 3}`))
+	offering(t, url, "roll")
+	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := url + "/sessions/" + s.SessionID
+	ask(t, http.MethodPatch, at, `{"metadata": {"overrides": {"dice_sides": 1}}}`) // so that chance has no say
+	said, parts := toolMessage(t, c, s.SessionID)
+	if said != "[1, 1, 1], together 3" || strings.Join(parts, "") != "1\n1\n1\n" {
+		t.Errorf("the tool said %q after %q", said, parts)
+	}
+	var acted struct {
+		Result struct{ Sum int } `json:"result"`
+	}
+	answer := ask(t, http.MethodPost, at+"/actions/throw_dice", `{"params": {"count": 4}}`)
+	if err := json.Unmarshal([]byte(answer), &acted); err != nil || acted.Result.Sum != 4 {
+		t.Errorf("the action answered %s (%v)", answer, err)
+	}
+	schema := ask(t, http.MethodGet, at+"/ui-schema", "")
+	for _, want := range []string{`"dice_sides"`, `"action_owner":"feature"`} {
+		if !strings.Contains(schema, want) {
+			t.Errorf("the schema lacks %s", want)
+		}
+	}
+}
+
+// The plugin in TypeScript does what the guide says of it, as it stands there.
+func TestGuideTypeScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs npm packages")
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("there is no npm here")
+	}
+	dir := writeGuided(t, "clock")
+	install := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--silent")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Skipf("the npm registry cannot be reached: %v\n%s", err, out)
+	}
+	url, c := serverAt(t, pluginServer(t, "path:"+dir, "time_in", `{"zone": "Europe/Oslo"}`))
+	offering(t, url, "time_in")
+	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, _ := toolMessage(t, c, s.SessionID)
+	if !regexp.MustCompile(`^\d\d/\d\d/\d{4}, \d\d:\d\d:\d\d$`).MatchString(said) {
+		t.Errorf("the tool said %q", said)
+	}
+}
+
+// The plugin in Go does what the guide says of it, compiled in as it stands there.
+func TestGuideGo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program once more")
+	}
+	const name = "cmd/loquat/word_count.go"
+	source, ok := guided(t)[name]
+	if !ok {
+		t.Fatalf("docs/plugins.md has no %s", name)
+	}
+	list, err := os.ReadFile("plugins.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const last = "builtin.RequestOptions{},\n"
+	dir := t.TempDir()
+	overlay := map[string]map[string]string{"Replace": {}}
+	for name, text := range map[string]string{
+		"word_count.go": source,
+		"plugins.go":    strings.Replace(string(list), last, last+"\t\twordCount{},\n", 1),
+	} {
+		here, err := filepath.Abs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overlay["Replace"][here] = filepath.Join(dir, name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program, err := buildProgram(filepath.Join(dir, "loquat"), "-overlay", filepath.Join(dir, "overlay.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := filepath.Join(dir, "loquat.json")
+	config := pluginServer(t, "example.features.word_count", "count_words", `{"text": "one two three"}`)
+	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, err := launch(program, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	if server != nil {
+		t.Cleanup(func() { server.end(t) })
+	}
+	if err == nil {
+		err = server.listening()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(server.url, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, _ := toolMessage(t, c, s.SessionID); said != "3" {
+		t.Errorf("the tool said %q", said)
+	}
+}
