@@ -154,23 +154,32 @@ func formError(err error) error {
 type formFile struct {
 	form *multipart.Reader
 	part *multipart.Part
+	end  error // once it was met: the form cannot be asked twice
 }
 
 func (f *formFile) Read(p []byte) (int, error) {
+	if f.end != nil {
+		return 0, f.end
+	}
 	n, err := f.part.Read(p)
-	if err == nil {
-		return n, nil
+	if err == io.EOF {
+		err = f.rest()
+	} else if err != nil {
+		err = formError(err)
 	}
-	if err != io.EOF {
-		return n, formError(err)
-	}
+	f.end = err
+	return n, err
+}
+
+// rest is io.EOF when nothing follows the file in the form.
+func (f *formFile) rest() error {
 	switch next, err := f.form.NextPart(); {
 	case err == io.EOF:
-		return n, io.EOF
+		return io.EOF
 	case err != nil:
-		return n, formError(err)
+		return formError(err)
 	default:
-		return n, loquat.Invalid(joinName("body", next.FormName()), "is one field too many; there is only file")
+		return loquat.Invalid(joinName("body", next.FormName()), "is one field too many; there is only file")
 	}
 }
 

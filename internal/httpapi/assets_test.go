@@ -113,6 +113,9 @@ func TestUploadForms(t *testing.T) {
 	if got := r.do("POST", "/sessions/s/assets?name=x", body, contentType).want(t, 201); got.field(t, "name") != "x" || got.field(t, "media_type") != "image/png" {
 		t.Errorf("got %s", got.body)
 	}
+	// Of a small file the end is met in the first read, and asked for again.
+	body, contentType = form(t, "image/png", string(noise(t, 3, 100)), "file")
+	r.do("POST", "/sessions/s/assets", body, contentType).want(t, 201)
 	for name, c := range map[string]struct {
 		mediaType string
 		fields    []string
