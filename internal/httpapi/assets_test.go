@@ -116,6 +116,8 @@ func TestUploadForms(t *testing.T) {
 	// Of a small file the end is met in the first read, and asked for again.
 	body, contentType = form(t, "image/png", string(noise(t, 3, 100)), "file")
 	r.do("POST", "/sessions/s/assets", body, contentType).want(t, 201)
+	body, contentType = form(t, "image/png", string(noise(t, 3, 100)), "file", "more")
+	r.do("POST", "/sessions/s/assets", body, contentType).wantProblem(t, 422, loquat.CodeInvalid)
 	for name, c := range map[string]struct {
 		mediaType string
 		fields    []string
