@@ -35,10 +35,10 @@ func (s *Service) StoreAsset(ctx context.Context, sessionID, name, mediaType str
 // AddAsset is StoreAsset as a change that may carry a key and a precondition. The hash of
 // the image counts as part of the call's body.
 func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
-	name, err := checkAssetName(name)
-	if err != nil {
+	if err := CheckAssetName("body.name", name); err != nil {
 		return loquat.Asset{}, err
 	}
+	name = lastPart(name)
 	if err := s.requireSession(ctx, sessionID); err != nil { // before the upload is read
 		return loquat.Asset{}, err
 	}
@@ -161,20 +161,22 @@ func assetError(place string, err error) error {
 // maxAssetName is the length of an asset's name in characters.
 const maxAssetName = 255
 
-// checkAssetName returns the last part of what may be a path: names are for people.
-func checkAssetName(name string) (string, error) {
-	if name == "" {
-		return "", nil
-	}
-	name = path.Base(strings.ReplaceAll(strings.TrimSpace(name), `\`, "/"))
+// CheckAssetName wants a name that can be shown.
+func CheckAssetName(location, name string) error {
 	bad := !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 	if bad || utf8.RuneCountInString(name) > maxAssetName {
-		return "", loquat.Invalid("body.name", "has to be at most %d printable characters", maxAssetName)
+		return loquat.Invalid(location, "has to be at most %d printable characters", maxAssetName)
 	}
+	return nil
+}
+
+// lastPart returns the last part of what may be a path: names are for people.
+func lastPart(name string) string {
+	name = path.Base(strings.ReplaceAll(strings.TrimSpace(name), `\`, "/"))
 	if name == "." || name == "/" {
-		return "", nil
+		return ""
 	}
-	return name, nil
+	return name
 }
 
 // removeIfUnowned removes the file of a hash that no session owns. The lock of the hash

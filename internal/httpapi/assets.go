@@ -13,6 +13,7 @@ import (
 
 	"loquat"
 	"loquat/internal/asset"
+	"loquat/internal/chat"
 )
 
 func (a *api) assetRoutes() []route {
@@ -79,6 +80,9 @@ func storeAsset(x *exchange) error {
 		return err
 	}
 	if name := x.query.text("name"); name != "" {
+		if err := chat.CheckAssetName("query.name", name); err != nil {
+			return err
+		}
 		in.name = name
 	}
 	a, err := x.api.chat.AddAsset(x.r.Context(), x.call, x.sessionID(), in.name, in.mediaType, in.content)
