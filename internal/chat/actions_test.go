@@ -198,6 +198,25 @@ func TestCompactRange(t *testing.T) {
 	}
 }
 
+// The images of messages that were compacted are free.
+func TestCompactRangeFreesImages(t *testing.T) {
+	r, s := newCompactRig(t)
+	image := r.upload(s.SessionID, 1)
+	attached := []json.RawMessage{json.RawMessage(`{"type": "image", "asset_id": "` + image.AssetID + `"}`)}
+	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Attachments: attached}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DeleteAsset(t.Context(), s.SessionID, image.AssetID); loquat.CodeOf(err) != loquat.CodeConflict {
+		t.Errorf("deleting an image that is used: %v", err)
+	}
+	if _, err := r.act(compact(s.SessionID, `{"start": 5, "end": 5}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DeleteAsset(t.Context(), s.SessionID, image.AssetID); err != nil {
+		t.Errorf("deleting an image that is no longer used: %v", err)
+	}
+}
+
 // What is wrong, in the way, or fails changes nothing.
 func TestCompactRangeRefuses(t *testing.T) {
 	while := func(r *rig, do func()) { // while the model writes

@@ -124,6 +124,9 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 	}
 	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		h.SID, row.seq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))
+	if err == nil && role != "" {
+		err = tx.exec(`DELETE FROM asset_uses WHERE sid = ? AND seq = ?`, h.SID, row.seq)
+	}
 	if err != nil {
 		return loquat.Message{}, fmt.Errorf("modify message: %w", err)
 	}
