@@ -26,6 +26,7 @@ var sections = []section{
 	{"growth", "what history costs: polls of large stores, appends to long sessions", benchGrowth},
 	{"disk", "what a million increments leave on disk, on the real program", benchDisk},
 	{"cancel", "from a cancel to the backend seeing its connection closed, on the real program", benchCancel},
+	{"ui", "one schema of ten plugins, asked side by side, also as processes of the real program", benchUI},
 	{"isolation", "what a neighbour with a bad backend costs the others, on the real program", benchIsolation},
 }
 
@@ -37,6 +38,13 @@ type verdict struct {
 }
 
 func main() {
+	if name := os.Getenv(pluginMark); name != "" {
+		if err := runPlugin(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	only := flag.String("only", "", "run the section of this name alone: "+names())
 	flag.Parse()
 	if err := report(os.Stdout, *only); err != nil {
