@@ -233,17 +233,27 @@ func (p push) content() string {
 }
 
 // call connects a phone.
-func call(t *testing.T, url string) *phone {
+func call(t *testing.T, url string) *phone { return callWith(t, url, 1<<16) }
+
+// callWith connects a phone that reads only so much ahead of its owner.
+func callWith(t *testing.T, url string, ahead int) *phone {
 	t.Helper()
-	p := &phone{t: t, pushes: make(chan push, 1<<16)}
-	client, err := phx.Dial(t.Context(), "ws"+strings.TrimPrefix(url, "http"), phx.ClientOptions{OnPush: func(_, event string, payload json.RawMessage) {
-		p.pushes <- push{event, payload}
+	p := &phone{t: t, pushes: make(chan push, ahead)}
+	over := make(chan struct{})
+	client, err := phx.Dial(t.Context(), "ws"+strings.TrimPrefix(url, "http"), phx.ClientOptions{FrameBytes: 64 << 20, OnPush: func(_, event string, payload json.RawMessage) {
+		select {
+		case p.pushes <- push{event, payload}:
+		case <-over:
+		}
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.client = client
-	t.Cleanup(client.Close)
+	t.Cleanup(func() {
+		close(over)
+		client.Close()
+	})
 	return p
 }
 

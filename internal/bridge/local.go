@@ -59,7 +59,7 @@ type Relay struct {
 // Get reads a path.
 func (r *Relay) Get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
 	u, err := url.ParseRequestURI(path)
-	if err != nil || u.Host != "" || !strings.HasPrefix(path, "/") {
+	if err != nil || u.Host != "" || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
 		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")
 	}
 	if strings.HasSuffix(u.Path, "/stream") || strings.HasSuffix(u.Path, "/websocket") {

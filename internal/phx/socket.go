@@ -68,9 +68,9 @@ func (s *Socket) run() {
 	for _, m := range s.joined {
 		m.leave()
 	}
-	_ = s.ws.CloseNow()
 	s.closing.Do(func() {}) // nobody begins a handshake any more
 	s.closed.Wait()
+	_ = s.ws.CloseNow()
 	writer.Wait()
 	if quiet := websocket.CloseStatus(err) != -1 || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed); !quiet {
 		s.e.log.Debug("a socket ended", "client", s.address, "error", err)

@@ -1,0 +1,384 @@
+package bridge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/faultproxy"
+	"loquat/internal/phx"
+)
+
+// outpost is a server elsewhere, without a forwarder yet.
+type outpost struct {
+	log   *memLog
+	store string
+	api   http.Handler
+
+	mu      sync.Mutex
+	access  Access
+	changed chan struct{}
+}
+
+func newOutpost() *outpost {
+	return &outpost{log: newMemLog(), store: "store-1", api: http.NotFoundHandler(), changed: make(chan struct{}), access: Access{
+		Codes:  []string{"ABCD"},
+		Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), "full", "", time.Time{}), NewToken(sha256.Sum256([]byte("of-one")), "session", "one", time.Time{})},
+	}}
+}
+
+func (o *outpost) grants() (Access, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.access, o.changed
+}
+
+func (o *outpost) allow(a Access) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.access = a
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// forward starts to forward to a bridge, whose endpoint is at url.
+func (o *outpost) forward(t *testing.T, url, token string) *Forwarder {
+	f := StartForwarder(ForwarderOptions{
+		URL: "ws" + strings.TrimPrefix(url, "http"), ServerID: "home", Token: token, StoreID: o.store, Log: o.log,
+		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.grants, Logger: quiet,
+	})
+	t.Cleanup(f.Close)
+	return f
+}
+
+func newBridge(t *testing.T, history History) (*Hub, string) {
+	t.Helper()
+	h := NewHub(Options{Tokens: map[string]string{"home": "server-token"}, History: history, Logger: quiet, Limits: phx.Limits{Upgrades: 1000, Joins: 1000}})
+	return h, serveHub(t, h)
+}
+
+func TestForward(t *testing.T) {
+	o := newOutpost()
+	for i := range 5 {
+		o.log.partial("one", fmt.Sprint(i))
+	}
+	_, url := newBridge(t, History{})
+	f := o.forward(t, url, "server-token")
+	p := call(t, url)
+	got, reason := p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000003"})
+	if got.Gap || reason != "" { // a new bridge starts at the newest event, and reads what is before
+		t.Fatalf("%+v %q", got, reason)
+	}
+	if first := p.next(); first.eventID() != 5 || first.content() != "34" {
+		t.Errorf("%s", first.payload)
+	}
+	o.log.add(loquat.Event{Type: loquat.SessionCreated, SessionID: "two"})
+	if got := p.next(); got.eventID() != 6 || !strings.Contains(string(got.payload), `"session":{`) {
+		t.Errorf("%s", got.payload)
+	}
+	bare, one := call(t, url), call(t, url)
+	bare.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000005", "session": "omit"})
+	if got := bare.next(); got.eventID() != 6 || strings.Contains(string(got.payload), `"session":{`) {
+		t.Errorf("%s", got.payload)
+	}
+	one.join(rigTopic, map[string]any{"token": "of-one", "since_id": "0000000000000005"})
+	o.log.partial("one", "x")
+	if got := one.next(); got.eventID() != 7 {
+		t.Errorf("%s", got.payload)
+	}
+	if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "server-token"}); reason != reasonUnauthorized {
+		t.Errorf("a server's token: %q", reason)
+	}
+	until(t, "all is acknowledged", func() bool { return f.Acknowledged() == 7 && f.Connected() })
+	o.allow(Access{Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), "full", "", time.Time{})}})
+	one.gone()
+}
+
+func TestForwarderIsRefused(t *testing.T) {
+	_, url := newBridge(t, History{})
+	f := newOutpost().forward(t, url, "wrong")
+	p := call(t, url)
+	if _, err := p.client.Join(t.Context(), serverTopic+"home", serverParams{Token: "wrong", StoreID: "s"}); err == nil || err.Error() != "refused: unauthorized" {
+		t.Errorf("%v", err)
+	}
+	if f.Connected() {
+		t.Error("it is connected")
+	}
+}
+
+// A bridge tells its apps of a gap when the log begins anew, and when what was missed is
+// not to be had.
+func TestGaps(t *testing.T) {
+	o := newOutpost()
+	o.log.partial("one", "a")
+	_, url := newBridge(t, History{})
+	f := o.forward(t, url, "server-token")
+	p := call(t, url)
+	p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"})
+	f.Close()
+	again := newOutpost() // another store under the same name
+	again.store = "store-2"
+	for range 3 {
+		again.log.partial("one", "b")
+	}
+	f = again.forward(t, url, "server-token")
+	if got := p.next(); got.event != eventGap || string(got.payload) != `{"latest_event_id":"0000000000000003"}` {
+		t.Fatalf("%s %s", got.event, got.payload)
+	}
+	again.log.partial("one", "c")
+	if got := p.next(); got.eventID() != 4 {
+		t.Errorf("%s", got.payload)
+	}
+	if got, _ := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000099"}); !got.Gap || got.LatestEventID != 4 {
+		t.Errorf("above the newest: %+v", got)
+	}
+	f.Close()
+	got, reason := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"}) // before the bridge began, and the server is away
+	if !got.Gap || reason != "" {
+		t.Errorf("away: %+v %q", got, reason)
+	}
+	if got, _ := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000003"}); got.Gap {
+		t.Errorf("away, and kept: %+v", got)
+	}
+}
+
+// A pairing code is claimed through the bridge, and what an app reads goes through it.
+func TestRelay(t *testing.T) {
+	o := newOutpost()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /pairing/claim", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintf(w, `{"got":%s}`, body)
+	})
+	big := strings.Repeat("x", 700<<10)
+	mux.HandleFunc("GET /big", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, r.Header.Get("Authorization"), big)
+	})
+	o.api = mux
+	_, url := newBridge(t, History{})
+	f := o.forward(t, url, "server-token")
+	p := call(t, url)
+	p.join(rigTopic, map[string]any{"token": "good"})
+	if _, body, reply := p.get("/big"); body != "Bearer good"+big || reply != `{"status":200,"content_type":"text/plain"}` {
+		t.Errorf("%s with %d bytes", reply, len(body))
+	}
+	claim := func(body string) (int, string) {
+		resp, err := http.Post(strings.TrimSuffix(url, "/bridge")+"/pairing/claim", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		defer http.DefaultClient.CloseIdleConnections()
+		b, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b)
+	}
+	if status, body := claim(`{"code":"abcd-0123456789","device_name":"phone"}`); status != http.StatusAccepted || body != `{"got":{"code":"abcd-0123456789","device_name":"phone"}}` {
+		t.Errorf("%d %s", status, body)
+	}
+	for body, want := range map[string]int{`{"code":"ZZZZ-0123456789"}`: 500, `nonsense`: 400, `{"code":"` + strings.Repeat("x", maxClaim) + `"}`: 413} {
+		if status, answer := claim(body); status != want {
+			t.Errorf("%.40s: %d %s", body, status, answer)
+		}
+	}
+	f.Close()
+	if status, _ := claim(`{"code":"abcd-0123456789","device_name":"phone"}`); status != http.StatusServiceUnavailable {
+		t.Errorf("without its server: %d", status)
+	}
+	if _, _, reply := p.get("/big"); reply != `{"reason":"unavailable"}` {
+		t.Error(reply)
+	}
+}
+
+// What a server may push that cannot be used, and what a repeat does.
+func TestServerPushes(t *testing.T) {
+	h, url := newBridge(t, History{})
+	p := call(t, url)
+	if _, err := p.client.Join(t.Context(), serverTopic+"home", serverParams{Token: "server-token", StoreID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ event, payload, status string }{
+		{eventSession, `{"event":{"type":"partial","session_id":"s","event_id":"0000000000000002","more":1}}`, phx.StatusOK}, // in any order
+		{eventSession, `{"event":{"event_id":"0000000000000002","type":"partial","session_id":"s"}}`, phx.StatusOK},          // again
+		{eventSession, `{"event":{"event_id":"2","type":"partial","session_id":"s"}}`, phx.StatusError},
+		{eventSession, `{"event":{"event_id":"0000000000000003","session_id":"s"}}`, phx.StatusError},
+		{eventSession, `{"event":"x"}`, phx.StatusError},
+		{eventSession, `[]`, phx.StatusError},
+		{eventGap, `{"latest_event_id":3}`, phx.StatusError},
+		{eventAccess, `{"tokens":1}`, phx.StatusError},
+		{eventGetChunk, `{"id":"nobody's"}`, phx.StatusError},
+		{"dance", `{}`, phx.StatusError},
+	} {
+		answered := make(chan phx.Reply, 1)
+		if err := p.client.Push(serverTopic+"home", c.event, []byte(c.payload), func(r phx.Reply) { answered <- r }); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-answered; r.Status != c.status {
+			t.Errorf("%s %s: %s %s", c.event, c.payload, r.Status, r.Response)
+		}
+	}
+	r := h.remotes["home"]
+	if window, _ := r.kept.window(0, 0); len(window) != 1 || string(window[0].AppendJSON(nil, nil)) != `{"event_id":"0000000000000002","type":"partial","session_id":"s","more":1}` {
+		t.Errorf("it keeps %d events", len(window))
+	}
+}
+
+func TestKept(t *testing.T) {
+	k := newKept(History{Events: 3, Bytes: 100})
+	k.reset(10)
+	rec := func(id loquat.EventID, size int) loquat.Record {
+		return loquat.Record{ID: id, Type: loquat.Checkpoint, Body: make([]byte, size)}
+	}
+	for _, c := range []struct {
+		id          loquat.EventID
+		size, count int
+		floor       loquat.EventID
+	}{{11, 10, 1, 10}, {15, 10, 2, 10}, {16, 10, 3, 10}, {17, 10, 3, 11}, {18, 85, 2, 16}, {19, 500, 1, 18}} {
+		k.add(rec(c.id, c.size))
+		if len(k.records) != c.count || k.floor != c.floor || k.last != c.id {
+			t.Errorf("after %d: %d records above %d", c.id, len(k.records), k.floor)
+		}
+	}
+	if _, covered := k.window(17, 0); covered {
+		t.Error("it has what it dropped")
+	}
+}
+
+// Events over a bad line to the bridge and another to the app, a bridge that is
+// replaced and keeps little: each event is heard once and in order.
+func TestBadLines(t *testing.T) {
+	events, kills := 2000, 3
+	if os.Getenv("LOQUAT_BRIDGE_ROUNDS") != "" {
+		events, kills = 10_000, 20
+	}
+	o := newOutpost()
+	door := newSwitch(t)
+	lines := [2]*faultproxy.Proxy{}
+	for i := range lines {
+		p, err := faultproxy.Start(faultproxy.Options{Target: door.address, Seed: uint64(i), Cut: 0.5, Stall: 0.1, Split: 0.1, Within: 200 << 10, StallFor: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		lines[i] = p
+	}
+	door.open(t)
+	f := o.forward(t, "http://"+lines[0].Addr()+"/bridge", "server-token")
+	until(t, "the server is connected", f.Connected)
+	var want strings.Builder
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := range events {
+			o.log.partial("one", fmt.Sprintf("%d,", i))
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for i := range events {
+		fmt.Fprintf(&want, "%d,", i)
+	}
+	writer.Go(func() {
+		for range kills {
+			time.Sleep(time.Duration(events/kills) * time.Millisecond)
+			door.open(t)
+		}
+	})
+	var heard strings.Builder
+	last, lives := loquat.EventID(0), 0
+	deadline := time.Now().Add(2 * time.Minute)
+	for ; last < loquat.EventID(events) && time.Now().Before(deadline); lives++ {
+		last = hearSome(t, "ws://"+lines[1].Addr()+"/bridge", last, loquat.EventID(events), &heard)
+	}
+	writer.Wait()
+	if heard.String() != want.String() {
+		t.Errorf("it has not heard all, once and in order: %d bytes of %d", heard.Len(), want.Len())
+	}
+	t.Logf("%d events over %d lives of an app, %d bridges, %d+%d cuts", events, lives, kills+1, lines[0].Stats().Cuts, lines[1].Stats().Cuts)
+}
+
+// hearSome follows until the line is cut, and returns where it stands.
+func hearSome(t *testing.T, url string, last, end loquat.EventID, heard *strings.Builder) loquat.EventID {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	pushes := make(chan push, 1<<16)
+	client, err := phx.Dial(ctx, url, phx.ClientOptions{FrameBytes: 64 << 20, OnPush: func(_, event string, payload json.RawMessage) { pushes <- push{event, payload} }})
+	if err != nil {
+		time.Sleep(5 * time.Millisecond)
+		return last
+	}
+	defer client.Close()
+	response, err := client.Join(ctx, rigTopic, map[string]any{"token": "good", "since_id": last.String()})
+	if err != nil {
+		return last
+	}
+	if strings.Contains(string(response), "gap") {
+		t.Errorf("a gap after %s: %s", last, response)
+	}
+	for {
+		select {
+		case got := <-pushes:
+			if got.event != eventSession || got.eventID() <= last {
+				t.Errorf("at %s: %s %s", last, got.event, got.payload)
+			}
+			last = got.eventID()
+			heard.WriteString(got.content())
+		case <-ctx.Done():
+			return last
+		default:
+			if last >= end || client.Context().Err() != nil {
+				return last
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}
+}
+
+// doorway is an address behind which bridges follow each other.
+type doorway struct {
+	address string
+	mu      sync.RWMutex
+	handler http.Handler
+	hub     *Hub
+}
+
+func newSwitch(t *testing.T) *doorway {
+	d := &doorway{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.mu.RLock()
+		h := d.handler
+		d.mu.RUnlock()
+		h.ServeHTTP(w, r)
+	}))
+	d.address = server.Listener.Addr().String()
+	t.Cleanup(func() {
+		d.hub.Close()
+		server.Close()
+	})
+	return d
+}
+
+// open puts a new bridge in the place of the one that was there.
+func (d *doorway) open(t *testing.T) {
+	next := NewHub(Options{
+		Tokens: map[string]string{"home": "server-token"}, History: History{Events: 50}, Logger: quiet,
+		Limits: phx.Limits{Upgrades: 10_000, Joins: 10_000, Sockets: 1000},
+	})
+	d.mu.Lock()
+	former := d.hub
+	d.hub, d.handler = next, next.Handler(writeError)
+	d.mu.Unlock()
+	if former != nil {
+		former.Close()
+	}
+}

@@ -1,0 +1,247 @@
+package bridge
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/phx"
+)
+
+func TestJoin(t *testing.T) {
+	r := newRig(t, phx.Limits{}, nil)
+	for i := range 9 {
+		r.log.partial("one", fmt.Sprint(i))
+	}
+	r.log.forget(3)
+	for _, c := range []struct {
+		name   string
+		topic  string
+		params map[string]any
+		want   joined
+		reason string
+		first  loquat.EventID // of what it missed; 0 is nothing
+	}{
+		{"from now on", rigTopic, map[string]any{"token": "good"}, joined{LatestEventID: 9}, "", 0},
+		{"null is from now on", rigTopic, map[string]any{"token": "good", "since_id": nil}, joined{LatestEventID: 9}, "", 0},
+		{"from an event", rigTopic, map[string]any{"token": "good", "since_id": "0000000000000008"}, joined{LatestEventID: 9}, "", 9},
+		{"what is compacted has the id of the last", rigTopic, map[string]any{"token": "good", "since_id": "0000000000000003"}, joined{LatestEventID: 9}, "", 9},
+		{"from the newest", rigTopic, map[string]any{"token": "good", "since_id": "0000000000000009"}, joined{LatestEventID: 9}, "", 0},
+		{"removed by age", rigTopic, map[string]any{"token": "good", "since_id": "0000000000000002"}, joined{true, 9}, "", 0},
+		{"above the newest", rigTopic, map[string]any{"token": "good", "since_id": "0000000000000010"}, joined{true, 9}, "", 0},
+		{"too short an id", rigTopic, map[string]any{"token": "good", "since_id": "9"}, joined{}, "invalid", 0},
+		{"a number as id", rigTopic, map[string]any{"token": "good", "since_id": 9}, joined{}, "invalid", 0},
+		{"another session", rigTopic, map[string]any{"token": "good", "session": "keep"}, joined{}, "invalid", 0},
+		{"a number as token", rigTopic, map[string]any{"token": 1}, joined{}, "invalid", 0},
+		{"no token", rigTopic, nil, joined{}, "unauthorized", 0},
+		{"a wrong token", rigTopic, map[string]any{"token": "wrong"}, joined{}, "unauthorized", 0},
+		{"another server", appTopic + "work", map[string]any{"token": "good"}, joined{}, "unmatched topic", 0},
+		{"as a server", serverTopic + "home", map[string]any{"token": "good"}, joined{}, "unmatched topic", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := call(t, r.url)
+			got, reason := p.join(c.topic, c.params)
+			if got != c.want || reason != c.reason {
+				t.Fatalf("%+v %q, want %+v %q", got, reason, c.want, c.reason)
+			}
+			if c.first != 0 {
+				if id := p.next().eventID(); id != c.first {
+					t.Errorf("the first event is %s, want %s", id, c.first)
+				}
+			}
+		})
+	}
+}
+
+// An app hears what it may, in the form that it wants.
+func TestForms(t *testing.T) {
+	r := newRig(t, phx.Limits{}, nil)
+	all, bare, one := call(t, r.url), call(t, r.url), call(t, r.url)
+	all.join(rigTopic, map[string]any{"token": "good"})
+	bare.join(rigTopic, map[string]any{"token": "good", "session": "omit"})
+	one.join(rigTopic, map[string]any{"token": "of-one"})
+	carries := func(p push) bool { return strings.Contains(string(p.payload), `"session":{`) }
+	r.log.add(loquat.Event{Type: loquat.SessionCreated, SessionID: "two"})
+	r.log.add(loquat.Event{Type: loquat.SessionCreated, SessionID: "one"})
+	for _, want := range []loquat.EventID{1, 2} {
+		if got := all.next(); got.eventID() != want || !carries(got) || got.event != eventSession {
+			t.Errorf("all: %s %s", got.event, got.payload)
+		}
+		if got := bare.next(); got.eventID() != want || carries(got) {
+			t.Errorf("without sessions: %s", got.payload)
+		}
+	}
+	if got := one.next(); got.eventID() != 2 || !carries(got) {
+		t.Errorf("of one session: %s", got.payload)
+	}
+}
+
+// Who loses its token loses its socket at once, and nobody else does.
+func TestRevoked(t *testing.T) {
+	r := newRig(t, phx.Limits{}, nil)
+	lost, stays := call(t, r.url), call(t, r.url)
+	lost.join(rigTopic, map[string]any{"token": "of-one"})
+	stays.join(rigTopic, map[string]any{"token": "good"})
+	r.door.revoke("of-one")
+	lost.gone()
+	r.log.partial("one", "x")
+	stays.next()
+}
+
+// Retention overtakes an app that is behind: it is told, and goes on.
+func TestGapWhileBehind(t *testing.T) {
+	r := newRig(t, phx.Limits{}, nil)
+	r.log.hold = make(chan struct{})
+	r.log.partial("one", "a")
+	r.log.partial("one", "b")
+	p := call(t, r.url)
+	p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"})
+	r.log.forget(2)
+	close(r.log.hold)
+	if got := p.next(); got.event != eventGap || string(got.payload) != `{"latest_event_id":"0000000000000002"}` {
+		t.Fatalf("%s %s", got.event, got.payload)
+	}
+	r.log.partial("one", "c")
+	if got := p.next(); got.content() != "c" {
+		t.Errorf("%s", got.payload)
+	}
+}
+
+// Many apps, some slow, that come and go, while the log grows: each hears every
+// character once and in order, whatever was compacted for whom.
+func TestEveryAppHearsAllOnce(t *testing.T) {
+	const apps, events, cuts = 12, 3000, 4
+	r := newRig(t, phx.Limits{QueueFrames: 16, Upgrades: 1000, Joins: 1000}, nil)
+	var want strings.Builder
+	for i := range events {
+		fmt.Fprintf(&want, "%d,", i)
+	}
+	var all sync.WaitGroup
+	for i := range apps {
+		random := rand.New(rand.NewPCG(uint64(i), 1))
+		all.Go(func() {
+			var heard strings.Builder
+			last := loquat.EventID(0)
+			for cut := 0; last < events; cut++ {
+				p := call(t, r.url)
+				if _, reason := p.join(rigTopic, map[string]any{"token": "good", "since_id": last.String()}); reason != "" {
+					t.Errorf("app %d is refused: %s", i, reason)
+					return
+				}
+				stop := loquat.EventID(events)
+				if cut < cuts {
+					stop = last + loquat.EventID(random.IntN(events/cuts))
+				}
+				for last < min(stop, events) {
+					got := p.next()
+					if got.event != eventSession || got.eventID() <= last {
+						t.Errorf("app %d at %s: %s %s", i, last, got.event, got.payload)
+						return
+					}
+					last = got.eventID()
+					heard.WriteString(got.content())
+					if random.IntN(100) == 0 {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				p.client.Close()
+			}
+			if heard.String() != want.String() {
+				t.Errorf("app %d has not heard all, once and in order", i)
+			}
+		})
+	}
+	for i := range events {
+		r.log.partial("one", fmt.Sprintf("%d,", i))
+		if i%16 == 0 {
+			time.Sleep(time.Millisecond) // a burst now and then
+		}
+	}
+	all.Wait()
+}
+
+// An app that reads nothing holds up nobody.
+func TestStuckApp(t *testing.T) {
+	r := newRig(t, phx.Limits{QueueFrames: 4}, nil)
+	stuck, well := callWith(t, r.url, 0), call(t, r.url)
+	stuck.join(rigTopic, map[string]any{"token": "good"})
+	well.join(rigTopic, map[string]any{"token": "good"})
+	text := strings.Repeat("x", 64<<10)
+	for range 200 { // 12 MiB: more than the connection of the stuck one takes
+		r.log.partial("one", text)
+		time.Sleep(100 * time.Microsecond)
+	}
+	for well.next().eventID() < 200 {
+	}
+}
+
+func TestGet(t *testing.T) {
+	text := strings.Repeat("é€😀", 100_000) // 900 KB, whose characters are cut by every part
+	image := strings.Repeat("\x00\xff\x10", 200_000)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /text", func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, text)
+	})
+	mux.HandleFunc("GET /image", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/png")
+		_, _ = io.WriteString(w, image)
+	})
+	mux.HandleFunc("GET /me", func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, q.Header.Get("Authorization"), " ", q.Host, " ", q.RemoteAddr != "", " ", q.URL.RawQuery)
+	})
+	r := newRig(t, phx.Limits{}, mux)
+	p := call(t, r.url)
+	p.join(rigTopic, map[string]any{"token": "good"})
+	for _, c := range []struct{ path, body, reply string }{
+		{"/text", text, `{"status":418,"content_type":"application/json; charset=utf-8"}`},
+		{"/image", image, `{"status":200,"content_type":"image/png"}`},
+		{"/me?a=b", "Bearer good home.example true a=b", `{"status":200,"content_type":"text/plain"}`},
+		{"/events/stream", "", `{"reason":"invalid"}`},
+		{"text", "", `{"reason":"invalid"}`},
+		{"//elsewhere.example/text", "", `{"reason":"invalid"}`},
+	} {
+		if status, body, reply := p.get(c.path); body != c.body || reply != c.reply {
+			t.Errorf("%s: %s %s with %d bytes, want %s with %d", c.path, status, reply, len(body), c.reply, len(c.body))
+		}
+	}
+}
+
+// get reads a path and puts its parts together.
+func (p *phone) get(path string) (status, body, reply string) {
+	p.t.Helper()
+	answered := make(chan phx.Reply, 1)
+	payload, _ := json.Marshal(getParams{"g", path})
+	if err := p.client.Push(rigTopic, eventGet, payload, func(r phx.Reply) { answered <- r }); err != nil {
+		p.t.Fatal(err)
+	}
+	var r phx.Reply
+	select {
+	case r = <-answered:
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("no reply")
+	}
+	for len(p.pushes) > 0 { // all parts came before the reply
+		var part partParams
+		got := <-p.pushes
+		if err := json.Unmarshal(got.payload, &part); err != nil || part.ID != "g" || len(part.Data) > partBytes {
+			p.t.Errorf("%s: a part of %d bytes for %q, %v", path, len(part.Data), part.ID, err)
+		}
+		data := []byte(part.Data)
+		if part.Encoding != "" {
+			data, _ = base64.StdEncoding.DecodeString(part.Data)
+		}
+		body += string(data)
+	}
+	return r.Status, body, string(r.Response)
+}
