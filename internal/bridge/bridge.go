@@ -54,9 +54,10 @@ type Log interface {
 	// Check fails with CodeGone when what comes after an event is not to be had, or
 	// there never was such an event, and with CodeUnavailable when that cannot be told.
 	Check(ctx context.Context, since loquat.EventID) error
-	// Window returns the next events after since, up to and with until, if that is not 0,
-	// compacted for push. It waits for the first one; an empty window is the end of
-	// the wait. It fails as Check does.
+	// Window returns the next events after since, up to and with until, if that is not 0.
+	// It waits for the first one; an empty window is the end of the wait. They are not
+	// compacted: what is joined from where one reader is would repeat to another.
+	// It fails as Check does.
 	Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error)
 	// AppendEvent appends the JSON of an event, without its session if so wanted.
 	AppendEvent(ctx context.Context, dst []byte, rec loquat.Record, omitSession bool) ([]byte, error)

@@ -50,7 +50,8 @@ const (
 	ackWithin  = 30 * time.Second
 	dialWithin = 20 * time.Second
 	firstPause = 100 * time.Millisecond
-	lastPause  = 30 * time.Second
+	lastPause  = 10 * time.Second
+	afterJoin  = time.Second      // the longest pause after a connection that was of use
 	goodFor    = 10 * time.Second // a connection after which the pauses begin anew
 	maxAnswers = maxAsking        // that are given at a time
 )
@@ -87,13 +88,16 @@ func (f *Forwarder) Acknowledged() loquat.EventID { return loquat.EventID(f.acke
 func (f *Forwarder) run(ctx context.Context) {
 	wait, told := firstPause, ""
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := f.connect(ctx)
+		began, before := time.Now(), f.Acknowledged()
+		joined, err := f.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > goodFor {
+		switch {
+		case time.Since(began) > goodFor, joined && f.Acknowledged() > before:
 			wait, told = firstPause, ""
+		case joined:
+			wait, told = min(wait, afterJoin), ""
 		}
 		if why := err.Error(); why != told { // once, not at every attempt
 			f.log.Warn("the bridge is out of reach; trying again", "bridge", f.opts.URL, "error", why)
@@ -118,8 +122,8 @@ type link struct {
 	cancelled map[string]context.CancelFunc // by the id of an answer
 }
 
-// connect forwards until the connection fails.
-func (f *Forwarder) connect(ctx context.Context) error {
+// connect forwards until the connection fails, and tells whether it had joined.
+func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 	l := &link{
 		Forwarder: f, topic: serverTopic + f.opts.ServerID, unacked: make(chan struct{}, maxUnacked),
 		answers: make(chan struct{}, maxAnswers), cancelled: map[string]context.CancelFunc{},
@@ -132,7 +136,7 @@ func (f *Forwarder) connect(ctx context.Context) error {
 		l.serve(event, payload)
 	}})
 	if err != nil {
-		return err
+		return false, err
 	}
 	l.client = client
 	close(ready)
@@ -141,13 +145,13 @@ func (f *Forwarder) connect(ctx context.Context) error {
 	defer context.AfterFunc(ctx, client.Close)()
 	last, err := l.join(start)
 	if err != nil {
-		return err
+		return false, err
 	}
 	f.log.Info("connected to the bridge", "bridge", f.opts.URL, "from", last.String())
 	f.connected.Store(true)
 	defer f.connected.Store(false)
 	l.running.Go(l.tellAccess)
-	return l.follow(last)
+	return true, l.follow(last)
 }
 
 // join joins, and returns the last event that the bridge has.

@@ -267,7 +267,7 @@ func TestBadLines(t *testing.T) {
 	door := newSwitch(t)
 	lines := [2]*faultproxy.Proxy{}
 	for i := range lines {
-		p, err := faultproxy.Start(faultproxy.Options{Target: door.address, Seed: uint64(i), Cut: 0.5, Stall: 0.1, Split: 0.1, Within: 200 << 10, StallFor: 50 * time.Millisecond})
+		p, err := faultproxy.Start(faultproxy.Options{Target: door.address, Seed: uint64(i), Cut: 0.7, Stall: 0.1, Split: 0.1, Within: 40 << 10, StallFor: 50 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait t
 		changed := l.changed
 		l.mu.Unlock()
 		if err != nil || len(window) > 0 || wait <= 0 {
-			return loquat.CompactForPush(window), err
+			return window, err
 		}
 		select {
 		case <-changed:

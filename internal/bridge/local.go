@@ -38,7 +38,7 @@ func (l localLog) Check(ctx context.Context, since loquat.EventID) error {
 }
 
 func (l localLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
-	w, err := l.service.Events(ctx, chat.EventQuery{Since: &since, Until: until, Wait: wait, Push: true})
+	w, err := l.service.Events(ctx, chat.EventQuery{Since: &since, Until: until, Wait: wait, Raw: true})
 	return w.Events, err
 }
 

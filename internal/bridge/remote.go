@@ -293,11 +293,15 @@ func (r *remote) Check(ctx context.Context, since loquat.EventID) error {
 	if covered {
 		return nil
 	}
-	if err := r.await(ctx, func() bool { return r.joined != nil }); err != nil {
-		return err
+	for end := time.Now().Add(patience); ; pause(ctx, retryPause) {
+		if err := r.await(ctx, func() bool { return r.joined != nil }); err != nil {
+			return err
+		}
+		_, err := r.ask(ctx, eventEvents, askParams{SinceID: since, UntilID: since}, func(Part) error { return nil })
+		if loquat.CodeOf(err) != loquat.CodeUnavailable || time.Now().After(end) {
+			return err
+		}
 	}
-	_, err := r.ask(ctx, eventEvents, askParams{SinceID: since, UntilID: since}, func(Part) error { return nil })
-	return err
 }
 
 // Window is of Log.
@@ -315,7 +319,7 @@ func (r *remote) Window(ctx context.Context, since, until loquat.EventID, wait t
 		case !covered:
 			return r.read(ctx, since, cmp.Or(until, last))
 		case len(window) > 0 || wait <= 0:
-			return loquat.CompactForPush(window), nil
+			return window, nil
 		}
 		select {
 		case <-changed:

@@ -99,6 +99,7 @@ func (r *room) skipTo(at loquat.EventID) {
 
 // deliver offers a window, which begins after since, to the apps that are live.
 func (r *room) deliver(since loquat.EventID, window []loquat.Record) {
+	window = loquat.CompactForPush(window)
 	whole, bare := r.wanted()
 	pushes := make([]pushed, len(window))
 	for i, rec := range window {
@@ -304,7 +305,7 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 	if err != nil {
 		return err
 	}
-	for _, rec := range window {
+	for _, rec := range loquat.CompactForPush(window) {
 		if a.session == "" || a.session == rec.SessionID {
 			push, err := newEvent(a.ctx, a.room.topic, a.room.log, rec, a.omitSession)
 			if err != nil {

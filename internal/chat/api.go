@@ -134,6 +134,7 @@ type EventQuery struct {
 	Limit       int           // events that match, before compaction; 0 means 1000
 	Wait        time.Duration // answer as soon as one event matches; 0 answers at once
 	OmitSession bool          // events come without `session`
+	Raw         bool          // the events come as they are stored; who reads them compacts
 	Push        bool          // the events go out one by one, and the reader may be cut off between any two
 }
 

@@ -77,7 +77,10 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 	if q.Push {
 		compact = loquat.CompactForPush
 	}
-	out := Window{Events: compact(records), Latest: records[len(records)-1].ID}
+	out := Window{Events: records, Latest: records[len(records)-1].ID}
+	if !q.Raw {
+		out.Events = compact(records)
+	}
 	if q.OmitSession {
 		out.Events = withoutSessions(out.Events, records)
 	}
