@@ -59,6 +59,15 @@ func (l *memLog) add(e loquat.Event) loquat.EventID {
 	return rec.ID
 }
 
+// holdBack makes reads of the past wait until release is called.
+func (l *memLog) holdBack() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hold := make(chan struct{})
+	l.hold = hold
+	return func() { close(hold) }
+}
+
 // forget removes everything up to an event.
 func (l *memLog) forget(upTo loquat.EventID) {
 	l.mu.Lock()
@@ -86,9 +95,12 @@ func (l *memLog) check(since loquat.EventID) error {
 }
 
 func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
-	if l.hold != nil && until != 0 {
+	l.mu.Lock()
+	hold := l.hold
+	l.mu.Unlock()
+	if hold != nil && until != 0 {
 		select {
-		case <-l.hold:
+		case <-hold:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

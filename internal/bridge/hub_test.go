@@ -99,13 +99,13 @@ func TestRevoked(t *testing.T) {
 // Retention overtakes an app that is behind: it is told, and goes on.
 func TestGapWhileBehind(t *testing.T) {
 	r := newRig(t, phx.Limits{}, nil)
-	r.log.hold = make(chan struct{})
+	release := r.log.holdBack()
 	r.log.partial("one", "a")
 	r.log.partial("one", "b")
 	p := call(t, r.url)
 	p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"})
 	r.log.forget(2)
-	close(r.log.hold)
+	release()
 	if got := p.next(); got.event != eventGap || string(got.payload) != `{"latest_event_id":"0000000000000002"}` {
 		t.Fatalf("%s %s", got.event, got.payload)
 	}
