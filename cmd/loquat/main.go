@@ -69,6 +69,7 @@ func commands() []*cobra.Command {
 		newBackendCommand(),
 		newBridgeCommand(),
 		newConfigCommand(),
+		newGuardCommand(),
 		newServeCommand(),
 		newChatCommand(),
 		newEventsCommand(),

@@ -409,3 +409,34 @@ func TestPluginsEndWithTheServer(t *testing.T) {
 		}
 	}
 }
+
+// What a plugin has started, and what would not heed the end of its input, does not
+// outlive a server that is killed.
+func TestNothingOutlivesAKilledServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	manifest := `{"name": "parent", "kind": "tool", "command": "sh", "args": ["-c", "sleep 1000 & echo $! > child.new; mv child.new child; wait"]}`
+	if err := os.WriteFile(filepath.Join(dir, "plugin.json"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := filepath.Join(t.TempDir(), "loquat.json")
+	config := fmt.Sprintf(`{"plugins": ["loquat.providers.reference_generic_compatible", %q]}`, "path:"+dir)
+	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := startProcess(t, nil, "serve", "--demo", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	var child int
+	eventually(t, "the plugin's child", func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "child"))
+		if err != nil {
+			return false
+		}
+		child, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err == nil
+	})
+	if err := server.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	server.stopped(t)
+	eventually(t, "the end of the plugin's child", func() bool { return !lives(child) })
+}

@@ -94,9 +94,8 @@ func ask(t *testing.T, method, url, body string) string {
 	return string(b)
 }
 
-// toolMessage has the model of a session call its tool and returns what the tool said,
-// and the parts that it reported before.
-func toolMessage(t *testing.T, c *client.Client, sessionID string) (said string, parts []string) {
+// toolMessage has the model of a session call its tool and returns what the tool said.
+func toolMessage(t *testing.T, c *client.Client, sessionID string) string {
 	t.Helper()
 	content := "Go on."
 	sent, err := c.Send(t.Context(), sessionID, client.Send{Content: &content, Stream: true, StreamTools: true})
@@ -105,16 +104,14 @@ func toolMessage(t *testing.T, c *client.Client, sessionID string) (said string,
 	}
 	for _, e := range followRequest(t.Context(), t, c, sent.RequestID) {
 		switch {
-		case e.Type == loquat.ToolPartial && e.Phase == loquat.PhaseStream:
-			parts = append(parts, *e.Payload.Part)
 		case e.Type == loquat.ToolResults:
-			return e.Messages[0].Content, parts
+			return e.Messages[0].Content
 		case e.Type == loquat.ErrorEvent:
 			t.Fatal(e.Detail)
 		}
 	}
 	t.Fatal("no tool was called")
-	return "", nil
+	return ""
 }
 
 // The plugin in Python does what the guide says of it, as it stands there.
@@ -135,9 +132,8 @@ func TestGuidePython(t *testing.T) {
 	}
 	at := url + "/sessions/" + s.SessionID
 	ask(t, http.MethodPatch, at, `{"metadata": {"overrides": {"dice_sides": 1}}}`) // so that chance has no say
-	said, parts := toolMessage(t, c, s.SessionID)
-	if said != "[1, 1, 1], together 3" || strings.Join(parts, "") != "1\n1\n1\n" {
-		t.Errorf("the tool said %q after %q", said, parts)
+	if said := toolMessage(t, c, s.SessionID); said != "[1, 1, 1], together 3" {
+		t.Errorf("the tool said %q", said)
 	}
 	var acted struct {
 		Result struct{ Sum int } `json:"result"`
@@ -174,7 +170,7 @@ func TestGuideTypeScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, _ := toolMessage(t, c, s.SessionID)
+	said := toolMessage(t, c, s.SessionID)
 	if !regexp.MustCompile(`^\d\d/\d\d/\d{4}, \d\d:\d\d:\d\d$`).MatchString(said) {
 		t.Errorf("the tool said %q", said)
 	}
@@ -245,7 +241,7 @@ func TestGuideGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, _ := toolMessage(t, c, s.SessionID); said != "3" {
+	if said := toolMessage(t, c, s.SessionID); said != "3" {
 		t.Errorf("the tool said %q", said)
 	}
 }

@@ -91,6 +91,7 @@ type server struct {
 	store   *store.Store
 	access  *auth.Keeper
 	plugins []plugin.Process // that were started
+	guard   *mcphost.Guard   // of their processes
 	chat    *chat.Service
 	http    *http.Server
 	url     string
@@ -129,8 +130,11 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
+	if s.guard, err = newGuard(s.log); err != nil {
+		return s, err
+	}
 	plugins = withProcesses(cfg, plugins, mcphost.Options{
-		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: mask.Mask,
+		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: mask.Mask, Guard: s.guard,
 	})
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {
@@ -280,6 +284,7 @@ func (s *server) stop() {
 		stopping.Go(p.Stop)
 	}
 	stopping.Wait()
+	s.guard.Close()
 	if s.store != nil {
 		if err := s.store.Close(); err != nil {
 			s.log.Error("close the store", "error", err)

@@ -30,8 +30,15 @@ func TestMain(m *testing.M) {
 		behave(how)
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == watchArgument {
+		Watch(os.Stdin)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
+
+// watchArgument makes the test program the process of a Guard.
+const watchArgument = "watch"
 
 // fakeServer is a plugin of a few lines that can misbehave.
 type fakeServer struct {

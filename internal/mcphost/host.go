@@ -24,6 +24,10 @@ type Options struct {
 
 	// Mask takes the secrets out of a text. Nil: there are none.
 	Mask func(text string) string
+
+	// Guard outlives a Loquat that is killed. Nil: what a plugin has started then has
+	// to end by itself.
+	Guard *Guard
 }
 
 // Plugin is a directory with a plugin.json, and its process while it runs.
@@ -84,7 +88,9 @@ func (p *Plugin) Faults() []config.Problem { return p.faults }
 func (p *Plugin) CommandLine() string { return p.command().String() }
 
 func (p *Plugin) command() command {
-	return p.manifest.command(p.dir, p.cache(), os.Environ())
+	c := p.manifest.command(p.dir, p.cache(), os.Environ())
+	c.guard = p.opts.Guard
+	return c
 }
 
 func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()) }

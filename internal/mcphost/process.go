@@ -19,6 +19,8 @@ type command struct {
 	args []string
 	dir  string
 	env  []string
+
+	guard *Guard
 }
 
 // inherited are the variables that a process gets from Loquat's own environment. All
@@ -99,9 +101,11 @@ func (c command) start() (*process, error) {
 			return
 		}
 		p.pid = cmd.Process.Pid
+		c.guard.watch(p.pid)
 		started <- nil
 		p.err = cmd.Wait()
 		killGroup(p.pid) // what it has left behind
+		c.guard.forget(p.pid)
 		close(p.exited)
 	}()
 	if err := <-started; err != nil {

@@ -1,0 +1,62 @@
+//go:build unix
+
+package mcphost
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// begin starts a process group of two: a shell, and what it has started.
+func begin(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "sleep 1000 & wait")
+	cmd.SysProcAttr = apart()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		killGroup(cmd.Process.Pid)
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// groupLives reports whether any process of a group is there.
+func groupLives(group int) bool { return syscall.Kill(-group, 0) == nil }
+
+// When nothing more is heard, the groups that have not ended are killed as a whole, and
+// no others.
+func TestWatch(t *testing.T) {
+	left, over := begin(t), begin(t)
+	Watch(strings.NewReader(fmt.Sprintf("true %d\ntrue %d\nnonsense\ntrue 1\ntrue 0\ntrue -1\nfalse %d\n", left.Process.Pid, over.Process.Pid, over.Process.Pid)))
+	_ = left.Wait()
+	eventually(t, "the end of the group", func() bool { return !groupLives(left.Process.Pid) })
+	if !groupLives(over.Process.Pid) {
+		t.Error("a group was killed that is none of the guard's business any more")
+	}
+}
+
+// A guard that was killed itself is started again, and knows all groups.
+func TestGuardComesBack(t *testing.T) {
+	g := NewGuard(slog.New(slog.DiscardHandler), os.Args[0], watchArgument)
+	first, second := begin(t), begin(t)
+	g.watch(first.Process.Pid)
+	if err := g.proc.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-g.ended
+	g.watch(second.Process.Pid)
+	g.forget(second.Process.Pid)
+	g.Close()
+	_ = first.Wait()
+	eventually(t, "the end of the first group", func() bool { return !groupLives(first.Process.Pid) })
+	if !groupLives(second.Process.Pid) {
+		t.Error("the second group was killed although it was said to have ended")
+	}
+}
