@@ -46,11 +46,21 @@ func appendObject(dst []byte, o Object) []byte {
 	return append(dst, '}')
 }
 
+// ValidRaw returns raw JSON with U+FFFD in the place of what is no UTF-8, as texts get
+// it too.
+func ValidRaw(v json.RawMessage) json.RawMessage {
+	if utf8.Valid(v) {
+		return v
+	}
+	return bytes.ToValidUTF8(v, []byte("\ufffd"))
+}
+
 // appendRaw appends a raw value on one line, for it may end in a line of a stream.
 func appendRaw(dst []byte, v json.RawMessage) []byte {
 	if len(v) == 0 {
 		return append(dst, "null"...)
 	}
+	v = ValidRaw(v)
 	if bytes.ContainsAny(v, "\n\r") {
 		buf := bytes.NewBuffer(dst)
 		if json.Compact(buf, v) == nil {

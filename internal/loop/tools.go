@@ -172,6 +172,9 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	m.Content = clean(result.Content)
 	m.Metadata = result.Metadata.Clone()
 	maps.DeleteFunc(m.Metadata, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
+	for key, v := range m.Metadata {
+		m.Metadata[key] = loquat.ValidRaw(v)
+	}
 	delete(m.Metadata, loquat.MetaAttachments) // those are its images
 	m.Metadata = m.Metadata.
 		Set(loquat.MetaToolCallID, call.ID).

@@ -3,6 +3,7 @@
 package mcphost
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -301,5 +302,13 @@ func TestAbout(t *testing.T) {
 		if err != nil || result.Content != c.want {
 			t.Errorf("with %v the process is told %q (%v)", c.manifest, result.Content, err)
 		}
+	}
+}
+
+// What is no UTF-8 in an answer does not spoil what clients read.
+func TestBrokenText(t *testing.T) {
+	line, err := readFrame(bufio.NewReader(strings.NewReader("{\"a\": \"\x94\"}\n")))
+	if err != nil || string(line) != "{\"a\": \"\ufffd\"}" {
+		t.Errorf("read %q (%v)", line, err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
+
+	"loquat"
 )
 
 // The bounds of what a process may send.
@@ -132,7 +134,7 @@ func readFrame(r *bufio.Reader) ([]byte, error) {
 		case len(line) > maxFrame+1:
 			return nil, fmt.Errorf("it sent a message of more than %d MiB; large results have to be divided", maxFrame>>20)
 		case err == nil:
-			return bytes.TrimSpace(line), nil
+			return loquat.ValidRaw(bytes.TrimSpace(line)), nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		default:
 			return nil, io.EOF

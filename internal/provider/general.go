@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"loquat"
 )
 
 // object is a JSON object for reading.
@@ -16,7 +18,7 @@ type object = map[string]json.RawMessage
 // meaning wherever a backend is known to put it, and skips what has the wrong type.
 // saidIn are the members of a choice that hold what was said; the first there is counts.
 func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
-	data = bytes.ToValidUTF8(data, []byte("\ufffd"))
+	data = loquat.ValidRaw(data)
 	var all object
 	if err := json.Unmarshal(data, &all); err != nil {
 		var list []object
