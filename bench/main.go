@@ -27,6 +27,7 @@ var sections = []section{
 	{"disk", "what a million increments leave on disk, on the real program", benchDisk},
 	{"cancel", "from a cancel to the backend seeing its connection closed, on the real program", benchCancel},
 	{"ui", "one schema of ten plugins, asked side by side, also as processes of the real program", benchUI},
+	{"push", "push to 1,000 apps beside a plain broadcast, and what the bridge adds, on the real program", benchPush},
 	{"isolation", "what a neighbour with a bad backend costs the others, on the real program", benchIsolation},
 }
 
@@ -38,6 +39,13 @@ type verdict struct {
 }
 
 func main() {
+	if kind := os.Getenv(pushEnv); kind != "" { // a process of the section push
+		if err := servePush(kind); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if name := os.Getenv(pluginMark); name != "" {
 		if err := runPlugin(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)

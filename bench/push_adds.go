@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"loquat"
+	"loquat/internal/client"
+	"loquat/internal/phx"
+)
+
+// pushMessages is how many messages are appended to hold apps against local clients.
+const pushMessages = 200
+
+// pushAdds measures, on the real program, how long after a local client an app hears of
+// an event: of the bridge in the server, and of one that stands alone.
+func pushAdds() (serve, alone time.Duration, err error) {
+	p, err := buildProgram()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer p.remove()
+	const provider = `"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "base_url": "http://127.0.0.1:1/v1"}}`
+	const tokens = `"server": {"auth_tokens": [{"name": "all", "token": "bench-token", "scope": "full"}]}`
+	server, err := p.serve(fmt.Sprintf(`{%s, %s, "bridge": {"server_id": "home"}}`, provider, tokens), "own")
+	if err != nil {
+		return 0, 0, err
+	}
+	serve, err = heardLater(server.url, server.url)
+	server.stop()
+	if err != nil {
+		return 0, 0, err
+	}
+	file := filepath.Join(p.dir, "bridge.json")
+	if err := os.WriteFile(file, []byte(`{"bridge": {"servers": {"home": "bench-server"}}}`), 0o600); err != nil {
+		return 0, 0, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, 0, err
+	}
+	address := ln.Addr().String()
+	ln.Close()
+	apart, err := p.start("bridge", "--config", file, "--listen", address)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer apart.stop()
+	server, err = p.serve(fmt.Sprintf(`{%s, %s, "bridge": {"url": "ws://%s/bridge", "server_id": "home", "token": "bench-server"}}`, provider, tokens, address), "forwards")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer server.stop()
+	alone, err = heardLater(server.url, apart.url)
+	return serve, alone, err
+}
+
+// heardLater follows a server by Server-Sent Events and by push at once.
+func heardLater(server, at string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	api, err := client.New(server, client.Options{Token: "bench-token"})
+	if err != nil {
+		return 0, err
+	}
+	var mu sync.Mutex
+	local, pushed := map[loquat.EventID]time.Time{}, map[loquat.EventID]time.Time{}
+	app, err := phx.Dial(ctx, "ws"+strings.TrimPrefix(at, "http")+"/bridge", phx.ClientOptions{FrameBytes: 64 << 20, OnPush: func(_, _ string, payload json.RawMessage) {
+		now := time.Now()
+		var body struct {
+			Event struct {
+				EventID loquat.EventID `json:"event_id"`
+			} `json:"event"`
+		}
+		if json.Unmarshal(payload, &body) == nil {
+			mu.Lock()
+			pushed[body.Event.EventID] = now
+			mu.Unlock()
+		}
+	}})
+	if err != nil {
+		return 0, err
+	}
+	defer app.Close()
+	if _, err := app.Join(ctx, "events:server:home", map[string]string{"token": "bench-token", "session": "omit"}); err != nil {
+		return 0, err
+	}
+	session, err := api.CreateSession(ctx, client.NewSession{})
+	if err != nil {
+		return 0, err
+	}
+	var since loquat.EventID
+	follow, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e, err := range api.Follow(follow, client.Query{Since: &since, OmitSession: true}) {
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			local[e.EventID] = time.Now()
+			mu.Unlock()
+		}
+	}()
+	for range pushMessages {
+		if _, err := api.AppendMessage(ctx, session.SessionID, client.NewMessage{Role: "user", Content: "hello"}); err != nil {
+			stop()
+			return 0, err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond)
+	stop()
+	<-done
+	mu.Lock()
+	defer mu.Unlock()
+	var later []time.Duration
+	for id, at := range pushed {
+		if first, ok := local[id]; ok {
+			later = append(later, at.Sub(first))
+		}
+	}
+	if len(later) < pushMessages {
+		return 0, fmt.Errorf("only %d events were heard by both", len(later))
+	}
+	slices.Sort(later)
+	return later[len(later)/2], nil
+}
