@@ -119,6 +119,7 @@ func TestForwarderIsRefused(t *testing.T) {
 // A bridge tells its apps of a gap when the log begins anew, and when what was missed is
 // not to be had.
 func TestGaps(t *testing.T) {
+	t.Parallel() // it waits for a server that does not come
 	o := newOutpost()
 	o.log.partial("one", "a")
 	_, url := newBridge(t, History{})

@@ -289,9 +289,9 @@ func TestSlowReader(t *testing.T) {
 	say(t, ws, `["1","1","room","phx_join",{}]`)
 	await(t, func() bool { joined, _ := r.topic.counts(); return joined == 1 })
 	m := r.topic.members[0]
-	big := NewPush("room", "big", []byte(`"`+strings.Repeat("x", 256<<10)+`"`))
+	big := NewPush("room", "big", []byte(`"`+strings.Repeat("x", 8<<10)+`"`))
 	refused := 0
-	for range 1000 { // far more than the buffers of the connection
+	for range 5000 { // far more than the buffers of the connection
 		if !m.Offer(big) {
 			refused++
 		}
