@@ -35,7 +35,7 @@ func Failed(problems []Problem) bool {
 // Check finds everything that is wrong with the configuration, sorted by place.
 func (c *Config) Check(loaded Loaded) []Problem {
 	owned := loaded.schema()
-	ch := &checker{problems: slices.Clone(c.agentFaults)}
+	ch := &checker{problems: slices.Clone(c.agentFaults), processes: slices.ContainsFunc(c.Plugins, isProcess)}
 
 	ch.object("", c.raw, slices.Concat(Keys(), owned))
 	layer := slices.Concat(Schema{{Key: "provider", Kind: String}}, owned)
@@ -152,7 +152,10 @@ func (c *Config) CheckBridgeServers() []Problem {
 }
 
 // checker gathers problems.
-type checker struct{ problems []Problem }
+type checker struct {
+	problems  []Problem
+	processes bool // there are plugins whose keys are known only while they run
+}
 
 func (ch *checker) fault(path, format string, args ...any) {
 	ch.problems = append(ch.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -160,6 +163,15 @@ func (ch *checker) fault(path, format string, args ...any) {
 
 func (ch *checker) warn(path, format string, args ...any) {
 	ch.problems = append(ch.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
+}
+
+// unknown warns of a key that no schema has.
+func (ch *checker) unknown(path, suggestion string) {
+	if ch.processes {
+		ch.warn(path, "is not checked: no part that is compiled in knows it, one of the plugins that are processes may%s", suggestion)
+		return
+	}
+	ch.warn(path, "is known to no loaded part%s", suggestion)
 }
 
 // layers checks every object in the map at key.
@@ -193,7 +205,7 @@ func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 		case field == nil && len(inner) == 0 && key == requestOptions:
 			ch.warn(place, "is not sent, because the plugin that owns it is not loaded; add it to plugins")
 		case field == nil && len(inner) == 0:
-			ch.warn(place, "is known to no loaded part%s", suggestion(key, schema))
+			ch.unknown(place, suggestion(key, schema))
 		case field != nil:
 			ch.value(place, value, *field)
 		}

@@ -248,6 +248,8 @@ func TestCheck(t *testing.T) {
 
 		{"unknown key", provider(`"timout": 3`), `warning: providers.main.timout: is known to no loaded part; is timeout meant?`},
 		{"unknown key, nothing near", provider(`"colour_of_the_sky": 3`), "warning: providers.main.colour_of_the_sky: is known to no loaded part"},
+		{"unknown key beside a process", `{"providers": {"main": {"provider": "generic", "model": "m", "sides": 3}}, "plugins": ["loquat.provider", "path:/p"]}`,
+			"warning: providers.main.sides: is not checked: no part that is compiled in knows it, one of the plugins that are processes may"},
 		{"unknown inner key", provider(`"stream_recovery": {"mod": "disabled"}`), `warning: providers.main.stream_recovery.mod: is known to no loaded part; is mode meant?`},
 		{"unknown top key", `{` + main + `, "sever": {}}`, `warning: sever: is known to no loaded part; is server meant?`},
 

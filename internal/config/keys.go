@@ -178,10 +178,15 @@ func checkAuthTokens(raw json.RawMessage) error {
 	return nil
 }
 
+// processPrefix stands before the directory of a plugin that is a process.
+const processPrefix = "path:"
+
+func isProcess(entry string) bool { return strings.HasPrefix(entry, processPrefix) }
+
 // checkPlugin finds what is wrong with one entry of `plugins`; known are the
 // references of what is compiled in.
 func checkPlugin(entry string, known []string) error {
-	if dir, ok := strings.CutPrefix(entry, "path:"); ok {
+	if dir, ok := strings.CutPrefix(entry, processPrefix); ok {
 		if !filepath.IsAbs(dir) {
 			return fmt.Errorf("is %q; after path: comes an absolute directory", entry)
 		}
