@@ -187,7 +187,7 @@ func (c *modelCache) soon(ctx context.Context, e effective) []loquat.Model {
 // others share it.
 func (c *modelCache) ask(ctx context.Context, e effective) <-chan singleflight.Result {
 	return c.asking.DoChan(modelKey(e), func() (any, error) {
-		models, err := e.provider.Models(context.WithoutCancel(ctx), e.config)
+		models, err := plugin.Models(context.WithoutCancel(ctx), e.provider, e.config)
 		c.change(e, func(list *modelList) {
 			if err != nil {
 				list.slow = time.Now()

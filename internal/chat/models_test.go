@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,4 +75,17 @@ func TestModelsSoon(t *testing.T) {
 			t.Error("a backend that is up again is not asked")
 		}
 	})
+}
+
+// A panic of a provider that lists its models is its own failure, and not the end of
+// the process.
+func TestModelsPanic(t *testing.T) {
+	l := &lister{list: func() ([]loquat.Model, error) { panic("no list") }}
+	c, e := newModelCache(), effective{providerID: "p", provider: l, config: loquat.Object{}}
+	if models, err := c.get(t.Context(), e, false); err == nil || !strings.Contains(err.Error(), "no list") {
+		t.Errorf("got %v, %v", models, err)
+	}
+	if models := c.soon(t.Context(), e); models != nil {
+		t.Errorf("got %v", models)
+	}
 }

@@ -43,6 +43,15 @@ func (r *Registry) Provider(selector string) (Provider, bool) {
 	return p, ok
 }
 
+// Models asks a provider what its backend offers, and makes an error of its panic.
+func Models(ctx context.Context, p Provider, config loquat.Object) (models []loquat.Model, err error) {
+	err = contain(func() (err error) {
+		models, err = p.Models(ctx, config)
+		return err
+	})
+	return models, err
+}
+
 // EditRequest lets every feature edit req, in order.
 func (r *Registry) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
 	for _, p := range r.plugins {
