@@ -129,14 +129,14 @@ func (p *Plugin) live(ctx context.Context) error {
 	var relisting sync.WaitGroup
 	relisting.Go(func() { p.relist(listing, s) })
 	err = s.await(ctx)
-	p.leave()
 	cancel()
+	relisting.Wait() // or a list that just came would bring back what leaves
+	p.leave()
 	if ctx.Err() != nil {
 		s.stop()
 	} else {
 		s.close()
 	}
-	relisting.Wait()
 	return err
 }
 
