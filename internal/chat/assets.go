@@ -179,11 +179,10 @@ func lastPart(name string) string {
 	return name
 }
 
-// removeIfUnowned removes the file of a hash that no session owns. The lock of the hash
-// is held. What cannot be removed now goes with the next start.
-func (s *Service) removeIfUnowned(ctx context.Context, hash string) {
+// removeIfUnowned removes the file of a hash that no session owns, and says whether one
+// does. The lock of the hash is held. What cannot be removed now goes with the next start.
+func (s *Service) removeIfUnowned(ctx context.Context, hash string) (owned bool) {
 	ctx = context.WithoutCancel(ctx)
-	var owned bool
 	err := s.store.View(ctx, func(r *store.Reader) (err error) {
 		owned, err = r.Owned(hash)
 		return err
@@ -194,6 +193,7 @@ func (s *Service) removeIfUnowned(ctx context.Context, hash string) {
 	if err != nil {
 		s.log.Warn("could not remove an image that nobody owns", "sha256", hash, "error", err)
 	}
+	return owned
 }
 
 // freedAtATime is how many hashes a sweep reads at once.
@@ -221,8 +221,8 @@ func (s *Service) sweepFreedFiles(ctx context.Context) error {
 
 func (s *Service) sweepFreedFile(ctx context.Context, hash string) error {
 	defer s.assets.Lock(hash)()
-	s.removeIfUnowned(ctx, hash)
-	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash) })
+	owned := s.removeIfUnowned(ctx, hash)
+	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash, owned) })
 }
 
 // sweepStrayFiles looks at all files, once a start: a crash may have come between a file

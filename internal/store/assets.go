@@ -107,7 +107,12 @@ func (r *Reader) FreedFiles(after string, limit int) ([]string, error) {
 	return out, ofDatabase(rows.Err())
 }
 
-// SettleFile notes that the file of a hash was looked at.
-func (tx *Tx) SettleFile(sha256 string) error {
+// SettleFile notes that the file of a hash was looked at, owned being what was found. One
+// that has lost its last owner since has to be looked at again.
+func (tx *Tx) SettleFile(sha256 string, owned bool) error {
+	still, err := tx.Owned(sha256)
+	if err != nil || owned && !still {
+		return err
+	}
 	return tx.exec(`DELETE FROM freed_files WHERE sha256 = ?`, sha256)
 }
