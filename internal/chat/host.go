@@ -90,6 +90,7 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	}
 	req := loquat.LLMRequest{ProviderID: e.providerID, SessionID: sessionID, Config: e.config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")
+	req.Concealed = x.s.config.Conceal(req.Config, x.s.concealing())
 	if err := x.s.plugins.EditRequest(ctx, &req); err != nil {
 		return loquat.Reply{}, x.failed(ctx, err)
 	}
