@@ -2,9 +2,12 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +72,78 @@ func TestNewerFileIsRefused(t *testing.T) {
 	if _, err := sqlite.Open(t.Context(), dir, slog.Default()); err == nil || strings.Contains(err.Error(), "in use") {
 		t.Errorf("opening it again: %v", err)
 	}
+}
+
+// A file of each older version becomes like a new one, and stays the store that it was.
+// The steps are numbered without a gap: one that filled it later would not be taken by
+// those who have the one behind it.
+func TestOlderFilesAreBroughtUp(t *testing.T) {
+	steps, err := os.ReadDir("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh := tables(t, t.TempDir())
+	for version := range steps {
+		if prefix := fmt.Sprintf("%02d_", version+1); !strings.HasPrefix(steps[version].Name(), prefix) {
+			t.Errorf("step %s does not begin with %s", steps[version].Name(), prefix)
+		}
+		if version == 0 {
+			continue
+		}
+		statements := []string{`INSERT INTO log (store_id) VALUES ('old')`, fmt.Sprintf(`PRAGMA user_version = %d`, version)}
+		for _, step := range slices.Backward(steps[:version]) {
+			text, err := os.ReadFile(filepath.Join("schema", step.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			statements = slices.Insert(statements, 0, string(text))
+		}
+		dir := t.TempDir()
+		old, err := sql.Open("sqlite", filepath.Join(dir, "loquat.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range statements {
+			if _, err := old.Exec(statement); err != nil {
+				t.Fatalf("version %d: %v", version, err)
+			}
+		}
+		if err := old.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := tables(t, dir); got != strings.Replace(fresh, "new", "old", 1) {
+			t.Errorf("version %d becomes\n%s\na new file is\n%s", version, got, fresh)
+		}
+	}
+}
+
+// tables opens the file of a directory and tells what is in it: whether the store is a
+// new one, and the statements that would make its tables.
+func tables(t *testing.T, dir string) string {
+	t.Helper()
+	db := open(t, dir)
+	defer db.Close()
+	var out []string
+	err := db.Read(t.Context(), func(q store.SQL) error {
+		rows, err := q.Query(`SELECT CASE store_id WHEN 'old' THEN 'old' ELSE 'new' END FROM log
+			UNION ALL SELECT sql FROM (SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name)`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var text string
+			if err := rows.Scan(&text); err != nil {
+				return err
+			}
+			out = append(out, text)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(out, "\n")
 }
 
 // fill writes so many MiB, a MiB at a time, each in place of the one before.
