@@ -249,6 +249,20 @@ func TestImagesOfTools(t *testing.T) {
 	}
 }
 
+// A tool that returns images without end keeps nobody busy for as long.
+func TestImagesOfToolsAreBounded(t *testing.T) {
+	r := newRig(t, tool{"draw", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+		return plugin.ToolResult{Images: make([]plugin.Image, 500_000)}, nil
+	}})
+	s := r.create(chat.NewSession{})
+	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("draw")}})
+	r.ended(r.send(s.SessionID, chat.Send{Content: text("draw")}).RequestID)
+	lines := strings.Split(r.snapshot(s.SessionID).Messages[2].Content, "\n")
+	if last := lines[len(lines)-1]; len(lines) != 65 || last != "[499936 more images of the tool are left out: a result may have 64.]" {
+		t.Errorf("%d lines, the last is %s", len(lines), last)
+	}
+}
+
 // Uploads and deletions of the same bytes in many sessions at once never lose bytes that
 // a session still has.
 func TestAssetsAtOnce(t *testing.T) {

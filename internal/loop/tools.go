@@ -185,20 +185,31 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	return m
 }
 
-// attach makes a tool's images assets of the session. One that is refused leaves a note.
+// maxImages bounds the images of one result: each is a file to keep and to send.
+const maxImages = 64
+
+// attach makes a tool's images assets of the session. What is refused, or too much,
+// leaves a note.
 func (r *round) attach(ctx context.Context, m *loquat.Message, images []plugin.Image) {
 	var attachments []loquat.Object
-	for i, img := range images {
+	var notes []string
+	for i, img := range images[:min(len(images), maxImages)] {
 		a, err := r.job.StoreImage(ctx, img)
 		if err != nil {
 			reason := "it could not be stored"
 			if e, ok := errors.AsType[*loquat.Error](err); ok {
 				reason = e.Detail
 			}
-			m.Content = strings.TrimLeft(fmt.Sprintf("%s\n[Image %d of the tool is left out: %s.]", m.Content, i+1, reason), "\n")
+			notes = append(notes, fmt.Sprintf("[Image %d of the tool is left out: %s.]", i+1, reason))
 			continue
 		}
 		attachments = append(attachments, loquat.Object{}.Set("type", "image").Set("asset_id", a.AssetID))
+	}
+	if more := len(images) - maxImages; more > 0 {
+		notes = append(notes, fmt.Sprintf("[%d more images of the tool are left out: a result may have %d.]", more, maxImages))
+	}
+	if len(notes) > 0 {
+		m.Content = strings.TrimLeft(m.Content+"\n"+strings.Join(notes, "\n"), "\n")
 	}
 	if len(attachments) > 0 {
 		m.Metadata = m.Metadata.Set(loquat.MetaAttachments, attachments)
