@@ -14,6 +14,10 @@ const (
 	MaxElementSize = 16 << 10 // bytes of one element as JSON
 )
 
+// maxGiven is how many elements of one plugin are looked at: more than an answer holds,
+// for some may be of one key, but not without end.
+const maxGiven = 4 * MaxElements
+
 // maxFaults is how many faults of one plugin are told one by one.
 const maxFaults = 20
 
@@ -49,7 +53,7 @@ func Normalize(contributions []Contribution) (elements []loquat.Object, faults [
 	places := map[string]int{} // of the keys in settings
 	for _, c := range contributions {
 		var found []Fault
-		for i, given := range c.Elements {
+		for i, given := range c.Elements[:min(len(c.Elements), maxGiven)] {
 			element, err := normalized(c, given)
 			if err != nil {
 				found = append(found, Fault{c.Plugin, nameOf(given, i), err.Error()})
@@ -69,6 +73,10 @@ func Normalize(contributions []Contribution) (elements []loquat.Object, faults [
 			settings[place] = element
 		}
 		faults = append(faults, shortened(c.Plugin, found)...)
+		if more := len(c.Elements) - maxGiven; more > 0 {
+			faults = append(faults, Fault{Plugin: c.Plugin, Message: fmt.Sprintf(
+				"%d elements are left out: there are more than the %d of one plugin that are looked at", more, maxGiven)})
+		}
 	}
 	elements = append(elements, settings...)
 	if len(elements) > MaxElements {

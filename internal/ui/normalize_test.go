@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -292,4 +293,18 @@ func TestNormalizeModel(t *testing.T) {
 			t.Fatalf("normalised again: %d elements, not %d, faults %v", len(again), len(got), faults)
 		}
 	})
+}
+
+// A plugin that gives elements without end is not looked at without end.
+func TestNormalizeLooksAtABoundedNumber(t *testing.T) {
+	setting := loquat.Object{}.Set("key", "k")
+	given := slices.Repeat([]loquat.Object{setting}, maxGiven+7)
+	given[maxGiven-1] = setting.Clone().Set("label", "last")
+	elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: given}, {Plugin: "q", Elements: []loquat.Object{loquat.Object{}.Set("key", "l")}}})
+	if len(elements) != 2 || elements[0].String("label") != "last" {
+		t.Errorf("elements %s", jsonText(elements))
+	}
+	if len(faults) != 1 || !strings.HasPrefix(faults[0].String(), "p: 7 elements are left out") {
+		t.Errorf("faults %v", faults)
+	}
 }
