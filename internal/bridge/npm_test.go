@@ -3,10 +3,14 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"loquat"
+	"loquat/internal/faultproxy"
 	"loquat/internal/phx"
 	"loquat/internal/phx/phxtest"
 )
@@ -77,4 +81,80 @@ func testNpmClient(t *testing.T, pkg, vsn string) {
 	if got := c.Until("joined"); string(got.Response) != `{"gap":true,"latest_event_id":"0000000000000009"}` {
 		t.Errorf("joined with %s", got.Response)
 	}
+}
+
+// The npm client, in both releases and both serializers, over lines that are cut at
+// random, while the line between server and bridge is cut, too: each event is heard once
+// and in order. None of them can be joined with another, so all are counted.
+func TestNpmBadLines(t *testing.T) {
+	phxtest.Dir(t) // or all of this is for nothing
+	events, cuts := 500, int64(2)
+	if os.Getenv("LOQUAT_BRIDGE_ROUNDS") != "" {
+		events, cuts = 10_000, 50
+	}
+	o := newOutpost()
+	_, url := newBridge(t, History{})
+	bad := func(seed uint64) *faultproxy.Proxy {
+		p, err := faultproxy.Start(faultproxy.Options{
+			Target: strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/bridge"), Seed: seed,
+			Cut: 0.9, Stall: 0.1, Split: 0.05, Within: 32 << 10, StallFor: 50 * time.Millisecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		return p
+	}
+	behind := bad(1)
+	until(t, "the server is connected", o.forward(t, "http://"+behind.Addr()+"/bridge", "server-token").Connected)
+	type follower struct {
+		name   string
+		line   *faultproxy.Proxy
+		client *phxtest.Client
+	}
+	var all []follower
+	for _, pkg := range phxtest.Packages {
+		for _, vsn := range []string{"2.0.0", "1.0.0"} {
+			line := bad(uint64(2 + len(all)))
+			c := phxtest.Start(t, phxtest.Options{URL: "ws://" + line.Addr() + "/bridge", Package: pkg, Vsn: vsn})
+			c.Join(rigTopic, map[string]any{"token": "good", "since_id": loquat.EventID(0).String()}, true)
+			all = append(all, follower{pkg + " vsn " + vsn, line, c})
+		}
+	}
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	writer.Go(func() {
+		for i := range events {
+			o.log.add(loquat.Event{Type: loquat.ErrorEvent, SessionID: "one", RequestID: "r", Detail: fmt.Sprint(i)})
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for _, f := range all {
+		joins := hearEach(t, f.name, f.client, loquat.EventID(events))
+		if n := f.line.Stats().Cuts; n < cuts {
+			t.Errorf("%s: only %d cuts", f.name, n)
+		}
+		t.Logf("%s: %d events, each heard once and in order, over %d cuts and %d joins", f.name, events, f.line.Stats().Cuts, joins)
+	}
+	if n := behind.Stats().Cuts; n < cuts {
+		t.Errorf("between server and bridge: only %d cuts", n)
+	}
+	t.Logf("between server and bridge: %d cuts", behind.Stats().Cuts)
+}
+
+// hearEach listens until all events have come, each once and in order, and returns how
+// often the client has joined.
+func hearEach(t *testing.T, name string, c *phxtest.Client, events loquat.EventID) (joins int) {
+	t.Helper()
+	for next := loquat.EventID(1); next <= events; {
+		switch said := c.Next(); {
+		case said.Type == "event" && said.EventID() == next.String():
+			next++
+		case said.Type == "event", said.Type == "gap", strings.Contains(string(said.Response), `"gap"`):
+			t.Fatalf("%s: %s %s%s instead of event %s", name, said.Type, said.EventID(), said.Response, next)
+		case said.Type == "joined":
+			joins++
+		}
+	}
+	return joins
 }
