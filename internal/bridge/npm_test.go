@@ -97,7 +97,7 @@ func TestNpmBadLines(t *testing.T) {
 	bad := func(seed uint64) *faultproxy.Proxy {
 		p, err := faultproxy.Start(faultproxy.Options{
 			Target: strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/bridge"), Seed: seed,
-			Cut: 0.9, Stall: 0.1, Split: 0.05, Within: 32 << 10, StallFor: 50 * time.Millisecond,
+			Cut: 1, Stall: 0.1, Split: 0.05, Within: 32 << 10, StallFor: 50 * time.Millisecond,
 		})
 		if err != nil {
 			t.Fatal(err)

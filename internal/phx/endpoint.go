@@ -147,16 +147,21 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr
 	s.run()
 }
 
-// hijacked remembers the connection that is taken over, for its deadlines.
+// hijacked puts a cork on the connection that is taken over, and remembers it.
 type hijacked struct {
 	http.ResponseWriter
-	conn net.Conn
+	conn *corked
 }
 
 // Hijack is of http.Hijacker.
 func (h *hijacked) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
-	h.conn, rw, err = http.NewResponseController(h.ResponseWriter).Hijack()
-	return h.conn, rw, err
+	conn, rw, err = http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.conn = &corked{Conn: conn}
+	rw.Writer.Reset(h.conn) // nothing was written to it yet
+	return h.conn, rw, nil
 }
 
 func (e *Endpoint) enter(s *Socket) bool {

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"unicode/utf8"
 )
 
 // The events that the protocol keeps for itself, and the topic of heartbeats.
@@ -162,7 +163,13 @@ func appendRef(dst []byte, ref string) []byte {
 	if ref == "" {
 		return append(dst, "null"...)
 	}
-	return append(dst, quote(ref)...)
+	for i := range len(ref) {
+		if c := ref[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return append(dst, quote(ref)...)
+		}
+	}
+	dst = append(append(dst, '"'), ref...) // as nearly all are: it counts, with a thousand sockets
+	return append(dst, '"')
 }
 
 func quote(s string) []byte {

@@ -32,7 +32,7 @@ type queue struct {
 	bytes  int
 	closed bool
 
-	filled chan struct{} // holds a token when there may be items
+	filled chan struct{} // holds a token when there may be items, or the queue has ended
 	room   chan struct{} // holds a token when there may be room
 	ended  chan struct{}
 }
@@ -82,32 +82,48 @@ func (q *queue) put(ctx context.Context, it item) error {
 	return nil
 }
 
-// take waits for the next item; ok is false when the queue is closed.
-func (q *queue) take() (it item, ok bool) {
+// The items that are taken together, at the most.
+const (
+	maxBatch      = 16
+	maxBatchBytes = 16 << 10 // one that is larger is taken alone
+)
+
+// take waits for items and appends those that come next to dst; none is the end of the
+// queue.
+func (q *queue) take(dst []item) []item {
 	for {
 		q.mu.Lock()
 		if q.closed {
 			q.mu.Unlock()
-			return item{}, false
+			return dst
 		}
 		if q.head < len(q.items) {
-			it = q.items[q.head]
-			q.items[q.head] = item{}
-			q.head++
-			q.bytes -= it.size()
-			if q.head == len(q.items) {
-				q.items, q.head = q.items[:0], 0
-			}
+			dst = q.takeSome(dst)
 			q.mu.Unlock()
 			signal(q.room)
-			return it, true
+			return dst
 		}
 		q.mu.Unlock()
-		select {
-		case <-q.filled:
-		case <-q.ended:
-		}
+		<-q.filled
 	}
+}
+
+// takeSome takes what is there. The caller holds the lock.
+func (q *queue) takeSome(dst []item) []item {
+	for n, size := 0, 0; n < maxBatch && q.head < len(q.items); n++ {
+		it := q.items[q.head]
+		if size += it.size(); n > 0 && size > maxBatchBytes {
+			break
+		}
+		dst = append(dst, it)
+		q.items[q.head] = item{}
+		q.head++
+		q.bytes -= it.size()
+	}
+	if q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return dst
 }
 
 // close drops what waits.
@@ -117,6 +133,7 @@ func (q *queue) close() {
 	if !q.closed {
 		q.closed, q.items, q.head, q.bytes = true, nil, 0, 0
 		close(q.ended)
+		signal(q.filled) // or who takes would wait
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 type Socket struct {
 	e       *Endpoint
 	ws      *websocket.Conn
-	conn    net.Conn // below ws
+	conn    *corked // below ws
 	version Version
 	address netip.Addr
 
@@ -45,7 +45,7 @@ type Socket struct {
 	joined        map[string]*Member // by topic; the reader's
 }
 
-func newSocket(e *Endpoint, ws *websocket.Conn, conn net.Conn, version Version, address netip.Addr) *Socket {
+func newSocket(e *Endpoint, ws *websocket.Conn, conn *corked, version Version, address netip.Addr) *Socket {
 	l := e.limits
 	s := &Socket{
 		e: e, ws: ws, conn: conn, version: version, address: address, queue: newQueue(l.QueueFrames, l.QueueBytes), joined: map[string]*Member{},
@@ -227,19 +227,21 @@ func (s *Socket) write() {
 	})
 	defer stuck.Stop()
 	stuck.Stop()
+	var batch []item
 	var buf []byte
 	for {
-		it, ok := s.queue.take()
-		if !ok {
+		if batch = s.queue.take(batch[:0]); len(batch) == 0 {
 			return
 		}
-		if it.member != nil && it.member.left.Load() {
-			continue
+		size := 0
+		for _, it := range batch {
+			size += it.size()
 		}
-		buf = s.version.appendPush(buf[:0], it.joinRef, it.ref, it.push.names(s.version), it.push.payload)
-		stuck.Reset(s.e.limits.Progress + time.Duration(len(buf)/slowest)*time.Second)
-		err := s.ws.Write(context.Background(), websocket.MessageText, buf)
+		stuck.Reset(s.e.limits.Progress + time.Duration(size/slowest)*time.Second)
+		var err error
+		buf, err = s.send(batch, buf)
 		stuck.Stop()
+		clear(batch)
 		if err != nil {
 			_ = s.conn.Close() // the reader sees it
 			return
@@ -248,6 +250,23 @@ func (s *Socket) write() {
 			buf = nil
 		}
 	}
+}
+
+// send writes frames, several of them at once. It returns buf for the next time.
+func (s *Socket) send(batch []item, buf []byte) ([]byte, error) {
+	if len(batch) > 1 {
+		s.conn.cork()
+	}
+	for _, it := range batch {
+		if it.member != nil && it.member.left.Load() {
+			continue
+		}
+		buf = s.version.appendPush(buf[:0], it.joinRef, it.ref, it.push.names(s.version), it.push.payload)
+		if err := s.ws.Write(context.Background(), websocket.MessageText, buf); err != nil {
+			return buf, errors.Join(err, s.conn.uncork())
+		}
+	}
+	return buf, s.conn.uncork()
 }
 
 // maxSpare is how large a buffer a socket keeps for its next frame.
