@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"loquat/internal/bridge"
@@ -98,26 +99,27 @@ func bridgeConfig(opts bridgeOptions, log *slog.Logger) (*config.Config, error) 
 
 // startBridge starts what brings events to apps: the bridge within this process, or
 // the forwarder to one elsewhere. The relay is complete once the API is.
-func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay) httpapi.Sockets {
+func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *prometheus.Registry) (httpapi.Sockets, error) {
 	log := bridge.NewLocalLog(s.chat)
 	id := cfg.Bridge.ServerID
 	if id == "" {
 		id = s.chat.StoreID()
 	}
 	if cfg.Bridge.URL != "" {
-		s.startForwarder = func() {
+		s.startForwarder = func() error {
 			s.forwarder = bridge.StartForwarder(bridge.ForwarderOptions{
 				URL: cfg.Bridge.URL, ServerID: id, Token: cfg.Bridge.Token, StoreID: s.chat.StoreID(),
 				Log: log, Relay: relay, Access: s.grants, Logger: s.log,
 			})
+			return s.forwarder.Register(metrics)
 		}
-		return nil
+		return nil, nil
 	}
 	s.hub = bridge.NewHub(bridge.Options{
 		Local:  &bridge.Server{ID: id, Log: log, Admit: s.admit, Get: relay.Get},
 		Logger: s.log,
 	})
-	return s.hub
+	return s.hub, s.hub.Register(metrics)
 }
 
 // admit lets in who may come, as the API does.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lmittmann/tint"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -99,7 +100,7 @@ type server struct {
 
 	hub            *bridge.Hub       // nil: the bridge is elsewhere
 	forwarder      *bridge.Forwarder // to it
-	startForwarder func()
+	startForwarder func() error
 }
 
 // newServer starts everything. On an error nothing is left running.
@@ -234,9 +235,14 @@ func (s *server) listen(cfg *config.Config) error {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
 	relay := &bridge.Relay{Host: ln.Addr().String()}
+	metrics := prometheus.NewRegistry()
+	sockets, err := s.startBridge(cfg, relay, metrics)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
-		Bridge: s.startBridge(cfg, relay),
+		Bridge: sockets, Metrics: metrics,
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -254,7 +260,7 @@ func (s *server) listen(cfg *config.Config) error {
 		}
 	}()
 	if s.startForwarder != nil {
-		s.startForwarder()
+		return s.startForwarder()
 	}
 	return nil
 }
