@@ -348,7 +348,9 @@ func TestAllowedOrigins(t *testing.T) {
 		}
 	}
 	preflight := r.do("OPTIONS", "/sessions", "", "Origin: https://app.example", "Access-Control-Request-Method: POST")
-	if preflight.StatusCode != http.StatusNoContent || !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), "If-Match") {
-		t.Errorf("preflight: %d %v", preflight.StatusCode, preflight.Header)
+	for _, header := range []string{"If-Match", "If-None-Match", "Range"} {
+		if preflight.StatusCode != http.StatusNoContent || !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), header) {
+			t.Errorf("preflight for %s: %d %v", header, preflight.StatusCode, preflight.Header)
+		}
 	}
 }
