@@ -30,6 +30,7 @@ type Action struct {
 	Plugin    string // "" may be any
 	ElementID string // of the element it comes from: its fixed_params and inputs count; "" is none
 	Params    loquat.Object
+	IfMatch   *Match // precondition on the session; nil means none
 }
 
 // RunAction runs an action of the one plugin that it names and returns the result.
@@ -52,7 +53,7 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	call := plugin.ActionCall{ActionID: a.ActionID, SessionID: a.SessionID, Params: a.Params, Config: sc.concealed, Host: s.host()}
+	call := plugin.ActionCall{ActionID: a.ActionID, SessionID: a.SessionID, Params: a.Params, Config: sc.concealed, Host: s.host(a)}
 	if call.Params == nil {
 		call.Params = loquat.Object{}
 	}
@@ -68,6 +69,9 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 // sceneForAction asks the backend for models only where elements are asked for.
 func (s *Service) sceneForAction(ctx context.Context, a Action) (scene, error) {
 	h, err := s.head(ctx, a.SessionID)
+	if err == nil {
+		err = a.IfMatch.check(h)
+	}
 	if err != nil {
 		return scene{}, err
 	}

@@ -304,6 +304,35 @@ func TestCompactRangeRefuses(t *testing.T) {
 	}
 }
 
+// With a precondition a summary wants the session as its caller has seen it, to the end.
+func TestCompactRangeIfMatch(t *testing.T) {
+	r, s := newCompactRig(t)
+	action := compact(s.SessionID, `{"start": 1, "end": 3}`)
+	action.IfMatch = &chat.Match{IDs: []loquat.EventID{s.Checkpoint}}
+	overtake := false
+	r.provider.chat = func(context.Context, loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+		return func(yield func(loquat.Chunk, error) bool) {
+			if overtake {
+				r.modify(s.SessionID, 4, "behind it")
+			}
+			yield(loquat.Chunk{Reply: &loquat.Reply{Content: "short"}}, nil)
+		}
+	}
+	overtake = true
+	if _, err := r.act(action); loquat.CodeOf(err) != loquat.CodePreconditionFailed {
+		t.Errorf("overtaken while the model wrote: %v", err)
+	}
+	overtake = false
+	asked := len(r.provider.seen())
+	if _, err := r.act(action); loquat.CodeOf(err) != loquat.CodePreconditionFailed || len(r.provider.seen()) > asked {
+		t.Errorf("overtaken before: %v", err)
+	}
+	action.IfMatch.IDs = []loquat.EventID{r.snapshot(s.SessionID).Checkpoint}
+	if _, err := r.act(action); err != nil || len(r.snapshot(s.SessionID).Messages) != 3 {
+		t.Errorf("the session as it is: %v", err)
+	}
+}
+
 func (r *rig) modify(session string, index int, content string) {
 	if _, err := r.ModifyMessage(r.t.Context(), chat.Call{}, session, index, content); err != nil {
 		r.t.Error(err)

@@ -13,14 +13,15 @@ import (
 )
 
 // host is what the service does for one run of an action.
-func (s *Service) host() plugin.Host {
-	return plugin.Host{Sessions: &sessionsHost{s: s, seen: map[string]seen{}}, Assets: s}
+func (s *Service) host(a Action) plugin.Host {
+	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: s}
 }
 
 // sessionsHost is what an action may do with sessions. It remembers what it has shown
 // of them, so that it knows when the action was overtaken.
 type sessionsHost struct {
-	s *Service
+	s      *Service
+	action Action
 
 	mu   sync.Mutex
 	seen map[string]seen // by session
@@ -158,6 +159,11 @@ func (x *sessionsHost) unchanged(tx *store.Tx, sessionID string, c plugin.Compac
 	x.mu.Unlock()
 	if !shown || c.Start < 0 || c.End < c.Start || len(c.Was) != c.End-c.Start+1 {
 		return h, fmt.Errorf("compact messages %d to %d of session %s, of which %d were read", c.Start, c.End, sessionID, len(c.Was))
+	}
+	if sessionID == x.action.SessionID {
+		if err := x.action.IfMatch.check(h); err != nil {
+			return h, err
+		}
 	}
 	overtaken := loquat.Errorf(loquat.CodeConflict, "session %s has changed meanwhile, so nothing was done; try again", sessionID)
 	busy, err := tx.Unended(&h)

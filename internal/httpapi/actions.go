@@ -13,7 +13,7 @@ func (a *api) actionRoutes() []route {
 	return []route{
 		{
 			method: http.MethodPost, path: "/sessions/{session_id}/actions/{action_id}", id: "runSessionAction", tag: "ui", summary: "Run an action on a session",
-			serve: runAction, body: actionBody{}, answers: done,
+			serve: runAction, matches: true, body: actionBody{}, answers: done,
 		},
 		{
 			method: http.MethodPost, path: "/actions/{action_id}", id: "runAction", tag: "ui", summary: "Run an action that is about no session",
@@ -42,6 +42,7 @@ func runAction(x *exchange) error {
 	}
 	result, err := x.api.chat.RunAction(x.r.Context(), chat.Action{
 		ActionID: x.r.PathValue("action_id"), SessionID: x.sessionID(), Owner: in.ActionOwner, Plugin: in.Plugin, ElementID: in.ElementID, Params: in.Params,
+		IfMatch: parseIfMatch(x.r.Header.Values("If-Match")),
 	})
 	if err != nil {
 		return err

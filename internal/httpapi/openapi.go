@@ -78,7 +78,10 @@ func (a *api) operation(r *route) *huma.Operation {
 		op.Parameters = append(op.Parameters, p.document())
 	}
 	if r.change {
-		op.Parameters = append(op.Parameters, changeHeaders()...)
+		op.Parameters = append(op.Parameters, keyHeader())
+	}
+	if r.change || r.matches {
+		op.Parameters = append(op.Parameters, matchHeader())
 	}
 	if r.body != nil {
 		op.RequestBody = &huma.RequestBody{Required: r.needsBody(), Content: a.content(r.body, r.medias()...)}
@@ -116,10 +119,12 @@ func (a *api) content(v any, media ...string) map[string]*huma.MediaType {
 	return out
 }
 
-func changeHeaders() []*huma.Param {
+func keyHeader() *huma.Param {
 	one, most := 1, maxKey
-	return []*huma.Param{
-		{Name: "Idempotency-Key", In: "header", Description: "Makes a repeat answer what the first answered.", Schema: &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most}},
-		{Name: "If-Match", In: "header", Description: "The ETag that the session has to have, or *.", Schema: &huma.Schema{Type: huma.TypeString}},
-	}
+	return &huma.Param{Name: "Idempotency-Key", In: "header", Description: "Makes a repeat answer what the first answered.",
+		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most}}
+}
+
+func matchHeader() *huma.Param {
+	return &huma.Param{Name: "If-Match", In: "header", Description: "The ETag that the session has to have, or *.", Schema: &huma.Schema{Type: huma.TypeString}}
 }

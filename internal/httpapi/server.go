@@ -107,6 +107,7 @@ type route struct {
 
 	query   []param
 	change  bool   // takes Idempotency-Key and If-Match
+	matches bool   // takes If-Match alone
 	body    any    // a value of the type that the body is decoded to; nil: none is read
 	media   string // of the body, beside application/json
 	upload  bool   // the body is an image, which the route reads by itself

@@ -216,6 +216,9 @@ func TestActionsOverHTTP(t *testing.T) {
 			t.Errorf("%s %s: faults %+v, want one at %s", c.path, c.body, p.Errors, c.place)
 		}
 	}
+	tag := r.do("GET", "/sessions/"+id, "").Header.Get("ETag")
+	r.do("POST", session+"do", `{"plugin": "app"}`, "If-Match: "+tag).want(t, http.StatusOK)
+	r.do("POST", session+"do", `{"plugin": "app"}`, `If-Match: "0000000000000000"`).wantProblem(t, http.StatusPreconditionFailed, loquat.CodePreconditionFailed)
 }
 
 func TestPluginsOverHTTP(t *testing.T) {
