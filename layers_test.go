@@ -22,6 +22,7 @@ var ranks = map[string]int{
 	"":           0,
 	"sse":        0,
 	"phx":        0,
+	"nearest":    0,
 	"faultproxy": 0,
 	"config":     1,
 	"ui":         1,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/nearest"
 )
 
 // Loaded is what stands around a configuration when it is checked.
@@ -378,36 +379,9 @@ func elementsDecode[T any](raw json.RawMessage) bool {
 
 // suggestion names the known key that is nearest to an unknown one.
 func suggestion(key string, schema Schema) string {
-	best, nearest := len(key)/3+2, ""
+	var known []string
 	for _, f := range schema {
-		known, _, _ := strings.Cut(f.Key, ".")
-		if d := editDistance(key, known); d < best {
-			best, nearest = d, known
-		}
+		known = append(known, topKey(f.Key))
 	}
-	if nearest == "" {
-		return ""
-	}
-	return "; is " + nearest + " meant?"
-}
-
-// editDistance counts the insertions, deletions and substitutions between a and b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substituted := diagonal
-			if a[i] != b[j] {
-				substituted++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(substituted, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return nearest.Hint(key, len(key)/3+1, known...)
 }

@@ -1,0 +1,25 @@
+package nearest
+
+import "testing"
+
+func TestHint(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		within int
+		want   string
+	}{
+		{"comand", 2, "; is command meant?"},
+		{"", 2, "; is id meant?"},
+		{"kind", 1, ""},
+		{"lable", 1, ""},
+		{"lable", 2, "; is label meant?"},
+		{"label", 0, "; is label meant?"},
+	} {
+		if got := Hint(c.name, c.within, "command", "label", "id"); got != c.want {
+			t.Errorf("%q within %d: %q, want %q", c.name, c.within, got, c.want)
+		}
+	}
+	if got := Hint("x", 3); got != "" {
+		t.Errorf("of nothing %q is meant", got)
+	}
+}
