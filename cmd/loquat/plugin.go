@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"unicode"
 
@@ -82,7 +83,8 @@ func newPluginCheckCommand() *cobra.Command {
 		Use:   "check DIR",
 		Short: "Start the plugin in a directory and find everything that is wrong with it",
 		Long: "Starts the plugin in a directory as the server would, lists its tools, calls those that Loquat itself calls\n" +
-			"with sample input, and reports every fault with its place. Actions are not run.",
+			"with sample input, and reports every fault with its place, and as warnings what is taken as it stands but\n" +
+			"hardly meant so. Warnings alone are no failure. Actions are not run.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
@@ -97,8 +99,16 @@ func newPluginCheckCommand() *cobra.Command {
 				return err
 			}
 			defer os.RemoveAll(cache)
-			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr())})
-			printReport(cmd.OutOrStdout(), report)
+			var mu sync.Mutex
+			var said []string
+			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr()), Said: func(line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				said = append(said, line)
+			}})
+			mu.Lock()
+			defer mu.Unlock()
+			printReport(cmd.OutOrStdout(), report, said)
 			if n := len(report.Faults); n > 0 {
 				return errors.New(fmt.Sprint(n, " ", plural(n, "fault")))
 			}
@@ -107,7 +117,8 @@ func newPluginCheckCommand() *cobra.Command {
 	}
 }
 
-func printReport(w io.Writer, r mcphost.Report) {
+// printReport prints what a check has found out, and what the plugin said meanwhile.
+func printReport(w io.Writer, r mcphost.Report, said []string) {
 	fmt.Fprintf(w, "plugin    %s\n", strings.TrimSpace(r.Name+" "+r.Version))
 	fmt.Fprintf(w, "kind      %s\n", r.Kind)
 	if r.Command != "" {
@@ -129,10 +140,17 @@ func printReport(w io.Writer, r mcphost.Report) {
 		fmt.Fprintf(table, "tool      %s\t%s\t%s\n", harmless(t.Name), use, harmless(description))
 	}
 	_ = table.Flush()
-	for _, fault := range r.Faults {
-		fmt.Fprintf(w, "fault     %s\n", harmless(fault))
+	for _, part := range []struct {
+		name  string
+		lines []string
+	}{{"element", r.Elements}, {"said", said}, {"fault", r.Faults}, {"warning", r.Warnings}} {
+		for _, line := range part.lines {
+			fmt.Fprintf(w, "%-9s %s\n", part.name, harmless(line))
+		}
 	}
-	if len(r.Faults) == 0 {
+	if n := len(r.Warnings); n > 0 && len(r.Faults) == 0 {
+		fmt.Fprintf(w, "ok, with %d %s\n", n, plural(n, "warning"))
+	} else if len(r.Faults) == 0 {
 		fmt.Fprintln(w, "ok")
 	}
 }

@@ -58,7 +58,7 @@ func (s *Service) fitting(overrides, base loquat.Object, offers []config.Offer) 
 	}
 	out := make(loquat.Object, len(overrides))
 	for key, value := range overrides {
-		if len(config.CheckOverrides("", loquat.Object{key: value}, base, s.schema, offers)) == 0 && string(value) != "null" {
+		if len(config.CheckOverrides("", loquat.Object{key: value}, base, s.schema, offers, "")) == 0 && string(value) != "null" {
 			out[key] = value
 		}
 	}

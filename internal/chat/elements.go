@@ -92,23 +92,34 @@ func (s *Service) gather(ctx context.Context, sc scene, plugins []plugin.Plugin)
 }
 
 // gatherAll asks core and application plugins side by side. Where both have a setting
-// of one key, the core's counts.
+// of one key, that of the later plugin counts, at the place of the core's.
 func (s *Service) gatherAll(ctx context.Context, sc scene) []loquat.Object {
 	var application []loquat.Object
 	var asked sync.WaitGroup
 	asked.Go(func() { application = s.gather(ctx, sc, s.plugins.Applications()) })
 	elements := s.gather(ctx, sc, s.corePlugins(sc))
 	asked.Wait()
-	keys := map[string]bool{}
-	for _, e := range elements {
-		keys[settingKey(e)] = true
+	places := map[string]int{}
+	for i, e := range elements {
+		if key := settingKey(e); key != "" {
+			places[key] = i
+		}
 	}
 	for _, e := range application {
-		if key := settingKey(e); key == "" || !keys[key] {
+		i, again := places[settingKey(e)]
+		switch {
+		case !again:
 			elements = append(elements, e)
+		case s.placeOf(e) > s.placeOf(elements[i]):
+			elements[i] = e
 		}
 	}
 	return elements
+}
+
+// placeOf is where in the order of plugins that of an element stands.
+func (s *Service) placeOf(e loquat.Object) int {
+	return slices.IndexFunc(s.plugins.Plugins(), func(p plugin.Plugin) bool { return p.Name() == e.String("plugin") })
 }
 
 // settingKey is the key of a config element, "" of others.
@@ -166,7 +177,7 @@ func (s *Service) settled(ctx context.Context, agentID string, overrides loquat.
 // those of the configuration and those of the elements that offer them.
 func (s *Service) faultsOf(given loquat.Object, sc scene, elements []loquat.Object, location string) []loquat.FieldError {
 	settings, offers := s.settings(elements)
-	faults := config.CheckOverrides(location, given, sc.base, s.schema, append(offers, requestOptionsOffer))
+	faults := config.CheckOverrides(location, given, sc.base, s.schema, append(offers, requestOptionsOffer), s.missing(sc))
 	for _, e := range settings {
 		key := e.String("key")
 		place := location + "." + key
@@ -182,6 +193,12 @@ func (s *Service) faultsOf(given loquat.Object, sc scene, elements []loquat.Obje
 		}
 	}
 	return faults
+}
+
+// missing says which plugins do not give their settings at the moment, "" when all do.
+func (s *Service) missing(sc scene) string {
+	silent := s.gatherer.Missing(slices.Concat(s.corePlugins(sc), s.plugins.Applications()))
+	return s.mask(strings.Join(silent, "; "))
 }
 
 // learnSecrets remembers which settings their elements call secret, so that from now

@@ -154,14 +154,15 @@ func TestOverridesFollowTheElements(t *testing.T) {
 	const offered = `{
 		"providers": {"main": {"provider": "fake", "model": "m1", "api_key": "k", "base_url": "http://a/v1", "endpoint_options": {"b": "http://b/v1"}}}}`
 	r := newRig(t)
-	r.load(offered, &panel{name: "p", kind: plugin.KindFeature, schema: config.Schema{{Key: "deep.er", Kind: config.Integer}, {Key: "unseen", Kind: config.Integer}},
+	app := &panel{name: "app", kind: plugin.KindApplication, elements: []string{`{"key": "theme", "type": "dropdown", "options": ["dark"]}`, `{"key": "colour", "type": "text"}`}}
+	r.load(offered, app, &panel{name: "p", kind: plugin.KindFeature, schema: config.Schema{{Key: "deep.er", Kind: config.Integer}, {Key: "unseen", Kind: config.Integer}},
 		hide: func(in ui.Input) bool { return in.Config.String("model") == "plain" },
 		elements: []string{
 			`{"key": "colour", "type": "select", "options": ["red", {"value": 2, "label": "two"}]}`, `{"key": "deeper", "type": "number", "config_path": "deep.er"}`,
 			`{"key": "name", "type": "text", "required": true}`, `{"key": "pin", "type": "text", "secret": true}`,
 			`{"key": "sly", "type": "text", "config_path": "$config.api_key"}`, `{"key": "way", "type": "text", "config_path": "base_url"}`,
 			`{"key": "heat", "type": "number", "config_path": "request_options.temperature"}`, `{"key": "mute", "type": "checkbox", "config_path": "request_options.stream"}`,
-		}}, &panel{name: "app", kind: plugin.KindApplication, elements: []string{`{"key": "theme", "type": "dropdown", "options": ["dark"]}`, `{"key": "colour", "type": "text"}`}})
+		}})
 	before := r.create(chat.NewSession{})
 	for _, c := range []struct{ overrides, place string }{
 		{`{"colour": "red", "deeper": 1, "name": "x", "way": "http://b/v1", "base_url": "http://a/v1", "heat": 0.5, "theme": "dark", "request_options": {"n": 1}}`, ""},
@@ -202,6 +203,47 @@ func TestOverridesFollowTheElements(t *testing.T) {
 	}
 	if got := r.value(before.SessionID, "sly"); got != `{"set":true} config` {
 		t.Errorf("the key shows as %s", got)
+	}
+}
+
+// Of two plugins with one setting the later in the order counts, whatever their kinds.
+func TestTheLaterSettingCounts(t *testing.T) {
+	for _, kinds := range [][2]string{
+		{plugin.KindFeature, plugin.KindTool}, {plugin.KindFeature, plugin.KindApplication},
+		{plugin.KindApplication, plugin.KindFeature}, {plugin.KindApplication, plugin.KindApplication},
+	} {
+		r := newRig(t)
+		r.load(valuesConfigAt(t),
+			&panel{name: "first", kind: kinds[0], elements: []string{`{"key": "shared", "type": "text", "default": "of the first"}`}},
+			&panel{name: "last", kind: kinds[1], elements: []string{`{"key": "own", "type": "text"}`, `{"key": "shared", "type": "number", "default": 2}`}})
+		s := r.create(chat.NewSession{})
+		if got := r.value(s.SessionID, "shared"); got != "2 ui_default" {
+			t.Errorf("%v: the value is %s", kinds, got)
+		}
+		for overrides, fits := range map[string]bool{`{"shared": "text"}`: false, `{"shared": 7}`: true} {
+			_, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": `+overrides+`}`)})
+			if (err == nil) != fits {
+				t.Errorf("%v: %s: %v", kinds, overrides, err)
+			}
+		}
+		if kinds == [2]string{plugin.KindFeature, plugin.KindTool} {
+			elements, err := r.UISchema(t.Context(), s.SessionID)
+			n := len(elements)
+			if err != nil || !strings.HasSuffix(names(elements), " shared own") || elements[n-2].String("plugin") != "last" {
+				t.Errorf("the schema shows %s (%v)", names(elements), err)
+			}
+		}
+	}
+}
+
+// An override is refused with the reason when its plugin does not give its settings.
+func TestOverrideOfASilentPlugin(t *testing.T) {
+	r := newRig(t)
+	r.load(valuesConfigAt(t), &panel{name: "broken", kind: plugin.KindFeature, elements: []string{`{`}}, &panel{name: "good", kind: plugin.KindFeature, elements: []string{`{"key": "size"}`}})
+	_, err := r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{Metadata: object(t, `{"overrides": {"siz": 1}}`)})
+	want := "is not among the settings of this agent that are known now; plugin broken does not give its settings at the moment: "
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "meant?") {
+		t.Errorf("error %v", err)
 	}
 }
 

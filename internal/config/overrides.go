@@ -82,8 +82,9 @@ func SecretAt(schema Schema, path []string) bool {
 
 // CheckOverrides finds what a session may not override: keys that are not offered,
 // and values that do not fit where they count. A null is no override and fits. The
-// locations are below location, such as body.metadata.overrides.
-func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, offers []Offer) []loquat.FieldError {
+// locations are below location, such as body.metadata.overrides. Where not all offers
+// could be had, missing says why.
+func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, offers []Offer, missing string) []loquat.FieldError {
 	ch := &checker{}
 	for key, value := range overrides {
 		place := join(location, key)
@@ -96,6 +97,8 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 		case !offer.Overridable(schema):
 			ch.fault(place, "can never be overridden by a session")
 		case isNull(value): // also of what is offered no longer, or it could not be taken back
+		case i < 0 && key != requestOptions && missing != "":
+			ch.fault(place, "is not among the settings of this agent that are known now; %s", missing)
 		case i < 0 && key != requestOptions:
 			ch.fault(place, "is not among the settings of this agent%s", suggestion(key, schemaOf(offers)))
 		case offer.path()[0] == "base_url":

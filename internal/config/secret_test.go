@@ -144,7 +144,7 @@ func TestOverridesOfPaths(t *testing.T) {
 		{"server.listen", `"x"`, at + ".mine can never be overridden"},
 		{"plugins.0", `"x"`, at + ".mine can never be overridden"},
 	} {
-		got := CheckOverrides(at, loquat.Object{"mine": json.RawMessage(tt.value)}, base, around.schema(), []Offer{{Key: "mine", Path: strings.Split(tt.path, ".")}})
+		got := CheckOverrides(at, loquat.Object{"mine": json.RawMessage(tt.value)}, base, around.schema(), []Offer{{Key: "mine", Path: strings.Split(tt.path, ".")}}, "")
 		text := ""
 		if len(got) > 0 {
 			text = got[0].Location + " " + got[0].Message
@@ -184,7 +184,7 @@ func TestCheckOverrides(t *testing.T) {
 	} {
 		overrides, _ := asObject(json.RawMessage(tt.overrides))
 		schema := around.schema()
-		got := CheckOverrides(at, overrides, tt.base, schema, SchemaOffers(schema, tt.base))
+		got := CheckOverrides(at, overrides, tt.base, schema, SchemaOffers(schema, tt.base), "")
 		ok := len(got) == len(tt.want)
 		for i := 0; ok && i < len(got); i++ {
 			ok = strings.HasPrefix(got[i].Location+" "+got[i].Message, tt.want[i])
@@ -194,7 +194,7 @@ func TestCheckOverrides(t *testing.T) {
 		}
 	}
 	// What no loaded plugin describes is still held to the rules of request_options.
-	if got := CheckOverrides(at, loquat.Object{}.Set("request_options", map[string]bool{"stream": true}), nil, nil, nil); len(got) != 1 {
+	if got := CheckOverrides(at, loquat.Object{}.Set("request_options", map[string]bool{"stream": true}), nil, nil, nil, ""); len(got) != 1 {
 		t.Errorf("request_options without its plugin: %v", got)
 	}
 }

@@ -152,10 +152,8 @@ func (s *session) explain(ctx context.Context, err error, timeout time.Duration)
 	if refusal, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		return errors.New(refusal.Message)
 	}
-	select {
-	case <-s.wire.ended:
-		return errors.New("the process ended meanwhile")
-	default:
-		return err
+	if why := s.reason(); why != nil {
+		return fmt.Errorf("the process ended meanwhile: %w", why)
 	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/ui"
 )
 
@@ -18,7 +19,9 @@ type Report struct {
 	Command             string // as a shell would take it
 	Protocol            string // the version of the protocol that was agreed on
 	Tools               []ReportedTool
+	Elements            []string // kind and name of each
 	Faults              []string // each with its place
+	Warnings            []string // of what is taken as it stands, and is hardly meant so
 }
 
 // ReportedTool is a tool of a plugin.
@@ -54,11 +57,11 @@ func Check(ctx context.Context, dir string, opts Options) Report {
 	r.Protocol = s.mcp.InitializeResult().ProtocolVersion
 	r.Faults = append(r.Faults, p.Status().Problems...)
 	r.list(p)
-	for _, name := range p.manifest.UI {
-		r.checkUI(ctx, p, name)
-	}
+	r.checkUI(ctx, p)
 	for _, name := range p.manifest.Transforms {
-		r.checkTransform(ctx, p, name)
+		if p.lists(name) {
+			r.checkTransform(ctx, p, name)
+		}
 	}
 	if why := s.reason(); why != nil {
 		r.fault("process", "%v", why)
@@ -88,25 +91,87 @@ func (r *Report) list(p *Plugin) {
 }
 
 // checkUI asks for elements as the two forms of the schema do.
-func (r *Report) checkUI(ctx context.Context, p *Plugin, name string) {
-	for form, config := range map[string]loquat.Object{
-		"without a config": nil, "with a config": loquat.Object{}.Set("model", "sample"),
-	} {
-		place := fmt.Sprintf("%s, called %s", name, form)
+func (r *Report) checkUI(ctx context.Context, p *Plugin) {
+	without := p.show(ctx, nil)
+	with := p.show(ctx, loquat.Object{}.Set("model", "sample"))
+	r.Elements = slices.Concat(without.names, with.names)
+	slices.Sort(r.Elements)
+	r.Elements = slices.Compact(r.Elements)
+	r.Faults = append(r.Faults, once(without.faults, with.faults)...)
+	r.Warnings = append(r.Warnings, once(without.warnings, with.warnings)...)
+}
+
+// once joins what is said of the two forms. Only where they differ it says of which.
+func once(without, with []string) (said []string) {
+	for _, text := range without {
+		if !slices.Contains(with, text) {
+			text += " (when called without a config)"
+		}
+		said = append(said, text)
+	}
+	for _, text := range with {
+		if !slices.Contains(without, text) {
+			said = append(said, text+" (when called with a config)")
+		}
+	}
+	return said
+}
+
+// shown is what came of asking for all elements.
+type shown struct{ names, faults, warnings []string }
+
+// show asks all tools under `ui`.
+func (p *Plugin) show(ctx context.Context, effective loquat.Object) (out shown) {
+	var all []loquat.Object
+	for _, name := range p.manifest.UI {
+		if !p.lists(name) {
+			continue
+		}
 		began := time.Now()
-		elements, err := p.elements(ctx, name, ui.Input{Config: config, Models: []loquat.Model{{ID: "sample"}}})
+		elements, err := p.elements(ctx, name, ui.Input{Config: effective, Models: []loquat.Model{{ID: "sample"}}})
 		if err != nil {
-			r.fault(place, "%v", err)
+			out.faults = append(out.faults, fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
 		if took := time.Since(began); took > uiPatience {
-			r.fault(place, "it took %v; it has %v", took.Round(time.Millisecond), uiPatience)
+			out.faults = append(out.faults, fmt.Sprintf("%s: it took more than %v, which it has", name, uiPatience))
 		}
-		_, faults := ui.Normalize([]ui.Contribution{{Plugin: p.Name(), Elements: elements}})
+		normalized, faults := ui.Normalize([]ui.Contribution{{Plugin: p.Name(), Elements: elements}})
 		for _, f := range faults {
-			r.fault(place, "element %s: %s", f.Element, f.Message)
+			out.faults = append(out.faults, fmt.Sprintf("%s: element %s: %s", name, f.Element, f.Message))
+		}
+		for _, e := range normalized {
+			out.names = append(out.names, described(e))
+		}
+		all = append(all, elements...)
+		out.warnings = append(out.warnings, forbidden(normalized)...)
+	}
+	for _, f := range ui.Lint(all, p.manifest.Actions) {
+		out.warnings = append(out.warnings, fmt.Sprintf("element %s: %s", f.Element, f.Message))
+	}
+	return out
+}
+
+// described is an element's kind and name.
+func described(e loquat.Object) string {
+	text := e.String("ui_type") + " " + cmp.Or(e.String("key"), e.String("id"), e.String("data"))
+	if e.String("ui_type") == "config" {
+		text += " (" + cmp.Or(e.String("type"), "without type") + ")"
+	}
+	return strings.TrimSpace(text)
+}
+
+// forbidden names config elements that no session may write, though they are not
+// called secret.
+func forbidden(elements []loquat.Object) (warnings []string) {
+	for _, e := range elements {
+		key := e.String("key")
+		offer := config.Offer{Key: key, Path: ui.ConfigPath(e)}
+		if e.String("ui_type") == "config" && !e.Bool("secret") && !offer.Overridable(nil) {
+			warnings = append(warnings, fmt.Sprintf("element %s: no session can ever change this key, or what is at its config_path; choose another", key))
 		}
 	}
+	return warnings
 }
 
 // checkTransform has a small call of a model edited.

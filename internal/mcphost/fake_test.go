@@ -53,7 +53,7 @@ func behave(how string) {
 		fmt.Println("Server starting…")
 	}
 	if f.does("no start") {
-		fmt.Fprintln(os.Stderr, "cannot find my settings")
+		fmt.Fprintln(os.Stderr, "cannot find hunter2's settings")
 		os.Exit(3)
 	}
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
@@ -194,9 +194,11 @@ func (f *fakeServer) call(m message) {
 		cwd, _ := os.Getwd()
 		f.reply(m, text1(strings.Join(append(os.Environ(), "cwd="+cwd), "\n")))
 	case "answer", "bare":
-		if raw, ok := m.Params.Arguments["with"]; ok {
-			f.reply(m, raw)
-			return
+		for _, given := range []loquat.Object{m.Params.Arguments, m.Params.Arguments.Object("params")} {
+			if raw, ok := given["with"]; ok {
+				f.reply(m, raw)
+				return
+			}
 		}
 		f.reply(m, map[string]any{"structuredContent": map[string]any{"elements": []any{map[string]any{"key": "got", "arguments": m.Params.Arguments}}}, "content": []any{}})
 	case "ask":

@@ -25,6 +25,9 @@ type Options struct {
 	// Mask takes the secrets out of a text. Nil: there are none.
 	Mask func(text string) string
 
+	// Said is given each line that a plugin says. Nil: the lines are logged.
+	Said func(line string)
+
 	// Guard outlives a Loquat that is killed. Nil: what a plugin has started then has
 	// to end by itself.
 	Guard *Guard
@@ -61,7 +64,7 @@ func New(dir string, opts Options) *Plugin {
 	}
 	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{})}
 	p.manifest, p.faults = ReadManifest(dir)
-	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask)
+	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask, opts.Said)
 	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version}
 	if len(p.faults) > 0 {
 		p.status.State, p.status.Detail = plugin.StateFailed, "its manifest is wrong"
@@ -75,8 +78,8 @@ func New(dir string, opts Options) *Plugin {
 // Name is the name in the manifest, or the directory when it has none.
 func (p *Plugin) Name() string { return cmp.Or(p.manifest.Name, "path:"+p.dir) }
 
-// Kind is the kind in the manifest, or tool when it has none.
-func (p *Plugin) Kind() string { return cmp.Or(p.manifest.Kind, plugin.KindTool) }
+// Kind is the kind in the manifest, or unknown when it has none.
+func (p *Plugin) Kind() string { return cmp.Or(p.manifest.Kind, plugin.KindUnknown) }
 
 // Dir is the plugin's directory.
 func (p *Plugin) Dir() string { return p.dir }
@@ -251,6 +254,14 @@ func (p *Plugin) Tools() []plugin.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tools
+}
+
+// lists reports whether the process has a tool of that name.
+func (p *Plugin) lists(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.listed[name]
+	return ok
 }
 
 // running returns the life in which the process is.

@@ -17,6 +17,7 @@ import (
 
 	"loquat"
 	"loquat/internal/plugin"
+	"loquat/internal/ui"
 )
 
 // A process offers its tools, page after page; what models cannot be shown is left out.
@@ -95,8 +96,8 @@ func TestFaults(t *testing.T) {
 		result string // of the call, an error
 		reason string
 	}{
-		{"junk", 0, "ended meanwhile", `it printed "debug: about to answer" to its standard output, which is for the protocol alone; print to standard error`},
-		{"crash", 7, "ended meanwhile", "it ended: exit status 7"},
+		{"junk", 0, "ended meanwhile: it printed \"debug: about to answer\"", `it printed "debug: about to answer" to its standard output, which is for the protocol alone; print to standard error`},
+		{"crash", 7, "ended meanwhile: it ended: exit status 7", "it ended: exit status 7"},
 		{"big", 17 << 20, "ended meanwhile", "it sent a message of more than 16 MiB; large results have to be divided"},
 		{"flood", 0, "ended meanwhile", "it floods: more than 500 messages a second"},
 		{"ask", 10_000, "ended meanwhile", "it asked more than 64 questions"},
@@ -149,9 +150,29 @@ func TestLargeResult(t *testing.T) {
 	}
 }
 
-// A process that is stopped from outside is found out by its silence and started again.
+// A process that is stopped from outside is found out by its silence and started again,
+// whether a call waited in vain or somebody who asks for elements had not the patience.
 func TestHanging(t *testing.T) {
-	p, log := startFake(t, "", manifest{"timeout_seconds": 0.5})
+	t.Run("call", func(t *testing.T) {
+		hang(t, 0.5, func(p *Plugin) error {
+			_, err := findTool(t, p, "count").Call(t.Context(), plugin.ToolCall{Name: "count", Arguments: arguments(1)})
+			return err
+		})
+	})
+	t.Run("elements", func(t *testing.T) {
+		hang(t, 2, func(p *Plugin) error {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(100*time.Millisecond, func() { cancel(context.DeadlineExceeded) })
+			_, err := p.UIElements(ctx, ui.Input{})
+			return err
+		})
+	})
+}
+
+// hang has a process stopped before it is asked something.
+func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
+	t.Helper()
+	p, log := startFake(t, "", manifest{"timeout_seconds": timeout, "kind": "feature", "ui": []string{"bare"}})
 	running(t, p)
 	s, err := p.running()
 	if err != nil {
@@ -160,7 +181,7 @@ func TestHanging(t *testing.T) {
 	if err := syscall.Kill(s.proc.pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := findTool(t, p, "count").Call(t.Context(), plugin.ToolCall{Name: "count", Arguments: arguments(1)}); err == nil {
+	if err := ask(p); err == nil {
 		t.Error("a stopped process has answered")
 	}
 	eventually(t, "the restart", func() bool { s := p.Status(); return s.Restarts == 1 && s.State == plugin.StateRunning })
@@ -273,10 +294,10 @@ func TestNoStart(t *testing.T) {
 	p, log := startFake(t, "no start", manifest{"transforms": []string{"answer"}})
 	eventually(t, "a second try", func() bool { return p.Status().Restarts >= 2 })
 	s := p.Status()
-	if s.State != plugin.StateStarting || !strings.Contains(s.Detail, "exit status 3") || !strings.Contains(s.Detail, "started again after") {
+	if s.State != plugin.StateStarting || !strings.Contains(s.Detail, "exit status 3; the last that it wrote to standard error: cannot find ***'s settings") || !strings.Contains(s.Detail, "started again after") {
 		t.Errorf("status %+v", s)
 	}
-	if !strings.Contains(log.String(), "cannot find my settings") {
+	if !strings.Contains(log.String(), "cannot find ***'s settings") {
 		t.Errorf("the log lacks its words:\n%s", log)
 	}
 	if _, err := p.running(); err == nil || !strings.Contains(err.Error(), "exit status 3") {

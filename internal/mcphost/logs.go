@@ -20,32 +20,36 @@ const (
 	linesPerSecond = 20
 	linesAtOnce    = 100
 	bytesPerSecond = 4 << 20 // of its standard error; faster, and it has to wait
+	maxLast        = 300     // bytes of its last line, where its end is told
 )
 
 // logs writes what a process says into Loquat's log.
 type logs struct {
 	log  *slog.Logger
 	mask func(string) string
+	said func(line string) // nil: into the log
 
 	allowed *rate.Limiter
 	dropped atomic.Int64
 }
 
-func newLogs(log *slog.Logger, mask func(string) string) *logs {
-	return &logs{log: log, mask: mask, allowed: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+func newLogs(log *slog.Logger, mask func(string) string, said func(string)) *logs {
+	return &logs{log: log, mask: mask, said: said, allowed: rate.NewLimiter(linesPerSecond, linesAtOnce)}
 }
 
-// copy logs the lines of a process's standard error until it ends.
-func (l *logs) copy(r io.Reader) {
+// copy logs the lines of a process's standard error until it ends, and returns the
+// last one.
+func (l *logs) copy(r io.Reader) (last string) {
 	lines := bufio.NewReaderSize(&paced{r: r}, maxLine)
 	for cut := false; ; {
 		line, err := lines.ReadSlice('\n')
 		if line = bytes.TrimSpace(line); len(line) > 0 && !cut {
-			l.line(slog.LevelInfo, string(line))
+			last = string(line)
+			l.line(slog.LevelInfo, last)
 		}
 		cut = errors.Is(err, bufio.ErrBufferFull)
 		if err != nil && !cut {
-			return
+			return l.cleaned(last, maxLast)
 		}
 	}
 }
@@ -91,8 +95,19 @@ func (l *logs) line(level slog.Level, text string) {
 	if n := l.dropped.Swap(0); n > 0 {
 		l.log.Warn("plugin said too much; lines were left out", "lines", n)
 	}
-	if len(text) > maxLine {
-		text = text[:maxLine]
+	text = l.cleaned(text, maxLine)
+	if l.said != nil {
+		l.said(text)
+		return
 	}
-	l.log.Log(context.Background(), level, "plugin says", "line", l.mask(strings.ToValidUTF8(text, "\ufffd")))
+	l.log.Log(context.Background(), level, "plugin says", "line", text)
+}
+
+// cleaned is a text without secrets, of at most so many bytes.
+func (l *logs) cleaned(text string, most int) string {
+	text = l.mask(strings.ToValidUTF8(text, "\ufffd"))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return text
 }

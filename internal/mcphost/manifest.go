@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -88,6 +89,13 @@ func ReadManifest(dir string) (Manifest, []config.Problem) {
 
 func readBounded(path string) ([]byte, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		dir := filepath.Dir(path)
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("cannot be read: there is no directory %s", dir)
+		}
+		return nil, fmt.Errorf("cannot be read: the directory %s has no such file", dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
 	}

@@ -62,10 +62,10 @@ func TestNoPlugin(t *testing.T) {
 	p.Start(t.Context())
 	defer p.Stop()
 	s := p.Status()
-	if s.State != plugin.StateFailed || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "plugin.json: cannot be read") {
+	if s.State != plugin.StateFailed || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "plugin.json: cannot be read: there is no directory "+dir) {
 		t.Errorf("status %+v", s)
 	}
-	if p.Name() != "path:"+dir || p.Kind() != plugin.KindTool || len(p.Tools()) != 0 {
+	if p.Name() != "path:"+dir || p.Kind() != plugin.KindUnknown || len(p.Tools()) != 0 {
 		t.Errorf("it is %s, %s", p.Name(), p.Kind())
 	}
 	if big := strings.Repeat(" ", maxManifestBytes+1); os.MkdirAll(dir, 0o700) == nil && os.WriteFile(filepath.Join(dir, ManifestName), []byte(big), 0o600) == nil {

@@ -3,6 +3,7 @@ package mcphost
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -110,9 +112,25 @@ func (c command) start() (*process, error) {
 	}()
 	if err := <-started; err != nil {
 		closeAll(p.stdin, p.stdout, p.stderr)
-		return nil, fmt.Errorf("start %s: %w", c, err)
+		return nil, fmt.Errorf("start %s: %w", c, c.remedied(err))
 	}
 	return p, nil
+}
+
+// remedied says of a program that could not be started what is to be done.
+func (c command) remedied(err error) error {
+	_, missing := os.Stat(c.path)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("there is no program %s in Loquat's PATH, which is %s", c.path, os.Getenv("PATH"))
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; make it executable, or set command to its interpreter", err)
+	case errors.Is(err, fs.ErrNotExist) && missing == nil:
+		return fmt.Errorf("%w; its file is there, so what its first line names is missing", err)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w; begin it with #! and its interpreter, or set command to its interpreter", err)
+	}
+	return err
 }
 
 // pipes connects a command and returns its ends. They are files, so that waiting for

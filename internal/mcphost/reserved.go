@@ -2,10 +2,12 @@ package mcphost
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,16 +16,20 @@ import (
 	"loquat/internal/ui"
 )
 
-// UIElements asks the tools under `ui`. A process that does not run shows nothing.
+// UIElements asks those tools under `ui` that there are.
 func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
 	if len(p.manifest.UI) == 0 {
 		return nil, nil
 	}
 	if _, err := p.running(); err != nil {
-		return nil, nil
+		s := p.Status()
+		return nil, fmt.Errorf("%w: %s", plugin.ErrDown, cmp.Or(s.Detail, "it is "+s.State))
 	}
 	var elements []loquat.Object
 	for _, name := range p.manifest.UI {
+		if !p.lists(name) {
+			continue // a problem of its own
+		}
 		more, err := p.elements(ctx, name, in)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -65,16 +71,39 @@ func (p *Plugin) uiArguments(name string, in ui.Input) map[string]any {
 // readElements reads {elements: [...]}, or the list alone.
 func readElements(data json.RawMessage) ([]loquat.Object, error) {
 	var envelope struct {
-		Elements *[]loquat.Object `json:"elements"`
+		Elements []json.RawMessage `json:"elements"`
 	}
-	var elements []loquat.Object
-	if json.Unmarshal(data, &elements) == nil && elements != nil {
-		return elements, nil
+	var list []json.RawMessage
+	if json.Unmarshal(data, &list) != nil {
+		if json.Unmarshal(data, &envelope) == nil {
+			list = envelope.Elements
+		}
 	}
-	if err := json.Unmarshal(data, &envelope); err != nil || envelope.Elements == nil {
+	if list == nil {
 		return nil, errors.New("it answered neither {elements: [...]} nor a list of elements")
 	}
-	return *envelope.Elements, nil
+	elements := make([]loquat.Object, len(list))
+	for i, raw := range list {
+		if json.Unmarshal(raw, &elements[i]) != nil {
+			return nil, fmt.Errorf("element #%d is %s; must be an object", i, kindOf(raw))
+		}
+	}
+	return elements, nil
+}
+
+// kindOf says what kind of JSON value something is that is no object.
+func kindOf(raw json.RawMessage) string {
+	switch raw[0] {
+	case '"':
+		return "a string"
+	case '[':
+		return "a list"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
 }
 
 // Actions are the tools under `actions`.
@@ -100,28 +129,39 @@ func (p *Plugin) Act(ctx context.Context, call plugin.ActionCall) (plugin.Action
 	if err != nil {
 		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeBackendError, "action %s of plugin %s: %s", call.ActionID, p.Name(), p.opts.Mask(err.Error()))
 	}
-	return p.actionResult(data), nil
+	result, err := p.actionResult(data)
+	if err != nil {
+		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeBackendError, "action %s of plugin %s: %v", call.ActionID, p.Name(), err)
+	}
+	return result, nil
 }
 
 // actionResult takes {result}, and of an application plugin {result?, state}, apart.
-// Everything else is the result as it stands.
-func (p *Plugin) actionResult(data json.RawMessage) plugin.ActionResult {
+// Everything else is the result as it stands; but what looks like a state is one, or it
+// would be lost without a word.
+func (p *Plugin) actionResult(data json.RawMessage) (plugin.ActionResult, error) {
 	var o loquat.Object
 	if json.Unmarshal(data, &o) != nil || o == nil {
-		return plugin.ActionResult{Result: data}
+		return plugin.ActionResult{Result: data}, nil
 	}
 	result, hasResult := o["result"]
 	state, hasState := o["state"]
-	switch {
-	case hasResult && len(o) == 1:
-		return plugin.ActionResult{Result: result}
-	case p.Kind() == plugin.KindApplication && hasState && (len(o) == 1 || hasResult && len(o) == 2):
-		var next loquat.Object
-		if json.Unmarshal(state, &next) == nil && next != nil {
-			return plugin.ActionResult{Result: result, State: next}
+	if p.Kind() != plugin.KindApplication || !hasState {
+		if hasResult && len(o) == 1 {
+			return plugin.ActionResult{Result: result}, nil
+		}
+		return plugin.ActionResult{Result: data}, nil
+	}
+	var next loquat.Object
+	if json.Unmarshal(state, &next) != nil || next == nil {
+		return plugin.ActionResult{}, fmt.Errorf("its state is %s; state has to be an object, and left out where it stays as it was", kindOf(state))
+	}
+	for _, key := range slices.Sorted(maps.Keys(o)) {
+		if key != "result" && key != "state" {
+			return plugin.ActionResult{}, fmt.Errorf("it answered %q beside state; there may be only result and state, so put it into result", key)
 		}
 	}
-	return plugin.ActionResult{Result: data}
+	return plugin.ActionResult{Result: result, State: next}, nil
 }
 
 // EditRequest lets the tools under `transforms` change what goes to the model.

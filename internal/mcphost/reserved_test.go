@@ -2,7 +2,10 @@ package mcphost
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -111,15 +114,24 @@ func TestElements(t *testing.T) {
 				t.Errorf("the global form: %s, %v", encoded(t, global), err)
 			}
 			p.Stop()
-			if elements, err := p.UIElements(t.Context(), in); err != nil || elements != nil {
+			if elements, err := p.UIElements(t.Context(), in); !errors.Is(err, plugin.ErrDown) || elements != nil {
 				t.Errorf("a process that does not run shows %v, %v", elements, err)
 			}
 		})
 	}
-	for text, want := range map[string]int{`[{"key": "a"}, {"key": "b"}]`: 2, `{"elements": []}`: 0, `{"elements": [{}]}`: 1, `{}`: -1, `"x"`: -1, `[1]`: -1, `null`: -1} {
+	for text, want := range map[string]int{`[{"key": "a"}, {"key": "b"}]`: 2, `{"elements": []}`: 0, `{"elements": [{}]}`: 1, `{}`: -1, `"x"`: -1, `[1]`: -1, `null`: -1, `{"elements": null}`: -1, `{"elements": {}}`: -1, `[null]`: 1} {
 		elements, err := readElements(json.RawMessage(text))
 		if n := len(elements); (err != nil) != (want < 0) || err == nil && n != want {
 			t.Errorf("%s are %d elements, %v", text, n, err)
+		}
+	}
+}
+
+// A list of what is no object says which and what it is.
+func TestNoElements(t *testing.T) {
+	for text, want := range map[string]string{`[{}, "a"]`: "element #1 is a string; must be an object", `{"elements": [true]}`: "element #0 is a boolean; must", `[[]]`: "element #0 is a list; must", `[-1]`: "element #0 is a number; must"} {
+		if _, err := readElements(json.RawMessage(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
@@ -153,12 +165,22 @@ func TestActions(t *testing.T) {
 		{feature, `{"result": 5, "state": {}}`, `{"result": 5, "state": {}}`, "null"},
 		{application, `{"result": 5, "state": {"n": 2}}`, `5`, `{"n":2}`},
 		{application, `{"state": {"n": 2}}`, ``, `{"n":2}`},
-		{application, `{"result": 5, "state": 7}`, `{"result": 5, "state": 7}`, "null"},
 		{application, `{"result": 5, "more": 7}`, `{"result": 5, "more": 7}`, "null"},
 	} {
-		got := c.plugin.actionResult(json.RawMessage(c.data))
-		if string(got.Result) != c.result || encoded(t, got.State) != c.state {
+		got, err := c.plugin.actionResult(json.RawMessage(c.data))
+		if err != nil || string(got.Result) != c.result || encoded(t, got.State) != c.state {
 			t.Errorf("%s of %s is %s with state %s", c.data, c.plugin.Name(), got.Result, encoded(t, got.State))
+		}
+	}
+
+	for result, want := range map[string]string{
+		`{"structuredContent": {"result": 5, "state": 7}}`:                "action answer of plugin app: its state is a number; state has to be an object",
+		`{"structuredContent": {"state": null}}`:                          "its state is null; state has to be",
+		`{"structuredContent": {"state": {}, "note": 1, "result": true}}`: `it answered "note" beside state; there may be only result and state`,
+	} {
+		_, err := application.Act(t.Context(), plugin.ActionCall{ActionID: "answer", Params: object(t, with(result))})
+		if loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", result, err)
 		}
 	}
 
@@ -256,11 +278,20 @@ func TestCheck(t *testing.T) {
 		r := Check(t.Context(), writeManifest(t, how, more), Options{CacheDir: t.TempDir()})
 		return r, strings.Join(r.Faults, "\n")
 	}
-	r, faults := report("odd tools", manifest{"kind": "feature", "ui": []string{"answer", "bare", "big"}, "transforms": []string{"count"}, "actions": []string{"crash"}})
-	for _, want := range []string{`"a.b" is left out`, "big, called with a config: it answered neither", "big, called without a config: ", "count: it did not answer {messages?, params?}"} {
+	r, faults := report("odd tools", manifest{"kind": "feature", "ui": []string{"answer", "bare", "big", "gone"}, "transforms": []string{"count"}, "actions": []string{"crash"}})
+	for _, want := range []string{`"a.b" is left out`, "big: it answered neither", "count: it did not answer {messages?, params?}"} {
 		if !strings.Contains(faults, want) {
 			t.Errorf("faults lack %q:\n%s", want, faults)
 		}
+	}
+	if strings.Count(faults, "big: ") != 1 || strings.Count(faults, "gone") != 1 {
+		t.Errorf("a fault is told more than once:\n%s", faults)
+	}
+	if got, want := strings.Join(r.Elements, "; "), "config got (without type)"; got != want {
+		t.Errorf("the elements are %s", got)
+	}
+	if got := strings.Join(r.Warnings, "\n"); strings.Count(got, "element got: has no label") != 2 || strings.Count(got, `element got: key "got" stands twice`) != 1 {
+		t.Errorf("the warnings are\n%s", got)
 	}
 	uses := map[string]string{}
 	for _, tool := range r.Tools {
@@ -280,5 +311,50 @@ func TestCheck(t *testing.T) {
 	}
 	if _, faults := report("", manifest{"command": "./gone"}); !strings.Contains(faults, "start: start ") || !strings.Contains(faults, "gone") {
 		t.Errorf("faults %s", faults)
+	}
+	var said []string
+	dir := writeManifest(t, "no start", nil)
+	if r := Check(t.Context(), dir, Options{CacheDir: t.TempDir(), Said: func(line string) { said = append(said, line) }}); len(said) == 0 || said[0] != "cannot find hunter2's settings" {
+		t.Errorf("it said %q; %v", said, r.Faults)
+	}
+}
+
+// A program that cannot be started says what is to be done.
+func TestRemedies(t *testing.T) {
+	t.Setenv("PATH", "/nowhere")
+	dir := t.TempDir()
+	for name, text := range map[string]string{"plain": "x = 1\n", "script": "#!/nowhere/python\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "script"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for program, want := range map[string]string{
+		"pythn":    "there is no program pythn in Loquat's PATH, which is /nowhere",
+		"./plain":  "permission denied; make it executable, or set command to its interpreter",
+		"./script": "its file is there, so what its first line names is missing",
+		"./gone":   "no such file",
+	} {
+		_, err := Manifest{Command: program}.command(dir, "", nil).start()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", program, err)
+		}
+	}
+}
+
+// What a session can never change is no good as a setting.
+func TestForbidden(t *testing.T) {
+	var names []string
+	for _, e := range []string{`{"key": "server"}`, `{"key": "api_key"}`, `{"key": "api_key", "secret": true}`, `{"key": "fine"}`,
+		`{"key": "sly", "config_path": "provider"}`} {
+		names = append(names, forbidden([]loquat.Object{object(t, e).Set("ui_type", "config")})...)
+	}
+	if got := strings.Join(names, "\n"); strings.Count(got, "\n") != 2 || !strings.Contains(got, "element server: ") || !strings.Contains(got, "element sly: ") {
+		t.Errorf("told are\n%s", got)
+	}
+	if got := strings.Join(once([]string{"a", "b"}, []string{"b", "c"}), "; "); got != "a (when called without a config); b; c (when called with a config)" {
+		t.Errorf("told is %s", got)
 	}
 }

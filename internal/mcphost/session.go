@@ -33,6 +33,8 @@ type session struct {
 	mcp     *mcp.ClientSession
 	timeout time.Duration // of a call
 	changed chan struct{} // signalled when the tools may be others
+	said    chan struct{} // closed when its standard error has ended, last being set
+	last    string        // line of its standard error
 
 	tokens   atomic.Int64
 	doubting atomic.Bool
@@ -44,8 +46,11 @@ func open(ctx context.Context, cmd command, timeout time.Duration, legacy bool, 
 	if err != nil {
 		return nil, err
 	}
-	go logs.copy(proc.stderr)
-	s := &session{proc: proc, timeout: timeout, changed: make(chan struct{}, 1)}
+	s := &session{proc: proc, timeout: timeout, changed: make(chan struct{}, 1), said: make(chan struct{})}
+	go func() {
+		defer close(s.said)
+		s.last = logs.copy(proc.stderr)
+	}()
 	s.wire = newWire(proc.stdout, proc.stdin, timeout, logs.message)
 	client := mcp.NewClient(&mcp.Implementation{Name: "loquat", Version: "1"}, &mcp.ClientOptions{
 		Logger:         slog.New(slog.DiscardHandler),
@@ -98,7 +103,7 @@ func (s *session) reason() error {
 		select {
 		case <-s.wire.ended:
 		case <-time.After(patience):
-			return errors.New(s.proc.end())
+			return s.end()
 		}
 	default:
 		return nil
@@ -107,9 +112,22 @@ func (s *session) reason() error {
 		return s.wire.why
 	}
 	if s.proc.endsWithin(patience) {
-		return errors.New(s.proc.end())
+		return s.end()
 	}
 	return errors.New("it closed its standard output")
+}
+
+// end says how an exited process ended, with what it said last.
+func (s *session) end() error {
+	select {
+	case <-s.said:
+	case <-time.After(patience): // something else holds its standard error
+		return errors.New(s.proc.end())
+	}
+	if s.last == "" {
+		return errors.New(s.proc.end())
+	}
+	return fmt.Errorf("%s; the last that it wrote to standard error: %s", s.proc.end(), s.last)
 }
 
 // await returns when the life is over, with the reason.
@@ -137,6 +155,7 @@ func (s *session) close() {
 		_ = s.mcp.Close()
 	}
 	_ = s.proc.stderr.Close()
+	<-s.said
 }
 
 func (s *session) nextToken() string { return strconv.FormatInt(s.tokens.Add(1), 10) }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,6 +148,26 @@ func (g *Gatherer) Problems(p Plugin) []string {
 	return append(out, a.faults...)
 }
 
+// ErrDown is that a plugin's process does not run, so that it shows nothing. Asking it
+// is no trouble, and it is asked again at once.
+var ErrDown = errors.New("it does not run")
+
+// Missing says which of some plugins do not give their elements at the moment, and why.
+func (g *Gatherer) Missing(plugins []Plugin) (out []string) {
+	for _, p := range plugins {
+		a, ok := g.askers[p.Name()]
+		if !ok {
+			continue
+		}
+		a.mu.Lock()
+		if why := cmp.Or(a.trouble, a.down); why != "" {
+			out = append(out, fmt.Sprintf("plugin %s does not give its settings at the moment: %s", p.Name(), why))
+		}
+		a.mu.Unlock()
+	}
+	return out
+}
+
 // asker asks one plugin, and remembers how that went.
 type asker struct {
 	plugin   Plugin
@@ -160,6 +181,7 @@ type asker struct {
 	failures int       // in a row
 	until    time.Time // no call before it
 	trouble  string    // of the last call, "" when it went well
+	down     string    // why the last call found no process, "" when there was one
 	faults   []string  // of single elements, each once
 }
 
@@ -234,11 +256,11 @@ func (a *asker) leave(trial bool) {
 // start calls the plugin. The call outlives whoever asked: what becomes of it counts.
 func (a *asker) start(ctx context.Context, in ui.Input, trial bool) *asking {
 	c := &asking{done: make(chan struct{}), late: make(chan struct{}), trial: trial}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	giveUp := time.AfterFunc(patience, func() { a.giveUp(c); cancel() })
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	giveUp := time.AfterFunc(patience, func() { a.giveUp(c); cancel(context.DeadlineExceeded) })
 	in.Config, in.State, in.Tags, in.Models = in.Config.Clone(), in.State.Clone(), slices.Clone(in.Tags), slices.Clone(in.Models)
 	go func() {
-		defer cancel()
+		defer cancel(nil)
 		c.err = contain(func() (err error) {
 			c.result, err = a.elements.UIElements(ctx, in)
 			return err
@@ -275,10 +297,14 @@ func (a *asker) settle(c *asking) {
 		a.overdue--
 		a.until = time.Now().Add(pauseAfter(a.failures))
 	default:
-		if c.err != nil {
+		a.down = ""
+		switch {
+		case errors.Is(c.err, ErrDown):
+			c.result, a.down = nil, c.err.Error()
+		case c.err != nil:
 			c.result = nil
 			a.fail(c.err)
-		} else {
+		default:
 			a.recover()
 		}
 	}

@@ -34,6 +34,7 @@ const (
 	KindFeature     = "feature"
 	KindTool        = "tool"
 	KindApplication = "application"
+	KindUnknown     = "unknown" // of a process whose manifest does not tell
 )
 
 // Extension is a plugin that comes with another one: it is loaded when that one is.

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,8 +88,9 @@ func checkOption(options json.RawMessage, v any) error {
 }
 
 // CheckInputs makes the params of an action element: fixed_params win over what a
-// client sent. What it sent for a dialog input, to which param_map leads, is checked
-// against that input; the errors are at body.params.
+// client sent. What it sent for a dialog input is checked against that input, under
+// each parameter that param_map takes from it, else under its own name; the errors are
+// at body.params.
 func CheckInputs(element loquat.Object, params loquat.Object) (loquat.Object, []loquat.FieldError) {
 	merged := loquat.Object{}
 	fixed := element.Object("fixed_params")
@@ -99,20 +101,31 @@ func CheckInputs(element loquat.Object, params loquat.Object) (loquat.Object, []
 		return merged, nil
 	}
 	var faults []loquat.FieldError
-	mapping := element.Object("param_map")
 	for _, input := range inputs {
-		from := "$dialog." + input.String("name")
-		for _, param := range slices.Sorted(maps.Keys(mapping)) {
-			if _, ok := fixed[param]; ok || mapping.String(param) != from {
+		for _, param := range paramsOf(input.String("name"), element.Object("param_map")) {
+			if _, ok := fixed[param]; ok {
 				continue
 			}
 			if err := checkInput(input, params[param]); err != nil {
-				faults = append(faults, loquat.FieldError{
-					Location: "body.params." + param, Message: fmt.Sprintf("%s: %v", labelOf(input), err)})
+				faults = append(faults, loquat.FieldError{Location: "body.params." + param, Message: err.Error() + labelled(input, param)})
 			}
 		}
 	}
 	return merged, faults
+}
+
+// paramsOf are the parameters that take the value of a dialog input: its own name, when
+// mapping neither leads to the input nor gives this name to something else.
+func paramsOf(input string, mapping loquat.Object) (params []string) {
+	for _, param := range slices.Sorted(maps.Keys(mapping)) {
+		if mapping.String(param) == "$dialog."+input {
+			params = append(params, param)
+		}
+	}
+	if _, taken := mapping[input]; input != "" && params == nil && !taken {
+		params = []string{input}
+	}
+	return params
 }
 
 // dialogInputs returns the inputs of an action's dialog; none when it has no dialog.
@@ -133,9 +146,11 @@ func checkInput(input loquat.Object, value json.RawMessage) error {
 	return CheckValue(input, value)
 }
 
-func labelOf(input loquat.Object) string {
-	if label := input.String("label"); label != "" {
-		return label
+// labelled names an input as people see it, where that is not the parameter's name.
+func labelled(input loquat.Object, param string) string {
+	label := cmp.Or(input.String("label"), input.String("name"))
+	if label == param {
+		return ""
 	}
-	return input.String("name")
+	return fmt.Sprintf(" (%s)", label)
 }

@@ -65,28 +65,31 @@ func TestCheckInputs(t *testing.T) {
 	const action = `{"ui_type": "session_action", "id": "a", "action_id": "run",
 		"fixed_params": {"mode": "safe", "fixed": 1},
 		"param_map": {"session": "$session.session_id", "at": "$message.index", "start": "$dialog.start", "copy": "$dialog.start",
-			"instructions": "$dialog.text", "deep": "$dialog.deep", "kind": "$dialog.kind", "fixed": "$dialog.fixed", "other": "$dialog.unknown"},
+			"instructions": "$dialog.text", "deep": "$dialog.deep", "kind": "$dialog.kind", "fixed": "$dialog.fixed", "other": "$dialog.unknown", "taken": "$session.agent_id"},
 		"dialog": {"kind": "form", "inputs": [
 			{"name": "start", "type": "number", "label": "Start", "required": true},
 			{"name": "text", "type": "multiline", "required": true},
 			{"name": "deep", "type": "checkbox"},
 			{"name": "kind", "type": "dropdown", "options": ["x", {"value": 2, "label": "two"}]},
 			{"name": "fixed", "type": "text", "required": true},
-			{"name": "unmapped", "type": "text", "required": true}]}}`
+			{"name": "unmapped", "type": "text", "required": true}, {"name": "taken", "type": "number", "required": true}]}}`
 	for _, c := range []struct{ params, merged, faults string }{
-		{`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}}`,
-			`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}, "mode": "safe", "fixed": 1}`, ``},
-		{`{"start": 1, "copy": 1, "instructions": "t", "mode": "wild", "fixed": {"any": 1}}`,
-			`{"start": 1, "copy": 1, "instructions": "t", "mode": "safe", "fixed": 1}`, ``},
-		{`{"start": "1", "copy": null, "instructions": "", "deep": "yes", "kind": "two"}`, ``,
-			`body.params.copy: Start: is required
-body.params.start: Start: must be a number
-body.params.instructions: text: must not be empty
-body.params.deep: deep: must be true or false
-body.params.kind: kind: must be one of "x", 2`},
-		{`{}`, ``, `body.params.copy: Start: is required
-body.params.start: Start: is required
-body.params.instructions: text: is required`},
+		{`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}, "unmapped": "u"}`,
+			`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}, "unmapped": "u", "mode": "safe", "fixed": 1}`, ``},
+		{`{"start": 1, "copy": 1, "instructions": "t", "mode": "wild", "fixed": {"any": 1}, "unmapped": "u"}`,
+			`{"start": 1, "copy": 1, "instructions": "t", "mode": "safe", "fixed": 1, "unmapped": "u"}`, ``},
+		{`{"start": "1", "copy": null, "instructions": "", "deep": "yes", "kind": "two", "unmapped": 7}`, ``,
+			`body.params.copy: is required (Start)
+body.params.start: must be a number (Start)
+body.params.instructions: must not be empty (text)
+body.params.deep: must be true or false
+body.params.kind: must be one of "x", 2
+body.params.unmapped: must be a string`},
+		{`{}`, ``, `body.params.copy: is required (Start)
+body.params.start: is required (Start)
+body.params.instructions: is required (text)
+body.params.unmapped: is required`},
+		{`{"start": 1, "copy": 1, "instructions": "t", "unmapped": ""}`, ``, `body.params.unmapped: must not be empty`},
 	} {
 		params := elementOf(t, c.params)
 		merged, faults := CheckInputs(elementOf(t, action), params)

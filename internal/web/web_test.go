@@ -128,6 +128,7 @@ assert.deepEqual(paramsOf({
   fixed_params: { mode: "safe", extra: [1] },
 }, context, { start: 0 }), { session: "s", agent: "a", at: 3, start: 0, mode: "safe", extra: [1] });
 assert.deepEqual(paramsOf({}, context), {});
+assert.deepEqual(paramsOf({ param_map: { to: "$dialog.start", at: "$message.index" } }, context, { start: 0, at: 9, loose: "x" }), { at: 3, to: 0, loose: "x" });
 assert.deepEqual([{}, { dialog: {} }, { dialog: { kind: "form" } }, { dialog: { kind: "wizard" } }].map(runnable), [true, true, true, false]);
 
 const config = configOf(

@@ -21,10 +21,15 @@ export function textOf(element, context) {
 export const runnable = (element) => !element.dialog || (element.dialog.kind ?? "form") === "form";
 
 // paramsOf are the params of an action: what param_map says, from the context
-// {session, message} and the dialog's inputs, and fixed_params as they are.
+// {session, message} and the dialog's inputs, inputs that it does not speak of under
+// their own names, and fixed_params as they are.
 export function paramsOf(element, context, inputs = {}) {
-  const params = {};
-  for (const [name, expression] of Object.entries(element.param_map || {})) {
+  const params = Object.create(null);
+  const map = Object.entries(element.param_map || {});
+  for (const [name, value] of Object.entries(inputs)) {
+    if (!map.some(([param, expression]) => param === name || expression === `$dialog.${name}`)) params[name] = value;
+  }
+  for (const [name, expression] of map) {
     const value = resolved(String(expression), context, inputs);
     if (value !== undefined) params[name] = value;
   }

@@ -53,7 +53,10 @@ export function actions(elements, uiType, context, { done, failed }) {
 }
 
 // inputOf names the dialog input whose value a fault is about: body.params.NAME.
-const inputOf = (e) => (location) => String(e.param_map?.[location.replace(/^body\.params\./, "")] || "").replace(/^\$dialog\./, "");
+const inputOf = (e) => (location) => {
+  const param = location.replace(/^body\.params\./, "");
+  return String(e.param_map?.[param] ?? param).replace(/^\$dialog\./, "");
+};
 
 async function run(e, context, inputs) {
   const body = { element_id: e.id, plugin: e.plugin, params: paramsOf(e, context, inputs) };
