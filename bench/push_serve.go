@@ -80,7 +80,8 @@ func admitAll(context.Context, string, netip.Addr) (bridge.Guest, error) {
 	return bridge.Guest{During: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }}, nil
 }
 
-// broadcast is the yardstick: a queue and a writer for each socket, and nothing else.
+// broadcast is the yardstick: a queue, a writer and a reader for each socket, as in the
+// hub, the same bytes to all, and nothing else.
 // Who is behind by more than its queue is dropped.
 type broadcast struct {
 	mu     sync.Mutex
@@ -107,8 +108,8 @@ func (b *broadcast) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := ws.CloseRead(context.Background())
 	for {
 		select {
-		case frame, ok := <-queue:
-			if !ok || ws.Write(ctx, websocket.MessageText, frame) != nil {
+		case frame, ok := <-queue: // a write without an end of its own costs the least
+			if !ok || ws.Write(context.Background(), websocket.MessageText, frame) != nil {
 				return
 			}
 		case <-ctx.Done():
@@ -126,7 +127,7 @@ func (b *broadcast) publish(content string) {
 	defer b.mu.Unlock()
 	b.last++
 	rec.ID = b.last
-	frame := append(rec.AppendJSON([]byte(`[null,null,"events:server:home","session_event",{"event":`), nil), "}]"...)
+	frame := append(rec.AppendJSON([]byte(`["1",null,"events:server:home","session_event",{"event":`), nil), "}]"...)
 	for q := range b.queues {
 		select {
 		case q <- frame:
