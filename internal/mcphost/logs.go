@@ -43,7 +43,7 @@ func (l *logs) copy(r io.Reader) (last string) {
 	lines := bufio.NewReaderSize(&paced{r: r}, maxLine)
 	for cut := false; ; {
 		line, err := lines.ReadSlice('\n')
-		if line = bytes.TrimSpace(line); len(line) > 0 && !cut {
+		if line = bytes.TrimRight(line, " \t\r\n"); len(line) > 0 && !cut {
 			last = string(line)
 			l.line(slog.LevelInfo, last)
 		}

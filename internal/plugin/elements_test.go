@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -119,6 +120,46 @@ func TestGatherInOrder(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
+}
+
+// A call that is given up ends as one whose deadline has passed: the plugin is in doubt.
+func TestGivenUpCallsAreLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		g := newTestGatherer(t, &shower{name: "slow", kind: KindTool, show: func(ctx context.Context, _ ui.Input) ([]loquat.Object, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil, cause
+		}})
+		g.keys(t.Context())
+		synctest.Wait()
+		if !errors.Is(cause, context.DeadlineExceeded) {
+			t.Errorf("it ended with %v", cause)
+		}
+	})
+}
+
+// A plugin whose process is down is missing, but no trouble: it is asked again at once.
+func TestPluginsThatAreDown(t *testing.T) {
+	down := true
+	g := newTestGatherer(t, &shower{name: "good", kind: KindTool, show: one("good")}, &shower{name: "bad", kind: KindTool, show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+		if down {
+			return nil, fmt.Errorf("%w: it is starting", ErrDown)
+		}
+		return one("bad")(ctx, in)
+	}})
+	plugins := g.registry.Plugins()
+	if got := g.keys(t.Context()); got != "good" {
+		t.Errorf("shown are %s", got)
+	}
+	want := "plugin bad does not give its settings at the moment: it does not run: it is starting"
+	if got := strings.Join(g.Missing(plugins), "\n"); got != want || len(g.Problems(plugins[1])) > 0 {
+		t.Errorf("missing is %q, problems are %q", got, g.Problems(plugins[1]))
+	}
+	down = false
+	if got := g.keys(t.Context()); got != "good bad" || len(g.Missing(plugins)) > 0 {
+		t.Errorf("shown are %s, missing is %q", got, g.Missing(plugins))
+	}
 }
 
 // A plugin that hangs delays one answer by two seconds; then it is skipped at once,

@@ -166,10 +166,11 @@ func (l *linter) dialog(element loquat.Object) (names []string) {
 			l.fault("%shas no name", place)
 		case slices.Contains(names, name):
 			l.fault("%shas the name %q of another input", place, name)
+		default:
+			names = append(names, name)
 		}
 		l.input(place, input)
 		l.slips(place, input, []string{"name", "type", "label", "required", "placeholder", "options", "format", "description", "default"})
-		names = append(names, name)
 	}
 	return names
 }
@@ -201,7 +202,7 @@ func (l *linter) paramMap(element loquat.Object, inputs []string) {
 		_, mapped := mapping[name]
 		_, set := fixed[name]
 		switch {
-		case name == "" || used["$dialog."+name]:
+		case used["$dialog."+name]:
 		case mapped || set:
 			l.fault("input %q reaches no parameter; param_map has to name $dialog.%s", name, name)
 		default:

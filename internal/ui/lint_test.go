@@ -50,9 +50,9 @@ func TestLint(t *testing.T) {
 		{"dialog", `[{` + action + `, "dialog": {"title": "T"}}, {` + strings.Replace(action, `"a"`, `"b"`, 1) + `, "dialog": {"kind": "popup", "message": "m"}}]`,
 			[]string{`a: dialog.kind is missing; there is only "form"`, "a: dialog has neither inputs nor a message", `b: dialog.kind is "popup"`}},
 		{"inputs", `[{` + action + `, "param_map": {"n": "$dialog.n"}, "dialog": {"kind": "form", "inputs": [
-			{"name": "n", "type": "text"}, {"type": "text"}, {"name": "n", "type": "numbr", "requird": true}, {"name": "o", "type": "select"}]}}]`,
+			{"name": "n", "type": "text"}, {"type": "text"}, {"name": "n", "type": "numbr", "requird": true}, {"name": "o", "type": "select"}, {"name": "o", "type": "text"}]}}]`,
 			[]string{"a: dialog.inputs[1] has no name", `a: dialog.inputs[2] has the name "n"`, `a: dialog.inputs[2] type "numbr" is none of`,
-				"a: dialog.inputs[2] requird is no attribute here; is required meant?", "a: dialog.inputs[3] is a select without options",
+				"a: dialog.inputs[2] requird is no attribute here; is required meant?", "a: dialog.inputs[3] is a select without options", `a: dialog.inputs[4] has the name "o"`,
 				`a: input "o" is not in param_map; it is sent as the parameter "o"`}},
 		{"param_map", `[{` + action + `, "fixed_params": {"o": 1}, "param_map": {"a": "$dialg.n", "b": "$dialog.m", "c": 7, "d": "n", "e": "$message.index", "f": "$dialog", "p": "$dialog.n"},
 			"dialog": {"kind": "form", "inputs": [{"name": "n", "type": "text"}, {"name": "o", "type": "text"}]}}]`,
