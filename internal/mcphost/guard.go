@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Guard sees to it that nothing of a plugin outlives Loquat, however Loquat ends: a
@@ -120,8 +121,14 @@ func (g *Guard) Close() {
 	}
 }
 
+// hangUp ends the process, at once when it does not do so by itself.
 func (g *Guard) hangUp() {
 	closeAll(g.line)
-	<-g.ended
+	select {
+	case <-g.ended:
+	case <-time.After(patience):
+		_ = g.proc.Kill()
+		<-g.ended
+	}
 	g.line = nil
 }

@@ -60,3 +60,27 @@ func TestGuardComesBack(t *testing.T) {
 		t.Error("the second group was killed although it was said to have ended")
 	}
 }
+
+// A guard that hangs holds nobody up.
+func TestGuardThatHangs(t *testing.T) {
+	g := NewGuard(slog.New(slog.DiscardHandler), os.Args[0], watchArgument)
+	plugin := begin(t)
+	g.watch(plugin.Process.Pid)
+	if err := g.proc.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	g.forget(plugin.Process.Pid)
+	closed := make(chan struct{})
+	go func() { g.Close(); close(closed) }()
+	eventually(t, "the end of the guard", func() bool {
+		select {
+		case <-closed:
+			return true
+		default:
+			return false
+		}
+	})
+	if !groupLives(plugin.Process.Pid) {
+		t.Error("the group was killed although it was said to have ended")
+	}
+}
