@@ -64,12 +64,22 @@ func benchPush(w io.Writer) ([]verdict, error) {
 	return verdicts, nil
 }
 
-// pushHighest doubles the rate for as long as the yardstick holds it.
+// pushHighest doubles the rate for as long as the yardstick holds it, in two of three
+// runs.
 func pushHighest() (int, error) {
 	for rate := pushCalm; ; rate *= 2 {
-		r, err := pushRun("plain", 2*rate, 0)
-		if err != nil || r.p99 > pushHeld || r.got < 0.98 {
-			return rate, err
+		var held int
+		for range 3 {
+			r, err := pushRun("plain", 2*rate, 0)
+			if err != nil {
+				return 0, err
+			}
+			if r.p99 <= pushHeld && r.got > 0.98 {
+				held++
+			}
+		}
+		if held < 2 {
+			return rate, nil
 		}
 	}
 }
