@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,11 +45,13 @@ func newBridgeCommand() *cobra.Command {
 
 // serveBridge runs a bridge until ctx ends.
 func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writer) error {
-	log := newLogger(stderr)
+	var secrets atomic.Pointer[config.Masker]
+	log := newLogger(stderr, &secrets)
 	cfg, err := bridgeConfig(opts, log)
 	if err != nil {
 		return err
 	}
+	secrets.Store(config.NewMasker(cfg.Secrets()))
 	ln, err := net.Listen("tcp", cfg.Server.Listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)

@@ -106,7 +106,7 @@ func TestConfigExamples(t *testing.T) {
 	}
 	env := config.Environment{
 		Lookup:   func(string) (string, bool) { return "value-of-variable", true },
-		ReadFile: func(string) ([]byte, error) { return []byte("value-of-file\n"), nil },
+		ReadFile: func(string) ([]byte, error) { return []byte("value-of-a-long-file\n"), nil },
 	}
 	for _, example := range examples {
 		cfg, problems := config.Parse([]byte(example[1]), env)
@@ -119,7 +119,7 @@ func TestConfigExamples(t *testing.T) {
 			t.Errorf("example: %s", p)
 		}
 		shown, err := json.Marshal(cfg.Redacted())
-		if err != nil || strings.Contains(string(shown), "value-of-file") {
+		if err != nil || strings.Contains(string(shown), "value-of-a-long-file") {
 			t.Errorf("shown as %s, %v", shown, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"unicode"
 
@@ -101,7 +102,7 @@ func newPluginCheckCommand() *cobra.Command {
 			defer os.RemoveAll(cache)
 			var mu sync.Mutex
 			var said []string
-			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr()), Said: func(line string) {
+			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr(), new(atomic.Pointer[config.Masker])), Said: func(line string) {
 				mu.Lock()
 				defer mu.Unlock()
 				said = append(said, line)

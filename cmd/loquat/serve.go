@@ -8,16 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/lmittmann/tint"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"loquat"
 	"loquat/internal/asset"
@@ -87,6 +85,7 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 // server is a running server and what it is made of, in the order of its making.
 type server struct {
 	log     *slog.Logger
+	secrets atomic.Pointer[config.Masker] // that the log must not tell
 	grace   time.Duration
 	scripts *scripted // the scripted backend, when it is used
 	store   *store.Store
@@ -105,7 +104,8 @@ type server struct {
 
 // newServer starts everything. On an error nothing is left running.
 func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *server, err error) {
-	s = &server{log: newLogger(stderr), failed: make(chan error, 1)}
+	s = &server{failed: make(chan error, 1)}
+	s.log = newLogger(stderr, &s.secrets)
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -131,6 +131,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
+	s.secrets.Store(mask)
 	if s.guard, err = newGuard(s.log); err != nil {
 		return s, err
 	}
@@ -349,12 +350,4 @@ func configError(problems []config.Problem) error {
 		}
 	}
 	return usageError{fmt.Errorf("the configuration cannot be used:\n%s", strings.Join(lines, "\n"))}
-}
-
-// newLogger writes for people on a terminal and for machines elsewhere.
-func newLogger(w io.Writer) *slog.Logger {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
-		return slog.New(tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly}))
-	}
-	return slog.New(slog.NewTextHandler(w, nil))
 }

@@ -116,10 +116,19 @@ func (c *Config) checkPlugins(ch *checker, compiled []string) {
 	}
 }
 
+// goodToken is how many characters a token wants that nobody guesses: wrong ones are
+// slowed down, not stopped, for a good one must get in beside them.
+const goodToken = 16
+
 func (c *Config) checkServer(ch *checker, insecure bool) {
 	s := c.Server
 	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
 		ch.fault("server.tls", "has only one of cert_file and key_file; must have both or neither")
+	}
+	for i, t := range s.AuthTokens {
+		if len(t.Token) < goodToken {
+			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; take %d random characters at least, or one that `loquat token new` makes", goodToken)
+		}
 	}
 	if len(s.AuthTokens) == 0 && !insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
 		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, make one with `loquat token new`, listen on 127.0.0.1, or start with --insecure", s.Listen)
