@@ -218,7 +218,13 @@ func (m *machine) name(kind string) string {
 }
 
 func (m *machine) create(t *rapid.T) {
-	if len(m.sessions) == 3 {
+	living := 0
+	for _, s := range m.sessions {
+		if !s.deleted {
+			living++
+		}
+	}
+	if living == 3 {
 		t.Skip("enough sessions")
 	}
 	s := &modelSession{id: m.name("session")}
