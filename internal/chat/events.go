@@ -141,9 +141,7 @@ func (s *Service) Position(ctx context.Context, q EventQuery) (loquat.EventID, e
 func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.EventID, watched string, err error) {
 	last := s.store.Last() // before the reads: what comes later is above it
 	if q.Since != nil && *q.Since > last {
-		if err := s.checkGiven(ctx, *q.Since); err != nil {
-			return 0, "", err
-		}
+		return 0, "", loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", *q.Since, last)
 	}
 	if q.SessionID == "" && q.RequestID == "" {
 		if q.Since == nil {
@@ -187,20 +185,6 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 		return nil
 	})
 	return since, watched, err
-}
-
-// checkGiven says gone when an id was never given. The disk has the last word: who
-// read a snapshot from it may be a commit ahead of what the store has in memory.
-func (s *Service) checkGiven(ctx context.Context, id loquat.EventID) error {
-	var last loquat.EventID
-	err := s.store.View(ctx, func(r *store.Reader) (err error) {
-		last, err = r.Last()
-		return err
-	})
-	if err != nil || id <= last {
-		return err
-	}
-	return loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", id, last)
 }
 
 // named is what the filters of a query name.

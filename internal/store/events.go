@@ -138,9 +138,8 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 	return rec, nil
 }
 
-// Last returns the highest event id that was ever given, as the disk has it. It may be
-// a commit ahead of Store.Last.
-func (r *Reader) Last() (id loquat.EventID, err error) {
+// last is the highest event id that was ever given, as the disk has it.
+func (r *Reader) last() (id loquat.EventID, err error) {
 	err = one(r.q, `SELECT last_event_id FROM log`, nil, &id)
 	return id, err
 }

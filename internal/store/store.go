@@ -79,8 +79,8 @@ type Store struct {
 	gate   sync.RWMutex // held shared while putting into queue
 	down   bool         // guarded by gate: no more updates
 
-	last    atomic.Int64 // highest event id that was committed
-	gone    atomic.Int64 // highest event id that retention removed
+	flight  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
+	gone    atomic.Int64                  // highest event id that retention removed
 	failing atomic.Pointer[error]
 	failed  time.Time // when a write failed last; the committer's
 	tail    *tail
@@ -106,7 +106,6 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
-	s.last.Store(int64(last))
 	s.gone.Store(int64(gone))
 	s.tail = newTail(last)
 	go s.commitLoop()
@@ -118,7 +117,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 func (s *Store) ID() string { return s.id }
 
 // Last is the highest event id that was ever given and committed.
-func (s *Store) Last() loquat.EventID { return loquat.EventID(s.last.Load()) }
+func (s *Store) Last() loquat.EventID { return s.tail.end() }
 
 // Close ends the committer after what waits is committed, then the driver. A second
 // call does nothing.
@@ -197,9 +196,28 @@ func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error)
 	}
 }
 
-// View runs fn on one state of the store.
+// View runs fn on one state of the store. When it returns, the log has every event that
+// belongs to that state: who saw a request end finds its end there.
 func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
-	err := s.driver.Read(ctx, func(q SQL) error { return fn(&Reader{q: marked{q}}) })
+	var unsettled <-chan struct{}
+	err := s.driver.Read(ctx, func(q SQL) error {
+		r := &Reader{q: marked{q}}
+		err := fn(r)
+		// Readers see a commit a moment before the log has its events.
+		if flight := s.flight.Load(); flight != nil {
+			if last, lastErr := r.last(); lastErr == nil && last > s.Last() {
+				unsettled = *flight
+			}
+		}
+		return err
+	})
+	if unsettled != nil {
+		select {
+		case <-unsettled:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return s.classify(err)
 }
 
@@ -250,6 +268,12 @@ func (s *Store) gather(batch []*update) []*update {
 // commit brings a batch to disk. An update that fails after it wrote spoils the
 // transaction for its neighbours: it is answered and the others start over.
 func (s *Store) commit(batch []*update) {
+	settled := make(chan struct{})
+	s.flight.Store(&settled)
+	defer func() {
+		s.flight.Store(nil)
+		close(settled)
+	}()
 	live := batch[:0]
 	for _, u := range batch {
 		if u.state.CompareAndSwap(waiting, taken) {
@@ -310,8 +334,7 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 		s.failing.Store(nil)
 		s.log.Info("the store can write again")
 	}
-	s.last.Store(int64(tx.last))
-	s.tail.add(tx.published)
+	s.tail.add(tx.last, tx.published)
 	for _, u := range batch {
 		u.err = s.classify(u.err)
 		close(u.done)

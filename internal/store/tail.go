@@ -19,22 +19,31 @@ const (
 type tail struct {
 	mu      sync.RWMutex
 	floor   loquat.EventID // every committed event above it is in records
+	last    loquat.EventID // highest event id that was committed
 	records []loquat.Record
 	bytes   int
 	watches map[string]map[*Watch]struct{} // by session; "" is all sessions
 }
 
 func newTail(last loquat.EventID) *tail {
-	return &tail{floor: last, watches: map[string]map[*Watch]struct{}{}}
+	return &tail{floor: last, last: last, watches: map[string]map[*Watch]struct{}{}}
 }
 
-// add takes over what a commit published and wakes those who wait for it.
-func (t *tail) add(published []loquat.Record) {
+// end is the highest event id that was committed. What it counts can be read.
+func (t *tail) end() loquat.EventID {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.last
+}
+
+// add takes over what a commit published, up to last, and wakes those who wait for it.
+func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	if len(published) == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.last = last
 	deleted := t.forget(published)
 	for _, r := range published {
 		if deleted[r.SessionID] && r.Type != loquat.SessionDeleted {

@@ -1,0 +1,71 @@
+package store_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+)
+
+// lateDriver takes its time to tell of a commit that readers can see already.
+type lateDriver struct {
+	store.Driver
+	visible, tell chan struct{} // nil: it tells at once
+}
+
+func (d *lateDriver) Write(ctx context.Context, fn func(store.SQL) error) error {
+	err := d.Driver.Write(ctx, fn)
+	if d.tell != nil {
+		close(d.visible)
+		<-d.tell
+	}
+	return err
+}
+
+func TestViewIsNeverAheadOfTheLog(t *testing.T) {
+	t.Parallel()
+	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := &lateDriver{Driver: db}
+	s, err := store.Open(t.Context(), late, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	late.visible, late.tell = make(chan struct{}), make(chan struct{})
+
+	done := make(chan error, 1)
+	go func() {
+		done <- s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.CreateSession("s", "default", nil)
+			if err != nil {
+				return err
+			}
+			return tx.Checkpoint(&h, nil, false)
+		})
+	}()
+	<-late.visible
+	var seen loquat.EventID
+	err = s.View(t.Context(), func(r *store.Reader) (err error) {
+		h, err := r.Head("s")
+		seen = h.Checkpoint
+		time.AfterFunc(50*time.Millisecond, func() { close(late.tell) })
+		return err
+	})
+	if err != nil || seen == 0 {
+		t.Fatalf("the view saw events up to %s, %v; the commit was visible", seen, err)
+	}
+	records, err := s.Events(t.Context(), 0, store.Filter{}, 10)
+	if err != nil || s.Last() < seen || len(records) == 0 {
+		t.Errorf("after a view that saw events up to %s the log ends at %s and has %d events, %v", seen, s.Last(), len(records), err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
