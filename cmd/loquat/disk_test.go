@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -112,14 +114,58 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("waited in vain for %s", what)
 }
 
+// lastingBackend streams replies that last until finish is closed, and then go on for a
+// while. sent counts those that are through.
+type lastingBackend struct {
+	*httptest.Server
+	finish chan struct{}
+	sent   atomic.Int64
+}
+
+func newLastingBackend(t *testing.T) *lastingBackend {
+	b := &lastingBackend{finish: make(chan struct{})}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		finish := b.finish
+		for n, left := 0, 200; left > 0; n++ {
+			fmt.Fprintf(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"part %d, "},"finish_reason":null}]}`+"\n\n", n)
+			w.(http.Flusher).Flush()
+			select {
+			case <-tick.C:
+			case <-finish:
+				finish = nil
+			case <-r.Context().Done():
+				return
+			}
+			if finish == nil {
+				left--
+			}
+		}
+		fmt.Fprint(w, `data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+		b.sent.Add(1)
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
 // A full disk refuses changes and holds up streams, loses nothing, and is over when
 // there is room again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	const streams, chunks = 5, 400 // they last longer than the disk takes to fill up
+	const streams = 5
 	disk := smallDisk(t, "40m")
-	l := load{chunks: chunks, rate: 100}
-	server := serverOnScriptedAt(t, l, disk)
+	backend := newLastingBackend(t)
+	serve := func() *process {
+		cfg := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lasting", "base_url": "%s/v1"}}}`, backend.URL)
+		path := filepath.Join(t.TempDir(), "loquat.json")
+		if err := os.WriteFile(path, []byte(cfg), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return startProcess(t, nil, "serve", "--config", path, "--listen", "127.0.0.1:0", "--data", disk)
+	}
+	server := serve()
 	c, err := client.New(server.url, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +218,8 @@ func TestFullDisk(t *testing.T) {
 	if got := readiness(t, server.url); got != http.StatusServiceUnavailable {
 		t.Errorf("/readyz is %d on a full disk", got)
 	}
-	time.Sleep(time.Duration(chunks) * time.Second / 100) // all of the streams arrives meanwhile
+	close(backend.finish)
+	eventually(t, "all of the streams to be sent", func() bool { return backend.sent.Load() == streams })
 	for _, id := range requests {
 		if q, err := c.Request(ctx, id); err != nil || q.Status != loquat.StatusRunning {
 			t.Errorf("a request on a full disk is %s, %v", q.Status, err)
@@ -199,7 +246,7 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	server.end(t)
-	server = serverOnScriptedAt(t, l, disk)
+	server = serve()
 	if c, err = client.New(server.url, client.Options{}); err != nil {
 		t.Fatal(err)
 	}

@@ -139,12 +139,6 @@ func warmUp(ctx context.Context, t *testing.T, c *client.Client, n int) {
 // its own. The default model streams as the load says.
 func serverOnScripted(t *testing.T, l load) *process {
 	t.Helper()
-	return serverOnScriptedAt(t, l, t.TempDir())
-}
-
-// serverOnScriptedAt is serverOnScripted on a given data directory.
-func serverOnScriptedAt(t *testing.T, l load, data string) *process {
-	t.Helper()
 	backend := startProcess(t, nil, "backend", "--listen", "127.0.0.1:0")
 	cfg := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lorem", "base_url": "%s/v1",
@@ -152,7 +146,7 @@ func serverOnScriptedAt(t *testing.T, l load, data string) *process {
 	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return startProcess(t, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", data)
+	return startProcess(t, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 }
 
 // sessionsOf returns the sessions that follower i follows.
