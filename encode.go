@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -46,6 +47,10 @@ func appendObject(dst []byte, o Object) []byte {
 	return append(dst, '}')
 }
 
+// CleanText returns text with U+FFFD in the place of U+0000, which not every store can
+// keep.
+func CleanText(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
+
 // ValidRaw returns raw JSON with U+FFFD in the place of what is no UTF-8, as texts get
 // it too.
 func ValidRaw(v json.RawMessage) json.RawMessage {
@@ -53,6 +58,36 @@ func ValidRaw(v json.RawMessage) json.RawMessage {
 		return v
 	}
 	return bytes.ToValidUTF8(v, []byte("\ufffd"))
+}
+
+// CleanRaw is ValidRaw that does to all texts in the JSON what CleanText does.
+func CleanRaw(v json.RawMessage) json.RawMessage {
+	v = ValidRaw(v)
+	if bytes.Contains(v, nulEscape) {
+		v = withoutNul(v)
+	}
+	return v
+}
+
+var nulEscape = []byte(`\u0000`)
+
+// withoutNul replaces the escape of U+0000, but not `\\u0000`, which is a backslash and
+// five characters.
+func withoutNul(v json.RawMessage) json.RawMessage {
+	out := make([]byte, 0, len(v))
+	for i := 0; i < len(v); i++ {
+		switch {
+		case bytes.HasPrefix(v[i:], nulEscape):
+			out = append(out, `\ufffd`...)
+			i += len(nulEscape) - 1
+		case v[i] == '\\' && i+1 < len(v):
+			out = append(out, v[i], v[i+1])
+			i++
+		default:
+			out = append(out, v[i])
+		}
+	}
+	return out
 }
 
 // appendRaw appends a raw value on one line, for it may end in a line of a stream.

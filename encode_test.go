@@ -153,3 +153,39 @@ func BenchmarkEncodePartial(b *testing.B) {
 		}
 	}
 }
+
+// U+0000 goes wherever it stands as a character, and nowhere else.
+func TestClean(t *testing.T) {
+	for raw, want := range map[string]string{
+		`"a\u0000b"`: `"a\ufffdb"`, `"\\u0000"`: `"\\u0000"`, `"\\\u0000"`: `"\\\ufffd"`, `{"\u0000":["\u0000","\u00000"]}`: `{"\ufffd":["\ufffd","\ufffd0"]}`,
+		`"\u00e9\n"`: `"\u00e9\n"`, "\"\xff\\u0000\"": "\"\ufffd\\ufffd\"", `7`: `7`, ``: ``,
+	} {
+		if got := string(CleanRaw([]byte(raw))); got != want {
+			t.Errorf("%s becomes %s, want %s", raw, got, want)
+		}
+	}
+	o := Object{"a\x00": []byte(`"\u0000"`), "b": []byte(`1`)}
+	o.Clean()
+	if got := reference(t, o); got != `{"a�":"\ufffd","b":1}` {
+		t.Errorf("the object is %s", got)
+	}
+}
+
+func FuzzCleanRaw(f *testing.F) {
+	for _, s := range awkward {
+		f.Add(string(Quote(s + `\u0000`)))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var before, after any
+		if json.Unmarshal([]byte(text), &before) != nil {
+			CleanRaw([]byte(text)) // what is no JSON must not stop it
+			return
+		}
+		if err := json.Unmarshal(CleanRaw([]byte(text)), &after); err != nil {
+			t.Fatalf("%q becomes %q: %v", text, CleanRaw([]byte(text)), err)
+		}
+		if s, ok := after.(string); ok && s != CleanText(before.(string)) {
+			t.Errorf("%q became %q", before, after)
+		}
+	})
+}

@@ -49,6 +49,17 @@ func (o Object) Object(key string) Object {
 	return v
 }
 
+// Clean does to all values, and to the keys, what CleanText and CleanRaw do, in place.
+func (o Object) Clean() {
+	for key, raw := range o {
+		o[key] = CleanRaw(raw)
+		if name := CleanText(key); name != key {
+			o[name] = o[key]
+			delete(o, key)
+		}
+	}
+}
+
 // The roles of a message.
 const (
 	RoleUser      = "user"

@@ -30,7 +30,7 @@ func (s *Service) checkNewSession(ctx context.Context, p *NewSession) (messages 
 	if err := checkID("body.session_id", p.SessionID); err != nil {
 		return nil, nil, err
 	}
-	cleanObject(p.Metadata)
+	p.Metadata.Clean()
 	v, err := s.judge(ctx, "", p.AgentID, p.Metadata)
 	if err != nil {
 		return nil, nil, err
@@ -147,8 +147,8 @@ func checkMessage(location string, p NewMessage) (loquat.Message, []attachment, 
 		return loquat.Message{}, nil, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", p.Role)
 	}
 	m := newMessage(p.Role)
-	m.Content = cleanText(p.Content)
-	cleanObject(p.Metadata)
+	m.Content = loquat.CleanText(p.Content)
+	p.Metadata.Clean()
 	m.Metadata = p.Metadata
 	if len(p.Attachments) > 0 {
 		m.Metadata = m.Metadata.Clone().Set(loquat.MetaAttachments, p.Attachments)
@@ -187,43 +187,6 @@ func checkSend(p *Send) (storedSend, error) {
 	m, attachments, err := checkMessage("body", n)
 	out.Message, out.attachments = &m, attachments
 	return out, err
-}
-
-// cleanText replaces U+0000, which not every store can keep.
-func cleanText(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
-
-// cleanObject does the same to all texts of an object, in place.
-func cleanObject(o loquat.Object) {
-	for key, raw := range o {
-		o[key] = cleanRaw(raw)
-		if name := cleanText(key); name != key {
-			o[name] = o[key]
-			delete(o, key)
-		}
-	}
-}
-
-// cleanRaw replaces the escape of U+0000 in JSON, but not `\\u0000`, which is a
-// backslash and five characters.
-func cleanRaw(raw json.RawMessage) json.RawMessage {
-	escape := []byte(`\u0000`)
-	if !bytes.Contains(raw, escape) {
-		return raw
-	}
-	out := make([]byte, 0, len(raw))
-	for i := 0; i < len(raw); i++ {
-		switch {
-		case raw[i] != '\\':
-			out = append(out, raw[i])
-		case bytes.HasPrefix(raw[i:], escape):
-			out = append(out, `\ufffd`...)
-			i += len(escape) - 1
-		default:
-			out = append(out, raw[i], raw[i+1])
-			i++
-		}
-	}
-	return out
 }
 
 // mergePatch applies an RFC 7396 merge patch to an object and returns the result.

@@ -91,6 +91,28 @@ func TestToolThatSaysNonsense(t *testing.T) {
 	}
 }
 
+// U+0000 is replaced also where metadata is passed on as it came.
+func TestNoNulInMetadata(t *testing.T) {
+	odd := func() loquat.Object { return loquat.Object{"said\x00": json.RawMessage(`["\u0000"]`)} }
+	r := newRig(t, tool{"odd", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+		return plugin.ToolResult{Content: "done", Metadata: odd()}, nil
+	}})
+	r.provider.then(phase{chunks: []loquat.Chunk{{Text: "a", Extra: odd()}}, reply: loquat.Reply{Content: "a", ToolCalls: calls("odd"), Metadata: odd()}})
+	s := r.create(chat.NewSession{})
+	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID)
+	messages := r.snapshot(s.SessionID).Messages
+	for _, m := range messages[1:3] {
+		if got := string(m.Metadata["said\ufffd"]); got != `["\ufffd"]` {
+			t.Errorf("the %s message has %s", m.Role, m.Metadata)
+		}
+	}
+	for _, e := range r.log(s.SessionID, s.CursorEventID) {
+		if rec, err := e.Encode(); err != nil || strings.Contains(string(rec.Body), `\u0000`) {
+			t.Errorf("an event is %s, %v", rec.Body, err)
+		}
+	}
+}
+
 // A reply that cannot be written ends its request all the same.
 func TestReplyThatCannotBeWritten(t *testing.T) {
 	r := newRig(t)

@@ -117,7 +117,7 @@ func (x *sessionsHost) failed(ctx context.Context, err error) error {
 // Compact puts one system message in the place of others: message_modified, which has
 // the message, then messages_deleted when there was more than one, then checkpoint.
 func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.Compaction) error {
-	content := cleanText(c.Content)
+	content := loquat.CleanText(c.Content)
 	return x.s.store.Update(ctx, func(tx *store.Tx) error {
 		h, err := x.unchanged(tx, sessionID, c)
 		if err != nil {

@@ -98,7 +98,7 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 
 // ModifyMessage changes the content of a message: message_modified, checkpoint.
 func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (MessageResult, error) {
-	content = cleanText(content)
+	content = loquat.CleanText(content)
 	var out MessageResult
 	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
 		out, err = once(tx, call, func() (MessageResult, error) {

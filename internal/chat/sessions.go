@@ -151,7 +151,7 @@ func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (Se
 // UpdateSession merges a patch into a session: checkpoint. A request that runs keeps
 // the configuration that it started with, and the cursor stays before its increments.
 func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p SessionPatch) (loquat.Snapshot, error) {
-	cleanObject(p.Metadata)
+	p.Metadata.Clean()
 	named := ""
 	if p.AgentID != nil {
 		named = *p.AgentID
@@ -221,7 +221,7 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 // source_session_id, checkpoint. What a running request has not made durable yet is
 // not part of it.
 func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork) (loquat.Snapshot, error) {
-	cleanObject(p.Metadata)
+	p.Metadata.Clean()
 	newSession := newID()
 	var out snapshotAnswer
 	err := s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) error {

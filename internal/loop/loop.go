@@ -143,11 +143,12 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 // message makes the assistant message of a reply.
 func (job Job) message(reply *loquat.Reply) loquat.Message {
 	m := job.NewMessage(loquat.RoleAssistant)
-	m.Content = clean(reply.Content)
+	m.Content = loquat.CleanText(reply.Content)
 	m.Metadata = reply.Metadata
 	if len(reply.ToolCalls) > 0 {
 		m.Metadata = m.Metadata.Set(loquat.MetaToolCalls, reply.ToolCalls)
 	}
+	m.Metadata.Clean()
 	return m
 }
 
@@ -174,6 +175,7 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 		return nil
 	}
 	metadata := c.Extra
+	metadata.Clean()
 	if c.Reasoning != "" {
 		field := c.ReasoningField
 		if field == "" {
@@ -182,7 +184,7 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 		if metadata == nil {
 			metadata = make(loquat.Object, 1)
 		}
-		metadata[field] = loquat.Quote(clean(c.Reasoning))
+		metadata[field] = loquat.Quote(loquat.CleanText(c.Reasoning))
 	}
 	if s.restarted {
 		metadata = metadata.Set(loquat.MetaStreamRestarted, true)
@@ -190,7 +192,7 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 	}
 	return s.sink.Publish(ctx, loquat.Event{
 		Type:    loquat.Partial,
-		Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: clean(c.Text), Metadata: metadata},
+		Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: loquat.CleanText(c.Text), Metadata: metadata},
 	})
 }
 
@@ -224,6 +226,3 @@ func usageOf(metadata loquat.Object) loquat.Object {
 	}
 	return out
 }
-
-// clean replaces U+0000, which not every store can keep.
-func clean(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }

@@ -130,7 +130,7 @@ func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.T
 		ID: call.ID, Name: call.Name, Arguments: arguments,
 		Config: r.job.Config, Concealed: r.job.Concealed, SessionID: r.job.SessionID, RequestID: r.job.RequestID,
 		Progress: func(part string, progress, total *float64) {
-			part, progress, total = clean(part), finite(progress), finite(total)
+			part, progress, total = loquat.CleanText(part), finite(progress), finite(total)
 			if err := r.publish(ctx, call, loquat.PhaseStream, loquat.Payload{Part: &part, Progress: progress, Total: total}); err != nil {
 				r.fail(err)
 			}
@@ -169,12 +169,10 @@ func readArguments(s string) (json.RawMessage, error) {
 
 func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat.Message {
 	m := job.NewMessage(loquat.RoleTool)
-	m.Content = clean(result.Content)
+	m.Content = loquat.CleanText(result.Content)
 	m.Metadata = result.Metadata.Clone()
 	maps.DeleteFunc(m.Metadata, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
-	for key, v := range m.Metadata {
-		m.Metadata[key] = loquat.ValidRaw(v)
-	}
+	m.Metadata.Clean()
 	delete(m.Metadata, loquat.MetaAttachments) // those are its images
 	m.Metadata = m.Metadata.
 		Set(loquat.MetaToolCallID, call.ID).

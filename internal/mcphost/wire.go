@@ -134,7 +134,7 @@ func readFrame(r *bufio.Reader) ([]byte, error) {
 		case len(line) > maxFrame+1:
 			return nil, fmt.Errorf("it sent a message of more than %d MiB; large results have to be divided", maxFrame>>20)
 		case err == nil:
-			return loquat.ValidRaw(bytes.TrimSpace(line)), nil
+			return loquat.CleanRaw(bytes.TrimSpace(line)), nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		default:
 			return nil, io.EOF

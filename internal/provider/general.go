@@ -18,7 +18,7 @@ type object = map[string]json.RawMessage
 // meaning wherever a backend is known to put it, and skips what has the wrong type.
 // saidIn are the members of a choice that hold what was said; the first there is counts.
 func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
-	data = loquat.ValidRaw(data)
+	data = loquat.CleanRaw(data)
 	var all object
 	if err := json.Unmarshal(data, &all); err != nil {
 		var list []object
