@@ -1,0 +1,114 @@
+package bridge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/netip"
+	"time"
+
+	"loquat"
+)
+
+// Access is what a server tells its bridge of who may come. It opens nothing.
+type Access struct {
+	Codes  []string `json:"codes"` // public parts of pairing codes that are open
+	Tokens []Token  `json:"tokens"`
+}
+
+// Token is a token as a bridge knows it.
+type Token struct {
+	Digest    string     `json:"digest"` // SHA-256, hex
+	Scope     string     `json:"scope"`
+	SessionID string     `json:"session_id,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+// NewToken makes a Token of the digest of one; a zero time is never.
+func NewToken(digest [sha256.Size]byte, scope, sessionID string, expires time.Time) Token {
+	t := Token{Digest: hex.EncodeToString(digest[:]), Scope: scope, SessionID: sessionID}
+	if !expires.IsZero() {
+		t.ExpiresAt = &expires
+	}
+	return t
+}
+
+// setAccess takes over who may come, and cuts off who may not any more.
+func (r *remote) setAccess(payload json.RawMessage) error {
+	var a Access
+	if err := json.Unmarshal(payload, &a); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.access, r.codes, r.ready = make(map[string]Token, len(a.Tokens)), a.Codes, true
+	for _, t := range a.Tokens {
+		r.access[t.Digest] = t
+	}
+	for v := range r.visits {
+		if now, ok := r.access[v.token.Digest]; !ok || now.SessionID != v.token.SessionID {
+			v.end()
+		}
+	}
+	r.wake()
+	return nil
+}
+
+// visit is what runs for a token.
+type visit struct {
+	token Token
+	end   context.CancelFunc
+}
+
+// admit is an Admit.
+func (r *remote) admit(ctx context.Context, token string, _ netip.Addr) (Guest, error) {
+	if err := r.await(ctx, func() bool { return r.ready }); err != nil {
+		return Guest{}, err
+	}
+	sum := sha256.Sum256([]byte(token))
+	r.mu.Lock()
+	t, ok := r.access[hex.EncodeToString(sum[:])]
+	r.mu.Unlock()
+	if !ok || t.expired() {
+		return Guest{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known")
+	}
+	return Guest{SessionID: t.SessionID, During: func(ctx context.Context) (context.Context, context.CancelFunc) { return r.during(ctx, t) }}, nil
+}
+
+func (t Token) expired() bool { return t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt) }
+
+// during is of Guest.
+func (r *remote) during(ctx context.Context, t Token) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancel(ctx)
+	stop := func() {}
+	if t.ExpiresAt != nil {
+		ctx, stop = context.WithDeadline(ctx, *t.ExpiresAt)
+	}
+	v := &visit{t, end}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.access[t.Digest]; !ok {
+		end()
+	}
+	r.visits[v] = struct{}{}
+	return ctx, func() {
+		r.mu.Lock()
+		delete(r.visits, v)
+		r.mu.Unlock()
+		stop()
+		end()
+	}
+}
+
+// opens reports whether a pairing code with that public part is open at the server.
+func (r *remote) opens(public string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, code := range r.codes {
+		if code == public {
+			return true
+		}
+	}
+	return false
+}
