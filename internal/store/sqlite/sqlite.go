@@ -8,40 +8,19 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/google/uuid"
 	_ "modernc.org/sqlite" // registers the database/sql driver "sqlite"
 
 	"loquat/internal/store"
-)
-
-// steps are the schema, one file for each version of it. A step that was released is
-// never changed: a file is brought from the version that it has to the newest.
-//
-//go:embed schema/*.sql
-var steps embed.FS
-
-// The write-ahead log is copied back beside the writer. Only when readers have kept
-// that from catching up does the writer wait for it. While nothing is written the log
-// is cut, so that what a busy time has left does not stay.
-const (
-	checkpointEvery = 200 * time.Millisecond
-	walSoftLimit    = 4 << 20
-	walHardLimit    = 64 << 20
-	cutPatience     = 50 * time.Millisecond // a writer that comes back waits no longer for the cut
 )
 
 // readers is how many reads run side by side.
@@ -104,45 +83,6 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 	return db, nil
 }
 
-// ErrInUse is the failure of opening a directory that another process uses.
-var ErrInUse = errors.New("another process uses the data directory")
-
-// inUseError is ErrInUse with the names that help.
-type inUseError struct{ dir, holder string }
-
-func (e *inUseError) Error() string {
-	return fmt.Sprintf("the data directory %s is in use by process %s; stop it first, or choose another directory with --data", e.dir, e.holder)
-}
-
-func (e *inUseError) Unwrap() error { return ErrInUse }
-
-// filePath is the store file of a directory.
-func filePath(dir string) string { return filepath.Join(dir, "loquat.db") }
-
-// Exists reports whether there is a store file in dir.
-func Exists(dir string) bool {
-	_, err := os.Stat(filePath(dir))
-	return err == nil
-}
-
-// lockDir takes the directory's lock and writes the number of this process into it.
-func lockDir(dir string) (*flock.Flock, error) {
-	path := filepath.Join(dir, "loquat.lock")
-	lock := flock.New(path)
-	ok, err := lock.TryLock()
-	if err != nil {
-		return nil, fmt.Errorf("lock the data directory: %w", err)
-	}
-	if !ok {
-		holder, _ := os.ReadFile(path)
-		return nil, &inUseError{dir: dir, holder: strings.TrimSpace(string(holder))}
-	}
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), lock.Unlock())
-	}
-	return lock, nil
-}
-
 func (db *DB) open(ctx context.Context) error {
 	// auto_vacuum stands first: it holds only if it is said before anything is written,
 	// and changing the journal writes.
@@ -182,57 +122,6 @@ func dsn(path string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// migrate brings a file to the newest schema, in one transaction, and refuses one that
-// is newer.
-func (db *DB) migrate(ctx context.Context) error {
-	conn, err := db.pool.Conn(ctx)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", db.path, err)
-	}
-	defer conn.Close()
-	var version int
-	if err := conn.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
-		return fmt.Errorf("open %s: %w", db.path, err)
-	}
-	files, err := steps.ReadDir("schema") // sorted by name
-	if err != nil {
-		return err
-	}
-	switch {
-	case version == len(files):
-		return nil
-	case version > len(files):
-		return fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", db.path, version, len(files))
-	}
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("prepare %s: %w", db.path, err)
-	}
-	defer tx.Rollback()
-	for _, file := range files[version:] {
-		step, err := steps.ReadFile("schema/" + file.Name())
-		if err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, string(step)); err != nil {
-			return fmt.Errorf("prepare %s: %s: %w", db.path, file.Name(), err)
-		}
-	}
-	if version == 0 {
-		id, err := uuid.NewRandom()
-		if err != nil {
-			return err
-		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO log (store_id) VALUES (?)`, id.String()); err != nil {
-			return fmt.Errorf("prepare %s: %w", db.path, err)
-		}
-	}
-	if _, err := tx.ExecContext(ctx, `PRAGMA user_version = `+strconv.Itoa(len(files))); err != nil {
-		return fmt.Errorf("prepare %s: %w", db.path, err)
-	}
-	return tx.Commit()
-}
-
 // Write runs fn on the writing connection.
 func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	db.relieve(ctx)
@@ -257,84 +146,6 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	return nil
 }
 
-// relieve makes the writer wait for the write-ahead log to be copied back, when it
-// outgrew its hard limit.
-func (db *DB) relieve(ctx context.Context) {
-	if db.walSize() < walHardLimit {
-		return
-	}
-	_, err := db.write.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
-	db.tell(err, &db.writerStuck)
-}
-
-func (db *DB) walSize() int64 {
-	info, err := os.Stat(db.path + "-wal")
-	if err != nil {
-		return 0
-	}
-	return info.Size()
-}
-
-// writer is the transaction of Write.
-type writer struct {
-	ctx context.Context
-	db  *DB
-}
-
-func (w writer) statement(query string) (*sql.Stmt, error) {
-	if st, ok := w.db.statements[query]; ok {
-		return st, nil
-	}
-	st, err := w.db.write.PrepareContext(w.ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	w.db.statements[query] = st
-	return st, nil
-}
-
-func (w writer) Exec(query string, args ...any) (int64, error) {
-	st, err := w.statement(query)
-	if err != nil {
-		return 0, err
-	}
-	res, err := st.ExecContext(w.ctx, args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-func (w writer) Query(query string, args ...any) (*sql.Rows, error) {
-	st, err := w.statement(query)
-	if err != nil {
-		return nil, err
-	}
-	return st.QueryContext(w.ctx, args...)
-}
-
-// reclaimPages is how many free pages one call of Reclaim gives back at the most.
-const reclaimPages = 500
-
-// Reclaim gives free pages at the end of the file back to the file system. A file that
-// cannot shrink uses them again.
-func (w writer) Reclaim() (more bool, err error) {
-	before, err := w.freePages()
-	if err != nil || before == 0 {
-		return false, err
-	}
-	if _, err := w.db.write.ExecContext(w.ctx, `PRAGMA incremental_vacuum(`+strconv.Itoa(reclaimPages)+`)`); err != nil {
-		return false, err
-	}
-	after, err := w.freePages()
-	return after > 0 && after < before, err
-}
-
-func (w writer) freePages() (n int64, err error) {
-	err = w.db.write.QueryRowContext(w.ctx, `PRAGMA freelist_count`).Scan(&n)
-	return n, err
-}
-
 // Read runs fn on a reading connection.
 func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	select {
@@ -349,86 +160,6 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	}
 	defer tx.Rollback()
 	return fn(reader{ctx, db, tx})
-}
-
-// reader is the transaction of Read.
-type reader struct {
-	ctx context.Context
-	db  *DB
-	tx  *sql.Tx
-}
-
-func (r reader) Exec(string, ...any) (int64, error) {
-	return 0, errors.New("a reading transaction cannot write")
-}
-
-func (r reader) Query(query string, args ...any) (*sql.Rows, error) {
-	st, err := r.db.readStatement(r.ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return r.tx.StmtContext(r.ctx, st).QueryContext(r.ctx, args...)
-}
-
-func (db *DB) readStatement(ctx context.Context, query string) (*sql.Stmt, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if st, ok := db.readStmts[query]; ok {
-		return st, nil
-	}
-	st, err := db.read.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	db.readStmts[query] = st
-	return st, nil
-}
-
-// checkpointLoop copies the write-ahead log back into the file, beside the writer.
-func (db *DB) checkpointLoop() {
-	defer close(db.done)
-	tick := time.NewTicker(checkpointEvery)
-	defer tick.Stop()
-	for seen := int64(0); ; {
-		select {
-		case <-db.stop:
-			return
-		case <-tick.C:
-		}
-		if db.walSize() <= walSoftLimit {
-			continue
-		}
-		writes := db.writes.Load()
-		rest := db.checkpoint("PASSIVE")
-		if idle := writes == seen; idle && rest == 0 {
-			db.checkpoint("TRUNCATE")
-		}
-		seen = writes
-	}
-}
-
-// checkpoint copies the write-ahead log back and returns how many pages of it are
-// left, which those who read it still need.
-func (db *DB) checkpoint(mode string) (rest int) {
-	var busy, logged, copied int
-	err := db.checkpointer.QueryRowContext(context.Background(), `PRAGMA wal_checkpoint(`+mode+`)`).Scan(&busy, &logged, &copied)
-	db.tell(err, &db.stuck)
-	if err != nil {
-		return -1
-	}
-	return logged - copied
-}
-
-// tell logs that copying back fails, or works again, once for each change: a full disk
-// may stay so for long.
-func (db *DB) tell(err error, stuck *bool) {
-	switch {
-	case err != nil && !*stuck:
-		db.log.Warn("the write-ahead log cannot be copied back", "error", err)
-	case err == nil && *stuck:
-		db.log.Info("the write-ahead log can be copied back again")
-	}
-	*stuck = err != nil
 }
 
 // Close ends the checkpoints, copies the rest of the write-ahead log back and lets
