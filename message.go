@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -59,6 +61,12 @@ func (o Object) Clean() {
 		}
 	}
 }
+
+// secretNames are the keys whose values are secret wherever they stand.
+var secretNames = []string{"api_key", "token", "password", "secret", "authorization"}
+
+// SecretName reports whether the value at a key is secret by the key's name alone.
+func SecretName(key string) bool { return slices.Contains(secretNames, strings.ToLower(key)) }
 
 // The roles of a message.
 const (

@@ -28,7 +28,7 @@ func requestOptionFaults(path string, raw json.RawMessage) []Problem {
 
 // neverOverridable are keys that no session may change, whatever its elements say.
 func neverOverridable(key string) bool {
-	return key == "provider" || key == "plugin_cache_dir" || secretKey(key) || slices.Contains(serviceKeys, key)
+	return key == "provider" || key == "plugin_cache_dir" || loquat.SecretName(key) || slices.Contains(serviceKeys, key)
 }
 
 // Offer is a setting that sessions may override: the key in their overrides, and the
@@ -72,7 +72,7 @@ func (o Offer) Overridable(schema Schema) bool {
 func SecretAt(schema Schema, path []string) bool {
 	for _, key := range path {
 		field, inner := schema.at(key)
-		if secretKey(key) || field != nil && field.Secret {
+		if loquat.SecretName(key) || field != nil && field.Secret {
 			return true
 		}
 		schema = inner

@@ -11,13 +11,6 @@ import (
 	"loquat"
 )
 
-// secretNames are the keys whose values are secret wherever they stand.
-var secretNames = []string{"api_key", "token", "password", "secret", "authorization"}
-
-func secretKey(key string) bool {
-	return slices.Contains(secretNames, strings.ToLower(key))
-}
-
 // Redacted returns the configuration with the defaults of the service and of the
 // owners filled in, and without its secrets: they say only {"set": true}.
 func (c *Config) Redacted(owners ...Owner) loquat.Object {
@@ -97,7 +90,7 @@ func (r *redactor) whole(o loquat.Object) loquat.Object {
 // value redacts the value of a key, whose name in the schema is schemaKey.
 func (r *redactor) value(key, schemaKey string, raw json.RawMessage) json.RawMessage {
 	field, _ := r.schema.at(schemaKey)
-	secret := secretKey(key) || field != nil && field.Secret
+	secret := loquat.SecretName(key) || field != nil && field.Secret
 	switch {
 	case secret && field != nil && field.Kind == Labels && raw[0] == '{':
 		labels, _ := asObject(raw)

@@ -38,8 +38,7 @@ func (m *mask) collect(key string, raw json.RawMessage) {
 		return
 	}
 	value := string(text(raw))
-	switch strings.ToLower(key) {
-	case "api_key", "token", "password", "secret", "authorization":
+	if loquat.SecretName(key) {
 		m.add(value)
 		m.add(strings.TrimPrefix(value, "Bearer "))
 		return

@@ -127,8 +127,12 @@ func normalized(c Contribution, given loquat.Object) (loquat.Object, error) {
 	return element, nil
 }
 
-// hideSecret keeps the default of a secret out of what clients see.
+// hideSecret keeps the default of a secret out of what clients see. What is a secret by
+// the name of its key says so, whether its plugin thought of it or not.
 func hideSecret(element loquat.Object) {
+	if slices.ContainsFunc(append(ConfigPath(element), element.String("key")), loquat.SecretName) {
+		element.Set("secret", true)
+	}
 	if raw, ok := element["default"]; ok && element.Bool("secret") {
 		element.Set("default", hidden(raw))
 	}

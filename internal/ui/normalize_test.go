@@ -128,6 +128,24 @@ func TestNormalizeChangesNothing(t *testing.T) {
 	}
 }
 
+// A key that is secret by its name, or leads into what is, is so without being called it.
+func TestSecretsByName(t *testing.T) {
+	for text, secret := range map[string]bool{
+		`{"key": "api_key", "default": "sk-1"}`:                               true,
+		`{"key": "API_Key", "secret": false, "default": "sk-1"}`:              true,
+		`{"key": "door", "config_path": "deep.token.now", "default": "sk-1"}`: true,
+		`{"key": "door", "config_path": "deep.tokens", "default": "sk-1"}`:    false,
+		`{"key": "api_keys", "default": "sk-1"}`:                              false,
+		`{"ui_type": "model_picker", "key": "token", "default": "sk-1"}`:      false,
+	} {
+		elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t, text)}})
+		got := elements[0]
+		if want := `{"set":true}`; got.Bool("secret") != secret || (string(got["default"]) == want) != secret {
+			t.Errorf("%s becomes %s", text, jsonText(got))
+		}
+	}
+}
+
 // contributions are what plugins could give: few keys and values, so that they meet.
 func contributions() *rapid.Generator[[]Contribution] {
 	oneOf := func(texts ...string) *rapid.Generator[string] { return rapid.SampledFrom(texts) }
