@@ -26,8 +26,8 @@ const (
 )
 
 const (
-	maxCalls    = 32 // of one plugin at a time; more wait
-	maxProblems = 50 // that are kept of one plugin
+	maxCalls = 32 // of one plugin at a time; more wait
+	maxTold  = 50 // faults of one plugin that are logged
 )
 
 // Gatherer asks plugins for the elements that they show, all of them side by side.
@@ -101,7 +101,7 @@ func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.
 // Gather asks plugins for their elements and normalises them; input is what each is
 // given. The order is that of the plugins.
 func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []loquat.Object {
-	answers := make([][]loquat.Object, len(plugins))
+	answers := make([]*asking, len(plugins))
 	var asked sync.WaitGroup
 	for i, p := range plugins {
 		if a, ok := g.askers[p.Name()]; ok {
@@ -112,15 +112,13 @@ func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plug
 	asked.Wait()
 	var given []ui.Contribution
 	for i, p := range plugins {
-		if len(answers[i]) > 0 {
-			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: answers[i]})
+		if c := answers[i]; c != nil && c.err == nil {
+			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: c.result})
 		}
 	}
 	elements, faults := ui.Normalize(given)
-	for _, f := range faults {
-		if a, ok := g.askers[f.Plugin]; ok {
-			a.noteFault(f)
-		}
+	for _, c := range given {
+		g.askers[c.Plugin].noteFaults(slices.DeleteFunc(slices.Clone(faults), func(f ui.Fault) bool { return f.Plugin != c.Plugin }))
 	}
 	return elements
 }
@@ -182,7 +180,8 @@ type asker struct {
 	until    time.Time // no call before it
 	trouble  string    // of the last call, "" when it went well
 	down     string    // why the last call found no process, "" when there was one
-	faults   []string  // of single elements, each once
+	faults   []string  // of single elements in the newest answer
+	told     []string  // those of any answer that the log has
 }
 
 // asking is one call.
@@ -194,8 +193,9 @@ type asking struct {
 	trial  bool
 }
 
-// ask returns the plugin's elements, none when it cannot be waited for.
-func (a *asker) ask(ctx context.Context, in ui.Input) []loquat.Object {
+// ask calls the plugin and returns the call once it has returned, nil when it cannot be
+// waited for.
+func (a *asker) ask(ctx context.Context, in ui.Input) *asking {
 	trial, ok := a.admit()
 	if !ok {
 		return nil
@@ -222,7 +222,7 @@ func (a *asker) ask(ctx context.Context, in ui.Input) []loquat.Object {
 	}
 	select {
 	case <-c.done:
-		return c.result
+		return c
 	case <-c.late:
 	case <-impatient:
 	case <-ctx.Done():
@@ -337,19 +337,23 @@ func pauseAfter(failures int) time.Duration {
 	return pause
 }
 
-// noteFault remembers and logs a fault of one element, once.
-func (a *asker) noteFault(f ui.Fault) {
+// noteFaults remembers what of an answer is left out. Each fault is logged once: what
+// a plugin shows differs from session to session, so that faults come and go.
+func (a *asker) noteFaults(faults []ui.Fault) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text := f.Message
-	if f.Element != "" {
-		text = fmt.Sprintf("element %s is left out: %s", f.Element, f.Message)
+	a.faults = nil
+	for _, f := range faults {
+		text := f.Message
+		if f.Element != "" {
+			text = fmt.Sprintf("element %s is left out: %s", f.Element, f.Message)
+		}
+		a.faults = append(a.faults, text)
+		if len(a.told) < maxTold && !slices.Contains(a.told, text) {
+			a.told = append(a.told, text)
+			a.log.Warn("an element of a plugin is left out", "element", f.Element, "problem", f.Message)
+		}
 	}
-	if len(a.faults) >= maxProblems || slices.Contains(a.faults, text) {
-		return
-	}
-	a.faults = append(a.faults, text)
-	a.log.Warn("an element of a plugin is left out", "element", f.Element, "problem", f.Message)
 }
 
 // contain makes an error of a plugin's panic.

@@ -277,19 +277,34 @@ func TestCallerGoesAway(t *testing.T) {
 	})
 }
 
-// Faults of single elements are told once each, whatever else the plugin shows.
+// Faults of single elements are logged once each, and are no problem any more when the
+// plugin has mended them.
 func TestFaultyElements(t *testing.T) {
-	p := &shower{name: "p", kind: KindTool, show: func(context.Context, ui.Input) ([]loquat.Object, error) {
-		return []loquat.Object{loquat.Object{}.Set("key", "a"), loquat.Object{}.Set("key", "b").Set("condition", map[string]any{"near": 1})}, nil
-	}}
-	g := newTestGatherer(t, p)
+	shown := []loquat.Object{loquat.Object{}.Set("key", "a"), loquat.Object{}.Set("key", "b").Set("condition", map[string]any{"near": 1})}
+	p := &shower{name: "p", kind: KindTool, show: func(context.Context, ui.Input) ([]loquat.Object, error) { return shown, nil }}
+	r, err := NewRegistry(p, &shower{name: "other", kind: KindTool, show: one("c")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	g := NewGatherer(r, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
-		if got := g.keys(t.Context()); got != "a" {
+		if got := g.keys(t.Context()); got != "a c" {
 			t.Errorf("elements: %s", got)
 		}
 	}
 	if problems := g.Problems(p); len(problems) != 1 || !strings.Contains(problems[0], `element b is left out: condition`) {
 		t.Errorf("problems: %q", problems)
+	}
+	faulty := shown
+	for _, shown = range [][]loquat.Object{faulty[:1], faulty, nil} {
+		g.keys(t.Context())
+		if problems := g.Problems(p); len(problems) != max(0, len(shown)-1) {
+			t.Errorf("problems of %d elements: %q", len(shown), problems)
+		}
+	}
+	if n := strings.Count(log.String(), "left out"); n != 1 {
+		t.Errorf("logged %d times: %s", n, &log)
 	}
 }
 
