@@ -31,9 +31,9 @@ type watch struct {
 	spoke   atomic.Int64 // the same of the last activity that brought data
 	unread  atomic.Bool  // nobody waits for the backend at the moment: its silence is ours
 
-	mu      sync.Mutex
-	timer   *time.Timer
-	stopped bool
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool // the timer is no longer for looking
 }
 
 func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
@@ -71,18 +71,20 @@ func (w *watch) speak() { w.spoke.Store(w.heard.Load()) }
 func (w *watch) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stopped {
+	if w.ended {
 		return
 	}
+	w.ended = true
 	w.timer.Stop()
 	w.timer = time.AfterFunc(afterDone, func() { w.cancel(errAfterEnd) })
 }
 
 func (w *watch) look() {
+	resting := w.unread.Load() // first: who listens again has noted the time before
 	now := time.Since(w.start)
 	silence := w.timeout - (now - time.Duration(w.heard.Load()))
 	comments := max(maxComments, w.timeout) - (now - time.Duration(w.spoke.Load()))
-	if w.unread.Load() {
+	if resting {
 		silence, comments = w.timeout, w.timeout
 	}
 	switch {
@@ -93,7 +95,7 @@ func (w *watch) look() {
 	default:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !w.stopped {
+		if !w.ended {
 			w.timer.Reset(min(silence, comments))
 		}
 	}
@@ -102,7 +104,7 @@ func (w *watch) look() {
 // stop ends the call and the watch.
 func (w *watch) stop() {
 	w.mu.Lock()
-	w.stopped = true
+	w.ended = true
 	w.timer.Stop()
 	w.mu.Unlock()
 	w.cancel(context.Canceled)
