@@ -1,13 +1,16 @@
 package chat_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/store"
 )
 
 func object(t *testing.T, s string) loquat.Object {
@@ -47,6 +50,49 @@ func TestEffectiveConfigOfARequest(t *testing.T) {
 				t.Errorf("model %s, params %s, provider %s; want %s, %s, main", got, params, seen[0].ProviderID, c.model, c.params)
 			}
 		})
+	}
+}
+
+// slowReads is a database that answers no reader while it is held.
+type slowReads struct {
+	store.Driver
+	hold atomic.Pointer[chan struct{}]
+}
+
+func (d *slowReads) Read(ctx context.Context, fn func(store.SQL) error) error {
+	if held := d.hold.Load(); held != nil {
+		select {
+		case <-*held:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return d.Driver.Read(ctx, fn)
+}
+
+// A change of the session that comes after a request has started is none of its
+// business, also when the request has not read anything yet.
+func TestRequestKeepsTheConfigOfItsStart(t *testing.T) {
+	slow := &slowReads{}
+	r := newRigOn(t, func(db store.Driver) store.Driver { slow.Driver = db; return slow })
+	s := r.create(chat.NewSession{Metadata: object(t, `{"overrides": {"temperature": 1}}`)})
+	held := make(chan struct{})
+	slow.hold.Store(&held)
+	q := r.send(s.SessionID, chat.Send{Content: text("hi")})
+	quiet := "quiet"
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{AgentID: &quiet}); err != nil {
+		t.Fatal(err)
+	}
+	slow.hold.Store(nil)
+	close(held)
+	r.ended(q.RequestID)
+	seen := r.provider.seen()
+	if len(seen) != 1 || seen[0].Config.String("model") != "m1" || string(seen[0].Config["temperature"]) != "1" {
+		t.Fatalf("the request ran with %+v", seen)
+	}
+	r.ended(r.send(s.SessionID, chat.Send{Content: text("again")}).RequestID)
+	if got := r.provider.seen()[1].Config.String("model"); got != "m2" {
+		t.Errorf("the next request ran with the model %s", got)
 	}
 }
 

@@ -116,7 +116,6 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
 	}
-	var h store.Head
 	var history []loquat.Message
 	err := s.store.View(ctx, func(r *store.Reader) (err error) {
 		// A cancel that came before this worker could be told is in the row.
@@ -127,7 +126,8 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 		if row.Cancelled {
 			return errCancelled
 		}
-		if h, err = r.Head(q.SessionID); err != nil {
+		h, err := r.Head(q.SessionID)
+		if err != nil {
 			return err
 		}
 		history, err = r.Messages(h, h.Rev, 0, -1)
@@ -136,7 +136,7 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	if err != nil {
 		return loop.Job{}, err
 	}
-	effective, err := s.settled(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides))
+	effective, err := s.settled(ctx, stored.AgentID, stored.Overrides)
 	if err != nil {
 		return loop.Job{}, err
 	}

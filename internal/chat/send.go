@@ -19,10 +19,12 @@ type storedSend struct {
 	StreamTools bool            `json:"stream_tools,omitempty"`
 	DeleteFrom  *int            `json:"delete_from,omitempty"`
 
-	// What the request runs with, known from its start on; the messages that it
-	// leaves behind say so even after a crash.
-	ProviderID string `json:"provider,omitempty"`
-	Model      string `json:"model,omitempty"`
+	// What the request runs with, whatever becomes of the session: from its start on.
+	// The messages that it leaves behind say which model it was, even after a crash.
+	AgentID    string        `json:"agent,omitempty"`
+	Overrides  loquat.Object `json:"overrides,omitempty"`
+	ProviderID string        `json:"provider,omitempty"`
+	Model      string        `json:"model,omitempty"`
 
 	attachments []attachment // of Message, until they are checked
 }
@@ -165,6 +167,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 		return err
 	}
 	stored.Message, stored.DeleteFrom = nil, nil // they are done, and may be large
+	stored.AgentID, stored.Overrides = h.AgentID, h.Metadata.Object(loquat.MetaOverrides)
 	if effective, err := s.effective(*h); err == nil {
 		stored.ProviderID, stored.Model = effective.providerID, effective.config.String("model")
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,9 +98,9 @@ func TestConnectionIsClosedAtOnce(t *testing.T) {
 
 // A chunked body that is cut short is a connection error of the stream.
 func TestCutOnTheWire(t *testing.T) {
-	n := 0
+	var requests atomic.Int32 // the second comes while the first is still ending
 	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
-		n++
+		n := requests.Add(1)
 		fmt.Fprint(w, says("a"))
 		http.NewResponseController(w).Flush()
 		if n == 1 {
