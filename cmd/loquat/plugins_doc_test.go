@@ -19,15 +19,15 @@ import (
 	"loquat/internal/client"
 )
 
-// guided are the files that docs/plugins.md has its readers write, by their names.
-func guided(t *testing.T) map[string]string {
+// guided are the files that a page of docs has its readers write, by their names.
+func guided(t *testing.T, page string) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "plugins.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
 	if err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{}
-	for _, m := range regexp.MustCompile("(?s)<!-- (\\S+) -->\n```\\w+\n(.*?)\n```\n").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?s)<!-- (\\S+) -->\n```\\w+\n(.*?)\n```\n").FindAllStringSubmatch(string(text), -1) {
 		files[m[1]] = m[2] + "\n"
 	}
 	return files
@@ -38,7 +38,7 @@ func writeGuided(t *testing.T, folder string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	found := false
-	for name, text := range guided(t) {
+	for name, text := range guided(t, "plugins.md") {
 		if rest, ok := strings.CutPrefix(name, folder+"/"); ok {
 			found = true
 			if err := os.WriteFile(filepath.Join(dir, rest), []byte(text), 0o600); err != nil {
@@ -182,7 +182,7 @@ func TestGuideGo(t *testing.T) {
 		t.Skip("builds the program once more")
 	}
 	const name = "cmd/loquat/word_count.go"
-	source, ok := guided(t)[name]
+	source, ok := guided(t, "plugins.md")[name]
 	if !ok {
 		t.Fatalf("docs/plugins.md has no %s", name)
 	}
