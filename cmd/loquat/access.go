@@ -14,14 +14,18 @@ import (
 
 // openAccess loads who may come in.
 func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
-	var tokens []auth.ConfigToken
+	return auth.Open(ctx, auth.Options{
+		Store: chat.AccessStore(s), Tokens: configTokens(cfg), Logger: log,
+		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
+	})
+}
+
+// configTokens are the tokens of a configuration.
+func configTokens(cfg *config.Config) (tokens []auth.ConfigToken) {
 	for _, t := range cfg.Server.AuthTokens {
 		tokens = append(tokens, auth.ConfigToken(t))
 	}
-	return auth.Open(ctx, auth.Options{
-		Store: chat.AccessStore(s), Tokens: tokens, Logger: log,
-		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
-	})
+	return tokens
 }
 
 // storedTokens reports whether the data directory holds tokens, where that decides

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"loquat/internal/auth"
 	"loquat/internal/bridge"
 	"loquat/internal/config"
 	"loquat/internal/httpapi"
@@ -37,9 +38,7 @@ func newBridgeCommand() *cobra.Command {
 			return serveBridge(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&opts.config, "config", "", "configuration `file` (default: ./loquat.json, then $XDG_CONFIG_HOME/loquat/loquat.json)")
-	flags.StringVar(&opts.listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
+	addListenFlags(cmd.Flags(), &opts.config, &opts.listen)
 	return cmd
 }
 
@@ -57,10 +56,10 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
 	hub := bridge.NewHub(bridge.Options{Tokens: cfg.Bridge.Servers, Logger: log})
-	handler, err := httpapi.Guard(ln.Addr().String(), cfg.Server, hub.Handler(httpapi.WriteProblem))
+	handler, err := bridgeHandler(ctx, hub, cfg, ln.Addr().String(), log)
 	if err != nil {
 		hub.Close()
-		return errors.Join(usageError{err}, ln.Close())
+		return errors.Join(err, ln.Close())
 	}
 	server, serve, scheme, err := newHTTPServer(handler, cfg.Server.TLS, log)
 	if err != nil {
@@ -79,6 +78,27 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 	hub.Close()
 	shutdown(server)
 	return err
+}
+
+// bridgeHandler is what a bridge serves that stands alone.
+func bridgeHandler(ctx context.Context, hub *bridge.Hub, cfg *config.Config, address string, log *slog.Logger) (http.Handler, error) {
+	keeper, err := auth.Open(ctx, auth.Options{Tokens: configTokens(cfg), Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	if err := hub.Register(registry); err != nil {
+		return nil, err
+	}
+	metrics, err := httpapi.Metrics(registry, keeper)
+	if err != nil {
+		return nil, err
+	}
+	handler, err := httpapi.Guard(address, cfg.Server, hub.Handler(httpapi.WriteProblem, metrics))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return handler, nil
 }
 
 // bridgeConfig reads the configuration of a bridge, which needs no provider.

@@ -112,7 +112,9 @@ func newTown(t *testing.T, alone bool) *town {
 		at := freeAddress(t)
 		tw.endpoint = "ws://" + at + "/bridge"
 		section = fmt.Sprintf(`{"url": %q, "server_id": "home", "token": "town-secret-of-server"}`, tw.endpoint)
-		cfg := write("bridge.json", `{"bridge": {"servers": {"home": "town-secret-of-server"}}}`)
+		cfg := write("bridge.json", `{"bridge": {"servers": {"home": "town-secret-of-server"}}, "server": {"auth_tokens": [
+			{"name": "prometheus", "token": "town-secret-for-metrics", "scope": "read"},
+			{"name": "one", "token": "town-secret-for-one", "scope": "session", "session_id": "one"}]}}`)
 		tw.bridge = &mover{t: t, address: at, args: []string{"bridge", "--config", cfg, "--listen", at}}
 	}
 	cfg := write("server.json", fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "base_url": "http://127.0.0.1:1/v1"}},

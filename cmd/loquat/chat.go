@@ -89,10 +89,15 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	} else {
 		err = talk.converse(ctx, cmd.InOrStdin())
 	}
-	if talk.sessionID != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "continue with: "+f.hint(cmd, talk.sessionID))
+	if !talk.begun {
+		return err
 	}
-	return err
+	hint := "continue with: " + f.hint(cmd, talk.sessionID)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, hint) // what went wrong comes first
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), hint)
+	return nil
 }
 
 // message returns what is to be said in a one-shot chat. Only a terminal at
@@ -157,6 +162,7 @@ type conversation struct {
 	client     *client.Client
 	sessionID  string // empty until the first message of a new session
 	agent      string
+	begun      bool // something was said in the session
 	stream     bool
 	view       *tui.Renderer
 	prompt     io.Writer
@@ -197,7 +203,7 @@ func (c *conversation) converse(ctx context.Context, stdin io.Reader) error {
 		case "/quit":
 			return nil
 		case "/new":
-			c.sessionID = ""
+			c.sessionID, c.begun = "", false
 			fmt.Fprintln(c.stderr, "the next message begins a new session")
 		case "/help":
 			fmt.Fprint(c.stderr, chatHelp)
@@ -284,6 +290,7 @@ func (c *conversation) request(ctx context.Context, text string, accepted chan<-
 	if err != nil {
 		return err
 	}
+	c.begun = true
 	accepted <- sent.RequestID
 	var failure error
 	for e, err := range c.client.Follow(ctx, client.Query{RequestID: sent.RequestID, OmitSession: true}) {
@@ -292,6 +299,7 @@ func (c *conversation) request(ctx context.Context, text string, accepted chan<-
 		}
 		if e.Type == loquat.ErrorEvent {
 			failure = errors.New(e.Detail) // shown by whoever asked
+			c.view.Failed(e.RequestID)
 			continue
 		}
 		c.view.Show(e)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +21,13 @@ type remoteFlags struct {
 }
 
 func (f *remoteFlags) add(cmd *cobra.Command) {
+	args := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, given []string) error {
+		if err := args(cmd, given); err != nil {
+			return err
+		}
+		return contradiction(cmd)
+	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.server, "server", "", "`URL` of a running server (default: start one in this process)")
 	flags.StringVar(&f.token, "token", "", "access `token` of the server at --server")
@@ -25,6 +35,22 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.local.data, "data", "", "data `directory` of a server started here")
 	flags.BoolVar(&f.local.demo, "demo", false, "let a server started here use the scripted backend")
 	flags.BoolVar(&f.verbose, "verbose", false, "show the log of a server started here")
+}
+
+// contradiction says which of the flags on the command line would have no effect. Twins
+// in the environment are meant for several commands, so they may have none.
+func contradiction(cmd *cobra.Command) error {
+	flags := cmd.Flags()
+	remote := flags.Changed("server") || os.Getenv(envName(cmd, "server")) != ""
+	for _, name := range []string{"config", "data", "demo", "verbose"} {
+		if remote && flags.Changed(name) {
+			return fmt.Errorf("--%s is for a server that is started here, and --server (or %s) names one that runs: leave one of them out", name, envName(cmd, "server"))
+		}
+	}
+	if !remote && flags.Changed("token") {
+		return errors.New("--token is for the server at --server: a server that is started here needs none")
+	}
+	return nil
 }
 
 // connect returns a client and what ends it. ctx has to outlive both.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"loquat"
 	"loquat/internal/asset"
@@ -54,12 +55,17 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.config, "config", "", "configuration `file` (default: ./loquat.json, then $XDG_CONFIG_HOME/loquat/loquat.json)")
-	flags.StringVar(&opts.listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
+	addListenFlags(flags, &opts.config, &opts.listen)
 	flags.StringVar(&opts.data, "data", "", "data `directory` (default $XDG_DATA_HOME/loquat)")
 	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither key nor model")
 	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without server.auth_tokens")
 	return cmd
+}
+
+// addListenFlags adds the flags of what listens and has a configuration.
+func addListenFlags(flags *pflag.FlagSet, file, listen *string) {
+	flags.StringVar(file, "config", "", "configuration `file` (default: ./loquat.json, then $XDG_CONFIG_HOME/loquat/loquat.json)")
+	flags.StringVar(listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
 }
 
 // serve runs a server until ctx ends.

@@ -66,7 +66,7 @@ type Principal struct {
 
 // Options are what a Keeper is made of.
 type Options struct {
-	Store  Store
+	Store  Store // nil: there are the tokens of the configuration, and nothing can be made
 	Tokens []ConfigToken
 	Logger *slog.Logger // nil: the default one
 
@@ -116,7 +116,10 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	if k.log == nil {
 		k.log = slog.Default()
 	}
-	kept, err := opts.Store.Load(ctx)
+	if k.store == nil {
+		k.store = noStore{}
+	}
+	kept, err := k.store.Load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load tokens and devices: %w", err)
 	}

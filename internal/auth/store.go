@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"time"
+
+	"loquat"
 )
 
 // Digest is the SHA-256 of a secret. What opens anything is kept as its digest only.
@@ -62,3 +64,12 @@ type Store interface {
 	// writes what that returns, both in one transaction. It may call decide again.
 	Decide(ctx context.Context, public string, decide func(*Code) Change) error
 }
+
+// noStore keeps nothing.
+type noStore struct{}
+
+var errNoStore = loquat.Errorf(loquat.CodeUnavailable, "nothing can be made or paired here: there are the tokens of the configuration alone")
+
+func (noStore) Load(context.Context) (Kept, error)                       { return Kept{}, nil }
+func (noStore) Change(context.Context, Change) error                     { return errNoStore }
+func (noStore) Decide(context.Context, string, func(*Code) Change) error { return errNoStore }

@@ -377,7 +377,7 @@ func (d *doorway) open(t *testing.T) {
 	})
 	d.mu.Lock()
 	former := d.hub
-	d.hub, d.handler = next, next.Handler(writeError)
+	d.hub, d.handler = next, next.Handler(writeError, http.NotFoundHandler())
 	d.mu.Unlock()
 	if former != nil {
 		former.Close()

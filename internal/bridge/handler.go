@@ -14,8 +14,10 @@ import (
 // maxClaim bounds the body of a claim.
 const maxClaim = 4 << 10
 
-// Handler is the HTTP side of a bridge that stands alone; fail answers with an error.
-func (h *Hub) Handler(fail func(http.ResponseWriter, error)) http.Handler {
+// Handler is the HTTP side of a bridge that stands alone; fail answers with an error,
+// metrics serves /metrics. The bridge is ready as soon as it answers, whether servers
+// are there or not: apps wait for those on their sockets.
+func (h *Hub) Handler(fail func(http.ResponseWriter, error), metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /bridge/websocket", func(w http.ResponseWriter, r *http.Request) {
 		from := addressOf(r)
@@ -30,14 +32,21 @@ func (h *Hub) Handler(fail func(http.ResponseWriter, error)) http.Handler {
 			fail(w, err)
 		}
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		_, _ = io.WriteString(w, `{"status":"ok"}`+"\n")
-	})
+	mux.HandleFunc("GET /healthz", says(`{"status":"ok"}`))
+	mux.HandleFunc("GET /readyz", says(`{"ready":true}`))
+	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, loquat.Errorf(loquat.CodeNotFound, "a bridge has /bridge/websocket, POST /pairing/claim and /healthz"))
+		fail(w, loquat.Errorf(loquat.CodeNotFound, "a bridge has /bridge/websocket, POST /pairing/claim, /healthz, /readyz and /metrics"))
 	})
 	return mux
+}
+
+// says answers always the same.
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_, _ = io.WriteString(w, text+"\n")
+	}
 }
 
 // claim passes a pairing code on to the server at which it is open. A code that is

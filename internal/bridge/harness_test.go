@@ -197,7 +197,7 @@ func newRig(t *testing.T, limits phx.Limits, api http.Handler) *rig {
 // serveHub serves a hub until the end of the test, and returns the URL of its endpoint.
 func serveHub(t *testing.T, h *Hub) string {
 	t.Helper()
-	server := httptest.NewServer(h.Handler(writeError))
+	server := httptest.NewServer(h.Handler(writeError, http.NotFoundHandler()))
 	t.Cleanup(func() {
 		h.Close()
 		server.Close()

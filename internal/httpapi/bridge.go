@@ -4,6 +4,11 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/config"
 )
 
@@ -56,6 +61,32 @@ func Guard(address string, server config.Server, next http.Handler) (http.Handle
 			r.RemoteAddr = netip.AddrPortFrom(from.address, 0).String()
 			next.ServeHTTP(w, r)
 		}
+	}), nil
+}
+
+// Metrics shows a registry, with figures of the process beside, to who has a token of
+// scope full or read, for what serves no API. Behind Guard, RemoteAddr is the client's.
+func Metrics(registry *prometheus.Registry, keeper *auth.Keeper) (http.Handler, error) {
+	if err := registerProcess(registry); err != nil {
+		return nil, err
+	}
+	show := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, ok := bearer(r)
+		if !ok {
+			writeProblem(w, loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with a token of server.auth_tokens"))
+			return
+		}
+		from, _ := netip.ParseAddrPort(r.RemoteAddr)
+		who, err := keeper.Authorize(r.Context(), token, from.Addr())
+		if err == nil && who.Scope != auth.Full && who.Scope != auth.Read {
+			err = loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not read metrics", who.Scope)
+		}
+		if err != nil {
+			writeProblem(w, err)
+			return
+		}
+		show.ServeHTTP(w, r)
 	}), nil
 }
 

@@ -41,15 +41,24 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics,
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "loquat_requests_running", Help: "Requests that run in this process.",
 	}, func() float64 { return float64(service.Running()) })
-	for _, c := range []prometheus.Collector{
-		m.answers, m.latency, m.streams, running,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
+	if err := register(registry, m.answers, m.latency, m.streams, running); err != nil {
+		return nil, err
+	}
+	return m, registerProcess(registry)
+}
+
+// registerProcess adds the figures of the process itself.
+func registerProcess(registry *prometheus.Registry) error {
+	return register(registry, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
+
+func register(registry *prometheus.Registry, all ...prometheus.Collector) error {
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
+			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	return m, nil
+	return nil
 }
 
 func (m *metrics) observe(w *answerWriter) {

@@ -31,6 +31,7 @@ type request struct {
 	streamed        bool // something of this phase was shown
 	calls           map[string]*call
 	summary         string // of the last reply: tokens and model
+	end             string // how it ended, unless it is complete
 }
 
 // shown is the part of a text that was written in increments.
@@ -67,10 +68,11 @@ func (r *Renderer) Show(e loquat.Event) {
 	case loquat.RequestStarted:
 		r.side.line(dim, "request "+e.RequestID+" started")
 	case loquat.RequestCancelled:
-		r.side.line(yellow, "request "+e.RequestID+" cancelled")
+		r.request(e.RequestID).end = "cancelled" // told with the last event
 	case loquat.RequestCompleted:
 		r.completed(e)
 	case loquat.ErrorEvent:
+		r.Failed(e.RequestID)
 		r.side.line(red, "error: "+e.Detail)
 	case loquat.RetryScheduled:
 		r.side.line(yellow, retryNotice(e))
@@ -96,14 +98,21 @@ func (r *Renderer) request(id string) *request {
 	return q
 }
 
+// Failed notes that a request has failed, where the error itself is shown by others.
+func (r *Renderer) Failed(requestID string) { r.request(requestID).end = "failed" }
+
 func (r *Renderer) completed(e loquat.Event) {
-	note := "request " + e.RequestID + " completed"
-	if q, ok := r.requests[e.RequestID]; ok && q.summary != "" {
+	q := r.request(e.RequestID)
+	delete(r.requests, e.RequestID)
+	st, note := dim, "request "+e.RequestID+" "+cmp.Or(q.end, "completed")
+	if q.end != "" {
+		st = yellow
+	}
+	if q.summary != "" {
 		note += ": " + q.summary
 	}
-	delete(r.requests, e.RequestID)
 	r.text.breakLine()
-	r.side.line(dim, note)
+	r.side.line(st, note)
 }
 
 // partial shows an increment where somebody watches.
