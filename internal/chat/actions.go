@@ -57,8 +57,6 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 	if call.Params == nil {
 		call.Params = loquat.Object{}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", a.ActionID, p.Name(), actionTimeout))
-	defer cancel()
 	if p.Kind() == plugin.KindApplication {
 		return s.actWithState(ctx, p, call)
 	}
@@ -108,6 +106,8 @@ func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []
 // act runs an action of a plugin. An error with a code is for the client; the rest is
 // for the log.
 func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (plugin.ActionResult, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", call.ActionID, p.Name(), actionTimeout))
+	defer cancel()
 	out, err := plugin.Act(ctx, p, call)
 	if err == nil && len(out.Result) > 0 && !json.Valid(out.Result) {
 		err = errors.New("its result is no JSON")
@@ -125,8 +125,12 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 		Detail: fmt.Sprintf("the plugin %s failed at the action %q; the server's log says why", p.Name(), call.ActionID)}
 }
 
+// errStopping is what an action of an application plugin ends with when the server stops.
+var errStopping = loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; try again in a moment")
+
 // actWithState runs an action of an application plugin. They run one after the other,
-// so that each gets the state that the one before has left.
+// so that each gets the state that the one before has left. Once begun it runs to its
+// end, though the caller leave: what the plugin did must not be missing in its state.
 func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (json.RawMessage, error) {
 	turn := s.states[p.Name()]
 	wait := time.NewTimer(actionWait)
@@ -136,13 +140,21 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 		defer func() { <-turn }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
+	case <-s.life.Done():
+		return nil, errStopping
 	case <-wait.C:
 		return nil, loquat.Errorf(loquat.CodeUnavailable, "another action of plugin %s runs since more than %s; try again later", p.Name(), actionWait)
 	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(s.life, func() { cancel(errStopping) })()
 	err := s.store.View(ctx, func(r *store.Reader) (err error) {
 		call.State, err = r.PluginState(p.Name())
 		return err
 	})
+	if s.life.Err() != nil {
+		return nil, errStopping
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -134,6 +134,48 @@ func TestApplicationState(t *testing.T) {
 	}
 }
 
+// The state counts of an action whose caller has left; the end of the server ends it.
+func TestStateOfAnActionThatNobodyAwaits(t *testing.T) {
+	r := newRig(t)
+	began, finish := make(chan struct{}), make(chan struct{})
+	app := &panel{name: "app", kind: plugin.KindApplication, actions: []string{"work", "look"}, act: func(ctx context.Context, call plugin.ActionCall) (plugin.ActionResult, error) {
+		if call.ActionID == "look" {
+			return plugin.ActionResult{Result: call.State["done"]}, nil
+		}
+		began <- struct{}{}
+		select {
+		case <-finish:
+			return plugin.ActionResult{State: loquat.Object{}.Set("done", true)}, nil
+		case <-ctx.Done():
+			return plugin.ActionResult{}, context.Cause(ctx)
+		}
+	}}
+	r.load("", app)
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	run := func() { _, err := r.RunAction(ctx, chat.Action{ActionID: "work"}); ended <- err }
+	go run()
+	<-began
+	leave()
+	close(finish)
+	if err := <-ended; err != nil {
+		t.Errorf("the action ended with %v", err)
+	}
+	if got, err := r.act(chat.Action{ActionID: "look"}); got != "true" || err != nil {
+		t.Errorf("the state is %s, %v", got, err)
+	}
+	ctx, finish = t.Context(), nil
+	go run()
+	<-began
+	r.Stop(expired())
+	if err := <-ended; loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("at the end of the server it ended with %v", err)
+	}
+	if _, err := r.act(chat.Action{ActionID: "look"}); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("after that: %v", err)
+	}
+}
+
 func compact(session, params string) chat.Action {
 	var p loquat.Object
 	if err := json.Unmarshal([]byte(params), &p); err != nil {

@@ -117,8 +117,8 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop starts no more requests and waits until ctx ends for those that run. What is
-// left then ends as interrupted. Queued requests stay queued for the next start.
+// Stop starts no more requests and waits until ctx ends for those that run, and for
+// actions of application plugins. What is left then ends as interrupted. Queued requests stay queued for the next start.
 func (s *Service) Stop(ctx context.Context) {
 	s.starting.Lock() // nobody is between deciding to start a request and launching it
 	s.mu.Lock()
@@ -126,6 +126,7 @@ func (s *Service) Stop(ctx context.Context) {
 	s.mu.Unlock()
 	s.starting.Unlock()
 	s.awaitIdle(ctx)
+	s.awaitActions(ctx)
 	s.end(errShutdown)
 	s.running.Wait()
 	s.close()
@@ -140,6 +141,18 @@ func (s *Service) awaitIdle(ctx context.Context) {
 		}
 		select {
 		case <-w.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// awaitActions takes the turns of all application plugins, so that no action of theirs
+// runs or begins, or returns when ctx ends.
+func (s *Service) awaitActions(ctx context.Context) {
+	for _, turn := range s.states {
+		select {
+		case turn <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
