@@ -39,8 +39,10 @@ func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, medi
 		return loquat.Asset{}, err
 	}
 	name = lastPart(name)
-	if err := s.requireSession(ctx, sessionID); err != nil { // before the upload is read
-		return loquat.Asset{}, err
+	if call.IdempotencyKey == "" { // else it may be the repeat of a call to a session that is deleted since
+		if err := s.requireSession(ctx, sessionID); err != nil {
+			return loquat.Asset{}, err
+		}
 	}
 	upload, err := s.assets.Receive(content, mediaType)
 	if err != nil {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -87,6 +88,42 @@ func TestRepeats(t *testing.T) {
 		t.Errorf("a repeated deletion deleted more: %s", page.body)
 	}
 	r.do("DELETE", at+"/messages?indices=1", "", "Idempotency-Key: d").wantProblem(t, 422, loquat.CodeInvalid)
+}
+
+// A key answers for 24 hours, also when what was made, or where, is deleted since.
+func TestRepeatsAfterTheEnd(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id":"other"}`).want(t, 201)
+	image := string(noise(t, 6, 5000))
+	posts := []struct{ path, body, media string }{
+		{"/sessions", `{"session_id":"s"}`, "application/json"},
+		{"/sessions/s/messages", `{"role":"user","content":"a"}`, "application/json"},
+		{"/sessions/s/assets?name=a.png", image, "image/png"},
+		{"/sessions/s/fork", `{}`, "application/json"},
+		{"/sessions/s/send", `{"content":"hi"}`, "application/json"},
+	}
+	post := func(i int) reply {
+		p := posts[i]
+		return r.do("POST", p.path, p.body, "Content-Type: "+p.media, "Idempotency-Key: k")
+	}
+	first := make([]reply, len(posts))
+	for i := range posts {
+		first[i] = post(i)
+	}
+	r.do("DELETE", "/sessions/s", "").want(t, 204)
+	for i, p := range posts {
+		again := post(i).want(t, first[i].StatusCode)
+		if first[i].StatusCode >= 300 || !bytes.Equal(first[i].body, again.body) {
+			t.Errorf("POST %s: %d %s, and again %s", p.path, first[i].StatusCode, first[i].body, again.body)
+		}
+	}
+	r.do("POST", "/sessions/s/assets", image, "Content-Type: image/png", "Idempotency-Key: new").wantProblem(t, 404, loquat.CodeNotFound)
+	if err := r.chat.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for hash := range r.images.Files() {
+		t.Errorf("a repeat left the file %s", hash)
+	}
 }
 
 func TestSendAndCancel(t *testing.T) {
