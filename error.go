@@ -3,6 +3,7 @@ package loquat
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code is the stable name of a failure, the `code` of a problem document.
@@ -47,8 +48,9 @@ type FieldError struct {
 	Value    any    `json:"value,omitempty"`
 }
 
+// Error tells the cause too, unless the detail does already.
 func (e *Error) Error() string {
-	if e.Err != nil {
+	if e.Err != nil && !strings.Contains(e.Detail, e.Err.Error()) {
 		return fmt.Sprintf("%s: %s: %v", e.Code, e.Detail, e.Err)
 	}
 	return fmt.Sprintf("%s: %s", e.Code, e.Detail)

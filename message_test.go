@@ -115,6 +115,9 @@ func TestCodeOf(t *testing.T) {
 			t.Errorf("%v: %s", tc.err, got)
 		}
 	}
+	if e := (&Error{Code: CodeBackendError, Detail: "cut: EOF; again", Err: io.EOF}); e.Error() != "backend_error: cut: EOF; again" {
+		t.Errorf("a cause is told twice: %v", e)
+	}
 	if e := (&Error{Code: CodeInternal, Detail: "d", Err: io.EOF}); !errors.Is(e, io.EOF) || e.Error() != "internal: d: EOF" {
 		t.Errorf("got %v", e)
 	}

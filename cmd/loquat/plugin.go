@@ -93,7 +93,7 @@ func newPluginCheckCommand() *cobra.Command {
 				return err
 			}
 			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-				return usageError{fmt.Errorf("%s is no directory", args[0])}
+				return usageError{fmt.Errorf("%s is no directory; name the one that holds plugin.json", args[0])}
 			}
 			cache, err := os.MkdirTemp("", "loquat-plugin-check-")
 			if err != nil {

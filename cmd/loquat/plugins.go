@@ -74,6 +74,9 @@ func loaded(compiled, plugins []plugin.Plugin, insecure bool) config.Loaded {
 	out := config.Loaded{Insecure: insecure}
 	for _, p := range compiled {
 		out.Compiled = append(out.Compiled, p.Name())
+		if _, ok := p.(plugin.Provider); ok {
+			out.Providers = append(out.Providers, p.Name())
+		}
 	}
 	for _, p := range plugins {
 		if v, ok := p.(plugin.Provider); ok {

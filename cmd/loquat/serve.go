@@ -227,7 +227,7 @@ func (s *server) useScripted(cfg *config.Config) (err error) {
 	if s.scripts, err = startScripted(s.log); err != nil {
 		return err
 	}
-	s.log.Info("replies come from the scripted backend; set a real one with OPENAI_BASE_URL and OPENAI_API_KEY, or in loquat.json")
+	s.log.Info("replies come from the scripted backend; for a real one set OPENAI_API_KEY or OPENAI_BASE_URL, start a local one such as Ollama, or write loquat.json")
 	cfg.UseOnly("scripted", loquat.Object{}.
 		Set("provider", "reference_generic_compatible").
 		Set("model", "demo").

@@ -14,6 +14,7 @@ import (
 // Loaded is what stands around a configuration when it is checked.
 type Loaded struct {
 	Compiled  []string // references of the plugins that are compiled in
+	Providers []string // those of them that provide models
 	Selectors []string // of the providers that are loaded
 	Owners    []Owner  // the plugins that are loaded and own keys
 	Insecure  bool     // whether anyone may be listened to without tokens
@@ -37,13 +38,15 @@ func Failed(problems []Problem) bool {
 func (c *Config) Check(loaded Loaded) []Problem {
 	owned := loaded.schema()
 	ch := &checker{problems: slices.Clone(c.agentFaults), processes: slices.ContainsFunc(c.Plugins, isProcess)}
+	// What a provider that is not loaded would know is no news beside that it is not.
+	ch.unknowing = len(loaded.Selectors) == 0
 
 	ch.object("", c.raw, slices.Concat(Keys(), owned))
 	layer := slices.Concat(Schema{{Key: "provider", Kind: String}}, owned)
 	ch.layers("providers", c.raw, layer)
 	ch.layers("agents", c.raw, layer)
 
-	c.checkProviders(ch, loaded.Selectors)
+	c.checkProviders(ch, loaded)
 	c.checkRequired(ch, owned)
 	c.checkPlugins(ch, loaded.Compiled)
 	c.checkServer(ch, loaded.Insecure)
@@ -57,9 +60,14 @@ func (c *Config) Check(loaded Loaded) []Problem {
 }
 
 // checkProviders checks that there is one, and that each chooses a plugin that is loaded.
-func (c *Config) checkProviders(ch *checker, selectors []string) {
+func (c *Config) checkProviders(ch *checker, loaded Loaded) {
+	selectors := loaded.Selectors
+	if len(selectors) == 0 {
+		ch.fault("plugins", "names none that provides models; add %s, or leave plugins out", strings.Join(loaded.Providers, " or "))
+		return
+	}
 	if _, given := c.raw["providers"]; !given && len(c.Bridge.Servers) == 0 {
-		ch.fault("providers", "is missing; must hold one provider at least, as {\"main\": {\"provider\": %q, \"model\": \"…\"}}", first(selectors))
+		ch.fault("providers", "is missing; must hold one provider at least, as {\"main\": {\"provider\": %q, \"model\": \"…\"}}", selectors[0])
 	} else if providers := c.raw.Object("providers"); given && providers != nil && len(providers) == 0 {
 		ch.fault("providers", "is empty; must hold one provider at least")
 	}
@@ -67,21 +75,12 @@ func (c *Config) checkProviders(ch *checker, selectors []string) {
 		path := "providers." + id + ".provider"
 		selector, given := provider["provider"]
 		switch {
-		case len(selectors) == 0:
-			ch.fault(path, "can be nothing: no plugin that is loaded provides models; list one in plugins, or leave plugins out")
 		case !given:
 			ch.fault(path, "is missing; must be one of %s", strings.Join(selectors, ", "))
 		case kindFault(String, selector) == "" && !slices.Contains(selectors, provider.String("provider")):
 			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", provider.String("provider"), strings.Join(selectors, ", "))
 		}
 	}
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return "…"
-	}
-	return list[0]
 }
 
 // checkRequired looks for required keys where they count: in what is left of a
@@ -165,6 +164,7 @@ func (c *Config) CheckBridgeServers() []Problem {
 type checker struct {
 	problems  []Problem
 	processes bool // there are plugins whose keys are known only while they run
+	unknowing bool // nothing that is loaded knows the keys of providers
 }
 
 func (ch *checker) fault(path, format string, args ...any) {
@@ -177,11 +177,13 @@ func (ch *checker) warn(path, format string, args ...any) {
 
 // unknown warns of a key that no schema has.
 func (ch *checker) unknown(path, suggestion string) {
-	if ch.processes {
+	switch {
+	case ch.unknowing:
+	case ch.processes:
 		ch.warn(path, "is not checked: no part that is compiled in knows it, one of the plugins that are processes may%s", suggestion)
-		return
+	default:
+		ch.warn(path, "is known to no loaded part%s", suggestion)
 	}
-	ch.warn(path, "is known to no loaded part%s", suggestion)
 }
 
 // layers checks every object in the map at key.

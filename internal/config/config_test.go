@@ -88,7 +88,10 @@ func TestSyntax(t *testing.T) {
 		{"duplicate", "{\n  \"a\": {\"b\": 1,\n   \"b\": 2}}", "line 3, column 4: the key a.b stands twice"},
 		{"same name, escaped", `{"a": 1, "\u0061": 2}`, "the key a stands twice"},
 		{"open", "{\n\"a\": {", "line 2, column 7: the file ends too early"},
-		{"trailing comma", `{"a": 1,}`, "line 1, column 8: is no JSON"},
+		{"trailing comma", `{"a": 1,}`, "line 1, column 8: is no JSON: invalid character ',' at start of value; no comma stands before a closing bracket or brace"},
+		{"single quotes", `{'a': 1}`, "line 1, column 2: is no JSON: invalid character '\\'' at start of value; strings stand in double quotes"},
+		{"two commas", `{"a": [1,,2]}`, "at start of value"},
+		{"comment within", "{\n  // so\n}", "there are no comments in JSON"},
 		{"after the end", "{}\n {}", "line 2, column 2: is text after the end"},
 		{"invalid UTF-8", "{\"a\": \"\xff\"}", "line 1, column 8: is no JSON"},
 		{"columns are characters", "{\"é\": x}", "line 1, column 7: is no JSON"},
@@ -318,6 +321,11 @@ func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 	without.Owners = []Owner{owner{}}
 	if got := lines(options.Check(without)); !strings.HasPrefix(got, "warning: providers.main.request_options: is not sent") {
 		t.Errorf("request_options without its plugin: %s", got)
+	}
+	alone := parse(t, `{`+main+`, "timout": 3, "plugins": ["path:/p"]}`)
+	none := Loaded{Compiled: around.Compiled, Providers: []string{"loquat.provider"}}
+	if got := lines(alone.Check(none)); got != "plugins: names none that provides models; add loquat.provider, or leave plugins out" {
+		t.Errorf("plugins without one that provides models: %s", got)
 	}
 	open := parse(t, `{`+main+`, "server": {"listen": "0.0.0.0:1"}}`)
 	insecure := around

@@ -40,7 +40,7 @@ var localBackends = []localBackend{
 // Found is what discovery came to. Config is nil when there is no backend.
 type Found struct {
 	Config *Config
-	Notice string // for the log: what was found, or how to set what was not
+	Notice string // for the log: what was found and what not
 }
 
 // Discover makes a configuration where there is no file: of OPENAI_API_KEY and
@@ -61,8 +61,7 @@ func Discover(ctx context.Context, env Environment, client *http.Client) (Found,
 		}
 		return found(env, localBackends[i].name+" at "+localBackends[i].baseURL, localBackends[i].baseURL, "", model), nil
 	}
-	return Found{Notice: "no configuration file, no OPENAI_API_KEY and no local backend found; " +
-		"set OPENAI_API_KEY or OPENAI_BASE_URL, start a local backend, or write loquat.json"}, ctx.Err()
+	return Found{Notice: "found no configuration file, no OPENAI_API_KEY and no local backend"}, ctx.Err()
 }
 
 func discoverHosted(ctx context.Context, env Environment, client *http.Client, baseURL, key, model string) (Found, error) {

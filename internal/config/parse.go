@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -62,7 +63,22 @@ func tokenProblem(data []byte, err error) *Problem {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return syntaxProblem(data, int64(len(data)), "the file ends too early; a brace, a bracket or a quote is open")
 	}
-	return syntaxProblem(data, syntax.ByteOffset, fmt.Sprintf("is no JSON: %v", syntax.Err))
+	return syntaxProblem(data, syntax.ByteOffset, fmt.Sprintf("is no JSON: %v%s", syntax.Err, habit(data[min(syntax.ByteOffset, int64(len(data))):])))
+}
+
+var trailingComma = regexp.MustCompile(`^,\s*[\]}]`)
+
+// habit explains what other notations allow and JSON does not.
+func habit(rest []byte) string {
+	switch {
+	case bytes.HasPrefix(rest, []byte("'")):
+		return "; strings stand in double quotes"
+	case bytes.HasPrefix(rest, []byte("//")), bytes.HasPrefix(rest, []byte("#")), bytes.HasPrefix(rest, []byte("/*")):
+		return "; there are no comments in JSON"
+	case trailingComma.Match(rest):
+		return "; no comma stands before a closing bracket or brace"
+	}
+	return ""
 }
 
 func syntaxProblem(data []byte, offset int64, message string) *Problem {
