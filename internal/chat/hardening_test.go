@@ -197,3 +197,35 @@ func TestRequestOfADeletedSession(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A tool that tells of progress after it has answered is not heard: its end was the last
+// of its call.
+func TestProgressAfterTheEnd(t *testing.T) {
+	late := make(chan func(string, *float64, *float64), 1)
+	r := newRig(t, tool{"early", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+		late <- call.Progress
+		return plugin.ToolResult{Content: "done"}, nil
+	}}, tool{"slow", func(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+		call.Progress("half", nil, nil)
+		<-ctx.Done()
+		return plugin.ToolResult{}, ctx.Err()
+	}})
+	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("early", "slow")}})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: true})
+	progress := <-late
+	r.waitFor("the end of the early one and the progress of the slow one", func() bool {
+		got := story(r.log(s.SessionID, 0))
+		return strings.Contains(got, "tool_partial:end") && strings.Contains(got, "tool_partial:stream")
+	})
+	progress("late", nil, nil)
+	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+		t.Fatal(err)
+	}
+	r.ended(q.RequestID)
+	for _, e := range r.log(s.SessionID, 0) {
+		if e.Type == loquat.ToolPartial && e.Phase == loquat.PhaseStream && *e.Payload.Part != "half" {
+			t.Errorf("progress %q after the end of its call", *e.Payload.Part)
+		}
+	}
+}

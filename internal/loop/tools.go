@@ -98,14 +98,15 @@ func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
 	return r.publish(ctx, call, loquat.PhaseEnd, loquat.Payload{Result: &m})
 }
 
-// publish tells of a call when tools are streamed.
+// publish tells of a call when tools are streamed, and of no progress after its end.
 func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string, p loquat.Payload) error {
 	if !r.job.StreamTools {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	_, over := r.finished[call.ID]
+	if r.closed || over && phase == loquat.PhaseStream {
 		return nil
 	}
 	return r.sink.Publish(ctx, loquat.Event{Type: loquat.ToolPartial, ToolCallID: call.ID, Phase: phase, Payload: &p})

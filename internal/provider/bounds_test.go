@@ -55,6 +55,9 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 				t.Errorf("it ends with %.300v, want %q", last, c.detail)
 			}
 			took := time.Since(began)
+			if took < time.Second {
+				return // quick, whatever the machine does at the moment
+			}
 			if usual := readJSON(t, c.stream); took > 20*usual {
 				t.Errorf("it took %v, where encoding/json reads the same in %v", took, usual)
 			}
@@ -72,8 +75,7 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 	}
 }
 
-// readJSON returns how long encoding/json takes to read the events of a stream, and 50 ms
-// for what is too short to be measured.
+// readJSON returns how long encoding/json takes to read the events of a stream.
 func readJSON(t *testing.T, stream string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -81,5 +83,5 @@ func readJSON(t *testing.T, stream string) time.Duration {
 		var v any
 		_ = json.Unmarshal([]byte(strings.TrimPrefix(event, "data: ")), &v) // some is not JSON
 	}
-	return max(time.Since(began), 50*time.Millisecond)
+	return time.Since(began)
 }
