@@ -92,3 +92,44 @@ func TestStoreThatCannotWriteForAWhile(t *testing.T) {
 		t.Errorf("after the recovery: %v; the last event is %s, want %s", err, s.Last(), last+1)
 	}
 }
+
+// noReads is a driver that cannot begin to read.
+type noReads struct {
+	store.Driver
+	err error
+}
+
+func (d *noReads) Read(ctx context.Context, fn func(store.SQL) error) error {
+	if d.err != nil {
+		return d.err
+	}
+	return d.Driver.Read(ctx, fn)
+}
+
+// What the database fails at is unavailable; what the reader itself says is passed on.
+func TestStoreThatCannotRead(t *testing.T) {
+	t.Parallel()
+	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver := &noReads{Driver: db}
+	s, err := store.Open(t.Context(), driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	own := errors.New("of the reader")
+	if err := s.View(t.Context(), func(*store.Reader) error { return own }); err != own {
+		t.Errorf("what a reader says: %v", err)
+	}
+	driver.err = errors.New("too many open files")
+	err = s.View(t.Context(), func(*store.Reader) error { return nil })
+	if loquat.CodeOf(err) != loquat.CodeUnavailable || !errors.Is(err, driver.err) {
+		t.Errorf("a database that cannot be read: %v", err)
+	}
+	driver.err = context.Canceled
+	if err := s.View(t.Context(), func(*store.Reader) error { return nil }); !errors.Is(err, context.Canceled) || loquat.CodeOf(err) == loquat.CodeUnavailable {
+		t.Errorf("a reader that gave up: %v", err)
+	}
+}

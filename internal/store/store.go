@@ -200,17 +200,21 @@ func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error)
 // belongs to that state: who saw a request end finds its end there.
 func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	var unsettled <-chan struct{}
+	var said error
 	err := s.driver.Read(ctx, func(q SQL) error {
 		r := &Reader{q: marked{q}}
-		err := fn(r)
+		said = fn(r)
 		// Readers see a commit a moment before the log has its events.
 		if flight := s.flight.Load(); flight != nil {
 			if last, lastErr := r.last(); lastErr == nil && last > s.Last() {
 				unsettled = *flight
 			}
 		}
-		return err
+		return said
 	})
+	if said == nil { // then err is the driver's own
+		err = ofDatabase(err)
+	}
 	if unsettled != nil {
 		select {
 		case <-unsettled:
