@@ -1,6 +1,7 @@
 package chat_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -417,6 +418,53 @@ func TestRepeats(t *testing.T) {
 	again, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"})
 	if err != nil || again.Index != done.Index || again.Checkpoint != done.Checkpoint || again.Message.ID != done.Message.ID {
 		t.Errorf("repeat %+v, %v; first %+v", again, err, done)
+	}
+}
+
+// What was answered is answered again, also when its session is gone by then.
+func TestRepeatsOutliveTheSession(t *testing.T) {
+	r := newRig(t)
+	s := r.create(chat.NewSession{SessionID: "mine"})
+	call := func(path string) chat.Call {
+		return chat.Call{IdempotencyKey: "key", Method: "POST", Path: path}
+	}
+	changes := map[string]func() (any, error){
+		"create": func() (any, error) {
+			return r.CreateSession(t.Context(), call("/sessions"), chat.NewSession{Metadata: object(t, `{"a": 1}`)})
+		},
+		"fork": func() (any, error) {
+			return r.ForkSession(t.Context(), call("/fork"), s.SessionID, chat.Fork{Metadata: object(t, `{"overrides": {"model": "m3"}}`)})
+		},
+		"append": func() (any, error) {
+			return r.AppendMessage(t.Context(), call("/messages"), s.SessionID, chat.NewMessage{Role: "user", Content: "x"})
+		},
+		"upload": func() (any, error) {
+			return r.AddAsset(t.Context(), call("/assets"), s.SessionID, "", "", bytes.NewReader(picture(1)))
+		},
+		"send": func() (any, error) {
+			return r.Send(t.Context(), call("/send"), s.SessionID, chat.Send{Content: text("hi"), RequestID: "request"})
+		},
+		"cancel": func() (any, error) { return r.Cancel(t.Context(), call("/cancel"), "request") },
+	}
+	first := map[string]any{}
+	for _, name := range []string{"create", "fork", "append", "upload", "send", "cancel"} { // the last two need what is before
+		var err error
+		if first[name], err = changes[name](); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	r.ended("request")
+	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	before := r.store.Last()
+	for name, change := range changes {
+		if again, err := change(); err != nil || fmt.Sprint(again) != fmt.Sprint(first[name]) {
+			t.Errorf("%s was answered %v, and now %v, %v", name, first[name], again, err)
+		}
+	}
+	if r.store.Last() != before || r.files() != 0 {
+		t.Error("the repeats changed something")
 	}
 }
 
