@@ -19,7 +19,9 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"net"
 	"net/http"
+	"time"
 
 	"loquat"
 	"loquat/internal/config"
@@ -75,7 +77,19 @@ func defaultTransport() http.RoundTripper {
 	t.MaxIdleConnsPerHost = 64
 	t.DisableCompression = true // a compressed stream arrives in lumps
 	t.TLSHandshakeTimeout = 0   // `timeout` bounds it
+	t.DialContext = dial
 	return t
+}
+
+// dialTimeout is the key of the `timeout` in the context of a call.
+type dialTimeout struct{}
+
+// dial connects within the call's `timeout`. A host with several addresses has it shared
+// out among them, so that one that is dead leaves time for the next.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	timeout, _ := ctx.Value(dialTimeout{}).(time.Duration)
+	d := net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
+	return d.DialContext(ctx, network, address)
 }
 
 // Name is the reference by which `plugins` names the adapter.
