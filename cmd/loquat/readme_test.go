@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -67,6 +68,10 @@ func TestReadme(t *testing.T) {
 		if a, b := canonical(expected), canonical(got); a != b {
 			t.Fatalf("$ %s\ngot\n%s\nthe README shows\n%s", c.command, out, c.output)
 		}
+		here := eventID.FindAllString(out, -1)
+		for i, id := range eventID.FindAllString(c.output, -1) {
+			r.ids[id] = here[i]
+		}
 	}
 }
 
@@ -93,7 +98,10 @@ type reader struct {
 	backend string // stands in for https://api.openai.com
 	server  *exec.Cmd
 	address string
+	ids     map[string]string // events of the README, and those of this run
 }
+
+var eventID = regexp.MustCompile(`\b\d{16}\b`)
 
 const readmeAddress = "127.0.0.1:8787"
 
@@ -110,7 +118,7 @@ func newReader(t *testing.T, config string) *reader {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(ctx, ln) }()
-	r := &reader{t: t, home: t.TempDir(), backend: "http://" + ln.Addr().String()}
+	r := &reader{t: t, home: t.TempDir(), backend: "http://" + ln.Addr().String(), ids: map[string]string{}}
 	t.Cleanup(func() {
 		r.stop()
 		cancel()
@@ -124,10 +132,11 @@ func newReader(t *testing.T, config string) *reader {
 	return r
 }
 
-// adapt puts this run's addresses in the place of the README's.
+// adapt puts this run's addresses and events in the place of the README's.
 func (r *reader) adapt(text string) string {
 	text = strings.ReplaceAll(text, "https://api.openai.com", r.backend)
 	text = strings.ReplaceAll(text, "gpt-5-mini", "echo")
+	text = eventID.ReplaceAllStringFunc(text, func(id string) string { return cmp.Or(r.ids[id], id) })
 	if r.address != "" {
 		text = strings.ReplaceAll(text, readmeAddress, r.address)
 	}
