@@ -88,7 +88,7 @@ func gatherInside() (took latencies, elements int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	g := plugin.NewGatherer(registry, slog.New(slog.DiscardHandler))
+	g := plugin.NewGatherer(registry, slog.New(slog.DiscardHandler), func([]loquat.Object) {})
 	for range uiRequests {
 		began := time.Now()
 		elements = len(g.Gather(context.Background(), plugins, func(plugin.Plugin) ui.Input { return ui.Input{} }))

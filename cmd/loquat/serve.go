@@ -166,7 +166,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Mask: mask.Mask})
+	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Secrets: mask})
 	if err := s.chat.Start(ctx); err != nil {
 		return s, err
 	}

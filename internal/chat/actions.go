@@ -117,7 +117,7 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 	}
 	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Code != loquat.CodeInternal {
 		told := *e
-		told.Detail = s.mask(e.Detail)
+		told.Detail = s.masker.Mask(e.Detail)
 		return plugin.ActionResult{}, &told
 	}
 	s.log.Error("an action failed", "action_id", call.ActionID, "plugin", p.Name(), "session_id", call.SessionID, "error", err)

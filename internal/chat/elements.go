@@ -2,6 +2,8 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -44,14 +46,17 @@ func (s *Service) newScene(ctx context.Context, agentID string, overrides loquat
 	if sc.effective, err = s.effectiveWith(agentID, s.fitting(overrides, base, offers)); err != nil {
 		return scene{}, err
 	}
+	if sc.states, err = s.applicationStates(ctx); err != nil {
+		return scene{}, err
+	}
+	s.hear(ctx, sc)
 	sc.concealed = s.config.Conceal(sc.config, s.concealing())
 	sc.models = s.models.look(sc.effective).models
 	if models {
 		sc.models = s.models.soon(ctx, sc.effective)
 	}
 	sc.tags = s.gatherer.Tags(s.corePlugins(sc), sc.concealed, sc.models)
-	sc.states, err = s.applicationStates(ctx)
-	return sc, err
+	return sc, nil
 }
 
 func (s *Service) unknownToSchemas(key string) bool {
@@ -84,11 +89,28 @@ func (s *Service) applicationStates(ctx context.Context) (map[string]loquat.Obje
 
 // gather asks plugins for their elements.
 func (s *Service) gather(ctx context.Context, sc scene, plugins []plugin.Plugin) []loquat.Object {
-	elements := s.gatherer.Gather(ctx, plugins, func(p plugin.Plugin) ui.Input {
+	return s.gatherer.Gather(ctx, plugins, func(p plugin.Plugin) ui.Input {
 		return ui.Input{State: sc.states[p.Name()], Config: sc.concealed, Tags: sc.tags, Models: sc.models}
 	})
-	s.learnSecrets(elements)
-	return elements
+}
+
+// hear asks those plugins for their elements that have not shown any yet, before anybody
+// is told the settings that these may call secret. Meanwhile they are told no more than
+// the settings that schemas know; application plugins are asked for all that they have.
+func (s *Service) hear(ctx context.Context, sc scene) {
+	unheard := s.gatherer.Unheard(slices.Concat(s.corePlugins(sc), s.plugins.Applications()))
+	if len(unheard) == 0 {
+		return
+	}
+	known := s.config.Conceal(sc.config, s.concealing())
+	maps.DeleteFunc(known, func(key string, _ json.RawMessage) bool { return s.unknownToSchemas(key) })
+	s.gatherer.Gather(ctx, unheard, func(p plugin.Plugin) ui.Input {
+		in := ui.Input{State: sc.states[p.Name()]}
+		if p.Kind() != plugin.KindApplication {
+			in.Config = known
+		}
+		return in
+	})
 }
 
 // gatherAll asks core and application plugins side by side. Where both have a setting
@@ -198,24 +220,29 @@ func (s *Service) faultsOf(given loquat.Object, sc scene, elements []loquat.Obje
 // missing says which plugins do not give their settings at the moment, "" when all do.
 func (s *Service) missing(sc scene) string {
 	silent := s.gatherer.Missing(slices.Concat(s.corePlugins(sc), s.plugins.Applications()))
-	return s.mask(strings.Join(silent, "; "))
+	return s.masker.Mask(strings.Join(silent, "; "))
 }
 
-// learnSecrets remembers which settings their elements call secret, so that from now
-// on no other plugin is told them.
+// learnSecrets remembers which settings their elements call secret: from now on no other
+// plugin is told them, and they are masked.
 func (s *Service) learnSecrets(elements []loquat.Object) {
+	var learned config.Schema
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range elements {
-		if !e.Bool("secret") || settingKey(e) == "" {
+		if !e.Bool("secret") {
 			continue
 		}
 		for _, path := range []string{e.String("key"), strings.Join(ui.ConfigPath(e), ".")} {
-			s.mu.Lock()
 			known := slices.ContainsFunc(s.secrets, func(f config.Field) bool { return f.Key == path })
 			if path != "" && !known && len(s.secrets) < ui.MaxElements {
-				s.secrets = append(s.secrets, config.Field{Key: path, Kind: config.Any, Secret: true})
+				field := config.Field{Key: path, Kind: config.Any, Secret: true}
+				s.secrets, learned = append(s.secrets, field), append(learned, field)
 			}
-			s.mu.Unlock()
 		}
+	}
+	if len(learned) > 0 {
+		s.masker.Add(s.config.SecretsOf(learned))
 	}
 }
 

@@ -244,7 +244,7 @@ func (r *rig) restart() {
 	r.t.Helper()
 	r.Service = chat.New(chat.Options{
 		Store: r.store, Assets: r.images, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.DiscardHandler),
-		Mask: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") },
+		Secrets: config.NewMasker([]string{"hunter2"}),
 	})
 	r.lives = append(r.lives, r.Service)
 	if err := r.Start(r.t.Context()); err != nil {

@@ -30,8 +30,8 @@ type Options struct {
 	Assets  *asset.Dir // where images are kept
 	Config  *config.Config
 	Plugins *plugin.Registry
-	Logger  *slog.Logger             // nil: the default one
-	Mask    func(text string) string // takes secrets out of what others wrote; nil: there are none
+	Logger  *slog.Logger   // nil: the default one
+	Secrets *config.Masker // takes secrets out of what others wrote, and learns of more; nil: there are none
 }
 
 // Service runs the verbs. Make one with New, start it with Start.
@@ -42,7 +42,7 @@ type Service struct {
 	plugins *plugin.Registry
 	schema  config.Schema // of all plugins
 	log     *slog.Logger
-	mask    func(string) string
+	masker  *config.Masker
 	owner   string // names this process in the rows of the requests that it runs
 	models  *modelCache
 
@@ -84,16 +84,16 @@ func sweepPause(retention time.Duration) time.Duration {
 func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		mask: opts.Mask, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
+		masker: opts.Secrets, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if s.mask == nil {
-		s.mask = func(text string) string { return text }
+	if s.masker == nil {
+		s.masker = &config.Masker{}
 	}
-	s.gatherer = plugin.NewGatherer(s.plugins, s.log)
+	s.gatherer = plugin.NewGatherer(s.plugins, s.log, s.learnSecrets)
 	for _, p := range s.plugins.Applications() {
 		s.states[p.Name()] = make(chan struct{}, 1)
 	}

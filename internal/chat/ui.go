@@ -114,9 +114,9 @@ func (s *Service) Plugins() []PluginInfo {
 		}
 		info.Problems = append(info.Problems, s.gatherer.Problems(p)...)
 		for i, text := range info.Problems {
-			info.Problems[i] = s.mask(text)
+			info.Problems[i] = s.masker.Mask(text)
 		}
-		info.Detail = s.mask(info.Detail)
+		info.Detail = s.masker.Mask(info.Detail)
 		out = append(out, info)
 	}
 	return out

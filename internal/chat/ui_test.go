@@ -148,6 +148,55 @@ func TestConfigValues(t *testing.T) {
 	}
 }
 
+// What only an element calls secret is so before anybody is told it: other plugins, tools,
+// actions, and those who read what a backend says.
+func TestSecretsOfElementsFromTheStart(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	tell := func(where string, config loquat.Object) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, where+" "+string(config["pin"])+string(config["deep"])+string(config["level"]))
+	}
+	for _, kind := range []string{plugin.KindFeature, plugin.KindApplication} {
+		for first, use := range map[string]func(*rig, string){
+			"the schema":             func(r *rig, s string) { _, _ = r.UISchema(t.Context(), s) },
+			"the application schema": func(r *rig, s string) { _, _ = r.ApplicationUISchema(t.Context(), s, "") },
+			"the values":             func(r *rig, s string) { _, _ = r.ConfigValues(t.Context(), s) },
+			"an override": func(r *rig, s string) {
+				_, _ = r.UpdateSession(t.Context(), chat.Call{}, s, chat.SessionPatch{Metadata: object(t, `{"overrides": {"lamp": "on"}}`)})
+			},
+			"an action": func(r *rig, s string) { _, _ = r.act(chat.Action{ActionID: "nose", SessionID: s}) },
+			"a request": func(r *rig, s string) {
+				r.provider.then(phase{err: loquat.Errorf(loquat.CodeBackendError, "I know hunter3 and hunter7")})
+				q := r.ended(r.send(s, chat.Send{Content: text("hi")}).RequestID)
+				if q.Error != "I know *** and ***" {
+					t.Errorf("the request failed with %v", q.Error)
+				}
+			},
+		} {
+			r := newRig(t)
+			nosy := func(kind string, actions ...string) *panel {
+				return &panel{name: "nosy " + kind, kind: kind, actions: actions, elements: []string{`{"key": "lamp", "type": "text"}`},
+					hide: func(in ui.Input) bool { tell(kind, in.Config); return false },
+					act: func(_ context.Context, call plugin.ActionCall) (plugin.ActionResult, error) {
+						tell("an action", call.Config)
+						return plugin.ActionResult{}, nil
+					}}
+			}
+			r.load(strings.Replace(valuesConfigAt(t), `"er": 7`, `"er": 7, "pin": "hunter7"`, 1), nosy(plugin.KindFeature, "nose"), nosy(plugin.KindApplication), &panel{name: "keeper", kind: kind, elements: []string{
+				`{"key": "pin", "secret": true}`, `{"key": "deep_pin", "config_path": "deep.pin", "secret": true, "condition": {"odd": 1}}`}})
+			use(r, r.create(chat.NewSession{}).SessionID)
+			mu.Lock()
+			if all := strings.Join(told, "\n"); strings.Contains(all, "hunter") || len(told) < 2 || !strings.Contains(all, `"er":7`) || !strings.Contains(all, "3") {
+				t.Errorf("%s of kind %s: told were\n%s", first, kind, all)
+			}
+			told = nil
+			mu.Unlock()
+		}
+	}
+}
+
 // Overrides are taken for what the elements offer, and as the elements and the rules of
 // the places allow where they count.
 func TestOverridesFollowTheElements(t *testing.T) {

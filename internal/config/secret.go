@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"loquat"
 )
@@ -25,6 +27,14 @@ func (c *Config) Secrets(owners ...Owner) []string {
 	secrets := slices.Concat(r.found, c.fileSecrets)
 	slices.Sort(secrets)
 	return slices.Compact(secrets)
+}
+
+// SecretsOf returns every secret value that the configuration holds at the keys of a
+// schema, and at those that are secret by name.
+func (c *Config) SecretsOf(schema Schema) []string {
+	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
+	r.whole(c.raw)
+	return r.found
 }
 
 // Conceal returns an effective config without its secrets, which say only
@@ -245,12 +255,27 @@ const minSecret = 4
 
 // Masker takes known secrets out of texts that others wrote, such as a backend's
 // errors. The zero value masks nothing.
-type Masker struct{ secrets []string }
+type Masker struct {
+	adding sync.Mutex
+	forms  atomic.Pointer[[]string] // of the secrets, the longest first
+}
 
-// NewMasker masks the given values, as they are, as they stand in JSON strings and
-// as they stand in URLs, the longest first. Values under 4 bytes are not masked.
+// NewMasker masks the given values.
 func NewMasker(secrets []string) *Masker {
+	m := &Masker{}
+	m.Add(secrets)
+	return m
+}
+
+// Add masks further values from now on, as they are, as they stand in JSON strings and
+// as they stand in URLs. Values under 4 bytes are not masked.
+func (m *Masker) Add(secrets []string) {
+	m.adding.Lock()
+	defer m.adding.Unlock()
 	forms := map[string]bool{}
+	for _, known := range m.known() {
+		forms[known] = true
+	}
 	for _, s := range secrets {
 		if len(s) < minSecret {
 			continue
@@ -260,17 +285,21 @@ func NewMasker(secrets []string) *Masker {
 			forms[form] = true
 		}
 	}
-	m := &Masker{secrets: slices.Sorted(maps.Keys(forms))}
-	slices.SortStableFunc(m.secrets, func(a, b string) int { return len(b) - len(a) })
-	return m
+	all := slices.Sorted(maps.Keys(forms))
+	slices.SortStableFunc(all, func(a, b string) int { return len(b) - len(a) })
+	m.forms.Store(&all)
+}
+
+func (m *Masker) known() []string {
+	if m == nil || m.forms.Load() == nil {
+		return nil
+	}
+	return *m.forms.Load()
 }
 
 // Mask returns text with every secret replaced by ***.
 func (m *Masker) Mask(text string) string {
-	if m == nil {
-		return text
-	}
-	for _, s := range m.secrets {
+	for _, s := range m.known() {
 		text = strings.ReplaceAll(text, s, masked)
 	}
 	return text

@@ -93,8 +93,15 @@ func TestMask(t *testing.T) {
 			t.Errorf("Mask(%s) = %s, want %s", text, got, want)
 		}
 	}
-	if got := new(Masker).Mask("abcd"); got != "abcd" {
+	later := new(Masker)
+	if got := later.Mask("abcd"); got != "abcd" {
 		t.Errorf("a masker without secrets made %s", got)
+	}
+	for _, more := range [][]string{{"abcd"}, {"abcdefgh", "abcd"}, nil} {
+		later.Add(more)
+	}
+	if got := later.Mask("abcdefgh abcd"); got != "*** ***" {
+		t.Errorf("a masker that learned made %s", got)
 	}
 }
 

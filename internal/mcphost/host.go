@@ -41,8 +41,10 @@ type Plugin struct {
 	faults   []config.Problem // of the manifest; with any it is never started
 	logs     *logs
 
-	stop context.CancelFunc // set by Start
-	done chan struct{}      // closed when nothing is left of it
+	stop  context.CancelFunc // set by Start
+	done  chan struct{}      // closed when nothing is left of it
+	tried chan struct{}      // closed when its first life has begun, or was none; or took too long
+	try   sync.Once
 
 	mu       sync.Mutex
 	session  *session // nil while it does not run
@@ -62,7 +64,7 @@ func New(dir string, opts Options) *Plugin {
 	if cache, err := filepath.Abs(opts.CacheDir); err == nil {
 		opts.CacheDir = cache // the process runs elsewhere
 	}
-	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{})}
+	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), tried: make(chan struct{})}
 	p.manifest, p.faults = ReadManifest(dir)
 	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask, opts.Said)
 	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version}
@@ -102,8 +104,11 @@ func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()
 // it dies, until Stop.
 func (p *Plugin) Start(ctx context.Context) {
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	late := time.AfterFunc(comingUp, p.hasTried)
 	go func() {
 		defer close(p.done)
+		defer p.hasTried()
+		defer late.Stop()
 		if len(p.faults) > 0 {
 			p.opts.Logger.Error("plugin cannot be started", "plugin", p.Name(), "problems", p.status.Problems)
 			return
@@ -111,6 +116,13 @@ func (p *Plugin) Start(ctx context.Context) {
 		supervise(ctx, p.live, p.fallen)
 	}()
 }
+
+// comingUp is how long after its start a process is waited for by those who want its
+// elements: a page that is loaded with the server finds them, and what they call secret
+// is known before others are told it.
+const comingUp = 1500 * time.Millisecond
+
+func (p *Plugin) hasTried() { p.try.Do(func() { close(p.tried) }) }
 
 // Stop ends the process with all that it has started.
 func (p *Plugin) Stop() {
@@ -194,6 +206,7 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 	defer p.mu.Unlock()
 	p.session, p.tools, p.listed, p.problems = s, tools, listed, problems
 	p.status.State, p.status.Detail = plugin.StateRunning, ""
+	p.hasTried()
 	return nil
 }
 
@@ -238,6 +251,7 @@ func (p *Plugin) fallen(why error, pause time.Duration, failed bool) {
 	}
 	p.status.Detail = fmt.Sprintf("%s; it is started again after %v", detail, pause)
 	p.status.Restarts++
+	p.hasTried()
 }
 
 // Status is how the plugin is.

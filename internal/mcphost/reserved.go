@@ -16,10 +16,15 @@ import (
 	"loquat/internal/ui"
 )
 
-// UIElements asks those tools under `ui` that there are.
+// UIElements asks those tools under `ui` that there are. It waits for a process that is
+// coming up for the first time.
 func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
 	if len(p.manifest.UI) == 0 {
 		return nil, nil
+	}
+	select {
+	case <-p.tried:
+	case <-ctx.Done():
 	}
 	if _, err := p.running(); err != nil {
 		s := p.Status()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"loquat"
 	"loquat/internal/plugin"
@@ -82,6 +83,29 @@ func TestResults(t *testing.T) {
 			}
 			if content != c.content || images != c.images || metadata != c.metadata {
 				t.Errorf("content %q, images %q, metadata %s", content, images, metadata)
+			}
+		})
+	}
+}
+
+// A process that comes up is waited for, though not for long; one that came to nothing is
+// not.
+func TestElementsOfAProcessThatComesUp(t *testing.T) {
+	for _, c := range []struct {
+		how   string
+		comes bool
+	}{{"", true}, {"ignore discover", false}, {"no start", false}} {
+		t.Run(c.how, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			p, _ := startFake(t, c.how, manifest{"ui": []string{"answer"}})
+			elements, err := p.UIElements(t.Context(), ui.Input{})
+			took := time.Since(began)
+			switch {
+			case c.comes && len(elements) == 1:
+			case errors.Is(err, plugin.ErrDown) && (took >= comingUp || p.Status().Restarts > 0):
+			default:
+				t.Errorf("after %v it shows %v, %v", took, elements, err)
 			}
 		})
 	}

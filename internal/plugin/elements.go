@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"loquat"
@@ -38,12 +39,14 @@ const (
 type Gatherer struct {
 	registry *Registry
 	log      *slog.Logger
+	learn    func([]loquat.Object)
 	askers   map[string]*asker // by the name of the plugin; not changed
 }
 
-// NewGatherer makes the gatherer of a registry's plugins.
-func NewGatherer(r *Registry, log *slog.Logger) *Gatherer {
-	g := &Gatherer{registry: r, log: log, askers: map[string]*asker{}}
+// NewGatherer makes the gatherer of a registry's plugins. What a plugin answers goes to
+// learn as it came, before it counts as heard.
+func NewGatherer(r *Registry, log *slog.Logger, learn func([]loquat.Object)) *Gatherer {
+	g := &Gatherer{registry: r, log: log, learn: learn, askers: map[string]*asker{}}
 	for _, p := range r.Plugins() {
 		if e, ok := p.(Elements); ok {
 			g.askers[p.Name()] = &asker{plugin: p, elements: e, log: log.With("plugin", p.Name()), slots: make(chan struct{}, maxCalls)}
@@ -113,6 +116,8 @@ func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plug
 	var given []ui.Contribution
 	for i, p := range plugins {
 		if c := answers[i]; c != nil && c.err == nil {
+			g.learn(c.result)
+			g.askers[p.Name()].heard.Store(true)
 			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: c.result})
 		}
 	}
@@ -146,6 +151,16 @@ func (g *Gatherer) Problems(p Plugin) []string {
 	return append(out, a.faults...)
 }
 
+// Unheard returns those of some plugins that have not said yet what elements they have.
+func (g *Gatherer) Unheard(plugins []Plugin) (out []Plugin) {
+	for _, p := range plugins {
+		if a, ok := g.askers[p.Name()]; ok && !a.heard.Load() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // ErrDown is that a plugin's process does not run, so that it shows nothing. Asking it
 // is no trouble, and it is asked again at once.
 var ErrDown = errors.New("it does not run")
@@ -172,6 +187,7 @@ type asker struct {
 	elements Elements
 	log      *slog.Logger
 	slots    chan struct{} // holds one for each call that has not returned
+	heard    atomic.Bool   // once an answer of it was learned
 
 	mu       sync.Mutex
 	overdue  int       // calls that were given up and have not returned

@@ -59,7 +59,7 @@ func newTestGatherer(t *testing.T, plugins ...Plugin) *Gatherer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewGatherer(r, slog.New(slog.DiscardHandler))
+	return NewGatherer(r, slog.New(slog.DiscardHandler), func([]loquat.Object) {})
 }
 
 // keys asks all plugins and returns the keys of what they show.
@@ -287,7 +287,7 @@ func TestFaultyElements(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	g := NewGatherer(r, slog.New(slog.NewTextHandler(&log, nil)))
+	g := NewGatherer(r, slog.New(slog.NewTextHandler(&log, nil)), func([]loquat.Object) {})
 	for range 3 {
 		if got := g.keys(t.Context()); got != "a c" {
 			t.Errorf("elements: %s", got)
