@@ -1,0 +1,241 @@
+package loop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/loop"
+	"loquat/internal/plugin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// model answers with replies in turn, and with a text when they are used up.
+type model struct {
+	replies []loquat.Reply
+	tools   []plugin.Tool
+	asked   [][]loquat.Message // the history of each phase
+}
+
+func (*model) Name() string           { return "test.model" }
+func (*model) Kind() string           { return plugin.KindProvider }
+func (*model) Selector() string       { return "model" }
+func (m *model) Tools() []plugin.Tool { return m.tools }
+func (*model) Models(context.Context, loquat.Object) ([]loquat.Model, error) {
+	return nil, nil
+}
+
+func (m *model) Chat(_ context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+	return func(yield func(loquat.Chunk, error) bool) {
+		m.asked = append(m.asked, slices.Clone(req.Messages))
+		reply := loquat.Reply{Content: "done"}
+		if len(m.replies) > 0 {
+			reply, m.replies = m.replies[0], m.replies[1:]
+		}
+		if reply.Content == "" || yield(loquat.Chunk{Text: reply.Content}, nil) {
+			yield(loquat.Chunk{Reply: &reply}, nil)
+		}
+	}
+}
+
+// tool runs a function; its context, and a way to tell of progress, are the call's.
+type tool struct {
+	name string
+	run  func(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error)
+}
+
+func (t tool) Name() string { return t.name }
+func (t tool) Schema() json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"type":"function","function":{"name":%q}}`, t.name))
+}
+func (t tool) Call(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+	return t.run(ctx, call)
+}
+
+// notes is a sink that writes down what it is given, in short, and fails where it is told.
+type notes struct {
+	mu    sync.Mutex
+	lines []string
+	fails func(line string) bool
+}
+
+var errSink = errors.New("the disk is gone")
+
+func (n *notes) note(format string, args ...any) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	if n.fails != nil && n.fails(line) {
+		return errSink
+	}
+	n.lines = append(n.lines, line)
+	return nil
+}
+
+func (n *notes) Publish(_ context.Context, e loquat.Event) error {
+	line := string(e.Type) + " " + e.Phase + e.ToolCallID
+	if e.Message != nil {
+		line += e.Message.Content
+	}
+	return n.note("%s", line)
+}
+
+func (n *notes) EndPhase(_ context.Context, p loop.Phase) error {
+	return n.note("end of phase %s with %d calls", p.Message.Content, len(p.Calls))
+}
+
+func (n *notes) ToolResults(_ context.Context, results []loquat.Message) error {
+	return n.note("results %s", contents(results))
+}
+
+func (n *notes) all() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.lines, "; ")
+}
+
+func contents(messages []loquat.Message) string {
+	var out []string
+	for _, m := range messages {
+		out = append(out, m.Role+":"+m.Content)
+	}
+	return strings.Join(out, "|")
+}
+
+func calling(names ...string) loquat.Reply {
+	r := loquat.Reply{}
+	for i, name := range names {
+		r.ToolCalls = append(r.ToolCalls, loquat.ToolCall{ID: fmt.Sprint(i), Name: name, Arguments: "{}"})
+	}
+	return r
+}
+
+func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink) error {
+	t.Helper()
+	registry, err := plugin.NewRegistry(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loop.Run(ctx, loop.Job{
+		SessionID: "s", RequestID: "q", ProviderID: "main", Provider: m, Plugins: registry, MaxToolRounds: 3, Stream: true, StreamTools: true,
+		History:    []loquat.Message{{Role: loquat.RoleUser, Content: "hi"}},
+		NewMessage: func(role string) loquat.Message { return loquat.Message{Role: role} },
+	}, sink)
+}
+
+// Tools start when their phase is durable and run side by side; their results keep the
+// order of the calls, and the next phase is told of all of it.
+func TestRoundOfTools(t *testing.T) {
+	sink := &notes{}
+	early, late := make(chan struct{}), make(chan struct{})
+	m := &model{replies: []loquat.Reply{calling("first", "second")}}
+	m.tools = []plugin.Tool{
+		tool{"first", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+			if !strings.Contains(sink.all(), "end of phase") {
+				t.Error("a tool runs before its phase is durable")
+			}
+			close(early)
+			<-late // the second ends before it
+			return plugin.ToolResult{Content: "one"}, nil
+		}},
+		tool{"second", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+			<-early
+			defer close(late)
+			return plugin.ToolResult{Content: "two"}, nil
+		}},
+	}
+	if err := run(t, t.Context(), m, sink); err != nil {
+		t.Fatal(err)
+	}
+	if got := sink.all(); !strings.Contains(got, "results tool:one|tool:two") || !strings.HasSuffix(got, "end of phase done with 0 calls") {
+		t.Errorf("the sink got %s", got)
+	}
+	if len(m.asked) != 2 || contents(m.asked[1]) != "user:hi|assistant:|tool:one|tool:two" {
+		t.Errorf("the model was asked %v", m.asked)
+	}
+}
+
+// Wherever its sink fails, a request ends with that failure and with the results that it
+// has in hand, and does nothing more.
+func TestSinkThatFails(t *testing.T) {
+	for _, c := range []struct{ at, finished string }{
+		{"assistant_message start", ""},
+		{"partial", ""},
+		{"end of phase", ""},
+		{"tool_partial start0", ""},
+		{"tool_partial end0", "done"},
+		{"results", "done"},
+	} {
+		t.Run(c.at, func(t *testing.T) {
+			sink := &notes{fails: func(line string) bool { return strings.HasPrefix(line, c.at) }}
+			m := &model{replies: []loquat.Reply{{Content: "calling", ToolCalls: calling("act").ToolCalls}}}
+			m.tools = []plugin.Tool{tool{"act", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+				return plugin.ToolResult{Content: "done"}, nil
+			}}}
+			err := run(t, t.Context(), m, sink)
+			f, ok := errors.AsType[*loop.Failure](err)
+			if !ok || !errors.Is(err, errSink) {
+				t.Fatalf("it ends with %v", err)
+			}
+			if got := f.Finished["0"].Content; got != c.finished || len(m.asked) != 1 {
+				t.Errorf("in hand is %q, want %q; the model was asked %d times", got, c.finished, len(m.asked))
+			}
+		})
+	}
+}
+
+// A request that is cancelled does not wait for a tool that ignores it, and hears
+// nothing of it any more. What other tools have brought is kept.
+func TestToolThatIgnoresItsContext(t *testing.T) {
+	told := make(chan struct{})
+	sink := &notes{fails: func(line string) bool {
+		if line == "tool_partial end0" {
+			close(told)
+		}
+		return false
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	release, returned := make(chan struct{}), make(chan struct{})
+	m := &model{replies: []loquat.Reply{calling("quick", "deaf", "heedful")}}
+	m.tools = []plugin.Tool{
+		tool{"quick", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+			return plugin.ToolResult{Content: "done"}, nil
+		}},
+		tool{"deaf", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+			defer close(returned)
+			<-release
+			call.Progress("late", nil, nil)
+			return plugin.ToolResult{Content: "late"}, nil
+		}},
+		tool{"heedful", func(ctx context.Context, _ plugin.ToolCall) (plugin.ToolResult, error) {
+			<-told // the end of the quick one
+			cancel()
+			<-ctx.Done()
+			return plugin.ToolResult{}, ctx.Err()
+		}},
+	}
+	err := run(t, ctx, m, sink)
+	f, ok := errors.AsType[*loop.Failure](err)
+	if !ok || !errors.Is(err, context.Canceled) || len(f.Finished) != 1 || f.Finished["0"].Content != "done" {
+		t.Fatalf("it ends with %+v", err)
+	}
+	before := sink.all()
+	close(release)
+	<-returned
+	if after := sink.all(); after != before {
+		t.Errorf("after its end the sink got %s", strings.TrimPrefix(after, before))
+	}
+	if len(f.Finished) != 1 {
+		t.Errorf("a late result came into hand: %v", f.Finished)
+	}
+}
