@@ -32,6 +32,7 @@ func TestEffectiveConfigOfARequest(t *testing.T) {
 		{"the provider's", "", `{}`, "m1", `{"top_p":1}`},
 		{"the agent's", "quiet", `{}`, "m2", `{"top_p":1}`},
 		{"the session's", "quiet", `{"overrides": {"model": "m3", "request_options": {"stop": ["x"], "top_p": null}}}`, "m3", `{"stop":["x"],"top_p":null}`},
+		{"nothing is expanded", "", `{"overrides": {"model": "${HOME}$$"}}`, "${HOME}$$", `{"top_p":1}`},
 		{"no override", "", `{"overrides": {"model": null}}`, "m1", `{"top_p":1}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/loop"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 )
@@ -65,6 +66,19 @@ func TestOrderOfEvents(t *testing.T) {
 				`tool_results(3)(there is no tool named "nowhere")(tool broken failed: ouch) checkpoint ` +
 				"assistant_message:start partial(It is 3.) assistant_message:end final(It is 3.) checkpoint request_completed",
 			end: `user:hi | assistant: | tool:3 | tool:there is no tool named "nowhere" | tool:tool broken failed: ouch | assistant:It is 3.`,
+		},
+		{
+			name: "arguments that cannot be read",
+			phases: []phase{
+				{reply: loquat.Reply{ToolCalls: []loquat.ToolCall{{ID: "a", Name: "add", Arguments: "[1]"}, {ID: "b", Name: "add", Arguments: `{"a":`}, {ID: "c", Name: "add"}}}},
+				{reply: loquat.Reply{Content: "3"}},
+			},
+			story: "final() checkpoint tool_calls " +
+				"tool_results(the arguments of add cannot be read: they have to be a JSON object)" +
+				"(the arguments of add cannot be read: they have to be a JSON object: unexpected end of JSON input)(3) checkpoint " +
+				"final(3) checkpoint request_completed",
+			end: "user:hi | assistant: | tool:the arguments of add cannot be read: they have to be a JSON object" +
+				" | tool:the arguments of add cannot be read: they have to be a JSON object: unexpected end of JSON input | tool:3 | assistant:3",
 		},
 		{
 			name: "streamed tools",
@@ -286,6 +300,9 @@ func TestBusy(t *testing.T) {
 	if err != nil || after.CursorEventID != snapshot.CursorEventID || after.Checkpoint <= snapshot.Checkpoint {
 		t.Errorf("metadata while a request runs: cursor %s, checkpoint %s, %v", after.CursorEventID, after.Checkpoint, err)
 	}
+	if told := r.log(s.SessionID, after.Checkpoint-1)[0]; told.Type != loquat.Checkpoint || told.RequestID != "" || told.AgentID != "default" || string(told.Metadata["a"]) != "1" {
+		t.Errorf("of the change of metadata the log tells %+v", told)
+	}
 	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{})
 	if err != nil || transcript(fork.Messages) != "user:first" {
 		t.Errorf("fork while a request runs: %s, %v", transcript(fork.Messages), err)
@@ -506,12 +523,65 @@ func TestCancelBeforeACrash(t *testing.T) {
 	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
-	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+	err := r.store.Update(t.Context(), func(tx *store.Tx) error { // as a process that dies right after its 202
+		row, err := tx.Request(q.RequestID)
+		if err != nil {
+			return err
+		}
+		return tx.FlagCancelled(&row)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	r.restart()
 	if got := r.ended(q.RequestID).Status; got != loquat.StatusCancelled {
 		t.Errorf("status %s", got)
+	}
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:hi | assistant:half (cancelled)" {
+		t.Errorf("messages %s", got)
+	}
+}
+
+// Of a round of tools that a crash cut off, what clients have seen end is kept; of the
+// rest the outcome is unknown.
+func TestCrashInATool(t *testing.T) {
+	unknown := "tool:" + loop.UnknownOutcome(loquat.Message{}, loquat.ToolCall{}).Content
+	for _, c := range []struct {
+		streamed bool
+		end      string
+	}{
+		{true, "user:hi | assistant: | tool:done | " + unknown},
+		{false, "user:hi | assistant: | " + unknown + " | " + unknown},
+	} {
+		t.Run(fmt.Sprintf("streamed %v", c.streamed), func(t *testing.T) {
+			answered := make(chan struct{})
+			r := newRig(t, tool{"quick", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+				defer close(answered)
+				return plugin.ToolResult{Content: "done"}, nil
+			}}, tool{"slow", func(ctx context.Context, _ plugin.ToolCall) (plugin.ToolResult, error) {
+				<-ctx.Done()
+				return plugin.ToolResult{}, ctx.Err()
+			}})
+			r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("quick", "slow")}})
+			s := r.create(chat.NewSession{})
+			q := r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: c.streamed})
+			<-answered
+			if c.streamed {
+				r.waitFor("the quick tool", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "tool_partial:end") })
+			}
+			r.restart()
+			if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed {
+				t.Errorf("request %+v", got)
+			}
+			if got := transcript(r.snapshot(s.SessionID).Messages); got != c.end {
+				t.Errorf("messages %s\nwant     %s", got, c.end)
+			}
+			want := "tool_results(" + strings.NewReplacer("tool:", "", " | ", ")(").Replace(strings.TrimPrefix(c.end, "user:hi | assistant: | ")) +
+				") checkpoint error(the server stopped unexpectedly while the request ran) request_completed"
+			if got := story(r.log(s.SessionID, 0)); !strings.HasSuffix(got, want) {
+				t.Errorf("events %s\nwant at the end %s", got, want)
+			}
+		})
 	}
 }
 
@@ -526,9 +596,17 @@ func TestShutdown(t *testing.T) {
 	left := r.send(stuck.SessionID, chat.Send{Content: text("hi"), Stream: true})
 	waits := r.send(stuck.SessionID, chat.Send{Content: text("later"), OnBusy: chat.BusyQueue})
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(stuck.SessionID, 0)), "half") })
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	go tick(gate, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // the grace is as long as the quick one takes
+		defer cancel()
+		tick(gate, 3)
+		for range 4000 {
+			if q, err := r.Request(t.Context(), finishes.RequestID); err != nil || q.Status.Ended() {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
 	r.Stop(ctx)
 	if _, err := r.Send(t.Context(), chat.Call{}, quick.SessionID, chat.Send{Content: text("late")}); loquat.CodeOf(err) != loquat.CodeUnavailable {
 		t.Errorf("a send during the shutdown: %v", err)

@@ -163,6 +163,9 @@ func readArguments(s string) (json.RawMessage, error) {
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &object); err != nil {
+		if json.Valid([]byte(s)) {
+			return nil, errors.New("they have to be a JSON object")
+		}
 		return nil, fmt.Errorf("they have to be a JSON object: %w", err)
 	}
 	return json.RawMessage(s), nil
