@@ -12,6 +12,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"loquat"
+	"loquat/internal/store/sqlite"
 )
 
 // The exit codes.
@@ -60,7 +63,25 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(commands()...)
 	prepare(root)
-	return root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	return advised(cmd, err)
+}
+
+// advised adds to a failure the flag that mends it, where the command has one.
+func advised(cmd *cobra.Command, err error) error {
+	wants := func(flag string) bool {
+		f := cmd.Flags().Lookup(flag)
+		return f != nil && f.Value.String() == ""
+	}
+	switch {
+	case errors.Is(err, sqlite.ErrInUse) && wants("server"):
+		return fmt.Errorf("%w; or name the server that uses it with --server", err)
+	case loquat.CodeOf(err) == loquat.CodeUnauthorized && wants("token"):
+		return fmt.Errorf("%w; give it with --token or %s", err, envName(cmd, "token"))
+	case loquat.CodeOf(err) == loquat.CodeUnavailable && wants("server"):
+		return fmt.Errorf("%w; --server names another", err)
+	}
+	return err
 }
 
 // commands is the list of subcommands; each stands in a file of its own name.

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A failure that a flag mends names the flag.
+func TestAdvice(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const providers = `"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "base_url": "http://127.0.0.1:1/v1"}}`
+	closed := write("closed.json", `{`+providers+`, "server": {"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}]}}`)
+	away := write("away.json", `{`+providers+`, "server": {"listen": "127.0.0.1:1"}}`)
+	data := filepath.Join(dir, "data")
+	url, stop, err := startServer(t.Context(), serveOptions{config: closed, listen: "127.0.0.1:0", data: data}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, tc := range []struct{ command, want string }{
+		{"chat --demo --data " + data + " hello", "or name the server that uses it with --server"},
+		{"events --server " + url, "give it with --token or LOQUAT_TOKEN"},
+		{"pair --config " + away, "--server names another"},
+		{"token list --data " + data + " --config " + away, "--server names another"},
+	} {
+		var out strings.Builder
+		err := run(t.Context(), strings.Fields(tc.command), strings.NewReader(""), &out, &out)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("loquat %s: %v, which does not say %q", tc.command, err, tc.want)
+		}
+	}
+}
