@@ -33,6 +33,7 @@ var ranks = map[string]int{
 	"backend":    1,
 	"plugin":     2,
 	"provider":   2,
+	"backup":     2,
 	"loop":       3,
 	"mcphost":    3,
 	"builtin":    3,

@@ -126,7 +126,7 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 	log := bridge.NewLocalLog(s.chat)
 	id := cfg.Bridge.ServerID
 	if id == "" {
-		id = s.chat.StoreID()
+		id = s.chat.ServerID()
 	}
 	if cfg.Bridge.URL != "" {
 		s.startForwarder = func() error {

@@ -88,6 +88,7 @@ func advised(cmd *cobra.Command, err error) error {
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newBackendCommand(),
+		newBackupCommand(),
 		newBridgeCommand(),
 		newConfigCommand(),
 		newGuardCommand(),

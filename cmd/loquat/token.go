@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"loquat"
 	"loquat/internal/auth"
@@ -30,6 +31,11 @@ func (f *accessFlags) add(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.server, "server", "", "`URL` of a running server (default: the one that the configuration describes)")
 	flags.StringVar(&f.token, "token", "", "access `token` of the server, of scope full")
+	f.addConfig(flags)
+}
+
+// addConfig adds what says where the data of a server are.
+func (f *accessFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", "", "configuration `file` of the server (default: the one that serve would use)")
 	flags.StringVar(&f.data, "data", "", "data `directory` of the server")
 }

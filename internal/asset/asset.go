@@ -113,7 +113,7 @@ func (u *Upload) Place() error {
 	}
 	folder := filepath.Dir(to)
 	if err := os.Mkdir(folder, 0o700); err == nil {
-		err = syncDir(u.dir.path)
+		err = SyncDir(u.dir.path)
 		if err != nil {
 			return err
 		}
@@ -123,11 +123,11 @@ func (u *Upload) Place() error {
 	if err := os.Rename(u.temp, to); err != nil {
 		return fmt.Errorf("keep an image: %w", err)
 	}
-	return syncDir(folder)
+	return SyncDir(folder)
 }
 
-// syncDir brings the names in a folder to disk, where systems want to be told.
-func syncDir(path string) error {
+// SyncDir brings the names in a folder to disk, where systems want to be told.
+func SyncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}

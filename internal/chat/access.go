@@ -10,6 +10,10 @@ import (
 // StoreID is the random name of the store.
 func (s *Service) StoreID() string { return s.store.ID() }
 
+// ServerID is the name of the server where the configuration gives none: that of the
+// store, or of the one that it was copied from.
+func (s *Service) ServerID() string { return s.store.ServerID() }
+
 // AccessStore keeps what package auth must not forget, in the store of the sessions.
 func AccessStore(s *store.Store) auth.Store { return accessStore{s} }
 

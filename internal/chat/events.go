@@ -143,6 +143,9 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 	if q.Since != nil && *q.Since > last {
 		return 0, "", loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", *q.Since, last)
 	}
+	if q.Since != nil && s.store.Foreign(*q.Since) {
+		return 0, "", loquat.Errorf(loquat.CodeGone, "since_id %s is no id of this server, whose data were restored from a backup; load the messages again and follow from their cursor", *q.Since)
+	}
 	if q.SessionID == "" && q.RequestID == "" {
 		if q.Since == nil {
 			return last, "", nil

@@ -43,11 +43,11 @@ type door struct {
 	cookie   string // name of the browser's cookie
 }
 
-// newDoor names the cookie by the store, for browsers tell ports of one host not apart.
-func newDoor(c *config.Config, storeID string) door {
-	d := door{public: strings.TrimRight(c.Server.PublicURL, "/"), bridge: c.Bridge.URL, serverID: c.Bridge.ServerID, cookie: "loquat-" + storeID[:8]}
+// newDoor names the cookie by the data, for browsers tell ports of one host not apart.
+func newDoor(c *config.Config, ownID string) door {
+	d := door{public: strings.TrimRight(c.Server.PublicURL, "/"), bridge: c.Bridge.URL, serverID: c.Bridge.ServerID, cookie: "loquat-" + ownID[:8]}
 	if d.serverID == "" {
-		d.serverID = storeID
+		d.serverID = ownID
 	}
 	return d
 }

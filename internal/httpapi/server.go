@@ -75,7 +75,7 @@ func New(opts Options) (http.Handler, error) {
 	}
 	a := &api{
 		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
-		door: newDoor(opts.Config, opts.Service.StoreID()), schemas: newSchemas(), limits: opts.Config.Limits,
+		door: newDoor(opts.Config, opts.Service.ServerID()), schemas: newSchemas(), limits: opts.Config.Limits,
 	}
 	a.access = access{keeper: opts.Access, cookie: a.door.cookie, requests: opts.Service}
 	if a.log == nil {

@@ -15,6 +15,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -71,6 +72,8 @@ type Store struct {
 	driver    Driver
 	log       *slog.Logger
 	id        string
+	serverID  string
+	foreign   []between
 	retention time.Duration
 
 	queue  chan *update
@@ -99,9 +102,15 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if err := becomeOwn(ctx, driver, s.log); err != nil {
+		return nil, fmt.Errorf("make the copy a log of its own: %w", err)
+	}
 	var last, gone loquat.EventID
-	err := driver.Read(ctx, func(q SQL) error {
-		return one(q, `SELECT store_id, last_event_id, gone_event_id FROM log`, nil, &s.id, &last, &gone)
+	err := driver.Read(ctx, func(q SQL) (err error) {
+		if s.foreign, err = foreignIDs(q); err != nil {
+			return err
+		}
+		return one(q, `SELECT store_id, server_id, last_event_id, gone_event_id FROM log`, nil, &s.id, &s.serverID, &last, &gone)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
@@ -115,6 +124,10 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 // ID is the random name of this store: another one under the same address means
 // that event ids start afresh.
 func (s *Store) ID() string { return s.id }
+
+// ServerID is the name that stays where ID does not: that of the log which this one,
+// copy by copy, goes back to.
+func (s *Store) ServerID() string { return cmp.Or(s.serverID, s.id) }
 
 // Last is the highest event id that was ever given and committed.
 func (s *Store) Last() loquat.EventID { return s.tail.end() }

@@ -64,12 +64,18 @@ func (db *DB) tell(err error, stuck *bool) {
 }
 
 // relieve makes the writer wait for the write-ahead log to be copied back, when it
-// outgrew its hard limit.
+// outgrew its hard limit. When a reader stays for longer than the writer waits, as one
+// that copies the file may, the log may grow by as much again before the next wait.
 func (db *DB) relieve(ctx context.Context) {
-	if db.walSize() < walHardLimit {
+	size := db.walSize()
+	if size < max(walHardLimit, db.waitAt) {
 		return
 	}
-	_, err := db.write.ExecContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`)
+	var busy, logged, copied int
+	err := db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &copied)
+	if db.waitAt = 0; busy != 0 {
+		db.waitAt = size + walHardLimit
+	}
 	db.tell(err, &db.writerStuck)
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,6 +31,15 @@ func filePath(dir string) string { return filepath.Join(dir, "loquat.db") }
 func Exists(dir string) bool {
 	_, err := os.Stat(filePath(dir))
 	return err == nil
+}
+
+// Remove removes the store file of a directory that nobody uses, if there is one.
+func Remove(dir string) error {
+	err := os.Remove(filePath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // lockDir takes the directory's lock and writes the number of this process into it.

@@ -46,6 +46,7 @@ type DB struct {
 	checkpointer *sql.Conn // belongs to checkpointLoop, as does stuck
 	stuck        bool      // it could not copy back
 	writerStuck  bool      // the same of the committer
+	waitAt       int64     // size of the log at which the committer waits again
 	writes       atomic.Int64
 
 	statements map[string]*sql.Stmt // of write; the committer's

@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 	}{
 		{"ids follow commits", idsFollowCommits},
 		{"ids survive a reopening", idsSurvive},
+		{"a copy is a log of its own", copyIsItsOwn},
 		{"a failed update leaves nothing", failedUpdate},
 		{"a failed update spares its batch", failedUpdateInBatch},
 		{"an update whose caller left is dropped", abandonedUpdate},
@@ -156,6 +157,60 @@ func idsFollowCommits(t *testing.T, open Open) {
 	})
 	if first != before+1 || second != before+2 || s.Last() != second {
 		t.Errorf("ids %s, %s after %s; last is %s", first, second, before, s.Last())
+	}
+}
+
+// A database that is known as a copy goes on under another id, far above what the one
+// that it was taken from may have given meanwhile; once, and not at each start.
+func copyIsItsOwn(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 1)
+	first, last := s.ID(), s.Last()
+	if s.ServerID() != first || s.Foreign(last) || s.Foreign(last+1) {
+		t.Errorf("server %q of store %q; ids are foreign", s.ServerID(), first)
+	}
+	copied := func() {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		driver := open(t)
+		err := driver.Write(t.Context(), func(q store.SQL) error {
+			at, images, err := store.MarkCopy(q)
+			if at != last || len(images) != 0 {
+				t.Errorf("a copy up to %s with images %v, want %s", at, images, last)
+			}
+			return err
+		})
+		if err := errors.Join(err, driver.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s = start(t, open)
+	}
+	copied()
+	second, next := s.ID(), s.Last()
+	if second == first || s.ServerID() != first || next <= last+1 {
+		t.Errorf("the copy is %q of server %q and goes on after %s", second, s.ServerID(), next)
+	}
+	for id, foreign := range map[loquat.EventID]bool{last: false, last + 1: true, next - 1: true, next: false} {
+		if s.Foreign(id) != foreign {
+			t.Errorf("%s is foreign: %v", id, !foreign)
+		}
+	}
+	create(t, s, "b", 0)
+	if got := events(t, s, last, store.Filter{}, 10); len(got) != 2 || got[0].ID != next+1 {
+		t.Errorf("after the copy's last event come %v", got)
+	}
+	last = s.Last()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s = start(t, open); s.ID() != second || s.Last() != last {
+		t.Errorf("the next start makes it %q again, at %s", s.ID(), s.Last())
+	}
+	copied()
+	if s.ServerID() != first || s.Last() <= last || !s.Foreign(next-1) || !s.Foreign(last+1) {
+		t.Errorf("a copy of the copy is of server %q and goes on after %s", s.ServerID(), s.Last())
 	}
 }
 

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"loquat/internal/backup"
+	"loquat/internal/store/sqlite"
+)
+
+func newBackupCommand() *cobra.Command {
+	var f accessFlags
+	cmd := &cobra.Command{
+		Use:   "backup DIR",
+		Short: "Copy the data directory while a server uses it",
+		Long: "Copies the data directory into a new directory, while a server uses it or not: sessions, events, tokens,\n" +
+			"devices and images, as they are at one moment. A server that starts on the copy is the backup restored.",
+		Example: "  loquat backup /mnt/backup/loquat-monday\n  loquat serve --data /mnt/backup/loquat-monday",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := f.configuration()
+			if err != nil {
+				return err
+			}
+			from, to := cfg.Server.DataDir, args[0]
+			if !sqlite.Exists(from) {
+				return usageError{fmt.Errorf("there is no data in %s; --data names the data directory of the server", from)}
+			}
+			if _, err := os.Lstat(to); err == nil {
+				return usageError{fmt.Errorf("%s is there already; name a directory that is not", to)}
+			}
+			r, err := backup.Make(cmd.Context(), from, to)
+			if err != nil {
+				return fmt.Errorf("back up %s: %w", from, err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: everything up to event %s, %d %s\n", to, r.Last, r.Images, plural(r.Images, "image"))
+			return lost(r, from)
+		},
+	}
+	f.addConfig(cmd.Flags())
+	return cmd
+}
+
+// lost tells of images that could not be copied, which is no fault of the copy.
+func lost(r backup.Report, from string) error {
+	if len(r.Lost) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%d %s missing or damaged in %s itself, all else is copied:", len(r.Lost), plural(len(r.Lost), "image"), from)
+	for _, hash := range r.Lost {
+		text += "\n  " + hash
+	}
+	return errors.New(text)
+}

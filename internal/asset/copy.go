@@ -1,0 +1,66 @@
+package asset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ErrDamaged is the failure of copying a file that is no longer what its name says.
+var ErrDamaged = errors.New("the file of the image was damaged")
+
+// Copy copies the file of a hash from one directory of images to another, unless it is
+// there, and checks its bytes. Others may be using the first. A file that is not there
+// is fs.ErrNotExist.
+func Copy(from, to, sha256 string) error {
+	source, target := (&Dir{path: from}).file(sha256), (&Dir{path: to}).file(sha256)
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	in, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = copyChecked(out, in, sha256)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return errors.Join(err, os.Remove(target))
+	}
+	return nil
+}
+
+func copyChecked(out *os.File, in io.Reader, want string) error {
+	hash := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(out, hash), in); err != nil {
+		return err
+	}
+	if hex.EncodeToString(hash.Sum(nil)) != want {
+		return fmt.Errorf("%s: %w", want, ErrDamaged)
+	}
+	return out.Sync()
+}
+
+// Lost reports whether an error of Copy means that the bytes are not to be had.
+func Lost(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamaged) }
+
+// SyncTree brings the names in a directory of images to disk.
+func SyncTree(path string) error {
+	return filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		return SyncDir(name)
+	})
+}
