@@ -21,11 +21,11 @@ func newBackupCommand() *cobra.Command {
 		Example: "  loquat backup /mnt/backup/loquat-monday\n  loquat serve --data /mnt/backup/loquat-monday",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := f.configuration()
+			from, err := f.dataDir()
 			if err != nil {
 				return err
 			}
-			from, to := cfg.Server.DataDir, args[0]
+			to := args[0]
 			if !sqlite.Exists(from) {
 				return usageError{fmt.Errorf("there is no data in %s; --data names the data directory of the server", from)}
 			}

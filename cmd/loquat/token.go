@@ -54,6 +54,18 @@ func (f *accessFlags) configuration() (*config.Config, error) {
 	return cfg, nil
 }
 
+// dataDir is the data directory that is named, or the configuration's.
+func (f *accessFlags) dataDir() (string, error) {
+	if f.data != "" {
+		return f.data, nil
+	}
+	cfg, err := f.configuration()
+	if err != nil {
+		return "", err
+	}
+	return cfg.Server.DataDir, nil
+}
+
 // client speaks to the server that is named, or to the one that listens where the
 // configuration says.
 func (f *accessFlags) client(cfg *config.Config) (*client.Client, error) {
