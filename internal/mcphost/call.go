@@ -14,9 +14,13 @@ import (
 // callKey is the context key of the *call that a request of the SDK is made for.
 type callKey struct{}
 
-// maxWaiting is how much progress of one call may wait to be taken, in bytes, before
-// the process has to wait too.
-const maxWaiting = 1 << 20
+// The bounds of the progress of one call that waits to be taken: how much it may be, in
+// bytes, before the process has to wait too, and how long that has to in all, for its
+// other calls wait with it. What comes then is left out.
+const (
+	maxWaiting = 1 << 20
+	maxHoldUp  = time.Second
+)
 
 // part is progress of a call.
 type part struct {
@@ -37,44 +41,61 @@ type call struct {
 	emptied chan struct{} // signalled when they have been taken
 	left    chan struct{} // closed when nobody takes them any more
 
-	mu    sync.Mutex
-	parts []part
-	size  int
+	patience time.Duration // that the process has left for it; of the wire's reader
+
+	mu      sync.Mutex
+	parts   []part
+	size    int
+	omitted int // parts that came after those that wait
 }
 
 func newCall(token string) *call {
-	return &call{token: token, filled: make(chan struct{}, 1), emptied: make(chan struct{}, 1), left: make(chan struct{})}
+	return &call{token: token, patience: maxHoldUp, filled: make(chan struct{}, 1), emptied: make(chan struct{}, 1), left: make(chan struct{})}
 }
 
-// add appends a part. It waits while too much waits, until the call or the connection
-// has ended.
+// add appends a part. While too much waits it waits, too, as long as its patience lasts.
 func (c *call) add(p part, ended <-chan struct{}) {
-	for {
-		c.mu.Lock()
-		if c.size < maxWaiting {
-			c.parts = append(c.parts, p)
-			c.size += p.size()
-			c.mu.Unlock()
-			signal(c.filled)
-			return
-		}
-		c.mu.Unlock()
+	for !c.append(p) {
+		began := time.Now()
+		enough := time.NewTimer(c.patience)
 		select {
 		case <-c.emptied:
+		case <-enough.C:
 		case <-c.left:
-			return
 		case <-ended:
 			return
 		}
+		enough.Stop()
+		c.patience -= time.Since(began)
 	}
 }
 
-// take returns the parts that wait.
+// append reports whether there was room for a part, or it is left out.
+func (c *call) append(p part) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.omitted == 0 && c.size < maxWaiting:
+		c.parts = append(c.parts, p)
+		c.size += p.size()
+		signal(c.filled)
+	case c.patience > 0 && !c.isLeft():
+		return false
+	default:
+		c.omitted++
+	}
+	return true
+}
+
+// take returns the parts that wait, and says how many are missing after them.
 func (c *call) take() []part {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	parts := c.parts
-	c.parts, c.size = nil, 0
+	if c.omitted > 0 {
+		parts = append(parts, part{text: fmt.Sprintf("\n[%d parts are left out: they came faster than they could be taken]\n", c.omitted)})
+	}
+	c.parts, c.size, c.omitted = nil, 0, 0
 	signal(c.emptied)
 	return parts
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -15,19 +14,18 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
-
-	"loquat"
 )
 
 // The bounds of what a process may send.
 const (
-	maxFrame = 16 << 20 // bytes of one message
-	maxAsked = 64       // its own requests that are not answered yet
+	maxAsked = 64 // its own requests that are not answered yet
 
 	// Messages that nobody waits for: a second for long, and at once.
 	unwantedPerSecond, maxUnwanted = 500, 5_000
 	wastePerSecond, maxWaste       = 16 << 20, 64 << 20 // in bytes
 )
+
+var errFlood = fmt.Errorf("it floods: more than %d messages a second, or %d MiB, that nobody waits for", unwantedPerSecond, wastePerSecond>>20)
 
 // probePatience is how long a process may be silent to the question for its version,
 // which older ones do not know, before that counts as no.
@@ -108,7 +106,7 @@ func (w *wire) fail(why error) {
 func (w *wire) readLines() {
 	r := bufio.NewReaderSize(w.in, 64<<10)
 	for {
-		line, err := readFrame(r)
+		line, err := w.readFrame(r)
 		if err != nil {
 			w.fail(err)
 			return
@@ -120,24 +118,6 @@ func (w *wire) readLines() {
 		case w.lines <- line:
 		case <-w.ended:
 			return
-		}
-	}
-}
-
-// readFrame reads one line, without the space around it.
-func readFrame(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > maxFrame+1:
-			return nil, fmt.Errorf("it sent a message of more than %d MiB; large results have to be divided", maxFrame>>20)
-		case err == nil:
-			return loquat.CleanRaw(bytes.TrimSpace(line)), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		default:
-			return nil, io.EOF
 		}
 	}
 }
@@ -155,7 +135,11 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 				return m, nil
 			case line := <-w.lines:
 				w.heard.Store(time.Now().UnixNano())
-				w.batch = messages(line)
+				var err error
+				if w.batch, err = messages(line); err != nil {
+					w.fail(err)
+					return nil, w.why
+				}
 			}
 		}
 		text := w.batch[0]
@@ -167,7 +151,7 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 		}
 		m, wanted, err := w.take(m)
 		if now := time.Now(); !wanted && !(w.unwanted.AllowN(now, 1) && w.waste.AllowN(now, len(text))) {
-			err = fmt.Errorf("it floods: more than %d messages a second, or %d MiB, that nobody waits for", unwantedPerSecond, wastePerSecond>>20)
+			err = errFlood
 		}
 		if err != nil {
 			w.fail(err)
@@ -177,19 +161,6 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 			return m, nil
 		}
 	}
-}
-
-// messages divides a batch, which one older version of the protocol knows.
-func messages(line []byte) [][]byte {
-	var batch []json.RawMessage
-	if line[0] != '[' || json.Unmarshal(line, &batch) != nil || len(batch) == 0 {
-		return [][]byte{line}
-	}
-	out := make([][]byte, len(batch))
-	for i, m := range batch {
-		out[i] = m
-	}
-	return out
 }
 
 // take gives a message to whoever waits for it here, or returns it for the SDK, and
