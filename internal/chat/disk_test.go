@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loquat"
@@ -42,6 +43,10 @@ func newRigOnFullDisk(t *testing.T) (*rig, *fullDisk) {
 // by itself when there is room.
 func TestStreamOnAFullDisk(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, streamOnAFullDisk)
+}
+
+func streamOnAFullDisk(t *testing.T) {
 	r, disk := newRigOnFullDisk(t)
 	const chunks, size = 100, 32 << 10
 	gate := make(chan struct{}, chunks+1)
@@ -70,7 +75,7 @@ func TestStreamOnAFullDisk(t *testing.T) {
 			t.Errorf("%s on a full disk: %v", name, err)
 		}
 	}
-	time.Sleep(500 * time.Millisecond) // several attempts to write, none of which may take in more
+	time.Sleep(10 * time.Second) // several attempts to write, none of which may take in more
 	if left := len(gate); left < chunks-(1<<20)/size-3 {
 		t.Errorf("%d KiB of the stream were taken in while nothing could be written", (chunks-left)*size>>10)
 	}
@@ -99,6 +104,10 @@ func TestStreamOnAFullDisk(t *testing.T) {
 // something can.
 func TestEndOnAFullDisk(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, endOnAFullDisk)
+}
+
+func endOnAFullDisk(t *testing.T) {
 	r, disk := newRigOnFullDisk(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("seen "), gate: gate, err: loquat.Errorf(loquat.CodeBackendError, "cut")})
@@ -176,10 +185,11 @@ func TestNothingRunsAfterStop(t *testing.T) {
 // A service that is stopped while nothing can be written gives up in time; what it
 // could not end is ended by the next start, and what clients saw is kept.
 func TestStopOnAFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes as long as a stopping service tries")
-	}
 	t.Parallel()
+	synctest.Test(t, stopOnAFullDisk)
+}
+
+func stopOnAFullDisk(t *testing.T) {
 	r, disk := newRigOnFullDisk(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("seen ", "lost "), gate: gate, hang: true})

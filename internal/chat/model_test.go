@@ -151,7 +151,7 @@ func inAnything(s *modelSession) bool { return s.running != nil }
 // await polls until ok holds.
 func await(t *rapid.T, s *modelSession, what string, ok func() bool) {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < 20*time.Second; {
+	for began := time.Now(); time.Since(began) < time.Minute; {
 		if ok() {
 			return
 		}

@@ -629,10 +629,14 @@ func TestShutdown(t *testing.T) {
 // not its square: it is written where everybody's changes are.
 func TestEndOfALongStream(t *testing.T) {
 	const few, many = 1_000, 8_000
-	short := max(endOf(t, few), 10*time.Millisecond)
-	if long := endOf(t, many); long > 3*many/few*short {
-		t.Errorf("the end took %v after %d pieces, and %v after %d", short, few, long, many)
+	var short, long time.Duration
+	for range 3 { // a busy machine may spoil one comparison
+		short, long = max(endOf(t, few), 10*time.Millisecond), endOf(t, many)
+		if long <= 3*many/few*short {
+			return
+		}
 	}
+	t.Errorf("the end took %v after %d pieces, and %v after %d", short, few, long, many)
 }
 
 // endOf returns how long the end of a request takes that streamed so many pieces.

@@ -216,7 +216,7 @@ func TestWriteAheadLogAtRest(t *testing.T) {
 	db := open(t, dir)
 	defer db.Close()
 	fill(t, db, 6)
-	for deadline := time.Now().Add(10 * time.Second); walSize(t, dir) > 4; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); walSize(t, dir) > 4; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the write-ahead log has still %d MiB", walSize(t, dir))
 		}
