@@ -72,7 +72,7 @@ func discoverHosted(ctx context.Context, env Environment, client *http.Client, b
 		mask := (&Config{raw: loquat.Object{}.Set("api_key", key).Set("base_url", baseURL)}).Secrets()
 		shown := NewMasker(mask).Mask(baseURL)
 		if err != nil {
-			return Found{}, fmt.Errorf("asking %s for its models: %s; set LOQUAT_MODEL to the model to use, or check OPENAI_BASE_URL and OPENAI_API_KEY",
+			return Found{}, fmt.Errorf("asking %s for its models: %s; set LOQUAT_MODEL to the model to use, or check OPENAI_API_KEY and OPENAI_BASE_URL, which usually ends in a version such as /v1",
 				shown, NewMasker(mask).Mask(err.Error()))
 		}
 		if len(models) == 0 {

@@ -18,7 +18,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gofrs/flock"
-	_ "modernc.org/sqlite" // registers the database/sql driver "sqlite"
+	"modernc.org/sqlite" // also registers the database/sql driver "sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"loquat/internal/store"
 )
@@ -78,10 +79,19 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 	}
 	if err := db.open(ctx); err != nil {
 		db.release()
+		if isDamaged(err) {
+			err = fmt.Errorf("%w; put a backup in its place, or choose another directory with --data", err)
+		}
 		return nil, err
 	}
 	go db.checkpointLoop()
 	return db, nil
+}
+
+// isDamaged reports whether the file is no database, or not a sound one.
+func isDamaged(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && (e.Code()&0xff == sqlite3.SQLITE_NOTADB || e.Code()&0xff == sqlite3.SQLITE_CORRUPT)
 }
 
 func (db *DB) open(ctx context.Context) error {

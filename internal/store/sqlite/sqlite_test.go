@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
@@ -50,6 +51,19 @@ func TestOneProcessADirectory(t *testing.T) {
 	}
 	if err := open(t, dir).Close(); err != nil {
 		t.Errorf("opening after closing: %v", err)
+	}
+}
+
+// What to do about a file that is no database stands beside that it is none.
+func TestDamagedFileIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "loquat.db")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sqlite.Open(t.Context(), dir, slog.Default())
+	if err == nil || !strings.Contains(err.Error(), path+": file is not a database (26); put a backup in its place") {
+		t.Errorf("Open = %v, %v", db, err)
 	}
 }
 
