@@ -44,6 +44,9 @@ func newBackendCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
+			if _, _, err := net.SplitHostPort(f.listen); err != nil {
+				return usageError{fmt.Errorf("--listen is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8788", f.listen)}
+			}
 			ln, err := net.Listen("tcp", f.listen)
 			if err != nil {
 				return fmt.Errorf("listen on %s (--listen chooses another address): %w", f.listen, err)

@@ -23,7 +23,7 @@ func bindEnv(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name := envName(cmd, f.Name)
 			value := os.Getenv(name)
-			if value == "" || f.Changed || err != nil {
+			if value == "" || f.Changed || err != nil || f.Name == "help" || f.Name == "version" {
 				return
 			}
 			if fault := cmd.Flags().Set(f.Name, value); fault != nil {

@@ -64,7 +64,11 @@ func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	screen := tui.NewScreen(stdout, tui.Detect(stdout, os.Getenv))
 	show := func(body json.RawMessage) error { return f.show(screen, stdout, body) }
 	if f.follow {
-		err = followEvents(ctx, c, q, show)
+		first := q
+		first.Limit = 1 // following itself would wait for ever for a server that was never there
+		if _, err = c.Events(ctx, first); err == nil {
+			err = followEvents(ctx, c, q, show)
+		}
 	} else {
 		err = printEvents(ctx, c, q, stderr, show)
 	}

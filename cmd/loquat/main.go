@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"loquat"
+	"loquat/internal/nearest"
 	"loquat/internal/store/sqlite"
 )
 
@@ -61,7 +62,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.SetArgs(args)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.Version = thisBuild().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(commands()...)
+	root.SetHelpCommand(newHelpCommand())
 	prepare(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	return advised(cmd, err)
@@ -108,13 +112,44 @@ func prepare(cmd *cobra.Command) {
 	bindEnv(cmd)
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if err := check(cmd, args); err != nil {
-				return usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+			err := check(cmd, args)
+			if _, explained := errors.AsType[usageError](err); err == nil || explained {
+				return err
 			}
-			return nil
+			return argumentsError(cmd, args)
 		}
 	}
 	for _, sub := range cmd.Commands() {
 		prepare(sub)
+	}
+}
+
+// argumentsError says how a command is called that was called otherwise.
+func argumentsError(cmd *cobra.Command, args []string) error {
+	if !cmd.HasAvailableSubCommands() {
+		return usageError{fmt.Errorf("%d %s given; it is called as: %s", len(args), plural(len(args), "argument"), cmd.UseLine())}
+	}
+	var known []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			known = append(known, sub.Name())
+		}
+	}
+	return usageError{fmt.Errorf("%s has no command %q%s; see '%[1]s --help'", cmd.CommandPath(), args[0], nearest.Hint(args[0], 2, known...))}
+}
+
+// newHelpCommand is the help that fails for what there is not.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Say what a command does and which flags it has",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return argumentsError(found, rest)
+			}
+			return found.Help()
+		},
 	}
 }

@@ -44,11 +44,11 @@ func contradiction(cmd *cobra.Command) error {
 	remote := flags.Changed("server") || os.Getenv(envName(cmd, "server")) != ""
 	for _, name := range []string{"config", "data", "demo", "verbose"} {
 		if remote && flags.Changed(name) {
-			return fmt.Errorf("--%s is for a server that is started here, and --server (or %s) names one that runs: leave one of them out", name, envName(cmd, "server"))
+			return usageError{fmt.Errorf("--%s is for a server that is started here, and --server (or %s) names one that runs: leave one of them out", name, envName(cmd, "server"))}
 		}
 	}
 	if !remote && flags.Changed("token") {
-		return errors.New("--token is for the server at --server: a server that is started here needs none")
+		return usageError{errors.New("--token is for the server at --server: a server that is started here needs none")}
 	}
 	return nil
 }

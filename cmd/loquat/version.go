@@ -39,6 +39,15 @@ func thisBuild() build {
 	return b
 }
 
+// String is a line for people.
+func (b build) String() string {
+	text := "loquat " + b.Version
+	if b.Commit != "" {
+		text += ", commit " + b.Commit
+	}
+	return text + ", " + b.Go
+}
+
 func newVersionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -50,11 +59,7 @@ func newVersionCommand() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 			}
-			text := "loquat " + b.Version
-			if b.Commit != "" {
-				text += ", commit " + b.Commit
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, %s\n", text, b.Go)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 			return err
 		},
 	}
