@@ -103,7 +103,7 @@ func (s *Service) hear(ctx context.Context, sc scene) {
 		return
 	}
 	known := s.config.Conceal(sc.config, s.concealing())
-	maps.DeleteFunc(known, func(key string, _ json.RawMessage) bool { return s.unknownToSchemas(key) })
+	maps.DeleteFunc(known, func(key string, _ json.RawMessage) bool { return key != "provider" && s.unknownToSchemas(key) })
 	s.gatherer.Gather(ctx, unheard, func(p plugin.Plugin) ui.Input {
 		in := ui.Input{State: sc.states[p.Name()]}
 		if p.Kind() != plugin.KindApplication {

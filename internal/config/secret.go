@@ -14,9 +14,11 @@ import (
 )
 
 // Redacted returns the configuration with the defaults of the service and of the
-// owners filled in, and without its secrets: they say only {"set": true}.
+// owners filled in, and without its secrets: they say only {"set": true}. So does what
+// no owner knows where plugins are processes: which of it is secret only they can tell.
 func (c *Config) Redacted(owners ...Owner) loquat.Object {
 	r := c.redactor(owners)
+	r.knownOnly = slices.ContainsFunc(c.Plugins, isProcess)
 	return r.whole(c.withDefaults(r.owned))
 }
 
@@ -65,6 +67,7 @@ func (c *Config) redactor(owners []Owner) *redactor {
 type redactor struct {
 	owned, schema Schema
 	fromFiles     []string // values that are secret wherever they stand
+	knownOnly     bool     // hide what the schema does not know
 	found         []string
 }
 
@@ -72,6 +75,11 @@ type redactor struct {
 func (r *redactor) layer(o loquat.Object) loquat.Object {
 	out := make(loquat.Object, len(o))
 	for key, value := range o {
+		field, inner := r.schema.at(key)
+		if r.knownOnly && field == nil && len(inner) == 0 && key != "provider" {
+			out[key] = r.hide(value)
+			continue
+		}
 		out[key] = r.value(key, key, value)
 	}
 	return out

@@ -66,6 +66,25 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
+// What only plugins know that are processes may be secret.
+func TestRedactedHidesWhatOnlyProcessesKnow(t *testing.T) {
+	for plugins, want := range map[string]string{`["path:/weather"]`: `{"set":true}`, `[]`: `"s3cret"`} {
+		shown := parse(t, `{"providers": {"p": {"provider": "x", "model": "m", "timeout": 7, "weather_pin": "s3cret"}}, "agents": {"default": {"provider": "p", "weather_pin": "s3cret"}},
+			"plugins": `+plugins+`, "weather_pin": "s3cret"}`).Redacted(owner{})
+		provider := shown.Object("providers").Object("p")
+		for place, got := range map[string]json.RawMessage{
+			"the top": shown["weather_pin"], "a provider": provider["weather_pin"], "an agent": shown.Object("agents").Object("default")["weather_pin"],
+		} {
+			if string(got) != want {
+				t.Errorf("with plugins %s, %s shows %s", plugins, place, got)
+			}
+		}
+		if string(provider["timeout"]) != "7" || string(provider["model"]) != `"m"` || shown.Object("agents").Object("default").String("provider") != "p" {
+			t.Errorf("with plugins %s, what is known is shown as %s", plugins, encode(shown))
+		}
+	}
+}
+
 func TestRedactedShowsTheAgentThatHolds(t *testing.T) {
 	shown := parse(t, `{`+main+`, "timeout": 5}`).Redacted(owner{})
 	if got := string(shown["agents"]); got != `{"default":{"provider":"main"}}` {
