@@ -290,6 +290,11 @@ func TestTransform(t *testing.T) {
 			t.Errorf("%s makes %q, %s, %v", c.data, got, encoded(t, req.Params), err)
 		}
 	}
+	req.Params = loquat.Object{}.Set("with", text1(strings.Repeat("x", maxFrame)))
+	err = p.EditRequest(t.Context(), &req)
+	if err == nil || !strings.Contains(err.Error(), "answer: its answer has more than 16 MiB") || p.Status().Restarts > 0 {
+		t.Errorf("an answer that is too long: %v; %+v", err, p.Status())
+	}
 	p.Stop()
 	if err := p.EditRequest(t.Context(), &req); err == nil || !strings.Contains(err.Error(), "plugin fake could not edit") {
 		t.Errorf("a process that does not run: %v", err)
