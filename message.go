@@ -108,7 +108,7 @@ const (
 // Message is one entry of a session. Its index is its place in the session.
 type Message struct {
 	ID        string    `json:"id"`
-	Role      string    `json:"role"`
+	Role      string    `json:"role" enum:"user,assistant,system,tool"`
 	Content   string    `json:"content"`
 	Metadata  Object    `json:"metadata,omitempty"`
 	CreatedAt time.Time `json:"created_at"`

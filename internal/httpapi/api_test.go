@@ -306,6 +306,11 @@ func TestDocument(t *testing.T) {
 	if !strings.HasPrefix(doc.OpenAPI, "3.1") {
 		t.Errorf("OpenAPI %q", doc.OpenAPI)
 	}
+	for _, part := range []string{`"security":[{"token":[]},{}]`, `"role":{"enum":["user","assistant","system","tool"],"type":"string"}`, `"status":{"enum":["queued","running","completed","failed","cancelled"],"type":"string"}`} {
+		if !bytes.Contains(got.body, []byte(part)) {
+			t.Errorf("the document has no %s", part)
+		}
+	}
 	operations := 0
 	for _, methods := range doc.Paths {
 		operations += len(methods)

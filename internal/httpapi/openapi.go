@@ -23,7 +23,12 @@ func (a *api) describe() ([]byte, error) {
 			Title: "Loquat", Version: strconv.Itoa(apiVersion),
 			Description: "Durable chat sessions, requests that run on them, and the events that tell of both. Within a version there are only additions.",
 		},
-		Components: &huma.Components{Schemas: a.schemas.registry},
+		Components: &huma.Components{
+			Schemas: a.schemas.registry,
+			SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
+				Type: "http", Scheme: "bearer", Description: "An access token. A server that has none wants none."}},
+		},
+		Security: []map[string][]string{{"token": {}}, {}},
 	}
 	closed := map[string]bool{}
 	for i := range a.routes {

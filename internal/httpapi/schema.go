@@ -25,6 +25,7 @@ func newSchemas() schemas {
 	r := huma.NewMapRegistry(schemaPrefix, schemaName)
 	alias := func(noun, written any) { r.RegisterTypeAlias(reflect.TypeOf(noun), reflect.TypeOf(written)) }
 	alias(loquat.EventID(0), eventIDText(""))
+	alias(loquat.RequestStatus(""), statusText(""))
 	alias(loquat.Model{}, modelText{})
 	alias(loquat.ToolCall{}, toolCallText{})
 	return schemas{r}
@@ -38,6 +39,14 @@ type eventIDText string
 
 func (eventIDText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: `^[0-9]{16}$`, Description: "An id of the event log: 16 decimal digits."}
+}
+
+// statusText is how JSON shows a loquat.RequestStatus.
+type statusText string
+
+func (statusText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Enum: []any{string(loquat.StatusQueued), string(loquat.StatusRunning),
+		string(loquat.StatusCompleted), string(loquat.StatusFailed), string(loquat.StatusCancelled)}}
 }
 
 // modelText is how JSON shows a loquat.Model.
