@@ -111,7 +111,8 @@ func (in *increments) delta() Delta {
 }
 
 // JoinIncrements joins neighbours among events of one request that wait for the same
-// commit: partials by the rule of MergeDelta, the parts of one tool call end to end. It changes none of them and costs no more than their size.
+// commit: partials by the rule of MergeDelta, the parts of one tool call end to end. It
+// changes none of them and costs no more than their size.
 func JoinIncrements(waiting []Event) []Event {
 	out := make([]Event, 0, len(waiting))
 	for i := 0; i < len(waiting); {

@@ -118,7 +118,8 @@ func (s *Service) Start(ctx context.Context) error {
 }
 
 // Stop starts no more requests and waits until ctx ends for those that run, and for
-// actions of application plugins. What is left then ends as interrupted. Queued requests stay queued for the next start.
+// actions of application plugins. What is left then ends as interrupted. Queued requests
+// stay queued for the next start.
 func (s *Service) Stop(ctx context.Context) {
 	s.starting.Lock() // nobody is between deciding to start a request and launching it
 	s.mu.Lock()
