@@ -2,10 +2,14 @@ package provider
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"loquat"
 )
@@ -152,6 +156,82 @@ func TestHistory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever the messages of a session are, what is sent of them is what strict backends
+// take: each call is answered once, right after it, and nothing else is an answer; no
+// assistant message is empty.
+func TestHistoryIsValid(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		id := rapid.SampledFrom([]string{"a", "b", "c"})
+		var messages []loquat.Message
+		for range rapid.IntRange(0, 12).Draw(rt, "messages") {
+			m := loquat.Message{
+				Role:    rapid.SampledFrom([]string{"user", "assistant", "assistant", "tool", "tool", "system"}).Draw(rt, "role"),
+				Content: rapid.SampledFrom([]string{"", "text"}).Draw(rt, "content"),
+			}
+			switch m.Role {
+			case loquat.RoleAssistant:
+				var calls []loquat.ToolCall
+				for _, id := range rapid.SliceOfNDistinct(id, 0, 3, rapid.ID).Draw(rt, "calls") {
+					calls = append(calls, loquat.ToolCall{ID: id, Name: "f", Arguments: "{}"})
+				}
+				if calls != nil {
+					m.Metadata = loquat.Object{}.Set("tool_calls", calls)
+				}
+			case loquat.RoleTool:
+				m.Metadata = loquat.Object{}.Set("tool_call_id", id.Draw(rt, "answers"))
+			}
+			if rapid.IntRange(0, 3).Draw(rt, "image") == 0 {
+				m.Metadata = m.Metadata.Set("attachments", []map[string]string{{"type": "image", "url": "https://x/y.png"}})
+			}
+			messages = append(messages, m)
+		}
+		config := configWith(rapid.SampledFrom([]string{"", `{"merge_system_messages":true}`, `{"empty_content":"string"}`}).Draw(rt, "config"))
+		body := sent(t, loquat.LLMRequest{ProviderID: "main", Config: config, Messages: messages})
+		if fault := faultOf(body["messages"]); fault != "" {
+			rt.Fatalf("%s in %s", fault, body["messages"])
+		}
+	})
+}
+
+// faultOf says what a strict backend refuses messages for, "" for nothing.
+func faultOf(raw json.RawMessage) string {
+	var messages []struct {
+		Role       string
+		Content    any
+		ToolCallID string                `json:"tool_call_id"`
+		ToolCalls  []struct{ ID string } `json:"tool_calls"`
+	}
+	if err := json.Unmarshal(raw, &messages); err != nil {
+		return err.Error()
+	}
+	var open []string // calls that wait for their answer
+	for i, m := range messages {
+		_, isText := m.Content.(string)
+		switch {
+		case m.Role == "tool" && !isText:
+			return fmt.Sprintf("message %d, of a tool, holds more than text", i)
+		case m.Role == "tool" && !slices.Contains(open, m.ToolCallID):
+			return fmt.Sprintf("message %d answers no call", i)
+		case m.Role == "tool":
+			open = slices.DeleteFunc(open, func(id string) bool { return id == m.ToolCallID })
+			continue
+		case len(open) > 0:
+			return fmt.Sprintf("message %d comes before all calls are answered", i)
+		case m.Content == nil && len(m.ToolCalls) == 0:
+			return fmt.Sprintf("message %d has no content", i)
+		case m.Role == "assistant" && m.Content == "" && len(m.ToolCalls) == 0:
+			return fmt.Sprintf("message %d says nothing", i)
+		}
+		for _, call := range m.ToolCalls {
+			open = append(open, call.ID)
+		}
+	}
+	if len(open) > 0 {
+		return "the last calls are not answered"
+	}
+	return ""
 }
 
 func TestReasoningEcho(t *testing.T) {
