@@ -366,7 +366,7 @@ func servePush(kind string) error {
 	if kind == "hub" {
 		log := &pushLog{changed: make(chan struct{})}
 		hub := bridge.NewHub(bridge.Options{Local: &bridge.Server{ID: "home", Log: log, Admit: admitAll}})
-		handler = hub.Handler(func(w http.ResponseWriter, err error) { http.Error(w, err.Error(), http.StatusBadRequest) })
+		handler = hub.Handler(func(w http.ResponseWriter, err error) { http.Error(w, err.Error(), http.StatusBadRequest) }, http.NotFoundHandler())
 		publish = log.publish
 	} else {
 		b := &broadcast{queues: map[chan []byte]bool{}}
