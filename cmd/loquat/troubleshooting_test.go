@@ -32,6 +32,8 @@ func TestTroubleshooting(t *testing.T) {
 		"the backend did not answer":           func(t *testing.T) string { return failureOf(t, "BACKEND/v1", `"timeout": 0.2,`, `{"delay_ms": 60000}`) },
 		"the connection broke in the middle":   func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"drop_after": 3, "drop": "short"}`) },
 		"the data directory":                   takenDirectory,
+		"listen on":                            takenPort,
+		"plugins: names none":                  noProvider,
 		"the store cannot write at the moment": nil, // TestFullDisk sees it
 	}
 	quotes := quoted.FindAllStringSubmatch(string(page), -1)
@@ -106,6 +108,36 @@ func takenDirectory(t *testing.T) string {
 	_, _, err = startServer(t.Context(), opts, quietLog{t})
 	if err == nil {
 		t.Fatal("a second server started on the same data")
+	}
+	return err.Error()
+}
+
+// takenPort starts a second server where one listens.
+func takenPort(t *testing.T) string {
+	t.Helper()
+	url, stop, err := startServer(t.Context(), serveOptions{demo: true, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	_, _, err = startServer(t.Context(), serveOptions{demo: true, listen: strings.TrimPrefix(url, "http://"), data: t.TempDir()}, quietLog{t})
+	if err == nil {
+		t.Fatal("a second server started on the same port")
+	}
+	return err.Error()
+}
+
+// noProvider starts a server whose list of plugins names one of the user's own only.
+func noProvider(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "loquat.json")
+	if err := os.WriteFile(config, []byte(`{"plugins": ["path:`+dir+`"], "providers": {"main": {"provider": "reference_generic_compatible", "model": "m"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := startServer(t.Context(), serveOptions{config: config, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
+	if err == nil {
+		t.Fatal("a server started without a provider")
 	}
 	return err.Error()
 }
