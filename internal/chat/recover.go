@@ -11,8 +11,12 @@ import (
 // errCrashed is the cause for which a request ends whose process died.
 var errCrashed = errors.New("the server stopped unexpectedly while the request ran")
 
-// recover ends what was running when the last process died, and starts what waits.
+// recover ends what was running when the last process died, drops what it was copying,
+// and starts what waits.
 func (s *Service) recover(ctx context.Context) error {
+	if err := s.store.Update(ctx, (*store.Tx).DropDrafts); err != nil {
+		return err
+	}
 	var unended []store.Request
 	err := s.store.View(ctx, func(r *store.Reader) (err error) {
 		unended, err = r.Unended(nil)

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -10,16 +11,33 @@ import (
 	"loquat/internal/store"
 )
 
-// snapshotAnswer is a Snapshot whose checkpoint survives being remembered.
+// snapshotAnswer is a Snapshot as it is remembered: without its messages, which are read
+// for the answer, outside the transaction, at the revision that it names.
 type snapshotAnswer struct {
 	loquat.Snapshot
 	Checkpoint loquat.EventID `json:"checkpoint"`
+	Rev        int64          `json:"rev"`
+	Count      int            `json:"count"`
 }
 
-func (a snapshotAnswer) snapshot() loquat.Snapshot {
+// answer completes what a change answers with the messages.
+func (s *Service) answer(ctx context.Context, a snapshotAnswer) (loquat.Snapshot, error) {
 	out := a.Snapshot
 	out.Checkpoint = a.Checkpoint
-	return out
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(a.SessionID)
+		if err == nil {
+			out.Messages, err = r.Messages(h, a.Rev, 0, -1)
+		}
+		return err
+	})
+	if err == nil && len(out.Messages) != a.Count { // a repeat, long after
+		err = loquat.Errorf(loquat.CodeGone, "the answer to this call is no longer kept; load session %s", a.SessionID)
+	}
+	if err != nil {
+		return loquat.Snapshot{}, err
+	}
+	return out, nil
 }
 
 // CreateSession makes a session: session_created, checkpoint.
@@ -57,7 +75,10 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (l
 		})
 		return err
 	})
-	return out.snapshot(), err
+	if err != nil {
+		return loquat.Snapshot{}, err
+	}
+	return s.answer(ctx, out)
 }
 
 // takeSession makes an empty session under an id that nobody has or had.
@@ -72,7 +93,7 @@ func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object
 	return tx.CreateSession(sessionID, agentID, metadata)
 }
 
-// created publishes a new session and returns it.
+// created publishes a new session and returns what it is answered with.
 func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
 	_, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}, h, nil)
 	if err != nil {
@@ -84,33 +105,35 @@ func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error)
 	return snapshotOf(&tx.Reader, *h)
 }
 
-// snapshotOf reads a session as it is now.
+// snapshotOf reads a session as it is now, without its messages.
 func snapshotOf(r *store.Reader, h store.Head) (snapshotAnswer, error) {
-	out := snapshotAnswer{Checkpoint: h.Checkpoint, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
+	out := snapshotAnswer{Checkpoint: h.Checkpoint, Rev: h.Rev, Count: h.Count, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
 		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: h.Metadata,
 	}}}
 	running, ok, err := r.Running(h)
-	if err != nil {
-		return out, err
-	}
 	if ok {
 		out.ActiveRequestID = running.RequestID
 	}
-	out.Messages, err = r.Messages(h, h.Rev, 0, -1)
 	return out, err
 }
 
 // Session returns a session with its messages and cursor, read together.
 func (s *Service) Session(ctx context.Context, id string) (loquat.Snapshot, error) {
-	var out snapshotAnswer
+	var out loquat.Snapshot
 	err := s.store.View(ctx, func(r *store.Reader) error {
 		h, err := r.Head(id)
-		if err == nil {
-			out, err = snapshotOf(r, h)
+		if err != nil {
+			return err
 		}
+		a, err := snapshotOf(r, h)
+		if err != nil {
+			return err
+		}
+		out, out.Checkpoint = a.Snapshot, a.Checkpoint
+		out.Messages, err = r.Messages(h, h.Rev, 0, -1)
 		return err
 	})
-	return out.snapshot(), err
+	return out, err
 }
 
 // Sessions lists sessions, newest change first.
@@ -163,7 +186,10 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p Ses
 			return err
 		})
 	})
-	return out.snapshot(), err
+	if err != nil {
+		return loquat.Snapshot{}, err
+	}
+	return s.answer(ctx, out)
 }
 
 func (s *Service) updateSession(tx *store.Tx, call Call, id string, p SessionPatch, v verdict) (snapshotAnswer, error) {
@@ -217,33 +243,60 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 	return nil
 }
 
+// maxForks is how often a fork begins anew because its source was changed meanwhile.
+const maxForks = 5
+
 // ForkSession copies a session up to an index: session_created with
 // source_session_id, checkpoint. What a running request has not made durable yet is
 // not part of it.
 func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
-	newSession := newID()
-	var out snapshotAnswer
-	err := s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) error {
-		return s.store.Update(ctx, func(tx *store.Tx) (err error) {
-			out, err = once(tx, call, func() (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v) })
-			return err
-		})
-	})
-	return out.snapshot(), err
+	for range maxForks {
+		out, err := s.tryFork(ctx, call, id, p)
+		if err == nil {
+			return s.answer(ctx, out)
+		}
+		if !errors.Is(err, store.ErrOvertaken) {
+			return loquat.Snapshot{}, err
+		}
+	}
+	return loquat.Snapshot{}, loquat.Errorf(loquat.CodeConflict, "the messages of session %s change all the time while they are copied; try again", id)
 }
 
-func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v verdict) (snapshotAnswer, error) {
+// tryFork copies most of a long session beforehand, so that the transaction of the fork
+// is short.
+func (s *Service) tryFork(ctx context.Context, call Call, id string, p Fork) (out snapshotAnswer, err error) {
+	newSession := newID()
+	draft, err := s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
+	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // that is for the fork to say, after it looked whether it is a repeat
+		err = s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) error {
+			return s.store.Update(ctx, func(tx *store.Tx) (err error) {
+				out, err = once(tx, call, func() (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
+				return err
+			})
+		})
+	}
+	if draft.Begun() && (err != nil || out.SessionID != newSession) {
+		s.dropDraft(ctx, draft)
+	}
+	return out, err
+}
+
+// dropDraft gives up what was prepared for a fork. When that fails, the next start does it.
+func (s *Service) dropDraft(ctx context.Context, draft store.Draft) {
+	err := s.store.Update(context.WithoutCancel(ctx), func(tx *store.Tx) error { return tx.DropDraft(draft) })
+	if err != nil {
+		s.log.Warn("could not drop the copy of a session that was given up", "error", err)
+	}
+}
+
+func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v verdict, draft store.Draft) (snapshotAnswer, error) {
 	source, err := tx.Head(id)
 	if err != nil {
 		return snapshotAnswer{}, err
 	}
-	count := source.Count
-	if p.UpToIndex != nil {
-		if *p.UpToIndex < 0 || *p.UpToIndex >= source.Count {
-			return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
-		}
-		count = *p.UpToIndex + 1
+	if p.UpToIndex != nil && (*p.UpToIndex < 0 || *p.UpToIndex >= source.Count) {
+		return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
 	}
 	agent, metadata := source.AgentID, mergePatch(source.Metadata, p.Metadata)
 	if p.AgentID != "" {
@@ -252,11 +305,8 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v ver
 	if err := s.checkDescription(agent, p.AgentID != "", v); err != nil {
 		return snapshotAnswer{}, err
 	}
-	h, err := takeSession(tx, newSession, agent, metadata)
+	h, err := tx.FinishCopy(source, draft, newSession, agent, metadata, p.UpToIndex)
 	if err != nil {
-		return snapshotAnswer{}, err
-	}
-	if err := tx.CopyMessages(source, &h, count); err != nil {
 		return snapshotAnswer{}, err
 	}
 	return created(tx, &h, source.SessionID)

@@ -67,11 +67,15 @@ func (tx *Tx) useAssets(h *Head, seq int64, m loquat.Message) error {
 }
 
 // copyAssets makes a session the owner of those assets of another that its messages
-// name.
-func (tx *Tx) copyAssets(from Head, to *Head) error {
-	err := tx.exec(`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at)
-		SELECT ?, asset_id, sha256, media_type, size, name, created_at FROM assets
-		WHERE sid = ? AND asset_id IN (SELECT asset_id FROM asset_uses WHERE sid = ?)`, to.SID, from.SID, to.SID)
+// name, which are copies with the ordering keys of their originals.
+func (tx *Tx) copyAssets(from, to Head) error {
+	err := tx.exec(`INSERT INTO asset_uses (sid, asset_id, seq) SELECT ?, asset_id, seq FROM asset_uses u
+		WHERE u.sid = ? AND EXISTS (SELECT 1 FROM messages m WHERE m.sid = ? AND m.seq = u.seq)`, to.SID, from.SID, to.SID)
+	if err == nil {
+		err = tx.exec(`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at)
+			SELECT ?, asset_id, sha256, media_type, size, name, created_at FROM assets
+			WHERE sid = ? AND asset_id IN (SELECT asset_id FROM asset_uses WHERE sid = ?)`, to.SID, from.SID, to.SID)
+	}
 	if err != nil {
 		return fmt.Errorf("copy assets: %w", err)
 	}

@@ -86,19 +86,10 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	return h.Count - 1, nil
 }
 
-// CopyMessages appends the first messages of another session, with the assets that they
-// name.
-func (tx *Tx) CopyMessages(from Head, to *Head, count int) error {
-	messages, err := tx.Messages(from, from.Rev, 0, count)
-	if err != nil {
-		return err
-	}
-	for _, m := range messages {
-		if _, err := tx.AppendMessage(to, m); err != nil {
-			return err
-		}
-	}
-	return tx.copyAssets(from, to)
+// edit makes a new revision, which is not only longer than the one before it.
+func (h *Head) edit() {
+	h.Rev++
+	h.edited = h.Rev
 }
 
 // ModifyMessage changes the content of the message at an index and returns it as it
@@ -118,7 +109,7 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 	if err != nil {
 		return loquat.Message{}, err
 	}
-	h.Rev++
+	h.edit()
 	if err := tx.endVersion(h, row); err != nil {
 		return loquat.Message{}, err
 	}
@@ -147,7 +138,7 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 	if err != nil {
 		return err
 	}
-	h.Rev++
+	h.edit()
 	for _, seq := range doomed {
 		if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, seq); err != nil {
 			return fmt.Errorf("delete messages: %w", err)
@@ -194,7 +185,7 @@ func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Rev++
+	h.edit()
 	if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND rev_to IS NULL AND seq >= ?`, h.Rev, h.SID, row.seq); err != nil {
 		return nil, fmt.Errorf("delete messages: %w", err)
 	}

@@ -26,11 +26,12 @@ type Head struct {
 
 	nextSeq   int64 // ordering key of the next message: never reused, never renumbered
 	bytes     int64 // about the size of the messages as JSON
+	edited    int64 // newest revision that changed or removed a message
 	described bool  // agent or metadata changed and have to be written
 }
 
 const headColumns = `s.sid, s.session_id, s.agent_id, s.metadata, s.created_at, s.updated_at, s.rev, s.cursor_event_id,
-	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq`
+	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq, s.edited_rev`
 
 func scanHead(scan func(...any) error) (Head, error) {
 	var (
@@ -39,7 +40,7 @@ func scanHead(scan func(...any) error) (Head, error) {
 		created, updated int64
 	)
 	err := scan(&h.SID, &h.SessionID, &h.AgentID, &metadata, &created, &updated, &h.Rev, &h.Cursor,
-		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq)
+		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq, &h.edited)
 	if err != nil {
 		return Head{}, err
 	}
@@ -151,8 +152,8 @@ func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
 		h.Cursor = id
 	}
 	return tx.exec(`UPDATE sessions SET rev = ?, cursor_event_id = ?, checkpoint_event_id = ?, message_count = ?,
-		message_bytes = ?, next_seq = ?, updated_at = ? WHERE sid = ?`,
-		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, micros(tx.Now), h.SID)
+		message_bytes = ?, next_seq = ?, edited_rev = ?, updated_at = ? WHERE sid = ?`,
+		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, h.edited, micros(tx.Now), h.SID)
 }
 
 func (tx *Tx) writeDescription(h *Head) error {

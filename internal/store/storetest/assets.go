@@ -48,7 +48,6 @@ func changeSession(t *testing.T, s *store.Store, id string, fn func(*store.Tx, *
 func assets(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 1)
-	create(t, s, "b", 0)
 	changeSession(t, s, "a", func(tx *store.Tx, h *store.Head) error {
 		for _, a := range []loquat.Asset{assetOf("1", "x"), assetOf("2", "x"), assetOf("3", "y")} {
 			if err := tx.AddAsset(*h, a); err != nil {
@@ -58,12 +57,9 @@ func assets(t *testing.T, open Open) {
 		_, err := tx.AppendMessage(h, showing(tx, "see", "1", "1", "nothing"))
 		return err
 	})
-	changeSession(t, s, "b", func(tx *store.Tx, h *store.Head) error { // a copy has what its messages name
-		from, err := tx.Head("a")
-		if err != nil {
-			return err
-		}
-		return tx.CopyMessages(from, h, 2)
+	update(t, s, func(tx *store.Tx) error { // a copy has what its messages name
+		_, err := finish(tx, "a", "b", store.Draft{}, nil)
+		return err
 	})
 	view(t, s, func(r *store.Reader) error {
 		b, err := r.Head("b")

@@ -1,0 +1,159 @@
+package chat_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"loquat"
+	"loquat/internal/chat"
+	"loquat/internal/store"
+)
+
+// gauge is a database that notes the largest transaction, in rows, and can call back
+// before each.
+type gauge struct {
+	store.Driver
+	largest int64
+	before  func()
+}
+
+func (g *gauge) Write(ctx context.Context, fn func(store.SQL) error) error {
+	if g.before != nil {
+		g.before()
+	}
+	var rows int64
+	err := g.Driver.Write(ctx, func(q store.SQL) error { return fn(gauged{q, &rows}) })
+	g.largest = max(g.largest, rows)
+	return err
+}
+
+type gauged struct {
+	store.SQL
+	rows *int64
+}
+
+func (g gauged) Exec(query string, args ...any) (int64, error) {
+	n, err := g.SQL.Exec(query, args...)
+	*g.rows += n
+	return n, err
+}
+
+// longSession makes a session of so many messages.
+func longSession(r *rig, messages int) loquat.Snapshot {
+	r.t.Helper()
+	p := chat.NewSession{Messages: make([]chat.NewMessage, messages)}
+	for i := range p.Messages {
+		p.Messages[i] = chat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("message ", i)}
+	}
+	s, err := r.CreateSession(r.t.Context(), chat.Call{}, p)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
+	const messages = 3000
+	g := &gauge{}
+	r := newRigOn(t, func(db store.Driver) store.Driver { g.Driver = db; return g })
+	s := longSession(r, messages)
+	last := r.LatestEvent()
+	g.largest = 0
+	call := chat.Call{IdempotencyKey: "k", Method: "POST", Path: "/fork"}
+	fork, err := r.ForkSession(t.Context(), call, s.SessionID, chat.Fork{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.largest > messages/4 {
+		t.Errorf("one transaction wrote %d rows", g.largest)
+	}
+	if !reflect.DeepEqual(fork.Messages, s.Messages) {
+		t.Errorf("the fork has %d messages, or others; want %d", len(fork.Messages), messages)
+	}
+	if got := story(r.log("", last)); got != "session_created* checkpoint*" {
+		t.Errorf("events of the fork: %s", got)
+	}
+	if _, err := r.AppendMessage(t.Context(), chat.Call{}, fork.SessionID, chat.NewMessage{Role: loquat.RoleUser, Content: "more"}); err != nil {
+		t.Fatal(err)
+	}
+	repeat, err := r.ForkSession(t.Context(), call, s.SessionID, chat.Fork{})
+	if err != nil || !reflect.DeepEqual(repeat, fork) {
+		t.Errorf("a repeat is answered with other than the fork: session %s of %d messages, %v", repeat.SessionID, len(repeat.Messages), err)
+	}
+}
+
+// What changes while a long session is copied is in the copy, or the copy begins anew.
+func TestForkOfSessionThatChanges(t *testing.T) {
+	g := &gauge{}
+	r := newRigOn(t, func(db store.Driver) store.Driver { g.Driver = db; return g })
+	s := longSession(r, 1200)
+	changes := make(chan struct{})
+	go func() {
+		defer close(changes)
+		for i := range 7 {
+			_, err := r.ModifyMessage(t.Context(), chat.Call{}, s.SessionID, i, fmt.Sprint("changed ", i))
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{})
+	<-changes
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whatever it has of the changes, it has from the first on.
+	n := 0
+	for n < 7 && fork.Messages[n].Content == fmt.Sprint("changed ", n) {
+		n++
+	}
+	for i := n; i < len(fork.Messages); i++ {
+		if fork.Messages[i].Content != fmt.Sprint("message ", i) {
+			t.Fatalf("after %d changes message %d is %q", n, i, fork.Messages[i].Content)
+		}
+	}
+}
+
+// A fork that its caller gives up, or that a crash cuts short, leaves nothing.
+func TestForkGivenUp(t *testing.T) {
+	g := &gauge{}
+	r := newRigOn(t, func(db store.Driver) store.Driver { g.Driver = db; return g })
+	s := longSession(r, 1200)
+	ctx, cancel := context.WithCancel(t.Context())
+	writes := 0
+	g.before = func() {
+		if writes++; writes == 2 {
+			cancel()
+		}
+	}
+	if fork, err := r.ForkSession(ctx, chat.Call{}, s.SessionID, chat.Fork{}); err == nil {
+		t.Fatalf("forked to %s", fork.SessionID)
+	}
+	g.before = nil
+	draft, err := r.store.PrepareCopy(t.Context(), s.SessionID, "left", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := r.Service
+	r.restart()
+	dead.Stop(expired())
+	if err := r.store.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err = r.store.View(t.Context(), func(q *store.Reader) error {
+		rest, err := q.Messages(draft.Head, draft.Head.Rev, 0, -1)
+		if len(rest) != 0 {
+			t.Errorf("%d messages of a fork that a crash cut short are left", len(rest))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.Sessions(t.Context(), 10, "")
+	if err != nil || len(list.Sessions) != 1 {
+		t.Errorf("%d sessions, %v; want the one that was forked", len(list.Sessions), err)
+	}
+}
