@@ -2,8 +2,6 @@ package chat
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"sort"
 	"time"
 
@@ -89,7 +87,11 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 
 // checkKept says gone when retention removed what a reader would miss.
 func (s *Service) checkKept(ctx context.Context, since loquat.EventID, f store.Filter) error {
-	if since >= s.store.GoneOfAll() {
+	all, settled := s.store.GoneOfAll()
+	if since >= all {
+		return nil
+	}
+	if fact, ok := s.facts.of(f); ok && settled && fact.goneOfAll == all && since >= fact.gone {
 		return nil
 	}
 	var gone loquat.EventID
@@ -97,10 +99,16 @@ func (s *Service) checkKept(ctx context.Context, since loquat.EventID, f store.F
 		gone, err = r.Gone(f)
 		return err
 	})
-	if err != nil || since >= gone {
+	if err != nil {
 		return err
 	}
-	return loquat.Errorf(loquat.CodeGone, "events after %s were removed by age; load the messages again and follow from their cursor", since)
+	if since < gone {
+		return loquat.Errorf(loquat.CodeGone, "events after %s were removed by age; load the messages again and follow from their cursor", since)
+	}
+	if settled {
+		s.facts.noteGone(f, all, gone)
+	}
+	return nil
 }
 
 // withoutSessions leaves the sessions out of events, in a list of its own: the one
@@ -121,8 +129,16 @@ func (s *Service) stillThere(ctx context.Context, since loquat.EventID, q EventQ
 	if q.SessionID == "" && q.RequestID == "" {
 		return nil
 	}
+	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
+	if _, ok := s.facts.of(filter); ok {
+		return nil
+	}
+	at := s.store.Last()
 	return s.store.View(ctx, func(r *store.Reader) error {
-		_, err := target(r, q, since)
+		t, err := target(r, q, since)
+		if err == nil {
+			s.facts.note(filter, t, at)
+		}
 		return err
 	})
 }
@@ -152,6 +168,10 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 		}
 		return *q.Since, "", nil
 	}
+	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
+	if fact, ok := s.facts.of(filter); ok && q.Since != nil {
+		return *q.Since, fact.session, nil
+	}
 	err = s.store.View(ctx, func(r *store.Reader) error {
 		at := last
 		if q.Since != nil {
@@ -162,6 +182,7 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 			return err
 		}
 		watched = t.session
+		s.facts.note(filter, t, last)
 		switch {
 		case q.Since != nil:
 			since = *q.Since
@@ -193,6 +214,7 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 // named is what the filters of a query name.
 type named struct {
 	session string
+	deleted bool // its deletion lies ahead
 	cursor  loquat.EventID
 	request store.Request
 }
@@ -208,7 +230,7 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 		}
 		if deleted != 0 {
 			if since < deleted && q.RequestID == "" {
-				return named{session: q.SessionID, cursor: deleted - 1}, nil
+				return named{session: q.SessionID, deleted: true, cursor: deleted - 1}, nil
 			}
 			return out, loquat.Errorf(loquat.CodeNotFound, "session %q was deleted", q.SessionID)
 		}
@@ -234,29 +256,22 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 	return out, nil
 }
 
-// AppendEvent appends the JSON of an event as clients read it. A session that it
-// carries is built from its revision, in a short read of its own.
+// AppendEvent appends the JSON of an event as clients read it, with the session that it
+// carries as that was at its revision.
 func (s *Service) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
 	if rec.Rev == 0 {
 		return rec.AppendJSON(dst, nil), nil
 	}
-	var session loquat.Session
-	err := s.store.View(ctx, func(r *store.Reader) error {
-		h, err := r.Head(rec.SessionID)
-		if err == nil {
-			session, err = r.SessionAt(h, rec.Rev, rec.At, rec.OmitMessages)
-		}
-		return err
-	})
+	scroll, err := s.scrolls.of(ctx, rec)
 	if loquat.CodeOf(err) == loquat.CodeNotFound { // deleted since: its deletion is the next that the client hears
 		return rec.AppendJSON(dst, nil), nil
 	}
 	if err != nil {
 		return dst, err
 	}
-	b, err := json.Marshal(session)
+	session, err := scroll.session(rec)
 	if err != nil {
-		return dst, fmt.Errorf("encode session %s: %w", rec.SessionID, err)
+		return dst, err
 	}
-	return rec.AppendJSON(dst, b), nil
+	return rec.AppendJSON(dst, session), nil
 }

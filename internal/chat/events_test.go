@@ -301,3 +301,26 @@ func randomChunks(rt *rapid.T) []loquat.Chunk {
 		}
 	}), 0, 6).Draw(rt, "chunks")
 }
+
+// No event shows what a deleted session was, though one did a moment ago.
+func TestDeletedSessionIsNotShown(t *testing.T) {
+	r := newRig(t)
+	before := r.LatestEvent()
+	r.create(chat.NewSession{SessionID: "s", Messages: []chat.NewMessage{{Role: loquat.RoleUser, Content: "secret"}}})
+	w, err := r.events(chat.EventQuery{Since: &before, SessionID: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, deleted := range []bool{false, true} {
+		body, err := r.AppendEvent(t.Context(), nil, w.Events[0])
+		if err != nil || strings.Contains(string(body), "secret") == deleted {
+			t.Errorf("deleted %v: %s, %v", deleted, body, err)
+		}
+		if deleted {
+			break
+		}
+		if err := r.DeleteSession(t.Context(), chat.Call{}, "s"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

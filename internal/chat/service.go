@@ -45,6 +45,8 @@ type Service struct {
 	masker  *config.Masker
 	owner   string // names this process in the rows of the requests that it runs
 	models  *modelCache
+	facts   *facts
+	scrolls *scrolls
 
 	gatherer *plugin.Gatherer
 	states   map[string]chan struct{} // by application plugin: full while an action of it runs
@@ -85,6 +87,7 @@ func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
 		masker: opts.Secrets, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
+		facts: newFacts(opts.Store), scrolls: newScrolls(opts.Store),
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {

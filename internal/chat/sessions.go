@@ -11,8 +11,8 @@ import (
 	"loquat/internal/store"
 )
 
-// snapshotAnswer is a Snapshot as it is remembered: without its messages, which are read
-// for the answer, outside the transaction, at the revision that it names.
+// snapshotAnswer is a Snapshot as it is remembered. Messages that may be many are not in it:
+// they are read for the answer at the revision that it names, outside the transaction.
 type snapshotAnswer struct {
 	loquat.Snapshot
 	Checkpoint loquat.EventID `json:"checkpoint"`
@@ -24,6 +24,9 @@ type snapshotAnswer struct {
 func (s *Service) answer(ctx context.Context, a snapshotAnswer) (loquat.Snapshot, error) {
 	out := a.Snapshot
 	out.Checkpoint = a.Checkpoint
+	if out.Messages != nil {
+		return out, nil
+	}
 	err := s.store.View(ctx, func(r *store.Reader) error {
 		h, err := r.Head(a.SessionID)
 		if err == nil {
@@ -71,7 +74,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (l
 					return snapshotAnswer{}, err
 				}
 			}
-			return created(tx, &h, "")
+			return created(tx, &h, "", true)
 		})
 		return err
 	})
@@ -93,8 +96,9 @@ func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object
 	return tx.CreateSession(sessionID, agentID, metadata)
 }
 
-// created publishes a new session and returns what it is answered with.
-func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
+// created publishes a new session and returns what it is answered with, whole or without
+// its messages.
+func created(tx *store.Tx, h *store.Head, source string, whole bool) (snapshotAnswer, error) {
 	_, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}, h, nil)
 	if err != nil {
 		return snapshotAnswer{}, err
@@ -102,7 +106,11 @@ func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error)
 	if err := tx.Checkpoint(h, nil, false); err != nil {
 		return snapshotAnswer{}, err
 	}
-	return snapshotOf(&tx.Reader, *h)
+	out, err := snapshotOf(&tx.Reader, *h)
+	if err == nil && whole {
+		out.Messages, err = tx.Messages(*h, h.Rev, 0, -1)
+	}
+	return out, err
 }
 
 // snapshotOf reads a session as it is now, without its messages.
@@ -309,7 +317,7 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v ver
 	if err != nil {
 		return snapshotAnswer{}, err
 	}
-	return created(tx, &h, source.SessionID)
+	return created(tx, &h, source.SessionID, !draft.Begun())
 }
 
 // titleLength is the number of characters of a title that is taken from a message.

@@ -179,23 +179,3 @@ func (tx *Tx) DeleteSession(h *Head) error {
 	h.Cursor, h.Checkpoint = id, id
 	return tx.exec(`UPDATE sessions SET deleted = 1, agent_id = '', metadata = '{}', cursor_event_id = ?, checkpoint_event_id = ? WHERE sid = ?`, id, id, h.SID)
 }
-
-// SessionAt builds a session as it was at a revision, without messages when omit is
-// set. updatedAt is the time of the change that made the revision.
-func (r *Reader) SessionAt(h Head, rev int64, updatedAt time.Time, omit bool) (loquat.Session, error) {
-	out := loquat.Session{SessionID: h.SessionID, CreatedAt: h.CreatedAt, UpdatedAt: updatedAt, MessagesOmitted: omit, Messages: []loquat.Message{}}
-	var metadata []byte
-	err := one(r.q, `SELECT agent_id, metadata FROM descriptions WHERE sid = ? AND rev_from <= ? ORDER BY rev_from DESC LIMIT 1`,
-		[]any{h.SID, rev}, &out.AgentID, &metadata)
-	if err != nil {
-		return loquat.Session{}, fmt.Errorf("description of session %s at revision %d: %w", h.SessionID, rev, err)
-	}
-	if err := json.Unmarshal(metadata, &out.Metadata); err != nil {
-		return loquat.Session{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, err)
-	}
-	if omit {
-		return out, nil
-	}
-	out.Messages, err = r.Messages(h, rev, 0, -1)
-	return out, err
-}

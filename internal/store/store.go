@@ -83,7 +83,8 @@ type Store struct {
 	down   bool         // guarded by gate: no more updates
 
 	flight  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
-	gone    atomic.Int64                  // highest event id that retention removed
+	gone    atomic.Int64                  // highest event id that retention removes
+	removed atomic.Int64                  // the same, once it is done
 	failing atomic.Pointer[error]
 	failed  time.Time // when a write failed last; the committer's
 	tail    *tail
@@ -116,6 +117,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
 	s.gone.Store(int64(gone))
+	s.removed.Store(int64(gone))
 	s.tail = newTail(last)
 	go s.commitLoop()
 	return s, nil

@@ -139,6 +139,7 @@ func (s *Store) sweepOld(ctx context.Context) error {
 		if err := s.Update(ctx, func(tx *Tx) error { return tx.removeOld(old) }); err != nil {
 			return err
 		}
+		s.removed.Store(s.gone.Load())
 	}
 }
 
@@ -290,5 +291,10 @@ func (r *Reader) Gone(f Filter) (id loquat.EventID, err error) {
 }
 
 // GoneOfAll is Gone without a filter, from memory. It may be ahead of a removal that
-// is about to happen, never behind one.
-func (s *Store) GoneOfAll() loquat.EventID { return loquat.EventID(s.gone.Load()) }
+// is about to happen, never behind one. When it is settled, nothing is being removed: what
+// Gone says of any filter then holds as long as GoneOfAll says the same.
+func (s *Store) GoneOfAll() (id loquat.EventID, settled bool) {
+	removed := s.removed.Load() // read first: it is never ahead
+	id = loquat.EventID(s.gone.Load())
+	return id, removed == int64(id)
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -21,12 +22,13 @@ type tail struct {
 	floor   loquat.EventID // every committed event above it is in records
 	last    loquat.EventID // highest event id that was committed
 	records []loquat.Record
+	deleted map[string]loquat.EventID // sessions whose session_deleted is in records
 	bytes   int
 	watches map[string]map[*Watch]struct{} // by session; "" is all sessions
 }
 
 func newTail(last loquat.EventID) *tail {
-	return &tail{floor: last, last: last, watches: map[string]map[*Watch]struct{}{}}
+	return &tail{floor: last, last: last, deleted: map[string]loquat.EventID{}, watches: map[string]map[*Watch]struct{}{}}
 }
 
 // end is the highest event id that was committed. What it counts can be read.
@@ -46,7 +48,9 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	t.last = last
 	deleted := t.forget(published)
 	for _, r := range published {
-		if deleted[r.SessionID] && r.Type != loquat.SessionDeleted {
+		if r.Type == loquat.SessionDeleted {
+			t.deleted[r.SessionID] = r.ID
+		} else if deleted[r.SessionID] {
 			continue
 		}
 		t.records = append(t.records, r)
@@ -95,6 +99,7 @@ func (t *tail) trim() {
 	}
 	t.floor = t.records[drop-1].ID
 	t.records = slices.Clone(t.records[drop:])
+	maps.DeleteFunc(t.deleted, func(_ string, id loquat.EventID) bool { return id <= t.floor })
 }
 
 func (t *tail) wake(published []loquat.Record) {
@@ -136,6 +141,20 @@ func (t *tail) since(since loquat.EventID, f Filter, b bound) ([]loquat.Record, 
 		out = append(out, r)
 	}
 	return out, true
+}
+
+// stands reports that a session was not deleted above an id. False means that it was, or
+// that the tail does not reach back so far.
+func (t *tail) stands(session string, since loquat.EventID) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return since >= t.floor && t.deleted[session] <= since
+}
+
+// Stands reports, from memory, that a session which was there when the log ended at an id
+// still is. False means that the database has to be asked.
+func (s *Store) Stands(sessionID string, since loquat.EventID) bool {
+	return s.tail.stands(sessionID, since)
 }
 
 // Watch wakes a follower. Its channel holds at most one signal: a signal says that

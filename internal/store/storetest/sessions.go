@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -57,12 +57,95 @@ func messagesModel(t *testing.T, open Open) {
 				if !slices.Equal(contents(got), want[from:]) {
 					rt.Fatalf("revision %d from %d: %q, want %q", rev, from, contents(got), want[from:])
 				}
+				if err := historyIs(r, h, rev, history); err != nil {
+					rt.Fatal(err)
+				}
 				if n, err := r.CountAt(h, rev); err != nil || n != len(want) {
 					rt.Fatalf("revision %d: %d messages, %v; want %d", rev, n, err, len(want))
 				}
 			}
 			return nil
 		})
+	})
+}
+
+// historyIs wants the history from a revision on to say the same as the model of each
+// revision that it covers.
+func historyIs(r *store.Reader, h store.Head, from int64, model map[int64][]string) error {
+	history, err := r.History(h, from, false)
+	if err != nil {
+		return err
+	}
+	if history.From != from || history.To != h.Rev { // all of it is small
+		return fmt.Errorf("the history from %d on goes from %d to %d, not %d", from, history.From, history.To, h.Rev)
+	}
+	for rev := from; rev <= history.To; rev++ {
+		want, ok := model[rev]
+		if !ok {
+			continue
+		}
+		if got := historyAt(history, rev); !slices.Equal(got, want) {
+			return fmt.Errorf("revision %d in the history from %d on: %q, want %q", rev, from, got, want)
+		}
+	}
+	return nil
+}
+
+func historyAt(history store.History, rev int64) []string {
+	out := []string{}
+	for _, v := range history.Versions {
+		if v.At(rev) {
+			out = append(out, v.Message.Content)
+		}
+	}
+	return out
+}
+
+// longHistories checks that a history ends before it is too much, and not too early.
+func longHistories(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 1)
+	big := strings.Repeat("x", 600<<10)
+	model := map[int64][]string{}
+	now := []string{"m0"}
+	for i := range 12 {
+		changeSession(t, s, "a", func(tx *store.Tx, h *store.Head) (err error) {
+			text := fmt.Sprint(i, big)
+			if i%3 == 2 {
+				now = append([]string{text}, now[1:]...)
+				_, err = tx.ModifyMessage(h, 0, "", text)
+			} else {
+				now = append(slices.Clone(now), text)
+				_, err = tx.AppendMessage(h, message(tx, text))
+			}
+			model[h.Rev] = now
+			return err
+		})
+	}
+	view(t, s, func(r *store.Reader) error {
+		h, err := r.Head("a")
+		if err != nil {
+			return err
+		}
+		reads := 0
+		for rev := h.Rev - 11; rev <= h.Rev; reads++ {
+			history, err := r.History(h, rev, false)
+			if err != nil {
+				return err
+			}
+			if history.To < rev {
+				t.Fatalf("the history from %d on goes to %d", rev, history.To)
+			}
+			for ; rev <= history.To; rev++ {
+				if !slices.Equal(historyAt(history, rev), model[rev]) {
+					t.Errorf("revision %d in the history from %d on is not what it was", rev, history.From)
+				}
+			}
+		}
+		if reads < 3 || reads > 6 {
+			t.Errorf("%d histories cover it, of which each takes in some three changes", reads)
+		}
+		return nil
 	})
 }
 
@@ -132,19 +215,18 @@ func oldRevisions(t *testing.T, open Open) {
 		if err != nil {
 			return err
 		}
-		at := time.UnixMilli(1).UTC()
-		old, err := r.SessionAt(h, h.Rev-1, at, false)
+		old, err := r.History(h, h.Rev-1, false)
 		if err != nil {
 			return err
 		}
-		now, err := r.SessionAt(h, h.Rev, at, true)
+		now, err := r.History(h, h.Rev, true)
 		if err != nil {
 			return err
 		}
-		if old.AgentID != "default" || old.Metadata.String("name") != "a" || len(old.Messages) != 2 || !old.UpdatedAt.Equal(at) {
+		if old.AgentID != "default" || old.Metadata.String("name") != "a" || len(old.Versions) != 2 || old.To != h.Rev-1 {
 			t.Errorf("the old revision is %+v", old)
 		}
-		if now.AgentID != "other" || now.Metadata.String("name") != "renamed" || !now.MessagesOmitted || now.Messages == nil || len(now.Messages) != 0 {
+		if now.AgentID != "other" || now.Metadata.String("name") != "renamed" || len(now.Versions) != 0 || now.To != h.Rev {
 			t.Errorf("the new revision is %+v", now)
 		}
 		rev, err := r.RevisionAt(h, h.Checkpoint)

@@ -40,6 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"windows end at their bounds", windowBounds},
 		{"messages against a model", messagesModel},
 		{"sessions at old revisions", oldRevisions},
+		{"histories that are long", longHistories},
 		{"copies of long sessions", copies},
 		{"checkpoints and cursors", checkpoints},
 		{"lists of sessions", lists},
