@@ -20,7 +20,8 @@ const (
 )
 
 // endAbnormally gives a request of this process its end: cancelled when a cancel was
-// acknowledged, failed otherwise. What clients saw of it is kept.
+// acknowledged, failed otherwise. What clients saw of it is kept. The error is what it
+// ended with, or, without a status, why its end could not be written.
 func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
 	k.write.Lock()
 	defer k.write.Unlock()

@@ -173,7 +173,26 @@ type rig struct {
 	provider *fake
 	registry *plugin.Registry
 	config   *config.Config
+	said     logged
 	lives    []*chat.Service // all that ever ran on the store
+}
+
+// logged is what services write to their log.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 const testConfig = `{
@@ -243,7 +262,7 @@ func (r *rig) load(configText string, plugins ...plugin.Plugin) {
 func (r *rig) restart() {
 	r.t.Helper()
 	r.Service = chat.New(chat.Options{
-		Store: r.store, Assets: r.images, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.DiscardHandler),
+		Store: r.store, Assets: r.images, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.NewTextHandler(&r.said, nil)),
 		Secrets: config.NewMasker([]string{"hunter2"}),
 	})
 	r.lives = append(r.lives, r.Service)

@@ -76,12 +76,14 @@ func (s *Service) work(ctx context.Context, q store.Request) (next *store.Reques
 	}
 	next, status, err := s.endAbnormally(q, out, err)
 	switch {
-	case errors.Is(err, store.ErrFenced):
-		log.Debug("request was ended elsewhere")
 	case status == loquat.StatusFailed:
 		log.Warn("request failed", "error", err)
-	default:
+	case status == loquat.StatusCancelled:
 		log.Info("request cancelled")
+	case errors.Is(err, store.ErrFenced):
+		log.Debug("request was ended elsewhere")
+	default:
+		log.Error("the end of the request could not be written; the next start ends it", "error", err)
 	}
 	return next
 }
