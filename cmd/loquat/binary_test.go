@@ -91,8 +91,14 @@ func startProcess(t testing.TB, env []string, args ...string) *process {
 
 // launch starts the program at path and does not wait for anything.
 func launch(path string, env []string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(path, args...), log: &lockedBuffer{}, ready: make(chan string, 1)}
-	p.cmd.Env = append(cleanEnv(), env...)
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(cleanEnv(), env...)
+	return launchCommand(cmd)
+}
+
+// launchCommand is launch of a command that was made elsewhere.
+func launchCommand(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, log: &lockedBuffer{}, ready: make(chan string, 1)}
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

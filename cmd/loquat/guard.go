@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,9 @@ func newGuardCommand() *cobra.Command {
 // newGuard makes the guard over the plugins of this process.
 func newGuard(log *slog.Logger) (*mcphost.Guard, error) {
 	self, err := os.Executable()
+	if err != nil { // there is no /proc, as in a bare chroot
+		self, err = exec.LookPath(os.Args[0])
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
