@@ -364,7 +364,7 @@ func TestRemedies(t *testing.T) {
 		"pythn":    "there is no program pythn in Loquat's PATH, which is /nowhere",
 		"./plain":  "permission denied; make it executable, or set command to its interpreter",
 		"./script": "its file is there, so what its first line names is missing",
-		"./gone":   "no such file",
+		"./gone":   "there is no program " + filepath.Join(dir, "gone") + "; a command with a slash",
 	} {
 		_, err := Manifest{Command: program}.command(dir, "", nil).start()
 		if err == nil || !strings.Contains(err.Error(), want) {
