@@ -11,8 +11,8 @@ import (
 	"loquat/internal/store"
 )
 
-// snapshotAnswer is a Snapshot as it is remembered. Messages that may be many are not in it:
-// they are read for the answer at the revision that it names, outside the transaction.
+// snapshotAnswer is a Snapshot as it is remembered. The messages of a long session are not
+// in it: they are read at the revision that it names, outside of the transaction.
 type snapshotAnswer struct {
 	loquat.Snapshot
 	Checkpoint loquat.EventID `json:"checkpoint"`
@@ -74,7 +74,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (l
 					return snapshotAnswer{}, err
 				}
 			}
-			return created(tx, &h, "", true)
+			return created(tx, &h, "")
 		})
 		return err
 	})
@@ -96,9 +96,8 @@ func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object
 	return tx.CreateSession(sessionID, agentID, metadata)
 }
 
-// created publishes a new session and returns what it is answered with, whole or without
-// its messages.
-func created(tx *store.Tx, h *store.Head, source string, whole bool) (snapshotAnswer, error) {
+// created publishes a new session and returns what it is answered with.
+func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
 	_, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}, h, nil)
 	if err != nil {
 		return snapshotAnswer{}, err
@@ -106,9 +105,14 @@ func created(tx *store.Tx, h *store.Head, source string, whole bool) (snapshotAn
 	if err := tx.Checkpoint(h, nil, false); err != nil {
 		return snapshotAnswer{}, err
 	}
-	out, err := snapshotOf(&tx.Reader, *h)
-	if err == nil && whole {
-		out.Messages, err = tx.Messages(*h, h.Rev, 0, -1)
+	return changed(tx, *h)
+}
+
+// changed returns what a change is answered with.
+func changed(tx *store.Tx, h store.Head) (snapshotAnswer, error) {
+	out, err := snapshotOf(&tx.Reader, h)
+	if err == nil && !h.Long() {
+		out.Messages, err = tx.Messages(h, h.Rev, 0, -1)
 	}
 	return out, err
 }
@@ -220,7 +224,7 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p SessionPat
 	if err := tx.Checkpoint(&h, nil, busy); err != nil {
 		return snapshotAnswer{}, err
 	}
-	return snapshotOf(&tx.Reader, h)
+	return changed(tx, h)
 }
 
 // DeleteSession ends the requests of a session and makes all of it unreachable, in
@@ -317,7 +321,7 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v ver
 	if err != nil {
 		return snapshotAnswer{}, err
 	}
-	return created(tx, &h, source.SessionID, !draft.Begun())
+	return created(tx, &h, source.SessionID)
 }
 
 // titleLength is the number of characters of a title that is taken from a message.

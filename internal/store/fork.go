@@ -22,6 +22,10 @@ const (
 // ErrOvertaken says that messages were changed or removed while they were copied.
 var ErrOvertaken = errors.New("the session was changed while it was copied")
 
+// Long reports whether the messages of a session are too many, or too large, to be read
+// or written in one transaction while others wait.
+func (h Head) Long() bool { return h.Count > copyRows || h.bytes > copyBytes }
+
 // Draft is the copy of a session as far as it is made. The zero Draft is one that is not
 // begun.
 type Draft struct {
