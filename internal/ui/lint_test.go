@@ -2,6 +2,7 @@ package ui
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -92,5 +93,24 @@ func TestAttributesAreNoSlips(t *testing.T) {
 				t.Errorf("of %s, %s could be a slip%s", uiType, name, hint(name, others))
 			}
 		}
+	}
+}
+
+// The elements that docs/ui.md shows are as they should be.
+func TestLintOfTheGuide(t *testing.T) {
+	page, err := os.ReadFile("../../docs/ui.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "```json\n")
+	example, _, _ = strings.Cut(example, "```")
+	var elements []loquat.Object
+	if err := json.Unmarshal([]byte(example), &elements); err != nil {
+		t.Fatal(err)
+	}
+	served, faults := Normalize([]Contribution{{Plugin: "guide", Elements: elements}})
+	faults = append(faults, Lint(elements, []string{"export", "translate"})...)
+	if len(served) != len(elements) || len(elements) < 6 || len(faults) > 0 {
+		t.Errorf("of %d elements %d are served: %v", len(elements), len(served), faults)
 	}
 }
