@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -62,6 +63,9 @@ func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, medi
 			if err != nil {
 				return loquat.Asset{}, err
 			}
+			if err := requireFewUploads(tx, h); err != nil {
+				return loquat.Asset{}, err
+			}
 			return a, tx.AddAsset(h, a)
 		})
 		return err
@@ -106,20 +110,66 @@ func (s *Service) DeleteAsset(ctx context.Context, sessionID, assetID string) er
 
 // RemoveAsset is DeleteAsset as a change that may carry a precondition.
 func (s *Service) RemoveAsset(ctx context.Context, call Call, sessionID, assetID string) error {
-	return s.store.Update(ctx, func(tx *store.Tx) error {
-		h, err := headFor(tx, call, sessionID)
+	return s.store.Update(ctx, func(tx *store.Tx) error { return removeAsset(tx, call, sessionID, assetID) })
+}
+
+func removeAsset(tx *store.Tx, call Call, sessionID, assetID string) error {
+	h, err := headFor(tx, call, sessionID)
+	if err != nil {
+		return err
+	}
+	a, err := tx.Asset(h, assetID)
+	if err != nil {
+		return err
+	}
+	if err := requireUnused(tx, h, assetID); err != nil {
+		return err
+	}
+	return tx.RemoveAsset(h, a)
+}
+
+// The bounds of uploads that no message has used yet: how many a session has, and how long
+// they stay.
+const (
+	maxUploads = 100
+	uploadAge  = 24 * time.Hour
+)
+
+func requireFewUploads(tx *store.Tx, h store.Head) error {
+	n, err := tx.CountUnattached(h)
+	if err == nil && n >= maxUploads {
+		err = loquat.Errorf(loquat.CodeRateLimited, "session %s has %d images that no message has used; attach or delete some, those that are a day old go by themselves", h.SessionID, n)
+	}
+	return err
+}
+
+// sweepUploads takes from their sessions the images that were uploaded before a time and
+// that no message has used; those of queued sends stay.
+func (s *Service) sweepUploads(ctx context.Context, before time.Time) error {
+	for kept, more := 0, true; more; {
+		keep := 0
+		err := s.store.Update(ctx, func(tx *store.Tx) error {
+			old, err := tx.Unattached(before, kept, maxUploads)
+			if err != nil {
+				return err
+			}
+			more, keep = len(old) > 0, 0
+			for _, a := range old {
+				err := removeAsset(tx, Call{}, a.SessionID, a.AssetID)
+				if loquat.CodeOf(err) == loquat.CodeConflict {
+					keep++
+				} else if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
-			return err
+			return fmt.Errorf("sweep uploads that nobody used: %w", err)
 		}
-		a, err := tx.Asset(h, assetID)
-		if err != nil {
-			return err
-		}
-		if err := requireUnused(tx, h, assetID); err != nil {
-			return err
-		}
-		return tx.RemoveAsset(h, a)
-	})
+		kept += keep
+	}
+	return nil
 }
 
 func requireUnused(tx *store.Tx, h store.Head, assetID string) error {

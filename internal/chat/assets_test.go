@@ -11,6 +11,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"loquat"
 	"loquat/internal/chat"
@@ -302,4 +303,47 @@ func TestAssetsAtOnce(t *testing.T) {
 	if n := r.files(); n != 0 {
 		t.Errorf("%d files are left", n)
 	}
+}
+
+// What nobody attaches does not stay for ever, and is never much.
+func TestUploadsThatNobodyAttaches(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{hang: true})
+	s := r.create(chat.NewSession{})
+	running := r.send(s.SessionID, chat.Send{Content: text("wait")})
+	shown, queued := r.upload(s.SessionID, 1), r.upload(s.SessionID, 2)
+	other := r.create(chat.NewSession{})
+	used := r.upload(other.SessionID, 1)
+	if _, err := r.AppendMessage(t.Context(), chat.Call{}, other.SessionID, showing(used.AssetID)); err != nil {
+		t.Fatal(err)
+	}
+	r.send(s.SessionID, chat.Send{Attachments: showing(queued.AssetID).Attachments, OnBusy: chat.BusyQueue})
+	for n := 2; n < chat.MaxUploads; n++ {
+		r.upload(s.SessionID, 3)
+	}
+	_, err := r.StoreAsset(t.Context(), s.SessionID, "", "image/png", bytes.NewReader(picture(4)))
+	wantCode(t, "one upload too many", err, loquat.CodeRateLimited, "attach or delete some")
+	if n := r.files(); n != 3 {
+		t.Errorf("%d files, want those of three pictures", n)
+	}
+	if err := r.SweepUploads(t.Context(), time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	r.wantPicture(s.SessionID, shown.AssetID, 1) // nothing is old enough
+
+	if err := r.SweepUploads(t.Context(), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = r.OpenAsset(t.Context(), s.SessionID, shown.AssetID)
+	wantCode(t, "an old upload", err, loquat.CodeNotFound, "no asset")
+	r.wantPicture(s.SessionID, queued.AssetID, 2)
+	r.wantPicture(other.SessionID, used.AssetID, 1)
+	if n := r.files(); n != 2 {
+		t.Errorf("%d files, want those of the pictures that are used", n)
+	}
+	r.upload(s.SessionID, 4)
+	if _, err := r.Cancel(t.Context(), chat.Call{}, running.RequestID); err != nil {
+		t.Fatal(err)
+	}
+	r.ended(running.RequestID)
 }

@@ -190,9 +190,12 @@ func (s *Service) sweepLoop() {
 	}
 }
 
-// Sweep removes what nothing needs any more, files of images included.
+// Sweep removes what nothing needs any more, images included.
 func (s *Service) Sweep(ctx context.Context) error {
 	if err := s.store.Sweep(ctx); err != nil {
+		return err
+	}
+	if err := s.sweepUploads(ctx, time.Now().Add(-uploadAge)); err != nil {
 		return err
 	}
 	return s.sweepFreedFiles(ctx)

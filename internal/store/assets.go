@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"loquat"
 )
@@ -15,10 +16,47 @@ import (
 func (tx *Tx) AddAsset(h Head, a loquat.Asset) error {
 	err := tx.exec(`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		h.SID, a.AssetID, a.SHA256, a.MediaType, a.Size, a.Name, micros(tx.Now))
+	if err == nil {
+		err = tx.exec(`INSERT INTO unattached (sid, asset_id, created_at) VALUES (?, ?, ?)`, h.SID, a.AssetID, micros(tx.Now))
+	}
 	if err != nil {
 		return fmt.Errorf("add asset: %w", err)
 	}
 	return nil
+}
+
+// CountUnattached returns how many assets of a session no message ever named.
+func (r *Reader) CountUnattached(h Head) (n int, err error) {
+	err = one(r.q, `SELECT count(*) FROM unattached WHERE sid = ?`, []any{h.SID}, &n)
+	return n, err
+}
+
+// OwnedAsset is an asset and the session that has it.
+type OwnedAsset struct{ SessionID, AssetID string }
+
+// Unattached returns up to limit assets that no message ever named and that were added
+// before a time, the oldest first, leaving out the first ones.
+func (r *Reader) Unattached(before time.Time, skip, limit int) ([]OwnedAsset, error) {
+	rows, err := r.q.Query(`SELECT s.session_id, u.asset_id FROM unattached u JOIN sessions s ON s.sid = u.sid
+		WHERE u.created_at < ? AND s.deleted = 0 ORDER BY u.created_at, u.sid, u.asset_id LIMIT ? OFFSET ?`, micros(before), limit, skip)
+	if err != nil {
+		return nil, fmt.Errorf("read unattached assets: %w", err)
+	}
+	defer rows.Close()
+	var out []OwnedAsset
+	for rows.Next() {
+		var a OwnedAsset
+		if err := rows.Scan(&a.SessionID, &a.AssetID); err != nil {
+			return nil, fmt.Errorf("read unattached assets: %w", err)
+		}
+		out = append(out, a)
+	}
+	return out, ofDatabase(rows.Err())
+}
+
+// attached notes that messages name an asset, or that it is gone.
+func (tx *Tx) attached(h Head, assetID string) error {
+	return tx.exec(`DELETE FROM unattached WHERE sid = ? AND asset_id = ?`, h.SID, assetID)
 }
 
 // Asset returns an asset of a session; not_found when it has none of that id.
@@ -52,6 +90,9 @@ func (tx *Tx) RemoveAsset(h Head, a loquat.Asset) error {
 	if err := tx.exec(`DELETE FROM assets WHERE sid = ? AND asset_id = ?`, h.SID, a.AssetID); err != nil {
 		return fmt.Errorf("remove asset: %w", err)
 	}
+	if err := tx.attached(h, a.AssetID); err != nil {
+		return fmt.Errorf("remove asset: %w", err)
+	}
 	return tx.exec(`INSERT INTO freed_files (sha256) VALUES (?) ON CONFLICT (sha256) DO NOTHING`, a.SHA256)
 }
 
@@ -59,6 +100,9 @@ func (tx *Tx) RemoveAsset(h Head, a loquat.Asset) error {
 func (tx *Tx) useAssets(h *Head, seq int64, m loquat.Message) error {
 	for _, id := range m.AssetIDs() {
 		err := tx.exec(`INSERT INTO asset_uses (sid, asset_id, seq) VALUES (?, ?, ?) ON CONFLICT (sid, asset_id, seq) DO NOTHING`, h.SID, id, seq)
+		if err == nil {
+			err = tx.attached(*h, id)
+		}
 		if err != nil {
 			return fmt.Errorf("note the use of an asset: %w", err)
 		}

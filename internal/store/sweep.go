@@ -81,6 +81,7 @@ func sweepDeleted(tx *Tx) (more bool, err error) {
 		`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE sid = ? AND type <> 'session_deleted' LIMIT ?)`,
 		`DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE sid = ? LIMIT ?)`,
 		`DELETE FROM descriptions WHERE (sid, rev_from) IN (SELECT sid, rev_from FROM descriptions WHERE sid = ? LIMIT ?)`,
+		`DELETE FROM unattached WHERE (sid, asset_id) IN (SELECT sid, asset_id FROM unattached WHERE sid = ? LIMIT ?)`,
 		`DELETE FROM asset_uses WHERE (sid, asset_id, seq) IN (SELECT sid, asset_id, seq FROM asset_uses WHERE sid = ? LIMIT ?)`,
 	} {
 		if n, err := tx.remove(statement, sid); err != nil || n > 0 {
