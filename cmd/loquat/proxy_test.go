@@ -56,8 +56,9 @@ func TestProxies(t *testing.T) {
 			t.Run("streams", f.testStream)
 			t.Run("polls", f.testPoll)
 			t.Run("uploads", f.testUpload)
-			t.Run("sockets", f.testSocket)
-			t.Run("apps", f.testApp)
+			if t.Run("sockets", f.testSocket) { // or an app would try again for ever
+				t.Run("apps", f.testApp)
+			}
 			t.Run("guesses", f.testGuesses) // the last, because it makes an address wait
 		})
 	}
