@@ -233,6 +233,66 @@ func TestCancelWhileStreaming(t *testing.T) {
 	}
 }
 
+// flagCancelled is a cancel of which only the store knows yet, as the moment before a
+// worker is told, or in a process that dies right after its 202.
+func (r *rig) flagCancelled(requestID string) {
+	r.t.Helper()
+	err := r.store.Update(r.t.Context(), func(tx *store.Tx) error {
+		row, err := tx.Request(requestID)
+		if err != nil {
+			return err
+		}
+		return tx.FlagCancelled(&row)
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// From the 202 of a cancel on, request_cancelled is the only end, also of a reply that
+// comes to its own end at that moment.
+func TestCancelAtTheLastMoment(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("all"), gate: gate, reply: loquat.Reply{Content: "all"}})
+	s := r.create(chat.NewSession{})
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "all") })
+	r.flagCancelled(q.RequestID)
+	tick(gate, 1)
+	if got := r.ended(q.RequestID).Status; got != loquat.StatusCancelled {
+		t.Errorf("status %s", got)
+	}
+	want := opening + "assistant_message:start partial(all) assistant_message:end final(all) checkpoint request_cancelled request_completed"
+	if got := story(joinPartials(r.log(s.SessionID, s.CursorEventID))); got != want {
+		t.Errorf("events\n%s\nwant\n%s", got, want)
+	}
+	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:hi | assistant:all (cancelled)" {
+		t.Errorf("messages %s", got)
+	}
+}
+
+// A request that is cancelled before its worker has begun asks no model.
+func TestCancelAtTheFirstMoment(t *testing.T) {
+	slow := &slowReads{}
+	r := newRigOn(t, func(db store.Driver) store.Driver { slow.Driver = db; return slow })
+	s := r.create(chat.NewSession{})
+	held := make(chan struct{})
+	slow.hold.Store(&held)
+	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	r.flagCancelled(q.RequestID)
+	slow.hold.Store(nil)
+	close(held)
+	if got := r.ended(q.RequestID).Status; got != loquat.StatusCancelled || len(r.provider.seen()) != 0 {
+		t.Errorf("status %s; the model was asked %d times", got, len(r.provider.seen()))
+	}
+	want := opening + "request_cancelled request_completed"
+	if got := story(r.log(s.SessionID, s.CursorEventID)); got != want {
+		t.Errorf("events %s, want %s", got, want)
+	}
+}
+
 func TestCancelInATool(t *testing.T) {
 	started := make(chan struct{})
 	quick := tool{"quick", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
@@ -523,16 +583,7 @@ func TestCancelBeforeACrash(t *testing.T) {
 	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
-	err := r.store.Update(t.Context(), func(tx *store.Tx) error { // as a process that dies right after its 202
-		row, err := tx.Request(q.RequestID)
-		if err != nil {
-			return err
-		}
-		return tx.FlagCancelled(&row)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.flagCancelled(q.RequestID)
 	r.restart()
 	if got := r.ended(q.RequestID).Status; got != loquat.StatusCancelled {
 		t.Errorf("status %s", got)
