@@ -181,20 +181,22 @@ assert.equal(fold.title + fold.session.agent_id, "Tb");`, nil)
 }
 
 // A call that is refused asks for a token once, whoever else calls meanwhile, and is
-// then made again; a link with a pairing code needs no token.
+// then made again; a link with a pairing code needs no token, but the user's consent.
 func TestSignIn(t *testing.T) {
 	runModules(t, `
 import { call } from "./api.js";
-import { pairBy } from "./auth.js";
+import { pairBy, signedIn, signOut } from "./auth.js";
 import assert from "node:assert/strict";
 
 const made = [];
 globalThis.document = { createElement: (name) => {
-  const e = { made: name, append() {}, setAttribute() {}, showModal() {}, close() {}, remove() {}, focus() {} };
+  const e = { made: name, append() {}, setAttribute() {}, showModal() {}, close() { e.onclose?.(); }, remove() {}, focus() {} };
   made.push(e);
   return e;
 }, body: { append() {} } };
-globalThis.location = { pathname: "/" };
+globalThis.location = { pathname: "/", host: "loquat.example" };
+const notes = new Map();
+globalThis.localStorage = { getItem: (k) => notes.get(k) ?? null, setItem: (k, v) => notes.set(k, v), removeItem: (k) => notes.delete(k) };
 Object.defineProperty(globalThis, "navigator", { value: { platform: "Test" }, configurable: true });
 globalThis.history = { replaceState(...args) { shown = args[2]; } };
 let cookie = false, shown = "";
@@ -202,6 +204,10 @@ const calls = [];
 globalThis.fetch = async (path, { method, body } = {}) => {
   calls.push(method + " " + path + " " + (body || ""));
   const json = (status, value) => ({ ok: status < 300, status, statusText: "", json: async () => value });
+  if (path === "/auth/session" && method === "DELETE") {
+    cookie = false;
+    return json(204, null);
+  }
   if (path === "/auth/session") {
     cookie = JSON.parse(body).token === "good";
     return cookie ? json(200, {}) : json(401, { detail: "the token is not known" });
@@ -222,15 +228,25 @@ input.value = " good ";
 await form.onsubmit({ preventDefault() {} });
 assert.deepEqual(await both, [{ fine: "/sessions" }, { fine: "/agents" }]);
 
-cookie = false;
+assert.equal(signedIn(), true);
+await signOut();
+assert.equal(signedIn(), false);
+assert.equal(cookie, false);
+
 calls.length = 0;
 assert.equal(await pairBy("#01990000-0000-7000-8000-000000000000"), false);
-assert.equal(await pairBy("#pair=7K3M-9QRT4XWZ0A"), true);
+const refused = pairBy("#pair=7K3M-9QRT4XWZ0A");
+of("dialog").at(-1).close();
+assert.equal(await refused, false);
+assert.equal(calls.length, 0);
+const paired = pairBy("#pair=7K3M-9QRT4XWZ0A");
+await of("form").at(-1).onsubmit({ preventDefault() {} });
+assert.equal(await paired, true);
 assert.equal(shown, "/");
 assert.equal(calls.length, 2);
 assert.match(calls[0], /^POST \/pairing\/claim .*"code":"7K3M-9QRT4XWZ0A"/);
 assert.deepEqual(await call("GET", "/sessions"), { fine: "/sessions" });
-assert.equal(of("dialog").length, 1);`, nil)
+assert.equal(of("dialog").length, 3);`, nil)
 }
 
 // Whatever the page's parts are, they load nothing from elsewhere and make no markup

@@ -25,11 +25,16 @@ function once(method, path) {
 
 // asked makes a call, and once more when the server had to know first who this is.
 async function asked(path, options) {
-  const answer = await fetch(path, options);
+  const answer = await reached(path, options);
   if (answer.status !== 401) return answer;
   await admitted();
-  return fetch(path, options);
+  return reached(path, options);
 }
+
+// reached says in words of its own that no answer came: browsers only say that they failed.
+const reached = (path, options) => fetch(path, options).catch(() => {
+  throw new Error("The server cannot be reached. Try again when the connection is back.");
+});
 
 async function answered(answer) {
   const value = answer.status === 204 ? null : await answer.json().catch(() => ({}));

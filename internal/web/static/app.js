@@ -3,7 +3,7 @@
 
 import { call } from "./api.js";
 import { Attachments } from "./attachments.js";
-import { pairBy } from "./auth.js";
+import { pairBy, signedIn, signOut } from "./auth.js";
 import { element, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
 import { Fold, titleOf } from "./fold.js";
@@ -14,6 +14,7 @@ import { Settings, settable } from "./settings.js";
 const byId = (id) => document.getElementById(id);
 const page = {
   state: byId("state"), stateText: byId("state-text"), about: byId("about"), sessions: byId("sessions"),
+  more: byId("more"), signOut: byId("sign-out"), said: byId("said"),
   title: byId("title"), actions: byId("actions"), settings: byId("open-settings"), transcript: byId("transcript"),
   status: byId("status"), notice: byId("notice"), composer: byId("composer"), content: byId("content"), stop: byId("stop"),
 };
@@ -79,6 +80,7 @@ function connect() {
   mine.onopen = () => {
     heard();
     showState("live", "Live");
+    page.signOut.hidden = !signedIn();
     reload();
   };
   mine.onmessage = (e) => {
@@ -115,6 +117,7 @@ function receive(event) {
   if (waiting) waiting.push(event);
   else if (chosen?.apply(event)) {
     if (ui.wide && event.type !== "partial") stale = true;
+    if (event.type === "final") page.said.textContent = chosen.reply?.content ?? "";
     if (event.type === "checkpoint" && (event.metadata || event.agent_id)) refresh();
     draw();
   }
@@ -122,8 +125,16 @@ function receive(event) {
 
 // The sessions.
 
+let pages = 1; // that the list shows
 async function showSessions() {
-  const { sessions } = await call("GET", "/sessions?limit=100");
+  const sessions = [];
+  let next = "/sessions?limit=100";
+  for (let i = 0; i < pages && next; i++) {
+    const found = await call("GET", next);
+    sessions.push(...found.sessions);
+    next = found.next_page_token && `/sessions?limit=100&page_token=${encodeURIComponent(found.next_page_token)}`;
+  }
+  page.more.hidden = !next;
   page.sessions.replaceChildren(...sessions.map((s) => {
     const link = element("a", s.active_request_id ? "busy" : "", titleOf(s));
     link.href = `#${s.session_id}`;
@@ -168,6 +179,7 @@ async function choose(id) {
 // leave forgets what belongs to the session that was shown.
 function leave() {
   ui = nothing;
+  page.said.textContent = "";
   attachments.clear();
   settings.dialog.close();
 }
@@ -216,6 +228,7 @@ function paint() {
   for (const m of painted.keys()) if (!there.has(m)) painted.delete(m);
   if (chosen?.draft) items.push(messageItem({ role: "assistant", content: chosen.draft.content, metadata: { reasoning: chosen.draft.reasoning } }));
   if (chosen?.remark) items.push(element("li", "failure", chosen.remark));
+  if (items.length === 0) items.push(element("li", "hint", chosen ? "Nothing has been said yet." : "Write a message to begin a session, or choose one from the list."));
   arrange(list, items);
   list.setAttribute("aria-busy", String(Boolean(chosen?.active)));
   if (atEnd) list.scrollTop = list.scrollHeight;
@@ -310,6 +323,17 @@ byId("new").onclick = guarded(async () => {
   page.content.focus();
 });
 
+page.more.onclick = guarded(async () => {
+  pages++;
+  await showSessions();
+});
+
+// What was shown is gone with the page; the new one asks who this is.
+page.signOut.onclick = guarded(async () => {
+  await signOut();
+  location.replace(location.pathname);
+});
+
 page.composer.onsubmit = (e) => {
   e.preventDefault();
   send();
@@ -341,6 +365,7 @@ page.content.onpaste = (e) => {
 };
 
 page.stop.onclick = guarded(async () => {
+  page.content.focus(); // the button goes
   if (chosen?.active) await call("POST", `/requests/${chosen.active}/cancel`);
 });
 
