@@ -228,7 +228,7 @@ function paint() {
   for (const m of painted.keys()) if (!there.has(m)) painted.delete(m);
   if (chosen?.draft) items.push(messageItem({ role: "assistant", content: chosen.draft.content, metadata: { reasoning: chosen.draft.reasoning } }));
   if (chosen?.remark) items.push(element("li", "failure", chosen.remark));
-  if (items.length === 0) items.push(element("li", "hint", chosen ? "Nothing has been said yet." : "Write a message to begin a session, or choose one from the list."));
+  if (items.length === 0) items.push(element("li", "hint", chosen ? "Nothing has been said yet." : "Write a message to begin a session, or choose one."));
   arrange(list, items);
   list.setAttribute("aria-busy", String(Boolean(chosen?.active)));
   if (atEnd) list.scrollTop = list.scrollHeight;
