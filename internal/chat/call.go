@@ -1,9 +1,11 @@
 package chat
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"loquat"
 	"loquat/internal/store"
@@ -16,7 +18,7 @@ func once[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error) {
 	if call.IdempotencyKey == "" {
 		return change()
 	}
-	first, ok, err := tx.Answer(call.IdempotencyKey, call.Method, call.Path)
+	first, ok, err := tx.Answer(call.IdempotencyKey, call.Method, call.Path, tx.Now)
 	if err != nil {
 		return out, err
 	}
@@ -37,6 +39,19 @@ func once[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error) {
 		return out, fmt.Errorf("encode answer: %w", err)
 	}
 	return out, tx.Remember(call.IdempotencyKey, call.Method, call.Path, store.Answer{BodyHash: call.BodyHash, Result: result})
+}
+
+// answered reports whether a call is the repeat of one that was answered. It saves work
+// beforehand; what counts is once.
+func (s *Service) answered(ctx context.Context, call Call) (yes bool, err error) {
+	if call.IdempotencyKey == "" {
+		return false, nil
+	}
+	err = s.store.View(ctx, func(r *store.Reader) (err error) {
+		_, yes, err = r.Answer(call.IdempotencyKey, call.Method, call.Path, time.Now())
+		return err
+	})
+	return yes, err
 }
 
 // check holds the precondition of a change against the session.

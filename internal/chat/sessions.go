@@ -279,7 +279,11 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork)
 // is short.
 func (s *Service) tryFork(ctx context.Context, call Call, id string, p Fork) (out snapshotAnswer, err error) {
 	newSession := newID()
-	draft, err := s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
+	var draft store.Draft
+	repeat, err := s.answered(ctx, call)
+	if err == nil && !repeat {
+		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
+	}
 	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // that is for the fork to say, after it looked whether it is a repeat
 		err = s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) error {
 			return s.store.Update(ctx, func(tx *store.Tx) (err error) {

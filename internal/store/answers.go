@@ -16,13 +16,13 @@ type Answer struct {
 	Result   []byte // JSON, whose shape is package chat's
 }
 
-// Answer returns the remembered answer for a key that was used with a method and
-// path.
-func (tx *Tx) Answer(key, method, path string) (Answer, bool, error) {
+// Answer returns the answer that is remembered, at a time, for a key that was used with a
+// method and path.
+func (r *Reader) Answer(key, method, path string, now time.Time) (Answer, bool, error) {
 	var a Answer
 	var hash []byte
-	err := one(tx.q, `SELECT body_hash, result FROM answers WHERE idempotency_key = ? AND method = ? AND path = ? AND at > ?`,
-		[]any{key, method, path, micros(tx.Now.Add(-AnswerAge))}, &hash, &a.Result)
+	err := one(r.q, `SELECT body_hash, result FROM answers WHERE idempotency_key = ? AND method = ? AND path = ? AND at > ?`,
+		[]any{key, method, path, micros(now.Add(-AnswerAge))}, &hash, &a.Result)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Answer{}, false, nil
 	}

@@ -226,15 +226,15 @@ func answers(t *testing.T, open Open) {
 	want := store.Answer{BodyHash: [32]byte{9}, Result: []byte(`{"a":1}`)}
 	update(t, s, func(tx *store.Tx) error { return tx.Remember("k", "POST", "/x", want) })
 	update(t, s, func(tx *store.Tx) error {
-		got, ok, err := tx.Answer("k", "POST", "/x")
+		got, ok, err := tx.Answer("k", "POST", "/x", tx.Now)
 		if err != nil || !ok || got.BodyHash != want.BodyHash || string(got.Result) != string(want.Result) {
 			t.Errorf("got %+v, %v, %v", got, ok, err)
 		}
-		if _, ok, err := tx.Answer("k", "POST", "/y"); ok || err != nil {
+		if _, ok, err := tx.Answer("k", "POST", "/y", tx.Now); ok || err != nil {
 			t.Errorf("the same key on another path: %v, %v", ok, err)
 		}
 		tx.Now = tx.Now.Add(store.AnswerAge + 1e9)
-		if _, ok, err := tx.Answer("k", "POST", "/x"); ok || err != nil {
+		if _, ok, err := tx.Answer("k", "POST", "/x", tx.Now); ok || err != nil {
 			t.Errorf("after its age: %v, %v", ok, err)
 		}
 		return nil
