@@ -132,13 +132,13 @@ func removeAsset(tx *store.Tx, call Call, sessionID, assetID string) error {
 // they stay.
 const (
 	maxUploads = 100
-	uploadAge  = 24 * time.Hour
+	uploadAge  = 7 * 24 * time.Hour
 )
 
 func requireFewUploads(tx *store.Tx, h store.Head) error {
 	n, err := tx.CountUnattached(h)
 	if err == nil && n >= maxUploads {
-		err = loquat.Errorf(loquat.CodeRateLimited, "session %s has %d images that no message has used; attach or delete some, those that are a day old go by themselves", h.SessionID, n)
+		err = loquat.Errorf(loquat.CodeRateLimited, "session %s has %d images that no message has used; attach or delete some, those that are a week old go by themselves", h.SessionID, n)
 	}
 	return err
 }

@@ -262,14 +262,14 @@ func (s *Service) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record
 	if rec.Rev == 0 {
 		return rec.AppendJSON(dst, nil), nil
 	}
-	scroll, err := s.scrolls.of(ctx, rec)
+	history, err := s.histories.of(ctx, rec)
 	if loquat.CodeOf(err) == loquat.CodeNotFound { // deleted since: its deletion is the next that the client hears
 		return rec.AppendJSON(dst, nil), nil
 	}
 	if err != nil {
 		return dst, err
 	}
-	session, err := scroll.session(rec)
+	session, err := history.session(rec)
 	if err != nil {
 		return dst, err
 	}

@@ -36,17 +36,17 @@ type Options struct {
 
 // Service runs the verbs. Make one with New, start it with Start.
 type Service struct {
-	store   *store.Store
-	assets  *asset.Dir
-	config  *config.Config
-	plugins *plugin.Registry
-	schema  config.Schema // of all plugins
-	log     *slog.Logger
-	masker  *config.Masker
-	owner   string // names this process in the rows of the requests that it runs
-	models  *modelCache
-	facts   *facts
-	scrolls *scrolls
+	store     *store.Store
+	assets    *asset.Dir
+	config    *config.Config
+	plugins   *plugin.Registry
+	schema    config.Schema // of all plugins
+	log       *slog.Logger
+	masker    *config.Masker
+	owner     string // names this process in the rows of the requests that it runs
+	models    *modelCache
+	facts     *facts
+	histories *histories
 
 	gatherer *plugin.Gatherer
 	states   map[string]chan struct{} // by application plugin: full while an action of it runs
@@ -87,7 +87,7 @@ func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
 		masker: opts.Secrets, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
-		facts: newFacts(opts.Store), scrolls: newScrolls(opts.Store),
+		facts: newFacts(opts.Store), histories: newHistories(opts.Store),
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {

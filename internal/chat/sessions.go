@@ -255,16 +255,17 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 	return nil
 }
 
-// maxForks is how often a fork begins anew because its source was changed meanwhile.
-const maxForks = 5
+// maxDrafts is how often a fork prepares a copy that a change of its source then spoils.
+const maxDrafts = 4
 
 // ForkSession copies a session up to an index: session_created with
 // source_session_id, checkpoint. What a running request has not made durable yet is
 // not part of it.
 func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
-	for range maxForks {
-		out, err := s.tryFork(ctx, call, id, p)
+	for try := 0; ; try++ {
+		// A source that changes all the time is copied at once, which nothing overtakes.
+		out, err := s.tryFork(ctx, call, id, p, try < maxDrafts)
 		if err == nil {
 			return s.answer(ctx, out)
 		}
@@ -272,16 +273,15 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork)
 			return loquat.Snapshot{}, err
 		}
 	}
-	return loquat.Snapshot{}, loquat.Errorf(loquat.CodeConflict, "the messages of session %s change all the time while they are copied; try again", id)
 }
 
-// tryFork copies most of a long session beforehand, so that the transaction of the fork
-// is short.
-func (s *Service) tryFork(ctx context.Context, call Call, id string, p Fork) (out snapshotAnswer, err error) {
+// tryFork is a fork that, when it prepares, copies most of a long session beforehand, so
+// that its own transaction is short.
+func (s *Service) tryFork(ctx context.Context, call Call, id string, p Fork, prepare bool) (out snapshotAnswer, err error) {
 	newSession := newID()
 	var draft store.Draft
 	repeat, err := s.answered(ctx, call)
-	if err == nil && !repeat {
+	if err == nil && !repeat && prepare {
 		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
 	}
 	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // that is for the fork to say, after it looked whether it is a repeat

@@ -13,27 +13,27 @@ import (
 	"loquat/internal/store"
 )
 
-// scrollBytes bounds what all scrolls together take; above it some go, by chance.
-const scrollBytes = 16 << 20
+// historyBytes bounds what all histories together take; above it some go, by chance.
+const historyBytes = 16 << 20
 
-// scrolls keeps the JSON of sessions that events carry, for many followers want the same
+// histories keeps the JSON of sessions that events carry, for many followers want the same
 // at the same time, and who reads a long window wants nearly the same again and again.
-type scrolls struct {
+type histories struct {
 	store    *store.Store
-	building singleflight.Group // by scrollKey and revision
+	building singleflight.Group // by historyKey and revision
 
 	mu    sync.Mutex
-	by    map[scrollKey]*scroll
+	by    map[historyKey]*history
 	bytes int
 }
 
-type scrollKey struct {
+type historyKey struct {
 	session string
 	omit    bool // without messages
 }
 
-// scroll is a session at some revisions, its messages encoded once.
-type scroll struct {
+// history is a session at some revisions, its messages encoded once.
+type history struct {
 	at       loquat.EventID // when the log ended here, the session was there
 	from, to int64
 	head     loquat.Session
@@ -46,12 +46,14 @@ type encoded struct {
 	json          []byte
 }
 
-func newScrolls(s *store.Store) *scrolls { return &scrolls{store: s, by: map[scrollKey]*scroll{}} }
+func newHistories(s *store.Store) *histories {
+	return &histories{store: s, by: map[historyKey]*history{}}
+}
 
-// of returns a scroll that holds the revision of an event; not_found when its session was
+// of returns a history that holds the revision of an event; not_found when its session was
 // deleted.
-func (c *scrolls) of(ctx context.Context, rec loquat.Record) (*scroll, error) {
-	key := scrollKey{rec.SessionID, rec.OmitMessages}
+func (c *histories) of(ctx context.Context, rec loquat.Record) (*history, error) {
+	key := historyKey{rec.SessionID, rec.OmitMessages}
 	c.mu.Lock()
 	known := c.by[key]
 	c.mu.Unlock()
@@ -70,25 +72,25 @@ func (c *scrolls) of(ctx context.Context, rec loquat.Record) (*scroll, error) {
 	if err != nil {
 		return nil, err
 	}
-	return made.(*scroll), nil
+	return made.(*history), nil
 }
 
-func (c *scrolls) read(ctx context.Context, rec loquat.Record) (*scroll, error) {
+func (c *histories) read(ctx context.Context, rec loquat.Record) (*history, error) {
 	var h store.Head
-	var history store.History
+	var stored store.History
 	at := c.store.Last()
 	err := c.store.View(ctx, func(r *store.Reader) (err error) {
 		if h, err = r.Head(rec.SessionID); err != nil {
 			return err
 		}
-		history, err = r.History(h, rec.Rev, rec.OmitMessages)
+		stored, err = r.History(h, rec.Rev, rec.OmitMessages)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	out := &scroll{at: at, from: history.From, to: history.To, head: loquat.Session{
-		SessionID: h.SessionID, AgentID: history.AgentID, CreatedAt: h.CreatedAt, Metadata: history.Metadata,
+	out := &history{at: at, from: stored.From, to: stored.To, head: loquat.Session{
+		SessionID: h.SessionID, AgentID: stored.AgentID, CreatedAt: h.CreatedAt, Metadata: stored.Metadata,
 		Messages: []loquat.Message{}, MessagesOmitted: rec.OmitMessages,
 	}}
 	head, err := json.Marshal(out.head)
@@ -96,7 +98,7 @@ func (c *scrolls) read(ctx context.Context, rec loquat.Record) (*scroll, error) 
 		return nil, fmt.Errorf("encode session %s: %w", rec.SessionID, err)
 	}
 	out.bytes = len(head)
-	for _, v := range history.Versions {
+	for _, v := range stored.Versions {
 		b, err := json.Marshal(v.Message)
 		if err != nil {
 			return nil, fmt.Errorf("encode message %s: %w", v.Message.ID, err)
@@ -108,13 +110,13 @@ func (c *scrolls) read(ctx context.Context, rec loquat.Record) (*scroll, error) 
 	return out, nil
 }
 
-// keep makes a scroll the one of its session.
-func (c *scrolls) keep(key scrollKey, made *scroll) {
+// keep makes a history the one of its session.
+func (c *histories) keep(key historyKey, made *history) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop(key)
 	for other := range c.by {
-		if c.bytes+made.bytes <= scrollBytes {
+		if c.bytes+made.bytes <= historyBytes {
 			break
 		}
 		c.drop(other)
@@ -123,7 +125,7 @@ func (c *scrolls) keep(key scrollKey, made *scroll) {
 	c.bytes += made.bytes
 }
 
-func (c *scrolls) drop(key scrollKey) {
+func (c *histories) drop(key historyKey) {
 	if old := c.by[key]; old != nil {
 		c.bytes -= old.bytes
 		delete(c.by, key)
@@ -131,8 +133,8 @@ func (c *scrolls) drop(key scrollKey) {
 }
 
 // session is the JSON of the session as it was right after an event.
-func (s *scroll) session(rec loquat.Record) ([]byte, error) {
-	head := s.head
+func (h *history) session(rec loquat.Record) ([]byte, error) {
+	head := h.head
 	head.UpdatedAt = rec.At
 	b, err := json.Marshal(head)
 	if err != nil {
@@ -143,20 +145,20 @@ func (s *scroll) session(rec loquat.Record) ([]byte, error) {
 		return b, nil
 	}
 	size := len(b)
-	for i := range s.messages {
-		if s.messages[i].At(rec.Rev) {
-			size += len(s.messages[i].json) + 1
+	for i := range h.messages {
+		if h.messages[i].At(rec.Rev) {
+			size += len(h.messages[i].json) + 1
 		}
 	}
 	out := append(make([]byte, 0, size), rest...)
-	for i := range s.messages {
-		if !s.messages[i].At(rec.Rev) {
+	for i := range h.messages {
+		if !h.messages[i].At(rec.Rev) {
 			continue
 		}
 		if len(out) > len(rest) {
 			out = append(out, ',')
 		}
-		out = append(out, s.messages[i].json...)
+		out = append(out, h.messages[i].json...)
 	}
 	return append(out, "]}"...), nil
 }
