@@ -121,7 +121,7 @@ func TestCompactWithoutWorkCostsNothing(t *testing.T) {
 	}
 }
 
-// naiveCompact follows the contract's words, with no thought of cost.
+// naiveCompact follows the words of the rules, with no thought of cost.
 func naiveCompact(t *rapid.T, window []Record) []Record {
 	var kept []Record
 	for i, rec := range window {

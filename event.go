@@ -59,7 +59,7 @@ func (id *EventID) UnmarshalText(b []byte) (err error) {
 // EventType tells events apart. A client ignores types that it does not know.
 type EventType string
 
-// The types of the specification, then those that the contract adds.
+// The types of the specification, then those that Loquat adds.
 const (
 	RequestStarted   EventType = "request_started"
 	RequestCancelled EventType = "request_cancelled"

@@ -230,7 +230,7 @@ type step struct {
 	kind loquat.EventType
 }
 
-// steps is the specification's order of events within a request, with the contract's
+// steps is the specification's order of events within a request, with the
 // abnormal ends. What needs more than the stage is in requestOrder.admits.
 var steps = map[step]stage{
 	{stageNew, loquat.RequestStarted}:        stageReady,
