@@ -51,13 +51,13 @@ func appendObject(dst []byte, o Object) []byte {
 // keep.
 func CleanText(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
 
-// ValidRaw returns raw JSON with U+FFFD in the place of what is no UTF-8, as texts get
-// it too.
+// ValidRaw returns raw JSON with U+FFFD in the place of each byte that is no UTF-8, as
+// texts get it too.
 func ValidRaw(v json.RawMessage) json.RawMessage {
 	if utf8.Valid(v) {
 		return v
 	}
-	return bytes.ToValidUTF8(v, []byte("\ufffd"))
+	return bytes.Map(func(r rune) rune { return r }, v)
 }
 
 // CleanRaw is ValidRaw that does to all texts in the JSON what CleanText does.
