@@ -81,14 +81,15 @@ func TestTwins(t *testing.T) {
 	runModules(t, runTwins, input)
 }
 
-// dice makes JSON of few parts, so that they meet.
+// dice makes JSON of few parts, so that they meet; its numbers are of the type that
+// decoding gives them.
 type dice struct{ *rand.Rand }
 
 func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 
 func (d dice) value(depth int) any {
 	if depth == 0 || d.IntN(4) == 0 {
-		return pick[any](d, nil, true, false, 0, 1, -1, 1.5, 1e21, 1e-7, 100000.0, "", "a", "1", "<é>", []any{}, map[string]any{})
+		return pick[any](d, nil, true, false, 0.0, 1.0, -1.0, 1.5, 1e21, 1e-7, 100000.0, "", "a", "1", "<é>", []any{}, map[string]any{})
 	}
 	if d.IntN(3) == 0 {
 		list := make([]any, d.IntN(3))
