@@ -72,8 +72,10 @@ func (db *DB) relieve(ctx context.Context) {
 		return
 	}
 	var busy, logged, copied int
+	began := time.Now()
 	err := db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &copied)
-	if db.waitAt = 0; busy != 0 {
+	// Who copies back at this very moment makes it busy too, without a wait.
+	if db.waitAt = 0; busy != 0 && time.Since(began) > patience/2 {
 		db.waitAt = size + walHardLimit
 	}
 	db.tell(err, &db.writerStuck)

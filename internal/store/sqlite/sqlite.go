@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gofrs/flock"
 	"modernc.org/sqlite" // also registers the database/sql driver "sqlite"
@@ -26,6 +27,9 @@ import (
 
 // readers is how many reads run side by side.
 const readers = 8
+
+// patience is how long a connection waits for a lock that another one has.
+const patience = 5 * time.Second
 
 // What connections keep of the file in memory, in KiB. Each page of 4 KiB takes 8 of
 // them here, so that all connections together take some 100 MiB at the most; what is
@@ -97,7 +101,7 @@ func isDamaged(err error) bool {
 func (db *DB) open(ctx context.Context) error {
 	// auto_vacuum stands first: it holds only if it is said before anything is written,
 	// and changing the journal writes.
-	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(5000)",
+	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(patience),
 		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", cacheSize(writerCache)))
 	if err != nil {
 		return err
@@ -112,10 +116,10 @@ func (db *DB) open(ctx context.Context) error {
 	if db.checkpointer, err = pool.Conn(ctx); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
-	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA busy_timeout = `+strconv.FormatInt(cutPatience.Milliseconds(), 10)); err != nil {
+	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA `+busyTimeout(cutPatience)); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
-	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", "busy_timeout(5000)", cacheSize(readerCache)))
+	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", busyTimeout(patience), cacheSize(readerCache)))
 	if err != nil {
 		return err
 	}
@@ -124,6 +128,10 @@ func (db *DB) open(ctx context.Context) error {
 	db.read.SetMaxOpenConns(readers + 1)
 	db.read.SetMaxIdleConns(readers + 1)
 	return nil
+}
+
+func busyTimeout(d time.Duration) string {
+	return "busy_timeout(" + strconv.FormatInt(d.Milliseconds(), 10) + ")"
 }
 
 func cacheSize(kib int) string { return "cache_size(-" + strconv.Itoa(kib) + ")" }
