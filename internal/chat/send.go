@@ -80,6 +80,9 @@ func answered(tx *store.Tx, call Call, sessionID, requestID string) (SendResult,
 	if err != nil || !taken {
 		return out, false, err
 	}
+	if _, err := tx.Head(sessionID); err != nil {
+		return out, false, err // a deleted session has nothing to repeat
+	}
 	q, err := tx.Request(requestID)
 	if loquat.CodeOf(err) == loquat.CodeNotFound || err == nil && q.SessionID != sessionID {
 		return out, false, loquat.Errorf(loquat.CodeConflict, "request_id %q was used in another session; choose another, or leave it out", requestID)

@@ -545,6 +545,60 @@ func TestRepeatsOutliveTheSession(t *testing.T) {
 	}
 }
 
+// A repeat by request_id counts as long as its session lives. Afterwards the answer is
+// that of every route of a deleted session.
+func TestSendRepeatedAfterItsSessionWasDeleted(t *testing.T) {
+	r := newRig(t)
+	deleted, living := r.create(chat.NewSession{SessionID: "deleted"}), r.create(chat.NewSession{SessionID: "living"})
+	send := func(session, request, content string) error {
+		_, err := r.Send(t.Context(), chat.Call{Method: "POST", BodyHash: [32]byte{content[0]}}, session,
+			chat.Send{Content: text(content), RequestID: request, OnBusy: chat.BusyQueue})
+		return err
+	}
+	r.provider.then(phase{chunks: words("ok")})
+	r.provider.then(phase{hang: true})
+	for _, request := range []string{"ended", "running", "queued"} {
+		if err := send(deleted.SessionID, request, "hi"); err != nil {
+			t.Fatal(err)
+		}
+		if request == "ended" {
+			r.ended(request)
+		}
+	}
+	if err := send(living.SessionID, "alive", "hi"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DeleteSession(t.Context(), chat.Call{}, deleted.SessionID); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		for _, tt := range []struct {
+			name, session, request, content string
+			want                            loquat.Code
+		}{
+			{"of an ended request", "deleted", "ended", "hi", loquat.CodeNotFound},
+			{"of a running request", "deleted", "running", "hi", loquat.CodeNotFound},
+			{"of a queued request", "deleted", "queued", "hi", loquat.CodeNotFound},
+			{"with another body", "deleted", "ended", "other", loquat.CodeNotFound},
+			{"with the request_id of a living session", "deleted", "alive", "hi", loquat.CodeNotFound},
+			{"to a session that never was", "never", "alive", "hi", loquat.CodeNotFound},
+			{"to a living session, with the request_id of the deleted one", "living", "ended", "hi", loquat.CodeConflict},
+			{"to a living session, with its own request_id", "living", "alive", "hi", ""},
+		} {
+			if err := send(tt.session, tt.request, tt.content); loquat.CodeOf(err) != tt.want {
+				t.Errorf("%s: a repeat %s: got %v, want %q", when, tt.name, err, tt.want)
+			}
+		}
+	}
+	check("at once")
+	if err := r.store.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check("after the sweep")
+	r.restart()
+	check("after a restart")
+}
+
 // A process that dies leaves requests running and queued. The next one ends the
 // former and starts the latter before it serves anybody.
 func TestAfterACrash(t *testing.T) {
