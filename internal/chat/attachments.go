@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	"loquat"
@@ -21,8 +23,15 @@ type attachment struct {
 	assetID string
 }
 
+// attachmentKinds are the fields of which an attachment has exactly one.
+var attachmentKinds = []string{"url", "data_url", "asset_id"}
+
+// maxAttachmentFaults bounds the faults that are collected of one message's attachments.
+const maxAttachmentFaults = 100
+
 // readAttachments checks what can be known of a message's attachments without its
-// session, and names their members plainly. It is the heavy part: it decodes.
+// session, and stores them in the metadata with plain names. location is where the client
+// gave the list. The check is expensive: it decodes inline images.
 func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
 	raw, ok := m.Metadata[loquat.MetaAttachments]
 	if !ok {
@@ -30,20 +39,26 @@ func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, loquat.Invalid(location+".attachments", "has to be a list")
+		return nil, loquat.Invalid(location, "has to be a list")
 	}
 	members, out, faults := make([]loquat.Object, len(list)), make([]attachment, len(list)), []loquat.FieldError(nil)
 	for i, item := range list {
-		place := fmt.Sprintf("%s.attachments[%d]", location, i)
-		var err error
+		if len(faults) >= maxAttachmentFaults {
+			break
+		}
+		place := fmt.Sprintf("%s[%d]", location, i)
 		if json.Unmarshal(item, &members[i]) != nil || members[i] == nil {
-			err = loquat.Invalid(place, `has to be an object like {"type": "image", "url": "https://…"}`)
-		} else {
-			out[i], err = readAttachment(place, members[i])
+			faults = append(faults, loquat.FieldError{Location: place, Message: `has to be an object like {"type": "image", "url": "https://…"}`})
+			continue
 		}
-		if fault, ok := errors.AsType[*loquat.Error](err); ok {
-			faults = append(faults, fault.Fields...)
+		wrong := attachmentFaults(place, members[i])
+		if len(wrong) == 0 {
+			var err error
+			if out[i], err = readAttachment(place, members[i]); err != nil {
+				wrong = fieldsOf(err)
+			}
 		}
+		faults = append(faults, wrong...)
 	}
 	if err := invalid(faults); err != nil {
 		return nil, err
@@ -52,14 +67,52 @@ func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
 	return out, nil
 }
 
-// readAttachment wants exactly one kind, that is what it says.
-func readAttachment(place string, members loquat.Object) (attachment, error) {
-	if kind := members.String("type"); kind != "image" {
-		return attachment{}, loquat.Invalid(place+".type", "is %q; only image is known", kind)
+func fieldsOf(err error) []loquat.FieldError {
+	if e, ok := errors.AsType[*loquat.Error](err); ok {
+		return e.Fields
 	}
+	return nil
+}
+
+// attachmentFaults returns the fields of an attachment that are unknown or of a wrong type,
+// and reports a wrong `type`. It removes the kinds that are null or empty, which count as absent.
+func attachmentFaults(place string, members loquat.Object) (faults []loquat.FieldError) {
+	add := func(name, format string, args ...any) {
+		faults = append(faults, loquat.FieldError{Location: fmt.Sprintf("%s.%.80s", place, name), Message: fmt.Sprintf(format, args...)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if len(faults) >= maxAttachmentFaults {
+			break
+		}
+		var value any
+		if err := json.Unmarshal(members[name], &value); err != nil {
+			add(name, "cannot be read: %v", err)
+			continue
+		}
+		text, isText := value.(string)
+		switch {
+		case name != "type" && !slices.Contains(attachmentKinds, name):
+			add(name, "is not a field of an attachment; it has type and one of %s", strings.Join(attachmentKinds, ", "))
+		case value == nil, isText && text == "" && name != "type":
+			delete(members, name)
+		case !isText:
+			add(name, "has to be a string")
+		case name == "type" && text != "image":
+			add(name, `is %.80q; it has to be "image"`, text)
+		}
+	}
+	if _, ok := members["type"]; !ok {
+		add("type", `is missing; it has to be "image"`)
+	}
+	return faults
+}
+
+// readAttachment reads an attachment without attachmentFaults. It has to have exactly one
+// kind, and to be what it says.
+func readAttachment(place string, members loquat.Object) (attachment, error) {
 	var given []string
-	for _, name := range []string{"url", "data_url", "asset_id"} {
-		if members.String(name) != "" {
+	for _, name := range attachmentKinds {
+		if _, ok := members[name]; ok {
 			given = append(given, name)
 		}
 	}
@@ -91,7 +144,7 @@ func checkDataURL(place, s string) error {
 		return loquat.Invalid(place, "has to be like data:image/png;base64,…")
 	}
 	if !asset.Known(claimed) {
-		return loquat.Invalid(place, "is of type %q; png, jpeg, gif and webp are known", claimed)
+		return loquat.Invalid(place, "is of type %.80q; png, jpeg, gif and webp are known", claimed)
 	}
 	content := base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))
 	_, err := asset.Inspect(content, claimed)

@@ -39,15 +39,15 @@ func (s *Service) checkNewSession(ctx context.Context, p *NewSession) (messages 
 		return nil, nil, err
 	}
 	messages = make([]loquat.Message, len(p.Messages))
+	var faults []loquat.FieldError
 	for i, n := range p.Messages {
-		location := fmt.Sprintf("body.messages[%d]", i)
-		m, attached, err := checkMessage(location, n)
-		if err != nil {
-			return nil, nil, err
+		m, attached, err := checkMessage(fmt.Sprintf("body.messages[%d]", i), n)
+		messages[i], attachments, faults = m, append(attachments, attached...), append(faults, fieldsOf(err)...)
+		if len(faults) >= maxAttachmentFaults {
+			break
 		}
-		messages[i], attachments = m, append(attachments, attached...)
 	}
-	return messages, attachments, nil
+	return messages, attachments, invalid(faults)
 }
 
 // verdict is what came of checking the overrides that a change gives. To check them
@@ -149,11 +149,19 @@ func checkMessage(location string, p NewMessage) (loquat.Message, []attachment, 
 	m := newMessage(p.Role)
 	m.Content = loquat.CleanText(p.Content)
 	p.Metadata.Clean()
-	m.Metadata = p.Metadata
-	if len(p.Attachments) > 0 {
-		m.Metadata = m.Metadata.Clone().Set(loquat.MetaAttachments, p.Attachments)
+	if string(p.Metadata[loquat.MetaAttachments]) == "null" {
+		delete(p.Metadata, loquat.MetaAttachments) // null is the same as leaving it out
 	}
-	attachments, err := readAttachments(location, &m)
+	m.Metadata = p.Metadata
+	place := location + ".metadata." + loquat.MetaAttachments
+	if len(p.Attachments) > 0 {
+		if _, twice := p.Metadata[loquat.MetaAttachments]; twice {
+			return loquat.Message{}, nil, loquat.Invalid(place, "cannot be given together with %s.attachments; use one of them", location)
+		}
+		m.Metadata = m.Metadata.Clone().Set(loquat.MetaAttachments, p.Attachments)
+		place = location + ".attachments"
+	}
+	attachments, err := readAttachments(place, &m)
 	return m, attachments, err
 }
 
