@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"loquat"
@@ -62,7 +63,7 @@ var manifestSchema = config.Schema{
 // ReadManifest reads the manifest of a directory and finds everything that is wrong
 // with it. With faults, what could be read is returned.
 func ReadManifest(dir string) (Manifest, []config.Problem) {
-	data, err := readBounded(filepath.Join(dir, ManifestName))
+	data, err := readManifestFile(filepath.Join(dir, ManifestName))
 	if err != nil {
 		return Manifest{}, []config.Problem{{Path: ManifestName, Message: err.Error()}}
 	}
@@ -87,8 +88,9 @@ func ReadManifest(dir string) (Manifest, []config.Problem) {
 	return m, append(faults, m.crossFaults()...)
 }
 
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+// readManifestFile reads a regular file of at most maxManifestBytes. It never blocks.
+func readManifestFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		dir := filepath.Dir(path)
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -96,10 +98,25 @@ func readBounded(path string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("cannot be read: the directory %s has no such file", dir)
 	}
+	if err == nil {
+		err = checkRegular(info)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	// The file may have changed since: without O_NONBLOCK, opening a named pipe waits
+	// for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	defer f.Close()
+	if info, err = f.Stat(); err == nil {
+		err = checkRegular(info)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
@@ -108,6 +125,24 @@ func readBounded(path string) ([]byte, error) {
 		return nil, fmt.Errorf("is larger than %d bytes", maxManifestBytes)
 	}
 	return data, nil
+}
+
+// checkRegular reports what a file is that is not a regular one.
+func checkRegular(info fs.FileInfo) error {
+	kind := "a special file"
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		kind = "a directory"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	case mode&fs.ModeDevice != 0:
+		kind = "a device"
+	}
+	return fmt.Errorf("it is %s; must be a regular file", kind)
 }
 
 // places are the names of the tools that Loquat itself calls, by where they stand.
