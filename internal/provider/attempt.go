@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"time"
 )
 
 // exchange is an HTTP request that can be made again and again.
@@ -41,8 +42,20 @@ func (a *answer) requestID() string { return a.resp.Header.Get(requestIDHeader) 
 
 var errTooMuch = errors.New("the answer is over the limit")
 
-// attempt makes one HTTP call, up to the first byte of its body.
+// attempt makes one HTTP call, up to the first byte of the body. If the backend answers
+// with an error status, attempt reads what the backend says.
 func (x *exchange) attempt(ctx context.Context) (*answer, *failure) {
+	a, f := x.send(ctx)
+	if f != nil {
+		f = f.explain(ctx)
+	}
+	return a, f
+}
+
+// send makes one HTTP call, up to the first byte of the body. It does not read the body of
+// an error status: a retry must not wait for it. The caller passes such a failure to
+// explain or dismiss.
+func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 	if x.pace.wait(ctx, x.settings.baseURL.String(), x.settings.interval) != nil {
 		return nil, cancelled(ctx)
 	}
@@ -62,8 +75,7 @@ func (x *exchange) attempt(ctx context.Context) (*answer, *failure) {
 	w.hear()
 	a.Reader = &liveBody{body: a.resp.Body, watch: w, left: x.maxBytes, limit: x.maxBytes}
 	if a.resp.StatusCode/100 != 2 {
-		defer a.close()
-		return nil, a.refused(ctx)
+		return nil, a.refused()
 	}
 	if f := a.begin(ctx); f != nil {
 		a.close()
@@ -115,14 +127,34 @@ func (a *answer) failed(ctx context.Context, err error, otherwise failKind) *fai
 	return &failure{kind: otherwise, err: err}
 }
 
+// refused makes the failure of an error status. The failure owns the answer.
+func (a *answer) refused() *failure {
+	return &failure{
+		kind: failStatus, status: a.resp.StatusCode, requestID: a.requestID(),
+		retryAfter: parseRetryAfter(a.resp.Header.Get("Retry-After")),
+		unread:     a,
+	}
+}
+
 // maxErrorBody is how much of an error's body is read to find its message.
 const maxErrorBody = 64 << 10
 
-// refused reads what the backend says to a status that is no success.
-func (a *answer) refused(ctx context.Context) *failure {
-	f := &failure{kind: failStatus, status: a.resp.StatusCode, requestID: a.requestID()}
-	f.retryAfter = parseRetryAfter(a.resp.Header.Get("Retry-After"))
-	text, _ := io.ReadAll(io.LimitReader(a, maxErrorBody)) // what there is of it will do
+// errorBodyTime is how long an error waits for the rest of its body.
+const errorBodyTime = time.Second
+
+var errErrorBodyTime = errors.New("the body of the error took too long")
+
+// explain adds what the backend says in the body of an error status, as far as the body
+// arrives in time. It closes the answer.
+func (f *failure) explain(ctx context.Context) *failure {
+	a := f.unread
+	if a == nil {
+		return f
+	}
+	defer f.dismiss()
+	timer := time.AfterFunc(errorBodyTime, func() { a.watch.cancel(errErrorBodyTime) })
+	defer timer.Stop()
+	text, _ := io.ReadAll(io.LimitReader(a, maxErrorBody)) // an error ends the body; what came before it is enough
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}
@@ -131,6 +163,14 @@ func (a *answer) refused(ctx context.Context) *failure {
 		f.message += " redirects are not followed; set base_url to where it is: " + location
 	}
 	return f
+}
+
+// dismiss closes the answer of an error status without reading its body.
+func (f *failure) dismiss() {
+	if f.unread != nil {
+		f.unread.close()
+		f.unread = nil
+	}
 }
 
 // begin reads until it is clear whether the body is JSON or a stream.

@@ -32,8 +32,9 @@ type failure struct {
 	kind       failKind
 	status     int
 	retryAfter time.Duration
-	message    string // of the backend, as it came
-	requestID  string // the backend's own
+	message    string  // of the backend, as it came
+	requestID  string  // the backend's own
+	unread     *answer // of an error status whose body has not been read; nil otherwise
 	err        error
 }
 

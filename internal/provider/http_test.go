@@ -346,3 +346,29 @@ func TestSlowReaderIsNoSilence(t *testing.T) {
 		})
 	}
 }
+
+// Over a real connection: the retry comes while the backend still writes its error.
+func TestRetryOvertakesTheErrorBodyOnTheWire(t *testing.T) {
+	retried := make(chan struct{})
+	var requests atomic.Int32
+	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 1 {
+			close(retried)
+			fmt.Fprint(w, says("ok")+done)
+			return
+		}
+		w.Header().Set("Content-Length", "1000")
+		w.WriteHeader(500)
+		fmt.Fprint(w, `{"error":`)
+		http.NewResponseController(w).Flush()
+		select {
+		case <-retried:
+		case <-time.After(50 * time.Second):
+			t.Error("the retry waits for the body of the error")
+		}
+	})
+	c.Set("retry_on_status", map[string]any{"500": []float64{0.2}})
+	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}); o.err != nil || o.text != "ok" {
+		t.Errorf("%q, %v", o.text, o.err)
+	}
+}

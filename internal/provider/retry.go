@@ -16,7 +16,7 @@ import (
 func (ph *phase) open() (*answer, *failure) {
 	for {
 		ph.attempts++
-		a, f := ph.attempt(ph.ctx)
+		a, f := ph.send(ph.ctx)
 		if f == nil && !ph.stream {
 			f = ph.readWhole(a)
 		}
@@ -25,8 +25,9 @@ func (ph *phase) open() (*answer, *failure) {
 		}
 		cause, delays := ph.settings.delays(f)
 		if ph.retries >= len(delays) {
-			return nil, f
+			return nil, f.explain(ph.ctx)
 		}
+		f.dismiss()
 		delay := delays[ph.retries]
 		if f.status == http.StatusTooManyRequests && ph.settings.respectRetryAfter {
 			delay = max(delay, f.retryAfter)

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -180,6 +181,83 @@ func TestRetriesSendTheSameBody(t *testing.T) {
 		chat(t, s, retryConfig(func(c loquat.Object) { c.Set("retry_on_status", map[string]any{"500": "1,1"}) }), false)
 		if len(s.sent) != 3 || s.sent[0] == "" || s.sent[0] != s.sent[1] || s.sent[1] != s.sent[2] {
 			t.Errorf("sent %q", s.sent)
+		}
+	})
+}
+
+// A retry does not wait for the body of the error status, and neither does the next call.
+func TestRetryDoesNotWaitForTheErrorBody(t *testing.T) {
+	for name, body := range map[string]step{
+		"stalls":               {stall: true},
+		"stalls in the middle": {body: `{"error":`, stall: true},
+		"drips":                {body: strings.Repeat("x", 61), chunk: 1, every: 200 * time.Millisecond},
+	} {
+		for _, status := range []int{429, 500} {
+			t.Run(fmt.Sprintf("%d %s", status, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					failing := body
+					failing.status = status
+					s := &script{steps: []step{failing, failing, {body: hello}}}
+					o := chat(t, s, retryConfig(func(c loquat.Object) {
+						c.Set("rate_limit_retry_delays_seconds", "0.2, 3").Set("retry_on_status", map[string]any{"500": "0.2, 3"})
+					}), true)
+					if o.err != nil || len(s.seen) != 3 {
+						t.Fatalf("%v after %d requests", o.err, len(s.seen))
+					}
+					if first, second := s.seen[1].Sub(s.seen[0]), s.seen[2].Sub(s.seen[1]); first != 200*time.Millisecond || second != 3*time.Second {
+						t.Errorf("the next calls came after %v and %v, want 200ms and 3s", first, second)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Without a retry the error quotes what arrives of the body within a second.
+func TestErrorQuotesWhatArrivesOfItsBody(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		step  step
+		after time.Duration
+		want  string
+	}{
+		{"whole", step{body: `{"error":{"message":"no room"}}`}, 0, "500 Internal Server Error: no room;"},
+		{"slow but in time", step{body: `{"error":{"message":"no room"}}`, chunk: 16, every: 300 * time.Millisecond}, 900 * time.Millisecond, ": no room;"},
+		{"nothing", step{stall: true}, time.Second, "500 Internal Server Error; 1 attempt"},
+		{"text, then nothing", step{body: "no room", stall: true}, time.Second, "Error: no room;"},
+		{"half a JSON", step{body: `{"error":{"message":"no r`, stall: true}, time.Second, `Error: {"error":{"message":"no r;`},
+		{"a byte at a time", step{body: strings.Repeat("x", 50), chunk: 1, every: 300 * time.Millisecond}, time.Second, "Error: xxx;"},
+		{"reset", step{body: "no room", cut: errReset}, 0, "Error: no room;"},
+		{"endless", step{body: strings.Repeat("y", 1<<20)}, 0, "Error: " + strings.Repeat("y", maxQuote) + "…;"},
+	} {
+		for _, stream := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, stream %v", tc.name, stream), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					tc.step.status = 500
+					start := time.Now()
+					o := chat(t, &script{steps: []step{tc.step}}, retryConfig(nil), stream)
+					if o.err == nil || !strings.Contains(o.err.Error(), tc.want) {
+						t.Errorf("error %v does not say %q", o.err, tc.want)
+					}
+					if took := time.Since(start); took != tc.after {
+						t.Errorf("took %v, want %v", took, tc.after)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A cancel ends the wait for the body of an error at once.
+func TestCancelWhileAnErrorIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		p := New(Options{Transport: &script{steps: []step{{status: 500, stall: true}}}})
+		o := drain(t, p, ctx, loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: true})
+		if !errors.Is(o.err, context.DeadlineExceeded) || time.Since(start) != 300*time.Millisecond {
+			t.Errorf("%v after %v", o.err, time.Since(start))
 		}
 	})
 }
