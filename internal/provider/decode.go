@@ -20,12 +20,12 @@ type reading struct {
 	debug func([]byte) // gets each chunk as it came; may be nil
 }
 
-// stream reads a stream to its end and hands on increments. A stream is whole when
-// the backend said so, by [DONE] or by a finish_reason.
+// stream reads a stream to its end and hands on increments. A stream is complete once the
+// backend has sent [DONE] or a finish_reason, even if the connection breaks after that.
 func (a *reading) stream(r io.Reader, emit func(loquat.Chunk) bool) *failure {
 	for ev, err := range sse.Events(r, 0) {
 		if err != nil {
-			if a.collector.done {
+			if a.collector.ended() {
 				return nil
 			}
 			return streamFailure(err)

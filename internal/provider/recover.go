@@ -77,6 +77,9 @@ func (ph *phase) consume(a *answer, r *reading) *failure {
 	} else {
 		f = r.stream(a, emit)
 	}
+	if f == nil && ph.ctx.Err() != nil && !r.collector.done {
+		return cancelled(ph.ctx) // the cancel ended the stream
+	}
 	if f == nil || f.kind != failStream {
 		return f
 	}
@@ -90,12 +93,18 @@ func (ph *phase) consume(a *answer, r *reading) *failure {
 // happen to it happens before it counts as an answer.
 func (ph *phase) readWhole(a *answer) *failure {
 	data, err := a.readAll()
-	if err != nil {
+	if err != nil && (a.json || ph.ctx.Err() != nil || !isCompleteStream(data)) {
 		defer a.close()
 		return a.failed(ph.ctx, err, failConnect)
 	}
 	a.Reader = bytes.NewReader(data)
 	return nil
+}
+
+// isCompleteStream reports whether data is a stream that holds a whole reply.
+func isCompleteStream(data []byte) bool {
+	var r reading
+	return r.stream(bytes.NewReader(data), func(loquat.Chunk) bool { return true }) == nil
 }
 
 // emit hands on an increment.

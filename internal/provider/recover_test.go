@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -18,20 +19,19 @@ var places = map[string]struct {
 	step    step
 	visible bool
 }{
-	"reset before the first byte":   {step{cut: errReset}, false},
-	"clean end before any byte":     {step{}, false},
-	"after comments":                {step{body: ": ping\n\n", cut: errReset}, false},
-	"after the role":                {step{body: says(""), cut: errReset}, false},
-	"after reasoning":               {step{body: "data: {\"choices\":[{\"delta\":{\"reasoning\":\"hm\"}}]}\n\n", cut: errReset}, false},
-	"in a tool call":                {step{body: "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n", cut: errReset}, false},
-	"after text":                    {step{body: says("dead"), cut: errReset}, true},
-	"after white space":             {step{body: says(" "), cut: errReset}, true},
-	"silence after text":            {step{body: says("dead"), stall: true}, true},
-	"silence after a comment":       {step{body: ": ping\n\n", stall: true}, false},
-	"clean end without finish":      {step{body: says("dead")}, true},
-	"clean end within a chunk":      {step{body: says("dead") + `data: {"choices":[{"del`}, true},
-	"JSON that is cut short":        {step{body: `{"choices":[{"mess`, cut: errReset}, false},
-	"reset after the finish_reason": {step{body: says("dead") + strings.TrimSuffix(done, "data: [DONE]\n\n"), cut: errReset}, true},
+	"reset before the first byte": {step{cut: errReset}, false},
+	"clean end before any byte":   {step{}, false},
+	"after comments":              {step{body: ": ping\n\n", cut: errReset}, false},
+	"after the role":              {step{body: says(""), cut: errReset}, false},
+	"after reasoning":             {step{body: "data: {\"choices\":[{\"delta\":{\"reasoning\":\"hm\"}}]}\n\n", cut: errReset}, false},
+	"in a tool call":              {step{body: "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n", cut: errReset}, false},
+	"after text":                  {step{body: says("dead"), cut: errReset}, true},
+	"after white space":           {step{body: says(" "), cut: errReset}, true},
+	"silence after text":          {step{body: says("dead"), stall: true}, true},
+	"silence after a comment":     {step{body: ": ping\n\n", stall: true}, false},
+	"clean end without finish":    {step{body: says("dead")}, true},
+	"clean end within a chunk":    {step{body: says("dead") + `data: {"choices":[{"del`}, true},
+	"JSON that is cut short":      {step{body: `{"choices":[{"mess`, cut: errReset}, false},
 }
 
 func TestRecovery(t *testing.T) {
@@ -232,6 +232,76 @@ func TestBoundOfAnswer(t *testing.T) {
 			if o.err == nil || !strings.Contains(o.err.Error(), "max_response_bytes") {
 				t.Errorf("stream %v: %v", stream, o.err)
 			}
+		}
+	})
+}
+
+// Once finish_reason has come the reply is complete, however the stream ends.
+func TestBreakAfterFinishReason(t *testing.T) {
+	finish := "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
+	usage := "data: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n\n"
+	text := says("whole")
+	for name, tc := range map[string]struct {
+		step  step
+		usage string
+	}{
+		"reset":                       {step{body: text + finish, cut: errReset}, ""},
+		"short body":                  {step{body: text + finish, cut: io.ErrUnexpectedEOF}, ""},
+		"reset after the usage":       {step{body: text + finish + usage, cut: errReset}, "7"},
+		"usage before":                {step{body: text + usage + finish, cut: errReset}, "7"},
+		"reset within the usage":      {step{body: text + finish + usage[:len(usage)-9], cut: errReset}, ""},
+		"clean end within the usage":  {step{body: text + finish + usage[:len(usage)-9]}, ""},
+		"reset within [DONE]":         {step{body: text + finish + "data: [DO", cut: errReset}, ""},
+		"silence":                     {step{body: text + finish, stall: true}, ""},
+		"reset after a comment":       {step{body: text + finish + ": ping\n\n", cut: errReset}, ""},
+		"text and reason in one line": {step{body: strings.Replace(text, "}}]", "},\"finish_reason\":\"stop\"}]", 1), cut: errReset}, ""},
+	} {
+		for _, mode := range []string{recoverDisabled, recoverAggressive} {
+			for _, stream := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s/%s/stream %v", name, mode, stream), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := &script{steps: []step{tc.step, {body: says("again") + done}}}
+						o := chat(t, s, retryConfig(func(c loquat.Object) {
+							c.Set("stream_recovery", map[string]any{"mode": mode}).Set("retry_on_timeout", "1")
+						}), stream)
+						if o.err != nil || len(s.seen) != 1 {
+							t.Fatalf("%d requests, %v", len(s.seen), o.err)
+						}
+						if o.reply.Content != "whole" || o.reply.FinishReason != "stop" || string(o.reply.Metadata["usage_total_tokens"]) != tc.usage {
+							t.Errorf("reply %+v", o.reply)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A reply is complete by the finish_reason of its own choice, and only without an error.
+func TestBreakWithoutItsFinishReason(t *testing.T) {
+	for name, body := range map[string]string{
+		"of another choice": says("x") + "data: {\"choices\":[{\"index\":1,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+		"null":              says("x") + "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}]}\n\n",
+		"empty":             says("x") + "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"\"}]}\n\n",
+		"cut in the middle": says("x") + "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}",
+		"error afterwards":  says("x") + "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"error\":{\"message\":\"no\"}}\n\n",
+	} {
+		o := chat(t, &script{steps: []step{{body: body, cut: errReset}}}, retryConfig(nil), true)
+		if loquat.CodeOf(o.err) != loquat.CodeBackendError {
+			t.Errorf("%s: %v", name, o.err)
+		}
+	}
+}
+
+// Who cancels after finish_reason has cancelled.
+func TestCancelAfterFinishReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		p := New(Options{Transport: &script{steps: []step{{body: says("x") + strings.TrimSuffix(done, "data: [DONE]\n\n"), stall: true}}}})
+		o := drain(t, p, ctx, loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: true})
+		if !errors.Is(o.err, context.DeadlineExceeded) {
+			t.Errorf("%v", o.err)
 		}
 	})
 }
