@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,16 +21,17 @@ import (
 	"loquat/internal/client"
 )
 
-// sharedDir is the folder of recordings and tables that are kept beside the project,
-// or "" with a notice.
-func sharedDir(t *testing.T) string {
+// sharedDir returns a folder of the recordings and tables that are kept next to the project.
+// It skips the test with a notice when there is none.
+func sharedDir(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("LOQUAT_SHARED")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "shared")
 	}
+	dir = filepath.Join(dir, name)
 	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no shared recordings and tables at %s (LOQUAT_SHARED names another place)", dir)
+		t.Skipf("there is no %s (LOQUAT_SHARED names another place for %s)", dir, name)
 	}
 	return dir
 }
@@ -49,8 +52,14 @@ type recorded struct {
 // Every recording of a real backend gives the expected session and events through the
 // whole server, however it is framed.
 func TestConformance(t *testing.T) {
-	root := filepath.Join(sharedDir(t), "fixtures")
-	names := recordings(t, root)
+	root := sharedDir(t, "fixtures")
+	names, faults, err := recordings(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range faults {
+		t.Error(fault)
+	}
 	if len(names) == 0 {
 		t.Fatalf("no recordings under %s", root)
 	}
@@ -76,21 +85,90 @@ func TestConformance(t *testing.T) {
 	fmt.Printf("conformance: %d recordings in %d framings: %d passed, %d failed\n", len(names), len(framings), passed.Load(), failed.Load())
 }
 
-func recordings(t *testing.T, root string) []string {
-	t.Helper()
-	var names []string
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(path, ".expected.json") || filepath.Ext(path) == ".md" {
+// expectedSuffix follows the name of a recording in the name of its expected result.
+const expectedSuffix = ".expected.json"
+
+// recordings returns the recordings under root. A recording is a .sse or .json file with its
+// expected result next to it. Other files are ignored, except those that belong to a
+// recording which is not complete: faults names them.
+func recordings(root string) (names, faults []string, err error) {
+	if root, err = filepath.EvalSymlinks(root); err != nil {
+		return nil, nil, err
+	}
+	files := map[string]bool{}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
 			return err
+		case path != root && strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir():
+			return nil
 		}
 		name, err := filepath.Rel(root, path)
-		names = append(names, filepath.ToSlash(name))
+		files[filepath.ToSlash(name)] = true
 		return err
 	})
-	if err != nil {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		recording, isResult := strings.CutSuffix(name, expectedSuffix)
+		ext := filepath.Ext(recording)
+		switch {
+		case isResult && !files[recording] && (ext == ".sse" || ext == ".json"):
+			faults = append(faults, name+" is the expected result of "+recording+", which is missing")
+		case isResult || ext != ".sse" && ext != ".json":
+		case files[name+expectedSuffix]:
+			names = append(names, name)
+		case ext == ".sse":
+			faults = append(faults, name+" is a recording without "+name+expectedSuffix)
+		}
+	}
+	return names, faults, err
+}
+
+// A folder of recordings may hold other files. A recording that is not complete is reported,
+// or checks would go missing without a word.
+func TestRecordingsAmongOtherFiles(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{
+		"INDEX.md", "manifest.json", "package.json", "reduce.py", "notes.txt", "LICENSE", ".DS_Store", "llm/.a.sse.swp", ".git/b.sse",
+		"llm/a.sse", "llm/a.sse.expected.json", "llm/a.json", "llm/a.json.expected.json", "llm/a.sse.bak", "llm/a.sse~", "llm/a.yaml", "llm/README",
+		"deep/er/c.sse", "deep/er/c.sse.expected.json", "deep/er/expected.json", "deep/notes.expected.json",
+		"lost.sse", "left.json.expected.json", "left.sse.expected.json",
+	} {
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "fixtures")
+	if err := os.Symlink(root, link); err != nil {
 		t.Fatal(err)
 	}
-	return names
+	for _, at := range []string{root, link} {
+		names, faults, err := recordings(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"deep/er/c.sse", "llm/a.json", "llm/a.sse"}; !slices.Equal(names, want) {
+			t.Errorf("recordings %q, want %q", names, want)
+		}
+		if want := []string{
+			"left.json.expected.json is the expected result of left.json, which is missing",
+			"left.sse.expected.json is the expected result of left.sse, which is missing",
+			"lost.sse is a recording without lost.sse.expected.json",
+		}; !slices.Equal(faults, want) {
+			t.Errorf("faults %q, want %q", faults, want)
+		}
+	}
+	if _, _, err := recordings(filepath.Join(root, "none")); err == nil {
+		t.Error("a missing folder is not an error")
+	}
 }
 
 // replayServer starts a server whose backend replays the recordings under root: the
@@ -179,7 +257,7 @@ func (q quietLog) Write(b []byte) (int, error) {
 
 // replay sends one recording through the server and compares what comes of it.
 func replay(t *testing.T, c *client.Client, root, name, framing string) {
-	b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)+".expected.json"))
+	b, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)+expectedSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}
