@@ -24,6 +24,7 @@ var ranks = map[string]int{
 	"phx":        0,
 	"nearest":    0,
 	"faultproxy": 0,
+	"private":    0,
 	"config":     1,
 	"ui":         1,
 	"asset":      1,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -35,7 +36,17 @@ func loadCertificate(files config.TLS, log *slog.Logger) (*certificate, error) {
 		return nil, usageError{fmt.Errorf("server.tls: cannot be used: %w", err)}
 	}
 	c.loaded = &pair
+	c.warnOfReaders()
 	return c, nil
+}
+
+// warnOfReaders warns of a private key that every user of the machine may read. The file
+// is the administrator's, so its permissions stay as they are.
+func (c *certificate) warnOfReaders() {
+	info, err := os.Stat(c.files.KeyFile)
+	if err == nil && runtime.GOOS != "windows" && info.Mode()&0o007 != 0 {
+		c.log.Warn("every user of the machine may read the private key of server.tls; run chmod o= on the file", "file", c.files.KeyFile)
+	}
 }
 
 // now tells one state of the files from another.

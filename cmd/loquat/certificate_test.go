@@ -6,9 +6,13 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"io/fs"
 	"log/slog"
 	"math/big"
+	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +68,26 @@ func TestRenewedCertificate(t *testing.T) {
 		writeFiles(t, dir, map[string]string{"key.pem": newKey + "\n"})
 		serves(2)
 	})
+}
+
+func TestKeyThatOthersMayRead(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no permissions")
+	}
+	dir := t.TempDir()
+	cert, key := selfSigned(t, 1)
+	writeFiles(t, dir, map[string]string{"cert.pem": cert, "key.pem": key})
+	files := config.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	for mode, warned := range map[fs.FileMode]bool{0o600: false, 0o640: false, 0o644: true} {
+		if err := os.Chmod(files.KeyFile, mode); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		if _, err := loadCertificate(files, slog.New(slog.NewTextHandler(&said, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(said.String(), "private key") != warned {
+			t.Errorf("a key of permissions %04o: the log says %q", mode, said.String())
+		}
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"loquat"
+	"loquat/internal/private"
 )
 
 // incoming is the folder of files that are not whole yet.
@@ -47,7 +48,26 @@ func Open(path string, maxSize int64) (*Dir, error) {
 	if err := os.MkdirAll(arriving, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of images: %w", err)
 	}
+	if err := private.Restrict(path); err != nil { // so that nobody else reaches what is in there
+		return nil, err
+	}
 	return d, nil
+}
+
+// Restrict takes all files from other users: copies that were made by hand may be
+// readable by all. It returns the first failure after it has tried every file.
+func (d *Dir) Restrict() error {
+	var first error
+	err := filepath.WalkDir(d.path, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && (entry.IsDir() || isHash(entry.Name())) {
+			err = private.Restrict(name)
+		}
+		if first == nil && !errors.Is(err, fs.ErrNotExist) { // it may have been removed meanwhile
+			first = err
+		}
+		return nil
+	})
+	return errors.Join(first, err)
 }
 
 // Upload is an image that has arrived whole and is not in its place yet.

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -298,4 +299,37 @@ func FuzzInspect(f *testing.F) {
 			t.Errorf("is %q", kind)
 		}
 	})
+}
+
+// Images that were copied by hand, readable by all, become private again.
+func TestRestrict(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no permissions")
+	}
+	dir := filepath.Join(t.TempDir(), "assets")
+	hash := strings.Repeat("ab", sha256.Size)
+	for _, folder := range []string{dir, filepath.Join(dir, hash[:2])} {
+		if err := os.Mkdir(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, hash[:2], hash)
+	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := asset.Open(dir, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v %v", info, err)
+	}
+	if err := d.Restrict(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Dir(file): 0o700, file: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v %v, want %04o", path, info, err, want)
+		}
+	}
 }

@@ -173,6 +173,9 @@ func (s *Service) anyWorker() *worker {
 }
 
 func (s *Service) sweepLoop() {
+	if err := s.assets.Restrict(); err != nil {
+		s.log.Warn("other users of the machine may read images; make the user of the server the owner of the files", "error", err)
+	}
 	if err := s.sweepStrayFiles(s.life); err != nil && s.life.Err() == nil {
 		s.log.Warn("could not remove images that nobody owns", "error", err)
 	}

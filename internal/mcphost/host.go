@@ -15,6 +15,7 @@ import (
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
+	"loquat/internal/private"
 )
 
 // Options are what a plugin's process is run with.
@@ -159,6 +160,9 @@ func (p *Plugin) live(ctx context.Context) error {
 func (p *Plugin) begin(ctx context.Context) (*session, error) {
 	if err := os.MkdirAll(p.cache(), 0o700); err != nil {
 		return nil, fmt.Errorf("make its cache: %w", err)
+	}
+	if err := private.Restrict(p.cache()); err != nil {
+		return nil, err
 	}
 	s, err := p.open(ctx)
 	if err != nil {

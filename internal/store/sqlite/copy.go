@@ -17,17 +17,24 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 	if !Exists(from) {
 		return fmt.Errorf("there is no %s", filePath(from))
 	}
+	// SQLite fills an empty file that is there, and leaves its permissions as they are.
+	f, err := os.OpenFile(filePath(to), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
 	if err := vacuumInto(ctx, filePath(from), filePath(to)); err != nil {
 		return fmt.Errorf("copy %s: %w", filePath(from), err)
 	}
 	if err := finishCopy(ctx, filePath(to), finish); err != nil {
 		return fmt.Errorf("finish the copy of %s: %w", filePath(from), err)
 	}
-	f, err := os.OpenFile(filePath(to), os.O_RDWR, 0)
-	if err != nil {
+	if f, err = os.OpenFile(filePath(to), os.O_RDWR, 0); err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(0o600), f.Sync(), f.Close()) // SQLite does not sync what VACUUM writes
+	return errors.Join(f.Sync(), f.Close()) // SQLite does not sync what VACUUM writes
 }
 
 // vacuumInto writes what is in one file into another. It refuses a file of another

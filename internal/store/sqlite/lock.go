@@ -24,8 +24,14 @@ func (e *inUseError) Error() string {
 
 func (e *inUseError) Unwrap() error { return ErrInUse }
 
+// The names of the store's files.
+const (
+	dbName   = "loquat.db" // SQLite appends -wal and -shm
+	lockName = "loquat.lock"
+)
+
 // filePath is the store file of a directory.
-func filePath(dir string) string { return filepath.Join(dir, "loquat.db") }
+func filePath(dir string) string { return filepath.Join(dir, dbName) }
 
 // Exists reports whether there is a store file in dir.
 func Exists(dir string) bool {
@@ -44,7 +50,7 @@ func Remove(dir string) error {
 
 // lockDir takes the directory's lock and writes the number of this process into it.
 func lockDir(dir string) (*flock.Flock, error) {
-	path := filepath.Join(dir, "loquat.lock")
+	path := filepath.Join(dir, lockName)
 	lock := flock.New(path)
 	ok, err := lock.TryLock()
 	if err != nil {

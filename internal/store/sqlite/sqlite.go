@@ -81,7 +81,7 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{}, reading: make(chan struct{}, readers),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	if err := db.open(ctx); err != nil {
+	if err := db.open(ctx, dir); err != nil {
 		db.release()
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; put a backup in its place, or choose another directory with --data", err)
@@ -98,7 +98,10 @@ func isDamaged(err error) bool {
 	return ok && (e.Code()&0xff == sqlite3.SQLITE_NOTADB || e.Code()&0xff == sqlite3.SQLITE_CORRUPT)
 }
 
-func (db *DB) open(ctx context.Context) error {
+func (db *DB) open(ctx context.Context, dir string) error {
+	if err := db.makePrivate(dir); err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
 	// auto_vacuum stands first: it holds only if it is said before anything is written,
 	// and changing the journal writes.
 	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(patience),
