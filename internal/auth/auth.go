@@ -24,8 +24,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"loquat"
+	"loquat/internal/ratelimit"
 )
 
 // The scopes of a principal.
@@ -84,7 +86,7 @@ type Keeper struct {
 	log     *slog.Logger
 	exposed bool
 
-	bearers, claims *brake
+	bearers, claims *ratelimit.Limiter // of wrong tokens, and of claims
 
 	writing sync.Mutex // held over a change of the store and of the copy
 
@@ -98,18 +100,22 @@ type Keeper struct {
 	changed  chan struct{}       // closed at the next change
 }
 
-// How many wrong guesses an address has before it has to wait. A secret of 200 bits
-// needs no such help; a token that somebody thought up may.
+// How many attempts an address has before it has to wait, one minute for each further
+// one. A secret of 200 bits needs no such help; a token that somebody thought up may.
 const (
 	freeBearers = 100
 	freeClaims  = 20
 )
 
+func newAttempts(free int) *ratelimit.Limiter {
+	return ratelimit.New(ratelimit.Options{Rate: rate.Every(time.Minute), Burst: free})
+}
+
 // Open loads what the store holds.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
 		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
-		bearers: newBrake(freeBearers), claims: newBrake(freeClaims),
+		bearers: newAttempts(freeBearers), claims: newAttempts(freeClaims),
 		keys: map[Digest]*Key{}, byID: map[string]*Key{}, browsers: map[Digest]*Key{}, codes: map[string]Code{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),
 	}

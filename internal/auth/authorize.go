@@ -25,7 +25,7 @@ func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (
 		k.use(ctx, key)
 		return key, nil
 	}
-	if wait, first := k.bearers.wrong(from); wait > 0 {
+	if wait, first := k.bearers.Take(from); wait > 0 {
 		if first {
 			k.log.Warn("too many wrong tokens from one address; it has to wait", "address", from)
 		}

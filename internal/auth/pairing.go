@@ -103,12 +103,17 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	if err := checkName("body.device_name", name); err != nil {
 		return Key{}, "", err
 	}
-	if wait := k.claims.wait(from); wait > 0 {
-		return Key{}, "", tooMany("wrong pairing codes", wait)
+	// A right code counts, too: counting only wrong ones would let many claims at the same
+	// time pass before the first is known to be wrong.
+	if wait, first := k.claims.Take(from); wait > 0 {
+		if first {
+			k.log.Warn("too many pairing codes from one address; it has to wait", "address", from)
+		}
+		return Key{}, "", tooMany("pairing codes", wait)
 	}
 	public, code, ok := readCode(typed)
 	if !ok {
-		return Key{}, "", k.wrongCode(from)
+		return Key{}, "", ErrWrongCode()
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
@@ -131,7 +136,7 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 		k.log.Warn("a pairing code was locked after wrong secrets", "code", public, "address", from)
 	}
 	if len(done.Add) == 0 {
-		return Key{}, "", k.wrongCode(from)
+		return Key{}, "", ErrWrongCode()
 	}
 	device = done.Add[0]
 	k.log.Info("a device was paired", "id", device.ID, "name", device.Name, "scope", device.Scope, "address", from)
@@ -151,14 +156,6 @@ func judge(c *Code, digest Digest, device Key) (done Change, locked bool) {
 	next := *c
 	next.Wrong++
 	return Change{Codes: []Code{next}}, next.Wrong >= maxWrong
-}
-
-// wrongCode is the answer to a code that cannot be claimed.
-func (k *Keeper) wrongCode(from netip.Addr) error {
-	if wait, _ := k.claims.wrong(from); wait > 0 {
-		k.log.Warn("too many wrong pairing codes from one address; it has to wait", "address", from)
-	}
-	return ErrWrongCode()
 }
 
 // ErrWrongCode is what is said of everything that is wrong with a code.

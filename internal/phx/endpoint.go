@@ -14,6 +14,8 @@ import (
 
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
+
+	"loquat/internal/ratelimit"
 )
 
 // Topic is what clients may join.
@@ -81,7 +83,7 @@ type Endpoint struct {
 	limits Limits
 	log    *slog.Logger
 
-	upgrades *addresses
+	upgrades *ratelimit.Limiter
 	sockets  sync.WaitGroup
 
 	mu   sync.Mutex
@@ -95,7 +97,7 @@ func NewEndpoint(find func(topic string) Topic, limits Limits, log *slog.Logger)
 	limits = limits.withDefaults()
 	return &Endpoint{
 		find: find, limits: limits, log: log, open: map[*Socket]struct{}{},
-		upgrades: newAddresses(limits.AddressCount, rate.Limit(limits.Upgrades), int(20*limits.Upgrades)),
+		upgrades: ratelimit.New(ratelimit.Options{Rate: rate.Limit(limits.Upgrades), Burst: int(20 * limits.Upgrades), Known: limits.AddressCount}),
 	}
 }
 
@@ -113,7 +115,7 @@ func (e *Endpoint) Admit(r *http.Request, from netip.Addr) (status int, detail s
 	if _, err := ParseVersion(r.URL.Query().Get("vsn")); err != nil {
 		return http.StatusForbidden, err.Error()
 	}
-	if !e.upgrades.allow(from) {
+	if !e.upgrades.Allow(from) {
 		return http.StatusTooManyRequests, TooFast
 	}
 	e.mu.Lock()

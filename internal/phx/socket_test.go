@@ -356,21 +356,6 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
-	a := newAddresses(2, 0.001, 1)
-	for _, c := range []struct {
-		addr string
-		want bool
-	}{
-		{"192.0.2.1", true}, {"192.0.2.1", false}, {"2001:db8::1", true}, {"2001:db8::2", false}, // one network
-		{"192.0.2.3", true}, {"192.0.2.4", false}, // these share what is left
-	} {
-		if got := a.allow(netip.MustParseAddr(c.addr)); got != c.want {
-			t.Errorf("%s: %v", c.addr, got)
-		}
-	}
-}
-
 func TestClient(t *testing.T) {
 	r := newRig(t, Limits{})
 	pushed := make(chan string, 10)
