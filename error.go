@@ -58,15 +58,25 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an *Error.
+// Errorf makes an *Error. It clips the detail, so that an error stays small whatever
+// its arguments repeat.
 func Errorf(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+	return &Error{Code: code, Detail: Clip(fmt.Sprintf(format, args...), MaxDetail)}
 }
 
-// Invalid is a fault of one input that could be parsed: 422 with its place.
+// Invalid makes the error of one input that could be parsed: 422 with its location.
 func Invalid(location, format string, args ...any) *Error {
-	msg := fmt.Sprintf(format, args...)
-	return &Error{Code: CodeInvalid, Detail: location + " " + msg, Fields: []FieldError{{Location: location, Message: msg}}}
+	f := FieldError{Location: location, Message: fmt.Sprintf(format, args...)}.Clipped()
+	return &Error{Code: CodeInvalid, Detail: Clip(f.Location+" "+f.Message, MaxDetail), Fields: []FieldError{f}}
+}
+
+// Clipped returns f with bounded texts.
+func (f FieldError) Clipped() FieldError {
+	f.Location, f.Message = Clip(f.Location, maxLocation), Clip(f.Message, MaxDetail)
+	if text, ok := f.Value.(string); ok {
+		f.Value = Clip(text, Excerpt)
+	}
+	return f
 }
 
 // CodeOf returns the code of the *Error in err's chain, CodeInternal when there is

@@ -19,20 +19,13 @@ const EventIDWidth = 16
 // ParseEventID reads exactly 16 decimal digits.
 func ParseEventID(s string) (EventID, error) {
 	if len(s) != EventIDWidth {
-		return 0, fmt.Errorf("an event_id has %d digits, %q has %d characters", EventIDWidth, clip(s, 40), len(s))
+		return 0, fmt.Errorf("an event_id has %d digits, %q has %d characters", EventIDWidth, Clip(s, Excerpt), len(s))
 	}
 	n, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
 		return 0, fmt.Errorf("an event_id has %d decimal digits, not %q", EventIDWidth, s)
 	}
 	return EventID(n), nil
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "…"
-	}
-	return s
 }
 
 func (id EventID) append(dst []byte) []byte {
@@ -230,7 +223,7 @@ func ParseRecord(body []byte) (Record, error) {
 	rec := Record{Body: body}
 	kind, rest, ok := leadingString(body, `{"type":"`)
 	if !ok {
-		return Record{}, fmt.Errorf("an event body begins with its type, not with %q", clip(string(body), 40))
+		return Record{}, fmt.Errorf("an event body begins with its type, not with %q", Clip(string(body), Excerpt))
 	}
 	rec.Type = EventType(kind)
 	session, rest, ok := leadingString(rest, `,"session_id":"`)

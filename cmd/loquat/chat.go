@@ -132,7 +132,7 @@ func (f *chatFlags) hint(cmd *cobra.Command, sessionID string) string {
 			hint += " --demo"
 		}
 	})
-	return hint + " --session " + sessionID
+	return tui.OneLine(hint + " --session " + sessionID)
 }
 
 // shellWord quotes what a shell would take apart.

@@ -13,6 +13,7 @@ import (
 
 	"loquat/internal/config"
 	"loquat/internal/mcphost"
+	"loquat/internal/tui"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -48,16 +49,16 @@ func newConfigCheckCommand() *cobra.Command {
 			errorCount := 0
 			for _, p := range problems {
 				if p.Warning {
-					fmt.Fprintln(cmd.OutOrStdout(), "warning:", p)
+					fmt.Fprintln(cmd.OutOrStdout(), "warning:", tui.Clean(p.String()))
 					continue
 				}
 				errorCount++
-				fmt.Fprintln(cmd.OutOrStdout(), p)
+				fmt.Fprintln(cmd.OutOrStdout(), tui.Clean(p.String()))
 			}
 			if errorCount > 0 {
 				return usageError{fmt.Errorf("%s cannot be used: %d %s", path, errorCount, plural(errorCount, "problem"))}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", path)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", tui.Clean(path))
 			return nil
 		},
 	}

@@ -43,7 +43,7 @@ func newEventsCommand() *cobra.Command {
 	flags.StringVar(&f.session, "session", "", "only events of the session with this `id`")
 	flags.StringVar(&f.request, "request", "", "only events of the request with this `id`")
 	flags.StringVar(&f.since, "since", "", "only events after the one with this `id`; 0 is the beginning")
-	flags.BoolVar(&f.json, "json", false, "print each event as it came, one JSON object a line")
+	flags.BoolVar(&f.json, "json", false, "print each event as it came, one JSON object per line")
 	return cmd
 }
 
@@ -88,6 +88,9 @@ func padded(id string) string {
 
 func (f *eventsFlags) show(screen *tui.Screen, stdout io.Writer, body json.RawMessage) error {
 	if f.json {
+		if screen.Terminal {
+			body = tui.EscapeJSON(body)
+		}
 		_, err := fmt.Fprintf(stdout, "%s\n", body)
 		return err
 	}

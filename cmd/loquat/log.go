@@ -10,23 +10,42 @@ import (
 	"github.com/lmittmann/tint"
 	"golang.org/x/term"
 
+	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/tui"
 )
 
-// newLogger writes for people on a terminal and for machines elsewhere. What it writes
-// goes through secrets once that is set: whoever logs an error need not know what
-// others put into it.
+// newLogger writes for people on a terminal and for machines elsewhere.
 func newLogger(w io.Writer, secrets *atomic.Pointer[config.Masker]) *slog.Logger {
+	f, ok := w.(*os.File)
+	return newLog(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "", secrets)
+}
+
+// maxLogged is how many characters of an error the log has.
+const maxLogged = 32 << 10
+
+// newLog writes to w. Secrets are removed from everything once they are set, and
+// errors are clipped: whoever logs an error need not know what others put into it.
+// The handler for terminals passes escape sequences on, so they are cleaned here;
+// the other one quotes them.
+func newLog(w io.Writer, terminal bool, secrets *atomic.Pointer[config.Masker]) *slog.Logger {
 	conceal := func(_ []string, a slog.Attr) slog.Attr {
+		var text string
 		switch v := a.Value.Any().(type) {
 		case string:
-			a.Value = slog.StringValue(secrets.Load().Mask(v))
+			text = secrets.Load().Mask(v)
 		case error:
-			a.Value = slog.StringValue(secrets.Load().Mask(v.Error()))
+			text = loquat.Clip(secrets.Load().Mask(v.Error()), maxLogged)
+		default:
+			return a
 		}
+		if terminal {
+			text = tui.Clean(text)
+		}
+		a.Value = slog.StringValue(text)
 		return a
 	}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
+	if terminal {
 		return slog.New(tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly, ReplaceAttr: conceal}))
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: conceal}))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"loquat"
 	"loquat/internal/nearest"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/tui"
 )
 
 // The exit codes.
@@ -40,11 +42,21 @@ func mainExitCode() int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(os.Stderr, "loquat:", err)
+	fmt.Fprintln(os.Stderr, "loquat:", printable(err))
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// printable returns the text of an error, which may repeat what others wrote, as a
+// terminal may show it.
+func printable(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = loquat.Clip(line, loquat.MaxDetail)
+	}
+	return tui.Clean(strings.Join(lines, "\n"))
 }
 
 // run is the whole program but for the process around it.

@@ -59,7 +59,7 @@ func (f *pairFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if f.json {
 		return json.NewEncoder(stdout).Encode(p)
 	}
-	fmt.Fprintf(stdout, "code: %s\nurl: %s\nexpires: %s\n", p.Code, p.URL, p.ExpiresAt.Local().Format(time.DateTime))
+	fmt.Fprintf(stdout, "code: %s\nurl: %s\nexpires: %s\n", tui.OneLine(p.Code), tui.OneLine(p.URL), p.ExpiresAt.Local().Format(time.DateTime))
 	if look := tui.Detect(stdout, os.Getenv); look.Terminal {
 		code, err := tui.QR(pairLink(p), look)
 		if err != nil {

@@ -11,13 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/mcphost"
+	"loquat/internal/tui"
 )
 
 func newPluginCommand() *cobra.Command {
@@ -68,7 +68,7 @@ func listPlugins(cfg *config.Config, w io.Writer) error {
 				where += fmt.Sprintf(" (%d %s; see loquat plugin check)", n, plural(n, "problem"))
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", p.Name(), p.Kind(), where)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", tui.OneLine(p.Name()), tui.OneLine(p.Kind()), tui.OneLine(where))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -120,13 +120,13 @@ func newPluginCheckCommand() *cobra.Command {
 
 // printReport prints what a check has found out, and what the plugin said meanwhile.
 func printReport(w io.Writer, r mcphost.Report, said []string) {
-	fmt.Fprintf(w, "plugin    %s\n", strings.TrimSpace(r.Name+" "+r.Version))
-	fmt.Fprintf(w, "kind      %s\n", r.Kind)
+	fmt.Fprintf(w, "plugin    %s\n", tui.OneLine(strings.TrimSpace(r.Name+" "+r.Version)))
+	fmt.Fprintf(w, "kind      %s\n", tui.OneLine(r.Kind))
 	if r.Command != "" {
-		fmt.Fprintf(w, "command   %s\n", r.Command)
+		fmt.Fprintf(w, "command   %s\n", tui.OneLine(r.Command))
 	}
 	if r.Protocol != "" {
-		fmt.Fprintf(w, "protocol  %s\n", r.Protocol)
+		fmt.Fprintf(w, "protocol  %s\n", tui.OneLine(r.Protocol))
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, t := range r.Tools {
@@ -138,7 +138,7 @@ func printReport(w io.Writer, r mcphost.Report, said []string) {
 			use = "for models"
 		}
 		description, _, _ := strings.Cut(t.Description, "\n")
-		fmt.Fprintf(table, "tool      %s\t%s\t%s\n", harmless(t.Name), use, harmless(description))
+		fmt.Fprintf(table, "tool      %s\t%s\t%s\n", tui.OneLine(t.Name), use, tui.OneLine(description))
 	}
 	_ = table.Flush()
 	for _, part := range []struct {
@@ -146,7 +146,7 @@ func printReport(w io.Writer, r mcphost.Report, said []string) {
 		lines []string
 	}{{"element", r.Elements}, {"said", said}, {"fault", r.Faults}, {"warning", r.Warnings}} {
 		for _, line := range part.lines {
-			fmt.Fprintf(w, "%-9s %s\n", part.name, harmless(line))
+			fmt.Fprintf(w, "%-9s %s\n", part.name, tui.OneLine(line))
 		}
 	}
 	if n := len(r.Warnings); n > 0 && len(r.Faults) == 0 {
@@ -154,14 +154,4 @@ func printReport(w io.Writer, r mcphost.Report, said []string) {
 	} else if len(r.Faults) == 0 {
 		fmt.Fprintln(w, "ok")
 	}
-}
-
-// harmless takes what a terminal would obey out of a plugin's words.
-func harmless(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
 }

@@ -21,6 +21,7 @@ import (
 	"loquat/internal/client"
 	"loquat/internal/config"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/tui"
 )
 
 // accessFlags say whose tokens and devices are meant: those of a server that runs, or
@@ -267,7 +268,7 @@ func printTokens(w io.Writer, list []client.Token) error {
 		if t.CreatedAt != nil {
 			made = t.CreatedAt.Format(time.DateOnly)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", t.TokenID, t.Name, scope, made, dayOr(t.ExpiresAt, "never"), orDash(t.LastUsedOn))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", tui.OneLine(t.TokenID), tui.OneLine(t.Name), tui.OneLine(scope), tui.OneLine(made), dayOr(t.ExpiresAt, "never"), orDash(t.LastUsedOn))
 	}
 	return table.Flush()
 }

@@ -288,7 +288,7 @@ func (k *Keeper) remove(ctx context.Context, kind, id string) (Key, error) {
 	}
 	k.mu.RUnlock()
 	if !ok || key.Kind != kind {
-		return Key{}, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, id)
+		return Key{}, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
 	}
 	return *key, k.change(ctx, Change{Remove: gone})
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"loquat"
 )
 
 // schema is what of a JSON schema matters for making up a value.
@@ -186,7 +188,7 @@ func (m example) text(name, format string) string {
 			return p.text
 		}
 	}
-	return cmp.Or(clip(strings.TrimSpace(m.userText), quoteBytes), "example")
+	return cmp.Or(loquat.Clip(strings.TrimSpace(m.userText), maxQuote), "example")
 }
 
 // fit makes text as long as the schema wants it, within reason.

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
+
+	"loquat"
 )
 
 // voice is a built-in model.
@@ -30,8 +31,8 @@ const (
 	hurried = 60
 )
 
-// quoteBytes bounds how much of the user's text a reply quotes.
-const quoteBytes = 400
+// maxQuote is how many characters of the user's text a reply quotes.
+const maxQuote = 400
 
 func speak(req *chatRequest) utterance {
 	for _, v := range voices {
@@ -64,7 +65,7 @@ func heard(req *chatRequest) string {
 	if text == "" {
 		b.WriteString("Hello! ")
 	} else {
-		fmt.Fprintf(&b, "Hello! You said:\n\n> %s\n\n", strings.ReplaceAll(clip(text, quoteBytes), "\n", "\n> "))
+		fmt.Fprintf(&b, "Hello! You said:\n\n> %s\n\n", strings.ReplaceAll(loquat.Clip(text, maxQuote), "\n", "\n> "))
 	}
 	switch images {
 	case 0:
@@ -74,17 +75,6 @@ func heard(req *chatRequest) string {
 		fmt.Fprintf(&b, "%d images came with it. ", images)
 	}
 	return b.String()
-}
-
-// clip cuts text to n bytes, not within a character.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + " …"
 }
 
 func speakReasoning(req *chatRequest) utterance {

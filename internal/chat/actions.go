@@ -95,7 +95,7 @@ func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []
 	}
 	switch len(found) {
 	case 0:
-		return nil, nil, loquat.Invalid("body.element_id", "names no element of the action %q; load the UI schema again", a.ActionID)
+		return nil, nil, loquat.Invalid("body.element_id", "names no element of the action %q; load the UI schema again", loquat.Clip(a.ActionID, loquat.Excerpt))
 	case 1:
 		params, faults := ui.CheckInputs(element, a.Params)
 		return found, params, invalid(faults)
@@ -106,7 +106,7 @@ func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []
 // act runs an action of a plugin. An error with a code is for the client; the rest is
 // for the log.
 func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (plugin.ActionResult, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", call.ActionID, p.Name(), actionTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", loquat.Clip(call.ActionID, loquat.Excerpt), p.Name(), actionTimeout))
 	defer cancel()
 	out, err := plugin.Act(ctx, p, call)
 	if err == nil && len(out.Result) > 0 && !json.Valid(out.Result) {
@@ -122,7 +122,7 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 	}
 	s.log.Error("an action failed", "action_id", call.ActionID, "plugin", p.Name(), "session_id", call.SessionID, "error", err)
 	return plugin.ActionResult{}, &loquat.Error{Code: loquat.CodeBackendError, Err: err,
-		Detail: fmt.Sprintf("the plugin %s failed at the action %q; the server's log says why", p.Name(), call.ActionID)}
+		Detail: fmt.Sprintf("the plugin %s failed at the action %q; the server's log says why", p.Name(), loquat.Clip(call.ActionID, loquat.Excerpt))}
 }
 
 // errStopping is what an action of an application plugin ends with when the server stops.
@@ -173,6 +173,9 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 func invalid(faults []loquat.FieldError) error {
 	if len(faults) == 0 {
 		return nil
+	}
+	for i, f := range faults {
+		faults[i] = f.Clipped()
 	}
 	return &loquat.Error{Code: loquat.CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
 }

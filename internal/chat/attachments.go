@@ -78,7 +78,7 @@ func fieldsOf(err error) []loquat.FieldError {
 // and reports a wrong `type`. It removes the kinds that are null or empty, which count as absent.
 func attachmentFaults(place string, members loquat.Object) (faults []loquat.FieldError) {
 	add := func(name, format string, args ...any) {
-		faults = append(faults, loquat.FieldError{Location: fmt.Sprintf("%s.%.80s", place, name), Message: fmt.Sprintf(format, args...)})
+		faults = append(faults, loquat.FieldError{Location: place + "." + loquat.Clip(name, loquat.Excerpt), Message: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if len(faults) >= maxAttachmentFaults {
@@ -98,7 +98,7 @@ func attachmentFaults(place string, members loquat.Object) (faults []loquat.Fiel
 		case !isText:
 			add(name, "has to be a string")
 		case name == "type" && text != "image":
-			add(name, `is %.80q; it has to be "image"`, text)
+			add(name, `is %q; it has to be "image"`, loquat.Clip(text, loquat.Excerpt))
 		}
 	}
 	if _, ok := members["type"]; !ok {
@@ -144,7 +144,7 @@ func checkDataURL(place, s string) error {
 		return loquat.Invalid(place, "has to be like data:image/png;base64,…")
 	}
 	if !asset.Known(claimed) {
-		return loquat.Invalid(place, "is of type %.80q; png, jpeg, gif and webp are known", claimed)
+		return loquat.Invalid(place, "is of type %q; png, jpeg, gif and webp are known", loquat.Clip(claimed, loquat.Excerpt))
 	}
 	content := base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))
 	_, err := asset.Inspect(content, claimed)

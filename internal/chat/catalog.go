@@ -99,7 +99,7 @@ func (s *Service) Models(ctx context.Context, agentID, sessionID string, refresh
 	}
 	e, err := s.effectiveOf(agentID, overrides)
 	if err != nil && sessionID == "" {
-		return nil, loquat.Invalid("query.agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
+		return nil, loquat.Invalid("query.agent_id", "is %q, which is no agent; there is %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(s.config.Agents(), ", "))
 	}
 	if err != nil {
 		return nil, err

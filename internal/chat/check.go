@@ -115,7 +115,7 @@ func (s *Service) checkOverrides(ctx context.Context, agentID string, before loq
 // overrides that were given.
 func (s *Service) checkDescription(agentID string, agentNamed bool, v verdict) error {
 	if _, _, err := s.config.Base(agentID); err != nil && agentNamed {
-		return loquat.Invalid("body.agent_id", "is %q, which is no agent; there is %s", agentID, strings.Join(s.config.Agents(), ", "))
+		return loquat.Invalid("body.agent_id", "is %q, which is no agent; there is %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(s.config.Agents(), ", "))
 	}
 	if v.agentID != "" && v.agentID != agentID {
 		return errOtherAgent
@@ -144,7 +144,7 @@ func (s *Service) judged(ctx context.Context, sessionID, agentID string, given l
 // checked against the session.
 func checkMessage(location string, p NewMessage) (loquat.Message, []attachment, error) {
 	if !loquat.ValidRole(p.Role) {
-		return loquat.Message{}, nil, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", p.Role)
+		return loquat.Message{}, nil, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", loquat.Clip(p.Role, loquat.Excerpt))
 	}
 	m := newMessage(p.Role)
 	m.Content = loquat.CleanText(p.Content)
@@ -174,7 +174,7 @@ func checkSend(p *Send) (storedSend, error) {
 	speaks := p.Content != nil || len(p.Attachments) > 0
 	switch {
 	case p.OnBusy != BusyReject && p.OnBusy != BusyQueue && p.OnBusy != BusyInterrupt:
-		return out, loquat.Invalid("body.on_busy", "is %q; it has to be reject, queue or interrupt", p.OnBusy)
+		return out, loquat.Invalid("body.on_busy", "is %q; it has to be reject, queue or interrupt", loquat.Clip(p.OnBusy, loquat.Excerpt))
 	case p.OnBusy != BusyReject && !speaks:
 		return out, loquat.Invalid("body.on_busy", "%s needs content or attachments", p.OnBusy)
 	case p.OnBusy != BusyReject && p.DeleteFrom != nil:

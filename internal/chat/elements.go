@@ -202,7 +202,7 @@ func (s *Service) faultsOf(given loquat.Object, sc scene, elements []loquat.Obje
 	faults := config.CheckOverrides(location, given, sc.base, s.schema, append(offers, requestOptionsOffer), s.missing(sc))
 	for _, e := range settings {
 		key := e.String("key")
-		place := location + "." + key
+		place := location + "." + loquat.Clip(key, loquat.Excerpt)
 		told := slices.ContainsFunc(faults, func(f loquat.FieldError) bool {
 			return f.Location == place || strings.HasPrefix(f.Location, place+".")
 		})

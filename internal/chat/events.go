@@ -232,7 +232,7 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 			if since < deleted && q.RequestID == "" {
 				return named{session: q.SessionID, deleted: true, cursor: deleted - 1}, nil
 			}
-			return out, loquat.Errorf(loquat.CodeNotFound, "session %q was deleted", q.SessionID)
+			return out, loquat.Errorf(loquat.CodeNotFound, "session %q was deleted", loquat.Clip(q.SessionID, loquat.Excerpt))
 		}
 		h, err := r.Head(q.SessionID)
 		if err != nil {
@@ -251,7 +251,7 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 		out.session = out.request.SessionID
 	}
 	if out.session != out.request.SessionID {
-		return out, loquat.Errorf(loquat.CodeNotFound, "request %q is not one of session %q", q.RequestID, q.SessionID)
+		return out, loquat.Errorf(loquat.CodeNotFound, "request %q is not one of session %q", loquat.Clip(q.RequestID, loquat.Excerpt), loquat.Clip(q.SessionID, loquat.Excerpt))
 	}
 	return out, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"loquat"
 	"loquat/internal/store"
@@ -155,7 +154,7 @@ func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (Se
 		var err error
 		if before, err = loquat.ParseEventID(pageToken); err != nil || before == 0 {
 			return SessionList{}, &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token is not a next_page_token of this server",
-				Fields: []loquat.FieldError{{Location: "query.page_token", Message: "is not a next_page_token of this server", Value: pageToken}}}
+				Fields: []loquat.FieldError{{Location: "query.page_token", Message: "is not a next_page_token of this server", Value: loquat.Clip(pageToken, loquat.Excerpt)}}}
 		}
 	}
 	out := SessionList{Sessions: []loquat.SessionSummary{}}
@@ -352,8 +351,5 @@ func withTitle(metadata loquat.Object, messages []loquat.Message) loquat.Object 
 func titleOf(content string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(content), "\n")
 	line = strings.TrimSpace(line)
-	if utf8.RuneCountInString(line) <= titleLength {
-		return line
-	}
-	return strings.TrimSpace(string([]rune(line)[:titleLength-1])) + "…"
+	return loquat.Clip(line, titleLength)
 }

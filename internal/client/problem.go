@@ -51,6 +51,10 @@ func decodeProblem(status int, body []byte) error {
 	if e.Detail == "" {
 		e.Detail = p.Title
 	}
+	e.Detail = loquat.Clip(e.Detail, loquat.MaxDetail)
+	for i, f := range e.Fields {
+		e.Fields[i] = f.Clipped()
+	}
 	e.Malformed = e.Code == loquat.CodeInvalid && status == http.StatusBadRequest
 	return e
 }
@@ -88,13 +92,9 @@ func codeOfStatus(status int) loquat.Code {
 
 // excerpt is the beginning of a body that nobody expected, on one line.
 func excerpt(body []byte) string {
-	const most = 200
 	text := strings.Join(strings.Fields(string(body)), " ")
 	if text == "" {
 		return "nothing"
 	}
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return fmt.Sprintf("%q", text)
+	return fmt.Sprintf("%q", loquat.Clip(text, 200))
 }

@@ -78,7 +78,7 @@ func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 		case !given:
 			ch.fault(path, "is missing; must be one of %s", strings.Join(selectors, ", "))
 		case kindFault(String, selector) == "" && !slices.Contains(selectors, provider.String("provider")):
-			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", provider.String("provider"), strings.Join(selectors, ", "))
+			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", loquat.Clip(provider.String("provider"), loquat.Excerpt), strings.Join(selectors, ", "))
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (c *Config) checkPlugins(ch *checker, compiled []string) {
 		if err := checkPlugin(entry, compiled); err != nil {
 			ch.fault(path, "%v", err)
 		} else if slices.Contains(c.Plugins[:i], entry) {
-			ch.fault(path, "is %q, which is listed already; list it once", entry)
+			ch.fault(path, "is %q, which is listed already; list it once", loquat.Clip(entry, loquat.Excerpt))
 		}
 	}
 }
@@ -168,11 +168,13 @@ type checker struct {
 }
 
 func (ch *checker) fault(path, format string, args ...any) {
-	ch.problems = append(ch.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+	ch.problems = append(ch.problems, newProblem(path, format, args...))
 }
 
 func (ch *checker) warn(path, format string, args ...any) {
-	ch.problems = append(ch.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...), Warning: true})
+	p := newProblem(path, format, args...)
+	p.Warning = true
+	ch.problems = append(ch.problems, p)
 }
 
 // unknown warns of a key that no schema has.
@@ -300,13 +302,13 @@ func valueFault(raw json.RawMessage, f Field) string {
 		var s string
 		mustDecode(raw, &s)
 		if len(f.Enum) > 0 && !slices.Contains(f.Enum, s) {
-			return fmt.Sprintf("is %q; must be one of %s", s, strings.Join(f.Enum, ", "))
+			return fmt.Sprintf("is %q; must be one of %s", loquat.Clip(s, loquat.Excerpt), strings.Join(f.Enum, ", "))
 		}
 	case Number, Integer:
 		var v float64
 		mustDecode(raw, &v)
 		if f.Min != nil && v < *f.Min || f.Max != nil && v > *f.Max {
-			return fmt.Sprintf("is %s; must be %s", raw, f.Bounds())
+			return fmt.Sprintf("is %s; must be %s", loquat.Clip(string(raw), loquat.Excerpt), f.Bounds())
 		}
 	}
 	if f.Check != nil {
@@ -343,7 +345,7 @@ func kindFault(kind Kind, raw json.RawMessage) string {
 		return must(decodes[float64](raw), "a number")
 	case Integer:
 		if decodes[float64](raw) && !decodes[int64](raw) {
-			return fmt.Sprintf("is %s; must be an integer", raw)
+			return fmt.Sprintf("is %s; must be an integer", loquat.Clip(string(raw), loquat.Excerpt))
 		}
 		return must(decodes[int64](raw), "an integer")
 	case Boolean:

@@ -33,7 +33,7 @@ func ParseDelays(raw json.RawMessage) ([]time.Duration, error) {
 	for i, entry := range entries {
 		seconds, ok := parseSeconds(entry)
 		if !ok {
-			return nil, fmt.Errorf("entry %d is %s; %s", i, entry, delaysAllowed)
+			return nil, fmt.Errorf("entry %d is %s; %s", i, loquat.Clip(entry, loquat.Excerpt), delaysAllowed)
 		}
 		delays = append(delays, time.Duration(math.Round(seconds*float64(time.Second))))
 	}
@@ -95,7 +95,7 @@ func ParseDelayMap(raw json.RawMessage) (map[int][]time.Duration, error) {
 	for _, key := range slices.Sorted(maps.Keys(byCode)) {
 		code, list, err := parseStatusDelays(key, byCode[key])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+			errs = append(errs, fmt.Errorf("%s: %w", loquat.Clip(key, loquat.Excerpt), err))
 			continue
 		}
 		delays[code] = list

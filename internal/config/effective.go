@@ -59,7 +59,7 @@ func unknownProvider(agentID string, layer loquat.Object, providers map[string]l
 		if !decodes[string](value) {
 			return nil
 		}
-		p.Message = fmt.Sprintf("names %q, which is not among the providers", layer.String("provider"))
+		p.Message = fmt.Sprintf("names %q, which is not among the providers", loquat.Clip(layer.String("provider"), loquat.Excerpt))
 	}
 	if len(providers) == 0 {
 		p.Message += "; add it under providers"
@@ -119,7 +119,7 @@ func (c *Config) Base(agentID string) (base loquat.Object, providerID string, er
 		}
 	}
 	if !ok {
-		return nil, "", loquat.Errorf(loquat.CodeInvalid, "the agent %q is not configured; there is %s", agentID, names(c.agents))
+		return nil, "", loquat.Errorf(loquat.CodeInvalid, "the agent %q is not configured; there is %s", loquat.Clip(agentID, loquat.Excerpt), names(c.agents))
 	}
 	return a.base, a.providerID, nil
 }

@@ -94,7 +94,7 @@ func (x *expander) resolve(path, reference string) string {
 	}
 	name, fallback, hasDefault := strings.Cut(reference, ":-")
 	if !variableName.MatchString(name) || strings.Contains(fallback, "${") {
-		x.fault(path, "has ${%s}, which is no reference; write ${NAME}, ${NAME:-default} or ${file:/path}, and $$ for a dollar", reference)
+		x.fault(path, "has ${%s}, which is no reference; write ${NAME}, ${NAME:-default} or ${file:/path}, and $$ for a dollar", loquat.Clip(reference, loquat.Excerpt))
 		return ""
 	}
 	value, set := x.env.Lookup(name)
@@ -131,7 +131,7 @@ func (x *expander) file(path, file string) string {
 }
 
 func (x *expander) fault(path, format string, args ...any) {
-	x.problems = append(x.problems, Problem{Path: path, Message: fmt.Sprintf(format, args...)})
+	x.problems = append(x.problems, newProblem(path, format, args...))
 }
 
 // join adds a key to a key path. An empty key is shown as "".

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"loquat"
 )
 
 // Keys is the schema of the keys that the service itself owns at the top level.
@@ -76,10 +78,10 @@ func each(check func(string) error) func(json.RawMessage) error {
 func checkListen(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8787", addr)
+		return fmt.Errorf("is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8787", loquat.Clip(addr, loquat.Excerpt))
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("has the port %q; must be 0 to 65535", port)
+		return fmt.Errorf("has the port %q; must be 0 to 65535", loquat.Clip(port, loquat.Excerpt))
 	}
 	return nil
 }
@@ -133,7 +135,7 @@ func checkProxy(s string) error {
 		return nil
 	}
 	if _, err := netip.ParsePrefix(s); err != nil {
-		return fmt.Errorf("is %q; must be an IP address or a network, as 10.0.0.0/8", s)
+		return fmt.Errorf("is %q; must be an IP address or a network, as 10.0.0.0/8", loquat.Clip(s, loquat.Excerpt))
 	}
 	return nil
 }
@@ -156,7 +158,7 @@ func checkAuthTokens(raw json.RawMessage) error {
 		fields, _ := asObject(entry)
 		for key := range fields {
 			if known := []string{"name", "token", "scope", "session_id"}; !slices.Contains(known, key) {
-				fault("has the key %s; must be one of %s", key, strings.Join(known, ", "))
+				fault("has the key %s; must be one of %s", loquat.Clip(key, loquat.Excerpt), strings.Join(known, ", "))
 			}
 		}
 		switch {
@@ -165,7 +167,7 @@ func checkAuthTokens(raw json.RawMessage) error {
 		case t.Token == "" || tokens[t.Token]:
 			fault("has no token of its own; each needs a different one")
 		case t.Scope != "full" && t.Scope != "read" && t.Scope != "session":
-			fault("has the scope %q; must be full, read or session", t.Scope)
+			fault("has the scope %q; must be full, read or session", loquat.Clip(t.Scope, loquat.Excerpt))
 		case (t.Scope == "session") != (t.SessionID != ""):
 			fault("must have a session_id with the scope session, and only then")
 		}
@@ -188,12 +190,12 @@ func isProcess(entry string) bool { return strings.HasPrefix(entry, processPrefi
 func checkPlugin(entry string, known []string) error {
 	if dir, ok := strings.CutPrefix(entry, processPrefix); ok {
 		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("is %q; after path: comes an absolute directory", entry)
+			return fmt.Errorf("is %q; after path: comes an absolute directory", loquat.Clip(entry, loquat.Excerpt))
 		}
 		return nil
 	}
 	if !slices.Contains(known, entry) {
-		return fmt.Errorf("is %q, which is not compiled in; must be path: and an absolute directory, or one of %s", entry, strings.Join(known, ", "))
+		return fmt.Errorf("is %q, which is not compiled in; must be path: and an absolute directory, or one of %s", loquat.Clip(entry, loquat.Excerpt), strings.Join(known, ", "))
 	}
 	return nil
 }

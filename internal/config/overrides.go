@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -15,12 +14,12 @@ const requestOptions = "request_options"
 func requestOptionFaults(path string, raw json.RawMessage) []Problem {
 	options, ok := asObject(raw)
 	if !ok {
-		return []Problem{{Path: path, Message: fmt.Sprintf("is %s; must be an object", describe(raw))}}
+		return []Problem{newProblem(path, "is %s; must be an object", describe(raw))}
 	}
 	var faults []Problem
 	for _, key := range loquat.ReservedParams() {
 		if _, ok := options[key]; ok {
-			faults = append(faults, Problem{Path: join(path, key), Message: "is set by the service itself; every other parameter is allowed"})
+			faults = append(faults, newProblem(join(path, key), "is set by the service itself; every other parameter is allowed"))
 		}
 	}
 	return faults
@@ -87,7 +86,7 @@ func SecretAt(schema Schema, path []string) bool {
 func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, offers []Offer, missing string) []loquat.FieldError {
 	ch := &checker{}
 	for key, value := range overrides {
-		place := join(location, key)
+		place := join(location, loquat.Clip(key, loquat.Excerpt))
 		i := slices.IndexFunc(offers, func(o Offer) bool { return o.Key == key })
 		offer := Offer{Key: key}
 		if i >= 0 {

@@ -1,6 +1,11 @@
 package config
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+
+	"loquat"
+)
 
 // Kind is the shape of a configuration value.
 type Kind string
@@ -45,6 +50,12 @@ type Problem struct {
 	Path    string // such as providers.main.timeout
 	Message string // what is wrong, what is allowed
 	Warning bool   // it does not keep the server from starting
+}
+
+// newProblem makes a problem whose texts are bounded, however long the key or the value is.
+func newProblem(path, format string, args ...any) Problem {
+	f := loquat.FieldError{Location: path, Message: fmt.Sprintf(format, args...)}.Clipped()
+	return Problem{Path: f.Location, Message: f.Message}
 }
 
 func (p Problem) String() string { return p.Path + ": " + p.Message }

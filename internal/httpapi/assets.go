@@ -96,7 +96,7 @@ func storeAsset(x *exchange) error {
 // readUpload finds the image in a body, which is one or a form with one.
 func readUpload(r *http.Request) (upload, error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return upload{}, loquat.Errorf(loquat.CodeUnsupportedMedia, "a body with Content-Encoding %q is not understood; send the image as it is", clip(encoding))
+		return upload{}, loquat.Errorf(loquat.CodeUnsupportedMedia, "a body with Content-Encoding %q is not understood; send the image as it is", loquat.Clip(encoding, loquat.Excerpt))
 	}
 	if isMultipart(r) {
 		return readForm(r)
@@ -123,7 +123,7 @@ func claimedType(given string) (string, error) {
 		return kind, nil
 	}
 	return "", loquat.Errorf(loquat.CodeUnsupportedMedia, "an image of type %q is not understood; send %s, or a form with one as its file",
-		clip(given), strings.Join(asset.MediaTypes(), ", "))
+		loquat.Clip(given, loquat.Excerpt), strings.Join(asset.MediaTypes(), ", "))
 }
 
 // readForm finds the one field of a form.

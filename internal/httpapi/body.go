@@ -95,15 +95,7 @@ func checkMedia(r *http.Request, media []string) error {
 			}
 		}
 	}
-	return loquat.Errorf(loquat.CodeUnsupportedMedia, "a body of type %q is not understood; send UTF-8 with Content-Type: %s", clip(given), media[0])
-}
-
-// clip shortens what a client sent before it is told back.
-func clip(s string) string {
-	if r := []rune(s); len(r) > 80 {
-		return string(r[:80]) + "…"
-	}
-	return s
+	return loquat.Errorf(loquat.CodeUnsupportedMedia, "a body of type %q is not understood; send UTF-8 with Content-Type: %s", loquat.Clip(given, loquat.Excerpt), media[0])
 }
 
 // checkJSON holds a body against the grammar, with no name twice in an object, valid
@@ -164,7 +156,7 @@ func placeOf(d *jsontext.Decoder, member bool) string {
 
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-func joinName(place, name string) string { return place + "." + clip(name) }
+func joinName(place, name string) string { return place + "." + loquat.Clip(name, loquat.Excerpt) }
 
 // decodeBody reads a body into a T after it was held against T's schema. Without a
 // body it reads an empty object, if there may be none.
@@ -198,7 +190,7 @@ func decodeBody[T any](x *exchange) (T, error) {
 // decodeError tells of what a schema cannot find, such as a number out of range.
 func decodeError(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return loquat.Invalid("body."+te.Field, "cannot hold %s", te.Value)
+		return loquat.Invalid("body."+te.Field, "cannot hold %s", loquat.Clip(te.Value, loquat.Excerpt))
 	}
 	return fmt.Errorf("read a body that its schema allows: %w", err)
 }

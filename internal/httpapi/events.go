@@ -115,7 +115,7 @@ func streamEvents(x *exchange) error {
 	if last := x.r.Header.Get("Last-Event-ID"); last != "" {
 		id, err := loquat.ParseEventID(last)
 		if err != nil {
-			return malformed("header.Last-Event-ID", "has to be an event_id of 16 decimal digits, not %q", clip(last))
+			return malformed("header.Last-Event-ID", "has to be an event_id of 16 decimal digits, not %q", loquat.Clip(last, loquat.Excerpt))
 		}
 		q.Since = &id
 	}

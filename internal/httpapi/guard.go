@@ -63,7 +63,7 @@ func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error 
 	// make a browser on the proxy's machine say it, too.
 	for _, host := range []string{r.Host, from.host} {
 		if !isOwn(own, withPort(host, scheme)) && !isOwn(own, withPort(host, "http")) && !g.allowedHost(host) {
-			return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", clip(host))
+			return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", loquat.Clip(host, loquat.Excerpt))
 		}
 	}
 	w.Header().Add("Vary", "Origin")
@@ -89,7 +89,7 @@ func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error 
 }
 
 func errOrigin(origin string) error {
-	return loquat.Errorf(loquat.CodeForbidden, "Origin %q is neither this server nor in server.allowed_origins", clip(origin))
+	return loquat.Errorf(loquat.CodeForbidden, "Origin %q is neither this server nor in server.allowed_origins", loquat.Clip(origin, loquat.Excerpt))
 }
 
 // allowedHost compares with both ports that a name without one may mean: what ends

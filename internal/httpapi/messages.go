@@ -104,7 +104,7 @@ func (contentBody) required() {}
 func modifyMessage(x *exchange) error {
 	index, err := strconv.Atoi(x.r.PathValue("index"))
 	if err != nil {
-		return malformed("path.index", "has to be an integer, not %q", clip(x.r.PathValue("index")))
+		return malformed("path.index", "has to be an integer, not %q", loquat.Clip(x.r.PathValue("index"), loquat.Excerpt))
 	}
 	if index < 0 {
 		return loquat.Invalid("path.index", "is at least 0, not %d", index)

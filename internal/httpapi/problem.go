@@ -76,15 +76,18 @@ func problemOf(err error) problem {
 		status = http.StatusBadRequest
 	}
 	p := newProblem(status, e.Code, e.Detail)
-	p.Errors, p.RequestID = e.Fields, e.RequestID
-	if more := len(p.Errors) - maxFaults; more > 0 {
-		p.Errors = append(slices.Clone(p.Errors[:maxFaults]), loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", more)})
+	p.RequestID = e.RequestID
+	for _, f := range e.Fields[:min(len(e.Fields), maxFaults)] {
+		p.Errors = append(p.Errors, f.Clipped())
+	}
+	if more := len(e.Fields) - maxFaults; more > 0 {
+		p.Errors = append(p.Errors, loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", more)})
 	}
 	return p
 }
 
 func newProblem(status int, code loquat.Code, detail string) problem {
-	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
+	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: loquat.Clip(detail, loquat.MaxDetail), Code: code}
 }
 
 // writeProblem answers with a failure.

@@ -58,7 +58,7 @@ func parseQuery(params []param, raw string) (query, error) {
 		}
 		v, expected := p.parse(given[0])
 		if expected != "" {
-			broken.add(at, "has to be %s, not %q", expected, clip(given[0]))
+			broken.add(at, "has to be %s, not %q", expected, loquat.Clip(given[0], loquat.Excerpt))
 			continue
 		}
 		p.check(&wrong, at, v)
@@ -137,7 +137,7 @@ func (p param) check(f *faults, at string, v any) {
 		}
 	case string:
 		if p.only != "" && v != p.only {
-			f.add(at, "has to be %q, the only value there is, not %q", p.only, clip(v))
+			f.add(at, "has to be %q, the only value there is, not %q", p.only, loquat.Clip(v, loquat.Excerpt))
 		}
 	}
 	for _, n := range numbers {

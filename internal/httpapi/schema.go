@@ -147,11 +147,11 @@ func checkString(f *faults, schema *huma.Schema, at string, v any) {
 	case !ok:
 		f.add(at, "has to be a string, not %s", kindOf(v))
 	case len(schema.Enum) > 0 && !slices.Contains(schema.Enum, v):
-		f.add(at, "has to be one of %s, not %q", enumText(schema.Enum), clip(text))
+		f.add(at, "has to be one of %s, not %q", enumText(schema.Enum), loquat.Clip(text, loquat.Excerpt))
 	case schema.MaxLength != nil && utf8.RuneCountInString(text) > *schema.MaxLength:
 		f.add(at, "has at most %d characters", *schema.MaxLength)
 	case schema.Pattern != "" && !regexp.MustCompile(schema.Pattern).MatchString(text):
-		f.add(at, "has to match %s, unlike %q", schema.Pattern, clip(text))
+		f.add(at, "has to match %s, unlike %q", schema.Pattern, loquat.Clip(text, loquat.Excerpt))
 	}
 }
 

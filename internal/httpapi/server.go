@@ -152,7 +152,7 @@ func (a *api) newMux() *http.ServeMux {
 }
 
 func errNoRoute(r *http.Request) error {
-	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /openapi.json lists them", clip(r.URL.Path))
+	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /openapi.json lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))
 }
 
 // ServeHTTP is what stands before all routes.
@@ -184,7 +184,7 @@ func (a *api) dispatch(w http.ResponseWriter, r *http.Request, routes []*route) 
 	if i < 0 {
 		allowed := strings.Join(methodsOf(routes), ", ")
 		w.Header().Set("Allow", allowed)
-		a.fail(w, r, loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", clip(r.Method), allowed))
+		a.fail(w, r, loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", loquat.Clip(r.Method, loquat.Excerpt), allowed))
 		return
 	}
 	connection := w // which knows how to close itself

@@ -116,7 +116,7 @@ func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string,
 func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.ToolResult) {
 	tool, ok := r.tools.Tool(call.Name)
 	if !ok {
-		return toolError("there is no tool named %q", call.Name)
+		return toolError("there is no tool named %q", loquat.Clip(call.Name, loquat.Excerpt))
 	}
 	arguments, err := readArguments(call.Arguments)
 	if err != nil {

@@ -2,7 +2,6 @@ package mcphost
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
+
+	"loquat"
 )
 
 // The bounds of what a process may send.
@@ -322,8 +323,5 @@ const maxExcerpt = 200
 
 // excerpt quotes the beginning of what a process wrote.
 func excerpt(b []byte) string {
-	if len(b) > maxExcerpt {
-		return fmt.Sprintf("%q…", bytes.ToValidUTF8(b[:maxExcerpt], nil))
-	}
-	return fmt.Sprintf("%q", b)
+	return fmt.Sprintf("%q", loquat.Clip(string(b), maxExcerpt))
 }

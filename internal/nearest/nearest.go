@@ -9,6 +9,9 @@ package nearest
 func Hint(name string, within int, known ...string) string {
 	best, nearest := within+1, ""
 	for _, k := range known {
+		if max(len(name), len(k))-min(len(name), len(k)) >= best {
+			continue // they differ by that much at least, and to count costs the product of the lengths
+		}
 		if d := distance(name, k); d < best {
 			best, nearest = d, k
 		}

@@ -49,7 +49,7 @@ func ActionsOf(p Plugin) []string {
 func (q ActionQuery) TheActor(actors []Plugin) (Plugin, error) {
 	switch len(actors) {
 	case 0:
-		return nil, loquat.Errorf(loquat.CodeNotFound, "no loaded plugin runs the action %q%s; GET /plugins lists what there is", q.ActionID, q.restriction())
+		return nil, loquat.Errorf(loquat.CodeNotFound, "no loaded plugin runs the action %q%s; GET /plugins lists what there is", loquat.Clip(q.ActionID, loquat.Excerpt), q.restriction())
 	case 1:
 		return actors[0], nil
 	}
@@ -57,16 +57,16 @@ func (q ActionQuery) TheActor(actors []Plugin) (Plugin, error) {
 	for _, p := range actors {
 		candidates = append(candidates, fmt.Sprintf("%s (%s)", p.Name(), ownerOf(p)))
 	}
-	return nil, loquat.Errorf(loquat.CodeConflict, "several plugins run the action %q: %s; choose one with plugin or action_owner", q.ActionID, strings.Join(candidates, ", "))
+	return nil, loquat.Errorf(loquat.CodeConflict, "several plugins run the action %q: %s; choose one with plugin or action_owner", loquat.Clip(q.ActionID, loquat.Excerpt), strings.Join(candidates, ", "))
 }
 
 func (q ActionQuery) restriction() string {
 	var out string
 	if q.Owner != "" {
-		out += fmt.Sprintf(" with action_owner %q", q.Owner)
+		out += fmt.Sprintf(" with action_owner %q", loquat.Clip(q.Owner, loquat.Excerpt))
 	}
 	if q.Plugin != "" {
-		out += fmt.Sprintf(" of plugin %q", q.Plugin)
+		out += fmt.Sprintf(" of plugin %q", loquat.Clip(q.Plugin, loquat.Excerpt))
 	}
 	return out
 }

@@ -65,7 +65,7 @@ func (r *Reader) Asset(h Head, assetID string) (loquat.Asset, error) {
 	err := one(r.q, `SELECT sha256, media_type, size, name FROM assets WHERE sid = ? AND asset_id = ?`, []any{h.SID, assetID},
 		&a.SHA256, &a.MediaType, &a.Size, &a.Name)
 	if errors.Is(err, sql.ErrNoRows) {
-		return loquat.Asset{}, loquat.Errorf(loquat.CodeNotFound, "session %s has no asset %q", h.SessionID, assetID)
+		return loquat.Asset{}, loquat.Errorf(loquat.CodeNotFound, "session %s has no asset %q", h.SessionID, loquat.Clip(assetID, loquat.Excerpt))
 	}
 	return a, err
 }

@@ -59,7 +59,7 @@ func timeOf(n sql.NullInt64) *time.Time {
 func (r *Reader) Request(requestID string) (Request, error) {
 	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
 	if err == nil && !ok {
-		return Request{}, loquat.Errorf(loquat.CodeNotFound, "there is no request %q", requestID)
+		return Request{}, loquat.Errorf(loquat.CodeNotFound, "there is no request %q", loquat.Clip(requestID, loquat.Excerpt))
 	}
 	return q, err
 }

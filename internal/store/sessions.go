@@ -57,7 +57,7 @@ func (r *Reader) Head(sessionID string) (Head, error) {
 		return one(r.q, `SELECT `+headColumns+` FROM sessions s WHERE s.session_id = ? AND s.deleted = 0`, []any{sessionID}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		return Head{}, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", sessionID)
+		return Head{}, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", loquat.Clip(sessionID, loquat.Excerpt))
 	}
 	return h, err
 }
@@ -79,7 +79,7 @@ func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
 	var at loquat.EventID
 	err := one(r.q, `SELECT deleted <> 0, checkpoint_event_id FROM sessions WHERE session_id = ?`, []any{sessionID}, &deleted, &at)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", sessionID)
+		return 0, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", loquat.Clip(sessionID, loquat.Excerpt))
 	}
 	if err != nil || !deleted {
 		return 0, err

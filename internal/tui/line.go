@@ -24,7 +24,7 @@ func (s *Screen) Line(e loquat.Event) {
 		request = "-"
 	}
 	text := fmt.Sprintf("%s  %-17s  %s  %-12s  %s", e.EventID, e.Type, e.SessionID, request, gist(e))
-	s.print(plain, clip(strings.TrimRight(oneLine(text), " "), width)+"\n")
+	s.print(plain, loquat.Clip(strings.TrimRight(OneLine(text), " "), width)+"\n")
 }
 
 // gist is what an event says, in short.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
@@ -117,7 +118,7 @@ func visible(s string) string {
 // line feeds, tabs and printable text comes out.
 func TestHostileTextIsPowerless(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		evil := rapid.StringOf(rapid.OneOf(rapid.RuneFrom([]rune("\x1b\x00\x07\x08\r\n\t\x7f\u0085\u009b\u009dab[;")), rapid.Rune()))
+		evil := rapid.StringOf(rapid.OneOf(rapid.RuneFrom([]rune("\x1b\x00\x07\x08\r\n\t\x7f\u0085\u009b\u009d\u202e\u2066\u2028ab[;")), rapid.Rune()))
 		text := func() string { return evil.Draw(rt, "text") }
 		part := text()
 		events := []loquat.Event{
@@ -139,8 +140,47 @@ func TestHostileTextIsPowerless(t *testing.T) {
 		for _, e := range events {
 			screen.Line(e)
 		}
-		if i := strings.IndexFunc(b.String(), func(r rune) bool { return harmful(r) || r == '\r' }); i >= 0 {
+		acts := func(r rune) bool {
+			return unicode.IsControl(r) && r != '\n' && r != '\t' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u2028' || r == '\u2029'
+		}
+		if i := strings.IndexFunc(b.String(), acts); i >= 0 {
 			rt.Fatalf("a control character came through: %q", b.String()[i:])
+		}
+	})
+}
+
+func TestClean(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                          "",
+		"plain\ttext\n":             "plain\ttext\n",
+		"a\r\nb":                    "a\nb",
+		"\x1b[31mred\x07\x7f":       "␛[31mred␇␡",
+		"\u009b31m":                 "\ufffd31m",
+		"user\u202egnp.exe":         "user\ufffdgnp.exe",
+		"\u2066a\u2069\u202a\u202c": "\ufffda\ufffd\ufffd\ufffd",
+		"line\u2028end\u2029":       "line\ufffdend\ufffd",
+		"שלום\u200f!":               "שלום\u200f!", // a mark turns nothing around
+		"👩\u200d🚀":                  "👩\u200d🚀",
+		"broken\xff":                "broken\ufffd",
+	} {
+		if got := Clean(text); got != want {
+			t.Errorf("Clean(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Escaped JSON means the same and holds nothing harmful.
+func TestEscapeJSON(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.StringOf(rapid.OneOf(rapid.RuneFrom([]rune("\x00\x1b\u007f\u009b\u202e\u2069a\"\\")), rapid.Rune())).Draw(rt, "text")
+		raw := []byte(loquat.Quote(text))
+		got := EscapeJSON(raw)
+		var back string
+		if err := json.Unmarshal(got, &back); err != nil || back != text {
+			rt.Fatalf("%q became %s, which is %q (%v)", text, got, back, err)
+		}
+		if i := bytes.IndexFunc(got, harmful); i >= 0 {
+			rt.Fatalf("%q is in %s", got[i:], got)
 		}
 	})
 }

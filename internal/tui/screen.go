@@ -1,12 +1,16 @@
 package tui
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"loquat"
 )
 
 // Look is what a writer can show.
@@ -59,7 +63,7 @@ const (
 // print writes text where the line stands.
 func (s *Screen) print(st style, text string) {
 	if s.Terminal {
-		text = clean(text)
+		text = Clean(text)
 	}
 	if text == "" || s.err != nil {
 		return
@@ -81,7 +85,7 @@ func (s *Screen) breakLine() {
 // line writes text as a line of its own.
 func (s *Screen) line(st style, text string) {
 	s.breakLine()
-	s.print(st, oneLine(text))
+	s.print(st, OneLine(text))
 	s.breakLine()
 }
 
@@ -90,7 +94,7 @@ func (s *Screen) fit(text string) string {
 	if s.Width == 0 {
 		return text
 	}
-	return clip(oneLine(text), s.Width)
+	return loquat.Clip(OneLine(text), s.Width)
 }
 
 // maxBlockLines is how much of a tool's output a terminal shows.
@@ -100,7 +104,7 @@ const maxBlockLines = 40
 // and says how much is left out.
 func (s *Screen) block(st style, text string) {
 	s.breakLine()
-	lines := strings.Split(strings.TrimRight(clean(text), "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(Clean(text), "\n"), "\n")
 	more := 0
 	if s.Terminal && len(lines) > maxBlockLines {
 		more = len(lines) - maxBlockLines
@@ -114,10 +118,10 @@ func (s *Screen) block(st style, text string) {
 	}
 }
 
-// clean takes the power out of text that others wrote: what could move the cursor,
-// change colours or talk to the terminal becomes a visible sign. Line feeds and
-// tabs stay, carriage returns go.
-func clean(text string) string {
+// Clean makes text of others safe to print. What could move the cursor, change
+// colours, talk to the terminal or reorder the text becomes a visible sign. Line
+// feeds and tabs stay, carriage returns are removed.
+func Clean(text string) string {
 	if strings.IndexFunc(text, harmful) < 0 && utf8.ValidString(text) {
 		return text
 	}
@@ -137,20 +141,39 @@ func clean(text string) string {
 	}, text)
 }
 
-// harmful reports whether r is a control character: C0, DEL or C1.
+// harmful reports whether r is a control character (C0, DEL or C1), a line or
+// paragraph separator, or one of the characters that reorder the text after them:
+// the bidirectional embeddings, overrides and isolates. The bidirectional marks are
+// not harmful: they reorder nothing else, and texts in Hebrew and Arabic need them.
 func harmful(r rune) bool {
-	return r < ' ' && r != '\n' && r != '\t' || r >= '\u007f' && r <= '\u009f'
+	switch {
+	case r < ' ':
+		return r != '\n' && r != '\t'
+	case r >= '\u007f' && r <= '\u009f', r >= '\u2028' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
+		return true
+	}
+	return false
 }
 
-// oneLine is clean text without line ends.
-func oneLine(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ").Replace(clean(text))
+// OneLine is Clean for text that must stay on one line: line feeds and tabs become
+// spaces.
+func OneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Clean(text))
 }
 
-// clip cuts text to width columns, with a sign that it did.
-func clip(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
+// EscapeJSON returns the same JSON with what Clean would replace written as escapes.
+// Such characters stand only within strings.
+func EscapeJSON(text []byte) []byte {
+	if bytes.IndexFunc(text, harmful) < 0 {
 		return text
 	}
-	return string([]rune(text)[:max(width-1, 0)]) + "…"
+	out := make([]byte, 0, len(text)+64)
+	for _, r := range string(text) {
+		if harmful(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	return out
 }

@@ -75,7 +75,7 @@ func checkOption(options json.RawMessage, v any) error {
 			return nil
 		}
 		if len(named) < maxNamedOptions {
-			named = append(named, jsonText(option))
+			named = append(named, loquat.Clip(jsonText(option), loquat.Excerpt))
 		}
 	}
 	switch {

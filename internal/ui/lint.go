@@ -267,15 +267,10 @@ func hint(name string, known []string) string {
 	return nearest.Hint(name, min((len(name)+1)/3, 3), known...)
 }
 
-// maxExcerpt is how much of a value is quoted.
-const maxExcerpt = 60
-
+// excerpt returns the beginning of a value.
 func excerpt(raw json.RawMessage) string {
-	switch {
-	case len(raw) == 0:
+	if len(raw) == 0 {
 		return "missing"
-	case len(raw) > maxExcerpt:
-		return strings.ToValidUTF8(string(raw[:maxExcerpt]), "") + "…"
 	}
-	return string(raw)
+	return loquat.Clip(string(raw), loquat.Excerpt)
 }

@@ -1,0 +1,19 @@
+package nearest
+
+import (
+	"strings"
+	"testing"
+)
+
+// A name of megabytes is not compared letter by letter with names of a few: the test
+// would take minutes.
+func TestHintOfALongName(t *testing.T) {
+	long := strings.Repeat("x", 8<<20)
+	var known []string
+	for range 400 {
+		known = append(known, "rate_limit_retry_delays_seconds")
+	}
+	if got := Hint(long, len(long)/3, known...); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
