@@ -145,6 +145,17 @@ func (f *fakeServer) list(m message) {
 	if f.does("no schema") {
 		tools = append(tools, map[string]any{"name": "schemaless"})
 	}
+	if f.does("tasks") {
+		for name, execution := range map[string]any{
+			"required": map[string]any{"taskSupport": "required"}, "optional": map[string]any{"taskSupport": "optional"},
+			"forbidden": map[string]any{"taskSupport": "forbidden"}, "null": nil, "number": 7, "odd": map[string]any{"taskSupport": []int{1}},
+		} {
+			tools = append(tools, map[string]any{"name": "task_" + name, "inputSchema": object, "execution": execution})
+		}
+		slices.SortStableFunc(tools, func(a, b any) int { // maps have no order, pages need one
+			return strings.Compare(fmt.Sprint(a.(map[string]any)["name"]), fmt.Sprint(b.(map[string]any)["name"]))
+		})
+	}
 	at := 0
 	fmt.Sscan(m.Params.Cursor, &at)
 	page := map[string]any{"tools": tools[at:min(at+5, len(tools))]}

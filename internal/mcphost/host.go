@@ -201,8 +201,10 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 		listed[l.Name] = l
 	}
 	for place, name := range p.manifest.places() {
-		if _, ok := listed[name]; !ok {
+		if l, ok := listed[name]; !ok {
 			problems = append(problems, fmt.Sprintf("%s %s: there is no tool %q", ManifestName, place, name))
+		} else if l.needsTask() {
+			problems = append(problems, fmt.Sprintf("%s %s: tool %q %s", ManifestName, place, name, onlyAsTask))
 		}
 	}
 	slices.Sort(problems)

@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +45,48 @@ func TestTools(t *testing.T) {
 				if !strings.Contains(problems, want) {
 					t.Errorf("problems lack %q:\n%s", want, problems)
 				}
+			}
+		})
+	}
+}
+
+// A tool that runs only as a task is not offered to models, and reported wherever it is
+// named. Tools for which tasks are optional are offered.
+func TestTasks(t *testing.T) {
+	modelTool := `tool "task_required" is left out: it runs only as a task (execution.taskSupport is "required"), which Loquat does not support`
+	action := `plugin.json actions[0]: tool "task_required" runs only as a task (execution.taskSupport is "required"), which Loquat does not support`
+	for _, c := range []struct {
+		name     string
+		manifest manifest
+		problem  string
+		use      string
+	}{
+		{"for models", manifest{}, modelTool, ""},
+		{"for Loquat", manifest{"actions": []string{"task_required"}}, action, "actions"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := startFake(t, "tasks", c.manifest)
+			running(t, p)
+			var names []string
+			for _, tool := range p.Tools() {
+				if name, ok := strings.CutPrefix(tool.Name(), "task_"); ok {
+					names = append(names, name)
+				}
+			}
+			slices.Sort(names)
+			if got := strings.Join(names, " "); got != "forbidden null number odd optional" {
+				t.Errorf("offered are %s", got)
+			}
+			if got := p.Status().Problems; !slices.Equal(got, []string{c.problem}) {
+				t.Errorf("problems %q", got)
+			}
+			report := Check(t.Context(), p.Dir(), Options{CacheDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+			if !slices.Equal(report.Faults, []string{c.problem}) {
+				t.Errorf("the check reports %q", report.Faults)
+			}
+			if i := slices.IndexFunc(report.Tools, func(r ReportedTool) bool { return r.Name == "task_required" }); i < 0 || report.Tools[i].Use != c.use {
+				t.Errorf("the check lists %+v", report.Tools)
 			}
 		})
 	}

@@ -24,6 +24,18 @@ type listed struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
+	Execution   json.RawMessage `json:"execution"`
+}
+
+// onlyAsTask says of a tool that Loquat cannot call it: the SDK has no tasks.
+const onlyAsTask = `runs only as a task (execution.taskSupport is "required"), which Loquat does not support`
+
+// needsTask reports whether the tool can only be called as a task.
+func (l listed) needsTask() bool {
+	var execution struct {
+		TaskSupport string `json:"taskSupport"`
+	}
+	return json.Unmarshal(l.Execution, &execution) == nil && execution.TaskSupport == "required"
 }
 
 // takesArguments is false of a tool whose schema has no properties.
@@ -97,6 +109,8 @@ func (p *Plugin) offer(all []listed) (tools []plugin.Tool, problems []string) {
 			leave("its inputSchema is no object")
 		case len(l.InputSchema)+len(l.Description) > maxSchemaBytes:
 			leave("its description and schema have more than %d bytes", maxSchemaBytes)
+		case l.needsTask():
+			leave("it %s", onlyAsTask)
 		default:
 			tools = append(tools, newTool(p, l, parameters))
 		}
