@@ -147,7 +147,7 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 		ProviderID: effective.providerID, Provider: effective.provider, Plugins: s.plugins, Config: effective.config,
 		Concealed: s.config.Conceal(effective.config, s.concealing()),
 		History:   history, Stream: stored.Stream, StreamTools: stored.StreamTools,
-		MaxToolRounds: s.config.Limits.MaxToolRounds, NewMessage: newMessage,
+		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.OpenAsset(ctx, q.SessionID, assetID)
 		},

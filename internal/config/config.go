@@ -32,6 +32,7 @@ const (
 	DefaultMaxAssetBytes    = 20 << 20
 	DefaultMaxResponseBytes = 256 << 20
 	DefaultMaxToolRounds    = 50
+	DefaultMaxToolResult    = 256 << 10
 )
 
 // maxFileBytes bounds the file of a configuration, and each file that it refers to.
@@ -92,10 +93,11 @@ type Bridge struct {
 
 // Limits bound what one call may cost.
 type Limits struct {
-	MaxBodyBytes     int64
-	MaxAssetBytes    int64
-	MaxResponseBytes int64
-	MaxToolRounds    int
+	MaxBodyBytes       int64
+	MaxAssetBytes      int64
+	MaxResponseBytes   int64
+	MaxToolRounds      int
+	MaxToolResultBytes int
 }
 
 // Events is how long events are kept; a Retention of 0 keeps them all.
@@ -206,6 +208,8 @@ func New(raw loquat.Object, env Environment) *Config {
 			MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
 			MaxResponseBytes: valueAt[int64](limits, "max_response_bytes", DefaultMaxResponseBytes),
 			MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
+
+			MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
 		},
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
 		Plugins:        valueAt[[]string](raw, "plugins", nil),

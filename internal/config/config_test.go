@@ -197,15 +197,15 @@ func TestDefaults(t *testing.T) {
 	if fmt.Sprint(c.Server) != fmt.Sprint(want) {
 		t.Errorf("server = %+v, want %+v", c.Server, want)
 	}
-	if c.Limits != (Limits{8388608, 20971520, 268435456, 50}) || c.Events.Retention.Seconds() != 604800 {
+	if c.Limits != (Limits{MaxBodyBytes: 8388608, MaxAssetBytes: 20971520, MaxResponseBytes: 268435456, MaxToolRounds: 50, MaxToolResultBytes: 262144}) || c.Events.Retention.Seconds() != 604800 {
 		t.Errorf("limits = %+v, events = %+v", c.Limits, c.Events)
 	}
 	if !c.Loads("any.plugin") || c.PluginCache() != "/home/.local/share/loquat/plugin-cache" {
 		t.Errorf("plugins = %v, cache %s", c.Plugins, c.PluginCache())
 	}
-	c = parse(t, `{"plugins": ["a"], "server": {"data_dir": "/d", "shutdown_grace_seconds": 0.5}, "events": {"retention_seconds": 0}, "limits": {"max_tool_rounds": 3}}`)
+	c = parse(t, `{"plugins": ["a"], "server": {"data_dir": "/d", "shutdown_grace_seconds": 0.5}, "events": {"retention_seconds": 0}, "limits": {"max_tool_rounds": 3, "max_tool_result_bytes": 2048}}`)
 	if c.Loads("b") || !c.Loads("a") || c.PluginCache() != "/d/plugin-cache" || c.Server.ShutdownGrace.Seconds() != 0.5 ||
-		c.Events.Retention != 0 || c.Limits.MaxToolRounds != 3 || c.Limits.MaxBodyBytes != DefaultMaxBodyBytes {
+		c.Events.Retention != 0 || c.Limits.MaxToolRounds != 3 || c.Limits.MaxToolResultBytes != 2048 || c.Limits.MaxBodyBytes != DefaultMaxBodyBytes {
 		t.Errorf("what the file says is not what holds: %+v", c)
 	}
 }

@@ -31,7 +31,10 @@ type Job struct {
 	Stream        bool
 	StreamTools   bool
 	MaxToolRounds int
-	NewMessage    func(role string) loquat.Message // with id and time
+
+	MaxToolResultBytes int // of the text of one result, and of each value of its metadata
+
+	NewMessage func(role string) loquat.Message // with id and time
 
 	OpenAsset  func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error)
 	StoreImage func(ctx context.Context, img plugin.Image) (loquat.Asset, error) // of a tool

@@ -120,6 +120,9 @@ func calling(names ...string) loquat.Reply {
 	return r
 }
 
+// maxResult is the bound on the text of a result.
+const maxResult = 1024
+
 func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink) error {
 	t.Helper()
 	registry, err := plugin.NewRegistry(m)
@@ -127,7 +130,7 @@ func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink) error {
 		t.Fatal(err)
 	}
 	return loop.Run(ctx, loop.Job{
-		SessionID: "s", RequestID: "q", ProviderID: "main", Provider: m, Plugins: registry, MaxToolRounds: 3, Stream: true, StreamTools: true,
+		SessionID: "s", RequestID: "q", ProviderID: "main", Provider: m, Plugins: registry, MaxToolRounds: 3, MaxToolResultBytes: maxResult, Stream: true, StreamTools: true,
 		History:    []loquat.Message{{Role: loquat.RoleUser, Content: "hi"}},
 		NewMessage: func(role string) loquat.Message { return loquat.Message{Role: role} },
 	}, sink)
@@ -237,5 +240,56 @@ func TestToolThatIgnoresItsContext(t *testing.T) {
 	}
 	if len(f.Finished) != 1 {
 		t.Errorf("a late result came into hand: %v", f.Finished)
+	}
+}
+
+// A result beyond the bound is cut, in its message, in its event and in what the model
+// gets. The message says what is missing and which limit to raise.
+func TestLongResults(t *testing.T) {
+	long := strings.Repeat("x", maxResult)
+	cut := func(size, kept int) string {
+		return fmt.Sprintf("\n[The result of act has %d bytes and is cut after %d. Ask for a smaller part, or raise limits.max_tool_result_bytes.]", size, kept)
+	}
+	dropped := fmt.Sprintf("[metadata.display of the result of act has %d bytes and is left out: it is over limits.max_tool_result_bytes, which is %d.]", maxResult+2, maxResult)
+	for _, c := range []struct {
+		name, content, display, want string
+		err                          error
+	}{
+		{name: "empty"},
+		{name: "at the bound", content: long, want: long},
+		{name: "over the bound", content: long + "y", want: long + cut(maxResult+1, maxResult)},
+		{name: "far over the bound", content: strings.Repeat(long, 1000), want: long + cut(1000*maxResult, maxResult)},
+		{name: "never within a character", content: long[1:] + "ö", want: long[1:] + cut(maxResult+1, maxResult-1)},
+		{name: "bytes that are not text", content: long[4:] + "\x80\x80\x80\x80\x80\x80", want: long[4:] + "\x80" + cut(maxResult+2, maxResult-3)},
+		{name: "error", err: errors.New(long), want: "tool act failed: " + long[17:] + cut(maxResult+17, maxResult)},
+		{name: "display at the bound", content: "short", display: long[2:], want: "short"},
+		{name: "display over the bound", content: "short", display: long, want: "short\n" + dropped},
+		{name: "display alone", display: long, want: dropped},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sink := &notes{}
+			m := &model{replies: []loquat.Reply{calling("act")}}
+			m.tools = []plugin.Tool{tool{"act", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+				r := plugin.ToolResult{Content: c.content}
+				if c.display != "" {
+					r.Metadata = loquat.Object{}.Set(loquat.MetaDisplay, c.display)
+				}
+				return r, c.err
+			}}}
+			if err := run(t, t.Context(), m, sink); err != nil {
+				t.Fatal(err)
+			}
+			last := m.asked[1][len(m.asked[1])-1]
+			if last.Content != c.want {
+				t.Errorf("the model gets %d bytes: %.60q … %.200q", len(last.Content), last.Content, last.Content[max(0, len(last.Content)-200):])
+			}
+			_, shown := last.Metadata[loquat.MetaDisplay]
+			if want := c.display != "" && len(c.display) < maxResult; shown != want {
+				t.Errorf("metadata.display is there: %v, want %v", shown, want)
+			}
+			if !strings.Contains(sink.all(), "results tool:"+c.want+";") {
+				t.Errorf("the sink gets another result: %.300s", sink.all())
+			}
+		})
 	}
 }

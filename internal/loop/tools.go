@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"loquat"
 	"loquat/internal/plugin"
@@ -86,6 +88,7 @@ func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
 	}
 	result := r.call(ctx, call)
 	m := toolMessage(r.job, call, result)
+	boundResult(&m, call.Name, r.job.MaxToolResultBytes)
 	r.attach(ctx, &m, result.Images)
 	r.mu.Lock()
 	// A tool that fails because it was stopped tells nothing of what it did before.
@@ -187,6 +190,36 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	return m
 }
 
+// boundResult cuts the text of a tool message, and leaves out values of its metadata,
+// beyond most bytes each: every later request of the session would carry them. The
+// message says what is missing.
+func boundResult(m *loquat.Message, tool string, most int) {
+	tool = loquat.Clip(tool, maxNoteName)
+	if size := len(m.Content); size > most {
+		kept := most
+		for kept > most-utf8.UTFMax+1 && !utf8.RuneStart(m.Content[kept]) { // not within a character
+			kept--
+		}
+		m.Content = fmt.Sprintf("%s\n[The result of %s has %d bytes and is cut after %d. Ask for a smaller part, or raise limits.max_tool_result_bytes.]",
+			m.Content[:kept], tool, size, kept)
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Metadata)) {
+		if size := len(m.Metadata[key]); size > most && key != loquat.MetaToolCallID && key != loquat.MetaToolName {
+			delete(m.Metadata, key)
+			addNotes(m, fmt.Sprintf("[metadata.%s of the result of %s has %d bytes and is left out: it is over limits.max_tool_result_bytes, which is %d.]",
+				key, tool, size, most))
+		}
+	}
+}
+
+// maxNoteName bounds the name of a tool in a note: a model may have made it up.
+const maxNoteName = 64
+
+// addNotes appends lines to the text of a tool message.
+func addNotes(m *loquat.Message, notes ...string) {
+	m.Content = strings.TrimLeft(m.Content+"\n"+strings.Join(notes, "\n"), "\n")
+}
+
 // maxImages bounds the images of one result: each is a file to keep and to send.
 const maxImages = 64
 
@@ -211,7 +244,7 @@ func (r *round) attach(ctx context.Context, m *loquat.Message, images []plugin.I
 		notes = append(notes, fmt.Sprintf("[%d more images of the tool are left out: a result may have %d.]", more, maxImages))
 	}
 	if len(notes) > 0 {
-		m.Content = strings.TrimLeft(m.Content+"\n"+strings.Join(notes, "\n"), "\n")
+		addNotes(m, notes...)
 	}
 	if len(attachments) > 0 {
 		m.Metadata = m.Metadata.Set(loquat.MetaAttachments, attachments)

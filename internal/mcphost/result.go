@@ -35,8 +35,8 @@ type content struct {
 	} `json:"resource"`
 }
 
-// result turns an answer into what the model gets to read. Images are kept; what else
-// is no text becomes a note.
+// result turns an answer into what the model gets to read. Images are kept; other
+// parts that are not text become notes. Structured content counts only without parts.
 func (a *answer) result() plugin.ToolResult {
 	out := plugin.ToolResult{IsError: a.IsError}
 	var texts []string
@@ -49,10 +49,11 @@ func (a *answer) result() plugin.ToolResult {
 			texts = append(texts, c.note())
 		}
 	}
-	if len(texts) == 0 && a.structured() {
-		texts = append(texts, compact(a.Structured))
-	}
 	out.Content = strings.Join(texts, "\n")
+	// Where there are other parts, the structured content repeats them.
+	if out.Content == "" && len(out.Images) == 0 && a.structured() {
+		out.Content = compact(a.Structured)
+	}
 	if display, ok := a.Meta["display"]; ok && isDisplay(display) {
 		out.Metadata = loquat.Object{loquat.MetaDisplay: display}
 	}
