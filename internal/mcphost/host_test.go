@@ -223,6 +223,10 @@ func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
 	if err := syscall.Kill(s.proc.pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the stop", func() bool { // which comes after Kill returns
+		state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(s.proc.pid)).Output()
+		return err == nil && strings.HasPrefix(string(state), "T")
+	})
 	if err := ask(p); err == nil {
 		t.Error("a stopped process has answered")
 	}
