@@ -114,6 +114,37 @@ type Message struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// NewMessage is a message as a client gives it.
+type NewMessage struct {
+	Role        string            `json:"role" enum:"user,assistant,system,tool"`
+	Content     string            `json:"content"`
+	Metadata    Object            `json:"metadata,omitempty"`
+	Attachments []json.RawMessage `json:"attachments,omitempty" doc:"Images: {type, url}, {type, data_url} or {type, asset_id}."`
+}
+
+// MessagePatch replaces the content of a message.
+type MessagePatch struct {
+	Content string `json:"content"`
+}
+
+// MessageResult answers an append and a modification.
+type MessageResult struct {
+	Index         int     `json:"index"`
+	Message       Message `json:"message"`
+	CursorEventID EventID `json:"cursor_event_id"`
+}
+
+// MessageIndices names messages of a session.
+type MessageIndices struct {
+	Indices []int `json:"indices,omitempty" doc:"From 0; the order does not matter."`
+}
+
+// DeleteResult answers a deletion of messages.
+type DeleteResult struct {
+	Indices       []int   `json:"indices"`
+	CursorEventID EventID `json:"cursor_event_id"`
+}
+
 // ToolCalls returns the calls that an assistant message asks for. A value that
 // cannot be read counts as none.
 func (m Message) ToolCalls() []ToolCall {

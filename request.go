@@ -1,6 +1,9 @@
 package loquat
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // RequestStatus is where a request stands.
 type RequestStatus string
@@ -26,4 +29,40 @@ type Request struct {
 	StartedAt *time.Time    `json:"started_at,omitempty"`
 	EndedAt   *time.Time    `json:"ended_at,omitempty"`
 	Error     string        `json:"error,omitempty"`
+}
+
+// The values of Send.OnBusy.
+const (
+	BusyReject    = "reject" // the default
+	BusyQueue     = "queue"
+	BusyInterrupt = "interrupt"
+)
+
+// Send asks for a reply. A Send without content and attachments runs on the messages as they stand.
+type Send struct {
+	Content     *string           `json:"content,omitempty" doc:"Of the user message. Without it and without attachments the request runs on the messages as they stand."`
+	Attachments []json.RawMessage `json:"attachments,omitempty" doc:"Images: {type, url}, {type, data_url} or {type, asset_id}."`
+	Metadata    Object            `json:"metadata,omitempty" doc:"Of the user message."`
+	Stream      *bool             `json:"stream,omitempty" default:"true"`
+	StreamTools bool              `json:"stream_tools,omitempty" default:"false"`
+	RequestID   string            `json:"request_id,omitempty" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Chosen by the server when left out. A repeat answers what the first answered."`
+	DeleteFrom  *int              `json:"delete_from,omitempty" minimum:"0" doc:"Deletes the messages from this index on first."`
+	OnBusy      string            `json:"on_busy,omitempty" enum:"reject,queue,interrupt" default:"reject"`
+}
+
+// Streams reports whether the reply is streamed, which is the default.
+func (s Send) Streams() bool { return s.Stream == nil || *s.Stream }
+
+// SendResult answers a send: the request runs, or waits for its turn.
+type SendResult struct {
+	RequestID     string        `json:"request_id"`
+	SessionID     string        `json:"session_id"`
+	Status        RequestStatus `json:"status"`
+	CursorEventID EventID       `json:"cursor_event_id"`
+}
+
+// CancelResult answers a cancel with the state of the request.
+type CancelResult struct {
+	RequestID string        `json:"request_id"`
+	Status    RequestStatus `json:"status"`
 }

@@ -57,3 +57,30 @@ type SessionSummary struct {
 	CursorEventID   EventID   `json:"cursor_event_id"`
 	ActiveRequestID string    `json:"active_request_id,omitempty"`
 }
+
+// SessionList is a page of sessions, newest change first.
+type SessionList struct {
+	Sessions      []SessionSummary `json:"sessions"`
+	NextPageToken string           `json:"next_page_token,omitempty"` // absent on the last page
+}
+
+// NewSession describes a session that is to be created. Every field is optional.
+type NewSession struct {
+	SessionID string       `json:"session_id,omitempty" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Chosen by the server when left out."`
+	AgentID   string       `json:"agent_id,omitempty" doc:"The agent default when left out."`
+	Metadata  Object       `json:"metadata,omitempty"`
+	Messages  []NewMessage `json:"messages,omitempty"`
+}
+
+// SessionPatch is a JSON merge patch (RFC 7396) of a session: a field that is left out stays.
+type SessionPatch struct {
+	AgentID  *string `json:"agent_id,omitempty"`
+	Metadata Object  `json:"metadata,omitempty" doc:"Null at a key removes the key."`
+}
+
+// Fork describes what a fork copies from its source.
+type Fork struct {
+	UpToIndex *int   `json:"up_to_index,omitempty" minimum:"0" doc:"The last message that is copied; all when left out."`
+	AgentID   string `json:"agent_id,omitempty"`
+	Metadata  Object `json:"metadata,omitempty" doc:"Merged over the source's."`
+}

@@ -76,12 +76,12 @@ func benchCancel(w io.Writer) ([]verdict, error) {
 
 func sendScripted(ctx context.Context, c *client.Client, script string) (requestID string, err error) {
 	overrides := json.RawMessage(`{"request_options": {"loquat_script": ` + script + `}}`)
-	s, err := c.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+	s, err := c.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
 	if err != nil {
 		return "", err
 	}
 	content := "go"
-	sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content, Stream: true})
+	sent, err := c.Send(ctx, s.SessionID, loquat.Send{Content: &content, Stream: new(true)})
 	return sent.RequestID, err
 }
 

@@ -226,12 +226,12 @@ func (e *errorOnce) get() error {
 }
 
 func (d *diskRun) sendOne() error {
-	s, err := d.client.CreateSession(d.ctx, client.NewSession{})
+	s, err := d.client.CreateSession(d.ctx, loquat.NewSession{})
 	if err != nil {
 		return err
 	}
 	content := "go on"
-	sent, err := d.client.Send(d.ctx, s.SessionID, client.Send{Content: &content, Stream: true})
+	sent, err := d.client.Send(d.ctx, s.SessionID, loquat.Send{Content: &content, Stream: new(true)})
 	if err != nil {
 		return err
 	}

@@ -280,7 +280,7 @@ func timeAppends(service *chat.Service, n int, session func() string) (time.Dura
 }
 
 func appendBench(service *chat.Service, session string) error {
-	m := chat.NewMessage{Role: loquat.RoleUser, Content: benchMessage}
+	m := loquat.NewMessage{Role: loquat.RoleUser, Content: benchMessage}
 	_, err := service.AppendMessage(context.Background(), chat.Call{}, session, m)
 	return err
 }

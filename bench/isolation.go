@@ -157,11 +157,11 @@ func (b *isolation) use(ctx context.Context) (took latencies, err error) {
 	content := "a question of some words"
 	for end := time.Now().Add(isolationRound); time.Now().Before(end); time.Sleep(isolationPause) {
 		began := time.Now()
-		var sent client.SendResult
+		var sent loquat.SendResult
 		answered := make(chan error, 1)
 		go func() {
 			var err error
-			sent, err = b.client.Send(ctx, id, client.Send{Content: &content, Stream: true})
+			sent, err = b.client.Send(ctx, id, loquat.Send{Content: &content, Stream: new(true)})
 			answered <- err
 		}()
 		told := 0
@@ -187,7 +187,7 @@ func (b *isolation) use(ctx context.Context) (took latencies, err error) {
 // followNew makes a session and follows it by Server-Sent Events. The events end with
 // the context or the call of stop.
 func (b *isolation) followNew(ctx context.Context, agent string) (events <-chan loquat.Event, id string, stop func(), err error) {
-	s, err := b.client.CreateSession(ctx, client.NewSession{AgentID: agent})
+	s, err := b.client.CreateSession(ctx, loquat.NewSession{AgentID: agent})
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -223,7 +223,7 @@ func (b *isolation) moveIn(ctx context.Context) (leave func(), err error) {
 			defer stop()
 			content := "and another"
 			for ctx.Err() == nil {
-				sent, err := b.client.Send(ctx, id, client.Send{Content: &content, Stream: true})
+				sent, err := b.client.Send(ctx, id, loquat.Send{Content: &content, Stream: new(true)})
 				if err != nil {
 					return // the round is over
 				}

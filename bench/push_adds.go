@@ -93,7 +93,7 @@ func heardLater(server, at string) (time.Duration, error) {
 	if _, err := app.Join(ctx, "events:server:home", map[string]string{"token": "bench-token", "session": "omit"}); err != nil {
 		return 0, err
 	}
-	session, err := api.CreateSession(ctx, client.NewSession{})
+	session, err := api.CreateSession(ctx, loquat.NewSession{})
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func heardLater(server, at string) (time.Duration, error) {
 		}
 	}()
 	for range pushMessages {
-		if _, err := api.AppendMessage(ctx, session.SessionID, client.NewMessage{Role: "user", Content: "hello"}); err != nil {
+		if _, err := api.AppendMessage(ctx, session.SessionID, loquat.NewMessage{Role: "user", Content: "hello"}); err != nil {
 			stop()
 			return 0, err
 		}

@@ -122,7 +122,7 @@ func gatherProcesses() (took latencies, elements int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	s, err := c.CreateSession(context.Background(), client.NewSession{})
+	s, err := c.CreateSession(context.Background(), loquat.NewSession{})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"loquat/internal/auth"
-	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -15,7 +14,7 @@ import (
 // openAccess loads who may come in.
 func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
 	return auth.Open(ctx, auth.Options{
-		Store: chat.AccessStore(s), Tokens: configTokens(cfg), Logger: log,
+		Store: s, Tokens: configTokens(cfg), Logger: log,
 		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"loquat"
-	"loquat/internal/client"
 	"loquat/internal/config"
 )
 
@@ -40,7 +39,7 @@ func TestStoredTokensCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := storedKeys{keeper}.MakeToken(t.Context(), client.NewToken{Name: "laptop"})
+	made, err := storedKeys{keeper}.MakeToken(t.Context(), loquat.NewToken{Name: "laptop"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +97,7 @@ func TestTokenAndPairRemotely(t *testing.T) {
 		t.Errorf("%v: %s%s", err, shown, told)
 	}
 	asJSON, _, err := loquatSays("pair", "--server", p.url, "--token", token, "--scope", "full", "--json")
-	var code client.Pairing
+	var code loquat.Pairing
 	if err != nil || json.Unmarshal([]byte(asJSON), &code) != nil || code.URL != p.url {
 		t.Errorf("%v: %s", err, asJSON)
 	}
@@ -106,7 +105,7 @@ func TestTokenAndPairRemotely(t *testing.T) {
 		t.Errorf("the link is %s", link)
 	}
 	list, _, err := loquatSays("token", "list", "--server", p.url, "--token", token, "--json")
-	var tokens []client.Token
+	var tokens []loquat.Token
 	if err != nil || json.Unmarshal([]byte(list), &tokens) != nil || len(tokens) != 1 {
 		t.Fatalf("%v: %s", err, list)
 	}

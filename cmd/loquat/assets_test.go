@@ -184,7 +184,7 @@ func TestManyPhotos(t *testing.T) {
 		}
 		want, bytesOfAll = append(want, a.SHA256), bytesOfAll+int64(len(content))
 		attachment := json.RawMessage(`{"type":"image","asset_id":"` + a.AssetID + `"}`)
-		if _, err := c.AppendMessage(ctx, session, client.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("photo ", i), Attachments: []json.RawMessage{attachment}}); err != nil {
+		if _, err := c.AppendMessage(ctx, session, loquat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("photo ", i), Attachments: []json.RawMessage{attachment}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,7 +236,7 @@ func TestKilledWhileUploading(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.CreateSession(t.Context(), client.NewSession{SessionID: "s"}); err != nil {
+			if _, err := c.CreateSession(t.Context(), loquat.NewSession{SessionID: "s"}); err != nil {
 				t.Fatal(err)
 			}
 			c.CloseIdleConnections()

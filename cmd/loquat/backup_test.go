@@ -92,7 +92,7 @@ func newStaff(t *testing.T, c *client.Client, url string) *staff {
 	ctx, end := context.WithCancel(t.Context())
 	u := &staff{t: t, c: c, url: url, end: end, said: map[string]int{}, images: map[string]string{}, removed: map[string]bool{}}
 	for i := range writers + 2 {
-		s, err := c.CreateSession(ctx, client.NewSession{SessionID: fmt.Sprint("user-", i)})
+		s, err := c.CreateSession(ctx, loquat.NewSession{SessionID: fmt.Sprint("user-", i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func (u *staff) atWork() {
 }
 
 func (u *staff) write(ctx context.Context, session string, n int) error {
-	_, err := u.c.AppendMessage(ctx, session, client.NewMessage{Role: "user", Content: fmt.Sprint(n)})
+	_, err := u.c.AppendMessage(ctx, session, loquat.NewMessage{Role: "user", Content: fmt.Sprint(n)})
 	if err == nil {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -180,7 +180,7 @@ func (u *staff) upload(ctx context.Context, session string, n int) error {
 
 func (u *staff) send(ctx context.Context, session string, n int) error {
 	content := fmt.Sprint("question ", n)
-	sent, err := u.c.Send(ctx, session, client.Send{Content: &content, Stream: true})
+	sent, err := u.c.Send(ctx, session, loquat.Send{Content: &content, Stream: new(true)})
 	if err != nil {
 		return err
 	}
@@ -363,7 +363,7 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 		t.Errorf("of nothing: %v", err)
 	}
 	first := restored(t, data)
-	s, err := first.c.CreateSession(t.Context(), client.NewSession{})
+	s, err := first.c.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}

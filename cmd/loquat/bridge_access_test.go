@@ -120,7 +120,7 @@ func (h *harbour) fill() {
 		h.t.Fatal(err)
 	}
 	for _, id := range []*string{&h.theirs, &h.mine} {
-		session, err := api.CreateSession(h.t.Context(), client.NewSession{})
+		session, err := api.CreateSession(h.t.Context(), loquat.NewSession{})
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func (h *harbour) until(what string, holds func() bool) {
 func (h *harbour) callers() []guest {
 	h.t.Helper()
 	k := h.server.access
-	token := func(n auth.NewToken) (id, secret string) {
+	token := func(n loquat.NewToken) (id, secret string) {
 		n.Name = n.Scope
 		key, secret, err := k.MakeToken(h.t.Context(), n)
 		if err != nil {
@@ -161,11 +161,12 @@ func (h *harbour) callers() []guest {
 		}
 		return key.ID, secret
 	}
-	_, full := token(auth.NewToken{Scope: auth.Full})
-	_, read := token(auth.NewToken{Scope: auth.Read})
-	_, session := token(auth.NewToken{Scope: auth.Session, SessionID: h.mine})
-	_, expired := token(auth.NewToken{Scope: auth.Full, Lifetime: time.Nanosecond})
-	id, revoked := token(auth.NewToken{Scope: auth.Full})
+	_, full := token(loquat.NewToken{Scope: auth.Full})
+	_, read := token(loquat.NewToken{Scope: auth.Read})
+	_, session := token(loquat.NewToken{Scope: auth.Session, SessionID: h.mine})
+	_, expired := token(loquat.NewToken{Scope: auth.Full, ExpiresInSeconds: new(1)})
+	time.Sleep(time.Second) // a token lives for at least a second
+	id, revoked := token(loquat.NewToken{Scope: auth.Full})
 	if err := k.RevokeToken(h.t.Context(), id); err != nil {
 		h.t.Fatal(err)
 	}

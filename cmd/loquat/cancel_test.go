@@ -95,7 +95,7 @@ func TestCancelInEveryPhase(t *testing.T) {
 			t.Parallel()
 			url := scriptedBackend(t, backend.Options{})
 			r := newCanceller(t, url, c.settings, c.script)
-			sent := r.send("go", client.Send{Stream: !c.whole})
+			sent := r.send("go", loquat.Send{Stream: new(!c.whole)})
 			r.await("the phase", func() bool {
 				return c.until(r.story(sent.RequestID, true)) && len(asked(t, url)) == c.requests
 			})
@@ -118,9 +118,9 @@ func TestCancelWhileQueued(t *testing.T) {
 	t.Parallel()
 	url := scriptedBackend(t, backend.Options{})
 	r := newCanceller(t, url, "", `{"text": "one two three", "stall_after": 2}`)
-	running := r.send("go", client.Send{Stream: true})
+	running := r.send("go", loquat.Send{Stream: new(true)})
 	r.await("the text", func() bool { return strings.Contains(r.story(running.RequestID, true), "two") })
-	queued := r.send("later", client.Send{Stream: true, OnBusy: "queue"})
+	queued := r.send("later", loquat.Send{Stream: new(true), OnBusy: "queue"})
 	r.cancel(queued.RequestID)
 	if got := r.story(queued.RequestID, false); got != cancelledAtOnce {
 		t.Errorf("events %s", got)
@@ -140,9 +140,9 @@ func TestCancelWhilePacing(t *testing.T) {
 	t.Parallel()
 	url := scriptedBackend(t, backend.Options{})
 	r := newCanceller(t, url, `"min_request_interval_seconds": 2`, `{"text": "x"}`)
-	first := r.send("go", client.Send{})
+	first := r.send("go", loquat.Send{})
 	r.await("the first", func() bool { return strings.Contains(r.story(first.RequestID, false), "request_completed") })
-	paced := r.send("again", client.Send{})
+	paced := r.send("again", loquat.Send{})
 	r.cancel(paced.RequestID)
 	r.ends(paced.RequestID, cancelledAtOnce, "user:go | assistant:x | user:again")
 	if n := len(asked(t, url)); n != 1 {
@@ -156,7 +156,7 @@ func TestCancelWhileConnecting(t *testing.T) {
 	t.Parallel()
 	ln := deafListener(t)
 	r := newCanceller(t, "http://"+ln.Addr().String(), "", `{}`)
-	sent := r.send("go", client.Send{Stream: true})
+	sent := r.send("go", loquat.Send{Stream: new(true)})
 	r.await("the start", func() bool { return strings.Contains(r.story(sent.RequestID, false), "request_started") })
 	time.Sleep(50 * time.Millisecond) // for the dial; the test holds without it too
 	r.cancel(sent.RequestID)
@@ -223,14 +223,14 @@ func newCanceller(t *testing.T, backendURL, settings, script string, keys ...str
 		`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"%s}}%s}`, backendURL, settings, more))
 	overrides := fmt.Sprintf(`{"request_options": {"loquat_script": %s}}`, script)
 	var err error
-	r.session, err = r.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", json.RawMessage(overrides))})
+	r.session, err = r.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", json.RawMessage(overrides))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func (r *canceller) send(content string, s client.Send) client.SendResult {
+func (r *canceller) send(content string, s loquat.Send) loquat.SendResult {
 	r.t.Helper()
 	s.Content = &content
 	sent, err := r.Send(r.ctx, r.session.SessionID, s)
@@ -300,10 +300,10 @@ func (r *canceller) ends(requestID, story, messages string) {
 func (r *canceller) goesOn(before string) {
 	r.t.Helper()
 	overrides := loquat.Object{}.Set("overrides", json.RawMessage(`{"model": "echo", "request_options": null}`))
-	if _, err := r.UpdateSession(r.ctx, r.session.SessionID, client.SessionPatch{Metadata: overrides}); err != nil {
+	if _, err := r.UpdateSession(r.ctx, r.session.SessionID, loquat.SessionPatch{Metadata: overrides}); err != nil {
 		r.t.Fatal(err)
 	}
-	sent := r.send("and now?", client.Send{Stream: true})
+	sent := r.send("and now?", loquat.Send{Stream: new(true)})
 	r.await("the next request", func() bool { return strings.Contains(r.story(sent.RequestID, false), "request_completed") })
 	if got, want := r.transcript(), before+" | user:and now? | assistant:and now?"; got != want {
 		r.t.Errorf("messages after the next request %s\nwant %s", got, want)

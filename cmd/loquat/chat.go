@@ -286,7 +286,7 @@ func (c *conversation) request(ctx context.Context, text string, accepted chan<-
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
-	sent, err := c.client.Send(ctx, c.sessionID, client.Send{Content: &text, Stream: c.stream, StreamTools: c.stream})
+	sent, err := c.client.Send(ctx, c.sessionID, loquat.Send{Content: &text, Stream: &c.stream, StreamTools: c.stream})
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (c *conversation) begin(ctx context.Context) error {
 	if c.sessionID != "" {
 		return nil
 	}
-	s, err := c.client.CreateSession(ctx, client.NewSession{AgentID: c.agent})
+	s, err := c.client.CreateSession(ctx, loquat.NewSession{AgentID: c.agent})
 	c.sessionID = s.SessionID
 	return err
 }

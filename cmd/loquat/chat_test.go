@@ -126,7 +126,7 @@ func TestFollowRealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.CloseIdleConnections()
-	s, err := c.CreateSession(ctx, client.NewSession{})
+	s, err := c.CreateSession(ctx, loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestFollowRealServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if u.Event == nil {
-			if _, err := c.Send(ctx, s.SessionID, client.Send{Content: &text, Stream: true}); err != nil {
+			if _, err := c.Send(ctx, s.SessionID, loquat.Send{Content: &text, Stream: new(true)}); err != nil {
 				t.Fatal(err)
 			}
 			continue

@@ -130,7 +130,7 @@ await follow(url, sessionId, (messages, draft) => console.log(JSON.stringify({ m
 try { await call(url, "GET", "/sessions/none") } catch ({ code }) { console.log(code) }
 `)
 	ctx := t.Context()
-	s, err := g.api.CreateSession(ctx, client.NewSession{})
+	s, err := g.api.CreateSession(ctx, loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestGuideSending(t *testing.T) {
 				t.Errorf("docs/http.md does not show %s", example)
 			}
 		}
-		var s client.SendResult
+		var s loquat.SendResult
 		created := ask(t, "POST", url+"/sessions", `{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"},
 			{"role": "user", "content": "two"}, {"role": "assistant", "content": "2"}]}`)
 		if err := json.Unmarshal([]byte(created), &s); err != nil {

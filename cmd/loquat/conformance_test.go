@@ -271,12 +271,12 @@ func replay(t *testing.T, c *client.Client, root, name, framing string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := c.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+	s, err := c.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stream, content := strings.HasSuffix(name, ".sse"), "go"
-	sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content, Stream: stream})
+	sent, err := c.Send(ctx, s.SessionID, loquat.Send{Content: &content, Stream: &stream})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"loquat"
 	"net/http"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ func TestContainer(t *testing.T) {
 	}
 	c.env["LOQUAT_LISTEN"] = "127.0.0.1:0" // nobody else is to reach it
 	api := c.serve(strings.TrimSpace(string(token)))
-	s, err := api.CreateSession(t.Context(), client.NewSession{})
+	s, err := api.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -238,14 +238,14 @@ func (u user) repeat(ctx context.Context, _ *target) error {
 func (u user) key() client.Option { return client.IdempotencyKey(u.mark("key")) }
 
 func (u user) create(ctx context.Context) error {
-	s := client.NewSession{Metadata: loquat.Object{}.Set(loquat.MetaOverrides, map[string]any{
+	s := loquat.NewSession{Metadata: loquat.Object{}.Set(loquat.MetaOverrides, map[string]any{
 		"request_options": map[string]any{"loquat_script": script(u.random, u.mark("script"))},
 	})}
 	if u.random.IntN(2) == 0 {
 		s.SessionID = fmt.Sprintf("s%d", u.random.Uint64())
 	}
 	for range u.random.IntN(3) {
-		s.Messages = append(s.Messages, client.NewMessage{Role: loquat.RoleUser, Content: u.mark("given")})
+		s.Messages = append(s.Messages, loquat.NewMessage{Role: loquat.RoleUser, Content: u.mark("given")})
 	}
 	key := u.key()
 	made, err := u.c.CreateSession(ctx, s, key)
@@ -257,7 +257,7 @@ func (u user) create(ctx context.Context) error {
 }
 
 func (u user) fork(ctx context.Context, t *target) error {
-	f := client.Fork{}
+	f := loquat.Fork{}
 	if n := u.known(t).count; n > 0 && u.random.IntN(2) == 0 {
 		i := u.random.IntN(n)
 		f.UpToIndex = &i
@@ -306,7 +306,7 @@ func (u user) deleteSession(ctx context.Context, t *target) error {
 
 func (u user) append(ctx context.Context, t *target) error {
 	roles := []string{loquat.RoleUser, loquat.RoleUser, loquat.RoleAssistant, loquat.RoleSystem}
-	m := client.NewMessage{Role: roles[u.random.IntN(len(roles))], Content: u.mark("append")}
+	m := loquat.NewMessage{Role: roles[u.random.IntN(len(roles))], Content: u.mark("append")}
 	opts := []client.Option{u.key()}
 	before := u.known(t).checkpoint
 	conditional := before != 0 && u.random.IntN(4) == 0
@@ -377,7 +377,7 @@ func (u user) delete(ctx context.Context, t *target) error {
 // describe changes metadata, also while a request runs.
 func (u user) describe(ctx context.Context, t *target) error {
 	note := u.mark("note")
-	s, err := u.c.UpdateSession(ctx, t.id, client.SessionPatch{Metadata: loquat.Object{}.Set("note", note)})
+	s, err := u.c.UpdateSession(ctx, t.id, loquat.SessionPatch{Metadata: loquat.Object{}.Set("note", note)})
 	if err != nil {
 		return err
 	}
@@ -422,7 +422,7 @@ func (u user) snapshot(ctx context.Context, t *target) error {
 }
 
 func (u user) send(ctx context.Context, t *target) error {
-	s := client.Send{Stream: u.random.IntN(4) > 0, StreamTools: u.random.IntN(2) == 0}
+	s := loquat.Send{Stream: new(u.random.IntN(4) > 0), StreamTools: u.random.IntN(2) == 0}
 	s.OnBusy = []string{"", "queue", "queue", "interrupt"}[u.random.IntN(4)]
 	if s.OnBusy != "" || u.random.IntN(5) > 0 {
 		content := u.mark("send")
@@ -455,7 +455,7 @@ func (u user) send(ctx context.Context, t *target) error {
 }
 
 // sendKept wants what an acknowledged send promises.
-func sendKept(t *truth, s client.Send, done client.SendResult) error {
+func sendKept(t *truth, s loquat.Send, done loquat.SendResult) error {
 	q, own := t.requests[done.RequestID], t.byRequest[done.RequestID]
 	if !q.Status.Ended() || len(own) == 0 {
 		return fmt.Errorf("request %s is %q with %d events", done.RequestID, q.Status, len(own))

@@ -173,7 +173,7 @@ func TestFullDisk(t *testing.T) {
 	defer c.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	notes, err := c.CreateSession(ctx, client.NewSession{})
+	notes, err := c.CreateSession(ctx, loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,12 +188,12 @@ func TestFullDisk(t *testing.T) {
 	var sessions []loquat.Snapshot
 	var requests []string
 	for range streams {
-		s, err := c.CreateSession(ctx, client.NewSession{})
+		s, err := c.CreateSession(ctx, loquat.NewSession{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		content := "go"
-		sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content, Stream: true})
+		sent, err := c.Send(ctx, s.SessionID, loquat.Send{Content: &content, Stream: new(true)})
 		if err != nil {
 			t.Fatal(err)
 		}

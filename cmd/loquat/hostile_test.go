@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/client"
 )
 
 const (
@@ -142,7 +141,7 @@ func TestHostileBackends(t *testing.T) {
 			t.Cleanup(srv.CloseClientConnections)
 			r := newCanceller(t, srv.URL, settings, `{}`, limits)
 			peak := watchHeap()
-			sent := r.send("go", client.Send{Stream: !c.whole})
+			sent := r.send("go", loquat.Send{Stream: new(!c.whole)})
 			r.await("the end", func() bool {
 				q, err := r.Request(r.ctx, sent.RequestID)
 				return err == nil && q.Status.Ended()

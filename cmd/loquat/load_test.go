@@ -56,7 +56,7 @@ func TestManyFollowers(t *testing.T) {
 	}
 	sessions := make([]string, l.sessions)
 	for i := range sessions {
-		s, err := c.CreateSession(ctx, client.NewSession{})
+		s, err := c.CreateSession(ctx, loquat.NewSession{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestManyFollowers(t *testing.T) {
 	for _, id := range sessions {
 		all.Go(func() {
 			content := "go on"
-			if _, err := c.Send(ctx, id, client.Send{Content: &content, Stream: true}); err != nil {
+			if _, err := c.Send(ctx, id, loquat.Send{Content: &content, Stream: new(true)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -116,13 +116,13 @@ func warmUp(ctx context.Context, t *testing.T, c *client.Client, n int) {
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
-			s, err := c.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+			s, err := c.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			content := "warm up"
-			sent, err := c.Send(ctx, s.SessionID, client.Send{Content: &content})
+			sent, err := c.Send(ctx, s.SessionID, loquat.Send{Content: &content})
 			if err != nil {
 				t.Error(err)
 				return

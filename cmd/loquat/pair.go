@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"loquat/internal/client"
+	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/tui"
 )
@@ -75,4 +75,4 @@ func (f *pairFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // pairLink opens the page, which claims the code. What follows # is not sent to the
 // server, nor kept in anybody's log.
-func pairLink(p client.Pairing) string { return strings.TrimRight(p.URL, "/") + "/#pair=" + p.Code }
+func pairLink(p loquat.Pairing) string { return strings.TrimRight(p.URL, "/") + "/#pair=" + p.Code }

@@ -181,12 +181,12 @@ func lives(pid int) bool {
 // send runs a script on a session of its own and returns session and request.
 func (r *pluginRig) send(ctx context.Context, script string) (session, request string, err error) {
 	overrides := json.RawMessage(fmt.Sprintf(`{"request_options": {"loquat_script": %s}}`, script))
-	s, err := r.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+	s, err := r.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
 	if err != nil {
 		return "", "", err
 	}
 	content := "go"
-	sent, err := r.Send(ctx, s.SessionID, client.Send{Content: &content, Stream: true, StreamTools: true})
+	sent, err := r.Send(ctx, s.SessionID, loquat.Send{Content: &content, Stream: new(true), StreamTools: true})
 	return s.SessionID, sent.RequestID, err
 }
 

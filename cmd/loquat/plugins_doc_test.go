@@ -98,7 +98,7 @@ func ask(t *testing.T, method, url, body string) string {
 func toolMessage(t *testing.T, c *client.Client, sessionID string) string {
 	t.Helper()
 	content := "Go on."
-	sent, err := c.Send(t.Context(), sessionID, client.Send{Content: &content, Stream: true, StreamTools: true})
+	sent, err := c.Send(t.Context(), sessionID, loquat.Send{Content: &content, Stream: new(true), StreamTools: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestGuidePython(t *testing.T) {
 	}
 	url, c := serverAt(t, pluginServer(t, "path:"+dir, "roll", `{"count": 3}`))
 	offering(t, url, "roll")
-	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	s, err := c.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestGuideTypeScript(t *testing.T) {
 	}
 	url, c := serverAt(t, pluginServer(t, "path:"+dir, "time_in", `{"zone": "Europe/Oslo"}`))
 	offering(t, url, "time_in")
-	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	s, err := c.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestGuideGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseIdleConnections)
-	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	s, err := c.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}

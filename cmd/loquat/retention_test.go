@@ -77,7 +77,7 @@ func createSession(ctx context.Context, t *testing.T, c *client.Client, override
 	if overrides != nil {
 		meta = loquat.Object{}.Set("overrides", overrides)
 	}
-	s, err := c.CreateSession(ctx, client.NewSession{Metadata: meta})
+	s, err := c.CreateSession(ctx, loquat.NewSession{Metadata: meta})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func createSession(ctx context.Context, t *testing.T, c *client.Client, override
 
 func sendText(ctx context.Context, t *testing.T, c *client.Client, session, text string) (requestID string) {
 	t.Helper()
-	sent, err := c.Send(ctx, session, client.Send{Content: &text, Stream: true})
+	sent, err := c.Send(ctx, session, loquat.Send{Content: &text, Stream: new(true)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (s *stoppable) start() (*process, *client.Client) {
 func scriptedSession(ctx context.Context, t *testing.T, c *client.Client, script string) string {
 	t.Helper()
 	overrides := json.RawMessage(fmt.Sprintf(`{"request_options": {"loquat_script": %s}}`, script))
-	s, err := c.CreateSession(ctx, client.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+	s, err := c.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func scriptedSession(ctx context.Context, t *testing.T, c *client.Client, script
 
 func mustSend(ctx context.Context, t *testing.T, c *client.Client, session, content, onBusy string) string {
 	t.Helper()
-	sent, err := c.Send(ctx, session, client.Send{Content: &content, Stream: true, OnBusy: onBusy})
+	sent, err := c.Send(ctx, session, loquat.Send{Content: &content, Stream: new(true), OnBusy: onBusy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -241,7 +241,7 @@ type place struct {
 
 // occupy creates a session for a place and lets three clients follow it.
 func (s *soak) occupy(p *place, random *rand.Rand) {
-	created, err := s.direct.CreateSession(s.ctx, client.NewSession{
+	created, err := s.direct.CreateSession(s.ctx, loquat.NewSession{
 		AgentID:  soakAgents[random.IntN(len(soakAgents))],
 		Metadata: loquat.Object{}.Set("overrides", map[string]any{"request_options": map[string]any{"loquat_script": soakScript(random)}}),
 	})
@@ -323,7 +323,7 @@ func (u soakUser) deed(p *place) (name string, fine []loquat.Code, err error) {
 		_, err := u.client.Cancel(ctx, requests[len(requests)-1-u.random.IntN(min(2, len(requests)))])
 		return "cancel", []loquat.Code{loquat.CodeNotFound}, err
 	case n < 75:
-		_, err := u.client.AppendMessage(ctx, p.id, client.NewMessage{Role: loquat.RoleUser, Content: u.words()})
+		_, err := u.client.AppendMessage(ctx, p.id, loquat.NewMessage{Role: loquat.RoleUser, Content: u.words()})
 		return "append", []loquat.Code{loquat.CodeBusy}, err
 	case n < 82:
 		_, err := u.client.ModifyMessage(ctx, p.id, u.random.IntN(5), u.words())
@@ -332,7 +332,7 @@ func (u soakUser) deed(p *place) (name string, fine []loquat.Code, err error) {
 		_, err := u.client.DeleteMessages(ctx, p.id, []int{u.random.IntN(5)})
 		return "delete", []loquat.Code{loquat.CodeBusy, loquat.CodeNotFound, loquat.CodeInvalid}, err
 	case n < 92:
-		_, err := u.client.UpdateSession(ctx, p.id, client.SessionPatch{Metadata: loquat.Object{}.Set("note", u.words())})
+		_, err := u.client.UpdateSession(ctx, p.id, loquat.SessionPatch{Metadata: loquat.Object{}.Set("note", u.words())})
 		return "describe", nil, err
 	default:
 		_, err := u.client.Session(ctx, p.id)
@@ -346,8 +346,8 @@ func (u soakUser) send(p *place) error {
 	p.requests = append(p.requests, id) // before: the answer may get lost
 	p.mu.Unlock()
 	content := u.words()
-	_, err := u.client.Send(u.ctx, p.id, client.Send{
-		RequestID: id, Content: &content, Stream: u.random.IntN(5) > 0,
+	_, err := u.client.Send(u.ctx, p.id, loquat.Send{
+		RequestID: id, Content: &content, Stream: new(u.random.IntN(5) > 0),
 		OnBusy: []string{"reject", "queue", "interrupt"}[u.random.IntN(3)],
 	})
 	return err

@@ -100,8 +100,8 @@ func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), u.Port(
 
 // tokens are the tokens of a server, wherever they are kept.
 type tokens interface {
-	MakeToken(ctx context.Context, t client.NewToken) (client.Token, error)
-	Tokens(ctx context.Context) ([]client.Token, error)
+	MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Token, error)
+	Tokens(ctx context.Context) ([]loquat.Token, error)
 	RevokeToken(ctx context.Context, id string) error
 }
 
@@ -131,39 +131,22 @@ func (f *accessFlags) open(ctx context.Context) (tokens, func() error, error) {
 // storedKeys are the tokens of a data directory. Whoever may read it needs no token.
 type storedKeys struct{ keeper *auth.Keeper }
 
-func (s storedKeys) MakeToken(ctx context.Context, t client.NewToken) (client.Token, error) {
-	key, secret, err := s.keeper.MakeToken(ctx, auth.NewToken{
-		Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Lifetime: time.Duration(t.ExpiresInSeconds) * time.Second,
-	})
-	out := told(key)
+func (s storedKeys) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Token, error) {
+	made, secret, err := s.keeper.MakeToken(ctx, t)
+	out := made.AsToken()
 	out.Token = secret
 	return out, err
 }
 
-func (s storedKeys) Tokens(context.Context) (out []client.Token, err error) {
+func (s storedKeys) Tokens(context.Context) (out []loquat.Token, err error) {
 	for _, key := range s.keeper.Tokens() {
-		out = append(out, told(key))
+		out = append(out, key.AsToken())
 	}
 	return out, nil
 }
 
 func (s storedKeys) RevokeToken(ctx context.Context, id string) error {
 	return s.keeper.RevokeToken(ctx, id)
-}
-
-// told is a key as the HTTP API tells of it.
-func told(key auth.Key) client.Token {
-	out := client.Token{TokenID: key.ID, Name: key.Name, Source: "made", Scope: key.Scope, SessionID: key.SessionID, LastUsedOn: key.UsedOn}
-	if key.Kind == auth.Config {
-		out.Source = "config"
-	}
-	if !key.CreatedAt.IsZero() {
-		out.CreatedAt = &key.CreatedAt
-	}
-	if !key.ExpiresAt.IsZero() {
-		out.ExpiresAt = &key.ExpiresAt
-	}
-	return out
 }
 
 func newTokenCommand() *cobra.Command {
@@ -182,7 +165,7 @@ func newTokenCommand() *cobra.Command {
 }
 
 func newTokenNewCommand(f *accessFlags) *cobra.Command {
-	var t client.NewToken
+	var t loquat.NewToken
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use:     "new NAME",
@@ -194,7 +177,9 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 			if lifetime < 0 || lifetime > 0 && lifetime < time.Second {
 				return usageError{errors.New("--expires is at least 1s")}
 			}
-			t.ExpiresInSeconds = int(lifetime / time.Second)
+			if lifetime > 0 {
+				t.ExpiresInSeconds = new(int(lifetime / time.Second))
+			}
 			return f.with(cmd.Context(), func(k tokens) error { return makeToken(cmd.Context(), k, t, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 		},
 	}
@@ -214,7 +199,7 @@ func (f *accessFlags) with(ctx context.Context, run func(tokens) error) error {
 	return errors.Join(run(k), done())
 }
 
-func makeToken(ctx context.Context, k tokens, t client.NewToken, stdout, stderr io.Writer) error {
+func makeToken(ctx context.Context, k tokens, t loquat.NewToken, stdout, stderr io.Writer) error {
 	before, err := k.Tokens(ctx)
 	if err != nil {
 		return err
@@ -256,7 +241,7 @@ func newTokenListCommand(f *accessFlags) *cobra.Command {
 	return cmd
 }
 
-func printTokens(w io.Writer, list []client.Token) error {
+func printTokens(w io.Writer, list []loquat.Token) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tNAME\tSCOPE\tMADE\tEXPIRES\tLAST USED")
 	for _, t := range list {

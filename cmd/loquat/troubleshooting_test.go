@@ -11,7 +11,6 @@ import (
 
 	"loquat"
 	"loquat/internal/backend"
-	"loquat/internal/client"
 )
 
 // quoted are the messages that docs/troubleshooting.md shows.
@@ -65,12 +64,12 @@ func failureOf(t *testing.T, baseURL, settings, script string) string {
 	baseURL = strings.Replace(baseURL, "BACKEND", scriptedBackend(t, backend.Options{}), 1)
 	c := serverWith(t, fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo",
 		%s "base_url": %q, "request_options": {"loquat_script": %s}}}}`, settings, baseURL, script))
-	s, err := c.CreateSession(t.Context(), client.NewSession{})
+	s, err := c.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	content := "Hello"
-	sent, err := c.Send(t.Context(), s.SessionID, client.Send{Content: &content, Stream: true})
+	sent, err := c.Send(t.Context(), s.SessionID, loquat.Send{Content: &content, Stream: new(true)})
 	if err != nil {
 		t.Fatal(err)
 	}

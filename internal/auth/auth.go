@@ -37,15 +37,6 @@ const (
 	Session = "session" // one session, and the events of it
 )
 
-// The kinds of keys.
-const (
-	Config  = "config"  // of server.auth_tokens
-	Token   = "token"   // made by `loquat token`
-	Device  = "device"  // paired
-	Browser = "browser" // stands for one of the others, by a cookie
-	Process = "process" // this process itself
-)
-
 // Nobody is the kind of a principal that showed nothing, where nothing is asked for.
 const Nobody = "nobody"
 
@@ -91,13 +82,13 @@ type Keeper struct {
 	writing sync.Mutex // held over a change of the store and of the copy
 
 	mu       sync.RWMutex
-	keys     map[Digest]*Key     // all but browsers
-	byID     map[string]*Key     // the same
-	browsers map[Digest]*Key     // by the digest of the cookie
-	codes    map[string]Code     // by their public parts
-	closed   bool                // whether there are tokens
-	live     map[*visit]struct{} // what runs for somebody
-	changed  chan struct{}       // closed at the next change
+	keys     map[Digest]*loquat.Credential // all but browsers
+	byID     map[string]*loquat.Credential // the same
+	browsers map[Digest]*loquat.Credential // by the digest of the cookie
+	codes    map[string]loquat.PairingCode // by their public parts
+	closed   bool                          // whether there are tokens
+	live     map[*visit]struct{}           // what runs for somebody
+	changed  chan struct{}                 // closed at the next change
 }
 
 // How many attempts an address has before it has to wait, one minute for each further
@@ -116,7 +107,7 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
 		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
 		bearers: newAttempts(freeBearers), claims: newAttempts(freeClaims),
-		keys: map[Digest]*Key{}, byID: map[string]*Key{}, browsers: map[Digest]*Key{}, codes: map[string]Code{},
+		keys: map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),
 	}
 	if k.log == nil {
@@ -125,14 +116,14 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	if k.store == nil {
 		k.store = noStore{}
 	}
-	kept, err := k.store.Load(ctx)
+	kept, err := k.store.LoadCredentials(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load tokens and devices: %w", err)
 	}
-	k.apply(Change{Add: kept.Keys, Codes: kept.Codes})
+	k.apply(loquat.CredentialChange{Add: kept.Credentials, Codes: kept.Codes})
 	for i, t := range opts.Tokens {
-		k.apply(Change{Add: []Key{{
-			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: Config, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(t.Token),
+		k.apply(loquat.CredentialChange{Add: []loquat.Credential{{
+			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(t.Token),
 		}}})
 	}
 	return k, nil
@@ -152,13 +143,13 @@ func (k *Keeper) Own() string {
 	secret := newSecret()
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	k.apply(Change{Add: []Key{{ID: newID(), Kind: Process, Name: "this process", Scope: Full, Digest: digestOf(secret)}}})
+	k.apply(loquat.CredentialChange{Add: []loquat.Credential{{ID: newID(), Kind: loquat.CredentialProcess, Name: "this process", Scope: Full, Digest: digestOf(secret)}}})
 	return secret
 }
 
 // change writes to the store, then to the copy. The caller holds writing.
-func (k *Keeper) change(ctx context.Context, c Change) error {
-	if err := k.store.Change(ctx, c); err != nil {
+func (k *Keeper) change(ctx context.Context, c loquat.CredentialChange) error {
+	if err := k.store.ChangeCredentials(ctx, c); err != nil {
 		return err
 	}
 	k.apply(c)
@@ -167,11 +158,11 @@ func (k *Keeper) change(ctx context.Context, c Change) error {
 
 // apply writes to the copy, cuts off who lost the right to be here, and wakes those
 // who wait for changes.
-func (k *Keeper) apply(c Change) {
+func (k *Keeper) apply(c loquat.CredentialChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, key := range c.Add {
-		if key.Kind == Browser {
+		if key.Kind == loquat.CredentialBrowser {
 			k.browsers[key.Digest] = &key
 			continue
 		}
@@ -197,7 +188,7 @@ func (k *Keeper) apply(c Change) {
 	}
 	k.closed = false
 	for _, key := range k.byID {
-		k.closed = k.closed || key.Kind == Config || key.Kind == Token
+		k.closed = k.closed || key.Kind == loquat.CredentialConfig || key.Kind == loquat.CredentialToken
 	}
 	k.cut()
 	close(k.changed)
@@ -222,8 +213,8 @@ type Grant struct {
 // Grants returns the keys that are good now, oldest first, without this process's own.
 func (k *Keeper) Grants() []Grant {
 	var out []Grant
-	for _, key := range k.list(Config, Token, Device) {
-		if !expired(key.ExpiresAt) {
+	for _, key := range k.list(loquat.CredentialConfig, loquat.CredentialToken, loquat.CredentialDevice) {
+		if !key.Expired() {
 			out = append(out, Grant{key.ID, key.Kind, key.Scope, key.SessionID, key.Digest, key.ExpiresAt})
 		}
 	}
@@ -242,7 +233,7 @@ func (k *Keeper) OpenCodes() []OpenCode {
 	defer k.mu.RUnlock()
 	var out []OpenCode
 	for _, c := range k.codes {
-		if c.open() {
+		if claimable(c) {
 			out = append(out, OpenCode{c.Public, c.ExpiresAt})
 		}
 	}
@@ -256,16 +247,16 @@ func (k *Keeper) OpenCodes() []OpenCode {
 }
 
 // list returns the keys of some kinds, oldest first.
-func (k *Keeper) list(kinds ...string) []Key {
+func (k *Keeper) list(kinds ...string) []loquat.Credential {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	var out []Key
+	var out []loquat.Credential
 	for _, key := range k.byID {
 		if slices.Contains(kinds, key.Kind) {
 			out = append(out, *key)
 		}
 	}
-	slices.SortFunc(out, func(a, b Key) int {
+	slices.SortFunc(out, func(a, b loquat.Credential) int {
 		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
 			return c
 		}
@@ -275,7 +266,7 @@ func (k *Keeper) list(kinds ...string) []Key {
 }
 
 // remove removes a key of a kind, and the browsers that stand for it.
-func (k *Keeper) remove(ctx context.Context, kind, id string) (Key, error) {
+func (k *Keeper) remove(ctx context.Context, kind, id string) (loquat.Credential, error) {
 	k.mu.RLock()
 	key, ok := k.byID[id]
 	gone := []string{id}
@@ -288,9 +279,9 @@ func (k *Keeper) remove(ctx context.Context, kind, id string) (Key, error) {
 	}
 	k.mu.RUnlock()
 	if !ok || key.Kind != kind {
-		return Key{}, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
+		return loquat.Credential{}, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
 	}
-	return *key, k.change(ctx, Change{Remove: gone})
+	return *key, k.change(ctx, loquat.CredentialChange{Remove: gone})
 }
 
 // expired reports whether a time, which may be zero, has come.

@@ -24,20 +24,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // memory is a store in memory, which fails when it is told to.
 type memory struct {
 	mu    sync.Mutex
-	keys  map[string]auth.Key
-	codes map[string]auth.Code
+	keys  map[string]loquat.Credential
+	codes map[string]loquat.PairingCode
 	fail  error
 }
 
 func newMemory() *memory {
-	return &memory{keys: map[string]auth.Key{}, codes: map[string]auth.Code{}}
+	return &memory{keys: map[string]loquat.Credential{}, codes: map[string]loquat.PairingCode{}}
 }
 
-func (m *memory) Load(context.Context) (out auth.Kept, err error) {
+func (m *memory) LoadCredentials(context.Context) (out loquat.Credentials, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range m.keys {
-		out.Keys = append(out.Keys, k)
+		out.Credentials = append(out.Credentials, k)
 	}
 	for _, c := range m.codes {
 		out.Codes = append(out.Codes, c)
@@ -45,16 +45,16 @@ func (m *memory) Load(context.Context) (out auth.Kept, err error) {
 	return out, m.fail
 }
 
-func (m *memory) Change(_ context.Context, c auth.Change) error {
+func (m *memory) ChangeCredentials(_ context.Context, c loquat.CredentialChange) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.write(c)
 }
 
-func (m *memory) Decide(_ context.Context, public string, decide func(*auth.Code) auth.Change) error {
+func (m *memory) DecidePairing(_ context.Context, public string, decide func(*loquat.PairingCode) loquat.CredentialChange) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var code *auth.Code
+	var code *loquat.PairingCode
 	if c, ok := m.codes[public]; ok {
 		code = &c
 	}
@@ -62,7 +62,7 @@ func (m *memory) Decide(_ context.Context, public string, decide func(*auth.Code
 	return m.write(decide(code))
 }
 
-func (m *memory) write(c auth.Change) error {
+func (m *memory) write(c loquat.CredentialChange) error {
 	if m.fail != nil {
 		return m.fail
 	}
@@ -106,7 +106,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func makeToken(t testing.TB, k *auth.Keeper, n auth.NewToken) (id, secret string) {
+func makeToken(t testing.TB, k *auth.Keeper, n loquat.NewToken) (id, secret string) {
 	t.Helper()
 	key, secret, err := k.MakeToken(t.Context(), n)
 	if err != nil {
@@ -126,16 +126,16 @@ func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		k := open(t, m, auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Full})
-		id, secret := makeToken(t, k, auth.NewToken{Name: "laptop", Lifetime: time.Hour})
-		_, other := makeToken(t, k, auth.NewToken{Name: "guest", Scope: auth.Session, SessionID: "s"})
+		id, secret := makeToken(t, k, loquat.NewToken{Name: "laptop", ExpiresInSeconds: new(3600)})
+		_, other := makeToken(t, k, loquat.NewToken{Name: "guest", Scope: auth.Session, SessionID: "s"})
 
 		for _, k := range []*auth.Keeper{k, open(t, m, auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Full})} {
 			got := must(k.Authorize(t.Context(), "from the file", here))
-			if want := (auth.Principal{ID: "auth_tokens[0]", Name: "admin", Kind: auth.Config, Scope: auth.Full}); got != want {
+			if want := (auth.Principal{ID: "auth_tokens[0]", Name: "admin", Kind: loquat.CredentialConfig, Scope: auth.Full}); got != want {
 				t.Errorf("got %v, want %v", got, want)
 			}
 			got = must(k.Authorize(t.Context(), secret, here))
-			if want := (auth.Principal{ID: id, Name: "laptop", Kind: auth.Token, Scope: auth.Full}); got != want {
+			if want := (auth.Principal{ID: id, Name: "laptop", Kind: loquat.CredentialToken, Scope: auth.Full}); got != want {
 				t.Errorf("got %v, want %v", got, want)
 			}
 			if got = must(k.Authorize(t.Context(), other, here)); got.SessionID != "s" || got.Scope != auth.Session {
@@ -181,14 +181,14 @@ func TestClosed(t *testing.T) {
 		if got := must(k.Authorize(t.Context(), own, here)); k.Closed() || got.Scope != auth.Full {
 			t.Errorf("the process's own token: %v", got)
 		}
-		id, _ := makeToken(t, k, auth.NewToken{Name: "short", Lifetime: time.Second})
+		id, _ := makeToken(t, k, loquat.NewToken{Name: "short", ExpiresInSeconds: new(1)})
 		time.Sleep(time.Minute)
 		_, err := k.Anyone()
 		wantCode(t, err, loquat.CodeUnauthorized)
 
 		exposed := must(auth.Open(t.Context(), auth.Options{Store: m, Exposed: true, Logger: slog.New(slog.DiscardHandler)}))
 		wantCode(t, exposed.RevokeToken(t.Context(), id), loquat.CodeConflict)
-		second, _ := makeToken(t, exposed, auth.NewToken{Name: "second"})
+		second, _ := makeToken(t, exposed, loquat.NewToken{Name: "second"})
 		wantCode(t, exposed.RevokeToken(t.Context(), id), "")
 		wantCode(t, exposed.RevokeToken(t.Context(), second), loquat.CodeConflict)
 		wantCode(t, open(t, m).RevokeToken(t.Context(), second), "")
@@ -197,9 +197,9 @@ func TestClosed(t *testing.T) {
 
 func TestRefusedTokens(t *testing.T) {
 	k := open(t, newMemory())
-	for _, n := range []auth.NewToken{
+	for _, n := range []loquat.NewToken{
 		{Name: ""}, {Name: strings.Repeat("x", 101)}, {Name: "two\nlines"}, {Name: "x", Scope: "half"},
-		{Name: "x", Scope: auth.Session}, {Name: "x", SessionID: "s"}, {Name: "x", Lifetime: -1},
+		{Name: "x", Scope: auth.Session}, {Name: "x", SessionID: "s"}, {Name: "x", ExpiresInSeconds: new(-1)},
 	} {
 		_, _, err := k.MakeToken(t.Context(), n)
 		wantCode(t, err, loquat.CodeInvalid)
@@ -214,11 +214,11 @@ func TestRefusedTokens(t *testing.T) {
 func TestFailingStore(t *testing.T) {
 	m := newMemory()
 	k := open(t, m)
-	id, secret := makeToken(t, k, auth.NewToken{Name: "laptop"})
+	id, secret := makeToken(t, k, loquat.NewToken{Name: "laptop"})
 	code := must(k.Pair(t.Context(), auth.Full))
 	m.fail = errors.New("the disk is full")
 	for what, try := range map[string]func() error{
-		"make":   func() error { _, _, err := k.MakeToken(t.Context(), auth.NewToken{Name: "x"}); return err },
+		"make":   func() error { _, _, err := k.MakeToken(t.Context(), loquat.NewToken{Name: "x"}); return err },
 		"revoke": func() error { return k.RevokeToken(t.Context(), id) },
 		"pair":   func() error { _, err := k.Pair(t.Context(), ""); return err },
 		"claim":  func() error { _, _, err := k.Claim(t.Context(), code.Code, "x", here); return err },
@@ -245,7 +245,7 @@ func TestPairing(t *testing.T) {
 		k := open(t, m)
 		code := must(k.Pair(t.Context(), ""))
 		public, secret, _ := strings.Cut(code.Code, "-")
-		if len(public) != 4 || len(secret)*5 < 40 || code.Scope != auth.Read || time.Until(code.ExpiresAt) != 5*time.Minute {
+		if len(public) != 4 || len(secret)*5 < 40 || time.Until(code.ExpiresAt) != 5*time.Minute {
 			t.Errorf("the code is %+v", code)
 		}
 		// People type as they like; also on another day, after a restart.
@@ -255,7 +255,7 @@ func TestPairing(t *testing.T) {
 		if err != nil || device.Scope != auth.Read {
 			t.Fatalf("%q: %v, %v", typed, device, err)
 		}
-		if got := must(k.Authorize(t.Context(), token, here)); got.ID != device.ID || got.Kind != auth.Device {
+		if got := must(k.Authorize(t.Context(), token, here)); got.ID != device.ID || got.Kind != loquat.CredentialDevice {
 			t.Errorf("the device is %v", got)
 		}
 		_, _, err = k.Claim(t.Context(), code.Code, "another phone", here)
@@ -327,9 +327,9 @@ func TestDuring(t *testing.T) {
 		nobody := must(k.Anyone())
 		anyone, done := k.During(t.Context(), nobody)
 		defer done()
-		id, secret := makeToken(t, k, auth.NewToken{Name: "a"})
-		_, lasting := makeToken(t, k, auth.NewToken{Name: "b"})
-		_, brief := makeToken(t, k, auth.NewToken{Name: "c", Lifetime: time.Minute})
+		id, secret := makeToken(t, k, loquat.NewToken{Name: "a"})
+		_, lasting := makeToken(t, k, loquat.NewToken{Name: "b"})
+		_, brief := makeToken(t, k, loquat.NewToken{Name: "c", ExpiresInSeconds: new(60)})
 		if context.Cause(anyone) != auth.ErrEnded || k.Holds(nobody) {
 			t.Error("nobody is still here after the first token was made")
 		}
@@ -396,7 +396,7 @@ func TestBrowsers(t *testing.T) {
 		m := newMemory()
 		file := auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Read}
 		k := open(t, m, file)
-		_, brief := makeToken(t, k, auth.NewToken{Name: "a", Lifetime: time.Hour})
+		_, brief := makeToken(t, k, loquat.NewToken{Name: "a", ExpiresInSeconds: new(3600)})
 		long, short := must(k.SignIn(t.Context(), "from the file", here)), must(k.SignIn(t.Context(), brief, here))
 		_, err := k.SignIn(t.Context(), "wrong", here)
 		wantCode(t, err, loquat.CodeUnauthorized)
@@ -433,7 +433,7 @@ func TestBrowsers(t *testing.T) {
 func TestGuessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := open(t, newMemory())
-		_, secret := makeToken(t, k, auth.NewToken{Name: "a"})
+		_, secret := makeToken(t, k, loquat.NewToken{Name: "a"})
 		guess := func(from string) int {
 			_, err := k.Authorize(t.Context(), "wrong", netip.MustParseAddr(from))
 			e, _ := errors.AsType[*loquat.Error](err)

@@ -17,10 +17,10 @@ func (k *Keeper) Authorize(ctx context.Context, token string, from netip.Addr) (
 	if err != nil {
 		return Principal{}, err
 	}
-	return key.principal(), nil
+	return principalOf(key), nil
 }
 
-func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (Key, error) {
+func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (loquat.Credential, error) {
 	if key, ok := k.find(digestOf(token)); ok {
 		k.use(ctx, key)
 		return key, nil
@@ -29,9 +29,9 @@ func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (
 		if first {
 			k.log.Warn("too many wrong tokens from one address; it has to wait", "address", from)
 		}
-		return Key{}, tooMany("wrong tokens", wait)
+		return loquat.Credential{}, tooMany("wrong tokens", wait)
 	}
-	return Key{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
+	return loquat.Credential{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
 }
 
 func tooMany(what string, wait time.Duration) error {
@@ -51,22 +51,22 @@ func (k *Keeper) Anyone() (Principal, error) {
 }
 
 // find returns the key of a digest while it is good.
-func (k *Keeper) find(digest Digest) (Key, bool) {
+func (k *Keeper) find(digest Digest) (loquat.Credential, bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.good(digest)
 }
 
 // good is find for who holds the lock.
-func (k *Keeper) good(digest Digest) (Key, bool) {
+func (k *Keeper) good(digest Digest) (loquat.Credential, bool) {
 	key, ok := k.keys[digest]
-	if !ok || subtle.ConstantTimeCompare(key.Digest[:], digest[:]) != 1 || expired(key.ExpiresAt) {
-		return Key{}, false
+	if !ok || subtle.ConstantTimeCompare(key.Digest[:], digest[:]) != 1 || key.Expired() {
+		return loquat.Credential{}, false
 	}
 	return *key, true
 }
 
-func (key *Key) principal() Principal {
+func principalOf(key loquat.Credential) Principal {
 	return Principal{ID: key.ID, Name: key.Name, Kind: key.Kind, Scope: key.Scope, SessionID: key.SessionID}
 }
 
@@ -75,9 +75,9 @@ const useTimeout = time.Second
 
 // use notes the day on which a key is used, once a day. That it cannot be written
 // down is no reason to refuse.
-func (k *Keeper) use(ctx context.Context, key Key) {
+func (k *Keeper) use(ctx context.Context, key loquat.Credential) {
 	day := now().Format(time.DateOnly)
-	if key.UsedOn == day || key.Kind == Config || key.Kind == Process {
+	if key.UsedOn == day || key.Kind == loquat.CredentialConfig || key.Kind == loquat.CredentialProcess {
 		return
 	}
 	k.mu.Lock()
@@ -94,7 +94,7 @@ func (k *Keeper) use(ctx context.Context, key Key) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
-	if err := k.store.Change(ctx, Change{Used: []Use{{key.ID, day}}}); err != nil {
+	if err := k.store.ChangeCredentials(ctx, loquat.CredentialChange{Used: []loquat.CredentialUse{{ID: key.ID, Day: day}}}); err != nil {
 		k.log.Warn("could not note that a key was used", "id", key.ID, "error", err)
 	}
 }
@@ -142,14 +142,14 @@ func (k *Keeper) holds(p Principal) (until time.Time, ok bool) {
 		return time.Time{}, !k.closed
 	}
 	key := k.byID[p.ID]
-	if key == nil || expired(key.ExpiresAt) {
+	if key == nil || key.Expired() {
 		return time.Time{}, false
 	}
 	if p.Browser == "" {
 		return key.ExpiresAt, true
 	}
 	for _, b := range k.browsers {
-		if b.ID == p.Browser && !expired(b.ExpiresAt) {
+		if b.ID == p.Browser && !b.Expired() {
 			return b.ExpiresAt, true
 		}
 	}

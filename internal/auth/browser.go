@@ -5,13 +5,15 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"loquat"
 )
 
 // browserLife is how long a browser stays signed in.
 const browserLife = 30 * 24 * time.Hour
 
-// SignedIn is the session of a browser, and as whom it is here.
-type SignedIn struct {
+// BrowserSession is a browser session with its cookie.
+type BrowserSession struct {
 	Principal
 	Cookie    string // the secret, which is not kept
 	ExpiresAt time.Time
@@ -19,26 +21,26 @@ type SignedIn struct {
 
 // SignIn makes a session of a browser that shows a token. The cookie is as good as
 // the token, for as long as both last.
-func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (SignedIn, error) {
+func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (BrowserSession, error) {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	key, err := k.authorize(ctx, token, from)
 	if err != nil {
-		return SignedIn{}, err
+		return BrowserSession{}, err
 	}
 	cookie := newSecret()
-	b := Key{ID: newID(), Kind: Browser, Scope: key.Scope, SessionID: key.SessionID, Digest: digestOf(cookie), Bearer: key.Digest, CreatedAt: now()}
+	b := loquat.Credential{ID: newID(), Kind: loquat.CredentialBrowser, Scope: key.Scope, SessionID: key.SessionID, Digest: digestOf(cookie), Bearer: key.Digest, CreatedAt: now()}
 	b.ExpiresAt = b.CreatedAt.Add(browserLife)
 	if !key.ExpiresAt.IsZero() && key.ExpiresAt.Before(b.ExpiresAt) {
 		b.ExpiresAt = key.ExpiresAt
 	}
-	if err := k.change(ctx, Change{Add: []Key{b}, Remove: k.staleBrowsers(key.Digest)}); err != nil {
-		return SignedIn{}, err
+	if err := k.change(ctx, loquat.CredentialChange{Add: []loquat.Credential{b}, Remove: k.staleBrowsers(key.Digest)}); err != nil {
+		return BrowserSession{}, err
 	}
 	k.log.Info("a browser signed in", "as", key.Name, "kind", key.Kind, "address", from)
-	who := key.principal()
+	who := principalOf(key)
 	who.Browser = b.ID
-	return SignedIn{Principal: who, Cookie: cookie, ExpiresAt: b.ExpiresAt}, nil
+	return BrowserSession{Principal: who, Cookie: cookie, ExpiresAt: b.ExpiresAt}, nil
 }
 
 // staleBrowsers returns the sessions that have expired, and the oldest of a token
@@ -46,16 +48,16 @@ func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (Sig
 func (k *Keeper) staleBrowsers(bearer Digest) (ids []string) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	var same []*Key
+	var same []*loquat.Credential
 	for _, b := range k.browsers {
 		switch {
-		case expired(b.ExpiresAt):
+		case b.Expired():
 			ids = append(ids, b.ID)
 		case b.Bearer == bearer:
 			same = append(same, b)
 		}
 	}
-	slices.SortFunc(same, func(a, b *Key) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	slices.SortFunc(same, func(a, b *loquat.Credential) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	for len(same) >= maxBrowsers {
 		ids, same = append(ids, same[0].ID), same[1:]
 	}
@@ -67,8 +69,8 @@ func (k *Keeper) staleBrowsers(bearer Digest) (ids []string) {
 func (k *Keeper) Browser(ctx context.Context, cookie string) (Principal, bool) {
 	k.mu.RLock()
 	b, ok := k.browsers[digestOf(cookie)]
-	var key Key
-	if ok = ok && !expired(b.ExpiresAt); ok {
+	var key loquat.Credential
+	if ok = ok && !b.Expired(); ok {
 		key, ok = k.good(b.Bearer)
 	}
 	k.mu.RUnlock()
@@ -76,7 +78,7 @@ func (k *Keeper) Browser(ctx context.Context, cookie string) (Principal, bool) {
 		return Principal{}, false
 	}
 	k.use(ctx, key)
-	who := key.principal()
+	who := principalOf(key)
 	who.Browser = b.ID
 	return who, true
 }
@@ -91,5 +93,5 @@ func (k *Keeper) SignOut(ctx context.Context, cookie string) error {
 	if !ok {
 		return nil
 	}
-	return k.change(ctx, Change{Remove: []string{b.ID}})
+	return k.change(ctx, loquat.CredentialChange{Remove: []string{b.ID}})
 }

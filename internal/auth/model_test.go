@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
-	"loquat/internal/auth"
 )
 
 // modelCode is a pairing code as the rules have it.
@@ -74,7 +73,7 @@ func runModel(t *testing.T, steps []int) error {
 				time.Sleep(time.Minute)
 			}
 		case 3:
-			id, secret := makeToken(t, k, auth.NewToken{Name: "x"})
+			id, secret := makeToken(t, k, loquat.NewToken{Name: "x"})
 			keys[secret] = id
 		case 4, 5: // an end
 			if len(keys) == 0 {

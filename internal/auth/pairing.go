@@ -24,37 +24,30 @@ const codeLetters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 // misread maps what people type to what they saw.
 var misread = strings.NewReplacer("O", "0", "I", "1", "L", "1", " ", "", "-", "")
 
-// open reports whether a code may be claimed.
-func (c Code) open() bool { return !expired(c.ExpiresAt) && c.Wrong < maxWrong }
+// claimable reports whether a code is neither expired nor locked.
+func claimable(c loquat.PairingCode) bool { return !expired(c.ExpiresAt) && c.Wrong < maxWrong }
 
-// NewCode is a pairing code as it is shown, once.
-type NewCode struct {
-	Code      string
-	Scope     string
-	ExpiresAt time.Time
-}
-
-// Pair makes a code that a device can claim within five minutes.
-func (k *Keeper) Pair(ctx context.Context, scope string) (NewCode, error) {
+// Pair makes a code that a device can claim within five minutes. The caller adds where.
+func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error) {
 	if scope == "" {
 		scope = Read
 	}
 	if scope != Read && scope != Full {
-		return NewCode{}, loquat.Invalid("body.scope", "has to be read or full")
+		return loquat.Pairing{}, loquat.Invalid("body.scope", "has to be read or full")
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	public, past := k.room()
 	if public == "" {
-		return NewCode{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
+		return loquat.Pairing{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
 	}
 	code := public + "-" + randomLetters(secretLen)
-	kept := Code{Public: public, Digest: digestOf(code), Scope: scope, ExpiresAt: now().Add(codeLife)}
-	if err := k.change(ctx, Change{Codes: []Code{kept}, Drop: past}); err != nil {
-		return NewCode{}, err
+	kept := loquat.PairingCode{Public: public, Digest: digestOf(code), Scope: scope, ExpiresAt: now().Add(codeLife)}
+	if err := k.change(ctx, loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past}); err != nil {
+		return loquat.Pairing{}, err
 	}
 	k.log.Info("a pairing code was made", "code", public, "scope", scope)
-	return NewCode{Code: code, Scope: scope, ExpiresAt: kept.ExpiresAt}, nil
+	return loquat.Pairing{Code: code, ExpiresAt: kept.ExpiresAt}, nil
 }
 
 // room returns a public part that no code has, "" when there are as many as there may
@@ -99,9 +92,9 @@ func readCode(typed string) (public, code string, ok bool) {
 
 // Claim makes a device of a code. Of all that is wrong with a code it says the same,
 // so that it tells nobody which ones there are.
-func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr) (Key, string, error) {
+func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr) (loquat.Credential, string, error) {
 	if err := checkName("body.device_name", name); err != nil {
-		return Key{}, "", err
+		return loquat.Credential{}, "", err
 	}
 	// A right code counts, too: counting only wrong ones would let many claims at the same
 	// time pass before the first is known to be wrong.
@@ -109,34 +102,34 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 		if first {
 			k.log.Warn("too many pairing codes from one address; it has to wait", "address", from)
 		}
-		return Key{}, "", tooMany("pairing codes", wait)
+		return loquat.Credential{}, "", tooMany("pairing codes", wait)
 	}
 	public, code, ok := readCode(typed)
 	if !ok {
-		return Key{}, "", ErrWrongCode()
+		return loquat.Credential{}, "", ErrWrongCode()
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	if len(k.list(Device)) >= maxKeys {
-		return Key{}, "", errFull("devices", "remove some")
+	if len(k.list(loquat.CredentialDevice)) >= maxKeys {
+		return loquat.Credential{}, "", errFull("devices", "remove some")
 	}
 	secret := newSecret()
-	device := Key{ID: newID(), Kind: Device, Name: name, Digest: digestOf(secret), CreatedAt: now()}
-	var done Change
+	device := loquat.Credential{ID: newID(), Kind: loquat.CredentialDevice, Name: name, Digest: digestOf(secret), CreatedAt: now()}
+	var done loquat.CredentialChange
 	var locked bool
-	err := k.store.Decide(ctx, public, func(c *Code) Change {
+	err := k.store.DecidePairing(ctx, public, func(c *loquat.PairingCode) loquat.CredentialChange {
 		done, locked = judge(c, digestOf(code), device)
 		return done
 	})
 	if err != nil {
-		return Key{}, "", err
+		return loquat.Credential{}, "", err
 	}
 	k.apply(done)
 	if locked {
 		k.log.Warn("a pairing code was locked after wrong secrets", "code", public, "address", from)
 	}
 	if len(done.Add) == 0 {
-		return Key{}, "", ErrWrongCode()
+		return loquat.Credential{}, "", ErrWrongCode()
 	}
 	device = done.Add[0]
 	k.log.Info("a device was paired", "id", device.ID, "name", device.Name, "scope", device.Scope, "address", from)
@@ -145,17 +138,17 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 
 // judge says what a claim does to a code, which is nil when there is none: it makes
 // the device, or counts as a wrong one, of which the last locks it.
-func judge(c *Code, digest Digest, device Key) (done Change, locked bool) {
+func judge(c *loquat.PairingCode, digest Digest, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
 	switch {
-	case c == nil || !c.open():
-		return Change{}, false
+	case c == nil || !claimable(*c):
+		return loquat.CredentialChange{}, false
 	case subtle.ConstantTimeCompare(c.Digest[:], digest[:]) == 1:
 		device.Scope = c.Scope
-		return Change{Add: []Key{device}, Drop: []string{c.Public}}, false
+		return loquat.CredentialChange{Add: []loquat.Credential{device}, Drop: []string{c.Public}}, false
 	}
 	next := *c
 	next.Wrong++
-	return Change{Codes: []Code{next}}, next.Wrong >= maxWrong
+	return loquat.CredentialChange{Codes: []loquat.PairingCode{next}}, next.Wrong >= maxWrong
 }
 
 // ErrWrongCode is what is said of everything that is wrong with a code.
@@ -170,13 +163,13 @@ func PublicPart(typed string) (public string, ok bool) {
 }
 
 // Devices returns the devices that were paired, the oldest first.
-func (k *Keeper) Devices() []Key { return k.list(Device) }
+func (k *Keeper) Devices() []loquat.Credential { return k.list(loquat.CredentialDevice) }
 
 // RemoveDevice ends a device.
 func (k *Keeper) RemoveDevice(ctx context.Context, id string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	key, err := k.remove(ctx, Device, id)
+	key, err := k.remove(ctx, loquat.CredentialDevice, id)
 	if err != nil {
 		return err
 	}

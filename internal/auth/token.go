@@ -9,50 +9,42 @@ import (
 	"loquat"
 )
 
-// NewToken is what a token shall be.
-type NewToken struct {
-	Name      string
-	Scope     string // "" means full
-	SessionID string // of scope session
-	Lifetime  time.Duration
-}
-
 // maxName bounds the name of a token or a device, in characters.
 const maxName = 100
 
 // MakeToken makes a token and returns its secret, which is not kept. The first one
 // closes the service to whoever has none.
-func (k *Keeper) MakeToken(ctx context.Context, t NewToken) (Key, string, error) {
-	if err := t.check(); err != nil {
-		return Key{}, "", err
+func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Credential, string, error) {
+	if err := checkNewToken(t); err != nil {
+		return loquat.Credential{}, "", err
 	}
 	secret := newSecret()
-	key := Key{ID: newID(), Kind: Token, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(secret), CreatedAt: now()}
+	key := loquat.Credential{ID: newID(), Kind: loquat.CredentialToken, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(secret), CreatedAt: now()}
 	if key.Scope == "" {
 		key.Scope = Full
 	}
-	if t.Lifetime > 0 {
-		key.ExpiresAt = key.CreatedAt.Add(t.Lifetime)
+	if t.ExpiresInSeconds != nil {
+		key.ExpiresAt = key.CreatedAt.Add(time.Duration(*t.ExpiresInSeconds) * time.Second)
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	if len(k.list(Token)) >= maxKeys {
-		return Key{}, "", errFull("tokens", "revoke some")
+	if len(k.list(loquat.CredentialToken)) >= maxKeys {
+		return loquat.Credential{}, "", errFull("tokens", "revoke some")
 	}
-	if err := k.change(ctx, Change{Add: []Key{key}}); err != nil {
-		return Key{}, "", err
+	if err := k.change(ctx, loquat.CredentialChange{Add: []loquat.Credential{key}}); err != nil {
+		return loquat.Credential{}, "", err
 	}
 	k.log.Info("a token was made", "id", key.ID, "name", key.Name, "scope", key.Scope)
 	return key, secret, nil
 }
 
-func (t NewToken) check() error {
+func checkNewToken(t loquat.NewToken) error {
 	switch {
 	case t.Scope != "" && t.Scope != Full && t.Scope != Read && t.Scope != Session:
 		return loquat.Invalid("body.scope", "has to be one of full, read, session")
 	case (t.Scope == Session) != (t.SessionID != ""):
 		return loquat.Invalid("body.session_id", "goes with the scope session, and only with it")
-	case t.Lifetime < 0:
+	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}
 	return checkName("body.name", t.Name)
@@ -73,7 +65,9 @@ func checkName(at, name string) error {
 
 // Tokens returns the tokens of the configuration and those that were made, the
 // oldest first.
-func (k *Keeper) Tokens() []Key { return k.list(Config, Token) }
+func (k *Keeper) Tokens() []loquat.Credential {
+	return k.list(loquat.CredentialConfig, loquat.CredentialToken)
+}
 
 // RevokeToken ends a token that was made. The last one of a service that others can
 // reach stays, or everybody could come in.
@@ -83,7 +77,7 @@ func (k *Keeper) RevokeToken(ctx context.Context, id string) error {
 	if all := k.Tokens(); k.exposed && len(all) == 1 && all[0].ID == id {
 		return loquat.Errorf(loquat.CodeConflict, "this is the last token, and others can reach this server; make another one first")
 	}
-	key, err := k.remove(ctx, Token, id)
+	key, err := k.remove(ctx, loquat.CredentialToken, id)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestActions(t *testing.T) {
 				return echo(ctx, call)
 			}},
 		&panel{name: "two", kind: plugin.KindApplication, actions: []string{"say"}, act: echo, elements: []string{fmt.Sprintf(element, "e2")}})
-	s := r.create(chat.NewSession{SessionID: "s"})
+	s := r.create(loquat.NewSession{SessionID: "s"})
 	params := func(text string) loquat.Object { return object(t, text) }
 	for _, c := range []struct {
 		what   string
@@ -189,7 +189,7 @@ func newCompactRig(t *testing.T) (*rig, loquat.Snapshot) {
 	r := newRig(t)
 	r.load("", builtin.CompactRange{})
 	calls := loquat.Object{}.Set("tool_calls", []loquat.ToolCall{{ID: "c", Name: "find", Arguments: `{"q": 1}`}})
-	return r, r.create(chat.NewSession{Messages: []chat.NewMessage{
+	return r, r.create(loquat.NewSession{Messages: []loquat.NewMessage{
 		{Role: "system", Content: "be kind"}, {Role: "user", Content: "one"}, {Role: "assistant", Content: "two", Metadata: calls},
 		{Role: "tool", Content: "three"}, {Role: "user", Content: "four"},
 	}})
@@ -248,7 +248,7 @@ func TestCompactRangeFreesImages(t *testing.T) {
 	r, s := newCompactRig(t)
 	image := r.upload(s.SessionID, 1)
 	attached := []json.RawMessage{json.RawMessage(`{"type": "image", "asset_id": "` + image.AssetID + `"}`)}
-	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Attachments: attached}); err != nil {
+	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Attachments: attached}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.DeleteAsset(t.Context(), s.SessionID, image.AssetID); loquat.CodeOf(err) != loquat.CodeConflict {
@@ -294,7 +294,7 @@ func TestCompactRangeRefuses(t *testing.T) {
 		"no summary":         {fits, func(r *rig, id string) { fails(r, phase{reply: loquat.Reply{Content: " \n"}}) }, "backend_error", ""},
 		"busy": {fits, func(r *rig, id string) {
 			r.provider.then(phase{hang: true})
-			r.send(id, chat.Send{Content: text("x")})
+			r.send(id, loquat.Send{Content: text("x")})
 			<-r.provider.entered
 		}, "busy", "message_appended* checkpoint* request_started"},
 		"a message of the range changed": {fits, func(r *rig, id string) {
@@ -310,7 +310,7 @@ func TestCompactRangeRefuses(t *testing.T) {
 			while(r, func() { r.modify(id, 4, "4") })
 		}, "", "message_modified* checkpoint* message_modified* messages_deleted* checkpoint*"},
 		"overtaken by a request that has ended": {fits, func(r *rig, id string) {
-			while(r, func() { r.ended(r.send(id, chat.Send{Content: text("x")}).RequestID) })
+			while(r, func() { r.ended(r.send(id, loquat.Send{Content: text("x")}).RequestID) })
 		}, "conflict", "message_appended* checkpoint* request_started final(ok) checkpoint request_completed"},
 		"session deleted": {fits, func(r *rig, id string) {
 			while(r, func() {

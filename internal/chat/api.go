@@ -25,33 +25,41 @@ type Match struct {
 	IDs []loquat.EventID
 }
 
-// NewSession is what a client may say of a session that it creates.
-type NewSession struct {
-	SessionID string
-	AgentID   string
-	Metadata  loquat.Object
-	Messages  []NewMessage
+// Answer is what a change answers: a body, and what HTTP puts elsewhere.
+type Answer[T any] struct {
+	Body       T
+	Checkpoint loquat.EventID // newest checkpoint of the session, its ETag; 0 when there is none
+	Accepted   bool           // of a cancel: the request had not ended
 }
 
-// NewMessage is a message as a client gives it.
-type NewMessage struct {
-	Role        string
-	Content     string
-	Metadata    loquat.Object
-	Attachments []json.RawMessage
+// answerExtra are the fields of a stored Answer besides those of its body.
+type answerExtra struct {
+	Checkpoint loquat.EventID `json:"checkpoint,omitempty"`
+	Accepted   bool           `json:"accepted,omitempty"`
 }
 
-// SessionPatch is a JSON merge patch of a session: nil leaves a field as it is.
-type SessionPatch struct {
-	AgentID  *string
-	Metadata loquat.Object // RFC 7396, null removes
+// MarshalJSON writes one object: the fields of the body, checkpoint and accepted.
+func (a Answer[T]) MarshalJSON() ([]byte, error) {
+	body, err := json.Marshal(a.Body)
+	if err != nil {
+		return nil, err
+	}
+	extra, err := json.Marshal(answerExtra{a.Checkpoint, a.Accepted})
+	if err != nil || string(extra) == "{}" {
+		return body, err
+	}
+	body[len(body)-1] = ',' // every body has fields
+	return append(body, extra[1:]...), nil
 }
 
-// Fork says what a fork takes over from its source.
-type Fork struct {
-	UpToIndex *int // nil: all messages
-	AgentID   string
-	Metadata  loquat.Object // merged over the source's
+// UnmarshalJSON reads what MarshalJSON writes.
+func (a *Answer[T]) UnmarshalJSON(b []byte) error {
+	var extra answerExtra
+	if err := json.Unmarshal(b, &extra); err != nil {
+		return err
+	}
+	a.Checkpoint, a.Accepted = extra.Checkpoint, extra.Accepted
+	return json.Unmarshal(b, &a.Body)
 }
 
 // PageQuery chooses a part of a session's messages. Limit nil means all; At nil
@@ -60,69 +68,6 @@ type PageQuery struct {
 	From  int
 	Limit *int
 	At    *loquat.EventID
-}
-
-// MessageResult answers an append and a modification.
-type MessageResult struct {
-	Index         int            `json:"index"`
-	Message       loquat.Message `json:"message"`
-	CursorEventID loquat.EventID `json:"cursor_event_id"`
-	Checkpoint    loquat.EventID `json:"checkpoint"` // for the ETag; not part of the answer's body
-}
-
-// DeleteResult answers a deletion of messages.
-type DeleteResult struct {
-	Indices       []int          `json:"indices"`
-	CursorEventID loquat.EventID `json:"cursor_event_id"`
-	Checkpoint    loquat.EventID `json:"checkpoint"`
-}
-
-// The values of Send.OnBusy.
-const (
-	BusyReject    = "reject"
-	BusyQueue     = "queue"
-	BusyInterrupt = "interrupt"
-)
-
-// Send asks for a reply.
-type Send struct {
-	RequestID   string
-	Content     *string // nil: run on the messages as they stand
-	Attachments []json.RawMessage
-	Metadata    loquat.Object // of the user message
-	Stream      bool
-	StreamTools bool
-	DeleteFrom  *int
-	OnBusy      string // "" means reject
-}
-
-// SendResult answers a send.
-type SendResult struct {
-	RequestID     string               `json:"request_id"`
-	SessionID     string               `json:"session_id"`
-	Status        loquat.RequestStatus `json:"status"`
-	CursorEventID loquat.EventID       `json:"cursor_event_id"`
-	Checkpoint    loquat.EventID       `json:"checkpoint"`
-}
-
-// CancelResult answers a cancel. Accepted tells that the request had not ended.
-type CancelResult struct {
-	RequestID string               `json:"request_id"`
-	Status    loquat.RequestStatus `json:"status"`
-	Accepted  bool                 `json:"accepted"`
-}
-
-// SessionList is a page of sessions, newest change first.
-type SessionList struct {
-	Sessions      []loquat.SessionSummary `json:"sessions"`
-	NextPageToken string                  `json:"next_page_token,omitempty"`
-}
-
-// Agent is an agent that a session may use.
-type Agent struct {
-	AgentID    string `json:"agent_id"`
-	ProviderID string `json:"provider"`
-	Model      string `json:"model"`
 }
 
 // EventQuery chooses events of the log.

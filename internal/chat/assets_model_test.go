@@ -82,7 +82,7 @@ func (g *gallery) asset(t *rapid.T) string {
 }
 
 func (g *gallery) create(*rapid.T) {
-	g.sessions = append(g.sessions, &wall{id: g.r.create(chat.NewSession{}).SessionID, assets: map[string]int{}})
+	g.sessions = append(g.sessions, &wall{id: g.r.create(loquat.NewSession{}).SessionID, assets: map[string]int{}})
 }
 
 func (g *gallery) upload(t *rapid.T) {
@@ -115,7 +115,7 @@ func (g *gallery) attach(t *rapid.T) {
 func (g *gallery) send(t *rapid.T) {
 	w, id := g.some(t), g.asset(t)
 	g.n++
-	p := chat.Send{RequestID: fmt.Sprint(w.id, "-", g.n), Attachments: showing(id).Attachments}
+	p := loquat.Send{RequestID: fmt.Sprint(w.id, "-", g.n), Attachments: showing(id).Attachments}
 	keep := len(w.messages)
 	if keep > 0 && rapid.Bool().Draw(t, "delete some") {
 		keep = rapid.IntRange(0, keep-1).Draw(t, "delete from")
@@ -172,7 +172,7 @@ func (g *gallery) deleteAsset(t *rapid.T) {
 
 func (g *gallery) fork(t *rapid.T) {
 	w, last := g.message(t)
-	s, err := g.r.ForkSession(g.r.t.Context(), chat.Call{}, w.id, chat.Fork{UpToIndex: &last})
+	s, err := g.r.ForkSession(g.r.t.Context(), chat.Call{}, w.id, loquat.Fork{UpToIndex: &last})
 	if err != nil {
 		t.Fatal(err)
 	}

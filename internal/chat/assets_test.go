@@ -66,8 +66,8 @@ func (r *rig) wantPicture(sessionID, assetID string, n int) {
 }
 
 // showing is a message with these images.
-func showing(ids ...string) chat.NewMessage {
-	m := chat.NewMessage{Role: loquat.RoleUser, Content: "see"}
+func showing(ids ...string) loquat.NewMessage {
+	m := loquat.NewMessage{Role: loquat.RoleUser, Content: "see"}
 	for _, id := range ids {
 		m.Attachments = append(m.Attachments, json.RawMessage(`{"type":"image","asset_id":"`+id+`"}`))
 	}
@@ -84,8 +84,8 @@ func wantCode(t testing.TB, what string, err error, code loquat.Code, says strin
 
 func TestAssetsAreOwnedBySessions(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{})
-	other := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
+	other := r.create(loquat.NewSession{})
 	one, same, two := r.upload(s.SessionID, 1), r.upload(s.SessionID, 1), r.upload(s.SessionID, 2)
 	theirs := r.upload(other.SessionID, 1)
 	if one.AssetID == same.AssetID || one.SHA256 != same.SHA256 || r.files() != 2 {
@@ -96,7 +96,7 @@ func TestAssetsAreOwnedBySessions(t *testing.T) {
 	wantCode(t, "an asset of another session", err, loquat.CodeNotFound, one.AssetID)
 	_, err = r.AppendMessage(t.Context(), chat.Call{}, other.SessionID, showing(theirs.AssetID, one.AssetID))
 	wantCode(t, "a message with an asset of another session", err, loquat.CodeInvalid, "body.attachments[1].asset_id")
-	_, err = r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{Messages: []chat.NewMessage{showing(one.AssetID)}})
+	_, err = r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{Messages: []loquat.NewMessage{showing(one.AssetID)}})
 	wantCode(t, "a new session with an asset", err, loquat.CodeInvalid, "body.messages[0].attachments[0].asset_id")
 	_, err = r.StoreAsset(t.Context(), "nobody", "", "", bytes.NewReader(picture(9)))
 	wantCode(t, "an upload to no session", err, loquat.CodeNotFound, "nobody")
@@ -115,7 +115,7 @@ func TestAssetsAreOwnedBySessions(t *testing.T) {
 
 func TestUsedAssetsStay(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: loquat.RoleUser, Content: "first"}}})
+	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: loquat.RoleUser, Content: "first"}}})
 	a, b := r.upload(s.SessionID, 1), r.upload(s.SessionID, 2)
 	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, showing(b.AssetID, a.AssetID)); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestUsedAssetsStay(t *testing.T) {
 	}
 	wantCode(t, "used after the indices moved", r.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
 
-	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{})
+	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, loquat.Fork{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestUsedAssetsStay(t *testing.T) {
 	r.wantPicture(fork.SessionID, b.AssetID, 2)
 	wantCode(t, "used by the fork", r.DeleteAsset(t.Context(), fork.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
 	zero := 0
-	if _, err := r.Send(t.Context(), chat.Call{}, fork.SessionID, chat.Send{Content: text("again"), DeleteFrom: &zero}); err != nil {
+	if _, err := r.Send(t.Context(), chat.Call{}, fork.SessionID, loquat.Send{Content: text("again"), DeleteFrom: &zero}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.DeleteAsset(t.Context(), fork.SessionID, a.AssetID); err != nil {
@@ -159,15 +159,15 @@ func TestUsedAssetsStay(t *testing.T) {
 
 func TestAssetsOfQueuedSends(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	a := r.upload(s.SessionID, 1)
 	gate := make(chan struct{})
 	r.provider.then(phase{gate: gate, reply: loquat.Reply{Content: "ok"}})
 	r.provider.then(phase{gate: gate, reply: loquat.Reply{Content: "ok"}})
 	send := func(id string) {
-		p := chat.Send{RequestID: id, Attachments: showing(a.AssetID).Attachments, OnBusy: chat.BusyQueue}
+		p := loquat.Send{RequestID: id, Attachments: showing(a.AssetID).Attachments, OnBusy: loquat.BusyQueue}
 		if id == "first" {
-			p = chat.Send{RequestID: id, Content: text("first")}
+			p = loquat.Send{RequestID: id, Content: text("first")}
 		}
 		if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, p); err != nil {
 			t.Fatal(err)
@@ -195,16 +195,16 @@ func TestAssetsOfQueuedSends(t *testing.T) {
 
 func TestAssetsNeedTheirSwitch(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Metadata: object(t, `{"overrides": {"allow_image_attachment_base64": false}}`)})
+	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"allow_image_attachment_base64": false}}`)})
 	a := r.upload(s.SessionID, 1)
-	_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Attachments: showing(a.AssetID).Attachments})
+	_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Attachments: showing(a.AssetID).Attachments})
 	wantCode(t, "inline images are off", err, loquat.CodeInvalid, "allow_image_attachment_base64")
 }
 
 // A file without an owner is what a crash between the two leaves.
 func TestStrayFilesGoAtTheNextStart(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	a := r.upload(s.SessionID, 1)
 	stray, err := r.images.Receive(bytes.NewReader(picture(2)), "")
 	if err != nil {
@@ -227,9 +227,9 @@ func TestImagesOfTools(t *testing.T) {
 		}, nil
 	}}
 	r := newRig(t, draw)
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("draw")}})
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{RequestID: "q", Content: text("draw")}); err != nil {
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{RequestID: "q", Content: text("draw")}); err != nil {
 		t.Fatal(err)
 	}
 	r.ended("q")
@@ -255,9 +255,9 @@ func TestImagesOfToolsAreBounded(t *testing.T) {
 	r := newRig(t, tool{"draw", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
 		return plugin.ToolResult{Images: make([]plugin.Image, 500_000)}, nil
 	}})
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("draw")}})
-	r.ended(r.send(s.SessionID, chat.Send{Content: text("draw")}).RequestID)
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("draw")}).RequestID)
 	lines := strings.Split(r.snapshot(s.SessionID).Messages[2].Content, "\n")
 	if last := lines[len(lines)-1]; len(lines) != 65 || last != "[499936 more images of the tool are left out: a result may have 64.]" {
 		t.Errorf("%d lines, the last is %s", len(lines), last)
@@ -271,7 +271,7 @@ func TestAssetsAtOnce(t *testing.T) {
 	const sessions, rounds = 6, 15
 	failed := make(chan error, sessions)
 	for i := range sessions {
-		s := r.create(chat.NewSession{SessionID: fmt.Sprint("s", i)})
+		s := r.create(loquat.NewSession{SessionID: fmt.Sprint("s", i)})
 		go func() {
 			failed <- func() error {
 				for range rounds {
@@ -309,15 +309,15 @@ func TestAssetsAtOnce(t *testing.T) {
 func TestUploadsThatNobodyAttaches(t *testing.T) {
 	r := newRig(t)
 	r.provider.then(phase{hang: true})
-	s := r.create(chat.NewSession{})
-	running := r.send(s.SessionID, chat.Send{Content: text("wait")})
+	s := r.create(loquat.NewSession{})
+	running := r.send(s.SessionID, loquat.Send{Content: text("wait")})
 	shown, queued := r.upload(s.SessionID, 1), r.upload(s.SessionID, 2)
-	other := r.create(chat.NewSession{})
+	other := r.create(loquat.NewSession{})
 	used := r.upload(other.SessionID, 1)
 	if _, err := r.AppendMessage(t.Context(), chat.Call{}, other.SessionID, showing(used.AssetID)); err != nil {
 		t.Fatal(err)
 	}
-	r.send(s.SessionID, chat.Send{Attachments: showing(queued.AssetID).Attachments, OnBusy: chat.BusyQueue})
+	r.send(s.SessionID, loquat.Send{Attachments: showing(queued.AssetID).Attachments, OnBusy: loquat.BusyQueue})
 	for n := 2; n < chat.MaxUploads; n++ {
 		r.upload(s.SessionID, 3)
 	}

@@ -66,11 +66,11 @@ func (s *Service) fitting(overrides, base loquat.Object, offers []config.Offer) 
 }
 
 // Agents lists the agents that a session may use.
-func (s *Service) Agents() []Agent {
-	out := []Agent{}
+func (s *Service) Agents() []loquat.Agent {
+	out := []loquat.Agent{}
 	for _, id := range s.config.Agents() {
 		if base, providerID, err := s.config.Base(id); err == nil {
-			out = append(out, Agent{AgentID: id, ProviderID: providerID, Model: base.String("model")})
+			out = append(out, loquat.Agent{AgentID: id, ProviderID: providerID, Model: base.String("model")})
 		}
 	}
 	return out

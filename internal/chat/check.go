@@ -26,7 +26,7 @@ func checkID(location, id string) error {
 }
 
 // checkNewSession checks a session that is to be made, and makes its messages.
-func (s *Service) checkNewSession(ctx context.Context, p *NewSession) (messages []loquat.Message, attachments []attachment, err error) {
+func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (messages []loquat.Message, attachments []attachment, err error) {
 	if err := checkID("body.session_id", p.SessionID); err != nil {
 		return nil, nil, err
 	}
@@ -142,7 +142,7 @@ func (s *Service) judged(ctx context.Context, sessionID, agentID string, given l
 
 // checkMessage makes the message that a client gives. Its attachments are still to be
 // checked against the session.
-func checkMessage(location string, p NewMessage) (loquat.Message, []attachment, error) {
+func checkMessage(location string, p loquat.NewMessage) (loquat.Message, []attachment, error) {
 	if !loquat.ValidRole(p.Role) {
 		return loquat.Message{}, nil, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", loquat.Clip(p.Role, loquat.Excerpt))
 	}
@@ -166,18 +166,18 @@ func checkMessage(location string, p NewMessage) (loquat.Message, []attachment, 
 }
 
 // checkSend checks what can be checked of a send without the session.
-func checkSend(p *Send) (storedSend, error) {
+func checkSend(p *loquat.Send) (storedSend, error) {
 	if err := checkID("body.request_id", p.RequestID); err != nil {
 		return storedSend{}, err
 	}
-	out := storedSend{Stream: p.Stream, StreamTools: p.StreamTools, DeleteFrom: p.DeleteFrom}
+	out := storedSend{Stream: p.Streams(), StreamTools: p.StreamTools, DeleteFrom: p.DeleteFrom}
 	speaks := p.Content != nil || len(p.Attachments) > 0
 	switch {
-	case p.OnBusy != BusyReject && p.OnBusy != BusyQueue && p.OnBusy != BusyInterrupt:
+	case p.OnBusy != loquat.BusyReject && p.OnBusy != loquat.BusyQueue && p.OnBusy != loquat.BusyInterrupt:
 		return out, loquat.Invalid("body.on_busy", "is %q; it has to be reject, queue or interrupt", loquat.Clip(p.OnBusy, loquat.Excerpt))
-	case p.OnBusy != BusyReject && !speaks:
+	case p.OnBusy != loquat.BusyReject && !speaks:
 		return out, loquat.Invalid("body.on_busy", "%s needs content or attachments", p.OnBusy)
-	case p.OnBusy != BusyReject && p.DeleteFrom != nil:
+	case p.OnBusy != loquat.BusyReject && p.DeleteFrom != nil:
 		return out, loquat.Invalid("body.delete_from", "goes only with on_busy reject")
 	case p.DeleteFrom != nil && *p.DeleteFrom < 0:
 		return out, loquat.Invalid("body.delete_from", "has to be an index, 0 or more")
@@ -188,7 +188,7 @@ func checkSend(p *Send) (storedSend, error) {
 		}
 		return out, nil
 	}
-	n := NewMessage{Role: loquat.RoleUser, Metadata: p.Metadata, Attachments: p.Attachments}
+	n := loquat.NewMessage{Role: loquat.RoleUser, Metadata: p.Metadata, Attachments: p.Attachments}
 	if p.Content != nil {
 		n.Content = *p.Content
 	}

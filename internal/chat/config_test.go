@@ -37,8 +37,8 @@ func TestEffectiveConfigOfARequest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
-			s := r.create(chat.NewSession{AgentID: c.agent, Metadata: object(t, c.metadata)})
-			r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID)
+			s := r.create(loquat.NewSession{AgentID: c.agent, Metadata: object(t, c.metadata)})
+			r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID)
 			seen := r.provider.seen()
 			if len(seen) != 1 {
 				t.Fatalf("the provider was asked %d times", len(seen))
@@ -76,12 +76,12 @@ func (d *slowReads) Read(ctx context.Context, fn func(store.SQL) error) error {
 func TestRequestKeepsTheConfigOfItsStart(t *testing.T) {
 	slow := &slowReads{}
 	r := newRigOn(t, func(db store.Driver) store.Driver { slow.Driver = db; return slow })
-	s := r.create(chat.NewSession{Metadata: object(t, `{"overrides": {"temperature": 1}}`)})
+	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"temperature": 1}}`)})
 	held := make(chan struct{})
 	slow.hold.Store(&held)
-	q := r.send(s.SessionID, chat.Send{Content: text("hi")})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi")})
 	quiet := "quiet"
-	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{AgentID: &quiet}); err != nil {
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{AgentID: &quiet}); err != nil {
 		t.Fatal(err)
 	}
 	slow.hold.Store(nil)
@@ -91,7 +91,7 @@ func TestRequestKeepsTheConfigOfItsStart(t *testing.T) {
 	if len(seen) != 1 || seen[0].Config.String("model") != "m1" || string(seen[0].Config["temperature"]) != "1" {
 		t.Fatalf("the request ran with %+v", seen)
 	}
-	r.ended(r.send(s.SessionID, chat.Send{Content: text("again")}).RequestID)
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("again")}).RequestID)
 	if got := r.provider.seen()[1].Config.String("model"); got != "m2" {
 		t.Errorf("the next request ran with the model %s", got)
 	}
@@ -100,17 +100,17 @@ func TestRequestKeepsTheConfigOfItsStart(t *testing.T) {
 // What is wrong with a change is said with its place, and nothing is changed.
 func TestFaultsOfInput(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user", Content: "q"}}})
+	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "q"}}})
 	before := r.store.Last()
-	create := func(p chat.NewSession) func() error {
+	create := func(p loquat.NewSession) func() error {
 		return func() error { return second(r.CreateSession(t.Context(), chat.Call{}, p)) }
 	}
-	send := func(p chat.Send) func() error {
+	send := func(p loquat.Send) func() error {
 		return func() error { return second(r.Send(t.Context(), chat.Call{}, s.SessionID, p)) }
 	}
 	attach := func(raw string) func() error {
 		return func() error {
-			return second(r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Attachments: []json.RawMessage{json.RawMessage(`{"type":"image","url":"https://x.example/a.png"}`), json.RawMessage(raw)}}))
+			return second(r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Attachments: []json.RawMessage{json.RawMessage(`{"type":"image","url":"https://x.example/a.png"}`), json.RawMessage(raw)}}))
 		}
 	}
 	nine, minus := 9, -1
@@ -118,23 +118,23 @@ func TestFaultsOfInput(t *testing.T) {
 		call  func() error
 		place string
 	}{
-		"session id":             {create(chat.NewSession{SessionID: "a b"}), "body.session_id"},
-		"long session id":        {create(chat.NewSession{SessionID: strings.Repeat("a", 65)}), "body.session_id"},
-		"agent":                  {create(chat.NewSession{AgentID: "nobody"}), "body.agent_id"},
-		"role":                   {create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user"}, {Role: "robot"}}}), "body.messages[1].role"},
-		"unknown override":       {create(chat.NewSession{Metadata: object(t, `{"overrides": {"colour": 1}}`)}), "body.metadata.overrides.colour"},
-		"forbidden override":     {create(chat.NewSession{Metadata: object(t, `{"overrides": {"api_key": "x"}}`)}), "body.metadata.overrides.api_key"},
-		"reserved parameter":     {create(chat.NewSession{Metadata: object(t, `{"overrides": {"request_options": {"stream": true}}}`)}), "body.metadata.overrides.request_options.stream"},
-		"overrides of no object": {create(chat.NewSession{Metadata: object(t, `{"overrides": 1}`)}), "body.metadata.overrides"},
-		"request id":             {send(chat.Send{RequestID: "a/b", Content: text("x")}), "body.request_id"},
-		"on_busy":                {send(chat.Send{OnBusy: "wait", Content: text("x")}), "body.on_busy"},
-		"queueing nothing":       {send(chat.Send{OnBusy: chat.BusyQueue}), "body.on_busy"},
-		"queueing a deletion":    {send(chat.Send{OnBusy: chat.BusyQueue, Content: text("x"), DeleteFrom: &nine}), "body.delete_from"},
-		"delete_from below 0":    {send(chat.Send{DeleteFrom: &minus}), "body.delete_from"},
-		"delete_from too high":   {send(chat.Send{Content: text("x"), DeleteFrom: &nine}), "body.delete_from"},
-		"metadata of nothing":    {send(chat.Send{Metadata: object(t, `{"a": 1}`)}), "body.metadata"},
+		"session id":             {create(loquat.NewSession{SessionID: "a b"}), "body.session_id"},
+		"long session id":        {create(loquat.NewSession{SessionID: strings.Repeat("a", 65)}), "body.session_id"},
+		"agent":                  {create(loquat.NewSession{AgentID: "nobody"}), "body.agent_id"},
+		"role":                   {create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user"}, {Role: "robot"}}}), "body.messages[1].role"},
+		"unknown override":       {create(loquat.NewSession{Metadata: object(t, `{"overrides": {"colour": 1}}`)}), "body.metadata.overrides.colour"},
+		"forbidden override":     {create(loquat.NewSession{Metadata: object(t, `{"overrides": {"api_key": "x"}}`)}), "body.metadata.overrides.api_key"},
+		"reserved parameter":     {create(loquat.NewSession{Metadata: object(t, `{"overrides": {"request_options": {"stream": true}}}`)}), "body.metadata.overrides.request_options.stream"},
+		"overrides of no object": {create(loquat.NewSession{Metadata: object(t, `{"overrides": 1}`)}), "body.metadata.overrides"},
+		"request id":             {send(loquat.Send{RequestID: "a/b", Content: text("x")}), "body.request_id"},
+		"on_busy":                {send(loquat.Send{OnBusy: "wait", Content: text("x")}), "body.on_busy"},
+		"queueing nothing":       {send(loquat.Send{OnBusy: loquat.BusyQueue}), "body.on_busy"},
+		"queueing a deletion":    {send(loquat.Send{OnBusy: loquat.BusyQueue, Content: text("x"), DeleteFrom: &nine}), "body.delete_from"},
+		"delete_from below 0":    {send(loquat.Send{DeleteFrom: &minus}), "body.delete_from"},
+		"delete_from too high":   {send(loquat.Send{Content: text("x"), DeleteFrom: &nine}), "body.delete_from"},
+		"metadata of nothing":    {send(loquat.Send{Metadata: object(t, `{"a": 1}`)}), "body.metadata"},
 		"fork too far": {func() error {
-			return second(r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{UpToIndex: &nine}))
+			return second(r.ForkSession(t.Context(), chat.Call{}, s.SessionID, loquat.Fork{UpToIndex: &nine}))
 		}, "body.up_to_index"},
 		"no indices":            {func() error { return second(r.DeleteMessages(t.Context(), chat.Call{}, s.SessionID, nil)) }, "body.indices"},
 		"attachment type":       {attach(`{"type":"video","url":"https://x.example/a"}`), "body.attachments[1].type"},
@@ -154,7 +154,7 @@ func TestFaultsOfInput(t *testing.T) {
 	if r.store.Last() != before {
 		t.Errorf("%d events came of inputs that were refused", r.store.Last()-before)
 	}
-	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Attachments: []json.RawMessage{
+	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Attachments: []json.RawMessage{
 		json.RawMessage(`{"type":"image","data_url":"data:image/gif;base64,R0lGODlhAQABAAAAACw="}`)}}); err != nil {
 		t.Errorf("a gif that is one: %v", err)
 	}
@@ -162,11 +162,11 @@ func TestFaultsOfInput(t *testing.T) {
 
 func TestFork(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Metadata: object(t, `{"title": "T", "x": {"a": 1, "b": 2}}`), Messages: []chat.NewMessage{
+	s := r.create(loquat.NewSession{Metadata: object(t, `{"title": "T", "x": {"a": 1, "b": 2}}`), Messages: []loquat.NewMessage{
 		{Role: "user", Content: "one"}, {Role: "assistant", Content: "two"}, {Role: "user", Content: "three"},
 	}})
 	one := 1
-	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{UpToIndex: &one, AgentID: "quiet", Metadata: object(t, `{"x": {"a": null, "c": 3}}`)})
+	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, loquat.Fork{UpToIndex: &one, AgentID: "quiet", Metadata: object(t, `{"x": {"a": null, "c": 3}}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,12 +195,12 @@ func TestTitle(t *testing.T) {
 		{"", " \n ", ""},
 	} {
 		r := newRig(t)
-		p := chat.NewSession{}
+		p := loquat.NewSession{}
 		if c.given != "" {
 			p.Metadata = loquat.Object{}.Set("title", c.given)
 		}
 		s := r.create(p)
-		if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Content: c.content}); err != nil {
+		if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Content: c.content}); err != nil {
 			t.Fatal(err)
 		}
 		if got := r.snapshot(s.SessionID).Metadata.String("title"); got != c.want {
@@ -212,7 +212,7 @@ func TestTitle(t *testing.T) {
 // The pages of a snapshot hold together while the session goes on changing.
 func TestPagesOfASnapshot(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}, {Role: "user", Content: "c"}}})
+	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}, {Role: "user", Content: "c"}}})
 	two := 2
 	first, err := r.Messages(t.Context(), s.SessionID, chat.PageQuery{Limit: &two})
 	if err != nil || transcript(first.Messages) != "user:a | user:b" || first.Total != 3 || first.CursorEventID != s.CursorEventID {

@@ -56,8 +56,8 @@ func streamOnAFullDisk(t *testing.T) {
 		p.chunks = append(p.chunks, loquat.Chunk{Text: word})
 	}
 	r.provider.then(p)
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	gate <- struct{}{}
 	r.waitFor("the first text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "partial") })
 
@@ -65,10 +65,10 @@ func streamOnAFullDisk(t *testing.T) {
 	tick(gate, chunks)
 	r.waitFor("the disk to be noticed", func() bool { return !r.Ready(t.Context()).Ready })
 	for name, change := range map[string]func() error{
-		"create": func() error { return second(r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{})) },
+		"create": func() error { return second(r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{})) },
 		"cancel": func() error { return second(r.Cancel(t.Context(), chat.Call{}, q.RequestID)) },
 		"send": func() error {
-			return second(r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text("x"), OnBusy: chat.BusyQueue}))
+			return second(r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("x"), OnBusy: loquat.BusyQueue}))
 		},
 	} {
 		if err := change(); loquat.CodeOf(err) != loquat.CodeUnavailable {
@@ -111,8 +111,8 @@ func endOnAFullDisk(t *testing.T) {
 	r, disk := newRigOnFullDisk(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("seen "), gate: gate, err: loquat.Errorf(loquat.CodeBackendError, "cut")})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
 	disk.full.Store(true)
@@ -142,11 +142,11 @@ func TestNothingRunsAfterStop(t *testing.T) {
 		senders := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range 4 {
-			s := r.create(chat.NewSession{})
+			s := r.create(loquat.NewSession{})
 			go func() {
 				defer func() { senders <- struct{}{} }()
 				for n := 0; ctx.Err() == nil; n++ {
-					_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text(fmt.Sprint(i, n)), OnBusy: chat.BusyQueue})
+					_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text(fmt.Sprint(i, n)), OnBusy: loquat.BusyQueue})
 					if loquat.CodeOf(err) == loquat.CodeUnavailable {
 						return
 					}
@@ -193,8 +193,8 @@ func stopOnAFullDisk(t *testing.T) {
 	r, disk := newRigOnFullDisk(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("seen ", "lost "), gate: gate, hang: true})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
 	disk.full.Store(true)

@@ -23,8 +23,8 @@ func (r *rig) events(q chat.EventQuery) (chat.Window, error) {
 
 func TestWhereAQueryBegins(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user", Content: "old"}}})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi")})
+	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "old"}}})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi")})
 	r.ended(q.RequestID)
 	last := r.snapshot(s.SessionID)
 
@@ -56,7 +56,7 @@ func TestWhereAQueryBegins(t *testing.T) {
 		{chat.EventQuery{SessionID: "nobody"}, loquat.CodeNotFound},
 		{chat.EventQuery{RequestID: "nobody"}, loquat.CodeNotFound},
 		{chat.EventQuery{RequestID: "nobody", Since: &zero, Wait: time.Minute}, loquat.CodeNotFound},
-		{chat.EventQuery{RequestID: q.RequestID, SessionID: r.create(chat.NewSession{}).SessionID}, loquat.CodeNotFound},
+		{chat.EventQuery{RequestID: q.RequestID, SessionID: r.create(loquat.NewSession{}).SessionID}, loquat.CodeNotFound},
 	} {
 		if _, err := r.events(c.query); loquat.CodeOf(err) != c.code {
 			t.Errorf("%+v: %v, want %s", c.query, err, c.code)
@@ -66,7 +66,7 @@ func TestWhereAQueryBegins(t *testing.T) {
 
 func TestWaiting(t *testing.T) {
 	r := newRig(t)
-	s, other := r.create(chat.NewSession{}), r.create(chat.NewSession{})
+	s, other := r.create(loquat.NewSession{}), r.create(loquat.NewSession{})
 	since := r.store.Last()
 	began := time.Now()
 	if w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Wait: 30 * time.Millisecond}); err != nil || len(w.Events) != 0 || time.Since(began) < 30*time.Millisecond {
@@ -87,7 +87,7 @@ func TestWaiting(t *testing.T) {
 	}
 	for _, id := range []string{other.SessionID, s.SessionID} {
 		time.Sleep(20 * time.Millisecond) // let them wait; nothing depends on it
-		if _, err := r.AppendMessage(t.Context(), chat.Call{}, id, chat.NewMessage{Role: "user", Content: "x"}); err != nil {
+		if _, err := r.AppendMessage(t.Context(), chat.Call{}, id, loquat.NewMessage{Role: "user", Content: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,8 +97,8 @@ func TestWaiting(t *testing.T) {
 func TestDeletedSession(t *testing.T) {
 	r := newRig(t)
 	r.provider.then(phase{chunks: words("x"), hang: true})
-	s := r.create(chat.NewSession{SessionID: "mine"})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{SessionID: "mine"})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	waiting := make(chan error)
 	go func() { // a follower of the request is told
 		since := r.store.Last()
@@ -131,7 +131,7 @@ func TestDeletedSession(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{SessionID: "mine"}); loquat.CodeOf(err) != loquat.CodeConflict {
+	if _, err := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{SessionID: "mine"}); loquat.CodeOf(err) != loquat.CodeConflict {
 		t.Errorf("the id of a deleted session: %v", err)
 	}
 	r.waitFor("the worker", func() bool { return r.Running() == 0 })
@@ -150,9 +150,9 @@ func second[T any](_ T, err error) error { return err }
 
 func TestSessionWithinEvents(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	for _, content := range []string{"one", "two", strings.Repeat("x", loquat.MaxEventSession), "four"} {
-		if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user", Content: content}); err != nil {
+		if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Content: content}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,7 +192,7 @@ func TestFoldOfEveryFollower(t *testing.T) {
 		return plugin.ToolResult{Content: "3"}, nil
 	}})
 	rapid.Check(t, func(rt *rapid.T) {
-		s := r.create(chat.NewSession{})
+		s := r.create(loquat.NewSession{})
 		start := loquat.NewFold(s)
 		steps := rapid.IntRange(1, 6).Draw(rt, "steps")
 		for range steps {
@@ -255,13 +255,13 @@ func (r *rig) randomStep(rt *rapid.T, session string) {
 	var err error
 	switch kind := rapid.IntRange(0, 5).Draw(rt, "step"); {
 	case kind == 0:
-		_, err = r.AppendMessage(ctx, chat.Call{}, session, chat.NewMessage{Role: "user", Content: "appended"})
+		_, err = r.AppendMessage(ctx, chat.Call{}, session, loquat.NewMessage{Role: "user", Content: "appended"})
 	case kind == 1 && n > 0:
 		_, err = r.ModifyMessage(ctx, chat.Call{}, session, rapid.IntRange(0, n-1).Draw(rt, "index"), "modified")
 	case kind == 2 && n > 0:
 		_, err = r.DeleteMessages(ctx, chat.Call{}, session, []int{rapid.IntRange(0, n-1).Draw(rt, "index")})
 	default:
-		p := chat.Send{Content: text("sent"), Stream: rapid.Bool().Draw(rt, "stream"), StreamTools: rapid.Bool().Draw(rt, "stream tools")}
+		p := loquat.Send{Content: text("sent"), Stream: new(rapid.Bool().Draw(rt, "stream")), StreamTools: rapid.Bool().Draw(rt, "stream tools")}
 		if n > 0 && rapid.IntRange(0, 3).Draw(rt, "edit") == 0 {
 			from := rapid.IntRange(0, n-1).Draw(rt, "from")
 			p.DeleteFrom = &from
@@ -306,7 +306,7 @@ func randomChunks(rt *rapid.T) []loquat.Chunk {
 func TestDeletedSessionIsNotShown(t *testing.T) {
 	r := newRig(t)
 	before := r.LatestEvent()
-	r.create(chat.NewSession{SessionID: "s", Messages: []chat.NewMessage{{Role: loquat.RoleUser, Content: "secret"}}})
+	r.create(loquat.NewSession{SessionID: "s", Messages: []loquat.NewMessage{{Role: loquat.RoleUser, Content: "secret"}}})
 	w, err := r.events(chat.EventQuery{Since: &before, SessionID: "s"})
 	if err != nil {
 		t.Fatal(err)

@@ -35,8 +35,8 @@ func TestFollowersDoNotAskTheDatabase(t *testing.T) {
 	for i := range texts {
 		r.provider.phases[0].chunks[i].Text = fmt.Sprint(i)
 	}
-	s := r.create(chat.NewSession{})
-	sent := r.send(s.SessionID, chat.Send{Content: text("go"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	sent := r.send(s.SessionID, loquat.Send{Content: text("go"), Stream: new(true)})
 	var all sync.WaitGroup
 	positions := make([]atomic.Int64, followers)
 	for i := range positions {
@@ -98,7 +98,7 @@ func BenchmarkPollOfLongSession(b *testing.B) {
 	s := longSession(r, 1000)
 	since := r.LatestEvent()
 	for i := range 500 {
-		m := chat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("and another message, of which there are many: ", i)}
+		m := loquat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("and another message, of which there are many: ", i)}
 		if _, err := r.AppendMessage(b.Context(), chat.Call{}, s.SessionID, m); err != nil {
 			b.Fatal(err)
 		}

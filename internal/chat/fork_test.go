@@ -43,9 +43,9 @@ func (g gauged) Exec(query string, args ...any) (int64, error) {
 // longSession makes a session of so many messages.
 func longSession(r *rig, messages int) loquat.Snapshot {
 	r.t.Helper()
-	p := chat.NewSession{Messages: make([]chat.NewMessage, messages)}
+	p := loquat.NewSession{Messages: make([]loquat.NewMessage, messages)}
 	for i := range p.Messages {
-		p.Messages[i] = chat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("message ", i)}
+		p.Messages[i] = loquat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("message ", i)}
 	}
 	s, err := r.CreateSession(r.t.Context(), chat.Call{}, p)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
 	last := r.LatestEvent()
 	g.largest = 0
 	call := chat.Call{IdempotencyKey: "k", Method: "POST", Path: "/fork"}
-	fork, err := r.ForkSession(t.Context(), call, s.SessionID, chat.Fork{})
+	fork, err := r.ForkSession(t.Context(), call, s.SessionID, loquat.Fork{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +75,11 @@ func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
 	if got := story(r.log("", last)); got != "session_created* checkpoint*" {
 		t.Errorf("events of the fork: %s", got)
 	}
-	if _, err := r.AppendMessage(t.Context(), chat.Call{}, fork.SessionID, chat.NewMessage{Role: loquat.RoleUser, Content: "more"}); err != nil {
+	if _, err := r.AppendMessage(t.Context(), chat.Call{}, fork.SessionID, loquat.NewMessage{Role: loquat.RoleUser, Content: "more"}); err != nil {
 		t.Fatal(err)
 	}
 	g.largest = 0
-	repeat, err := r.ForkSession(t.Context(), call, s.SessionID, chat.Fork{})
+	repeat, err := r.ForkSession(t.Context(), call, s.SessionID, loquat.Fork{})
 	if g.largest != 0 {
 		t.Errorf("the repeat wrote %d rows", g.largest)
 	}
@@ -103,7 +103,7 @@ func TestForkOfSessionThatChanges(t *testing.T) {
 			}
 		}
 	}()
-	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{})
+	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, loquat.Fork{})
 	<-changes
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestForkGivenUp(t *testing.T) {
 			cancel()
 		}
 	}
-	if fork, err := r.ForkSession(ctx, chat.Call{}, s.SessionID, chat.Fork{}); err == nil {
+	if fork, err := r.ForkSession(ctx, chat.Call{}, s.SessionID, loquat.Fork{}); err == nil {
 		t.Fatalf("forked to %s", fork.SessionID)
 	}
 	g.before = nil

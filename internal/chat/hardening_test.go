@@ -31,34 +31,34 @@ func TestOverridesOfAnotherAgent(t *testing.T) {
 	}
 	r.config = cfg
 	r.restart()
-	s := r.create(chat.NewSession{AgentID: "choosy", Metadata: object(t, `{"overrides": {"base_url": "https://other.example/v1"}}`)})
-	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID)
+	s := r.create(loquat.NewSession{AgentID: "choosy", Metadata: object(t, `{"overrides": {"base_url": "https://other.example/v1"}}`)})
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID)
 	agent := "default"
-	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{AgentID: &agent}); err != nil {
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{AgentID: &agent}); err != nil {
 		t.Fatal(err)
 	}
-	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID)
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID)
 	seen := r.provider.seen()
 	for i, want := range []string{"https://other.example/v1", "https://main.example/v1"} {
 		if got := seen[i].Config.String("base_url"); got != want {
 			t.Errorf("request %d goes to %s, want %s", i, got, want)
 		}
 	}
-	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": {"model": "m2"}}`)}); err != nil {
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{Metadata: object(t, `{"overrides": {"model": "m2"}}`)}); err != nil {
 		t.Errorf("an override beside one that no longer counts: %v", err)
 	}
-	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": {"base_url": "https://other.example/v1"}}`)}); loquat.CodeOf(err) != loquat.CodeInvalid {
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{Metadata: object(t, `{"overrides": {"base_url": "https://other.example/v1"}}`)}); loquat.CodeOf(err) != loquat.CodeInvalid {
 		t.Errorf("the override itself: %v", err)
 	}
 }
 
 func TestSendToAnAgentThatIsGone(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{AgentID: "quiet"})
+	s := r.create(loquat.NewSession{AgentID: "quiet"})
 	r.config = mustConfig(t, `{"providers": {"main": {"provider": "fake", "model": "m1"}}, "agents": {"default": {"provider": "main"}, "other": {"provider": "main"}}}`)
 	r.restart()
 	before := r.store.Last()
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text("hi")}); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "quiet") {
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("hi")}); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "quiet") {
 		t.Errorf("got %v", err)
 	}
 	if r.store.Last() != before {
@@ -83,8 +83,8 @@ func TestToolThatSaysNonsense(t *testing.T) {
 		return plugin.ToolResult{Content: "done", Metadata: loquat.Object{"broken": json.RawMessage(`{`), "fine": json.RawMessage(`1`)}}, nil
 	}})
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("odd")}})
-	s := r.create(chat.NewSession{})
-	q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: true}).RequestID)
+	s := r.create(loquat.NewSession{})
+	q := r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi"), StreamTools: true}).RequestID)
 	m := r.snapshot(s.SessionID).Messages[2]
 	if q.Status != loquat.StatusCompleted || m.Content != "done" || string(m.Metadata["fine"]) != "1" || m.Metadata["broken"] != nil {
 		t.Errorf("request %s, message %q, metadata %s", q.Status, m.Content, m.Metadata)
@@ -98,8 +98,8 @@ func TestNoNulInMetadata(t *testing.T) {
 		return plugin.ToolResult{Content: "done", Metadata: odd()}, nil
 	}})
 	r.provider.then(phase{chunks: []loquat.Chunk{{Text: "a", Extra: odd()}}, reply: loquat.Reply{Content: "a", ToolCalls: calls("odd"), Metadata: odd()}})
-	s := r.create(chat.NewSession{})
-	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID)
+	s := r.create(loquat.NewSession{})
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)}).RequestID)
 	messages := r.snapshot(s.SessionID).Messages
 	for _, m := range messages[1:3] {
 		if got := string(m.Metadata["said\ufffd"]); got != `["\ufffd"]` {
@@ -117,13 +117,13 @@ func TestNoNulInMetadata(t *testing.T) {
 func TestReplyThatCannotBeWritten(t *testing.T) {
 	r := newRig(t)
 	r.provider.then(phase{chunks: words("text"), reply: loquat.Reply{Content: "text", Metadata: loquat.Object{"broken": json.RawMessage(`{`)}}})
-	s := r.create(chat.NewSession{})
-	q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID)
+	s := r.create(loquat.NewSession{})
+	q := r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)}).RequestID)
 	if q.Status != loquat.StatusFailed {
 		t.Errorf("request %s", q.Status)
 	}
 	r.provider.then(phase{chunks: words("text"), usage: loquat.Object{"usage": json.RawMessage(`{`)}, err: loquat.Errorf(loquat.CodeBackendError, "cut")})
-	if q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID); q.Status != loquat.StatusFailed {
+	if q := r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)}).RequestID); q.Status != loquat.StatusFailed {
 		t.Errorf("request with broken usage: %s", q.Status)
 	}
 }
@@ -146,8 +146,8 @@ func TestProviderThatPanics(t *testing.T) {
 	}
 	r.config = mustConfig(t, `{"providers": {"main": {"provider": "panicking", "model": "m1"}}}`)
 	r.restart()
-	s := r.create(chat.NewSession{})
-	if q := r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID); q.Status != loquat.StatusFailed || strings.Contains(q.Error, "ouch") {
+	s := r.create(loquat.NewSession{})
+	if q := r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID); q.Status != loquat.StatusFailed || strings.Contains(q.Error, "ouch") {
 		t.Errorf("request %s: %s", q.Status, q.Error)
 	}
 }
@@ -156,8 +156,8 @@ func TestProviderThatPanics(t *testing.T) {
 func TestFollowersSeeTheEnds(t *testing.T) {
 	r := newRig(t)
 	r.provider.then(phase{chunks: words("half"), hang: true})
-	s := r.create(chat.NewSession{})
-	r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	seen := make(chan string)
 	go func() {
 		var all []loquat.Event
@@ -186,8 +186,8 @@ func TestFollowersSeeTheEnds(t *testing.T) {
 
 func TestRequestOfADeletedSession(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi")})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi")})
 	r.ended(q.RequestID)
 	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
 		t.Fatal(err)
@@ -211,8 +211,8 @@ func TestProgressAfterTheEnd(t *testing.T) {
 		return plugin.ToolResult{}, ctx.Err()
 	}})
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("early", "slow")}})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), StreamTools: true})
 	progress := <-late
 	r.waitFor("the end of the early one and the progress of the slow one", func() bool {
 		got := story(r.log(s.SessionID, 0))

@@ -278,7 +278,7 @@ func expired() context.Context {
 	return ctx
 }
 
-func (r *rig) create(p chat.NewSession) loquat.Snapshot {
+func (r *rig) create(p loquat.NewSession) loquat.Snapshot {
 	r.t.Helper()
 	s, err := r.CreateSession(r.t.Context(), chat.Call{}, p)
 	if err != nil {
@@ -289,13 +289,17 @@ func (r *rig) create(p chat.NewSession) loquat.Snapshot {
 
 func text(s string) *string { return &s }
 
-func (r *rig) send(session string, p chat.Send) chat.SendResult {
+// send asks for a reply, which does not stream unless p says so.
+func (r *rig) send(session string, p loquat.Send) loquat.SendResult {
 	r.t.Helper()
+	if p.Stream == nil {
+		p.Stream = new(false)
+	}
 	out, err := r.Send(r.t.Context(), chat.Call{}, session, p)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return out
+	return out.Body
 }
 
 // ended waits for the end of a request.

@@ -43,27 +43,27 @@ func (s *Service) Messages(ctx context.Context, id string, p PageQuery) (loquat.
 }
 
 // AppendMessage puts a message at the end: message_appended, checkpoint.
-func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p NewMessage) (MessageResult, error) {
+func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loquat.NewMessage) (Answer[loquat.MessageResult], error) {
 	m, attachments, err := checkMessage("body", p)
 	if err != nil {
-		return MessageResult{}, err
+		return Answer[loquat.MessageResult]{}, err
 	}
-	var out MessageResult
+	var out Answer[loquat.MessageResult]
 	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (MessageResult, error) {
+		out, err = once(tx, call, func() (Answer[loquat.MessageResult], error) {
 			h, err := s.headForMessages(tx, call, id)
 			if err != nil {
-				return MessageResult{}, err
+				return Answer[loquat.MessageResult]{}, err
 			}
 			if err := s.checkAttachments(attachments, &tx.Reader, h); err != nil {
-				return MessageResult{}, err
+				return Answer[loquat.MessageResult]{}, err
 			}
 			index, err := appendMessage(tx, &h, m)
 			if err != nil {
-				return MessageResult{}, err
+				return Answer[loquat.MessageResult]{}, err
 			}
 			err = tx.Checkpoint(&h, nil, false)
-			return MessageResult{Index: index, Message: m, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}, err
+			return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 		})
 		return err
 	})
@@ -97,24 +97,24 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 }
 
 // ModifyMessage changes the content of a message: message_modified, checkpoint.
-func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (MessageResult, error) {
+func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (Answer[loquat.MessageResult], error) {
 	content = loquat.CleanText(content)
-	var out MessageResult
+	var out Answer[loquat.MessageResult]
 	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (MessageResult, error) {
+		out, err = once(tx, call, func() (Answer[loquat.MessageResult], error) {
 			h, err := s.headForMessages(tx, call, id)
 			if err != nil {
-				return MessageResult{}, err
+				return Answer[loquat.MessageResult]{}, err
 			}
 			m, err := tx.ModifyMessage(&h, index, "", content)
 			if err != nil {
-				return MessageResult{}, err
+				return Answer[loquat.MessageResult]{}, err
 			}
 			if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content}, &h, nil); err != nil {
-				return MessageResult{}, err
+				return Answer[loquat.MessageResult]{}, err
 			}
 			err = tx.Checkpoint(&h, nil, false)
-			return MessageResult{Index: index, Message: m, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}, err
+			return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 		})
 		return err
 	})
@@ -123,28 +123,28 @@ func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index
 
 // DeleteMessages deletes the messages at these indices, all or none:
 // messages_deleted, checkpoint.
-func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indices []int) (DeleteResult, error) {
+func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indices []int) (Answer[loquat.DeleteResult], error) {
 	indices = slices.Clone(indices)
 	slices.Sort(indices)
 	indices = slices.Compact(indices)
 	if len(indices) == 0 {
-		return DeleteResult{}, loquat.Invalid("body.indices", "has to name at least one message")
+		return Answer[loquat.DeleteResult]{}, loquat.Invalid("body.indices", "has to name at least one message")
 	}
-	var out DeleteResult
+	var out Answer[loquat.DeleteResult]
 	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (DeleteResult, error) {
+		out, err = once(tx, call, func() (Answer[loquat.DeleteResult], error) {
 			h, err := s.headForMessages(tx, call, id)
 			if err != nil {
-				return DeleteResult{}, err
+				return Answer[loquat.DeleteResult]{}, err
 			}
 			if err := tx.DeleteMessages(&h, indices); err != nil {
-				return DeleteResult{}, err
+				return Answer[loquat.DeleteResult]{}, err
 			}
 			if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
-				return DeleteResult{}, err
+				return Answer[loquat.DeleteResult]{}, err
 			}
 			err = tx.Checkpoint(&h, nil, false)
-			return DeleteResult{Indices: indices, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}, err
+			return Answer[loquat.DeleteResult]{Body: loquat.DeleteResult{Indices: indices, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 		})
 		return err
 	})

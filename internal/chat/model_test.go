@@ -230,23 +230,23 @@ func (m *machine) create(t *rapid.T) {
 	s := &modelSession{id: m.name("session")}
 	m.sessions = append(m.sessions, s)
 	overrides := map[string]any{"request_options": map[string]any{"session": s.id}}
-	s.snapshots = []loquat.Snapshot{m.r.create(chat.NewSession{SessionID: s.id, Metadata: loquat.Object{}.Set("overrides", overrides)})}
+	s.snapshots = []loquat.Snapshot{m.r.create(loquat.NewSession{SessionID: s.id, Metadata: loquat.Object{}.Set("overrides", overrides)})}
 }
 
 // drawSend draws a send with a message of its own.
-func (m *machine) drawSend(t *rapid.T, onBusy ...string) (*modelRequest, chat.Send) {
+func (m *machine) drawSend(t *rapid.T, onBusy ...string) (*modelRequest, loquat.Send) {
 	q := &modelRequest{id: m.name("request"), content: m.name("question"), stream: rapid.Bool().Draw(t, "stream")}
-	return q, chat.Send{RequestID: q.id, Content: &q.content, Stream: q.stream, OnBusy: rapid.SampledFrom(onBusy).Draw(t, "on busy")}
+	return q, loquat.Send{RequestID: q.id, Content: &q.content, Stream: &q.stream, OnBusy: rapid.SampledFrom(onBusy).Draw(t, "on busy")}
 }
 
 func (m *machine) send(t *rapid.T) {
 	s := m.some(t, any1)
-	q, p := m.drawSend(t, chat.BusyReject, chat.BusyQueue, chat.BusyInterrupt)
+	q, p := m.drawSend(t, loquat.BusyReject, loquat.BusyQueue, loquat.BusyInterrupt)
 	out, err := m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p)
 	switch {
 	case s.running == nil:
 		s.start(q)
-	case p.OnBusy == chat.BusyReject:
+	case p.OnBusy == loquat.BusyReject:
 		if loquat.CodeOf(err) != loquat.CodeBusy {
 			unwell(t, s, "a send while one runs: %v", err)
 		}
@@ -256,18 +256,18 @@ func (m *machine) send(t *rapid.T) {
 			unwell(t, s, "a send behind ten others: %v", err)
 		}
 		return
-	case p.OnBusy == chat.BusyQueue:
+	case p.OnBusy == loquat.BusyQueue:
 		q.status = loquat.StatusQueued
 		s.queue = append(s.queue, q)
 	default:
 		q.status = loquat.StatusQueued
 		s.queue = slices.Insert(s.queue, 0, q)
 	}
-	if err != nil || out.Status != q.status {
+	if err != nil || out.Body.Status != q.status {
 		unwell(t, s, "a send that is to be %s: %+v, %v", q.status, out, err)
 	}
 	s.requests = append(s.requests, q)
-	if p.OnBusy == chat.BusyInterrupt && q.status == loquat.StatusQueued {
+	if p.OnBusy == loquat.BusyInterrupt && q.status == loquat.StatusQueued {
 		s.end(loquat.StatusCancelled, "cancelled", true)
 	}
 	m.settle(t, s)
@@ -277,7 +277,7 @@ func (m *machine) send(t *rapid.T) {
 func (m *machine) regenerate(t *rapid.T) {
 	s := m.some(t, any1)
 	from := rapid.IntRange(0, len(s.messages)).Draw(t, "delete from")
-	q, p := m.drawSend(t, chat.BusyReject)
+	q, p := m.drawSend(t, loquat.BusyReject)
 	p.DeleteFrom = &from
 	if rapid.Bool().Draw(t, "as it stands") {
 		q.content, p.Content = "", nil
@@ -383,7 +383,7 @@ func (m *machine) append(t *rapid.T) {
 	s := m.some(t, any1)
 	role := rapid.SampledFrom([]string{loquat.RoleUser, loquat.RoleAssistant}).Draw(t, "role")
 	content := m.name("appended")
-	_, err := m.r.AppendMessage(m.r.t.Context(), chat.Call{}, s.id, chat.NewMessage{Role: role, Content: content})
+	_, err := m.r.AppendMessage(m.r.t.Context(), chat.Call{}, s.id, loquat.NewMessage{Role: role, Content: content})
 	if changed(t, s, err) {
 		s.messages = append(s.messages, role+":"+content)
 	}
@@ -417,7 +417,7 @@ func (m *machine) describe(t *rapid.T) {
 	s := m.some(t, any1)
 	m.n++
 	before := m.r.snapshot(s.id)
-	after, err := m.r.UpdateSession(m.r.t.Context(), chat.Call{}, s.id, chat.SessionPatch{Metadata: loquat.Object{}.Set("note", m.n)})
+	after, err := m.r.UpdateSession(m.r.t.Context(), chat.Call{}, s.id, loquat.SessionPatch{Metadata: loquat.Object{}.Set("note", m.n)})
 	if err != nil || (after.CursorEventID == before.CursorEventID) != (s.running != nil) {
 		unwell(t, s, "a change of metadata: cursor %s, was %s, %v", after.CursorEventID, before.CursorEventID, err)
 	}
@@ -480,9 +480,9 @@ func (m *machine) race(t *rapid.T) {
 	q, a := s.running, m.act(t, s)
 	word := m.name("word") + " "
 	finish, cancel, another := rapid.Bool().Draw(t, "finish"), rapid.Bool().Draw(t, "cancel"), rapid.Bool().Draw(t, "another")
-	next, p := m.drawSend(t, chat.BusyQueue, chat.BusyInterrupt)
-	var cancelled chat.CancelResult
-	var sent chat.SendResult
+	next, p := m.drawSend(t, loquat.BusyQueue, loquat.BusyInterrupt)
+	var cancelled chat.Answer[loquat.CancelResult]
+	var sent chat.Answer[loquat.SendResult]
 	var cancelErr, sendErr error
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -504,7 +504,7 @@ func (m *machine) race(t *rapid.T) {
 		next.status = loquat.StatusQueued
 		s.requests, s.queue = append(s.requests, next), append(s.queue, next)
 	}
-	interrupted := another && p.OnBusy == chat.BusyInterrupt && sent.Status == loquat.StatusQueued
+	interrupted := another && p.OnBusy == loquat.BusyInterrupt && sent.Body.Status == loquat.StatusQueued
 	switch {
 	case cancelled.Accepted || interrupted:
 		m.endsWith(t, s, word, loquat.StatusCancelled, "cancelled", true)

@@ -32,39 +32,39 @@ type storedSend struct {
 // Send asks for a reply. When nothing runs on the session, one transaction appends
 // the user message and starts the request; otherwise OnBusy says what happens. The
 // request goes on whatever becomes of the caller.
-func (s *Service) Send(ctx context.Context, call Call, id string, p Send) (SendResult, error) {
+func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send) (Answer[loquat.SendResult], error) {
 	if p.OnBusy == "" {
-		p.OnBusy = BusyReject
+		p.OnBusy = loquat.BusyReject
 	}
 	stored, err := checkSend(&p)
 	if err != nil {
-		return SendResult{}, err
+		return Answer[loquat.SendResult]{}, err
 	}
 	encoded, err := json.Marshal(stored)
 	if err != nil {
-		return SendResult{}, fmt.Errorf("encode send: %w", err)
+		return Answer[loquat.SendResult]{}, fmt.Errorf("encode send: %w", err)
 	}
 	if p.RequestID == "" {
 		p.RequestID = newID()
 	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
-	var out SendResult
+	var out Answer[loquat.SendResult]
 	var started, interrupted *store.Request
 	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
 		started, interrupted = nil, nil
-		out, err = once(tx, call, func() (SendResult, error) {
+		out, err = once(tx, call, func() (Answer[loquat.SendResult], error) {
 			if answer, ok, err := answered(tx, call, id, p.RequestID); ok || err != nil {
 				return answer, err
 			}
-			var out SendResult
+			var out Answer[loquat.SendResult]
 			out, started, interrupted, err = s.send(tx, call, id, p, stored, encoded)
 			return out, err
 		})
 		return err
 	})
 	if err != nil {
-		return SendResult{}, err
+		return Answer[loquat.SendResult]{}, err
 	}
 	if interrupted != nil {
 		s.interrupt(interrupted.RequestID, errCancelled)
@@ -74,8 +74,8 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p Send) (SendR
 }
 
 // answered gives the answer again that a request_id got before.
-func answered(tx *store.Tx, call Call, sessionID, requestID string) (SendResult, bool, error) {
-	var out SendResult
+func answered(tx *store.Tx, call Call, sessionID, requestID string) (Answer[loquat.SendResult], bool, error) {
+	var out Answer[loquat.SendResult]
 	taken, err := tx.RequestTaken(requestID)
 	if err != nil || !taken {
 		return out, false, err
@@ -100,7 +100,7 @@ func answered(tx *store.Tx, call Call, sessionID, requestID string) (SendResult,
 }
 
 // send stores the request and starts it when it can start.
-func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored storedSend, encoded []byte) (out SendResult, started, interrupted *store.Request, err error) {
+func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out Answer[loquat.SendResult], started, interrupted *store.Request, err error) {
 	if s.isDraining() {
 		return out, nil, nil, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
@@ -123,7 +123,7 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored stored
 		if err := s.queueBehind(tx, &h, running, &q, p.OnBusy); err != nil {
 			return out, nil, nil, err
 		}
-		if p.OnBusy == BusyInterrupt {
+		if p.OnBusy == loquat.BusyInterrupt {
 			interrupted = &running
 		}
 	} else {
@@ -138,14 +138,14 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p Send, stored stored
 		}
 		started = &q
 	}
-	out = SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor, Checkpoint: h.Checkpoint}
+	out = Answer[loquat.SendResult]{Body: loquat.SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}
 	return out, started, interrupted, tx.SetAnswer(&q, out)
 }
 
 // queueBehind stores a send behind the request that runs, or ahead of all that wait
 // while that one is cancelled.
 func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request, q *store.Request, onBusy string) error {
-	if onBusy == BusyReject {
+	if onBusy == loquat.BusyReject {
 		return busyError(running)
 	}
 	queued, err := tx.CountQueued(*h)
@@ -155,12 +155,12 @@ func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request
 	if queued >= maxQueued {
 		return loquat.Errorf(loquat.CodeRateLimited, "%d sends wait on session %s already; wait until one has started", queued, h.SessionID)
 	}
-	if onBusy == BusyInterrupt && !running.Cancelled {
+	if onBusy == loquat.BusyInterrupt && !running.Cancelled {
 		if err := tx.FlagCancelled(&running); err != nil {
 			return err
 		}
 	}
-	return tx.EnqueueRequest(h, q, onBusy == BusyInterrupt)
+	return tx.EnqueueRequest(h, q, onBusy == loquat.BusyInterrupt)
 }
 
 // startRequest makes a queued request run: what it deletes, its user message, then
@@ -243,15 +243,15 @@ func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error
 
 // Cancel ends a queued request at once, and makes request_cancelled the only end of
 // one that runs. One that has ended is left alone.
-func (s *Service) Cancel(ctx context.Context, call Call, id string) (CancelResult, error) {
-	var out CancelResult
+func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loquat.CancelResult], error) {
+	var out Answer[loquat.CancelResult]
 	var running bool
 	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
 		running = false
-		out, err = once(tx, call, func() (CancelResult, error) {
+		out, err = once(tx, call, func() (Answer[loquat.CancelResult], error) {
 			q, err := tx.Request(id)
 			if err != nil {
-				return CancelResult{}, err
+				return Answer[loquat.CancelResult]{}, err
 			}
 			switch q.Status {
 			case loquat.StatusQueued:
@@ -262,9 +262,9 @@ func (s *Service) Cancel(ctx context.Context, call Call, id string) (CancelResul
 					err = tx.FlagCancelled(&q)
 				}
 			default:
-				return CancelResult{RequestID: id, Status: q.Status}, nil
+				return Answer[loquat.CancelResult]{Body: loquat.CancelResult{RequestID: id, Status: q.Status}}, nil
 			}
-			return CancelResult{RequestID: id, Status: q.Status, Accepted: true}, err
+			return Answer[loquat.CancelResult]{Body: loquat.CancelResult{RequestID: id, Status: q.Status}, Accepted: true}, err
 		})
 		return err
 	})

@@ -30,7 +30,7 @@ func TestOrderOfEvents(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		phases []phase
-		send   chat.Send
+		send   loquat.Send
 		story  string
 		status loquat.RequestStatus
 		end    string
@@ -38,7 +38,7 @@ func TestOrderOfEvents(t *testing.T) {
 		{
 			name:   "a streamed reply",
 			phases: []phase{{chunks: words("Hel", "lo"), reply: loquat.Reply{Content: "Hello"}}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "assistant_message:start partial(Hello) assistant_message:end final(Hello) checkpoint request_completed",
 			end:    "user:hi | assistant:Hello",
 		},
@@ -51,7 +51,7 @@ func TestOrderOfEvents(t *testing.T) {
 		{
 			name:   "a streamed reply that says nothing",
 			phases: []phase{{}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "assistant_message:start assistant_message:end final() checkpoint request_completed",
 			end:    "user:hi | assistant:",
 		},
@@ -61,7 +61,7 @@ func TestOrderOfEvents(t *testing.T) {
 				{reply: loquat.Reply{ToolCalls: calls("add", "nowhere", "broken")}},
 				{chunks: words("It is 3."), reply: loquat.Reply{Content: "It is 3."}},
 			},
-			send: chat.Send{Stream: true},
+			send: loquat.Send{Stream: new(true)},
 			story: "assistant_message:start assistant_message:end final() checkpoint tool_calls " +
 				`tool_results(3)(there is no tool named "nowhere")(tool broken failed: ouch) checkpoint ` +
 				"assistant_message:start partial(It is 3.) assistant_message:end final(It is 3.) checkpoint request_completed",
@@ -86,7 +86,7 @@ func TestOrderOfEvents(t *testing.T) {
 				{reply: loquat.Reply{ToolCalls: calls("add")}},
 				{reply: loquat.Reply{Content: "3"}},
 			},
-			send: chat.Send{StreamTools: true},
+			send: loquat.Send{StreamTools: true},
 			story: "final() checkpoint tool_calls tool_partial:start tool_partial:stream tool_partial:end tool_results(3) checkpoint " +
 				"final(3) checkpoint request_completed",
 			end: "user:hi | assistant: | tool:3 | assistant:3",
@@ -105,7 +105,7 @@ func TestOrderOfEvents(t *testing.T) {
 		{
 			name:   "an error before any text",
 			phases: []phase{{err: loquat.Errorf(loquat.CodeBackendError, "no such model, key hunter2")}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "error(no such model, key ***) request_completed",
 			status: loquat.StatusFailed,
 			end:    "user:hi",
@@ -113,7 +113,7 @@ func TestOrderOfEvents(t *testing.T) {
 		{
 			name:   "an error after text keeps it",
 			phases: []phase{{chunks: words("Hel"), err: loquat.Errorf(loquat.CodeBackendError, "cut")}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "assistant_message:start partial(Hel) assistant_message:end final(Hel) checkpoint error(cut) request_completed",
 			status: loquat.StatusFailed,
 			end:    "user:hi | assistant:Hel (error)",
@@ -121,7 +121,7 @@ func TestOrderOfEvents(t *testing.T) {
 		{
 			name:   "an error after an empty start closes the phase",
 			phases: []phase{{chunks: words(""), err: loquat.Errorf(loquat.CodeBackendError, "cut")}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "assistant_message:start assistant_message:end error(cut) request_completed",
 			status: loquat.StatusFailed,
 			end:    "user:hi",
@@ -138,7 +138,7 @@ func TestOrderOfEvents(t *testing.T) {
 			phases: []phase{{chunks: []loquat.Chunk{
 				{Text: "Hel"}, {Retry: &loquat.Retry{Attempt: 1, Cause: loquat.CauseStream}}, {Restarted: true}, {Text: "Hello"},
 			}, err: loquat.Errorf(loquat.CodeBackendError, "cut")}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "assistant_message:start partial(Hel) retry_scheduled partial(Hello) assistant_message:end final(Hello) checkpoint error(cut) request_completed",
 			status: loquat.StatusFailed,
 			end:    "user:hi | assistant:Hello (error)",
@@ -146,7 +146,7 @@ func TestOrderOfEvents(t *testing.T) {
 		{
 			name:   "U+0000 is replaced",
 			phases: []phase{{chunks: words("a\x00"), reply: loquat.Reply{Content: "a\x00"}}},
-			send:   chat.Send{Stream: true},
+			send:   loquat.Send{Stream: new(true)},
 			story:  "assistant_message:start partial(a\ufffd) assistant_message:end final(a\ufffd) checkpoint request_completed",
 			end:    "user:hi | assistant:a\ufffd",
 		},
@@ -156,7 +156,7 @@ func TestOrderOfEvents(t *testing.T) {
 			for _, p := range c.phases {
 				r.provider.then(p)
 			}
-			s := r.create(chat.NewSession{})
+			s := r.create(loquat.NewSession{})
 			c.send.Content = text("hi")
 			q := r.ended(r.send(s.SessionID, c.send).RequestID)
 			if want := cmpOr(c.status, loquat.StatusCompleted); q.Status != want {
@@ -189,8 +189,8 @@ func TestUsageOfADeadStreamIsKept(t *testing.T) {
 	r := newRig(t)
 	usage := loquat.Object{}.Set("usage", map[string]int{"total_tokens": 7}).Set("usage_total_tokens", 7).Set("finish_reason", "x")
 	r.provider.then(phase{chunks: words("Hel"), err: loquat.Errorf(loquat.CodeBackendError, "cut"), usage: usage})
-	s := r.create(chat.NewSession{})
-	r.ended(r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true}).RequestID)
+	s := r.create(loquat.NewSession{})
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)}).RequestID)
 	m := r.snapshot(s.SessionID).Messages[1]
 	if string(m.Metadata["usage_total_tokens"]) != "7" || m.Metadata["usage"] == nil || m.Metadata["finish_reason"] != nil {
 		t.Errorf("metadata %s", m.Metadata)
@@ -204,8 +204,8 @@ func TestCancelWhileStreaming(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("one ", "two "), gate: gate, hang: true})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	tick(gate, 2)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "two") })
 	for i := range 2 { // a second cancel changes nothing
@@ -225,7 +225,7 @@ func TestCancelWhileStreaming(t *testing.T) {
 		t.Errorf("messages %s", got)
 	}
 	out, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID)
-	if err != nil || out.Accepted || out.Status != loquat.StatusCancelled {
+	if err != nil || out.Accepted || out.Body.Status != loquat.StatusCancelled {
 		t.Errorf("cancel after the end: %+v, %v", out, err)
 	}
 	if _, err := r.Cancel(t.Context(), chat.Call{}, "nobody"); loquat.CodeOf(err) != loquat.CodeNotFound {
@@ -255,8 +255,8 @@ func TestCancelAtTheLastMoment(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("all"), gate: gate, reply: loquat.Reply{Content: "all"}})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "all") })
 	r.flagCancelled(q.RequestID)
@@ -277,10 +277,10 @@ func TestCancelAtTheLastMoment(t *testing.T) {
 func TestCancelAtTheFirstMoment(t *testing.T) {
 	slow := &slowReads{}
 	r := newRigOn(t, func(db store.Driver) store.Driver { slow.Driver = db; return slow })
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	held := make(chan struct{})
 	slow.hold.Store(&held)
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	r.flagCancelled(q.RequestID)
 	slow.hold.Store(nil)
 	close(held)
@@ -305,8 +305,8 @@ func TestCancelInATool(t *testing.T) {
 	}}
 	r := newRig(t, quick, slow)
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("quick", "slow")}})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), StreamTools: true})
 	<-started
 	r.waitFor("the quick tool", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "tool_partial:end") })
 	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
@@ -326,15 +326,15 @@ func TestBusy(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("slow"), gate: gate, reply: loquat.Reply{Content: "slow"}})
-	s := r.create(chat.NewSession{})
-	first := r.send(s.SessionID, chat.Send{Content: text("first"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	first := r.send(s.SessionID, loquat.Send{Content: text("first"), Stream: new(true)})
 	for name, change := range map[string]func() error{
 		"send": func() error {
-			_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text("x")})
+			_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("x")})
 			return err
 		},
 		"append": func() error {
-			_, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, chat.NewMessage{Role: "user"})
+			_, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user"})
 			return err
 		},
 		"modify": func() error {
@@ -356,14 +356,14 @@ func TestBusy(t *testing.T) {
 		t.Errorf("active request %q", snapshot.ActiveRequestID)
 	}
 	// A change of metadata is fine, and leaves the cursor before the increments.
-	after, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: loquat.Object{}.Set("a", 1)})
+	after, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{Metadata: loquat.Object{}.Set("a", 1)})
 	if err != nil || after.CursorEventID != snapshot.CursorEventID || after.Checkpoint <= snapshot.Checkpoint {
 		t.Errorf("metadata while a request runs: cursor %s, checkpoint %s, %v", after.CursorEventID, after.Checkpoint, err)
 	}
 	if told := r.log(s.SessionID, after.Checkpoint-1)[0]; told.Type != loquat.Checkpoint || told.RequestID != "" || told.AgentID != "default" || string(told.Metadata["a"]) != "1" {
 		t.Errorf("of the change of metadata the log tells %+v", told)
 	}
-	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, chat.Fork{})
+	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, loquat.Fork{})
 	if err != nil || transcript(fork.Messages) != "user:first" {
 		t.Errorf("fork while a request runs: %s, %v", transcript(fork.Messages), err)
 	}
@@ -375,19 +375,19 @@ func TestQueueAndInterrupt(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("slow"), gate: gate, hang: true})
-	s := r.create(chat.NewSession{})
-	running := r.send(s.SessionID, chat.Send{Content: text("running"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	running := r.send(s.SessionID, loquat.Send{Content: text("running"), Stream: new(true)})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "slow") })
-	queued := r.send(s.SessionID, chat.Send{Content: text("queued"), OnBusy: chat.BusyQueue})
-	dropped := r.send(s.SessionID, chat.Send{Content: text("dropped"), OnBusy: chat.BusyQueue})
+	queued := r.send(s.SessionID, loquat.Send{Content: text("queued"), OnBusy: loquat.BusyQueue})
+	dropped := r.send(s.SessionID, loquat.Send{Content: text("dropped"), OnBusy: loquat.BusyQueue})
 	if queued.Status != loquat.StatusQueued {
 		t.Errorf("status %s", queued.Status)
 	}
-	if out, err := r.Cancel(t.Context(), chat.Call{}, dropped.RequestID); err != nil || !out.Accepted || out.Status != loquat.StatusCancelled {
+	if out, err := r.Cancel(t.Context(), chat.Call{}, dropped.RequestID); err != nil || !out.Accepted || out.Body.Status != loquat.StatusCancelled {
 		t.Errorf("cancel of a queued send: %+v, %v", out, err)
 	}
-	urgent := r.send(s.SessionID, chat.Send{Content: text("urgent"), OnBusy: chat.BusyInterrupt})
+	urgent := r.send(s.SessionID, loquat.Send{Content: text("urgent"), OnBusy: loquat.BusyInterrupt})
 	for _, q := range []string{running.RequestID, queued.RequestID, urgent.RequestID} {
 		r.ended(q)
 	}
@@ -409,12 +409,12 @@ func TestQueueAndInterrupt(t *testing.T) {
 func TestTooManyQueued(t *testing.T) {
 	r := newRig(t)
 	r.provider.then(phase{hang: true})
-	s := r.create(chat.NewSession{})
-	r.send(s.SessionID, chat.Send{Content: text("running")})
+	s := r.create(loquat.NewSession{})
+	r.send(s.SessionID, loquat.Send{Content: text("running")})
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		_, err = r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{Content: text(fmt.Sprint(n)), OnBusy: chat.BusyQueue})
+		_, err = r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text(fmt.Sprint(n)), OnBusy: loquat.BusyQueue})
 	}
 	if n != 11 || loquat.CodeOf(err) != loquat.CodeRateLimited {
 		t.Errorf("queued send %d: %v", n, err)
@@ -423,15 +423,15 @@ func TestTooManyQueued(t *testing.T) {
 
 func TestRegenerateAndEdit(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{Messages: []chat.NewMessage{{Role: "user", Content: "q"}, {Role: "assistant", Content: "bad"}}})
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{}); loquat.CodeOf(err) != loquat.CodeInvalid {
+	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "q"}, {Role: "assistant", Content: "bad"}}})
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{}); loquat.CodeOf(err) != loquat.CodeInvalid {
 		t.Errorf("a send that answers an answer: %v", err)
 	}
 	one, zero, nine := 1, 0, 9
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, chat.Send{DeleteFrom: &nine}); loquat.CodeOf(err) != loquat.CodeInvalid {
+	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{DeleteFrom: &nine}); loquat.CodeOf(err) != loquat.CodeInvalid {
 		t.Errorf("delete_from out of range: %v", err)
 	}
-	r.ended(r.send(s.SessionID, chat.Send{DeleteFrom: &one}).RequestID)
+	r.ended(r.send(s.SessionID, loquat.Send{DeleteFrom: &one}).RequestID)
 	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:q | assistant:ok" {
 		t.Errorf("regenerated: %s", got)
 	}
@@ -439,7 +439,7 @@ func TestRegenerateAndEdit(t *testing.T) {
 	if got := story(r.log(s.SessionID, s.CursorEventID)); got != want {
 		t.Errorf("events %s\nwant   %s", got, want)
 	}
-	r.ended(r.send(s.SessionID, chat.Send{DeleteFrom: &zero, Content: text("better q")}).RequestID)
+	r.ended(r.send(s.SessionID, loquat.Send{DeleteFrom: &zero, Content: text("better q")}).RequestID)
 	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:better q | assistant:ok" {
 		t.Errorf("edited: %s", got)
 	}
@@ -447,17 +447,17 @@ func TestRegenerateAndEdit(t *testing.T) {
 
 func TestRepeats(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{})
-	other := r.create(chat.NewSession{})
-	send := func(session, key, request string, body byte) (chat.SendResult, error) {
+	s := r.create(loquat.NewSession{})
+	other := r.create(loquat.NewSession{})
+	send := func(session, key, request string, body byte) (chat.Answer[loquat.SendResult], error) {
 		return r.Send(t.Context(), chat.Call{IdempotencyKey: key, Method: "POST", Path: "/" + session, BodyHash: [32]byte{body}, IfMatch: nil},
-			session, chat.Send{Content: text("hi"), RequestID: request})
+			session, loquat.Send{Content: text("hi"), RequestID: request})
 	}
 	first, err := send(s.SessionID, "key", "", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.ended(first.RequestID)
+	r.ended(first.Body.RequestID)
 	named, err := send(s.SessionID, "", "mine", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -484,16 +484,16 @@ func TestRepeats(t *testing.T) {
 	// A failure is not remembered, and a remembered answer beats a stale precondition.
 	stale := &chat.Match{IDs: []loquat.EventID{1}}
 	call := chat.Call{IdempotencyKey: "p", Method: "POST", Path: "/messages", IfMatch: stale}
-	if _, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"}); loquat.CodeOf(err) != loquat.CodePreconditionFailed {
+	if _, err := r.AppendMessage(t.Context(), call, s.SessionID, loquat.NewMessage{Role: "user"}); loquat.CodeOf(err) != loquat.CodePreconditionFailed {
 		t.Errorf("stale precondition: %v", err)
 	}
 	call.IfMatch = &chat.Match{IDs: []loquat.EventID{1, r.snapshot(s.SessionID).Checkpoint}}
-	done, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"})
+	done, err := r.AppendMessage(t.Context(), call, s.SessionID, loquat.NewMessage{Role: "user"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := r.AppendMessage(t.Context(), call, s.SessionID, chat.NewMessage{Role: "user"})
-	if err != nil || again.Index != done.Index || again.Checkpoint != done.Checkpoint || again.Message.ID != done.Message.ID {
+	again, err := r.AppendMessage(t.Context(), call, s.SessionID, loquat.NewMessage{Role: "user"})
+	if err != nil || again.Body.Index != done.Body.Index || again.Checkpoint != done.Checkpoint || again.Body.Message.ID != done.Body.Message.ID {
 		t.Errorf("repeat %+v, %v; first %+v", again, err, done)
 	}
 }
@@ -501,25 +501,25 @@ func TestRepeats(t *testing.T) {
 // What was answered is answered again, also when its session is gone by then.
 func TestRepeatsOutliveTheSession(t *testing.T) {
 	r := newRig(t)
-	s := r.create(chat.NewSession{SessionID: "mine"})
+	s := r.create(loquat.NewSession{SessionID: "mine"})
 	call := func(path string) chat.Call {
 		return chat.Call{IdempotencyKey: "key", Method: "POST", Path: path}
 	}
 	changes := map[string]func() (any, error){
 		"create": func() (any, error) {
-			return r.CreateSession(t.Context(), call("/sessions"), chat.NewSession{Metadata: object(t, `{"a": 1}`)})
+			return r.CreateSession(t.Context(), call("/sessions"), loquat.NewSession{Metadata: object(t, `{"a": 1}`)})
 		},
 		"fork": func() (any, error) {
-			return r.ForkSession(t.Context(), call("/fork"), s.SessionID, chat.Fork{Metadata: object(t, `{"overrides": {"model": "m3"}}`)})
+			return r.ForkSession(t.Context(), call("/fork"), s.SessionID, loquat.Fork{Metadata: object(t, `{"overrides": {"model": "m3"}}`)})
 		},
 		"append": func() (any, error) {
-			return r.AppendMessage(t.Context(), call("/messages"), s.SessionID, chat.NewMessage{Role: "user", Content: "x"})
+			return r.AppendMessage(t.Context(), call("/messages"), s.SessionID, loquat.NewMessage{Role: "user", Content: "x"})
 		},
 		"upload": func() (any, error) {
 			return r.AddAsset(t.Context(), call("/assets"), s.SessionID, "", "", bytes.NewReader(picture(1)))
 		},
 		"send": func() (any, error) {
-			return r.Send(t.Context(), call("/send"), s.SessionID, chat.Send{Content: text("hi"), RequestID: "request"})
+			return r.Send(t.Context(), call("/send"), s.SessionID, loquat.Send{Content: text("hi"), RequestID: "request"})
 		},
 		"cancel": func() (any, error) { return r.Cancel(t.Context(), call("/cancel"), "request") },
 	}
@@ -549,10 +549,10 @@ func TestRepeatsOutliveTheSession(t *testing.T) {
 // that of every route of a deleted session.
 func TestSendRepeatedAfterItsSessionWasDeleted(t *testing.T) {
 	r := newRig(t)
-	deleted, living := r.create(chat.NewSession{SessionID: "deleted"}), r.create(chat.NewSession{SessionID: "living"})
+	deleted, living := r.create(loquat.NewSession{SessionID: "deleted"}), r.create(loquat.NewSession{SessionID: "living"})
 	send := func(session, request, content string) error {
 		_, err := r.Send(t.Context(), chat.Call{Method: "POST", BodyHash: [32]byte{content[0]}}, session,
-			chat.Send{Content: text(content), RequestID: request, OnBusy: chat.BusyQueue})
+			loquat.Send{Content: text(content), RequestID: request, OnBusy: loquat.BusyQueue})
 		return err
 	}
 	r.provider.then(phase{chunks: words("ok")})
@@ -605,11 +605,11 @@ func TestAfterACrash(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("half"), gate: gate, hang: true})
-	s := r.create(chat.NewSession{})
-	running := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	running := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
-	queued := r.send(s.SessionID, chat.Send{Content: text("next"), OnBusy: chat.BusyQueue})
+	queued := r.send(s.SessionID, loquat.Send{Content: text("next"), OnBusy: loquat.BusyQueue})
 	dead := r.Service
 	r.restart()
 	if q := r.ended(running.RequestID); q.Status != loquat.StatusFailed || q.Error == "" {
@@ -633,8 +633,8 @@ func TestCancelBeforeACrash(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("half"), gate: gate, hang: true})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	tick(gate, 1)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })
 	r.flagCancelled(q.RequestID)
@@ -668,8 +668,8 @@ func TestCrashInATool(t *testing.T) {
 				return plugin.ToolResult{}, ctx.Err()
 			}})
 			r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("quick", "slow")}})
-			s := r.create(chat.NewSession{})
-			q := r.send(s.SessionID, chat.Send{Content: text("hi"), StreamTools: c.streamed})
+			s := r.create(loquat.NewSession{})
+			q := r.send(s.SessionID, loquat.Send{Content: text("hi"), StreamTools: c.streamed})
 			<-answered
 			if c.streamed {
 				r.waitFor("the quick tool", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "tool_partial:end") })
@@ -695,11 +695,11 @@ func TestShutdown(t *testing.T) {
 	gate := make(chan struct{})
 	r.provider.then(phase{chunks: words("a", "b"), gate: gate, reply: loquat.Reply{Content: "ab"}})
 	r.provider.then(phase{chunks: words("half"), hang: true})
-	quick, stuck := r.create(chat.NewSession{}), r.create(chat.NewSession{})
-	finishes := r.send(quick.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	quick, stuck := r.create(loquat.NewSession{}), r.create(loquat.NewSession{})
+	finishes := r.send(quick.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	<-r.provider.entered
-	left := r.send(stuck.SessionID, chat.Send{Content: text("hi"), Stream: true})
-	waits := r.send(stuck.SessionID, chat.Send{Content: text("later"), OnBusy: chat.BusyQueue})
+	left := r.send(stuck.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
+	waits := r.send(stuck.SessionID, loquat.Send{Content: text("later"), OnBusy: loquat.BusyQueue})
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(stuck.SessionID, 0)), "half") })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { // the grace is as long as the quick one takes
@@ -713,7 +713,7 @@ func TestShutdown(t *testing.T) {
 		}
 	}()
 	r.Stop(ctx)
-	if _, err := r.Send(t.Context(), chat.Call{}, quick.SessionID, chat.Send{Content: text("late")}); loquat.CodeOf(err) != loquat.CodeUnavailable {
+	if _, err := r.Send(t.Context(), chat.Call{}, quick.SessionID, loquat.Send{Content: text("late")}); loquat.CodeOf(err) != loquat.CodeUnavailable {
 		t.Errorf("a send during the shutdown: %v", err)
 	}
 	for id, want := range map[string]loquat.RequestStatus{
@@ -749,8 +749,8 @@ func endOf(t *testing.T, pieces int) time.Duration {
 	t.Helper()
 	r := newRig(t)
 	r.provider.then(phase{hang: true})
-	s := r.create(chat.NewSession{})
-	q := r.send(s.SessionID, chat.Send{Content: text("hi"), Stream: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	const size = 1000
 	word := strings.Repeat("x", size)
 	err := r.store.Update(t.Context(), func(tx *store.Tx) error {

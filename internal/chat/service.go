@@ -238,6 +238,13 @@ func (s *Service) Running() int {
 	return len(s.workers)
 }
 
+// StoreID is the random name of the store.
+func (s *Service) StoreID() string { return s.store.ID() }
+
+// ServerID is the name of the server where the configuration gives none: that of the
+// store, or of the one that it was copied from.
+func (s *Service) ServerID() string { return s.store.ServerID() }
+
 // newID makes an id that sorts by time.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 

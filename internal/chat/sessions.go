@@ -43,7 +43,7 @@ func (s *Service) answer(ctx context.Context, a snapshotAnswer) (loquat.Snapshot
 }
 
 // CreateSession makes a session: session_created, checkpoint.
-func (s *Service) CreateSession(ctx context.Context, call Call, p NewSession) (loquat.Snapshot, error) {
+func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSession) (loquat.Snapshot, error) {
 	if p.SessionID == "" {
 		p.SessionID = newID()
 	}
@@ -148,16 +148,16 @@ func (s *Service) Session(ctx context.Context, id string) (loquat.Snapshot, erro
 }
 
 // Sessions lists sessions, newest change first.
-func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (SessionList, error) {
+func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (loquat.SessionList, error) {
 	var before loquat.EventID
 	if pageToken != "" {
 		var err error
 		if before, err = loquat.ParseEventID(pageToken); err != nil || before == 0 {
-			return SessionList{}, &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token is not a next_page_token of this server",
+			return loquat.SessionList{}, &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token is not a next_page_token of this server",
 				Fields: []loquat.FieldError{{Location: "query.page_token", Message: "is not a next_page_token of this server", Value: loquat.Clip(pageToken, loquat.Excerpt)}}}
 		}
 	}
-	out := SessionList{Sessions: []loquat.SessionSummary{}}
+	out := loquat.SessionList{Sessions: []loquat.SessionSummary{}}
 	err := s.store.View(ctx, func(r *store.Reader) error {
 		heads, err := r.Heads(before, limit+1)
 		if err != nil {
@@ -184,7 +184,7 @@ func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (Se
 
 // UpdateSession merges a patch into a session: checkpoint. A request that runs keeps
 // the configuration that it started with, and the cursor stays before its increments.
-func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p SessionPatch) (loquat.Snapshot, error) {
+func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loquat.SessionPatch) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
 	named := ""
 	if p.AgentID != nil {
@@ -203,7 +203,7 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p Ses
 	return s.answer(ctx, out)
 }
 
-func (s *Service) updateSession(tx *store.Tx, call Call, id string, p SessionPatch, v verdict) (snapshotAnswer, error) {
+func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.SessionPatch, v verdict) (snapshotAnswer, error) {
 	h, err := headFor(tx, call, id)
 	if err != nil {
 		return snapshotAnswer{}, err
@@ -260,7 +260,7 @@ const maxDrafts = 4
 // ForkSession copies a session up to an index: session_created with
 // source_session_id, checkpoint. What a running request has not made durable yet is
 // not part of it.
-func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork) (loquat.Snapshot, error) {
+func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loquat.Fork) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
 	for try := 0; ; try++ {
 		// A source that changes all the time is copied at once, which nothing overtakes.
@@ -276,7 +276,7 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p Fork)
 
 // tryFork is a fork that, when it prepares, copies most of a long session beforehand, so
 // that its own transaction is short.
-func (s *Service) tryFork(ctx context.Context, call Call, id string, p Fork, prepare bool) (out snapshotAnswer, err error) {
+func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fork, prepare bool) (out snapshotAnswer, err error) {
 	newSession := newID()
 	var draft store.Draft
 	repeat, err := s.answered(ctx, call)
@@ -305,7 +305,7 @@ func (s *Service) dropDraft(ctx context.Context, draft store.Draft) {
 	}
 }
 
-func (s *Service) forkSession(tx *store.Tx, id, newSession string, p Fork, v verdict, draft store.Draft) (snapshotAnswer, error) {
+func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork, v verdict, draft store.Draft) (snapshotAnswer, error) {
 	source, err := tx.Head(id)
 	if err != nil {
 		return snapshotAnswer{}, err

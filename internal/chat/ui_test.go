@@ -115,8 +115,8 @@ func TestConfigValues(t *testing.T) {
 			`{"key": "all_of_it", "config_path": "deep"}`, `{"key": "proxy"}`, `{"key": "note"}`,
 		}}
 	r.load(valuesConfigAt(t), p)
-	s := r.create(chat.NewSession{Metadata: object(t, `{"overrides": {"level": 4, "deeper": null, "model": "m1"}}`)})
-	quiet := r.create(chat.NewSession{AgentID: "quiet"})
+	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"level": 4, "deeper": null, "model": "m1"}}`)})
+	quiet := r.create(loquat.NewSession{AgentID: "quiet"})
 	for _, c := range []struct{ session, key, want string }{
 		{s.SessionID, "level", `4 override`},
 		{quiet.SessionID, "level", `1 config`},
@@ -164,12 +164,12 @@ func TestSecretsOfElementsFromTheStart(t *testing.T) {
 			"the application schema": func(r *rig, s string) { _, _ = r.ApplicationUISchema(t.Context(), s, "") },
 			"the values":             func(r *rig, s string) { _, _ = r.ConfigValues(t.Context(), s) },
 			"an override": func(r *rig, s string) {
-				_, _ = r.UpdateSession(t.Context(), chat.Call{}, s, chat.SessionPatch{Metadata: object(t, `{"overrides": {"lamp": "on"}}`)})
+				_, _ = r.UpdateSession(t.Context(), chat.Call{}, s, loquat.SessionPatch{Metadata: object(t, `{"overrides": {"lamp": "on"}}`)})
 			},
 			"an action": func(r *rig, s string) { _, _ = r.act(chat.Action{ActionID: "nose", SessionID: s}) },
 			"a request": func(r *rig, s string) {
 				r.provider.then(phase{err: loquat.Errorf(loquat.CodeBackendError, "I know hunter3 and hunter7")})
-				q := r.ended(r.send(s, chat.Send{Content: text("hi")}).RequestID)
+				q := r.ended(r.send(s, loquat.Send{Content: text("hi")}).RequestID)
 				if q.Error != "I know *** and ***" {
 					t.Errorf("the request failed with %v", q.Error)
 				}
@@ -186,7 +186,7 @@ func TestSecretsOfElementsFromTheStart(t *testing.T) {
 			}
 			r.load(strings.Replace(valuesConfigAt(t), `"er": 7`, `"er": 7, "pin": "hunter7"`, 1), nosy(plugin.KindFeature, "nose"), nosy(plugin.KindApplication), &panel{name: "keeper", kind: kind, elements: []string{
 				`{"key": "pin", "secret": true}`, `{"key": "deep_pin", "config_path": "deep.pin", "secret": true, "condition": {"odd": 1}}`}})
-			use(r, r.create(chat.NewSession{}).SessionID)
+			use(r, r.create(loquat.NewSession{}).SessionID)
 			mu.Lock()
 			if all := strings.Join(told, "\n"); strings.Contains(all, "hunter") || len(told) < 2 || !strings.Contains(all, `"er":7`) || !strings.Contains(all, "3") {
 				t.Errorf("%s of kind %s: told were\n%s", first, kind, all)
@@ -212,7 +212,7 @@ func TestOverridesFollowTheElements(t *testing.T) {
 			`{"key": "sly", "type": "text", "config_path": "$config.api_key"}`, `{"key": "way", "type": "text", "config_path": "base_url"}`,
 			`{"key": "heat", "type": "number", "config_path": "request_options.temperature"}`, `{"key": "mute", "type": "checkbox", "config_path": "request_options.stream"}`,
 		}})
-	before := r.create(chat.NewSession{})
+	before := r.create(loquat.NewSession{})
 	for _, c := range []struct{ overrides, place string }{
 		{`{"colour": "red", "deeper": 1, "name": "x", "way": "http://b/v1", "base_url": "http://a/v1", "heat": 0.5, "theme": "dark", "request_options": {"n": 1}}`, ""},
 		{`{"colour": 2, "model": "any"}`, ""},
@@ -232,9 +232,9 @@ func TestOverridesFollowTheElements(t *testing.T) {
 		{`{"model": "plain", "name": "x"}`, "name"},
 	} {
 		metadata := object(t, `{"overrides": `+c.overrides+`}`)
-		_, created := r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{Metadata: metadata})
-		_, patched := r.UpdateSession(t.Context(), chat.Call{}, before.SessionID, chat.SessionPatch{Metadata: metadata})
-		_, forked := r.ForkSession(t.Context(), chat.Call{}, before.SessionID, chat.Fork{Metadata: metadata})
+		_, created := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{Metadata: metadata})
+		_, patched := r.UpdateSession(t.Context(), chat.Call{}, before.SessionID, loquat.SessionPatch{Metadata: metadata})
+		_, forked := r.ForkSession(t.Context(), chat.Call{}, before.SessionID, loquat.Fork{Metadata: metadata})
 		for way, err := range map[string]error{"create": created, "patch": patched, "fork": forked} {
 			e, _ := errors.AsType[*loquat.Error](err)
 			switch {
@@ -245,7 +245,7 @@ func TestOverridesFollowTheElements(t *testing.T) {
 			}
 		}
 		if patched == nil { // what is not given stays, and would go with the next
-			if _, err := r.UpdateSession(t.Context(), chat.Call{}, before.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": null}`)}); err != nil {
+			if _, err := r.UpdateSession(t.Context(), chat.Call{}, before.SessionID, loquat.SessionPatch{Metadata: object(t, `{"overrides": null}`)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -265,12 +265,12 @@ func TestTheLaterSettingCounts(t *testing.T) {
 		r.load(valuesConfigAt(t),
 			&panel{name: "first", kind: kinds[0], elements: []string{`{"key": "shared", "type": "text", "default": "of the first"}`}},
 			&panel{name: "last", kind: kinds[1], elements: []string{`{"key": "own", "type": "text"}`, `{"key": "shared", "type": "number", "default": 2}`}})
-		s := r.create(chat.NewSession{})
+		s := r.create(loquat.NewSession{})
 		if got := r.value(s.SessionID, "shared"); got != "2 ui_default" {
 			t.Errorf("%v: the value is %s", kinds, got)
 		}
 		for overrides, fits := range map[string]bool{`{"shared": "text"}`: false, `{"shared": 7}`: true} {
-			_, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{Metadata: object(t, `{"overrides": `+overrides+`}`)})
+			_, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{Metadata: object(t, `{"overrides": `+overrides+`}`)})
 			if (err == nil) != fits {
 				t.Errorf("%v: %s: %v", kinds, overrides, err)
 			}
@@ -289,7 +289,7 @@ func TestTheLaterSettingCounts(t *testing.T) {
 func TestOverrideOfASilentPlugin(t *testing.T) {
 	r := newRig(t)
 	r.load(valuesConfigAt(t), &panel{name: "broken", kind: plugin.KindFeature, elements: []string{`{`}}, &panel{name: "good", kind: plugin.KindFeature, elements: []string{`{"key": "size"}`}})
-	_, err := r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{Metadata: object(t, `{"overrides": {"siz": 1}}`)})
+	_, err := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{Metadata: object(t, `{"overrides": {"siz": 1}}`)})
 	want := "is not among the settings of this agent that are known now; plugin broken does not give its settings at the moment: "
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "meant?") {
 		t.Errorf("error %v", err)
@@ -308,7 +308,7 @@ func TestModelAmongOptions(t *testing.T) {
 		return []loquat.Object{loquat.Object{}.Set("key", "model").Set("type", "select").Set("options", ids)}, nil
 	}
 	for model, ok := range map[string]bool{"m1": true, "m9": false} {
-		_, err := r.CreateSession(t.Context(), chat.Call{}, chat.NewSession{Metadata: loquat.Object{}.Set("overrides", map[string]string{"model": model})})
+		_, err := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", map[string]string{"model": model})})
 		if (err == nil) != ok {
 			t.Errorf("model %s: %v", model, err)
 		}
@@ -324,9 +324,9 @@ func TestRequestRunsWithWhatIsShown(t *testing.T) {
 	r.load(layers, &panel{name: "p", kind: plugin.KindFeature, hide: func(in ui.Input) bool { return in.Config.String("model") == "m2" }, elements: []string{
 		`{"key": "deeper", "type": "number", "config_path": "deep.er", "default": 3}`, `{"key": "pace", "type": "text", "config_path": "deep.pace"}`,
 		`{"key": "mood", "type": "text", "config_path": "mood.now", "default": "glad"}`}})
-	s := r.create(chat.NewSession{Metadata: object(t, `{"overrides": {"deeper": 2}}`)})
+	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"deeper": 2}}`)})
 	run := func() string {
-		r.ended(r.send(s.SessionID, chat.Send{Content: text("hi")}).RequestID)
+		r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID)
 		seen := r.provider.seen()
 		cfg := seen[len(seen)-1].Config
 		return string(cfg["deep"]) + string(cfg["mood"])
@@ -335,7 +335,7 @@ func TestRequestRunsWithWhatIsShown(t *testing.T) {
 		t.Errorf("the request ran with %s", got)
 	}
 	agent := "quiet"
-	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, chat.SessionPatch{AgentID: &agent}); err != nil {
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s.SessionID, loquat.SessionPatch{AgentID: &agent}); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(); got != `{"er":1,"kept":true}` {
@@ -355,7 +355,7 @@ func TestSchemas(t *testing.T) {
 		return []loquat.Object{object(t, `{"key": "model"}`), object(t, `{"ui_type": "status_bar", "data": "metadata.model"}`)}, nil
 	}
 	r.load("", one, feature, two, &panel{name: "ext", kind: plugin.KindExtension, elements: []string{action("e")}})
-	s := r.create(chat.NewSession{})
+	s := r.create(loquat.NewSession{})
 	list := func(elements []loquat.Object, err error) string {
 		t.Helper()
 		if err != nil {

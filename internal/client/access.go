@@ -3,46 +3,9 @@ package client
 import (
 	"context"
 	"net/http"
-	"time"
+
+	"loquat"
 )
-
-// Pairing is a code that a device can claim once.
-type Pairing struct {
-	Code      string    `json:"code"`
-	ExpiresAt time.Time `json:"expires_at"`
-	URL       string    `json:"url"`
-	ServerID  string    `json:"server_id"`
-}
-
-// Device is a device that was paired.
-type Device struct {
-	DeviceID   string    `json:"device_id"`
-	DeviceName string    `json:"device_name"`
-	Scope      string    `json:"scope"`
-	CreatedAt  time.Time `json:"created_at"`
-	LastUsedOn string    `json:"last_used_on,omitempty"`
-}
-
-// NewToken is what a token shall be. An empty scope means full, no seconds for ever.
-type NewToken struct {
-	Name             string `json:"name"`
-	Scope            string `json:"scope,omitempty"`
-	SessionID        string `json:"session_id,omitempty"`
-	ExpiresInSeconds int    `json:"expires_in_seconds,omitempty"`
-}
-
-// Token is a token of a server. Its secret is there only right after it was made.
-type Token struct {
-	TokenID    string     `json:"token_id"`
-	Token      string     `json:"token,omitempty"`
-	Name       string     `json:"name"`
-	Source     string     `json:"source,omitempty"` // config or made
-	Scope      string     `json:"scope"`
-	SessionID  string     `json:"session_id,omitempty"`
-	CreatedAt  *time.Time `json:"created_at,omitempty"`
-	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
-	LastUsedOn string     `json:"last_used_on,omitempty"`
-}
 
 // once is a change that the API gives no key for: its answer is a secret, which
 // cannot be told again.
@@ -51,19 +14,14 @@ func once(method string, body any, path ...string) *call {
 }
 
 // Pair makes a pairing code; an empty scope means read.
-func (c *Client) Pair(ctx context.Context, scope string) (out Pairing, err error) {
-	body := struct {
-		Scope string `json:"scope,omitempty"`
-	}{scope}
-	_, err = c.do(ctx, once(http.MethodPost, body, "pairing"), &out)
+func (c *Client) Pair(ctx context.Context, scope string) (out loquat.Pairing, err error) {
+	_, err = c.do(ctx, once(http.MethodPost, loquat.NewPairing{Scope: scope}, "pairing"), &out)
 	return out, err
 }
 
 // Devices returns the devices that were paired.
-func (c *Client) Devices(ctx context.Context) ([]Device, error) {
-	var answer struct {
-		Devices []Device `json:"devices"`
-	}
+func (c *Client) Devices(ctx context.Context) ([]loquat.Device, error) {
+	var answer loquat.DeviceList
 	_, err := c.do(ctx, get(nil, "devices"), &answer)
 	return answer.Devices, err
 }
@@ -75,16 +33,14 @@ func (c *Client) RemoveDevice(ctx context.Context, id string) error {
 }
 
 // MakeToken makes a token.
-func (c *Client) MakeToken(ctx context.Context, t NewToken) (out Token, err error) {
+func (c *Client) MakeToken(ctx context.Context, t loquat.NewToken) (out loquat.Token, err error) {
 	_, err = c.do(ctx, once(http.MethodPost, t, "tokens"), &out)
 	return out, err
 }
 
 // Tokens returns the tokens, those of the configuration too.
-func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
-	var answer struct {
-		Tokens []Token `json:"tokens"`
-	}
+func (c *Client) Tokens(ctx context.Context) ([]loquat.Token, error) {
+	var answer loquat.TokenList
 	_, err := c.do(ctx, get(nil, "tokens"), &answer)
 	return answer.Tokens, err
 }

@@ -7,13 +7,6 @@ import (
 	"loquat"
 )
 
-// Agent is an agent that a session may use.
-type Agent struct {
-	AgentID    string `json:"agent_id"`
-	ProviderID string `json:"provider"`
-	Model      string `json:"model"`
-}
-
 // ModelQuery chooses whose backend is asked for its models: the session's, the
 // agent's, or the default agent's. Refresh passes by the server's cache.
 type ModelQuery struct {
@@ -22,10 +15,8 @@ type ModelQuery struct {
 }
 
 // Agents returns the agents that there are.
-func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
-	var answer struct {
-		Agents []Agent `json:"agents"`
-	}
+func (c *Client) Agents(ctx context.Context) ([]loquat.Agent, error) {
+	var answer loquat.AgentList
 	_, err := c.do(ctx, get(nil, "agents"), &answer)
 	return answer.Agents, err
 }
@@ -42,9 +33,7 @@ func (c *Client) Models(ctx context.Context, q ModelQuery) ([]loquat.Model, erro
 	if q.Refresh {
 		query.Set("refresh", "true")
 	}
-	var answer struct {
-		Models []loquat.Model `json:"models"`
-	}
+	var answer loquat.ModelList
 	_, err := c.do(ctx, get(query, "models"), &answer)
 	return answer.Models, err
 }

@@ -76,7 +76,7 @@ func TestCalls(t *testing.T) {
 		want         string // JSON of what the call returned
 	}{
 		{"create", func(ctx context.Context, c *Client) (any, error) {
-			s, err := c.CreateSession(ctx, NewSession{AgentID: "a"})
+			s, err := c.CreateSession(ctx, loquat.NewSession{AgentID: "a"})
 			return s.Checkpoint, err
 		}, "POST /sessions", `{"agent_id":"a"}`, `{"session_id":"s"}`, true, `"0000000000000007"`},
 		{"session", func(ctx context.Context, c *Client) (any, error) {
@@ -88,14 +88,14 @@ func TestCalls(t *testing.T) {
 			return l.NextPageToken, err
 		}, "GET /sessions?limit=2&page_token=p", ``, `{"sessions":[],"next_page_token":"q"}`, false, `"q"`},
 		{"update", func(ctx context.Context, c *Client) (any, error) {
-			s, err := c.UpdateSession(ctx, "s", SessionPatch{Metadata: loquat.Object{"a": json.RawMessage("null")}}, IfMatch(7))
+			s, err := c.UpdateSession(ctx, "s", loquat.SessionPatch{Metadata: loquat.Object{"a": json.RawMessage("null")}}, IfMatch(7))
 			return s.SessionID, err
 		}, "PATCH /sessions/s", `{"metadata":{"a":null}}`, `{"session_id":"s"}`, false, `"s"`},
 		{"delete", func(ctx context.Context, c *Client) (any, error) {
 			return nil, c.DeleteSession(ctx, "s")
 		}, "DELETE /sessions/s", ``, ``, false, `null`},
 		{"fork", func(ctx context.Context, c *Client) (any, error) {
-			s, err := c.Fork(ctx, "s", Fork{UpToIndex: &three})
+			s, err := c.Fork(ctx, "s", loquat.Fork{UpToIndex: &three})
 			return s.SessionID, err
 		}, "POST /sessions/s/fork", `{"up_to_index":3}`, `{"session_id":"t"}`, true, `"t"`},
 		{"messages", func(ctx context.Context, c *Client) (any, error) {
@@ -103,7 +103,7 @@ func TestCalls(t *testing.T) {
 			return p.Total, err
 		}, "GET /sessions/s/messages?at=0000000000000009&from=1&limit=2", ``, `{"total":4,"messages":[]}`, false, `4`},
 		{"append", func(ctx context.Context, c *Client) (any, error) {
-			r, err := c.AppendMessage(ctx, "s", NewMessage{Role: "user"})
+			r, err := c.AppendMessage(ctx, "s", loquat.NewMessage{Role: "user"})
 			return r.Index, err
 		}, "POST /sessions/s/messages", `{"role":"user","content":""}`, `{"index":5}`, true, `5`},
 		{"modify", func(ctx context.Context, c *Client) (any, error) {
@@ -115,9 +115,9 @@ func TestCalls(t *testing.T) {
 			return r.Indices, err
 		}, "DELETE /sessions/s/messages", `{"indices":[3,4]}`, `{"indices":[3,4]}`, false, `[3,4]`},
 		{"send", func(ctx context.Context, c *Client) (any, error) {
-			r, err := c.Send(ctx, "s", Send{Content: &text, Stream: true})
+			r, err := c.Send(ctx, "s", loquat.Send{Content: &text, Stream: new(true)})
 			return r.Status, err
-		}, "POST /sessions/s/send", `{"content":"hi","stream":true,"stream_tools":false}`, `{"status":"queued"}`, true, `"queued"`},
+		}, "POST /sessions/s/send", `{"content":"hi","stream":true}`, `{"status":"queued"}`, true, `"queued"`},
 		{"request", func(ctx context.Context, c *Client) (any, error) {
 			r, err := c.Request(ctx, "r")
 			return r.Status, err
@@ -204,7 +204,7 @@ func TestFailures(t *testing.T) {
 				w.WriteHeader(tt.status)
 				io.WriteString(w, tt.body)
 			})
-			_, err := c.Send(t.Context(), "s", Send{})
+			_, err := c.Send(t.Context(), "s", loquat.Send{})
 			got, ok := errors.AsType[*loquat.Error](err)
 			if !ok {
 				t.Fatalf("%v is no *loquat.Error", err)
@@ -262,7 +262,7 @@ func TestRepeats(t *testing.T) {
 
 func send(ctx context.Context, c *Client) error {
 	text := "once"
-	_, err := c.Send(ctx, "s", Send{Content: &text})
+	_, err := c.Send(ctx, "s", loquat.Send{Content: &text})
 	return err
 }
 

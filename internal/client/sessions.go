@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,43 +10,6 @@ import (
 	"loquat"
 )
 
-// NewSession is what a client may say of a session that it creates. All of it is
-// optional.
-type NewSession struct {
-	SessionID string        `json:"session_id,omitempty"`
-	AgentID   string        `json:"agent_id,omitempty"`
-	Metadata  loquat.Object `json:"metadata,omitempty"`
-	Messages  []NewMessage  `json:"messages,omitempty"`
-}
-
-// NewMessage is a message that a client adds.
-type NewMessage struct {
-	Role        string            `json:"role"`
-	Content     string            `json:"content"`
-	Metadata    loquat.Object     `json:"metadata,omitempty"`
-	Attachments []json.RawMessage `json:"attachments,omitempty"`
-}
-
-// SessionPatch changes a session by JSON merge patch: what is left out stays, a
-// null in Metadata removes.
-type SessionPatch struct {
-	AgentID  string        `json:"agent_id,omitempty"`
-	Metadata loquat.Object `json:"metadata,omitempty"`
-}
-
-// Fork says what a fork takes over. UpToIndex nil means all messages.
-type Fork struct {
-	UpToIndex *int          `json:"up_to_index,omitempty"`
-	AgentID   string        `json:"agent_id,omitempty"`
-	Metadata  loquat.Object `json:"metadata,omitempty"`
-}
-
-// SessionList is a page of sessions, newest change first.
-type SessionList struct {
-	Sessions      []loquat.SessionSummary `json:"sessions"`
-	NextPageToken string                  `json:"next_page_token"`
-}
-
 // Page chooses a part of a session's messages. Limit 0 means all; At 0 means the
 // newest state, else the snapshot that an earlier page was of.
 type Page struct {
@@ -55,21 +17,8 @@ type Page struct {
 	At          loquat.EventID
 }
 
-// MessageResult answers an append and a modification.
-type MessageResult struct {
-	Index         int            `json:"index"`
-	Message       loquat.Message `json:"message"`
-	CursorEventID loquat.EventID `json:"cursor_event_id"`
-}
-
-// DeleteResult answers a deletion of messages.
-type DeleteResult struct {
-	Indices       []int          `json:"indices"`
-	CursorEventID loquat.EventID `json:"cursor_event_id"`
-}
-
 // CreateSession creates a session.
-func (c *Client) CreateSession(ctx context.Context, s NewSession, opts ...Option) (loquat.Snapshot, error) {
+func (c *Client) CreateSession(ctx context.Context, s loquat.NewSession, opts ...Option) (loquat.Snapshot, error) {
 	return c.snapshot(ctx, change(http.MethodPost, s, opts, "sessions"))
 }
 
@@ -79,7 +28,7 @@ func (c *Client) Session(ctx context.Context, id string) (loquat.Snapshot, error
 }
 
 // Sessions returns a page of sessions; limit 0 leaves its size to the server.
-func (c *Client) Sessions(ctx context.Context, limit int, pageToken string) (SessionList, error) {
+func (c *Client) Sessions(ctx context.Context, limit int, pageToken string) (loquat.SessionList, error) {
 	query := url.Values{}
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
@@ -87,13 +36,13 @@ func (c *Client) Sessions(ctx context.Context, limit int, pageToken string) (Ses
 	if pageToken != "" {
 		query.Set("page_token", pageToken)
 	}
-	var list SessionList
+	var list loquat.SessionList
 	_, err := c.do(ctx, get(query, "sessions"), &list)
 	return list, err
 }
 
 // UpdateSession changes a session's agent or metadata.
-func (c *Client) UpdateSession(ctx context.Context, id string, p SessionPatch, opts ...Option) (loquat.Snapshot, error) {
+func (c *Client) UpdateSession(ctx context.Context, id string, p loquat.SessionPatch, opts ...Option) (loquat.Snapshot, error) {
 	return c.snapshot(ctx, change(http.MethodPatch, p, opts, "sessions", id))
 }
 
@@ -104,7 +53,7 @@ func (c *Client) DeleteSession(ctx context.Context, id string, opts ...Option) e
 }
 
 // Fork makes a session that begins with the messages of another.
-func (c *Client) Fork(ctx context.Context, id string, f Fork, opts ...Option) (loquat.Snapshot, error) {
+func (c *Client) Fork(ctx context.Context, id string, f loquat.Fork, opts ...Option) (loquat.Snapshot, error) {
 	return c.snapshot(ctx, change(http.MethodPost, f, opts, "sessions", id, "fork"))
 }
 
@@ -127,29 +76,23 @@ func (c *Client) Messages(ctx context.Context, id string, p Page) (loquat.Messag
 }
 
 // AppendMessage adds a message to the end of a session, without asking for a reply.
-func (c *Client) AppendMessage(ctx context.Context, id string, m NewMessage, opts ...Option) (MessageResult, error) {
-	var res MessageResult
+func (c *Client) AppendMessage(ctx context.Context, id string, m loquat.NewMessage, opts ...Option) (loquat.MessageResult, error) {
+	var res loquat.MessageResult
 	_, err := c.do(ctx, change(http.MethodPost, m, opts, "sessions", id, "messages"), &res)
 	return res, err
 }
 
 // ModifyMessage replaces the content of a message.
-func (c *Client) ModifyMessage(ctx context.Context, id string, index int, content string, opts ...Option) (MessageResult, error) {
-	body := struct {
-		Content string `json:"content"`
-	}{content}
-	var res MessageResult
-	_, err := c.do(ctx, change(http.MethodPatch, body, opts, "sessions", id, "messages", strconv.Itoa(index)), &res)
+func (c *Client) ModifyMessage(ctx context.Context, id string, index int, content string, opts ...Option) (loquat.MessageResult, error) {
+	var res loquat.MessageResult
+	_, err := c.do(ctx, change(http.MethodPatch, loquat.MessagePatch{Content: content}, opts, "sessions", id, "messages", strconv.Itoa(index)), &res)
 	return res, err
 }
 
 // DeleteMessages deletes the messages at indices, all or none.
-func (c *Client) DeleteMessages(ctx context.Context, id string, indices []int, opts ...Option) (DeleteResult, error) {
-	body := struct {
-		Indices []int `json:"indices"`
-	}{indices}
-	var res DeleteResult
-	_, err := c.do(ctx, change(http.MethodDelete, body, opts, "sessions", id, "messages"), &res)
+func (c *Client) DeleteMessages(ctx context.Context, id string, indices []int, opts ...Option) (loquat.DeleteResult, error) {
+	var res loquat.DeleteResult
+	_, err := c.do(ctx, change(http.MethodDelete, loquat.MessageIndices{Indices: indices}, opts, "sessions", id, "messages"), &res)
 	return res, err
 }
 

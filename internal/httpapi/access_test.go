@@ -85,7 +85,7 @@ var withoutToken = []string{
 // other words than those of the table of routes.
 func callersOf(t *testing.T, k *auth.Keeper) []shown {
 	t.Helper()
-	secret := func(n auth.NewToken) string {
+	secret := func(n loquat.NewToken) string {
 		n.Name = n.Scope
 		_, s, err := k.MakeToken(t.Context(), n)
 		if err != nil {
@@ -93,9 +93,10 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		}
 		return s
 	}
-	full, read := secret(auth.NewToken{Scope: auth.Full}), secret(auth.NewToken{Scope: auth.Read})
-	session := secret(auth.NewToken{Scope: auth.Session, SessionID: "mine"})
-	expired := secret(auth.NewToken{Scope: auth.Full, Lifetime: time.Nanosecond})
+	full, read := secret(loquat.NewToken{Scope: auth.Full}), secret(loquat.NewToken{Scope: auth.Read})
+	session := secret(loquat.NewToken{Scope: auth.Session, SessionID: "mine"})
+	expired := secret(loquat.NewToken{Scope: auth.Full, ExpiresInSeconds: new(1)})
+	time.Sleep(time.Second) // a token lives for at least a second
 	phone, tablet := paired(t, k, auth.Full), paired(t, k, auth.Read)
 	lost := paired(t, k, auth.Full)
 	if err := k.RemoveDevice(t.Context(), k.Devices()[2].ID); err != nil {
@@ -195,7 +196,7 @@ func (r requestsOf) Request(_ context.Context, id string) (loquat.Request, error
 func TestAccessByRequest(t *testing.T) {
 	r := newRig(t)
 	r.api.access.requests = requestsOf{"a": "mine", "b": "theirs"}
-	_, secret, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "s", Scope: auth.Session, SessionID: "mine"})
+	_, secret, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "s", Scope: auth.Session, SessionID: "mine"})
 	if err != nil {
 		t.Fatal(err)
 	}

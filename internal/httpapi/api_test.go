@@ -345,7 +345,7 @@ func TestDocument(t *testing.T) {
 			t.Errorf("%s points nowhere", m[0])
 		}
 	}
-	for name, closed := range map[string]bool{"NewSessionBody": true, "NewMessageBody": true, "SendBody": true, "Snapshot": false, "Event": false, "Problem": false} {
+	for name, closed := range map[string]bool{"NewSession": true, "NewMessage": true, "Send": true, "Snapshot": false, "Event": false, "Problem": false} {
 		schema, _ := doc.Components.Schemas[name].(map[string]any)
 		if _, has := schema["additionalProperties"]; schema == nil || has != closed {
 			t.Errorf("schema %s: closed is %v, want %v", name, has, closed)

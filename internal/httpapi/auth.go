@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"loquat/internal/auth"
+	"loquat"
 	"loquat/internal/config"
 )
 
@@ -14,7 +14,7 @@ func (a *api) authRoutes() []route {
 	return []route{
 		{
 			method: http.MethodPost, path: "/auth/session", id: "signIn", tag: "access", summary: "Get a browser's cookie for a token",
-			open: true, serve: signIn, body: signInBody{}, answers: []answer{{status: http.StatusOK, body: signInAnswer{}}},
+			open: true, serve: signIn, body: loquat.SignIn{}, answers: []answer{{status: http.StatusOK, body: loquat.SignedIn{}}},
 		},
 		{
 			method: http.MethodDelete, path: "/auth/session", id: "signOut", tag: "access", summary: "End the session of the cookie",
@@ -22,11 +22,11 @@ func (a *api) authRoutes() []route {
 		},
 		{
 			method: http.MethodPost, path: "/tokens", id: "makeToken", tag: "access", summary: "Make a token",
-			full: true, serve: makeToken, body: tokenBody{}, answers: []answer{{status: http.StatusCreated, body: newTokenAnswer{}}},
+			full: true, serve: makeToken, body: loquat.NewToken{}, answers: []answer{{status: http.StatusCreated, body: loquat.Token{}}},
 		},
 		{
 			method: http.MethodGet, path: "/tokens", id: "listTokens", tag: "access", summary: "List the tokens",
-			full: true, serve: listTokens, answers: []answer{{status: http.StatusOK, body: tokenList{}}},
+			full: true, serve: listTokens, answers: []answer{{status: http.StatusOK, body: loquat.TokenList{}}},
 		},
 		{
 			method: http.MethodDelete, path: "/tokens/{token_id}", id: "revokeToken", tag: "access", summary: "Revoke a token",
@@ -92,23 +92,8 @@ func (x *exchange) setCookie(value string, until time.Time) {
 	http.SetCookie(x.w, c)
 }
 
-// signInBody shows a token.
-type signInBody struct {
-	Token string `json:"token" minLength:"1"`
-}
-
-func (signInBody) required() {}
-
-// signInAnswer says as what the browser is signed in.
-type signInAnswer struct {
-	Name      string    `json:"name"`
-	Scope     string    `json:"scope"`
-	SessionID string    `json:"session_id,omitempty"`
-	ExpiresAt time.Time `json:"expires_at"`
-}
-
 func signIn(x *exchange) error {
-	in, err := decodeBody[signInBody](x)
+	in, err := decodeBody[loquat.SignIn](x)
 	if err != nil {
 		return err
 	}
@@ -117,7 +102,7 @@ func signIn(x *exchange) error {
 		return err
 	}
 	x.setCookie(s.Cookie, s.ExpiresAt)
-	return x.reply(http.StatusOK, signInAnswer{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
+	return x.reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
 }
 
 func signOut(x *exchange) error {
@@ -140,83 +125,27 @@ func (x *exchange) done() error {
 	return nil
 }
 
-// tokenBody says what a token shall be.
-type tokenBody struct {
-	Name             string `json:"name" minLength:"1" maxLength:"100" doc:"To tell it from others."`
-	Scope            string `json:"scope,omitempty" enum:"full,read,session" default:"full"`
-	SessionID        string `json:"session_id,omitempty" doc:"Of scope session: the one that it opens."`
-	ExpiresInSeconds *int   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"3153600000" doc:"For ever when left out."`
-}
-
-func (tokenBody) required() {}
-
-// tokenAnswer is a token without its secret.
-type tokenAnswer struct {
-	TokenID    string     `json:"token_id"`
-	Name       string     `json:"name"`
-	Source     string     `json:"source" enum:"config,made" doc:"config is server.auth_tokens; only made ones can be revoked."`
-	Scope      string     `json:"scope"`
-	SessionID  string     `json:"session_id,omitempty"`
-	CreatedAt  *time.Time `json:"created_at,omitempty"`
-	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
-	LastUsedOn string     `json:"last_used_on,omitempty" doc:"The day, in UTC."`
-}
-
-// newTokenAnswer is a token with its secret, which is shown this once.
-type newTokenAnswer struct {
-	TokenID   string     `json:"token_id"`
-	Token     string     `json:"token" doc:"The secret. It is not kept and cannot be shown again."`
-	Name      string     `json:"name"`
-	Scope     string     `json:"scope"`
-	SessionID string     `json:"session_id,omitempty"`
-	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-}
-
-// tokenList is the answer of GET /tokens.
-type tokenList struct {
-	Tokens []tokenAnswer `json:"tokens"`
-}
-
 func makeToken(x *exchange) error {
-	in, err := decodeBody[tokenBody](x)
+	in, err := decodeBody[loquat.NewToken](x)
 	if err != nil {
 		return err
 	}
-	t := auth.NewToken{Name: in.Name, Scope: in.Scope, SessionID: in.SessionID}
-	if in.ExpiresInSeconds != nil {
-		t.Lifetime = time.Duration(*in.ExpiresInSeconds) * time.Second
-	}
-	key, secret, err := x.api.access.keeper.MakeToken(x.r.Context(), t)
+	made, secret, err := x.api.access.keeper.MakeToken(x.r.Context(), in)
 	if err != nil {
 		return err
 	}
-	x.w.Header().Set("Location", "/tokens/"+url.PathEscape(key.ID))
-	return x.reply(http.StatusCreated, newTokenAnswer{
-		TokenID: key.ID, Token: secret, Name: key.Name, Scope: key.Scope, SessionID: key.SessionID, CreatedAt: key.CreatedAt, ExpiresAt: notZero(key.ExpiresAt),
-	})
+	out := made.AsToken()
+	out.Token, out.Source = secret, ""
+	x.w.Header().Set("Location", "/tokens/"+url.PathEscape(out.TokenID))
+	return x.reply(http.StatusCreated, out)
 }
 
 func listTokens(x *exchange) error {
-	out := tokenList{Tokens: []tokenAnswer{}}
-	for _, key := range x.api.access.keeper.Tokens() {
-		source := "made"
-		if key.Kind == auth.Config {
-			source = "config"
-		}
-		out.Tokens = append(out.Tokens, tokenAnswer{
-			TokenID: key.ID, Name: key.Name, Source: source, Scope: key.Scope, SessionID: key.SessionID,
-			CreatedAt: notZero(key.CreatedAt), ExpiresAt: notZero(key.ExpiresAt), LastUsedOn: key.UsedOn,
-		})
+	out := loquat.TokenList{Tokens: []loquat.Token{}}
+	for _, c := range x.api.access.keeper.Tokens() {
+		out.Tokens = append(out.Tokens, c.AsToken())
 	}
 	return x.reply(http.StatusOK, out)
-}
-
-func notZero(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 func revokeToken(x *exchange) error {

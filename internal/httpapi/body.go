@@ -164,7 +164,7 @@ func decodeBody[T any](x *exchange) (T, error) {
 	var in T
 	body := x.body
 	if body == nil {
-		if x.route.needsBody() {
+		if x.api.schemas.requiresBody(in) {
 			return in, malformed("body", "is missing; send a JSON object")
 		}
 		body = []byte("{}")

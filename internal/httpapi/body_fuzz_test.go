@@ -22,13 +22,13 @@ func FuzzDecodeBody(f *testing.F) {
 		if body == nil {
 			x.body = []byte{}
 		}
-		_, send := decodeBody[sendBody](x)
-		_, message := decodeBody[newMessageBody](x)
-		_, content := decodeBody[contentBody](x)
-		_, remove := decodeBody[indicesBody](x)
-		_, session := decodeBody[newSessionBody](x)
-		_, patch := decodeBody[sessionPatchBody](x)
-		_, fork := decodeBody[forkBody](x)
+		_, send := decodeBody[loquat.Send](x)
+		_, message := decodeBody[loquat.NewMessage](x)
+		_, content := decodeBody[loquat.MessagePatch](x)
+		_, remove := decodeBody[loquat.MessageIndices](x)
+		_, session := decodeBody[loquat.NewSession](x)
+		_, patch := decodeBody[loquat.SessionPatch](x)
+		_, fork := decodeBody[loquat.Fork](x)
 		for name, err := range map[string]error{"send": send, "message": message, "content": content, "indices": remove, "session": session, "patch": patch, "fork": fork} {
 			if err != nil && loquat.CodeOf(err) != loquat.CodeInvalid {
 				t.Errorf("%s of %q: %v", name, body, err)

@@ -4,18 +4,17 @@ import (
 	"net/http"
 
 	"loquat"
-	"loquat/internal/chat"
 )
 
 func (a *api) catalogRoutes() []route {
 	return []route{
 		{
 			method: http.MethodGet, path: "/agents", id: "listAgents", tag: "catalog", summary: "List the agents that a session may use",
-			serve: listAgents, answers: []answer{{status: http.StatusOK, body: agentList{}}},
+			serve: listAgents, answers: []answer{{status: http.StatusOK, body: loquat.AgentList{}}},
 		},
 		{
 			method: http.MethodGet, path: "/models", id: "listModels", tag: "catalog", summary: "List the models that an agent's backend offers",
-			serve: listModels, answers: []answer{{status: http.StatusOK, body: modelList{}}},
+			serve: listModels, answers: []answer{{status: http.StatusOK, body: loquat.ModelList{}}},
 			query: []param{
 				{name: "agent_id", doc: "The agent default, or the session's, when left out."},
 				{name: "session_id", doc: "Asks with the overrides of a session."},
@@ -25,18 +24,8 @@ func (a *api) catalogRoutes() []route {
 	}
 }
 
-// agentList is the answer of GET /agents.
-type agentList struct {
-	Agents []chat.Agent `json:"agents"`
-}
-
 func listAgents(x *exchange) error {
-	return x.reply(http.StatusOK, agentList{Agents: x.api.chat.Agents()})
-}
-
-// modelList is the answer of GET /models.
-type modelList struct {
-	Models []loquat.Model `json:"models"`
+	return x.reply(http.StatusOK, loquat.AgentList{Agents: x.api.chat.Agents()})
 }
 
 func listModels(x *exchange) error {
@@ -47,5 +36,5 @@ func listModels(x *exchange) error {
 	if models == nil {
 		models = []loquat.Model{}
 	}
-	return x.reply(http.StatusOK, modelList{Models: models})
+	return x.reply(http.StatusOK, loquat.ModelList{Models: models})
 }

@@ -104,7 +104,7 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: chat.AccessStore(st), Logger: quiet}); err != nil {
+	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
 	handler, err := New(Options{Service: r.chat, Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 
@@ -23,18 +22,18 @@ func (a *api) messageRoutes() []route {
 		},
 		{
 			method: http.MethodPost, path: path, id: "appendMessage", tag: "messages", summary: "Append a message",
-			serve: appendMessage, change: true, body: newMessageBody{}, answers: []answer{{status: http.StatusCreated, body: messageAnswer{}, etag: true}},
+			serve: appendMessage, change: true, body: loquat.NewMessage{}, answers: []answer{{status: http.StatusCreated, body: loquat.MessageResult{}, etag: true}},
 		},
 		{
 			method: http.MethodPatch, path: path + "/{index}", id: "modifyMessage", tag: "messages", summary: "Change the content of a message",
-			serve: modifyMessage, change: true, body: contentBody{}, media: "application/merge-patch+json",
-			answers: []answer{{status: http.StatusOK, body: messageAnswer{}, etag: true}},
+			serve: modifyMessage, change: true, body: loquat.MessagePatch{}, media: "application/merge-patch+json",
+			answers: []answer{{status: http.StatusOK, body: loquat.MessageResult{}, etag: true}},
 		},
 		{
 			method: http.MethodDelete, path: path, id: "deleteMessages", tag: "messages", summary: "Delete messages, all or none",
-			serve: deleteMessages, change: true, body: indicesBody{},
+			serve: deleteMessages, change: true, body: loquat.MessageIndices{},
 			query:   []param{{name: "indices", kind: indices, doc: "In place of a body."}},
-			answers: []answer{{status: http.StatusOK, body: deleteAnswer{}, etag: true}},
+			answers: []answer{{status: http.StatusOK, body: loquat.DeleteResult{}, etag: true}},
 		},
 	}
 }
@@ -55,51 +54,18 @@ func getMessages(x *exchange) error {
 	return x.reply(http.StatusOK, page)
 }
 
-// newMessageBody is a message that is to be appended.
-type newMessageBody struct {
-	Role        string            `json:"role" enum:"user,assistant,system,tool"`
-	Content     string            `json:"content"`
-	Metadata    loquat.Object     `json:"metadata,omitempty"`
-	Attachments []json.RawMessage `json:"attachments,omitempty" doc:"Images: {type, url}, {type, data_url} or {type, asset_id}."`
-}
-
-func (newMessageBody) required() {}
-
-func (b newMessageBody) message() chat.NewMessage {
-	return chat.NewMessage{Role: b.Role, Content: b.Content, Metadata: b.Metadata, Attachments: b.Attachments}
-}
-
-// messageAnswer tells where a message is.
-type messageAnswer struct {
-	Index         int            `json:"index"`
-	Message       loquat.Message `json:"message"`
-	CursorEventID loquat.EventID `json:"cursor_event_id"`
-}
-
-func (x *exchange) replyMessage(status int, m chat.MessageResult) error {
-	x.tag(m.Checkpoint)
-	return x.reply(status, messageAnswer{Index: m.Index, Message: m.Message, CursorEventID: m.CursorEventID})
-}
-
 func appendMessage(x *exchange) error {
-	in, err := decodeBody[newMessageBody](x)
+	in, err := decodeBody[loquat.NewMessage](x)
 	if err != nil {
 		return err
 	}
-	m, err := x.api.chat.AppendMessage(x.r.Context(), x.call, x.sessionID(), in.message())
+	m, err := x.api.chat.AppendMessage(x.r.Context(), x.call, x.sessionID(), in)
 	if err != nil {
 		return err
 	}
-	x.w.Header().Set("Location", "/sessions/"+x.sessionID()+"/messages?from="+strconv.Itoa(m.Index)+"&limit=1")
-	return x.replyMessage(http.StatusCreated, m)
+	x.w.Header().Set("Location", "/sessions/"+x.sessionID()+"/messages?from="+strconv.Itoa(m.Body.Index)+"&limit=1")
+	return replyChanged(x, http.StatusCreated, m)
 }
-
-// contentBody is the new content of a message.
-type contentBody struct {
-	Content string `json:"content"`
-}
-
-func (contentBody) required() {}
 
 func modifyMessage(x *exchange) error {
 	index, err := strconv.Atoi(x.r.PathValue("index"))
@@ -109,7 +75,7 @@ func modifyMessage(x *exchange) error {
 	if index < 0 {
 		return loquat.Invalid("path.index", "is at least 0, not %d", index)
 	}
-	in, err := decodeBody[contentBody](x)
+	in, err := decodeBody[loquat.MessagePatch](x)
 	if err != nil {
 		return err
 	}
@@ -117,18 +83,7 @@ func modifyMessage(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.replyMessage(http.StatusOK, m)
-}
-
-// indicesBody names messages.
-type indicesBody struct {
-	Indices []int `json:"indices" doc:"From 0; the order does not matter."`
-}
-
-// deleteAnswer tells which messages are gone.
-type deleteAnswer struct {
-	Indices       []int          `json:"indices"`
-	CursorEventID loquat.EventID `json:"cursor_event_id"`
+	return replyChanged(x, http.StatusOK, m)
 }
 
 func deleteMessages(x *exchange) error {
@@ -140,8 +95,7 @@ func deleteMessages(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.tag(d.Checkpoint)
-	return x.reply(http.StatusOK, deleteAnswer{Indices: d.Indices, CursorEventID: d.CursorEventID})
+	return replyChanged(x, http.StatusOK, d)
 }
 
 // indices reads the indices from the query or from the body, not from both.
@@ -153,7 +107,7 @@ func (x *exchange) indices() ([]int, error) {
 	if ok {
 		return named, nil
 	}
-	in, err := decodeBody[indicesBody](x)
+	in, err := decodeBody[loquat.MessageIndices](x)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (a *api) operation(r *route) *huma.Operation {
 		op.Parameters = append(op.Parameters, matchHeader())
 	}
 	if r.body != nil {
-		op.RequestBody = &huma.RequestBody{Required: r.needsBody(), Content: a.content(r.body, r.medias()...)}
+		op.RequestBody = &huma.RequestBody{Required: a.schemas.requiresBody(r.body), Content: a.content(r.body, r.medias()...)}
 	}
 	if r.upload {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: a.content(imageBytes(nil), append(asset.MediaTypes(), anyMedia)...)}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
 )
@@ -17,7 +16,7 @@ import (
 // A device from its code to its end.
 func TestPairing(t *testing.T) {
 	r := newRig(t)
-	_, admin, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "admin"})
+	_, admin, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "admin"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +62,7 @@ func TestPairing(t *testing.T) {
 // A browser's cookie: what it looks like, what it opens, and its end.
 func TestBrowserSession(t *testing.T) {
 	r := newRig(t)
-	_, token, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "me"})
+	_, token, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "me"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func TestSecureCookie(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
-			_, token, err := r.keeper.MakeToken(t.Context(), auth.NewToken{Name: "me"})
+			_, token, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "me"})
 			if err != nil {
 				t.Fatal(err)
 			}

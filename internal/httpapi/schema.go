@@ -75,6 +75,15 @@ func (s schemas) of(v any) *huma.Schema {
 	return s.registry.Schema(reflect.TypeOf(v), true, "")
 }
 
+// requiresBody reports whether a body of v's type has fields that cannot be left out.
+func (s schemas) requiresBody(v any) bool {
+	schema := s.of(v)
+	if schema.Ref != "" {
+		schema = s.registry.SchemaFromRef(schema.Ref)
+	}
+	return len(schema.Required) > 0
+}
+
 // open lets the objects of all schemas but these hold more than they list, for
 // answers only grow; and no list of an answer or a body is ever null.
 func (s schemas) open(closed map[string]bool) {

@@ -126,15 +126,6 @@ type answer struct {
 	tagOf  string // what the ETag tells apart; "" means the newest checkpoint of the session
 }
 
-// needsBody reports whether the body has names that cannot be left out.
-func (r *route) needsBody() bool {
-	_, ok := r.body.(bodyRequired)
-	return ok
-}
-
-// bodyRequired marks the types of bodies that hold what a route cannot do without.
-type bodyRequired interface{ required() }
-
 // newMux spreads the table over the paths. The mux finds the path, this package the
 // method, so that it can tell what is allowed.
 func (a *api) newMux() *http.ServeMux {
@@ -273,6 +264,12 @@ func (x *exchange) reply(status int, v any) error {
 	x.w.WriteHeader(status)
 	writeJSON(x.w, v)
 	return nil
+}
+
+// replyChanged answers a change of a session, with its ETag.
+func replyChanged[T any](x *exchange, status int, a chat.Answer[T]) error {
+	x.tag(a.Checkpoint)
+	return x.reply(status, a.Body)
 }
 
 // tag sets the ETag of a session, its newest checkpoint.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"loquat"
-	"loquat/internal/chat"
 )
 
 // How many sessions a page of the list holds.
@@ -23,11 +22,11 @@ func (a *api) sessionRoutes() []route {
 	return []route{
 		{
 			method: http.MethodPost, path: "/sessions", id: "createSession", tag: "sessions", summary: "Create a session",
-			serve: createSession, change: true, body: newSessionBody{}, answers: created,
+			serve: createSession, change: true, body: loquat.NewSession{}, answers: created,
 		},
 		{
 			method: http.MethodGet, path: "/sessions", id: "listSessions", tag: "sessions", summary: "List sessions, newest change first",
-			serve: listSessions, answers: []answer{{status: http.StatusOK, body: chat.SessionList{}}},
+			serve: listSessions, answers: []answer{{status: http.StatusOK, body: loquat.SessionList{}}},
 			query: []param{
 				{name: "limit", kind: integer, min: 1, max: maxSessions, preset: defaultSessions, doc: "How many sessions to list."},
 				{name: "page_token", doc: "The next_page_token of the page before."},
@@ -39,7 +38,7 @@ func (a *api) sessionRoutes() []route {
 		},
 		{
 			method: http.MethodPatch, path: "/sessions/{session_id}", id: "updateSession", tag: "sessions", summary: "Merge a patch into a session",
-			serve: updateSession, change: true, body: sessionPatchBody{}, media: "application/merge-patch+json", answers: session,
+			serve: updateSession, change: true, body: loquat.SessionPatch{}, media: "application/merge-patch+json", answers: session,
 		},
 		{
 			method: http.MethodDelete, path: "/sessions/{session_id}", id: "deleteSession", tag: "sessions", summary: "Delete a session; its id stays taken",
@@ -47,29 +46,17 @@ func (a *api) sessionRoutes() []route {
 		},
 		{
 			method: http.MethodPost, path: "/sessions/{session_id}/fork", id: forkRoute, tag: "sessions", summary: "Copy a session up to a message",
-			serve: forkSession, change: true, body: forkBody{}, answers: created,
+			serve: forkSession, change: true, body: loquat.Fork{}, answers: created,
 		},
 	}
 }
 
-// newSessionBody is a session that is to be made.
-type newSessionBody struct {
-	SessionID string           `json:"session_id,omitempty" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Chosen by the server when left out."`
-	AgentID   string           `json:"agent_id,omitempty" doc:"The agent default when left out."`
-	Metadata  loquat.Object    `json:"metadata,omitempty"`
-	Messages  []newMessageBody `json:"messages,omitempty"`
-}
-
 func createSession(x *exchange) error {
-	in, err := decodeBody[newSessionBody](x)
+	in, err := decodeBody[loquat.NewSession](x)
 	if err != nil {
 		return err
 	}
-	p := chat.NewSession{SessionID: in.SessionID, AgentID: in.AgentID, Metadata: in.Metadata}
-	for _, m := range in.Messages {
-		p.Messages = append(p.Messages, m.message())
-	}
-	s, err := x.api.chat.CreateSession(x.r.Context(), x.call, p)
+	s, err := x.api.chat.CreateSession(x.r.Context(), x.call, in)
 	if err != nil {
 		return err
 	}
@@ -120,21 +107,15 @@ func getSession(x *exchange) error {
 	return x.replySession(http.StatusOK, s)
 }
 
-// sessionPatchBody is a JSON merge patch.
-type sessionPatchBody struct {
-	AgentID  *string       `json:"agent_id,omitempty"`
-	Metadata loquat.Object `json:"metadata,omitempty" doc:"Null at a key removes the key."`
-}
-
 func updateSession(x *exchange) error {
-	in, err := decodeBody[sessionPatchBody](x)
+	in, err := decodeBody[loquat.SessionPatch](x)
 	if err != nil {
 		return err
 	}
 	if err := refuseRemoval(x.body); err != nil {
 		return err
 	}
-	s, err := x.api.chat.UpdateSession(x.r.Context(), x.call, x.sessionID(), chat.SessionPatch{AgentID: in.AgentID, Metadata: in.Metadata})
+	s, err := x.api.chat.UpdateSession(x.r.Context(), x.call, x.sessionID(), in)
 	if err != nil {
 		return err
 	}
@@ -165,19 +146,12 @@ func deleteSession(x *exchange) error {
 	return nil
 }
 
-// forkBody says what a copy takes over.
-type forkBody struct {
-	UpToIndex *int          `json:"up_to_index,omitempty" minimum:"0" doc:"The last message that is copied; all when left out."`
-	AgentID   string        `json:"agent_id,omitempty"`
-	Metadata  loquat.Object `json:"metadata,omitempty" doc:"Merged over the source's."`
-}
-
 func forkSession(x *exchange) error {
-	in, err := decodeBody[forkBody](x)
+	in, err := decodeBody[loquat.Fork](x)
 	if err != nil {
 		return err
 	}
-	s, err := x.api.chat.ForkSession(x.r.Context(), x.call, x.sessionID(), chat.Fork{UpToIndex: in.UpToIndex, AgentID: in.AgentID, Metadata: in.Metadata})
+	s, err := x.api.chat.ForkSession(x.r.Context(), x.call, x.sessionID(), in)
 	if err != nil {
 		return err
 	}

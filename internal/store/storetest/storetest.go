@@ -52,7 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"thinning what has ended", thinning},
 		{"retention", retention},
 		{"answers", answers},
-		{"keys and codes", keysAndCodes},
+		{"keys and codes", credentials},
 		{"states of plugins", pluginStates},
 		{"closing", closing},
 	} {

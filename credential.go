@@ -1,0 +1,81 @@
+package loquat
+
+import "time"
+
+// The kinds of credentials.
+const (
+	CredentialConfig  = "config"  // a token of server.auth_tokens; never stored
+	CredentialToken   = "token"   // a token that was made at run time
+	CredentialDevice  = "device"  // a paired device
+	CredentialBrowser = "browser" // a browser session, which stands for one of the others
+	CredentialProcess = "process" // this process itself; never stored
+)
+
+// Credential is a token, a device or a browser session without its secret, of which
+// only the SHA-256 is kept. It is the row of the store, too.
+type Credential struct {
+	ID        string
+	Kind      string
+	Name      string
+	Scope     string
+	SessionID string   // with scope session: the session that it opens
+	Digest    [32]byte // of the secret
+	Bearer    [32]byte // of a browser session: the digest of the token that it stands for
+	CreatedAt time.Time
+	ExpiresAt time.Time // zero: never
+	UsedOn    string    // the last day of use in UTC, like 2026-11-21; "" means never
+}
+
+// Expired reports whether the credential no longer opens anything.
+func (c Credential) Expired() bool { return !c.ExpiresAt.IsZero() && !time.Now().Before(c.ExpiresAt) }
+
+// AsToken returns the credential as the API shows tokens.
+func (c Credential) AsToken() Token {
+	t := Token{
+		TokenID: c.ID, Name: c.Name, Source: TokenMade, Scope: c.Scope, SessionID: c.SessionID,
+		CreatedAt: timeOrNil(c.CreatedAt), ExpiresAt: timeOrNil(c.ExpiresAt), LastUsedOn: c.UsedOn,
+	}
+	if c.Kind == CredentialConfig {
+		t.Source = TokenOfConfig
+	}
+	return t
+}
+
+// AsDevice returns the credential as the API shows devices.
+func (c Credential) AsDevice() Device {
+	return Device{DeviceID: c.ID, DeviceName: c.Name, Scope: c.Scope, CreatedAt: c.CreatedAt, LastUsedOn: c.UsedOn}
+}
+
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// PairingCode is a pairing code that is not claimed yet, without its secret.
+type PairingCode struct {
+	Public    string   // the part of the code that is not secret
+	Digest    [32]byte // of the whole code
+	Scope     string   // of the device that claims it
+	ExpiresAt time.Time
+	Wrong     int // attempts with a wrong secret
+}
+
+// Credentials are all stored credentials and pairing codes.
+type Credentials struct {
+	Credentials []Credential
+	Codes       []PairingCode
+}
+
+// CredentialChange is written in one transaction.
+type CredentialChange struct {
+	Add    []Credential
+	Remove []string // ids of credentials; an unknown id is not an error
+	Used   []CredentialUse
+	Codes  []PairingCode // new codes, or new states of codes with the same public part
+	Drop   []string      // public parts of codes
+}
+
+// CredentialUse records the day on which a credential was used.
+type CredentialUse struct{ ID, Day string }

@@ -1,0 +1,44 @@
+package loquat
+
+import "time"
+
+// Device is a paired device without its secret.
+type Device struct {
+	DeviceID   string    `json:"device_id"`
+	DeviceName string    `json:"device_name"`
+	Scope      string    `json:"scope"`
+	CreatedAt  time.Time `json:"created_at"`
+	LastUsedOn string    `json:"last_used_on,omitempty" doc:"The day, in UTC."`
+}
+
+// DeviceList answers GET /devices.
+type DeviceList struct {
+	Devices []Device `json:"devices"`
+}
+
+// NewPairing asks for a pairing code.
+type NewPairing struct {
+	Scope string `json:"scope,omitempty" enum:"read,full" default:"read"`
+}
+
+// Pairing is a pairing code that one device can claim.
+type Pairing struct {
+	Code      string    `json:"code"`
+	ExpiresAt time.Time `json:"expires_at"`
+	URL       string    `json:"url" doc:"Of the server, or of its bridge: where the code can be claimed."`
+	ServerID  string    `json:"server_id"`
+}
+
+// Claim exchanges a pairing code for a device.
+type Claim struct {
+	Code       string `json:"code"`
+	DeviceName string `json:"device_name" minLength:"1" maxLength:"100"`
+}
+
+// ClaimedDevice is what a new device needs to connect.
+type ClaimedDevice struct {
+	DeviceID  string `json:"device_id"`
+	Token     string `json:"token" doc:"The secret of the device. It is not stored and cannot be shown again."`
+	ServerID  string `json:"server_id"`
+	BridgeURL string `json:"bridge_url"`
+}

@@ -1,0 +1,74 @@
+package storetest
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// credentials: what was stored is loaded unchanged, also after the store was reopened.
+func credentials(t *testing.T, open Open) {
+	s := start(t, open)
+	at := time.Date(2026, 11, 21, 10, 0, 0, 123e6, time.UTC)
+	token := loquat.Credential{ID: "k1", Kind: "token", Name: "laptop ☂", Scope: "session", SessionID: "s", Digest: [32]byte{1}, CreatedAt: at, ExpiresAt: at.Add(time.Hour)}
+	device := loquat.Credential{ID: "k2", Kind: "device", Name: "phone", Scope: "read", Digest: [32]byte{2}, CreatedAt: at.Add(time.Second)}
+	browser := loquat.Credential{ID: "k0", Kind: "browser", Scope: "read", Digest: [32]byte{3}, Bearer: [32]byte{2}, CreatedAt: at.Add(time.Second), ExpiresAt: at.Add(time.Minute)}
+	code := loquat.PairingCode{Public: "A7", Digest: [32]byte{4}, Scope: "full", ExpiresAt: at.Add(time.Minute)}
+	other := loquat.PairingCode{Public: "B8", Digest: [32]byte{5}, Scope: "read", ExpiresAt: at}
+	change := func(c loquat.CredentialChange) {
+		t.Helper()
+		if err := s.ChangeCredentials(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want loquat.Credentials) {
+		t.Helper()
+		got, err := s.LoadCredentials(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("stored are\n%v, want\n%v", got, want)
+		}
+	}
+	change(loquat.CredentialChange{Add: []loquat.Credential{device, token, browser}, Codes: []loquat.PairingCode{other, code}})
+	check(loquat.Credentials{Credentials: []loquat.Credential{token, browser, device}, Codes: []loquat.PairingCode{code, other}})
+
+	twin := loquat.Credential{ID: "k9", Kind: "token", Digest: token.Digest, CreatedAt: at}
+	if err := s.ChangeCredentials(t.Context(), loquat.CredentialChange{Add: []loquat.Credential{twin}}); err == nil {
+		t.Error("a second credential with the same digest was stored")
+	}
+
+	code.Wrong, device.UsedOn = 3, "2026-11-21"
+	change(loquat.CredentialChange{
+		Codes: []loquat.PairingCode{code}, Drop: []string{"B8", "unknown"},
+		Used: []loquat.CredentialUse{{ID: "k2", Day: device.UsedOn}}, Remove: []string{"k1", "unknown"},
+	})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, open)
+	check(loquat.Credentials{Credentials: []loquat.Credential{browser, device}, Codes: []loquat.PairingCode{code}})
+	decidePairing(t, s, code)
+}
+
+// decidePairing: the decision sees the stored code, or nil, and what it returns is written.
+func decidePairing(t *testing.T, s *store.Store, code loquat.PairingCode) {
+	for public, want := range map[string]*loquat.PairingCode{"A7": &code, "B8": nil} {
+		err := s.DecidePairing(t.Context(), public, func(got *loquat.PairingCode) loquat.CredentialChange {
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("the code %s is %v, want %v", public, got, want)
+			}
+			return loquat.CredentialChange{Drop: []string{public}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := s.LoadCredentials(t.Context()); err != nil || len(left.Codes) > 0 {
+		t.Errorf("a claimed code is still stored: %v, %v", left.Codes, err)
+	}
+}

@@ -1,0 +1,48 @@
+package loquat
+
+import "time"
+
+// The values of Token.Source.
+const (
+	TokenOfConfig = "config"
+	TokenMade     = "made"
+)
+
+// Token is an access token. Its secret is present only in the answer that creates it.
+type Token struct {
+	TokenID    string     `json:"token_id"`
+	Token      string     `json:"token,omitempty" doc:"The secret, only when the token is created. It is not stored and cannot be shown again."`
+	Name       string     `json:"name"`
+	Source     string     `json:"source,omitempty" enum:"config,made" doc:"config is server.auth_tokens; only tokens that were made can be revoked."`
+	Scope      string     `json:"scope"`
+	SessionID  string     `json:"session_id,omitempty"`
+	CreatedAt  *time.Time `json:"created_at,omitempty"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	LastUsedOn string     `json:"last_used_on,omitempty" doc:"The day, in UTC."`
+}
+
+// NewToken describes a token that is to be created.
+type NewToken struct {
+	Name             string `json:"name" minLength:"1" maxLength:"100" doc:"To tell it from others."`
+	Scope            string `json:"scope,omitempty" enum:"full,read,session" default:"full"`
+	SessionID        string `json:"session_id,omitempty" doc:"With scope session: the session that the token opens."`
+	ExpiresInSeconds *int   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"3153600000" doc:"The token never expires when left out."`
+}
+
+// TokenList answers GET /tokens.
+type TokenList struct {
+	Tokens []Token `json:"tokens"`
+}
+
+// SignIn shows a token in exchange for a browser session.
+type SignIn struct {
+	Token string `json:"token" minLength:"1"`
+}
+
+// SignedIn describes the browser session; its cookie is in the headers.
+type SignedIn struct {
+	Name      string    `json:"name"`
+	Scope     string    `json:"scope"`
+	SessionID string    `json:"session_id,omitempty"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
