@@ -102,6 +102,11 @@ type Answer struct {
 	ContentType string `json:"content_type"`
 }
 
+// maxEventDepth is how deep the JSON of an event nests at most that is pushed. It leaves
+// room around what may be stored; a deeper event is from a log that was written before
+// that had a bound, and becomes a gap.
+const maxEventDepth = 2 * loquat.MaxDepth
+
 // partBytes is the size of the parts of an answer.
 const partBytes = 256 << 10
 

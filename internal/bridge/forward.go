@@ -42,7 +42,38 @@ type Forwarder struct {
 
 	connected atomic.Bool
 	acked     atomic.Int64 // the last event that the bridge acknowledged
+	stuck     stuck        // run's
 }
+
+// stuck counts the connections in a row that ended at the same event.
+type stuck struct {
+	after   loquat.EventID // the last event that the bridge had
+	refused int            // the bridge refused the next event, or it could not be encoded
+	broken  int            // why the connection ended is not known
+}
+
+// note counts a connection that began after an event and ended for a reason. It ended at
+// that event when the bridge acknowledged nothing of what it was sent.
+func (s *stuck) note(after loquat.EventID, sent bool, acked loquat.EventID, why error) {
+	if s.after != after || acked > after {
+		*s = stuck{after: acked} // acked is after itself, where nothing was acknowledged
+	}
+	switch {
+	case acked > after:
+	case errors.Is(why, errEventRefused) || phx.IsRefusedFrame(why):
+		s.refused++
+	case sent:
+		s.broken++
+	}
+}
+
+// gaveUp reports whether the event that follows after is not tried again.
+func (s *stuck) gaveUp(after loquat.EventID) bool {
+	return s.after == after && (s.refused >= maxRefused || s.refused+s.broken >= maxBroken)
+}
+
+// errEventRefused reports that an event cannot be forwarded, however often it is tried.
+var errEventRefused = errors.New("an event cannot be forwarded")
 
 // How a forwarder behaves.
 const (
@@ -54,6 +85,8 @@ const (
 	afterJoin  = time.Second      // the longest pause after a connection that was of use
 	goodFor    = 10 * time.Second // a connection after which the pauses begin anew
 	maxAnswers = maxAsking        // that are given at a time
+	maxRefused = 3                // times that an event is refused before it becomes a gap
+	maxBroken  = 12               // connections that end at an event before it becomes a gap
 )
 
 // maxEvent is the largest event that can be forwarded; a larger one becomes a gap.
@@ -114,6 +147,7 @@ type link struct {
 	client *phx.Client
 	topic  string
 
+	sent    bool          // an event was pushed; follow's
 	unacked chan struct{} // a token for each event without a reply
 	answers chan struct{} // a token for each answer that is given
 	running sync.WaitGroup
@@ -151,7 +185,9 @@ func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 	f.connected.Store(true)
 	defer f.connected.Store(false)
 	l.running.Go(l.tellAccess)
-	return true, l.follow(last)
+	err = l.follow(last)
+	f.stuck.note(last, l.sent, f.Acknowledged(), err)
+	return true, err
 }
 
 // join joins, and returns the last event that the bridge has.
@@ -188,7 +224,7 @@ func (l *link) follow(since loquat.EventID) error {
 			return fmt.Errorf("read the events: %w", err)
 		}
 		for _, rec := range window {
-			if err := l.push(ctx, rec); err != nil {
+			if err := l.push(ctx, since, rec); err != nil {
 				return err
 			}
 			since = rec.ID
@@ -196,14 +232,23 @@ func (l *link) follow(since loquat.EventID) error {
 	}
 }
 
-// push pushes one event.
-func (l *link) push(ctx context.Context, rec loquat.Record) error {
+// push pushes the event that follows since.
+func (l *link) push(ctx context.Context, since loquat.EventID, rec loquat.Record) error {
+	if l.stuck.gaveUp(since) {
+		l.log.Error("the bridge cannot take an event; its apps have to load their sessions again", "event", rec.ID.String(), "type", rec.Type, "session_id", rec.SessionID)
+		_, err := l.gap(rec.ID)
+		return err
+	}
 	payload, err := l.opts.Log.AppendEvent(ctx, []byte(`{"event":`), rec, false)
+	if loquat.CodeOf(err) == loquat.CodeInternal {
+		return fmt.Errorf("%w: encode event %s: %w", errEventRefused, rec.ID, err)
+	}
 	if err != nil {
 		return fmt.Errorf("encode an event: %w", err)
 	}
-	if len(payload) > maxEvent {
-		l.log.Warn("an event is too large for the bridge; its apps have to load their sessions again", "event", rec.ID.String(), "bytes", len(payload))
+	l.sent = true
+	if len(payload) > maxEvent || !loquat.NestsWithin(payload, maxEventDepth) {
+		l.log.Warn("an event is too large for the bridge, or nests too deep; its apps have to load their sessions again", "event", rec.ID.String(), "bytes", len(payload))
 		_, err := l.gap(rec.ID)
 		return err
 	}
@@ -238,7 +283,7 @@ func (l *link) pushAcked(event string, payload []byte, id loquat.EventID) error 
 	return l.client.Push(l.topic, event, payload, func(r phx.Reply) {
 		<-l.unacked
 		if r.Status != phx.StatusOK {
-			l.client.Fail(fmt.Errorf("the bridge takes no %s: %s", event, r.Reason()))
+			l.client.Fail(fmt.Errorf("%w: the bridge refuses a %s: %s", errEventRefused, event, r.Reason()))
 			return
 		}
 		l.acked.Store(int64(id))
@@ -351,6 +396,16 @@ func (l *link) part(ctx context.Context, id string, p Part) error {
 	}
 }
 
+// unreadable returns what the bridge is answered that asks for an event which cannot be
+// encoded: its apps must not ask for it again and again.
+func (l *link) unreadable(rec loquat.Record, err error) error {
+	if loquat.CodeOf(err) != loquat.CodeInternal {
+		return err
+	}
+	l.log.Error("could not encode an event", "event", rec.ID.String(), "error", err)
+	return loquat.Errorf(loquat.CodeGone, "event %s cannot be read", rec.ID)
+}
+
 // events answers with a window of events, one a line.
 func (l *link) events(ctx context.Context, params askParams, take func(Part) error) (Answer, error) {
 	if err := l.opts.Log.Check(ctx, params.SinceID); err != nil {
@@ -368,7 +423,7 @@ func (l *link) events(ctx context.Context, params askParams, take func(Part) err
 	var line []byte
 	for size, i := 0, 0; i < len(window) && size < windowBytes; i++ {
 		if line, err = l.opts.Log.AppendEvent(ctx, line[:0], window[i], false); err != nil {
-			return Answer{}, err
+			return Answer{}, l.unreadable(window[i], err)
 		}
 		size += len(line)
 		if _, err := w.Write(append(line, '\n')); err != nil {

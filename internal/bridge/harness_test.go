@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -32,7 +33,8 @@ type memLog struct {
 	records []loquat.Record
 	gone    loquat.EventID
 	changed chan struct{}
-	hold    chan struct{} // when set, reads of the past wait for it
+	hold    chan struct{}  // when set, reads of the past wait for it
+	damaged loquat.EventID // an event that cannot be encoded
 }
 
 func newMemLog() *memLog { return &memLog{changed: make(chan struct{})} }
@@ -50,6 +52,10 @@ func (l *memLog) add(e loquat.Event) loquat.EventID {
 	if carriesSession(e.Type) {
 		rec.Rev = 1
 	}
+	return l.append(rec)
+}
+
+func (l *memLog) append(rec loquat.Record) loquat.EventID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	rec.ID = loquat.EventID(len(l.records) + 1)
@@ -132,6 +138,12 @@ func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait t
 }
 
 func (l *memLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, omit bool) ([]byte, error) {
+	l.mu.Lock()
+	damaged := l.damaged
+	l.mu.Unlock()
+	if rec.ID == damaged {
+		return dst, errors.New("its session cannot be read")
+	}
 	if rec.Rev == 0 || omit {
 		return rec.AppendJSON(dst, nil), nil
 	}

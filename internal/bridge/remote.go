@@ -140,8 +140,9 @@ func (r *remote) Join(_ context.Context, m *phx.Member, payload json.RawMessage)
 
 // serverChannel is the joined topic of a server.
 type serverChannel struct {
-	remote *remote
-	member *phx.Member
+	remote  *remote
+	member  *phx.Member
+	refused bool // an event was: what follows must not take its place; Handle's
 }
 
 // Joined is of phx.Channel.
@@ -171,7 +172,10 @@ func (c *serverChannel) Handle(ctx context.Context, in phx.Incoming) {
 	var err error
 	switch in.Event {
 	case eventSession:
-		err = c.remote.take(in.Payload)
+		if err = errRefusedBefore; !c.refused {
+			err = c.remote.take(in.Payload)
+			c.refused = err != nil
+		}
 	case eventGap:
 		err = c.remote.skip(in.Payload)
 	case eventAccess:
@@ -197,6 +201,9 @@ func (c *serverChannel) Handle(ctx context.Context, in phx.Incoming) {
 	c.remote.log.Warn("what the server pushed cannot be used", "event", in.Event, "error", err)
 	_ = in.Refuse(ctx, reasonInvalid)
 }
+
+// errRefusedBefore refuses the events after a refused one, until the server joins again.
+var errRefusedBefore = &phx.Refusal{Reason: reasonInvalid}
 
 // take keeps an event, unless it is there already.
 func (r *remote) take(payload json.RawMessage) error {
@@ -300,7 +307,12 @@ func (r *remote) read(ctx context.Context, since, until loquat.EventID) ([]loqua
 	if err != nil {
 		return nil, err
 	}
-	return parseLines(body)
+	window, err := parseLines(body)
+	if err != nil { // it would be the same the next time
+		r.log.Warn("what the server answers cannot be used; apps have to load their sessions again", "since", since.String(), "error", err)
+		return nil, loquat.Errorf(loquat.CodeGone, "an event after %s cannot be read", since)
+	}
+	return window, nil
 }
 
 // AppendEvent is of Log.

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -177,6 +178,9 @@ func (r *room) push(rec loquat.Record, omitSession bool) *phx.Push {
 // newEvent is the push of one event.
 func newEvent(ctx context.Context, topic string, log Log, rec loquat.Record, omitSession bool) (*phx.Push, error) {
 	b, err := log.AppendEvent(ctx, append(make([]byte, 0, len(rec.Body)+64), `{"event":`...), rec, omitSession)
+	if err == nil && !loquat.NestsWithin(b, maxEventDepth) {
+		err = fmt.Errorf("it nests deeper than %d levels", maxEventDepth)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -308,6 +312,10 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 	for _, rec := range loquat.CompactForPush(window) {
 		if a.session == "" || a.session == rec.SessionID {
 			push, err := newEvent(a.ctx, a.room.topic, a.room.log, rec, a.omitSession)
+			if err != nil && a.ctx.Err() == nil && loquat.CodeOf(err) == loquat.CodeInternal {
+				a.skip(rec.ID, err)
+				return nil
+			}
 			if err != nil {
 				return err
 			}
@@ -321,6 +329,17 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 		a.position = until
 	}
 	return nil
+}
+
+// skip leaves out an event that cannot be encoded, and notes that the app has to be told
+// of a gap.
+func (a *app) skip(at loquat.EventID, err error) {
+	a.room.slog.Error("an event cannot be encoded; the app has to load its sessions again", "topic", a.room.topic, "event", at.String(), "error", err)
+	a.room.mu.Lock()
+	defer a.room.mu.Unlock()
+	if !a.lost {
+		a.lost, a.lostAt = true, at
+	}
 }
 
 // missed notes that what the app still had to get is gone.

@@ -109,8 +109,8 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", loquat.Clip(call.ActionID, loquat.Excerpt), p.Name(), actionTimeout))
 	defer cancel()
 	out, err := plugin.Act(ctx, p, call)
-	if err == nil && len(out.Result) > 0 && !json.Valid(out.Result) {
-		err = errors.New("its result is no JSON")
+	if err == nil {
+		err = checkOutcome(p, out)
 	}
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return out, err
@@ -123,6 +123,19 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 	s.log.Error("an action failed", "action_id", call.ActionID, "plugin", p.Name(), "session_id", call.SessionID, "error", err)
 	return plugin.ActionResult{}, &loquat.Error{Code: loquat.CodeBackendError, Err: err,
 		Detail: fmt.Sprintf("the plugin %s failed at the action %q; the server's log says why", p.Name(), loquat.Clip(call.ActionID, loquat.Excerpt))}
+}
+
+// checkOutcome refuses what an action must not answer, or keep.
+func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
+	if len(out.Result) > 0 && !json.Valid(out.Result) {
+		return errors.New("its result is not valid JSON")
+	}
+	for name, err := range map[string]error{"result": loquat.CheckDepth(out.Result), "state": out.State.CheckDepth()} {
+		if err != nil {
+			return loquat.Errorf(loquat.CodeBackendError, "the %s that plugin %s answered cannot be used: %v", name, p.Name(), err)
+		}
+	}
+	return nil
 }
 
 // errStopping is what an action of an application plugin ends with when the server stops.

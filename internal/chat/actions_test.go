@@ -33,7 +33,7 @@ func TestActions(t *testing.T) {
 		"param_map": {"n": "$dialog.n", "who": "$session.session_id"}, "dialog": {"kind": "form", "inputs": [{"name": "n", "type": "number", "required": true}]}}`
 	r := newRig(t)
 	r.load("",
-		&panel{name: "one", kind: plugin.KindFeature, actions: []string{"say", "fail", "boom", "refuse", "garble"}, elements: []string{fmt.Sprintf(element, "e1")},
+		&panel{name: "one", kind: plugin.KindFeature, actions: []string{"say", "fail", "boom", "refuse", "garble", "burrow"}, elements: []string{fmt.Sprintf(element, "e1")},
 			act: func(ctx context.Context, call plugin.ActionCall) (plugin.ActionResult, error) {
 				switch call.ActionID {
 				case "fail":
@@ -42,6 +42,8 @@ func TestActions(t *testing.T) {
 					panic("hunter2")
 				case "refuse":
 					return plugin.ActionResult{}, loquat.Errorf(loquat.CodeConflict, "not with hunter2")
+				case "burrow":
+					return plugin.ActionResult{Result: json.RawMessage(strings.Repeat("[", 129) + strings.Repeat("]", 129))}, nil
 				case "garble":
 					return plugin.ActionResult{Result: json.RawMessage(`{`)}, nil
 				}
@@ -69,6 +71,7 @@ func TestActions(t *testing.T) {
 		{"that fails", chat.Action{ActionID: "fail", SessionID: s.SessionID}, "backend_error"},
 		{"that panics", chat.Action{ActionID: "boom"}, "backend_error"},
 		{"that refuses", chat.Action{ActionID: "refuse"}, "conflict"},
+		{"with a result that nests too deep", chat.Action{ActionID: "burrow"}, "backend_error"},
 		{"with a result that is no JSON", chat.Action{ActionID: "garble"}, "backend_error"},
 	} {
 		got, err := r.act(c.action)
@@ -103,12 +106,14 @@ func TestApplicationState(t *testing.T) {
 		switch call.ActionID {
 		case "look":
 			return plugin.ActionResult{Result: call.State["n"]}, nil
+		case "burrow":
+			return plugin.ActionResult{State: loquat.Object{"n": json.RawMessage(strings.Repeat("[", 129) + strings.Repeat("]", 129))}}, nil
 		case "hoard":
 			return plugin.ActionResult{State: loquat.Object{}.Set("n", strings.Repeat("x", 2<<20))}, nil
 		}
 		return plugin.ActionResult{State: loquat.Object{}.Set("n", n+1)}, nil
 	}
-	app := &panel{name: "app", kind: plugin.KindApplication, actions: []string{"count", "look", "hoard"}, act: count}
+	app := &panel{name: "app", kind: plugin.KindApplication, actions: []string{"count", "look", "hoard", "burrow"}, act: count}
 	r.load("", app, &panel{name: "feature", kind: plugin.KindFeature, actions: []string{"vote"}, act: count})
 	var calls sync.WaitGroup
 	for range 20 {
@@ -121,6 +126,9 @@ func TestApplicationState(t *testing.T) {
 	calls.Wait()
 	if _, err := r.act(chat.Action{ActionID: "hoard"}); loquat.CodeOf(err) != loquat.CodeBackendError {
 		t.Errorf("a state that is too large: %v", err)
+	}
+	if _, err := r.act(chat.Action{ActionID: "burrow"}); loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), "deeper than 128 levels at n[0]") {
+		t.Errorf("a state that nests too deep: %v", err)
 	}
 	if _, err := r.act(chat.Action{ActionID: "vote"}); err != nil {
 		t.Error(err)

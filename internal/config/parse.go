@@ -15,9 +15,6 @@ import (
 	"loquat"
 )
 
-// maxNesting is how deep objects and lists may stand in each other.
-const maxNesting = 128
-
 // ParseObject reads one JSON object, refusing what lenient readers guess at:
 // duplicate keys, invalid UTF-8, trailing text, nesting without end.
 func ParseObject(data []byte) (loquat.Object, *Problem) {
@@ -31,8 +28,8 @@ func ParseObject(data []byte) (loquat.Object, *Problem) {
 			return decodeObject(data)
 		case err != nil:
 			return nil, tokenProblem(data, err)
-		case dec.StackDepth() > maxNesting:
-			return nil, syntaxProblem(data, dec.InputOffset()-1, fmt.Sprintf("is nested too deep; at most %d levels are allowed", maxNesting))
+		case dec.StackDepth() > loquat.MaxDepth:
+			return nil, syntaxProblem(data, dec.InputOffset()-1, fmt.Sprintf("is nested too deep; at most %d levels are allowed", loquat.MaxDepth))
 		}
 		if dec.StackDepth() == 0 {
 			if end := int(dec.InputOffset()); len(bytes.TrimSpace(data[end:])) > 0 {

@@ -17,13 +17,8 @@ import (
 	"loquat"
 )
 
-const (
-	// maxDepth is how deep JSON may nest.
-	maxDepth = 128
-
-	// bodyTimeout is how long a body may take to arrive.
-	bodyTimeout = 2 * time.Minute
-)
+// bodyTimeout is how long a body may take to arrive.
+const bodyTimeout = 2 * time.Minute
 
 // readBody reads the body of a change, once, so that its hash and its meaning are
 // of the same bytes.
@@ -110,8 +105,8 @@ func checkJSON(body []byte) error {
 		if err != nil {
 			return syntaxError(d, err)
 		}
-		if d.StackDepth() > maxDepth {
-			return malformed(placeOf(d, true), "is nested deeper than %d", maxDepth)
+		if d.StackDepth() > loquat.MaxDepth {
+			return malformed(placeOf(d, true), "is nested deeper than %d", loquat.MaxDepth)
 		}
 		if d.StackDepth() == 0 && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
 			return malformed("body", "goes on after its JSON value, at byte %d", d.InputOffset())

@@ -8,6 +8,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -137,10 +138,25 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 	if reply == nil {
 		return Phase{}, &Failure{Err: fmt.Errorf("provider %s ended without a reply", job.ProviderID)}
 	}
+	if err := checkReply(job.ProviderID, reply); err != nil {
+		return Phase{}, &Failure{Err: err, Usage: usageOf(reply.Metadata)}
+	}
 	if err := out.start(ctx); err != nil {
 		return Phase{}, &Failure{Err: err}
 	}
 	return Phase{Streamed: out.started, Message: job.message(reply), Calls: reply.ToolCalls}, nil
+}
+
+// checkReply refuses a reply that nests too deep to be stored.
+func checkReply(providerID string, reply *loquat.Reply) error {
+	err := reply.Metadata.CheckDepth()
+	for _, call := range reply.ToolCalls {
+		err = cmp.Or(err, call.Extra.CheckDepth(), call.FunctionExtra.CheckDepth())
+	}
+	if err != nil {
+		return loquat.Errorf(loquat.CodeBackendError, "the reply of provider %s cannot be stored: %v", providerID, err)
+	}
+	return nil
 }
 
 // message makes the assistant message of a reply.
@@ -176,6 +192,9 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 	s.restarted = s.restarted || c.Restarted
 	if c.Text == "" && c.Reasoning == "" && len(c.Extra) == 0 {
 		return nil
+	}
+	if err := c.Extra.CheckDepth(); err != nil {
+		return loquat.Errorf(loquat.CodeBackendError, "an increment of provider %s cannot be stored: %v", s.job.ProviderID, err)
 	}
 	metadata := c.Extra
 	metadata.Clean()

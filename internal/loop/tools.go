@@ -178,6 +178,12 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	m := job.NewMessage(loquat.RoleTool)
 	m.Content = loquat.CleanText(result.Content)
 	m.Metadata = result.Metadata.Clone()
+	for key, value := range m.Metadata {
+		if err := (loquat.Object{key: value}).CheckDepth(); err != nil {
+			addNotes(&m, fmt.Sprintf("[Metadata of %s is left out: %v.]", loquat.Clip(call.Name, maxNoteName), err))
+			delete(m.Metadata, key)
+		}
+	}
 	maps.DeleteFunc(m.Metadata, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
 	m.Metadata.Clean()
 	delete(m.Metadata, loquat.MetaAttachments) // those are its images

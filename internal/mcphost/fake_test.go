@@ -179,6 +179,10 @@ func (f *fakeServer) call(m message) {
 	}
 	switch m.Params.Name {
 	case "count":
+		if f.does("deep") {
+			f.deep(m, n)
+			return
+		}
 		for i := range n {
 			progress(i)
 		}
@@ -232,6 +236,15 @@ func (f *fakeServer) call(m message) {
 	default:
 		f.refuse(m, -32602, "Unknown tool: "+m.Params.Name)
 	}
+}
+
+// deep sends a notification and an answer that nest n levels deep.
+func (f *fakeServer) deep(m message, n int) {
+	lists := strings.Repeat("[", n) + strings.Repeat("]", n)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fmt.Printf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1,"message":"half","more":[%s]}}`+"\n", m.Params.Meta.Token, lists)
+	fmt.Printf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[],"structuredContent":{"a":%s}}}`+"\n", m.ID, lists)
 }
 
 func (f *fakeServer) flood() {

@@ -32,7 +32,11 @@ func (w *wire) readFrame(r *bufio.Reader) ([]byte, error) {
 		case len(line) > maxFrame+1:
 			return w.passOver(r, line, err)
 		case err == nil:
-			return loquat.CleanRaw(bytes.TrimSpace(line)), nil
+			line = bytes.TrimSpace(line)
+			if deep := loquat.CheckDepth(line); deep != nil {
+				return w.refuseDeep(line, deep)
+			}
+			return loquat.CleanRaw(line), nil
 		case errors.Is(err, bufio.ErrBufferFull):
 		default:
 			return nil, io.EOF
@@ -56,13 +60,36 @@ func (w *wire) passOver(r *bufio.Reader, line []byte, err error) ([]byte, error)
 	if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 		return nil, io.EOF
 	}
-	refusal := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"its answer has more than %d MiB; large results have to be divided"}}`,
-		e.id, jsonrpc.CodeInternalError, maxFrame>>20)
+	if err != nil { // longer than maxLong
+		return nil, errTooLong
+	}
+	return w.refusal(e, size, fmt.Sprintf("its answer has more than %d MiB; large results have to be divided", maxFrame>>20), errTooLong)
+}
+
+// refuseDeep puts a refusal in the place of an answer that nests too deep. What is no
+// answer is left out, and the log says so.
+func (w *wire) refuseDeep(line []byte, deep error) ([]byte, error) {
+	var e envelope
+	e.read(line)
+	if !e.asks {
+		return w.refusal(e, len(line), "its answer cannot be used: "+deep.Error(), deep)
+	}
+	w.say("warning", "a message of it was left out: "+deep.Error())
+	if !w.waste.AllowN(time.Now(), len(line)) {
+		return nil, errFlood
+	}
+	return nil, nil
+}
+
+// refusal returns an answer that says why the one in e cannot be taken, of so many bytes;
+// nothing when nobody waits for it. The error is otherwise, when e is no answer.
+func (w *wire) refusal(e envelope, size int, why string, otherwise error) ([]byte, error) {
+	refusal := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, e.id, jsonrpc.CodeInternalError, loquat.Quote(why))
 	m, bad := jsonrpc.DecodeMessage(refusal)
 	answer, ok := m.(*jsonrpc.Response)
 	switch {
-	case err != nil || bad != nil || e.asks || !ok || !answer.ID.IsValid():
-		return nil, errTooLong
+	case bad != nil || e.asks || !ok || !answer.ID.IsValid():
+		return nil, otherwise
 	case w.waitsFor(answer.ID):
 		return refusal, nil
 	case !w.waste.AllowN(time.Now(), size): // the answer to a call that was given up

@@ -128,10 +128,14 @@ func (a *answer) data() (json.RawMessage, error) {
 	if a.structured() {
 		return a.Structured, nil
 	}
-	for _, c := range a.Content {
-		if c.Type == "text" && json.Valid([]byte(c.Text)) {
-			return json.RawMessage(c.Text), nil
+	for i, c := range a.Content {
+		if c.Type != "text" || !json.Valid([]byte(c.Text)) {
+			continue
 		}
+		if err := loquat.CheckDepth([]byte(c.Text)); err != nil {
+			return nil, fmt.Errorf("content[%d].text of its answer cannot be used: %w", i, err)
+		}
+		return json.RawMessage(c.Text), nil
 	}
 	return loquat.Quote(text), nil
 }

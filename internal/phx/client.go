@@ -80,6 +80,13 @@ func Dial(ctx context.Context, endpoint string, opts ClientOptions) (*Client, er
 	return c, nil
 }
 
+// IsRefusedFrame reports whether a connection ended because the server could not read a
+// frame that the client sent.
+func IsRefusedFrame(err error) bool {
+	code := websocket.CloseStatus(err)
+	return code == CloseUnclear || code == CloseTooBig
+}
+
 // Context ends with the connection; its cause says why.
 func (c *Client) Context() context.Context { return c.ctx }
 

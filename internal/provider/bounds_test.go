@@ -43,7 +43,7 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 		{"fields of a call", "data: " + delta(`"tool_calls":[{"index":0,`+many(n, `"k%d":1`)+`}]`), "1024 fields"},
 		{"fields of a function", growing(2000, `"tool_calls":[{"index":0,"function":{"k%d":1}}]`), "1024 fields"},
 		{"members", "data: " + delta(`"list":[`+strings.Repeat("1,", 5<<20)+`1]`), "4194304 members"},
-		{"depth", "data: " + delta(`"list":`+strings.Repeat("[", 1<<20)+strings.Repeat("]", 1<<20)), "exceeded max depth"},
+		{"depth", "data: " + delta(`"list":`+strings.Repeat("[", 1<<20)+strings.Repeat("]", 1<<20)), "deeper than 128 levels at choices[0].delta.list"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()

@@ -3,7 +3,10 @@ package provider
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+
+	"loquat"
 )
 
 // chunk is what one piece of an answer says: an event of a stream, or a whole
@@ -94,6 +97,12 @@ func bounded(data []byte) error {
 		return errTooManyMembers
 	}
 	return nil
+}
+
+// isBound reports that a bound refused an answer which is perhaps valid JSON.
+func isBound(err error) bool {
+	_, deep := errors.AsType[*loquat.DepthError](err)
+	return deep || errors.Is(err, errTooManyMembers)
 }
 
 // decode reads one event of a stream. The chunk is valid until the next call.

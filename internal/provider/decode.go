@@ -76,7 +76,7 @@ func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
 	case a.collector.done:
 		a.lateUsage(ch, err)
 		return nil
-	case err == errTooManyMembers:
+	case isBound(err):
 		return &failure{kind: failBackend, err: err}
 	case err != nil && ev.Unterminated:
 		return nil // cut in the middle: the end of the stream decides
@@ -138,7 +138,7 @@ func (a *reading) completion(data []byte, emit func(loquat.Chunk) bool) *failure
 	}
 	ch, err := a.decoder.decodeWhole(data)
 	switch {
-	case err == errTooManyMembers:
+	case isBound(err):
 		return &failure{kind: failBackend, err: err}
 	case err != nil:
 		return &failure{kind: failBackend, message: string(data), err: errors.New("the answer is no completion")}

@@ -18,6 +18,9 @@ type object = map[string]json.RawMessage
 // meaning wherever a backend is known to put it, and skips what has the wrong type.
 // saidIn are the members of a choice that hold what was said; the first there is counts.
 func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
+	if err := loquat.CheckDepth(data); err != nil {
+		return err
+	}
 	data = loquat.CleanRaw(data)
 	var all object
 	if err := json.Unmarshal(data, &all); err != nil {

@@ -44,6 +44,9 @@ func (p *Provider) Models(ctx context.Context, c loquat.Object) ([]loquat.Model,
 // decodeModels reads a list of descriptors, bare or under data or models. Those
 // without an id are left out.
 func decodeModels(data []byte) ([]loquat.Model, error) {
+	if err := loquat.CheckDepth(data); err != nil {
+		return nil, err
+	}
 	var list []json.RawMessage
 	all := asMap(data)
 	found := json.Unmarshal(data, &list) == nil

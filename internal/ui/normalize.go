@@ -121,6 +121,9 @@ func normalized(c Contribution, given loquat.Object) (loquat.Object, error) {
 	if err := CheckCondition(element["condition"]); err != nil {
 		return nil, fmt.Errorf("condition: %w", err)
 	}
+	if err := element.CheckDepth(); err != nil {
+		return nil, err
+	}
 	if size := sizeOf(element); size > MaxElementSize {
 		return nil, fmt.Errorf("has %d bytes; at most %d are allowed", size, MaxElementSize)
 	}

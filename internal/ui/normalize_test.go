@@ -74,6 +74,7 @@ func TestNormalizeLeavesOut(t *testing.T) {
 		{`{"key": "k", "condition": []}`, "k", "condition: a condition must be an object"},
 		{`{"key": "k", "condition": {"path": "a", "like": "b"}}`, "k", `unknown operator "like"`},
 		{`{"key": "k", "label": "` + long + `"}`, "k", "at most 16384 are allowed"},
+		{`{"key": "k", "options": ` + strings.Repeat("[", 129) + strings.Repeat("]", 129) + `}`, "k", "JSON nests deeper than 128 levels at options[0]"},
 		{`{"key": "` + long + `"}`, "#1", "at most 16384 are allowed"},
 	} {
 		elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t, `{"ui_type": "status_bar"}`, c.element, `{"key": "z"}`)}})
