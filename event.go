@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -27,6 +28,21 @@ func ParseEventID(s string) (EventID, error) {
 	}
 	return EventID(n), nil
 }
+
+// ParseSinceID reads where a client wants to go on: any number of decimal digits. A number
+// with more digits than an event_id has becomes the highest id, which is above every event.
+func ParseSinceID(s string) (EventID, error) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, fmt.Errorf("an event_id has only decimal digits, unlike %q", Clip(s, 40))
+	}
+	digits := strings.TrimLeft(s, "0")
+	if len(digits) > EventIDWidth {
+		return maxEventID, nil
+	}
+	return ParseEventID(strings.Repeat("0", EventIDWidth-len(digits)) + digits)
+}
+
+const maxEventID EventID = 9999_9999_9999_9999
 
 func (id EventID) append(dst []byte) []byte {
 	var d [EventIDWidth]byte

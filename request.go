@@ -45,7 +45,7 @@ type Send struct {
 	Metadata    Object            `json:"metadata,omitempty" doc:"Of the user message."`
 	Stream      *bool             `json:"stream,omitempty" default:"true"`
 	StreamTools bool              `json:"stream_tools,omitempty" default:"false"`
-	RequestID   string            `json:"request_id,omitempty" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Chosen by the server when left out. A repeat answers what the first answered."`
+	RequestID   string            `json:"request_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty. A repeat answers what the first answered."`
 	DeleteFrom  *int              `json:"delete_from,omitempty" minimum:"0" doc:"Deletes the messages from this index on first."`
 	OnBusy      string            `json:"on_busy,omitempty" enum:"reject,queue,interrupt" default:"reject"`
 }

@@ -66,7 +66,7 @@ type SessionList struct {
 
 // NewSession describes a session that is to be created. Every field is optional.
 type NewSession struct {
-	SessionID string       `json:"session_id,omitempty" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]{1,64}$" doc:"Chosen by the server when left out."`
+	SessionID string       `json:"session_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty."`
 	AgentID   string       `json:"agent_id,omitempty" doc:"The agent default when left out."`
 	Metadata  Object       `json:"metadata,omitempty"`
 	Messages  []NewMessage `json:"messages,omitempty"`

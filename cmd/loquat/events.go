@@ -50,7 +50,7 @@ func newEventsCommand() *cobra.Command {
 func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	q := client.Query{SessionID: f.session, RequestID: f.request, OmitSession: !f.json}
 	if f.since != "" {
-		since, err := loquat.ParseEventID(padded(f.since))
+		since, err := loquat.ParseSinceID(f.since)
 		if err != nil {
 			return usageError{fmt.Errorf("--since: %w", err)}
 		}
@@ -79,11 +79,6 @@ func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return fmt.Errorf("%w; leave --since out to start at what is kept", err)
 	}
 	return err
-}
-
-// padded fills up an id that was typed without its leading zeros.
-func padded(id string) string {
-	return strings.Repeat("0", max(0, loquat.EventIDWidth-len(id))) + id
 }
 
 func (f *eventsFlags) show(screen *tui.Screen, stdout io.Writer, body json.RawMessage) error {

@@ -132,7 +132,10 @@ func (p *joinParams) since() (id loquat.EventID, given bool, err error) {
 	if err := json.Unmarshal(p.SinceID, &text); err != nil {
 		return 0, false, err
 	}
-	id, err = loquat.ParseEventID(text)
+	if text == "" { // the same as null
+		return 0, false, nil
+	}
+	id, err = loquat.ParseSinceID(text)
 	return id, true, err
 }
 

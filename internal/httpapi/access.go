@@ -102,7 +102,7 @@ func (a access) sessionOf(r *http.Request, t *route) string {
 	switch {
 	case strings.HasPrefix(t.path, "/sessions/{session_id}"):
 		return r.PathValue("session_id")
-	case strings.HasPrefix(t.path, "/events") && query.Has("session_id"), t.path == "/models":
+	case strings.HasPrefix(t.path, "/events") && query.Get("session_id") != "", t.path == "/models":
 		return query.Get("session_id")
 	case strings.HasPrefix(t.path, "/events"):
 		request = query.Get("request_id")

@@ -16,8 +16,8 @@ func (a *api) catalogRoutes() []route {
 			method: http.MethodGet, path: "/models", id: "listModels", tag: "catalog", summary: "List the models that an agent's backend offers",
 			serve: listModels, answers: []answer{{status: http.StatusOK, body: loquat.ModelList{}}},
 			query: []param{
-				{name: "agent_id", doc: "The agent default, or the session's, when left out."},
-				{name: "session_id", doc: "Asks with the overrides of a session."},
+				{name: "agent_id", kind: id, doc: "The agent default, or the session's, when left out."},
+				{name: "session_id", kind: id, doc: "Asks with the overrides of a session."},
 				{name: "refresh", kind: flag, preset: false, doc: "Asks the backend again."},
 			},
 		},

@@ -24,9 +24,9 @@ const heartbeat = 15 * time.Second
 
 func (a *api) eventRoutes() []route {
 	filters := []param{
-		{name: "since_id", kind: eventID, doc: "Only events after this one."},
-		{name: "session_id", doc: "Only events of this session; from its cursor on, when there is no since_id."},
-		{name: "request_id", doc: "Only events of this request; from its first on, when it stands alone."},
+		{name: "since_id", kind: sinceID, doc: "Only events after this one; 0 is the beginning."},
+		{name: "session_id", kind: id, doc: "Only events of this session; from its cursor on, when there is no since_id."},
+		{name: "request_id", kind: id, doc: "Only events of this request; from its first on, when it stands alone."},
 		{name: "session", only: "omit", doc: "Leaves the session out of events that carry one."},
 	}
 	paging := []param{
@@ -113,9 +113,9 @@ func streamEvents(x *exchange) error {
 	q := x.query.events()
 	q.Push = true
 	if last := x.r.Header.Get("Last-Event-ID"); last != "" {
-		id, err := loquat.ParseEventID(last)
+		id, err := loquat.ParseSinceID(last)
 		if err != nil {
-			return malformed("header.Last-Event-ID", "has to be an event_id of 16 decimal digits, not %q", loquat.Clip(last, loquat.Excerpt))
+			return malformed("header.Last-Event-ID", "has to be an event_id, which has only decimal digits, not %q", loquat.Clip(last, loquat.Excerpt))
 		}
 		q.Since = &id
 	}

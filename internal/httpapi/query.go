@@ -17,9 +17,11 @@ type kind byte
 
 const (
 	text    kind = iota // any text that is not empty
+	id                  // any text; an empty one counts as absent
 	integer             // a decimal integer
 	seconds             // a decimal number, perhaps with a fraction
 	eventID             // 16 digits
+	sinceID             // any number of digits; an empty one counts as absent
 	flag                // true or false; the bare name is true
 	indices             // integers from 0, separated by commas
 )
@@ -56,6 +58,9 @@ func parseQuery(params []param, raw string) (query, error) {
 			broken.add(at, "is given %d times", len(given))
 			continue
 		}
+		if given[0] == "" && (p.kind == id || p.kind == sinceID) {
+			continue
+		}
 		v, expected := p.parse(given[0])
 		if expected != "" {
 			broken.add(at, "has to be %s, not %q", expected, loquat.Clip(given[0], loquat.Excerpt))
@@ -83,6 +88,9 @@ func (p param) parse(s string) (v any, expected string) {
 	case eventID:
 		v, err = loquat.ParseEventID(s)
 		expected = "an event_id of 16 decimal digits"
+	case sinceID:
+		v, err = loquat.ParseSinceID(s)
+		expected = "an event_id, which has only decimal digits"
 	case flag:
 		v, err = strconv.ParseBool(s)
 		if s == "" {
@@ -183,6 +191,8 @@ func (p param) document() *huma.Param {
 		schema.Type = huma.TypeNumber
 	case eventID:
 		schema.Pattern = `^[0-9]{16}$`
+	case sinceID:
+		schema.Pattern = `^[0-9]*$`
 	case flag:
 		schema.Type = huma.TypeBoolean
 	case indices:

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
 	"runtime/debug"
 	"slices"
@@ -138,11 +139,23 @@ func (a *api) newMux() *http.ServeMux {
 	for pattern, routes := range byPath {
 		mux.Handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.dispatch(w, r, routes) }))
 	}
-	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.fail(w, r, errNoRoute(r)) }))
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.fail(w, r, a.errNoRoute(r)) }))
 	return mux
 }
 
-func errNoRoute(r *http.Request) error {
+// maxHint is the length of the longest path that an answer suggests.
+const maxHint = 300
+
+// errNoRoute reports an unknown path. When only its slashes are wrong, it names the right one.
+// It does not redirect: clients drop the body or the token on the way, and never learn.
+func (a *api) errNoRoute(r *http.Request) error {
+	clean := path.Clean("/" + r.URL.Path)
+	if clean != r.URL.Path && len(clean) <= maxHint {
+		_, pattern := a.mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: clean}})
+		if pattern != "" && pattern != "/" {
+			return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; use %q", loquat.Clip(r.URL.Path, loquat.Excerpt), clean)
+		}
+	}
 	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /openapi.json lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))
 }
 
@@ -161,7 +174,7 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if path.Clean(r.URL.Path) != r.URL.Path { // the mux would redirect
-		a.fail(w, r, errNoRoute(r))
+		a.fail(w, r, a.errNoRoute(r))
 		return
 	}
 	a.mux.ServeHTTP(w, r)

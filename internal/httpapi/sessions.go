@@ -29,7 +29,7 @@ func (a *api) sessionRoutes() []route {
 			serve: listSessions, answers: []answer{{status: http.StatusOK, body: loquat.SessionList{}}},
 			query: []param{
 				{name: "limit", kind: integer, min: 1, max: maxSessions, preset: defaultSessions, doc: "How many sessions to list."},
-				{name: "page_token", doc: "The next_page_token of the page before."},
+				{name: "page_token", kind: id, doc: "The next_page_token of the page before."},
 			},
 		},
 		{
