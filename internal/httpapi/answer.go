@@ -11,11 +11,12 @@ const progressTimeout = 30 * time.Second
 // answerWriter knows what has been answered, and cuts off who does not read.
 type answerWriter struct {
 	http.ResponseWriter
-	method string
-	route  string // "" until one is found
-	began  time.Time
-	status int           // 0 until the answer begins
-	first  time.Duration // until then
+	method   string
+	route    string // "" until one is found
+	began    time.Time
+	admitted bool          // the call's token, or that none is needed, was checked
+	status   int           // 0 until the answer begins
+	first    time.Duration // until then
 }
 
 // Unwrap lets http.ResponseController find what this does not do itself.

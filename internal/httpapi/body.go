@@ -37,7 +37,8 @@ func readBody(w http.ResponseWriter, r *http.Request, media []string) ([]byte, e
 	return body, checkMedia(r, media)
 }
 
-// bodyLimit is how much may be sent, and the key of the configuration that says so.
+// bodyLimit is how much may be sent, and the key of the configuration that says so: ""
+// where none does.
 type bodyLimit struct {
 	bytes int64
 	key   string
@@ -45,6 +46,8 @@ type bodyLimit struct {
 
 func (a *api) bodyLimit(t *route, r *http.Request) bodyLimit {
 	switch {
+	case t.open:
+		return bodyLimit{bytes: min(maxOpenBody, a.limits.MaxBodyBytes)}
 	case !t.upload:
 		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}
 	case isMultipart(r):
@@ -54,6 +57,9 @@ func (a *api) bodyLimit(t *route, r *http.Request) bodyLimit {
 }
 
 func (l bodyLimit) exceeded() error {
+	if l.key == "" {
+		return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes, which is the most that this route takes", l.bytes)
+	}
 	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
 }
 

@@ -58,7 +58,7 @@ func waitFor(code loquat.Code, err error) int {
 	return retryAfter[code]
 }
 
-// maxFaults bounds the faults that one answer lists.
+// maxFaults bounds the faults that one answer lists. One more entry counts the rest.
 const maxFaults = 100
 
 // problemOf makes the answer of an error. What is no *loquat.Error is internal, and
@@ -77,13 +77,18 @@ func problemOf(err error) problem {
 	}
 	p := newProblem(status, e.Code, e.Detail)
 	p.RequestID = e.RequestID
-	for _, f := range e.Fields[:min(len(e.Fields), maxFaults)] {
+	listed := e.Fields
+	if len(listed) > maxFaults+1 { // not yet bounded while they were collected
+		listed = append(slices.Clone(listed[:maxFaults]), moreFaults(len(listed)-maxFaults))
+	}
+	for _, f := range listed {
 		p.Errors = append(p.Errors, f.Clipped())
 	}
-	if more := len(e.Fields) - maxFaults; more > 0 {
-		p.Errors = append(p.Errors, loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", more)})
-	}
 	return p
+}
+
+func moreFaults(n int) loquat.FieldError {
+	return loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", n)}
 }
 
 func newProblem(status int, code loquat.Code, detail string) problem {
@@ -127,13 +132,27 @@ func malformed(location, format string, args ...any) *loquat.Error {
 	return e
 }
 
-// faults collects what is wrong with an input, to tell all of it at once.
+// faults collects what is wrong with an input, to report all of it at once. Beyond
+// maxFaults it only counts.
 type faults struct {
 	malformed bool
 	list      []loquat.FieldError
+	more      int
+}
+
+// full counts a fault that there is no room for.
+func (f *faults) full() bool {
+	if len(f.list) < maxFaults {
+		return false
+	}
+	f.more++
+	return true
 }
 
 func (f *faults) add(location, format string, args ...any) {
+	if f.full() {
+		return
+	}
 	f.list = append(f.list, loquat.FieldError{Location: location, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -144,8 +163,11 @@ func (f *faults) err() error {
 	}
 	slices.SortStableFunc(f.list, func(a, b loquat.FieldError) int { return strings.Compare(a.Location, b.Location) })
 	detail := f.list[0].Location + " " + f.list[0].Message
-	if n := len(f.list); n > 1 {
+	if n := len(f.list) + f.more; n > 1 {
 		detail += fmt.Sprintf("; in all %d faults", n)
+	}
+	if f.more > 0 {
+		f.list = append(f.list, moreFaults(f.more))
 	}
 	return &loquat.Error{Code: loquat.CodeInvalid, Malformed: f.malformed, Detail: detail, Fields: f.list}
 }

@@ -58,6 +58,7 @@ type api struct {
 	version  string
 	guard    guard
 	proxies  proxies
+	throttle *throttle
 	access   access
 	door     door
 	schemas  schemas
@@ -78,6 +79,7 @@ func New(opts Options) (http.Handler, error) {
 		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
 		door: newDoor(opts.Config, opts.Service.ServerID()), schemas: newSchemas(), limits: opts.Config.Limits,
 	}
+	a.throttle = newThrottle(a.proxies)
 	a.access = access{keeper: opts.Access, cookie: a.door.cookie, requests: opts.Service}
 	if a.log == nil {
 		a.log = slog.Default()
@@ -195,6 +197,12 @@ func (a *api) dispatch(w http.ResponseWriter, r *http.Request, routes []*route) 
 	if aw, ok := w.(*answerWriter); ok {
 		aw.route, connection = routes[i].path, aw.ResponseWriter
 	}
+	if routes[i].open && routes[i].body != nil {
+		if err := a.throttle.admitBody(r.Context(), a.proxies.caller(r)); err != nil {
+			a.fail(w, r, err)
+			return
+		}
+	}
 	limit := a.bodyLimit(routes[i], r)
 	if r.ContentLength > limit.bytes {
 		w.Header().Set("Connection", "close") // or the body would be read to its end
@@ -226,6 +234,11 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error
 	if x.who, err = a.access.admit(r, t, x.from); err != nil {
 		return err
 	}
+	if t.open {
+		a.pace(w, r)
+	} else if aw, ok := w.(*answerWriter); ok {
+		aw.admitted = true
+	}
 	if x.query, err = parseQuery(t.query, r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -233,6 +246,13 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error
 		if x.body, err = readBody(w, r, t.medias()); err != nil {
 			return err
 		}
+	}
+	if t.open && t.body != nil {
+		done, err := a.throttle.work(r.Context())
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	if t.change {
 		if x.call, err = callOf(r, x.body); err != nil {
@@ -302,6 +322,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if loquat.CodeOf(err) == loquat.CodeInternal {
 		a.log.Error("could not serve", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
+	a.pace(w, r)
 	writeProblem(w, err)
 }
 

@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"loquat"
+	"loquat/internal/ratelimit"
+)
+
+const (
+	// maxOpenBody is the largest body, in bytes, of a route that needs no token.
+	maxOpenBody = 16 << 10
+
+	// What one address may do without a token: so many calls at first, then so many a
+	// second. Those with a body cost more.
+	openBurst, openRate         = 1000, 100
+	openBodyBurst, openBodyRate = 100, 5
+
+	// maxOpenWork is how many bodies of calls without a token are worked on at the same
+	// time. Reading them does not count: a client that sends slowly holds up no other.
+	maxOpenWork = 8
+
+	// throttlePause delays the answer to an address that calls too often. A client that
+	// waits for its answers then makes one call a second on each of its connections.
+	throttlePause = time.Second
+)
+
+// throttle bounds what calls without a token cost: how often an address makes them, and
+// how many bodies are worked on at the same time.
+type throttle struct {
+	proxies proxies
+	calls   *ratelimit.Limiter
+	bodies  *ratelimit.Limiter
+	working chan struct{}
+}
+
+func newThrottle(p proxies) *throttle {
+	return &throttle{
+		proxies: p,
+		calls:   ratelimit.New(ratelimit.Options{Rate: openRate, Burst: openBurst}),
+		bodies:  ratelimit.New(ratelimit.Options{Rate: openBodyRate, Burst: openBodyBurst}),
+		working: make(chan struct{}, maxOpenWork),
+	}
+}
+
+// within counts a call of an address. The address of a trusted proxy that does not say who
+// its client is stands for many clients, so it has no limit of its own.
+func (t *throttle) within(l *ratelimit.Limiter, from caller) bool {
+	return t.proxies.trusts(from.address) || l.Allow(from.address)
+}
+
+// pace delays a call without a token when its address makes too many.
+func (t *throttle) pace(ctx context.Context, from caller) {
+	if !t.within(t.calls, from) {
+		sleep(ctx, throttlePause)
+	}
+}
+
+// admitBody refuses a call with a body when its address makes too many.
+func (t *throttle) admitBody(ctx context.Context, from caller) error {
+	if t.within(t.bodies, from) {
+		return nil
+	}
+	sleep(ctx, throttlePause)
+	return loquat.Errorf(loquat.CodeRateLimited, "this address calls routes that need no token too often: at most %d times at first, then %d times a second", openBodyBurst, openBodyRate)
+}
+
+// work waits until fewer than maxOpenWork bodies are worked on. The caller calls done
+// afterwards.
+func (t *throttle) work(ctx context.Context) (done func(), err error) {
+	select {
+	case t.working <- struct{}{}:
+		return func() { <-t.working }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// sleep waits for a while, or until the client disconnects.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// pace delays the answer to a call without a token when its address makes too many.
+func (a *api) pace(w http.ResponseWriter, r *http.Request) {
+	if aw, ok := w.(*answerWriter); !ok || !aw.admitted {
+		a.throttle.pace(r.Context(), a.proxies.caller(r))
+	}
+}
