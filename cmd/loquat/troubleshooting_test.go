@@ -24,16 +24,19 @@ func TestTroubleshooting(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := map[string]func(t *testing.T) string{
-		"the backend answered 404":             func(t *testing.T) string { return failureOf(t, "BACKEND", "", `{}`) },
-		"the connection to the backend":        func(t *testing.T) string { return failureOf(t, nobodyListens(t)+"/v1", "", `{}`) },
-		"the backend answered 401":             func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"status": 401}`) },
-		"the backend answered 429":             func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"status": 429}`) },
-		"the backend did not answer":           func(t *testing.T) string { return failureOf(t, "BACKEND/v1", `"timeout": 0.2,`, `{"delay_ms": 60000}`) },
-		"the connection broke in the middle":   func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"drop_after": 3, "drop": "short"}`) },
-		"the data directory":                   takenDirectory,
-		"listen on":                            takenPort,
-		"plugins: names none":                  noProvider,
-		"the store cannot write at the moment": nil, // TestFullDisk sees it
+		"the backend answered 404":                                    func(t *testing.T) string { return failureOf(t, "BACKEND", "", `{}`) },
+		"the connection to the backend":                               func(t *testing.T) string { return failureOf(t, nobodyListens(t)+"/v1", "", `{}`) },
+		"the backend answered 401":                                    func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"status": 401}`) },
+		"the backend answered 429":                                    func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"status": 429}`) },
+		"the backend did not answer":                                  func(t *testing.T) string { return failureOf(t, "BACKEND/v1", `"timeout": 0.2,`, `{"delay_ms": 60000}`) },
+		"the connection broke in the middle":                          func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"drop_after": 3, "drop": "short"}`) },
+		"the backend's answer cannot be used: JSON nests":             nil, // tests of the provider see it
+		"the backend's answer cannot be used: the body is compressed": func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"content_encoding": "br"}`) },
+		"the data directory":                                          takenDirectory,
+		"[The result of":                                              nil, // tests of the loop see it
+		"listen on":                                                   takenPort,
+		"plugins: names none":                                         noProvider,
+		"the store cannot write at the moment":                        nil, // TestFullDisk sees it
 	}
 	quotes := quoted.FindAllStringSubmatch(string(page), -1)
 	if len(quotes) != len(said) {

@@ -2,6 +2,8 @@ package backend
 
 import (
 	"bytes"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"encoding/json"
 	"errors"
@@ -659,5 +661,42 @@ func TestExampleArguments(t *testing.T) {
 	got := exampleArguments([]byte(`{"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"}}}}}`), "")
 	if !json.Valid(got) || !bytes.Contains(got, []byte(`{"n":{"n":`)) {
 		t.Errorf("%s", got)
+	}
+}
+
+// A body that the script has compressed is whole.
+func TestScriptContentEncoding(t *testing.T) {
+	url := start(t, Options{})
+	get := func(script string) (string, http.Header) {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", url+"/v1/chat/completions", strings.NewReader(`{"model": "echo", "stream": true, "messages": [{"role": "user", "content": "hi there"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept-Encoding", "identity")
+		req.Header.Set(ScriptHeader, script)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data), resp.Header
+	}
+	for coding, open := range map[string]func(io.Reader) (io.Reader, error){
+		"gzip":    func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+		"deflate": func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },
+		"br":      func(r io.Reader) (io.Reader, error) { return r, nil },
+	} {
+		data, header := get(`{"rate": 0, "content_encoding": "` + coding + `"}`)
+		r, err := open(strings.NewReader(data))
+		if err != nil {
+			t.Fatalf("%s: %v", coding, err)
+		}
+		if got, err := io.ReadAll(r); err != nil || !strings.Contains(string(got), `"content":"there"`) || !strings.HasSuffix(string(got), "data: [DONE]\n\n") || header.Get("Content-Encoding") != coding {
+			t.Errorf("%s: %q, %v", coding, got, err)
+		}
 	}
 }

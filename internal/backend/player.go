@@ -1,12 +1,21 @@
 package backend
 
 import (
+	"compress/gzip"
+	"compress/zlib"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"time"
 )
+
+// compressor compresses a body.
+type compressor interface {
+	io.WriteCloser
+	Flush() error
+}
 
 // batch is how many bytes may wait for a flush when no rate is asked for.
 const batch = 16 << 10
@@ -19,6 +28,7 @@ type player struct {
 	script Script
 	timer  *time.Timer // the only one of this response
 	queue  []byte      // written, not flushed
+	zip    compressor  // nil: the body is sent as it is
 	stream bool
 	played int // frames written
 }
@@ -83,9 +93,18 @@ func (p *player) writeHeader(b *body, f frames) {
 	if b.retryAfter != "" {
 		h.Set("Retry-After", b.retryAfter)
 	}
+	if coding := p.script.ContentEncoding; coding != "" {
+		h.Set("Content-Encoding", coding)
+		switch coding {
+		case "gzip":
+			p.zip = gzip.NewWriter(p.w)
+		case "deflate":
+			p.zip = zlib.NewWriter(p.w)
+		}
+	}
 	if p.stream {
 		h.Set("Cache-Control", "no-cache")
-	} else if f.len() == 1 && len(p.script.Reframe) == 0 {
+	} else if p.zip == nil && f.len() == 1 && len(p.script.Reframe) == 0 {
 		h.Set("Content-Length", strconv.Itoa(len(b.whole)))
 	}
 	p.w.WriteHeader(b.status)
@@ -114,7 +133,7 @@ func (p *player) frames(f frames, rate float64) End {
 			return EndClientClosed
 		}
 	}
-	if !p.flush() {
+	if !p.flush() || p.zip != nil && p.zip.Close() != nil {
 		return EndClientClosed
 	}
 	return EndCompleted
@@ -197,13 +216,22 @@ func (p *player) flush() bool {
 		return false
 	}
 	if len(p.queue) > 0 {
-		_, err := p.w.Write(p.queue)
-		p.queue = p.queue[:0]
-		if err != nil {
+		if !p.send() {
 			return false
 		}
 	}
 	return p.rc.Flush() == nil
+}
+
+// send writes the queue into the response.
+func (p *player) send() bool {
+	defer func() { p.queue = p.queue[:0] }()
+	if p.zip == nil {
+		_, err := p.w.Write(p.queue)
+		return err == nil
+	}
+	_, err := p.zip.Write(p.queue)
+	return err == nil && p.zip.Flush() == nil
 }
 
 // sleep is false when the client went away meanwhile.

@@ -37,6 +37,7 @@ type Script struct {
 	NoFinishReason  bool            `json:"no_finish_reason"`
 	NoDone          bool            `json:"no_done"`
 	ContentType     string          `json:"content_type"`
+	ContentEncoding string          `json:"content_encoding"` // gzip and deflate compress the body; others are only named
 
 	// When and in what framing.
 	Rate         *float64 `json:"rate"` // chunks per second; 0 is as fast as it goes
@@ -246,8 +247,8 @@ func (s Script) validate() error {
 		return fmt.Errorf("drop: %q is unknown, allowed are reset, short and clean", s.Drop)
 	case !slices.Contains([]string{"", "reasoning", "reasoning_content"}, s.ReasoningField):
 		return fmt.Errorf("reasoning_field: %q is unknown, allowed are reasoning and reasoning_content", s.ReasoningField)
-	case strings.ContainsAny(s.ContentType+s.retryAfter(), "\r\n"):
-		return fmt.Errorf("content_type, retry_after: a header has no line ends")
+	case strings.ContainsAny(s.ContentType+s.ContentEncoding+s.retryAfter(), "\r\n"):
+		return fmt.Errorf("content_type, content_encoding, retry_after: a header has no line ends")
 	}
 	return s.Reframe.validate()
 }

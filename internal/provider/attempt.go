@@ -73,7 +73,9 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 		return nil, f
 	}
 	w.hear()
-	a.Reader = &liveBody{body: a.resp.Body, watch: w, left: x.maxBytes, limit: x.maxBytes}
+	// The limit holds for the bytes on the wire and for what they decompress to.
+	wire := &liveBody{body: x.bounded(a.resp.Body), watch: w}
+	a.Reader = x.bounded(decompress(a.resp.Header, wire))
 	if a.resp.StatusCode/100 != 2 {
 		return nil, a.refused()
 	}
@@ -97,6 +99,7 @@ func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error)
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "text/event-stream, application/json")
+	req.Header.Set("Accept-Encoding", "identity") // a compressed stream arrives in lumps
 	req.Header.Set("User-Agent", x.agent)
 	if x.settings.apiKey != "" {
 		req.Header.Set("Authorization", "Bearer "+x.settings.apiKey)
@@ -115,7 +118,7 @@ func (a *answer) failed(ctx context.Context, err error, otherwise failKind) *fai
 	switch cause := context.Cause(a.ctx); {
 	case ctx.Err() != nil:
 		return cancelled(ctx)
-	case errors.Is(err, errTooMuch):
+	case isUnusable(err):
 		return &failure{kind: failBackend, err: err}
 	case errors.Is(cause, errSilence):
 		return &failure{kind: timeout, err: fmt.Errorf("%w (timeout %v)", errSilence, a.watch.timeout)}
@@ -124,7 +127,16 @@ func (a *answer) failed(ctx context.Context, err error, otherwise failKind) *fai
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return &failure{kind: timeout, err: err}
 	}
-	return &failure{kind: otherwise, err: err}
+	return &failure{kind: otherwise, err: err, unreached: isDialError(err)}
+}
+
+// isUnusable reports whether err is about what the answer is, not about its connection.
+func isUnusable(err error) bool { return errors.Is(err, errTooMuch) || errors.Is(err, errCoding) }
+
+// isDialError reports whether no connection was made.
+func isDialError(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
 }
 
 // refused makes the failure of an error status. The failure owns the answer.
@@ -154,7 +166,11 @@ func (f *failure) explain(ctx context.Context) *failure {
 	defer f.dismiss()
 	timer := time.AfterFunc(errorBodyTime, func() { a.watch.cancel(errErrorBodyTime) })
 	defer timer.Stop()
-	text, _ := io.ReadAll(io.LimitReader(a, maxErrorBody)) // an error ends the body; what came before it is enough
+	// An error ends the body; what came before it is enough.
+	text, err := io.ReadAll(io.LimitReader(a, maxErrorBody))
+	if errors.Is(err, errCoding) {
+		f.err = err
+	}
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}
@@ -213,17 +229,31 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // liveBody notes each read as a sign of life, and what is between two as none of the
-// backend's, and bounds their sum.
+// backend's.
 type liveBody struct {
-	body        io.Reader
-	watch       *watch
-	left, limit int64
+	body  io.Reader
+	watch *watch
 }
 
 func (b *liveBody) Read(p []byte) (int, error) {
 	b.watch.listen()
 	n, err := b.body.Read(p)
 	b.watch.rest()
+	return n, err
+}
+
+// boundedBody bounds the sum of what is read.
+type boundedBody struct {
+	body        io.Reader
+	left, limit int64
+}
+
+func (x *exchange) bounded(body io.Reader) io.Reader {
+	return &boundedBody{body: body, left: x.maxBytes, limit: x.maxBytes}
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return 0, fmt.Errorf("%w of %d bytes (limits.max_response_bytes)", errTooMuch, b.limit)
 	}

@@ -43,7 +43,7 @@ func (a *reading) stream(r io.Reader, emit func(loquat.Chunk) bool) *failure {
 var errTruncated = errors.New("the stream ended early, with neither finish_reason nor [DONE]")
 
 func streamFailure(err error) *failure {
-	if errors.Is(err, sse.ErrTooLarge) || errors.Is(err, errTooMuch) {
+	if errors.Is(err, sse.ErrTooLarge) || isUnusable(err) {
 		return &failure{kind: failBackend, err: err}
 	}
 	return &failure{kind: failStream, err: err}

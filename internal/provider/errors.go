@@ -35,6 +35,7 @@ type failure struct {
 	message    string  // of the backend, as it came
 	requestID  string  // the backend's own
 	unread     *answer // of an error status whose body has not been read; nil otherwise
+	unreached  bool    // no connection was made
 	err        error
 }
 
@@ -86,7 +87,7 @@ func (f *failure) detail(secrets mask, attempts int) string {
 	} else if attempts > 1 {
 		fmt.Fprintf(&b, "; %d attempts were made", attempts)
 	}
-	if f.status == http.StatusNotFound || f.kind == failConnect {
+	if f.status == http.StatusNotFound || f.unreached {
 		b.WriteString("; base_url may lack its version prefix, such as /v1")
 	}
 	return b.String()
