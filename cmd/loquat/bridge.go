@@ -55,8 +55,9 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 	if err != nil {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
-	hub := bridge.NewHub(bridge.Options{Tokens: cfg.Bridge.Servers, Logger: log})
-	handler, err := bridgeHandler(ctx, hub, cfg, ln.Addr().String(), log)
+	attempts := auth.NewAttempts(log)
+	hub := bridge.NewHub(bridge.Options{Tokens: cfg.Bridge.Servers, Attempts: attempts, Logger: log})
+	handler, err := bridgeHandler(ctx, hub, attempts, cfg, ln.Addr().String(), log)
 	if err != nil {
 		hub.Close()
 		return errors.Join(err, ln.Close())
@@ -81,8 +82,8 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 }
 
 // bridgeHandler is what a bridge serves that stands alone.
-func bridgeHandler(ctx context.Context, hub *bridge.Hub, cfg *config.Config, address string, log *slog.Logger) (http.Handler, error) {
-	keeper, err := auth.Open(ctx, auth.Options{Tokens: configTokens(cfg), Logger: log})
+func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts, cfg *config.Config, address string, log *slog.Logger) (http.Handler, error) {
+	keeper, err := auth.Open(ctx, auth.Options{Tokens: configTokens(cfg), Attempts: attempts, Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -24,10 +24,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/time/rate"
 
 	"loquat"
-	"loquat/internal/ratelimit"
 )
 
 // The scopes of a principal.
@@ -63,6 +61,8 @@ type Options struct {
 	Tokens []ConfigToken
 	Logger *slog.Logger // nil: the default one
 
+	Attempts *Attempts // shared with what else opens the process; nil: its own
+
 	// Exposed says that others can reach the service, so that the last token may
 	// not go.
 	Exposed bool
@@ -77,7 +77,7 @@ type Keeper struct {
 	log     *slog.Logger
 	exposed bool
 
-	bearers, claims *ratelimit.Limiter // of wrong tokens, and of claims
+	attempts *Attempts
 
 	writing sync.Mutex // held over a change of the store and of the copy
 
@@ -91,27 +91,19 @@ type Keeper struct {
 	changed  chan struct{}                 // closed at the next change
 }
 
-// How many attempts an address has before it has to wait, one minute for each further
-// one. A secret of 200 bits needs no such help; a token that somebody thought up may.
-const (
-	freeBearers = 100
-	freeClaims  = 20
-)
-
-func newAttempts(free int) *ratelimit.Limiter {
-	return ratelimit.New(ratelimit.Options{Rate: rate.Every(time.Minute), Burst: free})
-}
-
 // Open loads what the store holds.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
 		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
-		bearers: newAttempts(freeBearers), claims: newAttempts(freeClaims),
-		keys: map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
+		attempts: opts.Attempts,
+		keys:     map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),
 	}
 	if k.log == nil {
 		k.log = slog.Default()
+	}
+	if k.attempts == nil {
+		k.attempts = NewAttempts(k.log)
 	}
 	if k.store == nil {
 		k.store = noStore{}

@@ -25,20 +25,10 @@ func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (
 		k.use(ctx, key)
 		return key, nil
 	}
-	if wait, first := k.bearers.Take(from); wait > 0 {
-		if first {
-			k.log.Warn("too many wrong tokens from one address; it has to wait", "address", from)
-		}
-		return loquat.Credential{}, tooMany("wrong tokens", wait)
+	if err := k.attempts.WrongToken(from); err != nil {
+		return loquat.Credential{}, err
 	}
 	return loquat.Credential{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
-}
-
-func tooMany(what string, wait time.Duration) error {
-	seconds := int((wait + time.Second - 1) / time.Second)
-	e := loquat.Errorf(loquat.CodeRateLimited, "there were too many %s from this address; wait %d seconds", what, seconds)
-	e.RetryAfter = seconds
-	return e
 }
 
 // Anyone is who makes a call that shows nothing: somebody as long as nothing is asked

@@ -96,13 +96,8 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	if err := checkName("body.device_name", name); err != nil {
 		return loquat.Credential{}, "", err
 	}
-	// A right code counts, too: counting only wrong ones would let many claims at the same
-	// time pass before the first is known to be wrong.
-	if wait, first := k.claims.Take(from); wait > 0 {
-		if first {
-			k.log.Warn("too many pairing codes from one address; it has to wait", "address", from)
-		}
-		return loquat.Credential{}, "", tooMany("pairing codes", wait)
+	if err := k.attempts.Claim(from); err != nil {
+		return loquat.Credential{}, "", err
 	}
 	public, code, ok := readCode(typed)
 	if !ok {

@@ -62,6 +62,9 @@ func (h *Hub) claim(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || json.Unmarshal(body, &params) != nil {
 		return &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "the body has to be a JSON object with code and device_name"}
 	}
+	if err := h.attempts.Claim(addressOf(r)); err != nil {
+		return err
+	}
 	at, ok := h.serverOf(params.Code)
 	if !ok {
 		return auth.ErrWrongCode()

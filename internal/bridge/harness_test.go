@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -218,6 +219,9 @@ func serveHub(t *testing.T, h *Hub) string {
 }
 
 func writeError(w http.ResponseWriter, err error) {
+	if e, ok := errors.AsType[*loquat.Error](err); ok && e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
+	}
 	status := map[loquat.Code]int{
 		loquat.CodeInvalid: 400, loquat.CodeForbidden: 403, loquat.CodeNotFound: 404, loquat.CodeTooLarge: 413, loquat.CodeRateLimited: 429, loquat.CodeUnavailable: 503,
 	}[loquat.CodeOf(err)]

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/phx"
 )
 
@@ -25,6 +26,7 @@ type Server struct {
 // Hub serves the sockets of apps, and of the servers that may forward to it.
 type Hub struct {
 	log      *slog.Logger
+	attempts *auth.Attempts
 	endpoint *phx.Endpoint
 	rooms    map[string]*room   // by server_id
 	servers  map[string]Server  // by server_id
@@ -33,8 +35,13 @@ type Hub struct {
 
 // Options are what a Hub is made of.
 type Options struct {
-	Local   *Server           // the server in this process, if there is one
-	Tokens  map[string]string // by server_id: of servers elsewhere that may forward to this hub
+	Local  *Server           // the server in this process, if there is one
+	Tokens map[string]string // by server_id: of servers elsewhere that may forward to this hub
+
+	// Attempts counts wrong tokens and pairing codes at servers elsewhere; nil: its own.
+	// The server in this process counts for itself.
+	Attempts *auth.Attempts
+
 	Logger  *slog.Logger
 	Limits  phx.Limits
 	History History // of servers elsewhere
@@ -46,11 +53,14 @@ func NewHub(opts Options) *Hub {
 	if h.log == nil {
 		h.log = slog.Default()
 	}
+	if h.attempts = opts.Attempts; h.attempts == nil {
+		h.attempts = auth.NewAttempts(h.log)
+	}
 	if opts.Local != nil {
 		h.servers[opts.Local.ID] = *opts.Local
 	}
 	for id, token := range opts.Tokens {
-		r := newRemote(id, token, opts.History.withDefaults(), h.log)
+		r := newRemote(id, token, opts.History.withDefaults(), h.attempts, h.log)
 		h.remotes[id] = r
 		h.servers[id] = Server{ID: id, Log: r, Admit: r.admit, Get: r.get}
 	}

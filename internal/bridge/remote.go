@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/phx"
 )
 
@@ -75,10 +76,11 @@ func (h History) withDefaults() History {
 // remote is a server elsewhere: the topic that it joins, the Log of what it pushed, and
 // a Relay to it.
 type remote struct {
-	id      string
-	digest  [sha256.Size]byte // of its token
-	log     *slog.Logger
-	onReset func(loquat.EventID) // the log goes on from there, and nothing before it counts; set before it is used
+	id       string
+	digest   [sha256.Size]byte // of its token
+	attempts *auth.Attempts
+	log      *slog.Logger
+	onReset  func(loquat.EventID) // the log goes on from there, and nothing before it counts; set before it is used
 
 	mu      sync.Mutex
 	kept    *kept
@@ -93,9 +95,9 @@ type remote struct {
 	lastAsk int
 }
 
-func newRemote(id, token string, history History, log *slog.Logger) *remote {
+func newRemote(id, token string, history History, attempts *auth.Attempts, log *slog.Logger) *remote {
 	return &remote{
-		id: id, digest: sha256.Sum256([]byte(token)), log: log.With("server", id), kept: newKept(history),
+		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, log: log.With("server", id), kept: newKept(history),
 		changed: make(chan struct{}), visits: map[*visit]struct{}{}, asked: map[string]*asked{},
 	}
 }
@@ -114,6 +116,9 @@ func (r *remote) Join(_ context.Context, m *phx.Member, payload json.RawMessage)
 	}
 	digest := sha256.Sum256([]byte(params.Token))
 	if subtle.ConstantTimeCompare(digest[:], r.digest[:]) != 1 {
+		if r.attempts.WrongToken(m.Address()) != nil {
+			return nil, nil, &phx.Refusal{Reason: reasonRateLimited}
+		}
 		r.log.Warn("a server was refused: its token is wrong", "client", m.Address())
 		return nil, nil, &phx.Refusal{Reason: reasonUnauthorized}
 	}

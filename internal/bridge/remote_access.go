@@ -62,7 +62,7 @@ type visit struct {
 }
 
 // admit is an Admit.
-func (r *remote) admit(ctx context.Context, token string, _ netip.Addr) (Guest, error) {
+func (r *remote) admit(ctx context.Context, token string, from netip.Addr) (Guest, error) {
 	if err := r.await(ctx, func() bool { return r.ready }); err != nil {
 		return Guest{}, err
 	}
@@ -71,6 +71,9 @@ func (r *remote) admit(ctx context.Context, token string, _ netip.Addr) (Guest, 
 	t, ok := r.access[hex.EncodeToString(sum[:])]
 	r.mu.Unlock()
 	if !ok || t.expired() {
+		if err := r.attempts.WrongToken(from); err != nil {
+			return Guest{}, err
+		}
 		return Guest{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known")
 	}
 	return Guest{SessionID: t.SessionID, During: func(ctx context.Context) (context.Context, context.CancelFunc) { return r.during(ctx, t) }}, nil
