@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,13 +43,13 @@ func newBridgeCommand() *cobra.Command {
 
 // serveBridge runs a bridge until ctx ends.
 func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writer) error {
-	var secrets atomic.Pointer[config.Masker]
-	log := newLogger(stderr, &secrets)
+	secrets := &config.Masker{}
+	log := newLogger(stderr, secrets)
 	cfg, err := bridgeConfig(opts, log)
 	if err != nil {
 		return err
 	}
-	secrets.Store(config.NewMasker(cfg.Secrets()))
+	secrets.Add(cfg.Secrets())
 	ln, err := net.Listen("tcp", cfg.Server.Listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
@@ -115,7 +114,7 @@ func bridgeConfig(opts bridgeOptions, log *slog.Logger) (*config.Config, error) 
 		return nil, configError(problems)
 	}
 	cfg.SetServer(opts.listen, "")
-	compiled := compiledIn(cfg.Limits, log)
+	compiled := compiledIn(cfg.Limits, log, nil)
 	facts := loaded(compiled, chosen(cfg, compiled), true) // nobody joins a bridge without a token
 	problems = config.InOrder(problems, cfg.Check(facts), cfg.CheckBridgeServers())
 	return cfg, report(problems, log)

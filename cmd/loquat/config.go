@@ -113,7 +113,7 @@ func readConfig(path string, insecure bool) (*config.Config, []config.Problem, c
 	if cfg == nil {
 		return nil, problems, config.Loaded{}
 	}
-	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler))
+	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler), nil)
 	// What cannot be opened, because a server uses it, counts for nothing here.
 	stored, _ := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
 	facts := loaded(compiled, chosen(cfg, compiled), insecure || stored)

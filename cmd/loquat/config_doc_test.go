@@ -59,7 +59,7 @@ func replaceTable(t *testing.T, page, name, table string) string {
 
 func pluginTables() string {
 	var out strings.Builder
-	for _, p := range compiledIn(config.Limits{}, slog.New(slog.DiscardHandler)) {
+	for _, p := range compiledIn(config.Limits{}, slog.New(slog.DiscardHandler), nil) {
 		if owner, ok := p.(config.Owner); ok {
 			fmt.Fprintf(&out, "\n`%s`:\n\n%s\n", p.Name(), keyTable(owner.ConfigSchema()))
 		}
@@ -113,7 +113,7 @@ func TestConfigExamples(t *testing.T) {
 		if cfg == nil {
 			t.Fatal(problems)
 		}
-		compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler))
+		compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler), nil)
 		problems = append(problems, cfg.Check(loaded(compiled, chosen(cfg, compiled), false))...)
 		for _, p := range problems {
 			t.Errorf("example: %s", p)

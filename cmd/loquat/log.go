@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -16,7 +15,7 @@ import (
 )
 
 // newLogger writes for people on a terminal and for machines elsewhere.
-func newLogger(w io.Writer, secrets *atomic.Pointer[config.Masker]) *slog.Logger {
+func newLogger(w io.Writer, secrets *config.Masker) *slog.Logger {
 	f, ok := w.(*os.File)
 	return newLog(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "", secrets)
 }
@@ -24,18 +23,18 @@ func newLogger(w io.Writer, secrets *atomic.Pointer[config.Masker]) *slog.Logger
 // maxLogged is how many characters of an error the log has.
 const maxLogged = 32 << 10
 
-// newLog writes to w. Secrets are removed from everything once they are set, and
+// newLog writes to w. Secrets are removed from everything as soon as they are known, and
 // errors are clipped: whoever logs an error need not know what others put into it.
 // The handler for terminals passes escape sequences on, so they are cleaned here;
 // the other one quotes them.
-func newLog(w io.Writer, terminal bool, secrets *atomic.Pointer[config.Masker]) *slog.Logger {
+func newLog(w io.Writer, terminal bool, secrets *config.Masker) *slog.Logger {
 	conceal := func(_ []string, a slog.Attr) slog.Attr {
 		var text string
 		switch v := a.Value.Any().(type) {
 		case string:
-			text = secrets.Load().Mask(v)
+			text = secrets.Mask(v)
 		case error:
-			text = loquat.Clip(secrets.Load().Mask(v.Error()), maxLogged)
+			text = loquat.Clip(secrets.Mask(v.Error()), maxLogged)
 		default:
 			return a
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"loquat/internal/config"
@@ -14,11 +13,11 @@ import (
 // Secrets are taken out of messages, texts and errors, in groups too, whoever logs them.
 func TestLogConceals(t *testing.T) {
 	const secret = "sk-0123456789"
-	var secrets atomic.Pointer[config.Masker]
+	secrets := &config.Masker{}
 	var out strings.Builder
-	log := newLogger(&out, &secrets)
+	log := newLogger(&out, secrets)
 	log.Info("before any are known", "n", 1)
-	secrets.Store(config.NewMasker([]string{secret}))
+	secrets.Add([]string{secret})
 	log.WithGroup("g").With("with", "a "+secret).Error("b "+secret, "text", "c "+secret,
 		"error", fmt.Errorf("d: %w", errors.New(secret)), slog.Group("inner", "e", secret))
 	if got := out.String(); strings.Contains(got, secret) || strings.Count(got, "***") != 5 || !strings.Contains(got, "n=1") {

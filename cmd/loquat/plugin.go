@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -59,7 +58,7 @@ func listPlugins(cfg *config.Config, w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tKIND\tWHERE")
 	wrong := 0
-	for _, p := range withProcesses(cfg, chosen(cfg, compiledIn(cfg.Limits, quiet)), mcphost.Options{Logger: quiet}) {
+	for _, p := range withProcesses(cfg, chosen(cfg, compiledIn(cfg.Limits, quiet, nil)), mcphost.Options{Logger: quiet}) {
 		where := "compiled in"
 		if process, ok := p.(*mcphost.Plugin); ok {
 			where = process.Dir()
@@ -102,7 +101,7 @@ func newPluginCheckCommand() *cobra.Command {
 			defer os.RemoveAll(cache)
 			var mu sync.Mutex
 			var said []string
-			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr(), new(atomic.Pointer[config.Masker])), Said: func(line string) {
+			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr(), nil), Said: func(line string) {
 				mu.Lock()
 				defer mu.Unlock()
 				said = append(said, line)

@@ -12,11 +12,11 @@ import (
 	"loquat/internal/provider"
 )
 
-// compiledIn is what is compiled in, in the order in which it is loaded. To add a
-// plugin to the binary, add it here.
-func compiledIn(limits config.Limits, log *slog.Logger) []plugin.Plugin {
+// compiledIn returns what is compiled in, in the order in which it is loaded. To add a
+// plugin to the binary, add it here. Nothing that a backend says may repeat secrets.
+func compiledIn(limits config.Limits, log *slog.Logger, secrets *config.Masker) []plugin.Plugin {
 	return []plugin.Plugin{
-		provider.New(provider.Options{Logger: log, MaxResponseBytes: limits.MaxResponseBytes, UserAgent: "loquat/" + version()}),
+		provider.New(provider.Options{Logger: log, MaxResponseBytes: limits.MaxResponseBytes, UserAgent: "loquat/" + version(), Secrets: secrets}),
 		builtin.Attachments{},
 		builtin.RequestOptions{},
 		builtin.CompactRange{},

@@ -73,11 +73,12 @@ func TestSecretsStaySecret(t *testing.T) {
 func secretsConfig(backend, file string) string {
 	return fmt.Sprintf(`{
 		"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "base_url": %q, "api_key": "${PLANTED_KEY}", "debug_stream": true}},
+		"agents": {"default": {}, "listed": {"base_url": %q}},
 		"server": {"auth_tokens": [
 			{"name": "full", "token": "${file:%s}", "scope": "full"},
 			{"name": "read", "token": "${PLANTED_READ}", "scope": "read"}
 		]}
-	}`, backend+"/v1", file)
+	}`, backend+"/v1", backend+"/listed", file)
 }
 
 // echoSecrets is a backend that repeats the key that it was sent: in a status, in an
@@ -88,6 +89,8 @@ func echoSecrets(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", "id of "+key)
 	told, _ := json.Marshal("the backend repeats " + key)
 	switch {
+	case strings.HasSuffix(r.URL.Path, "/listed/models"):
+		fmt.Fprintf(w, `{"data":[{"id":%s,"owner":%[1]s}]}`, told)
 	case !strings.HasSuffix(r.URL.Path, "/chat/completions"):
 		http.Error(w, "no models for "+key, http.StatusForbidden)
 	case bytes.Contains(body, []byte("refuse as JSON")):
@@ -103,6 +106,7 @@ func echoSecrets(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "data: {broken %s\n\n", key)
 	default:
 		w.Header().Set("Content-Type", eventStream)
+		fmt.Fprintf(w, "data: {\"model\":%s,\"usage\":{\"total_tokens\":3,\"note\":%[1]s},\"citations\":[%[1]s],\"choices\":[{\"index\":0,\"delta\":{\"vendor\":%[1]s}}]}\n\n", told)
 		fmt.Fprint(w, sseText("fine")+sseStop)
 	}
 }
@@ -214,6 +218,9 @@ func (w *snooper) failEverywhere() {
 	w.do("PATCH", "/sessions/s0", `{"metadata":{"overrides":{"api_key":"x"}}}`)
 	w.do("POST", "/sessions/s0/actions/nothing", `{"params":{}}`)
 	w.do("GET", "/models?refresh=true", "")
+	if models := string(w.do("GET", "/models?agent_id=listed", "")); !strings.Contains(models, `"owner":"the backend repeats Bearer ***"`) {
+		w.t.Errorf("the models are %s", models)
+	}
 }
 
 // readEverything reads every route that the server's own document lists.

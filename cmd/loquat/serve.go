@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,7 +90,7 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 // server is a running server and what it is made of, in the order of its making.
 type server struct {
 	log     *slog.Logger
-	secrets atomic.Pointer[config.Masker] // that the log must not tell
+	secrets *config.Masker // that neither the log nor what backends say may repeat
 	grace   time.Duration
 	scripts *scripted // the scripted backend, when it is used
 	store   *store.Store
@@ -110,8 +109,8 @@ type server struct {
 
 // newServer starts everything. On an error nothing is left running.
 func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *server, err error) {
-	s = &server{failed: make(chan error, 1)}
-	s.log = newLogger(stderr, &s.secrets)
+	s = &server{failed: make(chan error, 1), secrets: &config.Masker{}}
+	s.log = newLogger(stderr, s.secrets)
 	defer func() {
 		if err != nil {
 			s.stop()
@@ -123,7 +122,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	s.grace = cfg.Server.ShutdownGrace
-	compiled := compiledIn(cfg.Limits, s.log)
+	compiled := compiledIn(cfg.Limits, s.log, s.secrets)
 	plugins := chosen(cfg, compiled)
 	tokens, err := storedTokens(ctx, cfg, opts.insecure, s.log)
 	if err != nil {
@@ -136,13 +135,12 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err := s.refuseWhatIsMissing(cfg); err != nil {
 		return s, err
 	}
-	mask := config.NewMasker(cfg.Secrets(facts.Owners...))
-	s.secrets.Store(mask)
+	s.secrets.Add(cfg.Secrets(facts.Owners...))
 	if s.guard, err = newGuard(s.log); err != nil {
 		return s, err
 	}
 	plugins = withProcesses(cfg, plugins, mcphost.Options{
-		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: mask.Mask, Guard: s.guard,
+		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: s.secrets.Mask, Guard: s.guard,
 	})
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {
@@ -166,7 +164,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Secrets: mask})
+	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
 	if err := s.chat.Start(ctx); err != nil {
 		return s, err
 	}

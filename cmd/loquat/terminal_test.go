@@ -10,11 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"unicode"
-
-	"loquat/internal/config"
 )
 
 // hostile sets the title of a terminal, moves its cursor, and turns the text around.
@@ -87,7 +84,7 @@ func TestCommandsPrintNothingHarmful(t *testing.T) {
 // messages, not in texts, not in errors.
 func TestLogOnATerminalIsHarmless(t *testing.T) {
 	var out strings.Builder
-	log := newLog(&out, true, new(atomic.Pointer[config.Masker]))
+	log := newLog(&out, true, nil)
 	log.Info("using the model "+hostile, "text", hostile, "error", errors.New(hostile))
 	log.With("with", hostile).WithGroup("group").Warn("a backend failed", "error", fmt.Errorf("it said: %w", errors.New(hostile)))
 	text := strings.NewReplacer("\x1b[2m", "", "\x1b[0m", "", "\x1b[22m", "", "\x1b[92m", "", "\x1b[93m", "", "\x1b[91m", "", "\x1b[2;91m", "", "\x1b[22;91m", "").Replace(out.String())
@@ -102,7 +99,7 @@ func TestLogOnATerminalIsHarmless(t *testing.T) {
 // An error that somebody made as long as a body does not fill the log.
 func TestLogClipsErrors(t *testing.T) {
 	var out strings.Builder
-	log := newLog(&out, false, new(atomic.Pointer[config.Masker]))
+	log := newLog(&out, false, nil)
 	log.Error("failed", "error", errors.New(strings.Repeat("long", 1<<20)))
 	if most := 100_000; out.Len() > most {
 		t.Errorf("the line has %d bytes, want at most %d", out.Len(), most)

@@ -91,7 +91,7 @@ func found(env Environment, name, baseURL, key, model string) Found {
 	raw := loquat.Object{}.Set("providers", map[string]loquat.Object{loquat.DefaultAgent: provider})
 	return Found{
 		Config: New(raw, env),
-		Notice: fmt.Sprintf("no configuration file; using the model %s of %s", model, name),
+		Notice: NewMasker(SecretsIn(provider)).Mask(fmt.Sprintf("no configuration file; using the model %s of %s", model, name)),
 	}
 }
 

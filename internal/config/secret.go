@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net/url"
@@ -36,6 +37,14 @@ func (c *Config) Secrets(owners ...Owner) []string {
 func (c *Config) SecretsOf(schema Schema) []string {
 	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
 	r.whole(c.raw)
+	return r.found
+}
+
+// SecretsIn returns the secret values in a dictionary, as far as names and URLs show
+// them.
+func SecretsIn(o loquat.Object) []string {
+	r := &redactor{}
+	r.layer(o)
 	return r.found
 }
 
@@ -155,6 +164,9 @@ func (r *redactor) collect(raw json.RawMessage) {
 	switch raw[0] {
 	case '{':
 		o, _ := asObject(raw)
+		if isSchema(o) {
+			return
+		}
 		for _, v := range o {
 			r.collect(v)
 		}
@@ -174,6 +186,17 @@ func (r *redactor) collect(raw json.RawMessage) {
 	default:
 		r.found = append(r.found, string(raw))
 	}
+}
+
+// isSchema reports whether an object is a JSON schema, of a property that is called
+// password for example. Its words are no secrets: masking "string" everywhere would
+// spoil every text.
+func isSchema(o loquat.Object) bool {
+	types := []string{o.String("type")}
+	_ = json.Unmarshal(o["type"], &types) // which may be a list
+	return len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool {
+		return !slices.Contains([]string{"array", "boolean", "integer", "null", "number", "object", "string"}, t)
+	})
 }
 
 // userPart is what stands before the last @ of a URL's authority.
@@ -261,8 +284,8 @@ const masked = "***"
 // every "a" would hide the text and tell the secret.
 const minSecret = 4
 
-// Masker takes known secrets out of texts that others wrote, such as a backend's
-// errors. The zero value masks nothing.
+// Masker removes known secrets from texts that others wrote, such as a backend's
+// errors. The zero value and nil mask nothing. A Masker is safe for concurrent use.
 type Masker struct {
 	adding sync.Mutex
 	forms  atomic.Pointer[[]string] // of the secrets, the longest first
@@ -275,14 +298,33 @@ func NewMasker(secrets []string) *Masker {
 	return m
 }
 
+// With returns a Masker that also masks the given values. What m learns later, the
+// new Masker does not know.
+func (m *Masker) With(secrets []string) *Masker {
+	out := &Masker{}
+	if known := m.known(); known != nil {
+		out.forms.Store(&known)
+	}
+	if len(secrets) > 0 {
+		out.Add(secrets)
+	}
+	return out
+}
+
 // Add masks further values from now on, as they are, as they stand in JSON strings and
-// as they stand in URLs. Values under 4 bytes are not masked.
+// as they stand in URLs. Of a bearer token the token alone is masked too. Values under
+// 4 bytes are not masked.
 func (m *Masker) Add(secrets []string) {
 	m.adding.Lock()
 	defer m.adding.Unlock()
 	forms := map[string]bool{}
 	for _, known := range m.known() {
 		forms[known] = true
+	}
+	for _, s := range secrets {
+		if token, ok := strings.CutPrefix(s, "Bearer "); ok {
+			secrets = append(slices.Clip(secrets), token)
+		}
 	}
 	for _, s := range secrets {
 		if len(s) < minSecret {
@@ -311,4 +353,55 @@ func (m *Masker) Mask(text string) string {
 		text = strings.ReplaceAll(text, s, masked)
 	}
 	return text
+}
+
+// MaskJSON masks the strings within a JSON value and the names of its members. Numbers
+// stay: the count of tokens may be the digits of a password by chance.
+func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
+	if !m.mayHold(raw) {
+		return raw
+	}
+	switch raw[0] {
+	case '{':
+		var o loquat.Object
+		if json.Unmarshal(raw, &o) != nil {
+			return raw
+		}
+		masked := make(loquat.Object, len(o))
+		for name, v := range o {
+			masked[m.Mask(name)] = m.MaskJSON(v)
+		}
+		return encode(masked)
+	case '[':
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &list) != nil {
+			return raw
+		}
+		for i, v := range list {
+			list[i] = m.MaskJSON(v)
+		}
+		return encode(list)
+	case '"':
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			return raw
+		}
+		if masked := m.Mask(s); masked != s {
+			return loquat.Quote(masked)
+		}
+	}
+	return raw
+}
+
+// mayHold reports whether a JSON value can hold a secret: it has one as it stands, or
+// an escape that may hide one.
+func (m *Masker) mayHold(raw json.RawMessage) bool {
+	known := m.known()
+	if len(known) == 0 || len(raw) == 0 {
+		return false
+	}
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		return true
+	}
+	return slices.ContainsFunc(known, func(s string) bool { return bytes.Contains(raw, []byte(s)) })
 }

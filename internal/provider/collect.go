@@ -362,6 +362,9 @@ func (c *collector) remains() *loquat.Reply {
 	return &loquat.Reply{Metadata: meta}
 }
 
+// newCallID makes the id of a tool call that has none of its own.
+func newCallID() string { return "call_" + rand.Text() }
+
 // toolCalls returns the calls. Each has an id of its own, for results are told
 // apart by it.
 func (c *collector) toolCalls() []loquat.ToolCall {
@@ -376,7 +379,7 @@ func (c *collector) toolCalls() []loquat.ToolCall {
 		}
 		id := t.id
 		if id == "" || used[id] {
-			id = "call_" + rand.Text()
+			id = newCallID()
 		}
 		used[id] = true
 		out = append(out, loquat.ToolCall{ID: id, Name: t.name, Arguments: string(t.args), Extra: t.extra, FunctionExtra: t.fnExtra})

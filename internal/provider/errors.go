@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // failKind tells what may be done about a failure.
@@ -43,18 +44,18 @@ type failure struct {
 const maxQuote = 2 << 10
 
 // asError makes the error that reaches the user.
-func (f *failure) asError(secrets mask, attempts int) error {
+func (f *failure) asError(secrets *config.Masker, attempts int) error {
 	if f.kind == failCancelled {
 		return f.err
 	}
 	e := loquat.Errorf(loquat.CodeBackendError, "%s", f.detail(secrets, attempts))
 	if f.err != nil {
-		e.Err = &maskedError{text: secrets.text(f.err.Error()), err: f.err}
+		e.Err = &maskedError{text: secrets.Mask(f.err.Error()), err: f.err}
 	}
 	return e
 }
 
-func (f *failure) detail(secrets mask, attempts int) string {
+func (f *failure) detail(secrets *config.Masker, attempts int) string {
 	var b strings.Builder
 	switch f.kind {
 	case failStatus:
@@ -73,14 +74,14 @@ func (f *failure) detail(secrets mask, attempts int) string {
 		}
 	}
 	if f.err != nil {
-		b.WriteString(": " + secrets.text(f.err.Error()))
+		b.WriteString(": " + secrets.Mask(f.err.Error()))
 	}
 	if f.message != "" {
 		// Masked before it is cut: half a secret would not be recognised.
-		b.WriteString(": " + quote(secrets.text(f.message)))
+		b.WriteString(": " + quote(secrets.Mask(f.message)))
 	}
 	if f.requestID != "" {
-		b.WriteString("; the backend's request id is " + secrets.text(f.requestID))
+		b.WriteString("; the backend's request id is " + secrets.Mask(f.requestID))
 	}
 	if attempts == 1 {
 		b.WriteString("; 1 attempt was made")

@@ -15,7 +15,7 @@ func (p *Provider) Models(ctx context.Context, c loquat.Object) ([]loquat.Model,
 	if len(c["model"]) == 0 {
 		c = c.Clone().Set("model", "none") // whoever asks for models may have none yet
 	}
-	s, err := readSettings(c)
+	s, err := p.settingsOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +37,9 @@ func (p *Provider) Models(ctx context.Context, c loquat.Object) ([]loquat.Model,
 	if err != nil {
 		f := failure{kind: failBackend, message: string(data), err: err, requestID: a.requestID()}
 		return nil, f.asError(s.secrets, 1)
+	}
+	for i := range models {
+		redactModel(&models[i], s.secrets)
 	}
 	return models, nil
 }

@@ -36,6 +36,7 @@ type Options struct {
 	Logger           *slog.Logger      // nil: none
 	MaxResponseBytes int64             // 0: DefaultMaxResponseBytes
 	UserAgent        string            // "": loquat
+	Secrets          *config.Masker    // what backends may not repeat, besides the secrets of each config; nil: nothing
 }
 
 // Provider is the adapter. It is safe for concurrent use; all requests of a
@@ -45,12 +46,13 @@ type Provider struct {
 	log      *slog.Logger
 	maxBytes int64
 	agent    string
+	secrets  *config.Masker
 	pace     pacer
 }
 
 // New makes a Provider.
 func New(o Options) *Provider {
-	p := &Provider{log: o.Logger, maxBytes: o.MaxResponseBytes, agent: o.UserAgent}
+	p := &Provider{log: o.Logger, maxBytes: o.MaxResponseBytes, agent: o.UserAgent, secrets: o.Secrets}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -111,7 +113,7 @@ func (p *Provider) Close() { p.client.CloseIdleConnections() }
 // beside which a Reply may tell of the usage of what was lost.
 func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
 	return func(yield func(loquat.Chunk, error) bool) {
-		s, err := readSettings(req.Config)
+		s, err := p.settingsOf(req.Config)
 		if err != nil {
 			yield(loquat.Chunk{}, err)
 			return

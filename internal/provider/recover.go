@@ -110,6 +110,7 @@ func isCompleteStream(data []byte) bool {
 // emit hands on an increment.
 func (ph *phase) emit(c loquat.Chunk) bool {
 	c.Restarted, ph.restarted = ph.restarted, false
+	redactChunk(&c, ph.settings.secrets)
 	ph.visible = ph.visible || c.Text != ""
 	return ph.yield(c, nil)
 }
@@ -137,6 +138,7 @@ func (ph *phase) raise(r *reading, f *failure) {
 	var c loquat.Chunk
 	if r != nil {
 		c.Reply = r.collector.remains()
+		redactChunk(&c, ph.settings.secrets)
 	}
 	ph.yield(c, f.asError(ph.settings.secrets, ph.attempts))
 }

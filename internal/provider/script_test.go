@@ -35,7 +35,10 @@ type script struct {
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.seen = append(s.seen, time.Now())
-	body, _ := io.ReadAll(r.Body)
+	var body []byte
+	if r.Body != nil {
+		body, _ = io.ReadAll(r.Body)
+	}
 	s.sent = append(s.sent, string(body))
 	if len(s.seen) > len(s.steps) {
 		return nil, fmt.Errorf("request %d is not in the script", len(s.seen))

@@ -90,10 +90,17 @@ type settings struct {
 	mergeSystem       bool
 	tools             []json.RawMessage
 	toolChoice        json.RawMessage
-	secrets           mask
+	secrets           *config.Masker // what must not leave the adapter
 }
 
-// readSettings reads an effective config. An error names the key.
+// settingsOf reads an effective config. An error names the key.
+func (p *Provider) settingsOf(c loquat.Object) (settings, error) {
+	s, err := readSettings(c)
+	s.secrets = p.secrets.With(config.SecretsIn(c))
+	return s, err
+}
+
+// readSettings reads an effective config, but for its secrets.
 func readSettings(c loquat.Object) (settings, error) {
 	r := reader{config: c}
 	recovery := reader{config: c.Object("stream_recovery"), prefix: "stream_recovery."}
@@ -114,7 +121,6 @@ func readSettings(c loquat.Object) (settings, error) {
 		reasoningEcho:     r.oneOf("reasoning_echo", echoAuto, echoAlways, echoNever),
 		mergeSystem:       r.bool("merge_system_messages", false),
 		toolChoice:        r.raw("tool_choice"),
-		secrets:           newMask(c),
 	}
 	r.read("rate_limit_retry_delays_seconds", func(raw json.RawMessage) (err error) {
 		s.rateLimitDelays, err = config.ParseDelays(raw)

@@ -1,0 +1,58 @@
+package provider
+
+import (
+	"loquat"
+	"loquat/internal/config"
+)
+
+// exempt reports whether metadata under a key is never redacted: what the model said,
+// which stays as it came like the reply's content and the arguments of its calls, and
+// what this program wrote itself.
+func exempt(key string) bool {
+	switch key {
+	case loquat.MetaProvider, MetaRequestedModel:
+		return true
+	case reasoningContent, reasoningPlain, reasoningDetails, contentParts, "refusal":
+		return true
+	}
+	return false
+}
+
+// redactChunk removes the secrets of a request from everything in a chunk that is not
+// exempt: a backend may repeat what it was sent.
+func redactChunk(c *loquat.Chunk, secrets *config.Masker) {
+	redactObject(c.Extra, secrets)
+	if c.Reply == nil {
+		return
+	}
+	redactObject(c.Reply.Metadata, secrets)
+	c.Reply.FinishReason = secrets.Mask(c.Reply.FinishReason)
+	for i := range c.Reply.ToolCalls {
+		call := &c.Reply.ToolCalls[i]
+		if secrets.Mask(call.ID) != call.ID {
+			call.ID = newCallID() // two that were redacted would be the same
+		}
+		redactObject(call.Extra, secrets)
+		redactObject(call.FunctionExtra, secrets)
+	}
+}
+
+// redactModel does the same to the description of a model.
+func redactModel(m *loquat.Model, secrets *config.Masker) {
+	m.ID, m.Name = secrets.Mask(m.ID), secrets.Mask(m.Name)
+	redactObject(m.Extra, secrets)
+}
+
+// redactObject redacts the values and the names of o in place, but for the exempt ones.
+func redactObject(o loquat.Object, secrets *config.Masker) {
+	for key, value := range o {
+		if exempt(key) {
+			continue
+		}
+		o[key] = secrets.MaskJSON(value)
+		if name := secrets.Mask(key); name != key {
+			o[name] = o[key]
+			delete(o, key)
+		}
+	}
+}
