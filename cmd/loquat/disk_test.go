@@ -80,27 +80,44 @@ func exit(t *testing.T, args ...string) (code int, stderr string) {
 // readiness is the status of /readyz.
 func readiness(t *testing.T, url string) int {
 	t.Helper()
-	resp, err := http.Get(url + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode
+	status, _ := getOnce(t, url+"/readyz")
+	return status
 }
 
-// appendOnce appends a message without any repeats and returns the status.
-func appendOnce(t *testing.T, url, session, content string) (status int, body string) {
+// getOnce gets without any repeats.
+func getOnce(t *testing.T, url string) (status int, body string) {
 	t.Helper()
-	resp, err := http.Post(url+"/sessions/"+session+"/messages", "application/json", strings.NewReader(fmt.Sprintf(`{"role": "user", "content": %q}`, content)))
+	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return answerOf(t, resp)
+}
+
+// postOnce posts without any repeats.
+func postOnce(t *testing.T, url, content string) (status int, body string) {
+	t.Helper()
+	resp, err := http.Post(url, contentType(content), strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answerOf(t, resp)
+}
+
+func answerOf(t *testing.T, resp *http.Response) (status int, body string) {
+	t.Helper()
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(answer)
+}
+
+// appendOnce appends a message without any repeats and returns the status.
+func appendOnce(t *testing.T, url, session, content string) (status int, body string) {
+	t.Helper()
+	return postOnce(t, url+"/sessions/"+session+"/messages", fmt.Sprintf(`{"role": "user", "content": %q}`, content))
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -306,7 +323,7 @@ func TestDataDirectoryThatCannotBeUsed(t *testing.T) {
 	for _, c := range []struct{ name, dir, says string }{
 		{"read-only", readOnly, "read-only"},
 		{"below a read-only one", filepath.Join(readOnly, "data"), "read-only"},
-		{"full", full, "no space left"},
+		{"full", full, "disk is full"},
 		{"in use", used, "process " + strconv.Itoa(first.cmd.Process.Pid)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -319,4 +336,11 @@ func TestDataDirectoryThatCannotBeUsed(t *testing.T) {
 	if got := readiness(t, first.url); got != http.StatusOK {
 		t.Errorf("the server that has the directory: /readyz is %d", got)
 	}
+}
+
+func contentType(content string) string {
+	if strings.HasPrefix(content, "{") {
+		return "application/json"
+	}
+	return http.DetectContentType([]byte(content))
 }

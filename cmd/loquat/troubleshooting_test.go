@@ -37,6 +37,7 @@ func TestTroubleshooting(t *testing.T) {
 		"listen on":                                                   takenPort,
 		"plugins: names none":                                         noProvider,
 		"the store cannot write at the moment":                        nil, // TestFullDisk sees it
+		"…was removed or replaced":                                    nil, // TestDataDirectoryIsTakenAway sees it
 	}
 	quotes := quoted.FindAllStringSubmatch(string(page), -1)
 	if len(quotes) != len(said) {

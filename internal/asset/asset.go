@@ -54,6 +54,14 @@ func Open(path string, maxSize int64) (*Dir, error) {
 	return d, nil
 }
 
+// Check reports whether the directory is still there.
+func (d *Dir) Check() error {
+	if _, err := os.Stat(filepath.Join(d.path, incoming)); err != nil {
+		return errors.New("the directory of images was removed; move it back, or restart the server")
+	}
+	return nil
+}
+
 // Restrict takes all files from other users: copies that were made by hand may be
 // readable by all. It returns the first failure after it has tried every file.
 func (d *Dir) Restrict() error {

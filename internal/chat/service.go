@@ -215,7 +215,10 @@ type Readiness struct {
 func (s *Service) Ready(context.Context) Readiness {
 	r := Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
 	if err := s.store.Healthy(); err != nil {
-		r.Ready, r.Store = false, "cannot write"
+		r.Ready, r.Store = false, err.Error()
+	}
+	if err := s.assets.Check(); err != nil {
+		r.Ready, r.Detail["images"] = false, err.Error()
 	}
 	for _, p := range s.plugins.Plugins() {
 		// Requests run without it, so that it is no reason to get none.

@@ -36,6 +36,11 @@ type Driver interface {
 	Write(ctx context.Context, fn func(SQL) error) error
 	// Read runs fn in one transaction that sees a single state and changes nothing.
 	Read(ctx context.Context, fn func(SQL) error) error
+	// Check reports whether the database is still there to be written, as far as that
+	// shows without writing.
+	Check() error
+	// Explain says what a failure of Write, Read or Check means.
+	Explain(err error) Fault
 	// Close waits for what runs and closes the database.
 	Close() error
 }
@@ -85,7 +90,7 @@ type Store struct {
 	flight  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
 	gone    atomic.Int64                  // highest event id that retention removes
 	removed atomic.Int64                  // the same, once it is done
-	failing atomic.Pointer[error]
+	failing atomic.Pointer[Fault]
 	failed  time.Time // when a write failed last; the committer's
 	tail    *tail
 }
@@ -148,11 +153,14 @@ func (s *Store) Close() (err error) {
 	return err
 }
 
-// Healthy is nil while the store can write. After a failed write it is that failure
-// until writes succeed and none has failed for a while; the store tries by itself.
+// Healthy is nil while the store can write. After a failed write it is the Fault behind
+// it until writes succeed and none has failed for a while; the store tries by itself.
 func (s *Store) Healthy() error {
-	if err := s.failing.Load(); err != nil {
-		return *err
+	if fault := s.failing.Load(); fault != nil {
+		return *fault
+	}
+	if err := s.driver.Check(); err != nil {
+		return s.driver.Explain(err)
 	}
 	return nil
 }
@@ -257,10 +265,18 @@ func (s *Store) commitLoop() {
 			s.commit(batch)
 			clear(batch) // or what the updates hold would live until the next large batch
 		case <-probe.C:
-			if s.Healthy() != nil {
-				s.commit(append(batch[:0], &update{fn: touch, done: make(chan struct{})}))
-			}
+			s.probe(batch[:0])
 		}
+	}
+}
+
+// probe looks, while nothing is written, whether something can be. A store that failed to
+// write tries again.
+func (s *Store) probe(batch []*update) {
+	if s.failing.Load() != nil {
+		s.commit(append(batch, &update{fn: touch, done: make(chan struct{})}))
+	} else if err := s.driver.Check(); err != nil {
+		_ = s.unavailable(err)
 	}
 }
 
@@ -362,13 +378,15 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 
 // unavailable remembers that writing failed.
 func (s *Store) unavailable(err error) error {
-	e := &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot write at the moment; nothing of this change was kept, try again", Err: err}
+	fault := s.driver.Explain(err)
 	s.failed = time.Now()
-	failure := error(e)
-	if s.failing.Swap(&failure) == nil {
-		s.log.Error("the store cannot write", "error", err)
+	if before := s.failing.Swap(&fault); before == nil || before.Kind != fault.Kind {
+		s.log.Error("the store cannot write: "+fault.Text, "remedy", fault.Remedy, "error", err)
 	}
-	return e
+	return &loquat.Error{
+		Code: loquat.CodeUnavailable, Err: err,
+		Detail: "the store cannot write at the moment: " + fault.Text + "; nothing of this change was kept, try again",
+	}
 }
 
 // classify makes unavailable what the database failed at, and passes on the rest.

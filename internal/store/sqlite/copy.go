@@ -40,7 +40,7 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 // vacuumInto writes what is in one file into another. It refuses a file of another
 // schema: it could not say what is in there.
 func vacuumInto(ctx context.Context, from, to string) error {
-	db, err := sql.Open("sqlite", dsn(from, busyTimeout(patience))+"&mode=rw")
+	db, err := sql.Open("sqlite", dsn(from, busyTimeout(patience)))
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,18 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/gofrs/flock"
 )
@@ -15,11 +20,15 @@ import (
 // ErrInUse is the failure of opening a directory that another process uses.
 var ErrInUse = errors.New("another process uses the data directory")
 
-// inUseError is ErrInUse with the names that help.
+// inUseError is ErrInUse with the names that help. holder is "" when it is not known.
 type inUseError struct{ dir, holder string }
 
 func (e *inUseError) Error() string {
-	return fmt.Sprintf("the data directory %s is in use by process %s; stop it first, or choose another directory with --data", e.dir, e.holder)
+	by := "process " + e.holder
+	if e.holder == "" {
+		by = "another process, whose " + lockName + " was removed"
+	}
+	return fmt.Sprintf("the data directory %s is in use by %s; stop it first, or choose another directory with --data", e.dir, by)
 }
 
 func (e *inUseError) Unwrap() error { return ErrInUse }
@@ -48,11 +57,24 @@ func Remove(dir string) error {
 	return err
 }
 
-// lockDir takes the directory's lock and writes the number of this process into it.
-func lockDir(dir string) (*flock.Flock, error) {
+// lock excludes other processes from a data directory. The lock file names this process
+// and is what older versions know. The directory itself is locked too, since it cannot
+// be removed without the data: a lock file that somebody removes would let a second
+// server in.
+type lock struct {
+	file *flock.Flock
+	dir  *flock.Flock // nil where directories cannot be locked
+}
+
+// dirLockWait is how long the lock of a directory is waited for while the lock file is
+// free. Programs that clean up folders take the same lock for moments.
+const dirLockWait = time.Second
+
+// lockDir takes both locks of a directory.
+func lockDir(ctx context.Context, dir string, log *slog.Logger) (*lock, error) {
 	path := filepath.Join(dir, lockName)
-	lock := flock.New(path)
-	ok, err := lock.TryLock()
+	l := &lock{file: flock.New(path)}
+	ok, err := l.file.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
@@ -60,8 +82,43 @@ func lockDir(dir string) (*flock.Flock, error) {
 		holder, _ := os.ReadFile(path)
 		return nil, &inUseError{dir: dir, holder: strings.TrimSpace(string(holder))}
 	}
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), lock.Unlock())
+	if err := l.lockInode(ctx, dir, log); err != nil {
+		return nil, errors.Join(err, l.file.Unlock())
 	}
-	return lock, nil
+	err = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) { // it is locked all the same
+		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), l.unlock())
+	}
+	return l, nil
+}
+
+// lockInode locks the directory itself. The lock is flock(2) on Linux, macOS and the
+// BSDs. Windows does not let anybody remove a lock file that is open.
+func (l *lock) lockInode(ctx context.Context, dir string, log *slog.Logger) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dirLockWait)
+	defer cancel()
+	l.dir = flock.New(dir, flock.SetFlag(os.O_RDONLY))
+	ok, err := l.dir.TryLockContext(ctx, dirLockWait/20)
+	switch {
+	case ok:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return &inUseError{dir: dir}
+	case ctx.Err() != nil:
+		return err
+	}
+	log.Warn("the directory cannot be locked here, as on a network file system; "+lockName+" alone keeps a second server out, do not remove it", "dir", dir, "error", err)
+	l.dir = nil
+	return nil
+}
+
+func (l *lock) unlock() error {
+	err := l.file.Unlock()
+	if l.dir != nil {
+		err = errors.Join(err, l.dir.Unlock())
+	}
+	return err
 }

@@ -8,6 +8,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gofrs/flock"
 	"modernc.org/sqlite" // also registers the database/sql driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -43,7 +43,7 @@ const (
 type DB struct {
 	path  string
 	log   *slog.Logger
-	lock  *flock.Flock
+	lock  *lock
 	write *sql.Conn // the only writer; used by the committer alone
 	pool  *sql.DB   // what write belongs to
 	read  *sql.DB
@@ -53,6 +53,8 @@ type DB struct {
 	writerStuck  bool      // the same of the committer
 	waitAt       int64     // size of the log at which the committer waits again
 	writes       atomic.Int64
+
+	pinned []inPlace // files that have to stay where they are
 
 	statements map[string]*sql.Stmt // of write; the committer's
 
@@ -72,7 +74,7 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
-	lock, err := lockDir(dir)
+	lock, err := lockDir(ctx, dir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -122,15 +124,33 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA `+busyTimeout(cutPatience)); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
-	db.read, err = sql.Open("sqlite", dsn(db.path, "query_only(1)", busyTimeout(patience), cacheSize(readerCache)))
+	toRead, err := sqlite.NewConnector(dsn(db.path, "query_only(1)", busyTimeout(patience), cacheSize(readerCache)))
 	if err != nil {
 		return err
 	}
+	db.read = sql.OpenDB(connector{toRead, db})
 	// One more than reads run: a statement is prepared on a connection besides theirs, and
 	// who prepares it would wait for ever for those who wait for the statement.
 	db.read.SetMaxOpenConns(readers + 1)
 	db.read.SetMaxIdleConns(readers + 1)
+	if err := db.pin(); err != nil {
+		return fmt.Errorf("open %s: %w", db.path, err)
+	}
 	return nil
+}
+
+// connector opens connections to the files that were opened first, and to no others that
+// may have taken their places.
+type connector struct {
+	driver.Connector
+	db *DB
+}
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.db.Check(); err != nil {
+		return nil, err
+	}
+	return c.Connector.Connect(ctx)
 }
 
 func busyTimeout(d time.Duration) string {
@@ -140,7 +160,7 @@ func busyTimeout(d time.Duration) string {
 func cacheSize(kib int) string { return "cache_size(-" + strconv.Itoa(kib) + ")" }
 
 func dsn(path string, pragmas ...string) string {
-	q := url.Values{"_pragma": pragmas}
+	q := url.Values{"_pragma": pragmas, "mode": {"rw"}}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
@@ -159,6 +179,10 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 		}
 	}()
 	if err := fn(writer{ctx, db}); err != nil {
+		return err
+	}
+	// As late as can be: what is committed to a file that is gone is lost.
+	if err := db.Check(); err != nil {
 		return err
 	}
 	if _, err := db.write.ExecContext(ctx, `COMMIT`); err != nil {
@@ -216,5 +240,5 @@ func (db *DB) release() error {
 	if db.pool != nil {
 		errs = append(errs, db.pool.Close())
 	}
-	return errors.Join(append(errs, db.lock.Unlock())...)
+	return errors.Join(append(errs, db.lock.unlock())...)
 }

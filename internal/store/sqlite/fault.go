@@ -1,0 +1,88 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"loquat/internal/store"
+)
+
+// movedError reports that a file which is open is no longer in its place. SQLite goes on
+// to write to such a file, which nobody can open again.
+type movedError struct{ name string }
+
+func (e *movedError) Error() string {
+	return e.name + " was removed or replaced while the server uses it"
+}
+
+// inPlace is a file that has to stay where it is while it is open.
+type inPlace struct {
+	path string
+	info os.FileInfo
+}
+
+// pin remembers the files that are open. The write-ahead log and its index are there as
+// long as one connection is.
+func (db *DB) pin() error {
+	paths := []string{db.path, db.path + "-wal", db.path + "-shm"}
+	if db.lock.dir == nil { // then the lock file alone keeps a second server out
+		paths = append(paths, filepath.Join(filepath.Dir(db.path), lockName))
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		db.pinned = append(db.pinned, inPlace{path, info})
+	}
+	return nil
+}
+
+// Check reports whether the files that are open are still in their place.
+func (db *DB) Check() error {
+	for _, p := range db.pinned {
+		info, err := os.Stat(p.path)
+		if err != nil || !os.SameFile(info, p.info) {
+			return &movedError{filepath.Base(p.path)}
+		}
+	}
+	return nil
+}
+
+// The faults that are not a database's own.
+var (
+	faultFull = store.Fault{Kind: "full", Text: "the disk is full", Remedy: "make room: the server goes on by itself"}
+	faultLock = store.Fault{Kind: "locked", Text: "another program keeps the database locked", Remedy: "end that program"}
+)
+
+// Explain says what a failure of the database means.
+func (db *DB) Explain(err error) store.Fault {
+	if moved, ok := errors.AsType[*movedError](err); ok {
+		return store.Fault{Kind: "moved", Text: moved.Error(), Remedy: "move it back; or restart the server, on a backup when the data are gone"}
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return faultFull
+	}
+	e, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
+		return store.Fault{Kind: "failing", Text: "the database failed", Remedy: "the log of the server says more"}
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return store.Fault{Kind: store.Damaged, Text: "the database is damaged", Remedy: "run loquat check, then restore a backup"}
+	case sqlite3.SQLITE_FULL:
+		return faultFull
+	case sqlite3.SQLITE_READONLY:
+		return store.Fault{Kind: "read-only", Text: "the database cannot be written", Remedy: "make the data directory writable for the user of the server"}
+	case sqlite3.SQLITE_IOERR:
+		return store.Fault{Kind: "disk", Text: "the disk fails", Remedy: "the log of the operating system says more"}
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return faultLock
+	}
+	return store.Fault{Kind: "failing", Text: "the database failed", Remedy: "the log of the server says more"}
+}
