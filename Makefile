@@ -5,10 +5,10 @@ FUZZTIME   ?= 10s
 SECONDS    ?= 900
 BENCHFLAGS ?=
 ROUNDS     ?= 1000
-# Its version is pinned in .ci/lint.mod.
+# The versions of tools are pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance fuzz soak bench lint fmt clean
+.PHONY: run build test race conformance fuzz soak bench lint vulnerabilities fmt clean
 
 run: ## the server, on the configuration that it finds or on its defaults
 	@$(GO) run ./cmd/loquat serve
@@ -49,6 +49,9 @@ lint:
 	$(GO) -C bench vet ./...
 	$(STATICCHECK) ./...
 	$(STATICCHECK) -tags crashpoints ./internal/store
+
+vulnerabilities: ## of the dependencies, as far as they are known and called
+	.ci/vulnerabilities
 
 fmt:
 	gofmt -w .
