@@ -34,13 +34,13 @@ func ReservedParams() []string { return []string{"messages", "model", "stream"} 
 // A chunk that comes together with an error may have Reply set too: it then holds
 // what the dead stream had told, of which only Metadata's usage keys count.
 type Chunk struct {
-	Text           string // increment of visible text
-	Reasoning      string // increment of reasoning
-	ReasoningField string // reasoning_content or reasoning, as the backend named it
-	Extra          Object // further metadata of the increment, such as reasoning_details
-	Restarted      bool   // first chunk of a recovered stream: what came before is void
-	Retry          *Retry // a wait or recovery that is about to begin; nothing else is set
-	Reply          *Reply
+	Text             string // increment of visible text
+	Reasoning        string // increment of metadata.reasoning
+	ReasoningContent string // increment of metadata.reasoning_content
+	Extra            Object // further metadata of the increment, such as reasoning_details
+	Restarted        bool   // first chunk of a recovered stream: what came before is void
+	Retry            *Retry // a wait or recovery that is about to begin; nothing else is set
+	Reply            *Reply
 }
 
 // Reply is the model's whole answer of one phase.

@@ -190,7 +190,7 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 		return err
 	}
 	s.restarted = s.restarted || c.Restarted
-	if c.Text == "" && c.Reasoning == "" && len(c.Extra) == 0 {
+	if c.Text == "" && c.Reasoning == "" && c.ReasoningContent == "" && len(c.Extra) == 0 {
 		return nil
 	}
 	if err := c.Extra.CheckDepth(); err != nil {
@@ -198,15 +198,17 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 	}
 	metadata := c.Extra
 	metadata.Clean()
-	if c.Reasoning != "" {
-		field := c.ReasoningField
-		if field == "" {
-			field = loquat.MetaReasoningContent
+	for _, r := range [...]struct{ field, text string }{
+		{loquat.MetaReasoning, c.Reasoning},
+		{loquat.MetaReasoningContent, c.ReasoningContent},
+	} {
+		if r.text == "" {
+			continue
 		}
 		if metadata == nil {
 			metadata = make(loquat.Object, 1)
 		}
-		metadata[field] = loquat.Quote(loquat.CleanText(c.Reasoning))
+		metadata[r.field] = loquat.Quote(loquat.CleanText(r.text))
 	}
 	if s.restarted {
 		metadata = metadata.Set(loquat.MetaStreamRestarted, true)

@@ -12,19 +12,19 @@ import (
 // chunk is what one piece of an answer says: an event of a stream, or a whole
 // completion. Its slices are views that the next decode overwrites.
 type chunk struct {
-	model     []byte
-	text      []byte
-	reasoning []byte // counted once, though a backend may send it under several names
-	field     string // where the reasoning came from
-	refusal   []byte
-	finish    []byte
-	usage     json.RawMessage
-	failure   json.RawMessage // the error that the backend reports
-	parts     []json.RawMessage
-	calls     []callDelta
-	whole     bool    // calls are complete ones, of a message
-	fields    []field // what else the delta holds
-	notes     []field // what else the completion holds that is worth keeping
+	model            []byte
+	text             []byte
+	reasoning        []byte // of metadata.reasoning
+	reasoningContent []byte // of metadata.reasoning_content
+	refusal          []byte
+	finish           []byte
+	usage            json.RawMessage
+	failure          json.RawMessage // the error that the backend reports
+	parts            []json.RawMessage
+	calls            []callDelta
+	whole            bool    // calls are complete ones, of a message
+	fields           []field // what else the delta holds
+	notes            []field // what else the completion holds that is worth keeping
 
 	choices bool // the answer had choices, though perhaps none in them
 	choice  bool // there was a choice 0
@@ -47,7 +47,7 @@ func (c *chunk) reset() {
 	*c = chunk{parts: c.parts[:0], calls: c.calls[:0], fields: c.fields[:0], notes: c.notes[:0]}
 }
 
-// The names of reasoning in a delta, the first non-empty one counts.
+// The names of reasoning in a delta. The texts of the first two are kept side by side.
 const (
 	reasoningContent = "reasoning_content"
 	reasoningPlain   = "reasoning"
@@ -237,23 +237,9 @@ func (d *chunkDecoder) deltaMember(key []byte) bool {
 		var ignored []byte
 		return d.stringOrNull(&ignored)
 	case reasoningContent:
-		var v []byte
-		if !d.once(seenReasoningContent) || !d.stringOrNull(&v) {
-			return false
-		}
-		if len(v) > 0 {
-			d.reasoning, d.chunk.field = v, reasoningContent
-		}
-		return true
+		return d.once(seenReasoningContent) && d.stringOrNull(&d.chunk.reasoningContent)
 	case reasoningPlain:
-		var v []byte
-		if !d.once(seenReasoning) || !d.stringOrNull(&v) {
-			return false
-		}
-		if len(v) > 0 && d.chunk.field == "" {
-			d.reasoning, d.chunk.field = v, reasoningPlain
-		}
-		return true
+		return d.once(seenReasoning) && d.stringOrNull(&d.reasoning)
 	case "refusal":
 		return d.once(seenRefusal) && d.stringOrNull(&d.refusal)
 	case "tool_calls":
@@ -282,7 +268,7 @@ func (d *chunkDecoder) settle() bool {
 		return false
 	}
 	// Details are looked into only where they are all that tells of the reasoning.
-	return d.chunk.field != "" || d.alone == nil || string(d.alone) == "[]" || string(d.alone) == "null"
+	return len(d.reasoning)+len(d.chunk.reasoningContent) > 0 || d.alone == nil || string(d.alone) == "[]" || string(d.alone) == "null"
 }
 
 func (d *chunkDecoder) call(int) bool {

@@ -30,16 +30,16 @@ const metaFinishReason = "finish_reason"
 
 // collector makes one reply of the chunks of one answer.
 type collector struct {
-	text      strings.Builder
-	reasoning strings.Builder
-	field     string
-	refusal   strings.Builder
-	model     string
-	finish    string
-	usage     json.RawMessage // the last one; never a sum
-	calls     []*call
-	kept      map[string]*kept // further metadata
-	done      bool             // [DONE] came
+	text             strings.Builder
+	reasoning        strings.Builder // metadata.reasoning
+	reasoningContent strings.Builder // metadata.reasoning_content
+	refusal          strings.Builder
+	model            string
+	finish           string
+	usage            json.RawMessage // the last one; never a sum
+	calls            []*call
+	kept             map[string]*kept // further metadata
+	done             bool             // [DONE] came
 }
 
 // add takes in a chunk and returns the increment to show, if there is one.
@@ -57,12 +57,10 @@ func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 		inc.Text, show = string(ch.text), true
 		c.text.WriteString(inc.Text)
 	}
-	if len(ch.reasoning) > 0 {
-		inc.Reasoning, inc.ReasoningField, show = string(ch.reasoning), ch.field, true
-		if c.field == "" {
-			c.field = ch.field
-		}
+	if len(ch.reasoning)+len(ch.reasoningContent) > 0 {
+		inc.Reasoning, inc.ReasoningContent, show = string(ch.reasoning), string(ch.reasoningContent), true
 		c.reasoning.WriteString(inc.Reasoning)
+		c.reasoningContent.WriteString(inc.ReasoningContent)
 	}
 	c.refusal.Write(ch.refusal)
 	if len(ch.fields) > maxFields || len(c.kept) > maxFields {
@@ -330,7 +328,10 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 		meta[key] = k.json()
 	}
 	if c.reasoning.Len() > 0 {
-		meta[c.field] = loquat.Quote(c.reasoning.String())
+		meta[reasoningPlain] = loquat.Quote(c.reasoning.String())
+	}
+	if c.reasoningContent.Len() > 0 {
+		meta[reasoningContent] = loquat.Quote(c.reasoningContent.String())
 	}
 	if c.refusal.Len() > 0 {
 		meta["refusal"] = loquat.Quote(c.refusal.String())

@@ -63,7 +63,7 @@ func (o *outcome) take(t *testing.T, c loquat.Chunk, err error) {
 		o.retries = append(o.retries, *c.Retry)
 		return
 	}
-	o.text, o.reasoning = o.text+c.Text, o.reasoning+c.Reasoning
+	o.text, o.reasoning = o.text+c.Text, o.reasoning+c.Reasoning+c.ReasoningContent
 	o.chunks = append(o.chunks, c)
 	o.reply, o.err = c.Reply, err
 }

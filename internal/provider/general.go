@@ -81,19 +81,12 @@ func (c *chunk) addChoice(choice object, saidIn []string) {
 		}
 	}
 	thinking := c.addContent(delta["content"])
-	for _, r := range []struct {
-		field string
-		text  []byte
-	}{
-		{reasoningContent, text(delta[reasoningContent])},
-		{reasoningPlain, text(delta[reasoningPlain])},
-		{reasoningContent, thinking},
-		{reasoningPlain, detailText(delta[reasoningDetails])},
-	} {
-		if len(r.text) > 0 {
-			c.reasoning, c.field = r.text, r.field
-			break
-		}
+	c.reasoning, c.reasoningContent = text(delta[reasoningPlain]), text(delta[reasoningContent])
+	if len(c.reasoningContent) == 0 && !bytes.Equal(thinking, c.reasoning) {
+		c.reasoningContent = thinking
+	}
+	if len(c.reasoning)+len(c.reasoningContent) == 0 {
+		c.reasoning = detailText(delta[reasoningDetails])
 	}
 	c.refusal = text(delta["refusal"])
 	var calls []json.RawMessage

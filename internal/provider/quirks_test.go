@@ -207,7 +207,7 @@ func (c *chunk) String() string {
 		slices.Sort(out)
 		return strings.Join(out, " ")
 	}
-	s := fmt.Sprintf("%q %q %q %s %q %q %s %s %q %v %v %v [%s] [%s]", c.model, c.text, c.reasoning, c.field, c.refusal, c.finish,
+	s := fmt.Sprintf("%q %q %q %q %q %q %s %s %q %v %v %v [%s] [%s]", c.model, c.text, c.reasoning, c.reasoningContent, c.refusal, c.finish,
 		c.usage, c.failure, c.parts, c.whole, c.choices, c.choice, fields(c.fields), fields(c.notes))
 	for _, d := range c.calls {
 		s += fmt.Sprintf(" call %d %q %q %q [%s] [%s]", d.index, d.id, d.name, d.args, fields(d.extra), fields(d.fnExtra))

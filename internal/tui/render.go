@@ -171,7 +171,7 @@ func (r *Renderer) message(requestID string, m loquat.Message) {
 
 // reply shows what was not yet shown of a final message of the model.
 func (r *Renderer) reply(q *request, m loquat.Message) {
-	r.finalReasoning(q, reasoning(m.Metadata))
+	r.finalReasoning(q, wholeReasoning(m.Metadata))
 	rest, ok := q.text.rest(m.Content)
 	if !ok {
 		r.side.line(yellow, "the reply was kept as follows:")
@@ -194,10 +194,12 @@ func (r *Renderer) finalReasoning(q *request, whole string) {
 	switch {
 	case rest == "" || !ok:
 		return // a reasoning that was shown otherwise is not worth a repetition
-	case q.reasoning.Len() > 0:
+	case q.reasoning.Len() > 0 && !strings.HasPrefix(rest, nextText):
 		r.side.print(dim, rest)
 		r.side.breakLine()
 	default:
+		rest = strings.TrimPrefix(rest, nextText)
+		r.text.breakLine()
 		r.side.line(dim, "reasoning:")
 		r.side.block(dim, rest)
 	}
@@ -267,10 +269,24 @@ func displayed(m loquat.Message) string {
 	return m.Content
 }
 
-// reasoning is the reasoning text in a message's metadata, under either name.
+// reasoning is the reasoning text of an increment. Where it has both kinds, the other kind
+// follows with the whole reply: two texts cannot be read while they grow in turn.
 func reasoning(meta loquat.Object) string {
 	return cmp.Or(meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning))
 }
+
+// wholeReasoning is the reasoning text of a reply. Some backends give two texts, others one
+// text twice.
+func wholeReasoning(meta loquat.Object) string {
+	content, plain := meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning)
+	if content == "" || plain == "" || content == plain {
+		return cmp.Or(content, plain)
+	}
+	return content + nextText + plain
+}
+
+// nextText stands between two texts of reasoning.
+const nextText = "\n\n"
 
 // summary tells what a reply has cost, as far as its backend told.
 func summary(meta loquat.Object) string {

@@ -158,7 +158,7 @@ tell("request_started", { request_id: "r" });
 assert.equal(fold.active, "r");
 partial("a", { reasoning: "t" });
 partial("b");
-assert.deepEqual(fold.draft, { request: "r", content: "ab", reasoning: "t" });
+assert.deepEqual(fold.draft, { request: "r", content: "ab", metadata: { reasoning: "t" } });
 partial("c", { stream_restarted: true });
 assert.equal(fold.draft.content, "c");
 tell("final", { request_id: "r", messages: [{ id: "2", role: "assistant", content: "c" }] });
@@ -267,4 +267,25 @@ func TestFilesAreSafe(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Both kinds of reasoning grow on their own, and one text that comes twice is shown once.
+func TestReasoningOfDraft(t *testing.T) {
+	runModules(t, `
+import { Fold, reasoningOf } from "./fold.js";
+import assert from "node:assert/strict";
+const fold = new Fold({ session_id: "s", cursor_event_id: "0000000000000000", messages: [] });
+let n = 0;
+const partial = (metadata, content = "") => fold.apply({ event_id: String(++n).padStart(16, "0"), session_id: "s", request_id: "r", type: "partial", message: { content, metadata } });
+partial({ reasoning: "void", reasoning_content: "void" });
+partial({ reasoning: "pl", stream_restarted: true });
+partial({ reasoning_content: "con", reasoning: "ain" });
+partial({ reasoning_content: "tent", reasoning: 7 });
+partial(undefined, "text");
+assert.deepEqual(fold.draft, { request: "r", content: "text", metadata: { reasoning: "plain", reasoning_content: "content" } });
+assert.equal(reasoningOf(fold.draft.metadata), "content\n\nplain");
+assert.equal(reasoningOf({ reasoning: "same", reasoning_content: "same" }), "same");
+assert.equal(reasoningOf({ reasoning: "plain" }), "plain");
+assert.equal(reasoningOf({ reasoning: { a: 1 }, reasoning_content: "" }), "");
+assert.equal(reasoningOf(undefined), "");`, nil)
 }

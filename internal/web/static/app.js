@@ -6,7 +6,7 @@ import { Attachments } from "./attachments.js";
 import { pairBy, signedIn, signOut } from "./auth.js";
 import { element, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
-import { Fold, titleOf } from "./fold.js";
+import { Fold, reasoningOf, titleOf } from "./fold.js";
 import { ModelPicker } from "./models.js";
 import { actions, images, listFields, loadElements, nothing, override, pathOf, texts } from "./session.js";
 import { Settings, settable } from "./settings.js";
@@ -226,7 +226,7 @@ function paint() {
   stale = false;
   const there = new Set(chosen?.messages);
   for (const m of painted.keys()) if (!there.has(m)) painted.delete(m);
-  if (chosen?.draft) items.push(messageItem({ role: "assistant", content: chosen.draft.content, metadata: { reasoning: chosen.draft.reasoning } }));
+  if (chosen?.draft) items.push(messageItem({ role: "assistant", content: chosen.draft.content, metadata: chosen.draft.metadata }));
   if (chosen?.remark) items.push(element("li", "failure", chosen.remark));
   if (items.length === 0) items.push(element("li", "hint", chosen ? "Nothing has been said yet." : "Write a message to begin a session, or choose one."));
   arrange(list, items);
@@ -276,8 +276,8 @@ const outcome = {
 function messageItem(m) {
   const meta = m.metadata || {};
   const item = element("li", m.role, undefined, element("div", "role", meta.tool_name ? `${m.role}: ${meta.tool_name}` : m.role));
-  const reasoning = meta.reasoning_content || meta.reasoning;
-  if (typeof reasoning === "string" && reasoning) item.append(folded("Reasoning", reasoning));
+  const reasoning = reasoningOf(meta);
+  if (reasoning) item.append(folded("Reasoning", reasoning));
   const text = meta.display?.type === "text" ? meta.display.content : m.content;
   if (m.role === "tool") item.append(folded(meta.is_error ? "Failed" : "Result", text));
   else item.append(element("div", "text", text));

@@ -2,6 +2,13 @@
 
 export const titleOf = (session) => session.metadata?.title || `Session ${session.session_id.slice(-8)}`;
 
+// reasoningOf is the reasoning text of a message. Some backends give two texts, others one
+// text twice.
+export function reasoningOf(meta) {
+  const texts = [meta?.reasoning_content, meta?.reasoning].filter((text) => typeof text === "string" && text);
+  return [...new Set(texts)].join("\n\n");
+}
+
 // Fold is what a client makes of a session's events.
 export class Fold {
   constructor(snapshot) {
@@ -66,9 +73,11 @@ export class Fold {
 
   extend(e) {
     const meta = e.message.metadata || {};
-    if (this.draft?.request !== e.request_id || meta.stream_restarted) this.draft = { request: e.request_id, content: "", reasoning: "" };
+    if (this.draft?.request !== e.request_id || meta.stream_restarted) this.draft = { request: e.request_id, content: "", metadata: {} };
     this.draft.content += e.message.content;
-    this.draft.reasoning += meta.reasoning_content || (typeof meta.reasoning === "string" ? meta.reasoning : "");
+    for (const field of ["reasoning_content", "reasoning"]) {
+      if (typeof meta[field] === "string") this.draft.metadata[field] = (this.draft.metadata[field] || "") + meta[field];
+    }
     this.remark = "";
   }
 }
