@@ -22,6 +22,7 @@ var ranks = map[string]int{
 	"":           0,
 	"sse":        0,
 	"nearest":    0,
+	"loglimit":   0,
 	"ratelimit":  0,
 	"faultproxy": 0,
 	"private":    0,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"loquat/internal/bridge"
 	"loquat/internal/config"
 	"loquat/internal/httpapi"
+	"loquat/internal/loglimit"
 )
 
 // bridgeOptions are the flags of `loquat bridge`.
@@ -179,7 +181,7 @@ func newHTTPServer(handler http.Handler, files config.TLS, log *slog.Logger) (se
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:          stdlog.New(loglimit.New(log).Writer(slog.LevelWarn), "", 0), // anybody can fail a handshake
 	}
 	if files.CertFile == "" {
 		return server, server.Serve, "http", nil

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"loquat"
+	"loquat/internal/loglimit"
 	"loquat/internal/ratelimit"
 )
 
@@ -15,7 +16,7 @@ import (
 // routes, its sockets, its pairing codes) shares one Attempts, so that nobody gets a
 // further allowance by another way in. It is safe for concurrent use.
 type Attempts struct {
-	log             *slog.Logger
+	log             *loglimit.Logger
 	bearers, claims *ratelimit.Limiter // of wrong tokens, and of claims
 }
 
@@ -34,7 +35,7 @@ func NewAttempts(log *slog.Logger) *Attempts {
 	limiter := func(free int) *ratelimit.Limiter {
 		return ratelimit.New(ratelimit.Options{Rate: rate.Every(time.Minute), Burst: free})
 	}
-	return &Attempts{log: log, bearers: limiter(freeBearers), claims: limiter(freeClaims)}
+	return &Attempts{log: loglimit.New(log), bearers: limiter(freeBearers), claims: limiter(freeClaims)}
 }
 
 // WrongToken counts a wrong token. It fails with CodeRateLimited when the address has to
@@ -52,7 +53,7 @@ func (a *Attempts) count(limiter *ratelimit.Limiter, what string, from netip.Add
 		return nil
 	}
 	if first {
-		a.log.Warn("too many "+what+" from one address; it has to wait", "address", from)
+		a.log.Log(slog.LevelWarn, "too many "+what+" from one address; it has to wait", "address", from)
 	}
 	seconds := int((wait + time.Second - 1) / time.Second)
 	e := loquat.Errorf(loquat.CodeRateLimited, "there were too many %s from this address; wait %d seconds", what, seconds)

@@ -12,6 +12,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/loglimit"
 	"loquat/internal/phx"
 )
 
@@ -26,6 +27,7 @@ type Server struct {
 // Hub serves the sockets of apps, and of the servers that may forward to it.
 type Hub struct {
 	log      *slog.Logger
+	refusals *loglimit.Logger
 	attempts *auth.Attempts
 	endpoint *phx.Endpoint
 	rooms    map[string]*room   // by server_id
@@ -53,6 +55,7 @@ func NewHub(opts Options) *Hub {
 	if h.log == nil {
 		h.log = slog.Default()
 	}
+	h.refusals = loglimit.New(h.log)
 	if h.attempts = opts.Attempts; h.attempts == nil {
 		h.attempts = auth.NewAttempts(h.log)
 	}
@@ -60,7 +63,7 @@ func NewHub(opts Options) *Hub {
 		h.servers[opts.Local.ID] = *opts.Local
 	}
 	for id, token := range opts.Tokens {
-		r := newRemote(id, token, opts.History.withDefaults(), h.attempts, h.log)
+		r := newRemote(id, token, opts.History.withDefaults(), h.attempts, h.refusals, h.log)
 		h.remotes[id] = r
 		h.servers[id] = Server{ID: id, Log: r, Admit: r.admit, Get: r.get}
 	}
@@ -77,6 +80,7 @@ func NewHub(opts Options) *Hub {
 // Close ends all sockets and returns when nothing of the hub runs.
 func (h *Hub) Close() {
 	h.endpoint.Close()
+	h.refusals.Flush()
 	for _, r := range h.rooms {
 		r.close()
 	}
@@ -111,7 +115,7 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr) {
 func (h *Hub) topic(name string) phx.Topic {
 	if id, ok := strings.CutPrefix(name, appTopic); ok {
 		if s, ok := h.servers[id]; ok {
-			return &appJoins{server: s, room: h.rooms[id], log: h.log}
+			return &appJoins{server: s, room: h.rooms[id], log: h.log, refusals: h.refusals}
 		}
 	}
 	if id, ok := strings.CutPrefix(name, serverTopic); ok && h.remotes[id] != nil {
@@ -122,9 +126,10 @@ func (h *Hub) topic(name string) phx.Topic {
 
 // appJoins lets apps join the events of a server.
 type appJoins struct {
-	server Server
-	room   *room
-	log    *slog.Logger
+	server   Server
+	room     *room
+	log      *slog.Logger
+	refusals *loglimit.Logger
 }
 
 // joinParams are the parameters of a join.
@@ -211,7 +216,7 @@ func (t *appJoins) refuse(m *phx.Member, err error) error {
 	default:
 		return err
 	}
-	t.log.Info("a join was refused", "topic", m.Topic(), "client", m.Address(), "reason", reason)
+	t.refusals.Log(slog.LevelInfo, "a join was refused", "topic", m.Topic(), "client", m.Address(), "reason", reason)
 	return &phx.Refusal{Reason: reason}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/loglimit"
 	"loquat/internal/phx"
 )
 
@@ -79,6 +80,7 @@ type remote struct {
 	id       string
 	digest   [sha256.Size]byte // of its token
 	attempts *auth.Attempts
+	refusals *loglimit.Logger
 	log      *slog.Logger
 	onReset  func(loquat.EventID) // the log goes on from there, and nothing before it counts; set before it is used
 
@@ -95,9 +97,9 @@ type remote struct {
 	lastAsk int
 }
 
-func newRemote(id, token string, history History, attempts *auth.Attempts, log *slog.Logger) *remote {
+func newRemote(id, token string, history History, attempts *auth.Attempts, refusals *loglimit.Logger, log *slog.Logger) *remote {
 	return &remote{
-		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, log: log.With("server", id), kept: newKept(history),
+		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, refusals: refusals, log: log.With("server", id), kept: newKept(history),
 		changed: make(chan struct{}), visits: map[*visit]struct{}{}, asked: map[string]*asked{},
 	}
 }
@@ -119,7 +121,7 @@ func (r *remote) Join(_ context.Context, m *phx.Member, payload json.RawMessage)
 		if r.attempts.WrongToken(m.Address()) != nil {
 			return nil, nil, &phx.Refusal{Reason: reasonRateLimited}
 		}
-		r.log.Warn("a server was refused: its token is wrong", "client", m.Address())
+		r.refusals.Log(slog.LevelWarn, "a server was refused: its token is wrong", "server", r.id, "client", m.Address())
 		return nil, nil, &phx.Refusal{Reason: reasonUnauthorized}
 	}
 	r.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
 
+	"loquat/internal/loglimit"
 	"loquat/internal/ratelimit"
 )
 
@@ -82,6 +83,7 @@ type Endpoint struct {
 	find   func(topic string) Topic
 	limits Limits
 	log    *slog.Logger
+	ended  *loglimit.Logger // sockets that clients brought to their end
 
 	upgrades *ratelimit.Limiter
 	sockets  sync.WaitGroup
@@ -96,7 +98,7 @@ type Endpoint struct {
 func NewEndpoint(find func(topic string) Topic, limits Limits, log *slog.Logger) *Endpoint {
 	limits = limits.withDefaults()
 	return &Endpoint{
-		find: find, limits: limits, log: log, open: map[*Socket]struct{}{},
+		find: find, limits: limits, log: log, ended: loglimit.New(log), open: map[*Socket]struct{}{},
 		upgrades: ratelimit.New(ratelimit.Options{Rate: rate.Limit(limits.Upgrades), Burst: int(20 * limits.Upgrades), Known: limits.AddressCount}),
 	}
 }
@@ -208,4 +210,5 @@ func (e *Endpoint) Close() {
 	e.mu.Unlock()
 	e.Hangup()
 	e.sockets.Wait()
+	e.ended.Flush()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -97,7 +98,7 @@ func (s *Socket) read() error {
 		kind, data, err := s.ws.Read(context.Background())
 		if err != nil {
 			if errors.Is(err, websocket.ErrMessageTooBig) {
-				s.e.log.Info("a socket was closed", "client", s.address, "problem", "a frame over the limit")
+				s.e.ended.Log(slog.LevelInfo, "a socket was closed", "client", s.address, "problem", "a frame over the limit")
 			}
 			return err
 		}
@@ -111,7 +112,7 @@ func (s *Socket) read() error {
 			f, err = s.version.Decode(data)
 		}
 		if err != nil {
-			s.e.log.Info("a socket was closed", "client", s.address, "problem", "not a frame: "+err.Error())
+			s.e.ended.Log(slog.LevelInfo, "a socket was closed", "client", s.address, "problem", "not a frame: "+err.Error())
 			s.Close(CloseUnclear, "not a frame of this vsn: "+err.Error())
 			return err
 		}
@@ -222,7 +223,7 @@ const slowest = 16 << 10
 // write sends what is queued. A client that takes too long for a frame is cut off.
 func (s *Socket) write() {
 	stuck := time.AfterFunc(s.e.limits.Progress, func() {
-		s.e.log.Info("a socket was cut off", "client", s.address, "problem", "it does not read what it is sent")
+		s.e.ended.Log(slog.LevelInfo, "a socket was cut off", "client", s.address, "problem", "it does not read what it is sent")
 		_ = s.conn.Close()
 	})
 	defer stuck.Stop()

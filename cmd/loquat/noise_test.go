@@ -1,0 +1,72 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"loquat/internal/config"
+)
+
+// lineCounter counts the lines of a log.
+type lineCounter struct {
+	mu    sync.Mutex
+	count int
+}
+
+func (c *lineCounter) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count += bytes.Count(p, []byte{'\n'})
+	return len(p), nil
+}
+
+func (c *lineCounter) lines() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// Handshakes that fail, which anybody can bring about, do not fill the log.
+func TestLogOfFailedHandshakes(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := selfSigned(t, 1)
+	writeFiles(t, dir, map[string]string{"cert.pem": cert, "key.pem": key})
+	var log lineCounter
+	files := config.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	server, serve, _, err := newHTTPServer(http.NotFoundHandler(), files, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = serve(ln) }()
+	before := log.lines() // what is said of the files
+	const attempts = 300
+	for range attempts {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn)
+		conn.Close()
+	}
+	for end := time.Now().Add(20 * time.Second); log.lines() == before && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	_ = server.Close()
+	<-ended
+	if got := log.lines() - before; got == 0 || got > 30 {
+		t.Errorf("%d failed handshakes make %d lines", attempts, got)
+	}
+}
