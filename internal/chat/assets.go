@@ -56,19 +56,15 @@ func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, medi
 	if err := upload.Place(); err != nil {
 		return loquat.Asset{}, assetError("body", err)
 	}
-	var out loquat.Asset
-	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (loquat.Asset, error) {
-			h, err := headFor(tx, call, sessionID)
-			if err != nil {
-				return loquat.Asset{}, err
-			}
-			if err := requireFewUploads(tx, h); err != nil {
-				return loquat.Asset{}, err
-			}
-			return a, tx.AddAsset(h, a)
-		})
-		return err
+	out, err := change(ctx, s, call, func(tx *store.Tx) (loquat.Asset, error) {
+		h, err := headFor(tx, call, sessionID)
+		if err != nil {
+			return loquat.Asset{}, err
+		}
+		if err := requireFewUploads(tx, h); err != nil {
+			return loquat.Asset{}, err
+		}
+		return a, tx.AddAsset(h, a)
 	})
 	if err != nil || out.AssetID != a.AssetID {
 		s.removeIfUnowned(ctx, a.SHA256)
@@ -85,13 +81,12 @@ func (s *Service) requireSession(ctx context.Context, sessionID string) error {
 
 // OpenAsset returns an image of a session and its bytes, which the caller closes.
 func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error) {
-	var a loquat.Asset
-	err := s.store.View(ctx, func(r *store.Reader) error {
+	a, err := store.Read(ctx, s.store, func(r *store.Reader) (loquat.Asset, error) {
 		h, err := r.Head(sessionID)
-		if err == nil {
-			a, err = r.Asset(h, assetID)
+		if err != nil {
+			return loquat.Asset{}, err
 		}
-		return err
+		return r.Asset(h, assetID)
 	})
 	if err != nil {
 		return loquat.Asset{}, nil, err
@@ -146,30 +141,29 @@ func requireFewUploads(tx *store.Tx, h store.Head) error {
 // sweepUploads takes from their sessions the images that were uploaded before a time and
 // that no message has used; those of queued sends stay.
 func (s *Service) sweepUploads(ctx context.Context, before time.Time) error {
-	for kept, more := 0, true; more; {
-		keep := 0
-		err := s.store.Update(ctx, func(tx *store.Tx) error {
+	type swept struct{ read, kept int }
+	for kept := 0; ; {
+		some, err := store.Do(ctx, s.store, func(tx *store.Tx) (out swept, err error) {
 			old, err := tx.Unattached(before, kept, maxUploads)
-			if err != nil {
-				return err
-			}
-			more, keep = len(old) > 0, 0
+			out.read = len(old)
 			for _, a := range old {
 				err := removeAsset(tx, Call{}, a.SessionID, a.AssetID)
 				if loquat.CodeOf(err) == loquat.CodeConflict {
-					keep++
+					out.kept++
 				} else if err != nil {
-					return err
+					return out, err
 				}
 			}
-			return nil
+			return out, err
 		})
 		if err != nil {
 			return fmt.Errorf("sweep uploads that nobody used: %w", err)
 		}
-		kept += keep
+		if some.read == 0 {
+			return nil
+		}
+		kept += some.kept
 	}
-	return nil
 }
 
 func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
@@ -235,10 +229,7 @@ func lastPart(name string) string {
 // does. The lock of the hash is held. What cannot be removed now goes with the next start.
 func (s *Service) removeIfUnowned(ctx context.Context, hash string) (owned bool) {
 	ctx = context.WithoutCancel(ctx)
-	err := s.store.View(ctx, func(r *store.Reader) (err error) {
-		owned, err = r.Owned(hash)
-		return err
-	})
+	owned, err := store.Read(ctx, s.store, func(r *store.Reader) (bool, error) { return r.Owned(hash) })
 	if err == nil && !owned {
 		err = s.assets.Remove(hash)
 	}
@@ -254,11 +245,7 @@ const freedAtATime = 100
 // sweepFreedFiles removes the files that lost their last owner.
 func (s *Service) sweepFreedFiles(ctx context.Context) error {
 	for after := ""; ; {
-		var freed []string
-		err := s.store.View(ctx, func(r *store.Reader) (err error) {
-			freed, err = r.FreedFiles(after, freedAtATime)
-			return err
-		})
+		freed, err := store.Read(ctx, s.store, func(r *store.Reader) ([]string, error) { return r.FreedFiles(after, freedAtATime) })
 		if err != nil || len(freed) == 0 {
 			return err
 		}

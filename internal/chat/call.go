@@ -41,17 +41,24 @@ func once[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error) {
 	return out, tx.Remember(call.IdempotencyKey, call.Method, call.Path, store.Answer{BodyHash: call.BodyHash, Result: result})
 }
 
+// change runs a change in one transaction, once for each Idempotency-Key, and returns its
+// answer.
+func change[T any](ctx context.Context, s *Service, call Call, fn func(*store.Tx) (T, error)) (T, error) {
+	return store.Do(ctx, s.store, func(tx *store.Tx) (T, error) {
+		return once(tx, call, func() (T, error) { return fn(tx) })
+	})
+}
+
 // answered reports whether a call is the repeat of one that was answered. It saves work
 // beforehand; what counts is once.
-func (s *Service) answered(ctx context.Context, call Call) (yes bool, err error) {
+func (s *Service) answered(ctx context.Context, call Call) (bool, error) {
 	if call.IdempotencyKey == "" {
 		return false, nil
 	}
-	err = s.store.View(ctx, func(r *store.Reader) (err error) {
-		_, yes, err = r.Answer(call.IdempotencyKey, call.Method, call.Path, time.Now())
-		return err
+	return store.Read(ctx, s.store, func(r *store.Reader) (bool, error) {
+		_, yes, err := r.Answer(call.IdempotencyKey, call.Method, call.Path, time.Now())
+		return yes, err
 	})
-	return yes, err
 }
 
 // check holds the precondition of a change against the session.

@@ -28,30 +28,34 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 	// The service may be on its way down: the end has to be written all the same.
 	ctx, cancel := s.lastWords()
 	defer cancel()
-	end := func(tx *store.Tx) error {
+	type ended struct {
+		next   *store.Request
+		status loquat.RequestStatus
+	}
+	end := func(tx *store.Tx) (out ended, err error) {
 		row, err := tx.Guard(q.RequestID, s.owner)
 		if err != nil {
-			return err
+			return out, err
 		}
 		if err := k.publishPending(tx); err != nil {
-			return err
+			return out, err
 		}
-		next, err = s.endIn(tx, &row, failure)
-		status = row.Status
-		return err
+		out.next, err = s.endIn(tx, &row, failure)
+		out.status = row.Status
+		return out, err
 	}
-	err = s.persistently(ctx, end)
+	out, err := persistently(ctx, s, end)
 	if err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
 		// Something in hand cannot be written. The end has to come all the same.
 		s.log.Error("what a request had in hand is lost", "request_id", q.RequestID, "error", err, "after", failure)
 		k.drop()
 		failure = errors.New("what the request had in hand could not be written")
-		err = s.persistently(ctx, end)
+		out, err = persistently(ctx, s, end)
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	return next, status, failure
+	return out.next, out.status, failure
 }
 
 // lastWordsFor is how long a stopping service tries to write the end of a request

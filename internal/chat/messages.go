@@ -48,26 +48,21 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loq
 	if err != nil {
 		return Answer[loquat.MessageResult]{}, err
 	}
-	var out Answer[loquat.MessageResult]
-	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (Answer[loquat.MessageResult], error) {
-			h, err := s.headForMessages(tx, call, id)
-			if err != nil {
-				return Answer[loquat.MessageResult]{}, err
-			}
-			if err := s.checkAttachments(attachments, &tx.Reader, h); err != nil {
-				return Answer[loquat.MessageResult]{}, err
-			}
-			index, err := appendMessage(tx, &h, m)
-			if err != nil {
-				return Answer[loquat.MessageResult]{}, err
-			}
-			err = tx.Checkpoint(&h, nil, false)
-			return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
-		})
-		return err
+	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
+		h, err := s.headForMessages(tx, call, id)
+		if err != nil {
+			return out, err
+		}
+		if err := s.checkAttachments(attachments, &tx.Reader, h); err != nil {
+			return out, err
+		}
+		index, err := appendMessage(tx, &h, m)
+		if err != nil {
+			return out, err
+		}
+		err = tx.Checkpoint(&h, nil, false)
+		return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 	})
-	return out, err
 }
 
 // headForMessages returns the session of a change of its messages, which must be idle.
@@ -99,26 +94,21 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 // ModifyMessage changes the content of a message: message_modified, checkpoint.
 func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (Answer[loquat.MessageResult], error) {
 	content = loquat.CleanText(content)
-	var out Answer[loquat.MessageResult]
-	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (Answer[loquat.MessageResult], error) {
-			h, err := s.headForMessages(tx, call, id)
-			if err != nil {
-				return Answer[loquat.MessageResult]{}, err
-			}
-			m, err := tx.ModifyMessage(&h, index, "", content)
-			if err != nil {
-				return Answer[loquat.MessageResult]{}, err
-			}
-			if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content}, &h, nil); err != nil {
-				return Answer[loquat.MessageResult]{}, err
-			}
-			err = tx.Checkpoint(&h, nil, false)
-			return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
-		})
-		return err
+	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
+		h, err := s.headForMessages(tx, call, id)
+		if err != nil {
+			return out, err
+		}
+		m, err := tx.ModifyMessage(&h, index, "", content)
+		if err != nil {
+			return out, err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content}, &h, nil); err != nil {
+			return out, err
+		}
+		err = tx.Checkpoint(&h, nil, false)
+		return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 	})
-	return out, err
 }
 
 // DeleteMessages deletes the messages at these indices, all or none:
@@ -130,23 +120,18 @@ func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indi
 	if len(indices) == 0 {
 		return Answer[loquat.DeleteResult]{}, loquat.Invalid("body.indices", "has to name at least one message")
 	}
-	var out Answer[loquat.DeleteResult]
-	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (Answer[loquat.DeleteResult], error) {
-			h, err := s.headForMessages(tx, call, id)
-			if err != nil {
-				return Answer[loquat.DeleteResult]{}, err
-			}
-			if err := tx.DeleteMessages(&h, indices); err != nil {
-				return Answer[loquat.DeleteResult]{}, err
-			}
-			if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
-				return Answer[loquat.DeleteResult]{}, err
-			}
-			err = tx.Checkpoint(&h, nil, false)
-			return Answer[loquat.DeleteResult]{Body: loquat.DeleteResult{Indices: indices, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
-		})
-		return err
+	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.DeleteResult], err error) {
+		h, err := s.headForMessages(tx, call, id)
+		if err != nil {
+			return out, err
+		}
+		if err := tx.DeleteMessages(&h, indices); err != nil {
+			return out, err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
+			return out, err
+		}
+		err = tx.Checkpoint(&h, nil, false)
+		return Answer[loquat.DeleteResult]{Body: loquat.DeleteResult{Indices: indices, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 	})
-	return out, err
 }

@@ -17,11 +17,7 @@ func (s *Service) recover(ctx context.Context) error {
 	if err := s.store.Update(ctx, (*store.Tx).DropDrafts); err != nil {
 		return err
 	}
-	var unended []store.Request
-	err := s.store.View(ctx, func(r *store.Reader) (err error) {
-		unended, err = r.Unended(nil)
-		return err
-	})
+	unended, err := store.Read(ctx, s.store, func(r *store.Reader) ([]store.Request, error) { return r.Unended(nil) })
 	if err != nil {
 		return err
 	}
@@ -49,21 +45,18 @@ func (s *Service) recover(ctx context.Context) error {
 // takeUp brings one session back to work: q is its running request, or, when none
 // ran, the first that waits.
 func (s *Service) takeUp(ctx context.Context, q store.Request) (next *store.Request, err error) {
-	err = s.store.Update(ctx, func(tx *store.Tx) error {
+	return store.Do(ctx, s.store, func(tx *store.Tx) (*store.Request, error) {
 		row, err := tx.Request(q.RequestID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if row.Status == loquat.StatusRunning {
-			next, err = s.endIn(tx, &row, errCrashed)
-			return err
+			return s.endIn(tx, &row, errCrashed)
 		}
 		h, err := tx.Head(q.SessionID)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		next, err = s.startNext(tx, &h)
-		return err
+		return s.startNext(tx, &h)
 	})
-	return next, err
 }

@@ -166,15 +166,15 @@ const (
 // persistently runs an update until the store takes it, so that no end of a request
 // and no increment is lost to a disk that is full for a while. Only the end of ctx
 // makes it give up.
-func (s *Service) persistently(ctx context.Context, fn func(*store.Tx) error) error {
+func persistently[T any](ctx context.Context, s *Service, fn func(*store.Tx) (T, error)) (T, error) {
 	for pause := firstRewrite; ; pause = min(2*pause, lastRewrite) {
-		err := s.store.Update(ctx, fn)
+		out, err := store.Do(ctx, s.store, fn)
 		if loquat.CodeOf(err) != loquat.CodeUnavailable {
-			return err
+			return out, err
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return out, err
 		case <-time.After(pause):
 		}
 	}

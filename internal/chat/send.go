@@ -49,28 +49,31 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send)
 	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
-	var out Answer[loquat.SendResult]
-	var started, interrupted *store.Request
-	err = s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		started, interrupted = nil, nil
-		out, err = once(tx, call, func() (Answer[loquat.SendResult], error) {
+	out, err := store.Do(ctx, s.store, func(tx *store.Tx) (out sent, err error) {
+		out.answer, err = once(tx, call, func() (Answer[loquat.SendResult], error) {
 			if answer, ok, err := answered(tx, call, id, p.RequestID); ok || err != nil {
 				return answer, err
 			}
-			var out Answer[loquat.SendResult]
-			out, started, interrupted, err = s.send(tx, call, id, p, stored, encoded)
-			return out, err
+			out, err = s.send(tx, call, id, p, stored, encoded)
+			return out.answer, err
 		})
-		return err
+		return out, err
 	})
 	if err != nil {
-		return Answer[loquat.SendResult]{}, err
+		return out.answer, err
 	}
-	if interrupted != nil {
-		s.interrupt(interrupted.RequestID, errCancelled)
+	if out.interrupted != nil {
+		s.interrupt(out.interrupted.RequestID, errCancelled)
 	}
-	s.launch(started)
-	return out, nil
+	s.launch(out.started)
+	return out.answer, nil
+}
+
+// sent is what the transaction of a send did.
+type sent struct {
+	answer      Answer[loquat.SendResult]
+	started     *store.Request // nil: the request waits, or the send is a repeat
+	interrupted *store.Request // nil: none
 }
 
 // answered gives the answer again that a request_id got before.
@@ -100,46 +103,46 @@ func answered(tx *store.Tx, call Call, sessionID, requestID string) (Answer[loqu
 }
 
 // send stores the request and starts it when it can start.
-func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out Answer[loquat.SendResult], started, interrupted *store.Request, err error) {
+func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out sent, err error) {
 	if s.isDraining() {
-		return out, nil, nil, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
+		return out, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
 	h, err := headFor(tx, call, id)
 	if err != nil {
-		return out, nil, nil, err
+		return out, err
 	}
 	if _, err := s.effective(h); err != nil { // its agent is no longer configured
-		return out, nil, nil, err
+		return out, err
 	}
 	if err := s.checkAttachments(stored.attachments, &tx.Reader, h); err != nil {
-		return out, nil, nil, err
+		return out, err
 	}
 	running, busy, err := tx.Running(h)
 	if err != nil {
-		return out, nil, nil, err
+		return out, err
 	}
 	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded}
 	if busy {
 		if err := s.queueBehind(tx, &h, running, &q, p.OnBusy); err != nil {
-			return out, nil, nil, err
+			return out, err
 		}
 		if p.OnBusy == loquat.BusyInterrupt {
-			interrupted = &running
+			out.interrupted = &running
 		}
 	} else {
 		if err := requireIdle(tx, h); err != nil { // queued sends of a server that has not taken them up yet
-			return out, nil, nil, err
+			return out, err
 		}
 		if err := tx.EnqueueRequest(&h, &q, false); err != nil {
-			return out, nil, nil, err
+			return out, err
 		}
 		if err := s.startRequest(tx, &h, &q, stored); err != nil {
-			return out, nil, nil, err
+			return out, err
 		}
-		started = &q
+		out.started = &q
 	}
-	out = Answer[loquat.SendResult]{Body: loquat.SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}
-	return out, started, interrupted, tx.SetAnswer(&q, out)
+	out.answer = Answer[loquat.SendResult]{Body: loquat.SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}
+	return out, tx.SetAnswer(&q, out.answer)
 }
 
 // queueBehind stores a send behind the request that runs, or ahead of all that wait
@@ -232,43 +235,33 @@ func requireQuestion(tx *store.Tx, h store.Head) error {
 
 // Request returns a request as it stands.
 func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error) {
-	var out loquat.Request
-	err := s.store.View(ctx, func(r *store.Reader) error {
+	return store.Read(ctx, s.store, func(r *store.Reader) (loquat.Request, error) {
 		q, err := r.Request(id)
-		out = q.Request
-		return err
+		return q.Request, err
 	})
-	return out, err
 }
 
 // Cancel ends a queued request at once, and makes request_cancelled the only end of
 // one that runs. One that has ended is left alone.
 func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loquat.CancelResult], error) {
-	var out Answer[loquat.CancelResult]
-	var running bool
-	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		running = false
-		out, err = once(tx, call, func() (Answer[loquat.CancelResult], error) {
-			q, err := tx.Request(id)
-			if err != nil {
-				return Answer[loquat.CancelResult]{}, err
-			}
-			switch q.Status {
-			case loquat.StatusQueued:
-				err = cancelQueued(tx, &q)
-			case loquat.StatusRunning:
-				running = true
-				if !q.Cancelled {
-					err = tx.FlagCancelled(&q)
-				}
-			default:
-				return Answer[loquat.CancelResult]{Body: loquat.CancelResult{RequestID: id, Status: q.Status}}, nil
-			}
-			return Answer[loquat.CancelResult]{Body: loquat.CancelResult{RequestID: id, Status: q.Status}, Accepted: true}, err
-		})
-		return err
+	out, err := change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.CancelResult], err error) {
+		q, err := tx.Request(id)
+		if err != nil {
+			return out, err
+		}
+		out.Accepted = true
+		switch {
+		case q.Status == loquat.StatusQueued:
+			err = cancelQueued(tx, &q)
+		case q.Status.Ended():
+			out.Accepted = false
+		case !q.Cancelled:
+			err = tx.FlagCancelled(&q)
+		}
+		out.Body = loquat.CancelResult{RequestID: id, Status: q.Status}
+		return out, err
 	})
-	if err == nil && running {
+	if err == nil && out.Body.Status == loquat.StatusRunning {
 		s.interrupt(id, errCancelled)
 	}
 	return out, err

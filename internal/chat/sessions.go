@@ -54,28 +54,24 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 	if fault != nil && call.IdempotencyKey == "" {
 		return loquat.Snapshot{}, fault
 	}
-	var out snapshotAnswer
-	err := s.store.Update(ctx, func(tx *store.Tx) (err error) {
-		out, err = once(tx, call, func() (snapshotAnswer, error) {
-			if fault != nil { // now that it is no repeat of a call that went well
-				return snapshotAnswer{}, fault
+	out, err := change(ctx, s, call, func(tx *store.Tx) (out snapshotAnswer, err error) {
+		if fault != nil { // now that it is no repeat of a call that went well
+			return out, fault
+		}
+		planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
+		if err := s.checkAttachments(attachments, &tx.Reader, planned); err != nil {
+			return out, err
+		}
+		h, err := takeSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
+		if err != nil {
+			return out, err
+		}
+		for _, m := range messages {
+			if _, err := tx.AppendMessage(&h, m); err != nil {
+				return out, err
 			}
-			planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
-			if err := s.checkAttachments(attachments, &tx.Reader, planned); err != nil {
-				return snapshotAnswer{}, err
-			}
-			h, err := takeSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
-			if err != nil {
-				return snapshotAnswer{}, err
-			}
-			for _, m := range messages {
-				if _, err := tx.AppendMessage(&h, m); err != nil {
-					return snapshotAnswer{}, err
-				}
-			}
-			return created(tx, &h, "")
-		})
-		return err
+		}
+		return created(tx, &h, "")
 	})
 	if err != nil {
 		return loquat.Snapshot{}, err
@@ -191,11 +187,9 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loq
 		named = *p.AgentID
 	}
 	var out snapshotAnswer
-	err := s.judged(ctx, id, named, p.Metadata, func(v verdict) error {
-		return s.store.Update(ctx, func(tx *store.Tx) (err error) {
-			out, err = once(tx, call, func() (snapshotAnswer, error) { return s.updateSession(tx, call, id, p, v) })
-			return err
-		})
+	err := s.judged(ctx, id, named, p.Metadata, func(v verdict) (err error) {
+		out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) { return s.updateSession(tx, call, id, p, v) })
+		return err
 	})
 	if err != nil {
 		return loquat.Snapshot{}, err
@@ -229,21 +223,21 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 // DeleteSession ends the requests of a session and makes all of it unreachable, in
 // one transaction. Its id stays taken.
 func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error {
-	var ended []store.Request
-	err := s.store.Update(ctx, func(tx *store.Tx) error {
+	ended, err := store.Do(ctx, s.store, func(tx *store.Tx) ([]store.Request, error) {
 		h, err := headFor(tx, call, id)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if ended, err = tx.Unended(&h); err != nil {
-			return err
+		ended, err := tx.Unended(&h)
+		if err != nil {
+			return nil, err
 		}
 		for i := range ended {
 			if err := tx.EndRequest(&ended[i], loquat.StatusCancelled, ""); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return tx.DeleteSession(&h)
+		return ended, tx.DeleteSession(&h)
 	})
 	if err != nil {
 		return err
@@ -284,11 +278,9 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
 	}
 	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // that is for the fork to say, after it looked whether it is a repeat
-		err = s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) error {
-			return s.store.Update(ctx, func(tx *store.Tx) (err error) {
-				out, err = once(tx, call, func() (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
-				return err
-			})
+		err = s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) (err error) {
+			out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
+			return err
 		})
 	}
 	if draft.Begun() && (err != nil || out.SessionID != newSession) {

@@ -69,15 +69,15 @@ func (k *sink) flush(ctx context.Context) {
 	if !k.waits() { // a step took it along
 		return
 	}
-	err := k.s.persistently(ctx, func(tx *store.Tx) error {
-		ok, err := tx.StillRuns(k.q)
+	_, err := persistently(ctx, k.s, func(tx *store.Tx) (none struct{}, err error) {
+		cancelled, err := tx.Fence(k.q)
 		if err != nil {
-			return err
+			return none, err
 		}
-		if !ok {
-			return store.ErrFenced
+		if cancelled {
+			return none, errCancelled
 		}
-		return k.publishPending(tx)
+		return none, k.publishPending(tx)
 	})
 	if err == nil {
 		k.settle()
@@ -188,27 +188,28 @@ func incrementSize(e loquat.Event) int {
 
 // step runs a transaction of the request after the increments that wait, if the
 // request still runs, is this process's, and was not cancelled.
-func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) error) error {
+func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) (next *store.Request, err error)) error {
 	k.write.Lock()
 	defer k.write.Unlock()
-	err := k.s.persistently(ctx, func(tx *store.Tx) error {
+	next, err := persistently(ctx, k.s, func(tx *store.Tx) (*store.Request, error) {
 		q, err := tx.Guard(k.q.RequestID, k.s.owner)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if q.Cancelled {
-			return errCancelled
+			return nil, errCancelled
 		}
 		h, err := tx.Head(k.q.SessionID)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := k.publishPending(tx); err != nil {
-			return err
+			return nil, err
 		}
 		return fn(tx, &h, &q)
 	})
 	if err == nil {
+		k.next = next
 		k.settle()
 	}
 	return err
@@ -217,18 +218,18 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 // EndPhase makes a phase durable: assistant_message end, final, checkpoint, then
 // tool_calls or the end of the request.
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
-	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) error {
+	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
 		if p.Streamed {
 			if _, err := tx.Publish(loquat.Event{Type: loquat.AssistantMessage, Phase: loquat.PhaseEnd}, h, q); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if err := addMessages(tx, h, q, loquat.Final, []loquat.Message{p.Message}); err != nil {
-			return err
+			return nil, err
 		}
 		if len(p.Calls) > 0 {
 			_, err := tx.Publish(loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls}, h, q)
-			return err
+			return nil, err
 		}
 		return k.complete(tx, h, q)
 	})
@@ -252,21 +253,19 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 }
 
 // complete is the normal end of a request.
-func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) error {
+func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) (next *store.Request, err error) {
 	if _, err := tx.Publish(loquat.Event{Type: loquat.RequestCompleted}, h, q); err != nil {
-		return err
+		return nil, err
 	}
 	if err := tx.EndRequest(q, loquat.StatusCompleted, ""); err != nil {
-		return err
+		return nil, err
 	}
-	var err error
-	k.next, err = k.s.startNext(tx, h)
-	return err
+	return k.s.startNext(tx, h)
 }
 
 // ToolResults makes the results of a round durable: tool_results, checkpoint.
 func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
-	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) error {
-		return addMessages(tx, h, q, loquat.ToolResults, results)
+	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
+		return nil, addMessages(tx, h, q, loquat.ToolResults, results)
 	})
 }

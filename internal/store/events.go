@@ -181,11 +181,8 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	}
 	tx.last++
 	rec.ID, rec.At = tx.last, tx.Now
-	err = tx.exec(`INSERT INTO events (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now), rec.Body)
-	if err != nil {
-		return 0, fmt.Errorf("publish %s: %w", e.Type, err)
-	}
+	tx.wrote = true
+	tx.log.add(rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now), rec.Body)
 	tx.published = append(tx.published, rec)
 	return rec.ID, nil
 }

@@ -218,10 +218,12 @@ func (r *Reader) CountQueued(h Head) (n int, err error) {
 	return n, err
 }
 
-// StillRuns is the quick guard of increments: the request runs and has the owner that
-// it had when q was read.
-func (tx *Tx) StillRuns(q Request) (bool, error) {
-	var n int
-	err := one(tx.q, `SELECT count(*) FROM requests WHERE rid = ? AND status = 'running' AND owner = ?`, []any{q.RID, q.Owner}, &n)
-	return n == 1, err
+// Fence is the quick check of increments: it is ErrFenced unless the request runs and has
+// the owner that it had when q was read, and reports whether a cancel was acknowledged.
+func (tx *Tx) Fence(q Request) (cancelled bool, err error) {
+	err = one(tx.q, `SELECT cancelled FROM requests WHERE rid = ? AND status = 'running' AND owner = ?`, []any{q.RID, q.Owner}, &cancelled)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrFenced
+	}
+	return cancelled, err
 }

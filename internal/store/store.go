@@ -88,8 +88,6 @@ type Store struct {
 	down   bool         // guarded by gate: no more updates
 
 	flight  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
-	gone    atomic.Int64                  // highest event id that retention removes
-	removed atomic.Int64                  // the same, once it is done
 	failing atomic.Pointer[Fault]
 	failed  time.Time // when a write failed last; the committer's
 	tail    *tail
@@ -121,9 +119,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
-	s.gone.Store(int64(gone))
-	s.removed.Store(int64(gone))
-	s.tail = newTail(last)
+	s.tail = newTail(last, gone)
 	go s.commitLoop()
 	return s, nil
 }
@@ -202,6 +198,31 @@ func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	}
 	<-u.done
 	return u.err
+}
+
+// Do is Update for a change that has a result, which is that of the run of fn that was
+// committed: fn may run more than once.
+func Do[T any](ctx context.Context, s *Store, fn func(*Tx) (T, error)) (T, error) {
+	var out T
+	err := s.Update(ctx, func(tx *Tx) (err error) {
+		out, err = fn(tx)
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return out, nil
+}
+
+// Read is View for a read that has a result.
+func Read[T any](ctx context.Context, s *Store, fn func(*Reader) (T, error)) (T, error) {
+	var out T
+	err := s.View(ctx, func(r *Reader) (err error) {
+		out, err = fn(r)
+		return err
+	})
+	return out, err
 }
 
 func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error) {
@@ -347,10 +368,12 @@ func (s *Store) commit(batch []*update) {
 }
 
 func (s *Store) begin(q SQL) *Tx {
+	log := &eventWriter{SQL: marked{q}}
 	return &Tx{
-		Reader: Reader{q: marked{q}},
+		Reader: Reader{q: log},
 		Now:    time.Now().UTC().Truncate(time.Millisecond),
 		last:   s.Last(),
+		log:    log,
 	}
 }
 
@@ -433,13 +456,16 @@ func (m marked) Query(query string, args ...any) (*sql.Rows, error) {
 
 // Reclaim passes on a power that the driver may have.
 func (m marked) Reclaim() (more bool, err error) {
-	r, ok := m.SQL.(interface{ Reclaim() (more bool, err error) })
+	r, ok := m.SQL.(reclaimer)
 	if !ok {
 		return false, nil
 	}
 	more, err = r.Reclaim()
 	return more, ofDatabase(err)
 }
+
+// reclaimer is a driver whose files do not shrink by themselves.
+type reclaimer interface{ Reclaim() (more bool, err error) }
 
 // ErrFenced tells a worker that its request is no longer its own: it ended, was
 // deleted, or another node took it over. The worker drops out without a word.

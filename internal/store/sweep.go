@@ -109,12 +109,8 @@ func sweepAnswers(tx *Tx) (more bool, err error) {
 
 // reclaim lets a driver whose files do not shrink by themselves shrink them.
 func reclaim(tx *Tx) (more bool, err error) {
-	r, ok := tx.q.(interface{ Reclaim() (more bool, err error) })
-	if !ok {
-		return false, nil
-	}
 	tx.wrote = true
-	return r.Reclaim()
+	return tx.log.Reclaim()
 }
 
 // sweepOld removes events past the retention. It spares those of requests that have
@@ -135,12 +131,11 @@ func (s *Store) sweepOld(ctx context.Context) error {
 			return err
 		}
 		after = old[len(old)-1].id
-		// Said before it is done: who reads in between asks the disk whether it is.
-		s.gone.Store(max(s.gone.Load(), int64(highestSuperior(old))))
+		s.tail.removing(highestSuperior(old))
 		if err := s.Update(ctx, func(tx *Tx) error { return tx.removeOld(old) }); err != nil {
 			return err
 		}
-		s.removed.Store(s.gone.Load())
+		s.tail.removed()
 	}
 }
 
@@ -294,8 +289,4 @@ func (r *Reader) Gone(f Filter) (id loquat.EventID, err error) {
 // GoneOfAll is Gone without a filter, from memory. It may be ahead of a removal that
 // is about to happen, never behind one. When it is settled, nothing is being removed: what
 // Gone says of any filter then holds as long as GoneOfAll says the same.
-func (s *Store) GoneOfAll() (id loquat.EventID, settled bool) {
-	removed := s.removed.Load() // read first: it is never ahead
-	id = loquat.EventID(s.gone.Load())
-	return id, removed == int64(id)
-}
+func (s *Store) GoneOfAll() (id loquat.EventID, settled bool) { return s.tail.retired() }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"loquat"
 )
@@ -15,9 +16,13 @@ const (
 	tailBytes  = 16 << 20
 )
 
-// tail is the newest part of the log, and who waits for more. It shortens reads and
-// waits; nothing depends on it, for everything in it is on disk.
+// tail is what memory knows of the log: the highest id, the newest events, the followers
+// to wake and how far retention has removed. It shortens reads and waits; nothing depends
+// on it, for everything in it is on disk. Only add, removing and removed change it: the
+// committer and the sweep call them, and whatever else learns of new events could.
 type tail struct {
+	gone, done atomic.Int64 // highest event id that retention removes; the same once it has
+
 	mu      sync.RWMutex
 	floor   loquat.EventID // every committed event above it is in records
 	last    loquat.EventID // highest event id that was committed
@@ -27,8 +32,27 @@ type tail struct {
 	watches map[string]map[*Watch]struct{} // by session; "" is all sessions
 }
 
-func newTail(last loquat.EventID) *tail {
-	return &tail{floor: last, last: last, deleted: map[string]loquat.EventID{}, watches: map[string]map[*Watch]struct{}{}}
+// newTail returns the tail of a log that ends at last, and whose events up to gone were
+// removed by retention.
+func newTail(last, gone loquat.EventID) *tail {
+	t := &tail{floor: last, last: last, deleted: map[string]loquat.EventID{}, watches: map[string]map[*Watch]struct{}{}}
+	t.removing(gone)
+	t.removed()
+	return t
+}
+
+// removing announces that retention removes events up to an id. It comes before the
+// removal, so that a reader in between asks the disk.
+func (t *tail) removing(id loquat.EventID) { t.gone.Store(max(t.gone.Load(), int64(id))) }
+
+// removed reports that the announced removal is on disk.
+func (t *tail) removed() { t.done.Store(t.gone.Load()) }
+
+// retired returns the highest event id that retention removes, and whether it has.
+func (t *tail) retired() (id loquat.EventID, settled bool) {
+	done := t.done.Load() // read first: it is never ahead
+	id = loquat.EventID(t.gone.Load())
+	return id, done == int64(id)
 }
 
 // end is the highest event id that was committed. What it counts can be read.

@@ -18,6 +18,7 @@ type Tx struct {
 	Now time.Time // UTC, whole milliseconds; the same for the whole batch
 
 	last      loquat.EventID
+	log       *eventWriter
 	published []loquat.Record
 	wrote     bool
 }
@@ -33,6 +34,9 @@ func (tx *Tx) runAll(batch []*update) error {
 	}
 	if tx.last == before {
 		return nil
+	}
+	if err := tx.log.flush(); err != nil {
+		return err
 	}
 	return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last)
 }

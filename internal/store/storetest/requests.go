@@ -53,8 +53,19 @@ func requests(t *testing.T, open Open) {
 		if _, err := tx.Guard("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("guard for another owner: %v", err)
 		}
-		if ok, err := tx.StillRuns(q); !ok || err != nil {
-			t.Errorf("still runs: %v, %v", ok, err)
+		if cancelled, err := tx.Fence(q); cancelled || err != nil {
+			t.Errorf("fence of a request that runs: %v, %v", cancelled, err)
+		}
+		foreign := q
+		foreign.Owner = "somebody else"
+		if _, err := tx.Fence(foreign); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("fence for another owner: %v", err)
+		}
+		if err := tx.FlagCancelled(&q); err != nil {
+			return err
+		}
+		if cancelled, err := tx.Fence(q); !cancelled || err != nil {
+			t.Errorf("fence of a cancelled request: %v, %v", cancelled, err)
 		}
 		records, err := tx.RequestEvents(q, q.Mark)
 		if err != nil {

@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"an update whose caller left is dropped", abandonedUpdate},
 		{"concurrent updates all land, in one order", concurrentUpdates},
 		{"followers miss nothing", followers},
+		{"a batch reads its own events", ownEvents},
 		{"filters", filters},
 		{"windows end at their bounds", windowBounds},
 		{"messages against a model", messagesModel},
@@ -52,7 +53,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"thinning what has ended", thinning},
 		{"retention", retention},
 		{"answers", answers},
-		{"keys and codes", credentials},
+		{"credentials and pairing codes", credentials},
 		{"states of plugins", pluginStates},
 		{"closing", closing},
 	} {
@@ -511,4 +512,44 @@ func windowBounds(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	check(start(t, open))
+}
+
+// ownEvents: however many events a batch publishes, its own reads and all later ones find
+// each of them, once and in order.
+func ownEvents(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	for _, n := range []int{0, 1, 2, 3, 63, 64, 65, 200} {
+		before := s.Last()
+		var first loquat.EventID
+		update(t, s, func(tx *store.Tx) error {
+			h, q, err := enqueue(tx, "a", fmt.Sprint("request-", n), false)
+			if err != nil {
+				return err
+			}
+			var want []string
+			for i := range n {
+				want = append(want, fmt.Sprint(i))
+				if _, err := tx.Publish(partial(want[i]), &h, &q); err != nil {
+					return err
+				}
+			}
+			records, err := tx.RequestEvents(q, before)
+			if err != nil {
+				return err
+			}
+			if got := texts(t, records); !slices.Equal(got, want) {
+				t.Errorf("a batch of %d events reads %v", n, got)
+			}
+			if n > 0 {
+				first = records[0].ID
+			}
+			_, err = tx.Publish(partial("after the read"), &h, &q)
+			return err
+		})
+		records := events(t, s, before, store.Filter{SessionID: "a"}, 1000)
+		if len(records) != n+1 || n > 0 && records[0].ID != first {
+			t.Errorf("after a batch of %d events the log has %d", n, len(records))
+		}
+	}
 }

@@ -1,0 +1,77 @@
+package store
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// eventWriter is the transaction of a batch. It gathers the events that the batch
+// publishes and inserts them together: before the first statement that uses the table
+// of events, else at the end of the batch.
+type eventWriter struct {
+	SQL
+	rows []any // eventWidth values each
+}
+
+// The columns of an event, in the order of add's parameters.
+const (
+	eventInsert = `INSERT INTO events (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES `
+	eventValues = `(?, ?, ?, ?, ?, ?, ?, ?)`
+	eventWidth  = 8
+)
+
+// eventInserts are the statements for 1, 2, 4, … rows: few statements, each prepared once.
+var eventInserts = func() (out []string) {
+	for n := 1; n <= 64; n *= 2 {
+		out = append(out, eventInsert+strings.Repeat(eventValues+", ", n-1)+eventValues)
+	}
+	return out
+}()
+
+func (w *eventWriter) add(values ...any) { w.rows = append(w.rows, values...) }
+
+// flush inserts what was gathered.
+func (w *eventWriter) flush() error {
+	rows := w.rows
+	for i := len(eventInserts) - 1; i >= 0; i-- {
+		for values := eventWidth << i; len(rows) >= values; rows = rows[values:] {
+			if _, err := w.SQL.Exec(eventInserts[i], rows[:values]...); err != nil {
+				return fmt.Errorf("insert events: %w", err)
+			}
+		}
+	}
+	w.rows = w.rows[:0]
+	return nil
+}
+
+// flushFor flushes before a statement that uses the table of events.
+func (w *eventWriter) flushFor(query string) error {
+	if len(w.rows) == 0 || !strings.Contains(query, " events") {
+		return nil
+	}
+	return w.flush()
+}
+
+func (w *eventWriter) Exec(query string, args ...any) (int64, error) {
+	if err := w.flushFor(query); err != nil {
+		return 0, err
+	}
+	return w.SQL.Exec(query, args...)
+}
+
+func (w *eventWriter) Query(query string, args ...any) (*sql.Rows, error) {
+	if err := w.flushFor(query); err != nil {
+		return nil, err
+	}
+	return w.SQL.Query(query, args...)
+}
+
+// Reclaim gives room back where the driver can.
+func (w *eventWriter) Reclaim() (more bool, err error) {
+	r, ok := w.SQL.(reclaimer)
+	if !ok {
+		return false, nil
+	}
+	return r.Reclaim()
+}
