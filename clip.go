@@ -1,16 +1,15 @@
 package loquat
 
-// Excerpt is how many characters of an input an error repeats.
+// Excerpt is the number of characters of an input that an error message quotes.
 const Excerpt = 80
 
-// The bounds of an Error, in characters.
+// The bounds on the texts of an Error, in characters.
 const (
 	MaxDetail   = 4000 // of a detail, and of a field's message
 	maxLocation = 400  // of a field's location
 )
 
-// Clip returns at most n characters of text. When text is longer, the last of them
-// is "…".
+// Clip returns at most n characters of text. If text is longer, the result ends in "…".
 func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -41,15 +41,15 @@ func TestClip(t *testing.T) {
 	})
 }
 
-// An input of megabytes makes no error of megabytes, even where nobody clipped it.
+// Errors clip their texts themselves, so a large input cannot make a large error.
 func TestErrorsAreBounded(t *testing.T) {
 	const long = 8 << 20
 	input := strings.Repeat("x", long)
 	for name, e := range map[string]*Error{
-		"Errorf":              Errorf(CodeConflict, "%q is taken", input),
-		"Invalid, its text":   Invalid("body.agent_id", "is %q", input),
-		"Invalid, its place":  Invalid("body."+input, "is unknown"),
-		"Invalid, everything": Invalid(input, "%s", input),
+		"Errorf":            Errorf(CodeConflict, "%q is taken", input),
+		"Invalid, message":  Invalid("body.agent_id", "is %q", input),
+		"Invalid, location": Invalid("body."+input, "is unknown"),
+		"Invalid, both":     Invalid(input, "%s", input),
 	} {
 		size := len(e.Error())
 		for _, f := range e.Fields {
@@ -65,6 +65,6 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	short := Invalid("body.n", "is %d", 7)
 	if short.Error() != "invalid: body.n is 7" || short.Fields[0] != (FieldError{Location: "body.n", Message: "is 7"}) {
-		t.Errorf("a short error became %v with %v", short, short.Fields)
+		t.Errorf("a short error is %v with fields %v", short, short.Fields)
 	}
 }

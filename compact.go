@@ -2,33 +2,33 @@ package loquat
 
 import "encoding/json"
 
-// Compact thins a window of the log without changing what it folds to. A partial
-// goes when a final or the end of its request follows, a tool_partial when the
-// results that hold its call or the end of its request follow. Partials of one
-// request with nothing else of that request left between them become one, in the
-// place and with the id of the later.
+// Compact shortens a window of the log without changing the state that the window folds
+// to. It drops a partial if a final or the end of its request follows, and a tool_partial
+// if the results of its tool call or the end of its request follow. Partials of one
+// request are merged if no other event of that request is left between them. The merged
+// partial has the place and the id of the last one.
 //
-// The last record of a window always stays, so that its id is the next position.
-// Compact changes neither the window nor a Body; when there is nothing to do it
-// returns the window itself. It is idempotent and takes one look at each record.
+// The last record of a window always stays, because its id is the next cursor. Compact
+// changes neither the window nor any Body. If it has nothing to drop or merge, it returns
+// the window itself. Compact is idempotent and takes linear time.
 func Compact(window []Record) []Record { return compact(window, false) }
 
-// CompactForPush is Compact for a window that goes out event by event and may be cut
-// off anywhere. It joins only partials that have nothing at all left between them: a
-// reader that got an event in between would resume after it, and what was joined with a
-// later partial would never come.
+// CompactForPush is Compact for a window that is pushed event by event, where the
+// connection may break after any event. It merges only partials with no event of any
+// request left between them. Otherwise a reader could receive an event between two merged
+// partials, resume after that event, and never receive the text of the first partial.
 func CompactForPush(window []Record) []Record { return compact(window, true) }
 
-func compact(window []Record, push bool) []Record {
+func compact(window []Record, onlyNeighbours bool) []Record {
 	partials, toolPartials := countIncrements(window)
 	if len(window) < 2 || partials+toolPartials == 0 {
 		return window
 	}
-	gone := superseded(window, toolPartials > 0)
-	merged := mergePartials(window, gone, push)
+	dropped := findSuperseded(window, toolPartials > 0)
+	merged := mergePartials(window, dropped, onlyNeighbours)
 	out := make([]Record, 0, len(window))
 	for i, rec := range window {
-		if gone[i] {
+		if dropped[i] {
 			continue
 		}
 		if m, ok := merged[i]; ok {
@@ -51,37 +51,38 @@ func countIncrements(window []Record) (partials, toolPartials int) {
 	return partials, toolPartials
 }
 
-// superseded marks the increments whose outcome follows them, reading backwards.
-func superseded(window []Record, tools bool) []bool {
+// findSuperseded marks the increments that a later event of the window supersedes. It
+// reads the window backwards. Without hasToolPartials it need not decode tool_results.
+func findSuperseded(window []Record, hasToolPartials bool) []bool {
 	type call struct{ request, id string }
-	gone := make([]bool, len(window))
-	spoken := map[string]bool{} // requests with a final or their end further on
-	ended := map[string]bool{}
-	answered := map[call]bool{}
+	superseded := make([]bool, len(window))
+	hasFinal := map[string]bool{} // requests with a final or their end later in the window
+	hasEnd := map[string]bool{}
+	hasResults := map[call]bool{}
 	for i := len(window) - 1; i >= 0; i-- {
 		rec := &window[i]
 		switch rec.Type {
 		case Final:
-			spoken[rec.RequestID] = true
+			hasFinal[rec.RequestID] = true
 		case RequestCompleted:
-			spoken[rec.RequestID], ended[rec.RequestID] = true, true
+			hasFinal[rec.RequestID], hasEnd[rec.RequestID] = true, true
 		case ToolResults:
-			if tools {
-				for _, id := range rec.answeredCalls() {
-					answered[call{rec.RequestID, id}] = true
+			if hasToolPartials {
+				for _, id := range rec.decodeResultCallIDs() {
+					hasResults[call{rec.RequestID, id}] = true
 				}
 			}
 		case Partial:
-			gone[i] = spoken[rec.RequestID]
+			superseded[i] = hasFinal[rec.RequestID]
 		case ToolPartial:
-			gone[i] = ended[rec.RequestID] || len(answered) > 0 && answered[call{rec.RequestID, rec.toolCallID()}]
+			superseded[i] = hasEnd[rec.RequestID] || len(hasResults) > 0 && hasResults[call{rec.RequestID, rec.decodeToolCallID()}]
 		}
 	}
-	return gone
+	return superseded
 }
 
-// answeredCalls returns the tool_call_ids that a tool_results holds.
-func (r *Record) answeredCalls() []string {
+// decodeResultCallIDs returns the tool_call_ids of the messages in a tool_results.
+func (r *Record) decodeResultCallIDs() []string {
 	var body struct {
 		Messages []struct {
 			Metadata Object `json:"metadata"`
@@ -99,8 +100,8 @@ func (r *Record) answeredCalls() []string {
 	return ids
 }
 
-// toolCallID returns the call that a tool_partial belongs to.
-func (r *Record) toolCallID() string {
+// decodeToolCallID returns the tool_call_id of a tool_partial.
+func (r *Record) decodeToolCallID() string {
 	var body struct {
 		ToolCallID string `json:"tool_call_id"`
 	}
@@ -110,8 +111,8 @@ func (r *Record) toolCallID() string {
 	return body.ToolCallID
 }
 
-// increment returns what a partial adds; ok is false when it cannot be read.
-func (r *Record) increment() (d Delta, ok bool) {
+// decodeDelta returns the message of a partial. ok is false if it cannot be decoded.
+func (r *Record) decodeDelta() (d Delta, ok bool) {
 	var body struct {
 		Message *Delta `json:"message"`
 	}
@@ -121,25 +122,25 @@ func (r *Record) increment() (d Delta, ok bool) {
 	return *body.Message, true
 }
 
-// run is a row of partials of one request that become one.
-type run struct {
-	last   int // index in the window
-	count  int
-	joined increments // empty while count is 1: most runs never grow
+// partialRun is a sequence of partials of one request that are merged into one.
+type partialRun struct {
+	last  int // index in the window
+	count int
+	sum   mergedDelta // empty while count is 1, because most runs never grow
 }
 
-// mergePartials joins what superseded has left. It marks all but the last partial
-// of each run as gone, and returns what takes the place of the last. With neighbours,
-// whatever is left between two partials keeps them apart.
-func mergePartials(window []Record, gone []bool, neighbours bool) map[int]Record {
-	open := map[string]*run{}
+// mergePartials merges the partials that are not dropped yet. It marks all but the last
+// partial of each run as dropped, and returns by index the records that replace the last
+// ones. With onlyNeighbours, any event that is left between two partials separates them.
+func mergePartials(window []Record, dropped []bool, onlyNeighbours bool) map[int]Record {
+	open := map[string]*partialRun{}
 	merged := map[int]Record{}
 	for i := range window {
 		rec := &window[i]
-		if gone[i] {
+		if dropped[i] {
 			continue
 		}
-		if neighbours {
+		if onlyNeighbours {
 			for id, r := range open {
 				if id != rec.RequestID {
 					r.close(window, merged)
@@ -156,11 +157,11 @@ func mergePartials(window []Record, gone []bool, neighbours bool) map[int]Record
 			r.close(window, merged)
 			delete(open, rec.RequestID)
 		case r != nil && r.extend(window, i):
-			gone[r.last] = true
+			dropped[r.last] = true
 			r.last = i
 		default:
 			r.close(window, merged)
-			open[rec.RequestID] = &run{last: i, count: 1}
+			open[rec.RequestID] = &partialRun{last: i, count: 1}
 		}
 	}
 	for _, r := range open {
@@ -169,36 +170,38 @@ func mergePartials(window []Record, gone []bool, neighbours bool) map[int]Record
 	return merged
 }
 
-// extend adds the partial at i, unless it cannot be joined without changing what
-// the two fold to. Then it begins a run of its own.
-func (r *run) extend(window []Record, i int) bool {
+// extend merges the partial at i into the run. It returns false if the partial cannot be
+// decoded, or if merging it could change the folded state.
+func (r *partialRun) extend(window []Record, i int) bool {
 	if r.count == 1 {
-		first, ok := window[r.last].increment()
+		first, ok := window[r.last].decodeDelta()
 		if !ok {
 			return false
 		}
-		r.joined = increments{}
-		r.joined.add(first)
+		r.sum = mergedDelta{}
+		r.sum.add(first)
 	}
-	next, ok := window[i].increment()
-	if !ok || !r.joined.accepts(next) {
+	next, ok := window[i].decodeDelta()
+	if !ok || !r.sum.canAdd(next) {
 		return false
 	}
-	r.joined.add(next)
+	r.sum.add(next)
 	r.count++
 	return true
 }
 
-func (r *run) close(window []Record, merged map[int]Record) {
+// close puts the merged partial of the run into merged. A nil run, and a run of one
+// partial, have nothing to merge.
+func (r *partialRun) close(window []Record, merged map[int]Record) {
 	if r == nil || r.count == 1 {
 		return
 	}
 	rec := window[r.last]
-	d := r.joined.delta()
-	whole, err := Event{Type: Partial, SessionID: rec.SessionID, RequestID: rec.RequestID, Message: &d}.Encode()
+	d := r.sum.delta()
+	encoded, err := Event{Type: Partial, SessionID: rec.SessionID, RequestID: rec.RequestID, Message: &d}.Encode()
 	if err != nil {
-		panic("loquat: a joined partial cannot be encoded: " + err.Error()) // its parts were decoded from JSON
+		panic("loquat: a merged partial cannot be encoded: " + err.Error()) // cannot happen: its values were decoded from JSON
 	}
-	rec.Body = whole.Body
+	rec.Body = encoded.Body
 	merged[r.last] = rec
 }

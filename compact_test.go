@@ -42,46 +42,46 @@ func TestCompact(t *testing.T) {
 	}{
 		{"nothing to do", []Event{{Type: RequestStarted, RequestID: "r"}, {Type: Checkpoint}}, "1 2"},
 		{"one partial", []Event{partialOf("r", "a", nil)}, "1:a"},
-		{"neighbours join", []Event{partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil)}, "3:abc"},
-		{"others between do not matter",
+		{"neighbours are merged", []Event{partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil)}, "3:abc"},
+		{"events of other requests do not separate partials",
 			[]Event{partialOf("r", "a", nil), {Type: Checkpoint}, partialOf("q", "x", nil), partialOf("r", "b", nil)}, "2 3:x 4:ab"},
-		{"an event of the request between keeps them apart",
+		{"an event of the same request separates partials",
 			[]Event{partialOf("r", "a", nil), {Type: RetryScheduled, RequestID: "r"}, partialOf("r", "b", nil)}, "1:a 2 3:b"},
-		{"what is dropped keeps nothing apart",
+		{"a dropped event does not separate partials",
 			[]Event{partialOf("r", "a", nil), toolPartialOf("r", "c"), partialOf("r", "b", nil), resultsOf("r", "c")}, "3:ab 4"},
 		{"a final follows", []Event{partialOf("r", "a", nil), {Type: Final, RequestID: "r"}, partialOf("r", "b", nil)}, "2 3:b"},
 		{"a final of another request follows", []Event{partialOf("r", "a", nil), {Type: Final, RequestID: "q"}}, "1:a 2"},
-		{"the end follows",
+		{"the end of the request follows",
 			[]Event{partialOf("r", "a", nil), toolPartialOf("r", "c"), {Type: RequestCompleted, RequestID: "r"}}, "3"},
 		{"an error alone drops nothing", []Event{partialOf("r", "a", nil), {Type: ErrorEvent, RequestID: "r"}}, "1:a 2"},
-		{"results of one call of two", []Event{toolPartialOf("r", "c"), toolPartialOf("r", "d"), resultsOf("r", "d")}, "1 3"},
+		{"results of one of two calls", []Event{toolPartialOf("r", "c"), toolPartialOf("r", "d"), resultsOf("r", "d")}, "1 3"},
 		{"results of the same call of another request", []Event{toolPartialOf("r", "c"), resultsOf("q", "c")}, "1 2"},
 		{"a final drops no tool_partial", []Event{toolPartialOf("r", "c"), {Type: Final, RequestID: "r"}}, "1 2"},
-		{"results before do not count", []Event{resultsOf("r", "c"), toolPartialOf("r", "c")}, "1 2"},
-		{"a restart starts afresh",
+		{"earlier results do not count", []Event{resultsOf("r", "c"), toolPartialOf("r", "c")}, "1 2"},
+		{"a restart drops the earlier text",
 			[]Event{partialOf("r", "void", nil), partialOf("r", "a", restarted), partialOf("r", "b", nil)}, `3:ab{"stream_restarted":true}`},
-		{"a restart is kept, whatever the later says",
+		{"a later partial cannot undo a restart",
 			[]Event{partialOf("r", "a", restarted), partialOf("r", "b", Object{}.Set(MetaStreamRestarted, false))}, `2:ab{"stream_restarted":true}`},
-		{"reasoning joins",
+		{"reasoning is concatenated",
 			[]Event{partialOf("r", "", meta(`{"reasoning":"x","reasoning_content":"1"}`)), partialOf("r", "", meta(`{"reasoning":"\"y"}`))},
 			`2:{"reasoning":"x\"y","reasoning_content":"1"}`},
-		{"lists join, of other metadata the later wins",
+		{"lists are concatenated; of other metadata the later value wins",
 			[]Event{partialOf("r", "", meta(`{"l":[1],"e":[],"v":"a","w":1}`)), partialOf("r", "", meta(`{"l":[{}],"e":[2],"v":"b"}`))},
 			`2:{"e":[2],"l":[1,{}],"v":"b","w":1}`},
-		{"a changed kind keeps them apart",
+		{"a metadata key that changes its kind separates partials",
 			[]Event{partialOf("r", "a", meta(`{"reasoning":"x"}`)), partialOf("r", "b", meta(`{"reasoning":null}`)), partialOf("r", "c", nil)},
 			`1:a{"reasoning":"x"} 3:bc{"reasoning":null}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := brief(t, Compact(records(t, tc.window...))); got != tc.want {
+			if got := summarize(t, Compact(records(t, tc.window...))); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
 	}
 }
 
-// brief writes a window as ids, partials with what they hold.
-func brief(t *testing.T, window []Record) string {
+// summarize lists the ids of a window, and the contents and metadata of its partials.
+func summarize(t *testing.T, window []Record) string {
 	t.Helper()
 	var b []byte
 	for _, rec := range window {
@@ -104,7 +104,7 @@ func brief(t *testing.T, window []Record) string {
 	return string(b)
 }
 
-func TestCompactLeavesWhatItCannotRead(t *testing.T) {
+func TestCompactKeepsUndecodableRecords(t *testing.T) {
 	window := records(t, partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil), toolPartialOf("r", "c"), resultsOf("r", "c"))
 	window[1].Body = []byte(`{`)
 	window[4].Body = []byte(`{"messages":3}`)
@@ -114,23 +114,23 @@ func TestCompactLeavesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestCompactWithoutWorkCostsNothing(t *testing.T) {
+func TestCompactWithoutIncrementsAllocatesNothing(t *testing.T) {
 	window := records(t, Event{Type: RequestStarted, RequestID: "r"}, Event{Type: Final, RequestID: "r"}, Event{Type: Checkpoint})
 	if n := testing.AllocsPerRun(20, func() { Compact(window) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-// naiveCompact follows the words of the rules, with no thought of cost.
+// naiveCompact implements the rules literally, without regard to cost.
 func naiveCompact(t *rapid.T, window []Record) []Record {
 	var kept []Record
 	for i, rec := range window {
-		if !naivelyDropped(t, rec, window[i+1:]) {
+		if !isSuperseded(t, rec, window[i+1:]) {
 			kept = append(kept, rec)
 		}
 	}
 	for {
-		i, j := naivePair(t, kept)
+		i, j := findPair(t, kept)
 		if j == 0 {
 			return kept
 		}
@@ -143,7 +143,7 @@ func naiveCompact(t *rapid.T, window []Record) []Record {
 	}
 }
 
-func naivelyDropped(t *rapid.T, rec Record, rest []Record) bool {
+func isSuperseded(t *rapid.T, rec Record, rest []Record) bool {
 	for _, later := range rest {
 		if later.RequestID != rec.RequestID {
 			continue
@@ -153,13 +153,13 @@ func naivelyDropped(t *rapid.T, rec Record, rest []Record) bool {
 			rec.Type == ToolPartial && later.Type == RequestCompleted:
 			return true
 		case rec.Type == ToolPartial && later.Type == ToolResults:
-			mine, err := rec.Decode()
+			partial, err := rec.Decode()
 			if err != nil {
 				t.Fatal(err)
 			}
 			results, _ := later.Decode()
 			for _, m := range results.Messages {
-				if m.Metadata.String(MetaToolCallID) == mine.ToolCallID {
+				if m.Metadata.String(MetaToolCallID) == partial.ToolCallID {
 					return true
 				}
 			}
@@ -168,8 +168,8 @@ func naivelyDropped(t *rapid.T, rec Record, rest []Record) bool {
 	return false
 }
 
-// naivePair finds the first two partials that have to become one.
-func naivePair(t *rapid.T, window []Record) (int, int) {
+// findPair returns the indices of the first two partials that must be merged, or 0, 0.
+func findPair(t *rapid.T, window []Record) (int, int) {
 	for i, rec := range window {
 		if rec.Type != Partial {
 			continue
@@ -183,19 +183,20 @@ func naivePair(t *rapid.T, window []Record) (int, int) {
 			t.Fatal(err)
 		}
 		next, _ := window[j].Decode()
-		if sameKinds(first.Message.Metadata, next.Message.Metadata) {
+		if canMerge(first.Message.Metadata, next.Message.Metadata) {
 			return i, j
 		}
 	}
 	return 0, 0
 }
 
-func sameKinds(a, b Object) bool {
+// canMerge reports whether no key changes its kind from a to b.
+func canMerge(a, b Object) bool {
 	if b.Bool(MetaStreamRestarted) {
 		return true
 	}
 	for key := range a {
-		joins := func(o Object) (text, list bool) {
+		kinds := func(o Object) (text, list bool) {
 			var v any
 			_ = json.Unmarshal(o[key], &v)
 			_, text = v.(string)
@@ -205,8 +206,8 @@ func sameKinds(a, b Object) bool {
 		if b[key] == nil {
 			continue
 		}
-		at, al := joins(a)
-		bt, bl := joins(b)
+		at, al := kinds(a)
+		bt, bl := kinds(b)
 		if at != bt || al != bl {
 			return false
 		}
@@ -225,46 +226,46 @@ func TestCompactProperties(t *testing.T) {
 		}
 
 		got := Compact(window)
-		same(t, "the window after Compact", window, before)
-		same(t, "Compact and the naive model", got, naiveCompact(t, window))
-		same(t, "Compact twice", Compact(got), got)
+		checkSame(t, "the window after Compact and the window before", window, before)
+		checkSame(t, "the results of Compact and of the naive model", got, naiveCompact(t, window))
+		checkSame(t, "the results of Compact twice and once", Compact(got), got)
 		if len(got) > len(window) || got[len(got)-1].ID != window[len(window)-1].ID {
 			t.Fatalf("%d of %d records, the last is %s", len(got), len(window), got[len(got)-1].ID)
 		}
 		for _, id := range sessionsOf(window) {
-			same(t, "one session's part, and that session alone", only(got, id), Compact(only(window, id)))
+			checkSame(t, "the session's part of the result and the result of the session's part", filterSession(got, id), Compact(filterSession(window, id)))
 		}
 	})
 }
 
 func TestCompactForPush(t *testing.T) {
 	window := []Event{partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("q", "x", nil), partialOf("r", "c", nil), {Type: Checkpoint}, partialOf("r", "d", nil)}
-	if got, want := brief(t, CompactForPush(records(t, window...))), "2:ab 3:x 4:c 5 6:d"; got != want {
+	if got, want := summarize(t, CompactForPush(records(t, window...))), "2:ab 3:x 4:c 5 6:d"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
-// Whoever is cut off anywhere within a pushed window and resumes after the last event
-// that came ends as if nothing had happened.
-func TestPushCutAnywhere(t *testing.T) {
+// A client whose connection breaks after any event of a pushed window, and that resumes
+// after that event, ends in the same state as a client that received the whole window.
+func TestPushResumesAfterAnyEvent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog(t, rapid.IntRange(2, 3).Draw(t, "sessions"))
 		n := rapid.IntRange(1, len(log)).Draw(t, "n")
 		for n > 1 && log[n-1].Type != Partial {
-			n-- // what a draft loses shows as long as it is one
+			n-- // end the window with a partial: only an open draft shows lost text
 		}
 		window := log[:n]
 		pushed := CompactForPush(window)
-		same(t, "CompactForPush twice", CompactForPush(pushed), pushed)
+		checkSame(t, "the results of CompactForPush twice and once", CompactForPush(pushed), pushed)
 		for k := range len(pushed) + 1 {
-			came, rest := pushed[:k], window
+			received, rest := pushed[:k], window
 			if k > 0 {
-				rest = slices.DeleteFunc(slices.Clone(window), func(rec Record) bool { return rec.ID <= came[k-1].ID })
+				rest = slices.DeleteFunc(slices.Clone(window), func(rec Record) bool { return rec.ID <= received[k-1].ID })
 			}
 			for _, id := range sessionsOf(window) {
 				whole, cut := NewFold(Snapshot{Session: Session{SessionID: id}}), NewFold(Snapshot{Session: Session{SessionID: id}})
 				applyAll(t, whole, window)
-				applyAll(t, cut, came)
+				applyAll(t, cut, received)
 				applyAll(t, cut, CompactForPush(rest))
 				if !reflect.DeepEqual(cut.Messages(), whole.Messages()) || !reflect.DeepEqual(cut.Draft(), whole.Draft()) {
 					t.Fatalf("cut after %d of %d: %+v %+v, uncut: %+v %+v", k, len(pushed), cut.Messages(), cut.Draft(), whole.Messages(), whole.Draft())
@@ -283,7 +284,7 @@ func sessionsOf(window []Record) (ids []string) {
 	return ids
 }
 
-func only(window []Record, session string) (out []Record) {
+func filterSession(window []Record, session string) (out []Record) {
 	for _, rec := range window {
 		if rec.SessionID == session {
 			out = append(out, rec)
@@ -292,7 +293,7 @@ func only(window []Record, session string) (out []Record) {
 	return out
 }
 
-func same(t *rapid.T, what string, a, b []Record) {
+func checkSame(t *rapid.T, what string, a, b []Record) {
 	t.Helper()
 	if len(a) != len(b) {
 		t.Fatalf("%s differ: %d and %d records", what, len(a), len(b))

@@ -7,29 +7,29 @@ const (
 	CredentialConfig  = "config"  // a token of server.auth_tokens; never stored
 	CredentialToken   = "token"   // a token that was made at run time
 	CredentialDevice  = "device"  // a paired device
-	CredentialBrowser = "browser" // a browser session, which stands for one of the others
+	CredentialBrowser = "browser" // a browser session, which acts for one of the other credentials
 	CredentialProcess = "process" // this process itself; never stored
 )
 
-// Credential is a token, a device or a browser session without its secret, of which
-// only the SHA-256 is kept. It is the row of the store, too.
+// Credential is a token, a device or a browser session. It holds the SHA-256 of the
+// secret instead of the secret. The store writes it as one row.
 type Credential struct {
 	ID        string
 	Kind      string
 	Name      string
 	Scope     string
-	SessionID string   // with scope session: the session that it opens
-	Digest    [32]byte // of the secret
-	Bearer    [32]byte // of a browser session: the digest of the token that it stands for
+	SessionID string   // with scope session: the session that it gives access to
+	Digest    [32]byte // SHA-256 of the secret
+	Bearer    [32]byte // of a browser session: the digest of the token that it acts for
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero: never
 	UsedOn    string    // the last day of use in UTC, like 2026-11-21; "" means never
 }
 
-// Expired reports whether the credential no longer opens anything.
+// Expired reports whether the credential is no longer valid.
 func (c Credential) Expired() bool { return !c.ExpiresAt.IsZero() && !time.Now().Before(c.ExpiresAt) }
 
-// AsToken returns the credential as the API shows tokens.
+// AsToken returns the credential in the API's form of a token.
 func (c Credential) AsToken() Token {
 	t := Token{
 		TokenID: c.ID, Name: c.Name, Source: TokenMade, Scope: c.Scope, SessionID: c.SessionID,
@@ -41,7 +41,7 @@ func (c Credential) AsToken() Token {
 	return t
 }
 
-// AsDevice returns the credential as the API shows devices.
+// AsDevice returns the credential in the API's form of a device.
 func (c Credential) AsDevice() Device {
 	return Device{DeviceID: c.ID, DeviceName: c.Name, Scope: c.Scope, CreatedAt: c.CreatedAt, LastUsedOn: c.UsedOn}
 }
@@ -53,13 +53,13 @@ func timeOrNil(t time.Time) *time.Time {
 	return &t
 }
 
-// PairingCode is a pairing code that is not claimed yet, without its secret.
+// PairingCode is a pairing code that no device has claimed yet, without its secret.
 type PairingCode struct {
 	Public    string   // the part of the code that is not secret
-	Digest    [32]byte // of the whole code
-	Scope     string   // of the device that claims it
+	Digest    [32]byte // SHA-256 of the whole code
+	Scope     string   // for the device that claims the code
 	ExpiresAt time.Time
-	Wrong     int // attempts with a wrong secret
+	Wrong     int // number of attempts with a wrong secret
 }
 
 // Credentials are all stored credentials and pairing codes.
@@ -68,13 +68,13 @@ type Credentials struct {
 	Codes       []PairingCode
 }
 
-// CredentialChange is written in one transaction.
+// CredentialChange is a set of changes that the store writes in one transaction.
 type CredentialChange struct {
 	Add    []Credential
 	Remove []string // ids of credentials; an unknown id is not an error
 	Used   []CredentialUse
-	Codes  []PairingCode // new codes, or new states of codes with the same public part
-	Drop   []string      // public parts of codes
+	Codes  []PairingCode // new codes; a code with a known public part replaces the stored one
+	Drop   []string      // public parts of the codes to remove
 }
 
 // CredentialUse records the day on which a credential was used.

@@ -6,45 +6,45 @@ import (
 	"strings"
 )
 
-// MaxDepth is how deep JSON may nest that comes from a client, a backend or a plugin.
-// Everything that is stored and pushed stays so far below the depth at which JSON
-// decoders give up, whatever wraps it.
+// MaxDepth is the nesting limit for JSON from clients, backends and plugins. Stored and
+// pushed JSON wraps such values in a few more levels. The limit is low enough that the
+// result stays far below the limits of JSON decoders.
 const MaxDepth = 128
 
 // DepthError reports that JSON nests deeper than MaxDepth.
 type DepthError struct {
-	Place string // where, like choices[0].delta.extra; its first steps only
+	Place string // path to the value, such as choices[0].delta.extra; the first steps only
 }
 
 func (e *DepthError) Error() string {
 	return fmt.Sprintf("JSON nests deeper than %d levels at %s", MaxDepth, e.Place)
 }
 
-// CheckDepth returns a *DepthError when JSON nests deeper than MaxDepth. Each object and
-// each list counts as one level. CheckDepth does not say whether data is valid JSON.
+// CheckDepth returns a *DepthError if JSON nests deeper than MaxDepth. Each object and
+// each list counts as one level. CheckDepth does not check that data is valid JSON.
 func CheckDepth(data []byte) error {
 	var s depthScan
-	if s.within(data, MaxDepth) {
+	if s.nestsWithin(data, MaxDepth) {
 		return nil
 	}
 	return &DepthError{Place: s.place()}
 }
 
-// CheckDepth is CheckDepth of each value.
+// CheckDepth returns a *DepthError if a value of the object nests deeper than MaxDepth.
 func (o Object) CheckDepth() error {
 	for key, raw := range o {
 		var s depthScan
-		if !s.within(raw, MaxDepth) {
+		if !s.nestsWithin(raw, MaxDepth) {
 			return &DepthError{Place: joinPlace(key, s.place())}
 		}
 	}
 	return nil
 }
 
-// NestsWithin reports whether JSON nests at most so deep.
+// NestsWithin reports whether JSON nests at most depth levels deep.
 func NestsWithin(data []byte, depth int) bool {
 	var s depthScan
-	return s.within(data, depth)
+	return s.nestsWithin(data, depth)
 }
 
 // The bounds of a DepthError's Place.
@@ -53,25 +53,27 @@ const (
 	maxPlaceName  = 40
 )
 
-// depthScan looks at the brackets of JSON, and remembers the way to the first levels.
+// depthScan counts the open brackets of JSON text. For the outer levels it records the
+// member or index that it has reached, so that an error can name the place.
 type depthScan struct {
 	level int
 	steps [maxPlaceSteps]depthStep
 }
 
-// depthStep is where a scan is within one object or list.
+// depthStep is the position of a scan within one object or list.
 type depthStep struct {
 	list  bool
 	index int
 	name  []byte // of the last member
 }
 
-// within reports whether data nests at most so deep. It stops where it does not.
-func (s *depthScan) within(data []byte, depth int) bool {
+// nestsWithin reports whether data nests at most depth levels deep. It stops at the first
+// bracket that exceeds depth, so that place describes that bracket.
+func (s *depthScan) nestsWithin(data []byte, depth int) bool {
 	if bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte{'['}) <= depth {
-		return true // as nearly all is
+		return true // the usual case: too few brackets to nest too deep
 	}
-	var text []byte // the last string
+	var lastString []byte
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; c {
 		case '"':
@@ -81,7 +83,7 @@ func (s *depthScan) within(data []byte, depth int) bool {
 					i++
 				}
 			}
-			text = data[start:min(i, len(data))]
+			lastString = data[start:min(i, len(data))]
 		case '{', '[':
 			if s.level++; s.level > depth {
 				return false
@@ -91,7 +93,7 @@ func (s *depthScan) within(data []byte, depth int) bool {
 			}
 		case ':':
 			if step := s.step(); step != nil {
-				step.name = text
+				step.name = lastString
 			}
 		case ',':
 			if step := s.step(); step != nil {
@@ -104,7 +106,8 @@ func (s *depthScan) within(data []byte, depth int) bool {
 	return true
 }
 
-// step returns the innermost object or list, nil when it is not one of the first.
+// step returns the step of the innermost object or list, or nil if it is too deep to be
+// recorded.
 func (s *depthScan) step() *depthStep {
 	if s.level < 1 || s.level > maxPlaceSteps {
 		return nil

@@ -25,7 +25,7 @@ type NewPairing struct {
 type Pairing struct {
 	Code      string    `json:"code"`
 	ExpiresAt time.Time `json:"expires_at"`
-	URL       string    `json:"url" doc:"Of the server, or of its bridge: where the code can be claimed."`
+	URL       string    `json:"url" doc:"The URL at which the code can be claimed: that of the server or of its bridge."`
 	ServerID  string    `json:"server_id"`
 }
 

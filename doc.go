@@ -1,10 +1,10 @@
-// Package loquat holds the nouns of the chat session service: sessions made of
-// messages, requests that run on them, the events that tell of every change, and
-// the errors that cross an edge. It also holds the two pure functions that give
-// events their meaning: Compact, which thins a window, and Fold, which is what a
-// client makes of one.
+// Package loquat defines the types of the chat session service: sessions made of
+// messages, requests that run on them, the events that record every change, and the
+// errors that clients see. It also contains the two functions that give events their
+// meaning. Compact shortens a window of events. Fold computes a session from a snapshot
+// and the events after it.
 //
-// It promises stable JSON: what these types encode to is what the HTTP API, the
-// log and the bridge carry. It holds no state, does no input or output, and
-// imports only the standard library.
+// The JSON of these types is stable, because the HTTP API, the log and the bridge carry
+// it. The package has no state, does no input or output, and imports only the standard
+// library.
 package loquat

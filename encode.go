@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// appendPartial writes a partial event. It is the hottest encoder of the service:
-// one pass, no reflection, and the same bytes that encoding/json would make of it.
+// appendPartial appends a partial event as JSON. Most events are partials, so it works in
+// one pass without reflection. It produces the same bytes as encoding/json.
 func appendPartial(dst []byte, e Event) []byte {
 	dst = append(dst, `{"type":"partial","session_id":`...)
 	dst = AppendString(dst, e.SessionID)
@@ -47,12 +47,11 @@ func appendObject(dst []byte, o Object) []byte {
 	return append(dst, '}')
 }
 
-// CleanText returns text with U+FFFD in the place of U+0000, which not every store can
-// keep.
+// CleanText replaces each U+0000 with U+FFFD, because not every store can keep U+0000.
 func CleanText(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
 
-// ValidRaw returns raw JSON with U+FFFD in the place of each byte that is no UTF-8, as
-// texts get it too.
+// ValidRaw replaces each byte of raw JSON that is not valid UTF-8 with U+FFFD, as
+// AppendString does in strings.
 func ValidRaw(v json.RawMessage) json.RawMessage {
 	if utf8.Valid(v) {
 		return v
@@ -60,20 +59,20 @@ func ValidRaw(v json.RawMessage) json.RawMessage {
 	return bytes.Map(func(r rune) rune { return r }, v)
 }
 
-// CleanRaw is ValidRaw that does to all texts in the JSON what CleanText does.
+// CleanRaw applies ValidRaw to raw JSON and CleanText to all strings in it.
 func CleanRaw(v json.RawMessage) json.RawMessage {
 	v = ValidRaw(v)
 	if bytes.Contains(v, nulEscape) {
-		v = withoutNul(v)
+		v = replaceNulEscapes(v)
 	}
 	return v
 }
 
 var nulEscape = []byte(`\u0000`)
 
-// withoutNul replaces the escape of U+0000, but not `\\u0000`, which is a backslash and
-// five characters.
-func withoutNul(v json.RawMessage) json.RawMessage {
+// replaceNulEscapes replaces the escape `\u0000`. It leaves `\\u0000`, which is an escaped
+// backslash and the text u0000.
+func replaceNulEscapes(v json.RawMessage) json.RawMessage {
 	out := make([]byte, 0, len(v))
 	for i := 0; i < len(v); i++ {
 		switch {
@@ -90,7 +89,8 @@ func withoutNul(v json.RawMessage) json.RawMessage {
 	return out
 }
 
-// appendRaw appends a raw value on one line, for it may end in a line of a stream.
+// appendRaw appends a raw value on one line, because a stream may send it as one line. A
+// value that cannot be put on one line becomes null.
 func appendRaw(dst []byte, v json.RawMessage) []byte {
 	if len(v) == 0 {
 		return append(dst, "null"...)
@@ -111,8 +111,9 @@ func Quote(s string) json.RawMessage { return AppendString(make([]byte, 0, len(s
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD; the line
-// separators that JavaScript once minded are escaped, HTML is not.
+// AppendString appends s as a JSON string. Each byte that is not valid UTF-8 becomes
+// U+FFFD. U+2028 and U+2029 are escaped, because JavaScript before 2019 did not allow them
+// in strings. HTML characters are not escaped.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := 0

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// reference is what encoding/json makes of v, HTML unescaped.
-func reference(t *testing.T, v any) string {
+// encodeReference encodes v with encoding/json, without escaping HTML.
+func encodeReference(t *testing.T, v any) string {
 	t.Helper()
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -41,7 +41,7 @@ func FuzzAppendString(f *testing.F) {
 
 func checkString(t *testing.T, s string) {
 	got := string(AppendString([]byte("before"), s))
-	if want := "before" + reference(t, s); got != want {
+	if want := "before" + encodeReference(t, s); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	if quoted := string(Quote(s)); "before"+quoted != got {
@@ -62,8 +62,8 @@ func FuzzPartialEncoding(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The reference leaves raw values as they are, broken text and all.
-		if want := strings.ToValidUTF8(reference(t, e), "\ufffd"); string(rec.Body) != want {
+		// encoding/json copies invalid UTF-8 in raw values.
+		if want := strings.ToValidUTF8(encodeReference(t, e), "\ufffd"); string(rec.Body) != want {
 			t.Errorf("got  %s\nwant %s", rec.Body, want)
 		}
 		if bytes.ContainsAny(rec.Body, "\n\r") {
@@ -72,8 +72,8 @@ func FuzzPartialEncoding(f *testing.F) {
 	})
 }
 
-// A raw value that spans lines, is no value or no UTF-8 ends up on one line of text all
-// the same.
+// A partial is one line of valid UTF-8 even if a raw value has several lines, is not valid
+// JSON or is not valid UTF-8.
 func TestPartialStaysOnOneLine(t *testing.T) {
 	for value, want := range map[string]string{
 		"{\n\"a\":\r\n1}": `{"a":1}`,
@@ -103,7 +103,7 @@ func TestEventRoundTrip(t *testing.T) {
 		{Type: ToolCalls, ToolCalls: []ToolCall{{ID: "c", Name: "f", Arguments: "{", Extra: Object{}.Set("type", "function")}}},
 		{Type: ToolPartial, ToolCallID: "c", Phase: PhaseStart, Payload: &Payload{Part: &text}},
 		{Type: ToolPartial, ToolCallID: "c", Phase: PhaseEnd, Payload: &Payload{Result: &message}},
-		{Type: MessageAppended, Role: RoleTool, Content: &text, Message: message.Whole()},
+		{Type: MessageAppended, Role: RoleTool, Content: &text, Message: message.AsDelta()},
 		{Type: MessageModified, Index: &zero, Content: &text},
 		{Type: MessagesDeleted, Indices: []int{0}},
 		{Type: RetryScheduled, Attempt: 1, Cause: CauseStatus, Status: 503, DelaySeconds: &num, ResumeAt: &at},
@@ -154,7 +154,7 @@ func BenchmarkEncodePartial(b *testing.B) {
 	}
 }
 
-// U+0000 goes wherever it stands as a character, and nowhere else.
+// Clean replaces U+0000, but not the text \u0000 after an escaped backslash.
 func TestClean(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"a\u0000b"`: `"a\ufffdb"`, `"\\u0000"`: `"\\u0000"`, `"\\\u0000"`: `"\\\ufffd"`, `{"\u0000":["\u0000","\u00000"]}`: `{"\ufffd":["\ufffd","\ufffd0"]}`,
@@ -166,7 +166,7 @@ func TestClean(t *testing.T) {
 	}
 	o := Object{"a\x00": []byte(`"\u0000"`), "b": []byte(`1`)}
 	o.Clean()
-	if got := reference(t, o); got != `{"a�":"\ufffd","b":1}` {
+	if got := encodeReference(t, o); got != `{"a�":"\ufffd","b":1}` {
 		t.Errorf("the object is %s", got)
 	}
 }
@@ -178,7 +178,7 @@ func FuzzCleanRaw(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var before, after any
 		if json.Unmarshal([]byte(text), &before) != nil {
-			CleanRaw([]byte(text)) // what is no JSON must not stop it
+			CleanRaw([]byte(text)) // invalid JSON must not make it panic
 			return
 		}
 		if err := json.Unmarshal(CleanRaw([]byte(text)), &after); err != nil {

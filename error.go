@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Code is the stable name of a failure, the `code` of a problem document.
+// Code is the stable name of a kind of error: the `code` of a problem.
 type Code string
 
 // The codes of the HTTP API.
@@ -28,27 +28,28 @@ const (
 	CodeInternal           Code = "internal"
 )
 
-// Error is a failure that may cross an edge: its Detail is written for a person
-// and says what to do next. Everything that is no *Error is internal.
+// Error is an error that clients may see. Its Detail is written for a person and says
+// what to do next. Clients see any other error only as an internal one.
 type Error struct {
 	Code      Code
-	Malformed bool // of CodeInvalid: it could not be parsed (400), not parsed and wrong (422)
+	Malformed bool // with CodeInvalid: the input could not be parsed (400); otherwise a value is wrong (422)
 	Detail    string
 	Fields    []FieldError
-	RequestID string // of CodeBusy: the request that is in the way
+	RequestID string // with CodeBusy: the request that is running
 	Err       error  // the cause, for logs
 
-	RetryAfter int // seconds to wait before a repeat; 0 leaves it to the code
+	RetryAfter int // seconds after which the client may repeat the call; 0: the default of the code
 }
 
-// FieldError is one fault of an input; Location is like body.attachments[0].url.
+// FieldError describes one invalid field of an input. Location is a path such as
+// body.attachments[0].url.
 type FieldError struct {
 	Location string `json:"location"`
 	Message  string `json:"message"`
 	Value    any    `json:"value,omitempty"`
 }
 
-// Error tells the cause too, unless the detail does already.
+// Error returns the code, the detail and, unless the detail contains it, the cause.
 func (e *Error) Error() string {
 	if e.Err != nil && !strings.Contains(e.Detail, e.Err.Error()) {
 		return fmt.Sprintf("%s: %s: %v", e.Code, e.Detail, e.Err)
@@ -58,19 +59,19 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf makes an *Error. It clips the detail, so that an error stays small whatever
-// its arguments repeat.
+// Errorf returns an *Error with a formatted detail. It clips the detail, so that the error
+// stays small even if the arguments are large.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: Clip(fmt.Sprintf(format, args...), MaxDetail)}
 }
 
-// Invalid makes the error of one input that could be parsed: 422 with its location.
+// Invalid returns the error for one field that has a wrong value (422).
 func Invalid(location, format string, args ...any) *Error {
 	f := FieldError{Location: location, Message: fmt.Sprintf(format, args...)}.Clipped()
 	return &Error{Code: CodeInvalid, Detail: Clip(f.Location+" "+f.Message, MaxDetail), Fields: []FieldError{f}}
 }
 
-// Clipped returns f with bounded texts.
+// Clipped returns f with all texts clipped to their bounds.
 func (f FieldError) Clipped() FieldError {
 	f.Location, f.Message = Clip(f.Location, maxLocation), Clip(f.Message, MaxDetail)
 	if text, ok := f.Value.(string); ok {
@@ -79,8 +80,8 @@ func (f FieldError) Clipped() FieldError {
 	return f
 }
 
-// CodeOf returns the code of the *Error in err's chain, CodeInternal when there is
-// none, and "" when err is nil.
+// CodeOf returns the code of the *Error in err's chain. It returns CodeInternal if there
+// is no *Error, and "" if err is nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// EventID is the place of an event in the log. Ids grow in the order of commits
-// and are never used twice. In JSON it is a string of 16 decimal digits, so that
-// string order and number order agree.
+// EventID identifies an event in the log. Ids grow in the order of commits and are never
+// reused. In JSON an id is a string of 16 decimal digits, so that ids sort the same as
+// strings and as numbers.
 type EventID int64
 
-// EventIDWidth is the number of digits of an EventID in text.
+// EventIDWidth is the number of digits of an EventID in JSON.
 const EventIDWidth = 16
 
-// ParseEventID reads exactly 16 decimal digits.
+// ParseEventID parses exactly 16 decimal digits.
 func ParseEventID(s string) (EventID, error) {
 	if len(s) != EventIDWidth {
 		return 0, fmt.Errorf("an event_id has %d digits, %q has %d characters", EventIDWidth, Clip(s, Excerpt), len(s))
@@ -29,8 +29,9 @@ func ParseEventID(s string) (EventID, error) {
 	return EventID(n), nil
 }
 
-// ParseSinceID reads where a client wants to go on: any number of decimal digits. A number
-// with more digits than an event_id has becomes the highest id, which is above every event.
+// ParseSinceID parses the cursor after which a client asks for events: any number of
+// decimal digits. A number that is too large for an event_id becomes the highest id, which
+// is above every event.
 func ParseSinceID(s string) (EventID, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, fmt.Errorf("an event_id has only decimal digits, unlike %q", Clip(s, 40))
@@ -56,19 +57,19 @@ func (id EventID) append(dst []byte) []byte {
 
 func (id EventID) String() string { return string(id.append(nil)) }
 
-// MarshalText writes the 16 digits.
+// MarshalText returns the 16 digits.
 func (id EventID) MarshalText() ([]byte, error) { return id.append(nil), nil }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText parses the 16 digits.
 func (id *EventID) UnmarshalText(b []byte) (err error) {
 	*id, err = ParseEventID(string(b))
 	return err
 }
 
-// EventType tells events apart. A client ignores types that it does not know.
+// EventType is the type of an event. A client ignores types that it does not know.
 type EventType string
 
-// The types of the specification, then those that Loquat adds.
+// The event types: those of the specification, then those that Loquat adds.
 const (
 	RequestStarted   EventType = "request_started"
 	RequestCancelled EventType = "request_cancelled"
@@ -133,15 +134,15 @@ type Event struct {
 
 	Attempt      int        `json:"attempt,omitempty"`       // retry_scheduled: 1 for the first
 	Cause        string     `json:"cause,omitempty"`         // retry_scheduled
-	Status       int        `json:"status,omitempty"`        // retry_scheduled: the HTTP status, if that was it
+	Status       int        `json:"status,omitempty"`        // retry_scheduled: the HTTP status, if there was one
 	DelaySeconds *float64   `json:"delay_seconds,omitempty"` // retry_scheduled
 	ResumeAt     *time.Time `json:"resume_at,omitempty"`     // retry_scheduled
 
 	Session *Session `json:"session,omitempty"` // as it was right after this event
 }
 
-// Payload is what a tool_partial carries: a part for start and stream, the final
-// tool message for end.
+// Payload is the payload of a tool_partial. In the phases start and stream it holds a
+// part of the output, in the phase end the final tool message.
 type Payload struct {
 	Part     *string  `json:"part,omitempty"`
 	Progress *float64 `json:"progress,omitempty"`
@@ -149,8 +150,8 @@ type Payload struct {
 	Result   *Message `json:"result,omitempty"`
 }
 
-// Delta is a message within an event: whole in message_appended and
-// message_modified, an increment without id and time in partial.
+// Delta is the message of an event. In message_appended and message_modified it is a whole
+// message. In partial it is an increment without id and time.
 type Delta struct {
 	ID        string     `json:"id,omitempty"`
 	Role      string     `json:"role"`
@@ -159,13 +160,13 @@ type Delta struct {
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 }
 
-// Whole returns a message as an event carries it.
-func (m Message) Whole() *Delta {
+// AsDelta returns a whole message in the form that an event carries.
+func (m Message) AsDelta() *Delta {
 	at := m.CreatedAt
 	return &Delta{ID: m.ID, Role: m.Role, Content: m.Content, Metadata: m.Metadata, CreatedAt: &at}
 }
 
-// AsMessage is the reverse of Whole.
+// AsMessage returns the message that AsDelta converted.
 func (d Delta) AsMessage() Message {
 	m := Message{ID: d.ID, Role: d.Role, Content: d.Content, Metadata: d.Metadata}
 	if d.CreatedAt != nil {
@@ -174,8 +175,8 @@ func (d Delta) AsMessage() Message {
 	return m
 }
 
-// Record is an event as the log keeps it: what filters need, and its JSON, encoded
-// once and shared by all who read it. Nobody changes Body.
+// Record is an event as the log keeps it: the fields that filters need, and the event's
+// JSON. The JSON is encoded once and shared by all readers, so Body must not be changed.
 type Record struct {
 	ID        EventID
 	Type      EventType
@@ -183,14 +184,15 @@ type Record struct {
 	RequestID string
 	Body      []byte // one JSON object without event_id and session
 
-	// Rev is the revision of the session that the event carries as `session`; 0
-	// means that it carries none. OmitMessages says that it comes without messages.
+	// Rev is the revision of the session that the event carries as `session`. 0 means
+	// that the event carries no session. OmitMessages means that the session comes
+	// without its messages.
 	Rev          int64
 	OmitMessages bool
-	At           time.Time // when it was published
+	At           time.Time // when the event was published
 }
 
-// Encode returns the event's record, without an id and without its Session.
+// Encode returns the record of the event, without the id and the Session.
 func (e Event) Encode() (Record, error) {
 	rec := Record{Type: e.Type, SessionID: e.SessionID, RequestID: e.RequestID}
 	e.EventID, e.Session = 0, nil
@@ -208,8 +210,8 @@ func (e Event) Encode() (Record, error) {
 	return rec, nil
 }
 
-// AppendJSON appends the event as clients read it; session is the JSON of the
-// session to splice in, or nil.
+// AppendJSON appends the event in the form that clients read. session is the JSON of the
+// event's session, or nil if it has none.
 func (r Record) AppendJSON(dst, session []byte) []byte {
 	dst = append(dst, `{"event_id":"`...)
 	dst = r.ID.append(dst)
@@ -233,28 +235,28 @@ func (r Record) Decode() (Event, error) {
 	return e, nil
 }
 
-// ParseRecord reads back what Encode made, up to the fields that filters need. It
-// relies on Encode to write type, session_id and request_id first.
+// ParseRecord returns the record of a body that Encode made, with the fields that filters
+// need. It relies on Encode to write type, session_id and request_id first.
 func ParseRecord(body []byte) (Record, error) {
 	rec := Record{Body: body}
-	kind, rest, ok := leadingString(body, `{"type":"`)
+	kind, rest, ok := cutLeadingString(body, `{"type":"`)
 	if !ok {
 		return Record{}, fmt.Errorf("an event body begins with its type, not with %q", Clip(string(body), Excerpt))
 	}
 	rec.Type = EventType(kind)
-	session, rest, ok := leadingString(rest, `,"session_id":"`)
+	session, rest, ok := cutLeadingString(rest, `,"session_id":"`)
 	if !ok {
 		return Record{}, fmt.Errorf("a %s event goes on with its session_id", rec.Type)
 	}
 	rec.SessionID = string(session)
-	if request, _, ok := leadingString(rest, `,"request_id":"`); ok {
+	if request, _, ok := cutLeadingString(rest, `,"request_id":"`); ok {
 		rec.RequestID = string(request)
 	}
 	return rec, nil
 }
 
-// leadingString splits off a string without escapes that stands after prefix.
-func leadingString(b []byte, prefix string) (value, rest []byte, ok bool) {
+// cutLeadingString cuts the prefix, and the string without escapes that follows it, from b.
+func cutLeadingString(b []byte, prefix string) (value, rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(b, []byte(prefix))
 	if !ok {
 		return nil, b, false

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzEvent reads what may call itself an event as a client does: whatever it decodes
-// to can be stored, read back as the same, and folded.
+// FuzzEvent decodes arbitrary events as a client does. Each decoded event can be stored,
+// read back unchanged, and folded.
 func FuzzEvent(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"partial","session_id":"s","request_id":"r","message":{"role":"assistant","content":"a\u2028b","metadata":{"reasoning":"x"}}}`,
@@ -42,7 +42,7 @@ func storeAndReadBack(t *testing.T, e Event) {
 	t.Helper()
 	rec, err := e.Encode()
 	if err != nil {
-		return // a time that JSON cannot hold, or the like: it is refused before it is stored
+		return // for example a time that JSON cannot represent; such an event is not stored
 	}
 	rec.ID = e.EventID
 	if !json.Valid(rec.Body) || !utf8.Valid(rec.Body) || bytes.ContainsAny(rec.Body, "\r\n") {

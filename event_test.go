@@ -41,7 +41,7 @@ func TestParseSinceID(t *testing.T) {
 	}
 }
 
-func TestEventIDKeepsOrderInText(t *testing.T) {
+func TestEventIDSortsAsText(t *testing.T) {
 	ids := rapid.Int64Range(0, int64(math.Pow10(EventIDWidth))-1)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := EventID(ids.Draw(t, "a")), EventID(ids.Draw(t, "b"))

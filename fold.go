@@ -2,66 +2,66 @@ package loquat
 
 import "slices"
 
-// Fold is what a client makes of a session's events: it starts from a snapshot and
-// applies what comes after it. However the events are split into windows, and
-// whether or not those were compacted, it ends in the same state.
+// Fold computes the state of a session from a snapshot and the events after it, as every
+// client has to. The state does not depend on how the events were split into windows, nor
+// on whether the windows were compacted.
 //
-// It trusts the order of the log. It is not safe for concurrent use.
+// Fold expects events in the order of the log. It is not safe for concurrent use.
 type Fold struct {
-	session  Session
-	places   map[string]int // message id to index
-	position EventID
-	draft    *draft
-	deleted  bool
+	session Session
+	indices map[string]int // index of a message by its id
+	cursor  EventID
+	draft   *draft
+	deleted bool
 }
 
 // draft is the reply that is being streamed.
 type draft struct {
 	requestID string
-	increments
+	mergedDelta
 }
 
-// Draft is the part of a reply that has been streamed and is not yet a message.
+// Draft is the streamed part of a reply that has not become a message yet.
 type Draft struct {
 	RequestID string
 	Content   string
 	Metadata  Object
 }
 
-// NewFold starts from a snapshot, which it does not change.
+// NewFold returns a Fold that starts from a snapshot. It does not change the snapshot.
 func NewFold(s Snapshot) *Fold {
-	f := &Fold{session: s.Session, position: s.CursorEventID}
+	f := &Fold{session: s.Session, cursor: s.CursorEventID}
 	f.session.Metadata = s.Metadata.Clone()
 	f.session.Messages = slices.Clone(s.Messages)
-	f.index()
+	f.indexMessages()
 	return f
 }
 
-func (f *Fold) index() {
-	f.places = make(map[string]int, len(f.session.Messages))
+func (f *Fold) indexMessages() {
+	f.indices = make(map[string]int, len(f.session.Messages))
 	for i, m := range f.session.Messages {
-		f.places[m.ID] = i
+		f.indices[m.ID] = i
 	}
 }
 
-// Apply takes in the next event. It skips events of other sessions, and those that
-// the snapshot or an earlier call already holds.
+// Apply applies the next event. It skips events of other sessions, and events that the
+// snapshot contains or that were already applied.
 func (f *Fold) Apply(e Event) {
-	if e.SessionID != f.session.SessionID || e.EventID <= f.position || f.deleted {
+	if e.SessionID != f.session.SessionID || e.EventID <= f.cursor || f.deleted {
 		return
 	}
-	f.position = e.EventID
+	f.cursor = e.EventID
 	switch e.Type {
 	case MessageAppended:
 		if e.Message != nil {
-			f.add(e.Message.AsMessage())
+			f.addMessages(e.Message.AsMessage())
 		}
 	case Final, ToolResults:
-		f.add(e.Messages...)
+		f.addMessages(e.Messages...)
 	case MessageModified:
-		f.modify(e)
+		f.modifyMessage(e)
 	case MessagesDeleted:
-		f.delete(e.Indices)
+		f.deleteMessages(e.Indices)
 	case Partial:
 		f.extendDraft(e)
 	case RequestCompleted:
@@ -69,42 +69,42 @@ func (f *Fold) Apply(e Event) {
 			f.draft = nil
 		}
 	case Checkpoint:
-		f.adopt(e)
+		f.applyCheckpoint(e)
 	case SessionDeleted:
 		f.deleted, f.draft = true, nil
-		f.session.Messages, f.places = nil, nil
+		f.session.Messages, f.indices = nil, nil
 	}
 }
 
-// add puts messages at the end, or in the place of the one with the same id.
-func (f *Fold) add(messages ...Message) {
+// addMessages appends messages. A message with a known id replaces the one with that id.
+func (f *Fold) addMessages(messages ...Message) {
 	f.draft = nil
 	for _, m := range messages {
-		if i, ok := f.places[m.ID]; ok && m.ID != "" {
+		if i, ok := f.indices[m.ID]; ok && m.ID != "" {
 			f.session.Messages[i] = m
 			continue
 		}
-		f.places[m.ID] = len(f.session.Messages)
+		f.indices[m.ID] = len(f.session.Messages)
 		f.session.Messages = append(f.session.Messages, m)
 	}
 }
 
-func (f *Fold) modify(e Event) {
+func (f *Fold) modifyMessage(e Event) {
 	if e.Index == nil || *e.Index < 0 || *e.Index >= len(f.session.Messages) {
 		return
 	}
 	m := &f.session.Messages[*e.Index]
 	switch {
 	case e.Message != nil:
-		delete(f.places, m.ID)
+		delete(f.indices, m.ID)
 		*m = e.Message.AsMessage()
-		f.places[m.ID] = *e.Index
+		f.indices[m.ID] = *e.Index
 	case e.Content != nil:
 		m.Content = *e.Content
 	}
 }
 
-func (f *Fold) delete(indices []int) {
+func (f *Fold) deleteMessages(indices []int) {
 	drop := make(map[int]bool, len(indices))
 	for _, i := range indices {
 		drop[i] = true
@@ -116,7 +116,7 @@ func (f *Fold) delete(indices []int) {
 		}
 	}
 	f.session.Messages = kept
-	f.index()
+	f.indexMessages()
 }
 
 func (f *Fold) extendDraft(e Event) {
@@ -129,9 +129,10 @@ func (f *Fold) extendDraft(e Event) {
 	f.draft.add(*e.Message)
 }
 
-// adopt takes agent and metadata from a checkpoint that tells of their change. It
-// carries both then; metadata that has become empty is left out of its JSON.
-func (f *Fold) adopt(e Event) {
+// applyCheckpoint applies the agent and the metadata of a checkpoint. A checkpoint that
+// records a change of either carries both. If it carries the agent only, the metadata has
+// become empty.
+func (f *Fold) applyCheckpoint(e Event) {
 	if e.AgentID != "" {
 		f.session.AgentID = e.AgentID
 	}
@@ -140,7 +141,7 @@ func (f *Fold) adopt(e Event) {
 	}
 }
 
-// Messages returns the session's messages. The slice is the caller's.
+// Messages returns a copy of the session's messages.
 func (f *Fold) Messages() []Message { return slices.Clone(f.session.Messages) }
 
 // Draft returns the reply that is being streamed, or nil.
@@ -162,8 +163,8 @@ func (f *Fold) AgentID() string { return f.session.AgentID }
 // Metadata returns the metadata of the session.
 func (f *Fold) Metadata() Object { return f.session.Metadata.Clone() }
 
-// Deleted reports whether the session is gone.
+// Deleted reports whether the session was deleted.
 func (f *Fold) Deleted() bool { return f.deleted }
 
-// Position returns the id of the last event that the state holds.
-func (f *Fold) Position() EventID { return f.position }
+// Cursor returns the id of the last event that the state reflects.
+func (f *Fold) Cursor() EventID { return f.cursor }

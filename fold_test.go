@@ -7,22 +7,22 @@ import (
 	"pgregory.net/rapid"
 )
 
-func startOf(session string) Snapshot {
+func emptySnapshot(session string) Snapshot {
 	return Snapshot{Session: Session{SessionID: session, AgentID: DefaultAgent}, CursorEventID: 100}
 }
 
-// state is all that a fold shows.
+// state holds the results of all methods of a Fold.
 type state struct {
 	Messages []Message
 	Draft    *Draft
 	Agent    string
 	Metadata Object
 	Deleted  bool
-	Position EventID
+	Cursor   EventID
 }
 
 func stateOf(f *Fold) state {
-	return state{f.Messages(), f.Draft(), f.AgentID(), f.Metadata(), f.Deleted(), f.Position()}
+	return state{f.Messages(), f.Draft(), f.AgentID(), f.Metadata(), f.Deleted(), f.Cursor()}
 }
 
 func applyAll(t interface{ Fatal(...any) }, f *Fold, window []Record) {
@@ -35,32 +35,32 @@ func applyAll(t interface{ Fatal(...any) }, f *Fold, window []Record) {
 	}
 }
 
-// Any split into windows, each compacted, folds to what the whole history folds
-// to, at the end of every window, also when a window is delivered twice.
+// At the end of every window, compacted windows fold to the same state as the events
+// themselves, even if a window is delivered twice.
 func TestFoldOfCompactedWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog(t, rapid.IntRange(1, 2).Draw(t, "sessions"))
 		for _, id := range sessionsOf(log) {
-			plain, thinned := NewFold(startOf(id)), NewFold(startOf(id))
-			for _, window := range windows(t, log) {
+			plain, compacted := NewFold(emptySnapshot(id)), NewFold(emptySnapshot(id))
+			for _, window := range drawWindows(t, log) {
 				applyAll(t, plain, window)
-				applyAll(t, thinned, Compact(window))
+				applyAll(t, compacted, Compact(window))
 				if rapid.Bool().Draw(t, "again") {
-					applyAll(t, thinned, Compact(window))
+					applyAll(t, compacted, Compact(window))
 				}
-				if a, b := stateOf(plain), stateOf(thinned); !reflect.DeepEqual(a, b) {
-					t.Fatalf("after %s:\nplain   %+v\nthinned %+v", window[len(window)-1].ID, a, b)
+				if a, b := stateOf(plain), stateOf(compacted); !reflect.DeepEqual(a, b) {
+					t.Fatalf("after %s:\nplain     %+v\ncompacted %+v", window[len(window)-1].ID, a, b)
 				}
 			}
 		}
 	})
 }
 
-// A client that loads its snapshot later, and goes on from there, ends the same.
-func TestFoldFromALaterSnapshot(t *testing.T) {
+// A client that starts from a later snapshot ends in the same state.
+func TestFoldFromLaterSnapshot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := drawLog(t, 1)
-		whole, early := NewFold(startOf("s0")), NewFold(startOf("s0"))
+		whole, early := NewFold(emptySnapshot("s0")), NewFold(emptySnapshot("s0"))
 		applyAll(t, whole, log)
 		for i, rec := range log {
 			applyAll(t, early, log[i:i+1])
@@ -82,9 +82,9 @@ func TestFold(t *testing.T) {
 	final := func(request string, messages ...Message) Event {
 		return Event{Type: Final, RequestID: request, Messages: messages}
 	}
-	appended := func(m Message) Event { return Event{Type: MessageAppended, Message: m.Whole()} }
-	modified := func(i int, text string, whole *Delta) Event {
-		return Event{Type: MessageModified, Index: &i, Content: &text, Message: whole}
+	appended := func(m Message) Event { return Event{Type: MessageAppended, Message: m.AsDelta()} }
+	modified := func(i int, text string, message *Delta) Event {
+		return Event{Type: MessageModified, Index: &i, Content: &text, Message: message}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -93,27 +93,27 @@ func TestFold(t *testing.T) {
 		draft  *Draft
 	}{
 		{"messages are added", []Event{appended(message("c", "C")), final("r", message("d", "D"))}, []string{"A", "B", "C", "D"}, nil},
-		{"a known id is replaced", []Event{final("r", message("a", "A2")), appended(message("b", "B2"))}, []string{"A2", "B2"}, nil},
+		{"a message with a known id is replaced", []Event{final("r", message("a", "A2")), appended(message("b", "B2"))}, []string{"A2", "B2"}, nil},
 		{"content is modified", []Event{modified(1, "B2", nil)}, []string{"A", "B2"}, nil},
-		{"a whole message is modified", []Event{modified(0, "S", message("s", "S").Whole()), final("r", message("s", "S2"))}, []string{"S2", "B"}, nil},
-		{"an id that was modified away is new again",
-			[]Event{modified(0, "S", message("s", "S").Whole()), final("r", message("a", "A2"))}, []string{"S", "B", "A2"}, nil},
-		{"an index that is not there", []Event{modified(2, "X", nil), modified(-1, "X", nil)}, []string{"A", "B"}, nil},
-		{"indices are those before the deletion",
+		{"a whole message is modified", []Event{modified(0, "S", message("s", "S").AsDelta()), final("r", message("s", "S2"))}, []string{"S2", "B"}, nil},
+		{"the id of a message that got another id is unknown again",
+			[]Event{modified(0, "S", message("s", "S").AsDelta()), final("r", message("a", "A2"))}, []string{"S", "B", "A2"}, nil},
+		{"an index out of range", []Event{modified(2, "X", nil), modified(-1, "X", nil)}, []string{"A", "B"}, nil},
+		{"deleted indices refer to the state before the deletion",
 			[]Event{appended(message("c", "C")), {Type: MessagesDeleted, Indices: []int{0, 2}}, appended(message("b", "B2"))}, []string{"B2"}, nil},
 		{"another session", []Event{{SessionID: "t", Type: MessagesDeleted, Indices: []int{0}}}, []string{"A", "B"}, nil},
 		{"a draft grows", []Event{partialOf("r", "x", nil), partialOf("r", "y", nil)}, []string{"A", "B"}, &Draft{RequestID: "r", Content: "xy"}},
 		{"a draft belongs to its request", []Event{partialOf("r", "x", nil), partialOf("q", "y", nil)}, []string{"A", "B"}, &Draft{RequestID: "q", Content: "y"}},
-		{"a restart empties it", []Event{partialOf("r", "x", Object{}.Set("reasoning", "z")), partialOf("r", "y", Object{}.Set(MetaStreamRestarted, true))},
+		{"a restart empties the draft", []Event{partialOf("r", "x", Object{}.Set("reasoning", "z")), partialOf("r", "y", Object{}.Set(MetaStreamRestarted, true))},
 			[]string{"A", "B"}, &Draft{RequestID: "r", Content: "y"}},
-		{"its metadata grows", []Event{partialOf("r", "", Object{}.Set("reasoning", "x")), partialOf("r", "", Object{}.Set("reasoning", "y"))},
+		{"the metadata of a draft grows", []Event{partialOf("r", "", Object{}.Set("reasoning", "x")), partialOf("r", "", Object{}.Set("reasoning", "y"))},
 			[]string{"A", "B"}, &Draft{RequestID: "r", Metadata: Object{}.Set("reasoning", "xy")}},
-		{"both kinds of reasoning grow on their own",
+		{"both kinds of reasoning grow independently",
 			[]Event{partialOf("r", "", Object{}.Set("reasoning", "x").Set("reasoning_content", "1")), partialOf("r", "", Object{}.Set("reasoning_content", "2")), partialOf("r", "", Object{}.Set("reasoning", "y"))},
 			[]string{"A", "B"}, &Draft{RequestID: "r", Metadata: Object{}.Set("reasoning", "xy").Set("reasoning_content", "12")}},
-		{"the end clears it", []Event{partialOf("r", "x", nil), {Type: RequestCompleted, RequestID: "r"}}, []string{"A", "B"}, nil},
-		{"the end of another does not", []Event{partialOf("r", "x", nil), {Type: RequestCompleted, RequestID: "q"}}, []string{"A", "B"}, &Draft{RequestID: "r", Content: "x"}},
-		{"results clear it", []Event{partialOf("r", "x", nil), {Type: ToolResults, RequestID: "r", Messages: []Message{message("t", "T")}}}, []string{"A", "B", "T"}, nil},
+		{"the end of the request clears the draft", []Event{partialOf("r", "x", nil), {Type: RequestCompleted, RequestID: "r"}}, []string{"A", "B"}, nil},
+		{"the end of another request does not", []Event{partialOf("r", "x", nil), {Type: RequestCompleted, RequestID: "q"}}, []string{"A", "B"}, &Draft{RequestID: "r", Content: "x"}},
+		{"tool results clear the draft", []Event{partialOf("r", "x", nil), {Type: ToolResults, RequestID: "r", Messages: []Message{message("t", "T")}}}, []string{"A", "B", "T"}, nil},
 		{"a deleted session is empty", []Event{partialOf("r", "x", nil), {Type: SessionDeleted}, appended(message("c", "C"))}, nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestFoldAgentAndMetadata(t *testing.T) {
 	}
 }
 
-// What a fold has shown does not change under the reader's hands.
+// A draft that a fold returned does not change when further events are applied.
 func TestDraftIsACopy(t *testing.T) {
 	f := NewFold(Snapshot{Session: Session{SessionID: "s"}})
 	window := records(t, partialOf("r", "a", Object{}.Set("reasoning", "x")), partialOf("r", "b", Object{}.Set("reasoning", "y")),
@@ -163,30 +163,30 @@ func TestDraftIsACopy(t *testing.T) {
 	early := f.Draft()
 	applyAll(t, f, window[2:])
 	if early.Content != "ab" || string(early.Metadata["reasoning"]) != `"xy"` {
-		t.Errorf("the early draft reads %q, %s", early.Content, early.Metadata)
+		t.Errorf("the early draft is now %q, %s", early.Content, early.Metadata)
 	}
 }
 
-func TestJoinIncrements(t *testing.T) {
+func TestMergeIncrements(t *testing.T) {
 	text := func(s string) *string { return &s }
 	num := func(f float64) *float64 { return &f }
 	tool := func(call, phase string, p Payload) Event {
 		return Event{Type: ToolPartial, ToolCallID: call, Phase: phase, Payload: &p}
 	}
-	said := func(s string) Event { return Event{Type: Partial, Message: &Delta{Role: RoleAssistant, Content: s}} }
-	got := JoinIncrements([]Event{
-		{Type: AssistantMessage, Phase: PhaseStart}, said("a"), said("b"), said("c"),
+	partial := func(s string) Event { return Event{Type: Partial, Message: &Delta{Role: RoleAssistant, Content: s}} }
+	got := MergeIncrements([]Event{
+		{Type: AssistantMessage, Phase: PhaseStart}, partial("a"), partial("b"), partial("c"),
 		tool("x", PhaseStart, Payload{Part: text("")}),
 		tool("x", PhaseStream, Payload{Part: text("1"), Progress: num(1), Total: num(9)}), tool("x", PhaseStream, Payload{Part: text("2"), Progress: num(2)}),
 		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}),
-		said("d"),
+		partial("d"),
 	})
 	want := []Event{
-		{Type: AssistantMessage, Phase: PhaseStart}, said("abc"),
+		{Type: AssistantMessage, Phase: PhaseStart}, partial("abc"),
 		tool("x", PhaseStart, Payload{Part: text("")}),
 		tool("x", PhaseStream, Payload{Part: text("12"), Progress: num(2), Total: num(9)}),
 		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}),
-		said("d"),
+		partial("d"),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// history makes valid random histories of a session: what the log may hold, and
-// nothing else. It keeps the number of messages, so that indices are true.
+// history generates random histories of a session, as the log may contain them. It counts
+// the messages, so that indices are valid.
 type history struct {
 	t        *rapid.T
 	session  string
@@ -22,7 +22,7 @@ type history struct {
 	ids      int
 }
 
-var when = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var testTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func (h *history) emit(e Event) {
 	e.SessionID = h.session
@@ -33,7 +33,7 @@ func (h *history) flip(label string) bool { return rapid.Bool().Draw(h.t, label)
 
 func (h *history) newMessage(role string, meta Object) Message {
 	h.ids++
-	return Message{ID: fmt.Sprintf("%s-m%d", h.session, h.ids), Role: role, Content: h.text(), Metadata: meta, CreatedAt: when}
+	return Message{ID: fmt.Sprintf("%s-m%d", h.session, h.ids), Role: role, Content: h.text(), Metadata: meta, CreatedAt: testTime}
 }
 
 func (h *history) text() string {
@@ -41,12 +41,12 @@ func (h *history) text() string {
 }
 
 func (h *history) checkpoint(request string) {
-	h.emit(Event{Type: Checkpoint, RequestID: request, Timestamp: &when})
+	h.emit(Event{Type: Checkpoint, RequestID: request, Timestamp: &testTime})
 }
 
 func (h *history) append() {
 	m := h.newMessage(RoleUser, nil)
-	h.emit(Event{Type: MessageAppended, Role: m.Role, Content: &m.Content, Message: m.Whole()})
+	h.emit(Event{Type: MessageAppended, Role: m.Role, Content: &m.Content, Message: m.AsDelta()})
 	h.messages++
 	h.checkpoint("")
 }
@@ -59,7 +59,7 @@ func (h *history) modify() {
 	text := h.text()
 	e := Event{Type: MessageModified, Index: &i, Content: &text}
 	if h.flip("whole") {
-		e.Message = h.newMessage(RoleSystem, nil).Whole()
+		e.Message = h.newMessage(RoleSystem, nil).AsDelta()
 		e.Message.Content = text
 	}
 	h.emit(e)
@@ -84,15 +84,15 @@ func (h *history) delete() {
 	h.checkpoint("")
 }
 
-func (h *history) rename() {
-	e := Event{Type: Checkpoint, Timestamp: &when, AgentID: rapid.SampledFrom([]string{"default", "other"}).Draw(h.t, "agent")}
+func (h *history) changeAgent() {
+	e := Event{Type: Checkpoint, Timestamp: &testTime, AgentID: rapid.SampledFrom([]string{"default", "other"}).Draw(h.t, "agent")}
 	if h.flip("metadata") {
 		e.Metadata = Object{}.Set(MetaTitle, h.text())
 	}
 	h.emit(e)
 }
 
-// send runs one request to one of its ends.
+// send emits the events of one request, with a random end.
 func (h *history) send() {
 	h.append()
 	h.requests++
@@ -125,7 +125,7 @@ func (h *history) phase(request, end string) {
 			h.emit(Event{Type: RetryScheduled, RequestID: request, Attempt: 1, Cause: CauseStream})
 			h.partial(request, true)
 		case 1:
-			h.rename() // metadata may change while a request runs
+			h.changeAgent() // agent and metadata may change while a request runs
 		default:
 			h.partial(request, false)
 		}
@@ -151,7 +151,7 @@ func drawMetadata(t *rapid.T) Object {
 	meta := Object{}
 	values := map[string][]string{
 		MetaReasoning:        {`"so"`, `"\n\u00e9"`, `""`},
-		MetaReasoningContent: {`"hm "`, `7`, `null`}, // a strange backend changes its mind
+		MetaReasoningContent: {`"hm "`, `7`, `null`}, // a faulty backend may change the kind of a value
 		MetaReasoningDetails: {`[]`, `[{"text":"a"}]`, `[1,2]`, `[ ]`},
 		"logprob":            {`1`, `"x"`, `{"a":[1]}`},
 	}
@@ -198,7 +198,7 @@ func drawHistory(t *rapid.T, session string) []Event {
 		case 2:
 			h.delete()
 		case 3:
-			h.rename()
+			h.changeAgent()
 		default:
 			h.send()
 		}
@@ -211,19 +211,19 @@ func drawHistory(t *rapid.T, session string) []Event {
 
 // drawLog interleaves histories of several sessions into one log with ids.
 func drawLog(t *rapid.T, sessions int) []Record {
-	var lanes [][]Event
+	var histories [][]Event
 	for i := range sessions {
-		lanes = append(lanes, drawHistory(t, fmt.Sprintf("s%d", i)))
+		histories = append(histories, drawHistory(t, fmt.Sprintf("s%d", i)))
 	}
 	var log []Record
 	for id := EventID(101); ; id++ {
-		lanes = slices.DeleteFunc(lanes, func(l []Event) bool { return len(l) == 0 })
-		if len(lanes) == 0 {
+		histories = slices.DeleteFunc(histories, func(h []Event) bool { return len(h) == 0 })
+		if len(histories) == 0 {
 			return log
 		}
-		lane := rapid.IntRange(0, len(lanes)-1).Draw(t, "lane")
-		log = append(log, record(t, id, lanes[lane][0]))
-		lanes[lane] = lanes[lane][1:]
+		next := rapid.IntRange(0, len(histories)-1).Draw(t, "next session")
+		log = append(log, record(t, id, histories[next][0]))
+		histories[next] = histories[next][1:]
 	}
 }
 
@@ -236,7 +236,7 @@ func record(t interface{ Fatal(...any) }, id EventID, e Event) Record {
 	return rec
 }
 
-// records gives the events ids from 1 on, as parts of session s.
+// records returns the records of events of session s, with ids from 1 on.
 func records(t *testing.T, events ...Event) []Record {
 	t.Helper()
 	var out []Record
@@ -249,8 +249,8 @@ func records(t *testing.T, events ...Event) []Record {
 	return out
 }
 
-// windows cuts a log at random places.
-func windows(t *rapid.T, log []Record) [][]Record {
+// drawWindows splits a log at random places.
+func drawWindows(t *rapid.T, log []Record) [][]Record {
 	var out [][]Record
 	for len(log) > 0 {
 		n := rapid.IntRange(1, len(log)).Draw(t, "window")

@@ -6,61 +6,63 @@ import (
 	"strings"
 )
 
-// MergeDelta joins two increments of one request, the earlier first: contents and
-// string reasoning are joined, lists concatenated, of other metadata the later
-// wins. A later one that restarts the stream starts afresh.
+// MergeDelta merges two increments of one request. Contents and reasoning texts are
+// concatenated, and so are lists in the metadata. Of other metadata the later value wins.
+// If later restarts the stream, the result is later alone.
 func MergeDelta(earlier, later Delta) Delta {
-	var in increments
+	var in mergedDelta
 	in.add(earlier)
 	in.add(later)
 	return in.delta()
 }
 
-// increments is the sum of deltas: a partial that grows, or a draft. It owns its
-// bytes, so that adding costs no more than what is added.
-type increments struct {
+// mergedDelta is the result of merging any number of increments. It owns its bytes, so
+// that adding an increment costs no more than the increment's size.
+type mergedDelta struct {
 	role    string
 	content strings.Builder
 	meta    map[string][]byte
 }
 
-// How two values of one metadata key join. Values of different kinds do not.
-type joint byte
+// mergeKind says how two values of one metadata key merge. If their kinds differ, the
+// later value replaces the earlier.
+type mergeKind byte
 
 const (
-	jointReplace joint = iota
-	jointText
-	jointList
+	mergeReplace mergeKind = iota
+	mergeText
+	mergeList
 )
 
-func jointOf(key string, raw []byte) joint {
+func mergeKindOf(key string, raw []byte) mergeKind {
 	switch {
 	case len(raw) >= 2 && raw[0] == '[':
-		return jointList
+		return mergeList
 	case len(raw) >= 2 && raw[0] == '"' && (key == MetaReasoning || key == MetaReasoningContent):
-		return jointText
+		return mergeText
 	}
-	return jointReplace
+	return mergeReplace
 }
 
-// accepts reports whether adding d can be told from adding its parts one by one to
-// any other sum. It cannot where a key changes its kind: "a", 1, "b" add up to "b",
-// but "a" and the sum of 1 and "b" would add up to "ab".
-func (in *increments) accepts(d Delta) bool {
+// canAdd reports whether d can be merged without making the result depend on the order in
+// which windows merge increments. It cannot if a key changes its kind: merging "a", 1 and
+// "b" one by one results in "b". Merging 1 with "b" first and "a" with their result would
+// result in "ab".
+func (in *mergedDelta) canAdd(d Delta) bool {
 	if d.Metadata.Bool(MetaStreamRestarted) {
 		return true
 	}
 	for key, raw := range d.Metadata {
-		if old, ok := in.meta[key]; ok && jointOf(key, old) != jointOf(key, bytes.TrimSpace(raw)) {
+		if old, ok := in.meta[key]; ok && mergeKindOf(key, old) != mergeKindOf(key, bytes.TrimSpace(raw)) {
 			return false
 		}
 	}
 	return true
 }
 
-func (in *increments) add(d Delta) {
+func (in *mergedDelta) add(d Delta) {
 	if d.Metadata.Bool(MetaStreamRestarted) {
-		*in = increments{}
+		*in = mergedDelta{}
 	}
 	if d.Role != "" {
 		in.role = d.Role
@@ -68,22 +70,22 @@ func (in *increments) add(d Delta) {
 	in.content.WriteString(d.Content)
 	for key, raw := range d.Metadata {
 		if _, ok := in.meta[key]; ok && key == MetaStreamRestarted {
-			continue // once restarted, the sum stays so
+			continue // a later increment does not undo a restart
 		}
 		if in.meta == nil {
 			in.meta = make(map[string][]byte, len(d.Metadata))
 		}
-		in.meta[key] = joinRaw(key, in.meta[key], bytes.TrimSpace(raw))
+		in.meta[key] = mergeRaw(key, in.meta[key], bytes.TrimSpace(raw))
 	}
 }
 
-// joinRaw returns old with raw added, growing old in place.
-func joinRaw(key string, old, raw []byte) []byte {
-	kind := jointOf(key, raw)
-	if kind == jointReplace || kind != jointOf(key, old) {
+// mergeRaw merges raw into old, which grows in place, and returns the result.
+func mergeRaw(key string, old, raw []byte) []byte {
+	kind := mergeKindOf(key, raw)
+	if kind == mergeReplace || kind != mergeKindOf(key, old) {
 		return bytes.Clone(raw)
 	}
-	if kind == jointText {
+	if kind == mergeText {
 		return append(old[:len(old)-1], raw[1:]...)
 	}
 	head := bytes.TrimRight(old[:len(old)-1], " \t\r\n")
@@ -94,8 +96,8 @@ func joinRaw(key string, old, raw []byte) []byte {
 	return append(head, tail...)
 }
 
-// metadata returns a copy, for the bytes in here grow in place.
-func (in *increments) metadata() Object {
+// metadata returns a copy of the metadata, because add grows the values in place.
+func (in *mergedDelta) metadata() Object {
 	if len(in.meta) == 0 {
 		return nil
 	}
@@ -106,35 +108,35 @@ func (in *increments) metadata() Object {
 	return out
 }
 
-func (in *increments) delta() Delta {
+func (in *mergedDelta) delta() Delta {
 	return Delta{Role: in.role, Content: in.content.String(), Metadata: in.metadata()}
 }
 
-// JoinIncrements joins neighbours among events of one request that wait for the same
-// commit: partials by the rule of MergeDelta, the parts of one tool call end to end. It
-// changes none of them and costs no more than their size.
-func JoinIncrements(waiting []Event) []Event {
+// MergeIncrements merges neighbours among the events of one request that wait for the
+// same commit: partials as MergeDelta does, and the parts of one tool call by
+// concatenation. It does not change the events, and takes time linear in their size.
+func MergeIncrements(waiting []Event) []Event {
 	out := make([]Event, 0, len(waiting))
 	for i := 0; i < len(waiting); {
 		e := waiting[i]
 		next := i + 1
 		switch {
 		case e.Type == Partial && e.Message != nil:
-			var sum increments
+			var sum mergedDelta
 			sum.add(*e.Message)
-			for next < len(waiting) && waiting[next].Type == Partial && sum.accepts(*waiting[next].Message) {
+			for next < len(waiting) && waiting[next].Type == Partial && sum.canAdd(*waiting[next].Message) {
 				sum.add(*waiting[next].Message)
 				next++
 			}
 			if next > i+1 {
-				joined := sum.delta()
-				e.Message = &joined
+				merged := sum.delta()
+				e.Message = &merged
 			}
-		case e.streamsTool():
-			for next < len(waiting) && waiting[next].streamsTool() && waiting[next].ToolCallID == e.ToolCallID {
+		case e.isToolStream():
+			for next < len(waiting) && waiting[next].isToolStream() && waiting[next].ToolCallID == e.ToolCallID {
 				next++
 			}
-			e.Payload = joinPayloads(waiting[i:next])
+			e.Payload = mergePayloads(waiting[i:next])
 		}
 		out = append(out, e)
 		i = next
@@ -142,9 +144,9 @@ func JoinIncrements(waiting []Event) []Event {
 	return out
 }
 
-// joinPayloads joins the payloads of events of one tool call: parts are joined, of
-// progress and total the last that is there counts.
-func joinPayloads(events []Event) *Payload {
+// mergePayloads merges the payloads of events of one tool call. Parts are concatenated. Of
+// progress and total the last value that is set counts.
+func mergePayloads(events []Event) *Payload {
 	if len(events) == 1 {
 		return events[0].Payload
 	}
@@ -166,6 +168,7 @@ func joinPayloads(events []Event) *Payload {
 	return &out
 }
 
-func (e Event) streamsTool() bool {
+// isToolStream reports whether the event is a tool_partial of the phase stream.
+func (e Event) isToolStream() bool {
 	return e.Type == ToolPartial && e.Phase == PhaseStream && e.Payload != nil
 }

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// ranks orders the folders of the project: a package imports only packages of a
-// lower rank. Packages within one folder may import each other.
+// ranks gives each folder of the project a rank. A package may import packages of a lower
+// rank, and packages of its own folder.
 var ranks = map[string]int{
 	"":           0,
 	"sse":        0,
@@ -54,7 +54,7 @@ const (
 	maxMethods       = 5
 )
 
-// goPackage is what `go list` says of a package.
+// goPackage is the description of a package that `go list` prints.
 type goPackage struct {
 	Dir, ImportPath, Name, Doc string
 	GoFiles, Imports           []string
@@ -62,7 +62,7 @@ type goPackage struct {
 
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	// Looking at every folder tells the test cache that a new one matters.
+	// Reading every folder makes the test cache notice new folders.
 	err := filepath.WalkDir(".", func(_ string, _ fs.DirEntry, err error) error { return err })
 	if err != nil {
 		t.Fatal(err)
@@ -86,24 +86,24 @@ func listPackages(t *testing.T) []goPackage {
 		list = append(list, p)
 	}
 	if len(list) < 2 {
-		t.Fatalf("go list knows only %d packages", len(list))
+		t.Fatalf("go list lists only %d packages", len(list))
 	}
 	return list
 }
 
-// folder returns the part of an import path that has a rank.
-func folder(path string) string {
+// rankedFolder returns the part of an import path that has a rank.
+func rankedFolder(path string) string {
 	path = strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	path = strings.TrimPrefix(path, "internal/")
 	name, _, _ := strings.Cut(path, "/")
 	return name
 }
 
-func ours(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+func inModule(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
 func TestLayers(t *testing.T) {
 	for _, p := range listPackages(t) {
-		from := folder(p.ImportPath)
+		from := rankedFolder(p.ImportPath)
 		rank, known := ranks[from]
 		if !known {
 			t.Errorf("%s has no rank: give it one in layers_test.go", p.ImportPath)
@@ -111,10 +111,10 @@ func TestLayers(t *testing.T) {
 		}
 		for _, path := range p.Imports {
 			std := !strings.Contains(strings.Split(path, "/")[0], ".")
-			switch to := folder(path); {
-			case !ours(path):
+			switch to := rankedFolder(path); {
+			case !inModule(path):
 				if p.ImportPath == module && !std {
-					t.Errorf("the nouns import only the standard library, not %s", path)
+					t.Errorf("the root package imports %s; it may import only the standard library", path)
 				}
 			case to != from && ranks[to] >= rank:
 				t.Errorf("%s (rank %d) imports %s (rank %d)", p.ImportPath, rank, path, ranks[to])
@@ -127,7 +127,7 @@ func TestPackageNamesAndComments(t *testing.T) {
 	vague := []string{"util", "utils", "common", "types", "models", "helpers"}
 	for _, p := range listPackages(t) {
 		if slices.Contains(vague, p.Name) || slices.Contains(vague, filepath.Base(p.Dir)) {
-			t.Errorf("%s: the name says nothing of what the package is for", p.ImportPath)
+			t.Errorf("%s: the name does not say what the package is for", p.ImportPath)
 		}
 		if len(p.GoFiles) > 0 && p.Doc == "" {
 			t.Errorf("%s has no package comment", p.ImportPath)
@@ -158,7 +158,7 @@ func TestCodeShape(t *testing.T) {
 				checkDoc(t, decl, place)
 				if fn, ok := decl.(*ast.FuncDecl); ok {
 					if lines := fset.Position(fn.End()).Line - fset.Position(fn.Pos()).Line + 1; lines > maxFunctionLines {
-						t.Errorf("%s: %s has %d lines, a screen has %d", place(fn), fn.Name.Name, lines, maxFunctionLines)
+						t.Errorf("%s: %s has %d lines; at most %d are allowed", place(fn), fn.Name.Name, lines, maxFunctionLines)
 					}
 				}
 			}
@@ -166,8 +166,8 @@ func TestCodeShape(t *testing.T) {
 	}
 }
 
-// checkInterfaces counts methods; those of an embedded interface of the same
-// package count, one of another package counts as one.
+// checkInterfaces limits the number of methods of interfaces. It includes the methods of
+// an embedded interface of the same package, and counts one of another package as one.
 func checkInterfaces(t *testing.T, files []*ast.File, place func(ast.Node) string) {
 	named := map[string]*ast.InterfaceType{}
 	var all []*ast.InterfaceType
@@ -201,35 +201,35 @@ func checkInterfaces(t *testing.T, files []*ast.File, place func(ast.Node) strin
 	}
 	for _, it := range all {
 		if n := count(it); n > maxMethods {
-			t.Errorf("%s: an interface of %d methods, at most %d", place(it), n, maxMethods)
+			t.Errorf("%s: the interface has %d methods; at most %d are allowed", place(it), n, maxMethods)
 		}
 	}
 }
 
-// explained are methods that a well-known interface explains.
-var explained = []string{"Error", "Unwrap", "String", "Read", "Write", "ServeHTTP", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
+// wellKnown are methods that need no comment, because well-known interfaces define them.
+var wellKnown = []string{"Error", "Unwrap", "String", "Read", "Write", "ServeHTTP", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
 
 func checkDoc(t *testing.T, decl ast.Decl, place func(ast.Node) string) {
-	bare := func(n ast.Node, name string) { t.Errorf("%s: %s is exported and has no comment", place(n), name) }
+	report := func(n ast.Node, name string) { t.Errorf("%s: %s is exported and has no comment", place(n), name) }
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
 		if d.Doc != nil || !d.Name.IsExported() || !exportedReceiver(d) {
 			return
 		}
-		if d.Recv == nil || !slices.Contains(explained, d.Name.Name) {
-			bare(d, d.Name.Name)
+		if d.Recv == nil || !slices.Contains(wellKnown, d.Name.Name) {
+			report(d, d.Name.Name)
 		}
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
 			switch s := spec.(type) {
 			case *ast.TypeSpec:
 				if s.Name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
-					bare(s, s.Name.Name)
+					report(s, s.Name.Name)
 				}
 			case *ast.ValueSpec:
 				for _, name := range s.Names {
 					if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
-						bare(s, name.Name)
+						report(s, name.Name)
 					}
 				}
 			}
@@ -237,7 +237,7 @@ func checkDoc(t *testing.T, decl ast.Decl, place func(ast.Node) string) {
 	}
 }
 
-// exportedReceiver is false of methods on types that nobody outside can name.
+// exportedReceiver reports whether fn is a function or a method of an exported type.
 func exportedReceiver(fn *ast.FuncDecl) bool {
 	if fn.Recv == nil {
 		return true

@@ -10,58 +10,59 @@ import (
 // LLMRequest is one call of a model: a phase of a request.
 type LLMRequest struct {
 	ProviderID string            // key under `providers`
-	SessionID  string            // of the session that asks
-	RequestID  string            // "" when no request asks, as for a summary
+	SessionID  string            // of the session that the call is for
+	RequestID  string            // "" if the call belongs to no request, such as the call for a summary
 	Config     Object            // effective config of the request
-	Concealed  Object            // the same with its secrets as {"set": true}, for plugins that have no need of them
+	Concealed  Object            // Config with its secrets as {"set": true}, for plugins that do not need the secrets
 	Messages   []Message         // oldest first
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention
 	Stream     bool
 
-	// OpenAsset opens an image of the session, for attachments that name one. Nil opens
-	// none. It may be called again and again, as long as the phase runs.
+	// OpenAsset opens an image of the session for an attachment that refers to it. It may
+	// be called any number of times while the phase runs. If it is nil, the request has no
+	// images to open.
 	OpenAsset func(ctx context.Context, assetID string) (Asset, io.ReadCloser, error)
 
-	// Params are merged over the fields that the adapter itself sends; a null
-	// removes the field. Features fill it. The ReservedParams are not among them.
+	// Params are merged over the fields that the provider's adapter sends. A null removes
+	// the field. Features set Params, which do not contain the ReservedParams.
 	Params Object
 }
 
-// ReservedParams are the fields of a call that the service itself decides.
+// ReservedParams returns the fields of a call that only the service sets.
 func ReservedParams() []string { return []string{"messages", "model", "stream"} }
 
-// Chunk is what a provider yields while a phase runs. The last one has Reply set.
-// A chunk that comes together with an error may have Reply set too: it then holds
-// what the dead stream had told, of which only Metadata's usage keys count.
+// Chunk is what a provider yields while a phase runs. The last chunk has Reply set.
+// A chunk that comes with an error may have Reply set too. Reply then describes the part
+// of the stream before the error, and only the usage keys of its Metadata count.
 type Chunk struct {
 	Text             string // increment of visible text
 	Reasoning        string // increment of metadata.reasoning
 	ReasoningContent string // increment of metadata.reasoning_content
 	Extra            Object // further metadata of the increment, such as reasoning_details
-	Restarted        bool   // first chunk of a recovered stream: what came before is void
-	Retry            *Retry // a wait or recovery that is about to begin; nothing else is set
+	Restarted        bool   // first chunk of a recovered stream: earlier chunks of the phase are void
+	Retry            *Retry // a retry or recovery that is about to begin; no other field is set
 	Reply            *Reply
 }
 
 // Reply is the model's whole answer of one phase.
 type Reply struct {
 	Content      string
-	Metadata     Object // reasoning, usage, provider, model and what else came; not tool_calls
+	Metadata     Object // reasoning, usage, provider, model and unknown fields; not tool_calls
 	ToolCalls    []ToolCall
-	FinishReason string // what the backend said, or what follows from the reply
+	FinishReason string // from the backend, or derived from the reply if the backend sent none
 }
 
-// Retry tells of an attempt that is about to be made again.
+// Retry announces the next attempt of a call.
 type Retry struct {
-	Attempt  int // 1 for the first of its counter
+	Attempt  int // counted from 1, separately for retries and recoveries
 	Cause    string
-	Status   int // HTTP status, 0 when there was none
+	Status   int // HTTP status; 0: none
 	Delay    time.Duration
 	ResumeAt time.Time
 }
 
-// Model describes a model that a backend offers. Fields beyond id and name are the
-// provider's and pass through.
+// Model describes a model that a backend offers. Extra holds the fields other than id and
+// name, which are passed on unchanged.
 type Model struct {
 	ID    string
 	Name  string
@@ -77,7 +78,7 @@ func (m Model) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]json.RawMessage(out))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the form that MarshalJSON writes.
 func (m *Model) UnmarshalJSON(b []byte) error {
 	var all Object
 	if err := json.Unmarshal(b, &all); err != nil {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Object is a JSON object whose values are kept as they came, so that what this
-// service does not know passes through unharmed.
+// Object is a JSON object whose values stay undecoded, so that fields which the service
+// does not know are passed on unchanged.
 type Object map[string]json.RawMessage
 
 // Clone returns a copy that shares only the raw values.
 func (o Object) Clone() Object { return maps.Clone(o) }
 
-// Set encodes v under key, making the object when it is nil, and returns it.
-// It panics when v cannot be encoded, which is a programmer's mistake.
+// Set sets key to the JSON of v and returns the object, which Set creates if o is nil. It
+// panics if v cannot be encoded, which is a programming error.
 func (o Object) Set(key string, v any) Object {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -30,7 +30,7 @@ func (o Object) Set(key string, v any) Object {
 	return o
 }
 
-// String returns the string at key, or "" when there is none.
+// String returns the string at key, or "" if key holds no string.
 func (o Object) String(key string) string {
 	var s string
 	if json.Unmarshal(o[key], &s) != nil {
@@ -42,7 +42,7 @@ func (o Object) String(key string) string {
 // Bool reports whether the value at key is true.
 func (o Object) Bool(key string) bool { return string(o[key]) == "true" }
 
-// Object returns the object at key, or nil when there is none.
+// Object returns the object at key, or nil if key holds no object.
 func (o Object) Object(key string) Object {
 	var v Object
 	if json.Unmarshal(o[key], &v) != nil {
@@ -51,7 +51,7 @@ func (o Object) Object(key string) Object {
 	return v
 }
 
-// Clean does to all values, and to the keys, what CleanText and CleanRaw do, in place.
+// Clean applies CleanText to the keys and CleanRaw to the values, in place.
 func (o Object) Clean() {
 	for key, raw := range o {
 		o[key] = CleanRaw(raw)
@@ -62,10 +62,10 @@ func (o Object) Clean() {
 	}
 }
 
-// secretNames are the keys whose values are secret wherever they stand.
+// secretNames are the keys whose values are secret in every object.
 var secretNames = []string{"api_key", "token", "password", "secret", "authorization"}
 
-// SecretName reports whether the value at a key is secret by the key's name alone.
+// SecretName reports whether the name of a key alone marks its value as secret.
 func SecretName(key string) bool { return slices.Contains(secretNames, strings.ToLower(key)) }
 
 // The roles of a message.
@@ -76,7 +76,7 @@ const (
 	RoleTool      = "tool"
 )
 
-// ValidRole reports whether role is one of the four that a message may have.
+// ValidRole reports whether a message may have the role.
 func ValidRole(role string) bool {
 	switch role {
 	case RoleUser, RoleAssistant, RoleSystem, RoleTool:
@@ -94,9 +94,9 @@ const (
 	MetaToolCallID       = "tool_call_id"
 	MetaToolName         = "tool_name"
 	MetaDisplay          = "display"
-	MetaIsError          = "is_error"         // true on a tool message that tells of a failure
-	MetaIncomplete       = "incomplete"       // cancelled, error or interrupted: why the text ends early
-	MetaStreamRestarted  = "stream_restarted" // on a partial: what the phase streamed before is void
+	MetaIsError          = "is_error"         // true on a tool message that reports an error
+	MetaIncomplete       = "incomplete"       // why the text ends early: cancelled, error or interrupted
+	MetaStreamRestarted  = "stream_restarted" // on a partial: earlier partials of the phase are void
 	MetaAttachments      = "attachments"
 	MetaProvider         = "provider" // the provider_id that made an assistant message
 	MetaModel            = "model"    // the model that made an assistant message
@@ -105,7 +105,7 @@ const (
 	MetaOverrides        = "overrides" // session metadata
 )
 
-// Message is one entry of a session. Its index is its place in the session.
+// Message is one entry of a session. Its index in the session is its position, from 0.
 type Message struct {
 	ID        string    `json:"id"`
 	Role      string    `json:"role" enum:"user,assistant,system,tool"`
@@ -114,7 +114,7 @@ type Message struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// NewMessage is a message as a client gives it.
+// NewMessage is a message that a client wants to append.
 type NewMessage struct {
 	Role        string            `json:"role" enum:"user,assistant,system,tool"`
 	Content     string            `json:"content"`
@@ -122,31 +122,31 @@ type NewMessage struct {
 	Attachments []json.RawMessage `json:"attachments,omitempty" doc:"Images: {type, url}, {type, data_url} or {type, asset_id}."`
 }
 
-// MessagePatch replaces the content of a message.
+// MessagePatch describes a change of a message: its new content.
 type MessagePatch struct {
 	Content string `json:"content"`
 }
 
-// MessageResult answers an append and a modification.
+// MessageResult answers a call that appends or modifies a message.
 type MessageResult struct {
 	Index         int     `json:"index"`
 	Message       Message `json:"message"`
 	CursorEventID EventID `json:"cursor_event_id"`
 }
 
-// MessageIndices names messages of a session.
+// MessageIndices selects messages of a session.
 type MessageIndices struct {
 	Indices []int `json:"indices,omitempty" doc:"From 0; the order does not matter."`
 }
 
-// DeleteResult answers a deletion of messages.
+// DeleteResult answers a call that deletes messages.
 type DeleteResult struct {
 	Indices       []int   `json:"indices"`
 	CursorEventID EventID `json:"cursor_event_id"`
 }
 
-// ToolCalls returns the calls that an assistant message asks for. A value that
-// cannot be read counts as none.
+// ToolCalls returns the tool calls of an assistant message. It returns nil if they cannot
+// be decoded.
 func (m Message) ToolCalls() []ToolCall {
 	raw, ok := m.Metadata[MetaToolCalls]
 	if !ok {
@@ -159,12 +159,12 @@ func (m Message) ToolCalls() []ToolCall {
 	return calls
 }
 
-// AssetIDs returns the assets that the message's attachments name. A value that cannot
-// be read counts as none.
+// AssetIDs returns the ids of the assets that the message's attachments refer to. It skips
+// attachments that cannot be decoded.
 func (m Message) AssetIDs() []string {
 	raw := m.Metadata[MetaAttachments]
-	// Most attachments are none, and inline images are too large to be parsed for nothing.
-	// A name may hide behind escapes.
+	// Decoding inline images is expensive, so skip it if no attachment can have an asset_id.
+	// A backslash may belong to an escaped spelling of that name.
 	if !bytes.Contains(raw, []byte("asset_id")) && !bytes.ContainsRune(raw, '\\') {
 		return nil
 	}
@@ -185,15 +185,15 @@ func (m Message) AssetIDs() []string {
 	return ids
 }
 
-// ToolCall is a call that a model asks for, in the chat-completions convention.
-// Fields that this service does not know stay in Extra and FunctionExtra and go
-// back to the backend as they came.
+// ToolCall is a tool call of a model, in the chat-completions convention. Extra and
+// FunctionExtra hold the fields that the service does not know. They are sent back to the
+// backend unchanged.
 type ToolCall struct {
 	ID            string
 	Name          string
-	Arguments     string // JSON, as the model wrote it: may be empty or broken
-	Extra         Object // further fields of the call, `type` among them
-	FunctionExtra Object // further fields of its `function`
+	Arguments     string // JSON as the model wrote it; may be empty or invalid
+	Extra         Object // other fields of the call, including `type`
+	FunctionExtra Object // other fields of its `function`
 }
 
 // MarshalJSON writes {id, …, function: {name, arguments, …}}.
@@ -206,8 +206,8 @@ func (c ToolCall) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]json.RawMessage(out))
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; `tool_call_id` stands in for a
-// missing `id`.
+// UnmarshalJSON reads the form that MarshalJSON writes. If `id` is missing, it uses
+// `tool_call_id`.
 func (c *ToolCall) UnmarshalJSON(b []byte) error {
 	var all Object
 	if err := json.Unmarshal(b, &all); err != nil {

@@ -44,7 +44,7 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-func TestMarshalToolCallLeavesItAlone(t *testing.T) {
+func TestMarshalToolCallDoesNotChangeIt(t *testing.T) {
 	call := ToolCall{ID: "c", Name: "f", Extra: Object{}.Set("x", 1), FunctionExtra: Object{}.Set("y", 2)}
 	if _, err := json.Marshal(call); err != nil {
 		t.Fatal(err)
@@ -69,9 +69,9 @@ func TestMessageToolCalls(t *testing.T) {
 	}
 }
 
-func TestWholeAndAsMessage(t *testing.T) {
-	m := Message{ID: "m", Role: RoleUser, Content: "c", Metadata: Object{}.Set("k", 1), CreatedAt: when}
-	if back := m.Whole().AsMessage(); !reflect.DeepEqual(back, m) {
+func TestAsDeltaAndAsMessage(t *testing.T) {
+	m := Message{ID: "m", Role: RoleUser, Content: "c", Metadata: Object{}.Set("k", 1), CreatedAt: testTime}
+	if back := m.AsDelta().AsMessage(); !reflect.DeepEqual(back, m) {
 		t.Errorf("got %+v", back)
 	}
 }
@@ -79,14 +79,14 @@ func TestWholeAndAsMessage(t *testing.T) {
 func TestObject(t *testing.T) {
 	var o Object
 	if o.String("k") != "" || o.Bool("k") || o.Object("k") != nil || o.Clone() != nil {
-		t.Error("a nil object holds something")
+		t.Error("a nil object is not empty")
 	}
 	o = o.Set("s", "x").Set("b", true).Set("o", map[string]int{"n": 1})
 	if o.String("s") != "x" || !o.Bool("b") || string(o.Object("o")["n"]) != "1" {
 		t.Errorf("got %s", o)
 	}
 	if o.String("b") != "" || o.Bool("s") || o.Object("s") != nil {
-		t.Error("a value was read as what it is not")
+		t.Error("a value was read as a value of another type")
 	}
 	if c := o.Clone().Set("s", "y"); o.String("s") != "x" || c.String("s") != "y" {
 		t.Error("a clone shares its keys")
@@ -116,7 +116,7 @@ func TestCodeOf(t *testing.T) {
 		}
 	}
 	if e := (&Error{Code: CodeBackendError, Detail: "cut: EOF; again", Err: io.EOF}); e.Error() != "backend_error: cut: EOF; again" {
-		t.Errorf("a cause is told twice: %v", e)
+		t.Errorf("the error contains the cause twice: %v", e)
 	}
 	if e := (&Error{Code: CodeInternal, Detail: "d", Err: io.EOF}); !errors.Is(e, io.EOF) || e.Error() != "internal: d: EOF" {
 		t.Errorf("got %v", e)
@@ -126,7 +126,7 @@ func TestCodeOf(t *testing.T) {
 func TestValidRole(t *testing.T) {
 	for _, role := range []string{RoleUser, RoleAssistant, RoleSystem, RoleTool} {
 		if !ValidRole(role) {
-			t.Errorf("%s is refused", role)
+			t.Errorf("%s is not accepted", role)
 		}
 	}
 	for _, role := range []string{"", "User", "developer"} {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// RequestStatus is where a request stands.
+// RequestStatus is the state of a request.
 type RequestStatus string
 
 // The states of a request: queued → running → one of the last three.
@@ -17,11 +17,11 @@ const (
 	StatusCancelled RequestStatus = "cancelled"
 )
 
-// Ended reports whether nothing more will happen to the request.
+// Ended reports whether the state is final.
 func (s RequestStatus) Ended() bool { return s != StatusQueued && s != StatusRunning }
 
-// Request is one send and all that follows from it: phases of the model, rounds
-// of tools, and exactly one end.
+// Request is one send and everything that follows from it: phases, tool rounds, and
+// exactly one end.
 type Request struct {
 	RequestID string        `json:"request_id"`
 	SessionID string        `json:"session_id"`
@@ -38,11 +38,11 @@ const (
 	BusyInterrupt = "interrupt"
 )
 
-// Send asks for a reply. A Send without content and attachments runs on the messages as they stand.
+// Send asks for a reply. A Send without content and attachments appends no message.
 type Send struct {
-	Content     *string           `json:"content,omitempty" doc:"Of the user message. Without it and without attachments the request runs on the messages as they stand."`
+	Content     *string           `json:"content,omitempty" doc:"The content of the user message. Without content and attachments no message is appended, and the request runs on the existing messages."`
 	Attachments []json.RawMessage `json:"attachments,omitempty" doc:"Images: {type, url}, {type, data_url} or {type, asset_id}."`
-	Metadata    Object            `json:"metadata,omitempty" doc:"Of the user message."`
+	Metadata    Object            `json:"metadata,omitempty" doc:"The metadata of the user message."`
 	Stream      *bool             `json:"stream,omitempty" default:"true"`
 	StreamTools bool              `json:"stream_tools,omitempty" default:"false"`
 	RequestID   string            `json:"request_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty. A repeat answers what the first answered."`
@@ -53,7 +53,7 @@ type Send struct {
 // Streams reports whether the reply is streamed, which is the default.
 func (s Send) Streams() bool { return s.Stream == nil || *s.Stream }
 
-// SendResult answers a send: the request runs, or waits for its turn.
+// SendResult answers a send. The request is running or queued.
 type SendResult struct {
 	RequestID     string        `json:"request_id"`
 	SessionID     string        `json:"session_id"`
@@ -61,7 +61,7 @@ type SendResult struct {
 	CursorEventID EventID       `json:"cursor_event_id"`
 }
 
-// CancelResult answers a cancel with the state of the request.
+// CancelResult answers a call that cancels a request.
 type CancelResult struct {
 	RequestID string        `json:"request_id"`
 	Status    RequestStatus `json:"status"`

@@ -2,7 +2,7 @@ package loquat
 
 import "time"
 
-// DefaultAgent is the agent_id of a session that names none.
+// DefaultAgent is the agent_id of a session that was created without one.
 const DefaultAgent = "default"
 
 // Session is a chat: an agent, metadata and messages indexed from 0.
@@ -15,27 +15,27 @@ type Session struct {
 	Messages  []Message `json:"messages"`
 
 	// MessagesOmitted is true in an event whose session would be larger than
-	// MaxEventSession: Messages is then empty and has to be loaded.
+	// MaxEventSession. Messages is then empty, and the client has to load them.
 	MessagesOmitted bool `json:"messages_omitted,omitempty"`
 }
 
-// MaxEventSession is the size in bytes of JSON above which the session within an
-// event comes without its messages.
+// MaxEventSession is the largest size of a session in an event, in bytes of JSON. A larger
+// session comes without its messages.
 const MaxEventSession = 1 << 20
 
-// Snapshot is a session as it stood at CursorEventID: a client that polls from
-// there gets no event whose effects the snapshot already holds.
+// Snapshot is a session as it was right after the event CursorEventID. A client that asks
+// for the events after that id gets no event that the snapshot already reflects.
 type Snapshot struct {
 	Session
 	CursorEventID   EventID `json:"cursor_event_id"`
 	ActiveRequestID string  `json:"active_request_id,omitempty"`
 
-	// Checkpoint is the newest checkpoint of the session, its ETag. It is at or
-	// after the cursor.
+	// Checkpoint is the id of the session's newest checkpoint. The HTTP API uses it as the
+	// ETag. It is not below the cursor.
 	Checkpoint EventID `json:"-"`
 }
 
-// MessagePage is a part of the messages of one snapshot.
+// MessagePage is a page of the messages of one snapshot.
 type MessagePage struct {
 	SessionID       string    `json:"session_id"`
 	CursorEventID   EventID   `json:"cursor_event_id"`
@@ -64,15 +64,16 @@ type SessionList struct {
 	NextPageToken string           `json:"next_page_token,omitempty"` // absent on the last page
 }
 
-// NewSession describes a session that is to be created. Every field is optional.
+// NewSession describes a session to create. Every field is optional.
 type NewSession struct {
 	SessionID string       `json:"session_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty."`
-	AgentID   string       `json:"agent_id,omitempty" doc:"The agent default when left out."`
+	AgentID   string       `json:"agent_id,omitempty" doc:"The agent named default when left out."`
 	Metadata  Object       `json:"metadata,omitempty"`
 	Messages  []NewMessage `json:"messages,omitempty"`
 }
 
-// SessionPatch is a JSON merge patch (RFC 7396) of a session: a field that is left out stays.
+// SessionPatch is a JSON merge patch (RFC 7396) of a session. A field that is left out stays
+// unchanged.
 type SessionPatch struct {
 	AgentID  *string `json:"agent_id,omitempty"`
 	Metadata Object  `json:"metadata,omitempty" doc:"Null at a key removes the key."`
@@ -80,7 +81,7 @@ type SessionPatch struct {
 
 // Fork describes what a fork copies from its source.
 type Fork struct {
-	UpToIndex *int   `json:"up_to_index,omitempty" minimum:"0" doc:"The last message that is copied; all when left out."`
+	UpToIndex *int   `json:"up_to_index,omitempty" minimum:"0" doc:"The index of the last message to copy; all messages when left out."`
 	AgentID   string `json:"agent_id,omitempty"`
-	Metadata  Object `json:"metadata,omitempty" doc:"Merged over the source's."`
+	Metadata  Object `json:"metadata,omitempty" doc:"Merged over the metadata of the source."`
 }

@@ -8,7 +8,8 @@ const (
 	TokenMade     = "made"
 )
 
-// Token is an access token. Its secret is present only in the answer that creates it.
+// Token is an access token. Its secret is present only in the answer to the call that
+// creates it.
 type Token struct {
 	TokenID    string     `json:"token_id"`
 	Token      string     `json:"token,omitempty" doc:"The secret, only when the token is created. It is not stored and cannot be shown again."`
@@ -21,11 +22,11 @@ type Token struct {
 	LastUsedOn string     `json:"last_used_on,omitempty" doc:"The day, in UTC."`
 }
 
-// NewToken describes a token that is to be created.
+// NewToken describes a token to create.
 type NewToken struct {
-	Name             string `json:"name" minLength:"1" maxLength:"100" doc:"To tell it from others."`
+	Name             string `json:"name" minLength:"1" maxLength:"100" doc:"A name for people."`
 	Scope            string `json:"scope,omitempty" enum:"full,read,session" default:"full"`
-	SessionID        string `json:"session_id,omitempty" doc:"With scope session: the session that the token opens."`
+	SessionID        string `json:"session_id,omitempty" doc:"With scope session: the session that the token gives access to."`
 	ExpiresInSeconds *int   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"3153600000" doc:"The token never expires when left out."`
 }
 
@@ -34,12 +35,12 @@ type TokenList struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// SignIn shows a token in exchange for a browser session.
+// SignIn exchanges a token for a browser session.
 type SignIn struct {
 	Token string `json:"token" minLength:"1"`
 }
 
-// SignedIn describes the browser session; its cookie is in the headers.
+// SignedIn describes the new browser session. Its cookie is in the headers of the answer.
 type SignedIn struct {
 	Name      string    `json:"name"`
 	Scope     string    `json:"scope"`

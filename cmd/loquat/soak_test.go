@@ -527,7 +527,7 @@ func (f *soakFollower) reload(ctx context.Context) error {
 			f.apply(*u.Event)
 		} else {
 			f.mu.Lock()
-			f.fold = loquat.NewFold(loquat.Snapshot{CursorEventID: u.State.Position(), Session: loquat.Session{
+			f.fold = loquat.NewFold(loquat.Snapshot{CursorEventID: u.State.Cursor(), Session: loquat.Session{
 				SessionID: f.session, AgentID: u.State.AgentID(), Metadata: u.State.Metadata(), Messages: u.State.Messages()}})
 			f.mu.Unlock()
 		}
@@ -541,7 +541,7 @@ func (f *soakFollower) reload(ctx context.Context) error {
 func (f *soakFollower) position() loquat.EventID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.fold.Position()
+	return f.fold.Cursor()
 }
 
 func (f *soakFollower) apply(events ...loquat.Event) {
@@ -560,7 +560,7 @@ func (f *soakFollower) await(stored loquat.Snapshot) error {
 	want := asText(stored.Messages)
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		f.mu.Lock()
-		at, got, draft := f.fold.Position(), asText(f.fold.Messages()), f.fold.Draft()
+		at, got, draft := f.fold.Cursor(), asText(f.fold.Messages()), f.fold.Draft()
 		f.mu.Unlock()
 		if got == want && draft == nil {
 			return nil

@@ -162,7 +162,7 @@ func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 			}
 		}
 	}
-	for _, e := range loquat.JoinIncrements(increments) { // few are left: it costs no more than their size
+	for _, e := range loquat.MergeIncrements(increments) { // few are left: it costs no more than their size
 		if open.draft == nil {
 			open.draft = e.Message
 			continue

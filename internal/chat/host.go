@@ -128,7 +128,7 @@ func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.C
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content, Message: m.Whole()}, &h, nil); err != nil {
+		if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content, Message: m.AsDelta()}, &h, nil); err != nil {
 			return err
 		}
 		var indices []int

@@ -86,7 +86,7 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 	}
 	content := m.Content
 	_, err = tx.Publish(loquat.Event{
-		Type: loquat.MessageAppended, Role: m.Role, Content: &content, Metadata: m.Metadata, Message: m.Whole(),
+		Type: loquat.MessageAppended, Role: m.Role, Content: &content, Metadata: m.Metadata, Message: m.AsDelta(),
 	}, h, nil)
 	return index, err
 }

@@ -183,7 +183,7 @@ func cmpOr[T comparable](v, fallback T) T {
 
 // joinPartials makes runs of partials one, so that what a test expects does not
 // depend on how they were grouped for the disk.
-func joinPartials(events []loquat.Event) []loquat.Event { return loquat.JoinIncrements(events) }
+func joinPartials(events []loquat.Event) []loquat.Event { return loquat.MergeIncrements(events) }
 
 func TestUsageOfADeadStreamIsKept(t *testing.T) {
 	r := newRig(t)

@@ -111,7 +111,7 @@ func (k *sink) publishPending(tx *store.Tx) error {
 	k.taken, k.takenSize = append(k.taken, k.pending...), k.size
 	k.pending = nil
 	k.mu.Unlock()
-	for _, e := range loquat.JoinIncrements(k.taken) {
+	for _, e := range loquat.MergeIncrements(k.taken) {
 		if _, err := tx.Publish(e, &k.h, &k.q); err != nil {
 			return err
 		}
