@@ -40,6 +40,7 @@ func TestSecretsStaySecret(t *testing.T) {
 
 	w := &snooper{t: t, url: p.url, token: planted["a token of a file"]}
 	maps.Copy(planted, w.makeSecrets())
+	inSession := w.bringSecrets()
 	w.failEverywhere()
 	w.readEverything()
 	for _, token := range []string{planted["a token for reading"], planted["a token that was made"], planted["the token of a device"], "planted-wrong-guess"} {
@@ -54,6 +55,13 @@ func TestSecretsStaySecret(t *testing.T) {
 	evidence := map[string]string{
 		"the log": p.log.String(), "the answers": w.heard.String(),
 		"the data of the running server": running, "the data of the server that was stopped": readAll(t, filepath.Join(dir, "data")),
+	}
+	for what, secret := range inSession { // which the data have to hold
+		for _, where := range []string{"the log", "the answers"} {
+			if at := strings.Index(evidence[where], secret); at >= 0 {
+				t.Errorf("%s holds %s: …%q…", where, what, evidence[where][max(0, at-200):at])
+			}
+		}
 	}
 	for where, text := range evidence {
 		if len(text) < 1000 {
@@ -87,7 +95,12 @@ func echoSecrets(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	key := r.Header.Get("Authorization")
 	w.Header().Set("X-Request-Id", "id of "+key)
-	told, _ := json.Marshal("the backend repeats " + key)
+	var sent struct {
+		APIKey string `json:"api_key"`
+		Hook   string `json:"hook"`
+	}
+	_ = json.Unmarshal(body, &sent)
+	told, _ := json.Marshal("the backend repeats " + key + " " + sent.APIKey + " " + sent.Hook)
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/listed/models"):
 		fmt.Fprintf(w, `{"data":[{"id":%s,"owner":%[1]s}]}`, told)
@@ -198,12 +211,22 @@ func (w *snooper) makeSecrets() map[string]string {
 	return out
 }
 
+// bringSecrets gives a session secrets of its own, which its backend repeats.
+func (w *snooper) bringSecrets() map[string]string {
+	w.t.Helper()
+	out := map[string]string{"an option of a session": "planted-option-7d1e0f", "the user part of a URL": "planted-user-part-c41"}
+	w.do("POST", "/sessions", `{"session_id":"s0"}`)
+	w.do("PATCH", "/sessions/s0", fmt.Sprintf(`{"metadata":{"overrides":{"request_options":{"api_key":%q,"hook":"https://me:%s@hook.example/"}}}}`,
+		out["an option of a session"], out["the user part of a URL"]))
+	return out
+}
+
 // failEverywhere has requests fail in every way in which a backend can tell something.
 func (w *snooper) failEverywhere() {
 	w.t.Helper()
 	for i, content := range []string{"refuse as JSON", "refuse as text", "fail in the stream", "no JSON", "reply"} {
 		id := fmt.Sprintf("s%d", i)
-		w.do("POST", "/sessions", fmt.Sprintf(`{"session_id":%q}`, id))
+		w.do("POST", "/sessions", fmt.Sprintf(`{"session_id":%q}`, id)) // of s0 there is one
 		for _, stream := range []bool{true, false} {
 			sent := w.do("POST", "/sessions/"+id+"/send", fmt.Sprintf(`{"content":%q,"stream":%v}`, content, stream))
 			request := w.field(sent, "request_id")
@@ -218,7 +241,7 @@ func (w *snooper) failEverywhere() {
 	w.do("PATCH", "/sessions/s0", `{"metadata":{"overrides":{"api_key":"x"}}}`)
 	w.do("POST", "/sessions/s0/actions/nothing", `{"params":{}}`)
 	w.do("GET", "/models?refresh=true", "")
-	if models := string(w.do("GET", "/models?agent_id=listed", "")); !strings.Contains(models, `"owner":"the backend repeats Bearer ***"`) {
+	if models := string(w.do("GET", "/models?agent_id=listed", "")); !strings.Contains(models, `"owner":"the backend repeats Bearer *** `) {
 		w.t.Errorf("the models are %s", models)
 	}
 }

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,14 +53,22 @@ func (s *Service) effectiveWith(agentID string, overrides loquat.Object) (effect
 // fitting returns those overrides that are offered and fit. They were checked when
 // they were written, but since then the session may have changed its agent, or the
 // server its configuration: a base_url of one agent must not get the key of another.
+// The choice of an endpoint becomes the endpoint as it is configured.
 func (s *Service) fitting(overrides, base loquat.Object, offers []config.Offer) loquat.Object {
 	if len(overrides) == 0 {
 		return nil
 	}
+	schema := s.concealing()
 	out := make(loquat.Object, len(overrides))
 	for key, value := range overrides {
-		if len(config.CheckOverrides("", loquat.Object{key: value}, base, s.schema, offers, "")) == 0 && string(value) != "null" {
-			out[key] = value
+		if len(config.CheckOverrides("", loquat.Object{key: value}, base, schema, offers, "")) != 0 || string(value) == "null" {
+			continue
+		}
+		out[key] = value
+		i := slices.IndexFunc(offers, func(o config.Offer) bool { return o.Key == key })
+		if i >= 0 && offers[i].ChoosesEndpoint() {
+			endpoint, _ := config.Endpoint(base, value)
+			out[key] = loquat.Quote(endpoint)
 		}
 	}
 	return out

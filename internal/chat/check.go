@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // maxID is the length of a session_id and a request_id.
@@ -104,6 +105,7 @@ func (s *Service) checkOverrides(ctx context.Context, agentID string, before loq
 	if len(given) == 0 {
 		return nil
 	}
+	given = config.RestoreSecrets(given, before)
 	sc, err := s.newScene(ctx, agentID, mergePatch(before, given), true)
 	if err != nil {
 		return err
@@ -195,6 +197,16 @@ func checkSend(p *loquat.Send) (storedSend, error) {
 	m, attachments, err := checkMessage("body", n)
 	out.Message, out.attachments = &m, attachments
 	return out, err
+}
+
+// restoreSecrets returns the metadata that a client gave with the secrets of the
+// session's overrides wherever it repeats what it was shown of them.
+func restoreSecrets(given, session loquat.Object) loquat.Object {
+	overrides := given.Object(loquat.MetaOverrides)
+	if overrides == nil {
+		return given
+	}
+	return given.Clone().Set(loquat.MetaOverrides, config.RestoreSecrets(overrides, session.Object(loquat.MetaOverrides)))
 }
 
 // mergePatch applies an RFC 7396 merge patch to an object and returns the result.

@@ -199,7 +199,8 @@ func (s *Service) settled(ctx context.Context, agentID string, overrides loquat.
 // those of the configuration and those of the elements that offer them.
 func (s *Service) faultsOf(given loquat.Object, sc scene, elements []loquat.Object, location string) []loquat.FieldError {
 	settings, offers := s.settings(elements)
-	faults := config.CheckOverrides(location, given, sc.base, s.schema, append(offers, requestOptionsOffer), s.missing(sc))
+	faults := config.CheckOverrides(location, given, sc.base, s.concealing(), append(offers, requestOptionsOffer), s.missing(sc))
+	faults = append(faults, config.Placeholders(location, given)...)
 	for _, e := range settings {
 		key := e.String("key")
 		place := location + "." + loquat.Clip(key, loquat.Excerpt)

@@ -87,7 +87,7 @@ func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
 		masker: opts.Secrets, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
-		facts: newFacts(opts.Store), histories: newHistories(opts.Store),
+		facts:  newFacts(opts.Store),
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
@@ -96,6 +96,8 @@ func New(opts Options) *Service {
 	if s.masker == nil {
 		s.masker = &config.Masker{}
 	}
+	s.histories = newHistories(s.store, s.shown)
+	s.store.ShowMetadata(s.shown)
 	s.gatherer = plugin.NewGatherer(s.plugins, s.log, s.learnSecrets)
 	for _, p := range s.plugins.Applications() {
 		s.states[p.Name()] = make(chan struct{}, 1)

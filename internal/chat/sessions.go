@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/store"
 )
 
@@ -71,7 +72,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 				return out, err
 			}
 		}
-		return created(tx, &h, "")
+		return s.created(tx, &h, "")
 	})
 	if err != nil {
 		return loquat.Snapshot{}, err
@@ -92,7 +93,7 @@ func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object
 }
 
 // created publishes a new session and returns what it is answered with.
-func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
+func (s *Service) created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
 	_, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}, h, nil)
 	if err != nil {
 		return snapshotAnswer{}, err
@@ -100,12 +101,12 @@ func created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error)
 	if err := tx.Checkpoint(h, nil, false); err != nil {
 		return snapshotAnswer{}, err
 	}
-	return changed(tx, *h)
+	return s.changed(tx, *h)
 }
 
 // changed returns what a change is answered with.
-func changed(tx *store.Tx, h store.Head) (snapshotAnswer, error) {
-	out, err := snapshotOf(&tx.Reader, h)
+func (s *Service) changed(tx *store.Tx, h store.Head) (snapshotAnswer, error) {
+	out, err := s.snapshotOf(&tx.Reader, h)
 	if err == nil && !h.Long() {
 		out.Messages, err = tx.Messages(h, h.Rev, 0, -1)
 	}
@@ -113,15 +114,25 @@ func changed(tx *store.Tx, h store.Head) (snapshotAnswer, error) {
 }
 
 // snapshotOf reads a session as it is now, without its messages.
-func snapshotOf(r *store.Reader, h store.Head) (snapshotAnswer, error) {
+func (s *Service) snapshotOf(r *store.Reader, h store.Head) (snapshotAnswer, error) {
 	out := snapshotAnswer{Checkpoint: h.Checkpoint, Rev: h.Rev, Count: h.Count, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
-		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: h.Metadata,
+		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 	}}}
 	running, ok, err := r.Running(h)
 	if ok {
 		out.ActiveRequestID = running.RequestID
 	}
 	return out, err
+}
+
+// shown returns the metadata of a session as clients see it: without the secrets of
+// its overrides.
+func (s *Service) shown(metadata loquat.Object) loquat.Object {
+	overrides := metadata.Object(loquat.MetaOverrides)
+	if overrides == nil {
+		return metadata
+	}
+	return metadata.Clone().Set(loquat.MetaOverrides, config.RedactObject(overrides, s.concealing()))
 }
 
 // Session returns a session with its messages and cursor, read together.
@@ -132,7 +143,7 @@ func (s *Service) Session(ctx context.Context, id string) (loquat.Snapshot, erro
 		if err != nil {
 			return err
 		}
-		a, err := snapshotOf(r, h)
+		a, err := s.snapshotOf(r, h)
 		if err != nil {
 			return err
 		}
@@ -169,7 +180,7 @@ func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (lo
 				return err
 			}
 			out.Sessions = append(out.Sessions, loquat.SessionSummary{
-				SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: h.Metadata,
+				SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 				MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
 			})
 		}
@@ -202,7 +213,7 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 	if err != nil {
 		return snapshotAnswer{}, err
 	}
-	agent, metadata := h.AgentID, mergePatch(h.Metadata, p.Metadata)
+	agent, metadata := h.AgentID, mergePatch(h.Metadata, restoreSecrets(p.Metadata, h.Metadata))
 	if p.AgentID != nil {
 		agent = *p.AgentID
 	}
@@ -217,7 +228,7 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 	if err := tx.Checkpoint(&h, nil, busy); err != nil {
 		return snapshotAnswer{}, err
 	}
-	return changed(tx, h)
+	return s.changed(tx, h)
 }
 
 // DeleteSession ends the requests of a session and makes all of it unreachable, in
@@ -305,7 +316,7 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork
 	if p.UpToIndex != nil && (*p.UpToIndex < 0 || *p.UpToIndex >= source.Count) {
 		return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
 	}
-	agent, metadata := source.AgentID, mergePatch(source.Metadata, p.Metadata)
+	agent, metadata := source.AgentID, mergePatch(source.Metadata, restoreSecrets(p.Metadata, source.Metadata))
 	if p.AgentID != "" {
 		agent = p.AgentID
 	}
@@ -316,7 +327,7 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork
 	if err != nil {
 		return snapshotAnswer{}, err
 	}
-	return created(tx, &h, source.SessionID)
+	return s.created(tx, &h, source.SessionID)
 }
 
 // titleLength is the number of characters of a title that is taken from a message.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 
 	"loquat"
@@ -43,6 +42,9 @@ func (o Offer) path() []string {
 	}
 	return o.Path
 }
+
+// ChoosesEndpoint reports whether the offer's value counts as base_url.
+func (o Offer) ChoosesEndpoint() bool { return o.path()[0] == "base_url" }
 
 // SchemaOffers are the settings that sessions might override as far as the schemas
 // know: all but secrets and the service's own, and base_url only where there is a
@@ -100,13 +102,16 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 			ch.fault(place, "is not among the settings of this agent that are known now; %s", missing)
 		case i < 0 && key != requestOptions:
 			ch.fault(place, "is not among the settings of this agent%s", suggestion(key, schemaOf(offers)))
-		case offer.path()[0] == "base_url":
+		case offer.ChoosesEndpoint():
 			checkBaseURL(ch, place, value, base)
 		default:
 			ch.overriddenValue(place, offer.path(), value, schema)
 		}
 	}
-	var faults []loquat.FieldError
+	return ch.fieldErrors()
+}
+
+func (ch *checker) fieldErrors() (faults []loquat.FieldError) {
 	for _, p := range InOrder(ch.problems) {
 		faults = append(faults, loquat.FieldError{Location: p.Path, Message: p.Message})
 	}
@@ -135,12 +140,26 @@ func (ch *checker) overriddenValue(place string, path []string, value json.RawMe
 		ch.value(place, value, *field)
 	}
 	below, isObject := asObject(value)
+	ch.refuseSecrets(place, value, inner)
 	switch {
-	case len(inner) == 0:
+	case len(inner) == 0 || path[0] == requestOptions: // which take any parameter
 	case isObject:
 		ch.object(place, below, inner)
 	case field == nil:
 		ch.fault(place, "is %s; must be an object", describe(value))
+	}
+}
+
+// refuseSecrets finds values within an override that an element calls secret.
+func (ch *checker) refuseSecrets(place string, value json.RawMessage, schema Schema) {
+	o, _ := asObject(value)
+	for key, inner := range o {
+		field, deeper := schema.at(key)
+		if field != nil && field.Secret && !isNull(inner) {
+			ch.fault(join(place, key), "is a secret of a plugin, which can never be overridden by a session")
+		} else {
+			ch.refuseSecrets(join(place, key), inner, deeper)
+		}
 	}
 }
 
@@ -154,16 +173,7 @@ func schemaOf(offers []Offer) Schema {
 
 // checkBaseURL keeps a session from sending the agent's secrets elsewhere.
 func checkBaseURL(ch *checker, place string, value json.RawMessage, base loquat.Object) {
-	var allowed []string
-	if configured := base.String("base_url"); configured != "" {
-		allowed = append(allowed, configured)
-	}
-	options := base.Object("endpoint_options")
-	for _, label := range slices.Sorted(maps.Keys(options)) {
-		allowed = append(allowed, options.String(label))
-	}
-	var chosen string
-	if json.Unmarshal(value, &chosen) != nil || !slices.Contains(allowed, chosen) {
+	if _, ok := Endpoint(base, value); !ok {
 		ch.fault(place, "is not among the endpoints of this agent; must be the configured base_url or one of endpoint_options")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/plugin"
 	"loquat/internal/ui"
 )
@@ -198,7 +199,7 @@ func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequ
 func transformArguments(req *loquat.LLMRequest) map[string]any {
 	return map[string]any{
 		"config": orObject(req.Concealed), "session_id": req.SessionID, "request_id": req.RequestID,
-		"messages": orEmpty(req.Messages), "params": orObject(req.Params),
+		"messages": orEmpty(req.Messages), "params": config.RedactObject(req.Params, nil),
 	}
 }
 
@@ -227,7 +228,7 @@ func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 		req.Messages = *edit.Messages
 	}
 	if edit.Params != nil {
-		req.Params = edit.Params
+		req.Params = config.RestoreSecrets(edit.Params, req.Params)
 	}
 	return nil
 }

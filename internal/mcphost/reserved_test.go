@@ -1,6 +1,7 @@
 package mcphost
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -260,7 +261,7 @@ func TestActionError(t *testing.T) {
 func TestTransform(t *testing.T) {
 	p, _ := startFake(t, "", manifest{"kind": "feature", "transforms": []string{"answer"}})
 	running(t, p)
-	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Concealed: object(t, `{"api_key": {"set": true}}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}
+	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Concealed: object(t, `{"api_key": {"set": true}}`), Params: object(t, `{"extra": [{"token": "hunter2"}]}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}
 	err := p.EditRequest(t.Context(), &req)
 	if err == nil || loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), `plugin fake could not edit the call of the model: answer: it did not answer {messages?, params?}`) {
 		t.Errorf("an answer of another form: %v", err)
@@ -272,17 +273,18 @@ func TestTransform(t *testing.T) {
 		t.Errorf("it is called with %s, %v", a.Structured, err)
 	}
 
-	for _, c := range []struct{ data, err, messages, params string }{
+	for _, c := range []struct{ data, given, err, messages, params string }{
 		{data: `{}`, messages: `hi`, params: `{"top_p":1}`},
 		{data: `{"params": {"seed": 1}}`, messages: `hi`, params: `{"seed":1}`},
 		{data: `{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "HI"}]}`, messages: `be brief HI`, params: `{"top_p":1}`},
 		{data: `{"messages": []}`, params: `{"top_p":1}`},
+		{data: `{"params": {"api_key": {"set": true}, "seed": 1}}`, given: `{"api_key": "hunter2"}`, messages: `hi`, params: `{"api_key":"hunter2","seed":1}`},
 		{data: `{"messages": [{"role": "wizard", "content": ""}]}`, err: `its messages[0].role is "wizard"`},
 		{data: `{"params": {"model": "x"}}`, err: "it set params.model"},
 		{data: `{"message": []}`, err: "it did not answer"},
 		{data: `[]`, err: "it did not answer"},
 	} {
-		req := loquat.LLMRequest{Messages: []loquat.Message{{Role: "user", Content: "hi"}}, Params: object(t, `{"top_p": 1}`)}
+		req := loquat.LLMRequest{Messages: []loquat.Message{{Role: "user", Content: "hi"}}, Params: object(t, cmp.Or(c.given, `{"top_p": 1}`))}
 		err := applyTransform(json.RawMessage(c.data), &req)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {

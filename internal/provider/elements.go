@@ -137,19 +137,21 @@ type option struct {
 func endpointSetting(c loquat.Object) loquat.Object {
 	endpoints := c.Object("endpoint_options")
 	var options []option
-	known := func(url string) bool {
-		return slices.ContainsFunc(options, func(o option) bool { return o.Value == url })
+	at := func(url string) int {
+		return slices.IndexFunc(options, func(o option) bool { return config.NormalizeURL(o.Value) == config.NormalizeURL(url) })
 	}
 	for _, label := range slices.Sorted(maps.Keys(endpoints)) {
-		if url := endpoints.String(label); url != "" && !known(url) {
+		if url := endpoints.String(label); url != "" && at(url) < 0 {
 			options = append(options, option{url, label})
 		}
 	}
 	if len(options) == 0 {
 		return nil
 	}
-	if url := c.String("base_url"); url != "" && !known(url) {
+	if url := c.String("base_url"); url != "" && at(url) < 0 {
 		options = append(options, option{url, url})
+	} else if url != "" {
+		options[at(url)].Value = url // as the setting's value has it
 	}
 	return setting("base_url", "dropdown", "Endpoint", "options", options)
 }

@@ -108,6 +108,7 @@ func TestEndpointSetting(t *testing.T) {
 		{`{"base_url": "http://a/v1"}`, ``},
 		{`{"base_url": "http://a/v1", "endpoint_options": {}}`, ``},
 		{`{"endpoint_options": {"B": "http://b/v1", "A": "http://a/v1", "twin": "http://a/v1"}}`, `[{"value":"http://a/v1","label":"A"},{"value":"http://b/v1","label":"B"}]`},
+		{`{"base_url": "HTTP://A:80/v1/", "endpoint_options": {"A": "http://a/v1"}}`, `[{"value":"HTTP://A:80/v1/","label":"A"}]`},
 		{`{"base_url": "http://c/v1", "endpoint_options": {"A": "http://a/v1"}}`, `[{"value":"http://a/v1","label":"A"},{"value":"http://c/v1","label":"http://c/v1"}]`},
 	} {
 		e := find(elements(t, ui.Input{Config: parse(t, c.config)}), "config", "base_url")

@@ -139,6 +139,9 @@ func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
 	e := loquat.Event{Type: loquat.Checkpoint, Timestamp: &now}
 	if h.described {
 		e.AgentID, e.Metadata = h.AgentID, h.Metadata
+		if tx.shown != nil {
+			e.Metadata = (*tx.shown)(h.Metadata)
+		}
 		if err := tx.writeDescription(h); err != nil {
 			return err
 		}

@@ -91,6 +91,8 @@ type Store struct {
 	failing atomic.Pointer[Fault]
 	failed  time.Time // when a write failed last; the committer's
 	tail    *tail
+
+	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
 }
 
 // Open opens the store that lives in driver, which it closes in Close.
@@ -123,6 +125,10 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	go s.commitLoop()
 	return s, nil
 }
+
+// ShowMetadata sets how events show the metadata of sessions, which may hold secrets. It
+// is called before the first update. Without it events show all of it.
+func (s *Store) ShowMetadata(shown func(loquat.Object) loquat.Object) { s.shown.Store(&shown) }
 
 // ID is the random name of this store: another one under the same address means
 // that event ids start afresh.
@@ -370,6 +376,7 @@ func (s *Store) commit(batch []*update) {
 func (s *Store) begin(q SQL) *Tx {
 	log := &eventWriter{SQL: marked{q}}
 	return &Tx{
+		shown:  s.shown.Load(),
 		Reader: Reader{q: log},
 		Now:    time.Now().UTC().Truncate(time.Millisecond),
 		last:   s.Last(),

@@ -21,6 +21,8 @@ type Tx struct {
 	log       *eventWriter
 	published []loquat.Record
 	wrote     bool
+
+	shown *func(loquat.Object) loquat.Object // how events show metadata; nil: as it is
 }
 
 // runAll runs the updates of a batch at their places.

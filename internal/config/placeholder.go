@@ -1,0 +1,120 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"loquat"
+)
+
+// RedactObject returns an object without its secrets, which say only {"set": true}. They
+// are told by their names, by the schema, and by the user parts of URLs. A session may
+// bring secrets of its own: an api_key within its request_options.
+func RedactObject(o loquat.Object, schema Schema) loquat.Object {
+	r := &redactor{schema: schema}
+	return r.layer(o)
+}
+
+// RestoreSecrets returns what a client gave, with the secrets of before wherever it
+// repeats what it was shown of them: {"set": true}, or a URL with *** for its user part.
+// So a client can write back what it read.
+func RestoreSecrets(given, before loquat.Object) loquat.Object {
+	out := make(loquat.Object, len(given))
+	for key, value := range given {
+		out[key] = restoreValue(key, value, before[key])
+	}
+	return out
+}
+
+func restoreValue(key string, given, before json.RawMessage) json.RawMessage {
+	if len(given) == 0 || len(before) == 0 {
+		return given
+	}
+	switch given[0] {
+	case '{':
+		if loquat.SecretName(key) && isPlaceholder(given) {
+			return before
+		}
+		inner, ok := asObject(before)
+		o, isObject := asObject(given)
+		if !ok || !isObject {
+			return given
+		}
+		return encode(RestoreSecrets(o, inner))
+	case '[':
+		var list, inner []json.RawMessage
+		if json.Unmarshal(given, &list) != nil || json.Unmarshal(before, &inner) != nil {
+			return given
+		}
+		for i := range min(len(list), len(inner)) {
+			list[i] = restoreValue("", list[i], inner[i])
+		}
+		return encode(list)
+	case '"':
+		var text, known string
+		if json.Unmarshal(given, &text) != nil || json.Unmarshal(before, &known) != nil {
+			return given
+		}
+		if hasPlaceholder(text) && (&redactor{}).userParts(known) == text {
+			return before
+		}
+	}
+	return given
+}
+
+// isPlaceholder reports whether a value is what is shown of a secret: {"set": true} or
+// {"set": false}.
+func isPlaceholder(raw json.RawMessage) bool {
+	o, ok := asObject(raw)
+	if !ok || len(o) != 1 {
+		return false
+	}
+	set := string(o["set"])
+	return set == "true" || set == "false"
+}
+
+func hasPlaceholder(text string) bool { return strings.Contains(text, "://"+masked+"@") }
+
+// Placeholders finds where the overrides that a client gave still hold what is shown of
+// a secret: the session has none that it could stand for. A base_url is chosen by what
+// is shown, so it is left out.
+func Placeholders(location string, overrides loquat.Object) []loquat.FieldError {
+	ch := &checker{}
+	for key, value := range overrides {
+		if key != "base_url" {
+			ch.placeholders(join(location, loquat.Clip(key, loquat.Excerpt)), key, value)
+		}
+	}
+	return ch.fieldErrors()
+}
+
+func (ch *checker) placeholders(place, key string, raw json.RawMessage) {
+	if len(raw) == 0 {
+		return
+	}
+	const remedy = "send the secret itself, or leave the key out"
+	switch raw[0] {
+	case '{':
+		if loquat.SecretName(key) && isPlaceholder(raw) {
+			ch.fault(place, "stands for a secret that the session does not have; %s", remedy)
+			return
+		}
+		o, _ := asObject(raw)
+		for inner, value := range o {
+			ch.placeholders(join(place, loquat.Clip(inner, loquat.Excerpt)), inner, value)
+		}
+	case '[':
+		var list []json.RawMessage
+		mustDecode(raw, &list)
+		for i, value := range list {
+			ch.placeholders(fmt.Sprintf("%s[%d]", place, i), "", value)
+		}
+	case '"':
+		var text string
+		mustDecode(raw, &text)
+		if hasPlaceholder(text) {
+			ch.fault(place, "has %s for the user part of a URL that the session does not have; %s", masked, remedy)
+		}
+	}
+}
