@@ -97,7 +97,7 @@ func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []
 	case 0:
 		return nil, nil, loquat.Invalid("body.element_id", "names no element of the action %q; load the UI schema again", loquat.Clip(a.ActionID, loquat.Excerpt))
 	case 1:
-		params, faults := ui.CheckInputs(element, a.Params)
+		params, faults := ui.BuildActionParams(element, a.Params)
 		return found, params, invalid(faults)
 	}
 	return found, nil, nil // too many, which is told

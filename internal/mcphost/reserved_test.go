@@ -329,7 +329,7 @@ func TestCheck(t *testing.T) {
 	if got, want := strings.Join(r.Elements, "; "), "config got (without type)"; got != want {
 		t.Errorf("the elements are %s", got)
 	}
-	if got := strings.Join(r.Warnings, "\n"); strings.Count(got, "element got: has no label") != 2 || strings.Count(got, `element got: key "got" stands twice`) != 1 {
+	if got := strings.Join(r.Warnings, "\n"); strings.Count(got, "element got: has no label") != 2 || strings.Count(got, `element got: key "got" is used twice`) != 1 {
 		t.Errorf("the warnings are\n%s", got)
 	}
 	uses := map[string]string{}

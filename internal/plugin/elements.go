@@ -123,7 +123,7 @@ func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plug
 	}
 	elements, faults := ui.Normalize(given)
 	for _, c := range given {
-		g.askers[c.Plugin].noteFaults(slices.DeleteFunc(slices.Clone(faults), func(f ui.Fault) bool { return f.Plugin != c.Plugin }))
+		g.askers[c.Plugin].noteFaults(slices.DeleteFunc(slices.Clone(faults), func(f ui.ElementError) bool { return f.Plugin != c.Plugin }))
 	}
 	return elements
 }
@@ -355,7 +355,7 @@ func pauseAfter(failures int) time.Duration {
 
 // noteFaults remembers what of an answer is left out. Each fault is logged once: what
 // a plugin shows differs from session to session, so that faults come and go.
-func (a *asker) noteFaults(faults []ui.Fault) {
+func (a *asker) noteFaults(faults []ui.ElementError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.faults = nil

@@ -12,11 +12,11 @@ import (
 	"loquat"
 )
 
-// maxNamedOptions is how many options an error names.
+// maxNamedOptions is the number of options that an error lists.
 const maxNamedOptions = 20
 
-// CheckValue says what keeps value from being written to a config element. Null fits
-// every element: it takes an override back. An element whose type is unknown takes any
+// CheckValue returns an error if value is not valid for a config element. Null is valid for
+// every element, because it removes an override. An element of unknown type accepts any
 // value.
 func CheckValue(element loquat.Object, value json.RawMessage) error {
 	if isNull(value) {
@@ -29,7 +29,7 @@ func CheckValue(element loquat.Object, value json.RawMessage) error {
 	if err := checkType(element, v); err != nil {
 		return err
 	}
-	if element.Bool("required") && empty(v) {
+	if element.Bool("required") && isEmpty(v) {
 		return errors.New("must not be empty")
 	}
 	return nil
@@ -55,8 +55,8 @@ func checkType(field loquat.Object, v any) error {
 	return nil
 }
 
-// checkOption wants v among options: strings, or objects whose `value` it is. When
-// they are not given, any string will do.
+// checkOption checks that v is one of the options. An option is a string or an object with
+// a `value`. If options is not a list, any string is valid.
 func checkOption(options json.RawMessage, v any) error {
 	given, err := decode(options)
 	list, ok := given.([]any)
@@ -75,7 +75,7 @@ func checkOption(options json.RawMessage, v any) error {
 			return nil
 		}
 		if len(named) < maxNamedOptions {
-			named = append(named, loquat.Clip(jsonText(option), loquat.Excerpt))
+			named = append(named, loquat.Clip(encodeText(option), loquat.Excerpt))
 		}
 	}
 	switch {
@@ -87,36 +87,37 @@ func checkOption(options json.RawMessage, v any) error {
 	return fmt.Errorf("must be one of %s", strings.Join(named, ", "))
 }
 
-// CheckInputs makes the params of an action element: fixed_params win over what a
-// client sent. What it sent for a dialog input is checked against that input, under
-// each parameter that param_map takes from it, else under its own name; the errors are
-// at body.params.
-func CheckInputs(element loquat.Object, params loquat.Object) (loquat.Object, []loquat.FieldError) {
+// BuildActionParams returns the params of an action element: those that a client sent, and
+// fixed_params, which win. It also checks the params that come from dialog inputs: those
+// that param_map maps to an input, or else the param with the input's name. The locations
+// of the errors begin with body.params.
+func BuildActionParams(element loquat.Object, params loquat.Object) (loquat.Object, []loquat.FieldError) {
 	merged := loquat.Object{}
 	fixed := element.Object("fixed_params")
 	maps.Copy(merged, params)
 	maps.Copy(merged, fixed)
 	inputs, err := dialogInputs(element)
-	if err != nil { // Normalize leaves such elements out
+	if err != nil { // cannot happen for elements that Normalize returned
 		return merged, nil
 	}
-	var faults []loquat.FieldError
+	var errs []loquat.FieldError
 	for _, input := range inputs {
-		for _, param := range paramsOf(input.String("name"), element.Object("param_map")) {
+		for _, param := range paramsForInput(input.String("name"), element.Object("param_map")) {
 			if _, ok := fixed[param]; ok {
 				continue
 			}
-			if err := checkInput(input, params[param]); err != nil {
-				faults = append(faults, loquat.FieldError{Location: "body.params." + param, Message: err.Error() + labelled(input, param)})
+			if err := checkInputValue(input, params[param]); err != nil {
+				errs = append(errs, loquat.FieldError{Location: "body.params." + param, Message: err.Error() + labelSuffix(input, param)})
 			}
 		}
 	}
-	return merged, faults
+	return merged, errs
 }
 
-// paramsOf are the parameters that take the value of a dialog input: its own name, when
-// mapping neither leads to the input nor gives this name to something else.
-func paramsOf(input string, mapping loquat.Object) (params []string) {
+// paramsForInput returns the params that get the value of a dialog input. If mapping maps
+// no param to the input, the param with the input's name gets it, unless mapping sets that
+// param from something else.
+func paramsForInput(input string, mapping loquat.Object) (params []string) {
 	for _, param := range slices.Sorted(maps.Keys(mapping)) {
 		if mapping.String(param) == "$dialog."+input {
 			params = append(params, param)
@@ -128,7 +129,7 @@ func paramsOf(input string, mapping loquat.Object) (params []string) {
 	return params
 }
 
-// dialogInputs returns the inputs of an action's dialog; none when it has no dialog.
+// dialogInputs returns the inputs of an action's dialog, if it has one.
 func dialogInputs(element loquat.Object) (inputs []loquat.Object, err error) {
 	var dialog struct {
 		Inputs []loquat.Object `json:"inputs"`
@@ -139,15 +140,15 @@ func dialogInputs(element loquat.Object) (inputs []loquat.Object, err error) {
 	return dialog.Inputs, nil
 }
 
-func checkInput(input loquat.Object, value json.RawMessage) error {
+func checkInputValue(input loquat.Object, value json.RawMessage) error {
 	if isNull(value) && input.Bool("required") {
 		return errors.New("is required")
 	}
 	return CheckValue(input, value)
 }
 
-// labelled names an input as people see it, where that is not the parameter's name.
-func labelled(input loquat.Object, param string) string {
+// labelSuffix returns the label of an input in parentheses, or "" if it equals param.
+func labelSuffix(input loquat.Object, param string) string {
 	label := cmp.Or(input.String("label"), input.String("name"))
 	if label == param {
 		return ""

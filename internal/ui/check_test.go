@@ -10,40 +10,40 @@ import (
 )
 
 func TestCheckValue(t *testing.T) {
-	const fits = ""
+	const valid = ""
 	for _, c := range []struct{ element, value, says string }{
-		{`{"type": "text"}`, `"a"`, fits},
+		{`{"type": "text"}`, `"a"`, valid},
 		{`{"type": "text"}`, `1`, "must be a string"},
 		{`{"type": "multiline"}`, `{"a": 1}`, "must be a string"},
-		{`{"type": "multiline", "format": "json"}`, `{"a": 1}`, fits},
-		{`{"type": "text", "format": "json"}`, `[1]`, fits},
+		{`{"type": "multiline", "format": "json"}`, `{"a": 1}`, valid},
+		{`{"type": "text", "format": "json"}`, `[1]`, valid},
 		{`{"type": "multiline", "format": "json", "required": true}`, `{}`, "must not be empty"},
 		{`{"type": "text", "required": true}`, `""`, "must not be empty"},
-		{`{"type": "text", "required": true}`, `null`, fits},
-		{`{"type": "text"}`, `""`, fits},
-		{`{"type": "checkbox"}`, `true`, fits},
-		{`{"type": "checkbox", "required": true}`, `false`, fits},
+		{`{"type": "text", "required": true}`, `null`, valid},
+		{`{"type": "text"}`, `""`, valid},
+		{`{"type": "checkbox"}`, `true`, valid},
+		{`{"type": "checkbox", "required": true}`, `false`, valid},
 		{`{"type": "checkbox"}`, `"true"`, "must be true or false"},
 		{`{"type": "checkbox"}`, `0`, "must be true or false"},
-		{`{"type": "number"}`, `1.5e3`, fits},
-		{`{"type": "number", "required": true}`, `0`, fits},
+		{`{"type": "number"}`, `1.5e3`, valid},
+		{`{"type": "number", "required": true}`, `0`, valid},
 		{`{"type": "number"}`, `"1"`, "must be a number"},
-		{`{"type": "select", "options": ["a", "b"]}`, `"b"`, fits},
+		{`{"type": "select", "options": ["a", "b"]}`, `"b"`, valid},
 		{`{"type": "select", "options": ["a", "b"]}`, `"c"`, `must be one of "a", "b"`},
 		{`{"type": "select", "options": ["a", "b"]}`, `""`, `must be one of "a", "b"`},
-		{`{"type": "dropdown", "options": [{"value": 1, "label": "one"}, {"value": null, "label": "none"}, "z"]}`, `1.0`, fits},
+		{`{"type": "dropdown", "options": [{"value": 1, "label": "one"}, {"value": null, "label": "none"}, "z"]}`, `1.0`, valid},
 		{`{"type": "dropdown", "options": [{"value": 1, "label": "one"}, "<z>"]}`, `"one"`, `must be one of 1, "<z>"`},
-		{`{"type": "dropdown", "options": [{"value": [1]}]}`, `[1]`, fits},
+		{`{"type": "dropdown", "options": [{"value": [1]}]}`, `[1]`, valid},
 		{`{"type": "select", "options": []}`, `"a"`, "has no options to choose from"},
-		{`{"type": "select"}`, `"a"`, fits},
+		{`{"type": "select"}`, `"a"`, valid},
 		{`{"type": "select"}`, `1`, "must be a string"},
-		{`{"type": "select", "options": "a"}`, `"a"`, fits},
-		{`{"type": "slider"}`, `{"any": "thing"}`, fits},
-		{`{}`, `7`, fits},
-		{`{"type": "number"}`, `x`, "is no JSON"},
+		{`{"type": "select", "options": "a"}`, `"a"`, valid},
+		{`{"type": "slider"}`, `{"any": "thing"}`, valid},
+		{`{}`, `7`, valid},
+		{`{"type": "number"}`, `x`, "is not valid JSON"},
 	} {
 		err := CheckValue(elementOf(t, c.element), json.RawMessage(c.value))
-		if (err == nil) != (c.says == fits) || err != nil && !strings.Contains(err.Error(), c.says) {
+		if (err == nil) != (c.says == valid) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s in %s: %v, want %q", c.value, c.element, err, c.says)
 		}
 	}
@@ -60,8 +60,8 @@ func TestCheckValueNamesFewOptions(t *testing.T) {
 	}
 }
 
-// An action with every kind of input, and what is wrong with what a client sends.
-func TestCheckInputs(t *testing.T) {
+// The action has inputs of every kind. Each case lists the errors in a client's params.
+func TestBuildActionParams(t *testing.T) {
 	const action = `{"ui_type": "session_action", "id": "a", "action_id": "run",
 		"fixed_params": {"mode": "safe", "fixed": 1},
 		"param_map": {"session": "$session.session_id", "at": "$message.index", "start": "$dialog.start", "copy": "$dialog.start",
@@ -92,7 +92,7 @@ body.params.unmapped: is required`},
 		{`{"start": 1, "copy": 1, "instructions": "t", "unmapped": ""}`, ``, `body.params.unmapped: must not be empty`},
 	} {
 		params := elementOf(t, c.params)
-		merged, faults := CheckInputs(elementOf(t, action), params)
+		merged, faults := BuildActionParams(elementOf(t, action), params)
 		var lines []string
 		for _, f := range faults {
 			lines = append(lines, f.Location+": "+f.Message)
@@ -101,13 +101,13 @@ body.params.unmapped: is required`},
 			t.Errorf("%s:\n%s\nwant\n%s", c.params, got, c.faults)
 		}
 		if c.merged != "" && !equal(Decode(merged), Decode(json.RawMessage(c.merged))) {
-			t.Errorf("%s became %s, want %s", c.params, jsonText(merged), c.merged)
+			t.Errorf("%s became %s, want %s", c.params, encodeText(merged), c.merged)
 		}
 		if !equal(Decode(params), Decode(json.RawMessage(c.params))) {
-			t.Errorf("what was passed in became %s", jsonText(params))
+			t.Errorf("the params of the caller became %s", encodeText(params))
 		}
 	}
-	merged, faults := CheckInputs(elementOf(t, `{"fixed_params": {"a": 1}}`), nil)
+	merged, faults := BuildActionParams(elementOf(t, `{"fixed_params": {"a": 1}}`), nil)
 	if string(merged["a"]) != "1" || len(faults) > 0 {
 		t.Errorf("without a dialog and params: %v, %v", merged, faults)
 	}

@@ -8,45 +8,46 @@ import (
 	"slices"
 )
 
-// maxConditionDepth is how deep conditions may stand in each other.
+// maxConditionDepth is the number of levels to which conditions may nest.
 const maxConditionDepth = 32
 
-// Visible reports whether a condition holds. No condition, which is nothing or null,
-// holds. The error is that of CheckCondition; visible is then false.
+// Visible reports whether a condition holds. A missing condition, and null, always hold. If
+// the condition is malformed, Visible returns false and the error of CheckCondition.
+// The service leaves conditions to clients; Visible is the reference for them.
 func Visible(condition json.RawMessage, root Root, in Context) (visible bool, err error) {
-	test, err := parseCondition(condition)
+	predicate, err := parseCondition(condition)
 	if err != nil {
 		return false, err
 	}
-	return test(root, in), nil
+	return predicate(root, in), nil
 }
 
-// CheckCondition says what is malformed in a condition, whatever it would be asked
-// about.
+// CheckCondition returns an error if a condition is malformed. The result does not depend
+// on the values that the condition is about.
 func CheckCondition(condition json.RawMessage) error {
 	_, err := parseCondition(condition)
 	return err
 }
 
-// test is a condition that was understood.
-type test func(root Root, in Context) bool
+// predicate evaluates a parsed condition.
+type predicate func(root Root, in Context) bool
 
-func parseCondition(raw json.RawMessage) (test, error) {
+func parseCondition(raw json.RawMessage) (predicate, error) {
 	if len(raw) == 0 {
-		return all(nil), nil
+		return allOf(nil), nil
 	}
 	v, err := decode(raw)
 	switch {
 	case err != nil:
 		return nil, err
 	case v == nil:
-		return all(nil), nil
+		return allOf(nil), nil
 	}
-	return newTest(v, 1)
+	return parseObject(v, 1)
 }
 
-// newTest reads one condition: all of its keys hold together.
-func newTest(v any, depth int) (test, error) {
+// parseObject parses one condition object. The condition holds if all of its keys hold.
+func parseObject(v any, depth int) (predicate, error) {
 	object, ok := v.(map[string]any)
 	if !ok {
 		return nil, errors.New("a condition must be an object")
@@ -54,63 +55,63 @@ func newTest(v any, depth int) (test, error) {
 	if depth > maxConditionDepth {
 		return nil, fmt.Errorf("conditions are nested too deep; at most %d levels are allowed", maxConditionDepth)
 	}
-	var tests []test
-	asks := false // something is asked of the value at path
+	var predicates []predicate
+	hasOperator := false // there is an operator on the value at path
 	for _, operator := range slices.Sorted(maps.Keys(object)) {
 		operand := object[operator]
-		var t test
+		var t predicate
 		var err error
 		switch operator {
 		case "all", "any":
-			t, err = newGroup(operator, operand, depth)
+			t, err = parseGroup(operator, operand, depth)
 		case "not":
-			t, err = newTest(operand, depth+1)
+			t, err = parseObject(operand, depth+1)
 			t = not(t)
 		case "path":
 			continue
 		case "eq", "exists", "empty":
-			asks = true
-			t, err = newQuestion(operator, operand, object["path"])
+			hasOperator = true
+			t, err = parseComparison(operator, operand, object["path"])
 		default:
 			err = fmt.Errorf("unknown operator %q; there are all, any, not, path, eq, exists and empty", operator)
 		}
 		if err != nil {
 			return nil, err
 		}
-		tests = append(tests, t)
+		predicates = append(predicates, t)
 	}
-	if p, ok := object["path"]; ok && !asks {
-		t, err := newQuestion("path", nil, p)
+	if p, ok := object["path"]; ok && !hasOperator {
+		t, err := parseComparison("path", nil, p)
 		if err != nil {
 			return nil, err
 		}
-		tests = append(tests, t)
+		predicates = append(predicates, t)
 	}
-	return all(tests), nil
+	return allOf(predicates), nil
 }
 
-func newGroup(operator string, operand any, depth int) (test, error) {
+func parseGroup(operator string, operand any, depth int) (predicate, error) {
 	list, ok := operand.([]any)
 	if !ok {
 		return nil, fmt.Errorf("%s must be a list of conditions", operator)
 	}
-	tests := make([]test, len(list))
+	predicates := make([]predicate, len(list))
 	for i, v := range list {
-		t, err := newTest(v, depth+1)
+		t, err := parseObject(v, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		tests[i] = t
+		predicates[i] = t
 	}
 	if operator == "any" {
-		return anyOf(tests), nil
+		return anyOf(predicates), nil
 	}
-	return all(tests), nil
+	return allOf(predicates), nil
 }
 
-// newQuestion reads what is asked of the value at a path. With operator path, it is
-// whether something is there that is not false.
-func newQuestion(operator string, operand, at any) (test, error) {
+// parseComparison parses an operator on the value at a path. The operator path itself holds
+// if the value is neither empty nor false.
+func parseComparison(operator string, operand, at any) (predicate, error) {
 	s, ok := at.(string)
 	if !ok {
 		return nil, fmt.Errorf("%s needs a path, which must be a string", operator)
@@ -124,7 +125,7 @@ func newQuestion(operator string, operand, at any) (test, error) {
 	case "path":
 		return func(root Root, in Context) bool {
 			v, _ := p.find(root, in)
-			return !empty(v) && v != false
+			return !isEmpty(v) && v != false
 		}, nil
 	case "eq":
 		return func(root Root, in Context) bool {
@@ -140,13 +141,13 @@ func newQuestion(operator string, operand, at any) (test, error) {
 		if operator == "exists" {
 			return ok == want
 		}
-		return empty(v) == want
+		return isEmpty(v) == want
 	}, nil
 }
 
-func all(tests []test) test {
+func allOf(predicates []predicate) predicate {
 	return func(root Root, in Context) bool {
-		for _, t := range tests {
+		for _, t := range predicates {
 			if !t(root, in) {
 				return false
 			}
@@ -155,9 +156,9 @@ func all(tests []test) test {
 	}
 }
 
-func anyOf(tests []test) test {
+func anyOf(predicates []predicate) predicate {
 	return func(root Root, in Context) bool {
-		for _, t := range tests {
+		for _, t := range predicates {
 			if t(root, in) {
 				return true
 			}
@@ -166,13 +167,13 @@ func anyOf(tests []test) test {
 	}
 }
 
-func not(t test) test {
+func not(t predicate) predicate {
 	return func(root Root, in Context) bool { return !t(root, in) }
 }
 
-// empty is true of null, which also stands for what is missing, and of what holds
-// nothing. 0 and false are values.
-func empty(v any) bool {
+// isEmpty reports whether a value is missing, null, or an empty string, list or object. 0
+// and false are not empty.
+func isEmpty(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true

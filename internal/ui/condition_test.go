@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// conditionTable is the form of testdata/conditions.json, which the web client is
-// tested against too.
+// conditionTable is the format of testdata/conditions.json. The web client is tested with
+// the same file.
 type conditionTable struct {
 	Context struct{ Session, Message, Config any }
 	Cases   []struct {
@@ -24,7 +24,7 @@ func TestConditions(t *testing.T) {
 	runConditions(t, filepath.Join("testdata", "conditions.json"))
 }
 
-// The shared table settles doubts between servers and clients.
+// The shared table holds for all servers and clients.
 func TestSharedConditions(t *testing.T) {
 	dir := os.Getenv("LOQUAT_SHARED")
 	if dir == "" {
@@ -64,7 +64,8 @@ func runConditions(t *testing.T, file string) {
 	}
 }
 
-// Numbers are compared in full; a browser cannot, so these are not in the table.
+// Go compares numbers with all their digits. A browser cannot, so these cases are not in
+// the shared table.
 func TestEqualNumbers(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
@@ -159,12 +160,12 @@ func TestRoots(t *testing.T) {
 		}
 	}
 	if DataRootOf("session_list_field") != RootMetadata || DataRootOf("message_footer") != RootMessage {
-		t.Error("the roots of data")
+		t.Error("DataRootOf returns a wrong root")
 	}
 }
 
-// Nothing that comes in place of a condition makes trouble, and what is malformed is
-// so whatever it is asked about.
+// No input makes Visible panic, and whether a condition is malformed does not depend on the
+// values that it is about.
 func FuzzConditions(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `null`, `[]`, `{"path":"a.0.b","eq":1e2}`, `{"all":[{"any":[]},{"not":{"path":"$message.x"}}]}`,
@@ -177,18 +178,18 @@ func FuzzConditions(f *testing.F) {
 		if err != nil {
 			v = nil
 		}
-		bad := CheckCondition(condition)
+		malformed := CheckCondition(condition)
 		for _, in := range []Context{{}, {Session: v, Message: v, Config: v}} {
 			visible, err := Visible(condition, RootSession, in)
-			if (err == nil) != (bad == nil) {
-				t.Fatalf("checked: %v; asked: %v", bad, err)
+			if (err == nil) != (malformed == nil) {
+				t.Fatalf("CheckCondition returns %v, Visible returns %v", malformed, err)
 			}
 			if err != nil && visible {
-				t.Fatal("malformed and visible")
+				t.Fatal("a malformed condition is visible")
 			}
 			inverted := append(append([]byte(`{"not":`), condition...), '}')
 			if hidden, e := Visible(inverted, RootSession, in); err == nil && e == nil && hidden == visible {
-				t.Fatal("not negates nothing")
+				t.Fatal("a condition and its negation have the same result")
 			}
 		}
 		if value := Decode(json.RawMessage(condition)); !equal(value, value) {

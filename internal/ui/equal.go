@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// equal compares two JSON values: numbers by value, objects regardless of the order
-// of their keys, and nothing is converted.
+// equal reports whether two JSON values are equal. It compares numbers by value and objects
+// regardless of the order of their keys. It does not convert values to another type.
 func equal(a, b any) bool {
 	switch a := a.(type) {
 	case []any:
@@ -36,7 +36,7 @@ func equal(a, b any) bool {
 	x, isNumber := number(a)
 	y, areNumbers := number(b)
 	if isNumber || areNumbers {
-		return isNumber && areNumbers && (x == y || decimalOf(x) == decimalOf(y))
+		return isNumber && areNumbers && (x == y || parseDecimal(x) == parseDecimal(y))
 	}
 	switch b.(type) {
 	case []any, map[string]any: // cannot be compared with ==
@@ -55,17 +55,17 @@ func number(v any) (literal string, ok bool) {
 	return "", false
 }
 
-// decimal is a number in one form for each value: digits without zeros at either end,
-// times ten to the power of exponent.
+// decimal is the canonical form of a number: digits without zeros at either end, times ten
+// to the power of exponent.
 type decimal struct {
 	negative bool
 	digits   string
 	exponent int64
-	beyond   string // an exponent that no int64 holds; it is compared as it is written
+	beyond   string // an exponent too large for an int64, as it was written
 }
 
-// decimalOf reads a JSON number without losing a digit of it.
-func decimalOf(literal string) decimal {
+// parseDecimal parses a JSON number without losing digits.
+func parseDecimal(literal string) decimal {
 	var d decimal
 	literal, d.negative = strings.CutPrefix(literal, "-")
 	mantissa, power := literal, ""

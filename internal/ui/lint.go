@@ -12,10 +12,10 @@ import (
 	"loquat/internal/nearest"
 )
 
-// types are those of config elements and dialog inputs.
+// types are the types of config elements and dialog inputs.
 var types = []string{"text", "checkbox", "select", "dropdown", "multiline", "number"}
 
-// attributes are those that each ui_type knows, beside ui_type and plugin. Elements
+// attributes are the known attributes of each ui_type, without ui_type and plugin. Elements
 // may have others.
 var attributes = map[string][]string{
 	uiConfig: {"key", "type", "label", "description", "options", "default", "required", "placeholder",
@@ -32,154 +32,155 @@ var attributes = map[string][]string{
 var actionAttributes = []string{"id", "label", "icon", "order", "action_id", "action_owner", "fixed_params", "param_map",
 	"dialog", "condition"}
 
-// Lint says what in the elements of one plugin is likely not what its author means,
-// though it is served as it stands. actions are those that the plugin itself runs.
-// What Normalize leaves out is passed over: its faults say why.
-func Lint(elements []loquat.Object, actions []string) []Fault {
+// Lint reports likely mistakes in the elements of one plugin. Unlike the elements that
+// Normalize leaves out, these elements are served. actions are the actions that the plugin
+// itself runs.
+func Lint(elements []loquat.Object, actions []string) []ElementError {
 	l := &linter{actions: actions}
 	seen := map[string]bool{}
 	for i, given := range elements {
-		element, err := normalized(Contribution{}, given)
+		element, err := normalizeElement(Contribution{}, given)
 		if err != nil {
 			continue
 		}
 		if secret, ok := given["default"]; ok {
-			element["default"] = secret // Normalize hides some
+			element["default"] = secret // normalizeElement redacts the defaults of secrets
 		}
-		l.at = nameOf(given, i)
+		l.at = elementName(given, i)
 		switch uiType := element.String("ui_type"); uiType {
 		case uiConfig:
-			l.config(element, seen)
+			l.checkConfig(element, seen)
 		case "session_action", "message_action":
-			l.action(element, seen)
+			l.checkAction(element, seen)
 		case "message_footer", "status_bar", "session_list_field":
-			l.data(element)
+			l.checkData(element)
 		}
-		l.names(element)
+		l.checkNames(element)
 	}
-	return l.faults
+	return l.errs
 }
 
-// linter gathers what Lint finds.
+// linter collects the results of Lint.
 type linter struct {
 	actions []string
-	at      string // the element
-	faults  []Fault
+	at      string // name of the current element
+	errs    []ElementError
 }
 
-func (l *linter) fault(format string, args ...any) {
-	l.faults = append(l.faults, Fault{Element: l.at, Message: fmt.Sprintf(format, args...)})
+func (l *linter) report(format string, args ...any) {
+	l.errs = append(l.errs, ElementError{Element: l.at, Message: fmt.Sprintf(format, args...)})
 }
 
-// config looks at a config element; seen are the keys before it.
-func (l *linter) config(element loquat.Object, seen map[string]bool) {
+// checkConfig checks a config element. seen contains the keys of the elements before it.
+func (l *linter) checkConfig(element loquat.Object, seen map[string]bool) {
 	key := element.String("key")
 	if seen["key "+key] {
-		l.fault("key %q stands twice; the last element counts", key)
+		l.report("key %q is used twice; the last element counts", key)
 	}
 	seen["key "+key] = true
-	l.label(element)
-	if l.input("", element) {
+	l.checkLabel(element)
+	if l.checkInput("", element) {
 		if err := CheckValue(element, element["default"]); err != nil {
-			l.fault("default %s", err)
+			l.report("default %s", err)
 		}
 	}
 	if raw, ok := element["config_path"]; ok && len(ConfigPath(element)) == 0 {
-		l.fault("config_path is %s; must be keys of the configuration with dots between them", excerpt(raw))
+		l.report("config_path is %s; must be keys of the configuration with dots between them", clipValue(raw))
 	}
 }
 
-// action looks at an action; seen are the ids before it.
-func (l *linter) action(element loquat.Object, seen map[string]bool) {
+// checkAction checks an action element. seen contains the ids of the elements before it.
+func (l *linter) checkAction(element loquat.Object, seen map[string]bool) {
 	id, action := element.String("id"), element.String("action_id")
 	if seen["id "+id] {
-		l.fault("id %q stands twice; a client cannot say which is meant", id)
+		l.report("id %q is used twice; a client cannot tell the elements apart", id)
 	}
 	seen["id "+id] = true
-	l.label(element)
+	l.checkLabel(element)
 	if !slices.Contains(l.actions, action) {
-		l.fault("action_id %q is not among the actions of this plugin%s", action, hint(action, l.actions))
+		l.report("action_id %q is not among the actions of this plugin%s", action, suggestName(action, l.actions))
 	}
-	inputs := l.dialog(element)
-	l.paramMap(element, inputs)
+	inputs := l.checkDialog(element)
+	l.checkParamMap(element, inputs)
 }
 
-// label wants an element to have a name for people.
-func (l *linter) label(element loquat.Object) {
+// checkLabel checks that an element has a label.
+func (l *linter) checkLabel(element loquat.Object) {
 	if raw, ok := element["label"]; !ok {
-		l.fault("has no label")
+		l.report("has no label")
 	} else if element.String("label") == "" {
-		l.fault("label is %s; must be a text", excerpt(raw))
+		l.report("label is %s; must be a text", clipValue(raw))
 	}
 }
 
-// input looks at what config elements and dialog inputs have in common. It reports
-// whether values can be held against the field. place stands before what it says.
-func (l *linter) input(place string, field loquat.Object) bool {
+// checkInput checks the attributes that config elements and dialog inputs have in common.
+// Messages begin with place. The result reports whether CheckValue can check values of the
+// field.
+func (l *linter) checkInput(place string, field loquat.Object) bool {
 	kind := field.String("type")
 	if raw, ok := field["type"]; !ok {
-		l.fault("%shas no type; there are %s", place, strings.Join(types, ", "))
+		l.report("%shas no type; must be one of %s", place, strings.Join(types, ", "))
 	} else if !slices.Contains(types, kind) {
-		l.fault("%stype %s is none of %s%s", place, excerpt(raw), strings.Join(types, ", "), hint(kind, types))
+		l.report("%stype %s is none of %s%s", place, clipValue(raw), strings.Join(types, ", "), suggestName(kind, types))
 	}
 	if kind == "select" || kind == "dropdown" {
-		return l.options(place, kind, field)
+		return l.checkOptions(place, kind, field)
 	}
 	return slices.Contains(types, kind)
 }
 
-// options looks at what can be chosen, and reports whether there is anything.
-func (l *linter) options(place, kind string, field loquat.Object) bool {
+// checkOptions checks the options of a field, and reports whether all are well-formed.
+func (l *linter) checkOptions(place, kind string, field loquat.Object) bool {
 	var options []json.RawMessage
 	if json.Unmarshal(field["options"], &options) != nil || len(options) == 0 {
-		l.fault("%sis a %s without options; must have a list of texts or {value, label}", place, kind)
+		l.report("%sis a %s without options; must have a list of texts or {value, label}", place, kind)
 		return false
 	}
 	for i, option := range options {
 		var labelled loquat.Object
 		if json.Unmarshal(option, &labelled) == nil && labelled["value"] == nil {
-			l.fault("%soptions[%d] has no value; must be a text or {value, label}", place, i)
+			l.report("%soptions[%d] has no value; must be a text or {value, label}", place, i)
 			return false
 		}
 	}
 	return true
 }
 
-// dialog looks at the form of an action, and returns the names of its inputs.
-func (l *linter) dialog(element loquat.Object) (names []string) {
+// checkDialog checks the dialog of an action, and returns the names of its inputs.
+func (l *linter) checkDialog(element loquat.Object) (names []string) {
 	dialog := element.Object("dialog")
 	if dialog == nil {
 		return nil
 	}
 	if dialog.String("kind") != "form" {
-		l.fault("dialog.kind is %s; there is only \"form\"", excerpt(dialog["kind"]))
+		l.report("dialog.kind is %s; there is only \"form\"", clipValue(dialog["kind"]))
 	}
-	inputs, _ := dialogInputs(element) // of what is normalised they can be read
+	inputs, _ := dialogInputs(element) // fails only for elements that are not normalized
 	if len(inputs) == 0 && dialog.String("message") == "" {
-		l.fault("dialog has neither inputs nor a message")
+		l.report("dialog has neither inputs nor a message")
 	}
 	for i, input := range inputs {
 		place := fmt.Sprintf("dialog.inputs[%d] ", i)
 		name := input.String("name")
 		switch {
 		case name == "":
-			l.fault("%shas no name", place)
+			l.report("%shas no name", place)
 		case slices.Contains(names, name):
-			l.fault("%shas the name %q of another input", place, name)
+			l.report("%shas the name %q of another input", place, name)
 		default:
 			names = append(names, name)
 		}
-		l.input(place, input)
-		l.slips(place, input, []string{"name", "type", "label", "required", "placeholder", "options", "format", "description", "default"})
+		l.checkInput(place, input)
+		l.checkSpelling(place, input, []string{"name", "type", "label", "required", "placeholder", "options", "format", "description", "default"})
 	}
 	return names
 }
 
-// paramMap looks at where the params of an action come from.
-func (l *linter) paramMap(element loquat.Object, inputs []string) {
+// checkParamMap checks the expressions of an action's param_map.
+func (l *linter) checkParamMap(element loquat.Object, inputs []string) {
 	mapping := element.Object("param_map")
 	if raw, ok := element["param_map"]; ok && mapping == nil {
-		l.fault("param_map is %s; must be an object of expressions such as $dialog.NAME", excerpt(raw))
+		l.report("param_map is %s; must be an object of expressions such as $dialog.NAME", clipValue(raw))
 		return
 	}
 	used := map[string]bool{}
@@ -188,12 +189,12 @@ func (l *linter) paramMap(element loquat.Object, inputs []string) {
 		root, rest, _ := strings.Cut(expression, ".")
 		switch {
 		case !slices.Contains(expressionRoots, root) || rest == "":
-			l.fault("param_map.%s is %s; must start with one of %s%s", param, excerpt(mapping[param]),
-				strings.Join(expressionRoots, "., ")+".", hint(root, expressionRoots))
+			l.report("param_map.%s is %s; must start with one of %s%s", param, clipValue(mapping[param]),
+				strings.Join(expressionRoots, "., ")+".", suggestName(root, expressionRoots))
 		case root == "$dialog" && !slices.Contains(inputs, rest):
-			l.fault("param_map.%s is %q, and the dialog has no input %q%s", param, expression, rest, hint(rest, inputs))
+			l.report("param_map.%s is %q, but the dialog has no input %q%s", param, expression, rest, suggestName(rest, inputs))
 		case root == "$message" && element.String("ui_type") == "session_action":
-			l.fault("param_map.%s is %q, and a session_action is about no message", param, expression)
+			l.report("param_map.%s is %q, but a session_action has no message", param, expression)
 		}
 		used[expression] = true
 	}
@@ -204,71 +205,72 @@ func (l *linter) paramMap(element loquat.Object, inputs []string) {
 		switch {
 		case used["$dialog."+name]:
 		case mapped || set:
-			l.fault("input %q reaches no parameter; param_map has to name $dialog.%s", name, name)
+			l.report("input %q is not sent; param_map must contain $dialog.%s", name, name)
 		default:
-			l.fault("input %q is not in param_map; it is sent as the parameter %q, which not every client does", name, name)
+			l.report("input %q is not in param_map; not every client sends it as the parameter %q", name, name)
 		}
 	}
 }
 
-// expressionRoots are what the expressions of a param_map start with.
+// expressionRoots are the possible starts of the expressions in a param_map.
 var expressionRoots = []string{"$session", "$message", "$dialog", "$config"}
 
-// hole is what looks as if a template had a value there.
-var hole = regexp.MustCompile(`\{\{[^{}]*\}\}`)
+// placeholder matches text that looks like a placeholder of a template.
+var placeholder = regexp.MustCompile(`\{\{[^{}]*\}\}`)
 
-// data looks at an element that shows a value.
-func (l *linter) data(element loquat.Object) {
+// checkData checks an element that shows a value.
+func (l *linter) checkData(element loquat.Object) {
 	data := element.String("data")
 	if raw, ok := element["data"]; !ok {
-		l.fault("has no data; must be the path of what it shows")
+		l.report("has no data; must be the path of the value to show")
 	} else if data == "" {
-		l.fault("data is %s; must be a path", excerpt(raw))
+		l.report("data is %s; must be a path", clipValue(raw))
 	} else if _, err := parsePath(data); err != nil {
-		l.fault("data: %v", err)
+		l.report("data: %v", err)
 	}
 	if raw, ok := element["template"]; ok && element.String("template") == "" {
-		l.fault("template is %s; must be a text with {{data}} in it", excerpt(raw))
+		l.report("template is %s; must be a text with {{data}} in it", clipValue(raw))
 	}
-	for _, h := range hole.FindAllString(element.String("template"), -1) {
+	for _, h := range placeholder.FindAllString(element.String("template"), -1) {
 		if h != "{{data}}" {
-			l.fault("template has %s, which stays as it is; only {{data}} is replaced", h)
+			l.report("template has %s, which is not replaced; only {{data}} is", h)
 		}
 	}
 }
 
-// names looks for slips in the ui_type and the attributes of an element.
-func (l *linter) names(element loquat.Object) {
+// checkNames looks for misspelled names: the ui_type and the attributes of an element.
+func (l *linter) checkNames(element loquat.Object) {
 	uiType := element.String("ui_type")
 	known, ok := attributes[uiType]
 	if !ok {
-		if meant := hint(uiType, slices.Sorted(maps.Keys(attributes))); meant != "" {
-			l.fault("ui_type %q is unknown to clients%s", uiType, meant)
+		if meant := suggestName(uiType, slices.Sorted(maps.Keys(attributes))); meant != "" {
+			l.report("ui_type %q is unknown to clients%s", uiType, meant)
 		}
 		return
 	}
-	l.slips("", element, append(slices.Clone(known), "ui_type", "plugin", "action_owner"))
+	l.checkSpelling("", element, append(slices.Clone(known), "ui_type", "plugin", "action_owner"))
 }
 
-// slips names attributes that are near to known ones.
-func (l *linter) slips(place string, o loquat.Object, known []string) {
+// checkSpelling reports attributes that are probably misspelled known ones.
+func (l *linter) checkSpelling(place string, o loquat.Object, known []string) {
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if slices.Contains(known, name) {
 			continue
 		}
-		if meant := hint(name, known); meant != "" {
-			l.fault("%s%s is no attribute here%s", place, name, meant)
+		if meant := suggestName(name, known); meant != "" {
+			l.report("%s%s is not a known attribute%s", place, name, meant)
 		}
 	}
 }
 
-// hint names what is meant where a name is a slip of the pen, no other word.
-func hint(name string, known []string) string {
+// suggestName suggests a known name if name is probably a misspelling of it. It allows
+// fewer differences than nearest.Hint alone, because other attributes are allowed.
+func suggestName(name string, known []string) string {
 	return nearest.Hint(name, min((len(name)+1)/3, 3), known...)
 }
 
-// excerpt returns the beginning of a value.
-func excerpt(raw json.RawMessage) string {
+// clipValue returns the beginning of a value.
+func clipValue(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "missing"
 	}

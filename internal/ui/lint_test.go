@@ -10,7 +10,7 @@ import (
 	"loquat"
 )
 
-// What an author is told of elements that are served all the same.
+// Lint reports mistakes in elements that are served nevertheless.
 func TestLint(t *testing.T) {
 	const (
 		config = `"key": "k", "type": "text", "label": "K"`
@@ -20,7 +20,7 @@ func TestLint(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, elements string
-		want           []string // all that is said, by their beginnings
+		want           []string // prefixes of all messages
 	}{
 		{"nothing", `[]`, nil},
 		{"config", `[{` + config + `, "default": "d", "config_path": "a.b", "min": 1, "kind": "x", "colour": "red"}]`, nil},
@@ -28,15 +28,15 @@ func TestLint(t *testing.T) {
 		{"every expression", `[{"ui_type": "message_action", "id": "a", "label": "A", "action_id": "throw",
 			"param_map": {"s": "$session.session_id", "i": "$message.index", "c": "$config.model"}}]`, nil},
 		{"data", `[{"ui_type": "status_bar", "data": "$config.model", "template": "{{data}} {of} {{data}}"}, {` + field + `, "data": "a.0.b"}]`, nil},
-		{"what is left out already", `[null, {"label": 1}, {"ui_type": "session_action"}, {` + config + `, "condition": []}]`, nil},
+		{"elements that Normalize leaves out", `[null, {"label": 1}, {"ui_type": "session_action"}, {` + config + `, "condition": []}]`, nil},
 		{"an unknown ui_type", `[{"ui_type": "weather_panel", "lable": 1}]`, nil},
 
 		{"twice", `[{` + config + `}, {` + action + `}, {` + config + `}, {` + strings.Replace(action, "session", "message", 1) + `}]`,
-			[]string{`k: key "k" stands twice; the last element counts`, `a: id "a" stands twice`}},
+			[]string{`k: key "k" is used twice; the last element counts`, `a: id "a" is used twice`}},
 		{"key and id alike", `[{` + strings.Replace(config, `"k"`, `"a"`, 1) + `}, {` + action + `}]`, nil},
 		{"type", `[{"key": "k", "label": "K", "type": "strng", "default": 1}, {"key": "l", "label": "L"}, {"key": "m", "label": "M", "type": 7}, {"key": "n", "label": "N", "type": "slider"}]`,
 			[]string{"k: type \"strng\" is none of text, checkbox, select, dropdown, multiline, number\n", "l: has no type", "m: type 7 is none of", "n: type \"slider\" is none of"}},
-		{"nearly a type", `[{"key": "k", "label": "K", "type": "numbr"}]`, []string{"k: type \"numbr\" is none of text, checkbox, select, dropdown, multiline, number; is number meant?\n"}},
+		{"misspelled type", `[{"key": "k", "label": "K", "type": "numbr"}]`, []string{"k: type \"numbr\" is none of text, checkbox, select, dropdown, multiline, number; is number meant?\n"}},
 		{"label", `[{"key": "k", "type": "text"}, {` + strings.Replace(action, `"A"`, `3`, 1) + `}]`, []string{"k: has no label", "a: label is 3; must be a text"}},
 		{"options", `[{"key": "k", "label": "K", "type": "select", "default": 1}, {"key": "l", "label": "L", "type": "dropdown", "options": [{"label": "x"}]}]`,
 			[]string{"k: is a select without options", "l: options[0] has no value"}},
@@ -46,26 +46,26 @@ func TestLint(t *testing.T) {
 		{"config_path", `[{` + config + `, "config_path": "$session.x"}]`, []string{`k: config_path is "$session.x"; must be keys`}},
 		{"ui_type", `[{"ui_type": "session_buton"}, {"ui_type": "status_baar"}]`,
 			[]string{`#0: ui_type "session_buton" is unknown to clients; is session_action meant?`, `#1: ui_type "status_baar" is unknown to clients; is status_bar meant?`}},
-		{"attributes", `[{` + action + `, "lable": "x", "Icon": "y"}]`, []string{"a: Icon is no attribute here; is icon meant?", "a: lable is no attribute here; is label meant?"}},
+		{"attributes", `[{` + action + `, "lable": "x", "Icon": "y"}]`, []string{"a: Icon is not a known attribute; is icon meant?", "a: lable is not a known attribute; is label meant?"}},
 		{"action_id", `[{` + strings.Replace(action, "throw", "trow", 1) + `}]`, []string{`a: action_id "trow" is not among the actions of this plugin; is throw meant?`}},
 		{"dialog", `[{` + action + `, "dialog": {"title": "T"}}, {` + strings.Replace(action, `"a"`, `"b"`, 1) + `, "dialog": {"kind": "popup", "message": "m"}}]`,
 			[]string{`a: dialog.kind is missing; there is only "form"`, "a: dialog has neither inputs nor a message", `b: dialog.kind is "popup"`}},
 		{"inputs", `[{` + action + `, "param_map": {"n": "$dialog.n"}, "dialog": {"kind": "form", "inputs": [
 			{"name": "n", "type": "text"}, {"type": "text"}, {"name": "n", "type": "numbr", "requird": true}, {"name": "o", "type": "select"}, {"name": "o", "type": "text"}]}}]`,
 			[]string{"a: dialog.inputs[1] has no name", `a: dialog.inputs[2] has the name "n"`, `a: dialog.inputs[2] type "numbr" is none of`,
-				"a: dialog.inputs[2] requird is no attribute here; is required meant?", "a: dialog.inputs[3] is a select without options", `a: dialog.inputs[4] has the name "o"`,
-				`a: input "o" is not in param_map; it is sent as the parameter "o"`}},
+				"a: dialog.inputs[2] requird is not a known attribute; is required meant?", "a: dialog.inputs[3] is a select without options", `a: dialog.inputs[4] has the name "o"`,
+				`a: input "o" is not in param_map; not every client sends it as the parameter "o"`}},
 		{"param_map", `[{` + action + `, "fixed_params": {"o": 1}, "param_map": {"a": "$dialg.n", "b": "$dialog.m", "c": 7, "d": "n", "e": "$message.index", "f": "$dialog", "p": "$dialog.n"},
 			"dialog": {"kind": "form", "inputs": [{"name": "n", "type": "text"}, {"name": "o", "type": "text"}]}}]`,
 			[]string{`a: param_map.a is "$dialg.n"; must start with one of $session., $message., $dialog., $config.; is $dialog meant?`,
-				`a: param_map.b is "$dialog.m", and the dialog has no input "m"`, "a: param_map.c is 7; must start", `a: param_map.d is "n"; must`,
-				`a: param_map.e is "$message.index", and a session_action is about no message`, `a: param_map.f is "$dialog"; must start`,
-				`a: input "o" reaches no parameter`}},
+				`a: param_map.b is "$dialog.m", but the dialog has no input "m"`, "a: param_map.c is 7; must start", `a: param_map.d is "n"; must`,
+				`a: param_map.e is "$message.index", but a session_action has no message`, `a: param_map.f is "$dialog"; must start`,
+				`a: input "o" is not sent`}},
 		{"no map", `[{` + action + `, "param_map": ["$dialog.n"]}]`, []string{`a: param_map is ["$dialog.n"]; must be an object`}},
 		{"no data", `[{` + field + `}, {` + field + `, "data": 7}, {` + field + `, "data": "$state.count"}, {"ui_type": "message_footer", "data": "a..b"}]`,
 			[]string{"f: has no data", "f: data is 7", `f: data: path "$state.count" starts with an unknown root`, "#3: data: path has an empty key"}},
 		{"template", `[{` + field + `, "data": "a", "template": "{{dta}} and {{ data }}"}, {` + field + `, "data": "a", "template": 7}]`,
-			[]string{"f: template has {{dta}}, which stays as it is", "f: template has {{ data }}", "f: template is 7"}},
+			[]string{"f: template has {{dta}}, which is not replaced", "f: template has {{ data }}", "f: template is 7"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var elements []loquat.Object
@@ -85,19 +85,19 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// Each attribute that the table of attributes has is told from its neighbours.
-func TestAttributesAreNoSlips(t *testing.T) {
+// No known attribute is taken for a misspelling of another one.
+func TestKnownAttributesAreNotMisspellings(t *testing.T) {
 	for uiType, known := range attributes {
 		for _, name := range known {
-			if others := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == name }); hint(name, others) != "" {
-				t.Errorf("of %s, %s could be a slip%s", uiType, name, hint(name, others))
+			if others := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == name }); suggestName(name, others) != "" {
+				t.Errorf("%s: %s is taken for a misspelling%s", uiType, name, suggestName(name, others))
 			}
 		}
 	}
 }
 
-// The elements that docs/ui.md shows are as they should be.
-func TestLintOfTheGuide(t *testing.T) {
+// The example elements in docs/ui.md are free of mistakes.
+func TestLintExampleInDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/ui.md")
 	if err != nil {
 		t.Fatal(err)

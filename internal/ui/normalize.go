@@ -8,55 +8,55 @@ import (
 	"loquat"
 )
 
-// The bounds of an answer.
+// The bounds on the elements that clients get.
 const (
 	MaxElements    = 500
 	MaxElementSize = 16 << 10 // bytes of one element as JSON
 )
 
-// maxGiven is how many elements of one plugin are looked at: more than an answer holds,
-// for some may be of one key, but not without end.
-const maxGiven = 4 * MaxElements
+// maxElementsPerPlugin is the number of elements of one plugin that Normalize reads. It is
+// larger than MaxElements, because several elements may define the same key.
+const maxElementsPerPlugin = 4 * MaxElements
 
-// maxFaults is how many faults of one plugin are told one by one.
-const maxFaults = 20
+// maxElementErrors is the number of errors of one plugin that are reported one by one.
+const maxElementErrors = 20
 
-// Contribution is what one plugin gave. Owner is the action_owner that its actions
-// get: provider_extension, feature, or "" for an application plugin (unset, which
-// means application) and for others.
+// Contribution holds the elements that one plugin returned. Owner becomes the action_owner
+// of the plugin's actions: provider_extension, feature, or "" for all other plugins. An
+// action without an action_owner belongs to the application.
 type Contribution struct {
 	Plugin   string
 	Owner    string
 	Elements []loquat.Object
 }
 
-// Fault is why something that a plugin gave is left out.
-type Fault struct {
+// ElementError says what is wrong with an element of a plugin.
+type ElementError struct {
 	Plugin  string
-	Element string // key or id, else the place in the plugin's list, as #0
-	Message string // what is wrong, what is allowed
+	Element string // key or id, or the index in the plugin's list, such as #0
+	Message string // what is wrong and what is allowed
 }
 
-func (f Fault) String() string {
+func (f ElementError) String() string {
 	if f.Element == "" {
 		return fmt.Sprintf("%s: %s", f.Plugin, f.Message)
 	}
 	return fmt.Sprintf("%s: element %s: %s", f.Plugin, f.Element, f.Message)
 }
 
-// Normalize makes one list of what the plugins gave, in their order: actions get their
-// owner, config elements come last and once for each key. A config element that is
-// defined again keeps the place of the first definition and the content of the last.
-// What is malformed, too large or too much is left out and told as a fault.
-func Normalize(contributions []Contribution) (elements []loquat.Object, faults []Fault) {
+// Normalize returns one list of the plugins' elements, in the order of the plugins. Actions
+// get their owner. Config elements come last, one for each key: if a key is defined several
+// times, the last definition appears at the place of the first. Elements that are malformed,
+// too large or too many are left out, and errs says why.
+func Normalize(contributions []Contribution) (elements []loquat.Object, errs []ElementError) {
 	var settings []loquat.Object
-	places := map[string]int{} // of the keys in settings
+	places := map[string]int{} // index in settings by key
 	for _, c := range contributions {
-		var found []Fault
-		for i, given := range c.Elements[:min(len(c.Elements), maxGiven)] {
-			element, err := normalized(c, given)
+		var found []ElementError
+		for i, given := range c.Elements[:min(len(c.Elements), maxElementsPerPlugin)] {
+			element, err := normalizeElement(c, given)
 			if err != nil {
-				found = append(found, Fault{c.Plugin, nameOf(given, i), err.Error()})
+				found = append(found, ElementError{c.Plugin, elementName(given, i), err.Error()})
 				continue
 			}
 			if !isConfig(element) {
@@ -72,27 +72,28 @@ func Normalize(contributions []Contribution) (elements []loquat.Object, faults [
 			}
 			settings[place] = element
 		}
-		faults = append(faults, shortened(c.Plugin, found)...)
-		if more := len(c.Elements) - maxGiven; more > 0 {
-			faults = append(faults, Fault{Plugin: c.Plugin, Message: fmt.Sprintf(
-				"%d elements are left out: there are more than the %d of one plugin that are looked at", more, maxGiven)})
+		errs = append(errs, limitErrors(c.Plugin, found)...)
+		if more := len(c.Elements) - maxElementsPerPlugin; more > 0 {
+			errs = append(errs, ElementError{Plugin: c.Plugin, Message: fmt.Sprintf(
+				"%d elements are left out: a plugin may return at most %d", more, maxElementsPerPlugin)})
 		}
 	}
 	elements = append(elements, settings...)
 	if len(elements) > MaxElements {
-		faults = append(faults, overflow(elements[MaxElements:])...)
+		errs = append(errs, reportOverflow(elements[MaxElements:])...)
 		elements = slices.Clip(elements[:MaxElements])
 	}
-	return elements, faults
+	return elements, errs
 }
 
-// normalized is one element as clients get it. The error says why there is none.
-func normalized(c Contribution, given loquat.Object) (loquat.Object, error) {
+// normalizeElement returns an element in the form that clients get, or an error that says
+// why the element is left out.
+func normalizeElement(c Contribution, given loquat.Object) (loquat.Object, error) {
 	if given == nil {
-		return nil, fmt.Errorf("is no object; an element must be a JSON object")
+		return nil, fmt.Errorf("is null; an element must be a JSON object")
 	}
 	element := given.Clone()
-	if falsy(element["ui_type"]) {
+	if isFalsy(element["ui_type"]) {
 		element.Set("ui_type", uiConfig)
 	}
 	element.Set("plugin", c.Plugin)
@@ -102,9 +103,9 @@ func normalized(c Contribution, given loquat.Object) (loquat.Object, error) {
 		return nil, fmt.Errorf("ui_type must be a string")
 	case uiConfig:
 		if element.String("key") == "" {
-			return nil, fmt.Errorf("has no key; a config element must have one, which is a string")
+			return nil, fmt.Errorf("has no key; the key of a config element must be a string")
 		}
-		hideSecret(element)
+		redactSecretDefault(element)
 	case "session_action", "message_action":
 		if element.String("id") == "" || element.String("action_id") == "" {
 			return nil, fmt.Errorf("lacks id or action_id; a %s must have both, as strings", uiType)
@@ -124,47 +125,48 @@ func normalized(c Contribution, given loquat.Object) (loquat.Object, error) {
 	if err := element.CheckDepth(); err != nil {
 		return nil, err
 	}
-	if size := sizeOf(element); size > MaxElementSize {
+	if size := encodedSize(element); size > MaxElementSize {
 		return nil, fmt.Errorf("has %d bytes; at most %d are allowed", size, MaxElementSize)
 	}
 	return element, nil
 }
 
-// hideSecret keeps the default of a secret out of what clients see. What is a secret by
-// the name of its key says so, whether its plugin thought of it or not.
-func hideSecret(element loquat.Object) {
+// redactSecretDefault redacts the default of a secret, so that clients do not see it. If the
+// name of the key marks a secret, it sets `secret` even if the plugin did not.
+func redactSecretDefault(element loquat.Object) {
 	if slices.ContainsFunc(append(ConfigPath(element), element.String("key")), loquat.SecretName) {
 		element.Set("secret", true)
 	}
 	if raw, ok := element["default"]; ok && element.Bool("secret") {
-		element.Set("default", hidden(raw))
+		element.Set("default", redactValue(raw))
 	}
 }
 
-// hidden is {"set": true} or, of nothing, {"set": false}. What is hidden stays so.
-func hidden(raw json.RawMessage) json.RawMessage {
+// redactValue returns {"set": true}, or {"set": false} for an empty value. A redacted value
+// stays unchanged.
+func redactValue(raw json.RawMessage) json.RawMessage {
 	v, err := decode(raw)
 	if object, ok := v.(map[string]any); ok && len(object) == 1 {
-		if _, was := object["set"].(bool); was {
+		if _, redacted := object["set"].(bool); redacted {
 			return raw
 		}
 	}
-	if err != nil || empty(v) {
+	if err != nil || isEmpty(v) {
 		return json.RawMessage(`{"set":false}`)
 	}
 	return json.RawMessage(`{"set":true}`)
 }
 
-func sizeOf(element loquat.Object) int {
+func encodedSize(element loquat.Object) int {
 	raw, err := json.Marshal(element)
-	if err != nil { // what is no JSON cannot be sent
+	if err != nil { // an element that is not valid JSON cannot be sent
 		return MaxElementSize + 1
 	}
 	return len(raw)
 }
 
-// nameOf tells an element from the others of its plugin.
-func nameOf(element loquat.Object, i int) string {
+// elementName returns a name that identifies an element among those of its plugin.
+func elementName(element loquat.Object, i int) string {
 	for _, field := range []string{"key", "id"} {
 		if name := element.String(field); name != "" && len(name) <= 100 {
 			return name
@@ -173,17 +175,17 @@ func nameOf(element loquat.Object, i int) string {
 	return fmt.Sprintf("#%d", i)
 }
 
-// shortened keeps a plugin that gives nothing but faults from filling the log.
-func shortened(plugin string, found []Fault) []Fault {
-	if len(found) <= maxFaults {
+// limitErrors bounds the errors of one plugin, so that they cannot fill the server's log.
+func limitErrors(plugin string, found []ElementError) []ElementError {
+	if len(found) <= maxElementErrors {
 		return found
 	}
-	more := Fault{Plugin: plugin, Message: fmt.Sprintf("%d more elements are left out for faults like these", len(found)-maxFaults)}
-	return append(found[:maxFaults], more)
+	more := ElementError{Plugin: plugin, Message: fmt.Sprintf("%d more elements are left out because of similar errors", len(found)-maxElementErrors)}
+	return append(found[:maxElementErrors], more)
 }
 
-// overflow tells for each plugin how much of it an answer cannot hold.
-func overflow(dropped []loquat.Object) (faults []Fault) {
+// reportOverflow reports for each plugin how many of its elements exceed MaxElements.
+func reportOverflow(dropped []loquat.Object) (errs []ElementError) {
 	counts := map[string]int{}
 	var plugins []string
 	for _, element := range dropped {
@@ -193,8 +195,8 @@ func overflow(dropped []loquat.Object) (faults []Fault) {
 		}
 	}
 	for _, plugin := range plugins {
-		faults = append(faults, Fault{Plugin: plugin, Message: fmt.Sprintf(
-			"%d elements are left out: there are more than the %d that an answer holds", counts[plugin], MaxElements)})
+		errs = append(errs, ElementError{Plugin: plugin, Message: fmt.Sprintf(
+			"%d elements are left out: all plugins together may return at most %d", counts[plugin], MaxElements)})
 	}
-	return faults
+	return errs
 }

@@ -13,7 +13,7 @@ import (
 	"loquat"
 )
 
-// elementOf reads an element as a plugin would write it.
+// elementOf decodes an element.
 func elementOf(t testing.TB, text string) loquat.Object {
 	t.Helper()
 	var element loquat.Object
@@ -52,7 +52,7 @@ func TestNormalize(t *testing.T) {
 		`{"ui_type": "config", "key": "model", "type": "select", "options": ["m"], "plugin": "app"}`,
 		`{"ui_type": "config", "key": "timeout", "default": 60, "plugin": "provider"}`)
 	if !equal(Decode(elements), Decode(want)) {
-		t.Errorf("got\n%s\nwant\n%s", jsonText(elements), jsonText(want))
+		t.Errorf("got\n%s\nwant\n%s", encodeText(elements), encodeText(want))
 	}
 	if len(faults) > 0 {
 		t.Errorf("faults %v", faults)
@@ -89,12 +89,12 @@ func TestNormalizeLeavesOut(t *testing.T) {
 	}
 }
 
-// What is malformed has no place: a later good definition is the first.
-func TestNormalizeMalformedTakesNoPlace(t *testing.T) {
+// A malformed definition does not determine the place of its key.
+func TestNormalizeIgnoresPlaceOfMalformed(t *testing.T) {
 	elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t,
 		`{"key": "a", "condition": 1}`, `{"key": "b"}`, `{"key": "a", "n": 1}`, `{"key": "a", "condition": 1}`)}})
 	if len(elements) != 2 || elements[0].String("key") != "b" || string(elements[1]["n"]) != "1" {
-		t.Errorf("got %s", jsonText(elements))
+		t.Errorf("got %s", encodeText(elements))
 	}
 }
 
@@ -108,28 +108,29 @@ func TestNormalizeBounds(t *testing.T) {
 	if len(elements) != MaxElements || elements[0].String("plugin") != "q" || elements[MaxElements-1].String("key") != fmt.Sprint(MaxElements-2) {
 		t.Errorf("%d elements", len(elements))
 	}
-	if len(faults) != 1 || faults[0].String() != "p: 8 elements are left out: there are more than the 500 that an answer holds" {
+	if len(faults) != 1 || faults[0].String() != "p: 8 elements are left out: all plugins together may return at most 500" {
 		t.Errorf("faults %v", faults)
 	}
 	_, faults = Normalize([]Contribution{{Plugin: "p", Elements: make([]loquat.Object, 1000)}})
-	if len(faults) != maxFaults+1 || !strings.HasPrefix(faults[maxFaults].Message, "980 more") {
+	if len(faults) != maxElementErrors+1 || !strings.HasPrefix(faults[maxElementErrors].Message, "980 more") {
 		t.Errorf("%d faults, the last %v", len(faults), faults[len(faults)-1])
 	}
 }
 
-func TestNormalizeChangesNothing(t *testing.T) {
+func TestNormalizeDoesNotChangeItsInput(t *testing.T) {
 	given := elementsOf(t, `{"key": "a", "secret": true, "default": "s3"}`, `{"ui_type": "session_action", "id": "a", "action_id": "b", "action_owner": "c"}`)
-	was := jsonText(given)
+	was := encodeText(given)
 	elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: given}})
-	if jsonText(given) != was {
-		t.Errorf("given became %s", jsonText(given))
+	if encodeText(given) != was {
+		t.Errorf("given became %s", encodeText(given))
 	}
 	if got := string(elements[1]["default"]); got != `{"set":true}` {
 		t.Errorf("the default of a secret is %s", got)
 	}
 }
 
-// A key that is secret by its name, or leads into what is, is so without being called it.
+// An element is a secret if a name in its key or config_path marks one, even if the plugin
+// did not set `secret`.
 func TestSecretsByName(t *testing.T) {
 	for text, secret := range map[string]bool{
 		`{"key": "api_key", "default": "sk-1"}`:                               true,
@@ -142,13 +143,14 @@ func TestSecretsByName(t *testing.T) {
 		elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t, text)}})
 		got := elements[0]
 		if want := `{"set":true}`; got.Bool("secret") != secret || (string(got["default"]) == want) != secret {
-			t.Errorf("%s becomes %s", text, jsonText(got))
+			t.Errorf("%s becomes %s", text, encodeText(got))
 		}
 	}
 }
 
-// contributions are what plugins could give: few keys and values, so that they meet.
-func contributions() *rapid.Generator[[]Contribution] {
+// drawContributions generates the contributions of plugins. It uses few keys and values, so
+// that definitions collide.
+func drawContributions() *rapid.Generator[[]Contribution] {
 	oneOf := func(texts ...string) *rapid.Generator[string] { return rapid.SampledFrom(texts) }
 	fields := []struct {
 		name   string
@@ -178,7 +180,7 @@ func contributions() *rapid.Generator[[]Contribution] {
 				o[f.name] = json.RawMessage(f.values.Draw(t, f.name))
 			}
 		}
-		// Most elements are good for something.
+		// Make most elements valid.
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0:
 			o["ui_type"], o["id"], o["action_id"] = json.RawMessage(`"session_action"`), json.RawMessage(`"x"`), json.RawMessage(`"run"`)
@@ -197,9 +199,8 @@ func contributions() *rapid.Generator[[]Contribution] {
 	}), 0, 5)
 }
 
-// modelled is the specification of normalising, step by step over the whole list and
-// on plain decoded values.
-func modelled(t *rapid.T, given []Contribution) (elements []any, faults int) {
+// normalizeModel implements the specification's rules step by step on decoded values.
+func normalizeModel(t *rapid.T, given []Contribution) (elements []any, faults int) {
 	type entry = map[string]any
 	var list []entry
 	for _, c := range given {
@@ -207,7 +208,7 @@ func modelled(t *rapid.T, given []Contribution) (elements []any, faults int) {
 			var e entry
 			raw, err := json.Marshal(o)
 			if err != nil || json.Unmarshal(raw, &e) != nil {
-				t.Fatal("the generator makes no JSON")
+				t.Fatal("the generator made an element that is not valid JSON")
 			}
 			if e == nil {
 				faults++
@@ -234,8 +235,8 @@ func modelled(t *rapid.T, given []Contribution) (elements []any, faults int) {
 			list = append(list, e)
 		}
 	}
-	// Rule 4: what is not config as it comes, then each key where it came first, as
-	// it came last.
+	// Rule 4: first the other elements in their order, then the config elements. Each key
+	// appears at the place of its first definition, with the content of its last.
 	for _, e := range list {
 		if e["ui_type"] != "config" {
 			elements = append(elements, e)
@@ -260,7 +261,8 @@ func modelled(t *rapid.T, given []Contribution) (elements []any, faults int) {
 	return elements, faults
 }
 
-// wellFormed knows the values of the generator.
+// wellFormed reports whether an element is well-formed. It relies on the values that the
+// generator uses.
 func wellFormed(e map[string]any) bool {
 	full := func(field string) bool { s, ok := e[field].(string); return ok && s != "" }
 	switch e["ui_type"] {
@@ -294,34 +296,34 @@ func wellFormed(e map[string]any) bool {
 	return false
 }
 
-// What any plugins give in any order is normalised as the rules say it. Many more
-// cases: go test ./internal/ui -run Model -rapid.checks=100000.
+// Normalize agrees with the model for any contributions. To run many more cases:
+// go test ./internal/ui -run Model -rapid.checks=100000.
 func TestNormalizeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		given := contributions().Draw(t, "given")
-		want, leftOut := modelled(t, given)
+		given := drawContributions().Draw(t, "given")
+		want, leftOut := normalizeModel(t, given)
 		got, faults := Normalize(given)
 		if len(got) != len(want) || !equal(Decode(got), Decode(want)) && len(want) > 0 {
-			t.Fatalf("got\n%s\nwant\n%s", jsonText(got), jsonText(want))
+			t.Fatalf("got\n%s\nwant\n%s", encodeText(got), encodeText(want))
 		}
 		if len(faults) != leftOut {
 			t.Fatalf("%d faults %v, want %d", len(faults), faults, leftOut)
 		}
 		again, faults := Normalize([]Contribution{{Elements: got}})
 		if len(again) != len(got) || len(faults) > 0 {
-			t.Fatalf("normalised again: %d elements, not %d, faults %v", len(again), len(got), faults)
+			t.Fatalf("normalized twice: %d elements, want %d; errors %v", len(again), len(got), faults)
 		}
 	})
 }
 
-// A plugin that gives elements without end is not looked at without end.
-func TestNormalizeLooksAtABoundedNumber(t *testing.T) {
+// Normalize reads a bounded number of elements of each plugin.
+func TestNormalizeReadsBoundedNumber(t *testing.T) {
 	setting := loquat.Object{}.Set("key", "k")
-	given := slices.Repeat([]loquat.Object{setting}, maxGiven+7)
-	given[maxGiven-1] = setting.Clone().Set("label", "last")
+	given := slices.Repeat([]loquat.Object{setting}, maxElementsPerPlugin+7)
+	given[maxElementsPerPlugin-1] = setting.Clone().Set("label", "last")
 	elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: given}, {Plugin: "q", Elements: []loquat.Object{loquat.Object{}.Set("key", "l")}}})
 	if len(elements) != 2 || elements[0].String("label") != "last" {
-		t.Errorf("elements %s", jsonText(elements))
+		t.Errorf("elements %s", encodeText(elements))
 	}
 	if len(faults) != 1 || !strings.HasPrefix(faults[0].String(), "p: 7 elements are left out") {
 		t.Errorf("faults %v", faults)

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// Root is what a path starts from.
+// Root is the value at which a path starts.
 type Root string
 
-// The roots. A path chooses another one with `$session.`, `$message.` or `$config.`
-// in front.
+// The roots. A path that begins with `$session.`, `$message.` or `$config.` selects its
+// root itself.
 const (
 	RootSession  Root = "session"
-	RootMessage  Root = "message" // of the status bar: the last assistant message
-	RootConfig   Root = "config"  // the effective config
+	RootMessage  Root = "message" // for the status bar: the last assistant message
+	RootConfig   Root = "config"  // the resolved settings
 	RootMetadata Root = "session.metadata"
 )
 
-// Context is what paths look into: decoded JSON, as Decode makes it. A root that is
-// nil is missing, and so is everything below it.
+// Context holds the values that paths refer to: decoded JSON, as Decode returns it. A root
+// that is nil is missing, and so is every value below it.
 type Context struct {
 	Session, Message, Config any
 }
@@ -47,8 +47,8 @@ func DataRootOf(uiType string) Root {
 	return RootOf(uiType)
 }
 
-// Decode turns v into plain JSON values, numbers as they were written. What is no
-// JSON becomes nil.
+// Decode converts v to plain JSON values. Numbers keep all their digits. If v cannot be
+// encoded as JSON, Decode returns nil.
 func Decode(v any) any {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -66,7 +66,7 @@ func decode(raw json.RawMessage) (any, error) {
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
-		return nil, fmt.Errorf("is no JSON: %w", err)
+		return nil, fmt.Errorf("is not valid JSON: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("is more than one JSON value")
@@ -74,7 +74,7 @@ func decode(raw json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// Lookup finds the value at path. ok is false when it is missing or path is none.
+// Lookup returns the value at path. ok is false if there is no value or path is malformed.
 func Lookup(path string, root Root, in Context) (value any, ok bool) {
 	p, err := parsePath(path)
 	if err != nil {
@@ -83,14 +83,14 @@ func Lookup(path string, root Root, in Context) (value any, ok bool) {
 	return p.find(root, in)
 }
 
-// path is keys and indices below a root; without one it starts where its user says.
+// path is a list of keys and indices below a root.
 type path struct {
-	root Root
+	root Root // "": the caller of find chooses the root
 	keys []string
 }
 
-// parsePath reads dotted keys with an optional root in front. A key cannot hold a
-// dot itself.
+// parsePath parses keys with dots between them, with an optional root in front. A key
+// cannot contain a dot.
 func parsePath(s string) (path, error) {
 	var p path
 	if strings.HasPrefix(s, "$") {
@@ -120,7 +120,7 @@ func (p path) find(root Root, in Context) (value any, ok bool) {
 		if !ok {
 			break
 		}
-		value, ok = step(value, key)
+		value, ok = childOf(value, key)
 	}
 	return value, ok
 }
@@ -134,42 +134,42 @@ func (in Context) root(root Root) (value any, ok bool) {
 	case RootConfig:
 		value = in.Config
 	case RootMetadata:
-		value, _ = step(in.Session, "metadata")
+		value, _ = childOf(in.Session, "metadata")
 	}
 	return value, value != nil
 }
 
-func step(value any, key string) (any, bool) {
+func childOf(value any, key string) (any, bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		inner, ok := v[key]
 		return inner, ok
 	case []any:
-		if i, ok := index(key); ok && i < len(v) {
+		if i, ok := parseIndex(key); ok && i < len(v) {
 			return v[i], true
 		}
 	}
 	return nil, false
 }
 
-// index reads a list index: digits, without leading zeros.
-func index(key string) (int, bool) {
+// parseIndex parses a list index: digits without leading zeros.
+func parseIndex(key string) (int, bool) {
 	i, err := strconv.Atoi(key)
 	return i, err == nil && strconv.Itoa(i) == key && i >= 0
 }
 
-// Render puts data into a template, which is plain text: each {{data}} is replaced
-// and everything else stays. An empty template is the data alone.
+// Render replaces each {{data}} in a template with data. The result is plain text. If the
+// template is empty, the result is the data alone.
 func Render(template string, data any) string {
 	if template == "" {
-		return text(data)
+		return formatValue(data)
 	}
-	return strings.ReplaceAll(template, "{{data}}", text(data))
+	return strings.ReplaceAll(template, "{{data}}", formatValue(data))
 }
 
-// text writes a value as a browser would: numbers in their shortest form (integers as
-// they are, whatever their size), lists and objects as JSON.
-func text(data any) string {
+// formatValue formats a value as a browser would: lists and objects as JSON, and numbers in
+// their shortest form. Unlike in a browser, integers of any size keep all their digits.
+func formatValue(data any) string {
 	switch v := data.(type) {
 	case nil:
 		return ""
@@ -178,16 +178,16 @@ func text(data any) string {
 	case json.Number:
 		if strings.ContainsAny(v.String(), ".eE") {
 			if f, err := v.Float64(); err == nil {
-				return text(f)
+				return formatValue(f)
 			}
 		}
 		return v.String()
 	}
-	return jsonText(data)
+	return encodeText(data)
 }
 
-// jsonText writes JSON that people read.
-func jsonText(v any) string {
+// encodeText encodes a value as JSON for people, without escaping HTML characters.
+func encodeText(v any) string {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)

@@ -1,11 +1,11 @@
-// Package ui holds the rules of the server-driven user interface: how elements are
-// normalised, when they show, what value they have, and what may be written to them.
+// Package ui implements the rules of the server-driven user interface: how elements are
+// normalized, when they are visible, which value they have, and which values they accept.
 //
-// It promises pure functions: nothing here waits, calls a plugin or keeps anything, and
-// what is passed in is not changed. Elements are opaque; what is not known of them
-// passes through. One key is this service's own: a config element or dialog input of
-// type text or multiline with `"format": "json"` takes any JSON value instead of a
-// string. It does not know which keys of a configuration no session may change.
+// All functions are pure: they do not wait, call plugins, keep state or change their
+// arguments. Unknown attributes of elements are passed on unchanged. One attribute is not
+// in the specification: a config element or dialog input of type text or multiline with
+// `"format": "json"` accepts any JSON value instead of a string. The package does not know
+// which configuration keys a session must not override.
 package ui
 
 import (
@@ -14,27 +14,27 @@ import (
 	"loquat"
 )
 
-// Input is what a plugin's get_ui_elements is given.
+// Input holds the arguments of a plugin's get_ui_elements.
 type Input struct {
 	State  loquat.Object // of an application plugin
-	Config loquat.Object // effective, secrets as {"set": true}; nil asks for all elements
-	Tags   []string      // of the provider and the loaded plugins, like supports_reasoning
+	Config loquat.Object // resolved settings, secrets as {"set": true}; nil asks for all elements
+	Tags   []string      // of the provider and the loaded plugins, such as supports_reasoning
 	Models []loquat.Model
 }
 
 // uiConfig is the ui_type of an element that edits a configuration key.
 const uiConfig = "config"
 
-// isConfig reports whether an element, normalised or not, is a config element.
+// isConfig reports whether an element, normalized or not, is a config element.
 func isConfig(element loquat.Object) bool {
-	return falsy(element["ui_type"]) || element.String("ui_type") == uiConfig
+	return isFalsy(element["ui_type"]) || element.String("ui_type") == uiConfig
 }
 
-// falsy is what counts as not given: nothing, null, false, 0, "", [] and {}.
-func falsy(raw json.RawMessage) bool {
+// isFalsy reports whether a value counts as not set: missing, null, false, 0, "", [] or {}.
+func isFalsy(raw json.RawMessage) bool {
 	if len(raw) == 0 {
 		return true
 	}
 	v, err := decode(raw)
-	return err != nil || empty(v) || v == false || equal(v, json.Number("0"))
+	return err != nil || isEmpty(v) || v == false || equal(v, json.Number("0"))
 }

@@ -15,23 +15,23 @@ const (
 	SourceNone          = "none"
 )
 
-// Value is the effective value of a config element: null, from none, when nothing is
-// found.
+// Value is the resolved value of a config element and its source. If no layer has a value,
+// it is null with SourceNone.
 type Value struct {
 	Value  json.RawMessage `json:"value"`
 	Source string          `json:"source"`
 }
 
-// Layers is where values come from.
+// Layers holds the settings from which values are resolved.
 type Layers struct {
 	Overrides loquat.Object // metadata.overrides of the session
-	Base      loquat.Object // the config below the session
+	Base      loquat.Object // the configuration without the session's overrides
 	Defaults  loquat.Object // of the config schema, by key
 }
 
-// Effective returns the value of a config element. A null in any layer counts as
-// nothing: it is how an override is taken back and a setting unset.
-func Effective(element loquat.Object, layers Layers) Value {
+// ResolveValue returns the value of a config element. A null in a layer counts as no value:
+// it removes an override or a setting.
+func ResolveValue(element loquat.Object, layers Layers) Value {
 	key := element.String("key")
 	candidates := []struct {
 		source string
@@ -51,21 +51,21 @@ func Effective(element loquat.Object, layers Layers) Value {
 	return Value{Value: json.RawMessage("null"), Source: SourceNone}
 }
 
-// Values returns the values of the config elements among elements, by key.
+// Values resolves the values of the config elements among elements, by key.
 func Values(elements []loquat.Object, layers Layers) map[string]Value {
 	values := map[string]Value{}
 	for _, element := range elements {
 		if key := element.String("key"); isConfig(element) && key != "" {
-			values[key] = Effective(element, layers)
+			values[key] = ResolveValue(element, layers)
 		}
 	}
 	return values
 }
 
-// WriteThrough puts the values that a session or the configuration chose at the
-// config_path of their elements, so that a request runs with what clients are shown.
-// Defaults are for display only. Overrides go in last, so that they win where two
-// elements share a place. It returns a copy when anything changes.
+// WriteThrough sets each value from an override or from the configuration at the
+// config_path of its element, so that a request runs with the values that clients see.
+// Defaults are only displayed. Overrides are set last, so that they win if two elements
+// have the same config_path. If anything changes, the result is a copy.
 func WriteThrough(effective loquat.Object, elements []loquat.Object, values map[string]Value) loquat.Object {
 	for _, source := range []string{SourceConfig, SourceOverride} {
 		for _, element := range elements {
@@ -76,7 +76,7 @@ func WriteThrough(effective loquat.Object, elements []loquat.Object, values map[
 				continue
 			}
 			top := effective[path[0]]
-			if set := withValue(top, path[1:], value.Value); string(set) != string(top) {
+			if set := setAt(top, path[1:], value.Value); string(set) != string(top) {
 				effective = effective.Clone()
 				if effective == nil {
 					effective = loquat.Object{}
@@ -88,7 +88,7 @@ func WriteThrough(effective loquat.Object, elements []loquat.Object, values map[
 	return effective
 }
 
-// ConfigPath returns the keys of an element's config_path; none when it has none.
+// ConfigPath returns the keys of an element's config_path, or nil if it has none.
 func ConfigPath(element loquat.Object) []string {
 	p, err := parsePath(element.String("config_path"))
 	if err != nil || p.root != "" && p.root != RootConfig {
@@ -110,7 +110,7 @@ func valueAt(o loquat.Object, keys []string) json.RawMessage {
 		case json.Unmarshal(raw, &object) == nil:
 			raw = object[key]
 		case json.Unmarshal(raw, &list) == nil:
-			i, ok := index(key)
+			i, ok := parseIndex(key)
 			if !ok || i >= len(list) {
 				return nil
 			}
@@ -122,34 +122,34 @@ func valueAt(o loquat.Object, keys []string) json.RawMessage {
 	return raw
 }
 
-// withValue returns raw with value below it. Objects that are missing on the way are
-// made, and what is neither object nor list gives way to one.
-func withValue(raw json.RawMessage, keys []string, value json.RawMessage) json.RawMessage {
+// setAt returns raw with value set at keys. It creates missing objects on the way, and
+// replaces values that are neither object nor list.
+func setAt(raw json.RawMessage, keys []string, value json.RawMessage) json.RawMessage {
 	if len(keys) == 0 {
 		return value
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) == nil && list != nil {
-		i, ok := index(keys[0])
-		if !ok || i >= len(list) { // a list has no place for it
+		i, ok := parseIndex(keys[0])
+		if !ok || i >= len(list) { // lists do not grow
 			return raw
 		}
-		list[i] = withValue(list[i], keys[1:], value)
-		return encode(list, raw)
+		list[i] = setAt(list[i], keys[1:], value)
+		return encodeOr(list, raw)
 	}
 	var object loquat.Object
 	if json.Unmarshal(raw, &object) != nil || object == nil {
 		object = loquat.Object{}
 	}
-	object[keys[0]] = withValue(object[keys[0]], keys[1:], value)
-	return encode(object, raw)
+	object[keys[0]] = setAt(object[keys[0]], keys[1:], value)
+	return encodeOr(object, raw)
 }
 
-// encode writes v, or keeps what was there when it cannot be written.
-func encode(v any, was json.RawMessage) json.RawMessage {
+// encodeOr encodes v as JSON. If v cannot be encoded, it returns fallback.
+func encodeOr(v any, fallback json.RawMessage) json.RawMessage {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return was
+		return fallback
 	}
 	return raw
 }

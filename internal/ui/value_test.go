@@ -7,7 +7,7 @@ import (
 	"loquat"
 )
 
-func TestEffective(t *testing.T) {
+func TestResolveValue(t *testing.T) {
 	full := Layers{
 		Overrides: elementOf(t, `{"k": 1, "off": false, "null": null}`),
 		Base:      elementOf(t, `{"k": 2, "off": true, "null": 2, "deep": {"at": [3, null]}, "only": "c", "unset": null}`),
@@ -29,29 +29,29 @@ func TestEffective(t *testing.T) {
 		{`{"key": "unset"}`, `5`, SourceSchemaDefault},
 		{`{"key": "x"}`, `null`, SourceNone},
 	} {
-		got := Effective(elementOf(t, c.element), full)
+		got := ResolveValue(elementOf(t, c.element), full)
 		if string(got.Value) != c.value || got.Source != c.source {
 			t.Errorf("%s: %s of %s, want %s of %s", c.element, got.Value, got.Source, c.value, c.source)
 		}
 	}
-	if got := Effective(elementOf(t, `{"key": "x"}`), Layers{}); jsonText(got) != `{"value":null,"source":"none"}` {
-		t.Errorf("of nothing: %s", jsonText(got))
+	if got := ResolveValue(elementOf(t, `{"key": "x"}`), Layers{}); encodeText(got) != `{"value":null,"source":"none"}` {
+		t.Errorf("without layers: %s", encodeText(got))
 	}
 }
 
 func TestWriteThrough(t *testing.T) {
 	for _, c := range []struct{ name, effective, elements, overrides, base, want string }{
-		{"an override goes to its place", `{"sr": {"mode": "disabled", "max": 3}, "mode": "early_only"}`, `[{"key": "mode", "config_path": "sr.mode"}]`,
+		{"an override is set at its config_path", `{"sr": {"mode": "disabled", "max": 3}, "mode": "early_only"}`, `[{"key": "mode", "config_path": "sr.mode"}]`,
 			`{"mode": "early_only"}`, `{"sr": {"mode": "disabled"}}`, `{"sr": {"mode": "early_only", "max": 3}, "mode": "early_only"}`},
-		{"a configured key does too", `{"mode": "a"}`, `[{"key": "mode", "config_path": "sr.mode"}]`, `{}`, `{"mode": "a"}`, `{"mode": "a", "sr": {"mode": "a"}}`},
-		{"a default does not", `{}`, `[{"key": "mode", "config_path": "sr.mode", "default": "x"}]`, `{}`, `{}`, `{}`},
+		{"so is a configured key", `{"mode": "a"}`, `[{"key": "mode", "config_path": "sr.mode"}]`, `{}`, `{"mode": "a"}`, `{"mode": "a", "sr": {"mode": "a"}}`},
+		{"a default is not set", `{}`, `[{"key": "mode", "config_path": "sr.mode", "default": "x"}]`, `{}`, `{}`, `{}`},
 		{"no path", `{"a": 1}`, `[{"key": "a"}]`, `{"a": 1}`, `{}`, `{"a": 1}`},
-		{"its own key", `{"o": {"x": 1, "y": 2}}`, `[{"key": "o", "config_path": "o"}]`, `{"o": {"x": 1}}`, `{"o": {"y": 2}}`, `{"o": {"x": 1, "y": 2}}`},
+		{"a config_path that equals the key", `{"o": {"x": 1, "y": 2}}`, `[{"key": "o", "config_path": "o"}]`, `{"o": {"x": 1}}`, `{"o": {"y": 2}}`, `{"o": {"x": 1, "y": 2}}`},
 		{"an override wins over a setting", `{"x": 1}`, `[{"key": "b", "config_path": "x"}, {"key": "a", "config_path": "x"}]`, `{"b": 2}`, `{"a": 3}`, `{"x": 2}`},
 		{"in a list", `{"l": [{"a": 1}, 2]}`, `[{"key": "k", "config_path": "l.0.a"}]`, `{"k": 9}`, `{}`, `{"l": [{"a": 9}, 2]}`},
-		{"past a list", `{"l": [1]}`, `[{"key": "k", "config_path": "l.1"}]`, `{"k": 9}`, `{}`, `{"l": [1]}`},
-		{"through a text", `{"s": "x"}`, `[{"key": "k", "config_path": "s.a"}]`, `{"k": 9}`, `{}`, `{"s": {"a": 9}}`},
-		{"not of another type", `{}`, `[{"ui_type": "model_picker", "key": "k", "config_path": "s"}]`, `{"k": 9}`, `{}`, `{}`},
+		{"past the end of a list", `{"l": [1]}`, `[{"key": "k", "config_path": "l.1"}]`, `{"k": 9}`, `{}`, `{"l": [1]}`},
+		{"through a string", `{"s": "x"}`, `[{"key": "k", "config_path": "s.a"}]`, `{"k": 9}`, `{}`, `{"s": {"a": 9}}`},
+		{"not for another ui_type", `{}`, `[{"ui_type": "model_picker", "key": "k", "config_path": "s"}]`, `{"k": 9}`, `{}`, `{}`},
 	} {
 		elements := []loquat.Object{}
 		if err := json.Unmarshal([]byte(c.elements), &elements); err != nil {
@@ -61,13 +61,13 @@ func TestWriteThrough(t *testing.T) {
 		values := Values(elements, Layers{Overrides: elementOf(t, c.overrides), Base: elementOf(t, c.base)})
 		got := WriteThrough(effective, elements, values)
 		if !equal(Decode(got), Decode(json.RawMessage(c.want))) {
-			t.Errorf("%s: %s, want %s", c.name, jsonText(got), c.want)
+			t.Errorf("%s: %s, want %s", c.name, encodeText(got), c.want)
 		}
 		if !equal(Decode(effective), Decode(json.RawMessage(c.effective))) {
-			t.Errorf("%s: what was passed in became %s", c.name, jsonText(effective))
+			t.Errorf("%s: the settings of the caller became %s", c.name, encodeText(effective))
 		}
 	}
 	if got := WriteThrough(nil, elementsOf(t, `{"key": "a", "config_path": "b"}`), map[string]Value{"a": {Value: json.RawMessage("1"), Source: SourceConfig}}); string(got["b"]) != "1" {
-		t.Errorf("into nothing: %v", got)
+		t.Errorf("into nil settings: %v", got)
 	}
 }
