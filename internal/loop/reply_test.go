@@ -131,3 +131,37 @@ func TestBothReasonings(t *testing.T) {
 		})
 	}
 }
+
+// A custom call reaches the tool of its name, and one whose tool is unknown gets an answer that says so.
+func TestCustomCallsRun(t *testing.T) {
+	custom := func(name string) string {
+		return fmt.Sprintf(`{"choices":[{"message":{"tool_calls":[{"id":"1","type":"custom","custom":{"name":%q,"input":"some text"}}]},"finish_reason":"tool_calls"}]}`, name)
+	}
+	transport := bodies{custom("note"), custom("other"), streamOf(`{"content":"done"}`) + finished}
+	p := provider.New(provider.Options{Transport: &transport})
+	var got []string
+	tools := &model{tools: []plugin.Tool{tool{"note", func(_ context.Context, c plugin.ToolCall) (plugin.ToolResult, error) {
+		got = append(got, string(c.Arguments))
+		return plugin.ToolResult{Content: "noted"}, nil
+	}}}}
+	registry, err := plugin.NewRegistry(p, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &notes{}
+	err = loop.Run(t.Context(), loop.Job{
+		SessionID: "s", RequestID: "q", ProviderID: "main", Provider: p, Plugins: registry, MaxToolRounds: 3, MaxToolResultBytes: maxResult, Stream: true,
+		Config:     loquat.Object{}.Set("provider", provider.Selector).Set("model", "m").Set("base_url", "http://backend.test/v1"),
+		History:    []loquat.Message{{Role: loquat.RoleUser, Content: "hi"}},
+		NewMessage: func(role string) loquat.Message { return loquat.Message{Role: role} },
+	}, sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || got[0] != `{"input":"some text"}` {
+		t.Errorf("the tool got %q", got)
+	}
+	if all := sink.all(); !strings.Contains(all, "results tool:noted") || !strings.Contains(all, `"other"`) || !strings.Contains(all, "end of phase done with 0 calls") {
+		t.Errorf("events: %s", all)
+	}
+}

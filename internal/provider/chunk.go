@@ -22,9 +22,10 @@ type chunk struct {
 	failure          json.RawMessage // the error that the backend reports
 	parts            []json.RawMessage
 	calls            []callDelta
-	whole            bool    // calls are complete ones, of a message
-	fields           []field // what else the delta holds
-	notes            []field // what else the completion holds that is worth keeping
+	legacy           *callDelta // of the function_call of a delta
+	whole            bool       // calls are complete ones, of a message
+	fields           []field    // what else the delta holds
+	notes            []field    // what else the completion holds that is worth keeping
 
 	choices bool // the answer had choices, though perhaps none in them
 	choice  bool // there was a choice 0
@@ -38,7 +39,8 @@ type field struct {
 
 // callDelta is a piece of a tool call, or a whole one.
 type callDelta struct {
-	index          int // -1 when none was given
+	index          int  // -1 when none was given
+	custom         bool // it calls a custom tool: args is the text of its input
 	id, name, args []byte
 	extra, fnExtra []field
 }
@@ -53,6 +55,12 @@ const (
 	reasoningPlain   = "reasoning"
 	reasoningDetails = "reasoning_details"
 	contentParts     = "content_parts" // our name for parts of a content list that are no text
+)
+
+const (
+	functionCall = "function_call" // the one call of a reply, in the form that tool_calls replaced
+	customTool   = "custom"        // type of a call whose argument is a text, and its member with name and input
+	customInput  = "input"
 )
 
 // noted reports whether a member of the completion itself is kept: what search
@@ -247,6 +255,13 @@ func (d *chunkDecoder) deltaMember(key []byte) bool {
 			return false
 		}
 		return d.null() || d.array(d.call)
+	case functionCall:
+		if d.null() {
+			return true
+		}
+		if d.peek() == '{' {
+			return false // rare enough for the general way
+		}
 	case reasoningDetails:
 		v, ok := d.raw()
 		d.alone = v
@@ -308,6 +323,10 @@ func (d *chunkDecoder) call(int) bool {
 				v, ok := d.raw()
 				return ok && d.keep(&c.fnExtra, key, v)
 			})
+		case customTool:
+			if d.peek() == '{' {
+				return false // rare enough for the general way
+			}
 		}
 		v, ok := d.raw()
 		return ok && d.keep(&c.extra, key, v)

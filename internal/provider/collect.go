@@ -38,6 +38,7 @@ type collector struct {
 	finish           string
 	usage            json.RawMessage // the last one; never a sum
 	calls            []*call
+	legacy           *call            // function_call of a stream
 	kept             map[string]*kept // further metadata
 	done             bool             // [DONE] came
 }
@@ -152,6 +153,7 @@ type call struct {
 	id             string
 	name           string
 	args           []byte
+	custom         bool      // args is a text, not JSON
 	state          jsonState // of args
 	renamed        bool      // its name came again after whole arguments
 	extra, fnExtra loquat.Object
@@ -160,6 +162,9 @@ type call struct {
 func (c *collector) addCalls(ch *chunk) error {
 	if len(ch.calls) > maxCalls {
 		return errTooManyCalls
+	}
+	if err := c.addLegacy(ch.legacy); err != nil {
+		return err
 	}
 	for i := range ch.calls {
 		d := &ch.calls[i]
@@ -178,6 +183,21 @@ func (c *collector) addCalls(ch *chunk) error {
 		if max(len(target.extra), len(target.fnExtra)) > maxFields {
 			return errTooManyFields
 		}
+	}
+	return nil
+}
+
+// addLegacy adds a piece of a function_call.
+func (c *collector) addLegacy(d *callDelta) error {
+	if d == nil {
+		return nil
+	}
+	if c.legacy == nil {
+		c.legacy = &call{index: -1}
+	}
+	c.legacy.add(d)
+	if len(c.legacy.fnExtra) > maxFields {
+		return errTooManyFields
 	}
 	return nil
 }
@@ -216,7 +236,7 @@ func (c *collector) target(d *callDelta, whole bool, i int) *call {
 			return nil // neither index nor id: each entry of a list is a call
 		}
 	}
-	if t.state.complete() && t.startsAnother(d) {
+	if !t.custom && t.state.complete() && t.startsAnother(d) {
 		return nil
 	}
 	return t
@@ -259,6 +279,7 @@ func (t *call) add(d *callDelta) {
 	case len(t.args) == 0 && string(d.name) != t.name:
 		t.name += string(d.name)
 	}
+	t.custom = t.custom || d.custom
 	t.args = append(t.args, d.args...)
 	t.state.feed(d.args)
 	for _, f := range d.extra {
@@ -333,6 +354,9 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 	if c.reasoningContent.Len() > 0 {
 		meta[reasoningContent] = loquat.Quote(c.reasoningContent.String())
 	}
+	if c.legacy != nil {
+		meta[functionCall] = c.legacy.object("arguments")
+	}
 	if c.refusal.Len() > 0 {
 		meta["refusal"] = loquat.Quote(c.refusal.String())
 	}
@@ -383,7 +407,27 @@ func (c *collector) toolCalls() []loquat.ToolCall {
 			id = newCallID()
 		}
 		used[id] = true
-		out = append(out, loquat.ToolCall{ID: id, Name: t.name, Arguments: string(t.args), Extra: t.extra, FunctionExtra: t.fnExtra})
+		out = append(out, t.toolCall(id))
 	}
 	return out
+}
+
+// toolCall returns the whole call. Tools take JSON, so the text of a custom call becomes the
+// argument input. Extra has the call as it came.
+func (t *call) toolCall(id string) loquat.ToolCall {
+	c := loquat.ToolCall{ID: id, Name: t.name, Arguments: string(t.args), Extra: t.extra, FunctionExtra: t.fnExtra}
+	if t.custom {
+		c.Arguments = `{"` + customInput + `":` + string(loquat.Quote(c.Arguments)) + `}`
+		c.Extra = t.extra.Clone().Set("type", customTool)
+		c.Extra[customTool] = t.object(customInput)
+		c.FunctionExtra = nil
+	}
+	return c
+}
+
+// object returns the name, the argument and what else came with them.
+func (t *call) object(argument string) json.RawMessage {
+	o := t.fnExtra.Clone().Set("name", t.name)
+	o[argument] = loquat.Quote(string(t.args))
+	return loquat.Object{}.Set("", o)[""]
 }

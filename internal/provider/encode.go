@@ -166,12 +166,21 @@ func (e *encoder) parts(t turn) {
 	e.raw("]")
 }
 
+// callAsItCame encodes a call for the backend. The arguments that the service gives to a
+// custom call are not part of it.
+func callAsItCame(c loquat.ToolCall) ([]byte, error) {
+	if c.Extra.String("type") == customTool && c.Extra.Object(customTool) != nil {
+		return json.Marshal(c.Extra.Clone().Set("id", c.ID))
+	}
+	if strings.TrimSpace(c.Arguments) == "" {
+		c.Arguments = "{}"
+	}
+	return c.MarshalJSON()
+}
+
 func (e *encoder) calls(calls []loquat.ToolCall) error {
 	for i, c := range calls {
-		if strings.TrimSpace(c.Arguments) == "" {
-			c.Arguments = "{}"
-		}
-		raw, err := c.MarshalJSON()
+		raw, err := callAsItCame(c)
 		if err != nil {
 			return loquat.Errorf(loquat.CodeInternal, "encode tool call %s: %v", c.Name, err)
 		}

@@ -95,8 +95,17 @@ func (c *chunk) addChoice(choice object, saidIn []string) {
 			c.calls = append(c.calls, generalCall(asMap(raw)))
 		}
 	}
+	if legacy := asMap(delta[functionCall]); legacy != nil && !c.whole {
+		d := callDelta{index: -1}
+		d.read(legacy, "arguments")
+		c.legacy = &d
+	}
 	for _, key := range sortedKeys(delta) {
 		switch key {
+		case functionCall:
+			if c.legacy != nil || string(delta[key]) == "null" {
+				continue
+			}
 		case "role", "content", reasoningContent, reasoningPlain, "refusal", "tool_calls":
 			if isKnownType(key, delta[key]) {
 				continue
@@ -196,9 +205,24 @@ func generalCall(call object) callDelta {
 			c.index = n
 		}
 	}
-	fn := asMap(call["function"])
+	kind, argument := "function", "arguments"
+	fn := asMap(call[kind])
+	if custom := asMap(call[customTool]); fn == nil && custom != nil {
+		c.custom, fn, kind, argument = true, custom, customTool, customInput
+	}
+	c.read(fn, argument)
+	for _, key := range sortedKeys(call) {
+		if key != "id" && key != "index" && (key != kind || fn == nil) {
+			c.extra = append(c.extra, field{[]byte(key), call[key]})
+		}
+	}
+	return c
+}
+
+// read takes the name of what is called, its argument and what else fn holds.
+func (c *callDelta) read(fn object, argument string) {
 	c.name = text(fn["name"])
-	switch args := fn["arguments"]; {
+	switch args := fn[argument]; {
 	case len(args) == 0 || string(args) == "null":
 	case args[0] == '"':
 		c.args = text(args)
@@ -208,17 +232,11 @@ func generalCall(call object) callDelta {
 			c.args = buf.Bytes()
 		}
 	}
-	for _, key := range sortedKeys(call) {
-		if key != "id" && key != "index" && (key != "function" || fn == nil) {
-			c.extra = append(c.extra, field{[]byte(key), call[key]})
-		}
-	}
 	for _, key := range sortedKeys(fn) {
-		if key != "name" && key != "arguments" {
+		if key != "name" && key != argument {
 			c.fnExtra = append(c.fnExtra, field{[]byte(key), fn[key]})
 		}
 	}
-	return c
 }
 
 // failureIn finds the error that an answer reports, under any of its known names.

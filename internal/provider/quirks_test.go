@@ -183,6 +183,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add([]byte(`{"choices":[{"index":0,"delta":{"content":"a\u00e9\ud83d\ude00\u0000\ud800"},"finish_reason":null}],"usage":null}`))
 	f.Add([]byte(`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"x","type":"function","function":{"name":"f","arguments":"{}","strict":true},"extra_content":{}}],"channel":"a"}}],"x":-0.5e+3}`))
+	f.Add([]byte(`{"choices":[{"delta":{"reasoning":"a","reasoning_content":"b","function_call":null,"tool_calls":[{"index":0,"type":"custom","custom":"x"}]}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var fast chunkDecoder
 		if !fast.decodeFast(data) {
@@ -198,19 +199,23 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// String tells what a chunk says. The loop cleans what is kept as it came.
 func (c *chunk) String() string {
 	fields := func(list []field) string {
 		var out []string
 		for _, f := range list {
-			out = append(out, fmt.Sprintf("%s=%s", f.key, f.value))
+			out = append(out, fmt.Sprintf("%s=%s", f.key, loquat.CleanRaw(f.value)))
 		}
 		slices.Sort(out)
 		return strings.Join(out, " ")
 	}
 	s := fmt.Sprintf("%q %q %q %q %q %q %s %s %q %v %v %v [%s] [%s]", c.model, c.text, c.reasoning, c.reasoningContent, c.refusal, c.finish,
-		c.usage, c.failure, c.parts, c.whole, c.choices, c.choice, fields(c.fields), fields(c.notes))
+		loquat.CleanRaw(c.usage), c.failure, c.parts, c.whole, c.choices, c.choice, fields(c.fields), fields(c.notes))
+	if c.legacy != nil {
+		s += fmt.Sprintf(" legacy %q %q [%s]", c.legacy.name, c.legacy.args, fields(c.legacy.fnExtra))
+	}
 	for _, d := range c.calls {
-		s += fmt.Sprintf(" call %d %q %q %q [%s] [%s]", d.index, d.id, d.name, d.args, fields(d.extra), fields(d.fnExtra))
+		s += fmt.Sprintf(" call %d %v %q %q %q [%s] [%s]", d.index, d.custom, d.id, d.name, d.args, fields(d.extra), fields(d.fnExtra))
 	}
 	return s
 }
