@@ -96,10 +96,8 @@ func (s *Service) endIn(tx *store.Tx, q *store.Request, failure error) (*store.R
 		status, detail = loquat.StatusFailed, s.describe(failure)
 		end = loquat.Event{Type: loquat.ErrorEvent, Detail: detail}
 	}
-	for _, e := range []loquat.Event{end, {Type: loquat.RequestCompleted}} {
-		if _, err := tx.Publish(e, &h, q); err != nil {
-			return nil, err
-		}
+	if err := publish(tx, &h, q, end, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
+		return nil, err
 	}
 	if err := tx.EndRequest(q, status, detail); err != nil {
 		return nil, err
@@ -177,7 +175,7 @@ func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 // text as a final, results for every call of a round.
 func (o openStep) close(tx *store.Tx, h *store.Head, q *store.Request, why string, inHand *loop.Failure) error {
 	if o.streaming {
-		if _, err := tx.Publish(loquat.Event{Type: loquat.AssistantMessage, Phase: loquat.PhaseEnd}, h, q); err != nil {
+		if err := publish(tx, h, q, phaseEnd); err != nil {
 			return err
 		}
 	}

@@ -128,7 +128,7 @@ func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.C
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content, Message: m.AsDelta()}, &h, nil); err != nil {
+		if err := publish(tx, &h, nil, loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content, Message: m.AsDelta()}); err != nil {
 			return err
 		}
 		var indices []int
@@ -139,7 +139,7 @@ func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.C
 			if err := tx.DeleteMessages(&h, indices); err != nil {
 				return err
 			}
-			if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
+			if err := publish(tx, &h, nil, loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}); err != nil {
 				return err
 			}
 		}

@@ -85,10 +85,9 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 		return 0, err
 	}
 	content := m.Content
-	_, err = tx.Publish(loquat.Event{
+	return index, publish(tx, h, nil, loquat.Event{
 		Type: loquat.MessageAppended, Role: m.Role, Content: &content, Metadata: m.Metadata, Message: m.AsDelta(),
-	}, h, nil)
-	return index, err
+	})
 }
 
 // ModifyMessage changes the content of a message: message_modified, checkpoint.
@@ -103,7 +102,7 @@ func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index
 		if err != nil {
 			return out, err
 		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content}, &h, nil); err != nil {
+		if err := publish(tx, &h, nil, loquat.Event{Type: loquat.MessageModified, Index: &index, Content: &content}); err != nil {
 			return out, err
 		}
 		err = tx.Checkpoint(&h, nil, false)
@@ -128,7 +127,7 @@ func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indi
 		if err := tx.DeleteMessages(&h, indices); err != nil {
 			return out, err
 		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, &h, nil); err != nil {
+		if err := publish(tx, &h, nil, loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}); err != nil {
 			return out, err
 		}
 		err = tx.Checkpoint(&h, nil, false)

@@ -185,7 +185,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 	if err := tx.StartRequest(q, s.owner); err != nil {
 		return err
 	}
-	if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream}, h, q); err != nil {
+	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream}); err != nil {
 		return err
 	}
 	return tx.SetMark(q)
@@ -202,7 +202,7 @@ func (s *Service) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}, h, nil); err != nil {
+		if err := publish(tx, h, nil, loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}); err != nil {
 			return err
 		}
 		changed = true
@@ -277,14 +277,12 @@ func cancelQueued(tx *store.Tx, q *store.Request) error {
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
 	}
-	for _, e := range []loquat.Event{
-		{Type: loquat.RequestStarted, Stream: &stored.Stream},
-		{Type: loquat.RequestCancelled},
-		{Type: loquat.RequestCompleted},
-	} {
-		if _, err := tx.Publish(e, &h, q); err != nil {
-			return err
-		}
+	err = publish(tx, &h, q,
+		loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream},
+		loquat.Event{Type: loquat.RequestCancelled},
+		loquat.Event{Type: loquat.RequestCompleted})
+	if err != nil {
+		return err
 	}
 	return tx.EndRequest(q, loquat.StatusCancelled, "")
 }

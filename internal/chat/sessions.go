@@ -94,8 +94,7 @@ func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object
 
 // created publishes a new session and returns what it is answered with.
 func (s *Service) created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
-	_, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}, h, nil)
-	if err != nil {
+	if err := publish(tx, h, nil, loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}); err != nil {
 		return snapshotAnswer{}, err
 	}
 	if err := tx.Checkpoint(h, nil, false); err != nil {

@@ -220,7 +220,7 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
 		if p.Streamed {
-			if _, err := tx.Publish(loquat.Event{Type: loquat.AssistantMessage, Phase: loquat.PhaseEnd}, h, q); err != nil {
+			if err := publish(tx, h, q, phaseEnd); err != nil {
 				return nil, err
 			}
 		}
@@ -228,8 +228,7 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 			return nil, err
 		}
 		if len(p.Calls) > 0 {
-			_, err := tx.Publish(loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls}, h, q)
-			return nil, err
+			return nil, publish(tx, h, q, loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls})
 		}
 		return k.complete(tx, h, q)
 	})
@@ -243,7 +242,7 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 			return err
 		}
 	}
-	if _, err := tx.Publish(loquat.Event{Type: kind, Messages: messages}, h, q); err != nil {
+	if err := publish(tx, h, q, loquat.Event{Type: kind, Messages: messages}); err != nil {
 		return err
 	}
 	if err := tx.Checkpoint(h, q, false); err != nil {
@@ -254,7 +253,7 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 
 // complete is the normal end of a request.
 func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) (next *store.Request, err error) {
-	if _, err := tx.Publish(loquat.Event{Type: loquat.RequestCompleted}, h, q); err != nil {
+	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
 		return nil, err
 	}
 	if err := tx.EndRequest(q, loquat.StatusCompleted, ""); err != nil {
