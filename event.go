@@ -113,9 +113,9 @@ type Event struct {
 	SessionID string    `json:"session_id"`
 	RequestID string    `json:"request_id,omitempty"`
 
-	Stream *bool  `json:"stream,omitempty"` // request_started
-	Phase  string `json:"phase,omitempty"`  // assistant_message, tool_partial
-	Detail string `json:"detail,omitempty"` // error
+	Stream *bool  `json:"stream,omitempty"`                        // request_started
+	Phase  string `json:"phase,omitempty" enum:"start,stream,end"` // assistant_message, tool_partial
+	Detail string `json:"detail,omitempty"`                        // error
 
 	Message    *Delta     `json:"message,omitempty"`      // partial, message_appended, message_modified
 	Messages   []Message  `json:"messages,omitempty"`     // final, tool_results
@@ -123,20 +123,20 @@ type Event struct {
 	ToolCallID string     `json:"tool_call_id,omitempty"` // tool_partial
 	Payload    *Payload   `json:"payload,omitempty"`      // tool_partial
 
-	Timestamp       *time.Time `json:"timestamp,omitempty"`         // checkpoint
-	AgentID         string     `json:"agent_id,omitempty"`          // session_created, checkpoint of a changed agent
-	SourceSessionID string     `json:"source_session_id,omitempty"` // session_created by a fork
-	Role            string     `json:"role,omitempty"`              // message_appended
-	Content         *string    `json:"content,omitempty"`           // message_appended, message_modified
-	Metadata        Object     `json:"metadata,omitempty"`          // message_appended, checkpoint of changed metadata
-	Index           *int       `json:"index,omitempty"`             // message_modified
-	Indices         []int      `json:"indices,omitempty"`           // messages_deleted
+	Timestamp       *time.Time `json:"timestamp,omitempty"`                              // checkpoint
+	AgentID         string     `json:"agent_id,omitempty"`                               // session_created, checkpoint of a changed agent
+	SourceSessionID string     `json:"source_session_id,omitempty"`                      // session_created by a fork
+	Role            string     `json:"role,omitempty" enum:"user,assistant,system,tool"` // message_appended
+	Content         *string    `json:"content,omitempty"`                                // message_appended, message_modified
+	Metadata        Object     `json:"metadata,omitempty"`                               // message_appended, checkpoint of changed metadata
+	Index           *int       `json:"index,omitempty"`                                  // message_modified
+	Indices         []int      `json:"indices,omitempty"`                                // messages_deleted
 
-	Attempt      int        `json:"attempt,omitempty"`       // retry_scheduled: 1 for the first
-	Cause        string     `json:"cause,omitempty"`         // retry_scheduled
-	Status       int        `json:"status,omitempty"`        // retry_scheduled: the HTTP status, if there was one
-	DelaySeconds *float64   `json:"delay_seconds,omitempty"` // retry_scheduled
-	ResumeAt     *time.Time `json:"resume_at,omitempty"`     // retry_scheduled
+	Attempt      int        `json:"attempt,omitempty"`                                       // retry_scheduled: 1 for the first
+	Cause        string     `json:"cause,omitempty" enum:"rate_limit,status,timeout,stream"` // retry_scheduled
+	Status       int        `json:"status,omitempty"`                                        // retry_scheduled: the HTTP status, if there was one
+	DelaySeconds *float64   `json:"delay_seconds,omitempty"`                                 // retry_scheduled
+	ResumeAt     *time.Time `json:"resume_at,omitempty"`                                     // retry_scheduled
 
 	Session *Session `json:"session,omitempty"` // as it was right after this event
 }
@@ -154,7 +154,7 @@ type Payload struct {
 // message. In partial it is an increment without id and time.
 type Delta struct {
 	ID        string     `json:"id,omitempty"`
-	Role      string     `json:"role"`
+	Role      string     `json:"role" enum:"user,assistant,system,tool"`
 	Content   string     `json:"content"`
 	Metadata  Object     `json:"metadata,omitempty"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`

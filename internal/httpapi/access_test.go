@@ -116,7 +116,7 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 
 	always := func(status int) func(*route, string) int {
 		return func(t *route, _ string) int {
-			if t.tag == "web" || slices.Contains(withoutToken, t.path) {
+			if t.tag == webTag || slices.Contains(withoutToken, t.path) {
 				return passed
 			}
 			return status

@@ -221,6 +221,9 @@ func (r *rig) checkAnswer(what string, a answer, got reply) {
 	if err := f.err(); err != nil {
 		r.t.Errorf("%s is not what the document says: %v\n%s", what, err, got.body)
 	}
+	if what == "GET /openapi.json" {
+		return // it has the names of all events
+	}
 	if bytes.Contains(got.body, []byte(`"checkpoint":`)) || bytes.Contains(got.body, []byte(`"accepted":`)) {
 		r.t.Errorf("%s shows what is inside: %s", what, got.body)
 	}

@@ -13,6 +13,20 @@ import (
 	"loquat/internal/asset"
 )
 
+// tags group the operations. docs/http.md has the same groups.
+var tags = []*huma.Tag{
+	{Name: "sessions", Description: "Sessions and their life."},
+	{Name: "messages", Description: "The messages of a session."},
+	{Name: "assets", Description: "Images that were uploaded to a session."},
+	{Name: "requests", Description: "Requests for a reply."},
+	{Name: "events", Description: "The log of all events."},
+	{Name: "ui", Description: "What plugins let clients show, and their actions."},
+	{Name: "catalog", Description: "Agents, models and plugins."},
+	{Name: "access", Description: "Tokens, devices and browsers."},
+	{Name: "bridge", Description: "Events pushed to apps."},
+	{Name: "server", Description: "The state of the server."},
+}
+
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
 // describe makes the OpenAPI document of the table of routes.
@@ -21,6 +35,7 @@ func (a *api) describe() ([]byte, error) {
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title: "Loquat", Version: strconv.Itoa(apiVersion),
+			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 			Description: "Durable chat sessions, requests that run on them, and the events that tell of both. Within a version there are only additions.",
 		},
 		Components: &huma.Components{
@@ -29,10 +44,15 @@ func (a *api) describe() ([]byte, error) {
 				Type: "http", Scheme: "bearer", Description: "An access token. A server that has none wants none."}},
 		},
 		Security: []map[string][]string{{"token": {}}, {}},
+		Servers:  []*huma.Server{{URL: "/", Description: "The server that this document is of."}},
+		Tags:     tags,
 	}
 	closed := map[string]bool{}
 	for i := range a.routes {
 		r := &a.routes[i]
+		if r.tag == webTag {
+			continue // files are no operations
+		}
 		if r.body != nil {
 			a.closeBody(closed, a.schemas.of(r.body))
 		}
@@ -60,6 +80,9 @@ func (a *api) closeBody(closed map[string]bool, s *huma.Schema) {
 		s = a.schemas.registry.SchemaFromRef(s.Ref)
 	}
 	a.closeBody(closed, s.Items)
+	for _, variant := range s.OneOf {
+		a.closeBody(closed, variant)
+	}
 	for _, p := range s.Properties {
 		a.closeBody(closed, p)
 	}
@@ -69,6 +92,7 @@ func (a *api) operation(r *route) *huma.Operation {
 	op := &huma.Operation{
 		Method: r.method, Path: strings.TrimSuffix(r.path, "{$}"), OperationID: r.id, Summary: r.summary, Tags: []string{r.tag},
 		Responses: map[string]*huma.Response{
+			"4XX":     {Description: "A failure of the client", Content: a.content(problem{}, problemMedia)},
 			"default": {Description: "A failure", Content: a.content(problem{}, problemMedia)},
 		},
 	}

@@ -28,11 +28,17 @@ func newSchemas() schemas {
 	alias(loquat.RequestStatus(""), statusText(""))
 	alias(loquat.Model{}, modelText{})
 	alias(loquat.ToolCall{}, toolCallText{})
-	return schemas{r}
+	s := schemas{r}
+	s.addAttachments()
+	s.addEvents()
+	s.addElements()
+	return s
 }
 
-// schemaName writes `problem` and `sendBody` as Problem and SendBody.
-func schemaName(t reflect.Type, hint string) string { return huma.DefaultSchemaNamer(t, hint) }
+// schemaName writes `problem` and `toolCallText` as Problem and ToolCall.
+func schemaName(t reflect.Type, hint string) string {
+	return strings.Replace(strings.TrimSuffix(huma.DefaultSchemaNamer(t, hint), "Text"), "Ui", "UI", 1)
+}
 
 // eventIDText is how JSON shows a loquat.EventID.
 type eventIDText string
@@ -88,7 +94,7 @@ func (s schemas) requiresBody(v any) bool {
 // answers only grow; and no list of an answer or a body is ever null.
 func (s schemas) open(closed map[string]bool) {
 	for name, schema := range s.registry.Map() {
-		if !closed[schemaPrefix+name] {
+		if !closed[schemaPrefix+name] && schema.AdditionalProperties == false {
 			schema.AdditionalProperties = nil
 		}
 		for _, p := range schema.Properties {
@@ -100,10 +106,15 @@ func (s schemas) open(closed map[string]bool) {
 }
 
 // check holds a decoded JSON value against a schema. A null at an optional name is
-// the same as leaving it out.
+// the same as leaving it out. Of a union without a discriminator it checks nothing: package
+// chat checks attachments.
 func (s schemas) check(f *faults, schema *huma.Schema, at string, v any) {
 	for schema.Ref != "" {
 		schema = s.registry.SchemaFromRef(schema.Ref)
+	}
+	if schema.Discriminator != nil {
+		s.checkUnion(f, schema, at, v)
+		return
 	}
 	switch schema.Type {
 	case huma.TypeObject:
@@ -125,6 +136,19 @@ func (s schemas) check(f *faults, schema *huma.Schema, at string, v any) {
 		if _, ok := v.(bool); !ok {
 			f.add(at, "has to be true or false, not %s", kindOf(v))
 		}
+	}
+}
+
+// checkUnion checks a value against its variant. A variant that is unknown may hold anything.
+func (s schemas) checkUnion(f *faults, schema *huma.Schema, at string, v any) {
+	object, ok := v.(map[string]any)
+	if !ok {
+		f.add(at, "has to be an object, not %s", kindOf(v))
+		return
+	}
+	value, _ := object[schema.Discriminator.PropertyName].(string)
+	if ref := schema.Discriminator.Mapping[value]; ref != "" {
+		s.check(f, refTo(strings.TrimPrefix(ref, schemaPrefix)), at, v)
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 // webIndex is the name of the page itself, which is served at /.
 const webIndex = "index.html"
 
+// webTag marks the routes that serve files, which are not part of the API.
+const webTag = "web"
+
 // webMedia is fixed here, for the machine's own table may say anything.
 var webMedia = map[string]string{
 	".html": "text/html; charset=utf-8",
@@ -45,7 +48,7 @@ func webRoutes(client fs.FS) ([]route, error) {
 			at = "/{$}"
 		}
 		out = append(out, route{
-			method: http.MethodGet, path: at, id: "web-" + strings.ReplaceAll(name, ".", "-"), tag: "web", summary: "The web client: " + name,
+			method: http.MethodGet, path: at, id: "web-" + strings.ReplaceAll(name, ".", "-"), tag: webTag, summary: "The web client: " + name,
 			serve: f.serve, open: true,
 			answers: []answer{{status: http.StatusOK, body: "", media: f.media}, {status: http.StatusNotModified}},
 		})

@@ -1,0 +1,215 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+// described is a schema of the document, as far as these tests look at it.
+type described struct {
+	Ref                  string `json:"$ref"`
+	Type                 string
+	Properties           map[string]*described
+	Required             []string
+	Enum                 []string
+	Items                *described
+	OneOf                []*described
+	AdditionalProperties any
+	Discriminator        *struct {
+		PropertyName string
+		Mapping      map[string]string
+	}
+}
+
+type document struct {
+	Paths      map[string]map[string]struct{ OperationID string }
+	Components struct{ Schemas map[string]*described }
+}
+
+func (r *rig) document() document {
+	r.t.Helper()
+	var doc document
+	if err := json.Unmarshal(r.do("GET", "/openapi.json", "").want(r.t, 200).body, &doc); err != nil {
+		r.t.Fatal(err)
+	}
+	return doc
+}
+
+// variants returns the variants of a union by the value that tells them apart.
+func (d document) variants(t *testing.T, name, by string) map[string]*described {
+	t.Helper()
+	union := d.Components.Schemas[name]
+	if union == nil || union.Discriminator == nil || union.Discriminator.PropertyName != by {
+		t.Fatalf("%s is not a union by %s: %+v", name, by, union)
+	}
+	out := map[string]*described{}
+	for value, ref := range union.Discriminator.Mapping {
+		v := d.Components.Schemas[strings.TrimPrefix(ref, schemaPrefix)]
+		if v == nil {
+			t.Fatalf("%s %s points nowhere: %s", name, value, ref)
+		}
+		if !slices.ContainsFunc(union.OneOf, func(one *described) bool { return one.Ref == ref }) {
+			t.Errorf("%s %s is mapped and not one of the union", name, value)
+		}
+		if got := v.Properties[by]; got == nil || !slices.Equal(got.Enum, []string{value}) || !slices.Contains(v.Required, by) {
+			t.Errorf("%s %s: %s is %+v", name, value, by, got)
+		}
+		out[value] = v
+	}
+	if len(out) != len(union.OneOf) {
+		t.Errorf("%s has %d variants and maps %d", name, len(union.OneOf), len(out))
+	}
+	return out
+}
+
+// Each type of event is described by itself, with exactly the fields of the table in
+// docs/events.md.
+func TestDocumentOfEvents(t *testing.T) {
+	events := newRig(t).document().variants(t, "Event", "type")
+	documented := tableOf(t, "events.md", "## Types")
+	if got, want := slices.Sorted(maps.Keys(events)), slices.Sorted(maps.Keys(documented)); !slices.Equal(got, want) {
+		t.Errorf("described are %q, in docs/events.md are %q", got, want)
+	}
+	common := []string{"event_id", "type", "session_id"}
+	for kind, schema := range events {
+		for _, field := range common {
+			if !slices.Contains(schema.Required, field) {
+				t.Errorf("%s: %s is not required", kind, field)
+			}
+		}
+		if schema.AdditionalProperties != nil {
+			t.Errorf("%s may not grow", kind)
+		}
+		for field, property := range schema.Properties {
+			if property == nil {
+				t.Errorf("%s: %s has no schema", kind, field)
+			}
+			if !slices.Contains(common, field) && field != "request_id" && !strings.Contains(documented[kind], "`"+field) {
+				t.Errorf("%s: docs/events.md does not have %s", kind, field)
+			}
+		}
+		inDocs := regexp.MustCompile("`([a-z_]+)").FindAllStringSubmatch(documented[kind], -1)
+		for _, m := range inDocs {
+			values := []string{"start", "stream", "end", "rate_limit", "status", "timeout", "id", "function", "role", "content", "metadata", "type", "stream_tools"}
+			if schema.Properties[m[1]] == nil && !slices.Contains(values, m[1]) {
+				t.Errorf("%s: the document does not have %s", kind, m[1])
+			}
+		}
+	}
+	for _, c := range []struct {
+		kind, field string
+		enum        []string
+	}{
+		{"assistant_message", "phase", []string{"start", "end"}},
+		{"tool_partial", "phase", []string{"start", "stream", "end"}},
+		{"retry_scheduled", "cause", []string{"rate_limit", "status", "timeout", "stream"}},
+		{"message_appended", "role", []string{"user", "assistant", "system", "tool"}},
+	} {
+		if got := events[c.kind].Properties[c.field].Enum; !slices.Equal(got, c.enum) {
+			t.Errorf("%s: %s is one of %q, want %q", c.kind, c.field, got, c.enum)
+		}
+	}
+	for _, kind := range []loquat.EventType{loquat.RequestStarted, loquat.Partial, loquat.RequestCompleted, loquat.ErrorEvent} {
+		if !slices.Contains(events[string(kind)].Required, "request_id") {
+			t.Errorf("%s: request_id is not required", kind)
+		}
+	}
+}
+
+// Each type of UI element is described by itself, with the fields of the table in docs/ui.md.
+func TestDocumentOfElements(t *testing.T) {
+	doc := newRig(t).document()
+	elements := doc.variants(t, "UIElement", "ui_type")
+	if got := doc.Components.Schemas["UISchema"].Properties["elements"].Items.Ref; got != schemaPrefix+"UIElement" {
+		t.Errorf("a UI schema has elements of %q", got)
+	}
+	documented := tableOf(t, "ui.md", "## The types")
+	documented["message_action"] = documented["session_action"] // "the same"
+	if got, want := slices.Sorted(maps.Keys(elements)), slices.Sorted(maps.Keys(documented)); !slices.Equal(got, want) {
+		t.Errorf("described are %q, in docs/ui.md are %q", got, want)
+	}
+	for kind, schema := range elements {
+		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(documented[kind], -1) {
+			if schema.Properties[m[1]] == nil {
+				t.Errorf("%s: the document does not have %s", kind, m[1])
+			}
+		}
+		if !slices.Contains(schema.Required, "plugin") || schema.AdditionalProperties != nil {
+			t.Errorf("%s: %+v", kind, schema)
+		}
+	}
+}
+
+// tableOf returns the first table below a heading of a page: what stands after the first
+// column, by the name in the first column.
+func tableOf(t *testing.T, page, heading string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), heading+"\n")
+	if !ok {
+		t.Fatalf("docs/%s has no %s", page, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	out := map[string]string{}
+	for line := range strings.Lines(section) {
+		if cells := strings.SplitN(line, "|", 3); len(cells) == 3 && strings.HasPrefix(cells[1], " `") && cells[0] == "" {
+			name := strings.Trim(cells[1], " `")
+			if _, done := out[name]; !done && name != "ui_type" {
+				out[name] = cells[2]
+			}
+		}
+	}
+	return out
+}
+
+// Attachments have a type of their own wherever they stand, in bodies a closed one.
+func TestDocumentOfAttachments(t *testing.T) {
+	schemas := newRig(t).document().Components.Schemas
+	for _, body := range []string{"NewMessage", "Send"} {
+		if got := schemas[body].Properties["attachments"].Items.Ref; got != schemaPrefix+"Attachment" {
+			t.Errorf("%s has attachments of %q", body, got)
+		}
+	}
+	for _, message := range []string{"Message", "Delta"} {
+		if got := schemas[message].Properties["metadata"].Ref; got != schemaPrefix+"MessageMetadata" {
+			t.Errorf("%s has metadata of %q", message, got)
+		}
+	}
+	if metadata := schemas["MessageMetadata"]; metadata.AdditionalProperties != true || metadata.Properties["attachments"].Items.Ref != schemaPrefix+"Attachment" {
+		t.Errorf("the metadata of a message: %+v", metadata)
+	}
+	kinds := map[string]bool{}
+	for _, one := range schemas["Attachment"].OneOf {
+		form := schemas[strings.TrimPrefix(one.Ref, schemaPrefix)]
+		if form.AdditionalProperties != false || len(form.Required) != 2 || len(form.Properties) != 2 {
+			t.Errorf("%s: %+v", one.Ref, form)
+		}
+		kinds[strings.Join(form.Required, " ")] = true
+	}
+	if want := map[string]bool{"type url": true, "type data_url": true, "type asset_id": true}; !maps.Equal(kinds, want) {
+		t.Errorf("attachments are %v", kinds)
+	}
+}
+
+// The document lists the operations of the API, not the files of the page.
+func TestDocumentWithoutFiles(t *testing.T) {
+	r := newRig(t)
+	doc := r.document()
+	for _, route := range r.api.routes {
+		methods, listed := doc.Paths[strings.TrimSuffix(route.path, "{$}")]
+		if listed == (route.tag == webTag) {
+			t.Errorf("%s is listed: %v, %v", route.path, listed, methods)
+		}
+	}
+}
