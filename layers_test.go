@@ -30,6 +30,7 @@ var ranks = map[string]int{
 	"ui":         1,
 	"asset":      1,
 	"auth":       1,
+	"connlimit":  1,
 	"phx":        1,
 	"store":      1,
 	"client":     1,

@@ -16,9 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"loquat"
 	"loquat/internal/auth"
 	"loquat/internal/bridge"
 	"loquat/internal/config"
+	"loquat/internal/connlimit"
 	"loquat/internal/httpapi"
 	"loquat/internal/loglimit"
 )
@@ -63,7 +65,7 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 		hub.Close()
 		return errors.Join(err, ln.Close())
 	}
-	server, serve, scheme, err := newHTTPServer(handler, cfg.Server.TLS, log)
+	server, serve, scheme, err := newHTTPServer(handler, cfg, log)
 	if err != nil {
 		hub.Close()
 		return errors.Join(err, ln.Close())
@@ -175,23 +177,32 @@ func (s *server) grants() (bridge.Access, <-chan struct{}) {
 	return a, changed
 }
 
-// newHTTPServer makes a server of a handler, and what serves a listener with it.
-func newHTTPServer(handler http.Handler, files config.TLS, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string, err error) {
+// newHTTPServer makes a server of a handler, and what serves a listener with it. Its
+// connections are bounded, and each has a deadline for its request, for its body (which the
+// handler sets) and while it is idle.
+func newHTTPServer(handler http.Handler, cfg *config.Config, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string, err error) {
 	server = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		ConnContext:       connlimit.Context,
 		ErrorLog:          stdlog.New(loglimit.New(log).Writer(slog.LevelWarn), "", 0), // anybody can fail a handshake
 	}
-	if files.CertFile == "" {
-		return server, server.Serve, "http", nil
+	bounds := connlimit.Options{
+		Total: cfg.Limits.MaxConnections, PerAddress: cfg.Limits.MaxConnectionsPerAddress,
+		Shared: httpapi.TrustedProxies(cfg.Server), Logger: log,
 	}
-	certificate, err := loadCertificate(files, log)
+	if cfg.Server.TLS.CertFile == "" {
+		bounds.Refusal = httpapi.Refusal(loquat.Errorf(loquat.CodeUnavailable,
+			"all connections that limits.max_connections and limits.max_connections_per_address allow are in use"))
+		return server, func(ln net.Listener) error { return server.Serve(connlimit.New(ln, bounds)) }, "http", nil
+	}
+	certificate, err := loadCertificate(cfg.Server.TLS, log)
 	if err != nil {
 		return nil, nil, "", err
 	}
 	server.TLSConfig = &tls.Config{GetCertificate: certificate.get}
-	return server, func(ln net.Listener) error { return server.ServeTLS(ln, "", "") }, "https", nil
+	return server, func(ln net.Listener) error { return server.ServeTLS(connlimit.New(ln, bounds), "", "") }, "https", nil
 }
 
 // shutdown ends a server's connections.

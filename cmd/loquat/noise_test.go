@@ -39,8 +39,9 @@ func TestLogOfFailedHandshakes(t *testing.T) {
 	cert, key := selfSigned(t, 1)
 	writeFiles(t, dir, map[string]string{"cert.pem": cert, "key.pem": key})
 	var log lineCounter
-	files := config.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
-	server, serve, _, err := newHTTPServer(http.NotFoundHandler(), files, slog.New(slog.NewTextHandler(&log, nil)))
+	cfg := config.New(nil, config.Environment{Lookup: func(string) (string, bool) { return "", false }})
+	cfg.Server.TLS = config.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	server, serve, _, err := newHTTPServer(http.NotFoundHandler(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

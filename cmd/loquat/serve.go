@@ -253,7 +253,7 @@ func (s *server) listen(cfg *config.Config) error {
 		return errors.Join(err, ln.Close())
 	}
 	relay.Handler = handler
-	server, serve, scheme, err := newHTTPServer(handler, cfg.Server.TLS, s.log)
+	server, serve, scheme, err := newHTTPServer(handler, cfg, s.log)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}

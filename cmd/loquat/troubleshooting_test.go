@@ -33,6 +33,9 @@ func TestTroubleshooting(t *testing.T) {
 		"the backend's answer cannot be used: JSON nests":             nil, // tests of the provider see it
 		"the backend's answer cannot be used: the body is compressed": func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"content_encoding": "br"}`) },
 		"the data directory":                                          takenDirectory,
+		"all connections that limits":                                 nil, // tests of connlimit see it
+		"body did not arrive in time":                                 nil, // tests of httpapi see these two
+		"this address calls routes":                                   nil,
 		"[The result of":                                              nil, // tests of the loop see it
 		"listen on":                                                   takenPort,
 		"plugins: names none":                                         noProvider,

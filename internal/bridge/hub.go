@@ -12,6 +12,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/connlimit"
 	"loquat/internal/loglimit"
 	"loquat/internal/phx"
 )
@@ -244,13 +245,14 @@ func newAppChannel(t *appJoins, m *phx.Member, guest Guest, token string, positi
 
 // Joined is of phx.Channel.
 func (c *appChannel) Joined() {
+	release := connlimit.Hold(c.member.Context())
 	during, end := c.guest.During(c.app.ctx)
 	unwatch := context.AfterFunc(during, func() {
 		if c.app.ctx.Err() == nil { // it did not leave by itself
 			c.member.Close(phx.ClosePolicy, "the token is no longer good")
 		}
 	})
-	c.stay = func() { unwatch(); end() }
+	c.stay = func() { unwatch(); end(); release() }
 	c.app.room.enter(c.app)
 }
 

@@ -33,6 +33,9 @@ const (
 	DefaultMaxResponseBytes = 256 << 20
 	DefaultMaxToolRounds    = 50
 	DefaultMaxToolResult    = 256 << 10
+
+	DefaultMaxConnections           = 4096
+	DefaultMaxConnectionsPerAddress = 1024
 )
 
 // maxFileBytes bounds the file of a configuration, and each file that it refers to.
@@ -98,6 +101,9 @@ type Limits struct {
 	MaxResponseBytes   int64
 	MaxToolRounds      int
 	MaxToolResultBytes int
+
+	MaxConnections           int
+	MaxConnectionsPerAddress int
 }
 
 // Events is how long events are kept; a Retention of 0 keeps them all.
@@ -210,6 +216,9 @@ func New(raw loquat.Object, env Environment) *Config {
 			MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
 
 			MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
+
+			MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
+			MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
 		},
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
 		Plugins:        valueAt[[]string](raw, "plugins", nil),

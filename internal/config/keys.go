@@ -46,6 +46,8 @@ func Keys() Schema {
 		{Key: "limits.max_response_bytes", Kind: Integer, Default: DefaultMaxResponseBytes, Min: bound(1024), Doc: "Largest response of a backend."},
 		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Most rounds of tool calls in one request."},
 		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Largest text of one tool result; the rest is cut, and a note in the tool message says so."},
+		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Most connections at a time. Idle ones are closed to make room; when all are in use, a new one is refused."},
+		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Most connections of one address, or of one /64 of IPv6. Addresses in `server.trusted_proxies` have no bound of their own."},
 
 		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How long events are kept; 0 keeps all."},
 	}

@@ -17,12 +17,16 @@ type answerWriter struct {
 	admitted bool          // the call's token, or that none is needed, was checked
 	status   int           // 0 until the answer begins
 	first    time.Duration // until then
+	body     *incoming     // of the request; nil when it has none
 }
 
 // Unwrap lets http.ResponseController find what this does not do itself.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *answerWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= http.StatusOK {
+		w.body.settle(w.Header())
+	}
 	if w.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
 		w.status, w.first = status, time.Since(w.began)
 	}

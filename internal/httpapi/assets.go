@@ -71,10 +71,6 @@ type upload struct {
 }
 
 func storeAsset(x *exchange) error {
-	rc := http.NewResponseController(x.w)
-	if rc.SetReadDeadline(time.Now().Add(uploadTimeout)) == nil {
-		defer rc.SetReadDeadline(time.Time{})
-	}
 	in, err := readUpload(x.r)
 	if err != nil {
 		return err

@@ -10,23 +10,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"loquat"
 )
 
-// bodyTimeout is how long a body may take to arrive.
-const bodyTimeout = 2 * time.Minute
-
 // readBody reads the body of a change, once, so that its hash and its meaning are
 // of the same bytes.
-func readBody(w http.ResponseWriter, r *http.Request, media []string) ([]byte, error) {
-	rc := http.NewResponseController(w)
-	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil {
-		defer rc.SetReadDeadline(time.Time{})
-	}
+func readBody(r *http.Request, media []string) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
@@ -61,23 +53,6 @@ func (l bodyLimit) exceeded() error {
 		return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes, which is the most that this route takes", l.bytes)
 	}
 	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
-}
-
-// boundBody is a body whose errors are answers.
-type boundBody struct {
-	io.ReadCloser
-	limit bodyLimit
-}
-
-func (b *boundBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == nil || err == io.EOF {
-		return n, err
-	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return n, b.limit.exceeded()
-	}
-	return n, malformed("body", "did not arrive whole")
 }
 
 // checkMedia refuses what does not say that it is JSON. A body without a type is

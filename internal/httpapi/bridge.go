@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -50,8 +51,12 @@ func Guard(address string, server config.Server, next http.Handler) (http.Handle
 		return nil, err
 	}
 	trusted := newProxies(server.TrustedProxies)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	throttle := newThrottle(trusted)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		from := trusted.caller(r)
+		w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
+		r, ended := throttle.arrive(w, r, from)
+		defer ended()
 		protect(w.Header(), from)
 		if err := g.admit(w, r, from); err != nil {
 			writeProblem(w, err)

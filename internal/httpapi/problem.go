@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -118,8 +120,18 @@ func (p problem) write(w http.ResponseWriter) {
 	writeJSON(w, p)
 }
 
+// Refusal returns a whole HTTP/1.1 response that refuses a connection before its request
+// is read.
+func Refusal(err error) []byte {
+	p := problemOf(err)
+	var body bytes.Buffer
+	writeJSON(&body, p)
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nRetry-After: %d\r\nConnection: close\r\n\r\n%s",
+		p.Status, p.Title, problemMedia, body.Len(), waitFor(p.Code, err), body.Bytes())
+}
+
 // writeJSON writes v. An answer that cannot be written has nobody who reads it.
-func writeJSON(w http.ResponseWriter, v any) {
+func writeJSON(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"loquat/internal/config"
 )
 
 // caller is the other end of a call: what the connection says, or what a trusted
@@ -30,6 +32,11 @@ func newProxies(given []string) (out proxies) {
 		}
 	}
 	return out
+}
+
+// TrustedProxies reports whether an address is one of server.trusted_proxies.
+func TrustedProxies(server config.Server) func(netip.Addr) bool {
+	return newProxies(server.TrustedProxies).trusts
 }
 
 func (p proxies) trusts(a netip.Addr) bool {

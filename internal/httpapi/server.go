@@ -164,9 +164,11 @@ func (a *api) errNoRoute(r *http.Request) error {
 // ServeHTTP is what stands before all routes.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
+	from := a.proxies.caller(r)
+	r, ended := a.throttle.arrive(w, r, from)
+	defer ended()
 	defer a.metrics.observe(w)
 	defer a.rescue(w, r)
-	from := a.proxies.caller(r)
 	protect(w.Header(), from)
 	if err := a.guard.admit(w, r, from); err != nil {
 		a.fail(w, r, err)
@@ -193,9 +195,8 @@ func (a *api) dispatch(w http.ResponseWriter, r *http.Request, routes []*route) 
 		a.fail(w, r, loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", loquat.Clip(r.Method, loquat.Excerpt), allowed))
 		return
 	}
-	connection := w // which knows how to close itself
 	if aw, ok := w.(*answerWriter); ok {
-		aw.route, connection = routes[i].path, aw.ResponseWriter
+		aw.route = routes[i].path
 	}
 	if routes[i].open && routes[i].body != nil {
 		if err := a.throttle.admitBody(r.Context(), a.proxies.caller(r)); err != nil {
@@ -205,11 +206,12 @@ func (a *api) dispatch(w http.ResponseWriter, r *http.Request, routes []*route) 
 	}
 	limit := a.bodyLimit(routes[i], r)
 	if r.ContentLength > limit.bytes {
-		w.Header().Set("Connection", "close") // or the body would be read to its end
 		a.fail(w, r, limit.exceeded())
 		return
 	}
-	r.Body = &boundBody{ReadCloser: http.MaxBytesReader(connection, r.Body, limit.bytes), limit: limit}
+	if body, ok := r.Body.(*incoming); ok {
+		body.open(limit, routes[i].bodyTimeout())
+	}
 	if err := a.serve(w, r, routes[i]); err != nil {
 		a.fail(w, r, err)
 	}
@@ -243,7 +245,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error
 		return err
 	}
 	if t.body != nil {
-		if x.body, err = readBody(w, r, t.medias()); err != nil {
+		if x.body, err = readBody(r, t.medias()); err != nil {
 			return err
 		}
 	}
@@ -259,10 +261,25 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error
 			return err
 		}
 	}
+	if !t.open {
+		body, _ := r.Body.(*incoming)
+		defer body.hold(r.Context())()
+	}
 	if t.follows {
 		return a.access.follow(x, t.serve)
 	}
 	return t.serve(x)
+}
+
+// bodyTimeout is how long a body of the route may take to arrive.
+func (r *route) bodyTimeout() time.Duration {
+	switch {
+	case r.open:
+		return openBodyTimeout
+	case r.upload:
+		return uploadTimeout
+	}
+	return bodyTimeout
 }
 
 const jsonMedia = "application/json"

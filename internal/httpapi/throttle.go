@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"loquat"
 	"loquat/internal/ratelimit"
 )
@@ -33,6 +35,7 @@ type throttle struct {
 	proxies proxies
 	calls   *ratelimit.Limiter
 	bodies  *ratelimit.Limiter
+	lingers *ratelimit.Limiter // of answers to bodies that are read on for
 	working chan struct{}
 }
 
@@ -41,6 +44,7 @@ func newThrottle(p proxies) *throttle {
 		proxies: p,
 		calls:   ratelimit.New(ratelimit.Options{Rate: openRate, Burst: openBurst}),
 		bodies:  ratelimit.New(ratelimit.Options{Rate: openBodyRate, Burst: openBodyBurst}),
+		lingers: ratelimit.New(ratelimit.Options{Rate: rate.Every(lingerOpenEvery), Burst: lingerOpenAtFirst}),
 		working: make(chan struct{}, maxOpenWork),
 	}
 }

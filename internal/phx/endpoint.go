@@ -142,7 +142,7 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr
 	if err != nil {
 		return // the client has its answer
 	}
-	s := newSocket(e, ws, spy.conn, version, from)
+	s := newSocket(context.WithoutCancel(r.Context()), e, ws, spy.conn, version, from)
 	if !e.enter(s) {
 		_ = ws.Close(websocket.StatusTryAgainLater, TooMany)
 		return

@@ -46,13 +46,13 @@ type Socket struct {
 	joined        map[string]*Member // by topic; the reader's
 }
 
-func newSocket(e *Endpoint, ws *websocket.Conn, conn *corked, version Version, address netip.Addr) *Socket {
+func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corked, version Version, address netip.Addr) *Socket {
 	l := e.limits
 	s := &Socket{
 		e: e, ws: ws, conn: conn, version: version, address: address, queue: newQueue(l.QueueFrames, l.QueueBytes), joined: map[string]*Member{},
 		frames: rate.NewLimiter(rate.Limit(l.Frames), int(4*l.Frames)), joins: rate.NewLimiter(rate.Limit(l.Joins), int(4*l.Joins)),
 	}
-	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.ctx, s.stop = context.WithCancel(ctx)
 	ws.SetReadLimit(l.FrameBytes)
 	return s
 }

@@ -97,7 +97,7 @@ func (l *Limiter) until(a *allowance, now time.Time) time.Duration {
 // full again makes room for a new one: forgetting another would give it a new allowance.
 // The caller holds the lock.
 func (l *Limiter) allowance(from netip.Addr, now time.Time) *allowance {
-	key := network(from)
+	key := Network(from)
 	if a, ok := l.known.Get(key); ok {
 		return a
 	}
@@ -111,9 +111,9 @@ func (l *Limiter) allowance(from netip.Addr, now time.Time) *allowance {
 	return a
 }
 
-// network returns what counts as one client: an IPv4 address, or the /64 of an IPv6 one.
+// Network returns what counts as one client: an IPv4 address, or the /64 of an IPv6 one.
 // An invalid address has the zero prefix.
-func network(ip netip.Addr) netip.Prefix {
+func Network(ip netip.Addr) netip.Prefix {
 	ip = ip.Unmap()
 	bits := 32
 	if ip.Is6() {

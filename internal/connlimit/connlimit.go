@@ -1,0 +1,267 @@
+// Package connlimit bounds the connections of a listener, for each client address and in
+// all.
+//
+// It promises that idle or stalled connections never keep a new client out: when a bound is
+// reached, the connection that has waited longest for its client is closed to make room.
+// A connection that serves a call is never closed for that. Only when all connections serve
+// calls is a new one refused.
+package connlimit
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"loquat/internal/ratelimit"
+)
+
+// Options say how many connections there may be.
+type Options struct {
+	Total      int // in all
+	PerAddress int // of one address, or of one /64 of IPv6
+
+	// Shared reports that an address stands for many clients, such as that of a proxy.
+	// PerAddress does not hold for it. Nil means that none does.
+	Shared func(netip.Addr) bool
+
+	// Refusal is written to a connection that is refused. Empty writes nothing, as it has
+	// to be where TLS is spoken.
+	Refusal []byte
+
+	Logger *slog.Logger // nil: the default one
+}
+
+// Listener is a net.Listener whose connections are bounded.
+type Listener struct {
+	net.Listener
+	opts     Options
+	log      *slog.Logger
+	warn     rate.Sometimes
+	refusing chan struct{} // holds a value for each refusal that is being written
+
+	mu   sync.Mutex
+	all  map[*conn]struct{}
+	from map[netip.Prefix]map[*conn]struct{}
+}
+
+// maxRefusing bounds how many refusals are written at the same time. Further connections
+// are closed without one.
+const maxRefusing = 16
+
+// New bounds the connections of a listener.
+func New(ln net.Listener, opts Options) *Listener {
+	l := &Listener{
+		Listener: ln, opts: opts, log: opts.Logger, warn: rate.Sometimes{Interval: time.Minute},
+		refusing: make(chan struct{}, maxRefusing),
+		all:      map[*conn]struct{}{}, from: map[netip.Prefix]map[*conn]struct{}{},
+	}
+	if l.log == nil {
+		l.log = slog.Default()
+	}
+	return l
+}
+
+// Accept returns the next connection that is within the bounds.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := l.admit(c); admitted != nil {
+			return admitted, nil
+		}
+		l.refuse(c)
+	}
+}
+
+// Len returns how many connections there are.
+func (l *Listener) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all)
+}
+
+// admit counts a connection and makes room for it. It returns nil when there is none.
+func (l *Listener) admit(c net.Conn) *conn {
+	address := addressOf(c)
+	n := &conn{Conn: c, listener: l, network: ratelimit.Network(address)}
+	n.touch()
+	l.mu.Lock()
+	var closed *conn
+	ok, bound := true, ""
+	if same := l.from[n.network]; len(same) >= l.opts.PerAddress && (l.opts.Shared == nil || !l.opts.Shared(address)) {
+		bound = "limits.max_connections_per_address"
+		closed, ok = l.remove(same)
+	} else if len(l.all) >= l.opts.Total {
+		bound = "limits.max_connections"
+		closed, ok = l.remove(l.all)
+	}
+	if ok {
+		l.all[n] = struct{}{}
+		if l.from[n.network] == nil {
+			l.from[n.network] = map[*conn]struct{}{}
+		}
+		l.from[n.network][n] = struct{}{}
+	}
+	l.mu.Unlock()
+	if bound != "" {
+		l.warn.Do(func() {
+			l.log.Warn("there are as many connections as there may be; idle ones are closed to make room", "bound", bound, "address", address)
+		})
+	}
+	if closed != nil {
+		_ = closed.Conn.Close()
+	}
+	if !ok {
+		return nil
+	}
+	return n
+}
+
+// remove takes out the connection among some that can best be spared. It reports false when
+// all of them serve calls. The caller holds the lock.
+func (l *Listener) remove(among map[*conn]struct{}) (*conn, bool) {
+	var spare *conn
+	for c := range among {
+		if c.calls.Load() == 0 && (spare == nil || c.before(spare)) {
+			spare = c
+		}
+	}
+	if spare == nil {
+		return nil, false
+	}
+	l.forget(spare)
+	return spare, true
+}
+
+// forget stops counting a connection. The caller holds the lock.
+func (l *Listener) forget(c *conn) {
+	delete(l.all, c)
+	same := l.from[c.network]
+	delete(same, c)
+	if len(same) == 0 {
+		delete(l.from, c.network)
+	}
+}
+
+// refuse says that there is no room. The client's request is read for a moment, because
+// closing a connection with unread data can lose the answer.
+func (l *Listener) refuse(c net.Conn) {
+	select {
+	case l.refusing <- struct{}{}:
+	default:
+		_ = c.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.refusing }()
+		defer c.Close()
+		if len(l.opts.Refusal) == 0 {
+			return
+		}
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		if _, err := c.Write(l.opts.Refusal); err != nil {
+			return
+		}
+		if half, ok := c.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		}
+		var buf [4096]byte
+		for range 16 {
+			if _, err := c.Read(buf[:]); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+func addressOf(c net.Conn) netip.Addr {
+	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap().WithZone("")
+}
+
+// conn is a connection that is counted.
+type conn struct {
+	net.Conn
+	listener *Listener
+	network  netip.Prefix
+	once     sync.Once
+
+	calls  atomic.Int32 // that it serves
+	served atomic.Bool  // whether it ever served one
+	heard  atomic.Int64 // when the client last sent something, in Unix nanoseconds
+}
+
+func (c *conn) touch() { c.heard.Store(time.Now().UnixNano()) }
+
+// before reports whether c can be spared rather than other: one that never served a call
+// first, then the one that was silent for longer.
+func (c *conn) before(other *conn) bool {
+	if a, b := c.served.Load(), other.served.Load(); a != b {
+		return !a
+	}
+	return c.heard.Load() < other.heard.Load()
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.touch()
+	}
+	return n, err
+}
+
+// CloseWrite ends the half that the client reads, as net/http does before it closes.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.listener.forget(c)
+	})
+	return c.Conn.Close()
+}
+
+type contextKey struct{}
+
+// Context is a http.Server's ConnContext: it lets Hold find the connection of a call.
+func Context(ctx context.Context, c net.Conn) context.Context {
+	if over, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
+		c = over.NetConn()
+	}
+	if counted, ok := c.(*conn); ok {
+		return context.WithValue(ctx, contextKey{}, counted)
+	}
+	return ctx
+}
+
+// Hold says that the connection of a call serves it until release: it is not closed to make
+// room for others.
+func Hold(ctx context.Context) (release func()) {
+	c, ok := ctx.Value(contextKey{}).(*conn)
+	if !ok {
+		return func() {}
+	}
+	c.calls.Add(1)
+	c.served.Store(true)
+	return func() {
+		c.touch()
+		c.calls.Add(-1)
+	}
+}

@@ -1,0 +1,185 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"loquat/internal/connlimit"
+)
+
+const (
+	// How long a body may take to arrive: as a whole, without a token, and between two
+	// reads.
+	bodyTimeout     = 2 * time.Minute
+	openBodyTimeout = 10 * time.Second
+	bodySilence     = 30 * time.Second
+
+	// settleTime and settleBytes bound what is read of a body that the route left, before
+	// the answer. Most of these bodies are small and have arrived: the connection can then
+	// be used again.
+	settleTime  = 50 * time.Millisecond
+	settleBytes = 64 << 10
+
+	// After an answer to a body that did not arrive whole the server reads on for a while.
+	// If it closed the connection at once, a client that writes its whole body before it
+	// reads would never see the answer.
+	lingerTime        = 10 * time.Second
+	lingerSilence     = 2 * time.Second
+	lingerBytes       = 64 << 20
+	lingerBytesOpen   = 16 << 20 // without a token
+	lingerOpenEvery   = time.Second
+	lingerOpenAtFirst = 30
+)
+
+// incoming is the body of a request while it arrives. It sets the deadlines of all reads,
+// of those after the answer, too.
+type incoming struct {
+	raw     io.Reader // as net/http reads it
+	rc      *http.ResponseController
+	http1   bool
+	expects bool // the client waits to be told that it may send the body
+
+	limit   bodyLimit
+	bounded io.Reader // raw up to the limit
+	until   time.Time // the deadline of the whole body
+
+	begun, whole bool
+	onWhole      func()
+}
+
+// newIncoming returns nil when a request has no body.
+func newIncoming(w http.ResponseWriter, r *http.Request) *incoming {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil
+	}
+	return &incoming{
+		raw: r.Body, rc: http.NewResponseController(w), http1: r.ProtoMajor == 1,
+		expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue"),
+	}
+}
+
+// open lets a route read the body, up to a limit and within a time.
+func (b *incoming) open(limit bodyLimit, within time.Duration) {
+	b.limit, b.until = limit, time.Now().Add(within)
+	b.bounded = http.MaxBytesReader(nil, io.NopCloser(b.raw), limit.bytes)
+}
+
+// Read reads within the limits of open. Its errors are answers.
+func (b *incoming) Read(p []byte) (int, error) {
+	n, err := b.read(b.bounded, p, bodySilence, b.until)
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return n, malformed("body", "did not arrive in time")
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return n, b.limit.exceeded()
+	}
+	return n, malformed("body", "did not arrive whole")
+}
+
+// Close does nothing: net/http closes the body after the answer.
+func (b *incoming) Close() error { return nil }
+
+// read reads with a deadline. Once the body is whole there is none: the server then reads
+// the connection only to notice that the client has gone.
+func (b *incoming) read(from io.Reader, p []byte, silence time.Duration, until time.Time) (int, error) {
+	b.begun = true
+	deadline := time.Now().Add(silence)
+	if until.Before(deadline) {
+		deadline = until
+	}
+	_ = b.rc.SetReadDeadline(deadline)
+	n, err := from.Read(p)
+	if err == io.EOF && !b.whole {
+		b.whole = true
+		_ = b.rc.SetReadDeadline(time.Time{})
+		if b.onWhole != nil {
+			b.onWhole()
+		}
+	}
+	return n, err
+}
+
+// discard reads on until the body is whole or a bound is reached.
+func (b *incoming) discard(maxBytes int, silence, within time.Duration) {
+	until := time.Now().Add(within)
+	buf := make([]byte, 32<<10)
+	for maxBytes > 0 && !b.whole {
+		n, err := b.read(b.raw, buf[:min(len(buf), maxBytes)], silence, until)
+		maxBytes -= n
+		if err != nil {
+			return
+		}
+	}
+}
+
+// settle decides, before the answer, whether the connection can be used again after it.
+func (b *incoming) settle(h http.Header) {
+	if b == nil || b.whole || !b.http1 {
+		return
+	}
+	if b.begun || !b.expects {
+		b.discard(settleBytes, settleTime, settleTime)
+	}
+	if !b.whole {
+		h.Set("Connection", "close") // without it net/http waits for the body before it answers
+	}
+}
+
+// linger reads on after the answer, so that the client gets to read it. What is then left
+// of the body ends with the connection.
+func (b *incoming) linger(maxBytes int) {
+	if b == nil || b.whole || !b.http1 {
+		return
+	}
+	_ = b.rc.Flush()
+	if b.begun || !b.expects {
+		b.discard(maxBytes, lingerSilence, lingerTime)
+	}
+	if !b.whole {
+		_ = b.rc.SetReadDeadline(time.Now()) // net/http would read on, too
+	}
+}
+
+// hold keeps the connection from being closed to make room for others, from when the body
+// is whole: a client that stalls counts as idle.
+func (b *incoming) hold(ctx context.Context) (release func()) {
+	if b == nil || b.whole {
+		return connlimit.Hold(ctx)
+	}
+	held := func() {}
+	b.onWhole = func() { held = connlimit.Hold(ctx) }
+	return func() {
+		b.onWhole = nil
+		held()
+	}
+}
+
+// arrive gives a request a body whose reads have deadlines. ended is to be called after the
+// answer.
+func (t *throttle) arrive(w *answerWriter, r *http.Request, from caller) (out *http.Request, ended func()) {
+	if w.body = newIncoming(w.ResponseWriter, r); w.body == nil {
+		return r, func() {}
+	}
+	out = r.WithContext(r.Context()) // net/http goes on with its own body in r
+	out.Body = w.body
+	w.body.open(bodyLimit{bytes: maxOpenBody}, openBodyTimeout)
+	return out, func() {
+		switch {
+		case w.status == http.StatusSwitchingProtocols:
+		case w.admitted:
+			w.body.linger(lingerBytes)
+		case t.within(t.lingers, from):
+			w.body.linger(lingerBytesOpen)
+		default:
+			w.body.linger(0)
+		}
+	}
+}
