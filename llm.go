@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -30,6 +32,12 @@ type LLMRequest struct {
 
 // ReservedParams returns the fields of a call that only the service sets.
 func ReservedParams() []string { return []string{"messages", "model", "stream"} }
+
+// IsReservedParam reports whether a field is one of the ReservedParams in any spelling:
+// backends that read JSON without regard to case take "Stream" for "stream".
+func IsReservedParam(name string) bool {
+	return slices.ContainsFunc(ReservedParams(), func(reserved string) bool { return strings.EqualFold(reserved, name) })
+}
 
 // Chunk is what a provider yields while a phase runs. The last chunk has Reply set.
 // A chunk that comes with an error may have Reply set too. Reply then describes the part

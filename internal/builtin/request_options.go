@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,9 +43,9 @@ func checkRequestOptions(raw json.RawMessage) error {
 		return errors.New("has to be an object of request parameters")
 	}
 	var bad []string
-	for _, key := range loquat.ReservedParams() {
-		if _, ok := options[key]; ok {
-			bad = append(bad, key)
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if loquat.IsReservedParam(key) {
+			bad = append(bad, loquat.Clip(key, loquat.Excerpt))
 		}
 	}
 	if len(bad) > 0 {
@@ -56,7 +57,7 @@ func checkRequestOptions(raw json.RawMessage) error {
 // EditRequest adds the options to the call.
 func (RequestOptions) EditRequest(_ context.Context, req *loquat.LLMRequest) error {
 	for key, value := range req.Config.Object(requestOptionsKey) {
-		if slices.Contains(loquat.ReservedParams(), key) {
+		if loquat.IsReservedParam(key) {
 			continue
 		}
 		if req.Params == nil {

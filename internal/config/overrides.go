@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"loquat"
@@ -16,8 +17,8 @@ func requestOptionFaults(path string, raw json.RawMessage) []Problem {
 		return []Problem{newProblem(path, "is %s; must be an object", describe(raw))}
 	}
 	var faults []Problem
-	for _, key := range loquat.ReservedParams() {
-		if _, ok := options[key]; ok {
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		if loquat.IsReservedParam(key) {
 			faults = append(faults, newProblem(join(path, key), "is set by the service itself; every other parameter is allowed"))
 		}
 	}

@@ -214,9 +214,9 @@ func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 	if err := dec.Decode(&edit); err != nil {
 		return fmt.Errorf("it did not answer {messages?, params?}: %w", err)
 	}
-	for _, key := range loquat.ReservedParams() {
-		if _, ok := edit.Params[key]; ok {
-			return fmt.Errorf("it set params.%s; %s are not its to set", key, strings.Join(loquat.ReservedParams(), ", "))
+	for _, key := range slices.Sorted(maps.Keys(edit.Params)) {
+		if loquat.IsReservedParam(key) {
+			return fmt.Errorf("it set params.%s; %s are not its to set", loquat.Clip(key, loquat.Excerpt), strings.Join(loquat.ReservedParams(), ", "))
 		}
 	}
 	if edit.Messages != nil {

@@ -281,6 +281,7 @@ func TestTransform(t *testing.T) {
 		{data: `{"params": {"api_key": {"set": true}, "seed": 1}}`, given: `{"api_key": "hunter2"}`, messages: `hi`, params: `{"api_key":"hunter2","seed":1}`},
 		{data: `{"messages": [{"role": "wizard", "content": ""}]}`, err: `its messages[0].role is "wizard"`},
 		{data: `{"params": {"model": "x"}}`, err: "it set params.model"},
+		{data: `{"params": {"Model": "x"}}`, err: "it set params.Model"},
 		{data: `{"message": []}`, err: "it did not answer"},
 		{data: `[]`, err: "it did not answer"},
 	} {

@@ -50,7 +50,7 @@ func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
 		}
 	}
 	for key, v := range req.Params {
-		if slices.Contains(loquat.ReservedParams(), key) {
+		if loquat.IsReservedParam(key) {
 			continue
 		}
 		if len(v) == 0 || string(v) == "null" {

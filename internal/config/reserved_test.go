@@ -1,0 +1,40 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+// Backends that read JSON without regard to case take "Stream" for "stream". So no
+// spelling of a reserved parameter can be set, neither in a file nor by a session.
+func TestReservedParamsInAnySpelling(t *testing.T) {
+	for _, name := range []string{"messages", "Messages", "MESSAGES", "meſſages", "model", "Model", "MODEL", "stream", "Stream", "STREAM", "ſtream"} {
+		file := loquat.Object{}.Set("providers", map[string]any{"main": map[string]any{"provider": "generic", "model": "m", "request_options": map[string]any{name: true}}})
+		var found []string
+		for _, p := range New(file, world{}.env()).Check(around) {
+			found = append(found, p.String())
+		}
+		if want := "providers.main.request_options." + name + ": is set by the service itself"; !strings.Contains(strings.Join(found, "\n"), want) {
+			t.Errorf("in a file %q: %v", name, found)
+		}
+		options := loquat.Object{}.Set(name, true)
+		for place, o := range map[string]struct {
+			overrides loquat.Object
+			offer     Offer
+		}{
+			"o.request_options." + name: {loquat.Object{}.Set("request_options", options), Offer{Key: "request_options"}},
+			"o.mine." + name:            {loquat.Object{}.Set("mine", true), Offer{Key: "mine", Path: []string{"request_options", name}}},
+		} {
+			if got := CheckOverrides("o", o.overrides, nil, nil, []Offer{o.offer}, ""); len(got) != 1 || got[0].Location != place {
+				t.Errorf("in an override %q: %v, want a fault at %s", name, got, place)
+			}
+		}
+	}
+	for _, name := range []string{"stream_options", "Models", "modell", "message", " stream", "tools"} {
+		if got := CheckOverrides("o", loquat.Object{}.Set("request_options", loquat.Object{}.Set(name, true)), nil, nil, nil, ""); len(got) != 0 {
+			t.Errorf("%q is refused: %v", name, got)
+		}
+	}
+}
