@@ -148,7 +148,9 @@ type modelList struct {
 
 func newModelCache() *modelCache { return &modelCache{lists: map[string]modelList{}} }
 
-func modelKey(e effective) string { return e.providerID + "\n" + e.config.String("base_url") }
+func modelKey(e effective) string {
+	return e.providerID + "\n" + config.NormalizeURL(e.config.String("base_url"))
+}
 
 func (c *modelCache) get(ctx context.Context, e effective, refresh bool) ([]loquat.Model, error) {
 	list := c.look(e)

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+
+	"loquat/internal/config"
 	"time"
 )
 
@@ -19,6 +21,7 @@ type exchange struct {
 	method   string
 	path     string
 	body     *body // nil: none
+	paced    bool  // it keeps its distance from other requests to the same base URL
 }
 
 // answer is a successful response whose body has begun. Who has one closes it.
@@ -56,7 +59,7 @@ func (x *exchange) attempt(ctx context.Context) (*answer, *failure) {
 // an error status: a retry must not wait for it. The caller passes such a failure to
 // explain or dismiss.
 func (x *exchange) send(ctx context.Context) (*answer, *failure) {
-	if x.pace.wait(ctx, x.settings.baseURL.String(), x.settings.interval) != nil {
+	if x.paced && x.pace.wait(ctx, config.NormalizeURL(x.settings.baseURL.String()), x.settings.interval) != nil {
 		return nil, cancelled(ctx)
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)

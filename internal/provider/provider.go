@@ -124,7 +124,7 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 			return
 		}
 		ph := &phase{
-			exchange:   exchange{Provider: p, settings: &s, method: http.MethodPost, path: chatPath, body: b},
+			exchange:   exchange{Provider: p, settings: &s, method: http.MethodPost, path: chatPath, body: b, paced: true},
 			ctx:        ctx,
 			providerID: req.ProviderID,
 			stream:     req.Stream,

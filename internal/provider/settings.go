@@ -50,7 +50,7 @@ var schema = config.Schema{
 	{Key: "api_key", Kind: config.String, Secret: true, Doc: "Bearer token for the backend; none is sent without it."},
 	{Key: "timeout", Kind: config.Number, Default: defaultTimeout, Min: new(0.001), Max: new(86400.0), Doc: "Seconds for connecting, for the answer's headers, and for the silence between two reads."},
 	{Key: "debug_stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded, which may tell what was said in a session."},
-	{Key: "min_request_interval_seconds", Kind: config.Number, Default: 0.0, Min: new(0.0), Max: new(86400.0), Doc: "Least time between the starts of two requests to the same base_url; 0 means no pacing."},
+	{Key: "min_request_interval_seconds", Kind: config.Number, Default: 0.0, Min: new(0.0), Max: new(86400.0), Doc: "Least time between the starts of two requests to the same base_url; 0 means no pacing. The list of models is not paced."},
 	{Key: "rate_limit_retry_delays_seconds", Kind: config.Delays, Doc: "Seconds before each retry after HTTP 429; none without it."},
 	{Key: "respect_retry_after_header", Kind: config.Boolean, Default: true, Doc: "After HTTP 429, wait at least as long as Retry-After says."},
 	{Key: "retry_on_status", Kind: config.DelayMap, Doc: "For HTTP status codes other than 429, seconds before each retry."},
