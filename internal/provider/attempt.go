@@ -31,6 +31,7 @@ type answer struct {
 	watch *watch
 	ctx   context.Context // of this attempt
 	json  bool            // it is one JSON value, whatever its content type says
+	whole []byte          // all of the body, once it was read
 }
 
 func (a *answer) close() {
@@ -276,7 +277,50 @@ func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *r
 
 // readAll reads the rest of an answer that is no stream, where every byte is data.
 func (a *answer) readAll() ([]byte, error) {
-	return io.ReadAll(speaking{a})
+	if a.whole != nil {
+		return a.whole, nil
+	}
+	return readPieces(speaking{a})
+}
+
+// The sizes of the pieces in which an answer is read.
+const (
+	firstPiece = 16 << 10
+	lastPiece  = 1 << 20
+)
+
+// readPieces is io.ReadAll for what may be large: it never copies what it has in order to
+// make room for more, but once at the end.
+func readPieces(r io.Reader) ([]byte, error) {
+	var pieces [][]byte
+	size := 0
+	piece := make([]byte, 0, firstPiece)
+	for {
+		n, err := r.Read(piece[len(piece):cap(piece)])
+		piece, size = piece[:len(piece)+n], size+n
+		if err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return joinPieces(append(pieces, piece), size), err
+		}
+		if len(piece) == cap(piece) {
+			pieces = append(pieces, piece)
+			piece = make([]byte, 0, min(2*cap(piece), lastPiece))
+		}
+	}
+}
+
+func joinPieces(pieces [][]byte, size int) []byte {
+	if len(pieces) == 1 {
+		return pieces[0]
+	}
+	whole := make([]byte, 0, size)
+	for i, piece := range pieces {
+		whole = append(whole, piece...)
+		pieces[i] = nil // it may be freed while the rest is copied
+	}
+	return whole
 }
 
 type speaking struct{ *answer }

@@ -80,7 +80,8 @@ type chunkDecoder struct {
 	chunk
 	stats Stats
 
-	hasMsg bool // a message stands beside the delta, or instead of it
+	saidIn string // the member of a choice that holds what was said: delta, or message
+	beside bool   // the other one is there, too, or instead of it
 	groq   json.RawMessage
 	alone  json.RawMessage // reasoning_details
 	seen   uint64
@@ -119,7 +120,7 @@ func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
 		return nil, err
 	}
 	d.stats.Chunks++
-	if d.decodeFast(data) {
+	if d.saidIn = "delta"; d.decodeFast(data) {
 		return &d.chunk, nil
 	}
 	d.stats.Fallbacks++
@@ -135,6 +136,10 @@ func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
 func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
 	if err := bounded(data); err != nil {
 		return nil, err
+	}
+	if d.saidIn = "message"; d.decodeFast(data) {
+		d.chunk.whole = true
+		return &d.chunk, nil
 	}
 	d.chunk.reset()
 	if err := decodeGeneral(data, &d.chunk, "message", "delta"); err != nil {
@@ -152,8 +157,8 @@ const (
 	seenGroq
 	seenObject
 	seenChoiceIndex
-	seenDelta
-	seenMessage
+	seenSaid
+	seenBeside
 	seenFinish
 	seenChoiceUsage
 	seenContent
@@ -173,7 +178,7 @@ func (d *chunkDecoder) once(bit uint64) bool {
 func (d *chunkDecoder) decodeFast(data []byte) bool {
 	d.scanner.reset(data)
 	d.chunk.reset()
-	d.seen, d.hasMsg, d.groq, d.alone = 0, false, nil, nil
+	d.seen, d.beside, d.groq, d.alone = 0, false, nil, nil
 	return d.object(d.member) && d.atEnd() && d.settle()
 }
 
@@ -221,12 +226,12 @@ func (d *chunkDecoder) choiceMember(key []byte) bool {
 	case "index":
 		n, ok := d.index()
 		return d.once(seenChoiceIndex) && ok && n == 0
-	case "delta":
-		return d.once(seenDelta) && d.object(d.deltaMember)
-	case "message":
+	case d.saidIn:
+		return d.once(seenSaid) && d.object(d.deltaMember)
+	case "delta", "message":
 		_, ok := d.raw()
-		d.hasMsg = true
-		return d.once(seenMessage) && ok
+		d.beside = true
+		return d.once(seenBeside) && ok
 	case "finish_reason":
 		return d.once(seenFinish) && d.stringOrNull(&d.finish)
 	case "usage":
@@ -276,7 +281,7 @@ func (d *chunkDecoder) settle() bool {
 	if d.seen&seenChoices == 0 {
 		return false
 	}
-	if d.hasMsg && d.seen&seenDelta == 0 {
+	if d.beside && d.seen&seenSaid == 0 {
 		return false
 	}
 	if d.usage == nil && d.groq != nil {

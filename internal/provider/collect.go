@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"loquat"
 )
@@ -17,7 +16,13 @@ const (
 	maxFields = 1024
 )
 
+// maxArguments bounds the arguments of all tool calls of one reply, in bytes: they are
+// stored and sent more often than its text.
+const maxArguments = 16 << 20
+
 var (
+	errTooMuchArguments = fmt.Errorf("the arguments of the backend's tool calls have more than %d bytes in one reply", maxArguments)
+
 	errTooManyCalls  = fmt.Errorf("the backend asks for more than %d tool calls in one reply", maxCalls)
 	errTooManyFields = fmt.Errorf("the backend's reply has more than %d fields that are not known", maxFields)
 )
@@ -30,15 +35,16 @@ const metaFinishReason = "finish_reason"
 
 // collector makes one reply of the chunks of one answer.
 type collector struct {
-	text             strings.Builder
-	reasoning        strings.Builder // metadata.reasoning
-	reasoningContent strings.Builder // metadata.reasoning_content
-	refusal          strings.Builder
+	text             loquat.TextBuilder
+	reasoning        loquat.TextBuilder // metadata.reasoning
+	reasoningContent loquat.TextBuilder // metadata.reasoning_content
+	refusal          loquat.TextBuilder
 	model            string
 	finish           string
 	usage            json.RawMessage // the last one; never a sum
 	calls            []*call
 	legacy           *call            // function_call of a stream
+	argsSize         int              // of all calls
 	kept             map[string]*kept // further metadata
 	done             bool             // [DONE] came
 }
@@ -63,7 +69,7 @@ func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 		c.reasoning.WriteString(inc.Reasoning)
 		c.reasoningContent.WriteString(inc.ReasoningContent)
 	}
-	c.refusal.Write(ch.refusal)
+	c.refusal.WriteString(string(ch.refusal))
 	if len(ch.fields) > maxFields || len(c.kept) > maxFields {
 		return inc, false, errTooManyFields
 	}
@@ -139,12 +145,12 @@ func (c *collector) keptAt(key []byte) *kept {
 	return k
 }
 
+// json returns the value. Nothing may be added to it after that.
 func (k *kept) json() json.RawMessage {
-	out := bytes.Clone(k.value)
 	if k.list {
-		out = append(out, ']')
+		return append(k.value, ']')
 	}
-	return out
+	return k.value
 }
 
 // call is a tool call while it comes in.
@@ -179,6 +185,9 @@ func (c *collector) addCalls(ch *chunk) error {
 		if d.index >= 0 && !ch.whole {
 			target.index = d.index
 		}
+		if c.argsSize += len(d.args); c.argsSize > maxArguments {
+			return errTooMuchArguments
+		}
 		target.add(d)
 		if max(len(target.extra), len(target.fnExtra)) > maxFields {
 			return errTooManyFields
@@ -194,6 +203,9 @@ func (c *collector) addLegacy(d *callDelta) error {
 	}
 	if c.legacy == nil {
 		c.legacy = &call{index: -1}
+	}
+	if c.argsSize += len(d.args); c.argsSize > maxArguments {
+		return errTooMuchArguments
 	}
 	c.legacy.add(d)
 	if len(c.legacy.fnExtra) > maxFields {

@@ -97,7 +97,7 @@ func (ph *phase) readWhole(a *answer) *failure {
 		defer a.close()
 		return a.failed(ph.ctx, err, failConnect)
 	}
-	a.Reader = bytes.NewReader(data)
+	a.Reader, a.whole = bytes.NewReader(data), data
 	return nil
 }
 

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -152,6 +153,9 @@ func (s *scanner) str() ([]byte, bool) {
 		return raw, ok
 	}
 	from := len(s.scratch)
+	if len(raw) > cap(s.scratch)-from {
+		s.scratch = slices.Grow(s.scratch, len(raw)) // unescaped, it is no longer
+	}
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {
 			s.scratch = append(s.scratch, raw[i])
