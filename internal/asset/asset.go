@@ -1,12 +1,12 @@
-// Package asset keeps images as files, by the hash of their bytes, and tells what an
-// image is.
+// Package asset stores images as files that are named by the hash of their bytes, and
+// detects their media types.
 //
-// It promises that a file in its place is whole and on disk, that the same bytes are
-// kept once, that nothing is kept of what is refused or did not arrive, and that what a
-// crash left half written is gone at the next start. Only headers are decoded.
+// A file at its final place is complete and on disk, and equal images share one file.
+// Rejected and interrupted uploads leave no file. Open removes the incomplete files of a
+// crashed process. Only the headers of images are decoded.
 //
-// It does not know who owns an image: who places and removes files holds the lock of
-// their hash while it asks and tells its own records.
+// The package does not know which sessions use an image. A caller that places or removes a
+// file holds the lock of its hash while it reads and updates its own records.
 package asset
 
 import (
@@ -27,7 +27,7 @@ import (
 	"loquat/internal/private"
 )
 
-// incoming is the folder of files that are not whole yet.
+// incoming is the folder for incomplete files.
 const incoming = "incoming"
 
 // Dir is a directory of images.
@@ -37,18 +37,18 @@ type Dir struct {
 	locks   [256]sync.Mutex // by the first byte of a hash
 }
 
-// Open opens a directory, which is made when it is missing, for images of at most
-// maxSize bytes. One process uses it at a time: that is the caller's to see to.
+// Open opens a directory for images of at most maxSize bytes. It creates the directory if
+// it is missing. The caller ensures that only one process uses the directory.
 func Open(path string, maxSize int64) (*Dir, error) {
 	d := &Dir{path: path, maxSize: maxSize}
-	arriving := filepath.Join(path, incoming)
-	if err := os.RemoveAll(arriving); err != nil {
-		return nil, fmt.Errorf("remove what uploads have left: %w", err)
+	uploads := filepath.Join(path, incoming)
+	if err := os.RemoveAll(uploads); err != nil {
+		return nil, fmt.Errorf("remove incomplete uploads: %w", err)
 	}
-	if err := os.MkdirAll(arriving, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of images: %w", err)
+	if err := os.MkdirAll(uploads, 0o700); err != nil {
+		return nil, fmt.Errorf("create the directory of images: %w", err)
 	}
-	if err := private.Restrict(path); err != nil { // so that nobody else reaches what is in there
+	if err := private.Restrict(path); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -62,15 +62,15 @@ func (d *Dir) Check() error {
 	return nil
 }
 
-// Restrict takes all files from other users: copies that were made by hand may be
-// readable by all. It returns the first failure after it has tried every file.
+// Restrict makes all files unreadable for other users, because files that were copied by
+// hand may be readable for all. It tries every file and returns the first error.
 func (d *Dir) Restrict() error {
 	var first error
 	err := filepath.WalkDir(d.path, func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && (entry.IsDir() || isHash(entry.Name())) {
 			err = private.Restrict(name)
 		}
-		if first == nil && !errors.Is(err, fs.ErrNotExist) { // it may have been removed meanwhile
+		if first == nil && !errors.Is(err, fs.ErrNotExist) { // the file may have been removed meanwhile
 			first = err
 		}
 		return nil
@@ -78,7 +78,7 @@ func (d *Dir) Restrict() error {
 	return errors.Join(first, err)
 }
 
-// Upload is an image that has arrived whole and is not in its place yet.
+// Upload is an image that was received completely and is not at its final place yet.
 type Upload struct {
 	SHA256    string // in hexadecimal
 	MediaType string
@@ -88,11 +88,12 @@ type Upload struct {
 	temp string
 }
 
-// Receive reads an image to its end. It refuses what Inspect refuses, and what is
-// larger than the directory allows before it is read whole.
+// Receive reads an image to its end. claimed is the media type that the client gave, or "".
+// The error is an *ImageError if Inspect would reject the image or if the image is larger
+// than the directory allows. Receive stops reading at that size.
 func (d *Dir) Receive(r io.Reader, claimed string) (*Upload, error) {
 	in := bufio.NewReaderSize(r, 32<<10)
-	mediaType, err := sniff(in, claimed) // before anything is written
+	mediaType, err := detectMediaType(in, claimed) // before anything is written
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (d *Dir) Receive(r io.Reader, claimed string) (*Upload, error) {
 		return nil, fmt.Errorf("keep an image: %w", err)
 	}
 	u := &Upload{dir: d, temp: f.Name(), MediaType: mediaType}
-	err = u.fill(f, in)
+	err = u.writeFile(f, in)
 	if err = errors.Join(err, f.Close()); err != nil {
 		u.Discard()
 		return nil, err
@@ -109,30 +110,31 @@ func (d *Dir) Receive(r io.Reader, claimed string) (*Upload, error) {
 	return u, nil
 }
 
-// fill writes the file, and looks at it once it is whole.
-func (u *Upload) fill(f *os.File, in io.Reader) (err error) {
+// writeFile writes the image to f, and checks its size and its header.
+func (u *Upload) writeFile(f *os.File, in io.Reader) (err error) {
 	hash := sha256.New()
 	u.Size, err = io.Copy(io.MultiWriter(f, hash), io.LimitReader(in, u.dir.maxSize+1))
 	if err != nil {
 		return err
 	}
 	if u.Size > u.dir.maxSize {
-		return &Refusal{Code: loquat.CodeTooLarge, Clause: fmt.Sprintf("is larger than %d bytes; send a smaller one, or raise limits.max_asset_bytes", u.dir.maxSize)}
+		return &ImageError{Code: loquat.CodeTooLarge, Clause: fmt.Sprintf("is larger than %d bytes; send a smaller one, or raise limits.max_asset_bytes", u.dir.maxSize)}
 	}
 	u.SHA256 = hex.EncodeToString(hash.Sum(nil))
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	if err := measure(bufio.NewReader(f), u.MediaType); err != nil {
+	if err := checkHeader(bufio.NewReader(f), u.MediaType); err != nil {
 		return err
 	}
 	return f.Sync()
 }
 
-// Discard gives an upload up, if it was not placed.
+// Discard removes an upload that was not placed.
 func (u *Upload) Discard() { _ = os.Remove(u.temp) }
 
-// Place puts an upload where Open finds it. The lock of its hash is held.
+// Place moves an upload to its final place, where Dir.Open finds it. The caller holds the
+// lock of its hash.
 func (u *Upload) Place() error {
 	to := u.dir.file(u.SHA256)
 	if _, err := os.Stat(to); err == nil {
@@ -154,7 +156,7 @@ func (u *Upload) Place() error {
 	return SyncDir(folder)
 }
 
-// SyncDir brings the names in a folder to disk, where systems want to be told.
+// SyncDir flushes the names in a folder to disk. Windows neither needs nor allows that.
 func SyncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -169,19 +171,19 @@ func SyncDir(path string) error {
 	return nil
 }
 
-// Lock excludes others who place or remove the file of a hash.
+// Lock locks the file of a hash, so that no other goroutine places or removes it.
 func (d *Dir) Lock(sha256 string) (unlock func()) {
 	b, err := hex.DecodeString(sha256)
 	if err != nil || len(b) == 0 {
-		panic("asset: lock of no hash: " + sha256)
+		panic("asset: Lock: not a hash: " + sha256)
 	}
 	m := &d.locks[b[0]]
 	m.Lock()
 	return m.Unlock
 }
 
-// Open opens the file of a hash, which has to have its size still: who reads it has
-// promised that many bytes to others.
+// Open opens the file of a hash. It fails if the file does not have the given size, because
+// callers announce that size before they send the bytes.
 func (d *Dir) Open(sha256 string, size int64) (*os.File, error) {
 	f, err := os.Open(d.file(sha256))
 	if err != nil {
@@ -197,7 +199,7 @@ func (d *Dir) Open(sha256 string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// Remove removes the file of a hash, if there is one. The lock of the hash is held.
+// Remove removes the file of a hash, if there is one. The caller holds the lock of the hash.
 func (d *Dir) Remove(sha256 string) error {
 	err := os.Remove(d.file(sha256))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -206,7 +208,7 @@ func (d *Dir) Remove(sha256 string) error {
 	return err
 }
 
-// Files returns the hashes of all files that are in their place.
+// Files returns the hashes of all files at their final places.
 func (d *Dir) Files() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		folders, err := os.ReadDir(d.path)
@@ -232,7 +234,8 @@ func (d *Dir) Files() iter.Seq2[string, error] {
 	}
 }
 
-// isHash tells the files of this package from what somebody else left beside them.
+// isHash reports whether name is the name of an image file. Other files in the folders do
+// not belong to this package.
 func isHash(name string) bool {
 	b, err := hex.DecodeString(name)
 	return err == nil && len(b) == sha256.Size && hex.EncodeToString(b) == name

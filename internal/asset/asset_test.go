@@ -53,15 +53,15 @@ func gifOf(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-// webpOf is the header of an extended WebP with a canvas of that size.
+// webpOf returns the header of an extended WebP image with a canvas of the given size.
 func webpOf(w, h int) []byte {
 	chunk := []byte{0, 0, 0, 0, byte(w - 1), byte((w - 1) >> 8), byte((w - 1) >> 16), byte(h - 1), byte((h - 1) >> 8), byte((h - 1) >> 16)}
 	b := []byte("RIFF\x16\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00")
 	return append(b, chunk...)
 }
 
-// bomb is a small PNG that claims to be large.
-func bomb(w, h uint32) []byte {
+// hugePNG returns a small PNG file whose header gives a large size.
+func hugePNG(w, h uint32) []byte {
 	head := []byte("IHDR")
 	head = binary.BigEndian.AppendUint32(head, w)
 	head = binary.BigEndian.AppendUint32(head, h)
@@ -80,8 +80,8 @@ func open(t *testing.T, path string) *asset.Dir {
 	return d
 }
 
-// kept lists the files below a directory.
-func kept(t *testing.T, path string) (files []string) {
+// listFiles lists the files below a directory.
+func listFiles(t *testing.T, path string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(path, func(p string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
@@ -96,7 +96,7 @@ func kept(t *testing.T, path string) (files []string) {
 	return files
 }
 
-func TestKinds(t *testing.T) {
+func TestMediaTypes(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path)
 	for want, content := range map[string][]byte{
@@ -118,12 +118,12 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: inspected as %q, %v", want, got, err)
 		}
 	}
-	if files := kept(t, path); len(files) > 0 {
+	if files := listFiles(t, path); len(files) > 0 {
 		t.Errorf("discarded uploads left %q", files)
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRejectedImages(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path)
 	tooLarge := append(pngOf(t, 3, 2), make([]byte, maxSize)...)
@@ -137,38 +137,38 @@ func TestRefusals(t *testing.T) {
 		"text":             {[]byte("hello"), "", "none of", loquat.CodeInvalid},
 		"svg":              {[]byte(`<svg xmlns="http://www.w3.org/2000/svg"/>`), "", "none of", loquat.CodeInvalid},
 		"bmp":              {[]byte("BM\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), "", "none of", loquat.CodeInvalid},
-		"lie":              {gifOf(t), "image/png", "its bytes are image/gif", loquat.CodeInvalid},
+		"wrong claim":      {gifOf(t), "image/png", "its bytes are image/gif", loquat.CodeInvalid},
 		"too large":        {tooLarge, "image/png", "limits.max_asset_bytes", loquat.CodeTooLarge},
 		"signature alone":  {[]byte("\x89PNG\r\n\x1a\n"), "", "broken header", loquat.CodeInvalid},
 		"broken jpeg":      {[]byte("\xff\xd8\xff\xe0junkjunkjunk"), "", "broken header", loquat.CodeInvalid},
-		"bomb":             {bomb(20000, 20000), "", "pixels", loquat.CodeInvalid},
-		"bomb that wraps":  {bomb(1<<31-1, 1<<31-1), "", "", loquat.CodeInvalid},
-		"long strip":       {bomb(asset.MaxPixels+1, 1), "", "pixels", loquat.CodeInvalid},
-		"bomb in webp":     {webpOf(16000, 16000), "", "pixels", loquat.CodeInvalid},
-		"png of no pixels": {bomb(0, 5), "", "", loquat.CodeInvalid},
+		"too many pixels":  {hugePNG(20000, 20000), "", "pixels", loquat.CodeInvalid},
+		"pixels overflow":  {hugePNG(1<<31-1, 1<<31-1), "", "", loquat.CodeInvalid},
+		"long strip":       {hugePNG(asset.MaxPixels+1, 1), "", "pixels", loquat.CodeInvalid},
+		"large webp":       {webpOf(16000, 16000), "", "pixels", loquat.CodeInvalid},
+		"png of no pixels": {hugePNG(0, 5), "", "", loquat.CodeInvalid},
 	} {
 		_, err := d.Receive(bytes.NewReader(c.content), c.claimed)
-		r, ok := errors.AsType[*asset.Refusal](err)
+		r, ok := errors.AsType[*asset.ImageError](err)
 		if !ok || r.Code != c.code || !strings.Contains(r.Clause, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if files := kept(t, path); len(files) > 0 {
-		t.Errorf("refused uploads left %q", files)
+	if files := listFiles(t, path); len(files) > 0 {
+		t.Errorf("rejected uploads left %q", files)
 	}
 	exact := append(pngOf(t, 3, 2), make([]byte, maxSize)...)[:maxSize]
 	u, err := d.Receive(bytes.NewReader(exact), "")
 	if err != nil || u.Size != maxSize {
-		t.Errorf("an image of exactly the limit: %v", err)
+		t.Errorf("an image of exactly the largest size: %v", err)
 	}
 }
 
-// The bound holds while an upload arrives, not after.
-func TestTooLargeIsNotReadWhole(t *testing.T) {
+// Receive stops reading when an upload exceeds the limit.
+func TestReceiveStopsAtLimit(t *testing.T) {
 	d := open(t, t.TempDir())
-	read := &counting{r: io.MultiReader(bytes.NewReader(pngOf(t, 3, 2)), endless{})}
+	read := &countingReader{r: io.MultiReader(bytes.NewReader(pngOf(t, 3, 2)), endless{})}
 	if _, err := d.Receive(read, ""); err == nil {
-		t.Error("an endless image was taken")
+		t.Error("an endless image was accepted")
 	}
 	if read.n > maxSize+64<<10 {
 		t.Errorf("%d bytes were read for a limit of %d", read.n, maxSize)
@@ -179,18 +179,18 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-type counting struct {
+type countingReader struct {
 	r io.Reader
 	n int
 }
 
-func (c *counting) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += n
 	return n, err
 }
 
-func TestCutUploads(t *testing.T) {
+func TestInterruptedUploads(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path)
 	cut := errors.New("cut")
@@ -204,17 +204,17 @@ func TestCutUploads(t *testing.T) {
 			t.Errorf("inspected, cut after %d bytes: %v", n, err)
 		}
 	}
-	if files := kept(t, path); len(files) > 0 {
-		t.Errorf("cut uploads left %q", files)
+	if files := listFiles(t, path); len(files) > 0 {
+		t.Errorf("interrupted uploads left %q", files)
 	}
 }
 
-func TestPlaces(t *testing.T) {
+func TestPlaceOpenRemove(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path)
 	content := pngOf(t, 7, 7)
 	var hash string
-	for range 2 { // the second time it is there
+	for range 2 { // the second time, the file exists
 		u, err := d.Receive(bytes.NewReader(content), "image/png")
 		if err != nil {
 			t.Fatal(err)
@@ -224,11 +224,11 @@ func TestPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		unlock()
-		u.Discard() // of what is placed does nothing
+		u.Discard() // does nothing after Place
 		hash = u.SHA256
 	}
-	if files := kept(t, path); len(files) != 1 || files[0] != hash[:2]+"/"+hash {
-		t.Errorf("kept %q", files)
+	if files := listFiles(t, path); len(files) != 1 || files[0] != hash[:2]+"/"+hash {
+		t.Errorf("the files are %q", files)
 	}
 	f, err := d.Open(hash, int64(len(content)))
 	if err != nil {
@@ -262,21 +262,21 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-func TestOpenRemovesWhatACrashLeft(t *testing.T) {
+func TestOpenRemovesIncompleteUploads(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path)
 	if _, err := d.Receive(bytes.NewReader(pngOf(t, 7, 7)), ""); err != nil {
 		t.Fatal(err)
 	}
-	if files := kept(t, path); len(files) != 1 {
-		t.Fatalf("an upload that waits is %q", files)
+	if files := listFiles(t, path); len(files) != 1 {
+		t.Fatalf("the files of an unplaced upload are %q", files)
 	}
 	foreign := filepath.Join(path, "notes.txt")
 	if err := os.WriteFile(foreign, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d = open(t, path)
-	if files := kept(t, path); len(files) != 1 || files[0] != "notes.txt" {
+	if files := listFiles(t, path); len(files) != 1 || files[0] != "notes.txt" {
 		t.Errorf("left: %q", files)
 	}
 	for hash := range d.Files() {
@@ -289,19 +289,19 @@ func FuzzInspect(f *testing.F) {
 	f.Add(jpegOf(f))
 	f.Add(gifOf(f))
 	f.Add(webpOf(3, 2))
-	f.Add(bomb(1<<30, 1<<30))
+	f.Add(hugePNG(1<<30, 1<<30))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		kind, err := asset.Inspect(bytes.NewReader(b), "")
-		if _, refused := errors.AsType[*asset.Refusal](err); err != nil && !refused {
-			t.Errorf("fails by itself: %v", err)
+		if _, rejected := errors.AsType[*asset.ImageError](err); err != nil && !rejected {
+			t.Errorf("the error is not an *ImageError: %v", err)
 		}
-		if err == nil && !asset.Known(kind) {
-			t.Errorf("is %q", kind)
+		if err == nil && !asset.IsSupported(kind) {
+			t.Errorf("the media type is %q", kind)
 		}
 	})
 }
 
-// Images that were copied by hand, readable by all, become private again.
+// Restrict makes files private that are readable for all, as after copying by hand.
 func TestRestrict(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no permissions")

@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 )
 
-// ErrDamaged is the failure of copying a file that is no longer what its name says.
+// ErrDamaged reports that the bytes of a file do not match the hash in its name.
 var ErrDamaged = errors.New("the file of the image was damaged")
 
-// Copy copies the file of a hash from one directory of images to another, unless it is
-// there, and checks its bytes. Others may be using the first. A file that is not there
-// is fs.ErrNotExist.
+// Copy copies the file of a hash from one directory of images to another, and checks its
+// bytes. If the target exists, it does nothing. Other processes may use the source directory
+// meanwhile. If the source does not exist, the error wraps fs.ErrNotExist.
 func Copy(from, to, sha256 string) error {
 	source, target := (&Dir{path: from}).file(sha256), (&Dir{path: to}).file(sha256)
 	if _, err := os.Stat(target); err == nil {
@@ -52,10 +52,10 @@ func copyChecked(out *os.File, in io.Reader, want string) error {
 	return out.Sync()
 }
 
-// Lost reports whether an error of Copy means that the bytes are not to be had.
-func Lost(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamaged) }
+// IsLost reports whether an error of Copy means that the image is missing or damaged.
+func IsLost(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrDamaged) }
 
-// SyncTree brings the names in a directory of images to disk.
+// SyncTree flushes the names in a directory and all of its folders to disk.
 func SyncTree(path string) error {
 	return filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

@@ -17,14 +17,14 @@ import (
 	"loquat"
 )
 
-// MaxPixels is how large an image may become for those who decode it. A few thousand
-// bytes can claim far more.
+// MaxPixels is the largest number of pixels of an image. A file of a few thousand bytes can
+// contain far more, which would exhaust the memory of clients that decode it.
 const MaxPixels = 150_000_000
 
-// sniffLength is how many bytes tell what an image is.
+// sniffLength is the number of bytes from which the media type is detected.
 const sniffLength = 512
 
-// decoders read the header of an image: they are the media types that are known.
+// decoders decode the header of an image, by media type.
 var decoders = map[string]func(io.Reader) (image.Config, error){
 	"image/png":  png.DecodeConfig,
 	"image/jpeg": jpeg.DecodeConfig,
@@ -32,33 +32,35 @@ var decoders = map[string]func(io.Reader) (image.Config, error){
 	"image/webp": webp.DecodeConfig,
 }
 
-// MediaTypes returns the media types of the images that are known.
+// MediaTypes returns the supported media types.
 func MediaTypes() []string { return []string{"image/png", "image/jpeg", "image/gif", "image/webp"} }
 
-// Known reports whether images of a media type can be kept.
-func Known(mediaType string) bool { return slices.Contains(MediaTypes(), mediaType) }
+// IsSupported reports whether images of a media type can be stored.
+func IsSupported(mediaType string) bool { return slices.Contains(MediaTypes(), mediaType) }
 
-// Refusal is why bytes are not kept: the clause that follows their name.
-type Refusal struct {
+// ImageError says why an image is rejected. Clause is the part of the message that follows
+// the name of the image, such as "is empty".
+type ImageError struct {
 	Code   loquat.Code
 	Clause string
 }
 
-func (r *Refusal) Error() string { return "the image " + r.Clause }
+func (r *ImageError) Error() string { return "the image " + r.Clause }
 
-func refuse(format string, args ...any) *Refusal {
-	return &Refusal{Code: loquat.CodeInvalid, Clause: fmt.Sprintf(format, args...)}
+func rejectf(format string, args ...any) *ImageError {
+	return &ImageError{Code: loquat.CodeInvalid, Clause: fmt.Sprintf(format, args...)}
 }
 
-// Inspect reads the header of an image and returns its media type. It refuses what is
-// none, what is not as claimed ("" claims nothing), and what would become too large. It
-// may leave the rest unread. An error that is no *Refusal is the reader's.
+// Inspect reads the header of an image and returns its media type. The error is an
+// *ImageError if the bytes are not a supported image, if the media type differs from claimed
+// (unless claimed is ""), or if the image has too many pixels. Any other error comes from r.
+// Inspect may leave the rest of r unread.
 func Inspect(r io.Reader, claimed string) (mediaType string, err error) {
-	content := &failing{r: r}
+	content := &errorReader{r: r}
 	in := bufio.NewReaderSize(content, 4<<10)
-	mediaType, err = sniff(in, claimed)
+	mediaType, err = detectMediaType(in, claimed)
 	if err == nil {
-		err = measure(in, mediaType)
+		err = checkHeader(in, mediaType)
 	}
 	if content.err != nil {
 		return "", content.err
@@ -66,42 +68,43 @@ func Inspect(r io.Reader, claimed string) (mediaType string, err error) {
 	return mediaType, err
 }
 
-// sniff tells what an image is by its first bytes, which it does not consume.
-func sniff(in *bufio.Reader, claimed string) (string, error) {
+// detectMediaType detects the media type from the first bytes, without consuming them.
+func detectMediaType(in *bufio.Reader, claimed string) (string, error) {
 	head, err := in.Peek(sniffLength)
 	switch is := http.DetectContentType(head); {
 	case err != nil && err != io.EOF:
 		return "", err
 	case len(head) == 0:
-		return "", refuse("is empty")
-	case !Known(is):
-		return "", refuse("is none of %s", strings.Join(MediaTypes(), ", "))
+		return "", rejectf("is empty")
+	case !IsSupported(is):
+		return "", rejectf("is none of %s", strings.Join(MediaTypes(), ", "))
 	case claimed != "" && claimed != is:
-		return "", refuse("says %s, but its bytes are %s", claimed, is)
+		return "", rejectf("is sent as %s, but its bytes are %s", claimed, is)
 	default:
 		return is, nil
 	}
 }
 
-// measure decodes no more than the header.
-func measure(in io.Reader, mediaType string) error {
+// checkHeader decodes the header and checks the number of pixels.
+func checkHeader(in io.Reader, mediaType string) error {
 	size, err := decoders[mediaType](in)
 	if err != nil {
-		return refuse("has a broken header: %v", err)
+		return rejectf("has a broken header: %v", err)
 	}
 	if size.Width <= 0 || size.Height <= 0 || size.Width > MaxPixels/size.Height {
-		return refuse("is %d by %d pixels; there may be %d in all", size.Width, size.Height, MaxPixels)
+		return rejectf("is %d by %d pixels; at most %d pixels in total are allowed", size.Width, size.Height, MaxPixels)
 	}
 	return nil
 }
 
-// failing remembers how a reader failed: decoders tell it as if the image were broken.
-type failing struct {
+// errorReader remembers the error of a reader, because decoders report it as if the image
+// were malformed.
+type errorReader struct {
 	r   io.Reader
 	err error
 }
 
-func (f *failing) Read(p []byte) (int, error) {
+func (f *errorReader) Read(p []byte) (int, error) {
 	n, err := f.r.Read(p)
 	if err != nil && err != io.EOF {
 		f.err = err

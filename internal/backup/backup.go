@@ -86,7 +86,7 @@ func fill(ctx context.Context, from, to string) (Report, error) {
 				return Report{}, err
 			}
 			err := asset.Copy(filepath.Join(from, "assets"), images, hash)
-			if asset.Lost(err) {
+			if asset.IsLost(err) {
 				r.Lost = append(r.Lost, hash)
 			} else if err != nil {
 				return Report{}, fmt.Errorf("copy an image: %w", err)

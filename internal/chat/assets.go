@@ -192,7 +192,7 @@ func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
 
 // assetError tells of an image that is not kept, by the place where it was given.
 func assetError(place string, err error) error {
-	if r, ok := errors.AsType[*asset.Refusal](err); ok {
+	if r, ok := errors.AsType[*asset.ImageError](err); ok {
 		e := loquat.Invalid(place, "%s", r.Clause)
 		e.Code = r.Code
 		return e

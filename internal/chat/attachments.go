@@ -143,12 +143,12 @@ func checkDataURL(place, s string) error {
 	if !ok || !isBase64 || !strings.HasPrefix(head, "data:") {
 		return loquat.Invalid(place, "has to be like data:image/png;base64,…")
 	}
-	if !asset.Known(claimed) {
+	if !asset.IsSupported(claimed) {
 		return loquat.Invalid(place, "is of type %q; png, jpeg, gif and webp are known", loquat.Clip(claimed, loquat.Excerpt))
 	}
 	content := base64.NewDecoder(base64.StdEncoding, strings.NewReader(data))
 	_, err := asset.Inspect(content, claimed)
-	if r, ok := errors.AsType[*asset.Refusal](err); ok {
+	if r, ok := errors.AsType[*asset.ImageError](err); ok {
 		return loquat.Invalid(place, "%s", r.Clause)
 	}
 	if err == nil {

@@ -169,7 +169,7 @@ func (f *follower) frame(ev sse.Event, yield func(Entry) bool) error {
 		return nil // perhaps cut: it comes again after the reconnect
 	}
 	switch {
-	case ev.Kind == sse.Mark && f.query.Since == nil && len(ev.ID) > 0:
+	case ev.Kind == sse.NoData && f.query.Since == nil && len(ev.ID) > 0:
 		start, err := loquat.ParseEventID(string(ev.ID))
 		if err != nil {
 			return unreadable(ev.ID, err)

@@ -1,11 +1,11 @@
-// Package faultproxy is a TCP proxy that treats connections badly on purpose, for
-// tests of what stands on either side of it: it cuts, stalls, splits and slows.
+// Package faultproxy is a TCP proxy for tests that simulates a faulty network: it cuts and
+// stalls connections, splits writes and slows them down.
 //
-// It promises that the bytes it passes on are the right ones in the right order, up
-// to a cut; that which faults befall the n-th connection, and after how many bytes,
-// follows from the seed; that it holds at most MaxConnections and 16 KiB for each
-// direction of one; and that after Close nothing of it runs. It promises nothing of
-// timing, and knows nothing of what the bytes mean. It listens on loopback only.
+// Up to a cut, the proxy passes on all bytes in order. The seed determines the faults of the
+// n-th connection and the byte positions of its cuts and stalls, but not their timing. The
+// proxy uses at most MaxConnections connections, with a buffer of 16 KiB for each direction.
+// It does not interpret the bytes. It listens on loopback only, and Close stops all of its
+// goroutines.
 package faultproxy
 
 import (
@@ -20,35 +20,35 @@ import (
 	"time"
 )
 
-// Options choose the faults. The chances, from 0 to 1, are those of one direction of
-// one connection; a direction can meet several faults.
+// Options select the faults. Cut, Stall, Split and Slow are probabilities from 0 to 1 for
+// one direction of one connection. A direction can have several faults.
 type Options struct {
-	Target string // host:port to pass connections on to
+	Target string // host:port to which connections are passed on
 	Seed   uint64
 
-	Cut   float64 // chance of an end in the middle, as often a reset as a clean close
-	Stall float64 // chance of one silence, without an end of the connection
-	Split float64 // chance that each byte is written alone
-	Slow  float64 // chance that bytes pass at Rate
+	Cut   float64 // the connection is cut, half of the times with a reset and half with a clean close
+	Stall float64 // the direction stalls once and then goes on
+	Split float64 // each byte is written on its own
+	Slow  float64 // bytes are passed on at Rate
 
-	Within   int           // cuts and stalls come before so many bytes; default 64 KiB
-	StallFor time.Duration // how long a stall lasts at the most; default 1 s
-	Rate     int           // bytes per second of what is slow; default 16 KiB
+	Within   int           // cuts and stalls happen within this number of bytes; default 64 KiB
+	StallFor time.Duration // longest duration of a stall; default 1 s
+	Rate     int           // bytes per second of a slow direction; default 16 KiB
 
-	MaxConnections int // more have to wait; default 1024
+	MaxConnections int // further connections wait; default 1024
 }
 
-// Stats count what was done so far.
+// Stats counts connections and faults.
 type Stats struct{ Connections, Cuts, Stalls, Split, Slowed int64 }
 
 // Proxy is a running proxy.
 type Proxy struct {
-	opts   Options
-	ln     net.Listener
-	ctx    context.Context
-	stop   context.CancelFunc
-	places chan struct{} // one token for each connection
-	all    sync.WaitGroup
+	opts    Options
+	ln      net.Listener
+	ctx     context.Context
+	stop    context.CancelFunc
+	slots   chan struct{} // contains one value for each connection
+	running sync.WaitGroup
 
 	connections, cuts, stalls, split, slowed atomic.Int64
 }
@@ -56,7 +56,7 @@ type Proxy struct {
 const (
 	bufferSize  = 16 << 10
 	dialTimeout = 10 * time.Second
-	slowSteps   = 50 // writes per second of what is slow
+	slowSteps   = 50 // writes per second of a slow direction
 )
 
 // Start listens on a free port of loopback and proxies until Close.
@@ -77,16 +77,16 @@ func Start(opts Options) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the fault proxy: %w", err)
 	}
-	p := &Proxy{opts: opts, ln: ln, places: make(chan struct{}, opts.MaxConnections)}
+	p := &Proxy{opts: opts, ln: ln, slots: make(chan struct{}, opts.MaxConnections)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.all.Go(p.accept)
+	p.running.Go(p.accept)
 	return p, nil
 }
 
-// Addr is where the proxy listens, as host:port.
+// Addr returns the address on which the proxy listens, as host:port.
 func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// Stats returns what was done so far.
+// Stats returns the counts so far.
 func (p *Proxy) Stats() Stats {
 	return Stats{
 		Connections: p.connections.Load(), Cuts: p.cuts.Load(), Stalls: p.stalls.Load(),
@@ -94,57 +94,57 @@ func (p *Proxy) Stats() Stats {
 	}
 }
 
-// Close resets what is connected and returns when nothing is left running. A second
-// call does nothing.
+// Close resets all connections and waits until all goroutines have ended. A second call
+// does nothing.
 func (p *Proxy) Close() error {
 	p.stop()
 	err := p.ln.Close()
-	p.all.Wait()
+	p.running.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
-// accept draws the faults of each connection in the order in which they come.
+// accept accepts connections and draws the faults of each, in the order of the connections.
 func (p *Proxy) accept() {
 	rng := rand.New(rand.NewPCG(p.opts.Seed, 0))
 	for {
 		select {
-		case p.places <- struct{}{}:
+		case p.slots <- struct{}{}:
 		case <-p.ctx.Done():
 			return
 		}
 		client, err := p.ln.Accept()
 		if err != nil {
-			<-p.places
+			<-p.slots
 			if p.ctx.Err() != nil {
 				return
 			}
-			p.sleep(p.ctx, 10*time.Millisecond) // such as too many open files
+			p.sleep(p.ctx, 10*time.Millisecond) // the error may be temporary, such as too many open files
 			continue
 		}
 		p.connections.Add(1)
-		there, back := p.draw(rng), p.draw(rng)
-		p.all.Go(func() {
-			p.serve(client.(*net.TCPConn), there, back)
-			<-p.places
+		toTarget, toClient := p.drawFaults(rng), p.drawFaults(rng)
+		p.running.Go(func() {
+			p.serve(client.(*net.TCPConn), toTarget, toClient)
+			<-p.slots
 		})
 	}
 }
 
-// faults are those of one direction; positions count its bytes, -1 is never.
+// faults are the faults of one direction.
 type faults struct {
-	cutAt, stallAt int
+	cutAt, stallAt int // number of bytes before the fault; -1: never
 	reset          bool
 	stall          time.Duration
 	split          bool
-	rate           int // 0: as fast as it goes
+	rate           int // 0: unlimited
 }
 
-// draw takes as many numbers whatever comes of them, so that one chance does not
-// change what the others bring.
-func (p *Proxy) draw(rng *rand.Rand) faults {
+// drawFaults draws the faults of one direction. It always draws the same number of random
+// numbers, so that changing one probability does not change the other faults.
+func (p *Proxy) drawFaults(rng *rand.Rand) faults {
 	f := faults{cutAt: -1, stallAt: -1, reset: rng.IntN(2) == 0, stall: time.Duration(1 + rng.Int64N(int64(p.opts.StallFor)))}
 	cut, stall, split, slow := rng.Float64(), rng.Float64(), rng.Float64(), rng.Float64()
 	cutAt, stallAt := rng.IntN(p.opts.Within), rng.IntN(p.opts.Within)
@@ -164,41 +164,41 @@ func (p *Proxy) draw(rng *rand.Rand) faults {
 	return f
 }
 
-// serve passes on one connection until both directions have ended or one is cut.
-func (p *Proxy) serve(client *net.TCPConn, there, back faults) {
+// serve proxies one connection until both directions have ended or one is cut.
+func (p *Proxy) serve(client *net.TCPConn, toTarget, toClient faults) {
 	ctx, end := context.WithCancel(p.ctx)
 	defer end()
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", p.opts.Target)
 	if err != nil {
-		closeHard(client)
+		reset(client)
 		return
 	}
 	target := conn.(*net.TCPConn)
-	// What still reads or writes when the connection is broken off is woken by this.
-	var breaker, both sync.WaitGroup
-	breaker.Go(func() {
+	// Closing the connections wakes the goroutines that still read or write.
+	var closer, both sync.WaitGroup
+	closer.Go(func() {
 		<-ctx.Done()
-		closeHard(client)
-		closeHard(target)
+		reset(client)
+		reset(target)
 	})
-	both.Go(func() { p.pass(ctx, end, target, client, there) })
-	both.Go(func() { p.pass(ctx, end, client, target, back) })
+	both.Go(func() { p.copyBytes(ctx, end, target, client, toTarget) })
+	both.Go(func() { p.copyBytes(ctx, end, client, target, toClient) })
 	both.Wait()
-	client.Close() // before the breaker, which would reset what is still under way
+	client.Close() // before the closer, whose reset would discard bytes that are still being sent
 	target.Close()
 	end()
-	breaker.Wait()
+	closer.Wait()
 }
 
-// closeHard closes with a reset, so that the other side learns of it at once.
-func closeHard(c *net.TCPConn) {
+// reset closes with a reset, so that the other side learns of it at once.
+func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// pass copies one direction. end breaks off the whole connection.
-func (p *Proxy) pass(ctx context.Context, end func(), dst, src *net.TCPConn, f faults) {
+// copyBytes copies one direction. It calls end to end the whole connection.
+func (p *Proxy) copyBytes(ctx context.Context, end func(), dst, src *net.TCPConn, f faults) {
 	buf := make([]byte, bufferSize)
 	for passed := 0; ; {
 		n, err := src.Read(buf)
@@ -217,15 +217,15 @@ func (p *Proxy) pass(ctx context.Context, end func(), dst, src *net.TCPConn, f f
 				end()
 				return
 			}
-			piece := rest[:f.piece(passed, len(rest))]
-			if _, err := dst.Write(piece); err != nil {
+			n := f.nextWrite(passed, len(rest))
+			if _, err := dst.Write(rest[:n]); err != nil {
 				end()
 				return
 			}
-			passed += len(piece)
-			rest = rest[len(piece):]
+			passed += n
+			rest = rest[n:]
 			if f.rate > 0 {
-				p.sleep(ctx, time.Duration(len(piece))*time.Second/time.Duration(f.rate))
+				p.sleep(ctx, time.Duration(n)*time.Second/time.Duration(f.rate))
 			}
 		}
 		if err == io.EOF {
@@ -239,8 +239,8 @@ func (p *Proxy) pass(ctx context.Context, end func(), dst, src *net.TCPConn, f f
 	}
 }
 
-// piece is how much of what is left goes into the next write.
-func (f *faults) piece(passed, left int) int {
+// nextWrite returns how many of the left bytes the next write may contain.
+func (f *faults) nextWrite(passed, left int) int {
 	if f.split {
 		return 1
 	}

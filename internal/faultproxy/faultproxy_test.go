@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echoServer sends back what it gets, connection by connection.
+// echoServer starts a server that sends back every byte that it receives.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,12 +53,12 @@ func start(t *testing.T, o Options) *Proxy {
 	return p
 }
 
-// exchange sends data through the proxy and returns what of it came back.
+// exchange sends data through the proxy and returns the bytes that came back.
 func exchange(t *testing.T, p *Proxy, data []byte) (got []byte, whole bool) {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())
 	if err != nil {
-		return nil, false // reset before it was told that it is connected
+		return nil, false // the connection was reset before Dial returned
 	}
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -72,7 +72,7 @@ func exchange(t *testing.T, p *Proxy, data []byte) (got []byte, whole bool) {
 	return got, err == nil && len(got) == len(data)
 }
 
-func noise(n int) []byte {
+func randomBytes(n int) []byte {
 	rng := rand.New(rand.NewPCG(1, 1))
 	data := make([]byte, n)
 	for i := range data {
@@ -81,10 +81,10 @@ func noise(n int) []byte {
 	return data
 }
 
-// Whatever befalls a connection, what arrives is a beginning of what was sent, and
-// all of it unless the connection was cut.
+// With every fault, a prefix of the data arrives, and all of it unless the connection was
+// cut.
 func TestFaults(t *testing.T) {
-	data := noise(100_000)
+	data := randomBytes(100_000)
 	for _, tc := range []struct {
 		name  string
 		opts  Options
@@ -111,10 +111,10 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestSlowTakesItsTime(t *testing.T) {
+func TestSlowLimitsTheRate(t *testing.T) {
 	p := start(t, Options{Slow: 1, Rate: 10_000})
 	began := time.Now()
-	if _, whole := exchange(t, p, noise(3000)); !whole {
+	if _, whole := exchange(t, p, randomBytes(3000)); !whole {
 		t.Error("bytes were lost")
 	}
 	if took := time.Since(began); took < 250*time.Millisecond {
@@ -122,19 +122,20 @@ func TestSlowTakesItsTime(t *testing.T) {
 	}
 }
 
-// The same seed draws the same faults, and another chance leaves the others alone.
+// The same seed draws the same faults, and the probability of one fault does not affect the
+// others.
 func TestSeed(t *testing.T) {
-	draw := func(o Options) (drawn []faults) {
+	drawAll := func(o Options) (drawn []faults) {
 		o.Within, o.StallFor = 1000, time.Second
 		p := &Proxy{opts: o}
 		rng := rand.New(rand.NewPCG(o.Seed, 0))
 		for range 100 {
-			drawn = append(drawn, p.draw(rng))
+			drawn = append(drawn, p.drawFaults(rng))
 		}
 		return drawn
 	}
-	a, b := draw(Options{Seed: 7, Cut: 0.5}), draw(Options{Seed: 7, Cut: 0.5, Split: 1})
-	other := draw(Options{Seed: 8, Cut: 0.5})
+	a, b := drawAll(Options{Seed: 7, Cut: 0.5}), drawAll(Options{Seed: 7, Cut: 0.5, Split: 1})
+	other := drawAll(Options{Seed: 8, Cut: 0.5})
 	same, cuts := 0, 0
 	for i := range a {
 		if a[i].cutAt != b[i].cutAt || a[i].reset != b[i].reset {
@@ -152,7 +153,7 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// Those above the bound wait until a place is free.
+// Connections above the bound wait for a free slot.
 func TestMaxConnections(t *testing.T) {
 	p := start(t, Options{MaxConnections: 1})
 	first, err := net.Dial("tcp", p.Addr())
@@ -181,12 +182,13 @@ func TestMaxConnections(t *testing.T) {
 	}
 	first.Close()
 	if err := echo(second, 10*time.Second); err != nil {
-		t.Errorf("the second never got its place: %v", err)
+		t.Errorf("the second connection never got a slot: %v", err)
 	}
 }
 
-// Close ends what hangs, and a target that is not there ends the client.
-func TestEnds(t *testing.T) {
+// Close ends stalled connections. If the target cannot be reached, the client's connection
+// ends.
+func TestConnectionsEnd(t *testing.T) {
 	p := start(t, Options{Stall: 1, StallFor: time.Hour, Within: 1})
 	c, err := net.Dial("tcp", p.Addr())
 	if err != nil {
@@ -216,6 +218,6 @@ func TestEnds(t *testing.T) {
 	}
 	defer nowhere.Close()
 	if got, whole := exchange(t, nowhere, []byte("hello")); whole || len(got) > 0 {
-		t.Errorf("nobody answered %q", got)
+		t.Errorf("without a target the client received %q", got)
 	}
 }

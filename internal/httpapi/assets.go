@@ -115,7 +115,7 @@ func claimedType(given string) (string, error) {
 	switch {
 	case err == nil && kind == anyMedia:
 		return "", nil
-	case err == nil && asset.Known(kind):
+	case err == nil && asset.IsSupported(kind):
 		return kind, nil
 	}
 	return "", loquat.Errorf(loquat.CodeUnsupportedMedia, "an image of type %q is not understood; send %s, or a form with one as its file",

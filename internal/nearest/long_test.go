@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A name of megabytes is not compared letter by letter with names of a few: the test
-// would take minutes.
+// Hint does not compute the distance of a name of megabytes to short names. Otherwise this
+// test would take minutes.
 func TestHintOfALongName(t *testing.T) {
 	long := strings.Repeat("x", 8<<20)
 	var known []string

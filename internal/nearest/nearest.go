@@ -1,16 +1,14 @@
-// Package nearest finds the known name that an unknown one is likely a slip of.
-//
-// It promises a pure function that counts letters. It knows no words.
+// Package nearest finds the known name that is most similar to a misspelled one.
 package nearest
 
-// Hint asks whether the known name nearest to an unknown one is meant, to be put
-// behind what is wrong with it. It is "" when none is within a number of insertions,
-// deletions and substitutions.
+// Hint returns a question for the end of an error message, such as "; is label meant?".
+// It names the known name that is nearest to name by the number of insertions, deletions
+// and substitutions. If every known name needs more than within of them, it returns "".
 func Hint(name string, within int, known ...string) string {
 	best, nearest := within+1, ""
 	for _, k := range known {
 		if max(len(name), len(k))-min(len(name), len(k)) >= best {
-			continue // they differ by that much at least, and to count costs the product of the lengths
+			continue // the distance is at least the difference of the lengths, and costly to compute for long names
 		}
 		if d := distance(name, k); d < best {
 			best, nearest = d, k

@@ -20,6 +20,6 @@ func TestHint(t *testing.T) {
 		}
 	}
 	if got := Hint("x", 3); got != "" {
-		t.Errorf("of nothing %q is meant", got)
+		t.Errorf("without known names: got %q", got)
 	}
 }

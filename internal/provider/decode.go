@@ -52,7 +52,7 @@ func streamFailure(err error) *failure {
 func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
 	switch ev.Kind {
 	case sse.Message:
-	case sse.Unknown:
+	case sse.UnknownField:
 		return a.strayField(ev)
 	default:
 		return nil

@@ -1,12 +1,12 @@
 // Package sse reads and writes Server-Sent Events.
 //
-// Reading promises one pass over the bytes, no allocation per event, and an error
-// instead of unbounded memory. It accepts what real servers send: any of the three
-// line ends, fields without the optional space, a byte order mark, an event that the
-// end of the stream leaves unterminated. It also shows what browsers hide: comments,
-// for they are signs of life, and fields that the format does not know.
+// The reader makes one pass over the bytes, allocates nothing per event, and returns an
+// error instead of using unbounded memory. It accepts everything that real servers send:
+// all three line ends, fields without the optional space, a byte order mark, and a last
+// event without the blank line. Unlike browsers it also returns comments, because they show
+// that the connection is alive, and fields that the format does not define.
 //
-// It does not reconnect, and it knows nothing of what the data means.
+// The package does not reconnect and does not interpret the data.
 package sse
 
 import (
@@ -19,41 +19,39 @@ import (
 	"time"
 )
 
-// DefaultMaxEvent is the largest event, in bytes of the stream, unless the caller
-// sets another bound.
+// DefaultMaxEvent is the default bound on the size of an event, in bytes of the stream.
 const DefaultMaxEvent = 32 << 20
 
-// ErrTooLarge is the cause of the error that ends a stream whose event is over the bound.
+// ErrTooLarge reports that an event is larger than the bound.
 var ErrTooLarge = errors.New("event too large")
 
-// Kind tells what an Event is.
+// Kind is the kind of an Event.
 type Kind uint8
 
 // The kinds of events.
 const (
-	Message Kind = iota // a block with data
-	Mark                // a block without data that has an id or a retry time
-	Comment             // a comment line; Data is its text
-	Unknown             // a field that the format does not know: Name and Data
+	Message      Kind = iota // a block with data
+	NoData                   // a block without data that has an id or a retry time
+	Comment                  // a comment line; Data is its text
+	UnknownField             // a field that the format does not define; Name is its name, Data its value
 )
 
-// Event is one thing that a stream tells. Its slices are views that the next event
-// overwrites.
+// Event is one event of a stream. Its slices are valid until the next event is read.
 type Event struct {
 	Kind  Kind
-	Name  []byte // `event:` of a Message, the field's name of an Unknown
+	Name  []byte // of a Message: the value of `event:`; of an UnknownField: its name
 	Data  []byte // lines joined with \n
-	ID    []byte // the newest `id:` of the stream so far, also from earlier events
+	ID    []byte // the last `id:` of the stream so far, possibly of an earlier event
 	Retry time.Duration
 
-	// Unterminated says that the stream ended before the blank line: the event may
-	// be whole or cut.
+	// Unterminated means that the stream ended before the blank line that ends the
+	// event. The event may be incomplete.
 	Unterminated bool
 }
 
-// Events reads events from r until it ends. After an error it yields nothing more;
-// a clean end of r is no error. An event of more than maxEvent bytes is one whose
-// cause is ErrTooLarge; 0 means DefaultMaxEvent.
+// Events reads the events of r until r ends. An error of r ends the sequence. The end of
+// r is not an error. If an event is larger than maxEvent bytes, the sequence ends with an
+// error that wraps ErrTooLarge. maxEvent 0 means DefaultMaxEvent.
 func Events(r io.Reader, maxEvent int) iter.Seq2[Event, error] {
 	if maxEvent <= 0 {
 		maxEvent = DefaultMaxEvent
@@ -78,29 +76,28 @@ func Events(r io.Reader, maxEvent int) iter.Seq2[Event, error] {
 
 const firstBuffer = 16 << 10
 
-// span is a part of the decoder's buffer. It survives the buffer's moves because
-// those shift all spans alike.
+// span is a part of the decoder's buffer. When the buffer moves, shift adjusts all spans.
 type span struct{ from, to int }
 
-// decoder keeps the whole current event in its buffer, so that a line of data is
-// handed out where it was read; further lines of data are moved up to it in place.
+// decoder keeps the whole current event in its buffer. A line of data is returned without
+// copying. Further lines of data are moved up to the first within the buffer.
 type decoder struct {
 	r   io.Reader
 	max int
-	err error // of r, kept until the buffer is used up
+	err error // error of r, returned when the buffer is used up
 
 	buf   []byte // read so far; buf[event:] is the current event
 	event int    // where the current event starts
 	pos   int    // start of the line to be read next
-	noLF  int    // buf[pos:noLF] holds no \n
-	noEnd int    // buf[pos:noEnd] holds no line end at all
+	noLF  int    // buf[pos:noLF] contains no \n
+	noEnd int    // buf[pos:noEnd] contains neither \n nor \r
 
-	started bool // the byte order mark has been looked for
-	skipLF  bool // the last line ended in \r: a \n that follows belongs to it
+	started bool // the byte order mark was skipped, or there is none
+	skipLF  bool // the last line ended in \r; if a \n follows, it belongs to that line end
 
 	data, name       span
 	hasData, hasName bool
-	marked           bool // an id or a retry time came in this block
+	hasMeta          bool // the block has an id or a retry time
 	retry            time.Duration
 	id               []byte
 }
@@ -127,10 +124,10 @@ func (d *decoder) next() (Event, error) {
 	}
 }
 
-// dispatch ends a block. There is no event in a block that says nothing.
+// dispatch ends a block and returns its event. ok is false if the block has no content.
 func (d *decoder) dispatch(unterminated bool) (Event, bool) {
-	ev := Event{Kind: Mark, ID: d.id, Retry: d.retry, Unterminated: unterminated}
-	ok := d.marked
+	ev := Event{Kind: NoData, ID: d.id, Retry: d.retry, Unterminated: unterminated}
+	ok := d.hasMeta
 	if d.hasData {
 		ok = true
 		ev.Kind, ev.Data = Message, d.view(d.data)
@@ -138,14 +135,14 @@ func (d *decoder) dispatch(unterminated bool) (Event, bool) {
 			ev.Name = d.view(d.name)
 		}
 	}
-	d.hasData, d.hasName, d.marked, d.retry = false, false, false, 0
+	d.hasData, d.hasName, d.hasMeta, d.retry = false, false, false, 0
 	d.event = d.pos
 	return ev, ok
 }
 
 func (d *decoder) view(s span) []byte { return d.buf[s.from:s.to:s.to] }
 
-// field takes in one line. It returns an event when the line is one by itself.
+// field processes one line. If the line is an event by itself, field returns the event.
 func (d *decoder) field(line span) (Event, bool) {
 	text := d.view(line)
 	colon := bytes.IndexByte(text, ':')
@@ -164,31 +161,31 @@ func (d *decoder) field(line span) (Event, bool) {
 		d.name, d.hasName = value, true
 	case "id":
 		if v := d.view(value); bytes.IndexByte(v, 0) < 0 {
-			d.id, d.marked = append(d.id[:0], v...), true
+			d.id, d.hasMeta = append(d.id[:0], v...), true
 		}
 	case "retry":
 		if ms, err := strconv.ParseUint(string(d.view(value)), 10, 31); err == nil {
-			d.retry, d.marked = time.Duration(ms)*time.Millisecond, true
+			d.retry, d.hasMeta = time.Duration(ms)*time.Millisecond, true
 		}
 	case "":
-		d.release()
+		d.discardLine()
 		return Event{Kind: Comment, Data: d.view(value), ID: d.id}, true
 	default:
-		d.release()
-		return Event{Kind: Unknown, Name: key, Data: d.view(value), ID: d.id}, true
+		d.discardLine()
+		return Event{Kind: UnknownField, Name: key, Data: d.view(value), ID: d.id}, true
 	}
 	return Event{}, false
 }
 
-// release lets go of a line that no event needs, when no event has begun.
-func (d *decoder) release() {
+// discardLine lets the buffer drop the current line, unless an event has begun before it.
+func (d *decoder) discardLine() {
 	if !d.hasData && !d.hasName {
 		d.event = d.pos
 	}
 }
 
-// addData moves a further line of data up to the first. There is always room: the
-// field's name and the line end stood between them.
+// addData moves a further line of data up to the end of the data before it. There is always
+// room for the \n between them, because the line end and the field's name were there.
 func (d *decoder) addData(value span) {
 	if !d.hasData {
 		d.data, d.hasData = value, true
@@ -199,11 +196,11 @@ func (d *decoder) addData(value span) {
 	d.data.to = to + 1 + copy(d.buf[to+1:], d.view(value))
 }
 
-// line returns the next line without its end. ended is false for what follows the
-// last line end of the stream; that comes once, perhaps empty, before io.EOF.
+// line returns the next line without its line end. At the end of the stream, if the last
+// block has no blank line, it returns an empty line with ended false once before io.EOF.
 func (d *decoder) line() (line span, ended bool, err error) {
 	for {
-		if d.settle() {
+		if d.skipPrefix() {
 			if end, next, ok := d.findEnd(); ok {
 				line = span{d.pos, end}
 				d.pos = next
@@ -222,7 +219,7 @@ func (d *decoder) line() (line span, ended bool, err error) {
 			return span{}, false, d.err
 		}
 		if d.pos == len(d.buf) {
-			if d.hasData || d.marked {
+			if d.hasData || d.hasMeta {
 				return span{d.pos, d.pos}, false, nil
 			}
 			return span{}, false, io.EOF
@@ -233,9 +230,9 @@ func (d *decoder) line() (line span, ended bool, err error) {
 	}
 }
 
-// settle drops a byte order mark at the start and the \n of a \r\n whose \r was
-// already taken for a line end. It is false while too little has been read to tell.
-func (d *decoder) settle() bool {
+// skipPrefix skips a byte order mark at the start of the stream, and the \n of a \r\n whose
+// \r already ended a line. It returns false if it has to wait for more bytes.
+func (d *decoder) skipPrefix() bool {
 	if !d.started {
 		const bom = "\xef\xbb\xbf"
 		rest := d.buf[d.pos:]
@@ -264,8 +261,8 @@ func (d *decoder) skip(n int) {
 	d.noLF, d.noEnd = max(d.noLF, d.pos), max(d.noEnd, d.pos)
 }
 
-// findEnd looks for the end of the line at pos. What has been searched once is
-// not searched again, however small the reads are.
+// findEnd finds the end of the line at pos. It searches each byte once, even if the reads
+// are small.
 func (d *decoder) findEnd() (end, next int, ok bool) {
 	lf := d.noLF
 	if lf < len(d.buf) && d.buf[lf] != '\n' {
@@ -291,7 +288,7 @@ func (d *decoder) findEnd() (end, next int, ok bool) {
 	return lf, lf + 1, lf < len(d.buf)
 }
 
-// fill reads once, after it has made room.
+// fill makes room in the buffer and reads more bytes.
 func (d *decoder) fill() error {
 	if d.event > 0 {
 		d.shift()

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// show lists what a stream tells, one string for each event.
-func show(r io.Reader, maxEvent int) []string {
+// listEvents reads a stream and returns one string for each event.
+func listEvents(r io.Reader, maxEvent int) []string {
 	var out []string
 	for ev, err := range Events(r, maxEvent) {
 		if err != nil {
 			return append(out, "error "+err.Error())
 		}
-		kind := [...]string{"message", "mark", "comment", "unknown"}[ev.Kind]
+		kind := [...]string{"message", "no data", "comment", "unknown"}[ev.Kind]
 		s := fmt.Sprintf("%s %q %q id=%q", kind, ev.Name, ev.Data, ev.ID)
 		if ev.Retry > 0 {
 			s += " retry=" + ev.Retry.String()
@@ -46,15 +46,15 @@ func TestEvents(t *testing.T) {
 		{"carriage returns", "data: a\rdata: b\r\rdata: c\r\r", []string{`message "" "a\nb" id=""`, `message "" "c" id=""`}},
 		{"crlf", "event: e\r\ndata: a\r\n\r\n", []string{`message "e" "a" id=""`}},
 		{"byte order mark", "\xef\xbb\xbfdata: a\n\n", []string{`message "" "a" id=""`}},
-		{"second mark is a field", "\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", []string{`unknown "\ufeffdata" "a" id=""`}},
+		{"second byte order mark is part of a field", "\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", []string{`unknown "\ufeffdata" "a" id=""`}},
 		{"comments", ": OPENROUTER PROCESSING\n\n:\n\n", []string{`comment "" "OPENROUTER PROCESSING" id=""`, `comment "" "" id=""`}},
 		{"comment inside", "data: a\n: ping\ndata: b\n\n", []string{`comment "" "ping" id=""`, `message "" "a\nb" id=""`}},
 		{"unterminated", "data: a\n\ndata: b", []string{`message "" "a" id=""`, `message "" "b" id="" unterminated`}},
 		{"line without blank", "data: b\n", []string{`message "" "b" id="" unterminated`}},
 		{"event without data", "event: e\n\ndata: a\n\n", []string{`message "" "a" id=""`}},
-		{"id alone, kept", "id: 7\n\ndata: a\n\n", []string{`mark "" "" id="7"`, `message "" "a" id="7"`}},
+		{"id alone, kept", "id: 7\n\ndata: a\n\n", []string{`no data "" "" id="7"`, `message "" "a" id="7"`}},
 		{"id with NUL", "id: 7\x00\ndata: a\n\n", []string{`message "" "a" id=""`}},
-		{"retry", "retry: 1500\n\nretry: 1.5\ndata: a\n\n", []string{`mark "" "" id="" retry=1.5s`, `message "" "a" id=""`}},
+		{"retry", "retry: 1500\n\nretry: 1.5\ndata: a\n\n", []string{`no data "" "" id="" retry=1.5s`, `message "" "a" id=""`}},
 		{"unknown field", `error: {"a":1}` + "\n\n", []string{`unknown "error" "{\"a\":1}" id=""`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestEvents(t *testing.T) {
 				"by halves":       iotest.HalfReader(strings.NewReader(tc.in)),
 				"data with error": iotest.DataErrReader(strings.NewReader(tc.in)),
 			} {
-				if got := show(r, 0); fmt.Sprint(got) != fmt.Sprint(tc.want) {
+				if got := listEvents(r, 0); fmt.Sprint(got) != fmt.Sprint(tc.want) {
 					t.Errorf("%s:\n got %q\nwant %q", how, got, tc.want)
 				}
 			}
@@ -75,17 +75,17 @@ func TestEvents(t *testing.T) {
 func TestCutStream(t *testing.T) {
 	cut := errors.New("reset")
 	r := io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(cut))
-	got := show(r, 0)
+	got := listEvents(r, 0)
 	want := []string{`message "" "a" id=""`, "error reset"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q, want %q: an event that an error cuts is none", got, want)
+		t.Errorf("got %q, want %q: an event that is cut by an error is not returned", got, want)
 	}
 }
 
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	if got := show(strings.NewReader("data: "+long+"\n\n"), 0); len(got) != 1 || !strings.Contains(got[0], long) {
-		t.Errorf("a line of 1 MiB did not come whole")
+	if got := listEvents(strings.NewReader("data: "+long+"\n\n"), 0); len(got) != 1 || !strings.Contains(got[0], long) {
+		t.Errorf("a line of 1 MiB is not complete")
 	}
 	for name, in := range map[string]string{
 		"line":  "data: " + long,
@@ -98,8 +98,8 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	many := strings.Repeat("data: x\n\n: comment\n\n", 100_000)
-	if got := show(strings.NewReader(many), 64); len(got) != 200_000 {
-		t.Errorf("the bound is on events, not on the stream: %d events", len(got))
+	if got := listEvents(strings.NewReader(many), 64); len(got) != 200_000 {
+		t.Errorf("got %d events: the bound must apply to single events, not to the stream", len(got))
 	}
 }
 
@@ -131,25 +131,25 @@ func TestNoAllocationsPerEvent(t *testing.T) {
 	}
 }
 
-func TestFramesComeBack(t *testing.T) {
+func TestFrameRoundTrip(t *testing.T) {
 	var b []byte
 	b = Frame{ID: "0000000000000007"}.Append(b)
 	b = Frame{ID: "8\nid: 9", Name: "heart\rbeat", Data: []byte("a\r\nb\rc\n"), Retry: 2 * time.Second}.Append(b)
 	b = append(b, ": ping\n"...)
 	b = Frame{Data: []byte{}}.Append(b)
 	want := []string{
-		`mark "" "" id="0000000000000007"`,
+		`no data "" "" id="0000000000000007"`,
 		`message "heart beat" "a\nb\nc\n" id="8 id: 9" retry=2s`,
 		`comment "" "ping" id="8 id: 9"`,
 		`message "" "" id="8 id: 9"`,
 	}
-	if got := show(bytes.NewReader(b), 0); fmt.Sprint(got) != fmt.Sprint(want) {
+	if got := listEvents(bytes.NewReader(b), 0); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 
-// model reads a whole stream the slow way: split into lines, then walk them.
-func model(in string) []string {
+// modelEvents reads a whole stream in a simple way: it splits the stream into lines first.
+func modelEvents(in string) []string {
 	in = strings.TrimPrefix(in, "\ufeff")
 	in = strings.ReplaceAll(strings.ReplaceAll(in, "\r\n", "\n"), "\r", "\n")
 	lines := strings.Split(in, "\n")
@@ -159,7 +159,7 @@ func model(in string) []string {
 		if data != nil {
 			out = append(out, fmt.Sprintf("message %q %q id=%q%s", name, strings.Join(data, "\n"), id, suffix))
 		} else if marked {
-			out = append(out, fmt.Sprintf("mark %q %q id=%q%s", "", "", id, suffix))
+			out = append(out, fmt.Sprintf("no data %q %q id=%q%s", "", "", id, suffix))
 		}
 		data, name, marked = nil, "", false
 	}
@@ -198,22 +198,23 @@ func FuzzEvents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in string, size uint8) {
 		if strings.Contains(in, "retry") {
-			t.Skip("the model knows no retry")
+			t.Skip("the model does not support retry")
 		}
-		want := fmt.Sprint(model(in))
-		r := &pieces{in: in, size: int(size%17) + 1}
-		if got := fmt.Sprint(show(r, 0)); got != want {
-			t.Errorf("%q in pieces of %d:\n got %s\nwant %s", in, r.size, got, want)
+		want := fmt.Sprint(modelEvents(in))
+		r := &smallReader{in: in, size: int(size%17) + 1}
+		if got := fmt.Sprint(listEvents(r, 0)); got != want {
+			t.Errorf("%q in reads of %d:\n got %s\nwant %s", in, r.size, got, want)
 		}
 	})
 }
 
-type pieces struct {
+// smallReader returns at most size bytes at a time.
+type smallReader struct {
 	in   string
 	size int
 }
 
-func (p *pieces) Read(b []byte) (int, error) {
+func (p *smallReader) Read(b []byte) (int, error) {
 	if p.in == "" {
 		return 0, io.EOF
 	}

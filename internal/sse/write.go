@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Frame is an event to be written. What is empty is left out.
+// Frame is an event to write. Empty fields are left out.
 type Frame struct {
 	ID    string
 	Name  string
-	Data  []byte // nil leaves it out; each line becomes a line of data
+	Data  []byte // nil: no data; each line becomes a `data:` line
 	Retry time.Duration
 }
 
-// Append appends the frame and the blank line that ends it. Line ends within ID and
-// Name, which would forge other fields, become spaces.
+// Append appends the frame and the blank line that ends it. It replaces line ends in ID and
+// Name by spaces, so that they cannot add other fields.
 func (f Frame) Append(dst []byte) []byte {
 	if f.ID != "" {
 		dst = appendField(dst, "id: ", f.ID)
