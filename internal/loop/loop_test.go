@@ -123,9 +123,9 @@ func calling(names ...string) loquat.Reply {
 // maxResult is the bound on the text of a result.
 const maxResult = 1024
 
-func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink) error {
+func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink, more ...plugin.Plugin) error {
 	t.Helper()
-	registry, err := plugin.NewRegistry(m)
+	registry, err := plugin.NewRegistry(append([]plugin.Plugin{m}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,5 +291,32 @@ func TestLongResults(t *testing.T) {
 				t.Errorf("the sink gets another result: %.300s", sink.all())
 			}
 		})
+	}
+}
+
+// starting is a plugin whose tools are not known yet.
+type starting struct{}
+
+func (starting) Name() string          { return "slow" }
+func (starting) Kind() string          { return plugin.KindTool }
+func (starting) Tools() []plugin.Tool  { return nil }
+func (starting) Status() plugin.Status { return plugin.Status{State: plugin.StateStarting} }
+
+// A call of an unknown tool names the plugins that may have it but do not run.
+func TestUnknownTool(t *testing.T) {
+	for _, c := range []struct {
+		more []plugin.Plugin
+		want string
+	}{
+		{nil, `there is no tool named "echo"`},
+		{[]plugin.Plugin{starting{}}, `there is no tool named "echo"; these plugins do not run, so that their tools are missing: slow (starting)`},
+	} {
+		m := &model{replies: []loquat.Reply{calling("echo")}}
+		if err := run(t, t.Context(), m, &notes{}, c.more...); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.asked[1][len(m.asked[1])-1].Content; got != c.want {
+			t.Errorf("the model is told %s, want %s", got, c.want)
+		}
 	}
 }

@@ -119,7 +119,11 @@ func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string,
 func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.ToolResult) {
 	tool, ok := r.tools.Tool(call.Name)
 	if !ok {
-		return toolError("there is no tool named %q", loquat.Clip(call.Name, loquat.Excerpt))
+		name := loquat.Clip(call.Name, loquat.Excerpt)
+		if absent := r.tools.Absent(); absent != "" {
+			return toolError("there is no tool named %q; these plugins do not run, so that their tools are missing: %s", name, absent)
+		}
+		return toolError("there is no tool named %q", name)
 	}
 	arguments, err := readArguments(call.Arguments)
 	if err != nil {

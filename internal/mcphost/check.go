@@ -57,7 +57,7 @@ func Check(ctx context.Context, dir string, opts Options) Report {
 	r.Protocol = s.mcp.InitializeResult().ProtocolVersion
 	r.Faults = append(r.Faults, p.Status().Problems...)
 	r.list(p)
-	r.checkUI(ctx, p)
+	r.checkUI(ctx, p, s)
 	for _, name := range p.manifest.Transforms {
 		if p.lists(name) {
 			r.checkTransform(ctx, p, name)
@@ -91,9 +91,9 @@ func (r *Report) list(p *Plugin) {
 }
 
 // checkUI asks for elements as the two forms of the schema do.
-func (r *Report) checkUI(ctx context.Context, p *Plugin) {
-	without := p.show(ctx, nil)
-	with := p.show(ctx, loquat.Object{}.Set("model", "sample"))
+func (r *Report) checkUI(ctx context.Context, p *Plugin, s *session) {
+	without := p.show(ctx, s, nil)
+	with := p.show(ctx, s, loquat.Object{}.Set("model", "sample"))
 	r.Elements = slices.Concat(without.names, with.names)
 	slices.Sort(r.Elements)
 	r.Elements = slices.Compact(r.Elements)
@@ -121,14 +121,14 @@ func once(without, with []string) (said []string) {
 type shown struct{ names, faults, warnings []string }
 
 // show asks all tools under `ui`.
-func (p *Plugin) show(ctx context.Context, effective loquat.Object) (out shown) {
+func (p *Plugin) show(ctx context.Context, s *session, effective loquat.Object) (out shown) {
 	var all []loquat.Object
 	for _, name := range p.manifest.UI {
 		if !p.lists(name) {
 			continue
 		}
 		began := time.Now()
-		elements, err := p.elements(ctx, name, ui.Input{Config: effective, Models: []loquat.Model{{ID: "sample"}}})
+		elements, err := p.elements(ctx, s, name, ui.Input{Config: effective, Models: []loquat.Model{{ID: "sample"}}})
 		if err != nil {
 			out.faults = append(out.faults, fmt.Sprintf("%s: %v", name, err))
 			continue

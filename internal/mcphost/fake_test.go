@@ -42,8 +42,9 @@ const watchArgument = "watch"
 
 // fakeServer is a plugin of a few lines that can misbehave.
 type fakeServer struct {
-	how string
-	mu  sync.Mutex
+	how   string
+	again bool // it has run before
+	mu    sync.Mutex
 }
 
 // behave speaks the protocol on standard input and output, as how says.
@@ -54,6 +55,13 @@ func behave(how string) {
 	}
 	if f.does("no start") {
 		fmt.Fprintln(os.Stderr, "cannot find hunter2's settings")
+		os.Exit(3)
+	}
+	if _, err := os.OpenFile(filepath.Join(os.Getenv(cacheVariable), "lived"), os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		f.again = true
+	}
+	if f.again && f.does("live once") {
+		fmt.Fprintln(os.Stderr, "cannot start again")
 		os.Exit(3)
 	}
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
@@ -155,6 +163,9 @@ func (f *fakeServer) list(m message) {
 		slices.SortStableFunc(tools, func(a, b any) int { // maps have no order, pages need one
 			return strings.Compare(fmt.Sprint(a.(map[string]any)["name"]), fmt.Sprint(b.(map[string]any)["name"]))
 		})
+	}
+	if f.again && f.does("change tools") {
+		tools = tools[1:]
 	}
 	at := 0
 	fmt.Sscan(m.Params.Cursor, &at)

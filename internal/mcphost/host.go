@@ -49,10 +49,11 @@ type Plugin struct {
 
 	mu       sync.Mutex
 	session  *session // nil while it does not run
-	tools    []plugin.Tool
-	listed   map[string]listed // all that the process lists
 	status   plugin.Status
-	problems []string // of this life
+	changed  chan struct{}     // closed and replaced when session or status changes
+	tools    []plugin.Tool     // of the newest list, also while the process restarts
+	listed   map[string]listed // all of the newest list
+	problems []string          // of the newest list
 }
 
 // New reads the manifest of a directory. Nothing is started. A manifest that is wrong
@@ -65,7 +66,7 @@ func New(dir string, opts Options) *Plugin {
 	if cache, err := filepath.Abs(opts.CacheDir); err == nil {
 		opts.CacheDir = cache // the process runs elsewhere
 	}
-	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), tried: make(chan struct{})}
+	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), tried: make(chan struct{}), changed: make(chan struct{})}
 	p.manifest, p.faults = ReadManifest(dir)
 	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask, opts.Said)
 	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version}
@@ -147,10 +148,11 @@ func (p *Plugin) live(ctx context.Context) error {
 	err = s.await(ctx)
 	cancel()
 	relisting.Wait() // or a list that just came would bring back what leaves
-	p.leave()
 	if ctx.Err() != nil {
+		p.leave(errStopped)
 		s.stop()
 	} else {
+		p.leave(cmp.Or(err, errEnded))
 		s.close()
 	}
 	return err
@@ -211,7 +213,7 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.tools, p.listed, p.problems = s, tools, listed, problems
-	p.status.State, p.status.Detail = plugin.StateRunning, ""
+	p.setState(plugin.StateRunning, "")
 	p.hasTried()
 	return nil
 }
@@ -238,25 +240,33 @@ func (p *Plugin) relist(ctx context.Context, s *session) {
 	}
 }
 
-// leave takes the process away from those who would call it.
-func (p *Plugin) leave() {
+// leave takes an ended process away from those who would call it. Its tools stay known.
+func (p *Plugin) leave(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session, p.tools, p.listed, p.problems = nil, nil, nil, nil
+	p.session = nil
+	p.setState(plugin.StateStarting, p.opts.Mask(why.Error()))
 }
 
-// fallen is told that a life has ended, and what comes now.
+// setState sets the state and wakes the calls that wait for it. p.mu is held.
+func (p *Plugin) setState(state, detail string) {
+	p.status.State, p.status.Detail = state, detail
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// fallen is called with why a life has ended, and what comes now.
 func (p *Plugin) fallen(why error, pause time.Duration, failed bool) {
 	detail := p.opts.Mask(why.Error())
 	p.opts.Logger.Warn("plugin does not run", "plugin", p.Name(), "reason", detail, "again_in", pause)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.status.State = plugin.StateStarting
+	state := plugin.StateStarting
 	if failed {
-		p.status.State = plugin.StateFailed
+		state = plugin.StateFailed
 	}
-	p.status.Detail = fmt.Sprintf("%s; it is started again after %v", detail, pause)
 	p.status.Restarts++
+	p.setState(state, fmt.Sprintf("%s; it is started again after %v", detail, pause))
 	p.hasTried()
 }
 
@@ -269,7 +279,7 @@ func (p *Plugin) Status() plugin.Status {
 	return status
 }
 
-// Tools are those that models can call now.
+// Tools are those that the process offers, or offered before it ended.
 func (p *Plugin) Tools() []plugin.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,18 +298,55 @@ func (p *Plugin) lists(name string) bool {
 func (p *Plugin) running() (*session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.session == nil {
-		return nil, loquat.Errorf(loquat.CodeUnavailable, "plugin %s is not running: %s", p.Name(), cmp.Or(p.status.Detail, p.status.State))
+	if p.session != nil {
+		return p.session, nil
 	}
-	return p.session, nil
+	why := fmt.Sprintf("plugin %s is not running (%s)", p.Name(), p.status.State)
+	if p.status.Detail != "" {
+		why += ": " + p.status.Detail
+	}
+	return nil, &loquat.Error{Code: loquat.CodeUnavailable, Detail: why}
 }
 
-// call calls a tool of the process.
+// callPatience is how long a call waits for a process that starts.
+const callPatience = 5 * time.Second
+
+// awaitRunning is running that waits a moment for a process that starts. It does not
+// wait for one that has failed.
+func (p *Plugin) awaitRunning(ctx context.Context) (*session, error) {
+	late := time.NewTimer(callPatience)
+	defer late.Stop()
+	for {
+		p.mu.Lock()
+		changed, failed := p.changed, p.status.State == plugin.StateFailed
+		p.mu.Unlock()
+		s, err := p.running()
+		if err == nil || failed {
+			return s, err
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return nil, err
+		case <-p.done:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// call calls a tool of the process, which may have to start first.
 func (p *Plugin) call(ctx context.Context, u use) (*answer, error) {
-	s, err := p.running()
+	s, err := p.awaitRunning(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return p.callIn(ctx, s, u)
+}
+
+// callIn calls a tool in one life of the process.
+func (p *Plugin) callIn(ctx context.Context, s *session, u use) (*answer, error) {
 	a, err := s.callTool(ctx, p.manifest.timeout(), u)
 	if err != nil {
 		return nil, fmt.Errorf("plugin %s: %w", p.Name(), err)

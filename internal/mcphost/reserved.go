@@ -27,16 +27,17 @@ func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, 
 	case <-p.tried:
 	case <-ctx.Done():
 	}
-	if _, err := p.running(); err != nil {
-		s := p.Status()
-		return nil, fmt.Errorf("%w: %s", plugin.ErrDown, cmp.Or(s.Detail, "it is "+s.State))
+	s, err := p.running()
+	if err != nil {
+		status := p.Status()
+		return nil, fmt.Errorf("%w: %s", plugin.ErrDown, cmp.Or(status.Detail, "it is "+status.State))
 	}
 	var elements []loquat.Object
 	for _, name := range p.manifest.UI {
 		if !p.lists(name) {
 			continue // a problem of its own
 		}
-		more, err := p.elements(ctx, name, in)
+		more, err := p.elements(ctx, s, name, in)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -46,8 +47,8 @@ func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, 
 }
 
 // elements asks one tool under `ui`.
-func (p *Plugin) elements(ctx context.Context, name string, in ui.Input) ([]loquat.Object, error) {
-	a, err := p.call(ctx, use{tool: name, arguments: p.uiArguments(name, in)})
+func (p *Plugin) elements(ctx context.Context, s *session, name string, in ui.Input) ([]loquat.Object, error) {
+	a, err := p.callIn(ctx, s, use{tool: name, arguments: p.uiArguments(name, in)})
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +182,9 @@ func (p *Plugin) EditRequest(ctx context.Context, req *loquat.LLMRequest) error 
 }
 
 func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequest) error {
-	s, err := p.running()
+	s, err := p.awaitRunning(ctx)
 	if err != nil {
-		return errors.New("the plugin is not running")
+		return err
 	}
 	a, err := s.callTool(ctx, p.manifest.timeout(), use{tool: name, arguments: transformArguments(req)})
 	if err != nil {

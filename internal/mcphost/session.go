@@ -26,6 +26,9 @@ const legacyVersion = "2025-11-25"
 // errVersion is that the question for its version was the last that a process heard.
 var errVersion = errors.New("it did not take the question for its version")
 
+// errStopped is why a life ends that Loquat itself ends.
+var errStopped = errors.New("it was stopped")
+
 // session is one life of a plugin's process, from its start to its end.
 type session struct {
 	proc    *process
@@ -150,7 +153,7 @@ func (s *session) stop() {
 // close ends what is left of the process, at once.
 func (s *session) close() {
 	s.proc.kill()
-	s.wire.fail(errors.New("it was stopped"))
+	s.wire.fail(errStopped)
 	if s.mcp != nil {
 		_ = s.mcp.Close()
 	}

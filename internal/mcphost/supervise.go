@@ -17,6 +17,9 @@ const (
 	lasting     = time.Minute // of a life
 )
 
+// errEnded is why a life has ended for which there is no other reason.
+var errEnded = errors.New("it ended")
+
 // supervise runs lives, one after the other, until ctx ends. After each, fallen is
 // told why it ended, how long the pause is, and whether the plugin has failed.
 func supervise(ctx context.Context, live func(context.Context) error, fallen func(why error, pause time.Duration, failed bool)) {
@@ -28,7 +31,7 @@ func supervise(ctx context.Context, live func(context.Context) error, fallen fun
 			return
 		}
 		if err == nil {
-			err = errors.New("it ended")
+			err = errEnded
 		}
 		if time.Since(began) >= lasting {
 			failures = 0

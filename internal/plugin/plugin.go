@@ -42,8 +42,8 @@ type Extension interface {
 	BroughtBy() string
 }
 
-// Process is a plugin that has to be started. It comes up in the background: what it
-// offers before that, and while it is down, is nothing.
+// Process is a plugin that has to be started. It comes up in the background, and offers
+// nothing before that.
 type Process interface {
 	// Start returns at once. The plugin runs until Stop.
 	Start(ctx context.Context)
@@ -168,7 +168,8 @@ type Assets interface {
 
 // Toolbox is a plugin that offers tools.
 type Toolbox interface {
-	// Tools are those that can be called now.
+	// Tools are those that can be called now. A plugin that restarts keeps its tools:
+	// their calls wait a moment for it.
 	Tools() []Tool
 }
 

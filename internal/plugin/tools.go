@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Toolset is the tools that could be called at one moment. A phase of a request takes
@@ -11,27 +12,49 @@ import (
 type Toolset struct {
 	tools   map[string]Tool
 	schemas []json.RawMessage
-	owners  map[string]Plugin // by the name of the tool
+	owners  map[string]Plugin // of tools that models are shown, by name
+	absent  []string          // plugins that do not run and have no known tool, with their states
 }
 
 // Tools gathers what all toolboxes offer now, in the order of the plugins. Where two
-// offer one name, the one that is loaded first has it.
+// offer one name, the one that is loaded first has it. The tools of a plugin that has
+// failed are not shown to models, but can be found: their error says what is wrong.
 func (r *Registry) Tools() *Toolset {
 	set := &Toolset{tools: map[string]Tool{}, owners: map[string]Plugin{}}
+	var hidden []Tool
 	for _, p := range r.plugins {
 		box, ok := p.(Toolbox)
 		if !ok {
 			continue
 		}
-		for _, t := range box.Tools() {
-			if _, taken := set.tools[t.Name()]; taken {
-				continue
-			}
-			set.tools[t.Name()], set.owners[t.Name()] = t, p
-			set.schemas = append(set.schemas, t.Schema())
+		tools, state := box.Tools(), stateOf(p)
+		switch {
+		case state == StateFailed:
+			hidden = append(hidden, tools...)
+		default:
+			set.show(p, tools)
+		}
+		if len(tools) == 0 && state != StateRunning {
+			set.absent = append(set.absent, fmt.Sprintf("%s (%s)", p.Name(), state))
+		}
+	}
+	for _, t := range hidden {
+		if _, taken := set.tools[t.Name()]; !taken {
+			set.tools[t.Name()] = t
 		}
 	}
 	return set
+}
+
+// show adds the tools of a plugin whose names are free.
+func (s *Toolset) show(p Plugin, tools []Tool) {
+	for _, t := range tools {
+		if _, taken := s.tools[t.Name()]; taken {
+			continue
+		}
+		s.tools[t.Name()], s.owners[t.Name()] = t, p
+		s.schemas = append(s.schemas, t.Schema())
+	}
 }
 
 // Tool returns the tool of that name.
@@ -40,8 +63,20 @@ func (s *Toolset) Tool(name string) (Tool, bool) {
 	return t, ok
 }
 
-// Schemas returns the schemas of all tools, in the order of the plugins.
+// Schemas returns the schemas of the tools that models are shown, in the order of the
+// plugins.
 func (s *Toolset) Schemas() []json.RawMessage { return s.schemas }
+
+// Absent names the plugins that may have more tools but do not run, with their states.
+func (s *Toolset) Absent() string { return strings.Join(s.absent, ", ") }
+
+// stateOf returns the state of a plugin, which is running when it reports none.
+func stateOf(p Plugin) string {
+	if v, ok := p.(Reporter); ok {
+		return v.Status().State
+	}
+	return StateRunning
+}
 
 // Status returns how p is, the tools included that another plugin has in its place.
 // A plugin that has nothing to say about itself is running.
@@ -51,7 +86,7 @@ func (r *Registry) Status(p Plugin) Status {
 		status = v.Status()
 	}
 	box, ok := p.(Toolbox)
-	if !ok {
+	if !ok || status.State == StateFailed {
 		return status
 	}
 	set := r.Tools()

@@ -1,8 +1,10 @@
 package plugin_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +15,14 @@ import (
 // box is a plugin whose tools come and go.
 type box struct {
 	name  string
+	state string // "" is running
 	tools []string
 }
 
 func (b *box) Name() string { return b.name }
 func (*box) Kind() string   { return plugin.KindTool }
 func (b *box) Status() plugin.Status {
-	return plugin.Status{State: plugin.StateStarting, Problems: []string{"own"}}
+	return plugin.Status{State: cmp.Or(b.state, plugin.StateRunning), Problems: []string{"own"}}
 }
 
 func (b *box) Tools() []plugin.Tool {
@@ -84,5 +87,58 @@ func TestTools(t *testing.T) {
 	}
 	if got := r.Status(first); len(got.Problems) != 1 {
 		t.Errorf("problems of the first: %q", got.Problems)
+	}
+}
+
+// A plugin that restarts keeps its tools and their names. One that has failed is not
+// offered to models, but a call of its tool finds it. Of plugins that do not run and
+// never offered a tool the set knows the states.
+func TestToolsOfPluginsThatDoNotRun(t *testing.T) {
+	for _, c := range []struct {
+		state         string
+		tools         []string
+		owner, schema string // of tool a, which the second plugin offers too
+		lone          bool   // tool b, which only the first offers, is shown to models
+		absent        string
+	}{
+		{plugin.StateRunning, []string{"a", "b"}, "first", `"first.a"`, true, ""},
+		{plugin.StateStarting, []string{"a", "b"}, "first", `"first.a"`, true, ""},
+		{plugin.StateFailed, []string{"a", "b"}, "second", `"second.a"`, false, ""},
+		{plugin.StateStarting, nil, "second", `"second.a"`, false, "first (starting)"},
+		{plugin.StateFailed, nil, "second", `"second.a"`, false, "first (failed)"},
+		{plugin.StateRunning, nil, "second", `"second.a"`, false, ""},
+	} {
+		t.Run(fmt.Sprint(c.state, len(c.tools)), func(t *testing.T) {
+			first, second := &box{name: "first", state: c.state, tools: c.tools}, &box{name: "second", state: plugin.StateRunning, tools: []string{"a"}}
+			r, err := plugin.NewRegistry(first, second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := r.Tools()
+			a, _ := set.Tool("a")
+			if got, _ := a.Call(t.Context(), plugin.ToolCall{}); got.Content != c.owner {
+				t.Errorf("tool a is of %q, not of %q", got.Content, c.owner)
+			}
+			schemas := fmt.Sprintf("%s", set.Schemas())
+			if !strings.Contains(schemas, c.schema) || strings.Contains(schemas, "first.b") != c.lone {
+				t.Errorf("schemas are %s", schemas)
+			}
+			if _, ok := set.Tool("b"); ok != (len(c.tools) > 0) {
+				t.Errorf("tool b is found: %v", ok)
+			}
+			if got := slices.Contains(r.ToolNames(first), "b"); got != c.lone {
+				t.Errorf("tool b is named: %v", got)
+			}
+			if got := set.Absent(); got != c.absent {
+				t.Errorf("absent are %q, not %q", got, c.absent)
+			}
+			for _, p := range []plugin.Plugin{first, second} {
+				for _, problem := range r.Status(p).Problems {
+					if c.owner != "first" && strings.Contains(problem, "is left out") {
+						t.Errorf("problem of %s: %s", p.Name(), problem)
+					}
+				}
+			}
+		})
 	}
 }
