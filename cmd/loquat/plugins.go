@@ -51,6 +51,7 @@ func withProcesses(cfg *config.Config, plugins []plugin.Plugin, opts mcphost.Opt
 	out = append(out, groups[""]...)
 	for _, entry := range cfg.Plugins {
 		if dir, ok := strings.CutPrefix(entry, "path:"); ok {
+			opts.Required = slices.Contains(cfg.Required, entry)
 			out = append(out, mcphost.New(dir, opts))
 		}
 		out = append(out, groups[entry]...)

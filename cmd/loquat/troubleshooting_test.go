@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"loquat"
 	"loquat/internal/backend"
+	"loquat/internal/client"
 )
 
 // quoted are the messages that docs/troubleshooting.md shows.
@@ -36,11 +38,14 @@ func TestTroubleshooting(t *testing.T) {
 		"all connections that limits":                                 nil, // tests of connlimit see it
 		"body did not arrive in time":                                 nil, // tests of httpapi see these two
 		"this address calls routes":                                   nil,
-		"[The result of":                                              nil, // tests of the loop see it
 		"listen on":                                                   takenPort,
 		"plugins: names none":                                         noProvider,
 		"the store cannot write at the moment":                        nil, // TestFullDisk sees it
 		"…was removed or replaced":                                    nil, // TestDataDirectoryIsTakenAway sees it
+
+		"[The result of":                                 func(t *testing.T) string { return fragileTool(t, "talk", 1) },
+		"plugin … is not running (starting)":             func(t *testing.T) string { return fragileTool(t, "end", 2) },
+		"plugin … is not running (…)…; required_plugins": missingPlugin,
 	}
 	quotes := quoted.FindAllStringSubmatch(string(page), -1)
 	if len(quotes) != len(said) {
@@ -71,6 +76,12 @@ func failureOf(t *testing.T, baseURL, settings, script string) string {
 	baseURL = strings.Replace(baseURL, "BACKEND", scriptedBackend(t, backend.Options{}), 1)
 	c := serverWith(t, fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo",
 		%s "base_url": %q, "request_options": {"loquat_script": %s}}}}`, settings, baseURL, script))
+	return failure(t, c)
+}
+
+// failure runs a request that fails and returns what its error event says.
+func failure(t *testing.T, c *client.Client) string {
+	t.Helper()
 	s, err := c.CreateSession(t.Context(), loquat.NewSession{})
 	if err != nil {
 		t.Fatal(err)
@@ -146,4 +157,67 @@ func noProvider(t *testing.T) string {
 		t.Fatal("a server started without a provider")
 	}
 	return err.Error()
+}
+
+// fragile is a plugin that talks too much, or ends and does not come back.
+const fragile = `
+import json, os, sys
+if os.path.exists("ended"):
+    sys.exit("it has ended before")
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m:
+        continue
+    result = {}
+    if m["method"] == "initialize":
+        result = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "fragile", "version": "1"}}
+    elif m["method"] == "tools/list":
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("talk", "end")]}
+    elif m["method"] == "tools/call" and m["params"]["name"] == "end":
+        open("ended", "w").close()
+        sys.exit("it ends")
+    elif m["method"] == "tools/call":
+        result = {"content": [{"type": "text", "text": "x" * 5000}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+`
+
+// writePlugin writes a plugin and returns its entry of the configuration.
+func writePlugin(t *testing.T, manifest string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	files["plugin.json"] = manifest
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return "path:" + dir
+}
+
+// fragileTool has the model call a tool of the fragile plugin several times and returns
+// what the last call said.
+func fragileTool(t *testing.T, tool string, times int) (said string) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3 here")
+	}
+	entry := writePlugin(t, `{"name": "fragile", "kind": "tool", "command": "python3", "args": ["fragile.py"]}`, map[string]string{"fragile.py": fragile})
+	config := strings.TrimSuffix(strings.TrimSpace(pluginServer(t, entry, tool, "{}")), "}") + `, "limits": {"max_tool_result_bytes": 1024}}`
+	c := serverWith(t, config)
+	s, err := c.CreateSession(t.Context(), loquat.NewSession{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range times {
+		said = toolMessage(t, c, s.SessionID)
+	}
+	return said
+}
+
+// missingPlugin runs a request that needs a plugin which cannot be started.
+func missingPlugin(t *testing.T) string {
+	t.Helper()
+	entry := writePlugin(t, `{"name": "gone", "kind": "tool", "command": "./nothing"}`, map[string]string{})
+	config := strings.TrimSuffix(strings.TrimSpace(pluginServer(t, entry, "none", "{}")), "}") + fmt.Sprintf(`, "required_plugins": [%q]}`, entry)
+	return failure(t, serverWith(t, config))
 }

@@ -85,6 +85,9 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	if err != nil {
 		return loquat.Reply{}, err
 	}
+	if err := x.s.awaitPlugins(ctx, h.AgentID, x.s.log.With("session_id", sessionID)); err != nil {
+		return loquat.Reply{}, err
+	}
 	e, err := x.s.settled(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides))
 	if err != nil {
 		return loquat.Reply{}, err

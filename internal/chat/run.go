@@ -138,6 +138,9 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	if err != nil {
 		return loop.Job{}, err
 	}
+	if err := s.awaitPlugins(ctx, stored.AgentID, s.log.With("request_id", q.RequestID)); err != nil {
+		return loop.Job{}, err
+	}
 	effective, err := s.settled(ctx, stored.AgentID, stored.Overrides)
 	if err != nil {
 		return loop.Job{}, err

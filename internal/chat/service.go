@@ -49,6 +49,7 @@ type Service struct {
 	histories *histories
 
 	gatherer *plugin.Gatherer
+	absences absences
 	states   map[string]chan struct{} // by application plugin: full while an action of it runs
 
 	life context.Context // ends when the service has to stop at once
@@ -223,9 +224,11 @@ func (s *Service) Ready(context.Context) Readiness {
 		r.Ready, r.Detail["images"] = false, err.Error()
 	}
 	for _, p := range s.plugins.Plugins() {
-		// Requests run without it, so that it is no reason to get none.
-		if v, ok := p.(plugin.Reporter); ok && v.Status().State != plugin.StateRunning {
-			r.Detail["plugin "+p.Name()] = v.Status().State
+		if state := plugin.StatusOf(p).State; state != plugin.StateRunning {
+			r.Detail["plugin "+p.Name()] = state
+		}
+		if plugin.StartsFirst(p) { // requests would wait
+			r.Ready = false
 		}
 	}
 	s.mu.Lock()

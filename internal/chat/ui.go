@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"slices"
 
 	"loquat"
 	"loquat/internal/plugin"
@@ -112,7 +113,7 @@ func (s *Service) Plugins() []PluginInfo {
 			Name: p.Name(), Kind: p.Kind(), Status: s.plugins.Status(p),
 			Tools: s.plugins.ToolNames(p), Actions: plugin.ActionsOf(p),
 		}
-		info.Problems = append(info.Problems, s.gatherer.Problems(p)...)
+		info.Problems = slices.Concat(info.Problems, s.gatherer.Problems(p), s.absences.problems(p.Name()))
 		for i, text := range info.Problems {
 			info.Problems[i] = s.masker.Mask(text)
 		}

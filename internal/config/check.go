@@ -113,6 +113,15 @@ func (c *Config) checkPlugins(ch *checker, compiled []string) {
 			ch.fault(path, "is %q, which is listed already; list it once", loquat.Clip(entry, loquat.Excerpt))
 		}
 	}
+	for i, entry := range c.Required {
+		path := fmt.Sprintf("required_plugins[%d]", i)
+		shown := loquat.Clip(entry, loquat.Excerpt)
+		if !slices.Contains(c.Plugins, entry) && !(c.Plugins == nil && slices.Contains(compiled, entry)) {
+			ch.fault(path, "is %q, which is not loaded; add it to plugins, or remove it here", shown)
+		} else if slices.Contains(c.Required[:i], entry) {
+			ch.fault(path, "is %q, which is listed already; list it once", shown)
+		}
+	}
 }
 
 // goodToken is how many characters a token wants that nobody guesses: wrong ones are

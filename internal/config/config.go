@@ -50,6 +50,7 @@ type Config struct {
 	Limits         Limits
 	Events         Events
 	Plugins        []string // nil means all that are compiled in
+	Required       []string // entries of Plugins without which requests fail
 	PluginCacheDir string   // "" means a folder of the data directory
 
 	raw         loquat.Object
@@ -222,6 +223,7 @@ func New(raw loquat.Object, env Environment) *Config {
 		},
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
 		Plugins:        valueAt[[]string](raw, "plugins", nil),
+		Required:       valueAt[[]string](raw, "required_plugins", nil),
 		PluginCacheDir: raw.String("plugin_cache_dir"),
 		raw:            raw,
 	}

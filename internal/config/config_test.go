@@ -270,6 +270,12 @@ func TestCheck(t *testing.T) {
 			"plugins[2]: is \"path:rel\"; after path: comes an absolute directory\nplugins[3]: is \"x.y\", which is not compiled in; must be path: and an absolute directory, or one of loquat.provider, loquat.options\nplugins[4]: is \"loquat.provider\", which is listed already"},
 		{"plugins of a wrong kind", `{` + main + `, "plugins": [1]}`, `plugins: is a list; must be a list of strings`},
 
+		{"required plugins", `{` + main + `, "plugins": ["loquat.provider", "path:/a"], "required_plugins": ["path:/a", "path:/b", "path:/a", "loquat.options"]}`,
+			"required_plugins[1]: is \"path:/b\", which is not loaded; add it to plugins, or remove it here\nrequired_plugins[2]: is \"path:/a\", which is listed already; list it once\nrequired_plugins[3]: is \"loquat.options\", which is not loaded"},
+		{"required plugins, no list of plugins", `{` + main + `, "required_plugins": ["loquat.options", "path:/a"]}`, `required_plugins[1]: is "path:/a", which is not loaded`},
+		{"required plugins of a wrong kind", `{` + main + `, "required_plugins": "path:/a"}`, `required_plugins: is a string; must be a list of strings`},
+		{"required plugins of an agent", `{` + main + `, "agents": {"default": {"required_plugins": []}}}`, `warning: agents.default.required_plugins: is known to no loaded part`},
+
 		{"listen", server(`"listen": "8787"`), `server.listen: is "8787", which is no address`},
 		{"port", server(`"listen": "127.0.0.1:70000"`), `server.listen: has the port "70000"; must be 0 to 65535`},
 		{"named port", server(`"listen": "127.0.0.1:http"`), `server.listen: has the port "http"`},

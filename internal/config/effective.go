@@ -12,7 +12,7 @@ import (
 
 // serviceKeys belong to the service, not to the requests that it runs: no effective
 // config holds them.
-var serviceKeys = []string{"server", "store", "bridge", "limits", "events", "providers", "agents", "plugins"}
+var serviceKeys = []string{"server", "store", "bridge", "limits", "events", "providers", "agents", "plugins", "required_plugins"}
 
 // agent is what the file makes of one agent: the layers below a session's overrides.
 type agent struct {

@@ -22,6 +22,7 @@ func Keys() Schema {
 		{Key: "plugin_cache_dir", Kind: String, Doc: "Directory of one writable folder for each `path:` plugin; by default `plugin-cache` in the data directory."},
 		{Key: "providers", Kind: Object, Doc: "Map of provider_id to provider config."},
 		{Key: "plugins", Kind: Strings, Doc: "Plugins to load: `path:` and an absolute directory, or the dotted reference of one that is compiled in; absent means all that are compiled in."},
+		{Key: "required_plugins", Kind: Strings, Doc: "Entries of `plugins` without which no request runs: a request fails while one of them does not run."},
 		{Key: "agents", Kind: Object, Doc: "Map of agent_id to an object with `provider`, a provider_id, and settings that override the provider's."},
 
 		{Key: "server.listen", Kind: String, Default: DefaultListen, Check: text(checkListen), Doc: "Address to listen on; port 0 picks a free one."},

@@ -128,6 +128,9 @@ func (f *fakeServer) handle(m message) {
 			f.refuse(m, -32601, "Method not found")
 		}
 	case "initialize":
+		if f.does("never start") {
+			return
+		}
 		f.reply(m, map[string]any{"protocolVersion": "2025-06-18", "serverInfo": map[string]string{"name": "fake", "version": "1"},
 			"capabilities": map[string]any{"tools": map[string]bool{"listChanged": true}}})
 	case "tools/list":

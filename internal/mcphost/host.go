@@ -29,6 +29,9 @@ type Options struct {
 	// Said is given each line that a plugin says. Nil: the lines are logged.
 	Said func(line string)
 
+	// Required plugins are those without which requests fail.
+	Required bool
+
 	// Guard outlives a Loquat that is killed. Nil: what a plugin has started then has
 	// to end by itself.
 	Guard *Guard
@@ -42,14 +45,15 @@ type Plugin struct {
 	faults   []config.Problem // of the manifest; with any it is never started
 	logs     *logs
 
-	stop  context.CancelFunc // set by Start
-	done  chan struct{}      // closed when nothing is left of it
-	tried chan struct{}      // closed when its first life has begun, or was none; or took too long
-	try   sync.Once
+	stop    context.CancelFunc // set by Start
+	done    chan struct{}      // closed when nothing is left of it
+	started chan struct{}      // closed when its first start has come to an end
+	start   sync.Once
 
 	mu       sync.Mutex
 	session  *session // nil while it does not run
 	status   plugin.Status
+	soon     time.Time         // until then, who wants elements waits for the process
 	changed  chan struct{}     // closed and replaced when session or status changes
 	tools    []plugin.Tool     // of the newest list, also while the process restarts
 	listed   map[string]listed // all of the newest list
@@ -66,10 +70,10 @@ func New(dir string, opts Options) *Plugin {
 	if cache, err := filepath.Abs(opts.CacheDir); err == nil {
 		opts.CacheDir = cache // the process runs elsewhere
 	}
-	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), tried: make(chan struct{}), changed: make(chan struct{})}
+	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), started: make(chan struct{}), changed: make(chan struct{})}
 	p.manifest, p.faults = ReadManifest(dir)
 	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask, opts.Said)
-	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version}
+	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version, Required: opts.Required}
 	if len(p.faults) > 0 {
 		p.status.State, p.status.Detail = plugin.StateFailed, "its manifest is wrong"
 		for _, f := range p.faults {
@@ -106,10 +110,13 @@ func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()
 // it dies, until Stop.
 func (p *Plugin) Start(ctx context.Context) {
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
-	late := time.AfterFunc(comingUp, p.hasTried)
+	late := time.AfterFunc(p.manifest.startTimeout(), p.endFirstStart)
+	p.mu.Lock()
+	p.soon = time.Now().Add(comingUp)
+	p.mu.Unlock()
 	go func() {
 		defer close(p.done)
-		defer p.hasTried()
+		defer p.endFirstStart()
 		defer late.Stop()
 		if len(p.faults) > 0 {
 			p.opts.Logger.Error("plugin cannot be started", "plugin", p.Name(), "problems", p.status.Problems)
@@ -119,12 +126,22 @@ func (p *Plugin) Start(ctx context.Context) {
 	}()
 }
 
-// comingUp is how long after its start a process is waited for by those who want its
-// elements: a page that is loaded with the server finds them, and what they call secret
-// is known before others are told it.
+// comingUp is how long after its start, and after its end, a process is waited for by
+// those who want its elements: a page that is loaded with the server finds them, what
+// they call secret is known before others are told it, and a request that is sent while
+// the process restarts has its settings.
 const comingUp = 1500 * time.Millisecond
 
-func (p *Plugin) hasTried() { p.try.Do(func() { close(p.tried) }) }
+func (p *Plugin) endFirstStart() { p.start.Do(func() { close(p.started) }) }
+
+// FirstStart is closed when the first start has come to an end.
+func (p *Plugin) FirstStart() <-chan struct{} { return p.started }
+
+// AwaitRunning waits a moment for a process that starts.
+func (p *Plugin) AwaitRunning(ctx context.Context) error {
+	_, err := p.awaitRunning(ctx, callPatience)
+	return err
+}
 
 // Stop ends the process with all that it has started.
 func (p *Plugin) Stop() {
@@ -180,9 +197,9 @@ func (p *Plugin) begin(ctx context.Context) (*session, error) {
 // open starts the process. One that dies of the question for its version is asked in
 // the older way.
 func (p *Plugin) open(ctx context.Context) (*session, error) {
-	s, err := open(ctx, p.command(), p.manifest.timeout(), false, p.logs)
+	s, err := open(ctx, p.command(), p.manifest, false, p.logs)
 	if errors.Is(err, errVersion) {
-		s, err = open(ctx, p.command(), p.manifest.timeout(), true, p.logs)
+		s, err = open(ctx, p.command(), p.manifest, true, p.logs)
 	}
 	return s, err
 }
@@ -214,7 +231,7 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 	defer p.mu.Unlock()
 	p.session, p.tools, p.listed, p.problems = s, tools, listed, problems
 	p.setState(plugin.StateRunning, "")
-	p.hasTried()
+	p.endFirstStart()
 	return nil
 }
 
@@ -244,7 +261,7 @@ func (p *Plugin) relist(ctx context.Context, s *session) {
 func (p *Plugin) leave(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session = nil
+	p.session, p.soon = nil, time.Now().Add(comingUp)
 	p.setState(plugin.StateStarting, p.opts.Mask(why.Error()))
 }
 
@@ -267,7 +284,7 @@ func (p *Plugin) fallen(why error, pause time.Duration, failed bool) {
 	}
 	p.status.Restarts++
 	p.setState(state, fmt.Sprintf("%s; it is started again after %v", detail, pause))
-	p.hasTried()
+	p.endFirstStart()
 }
 
 // Status is how the plugin is.
@@ -311,10 +328,10 @@ func (p *Plugin) running() (*session, error) {
 // callPatience is how long a call waits for a process that starts.
 const callPatience = 5 * time.Second
 
-// awaitRunning is running that waits a moment for a process that starts. It does not
-// wait for one that has failed.
-func (p *Plugin) awaitRunning(ctx context.Context) (*session, error) {
-	late := time.NewTimer(callPatience)
+// awaitRunning is running that waits for a process that starts. It does not wait for
+// one that has failed.
+func (p *Plugin) awaitRunning(ctx context.Context, patience time.Duration) (*session, error) {
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
 		p.mu.Lock()
@@ -338,7 +355,7 @@ func (p *Plugin) awaitRunning(ctx context.Context) (*session, error) {
 
 // call calls a tool of the process, which may have to start first.
 func (p *Plugin) call(ctx context.Context, u use) (*answer, error) {
-	s, err := p.awaitRunning(ctx)
+	s, err := p.awaitRunning(ctx, callPatience)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ const ManifestName = "plugin.json"
 // The bounds of a manifest.
 const (
 	maxManifestBytes = 64 << 10
-	defaultTimeout   = 60 * time.Second
+	defaultTimeout   = 60 * time.Second // of a call, and of a start
 )
 
 // Manifest is what a plugin's directory says of it.
@@ -38,6 +38,7 @@ type Manifest struct {
 	Args       []string          `json:"args"`
 	Env        map[string]string `json:"env"`
 	Timeout    float64           `json:"timeout_seconds"`
+	Start      float64           `json:"start_timeout_seconds"`
 	UI         []string          `json:"ui"`
 	Actions    []string          `json:"actions"`
 	Transforms []string          `json:"transforms"`
@@ -55,6 +56,7 @@ var manifestSchema = config.Schema{
 	{Key: "args", Kind: config.Strings, Check: checkArgs},
 	{Key: "env", Kind: config.Labels, Check: checkEnv},
 	{Key: "timeout_seconds", Kind: config.Number, Min: new(0.1), Max: new(86400.0)},
+	{Key: "start_timeout_seconds", Kind: config.Number, Min: new(0.1), Max: new(3600.0)},
 	{Key: "ui", Kind: config.Strings, Check: checkReserved},
 	{Key: "actions", Kind: config.Strings, Check: checkReserved},
 	{Key: "transforms", Kind: config.Strings, Check: checkReserved},
@@ -177,11 +179,17 @@ func (m Manifest) crossFaults() []config.Problem {
 	return faults
 }
 
-func (m Manifest) timeout() time.Duration {
-	if m.Timeout == 0 {
-		return defaultTimeout
+// timeout is how long a call may take.
+func (m Manifest) timeout() time.Duration { return secondsOr(m.Timeout, defaultTimeout) }
+
+// startTimeout is how long the process may take to come up.
+func (m Manifest) startTimeout() time.Duration { return secondsOr(m.Start, defaultTimeout) }
+
+func secondsOr(seconds float64, fallback time.Duration) time.Duration {
+	if seconds == 0 {
+		return fallback
 	}
-	return time.Duration(m.Timeout * float64(time.Second))
+	return time.Duration(seconds * float64(time.Second))
 }
 
 // reserved reports whether Loquat itself calls the tool of that name.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"loquat"
 	"loquat/internal/config"
@@ -17,17 +18,16 @@ import (
 	"loquat/internal/ui"
 )
 
-// UIElements asks those tools under `ui` that there are. It waits for a process that is
-// coming up for the first time.
+// UIElements asks those tools under `ui` that there are. It waits for a process that has
+// just been started, or has just ended.
 func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
 	if len(p.manifest.UI) == 0 {
 		return nil, nil
 	}
-	select {
-	case <-p.tried:
-	case <-ctx.Done():
-	}
-	s, err := p.running()
+	p.mu.Lock()
+	soon := p.soon
+	p.mu.Unlock()
+	s, err := p.awaitRunning(ctx, time.Until(soon))
 	if err != nil {
 		status := p.Status()
 		return nil, fmt.Errorf("%w: %s", plugin.ErrDown, cmp.Or(status.Detail, "it is "+status.State))
@@ -182,7 +182,7 @@ func (p *Plugin) EditRequest(ctx context.Context, req *loquat.LLMRequest) error 
 }
 
 func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequest) error {
-	s, err := p.awaitRunning(ctx)
+	s, err := p.awaitRunning(ctx, callPatience)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"loquat"
 	"loquat/internal/plugin"
@@ -130,5 +131,48 @@ func TestToolsAfterRestart(t *testing.T) {
 	running(t, p)
 	if got := len(p.Tools()); got != offered-1 {
 		t.Errorf("%d tools after the restart, %d before", got, offered)
+	}
+}
+
+// The first start ends when the process runs, when it fails, and at the latest after the
+// start timeout.
+func TestFirstStart(t *testing.T) {
+	for _, c := range []struct {
+		name, how string
+		manifest  manifest
+		state     string
+		detail    string
+	}{
+		{"runs", "", nil, plugin.StateRunning, ""},
+		{"ends", "no start", nil, plugin.StateStarting, "it ended: exit status 3"},
+		{"takes too long", "never start", manifest{"start_timeout_seconds": 0.5}, plugin.StateStarting, "it did not answer within 500ms of its start; start_timeout_seconds allows more"},
+		{"cannot be started", "", manifest{"command": "./nothing"}, plugin.StateStarting, "there is no program"},
+		{"is no plugin", "", manifest{"kind": "wrong"}, plugin.StateFailed, "its manifest is wrong"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := startFake(t, c.how, c.manifest)
+			select {
+			case <-p.FirstStart():
+			case <-time.After(30 * time.Second):
+				t.Fatal("the first start has not ended after 30 s")
+			}
+			eventually(t, "the state", func() bool { s := p.Status(); return s.State == c.state && strings.Contains(s.Detail, c.detail) })
+		})
+	}
+}
+
+// Whoever waits for a process learns whether it runs.
+func TestAwaitRunning(t *testing.T) {
+	t.Parallel()
+	p, _ := startFake(t, "", nil)
+	running(t, p)
+	killFake(t, p)
+	if err := p.AwaitRunning(t.Context()); err != nil {
+		t.Errorf("a process that comes back: %v", err)
+	}
+	p.Stop()
+	if err := p.AwaitRunning(t.Context()); err == nil || !strings.Contains(err.Error(), "plugin fake is not running") {
+		t.Errorf("a process that was stopped: %v", err)
 	}
 }

@@ -14,11 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The bounds of how long a process may take to come up, and to list its tools.
-const (
-	startTimeout = 60 * time.Second
-	listTimeout  = 10 * time.Second
-)
+// listTimeout is how long a process may take to list its tools.
+const listTimeout = 10 * time.Second
 
 // legacyVersion is asked for when a process died of the question for its version.
 const legacyVersion = "2025-11-25"
@@ -44,17 +41,17 @@ type session struct {
 }
 
 // open starts a process and shakes hands with it.
-func open(ctx context.Context, cmd command, timeout time.Duration, legacy bool, logs *logs) (*session, error) {
+func open(ctx context.Context, cmd command, m Manifest, legacy bool, logs *logs) (*session, error) {
 	proc, err := cmd.start()
 	if err != nil {
 		return nil, err
 	}
-	s := &session{proc: proc, timeout: timeout, changed: make(chan struct{}, 1), said: make(chan struct{})}
+	s := &session{proc: proc, timeout: m.timeout(), changed: make(chan struct{}, 1), said: make(chan struct{})}
 	go func() {
 		defer close(s.said)
 		s.last = logs.copy(proc.stderr)
 	}()
-	s.wire = newWire(proc.stdout, proc.stdin, timeout, logs.message)
+	s.wire = newWire(proc.stdout, proc.stdin, m.timeout(), logs.message)
 	client := mcp.NewClient(&mcp.Implementation{Name: "loquat", Version: "1"}, &mcp.ClientOptions{
 		Logger:         slog.New(slog.DiscardHandler),
 		Capabilities:   &mcp.ClientCapabilities{},
@@ -68,7 +65,7 @@ func open(ctx context.Context, cmd command, timeout time.Duration, legacy bool, 
 	if legacy {
 		opts.ProtocolVersion = legacyVersion
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("it did not answer within %v of its start", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.startTimeout(), fmt.Errorf("it did not answer within %v of its start; start_timeout_seconds allows more", m.startTimeout()))
 	defer cancel()
 	connected := make(chan error, 1)
 	go func() {

@@ -49,6 +49,12 @@ type Process interface {
 	Start(ctx context.Context)
 	// Stop ends all of it and returns when nothing of it is left.
 	Stop()
+	// FirstStart is closed when the first start has come to an end: the plugin runs,
+	// the start has failed, or it took longer than a start may take.
+	FirstStart() <-chan struct{}
+	// AwaitRunning waits a moment for a plugin that restarts. An error names the plugin,
+	// its state and the reason.
+	AwaitRunning(ctx context.Context) error
 }
 
 // Reporter is a plugin that has something to say about how it is.
@@ -66,10 +72,33 @@ const (
 // Status is how a plugin is.
 type Status struct {
 	State    string   `json:"state"`
-	Detail   string   `json:"detail,omitempty"` // why it is not running
+	Required bool     `json:"required,omitempty"` // requests fail without it
+	Detail   string   `json:"detail,omitempty"`   // why it is not running
 	Version  string   `json:"version,omitempty"`
 	Restarts int      `json:"restarts,omitempty"`
 	Problems []string `json:"problems,omitempty"` // what of it is left out, and why
+}
+
+// StatusOf returns what a plugin reports. One that reports nothing is running.
+func StatusOf(p Plugin) Status {
+	if v, ok := p.(Reporter); ok {
+		return v.Status()
+	}
+	return Status{State: StateRunning}
+}
+
+// StartsFirst reports whether the first start of a plugin has not come to an end.
+func StartsFirst(p Plugin) bool {
+	v, ok := p.(Process)
+	if !ok {
+		return false
+	}
+	select {
+	case <-v.FirstStart():
+		return false
+	default:
+		return true
+	}
 }
 
 // Provider is a plugin that runs models.

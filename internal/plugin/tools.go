@@ -27,7 +27,7 @@ func (r *Registry) Tools() *Toolset {
 		if !ok {
 			continue
 		}
-		tools, state := box.Tools(), stateOf(p)
+		tools, state := box.Tools(), StatusOf(p).State
 		switch {
 		case state == StateFailed:
 			hidden = append(hidden, tools...)
@@ -70,21 +70,9 @@ func (s *Toolset) Schemas() []json.RawMessage { return s.schemas }
 // Absent names the plugins that may have more tools but do not run, with their states.
 func (s *Toolset) Absent() string { return strings.Join(s.absent, ", ") }
 
-// stateOf returns the state of a plugin, which is running when it reports none.
-func stateOf(p Plugin) string {
-	if v, ok := p.(Reporter); ok {
-		return v.Status().State
-	}
-	return StateRunning
-}
-
 // Status returns how p is, the tools included that another plugin has in its place.
-// A plugin that has nothing to say about itself is running.
 func (r *Registry) Status(p Plugin) Status {
-	status := Status{State: StateRunning}
-	if v, ok := p.(Reporter); ok {
-		status = v.Status()
-	}
+	status := StatusOf(p)
 	box, ok := p.(Toolbox)
 	if !ok || status.State == StateFailed {
 		return status
