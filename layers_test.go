@@ -38,6 +38,7 @@ var ranks = map[string]int{
 	"plugin":     2,
 	"provider":   2,
 	"backup":     2,
+	"check":      2,
 	"loop":       3,
 	"mcphost":    3,
 	"builtin":    3,

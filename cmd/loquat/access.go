@@ -47,7 +47,7 @@ func openStored(ctx context.Context, cfg *config.Config, log *slog.Logger) (*aut
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := store.Open(ctx, driver, store.Options{Logger: log})
+	s, err := store.Open(ctx, driver, store.Options{Logger: log, Visit: true})
 	if err != nil {
 		return nil, nil, errors.Join(err, driver.Close())
 	}

@@ -105,6 +105,7 @@ func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newBackendCommand(),
 		newBackupCommand(),
+		newCheckCommand(),
 		newBridgeCommand(),
 		newConfigCommand(),
 		newGuardCommand(),

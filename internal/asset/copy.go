@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"loquat"
 )
 
 // ErrDamaged reports that the bytes of a file do not match the hash in its name.
@@ -42,6 +44,14 @@ func Copy(from, to, sha256 string) error {
 }
 
 func copyChecked(out *os.File, in io.Reader, want string) error {
+	if err := sameHash(out, in, want); err != nil {
+		return err
+	}
+	return out.Sync()
+}
+
+// sameHash copies and fails when the bytes do not have the hash.
+func sameHash(out io.Writer, in io.Reader, want string) error {
 	hash := sha256.New()
 	if _, err := io.Copy(io.MultiWriter(out, hash), in); err != nil {
 		return err
@@ -49,7 +59,7 @@ func copyChecked(out *os.File, in io.Reader, want string) error {
 	if hex.EncodeToString(hash.Sum(nil)) != want {
 		return fmt.Errorf("%s: %w", want, ErrDamaged)
 	}
-	return out.Sync()
+	return nil
 }
 
 // IsLost reports whether an error of Copy means that the image is missing or damaged.
@@ -63,4 +73,28 @@ func SyncTree(path string) error {
 		}
 		return SyncDir(name)
 	})
+}
+
+// Verify reports what is wrong with the file of a hash in a directory of images. A full
+// check reads its bytes.
+func Verify(dir, sha256 string, size int64, full bool) error {
+	if !isHash(sha256) {
+		return fmt.Errorf("%q is not the hash of an image", loquat.Clip(sha256, loquat.Excerpt))
+	}
+	path := (&Dir{path: dir}).file(sha256)
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case info.Size() != size:
+		return fmt.Errorf("%s has %d bytes, not %d: %w", path, info.Size(), size, ErrDamaged)
+	case full:
+		return sameHash(io.Discard, f, sha256)
+	}
+	return nil
 }

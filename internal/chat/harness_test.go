@@ -237,6 +237,14 @@ func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plug
 		for _, s := range r.lives {
 			s.Stop(expired())
 		}
+		// Whatever a test does, the check of a data directory finds nothing wrong.
+		err := db.Read(context.Background(), func(q store.SQL) error {
+			store.Verify(q, true, func(problem string) { t.Errorf("the data are not sound: %s", problem) })
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
 		st.Close()
 	})
 	return r

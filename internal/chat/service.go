@@ -220,6 +220,9 @@ func (s *Service) Ready(context.Context) Readiness {
 	if err := s.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
 	}
+	if loss := s.store.Loss(); loss != nil { // which is no reason to stop now
+		r.Detail["lost"] = loss.Error()
+	}
 	if err := s.assets.Check(); err != nil {
 		r.Ready, r.Detail["images"] = false, err.Error()
 	}

@@ -55,12 +55,23 @@ func becomeOwn(ctx context.Context, driver Driver, log *slog.Logger) error {
 	if err != nil || !copied {
 		return err
 	}
+	next := idsAbove(last)
+	log.Info("these data are a copy: they go on as a log of their own", "copied_up_to", last.String(), "goes_on_after", next.String())
+	return goOnAfter(ctx, driver, last, next)
+}
+
+// idsAbove is where a log goes on whose ids up to one may have been seen.
+func idsAbove(id loquat.EventID) loquat.EventID {
+	return max(id+idsASecond, loquat.EventID(time.Now().Unix()*idsASecond))
+}
+
+// goOnAfter makes of a log whose last event is known another one, whose ids go on above
+// next.
+func goOnAfter(ctx context.Context, driver Driver, last, next loquat.EventID) error {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return err
 	}
-	next := max(last+idsASecond, loquat.EventID(time.Now().Unix()*idsASecond))
-	log.Info("these data are a copy: they go on as a log of their own", "copied_up_to", last.String(), "goes_on_after", next.String())
 	return driver.Write(ctx, func(q SQL) error {
 		if _, err := q.Exec(`INSERT INTO foreign_ids (above, below) VALUES (?, ?)`, last, next); err != nil {
 			return err

@@ -128,11 +128,11 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 		body []byte
 	)
 	if err := rows.Scan(&id, &rev, &omit, &at, &body); err != nil {
-		return loquat.Record{}, fmt.Errorf("read event: %w", err)
+		return loquat.Record{}, fmt.Errorf("read event: %w", ofDamage(err))
 	}
 	rec, err := loquat.ParseRecord(body)
 	if err != nil {
-		return loquat.Record{}, fmt.Errorf("event %s: %w", id, err)
+		return loquat.Record{}, fmt.Errorf("event %s: %w", id, ofDamage(err))
 	}
 	rec.ID, rec.Rev, rec.OmitMessages, rec.At = id, rev, omit, fromMicros(at)
 	return rec, nil

@@ -1,14 +1,101 @@
 package store
 
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
 // Fault is what is wrong with a database, for those who run the server. It names no path
 // and holds nothing that users said.
 type Fault struct {
-	Kind   string // such as "full"; a word for each
+	Kind   string // such as "full"; "" is a call that its caller ended
 	Text   string // what is wrong
 	Remedy string // what to do
 }
 
-// Damaged is the Kind of a database whose file is not what was written to it.
-const Damaged = "damaged"
-
 func (f Fault) Error() string { return f.Text + "; " + f.Remedy }
+
+// Damaged is the fault of a database whose file is not what was written to it. It does
+// not pass.
+var Damaged = Fault{Kind: "damaged", Text: "the database is damaged", Remedy: "stop the server, run loquat check, restore a backup"}
+
+// damageError is a row that cannot be what was written.
+type damageError struct{ err error }
+
+func (e *damageError) Error() string { return e.err.Error() }
+func (e *damageError) Unwrap() error { return e.err }
+
+func ofDamage(err error) error { return ofDatabase(&damageError{err}) }
+
+// explain says what a failure of the database means.
+func (s *Store) explain(err error) Fault {
+	if _, ok := errors.AsType[*damageError](err); ok {
+		return Damaged
+	}
+	return s.driver.Explain(err)
+}
+
+// repeatEvery is how often the log repeats that something still fails.
+const repeatEvery = time.Minute
+
+// complaints bounds what the log says of failures: one line for the first of a kind, and
+// from then on how many there were since.
+type complaints struct {
+	mu     sync.Mutex
+	byKind map[string]*complaint
+}
+
+type complaint struct {
+	text   string
+	count  int // since the last line
+	logged time.Time
+	last   error
+}
+
+// complain logs a failure of the database and returns what it means.
+func (s *Store) complain(err error) Fault {
+	fault := s.explain(err)
+	if fault.Kind == Damaged.Kind {
+		s.damage.CompareAndSwap(nil, &fault)
+	}
+	if fault.Kind == "" { // the caller has ended the call
+		return fault
+	}
+	s.complaints.mu.Lock()
+	defer s.complaints.mu.Unlock()
+	if c := s.complaints.byKind[fault.Kind]; c != nil {
+		c.count++
+		c.last = err
+		return fault
+	}
+	if s.complaints.byKind == nil {
+		s.complaints.byKind = map[string]*complaint{}
+	}
+	s.complaints.byKind[fault.Kind] = &complaint{text: fault.Text, logged: time.Now()}
+	s.log.Error("the store fails: "+fault.Text, "remedy", fault.Remedy, "error", err)
+	return fault
+}
+
+// forget makes the next failure of a kind news again.
+func (s *Store) forget(kind string) {
+	s.complaints.mu.Lock()
+	defer s.complaints.mu.Unlock()
+	delete(s.complaints.byKind, kind)
+}
+
+// repeat logs how often what failed has failed since the log said so.
+func (s *Store) repeat() {
+	s.complaints.mu.Lock()
+	defer s.complaints.mu.Unlock()
+	for kind, c := range s.complaints.byKind {
+		switch {
+		case time.Since(c.logged) < repeatEvery:
+		case c.count == 0: // the next failure of this kind is news again
+			delete(s.complaints.byKind, kind)
+		default:
+			s.log.Error("the store still fails: "+c.text, "times", c.count, "error", c.last)
+			*c = complaint{text: c.text, logged: time.Now()}
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (r *Reader) History(h Head, rev int64, omit bool) (History, error) {
 		return History{}, fmt.Errorf("description of session %s at revision %d: %w", h.SessionID, rev, err)
 	}
 	if err := json.Unmarshal(metadata, &out.Metadata); err != nil {
-		return History{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, err)
+		return History{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, ofDamage(err))
 	}
 	if next != 0 {
 		out.To = next - 1

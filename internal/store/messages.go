@@ -59,7 +59,7 @@ func scanMessage(scan func(...any) error) (loquat.Message, error) {
 	m.CreatedAt = fromMicros(created)
 	if metadata != nil {
 		if err := json.Unmarshal(metadata, &m.Metadata); err != nil {
-			return loquat.Message{}, fmt.Errorf("metadata of message %s: %w", m.ID, err)
+			return loquat.Message{}, fmt.Errorf("metadata of message %s: %w", m.ID, ofDamage(err))
 		}
 	}
 	return m, nil

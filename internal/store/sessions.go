@@ -46,7 +46,7 @@ func scanHead(scan func(...any) error) (Head, error) {
 	}
 	h.CreatedAt, h.UpdatedAt = fromMicros(created), fromMicros(updated)
 	if err := json.Unmarshal(metadata, &h.Metadata); err != nil {
-		return Head{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, err)
+		return Head{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, ofDamage(err))
 	}
 	return h, nil
 }

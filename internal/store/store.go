@@ -70,6 +70,10 @@ const calm = 3 * time.Second
 type Options struct {
 	Logger    *slog.Logger  // nil: the default one
 	Retention time.Duration // age at which events may be removed; 0 keeps all
+
+	// Visit opens the store for a moment, beside no server: what the database has lost is
+	// left for the server to find.
+	Visit bool
 }
 
 // Store is the sessions, requests and events of one service.
@@ -90,7 +94,12 @@ type Store struct {
 	flight  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
 	failing atomic.Pointer[Fault]
 	failed  time.Time // when a write failed last; the committer's
-	tail    *tail
+	damage  atomic.Pointer[Fault]
+	marker  marker // nil: the driver has none
+	loss    *Loss  // found when the store was opened
+
+	complaints complaints
+	tail       *tail
 
 	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
 }
@@ -111,6 +120,12 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err := becomeOwn(ctx, driver, s.log); err != nil {
 		return nil, fmt.Errorf("make the copy a log of its own: %w", err)
 	}
+	if !opts.Visit {
+		s.marker, _ = driver.(marker)
+	}
+	if err := s.findLoss(ctx); err != nil {
+		return nil, fmt.Errorf("look for lost changes: %w", err)
+	}
 	var last, gone loquat.EventID
 	err := driver.Read(ctx, func(q SQL) (err error) {
 		if s.foreign, err = foreignIDs(q); err != nil {
@@ -122,6 +137,9 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
 	s.tail = newTail(last, gone)
+	if s.marker != nil {
+		s.marker.Mark(Mark{StoreID: s.id, Last: last})
+	}
 	go s.commitLoop()
 	return s, nil
 }
@@ -155,10 +173,14 @@ func (s *Store) Close() (err error) {
 	return err
 }
 
-// Healthy is nil while the store can write. After a failed write it is the Fault behind
+// Healthy is nil while the store can be used. After a failed write it is the Fault behind
 // it until writes succeed and none has failed for a while; the store tries by itself.
+// Damage stays.
 func (s *Store) Healthy() error {
 	if fault := s.failing.Load(); fault != nil {
+		return *fault
+	}
+	if fault := s.damage.Load(); fault != nil {
 		return *fault
 	}
 	if err := s.driver.Check(); err != nil {
@@ -293,6 +315,7 @@ func (s *Store) commitLoop() {
 			clear(batch) // or what the updates hold would live until the next large batch
 		case <-probe.C:
 			s.probe(batch[:0])
+			s.repeat()
 		}
 	}
 }
@@ -395,9 +418,13 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 		}
 		return
 	}
-	if s.failing.Load() != nil && time.Since(s.failed) >= calm {
+	if fault := s.failing.Load(); fault != nil && time.Since(s.failed) >= calm {
 		s.failing.Store(nil)
+		s.forget(fault.Kind)
 		s.log.Info("the store can write again")
+	}
+	if s.marker != nil && len(tx.published) > 0 {
+		s.marker.Mark(Mark{StoreID: s.id, Last: tx.last})
 	}
 	s.tail.add(tx.last, tx.published)
 	for _, u := range batch {
@@ -408,11 +435,9 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 
 // unavailable remembers that writing failed.
 func (s *Store) unavailable(err error) error {
-	fault := s.driver.Explain(err)
+	fault := s.complain(err)
 	s.failed = time.Now()
-	if before := s.failing.Swap(&fault); before == nil || before.Kind != fault.Kind {
-		s.log.Error("the store cannot write: "+fault.Text, "remedy", fault.Remedy, "error", err)
-	}
+	s.failing.Store(&fault)
 	return &loquat.Error{
 		Code: loquat.CodeUnavailable, Err: err,
 		Detail: "the store cannot write at the moment: " + fault.Text + "; nothing of this change was kept, try again",
@@ -427,7 +452,8 @@ func (s *Store) classify(err error) error {
 	if _, ok := errors.AsType[*loquat.Error](err); ok {
 		return err
 	}
-	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read or written at the moment, try again", Err: err}
+	fault := s.complain(err)
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read or written at the moment: " + fault.Text, Err: err}
 }
 
 // databaseError is a failure of the database, not of what was asked of it.

@@ -21,11 +21,16 @@ func (db *DB) checkpointLoop() {
 	defer close(db.done)
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
+	synced := time.Now()
 	for seen := int64(0); ; {
 		select {
 		case <-db.stop:
 			return
 		case <-tick.C:
+		}
+		if time.Since(synced) >= markSyncEvery {
+			db.mark.sync()
+			synced = time.Now()
 		}
 		if db.walSize() <= walSoftLimit {
 			continue

@@ -45,18 +45,19 @@ func vacuumInto(ctx context.Context, from, to string) error {
 		return err
 	}
 	defer db.Close()
-	files, err := steps.ReadDir("schema")
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	var version int
-	if err := db.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
+	defer conn.Close()
+	version, newest, err := schemaVersion(ctx, conn, from)
+	if err != nil {
 		return err
 	}
-	if version != len(files) {
-		return fmt.Errorf("it has schema %d and this program knows %d; use the program that runs on it", version, len(files))
+	if version != newest {
+		return fmt.Errorf("it has schema %d and this program knows %d; use the program that runs on it", version, newest)
 	}
-	_, err = db.ExecContext(ctx, `VACUUM INTO ?`, to)
+	_, err = conn.ExecContext(ctx, `VACUUM INTO ?`, to)
 	return err
 }
 

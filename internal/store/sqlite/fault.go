@@ -74,7 +74,9 @@ func (db *DB) Explain(err error) store.Fault {
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return store.Fault{Kind: store.Damaged, Text: "the database is damaged", Remedy: "run loquat check, then restore a backup"}
+		return store.Damaged
+	case sqlite3.SQLITE_INTERRUPT:
+		return store.Fault{}
 	case sqlite3.SQLITE_FULL:
 		return faultFull
 	case sqlite3.SQLITE_READONLY:

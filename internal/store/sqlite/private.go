@@ -45,5 +45,5 @@ func (db *DB) makePrivate(dir string) error {
 
 // isOwn reports whether a file of the data directory is the store's, by its name.
 func isOwn(name string) bool {
-	return name == dbName || strings.HasPrefix(name, dbName+"-") || name == lockName
+	return name == dbName || strings.HasPrefix(name, dbName+"-") || name == lockName || name == markName
 }

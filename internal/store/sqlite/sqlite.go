@@ -54,6 +54,7 @@ type DB struct {
 	waitAt       int64     // size of the log at which the committer waits again
 	writes       atomic.Int64
 
+	mark   *markFile
 	pinned []inPlace // files that have to stay where they are
 
 	statements map[string]*sql.Stmt // of write; the committer's
@@ -104,6 +105,7 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	if err := db.makePrivate(dir); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
+	db.mark = openMark(dir, db.log)
 	// auto_vacuum stands first: it holds only if it is said before anything is written,
 	// and changing the journal writes.
 	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(patience),
@@ -159,8 +161,11 @@ func busyTimeout(d time.Duration) string {
 
 func cacheSize(kib int) string { return "cache_size(-" + strconv.Itoa(kib) + ")" }
 
-func dsn(path string, pragmas ...string) string {
-	q := url.Values{"_pragma": pragmas, "mode": {"rw"}}
+func dsn(path string, pragmas ...string) string { return dsnOf(path, "rw", pragmas...) }
+
+// dsnOf names a file that is there, to be read (ro) or written (rw).
+func dsnOf(path, mode string, pragmas ...string) string {
+	q := url.Values{"_pragma": pragmas, "mode": {mode}}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
@@ -239,6 +244,9 @@ func (db *DB) release() error {
 	}
 	if db.pool != nil {
 		errs = append(errs, db.pool.Close())
+	}
+	if db.mark != nil {
+		errs = append(errs, db.mark.close())
 	}
 	return errors.Join(append(errs, db.lock.unlock())...)
 }

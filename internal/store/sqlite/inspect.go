@@ -1,0 +1,120 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"loquat/internal/store"
+)
+
+// Inspection reads the store of a data directory, which a server may be using, and
+// changes nothing in it.
+type Inspection struct {
+	InUse bool // by a server, which goes on to change it
+
+	path string
+	lock *lock
+	db   *sql.DB
+
+	mark    store.Mark
+	marked  bool
+	markErr error
+}
+
+// Inspect opens the store of a directory to read it. While no server uses the directory,
+// none can start until Close.
+func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, error) {
+	in := &Inspection{path: filePath(dir)}
+	if !Exists(dir) {
+		return nil, fmt.Errorf("there is no %s", in.path)
+	}
+	var err error
+	in.lock, err = lockDir(ctx, dir, log)
+	in.InUse = errors.Is(err, ErrInUse)
+	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
+		return nil, err
+	}
+	// Read before the database: what is noted later is not in what is read.
+	in.mark, in.marked, in.markErr = readMark(filepath.Join(dir, markName))
+	source := dsnOf(in.path, "ro", "query_only(1)", busyTimeout(patience))
+	if wal, err := os.Stat(in.path + "-wal"); !in.InUse && (err != nil || wal.Size() == 0) {
+		source += "&immutable=1" // leaves no files behind, and reads file systems that are read-only
+	}
+	if in.db, err = sql.Open("sqlite", source); err == nil {
+		in.db.SetMaxOpenConns(1)
+		err = in.checkVersion(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return in, nil
+}
+
+func (in *Inspection) checkVersion(ctx context.Context) error {
+	conn, err := in.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", in.path, err)
+	}
+	defer conn.Close()
+	version, newest, err := schemaVersion(ctx, conn, in.path)
+	if err == nil && version != newest {
+		err = fmt.Errorf("%s has schema %d and this program knows %d; use the program that runs on it, or start the server once", in.path, version, newest)
+	}
+	return err
+}
+
+// Integrity has SQLite verify the file and returns what is wrong with it. A full check
+// also compares every index with its table.
+func (in *Inspection) Integrity(ctx context.Context, full bool) (wrong []string, err error) {
+	query := `PRAGMA quick_check`
+	if full {
+		query = `PRAGMA integrity_check`
+	}
+	rows, err := in.db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		if text != "ok" {
+			wrong = append(wrong, text)
+		}
+	}
+	return wrong, rows.Err()
+}
+
+// Marked returns the newest event that the server noted beside the database.
+func (in *Inspection) Marked() (m store.Mark, ok bool, err error) {
+	return in.mark, in.marked, in.markErr
+}
+
+// Read runs fn on one state of the store.
+func (in *Inspection) Read(ctx context.Context, fn func(store.SQL) error) error {
+	tx, err := in.db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	return fn(copied{ctx, tx})
+}
+
+// Close lets go of the directory.
+func (in *Inspection) Close() (err error) {
+	if in.db != nil {
+		err = in.db.Close()
+	}
+	if in.lock != nil {
+		err = errors.Join(err, in.lock.unlock())
+	}
+	return err
+}
