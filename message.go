@@ -96,6 +96,8 @@ const (
 	MetaDisplay          = "display"
 	MetaIsError          = "is_error"         // true on a tool message that reports an error
 	MetaIncomplete       = "incomplete"       // why the text ends early: cancelled, error or interrupted
+	MetaFinishReason     = "finish_reason"    // why the model ended, unless it is stop or tool calls
+	MetaRefusal          = "refusal"          // why the model refused to answer, in its own words
 	MetaStreamRestarted  = "stream_restarted" // on a partial: earlier partials of the phase are void
 	MetaAttachments      = "attachments"
 	MetaProvider         = "provider" // the provider_id that made an assistant message

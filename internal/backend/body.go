@@ -50,6 +50,7 @@ func (f frames) at(i int) []byte {
 
 // utterance is what is to be said, whatever the form.
 type utterance struct {
+	refusal        string
 	reasoning      string
 	reasoningField string
 	text           []string // in the pieces in which it streams
@@ -84,11 +85,11 @@ func (s Script) apply(req *chatRequest, said utterance) utterance {
 
 // speaks says that the script has words of its own. Chunks without a text are filler.
 func (s Script) speaks() bool {
-	return s.Text != nil || s.Reasoning != "" || len(s.ToolCalls) > 0 || s.Chunks > 0
+	return s.Text != nil || s.Refusal != "" || s.Reasoning != "" || len(s.ToolCalls) > 0 || s.Chunks > 0
 }
 
 func (s Script) utterance(req *chatRequest) utterance {
-	said := utterance{reasoning: s.Reasoning}
+	said := utterance{refusal: s.Refusal, reasoning: s.Reasoning}
 	switch {
 	case s.Text != nil:
 		said.text = pieces(*s.Text, s.Chunks, s.ChunkBytes)
@@ -225,6 +226,9 @@ func (u utterance) stream(id string, req *chatRequest, s Script) *body {
 	for _, t := range u.text {
 		c.add(loquat.AppendString([]byte(`"content":`), t))
 	}
+	for _, t := range words(u.refusal) {
+		c.add(loquat.AppendString([]byte(`"refusal":`), t))
+	}
 	f := &c.frames
 	if u.filler > 0 {
 		f.cycled = u.filler
@@ -343,6 +347,9 @@ func (u utterance) whole(id string, req *chatRequest, s Script) (*body, *fault) 
 		text.WriteString("é")
 	}
 	message := loquat.Object{"role": loquat.Quote("assistant"), "content": loquat.Quote(text.String())}
+	if u.refusal != "" {
+		message["refusal"] = loquat.Quote(u.refusal)
+	}
 	if u.reasoning != "" {
 		message[u.reasoningField] = loquat.Quote(u.reasoning)
 	}

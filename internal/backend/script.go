@@ -25,6 +25,7 @@ type Script struct {
 
 	// What is said.
 	Text            *string         `json:"text"`
+	Refusal         string          `json:"refusal"`
 	Reasoning       string          `json:"reasoning"`
 	ReasoningField  string          `json:"reasoning_field"`
 	ToolCalls       []scriptedCall  `json:"tool_calls"`

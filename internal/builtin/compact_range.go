@@ -87,9 +87,9 @@ func (CompactRange) Act(ctx context.Context, call plugin.ActionCall) (plugin.Act
 	if err != nil {
 		return plugin.ActionResult{}, err
 	}
-	summary := strings.TrimSpace(reply.Content)
-	if summary == "" {
-		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeBackendError, "the model wrote no summary; nothing was changed")
+	summary, err := summaryOf(reply)
+	if err != nil {
+		return plugin.ActionResult{}, err
 	}
 	err = call.Host.Sessions.Compact(ctx, call.SessionID, plugin.Compaction{Start: p.start, End: p.end, Was: was, Content: summary})
 	if err != nil {
@@ -98,6 +98,24 @@ func (CompactRange) Act(ctx context.Context, call plugin.ActionCall) (plugin.Act
 	return plugin.ActionResult{Result: loquat.Object{}.Set("result", map[string]any{
 		"index": p.start, "content": summary, "compacted": len(was),
 	})["result"]}, nil
+}
+
+// summaryOf returns the text of a summary. One that is not whole may not take the place of
+// messages.
+func summaryOf(reply loquat.Reply) (string, error) {
+	summary := strings.TrimSpace(reply.Content)
+	reason := reply.Metadata.String(loquat.MetaFinishReason)
+	switch {
+	case reason == "length" || reason == "content_filter":
+		return "", loquat.Errorf(loquat.CodeBackendError, "the summary of the model is cut (finish_reason %s); nothing was changed", reason)
+	case summary == "":
+		why := "wrote no summary"
+		if refusal := reply.Metadata.String(loquat.MetaRefusal); refusal != "" {
+			why = "refused: " + loquat.Clip(refusal, loquat.Excerpt)
+		}
+		return "", loquat.Errorf(loquat.CodeBackendError, "the model %s; nothing was changed", why)
+	}
+	return summary, nil
 }
 
 func readSpan(params loquat.Object) (p span, err error) {

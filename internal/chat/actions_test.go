@@ -300,6 +300,15 @@ func TestCompactRangeRefuses(t *testing.T) {
 		"backend":            {fits, func(r *rig, id string) { fails(r, phase{err: loquat.Errorf(loquat.CodeBackendError, "HTTP 500")}) }, "backend_error", ""},
 		"refused by backend": {fits, func(r *rig, id string) { fails(r, phase{err: loquat.Invalid("model", "is missing")}) }, "backend_error", ""},
 		"no summary":         {fits, func(r *rig, id string) { fails(r, phase{reply: loquat.Reply{Content: " \n"}}) }, "backend_error", ""},
+		"a summary cut at the token limit": {fits, func(r *rig, id string) {
+			fails(r, phase{reply: loquat.Reply{Content: "sho", Metadata: loquat.Object{}.Set("finish_reason", "length")}})
+		}, "backend_error", ""},
+		"a summary that is filtered": {fits, func(r *rig, id string) {
+			fails(r, phase{reply: loquat.Reply{Content: "sho", Metadata: loquat.Object{}.Set("finish_reason", "content_filter")}})
+		}, "backend_error", ""},
+		"a refusal": {fits, func(r *rig, id string) {
+			fails(r, phase{reply: loquat.Reply{Metadata: loquat.Object{}.Set("refusal", "No.")}})
+		}, "backend_error", ""},
 		"busy": {fits, func(r *rig, id string) {
 			r.provider.then(phase{hang: true})
 			r.send(id, loquat.Send{Content: text("x")})

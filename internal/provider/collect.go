@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"loquat"
 )
@@ -30,8 +31,6 @@ var (
 // MetaRequestedModel is the metadata key of the model that was asked for, where the
 // backend said another name for what answered.
 const MetaRequestedModel = "requested_model"
-
-const metaFinishReason = "finish_reason"
 
 // collector makes one reply of the chunks of one answer.
 type collector struct {
@@ -370,10 +369,10 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 		meta[functionCall] = c.legacy.object("arguments")
 	}
 	if c.refusal.Len() > 0 {
-		meta["refusal"] = loquat.Quote(c.refusal.String())
+		meta[loquat.MetaRefusal] = loquat.Quote(c.refusal.String())
 	}
-	if r.FinishReason != "stop" && r.FinishReason != "tool_calls" {
-		meta[metaFinishReason] = loquat.Quote(r.FinishReason)
+	if !strings.EqualFold(r.FinishReason, "stop") && r.FinishReason != "tool_calls" {
+		meta[loquat.MetaFinishReason] = loquat.Quote(r.FinishReason)
 	}
 	addUsage(meta, c.usage)
 	model := c.model

@@ -88,7 +88,9 @@ func (c *chunk) addChoice(choice object, saidIn []string) {
 	if len(c.reasoning)+len(c.reasoningContent) == 0 {
 		c.reasoning = detailText(delta[reasoningDetails])
 	}
-	c.refusal = text(delta["refusal"])
+	if refusal := text(delta["refusal"]); refusal != nil {
+		c.refusal = refusal // a part that says the same counts once
+	}
 	var calls []json.RawMessage
 	if json.Unmarshal(delta["tool_calls"], &calls) == nil {
 		for _, raw := range calls[:min(len(calls), maxCalls+1)] { // one too many is an error
@@ -158,6 +160,8 @@ func (c *chunk) addContent(raw json.RawMessage) (thinking []byte) {
 			c.text = append(c.text, text(part["text"])...)
 		case "thinking":
 			thinking = append(thinking, thinkingText(part["thinking"])...)
+		case "refusal":
+			c.refusal = append(c.refusal, text(part["refusal"])...)
 		default:
 			c.parts = append(c.parts, raw)
 		}

@@ -12,7 +12,7 @@ func exempt(key string) bool {
 	switch key {
 	case loquat.MetaProvider, MetaRequestedModel:
 		return true
-	case reasoningContent, reasoningPlain, reasoningDetails, contentParts, "refusal":
+	case reasoningContent, reasoningPlain, reasoningDetails, contentParts, loquat.MetaRefusal, functionCall, customTool:
 		return true
 	}
 	return false

@@ -63,7 +63,9 @@ func assertRedacted(t *testing.T, what string, v any) {
 // them reaches a reply or an increment. The model's text stays as it was.
 func TestRepliesAreRedacted(t *testing.T) {
 	spoken := fmt.Sprintf(`"content":%s,"reasoning_content":%[1]s,"refusal":%[1]s,"reasoning_details":[{"text":%[1]s}],
-		"tool_calls":[{"index":0,"id":%[1]s,"type":"function","note":%[1]s,"function":{"name":"f","arguments":%[1]s,"more":%[1]s}}],
+		"tool_calls":[{"index":0,"id":%[1]s,"type":"function","note":%[1]s,"function":{"name":"f","arguments":%[1]s,"more":%[1]s}},
+			{"index":1,"id":"c","type":"custom","custom":{"name":"g","input":%[1]s}}],
+		"function_call":{"name":"f","arguments":%[1]s},
 		"annotations":[%s],"vendor":%[2]s,"flag":%[1]s`, inJSON, secretHolder)
 	around := fmt.Sprintf(`"model":%s,"usage":{"total_tokens":123456,"detail":%s},"citations":[%[1]s],"search_results":[%[2]s]`, inJSON, secretHolder)
 	for name, body := range map[string]string{
@@ -93,6 +95,7 @@ func TestRepliesAreRedacted(t *testing.T) {
 			assertRedacted(t, "further fields of a function", call.FunctionExtra)
 			for what, text := range map[string]string{
 				"content": r.Content, "reasoning": r.Metadata.String("reasoning_content"), "refusal": r.Metadata.String("refusal"), "arguments": call.Arguments,
+				"function_call": r.Metadata.Object("function_call").String("arguments"), "custom": r.ToolCalls[1].Extra.Object("custom").String("input"),
 			} {
 				if text != everySecret {
 					t.Errorf("the model's text was altered: %s is %q", what, text)

@@ -79,8 +79,10 @@ func messagesGist(messages []loquat.Message) string {
 	parts := make([]string, len(messages))
 	for i, m := range messages {
 		parts[i] = m.Role + ": " + displayed(m)
-		if why := m.Metadata.String(loquat.MetaIncomplete); why != "" {
-			parts[i] += " (incomplete: " + why + ")"
+		for _, key := range []string{loquat.MetaRefusal, loquat.MetaFinishReason, loquat.MetaIncomplete} {
+			if why := m.Metadata.String(key); why != "" {
+				parts[i] += " (" + key + ": " + why + ")"
+			}
 		}
 	}
 	return strings.Join(parts, "; ")

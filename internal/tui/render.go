@@ -182,8 +182,8 @@ func (r *Renderer) reply(q *request, m loquat.Message) {
 	}
 	r.text.print(plain, rest)
 	r.text.breakLine()
-	if why := m.Metadata.String(loquat.MetaIncomplete); why != "" {
-		r.side.line(yellow, incompleteNotice(why))
+	for _, notice := range endingNotices(m) {
+		r.side.line(yellow, notice)
 	}
 	q.endPhase()
 	q.summary = summary(m.Metadata)
@@ -298,6 +298,31 @@ func summary(meta loquat.Object) string {
 		parts = append(parts, model)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// endingNotices returns how a reply ended where its text does not show it.
+func endingNotices(m loquat.Message) []string {
+	var notices []string
+	refusal, incomplete := m.Metadata.String(loquat.MetaRefusal), m.Metadata.String(loquat.MetaIncomplete)
+	if refusal != "" {
+		notices = append(notices, "the model refused: "+refusal)
+	}
+	switch reason := m.Metadata.String(loquat.MetaFinishReason); reason {
+	case "":
+	case "length":
+		notices = append(notices, "the reply was cut at the token limit (finish_reason length)")
+	case "content_filter":
+		notices = append(notices, "a content filter of the backend cut the reply (finish_reason content_filter)")
+	default:
+		notices = append(notices, "the reply ended with finish_reason "+reason)
+	}
+	switch {
+	case incomplete != "":
+		notices = append(notices, incompleteNotice(incomplete))
+	case strings.TrimSpace(m.Content) == "" && refusal == "" && len(m.ToolCalls()) == 0:
+		notices = append(notices, "the reply has no text")
+	}
+	return notices
 }
 
 func incompleteNotice(why string) string {

@@ -272,7 +272,8 @@ func TestFilesAreSafe(t *testing.T) {
 // Both kinds of reasoning grow on their own, and one text that comes twice is shown once.
 func TestReasoningOfDraft(t *testing.T) {
 	runModules(t, `
-import { Fold, reasoningOf } from "./fold.js";
+import { Fold } from "./fold.js";
+import { reasoningOf } from "./message.js";
 import assert from "node:assert/strict";
 const fold = new Fold({ session_id: "s", cursor_event_id: "0000000000000000", messages: [] });
 let n = 0;
@@ -288,4 +289,34 @@ assert.equal(reasoningOf({ reasoning: "same", reasoning_content: "same" }), "sam
 assert.equal(reasoningOf({ reasoning: "plain" }), "plain");
 assert.equal(reasoningOf({ reasoning: { a: 1 }, reasoning_content: "" }), "");
 assert.equal(reasoningOf(undefined), "");`, nil)
+}
+
+// What the page says of a reply that has no text, or that ended for another reason than stop.
+func TestRemarksOfReplies(t *testing.T) {
+	runModules(t, `
+import { remarksOf } from "./message.js";
+import assert from "node:assert/strict";
+const call = { id: "1", function: { name: "f", arguments: "{}" } };
+const cut = "The reply was cut at the token limit (finish_reason length).";
+for (const [content, metadata, want] of [
+  ["text", undefined, []],
+  ["text", { incomplete: "cancelled" }, ["Ends early: cancelled"]],
+  ["text", { finish_reason: "length" }, [cut]],
+  ["", { finish_reason: "length" }, [cut, "The reply has no text."]],
+  ["text", { finish_reason: "content_filter" }, ["A content filter of the backend cut the reply (finish_reason content_filter)."]],
+  ["text", { finish_reason: "eos" }, ["The reply ended with finish_reason eos."]],
+  ["", { refusal: "No." }, ["The model refused: No."]],
+  ["text", { refusal: "No.", finish_reason: "eos" }, ["The model refused: No.", "The reply ended with finish_reason eos."]],
+  ["", undefined, ["The reply has no text."]],
+  [" \n", {}, ["The reply has no text."]],
+  ["", { tool_calls: [call] }, []],
+  ["", { tool_calls: "junk" }, ["The reply has no text."]],
+  ["", { incomplete: "error", reasoning: "Hm" }, ["Ends early: error"]],
+  ["text", { refusal: "", finish_reason: null }, []],
+  ["text", { refusal: { a: 1 }, finish_reason: ["x"] }, []],
+]) {
+  assert.deepEqual(remarksOf({ id: "m", role: "assistant", content, metadata }), want, JSON.stringify([content, metadata]));
+}
+assert.deepEqual(remarksOf({ role: "assistant", content: "", metadata: {} }), [], "a draft");
+for (const role of ["user", "tool", "system"]) assert.deepEqual(remarksOf({ id: "m", role, content: "" }), [], role);`, nil)
 }

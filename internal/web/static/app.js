@@ -6,7 +6,8 @@ import { Attachments } from "./attachments.js";
 import { pairBy, signedIn, signOut } from "./auth.js";
 import { element, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
-import { Fold, reasoningOf, titleOf } from "./fold.js";
+import { Fold, titleOf } from "./fold.js";
+import { reasoningOf, remarksOf } from "./message.js";
 import { ModelPicker } from "./models.js";
 import { actions, images, listFields, loadElements, nothing, override, pathOf, texts } from "./session.js";
 import { Settings, settable } from "./settings.js";
@@ -280,10 +281,10 @@ function messageItem(m) {
   if (reasoning) item.append(folded("Reasoning", reasoning));
   const text = meta.display?.type === "text" ? meta.display.content : m.content;
   if (m.role === "tool") item.append(folded(meta.is_error ? "Failed" : "Result", text));
-  else item.append(element("div", "text", text));
+  else if (text || !m.id) item.append(element("div", "text", text));
   item.append(element("div", "images", undefined, ...images(chosen.id, m)));
   for (const c of listOf(meta.tool_calls)) item.append(folded(`Calls ${c.function?.name}`, c.function?.arguments || ""));
-  if (meta.incomplete) item.append(element("div", "role", `Ends early: ${meta.incomplete}`));
+  for (const remark of remarksOf(m)) item.append(element("div", "remark", remark));
   return item;
 }
 

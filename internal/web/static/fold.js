@@ -2,13 +2,6 @@
 
 export const titleOf = (session) => session.metadata?.title || `Session ${session.session_id.slice(-8)}`;
 
-// reasoningOf is the reasoning text of a message. Some backends give two texts, others one
-// text twice.
-export function reasoningOf(meta) {
-  const texts = [meta?.reasoning_content, meta?.reasoning].filter((text) => typeof text === "string" && text);
-  return [...new Set(texts)].join("\n\n");
-}
-
 // Fold is what a client makes of a session's events.
 export class Fold {
   constructor(snapshot) {
