@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"loquat/internal/config"
 	"loquat/internal/mcphost"
+	"loquat/internal/plugin"
 	"loquat/internal/tui"
 )
 
@@ -116,8 +118,24 @@ func readConfig(path string, insecure bool) (*config.Config, []config.Problem, c
 	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler), nil)
 	// What cannot be opened, because a server uses it, counts for nothing here.
 	stored, _ := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
-	facts := loaded(compiled, chosen(cfg, compiled), insecure || stored)
-	return cfg, config.InOrder(problems, cfg.Check(facts), manifestProblems(cfg)), facts
+	plugins := chosen(cfg, compiled)
+	facts := loaded(compiled, plugins, insecure || stored)
+	return cfg, config.InOrder(problems, cfg.Check(facts), startProblems(cfg, plugins), manifestProblems(cfg)), facts
+}
+
+// startProblems finds what keeps a server from starting though each key by itself is
+// fine: two plugins of one name, or a certificate that cannot be loaded.
+func startProblems(cfg *config.Config, plugins []plugin.Plugin) (problems []config.Problem) {
+	quiet := slog.New(slog.DiscardHandler)
+	if _, err := plugin.NewRegistry(withProcesses(cfg, plugins, mcphost.Options{Logger: quiet})...); err != nil {
+		problems = append(problems, config.Problem{Path: "plugins", Message: err.Error() + "; each name may be listed once"})
+	}
+	if files := cfg.Server.TLS; files.CertFile != "" && files.KeyFile != "" {
+		if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
+			problems = append(problems, config.Problem{Path: "server.tls", Message: "cannot be used: " + err.Error()})
+		}
+	}
+	return problems
 }
 
 // manifestProblems are the faults of plugins in directories. The server starts without

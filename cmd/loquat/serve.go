@@ -129,10 +129,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	facts := loaded(compiled, plugins, opts.insecure || tokens)
-	if err := report(config.InOrder(problems, cfg.Check(facts)), s.log); err != nil {
-		return s, err
-	}
-	if err := s.refuseWhatIsMissing(cfg); err != nil {
+	if err := report(config.InOrder(problems, cfg.Check(facts), startProblems(cfg, plugins)), s.log); err != nil {
 		return s, err
 	}
 	s.secrets.Add(cfg.Secrets(facts.Owners...))
@@ -169,14 +166,6 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	return s, s.listen(cfg)
-}
-
-// refuseWhatIsMissing says what a configuration asks for that this version cannot do.
-func (s *server) refuseWhatIsMissing(cfg *config.Config) error {
-	if cfg.Store.URL != "" {
-		return usageError{errors.New("store.url: this version keeps sessions in the data directory only; leave it out")}
-	}
-	return nil
 }
 
 // configure finds the configuration and lets the flags have the last word.

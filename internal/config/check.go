@@ -216,6 +216,9 @@ func (ch *checker) layers(key string, raw loquat.Object, schema Schema) {
 // object checks the keys of one object against a schema whose dots lead deeper.
 func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 	for key, value := range o {
+		if isNull(value) {
+			continue
+		}
 		place := join(path, key)
 		field, inner := schema.at(key)
 		if key == requestOptions {
@@ -257,7 +260,7 @@ func CheckObject(o loquat.Object, schema Schema) []Problem {
 	}
 	ch.object("", known, schema)
 	for _, f := range schema {
-		if _, given := o[f.Key]; f.Required && !given {
+		if f.Required && isNull(o[f.Key]) {
 			ch.fault(f.Key, "is missing; must be a %s", f.Kind)
 		}
 	}
@@ -369,7 +372,7 @@ func kindFault(kind Kind, raw json.RawMessage) string {
 		var values loquat.Object
 		ok := decodes[loquat.Object](raw) && json.Unmarshal(raw, &values) == nil
 		for _, v := range values {
-			ok = ok && decodes[string](v)
+			ok = ok && (isNull(v) || decodes[string](v))
 		}
 		return must(ok, "an object of strings")
 	case Delays:

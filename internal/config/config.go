@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -188,14 +189,16 @@ func Parse(data []byte, env Environment) (*Config, []Problem) {
 	return c, InOrder(x.problems)
 }
 
-// New makes a configuration of a dictionary as it stands, without references.
+// New makes a configuration of a dictionary as it stands, without references. A null
+// at an optional key is the same as leaving the key out.
 func New(raw loquat.Object, env Environment) *Config {
+	raw = withoutNulls(raw)
 	server, limits, bridge := raw.Object("server"), raw.Object("limits"), raw.Object("bridge")
 	tls := server.Object("tls")
 	c := &Config{
 		Server: Server{
 			Listen:         valueAt(server, "listen", DefaultListen),
-			DataDir:        valueAt(server, "data_dir", xdgDir(env, "XDG_DATA_HOME", ".local/share")),
+			DataDir:        cmp.Or(server.String("data_dir"), xdgDir(env, "XDG_DATA_HOME", ".local/share")),
 			PublicURL:      server.String("public_url"),
 			AuthTokens:     valueAt[[]AuthToken](server, "auth_tokens", nil),
 			AllowedOrigins: valueAt[[]string](server, "allowed_origins", nil),
@@ -229,6 +232,39 @@ func New(raw loquat.Object, env Environment) *Config {
 	}
 	c.agents, c.agentFaults = resolveAgents(raw)
 	return c
+}
+
+// withoutNulls returns a configuration without the keys whose value is null: its own,
+// those of the service's objects and those of the layers. What stands deeper in a layer
+// is its owner's: within request_options a null removes a field.
+func withoutNulls(raw loquat.Object) loquat.Object {
+	out := dropNulls(raw, 0)
+	for _, key := range []string{"server", "store", "bridge", "limits", "events"} {
+		if o, ok := asObject(out[key]); ok {
+			out[key] = encode(dropNulls(o, math.MaxInt))
+		}
+	}
+	for _, key := range []string{"providers", "agents"} {
+		if layers, ok := asObject(out[key]); ok {
+			out[key] = encode(dropNulls(layers, 1))
+		}
+	}
+	return out
+}
+
+// dropNulls drops the keys of null from o and from the objects in it, so many levels deep.
+func dropNulls(o loquat.Object, levels int) loquat.Object {
+	out := make(loquat.Object, len(o))
+	for key, value := range o {
+		if isNull(value) {
+			continue
+		}
+		if inner, ok := asObject(value); ok && levels > 0 {
+			value = encode(dropNulls(inner, levels-1))
+		}
+		out[key] = value
+	}
+	return out
 }
 
 // SetServer lets flags have the last word on where to listen and where data is; ""

@@ -234,7 +234,6 @@ func TestCheck(t *testing.T) {
 		{"no model for one agent's provider", `{"providers": {"a": {"provider": "generic"}, "b": {"provider": "generic", "model": "m"}}, "agents": {"default": {"provider": "b"}}}`, `providers.a.model: is missing`},
 
 		{"string", provider(`"base_url": 1`), `providers.main.base_url: is a number; must be a string`},
-		{"null", provider(`"base_url": null`), `providers.main.base_url: is null; must be a string`},
 		{"number", provider(`"timeout": "60"`), `providers.main.timeout: is a string; must be a number`},
 		{"too small", provider(`"timeout": 0`), `providers.main.timeout: is 0; must be from 0.001 to 86400`},
 		{"too large", provider(`"timeout": 1e9`), `providers.main.timeout: is 1e9; must be from 0.001 to 86400`},
@@ -296,7 +295,7 @@ func TestCheck(t *testing.T) {
 		{"unknown key of a token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "scopes": []}]`), `entry 0 has the key scopes; must be one of`},
 		{"short token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcde", "scope": "full"}]`), "warning: server.auth_tokens[0].token: is short enough to be guessed"},
 
-		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: is no URL of a kind that fits; must begin with postgres:// or postgresql://`},
+		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: cannot be used: this version keeps sessions in the data directory only`},
 		{"bridge", `{` + main + `, "bridge": {"url": "wss://h/bridge"}}`, "bridge.server_id: is missing; with bridge.url it must name this server\nbridge.token: is missing"},
 		{"bridge by http", `{` + main + `, "bridge": {"url": "https://h", "server_id": "s", "token": "t"}}`, `bridge.url: is no URL`},
 		{"limits", `{` + main + `, "limits": {"max_body_bytes": 0, "max_tool_rounds": "9"}}`, "limits.max_body_bytes: is 0; must be at least 1024\nlimits.max_tool_rounds: is a string; must be an integer"},

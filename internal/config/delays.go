@@ -114,6 +114,9 @@ func parseStatusDelays(key string, raw json.RawMessage) (int, []time.Duration, e
 	if code == 429 {
 		return 0, nil, errors.New("has a key of its own: use rate_limit_retry_delays_seconds")
 	}
+	if isNull(raw) {
+		return code, nil, nil
+	}
 	list, err := ParseDelays(raw)
 	return code, list, err
 }

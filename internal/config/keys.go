@@ -35,7 +35,7 @@ func Keys() Schema {
 		{Key: "server.tls.key_file", Kind: String, Doc: "File of the certificate's private key, PEM."},
 		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How long running requests may go on after a signal to stop."},
 
-		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL URL of a store that several servers share; absent means the embedded one in the data directory."},
+		{Key: "store.url", Kind: String, Check: refuseStoreURL, Doc: "Address of a store that several servers share. This version refuses it: it has only the embedded one in the data directory."},
 
 		{Key: "bridge.url", Kind: String, Check: text(checkBridgeURL), Doc: "Bridge that the server forwards to, as `wss://host/bridge`; absent means the server's own."},
 		{Key: "bridge.server_id", Kind: String, Doc: "Name of this server at the bridge."},
@@ -118,9 +118,8 @@ func checkBridgeURL(s string) error {
 	return err
 }
 
-func checkStoreURL(s string) error {
-	_, err := checkURL(s, "postgres", "postgresql")
-	return err
+func refuseStoreURL(json.RawMessage) error {
+	return errors.New("cannot be used: this version keeps sessions in the data directory only; leave it out")
 }
 
 func checkOrigin(s string) error {

@@ -9,9 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"time"
 
 	"loquat/internal/config"
-	"time"
 )
 
 // exchange is an HTTP request that can be made again and again.

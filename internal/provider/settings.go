@@ -3,8 +3,10 @@ package provider
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +48,7 @@ var schema = config.Schema{
 	{Key: "provider", Kind: config.String, Required: true, Doc: "Provider selector: " + Selector + "."},
 	{Key: "model", Kind: config.String, Required: true, Check: checkModel, Doc: "Model id sent in the request."},
 	{Key: "base_url", Kind: config.String, Default: defaultBaseURL, Check: checkBaseURL, Doc: "Base URL, version prefix included; /chat/completions is appended."},
-	{Key: "endpoint_options", Kind: config.Labels, Doc: "Labelled base URLs to choose from; a choice sets base_url."},
+	{Key: "endpoint_options", Kind: config.Labels, Check: checkEndpoints, Doc: "Labelled base URLs to choose from; a choice sets base_url."},
 	{Key: "api_key", Kind: config.String, Secret: true, Doc: "Bearer token for the backend; none is sent without it."},
 	{Key: "timeout", Kind: config.Number, Default: defaultTimeout, Min: new(0.001), Max: new(86400.0), Doc: "Seconds for connecting, for the answer's headers, and for the silence between two reads."},
 	{Key: "debug_stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded, which may tell what was said in a session."},
@@ -249,6 +251,20 @@ func checkBaseURL(raw json.RawMessage) error {
 		return fmt.Errorf("ends in /%s, which is appended to it; leave that out", chatPath)
 	}
 	return err
+}
+
+// checkEndpoints wants every endpoint to be a base URL.
+func checkEndpoints(raw json.RawMessage) error {
+	endpoints := asMap(raw)
+	for _, label := range slices.Sorted(maps.Keys(endpoints)) {
+		if string(endpoints[label]) == "null" {
+			continue
+		}
+		if err := checkBaseURL(endpoints[label]); err != nil {
+			return fmt.Errorf("has the endpoint %q, which %w", loquat.Clip(label, loquat.Excerpt), err)
+		}
+	}
+	return nil
 }
 
 func checkModel(raw json.RawMessage) error {
