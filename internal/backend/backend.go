@@ -1,12 +1,11 @@
-// Package backend is a scripted chat-completions backend: something to talk to
-// without a key or a model, and to test clients against.
+// Package backend is a scripted chat-completions backend, for trying the service without a
+// key or a model and for testing clients.
 //
-// It promises to answer as an OpenAI-style backend does, the same for the same
-// request, in streams and in whole, and to misbehave only as a request or its
-// Options ask: every fault is a directive of Script. What it served, and how each
-// request ended, is told by GET /_requests. It promises no intelligence: what it
-// says is fixed, echoed, or read from a recording. It checks no key, and is not
-// made to be reached from the internet.
+// It answers as an OpenAI-style backend does, streamed or not, and always the same for the
+// same request. It fails only if a request or the Options ask for it: every fault is a
+// directive of Script. GET /_requests lists the requests and how each ended. Replies are
+// fixed, echoed, or read from a recording. The backend does not check keys and must not be
+// reachable from the internet.
 package backend
 
 import (
@@ -21,24 +20,25 @@ import (
 	"time"
 )
 
-// The bounds of what a request may bring and make the backend do.
+// The bounds on the work for a request and on the memory for all requests.
 const (
 	maxBody     = 64 << 20 // of a request
-	maxJournal  = 1000     // requests remembered
+	maxJournal  = 1000     // requests in the journal
 	maxAttempts = 10_000   // script keys whose attempts are counted
 	maxStall    = 30 * time.Minute
 )
 
-// ToolResultsText answers every conversation that ends in tool results.
+// ToolResultsText is the reply to every conversation that ends in tool results.
 const ToolResultsText = "The tools have answered. This is the scripted backend's closing reply."
 
-// Options choose what a Backend does beyond what requests ask of it.
+// Options configure a Backend.
 type Options struct {
-	// Script lies under the script of every request. Optional.
+	// Script holds the default directives; the script of a request is merged over
+	// them. Optional.
 	Script json.RawMessage
 	// Replay answers from recordings instead of the built-in models. Optional.
 	Replay *Replay
-	// Logger gets a line for each request that ended. Optional.
+	// Logger logs a line for each request that ended. Optional.
 	Logger *slog.Logger
 }
 
@@ -50,11 +50,11 @@ type Backend struct {
 	mux      *http.ServeMux
 	journal  journal
 	attempts counter
-	answers  atomic.Uint64 // numbers completions
+	answers  atomic.Uint64 // number of completions, for their ids
 	started  time.Time
 }
 
-// New makes a Backend; the error is a fault in opts.Script.
+// New returns a Backend. It fails only if opts.Script is not valid.
 func New(opts Options) (*Backend, error) {
 	b := &Backend{
 		replay:  opts.Replay,
@@ -70,7 +70,7 @@ func New(opts Options) (*Backend, error) {
 		if err != nil {
 			return nil, fmt.Errorf("script: %w", err)
 		}
-		if err := base.check(); err != nil {
+		if err := base.validateAttempts(); err != nil {
 			return nil, fmt.Errorf("script: %w", err)
 		}
 		b.base = base
@@ -79,16 +79,17 @@ func New(opts Options) (*Backend, error) {
 	b.mux.HandleFunc("GET /v1/models", b.listModels)
 	b.mux.HandleFunc("GET /v1/models/{id...}", b.getModel)
 	b.mux.HandleFunc("GET /_requests", b.listRequests)
-	b.mux.HandleFunc("/v1/chat/completions", wrongMethod("POST"))
-	b.mux.HandleFunc("/v1/models", wrongMethod("GET"))
-	b.mux.HandleFunc("/", wrongPath)
+	b.mux.HandleFunc("/v1/chat/completions", handleWrongMethod("POST"))
+	b.mux.HandleFunc("/v1/models", handleWrongMethod("GET"))
+	b.mux.HandleFunc("/", handleUnknownPath)
 	return b, nil
 }
 
 // ServeHTTP answers one request.
 func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) { b.mux.ServeHTTP(w, r) }
 
-// Serve answers on ln until ctx ends, which cuts off what is still streaming.
+// Serve serves requests on ln until ctx ends. It cuts off the responses that are then still
+// being written.
 func (b *Backend) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           b,
@@ -105,55 +106,55 @@ func (b *Backend) Serve(ctx context.Context, ln net.Listener) error {
 	return fmt.Errorf("serve the scripted backend: %w", err)
 }
 
-// chatCompletions is the one route with a story: read, choose the script, choose
-// what to say, play it.
+// chatCompletions answers a chat-completions request: it reads the request, finds its
+// script, builds the response and writes it as the script says.
 func (b *Backend) chatCompletions(w http.ResponseWriter, r *http.Request) {
 	e := b.journal.begin(r)
 	defer func() { b.logEnd(b.journal.view(e)) }()
-	defer b.journal.abort(e) // only when nothing below has told the end
+	defer b.journal.abort(e) // does nothing unless the handler panicked
 	w.Header().Set("X-Request-Id", fmt.Sprintf("req_loquat%08d", e.N))
 
-	req, fault := readChat(w, r)
-	if fault != nil {
-		fault.write(w)
-		b.journal.end(e, endRefused, fault.Status)
+	req, apiErr := readChat(w, r)
+	if apiErr != nil {
+		apiErr.write(w)
+		b.journal.end(e, endRefused, apiErr.Status)
 		return
 	}
 	b.journal.describe(e, req)
 	script, attempt, err := b.scriptFor(r, req)
 	if err != nil {
-		refuse(http.StatusBadRequest, "loquat_script", "invalid_script", "%v", err).write(w)
+		newAPIError(http.StatusBadRequest, "loquat_script", "invalid_script", "%v", err).write(w)
 		b.journal.end(e, endRefused, http.StatusBadRequest)
 		return
 	}
 	b.journal.attempt(e, script.ID, attempt)
-	p := newPlayer(w, r, script)
+	p := newBodyWriter(w, r, script)
 	defer p.close()
-	body, fault := b.answer(r, req, script)
-	if fault != nil {
-		body = fault.body()
+	body, apiErr := b.buildBody(r, req, script)
+	if apiErr != nil {
+		body = apiErr.body()
 	}
-	end := p.play(body)
-	b.journal.played(e, end, body.status, p.played)
+	end := p.write(body)
+	b.journal.finish(e, end, body.status, p.written)
 }
 
-// answer is what the response will hold: an error, a recording, or an utterance.
-func (b *Backend) answer(r *http.Request, req *chatRequest, script Script) (*body, *fault) {
+// buildBody returns the body of the response: an error, a recording or a reply.
+func (b *Backend) buildBody(r *http.Request, req *chatRequest, script Script) (*body, *apiError) {
 	if script.Status != 0 {
 		return script.errorBody(), nil
 	}
 	if b.replay != nil && !req.endsInToolResults() {
 		return b.replay.body(r, req)
 	}
-	said := script.apply(req, speak(req))
-	if said.fault != nil {
-		return nil, said.fault
+	planned := script.apply(req, planReply(req))
+	if planned.err != nil {
+		return nil, planned.err
 	}
 	id := fmt.Sprintf("chatcmpl-loquat%08d", b.answers.Add(1))
 	if req.Stream {
-		return said.stream(id, req, script), nil
+		return planned.stream(id, req, script), nil
 	}
-	return said.whole(id, req, script)
+	return planned.whole(id, req, script)
 }
 
 func (b *Backend) logEnd(e Entry) {
@@ -164,7 +165,7 @@ func (b *Backend) logEnd(e Entry) {
 func (b *Backend) listModels(w http.ResponseWriter, _ *http.Request) {
 	models, err := b.models()
 	if err != nil {
-		refuse(http.StatusInternalServerError, "", "recordings_unreadable", "%v", err).write(w)
+		newAPIError(http.StatusInternalServerError, "", "recordings_unreadable", "%v", err).write(w)
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": models})
@@ -173,7 +174,7 @@ func (b *Backend) listModels(w http.ResponseWriter, _ *http.Request) {
 func (b *Backend) getModel(w http.ResponseWriter, r *http.Request) {
 	models, err := b.models()
 	if err != nil {
-		refuse(http.StatusInternalServerError, "", "recordings_unreadable", "%v", err).write(w)
+		newAPIError(http.StatusInternalServerError, "", "recordings_unreadable", "%v", err).write(w)
 		return
 	}
 	for _, m := range models {
@@ -182,11 +183,11 @@ func (b *Backend) getModel(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	refuse(http.StatusNotFound, "model", "model_not_found",
-		"There is no model %q here; GET /v1/models lists what there is.", r.PathValue("id")).write(w)
+	newAPIError(http.StatusNotFound, "model", "model_not_found",
+		"There is no model %q here; GET /v1/models lists the models.", r.PathValue("id")).write(w)
 }
 
-// models lists the built-in models, or the recordings that stand in for them.
+// models lists the built-in models, or the recordings if there are any.
 func (b *Backend) models() ([]model, error) {
 	var list []model
 	if b.replay != nil {
@@ -198,7 +199,7 @@ func (b *Backend) models() ([]model, error) {
 			list = append(list, model{ID: name, Name: "Recording " + name})
 		}
 	} else {
-		for _, v := range voices {
+		for _, v := range builtinModels {
 			list = append(list, model{ID: v.id, Name: v.name})
 		}
 	}
@@ -220,22 +221,22 @@ func (b *Backend) listRequests(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"requests": b.journal.list()})
 }
 
-func wrongMethod(allowed string) http.HandlerFunc {
+func handleWrongMethod(allowed string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allowed)
-		refuse(http.StatusMethodNotAllowed, "", "method_not_allowed",
+		newAPIError(http.StatusMethodNotAllowed, "", "method_not_allowed",
 			"%s %s is not served; use %s.", r.Method, r.URL.Path, allowed).write(w)
 	}
 }
 
-func wrongPath(w http.ResponseWriter, r *http.Request) {
-	refuse(http.StatusNotFound, "", "unknown_url",
+func handleUnknownPath(w http.ResponseWriter, r *http.Request) {
+	newAPIError(http.StatusNotFound, "", "unknown_url",
 		"Unknown request URL: %s %s. The base URL of this backend is http://%s/v1: clients append /chat/completions or /models to it.",
 		r.Method, r.URL.Path, r.Host).write(w)
 }
 
-// fault is a refusal in the shape that clients of OpenAI-style backends expect.
-type fault struct {
+// apiError is an error in the form of OpenAI-style backends.
+type apiError struct {
 	Status  int    `json:"-"`
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -243,8 +244,8 @@ type fault struct {
 	Code    string `json:"code"`
 }
 
-func refuse(status int, param, code, format string, args ...any) *fault {
-	f := &fault{Status: status, Message: fmt.Sprintf(format, args...), Type: "invalid_request_error", Code: code}
+func newAPIError(status int, param, code, format string, args ...any) *apiError {
+	f := &apiError{Status: status, Message: fmt.Sprintf(format, args...), Type: "invalid_request_error", Code: code}
 	if status >= 500 {
 		f.Type = "server_error"
 	}
@@ -254,7 +255,7 @@ func refuse(status int, param, code, format string, args ...any) *fault {
 	return f
 }
 
-func (f *fault) json() []byte {
+func (f *apiError) json() []byte {
 	b, err := json.Marshal(map[string]any{"error": f})
 	if err != nil {
 		panic(err) // strings and nil always encode
@@ -262,11 +263,11 @@ func (f *fault) json() []byte {
 	return b
 }
 
-func (f *fault) body() *body {
+func (f *apiError) body() *body {
 	return &body{status: f.Status, contentType: contentJSON, whole: f.json()}
 }
 
-func (f *fault) write(w http.ResponseWriter) {
+func (f *apiError) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", contentJSON)
 	w.WriteHeader(f.Status)
 	w.Write(f.json())
@@ -275,5 +276,5 @@ func (f *fault) write(w http.ResponseWriter) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", contentJSON)
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // fails only when the client has gone
+	json.NewEncoder(w).Encode(v) // fails only if the client has disconnected
 }

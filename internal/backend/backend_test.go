@@ -21,7 +21,7 @@ import (
 	"loquat/internal/sse"
 )
 
-// start serves a Backend on a free port for as long as the test runs.
+// start serves a Backend on a free port until the test ends.
 func start(t *testing.T, opts Options) string {
 	t.Helper()
 	b, err := New(opts)
@@ -36,8 +36,8 @@ func start(t *testing.T, opts Options) string {
 	return srv.URL
 }
 
-// ask is a request of one user message, with members added to its body.
-func ask(model, members string) string {
+// requestBody returns a request with one user message and further members.
+func requestBody(model, members string) string {
 	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Hello out there"}]%s}`, model, members)
 }
 
@@ -59,15 +59,15 @@ func post(t *testing.T, url, body string, headers ...string) *http.Response {
 	return resp
 }
 
-// scripted posts a streaming request with a script and reads all of the answer.
-func scripted(t *testing.T, url, script string) (resp *http.Response, body string, err error) {
+// postScript posts a streaming request with a script and reads the whole answer.
+func postScript(t *testing.T, url, script string) (resp *http.Response, body string, err error) {
 	t.Helper()
-	resp = post(t, url, ask("demo", `,"stream":true,"loquat_script":`+script))
+	resp = post(t, url, requestBody("demo", `,"stream":true,"loquat_script":`+script))
 	data, err := io.ReadAll(resp.Body)
 	return resp, string(data), err
 }
 
-// reply is what a client makes of an answer.
+// reply is a reply as a client sees it.
 type reply struct {
 	role, text, reasoning, finish string
 	calls                         []call
@@ -104,7 +104,7 @@ func (r *reply) add(t *testing.T, data []byte) {
 		t.Fatalf("unreadable chunk %q: %v", data, err)
 	}
 	if a.ID == "" || a.Model == "" || a.Created == 0 || !strings.HasPrefix(a.Object, "chat.completion") {
-		t.Errorf("chunk lacks what a real one has: %s", data)
+		t.Errorf("chunk lacks id, model, created or object: %s", data)
 	}
 	if a.Usage != nil {
 		r.usage = a.Usage
@@ -171,7 +171,7 @@ func TestBuiltInModels(t *testing.T) {
 		`"tool_choice":{"type":"function","function":{"name":"weather"}}`
 	tests := []struct {
 		model, members       string
-		text, reasoning      string // must be part of the answer
+		text, reasoning      string // must be contained in the reply
 		finish, callName, cs string
 	}{
 		{model: "demo", text: "> Hello out there", finish: "stop"},
@@ -186,12 +186,12 @@ func TestBuiltInModels(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.model, func(t *testing.T) {
 			members := tt.members + `,"stream_options":{"include_usage":true}`
-			resp := post(t, url, ask(tt.model, members+`,"stream":true`))
+			resp := post(t, url, requestBody(tt.model, members+`,"stream":true`))
 			if got := resp.Header.Get("Content-Type"); got != contentSSE {
 				t.Errorf("content type %q", got)
 			}
 			streamed := readStream(t, resp.Body)
-			whole := readWhole(t, post(t, url, ask(tt.model, tt.members)))
+			whole := readWhole(t, post(t, url, requestBody(tt.model, tt.members)))
 			if streamed.text != whole.text || streamed.reasoning != whole.reasoning || !slices.Equal(streamed.calls, whole.calls) {
 				t.Errorf("streamed and whole differ:\n%+v\n%+v", streamed, whole)
 			}
@@ -215,7 +215,7 @@ func TestBuiltInModels(t *testing.T) {
 func TestUsageOnlyWhenAsked(t *testing.T) {
 	url := start(t, Options{})
 	for _, script := range []string{`{"text":"a"}`, `{"text":"a","no_usage":true}`} {
-		resp, body, err := scripted(t, url, script)
+		resp, body, err := postScript(t, url, script)
 		if err != nil || resp.StatusCode != 200 || strings.Contains(body, "usage") {
 			t.Errorf("%s: %v %s", script, err, body)
 		}
@@ -247,7 +247,7 @@ func TestModels(t *testing.T) {
 		Data   []model
 	}
 	get(t, url+"/v1/models", http.StatusOK, &list)
-	if list.Object != "list" || len(list.Data) != len(voices) || list.Data[0].ID != "demo" || list.Data[0].Name == "" {
+	if list.Object != "list" || len(list.Data) != len(builtinModels) || list.Data[0].ID != "demo" || list.Data[0].Name == "" {
 		t.Errorf("%+v", list)
 	}
 	var one model
@@ -282,21 +282,21 @@ func TestRefusals(t *testing.T) {
 		status             int
 		code, says         string
 	}{
-		{"POST", "/chat/completions", ask("demo", ""), 404, "unknown_url", "/v1"},
+		{"POST", "/chat/completions", requestBody("demo", ""), 404, "unknown_url", "/v1"},
 		{"POST", "/", "", 404, "unknown_url", "base URL"},
 		{"GET", "/v1/chat/completions", "", 405, "method_not_allowed", "use POST"},
 		{"DELETE", "/v1/models", "", 405, "method_not_allowed", "use GET"},
 		{"POST", "/v1/chat/completions", "{", 400, "invalid_json", "parse"},
 		{"POST", "/v1/chat/completions", `{"messages":[{"role":"user"}]}`, 400, "missing_model", "/v1/models"},
 		{"POST", "/v1/chat/completions", `{"model":"demo","messages":[]}`, 400, "empty_array", "at least one"},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":{"sleep":1}`), 400, "invalid_script", `"sleep"`},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":[1]`), 400, "invalid_script", "object"},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":{"chunks":-1}`), 400, "invalid_script", "chunks: -1"},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":{"drop":"softly"}`), 400, "invalid_script", "reset, short and clean"},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":{"reframe":["upside-down"]}`), 400, "invalid_script", "crlf"},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":{"attempts":[{"attempts":[]}]}`), 400, "invalid_script", "attempts[0].attempts"},
-		{"POST", "/v1/chat/completions", ask("demo", `,"loquat_script":{"chunks":100000000,"chunk_bytes":1000}`), 400, "invalid_script", "without streaming"},
-		{"POST", "/v1/chat/completions", ask("demo-error", ""), 503, "overloaded", "demo-error"},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"sleep":1}`), 400, "invalid_script", `"sleep"`},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":[1]`), 400, "invalid_script", "object"},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"chunks":-1}`), 400, "invalid_script", "chunks: -1"},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"drop":"softly"}`), 400, "invalid_script", "reset, short and clean"},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"reframe":["upside-down"]}`), 400, "invalid_script", "crlf"},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"attempts":[{"attempts":[]}]}`), 400, "invalid_script", "attempts[0].attempts"},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"chunks":100000000,"chunk_bytes":1000}`), 400, "invalid_script", "without streaming"},
+		{"POST", "/v1/chat/completions", requestBody("demo-error", ""), 503, "overloaded", "demo-error"},
 	}
 	for _, tt := range tests {
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, url+tt.path, strings.NewReader(tt.body))
@@ -307,7 +307,7 @@ func TestRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var answer struct{ Error fault }
+		var answer struct{ Error apiError }
 		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 			t.Fatalf("%s %s: %v", tt.method, tt.path, err)
 		}
@@ -339,8 +339,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Directives that shape what is said.
-func TestScriptSays(t *testing.T) {
+// TestScriptContent tests the directives for the content of a reply.
+func TestScriptContent(t *testing.T) {
 	url := start(t, Options{})
 	tests := []struct {
 		name, script string
@@ -365,7 +365,7 @@ func TestScriptSays(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.want.role = "assistant"
-			resp := post(t, url, ask("demo", `,"stream":true`), ScriptHeader, tt.script)
+			resp := post(t, url, requestBody("demo", `,"stream":true`), ScriptHeader, tt.script)
 			if got := readStream(t, resp.Body); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", tt.want) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
@@ -375,27 +375,27 @@ func TestScriptSays(t *testing.T) {
 
 func TestScriptReasoningFieldAndContentType(t *testing.T) {
 	url := start(t, Options{})
-	resp, body, err := scripted(t, url, `{"reasoning":"why","reasoning_field":"reasoning","content_type":"application/octet-stream"}`)
+	resp, body, err := postScript(t, url, `{"reasoning":"why","reasoning_field":"reasoning","content_type":"application/octet-stream"}`)
 	if err != nil || !strings.Contains(body, `"reasoning":"why"`) || resp.Header.Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("%v %v %s", err, resp.Header, body)
 	}
 }
 
-// Filler is formatted once per cycle, yet all of it arrives, whole as streamed.
+// Filler is formatted once per cycle. Streamed and not streamed, all of it arrives.
 func TestLongFiller(t *testing.T) {
 	url := start(t, Options{})
 	script := `,"loquat_script":{"chunks":20000,"chunk_bytes":11}`
-	streamed := readStream(t, post(t, url, ask("demo", script+`,"stream":true`)).Body)
-	whole := readWhole(t, post(t, url, ask("demo", script)))
+	streamed := readStream(t, post(t, url, requestBody("demo", script+`,"stream":true`)).Body)
+	whole := readWhole(t, post(t, url, requestBody("demo", script)))
 	if len(streamed.text) != 220_000 || streamed.text != whole.text {
 		t.Errorf("%d bytes streamed, %d whole", len(streamed.text), len(whole.text))
 	}
 }
 
-// The header lies over the body, which lies over the server's own script.
+// Directives in the header win over those in the body, which win over the server's.
 func TestScriptLayers(t *testing.T) {
 	url := start(t, Options{Script: []byte(`{"text":"server","finish_reason":"a"}`)})
-	got := readStream(t, post(t, url, ask("demo", `,"stream":true,"loquat_script":{"text":"body","no_done":true}`),
+	got := readStream(t, post(t, url, requestBody("demo", `,"stream":true,"loquat_script":{"text":"body","no_done":true}`),
 		ScriptHeader, `{"text":"header","finish_reason":null}`).Body)
 	if got.text != "header" || got.finish != "stop" || got.done {
 		t.Errorf("%+v", got)
@@ -462,7 +462,7 @@ func TestScriptFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			resp, body, err := scripted(t, url, tt.script)
+			resp, body, err := postScript(t, url, tt.script)
 			tt.check(t, resp, body, err)
 		})
 	}
@@ -471,10 +471,10 @@ func TestScriptFaults(t *testing.T) {
 func TestDropBeforeHeaders(t *testing.T) {
 	url := start(t, Options{})
 	resp, err := http.Post(url+"/v1/chat/completions", "application/json",
-		strings.NewReader(ask("demo", `,"loquat_script":{"drop_after":-1}`)))
+		strings.NewReader(requestBody("demo", `,"loquat_script":{"drop_after":-1}`)))
 	if err == nil {
 		resp.Body.Close()
-		t.Fatal("there was an answer")
+		t.Fatal("the backend answered")
 	}
 }
 
@@ -486,7 +486,7 @@ func TestFaultsOfWholeAnswers(t *testing.T) {
 		`{"text":"abc","malformed_after":1}`:           nil,
 		`{"text":"abc","truncate_utf8":true}`:          nil,
 	} {
-		resp := post(t, url, ask("demo", `,"loquat_script":`+script))
+		resp := post(t, url, requestBody("demo", `,"loquat_script":`+script))
 		body, err := io.ReadAll(resp.Body)
 		if !errors.Is(err, want) || len(body) == 0 || json.Valid(body) {
 			t.Errorf("%s: %v %s", script, err, body)
@@ -498,7 +498,7 @@ func TestAttempts(t *testing.T) {
 	url := start(t, Options{})
 	statuses := func(script string, n int) (got []int) {
 		for range n {
-			resp, _, _ := scripted(t, url, script)
+			resp, _, _ := postScript(t, url, script)
 			got = append(got, resp.StatusCode)
 		}
 		return got
@@ -514,7 +514,7 @@ func TestAttempts(t *testing.T) {
 		t.Errorf("fail_times: %v", got)
 	}
 	if got := statuses(`{"id":"c","status":500,"attempts":[{},{"status":null,"text":"x"}]}`, 3); !slices.Equal(got, []int{500, 200, 200}) {
-		t.Errorf("null takes away: %v", got)
+		t.Errorf("null does not remove a directive: %v", got)
 	}
 	entries := requests(t, url)
 	if first := entries[0]; first.Key != "a" || first.Attempt != 1 || entries[2].Attempt != 3 || first.Status != 500 {
@@ -552,9 +552,9 @@ func requests(t *testing.T, url string) []Entry {
 	return list.Requests
 }
 
-// A client that cancels must find that it closed the connection, during a pause, a
-// stall, a delay, or a stream that nothing slows.
-func TestClientCloseIsSeen(t *testing.T) {
+// The journal shows that the client closed the connection, whether during a pause, a stall,
+// a delay or an unpaced stream.
+func TestClientCloseIsRecorded(t *testing.T) {
 	url := start(t, Options{})
 	for i, script := range []string{
 		`{"chunks":1000,"rate":2}`,
@@ -564,7 +564,7 @@ func TestClientCloseIsSeen(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, "POST", url+"/v1/chat/completions",
-			strings.NewReader(ask("demo", `,"stream":true,"loquat_script":`+script)))
+			strings.NewReader(requestBody("demo", `,"stream":true,"loquat_script":`+script)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -595,7 +595,7 @@ func TestJournalIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range maxJournal + 5 {
-		b.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(ask("demo", ""))))
+		b.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(requestBody("demo", ""))))
 	}
 	list := b.journal.list()
 	if len(list) != maxJournal || list[0].N != 6 || list[maxJournal-1].End != EndCompleted {
@@ -603,7 +603,7 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 }
 
-func TestCounterForgetsTheLongestUnseen(t *testing.T) {
+func TestCounterForgetsLeastRecentKey(t *testing.T) {
 	var c counter
 	c.next("old")
 	c.next("kept")
@@ -628,12 +628,12 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(ctx, ln) }()
-	resp := post(t, "http://"+ln.Addr().String(), ask("demo", `,"stream":true,"loquat_script":{"chunks":9,"stall_after":1}`))
+	resp := post(t, "http://"+ln.Addr().String(), requestBody("demo", `,"stream":true,"loquat_script":{"chunks":9,"stall_after":1}`))
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	io.Copy(io.Discard, resp.Body) // it ends, one way or the other
+	io.Copy(io.Discard, resp.Body) // ends, with or without an error
 	http.DefaultClient.CloseIdleConnections()
 }
 
@@ -657,7 +657,7 @@ func TestExampleArguments(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.schema, got, tt.want)
 		}
 	}
-	// A schema that contains itself ends.
+	// A recursive schema ends at maxSchemaDepth.
 	got := exampleArguments([]byte(`{"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"}}}}}`), "")
 	if !json.Valid(got) || !bytes.Contains(got, []byte(`{"n":{"n":`)) {
 		t.Errorf("%s", got)

@@ -17,22 +17,22 @@ const (
 	contentSSE  = "text/event-stream"
 )
 
-// body is a response made up, before it is played.
+// body is a complete response that has not been written yet.
 type body struct {
 	status      int
 	contentType string
 	retryAfter  string
-	whole       []byte  // a body that is no stream
-	frames      frames  // else
-	rate        float64 // frames per second; 0 is as fast as it goes
+	whole       []byte  // the body, unless it is a stream
+	frames      frames  // the events of a stream
+	rate        float64 // frames per second; 0: unlimited
 }
 
-// frames are the events of a stream, formatted. However many a script asks for, the
-// repeating ones are kept once.
+// frames are the formatted events of a stream. Repeated events are stored once, so that a
+// script may ask for any number of them.
 type frames struct {
 	first  [][]byte
 	cycle  [][]byte // repeated
-	cycled int      // until there were so many
+	cycled int      // total number of repeated frames
 	last   [][]byte
 }
 
@@ -48,67 +48,69 @@ func (f frames) at(i int) []byte {
 	return f.last[i-f.cycled]
 }
 
-// utterance is what is to be said, whatever the form.
-type utterance struct {
+// plannedReply is the content of a reply, independent of its format.
+type plannedReply struct {
 	refusal        string
 	reasoning      string
 	reasoningField string
-	text           []string // in the pieces in which it streams
-	filler         int      // that many pieces of filler follow
+	text           []string // one string for each chunk of a stream
+	filler         int      // number of chunks of filler that follow
 	fillerBytes    int
 	calls          []call
 	rate           float64
-	fault          *fault // instead of all this
+	err            *apiError // an error to answer instead
 }
 
 type call struct {
 	id, name, arguments string
 }
 
-// apply changes what a model would say into what the script says.
-func (s Script) apply(req *chatRequest, said utterance) utterance {
+// apply returns the reply that the script asks for. model is the reply of the built-in model.
+func (s Script) apply(req *chatRequest, model plannedReply) plannedReply {
+	r := model
 	switch {
-	case said.fault != nil && !s.speaks():
+	case r.err != nil && !s.hasContent():
 	case req.endsInToolResults() && !s.RepeatToolCalls:
-		said = utterance{text: words(ToolResultsText), rate: said.rate}
-	case s.speaks():
-		said = s.utterance(req)
+		r = plannedReply{text: splitWords(ToolResultsText), rate: r.rate}
+	case s.hasContent():
+		r = s.planReply(req)
 	case s.ChunkBytes > 0:
-		said.text = pieces(strings.Join(said.text, ""), 0, s.ChunkBytes)
+		r.text = splitText(strings.Join(r.text, ""), 0, s.ChunkBytes)
 	}
-	said.reasoningField = s.ReasoningField
-	if said.reasoningField == "" {
-		said.reasoningField = "reasoning_content"
+	r.reasoningField = s.ReasoningField
+	if r.reasoningField == "" {
+		r.reasoningField = "reasoning_content"
 	}
-	return said
+	return r
 }
 
-// speaks says that the script has words of its own. Chunks without a text are filler.
-func (s Script) speaks() bool {
+// hasContent reports whether the script sets the content of the reply. Chunks without a
+// text are filler.
+func (s Script) hasContent() bool {
 	return s.Text != nil || s.Refusal != "" || s.Reasoning != "" || len(s.ToolCalls) > 0 || s.Chunks > 0
 }
 
-func (s Script) utterance(req *chatRequest) utterance {
-	said := utterance{refusal: s.Refusal, reasoning: s.Reasoning}
+func (s Script) planReply(req *chatRequest) plannedReply {
+	r := plannedReply{refusal: s.Refusal, reasoning: s.Reasoning}
 	switch {
 	case s.Text != nil:
-		said.text = pieces(*s.Text, s.Chunks, s.ChunkBytes)
+		r.text = splitText(*s.Text, s.Chunks, s.ChunkBytes)
 	case s.Chunks > 0:
-		said.filler, said.fillerBytes = s.Chunks, s.ChunkBytes
+		r.filler, r.fillerBytes = s.Chunks, s.ChunkBytes
 	}
 	for i, c := range s.ToolCalls {
 		id := c.ID
 		if id == "" {
 			id = req.callID(i)
 		}
-		said.calls = append(said.calls, call{id, c.Name, verbatim(c.Arguments)})
+		r.calls = append(r.calls, call{id, c.Name, stringOrRaw(c.Arguments)})
 	}
-	return said
+	return r
 }
 
-// pieces cuts text into n pieces, or pieces of size bytes, or words. No piece ends
-// within a character.
-func pieces(text string, n, size int) []string {
+// splitText splits text into parts of size bytes, or into n parts, or into words. It does
+// not split characters.
+func splitText(text string, n, size int) []string {
 	var list []string
 	switch {
 	case size > 0:
@@ -132,13 +134,13 @@ func pieces(text string, n, size int) []string {
 			start = end
 		}
 	default:
-		list = words(text)
+		list = splitWords(text)
 	}
 	return list
 }
 
-// words cuts text after its spaces; joined, they are the text.
-func words(text string) []string {
+// splitWords splits text after each space.
+func splitWords(text string) []string {
 	if text == "" {
 		return nil
 	}
@@ -148,9 +150,9 @@ func words(text string) []string {
 const lorem = "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor " +
 	"incididunt ut labore et dolore magna aliqua. "
 
-// filler is the i-th piece of text that means nothing: a word, or size bytes.
+// filler returns the i-th chunk of a meaningless text: a word, or size bytes if size is not 0.
 func filler(i, size int) string {
-	list := words(strings.TrimSuffix(lorem, " "))
+	list := splitWords(strings.TrimSuffix(lorem, " "))
 	if size == 0 {
 		return strings.TrimSuffix(list[i%len(list)], " ") + " "
 	}
@@ -158,10 +160,11 @@ func filler(i, size int) string {
 	return strings.Repeat(lorem, (offset+size)/len(lorem)+1)[offset : offset+size]
 }
 
-// fillerCycle is after how many pieces filler repeats: the number of words in lorem.
+// fillerCycle is the number of chunks after which filler repeats: the number of words in
+// lorem.
 const fillerCycle = 19
 
-func (u utterance) fillerLen() int {
+func (u plannedReply) fillerLen() int {
 	n := 0
 	for i := range fillerCycle {
 		times := u.filler / fillerCycle
@@ -176,8 +179,8 @@ func (u utterance) fillerLen() int {
 	return n
 }
 
-// usage counts as promptTokens does.
-func (u utterance) usage(req *chatRequest, s Script) json.RawMessage {
+// usage returns the usage of the reply. It estimates tokens as promptTokens does.
+func (u plannedReply) usage(req *chatRequest, s Script) json.RawMessage {
 	if len(s.Usage) > 0 {
 		return s.Usage
 	}
@@ -188,7 +191,7 @@ func (u utterance) usage(req *chatRequest, s Script) json.RawMessage {
 	for _, c := range u.calls {
 		completion += len(c.name) + len(c.arguments)
 	}
-	reasoning := tokens(u.reasoning)
+	reasoning := estimateTokens(u.reasoning)
 	count := struct {
 		Prompt     int  `json:"prompt_tokens"`
 		Completion int  `json:"completion_tokens"`
@@ -207,7 +210,7 @@ func (u utterance) usage(req *chatRequest, s Script) json.RawMessage {
 	return data
 }
 
-func (u utterance) finishReason(s Script) string {
+func (u plannedReply) finishReason(s Script) string {
 	switch {
 	case s.FinishReason != "":
 		return s.FinishReason
@@ -217,22 +220,22 @@ func (u utterance) finishReason(s Script) string {
 	return "stop"
 }
 
-// stream makes the events of a streamed completion.
-func (u utterance) stream(id string, req *chatRequest, s Script) *body {
+// stream formats the reply as the events of a streamed completion.
+func (u plannedReply) stream(id string, req *chatRequest, s Script) *body {
 	c := newChunks(id, req)
-	for _, t := range words(u.reasoning) {
+	for _, t := range splitWords(u.reasoning) {
 		c.add(loquat.AppendString([]byte(`"`+u.reasoningField+`":`), t))
 	}
 	for _, t := range u.text {
 		c.add(loquat.AppendString([]byte(`"content":`), t))
 	}
-	for _, t := range words(u.refusal) {
+	for _, t := range splitWords(u.refusal) {
 		c.add(loquat.AppendString([]byte(`"refusal":`), t))
 	}
 	f := &c.frames
 	if u.filler > 0 {
 		f.cycled = u.filler
-		if len(f.first) == 0 { // the first delta names the role, and is no part of the cycle
+		if len(f.first) == 0 { // the first delta contains the role, so it is not part of the cycle
 			c.add(loquat.AppendString([]byte(`"content":`), filler(0, u.fillerBytes)))
 			f.cycled--
 		}
@@ -247,7 +250,7 @@ func (u utterance) stream(id string, req *chatRequest, s Script) *body {
 		return &body{status: http.StatusOK, contentType: contentSSE, frames: c.frames, rate: u.rate}
 	}
 	for i, call := range u.calls {
-		c.call(i, call, s.ChunkBytes)
+		c.addCall(i, call, s.ChunkBytes)
 	}
 	if f.len() == 0 {
 		c.add([]byte(`"content":""`))
@@ -266,8 +269,8 @@ func (u utterance) stream(id string, req *chatRequest, s Script) *body {
 
 // chunks formats the events of one streamed completion.
 type chunks struct {
-	head   []byte // of every event, up to its choices
-	tail   []byte // of every event that is not the one with the usage
+	head   []byte // beginning of every event, up to its choices
+	tail   []byte // end of every event except the one with the usage
 	frames frames
 }
 
@@ -283,7 +286,7 @@ func newChunks(id string, req *chatRequest) *chunks {
 	return c
 }
 
-// event is one chunk; delta is an object.
+// event formats one chunk. delta is a JSON object, finish a JSON value.
 func (c *chunks) event(delta, finish []byte) []byte {
 	e := make([]byte, 0, len(c.head)+len(delta)+len(finish)+len(c.tail)+48)
 	e = append(append(e, c.head...), `{"index":0,"delta":`...)
@@ -292,13 +295,13 @@ func (c *chunks) event(delta, finish []byte) []byte {
 	return append(e, c.tail...)
 }
 
-// delta is one chunk with a delta of these members.
+// delta formats one chunk whose delta has the given members.
 func (c *chunks) delta(members []byte) []byte {
 	delta := append(append([]byte{'{'}, members...), '}')
 	return c.event(delta, []byte("null"))
 }
 
-// add appends a chunk to those before the filler; the first of all names the role.
+// add appends a chunk before the filler. The first chunk also contains the role.
 func (c *chunks) add(members []byte) {
 	if len(c.frames.first) == 0 {
 		members = append([]byte(`"role":"assistant",`), members...)
@@ -306,8 +309,8 @@ func (c *chunks) add(members []byte) {
 	c.frames.first = append(c.frames.first, c.delta(members))
 }
 
-// call appends a tool call: its name, then its arguments in pieces.
-func (c *chunks) call(index int, call call, size int) {
+// addCall appends the chunks of a tool call: first its name, then parts of its arguments.
+func (c *chunks) addCall(index int, call call, size int) {
 	head := append([]byte(`"tool_calls":[{"index":`), strconv.Itoa(index)...)
 	opening := loquat.AppendString(append(bytes.Clone(head), `,"id":`...), call.id)
 	opening = loquat.AppendString(append(opening, `,"type":"function","function":{"name":`...), call.name)
@@ -319,7 +322,7 @@ func (c *chunks) call(index int, call call, size int) {
 	if size == 0 {
 		size = 16
 	}
-	for _, piece := range pieces(call.arguments, 0, size) {
+	for _, piece := range splitText(call.arguments, 0, size) {
 		part := loquat.AppendString(append(bytes.Clone(head), `,"function":{"arguments":`...), piece)
 		c.frames.last = append(c.frames.last, c.delta(append(part, `}}]`...)))
 	}
@@ -330,10 +333,10 @@ func (c *chunks) usage(usage json.RawMessage) []byte {
 	return append(append(e, usage...), "}\n\n"...)
 }
 
-// whole makes a completion that does not stream.
-func (u utterance) whole(id string, req *chatRequest, s Script) (*body, *fault) {
+// whole formats the reply as a completion that is not streamed.
+func (u plannedReply) whole(id string, req *chatRequest, s Script) (*body, *apiError) {
 	if n := u.fillerLen(); n > maxWhole {
-		return nil, refuse(http.StatusBadRequest, "loquat_script", "invalid_script",
+		return nil, newAPIError(http.StatusBadRequest, "loquat_script", "invalid_script",
 			"chunks: without streaming an answer has at most %d bytes of filler, not %d.", maxWhole, n)
 	}
 	var text strings.Builder
@@ -372,7 +375,7 @@ func (u utterance) whole(id string, req *chatRequest, s Script) (*body, *fault) 
 	}
 	data, err := json.Marshal(answer)
 	if err != nil {
-		return nil, refuse(http.StatusInternalServerError, "", "internal", "encode the answer: %v", err)
+		return nil, newAPIError(http.StatusInternalServerError, "", "internal", "encode the answer: %v", err)
 	}
 	if s.TruncateUTF8 {
 		data = data[:bytes.LastIndexByte(data, 0xC3)+1]

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// End says how a request ended.
+// End is the way in which a request ended.
 type End string
 
 // The ends of a request.
 const (
-	EndCompleted    End = "completed"     // all there was to say was written
-	EndClientClosed End = "client_closed" // the client closed its connection before
-	EndDropped      End = "dropped"       // a script closed the connection
-	EndStalled      End = "stalled"       // a script fell silent, and the client outlasted it
-	endRefused      End = "refused"       // the request was wrong
+	EndCompleted    End = "completed"     // the whole response was written
+	EndClientClosed End = "client_closed" // the client closed its connection early
+	EndDropped      End = "dropped"       // the script closed the connection
+	EndStalled      End = "stalled"       // the script stalled until maxStall had passed
+	endRefused      End = "refused"       // the request was not valid
 )
 
-// Entry is one chat request as GET /_requests tells it.
+// Entry is one chat request in the answer of GET /_requests.
 type Entry struct {
 	N       uint64     `json:"n"` // counts from 1
 	Method  string     `json:"method"`
@@ -27,7 +27,7 @@ type Entry struct {
 	Model   string     `json:"model"`
 	Stream  bool       `json:"stream"`
 	Key     string     `json:"key,omitempty"`     // the script's id
-	Attempt int        `json:"attempt,omitempty"` // of that script, from 1
+	Attempt int        `json:"attempt,omitempty"` // number of the script's attempt, from 1
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended"` // null while it runs
 	End     End        `json:"end,omitempty"`
@@ -35,7 +35,7 @@ type Entry struct {
 	Chunks  int        `json:"chunks"` // events written, whole or in part
 }
 
-// journal remembers the last maxJournal requests.
+// journal holds the last maxJournal requests.
 type journal struct {
 	mu      sync.Mutex
 	n       uint64
@@ -66,16 +66,16 @@ func (j *journal) attempt(e *Entry, key string, n int) {
 	e.Key, e.Attempt = key, n
 }
 
-func (j *journal) end(e *Entry, end End, status int) { j.played(e, end, status, 0) }
+func (j *journal) end(e *Entry, end End, status int) { j.finish(e, end, status, 0) }
 
-func (j *journal) played(e *Entry, end End, status, chunks int) {
+func (j *journal) finish(e *Entry, end End, status, chunks int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := time.Now()
 	e.Ended, e.End, e.Status, e.Chunks = &now, end, status, chunks
 }
 
-// abort ends an entry whose handler panicked, so that none seems to run for ever.
+// abort ends an entry whose handler panicked. Otherwise the entry would never end.
 func (j *journal) abort(e *Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,15 +101,15 @@ func (j *journal) list() []Entry {
 	return list
 }
 
-// counter counts how often each key was seen. Of more than maxAttempts keys the
-// one unseen for longest starts again from zero.
+// counter counts the uses of each key. If there are more than maxAttempts keys, it forgets
+// the least recently used one.
 type counter struct {
 	mu    sync.Mutex
 	seen  map[string]int
-	order []string // longest unseen first
+	order []string // least recently used first
 }
 
-// next is how often key was seen before.
+// next counts a use of key and returns the number of uses before it.
 func (c *counter) next(key string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

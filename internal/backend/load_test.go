@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// BenchmarkPaced is 200 streams of 50 chunks a second each: 10,000 chunks a second
-// in all. The schedule takes 1.02 s an iteration; what is above that is lateness.
+// BenchmarkPaced runs 200 streams of 50 chunks per second each: 10,000 chunks per second in
+// total. The schedule takes 1.02 s per iteration. Any time above that is lateness.
 func BenchmarkPaced(b *testing.B) {
 	benchmarkStreams(b, 200, 50, `{"chunks":50,"rate":50}`)
 }
 
-// BenchmarkUnpaced is the same number of streams as fast as they go.
+// BenchmarkUnpaced runs the same number of streams without pacing.
 func BenchmarkUnpaced(b *testing.B) {
 	benchmarkStreams(b, 200, 5000, `{"chunks":5000,"rate":0}`)
 }
@@ -30,7 +30,7 @@ func benchmarkStreams(b *testing.B, streams, chunks int, script string) {
 	defer srv.Close()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: streams}}
 	defer client.CloseIdleConnections()
-	body := ask("demo", `,"stream":true,"loquat_script":`+script)
+	body := requestBody("demo", `,"stream":true,"loquat_script":`+script)
 	start := time.Now()
 	for b.Loop() {
 		var wg sync.WaitGroup

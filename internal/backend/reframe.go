@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// Reframe lists changes of a stream's framing that no reader may mind.
+// Reframe lists changes of a stream's framing that every reader must accept.
 type Reframe []string
 
 // The changes of framing, in the order in which they are made.
 const (
 	reframeNoSpace   = "nospace"   // no space after the colon of a field
 	reframeComments  = "comments"  // a comment before each line
-	reframeNoNewline = "nonewline" // the line ends at the very end are missing
-	reframeCRLF      = "crlf"      // CR LF ends the lines
-	reframeBytes     = "bytes"     // each byte is a write of its own
+	reframeNoNewline = "nonewline" // no line ends at the end of the stream
+	reframeCRLF      = "crlf"      // lines end in CR LF
+	reframeBytes     = "bytes"     // each byte is written separately
 )
 
 var reframes = []string{reframeCRLF, reframeNoSpace, reframeBytes, reframeComments, reframeNoNewline}
 
-// ParseReframe reads a comma-separated list.
+// ParseReframe parses a comma-separated list.
 func ParseReframe(list string) (Reframe, error) {
 	if list == "" {
 		return nil, nil
@@ -33,17 +33,17 @@ func ParseReframe(list string) (Reframe, error) {
 func (r Reframe) validate() error {
 	for _, name := range r {
 		if !slices.Contains(reframes, name) {
-			return fmt.Errorf("reframe: %q is unknown, allowed are %s", name, strings.Join(reframes, ", "))
+			return fmt.Errorf("reframe: %q is unknown; allowed are %s", name, strings.Join(reframes, ", "))
 		}
 	}
 	return nil
 }
 
-// bytewise says that each byte is a write of its own.
+// bytewise reports whether each byte is written separately.
 func (r Reframe) bytewise() bool { return slices.Contains(r, reframeBytes) }
 
-// frame changes one frame; only lines of a stream are touched, not a JSON body's.
-func (r Reframe) frame(frame []byte, stream, last bool) []byte {
+// apply changes one frame. In a body that is not a stream it changes only the end.
+func (r Reframe) apply(frame []byte, stream, last bool) []byte {
 	if stream && slices.Contains(r, reframeNoSpace) {
 		frame = eachLine(frame, func(dst, line []byte) []byte {
 			if field, value, ok := bytes.Cut(line, []byte(": ")); ok && len(field) > 0 && !bytes.ContainsAny(field, ":{\"") {

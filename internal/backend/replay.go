@@ -14,24 +14,24 @@ import (
 	"strings"
 )
 
-// ReplayHeader names the recording that answers, by its path within the folder of
-// recordings; without it the model's name does.
+// ReplayHeader is the header that selects the recording, by its path in the folder of
+// recordings. Without it the model's name selects the recording.
 const ReplayHeader = "X-Loquat-Replay"
 
-// maxRecording bounds one recording.
+// maxRecording is the largest size of a recording, in bytes.
 const maxRecording = 64 << 20
 
-// A recording `x.sse` or `x.json` may have a file `x.sse.expected.json` beside it,
-// whose http_status and headers are then those of the replay.
+// expectedSuffix is added to the name of a recording for the file with its http_status and
+// headers, such as `x.sse.expected.json` next to `x.sse`. The file is optional.
 const expectedSuffix = ".expected.json"
 
 // Replay answers with recorded bodies, byte for byte.
 type Replay struct {
 	dir  fs.FS
-	only string // the one recording that answers everything, or ""
+	only string // the recording that answers every request, or ""
 }
 
-// OpenReplay takes a recording, or a folder of them.
+// OpenReplay opens a recording or a folder of recordings.
 func OpenReplay(name string) (*Replay, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -68,8 +68,8 @@ func (p *Replay) names() ([]string, error) {
 	return names, nil
 }
 
-// body is the recording that a request chooses.
-func (p *Replay) body(r *http.Request, req *chatRequest) (*body, *fault) {
+// body returns the recording that a request selects.
+func (p *Replay) body(r *http.Request, req *chatRequest) (*body, *apiError) {
 	name := p.only
 	if name == "" {
 		name = req.Model
@@ -78,14 +78,14 @@ func (p *Replay) body(r *http.Request, req *chatRequest) (*body, *fault) {
 		}
 	}
 	if !fs.ValidPath(name) || !isRecording(name) {
-		return nil, noRecording(name)
+		return nil, unknownRecording(name)
 	}
 	data, err := p.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, noRecording(name)
+		return nil, unknownRecording(name)
 	}
 	if err != nil {
-		return nil, refuse(http.StatusInternalServerError, "model", "recording_unreadable", "%v", err)
+		return nil, newAPIError(http.StatusInternalServerError, "model", "recording_unreadable", "%v", err)
 	}
 	b := &body{status: http.StatusOK}
 	if path.Ext(name) == ".sse" {
@@ -93,19 +93,19 @@ func (p *Replay) body(r *http.Request, req *chatRequest) (*body, *fault) {
 	} else {
 		b.contentType, b.whole = contentJSON, data
 	}
-	if err := p.expect(name, b); err != nil {
-		return nil, refuse(http.StatusInternalServerError, "model", "recording_unreadable", "%v", err)
+	if err := p.applyExpected(name, b); err != nil {
+		return nil, newAPIError(http.StatusInternalServerError, "model", "recording_unreadable", "%v", err)
 	}
 	return b, nil
 }
 
-func noRecording(name string) *fault {
-	return refuse(http.StatusNotFound, "model", "model_not_found",
-		"There is no recording %q here: name one that GET /v1/models lists as the model, or in %s.", name, ReplayHeader)
+func unknownRecording(name string) *apiError {
+	return newAPIError(http.StatusNotFound, "model", "model_not_found",
+		"There is no recording %q here. Name a recording that GET /v1/models lists, as the model or in the header %s.", name, ReplayHeader)
 }
 
-// expect takes over the status and the content type that were recorded, if any.
-func (p *Replay) expect(name string, b *body) error {
+// applyExpected sets the status and the headers that were recorded, if any.
+func (p *Replay) applyExpected(name string, b *body) error {
 	data, err := p.read(name + expectedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -145,12 +145,12 @@ func (p *Replay) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("read the recording: %w", err)
 	}
 	if len(data) > maxRecording {
-		return nil, fmt.Errorf("the recording %s is over %d bytes", name, maxRecording)
+		return nil, fmt.Errorf("the recording %s is larger than %d bytes", name, maxRecording)
 	}
 	return data, nil
 }
 
-// splitEvents cuts a recorded stream after its blank lines; joined, the pieces are
+// splitEvents splits a recorded stream after each blank line. The concatenated parts are
 // the recording.
 func splitEvents(data []byte) [][]byte {
 	var events [][]byte

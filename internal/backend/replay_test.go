@@ -16,8 +16,8 @@ import (
 
 const recording = ": hello\n\ndata: {\"a\": \"b: c\"}\n\nevent: x\ndata: {\"é\":2}\n\ndata: [DONE]\n\n"
 
-// record writes recordings of our own into a folder.
-func record(t *testing.T) string {
+// writeRecordings writes some recordings into a folder.
+func writeRecordings(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, data := range map[string]string{
@@ -27,7 +27,7 @@ func record(t *testing.T) string {
 		"bad.json" + expectedSuffix:   `{"http_status":401,"headers":{"content-type":"application/problem+json","Retry-After":"3"}}`,
 		"broken.sse":                  "data: 1",
 		"broken.sse" + expectedSuffix: `{`,
-		"notes.txt":                   "no recording",
+		"notes.txt":                   "not a recording",
 	} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -50,12 +50,12 @@ func replay(t *testing.T, name string) *Replay {
 }
 
 func TestReplayFolder(t *testing.T) {
-	url := start(t, Options{Replay: replay(t, record(t))})
+	url := start(t, Options{Replay: replay(t, writeRecordings(t))})
 	tests := []struct {
 		model, header string
 		status        int
 		contentType   string
-		body          string // exactly, or, of a refusal, in part
+		body          string // the whole body, or a part of an error
 	}{
 		{"one.sse", "", 200, contentSSE, recording},
 		{"any", "deep/two.json", 200, contentJSON, `{"object": "chat.completion"}`},
@@ -71,7 +71,7 @@ func TestReplayFolder(t *testing.T) {
 		if tt.header != "" {
 			headers = []string{ReplayHeader, tt.header}
 		}
-		resp := post(t, url, ask(tt.model, `,"stream":true`), headers...)
+		resp := post(t, url, requestBody(tt.model, `,"stream":true`), headers...)
 		body, err := io.ReadAll(resp.Body)
 		exact := tt.status < 404
 		if err != nil || resp.StatusCode != tt.status || resp.Header.Get("Content-Type") != tt.contentType ||
@@ -88,8 +88,8 @@ func TestReplayFolder(t *testing.T) {
 }
 
 func TestReplayOneFile(t *testing.T) {
-	url := start(t, Options{Replay: replay(t, filepath.Join(record(t), "one.sse"))})
-	resp := post(t, url, ask("whatever", ""))
+	url := start(t, Options{Replay: replay(t, filepath.Join(writeRecordings(t), "one.sse"))})
+	resp := post(t, url, requestBody("whatever", ""))
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != recording {
 		t.Errorf("%q %v", body, err)
 	}
@@ -97,15 +97,15 @@ func TestReplayOneFile(t *testing.T) {
 	if got := readStream(t, post(t, url, afterTools).Body); got.text != ToolResultsText {
 		t.Errorf("after tools: %+v", got)
 	}
-	// Scripts break recordings as they break what the built-in models say.
-	resp = post(t, url, ask("m", `,"loquat_script":{"drop_after":2,"drop":"clean"}`))
+	// Faults of scripts apply to recordings too.
+	resp = post(t, url, requestBody("m", `,"loquat_script":{"drop_after":2,"drop":"clean"}`))
 	if body, _ := io.ReadAll(resp.Body); string(body) != ": hello\n\ndata: {\"a\": \"b: c\"}\n\n" {
 		t.Errorf("dropped: %q", body)
 	}
 }
 
 func TestOpenReplayErrors(t *testing.T) {
-	dir := record(t)
+	dir := writeRecordings(t)
 	for _, name := range []string{filepath.Join(dir, "absent"), filepath.Join(dir, "notes.txt")} {
 		if _, err := OpenReplay(name); err == nil {
 			t.Errorf("%s: no error", name)
@@ -114,7 +114,7 @@ func TestOpenReplayErrors(t *testing.T) {
 }
 
 func TestReframe(t *testing.T) {
-	file := filepath.Join(record(t), "one.sse")
+	file := filepath.Join(writeRecordings(t), "one.sse")
 	tests := []struct{ reframe, want string }{
 		{"", recording},
 		{"bytes", recording},
@@ -135,7 +135,7 @@ func TestReframe(t *testing.T) {
 			t.Fatal(err)
 		}
 		url := start(t, Options{Replay: replay(t, file), Script: script})
-		resp := post(t, url, ask("m", `,"stream":true`))
+		resp := post(t, url, requestBody("m", `,"stream":true`))
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || string(body) != tt.want {
 			t.Errorf("%s:\n%q\n%q\n%v", tt.reframe, body, tt.want, err)
@@ -146,7 +146,7 @@ func TestReframe(t *testing.T) {
 	}
 }
 
-func TestSplitEventsLosesNothing(t *testing.T) {
+func TestSplitEventsKeepsAllBytes(t *testing.T) {
 	for _, s := range []string{"", "data: 1", recording, "\n\n", "a\r\n\r\nb\r\n\r\n"} {
 		if got := bytes.Join(splitEvents([]byte(s)), nil); string(got) != s {
 			t.Errorf("%q became %q", s, got)
@@ -154,7 +154,7 @@ func TestSplitEventsLosesNothing(t *testing.T) {
 	}
 }
 
-// Every recording comes back byte for byte, and reframed with the same data.
+// Every recording is replayed byte for byte. Reframing does not change its data.
 func TestSharedRecordings(t *testing.T) {
 	shared := os.Getenv("LOQUAT_SHARED")
 	if shared == "" {
@@ -175,7 +175,7 @@ func TestSharedRecordings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp := post(t, url, ask(name, `,"stream":true`))
+		resp := post(t, url, requestBody(name, `,"stream":true`))
 		got, err := io.ReadAll(resp.Body)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(want), err)
@@ -183,16 +183,16 @@ func TestSharedRecordings(t *testing.T) {
 		if !strings.HasSuffix(name, ".sse") {
 			continue
 		}
-		resp = post(t, url, ask(name, `,"stream":true,"loquat_script":{"reframe":["crlf","nospace","comments","nonewline"]}`))
+		resp = post(t, url, requestBody(name, `,"stream":true,"loquat_script":{"reframe":["crlf","nospace","comments","nonewline"]}`))
 		got, err = io.ReadAll(resp.Body)
-		if err != nil || fmt.Sprint(datas(t, got)) != fmt.Sprint(datas(t, want)) {
+		if err != nil || fmt.Sprint(readData(t, got)) != fmt.Sprint(readData(t, want)) {
 			t.Errorf("%s: reframing changed the data (%v)", name, err)
 		}
 	}
 	t.Logf("%d recordings", len(names))
 }
 
-func datas(t *testing.T, stream []byte) (list []string) {
+func readData(t *testing.T, stream []byte) (list []string) {
 	t.Helper()
 	for e, err := range sse.Events(bytes.NewReader(stream), 8<<20) {
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// chatRequest is what of a chat-completions request matters here; the rest is
-// accepted and left alone.
+// chatRequest holds the fields of a chat-completions request that the backend uses. Other
+// fields are ignored.
 type chatRequest struct {
 	Model         string          `json:"model"`
 	Messages      []chatMessage   `json:"messages"`
@@ -38,26 +38,26 @@ type tool struct {
 	} `json:"function"`
 }
 
-func readChat(w http.ResponseWriter, r *http.Request) (*chatRequest, *fault) {
+func readChat(w http.ResponseWriter, r *http.Request) (*chatRequest, *apiError) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, refuse(http.StatusRequestEntityTooLarge, "", "request_too_large",
-			"The request body is over %d bytes.", tooLarge.Limit)
+		return nil, newAPIError(http.StatusRequestEntityTooLarge, "", "request_too_large",
+			"The request body is larger than %d bytes.", tooLarge.Limit)
 	}
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "", "body_unreadable", "The request body ended early: %v.", err)
+		return nil, newAPIError(http.StatusBadRequest, "", "body_unreadable", "The request body ended early: %v.", err)
 	}
 	var req chatRequest
 	if err := json.Unmarshal(data, &req); err != nil {
-		return nil, refuse(http.StatusBadRequest, "", "invalid_json",
+		return nil, newAPIError(http.StatusBadRequest, "", "invalid_json",
 			"We could not parse the JSON body of your request: %v.", err)
 	}
 	if req.Model == "" {
-		return nil, refuse(http.StatusBadRequest, "model", "missing_model",
-			"You must provide a model; GET /v1/models lists what there is.")
+		return nil, newAPIError(http.StatusBadRequest, "model", "missing_model",
+			"You must provide a model; GET /v1/models lists the models.")
 	}
 	if len(req.Messages) == 0 {
-		return nil, refuse(http.StatusBadRequest, "messages", "empty_array",
+		return nil, newAPIError(http.StatusBadRequest, "messages", "empty_array",
 			"Invalid 'messages': expected at least one message.")
 	}
 	return &req, nil
@@ -67,8 +67,8 @@ func (q *chatRequest) endsInToolResults() bool {
 	return q.Messages[len(q.Messages)-1].Role == "tool"
 }
 
-// callID is an id for the i-th call of the answer: the same for the same request,
-// and none that an earlier answer of the conversation had.
+// callID returns an id for the i-th tool call of the reply. It is the same for equal
+// requests and differs from the ids of earlier replies in the conversation.
 func (q *chatRequest) callID(i int) string {
 	return fmt.Sprintf("call_%d_%d", len(q.Messages), i+1)
 }
@@ -77,18 +77,19 @@ func (q *chatRequest) wantsUsage() bool {
 	return q.StreamOptions != nil && q.StreamOptions.IncludeUsage
 }
 
-// lastUser is the text of the last user message, and how many images came with it.
+// lastUser returns the text of the last user message and the number of its images.
 func (q *chatRequest) lastUser() (text string, images int) {
 	for i := len(q.Messages) - 1; i >= 0; i-- {
 		if q.Messages[i].Role == "user" {
-			return q.Messages[i].text()
+			return q.Messages[i].content()
 		}
 	}
 	return "", 0
 }
 
-// text is the content, be it a string or a list of parts.
-func (m chatMessage) text() (text string, images int) {
+// content returns the text of a message and the number of its images. The content field is
+// a string or a list of parts.
+func (m chatMessage) content() (text string, images int) {
 	if json.Unmarshal(m.Content, &text) == nil {
 		return text, 0
 	}
@@ -111,15 +112,15 @@ func (m chatMessage) text() (text string, images int) {
 	return strings.Join(texts, "\n"), images
 }
 
-// promptTokens guesses plausibly and always the same: four bytes of text make a
-// token, and each message costs three more.
+// promptTokens estimates the tokens of the messages: one for four bytes of text, three more
+// for each message and 85 for each image.
 func (q *chatRequest) promptTokens() int {
 	n := 0
 	for _, m := range q.Messages {
-		text, images := m.text()
-		n += 3 + tokens(text) + 85*images + (len(m.ToolCalls)+3)/4
+		text, images := m.content()
+		n += 3 + estimateTokens(text) + 85*images + (len(m.ToolCalls)+3)/4
 	}
 	return n
 }
 
-func tokens(text string) int { return (len(text) + 3) / 4 }
+func estimateTokens(text string) int { return (len(text) + 3) / 4 }

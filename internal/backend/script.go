@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// ScriptHeader carries a Script, as `loquat_script` in the body does; where both
-// are given, the header's directives win.
+// ScriptHeader is the header for a Script. `loquat_script` in the body is an alternative. If
+// a request has both, the header's directives win.
 const ScriptHeader = "X-Loquat-Script"
 
-// Script tells the backend what to answer, how fast, and how to fail. Its zero
-// value changes nothing. docs/backend.md describes each directive.
+// Script sets what the backend answers, how fast, and how it fails. The zero value changes
+// nothing. docs/backend.md describes each directive.
 type Script struct {
-	ID        string            `json:"id"`         // whose attempts are counted; default: the script itself
-	Attempts  []json.RawMessage `json:"attempts"`   // one script per attempt, laid over this one; the last repeats
-	FailTimes int               `json:"fail_times"` // attempts after that many have no fault; 0: all have
+	ID        string            `json:"id"`         // attempts are counted for each id; default: the script itself
+	Attempts  []json.RawMessage `json:"attempts"`   // one script per attempt, merged over this one; the last repeats
+	FailTimes int               `json:"fail_times"` // number of attempts with faults; 0: all
 
-	// What is said.
+	// The content of the reply.
 	Text            *string         `json:"text"`
 	Refusal         string          `json:"refusal"`
 	Reasoning       string          `json:"reasoning"`
@@ -40,8 +40,8 @@ type Script struct {
 	ContentType     string          `json:"content_type"`
 	ContentEncoding string          `json:"content_encoding"` // gzip and deflate compress the body; others are only named
 
-	// When and in what framing.
-	Rate         *float64 `json:"rate"` // chunks per second; 0 is as fast as it goes
+	// The pace and the framing of a stream.
+	Rate         *float64 `json:"rate"` // chunks per second; 0: unlimited
 	CommentEvery int      `json:"comment_every"`
 	Reframe      Reframe  `json:"reframe"`
 
@@ -65,15 +65,15 @@ type scriptedCall struct {
 	Arguments json.RawMessage `json:"arguments"` // a string is sent as it is
 }
 
-// How drop_after closes the connection.
+// The ways in which drop_after closes the connection.
 const (
 	dropReset = "reset" // with a TCP reset
-	dropShort = "short" // with the body's length unfulfilled
+	dropShort = "short" // before the end of the body
 	dropClean = "clean" // as if the response were complete
 )
 
-// layer is a script before it is laid over another: only the directives it names.
-// One of null takes away what lies below.
+// layer holds the directives that one script sets. Scripts are merged layer over layer. A
+// null removes the directive of the layers below.
 type layer map[string]json.RawMessage
 
 func parseLayer(data []byte) (layer, error) {
@@ -84,8 +84,8 @@ func parseLayer(data []byte) (layer, error) {
 	return l, nil
 }
 
-// over lays l over what lies below.
-func (l layer) over(below layer) layer {
+// mergeOver returns below with the directives of l set.
+func (l layer) mergeOver(below layer) layer {
 	if len(l) == 0 {
 		return below
 	}
@@ -118,17 +118,17 @@ func (l layer) script() (Script, error) {
 	return s, s.validate()
 }
 
-// check finds what is wrong with any attempt of the script.
-func (l layer) check() error {
+// validateAttempts validates the script and all of its attempts.
+func (l layer) validateAttempts() error {
 	s, err := l.script()
 	for i := 0; err == nil && i < len(s.Attempts); i++ {
-		_, err = l.at(s, i)
+		_, err = l.scriptOfAttempt(s, i)
 	}
 	return err
 }
 
-// at is the script of an attempt, counted from 0.
-func (l layer) at(s Script, attempt int) (Script, error) {
+// scriptOfAttempt returns the script of an attempt, counted from 0.
+func (l layer) scriptOfAttempt(s Script, attempt int) (Script, error) {
 	if len(s.Attempts) > 0 {
 		i := min(attempt, len(s.Attempts)-1)
 		top, err := parseLayer(s.Attempts[i])
@@ -140,11 +140,11 @@ func (l layer) at(s Script, attempt int) (Script, error) {
 				return s, fmt.Errorf("attempts[%d].%s: belongs to the script as a whole", i, key)
 			}
 		}
-		laid, err := top.over(l).script()
+		merged, err := top.mergeOver(l).script()
 		if err != nil {
 			return s, fmt.Errorf("attempts[%d]: %w", i, err)
 		}
-		s = laid
+		s = merged
 	}
 	if s.FailTimes > 0 && attempt >= s.FailTimes {
 		s = s.withoutFaults()
@@ -152,8 +152,9 @@ func (l layer) at(s Script, attempt int) (Script, error) {
 	return s, nil
 }
 
-// scriptFor is the script of this request, and which attempt of it this is, from 1;
-// 0 when the script is the same for all attempts and has no id.
+// scriptFor returns the script of a request, and the number of the script's attempt, from 1.
+// The number is 0 if attempts are not counted, because the script has no id and does not
+// depend on the attempt.
 func (b *Backend) scriptFor(r *http.Request, req *chatRequest) (Script, int, error) {
 	l := b.base
 	for _, data := range [][]byte{req.Script, []byte(r.Header.Get(ScriptHeader))} {
@@ -164,28 +165,28 @@ func (b *Backend) scriptFor(r *http.Request, req *chatRequest) (Script, int, err
 		if err != nil {
 			return Script{}, 0, err
 		}
-		l = top.over(l)
+		l = top.mergeOver(l)
 	}
 	s, err := l.script()
 	if err != nil || s.ID == "" && len(s.Attempts) == 0 && s.FailTimes == 0 {
 		return s, 0, err
 	}
-	if err := l.check(); err != nil {
+	if err := l.validateAttempts(); err != nil {
 		return s, 0, err
 	}
 	n := b.attempts.next(l.key(s))
-	s, err = l.at(s, n)
+	s, err = l.scriptOfAttempt(s, n)
 	return s, n + 1, err
 }
 
-// key is what attempts are counted by.
+// key returns the key by which attempts are counted.
 func (l layer) key(s Script) string {
 	if s.ID != "" {
 		return s.ID
 	}
-	data, err := json.Marshal(l) // with sorted keys: the same script, the same key
+	data, err := json.Marshal(l) // sorts the directives, so that equal scripts have equal keys
 	if err != nil {
-		panic(err) // it was parsed from JSON
+		panic(err) // cannot happen: the layer was parsed from JSON
 	}
 	return string(data)
 }
@@ -198,13 +199,13 @@ func (s Script) withoutFaults() Script {
 	return s
 }
 
-// The largest numbers that a script may name.
+// The bounds of a script's numbers.
 const (
-	maxChunks     = 100_000_000 // of filler; of a text maxTextChunks
+	maxChunks     = 100_000_000 // for filler; maxTextChunks is the bound for text
 	maxTextChunks = 1_000_000
 	maxChunkBytes = 1 << 20
 	maxDelay      = 30 * time.Minute
-	maxWhole      = 64 << 20 // bytes of text in an answer that does not stream
+	maxWhole      = 64 << 20 // bytes of text in an answer that is not streamed
 )
 
 func (s Script) validate() error {
@@ -254,26 +255,26 @@ func (s Script) validate() error {
 	return s.Reframe.validate()
 }
 
-func (s Script) retryAfter() string { return verbatim(s.RetryAfter) }
+func (s Script) retryAfter() string { return stringOrRaw(s.RetryAfter) }
 
-// errorBody is the answer that a script with a status asks for.
+// errorBody returns the body of a script that sets a status.
 func (s Script) errorBody() *body {
 	b := &body{status: s.Status, contentType: contentJSON, retryAfter: s.retryAfter()}
 	switch {
 	case len(s.Body) == 0:
-		b.whole = refuse(s.Status, "", "scripted",
+		b.whole = newAPIError(s.Status, "", "scripted",
 			"The scripted backend answers with status %d, as its script says.", s.Status).json()
 	case s.Body[0] == '"':
 		b.contentType = "text/plain; charset=utf-8"
-		b.whole = []byte(verbatim(s.Body))
+		b.whole = []byte(stringOrRaw(s.Body))
 	default:
 		b.whole = s.Body
 	}
 	return b
 }
 
-// verbatim is what a JSON string holds, and any other value as it is written.
-func verbatim(raw json.RawMessage) string {
+// stringOrRaw returns the text of a JSON string, or the JSON of any other value.
+func stringOrRaw(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text
@@ -281,9 +282,9 @@ func verbatim(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// ParseFaults makes a script of faults such as `status=503,times=2`: directives of
-// Script with their values, and for how many attempts they hold. Each fault takes
-// over when the one before it is through; after the last, if it is limited, all is well.
+// ParseFaults returns a script of faults such as `status=503,times=2`. A fault consists of
+// directives of Script and of the number of attempts for which they hold. The faults apply
+// one after another. If the last fault is limited too, later attempts have no faults.
 func ParseFaults(faults []string) (json.RawMessage, error) {
 	var attempts []layer
 	for i, f := range faults {
@@ -292,7 +293,7 @@ func ParseFaults(faults []string) (json.RawMessage, error) {
 			return nil, fmt.Errorf("fault %q: %w", f, err)
 		}
 		if times == 0 && i < len(faults)-1 {
-			return nil, fmt.Errorf("fault %q: without times=N the faults after it never come", f)
+			return nil, fmt.Errorf("fault %q: without times=N the faults after it never apply", f)
 		}
 		for range max(times, 1) {
 			attempts = append(attempts, l)
@@ -314,7 +315,7 @@ func parseFault(f string) (l layer, times int, err error) {
 		case key == "times":
 			times, err = strconv.Atoi(value)
 			if err != nil || times < 1 || times > 1000 {
-				return nil, 0, fmt.Errorf("times: %q is no number from 1 to 1000", value)
+				return nil, 0, fmt.Errorf("times: %q is not a number from 1 to 1000", value)
 			}
 		case json.Valid([]byte(value)):
 			l[key] = json.RawMessage(value)
@@ -327,13 +328,13 @@ func parseFault(f string) (l layer, times int, err error) {
 		}
 	}
 	if len(l) == 0 {
-		return nil, 0, fmt.Errorf("names no directive")
+		return nil, 0, fmt.Errorf("contains no directive")
 	}
 	_, err = l.script()
 	return l, times, err
 }
 
-// Overlay lays scripts over one another: the directives of later ones win.
+// Overlay merges scripts. The directives of later scripts win.
 func Overlay(scripts ...json.RawMessage) (json.RawMessage, error) {
 	var merged layer
 	for _, s := range scripts {
@@ -344,7 +345,7 @@ func Overlay(scripts ...json.RawMessage) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		merged = l.over(merged)
+		merged = l.mergeOver(merged)
 	}
 	if merged == nil {
 		return nil, nil

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// timed serves one streamed request under a fake clock: when each flush came, how
-// long it all took, and how it ended.
-func timed(t *testing.T, ctx context.Context, script string) (flushes []time.Duration, e Entry) {
+// serveTimed serves one streamed request under a fake clock. It returns the times of the
+// flushes, and the journal entry.
+func serveTimed(t *testing.T, ctx context.Context, script string) (flushes []time.Duration, e Entry) {
 	t.Helper()
 	b, err := New(Options{})
 	if err != nil {
@@ -19,7 +19,7 @@ func timed(t *testing.T, ctx context.Context, script string) (flushes []time.Dur
 	}
 	start := time.Now()
 	w := &clocked{ResponseRecorder: httptest.NewRecorder(), start: start}
-	body := strings.NewReader(ask("demo", `,"stream":true,"loquat_script":`+script))
+	body := strings.NewReader(requestBody("demo", `,"stream":true,"loquat_script":`+script))
 	b.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/chat/completions", body))
 	return w.flushes, b.journal.list()[0]
 }
@@ -50,7 +50,7 @@ func TestTiming(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				flushes, e := timed(t, t.Context(), tt.script)
+				flushes, e := serveTimed(t, t.Context(), tt.script)
 				if len(flushes) != tt.flushes || flushes[0] != tt.first || flushes[len(flushes)-1] != tt.last {
 					t.Errorf("flushes at %v", flushes)
 				}
@@ -67,7 +67,7 @@ func TestCancelDuringDelay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, e := timed(t, ctx, script)
+			_, e := serveTimed(t, ctx, script)
 			if e.End != EndClientClosed || e.Ended.Sub(e.Started) != time.Second {
 				t.Errorf("%s: %q after %v", script, e.End, e.Ended.Sub(e.Started))
 			}
@@ -75,10 +75,10 @@ func TestCancelDuringDelay(t *testing.T) {
 	}
 }
 
-// The built-in models speak at a pace that a reader can follow.
+// The built-in models write at a pace that a reader can follow.
 func TestDemoIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, e := timed(t, t.Context(), `null`)
+		_, e := serveTimed(t, t.Context(), `null`)
 		if took := e.Ended.Sub(e.Started); took < time.Second || took > 10*time.Second {
 			t.Errorf("took %v", took)
 		}

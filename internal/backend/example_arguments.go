@@ -11,7 +11,7 @@ import (
 	"loquat"
 )
 
-// schema is what of a JSON schema matters for making up a value.
+// schema holds the parts of a JSON schema that exampleArguments uses.
 type schema struct {
 	Ref        string                     `json:"$ref"`
 	Type       json.RawMessage            `json:"type"` // a name, or a list of names
@@ -34,15 +34,16 @@ type schema struct {
 	Defs       map[string]json.RawMessage `json:"$defs"`
 }
 
-// The bounds of a made-up value; beyond them values are null, lists and texts short.
+// The bounds of an example value. Values nested deeper are null; lists and strings are
+// shortened.
 const (
 	maxSchemaDepth = 8
 	maxItems       = 16
 	maxExampleText = 4096
 )
 
-// exampleArguments makes up plausible arguments for a tool. What a schema demands
-// beyond the keywords above (a pattern, say) may not hold.
+// exampleArguments returns plausible arguments for a tool. They may violate keywords that
+// the type schema does not contain, such as pattern.
 func exampleArguments(parameters json.RawMessage, userText string) json.RawMessage {
 	var root schema
 	if len(parameters) == 0 || json.Unmarshal(parameters, &root) != nil {
@@ -65,7 +66,7 @@ type example struct {
 	userText string
 }
 
-// value makes up the value of the property called name.
+// value returns an example value for a property.
 func (m example) value(name string, raw json.RawMessage, depth int) any {
 	var s schema
 	if depth > maxSchemaDepth || json.Unmarshal(raw, &s) != nil {
@@ -85,7 +86,7 @@ func (m example) value(name string, raw json.RawMessage, depth int) any {
 		}
 	}
 	if len(s.AllOf) > 0 {
-		return m.all(name, s.AllOf, depth)
+		return m.mergeAll(name, s.AllOf, depth)
 	}
 	switch s.kind() {
 	case "object":
@@ -93,7 +94,7 @@ func (m example) value(name string, raw json.RawMessage, depth int) any {
 	case "array":
 		list := []any{}
 		for range min(max(s.MinItems, 1), maxItems) {
-			list = append(list, m.value(name, orAny(s.Items), depth+1))
+			list = append(list, m.value(name, orAnySchema(s.Items), depth+1))
 		}
 		return list
 	case "integer":
@@ -105,7 +106,7 @@ func (m example) value(name string, raw json.RawMessage, depth int) any {
 	case "null":
 		return nil
 	}
-	return s.fit(m.text(name, s.Format))
+	return s.fitLength(m.exampleString(name, s.Format))
 }
 
 func (s schema) kind() string {
@@ -126,7 +127,8 @@ func (s schema) kind() string {
 	return "string"
 }
 
-// object holds what is required, or everything where nothing is.
+// object returns an object with the required properties, or with all of them if none is
+// required.
 func (m example) object(s schema, depth int) map[string]any {
 	names := s.Required
 	if len(names) == 0 {
@@ -134,22 +136,22 @@ func (m example) object(s schema, depth int) map[string]any {
 	}
 	object := map[string]any{}
 	for _, name := range names {
-		object[name] = m.value(name, orAny(s.Properties[name]), depth+1)
+		object[name] = m.value(name, orAnySchema(s.Properties[name]), depth+1)
 	}
 	return object
 }
 
-// all joins the objects of allOf; of other values it takes the first.
-func (m example) all(name string, parts []json.RawMessage, depth int) any {
-	joined := map[string]any{}
+// mergeAll merges the objects of allOf. If one is not an object, it returns the first value.
+func (m example) mergeAll(name string, parts []json.RawMessage, depth int) any {
+	merged := map[string]any{}
 	for _, part := range parts {
 		object, ok := m.value(name, part, depth+1).(map[string]any)
 		if !ok {
 			return m.value(name, parts[0], depth+1)
 		}
-		maps.Copy(joined, object)
+		maps.Copy(merged, object)
 	}
-	return joined
+	return merged
 }
 
 func (s schema) number() float64 {
@@ -163,8 +165,8 @@ func (s schema) number() float64 {
 	return n
 }
 
-// text is a string that suits the property's format or name.
-func (m example) text(name, format string) string {
+// exampleString returns a string that suits the format or the name of a property.
+func (m example) exampleString(name, format string) string {
 	switch format {
 	case "date":
 		return "2026-01-31"
@@ -191,8 +193,9 @@ func (m example) text(name, format string) string {
 	return cmp.Or(loquat.Clip(strings.TrimSpace(m.userText), maxQuote), "example")
 }
 
-// fit makes text as long as the schema wants it, within reason.
-func (s schema) fit(text string) string {
+// fitLength extends or cuts text to the length that the schema requires, up to
+// maxExampleText.
+func (s schema) fitLength(text string) string {
 	runes := []rune(text)
 	for len(runes) < min(s.MinLength, maxExampleText) {
 		runes = append(runes, 'x')
@@ -203,8 +206,8 @@ func (s schema) fit(text string) string {
 	return string(runes)
 }
 
-// orAny is the schema, or the one that allows anything where there is none.
-func orAny(raw json.RawMessage) json.RawMessage {
+// orAnySchema returns raw, or a schema that allows any value if raw is nil.
+func orAnySchema(raw json.RawMessage) json.RawMessage {
 	if raw == nil {
 		return json.RawMessage("{}")
 	}

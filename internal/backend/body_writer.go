@@ -17,32 +17,32 @@ type compressor interface {
 	Flush() error
 }
 
-// batch is how many bytes may wait for a flush when no rate is asked for.
-const batch = 16 << 10
+// flushBytes is the number of bytes after which an unpaced response is flushed.
+const flushBytes = 16 << 10
 
-// player writes one response as its script wants it timed, framed and broken.
-type player struct {
-	w      http.ResponseWriter
-	rc     *http.ResponseController
-	ctx    context.Context // ends when the client closes its connection
-	script Script
-	timer  *time.Timer // the only one of this response
-	queue  []byte      // written, not flushed
-	zip    compressor  // nil: the body is sent as it is
-	stream bool
-	played int // frames written
+// bodyWriter writes one response with the timing, the framing and the faults of its script.
+type bodyWriter struct {
+	w       http.ResponseWriter
+	rc      *http.ResponseController
+	ctx     context.Context // ends when the client closes its connection
+	script  Script
+	timer   *time.Timer // used by sleep
+	queue   []byte      // bytes that are not flushed yet
+	zip     compressor  // nil: the body is not compressed
+	stream  bool
+	written int // number of frames written
 }
 
-func newPlayer(w http.ResponseWriter, r *http.Request, script Script) *player {
+func newBodyWriter(w http.ResponseWriter, r *http.Request, script Script) *bodyWriter {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	return &player{w: w, rc: http.NewResponseController(w), ctx: r.Context(), script: script, timer: timer}
+	return &bodyWriter{w: w, rc: http.NewResponseController(w), ctx: r.Context(), script: script, timer: timer}
 }
 
-func (p *player) close() { p.timer.Stop() }
+func (p *bodyWriter) close() { p.timer.Stop() }
 
-// play writes b and says how that ended.
-func (p *player) play(b *body) End {
+// write writes the body and returns how the response ended.
+func (p *bodyWriter) write(b *body) End {
 	s := p.script
 	if !p.sleep(time.Duration(s.DelayMS) * time.Millisecond) {
 		return EndClientClosed
@@ -53,7 +53,7 @@ func (p *player) play(b *body) End {
 	f := b.frames
 	p.stream = b.whole == nil
 	if !p.stream {
-		f = p.split(b.whole)
+		f = p.splitWhole(b.whole)
 	}
 	p.writeHeader(b, f)
 	if s.FirstByteDelayMS > 0 {
@@ -65,11 +65,12 @@ func (p *player) play(b *body) End {
 	if s.Rate != nil {
 		rate = *s.Rate
 	}
-	return p.frames(f, rate)
+	return p.writeFrames(f, rate)
 }
 
-// split makes frames of a body that is no stream: halves, when it is to break.
-func (p *player) split(whole []byte) frames {
+// splitWhole returns the frames of a body that is not a stream: one frame, or two halves if
+// the script asks for a fault between them.
+func (p *bodyWriter) splitWhole(whole []byte) frames {
 	s := p.script
 	if s.DropAfter == nil && s.StallAfter == nil && s.MalformedAfter == nil {
 		return frames{first: [][]byte{whole}}
@@ -84,7 +85,7 @@ func (p *player) split(whole []byte) frames {
 	return frames{first: [][]byte{whole[:half], whole[half:]}}
 }
 
-func (p *player) writeHeader(b *body, f frames) {
+func (p *bodyWriter) writeHeader(b *body, f frames) {
 	h := p.w.Header()
 	h.Set("Content-Type", b.contentType)
 	if p.script.ContentType != "" {
@@ -110,26 +111,25 @@ func (p *player) writeHeader(b *body, f frames) {
 	p.w.WriteHeader(b.status)
 }
 
-// frames writes one frame after another, each at its time, and what goes wrong
-// between them.
-func (p *player) frames(f frames, rate float64) End {
+// writeFrames writes the frames, each at its time, with the script's faults between them.
+func (p *bodyWriter) writeFrames(f frames, rate float64) End {
 	start := time.Now()
 	for i := range f.len() {
 		if rate > 0 && i > 0 && p.stream {
-			// Against the start, not the frame before: late timers do not add up.
+			// Compute the time from the start, so that delays of timers do not add up.
 			due := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 			if !p.sleep(time.Until(due)) {
 				return EndClientClosed
 			}
 		}
-		if end, over := p.interrupt(i); over {
+		if end, over := p.injectFault(i); over {
 			return end
 		}
-		if !p.write(f.at(i), i == f.len()-1) {
+		if !p.writeFrame(f.at(i), i == f.len()-1) {
 			return EndClientClosed
 		}
-		p.played++
-		if (rate > 0 || len(p.queue) >= batch) && !p.flush() {
+		p.written++
+		if (rate > 0 || len(p.queue) >= flushBytes) && !p.flush() {
 			return EndClientClosed
 		}
 	}
@@ -139,13 +139,13 @@ func (p *player) frames(f frames, rate float64) End {
 	return EndCompleted
 }
 
-// interrupt does what the script wants before frame i. It says whether the response
-// is over by that, and how it ended.
-func (p *player) interrupt(i int) (End, bool) {
+// injectFault does what the script asks for before frame i. If that ends the response, over
+// is true and the result says how the response ended.
+func (p *bodyWriter) injectFault(i int) (end End, over bool) {
 	s := p.script
 	at := func(position *int) bool { return position != nil && *position == i }
 	if p.stream && s.CommentEvery > 0 && i > 0 && i%s.CommentEvery == 0 {
-		p.write([]byte(": keep-alive\n\n"), false)
+		p.writeFrame([]byte(": keep-alive\n\n"), false)
 	}
 	switch {
 	case at(s.StallAfter):
@@ -159,28 +159,28 @@ func (p *player) interrupt(i int) (End, bool) {
 		}
 		return p.drop(s.Drop), true
 	case at(s.ErrorAfter) && p.stream:
-		p.write([]byte(`data: {"error":{"message":"The scripted backend fails here, as its script says.",`+
+		p.writeFrame([]byte(`data: {"error":{"message":"The scripted backend fails here, as its script says.",`+
 			`"type":"server_error","code":500}}`+"\n\n"), true)
 		p.flush()
 		return EndCompleted, true
 	case at(s.MalformedAfter):
 		if !p.stream {
 			p.flush()
-			return EndCompleted, true // with half of the JSON
+			return EndCompleted, true // after half of the JSON
 		}
-		p.write([]byte(`data: {"choices":[{"index":0,"delta":{"content":"brok`+"\n\n"), false)
+		p.writeFrame([]byte(`data: {"choices":[{"index":0,"delta":{"content":"brok`+"\n\n"), false)
 	}
 	return "", false
 }
 
 // drop closes the connection at once.
-func (p *player) drop(how string) End {
+func (p *bodyWriter) drop(how string) End {
 	if how == dropClean {
-		return EndDropped // the server ends the body as if it were complete
+		return EndDropped // net/http ends the body as if it were complete
 	}
 	conn, _, err := p.rc.Hijack()
 	if err != nil {
-		panic(http.ErrAbortHandler) // not over HTTP/1: the server has means of its own
+		panic(http.ErrAbortHandler) // not an HTTP/1 connection; net/http closes it
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok && how != dropShort {
 		tcp.SetLinger(0) // makes Close send a reset
@@ -189,14 +189,15 @@ func (p *player) drop(how string) End {
 	return EndDropped
 }
 
-// write puts a frame into the queue; with reframing by bytes it goes out at once.
-func (p *player) write(frame []byte, last bool) bool {
+// writeFrame queues a frame. If the script asks for writes of single bytes, it flushes each
+// byte. It returns false if the client has disconnected.
+func (p *bodyWriter) writeFrame(frame []byte, last bool) bool {
 	r := p.script.Reframe
 	if len(r) == 0 {
 		p.queue = append(p.queue, frame...)
 		return true
 	}
-	frame = r.frame(frame, p.stream, last)
+	frame = r.apply(frame, p.stream, last)
 	if !r.bytewise() {
 		p.queue = append(p.queue, frame...)
 		return true
@@ -210,8 +211,8 @@ func (p *player) write(frame []byte, last bool) bool {
 	return true
 }
 
-// flush sends the queue. It is false when the client has gone.
-func (p *player) flush() bool {
+// flush sends the queue. It returns false if the client has disconnected.
+func (p *bodyWriter) flush() bool {
 	if p.ctx.Err() != nil {
 		return false
 	}
@@ -224,7 +225,7 @@ func (p *player) flush() bool {
 }
 
 // send writes the queue into the response.
-func (p *player) send() bool {
+func (p *bodyWriter) send() bool {
 	defer func() { p.queue = p.queue[:0] }()
 	if p.zip == nil {
 		_, err := p.w.Write(p.queue)
@@ -234,8 +235,8 @@ func (p *player) send() bool {
 	return err == nil && p.zip.Flush() == nil
 }
 
-// sleep is false when the client went away meanwhile.
-func (p *player) sleep(d time.Duration) bool {
+// sleep waits for d. It returns false if the client disconnects meanwhile.
+func (p *bodyWriter) sleep(d time.Duration) bool {
 	if d <= 0 {
 		return p.ctx.Err() == nil
 	}

@@ -9,56 +9,56 @@ import (
 	"loquat"
 )
 
-// voice is a built-in model.
-type voice struct {
+// builtinModel is a built-in model.
+type builtinModel struct {
 	id, name string
-	speak    func(req *chatRequest) utterance
+	plan     func(req *chatRequest) plannedReply
 }
 
-// voices are the built-in models; the first also answers for names unknown.
-var voices = []voice{
-	{"demo", "Demo: a scripted reply", speakDemo},
-	{"demo-reasoning", "Demo: thinks, then replies", speakReasoning},
-	{"demo-tools", "Demo: calls a tool", speakTools},
-	{"demo-error", "Demo: always fails with 503", speakError},
-	{"echo", "Echo: repeats what you say", speakEcho},
-	{"lorem", "Lorem: a long text", speakLorem},
+// builtinModels are the built-in models. The first also answers for unknown names.
+var builtinModels = []builtinModel{
+	{"demo", "Demo: a scripted reply", replyDemo},
+	{"demo-reasoning", "Demo: thinks, then replies", replyReasoning},
+	{"demo-tools", "Demo: calls a tool", replyTools},
+	{"demo-error", "Demo: always fails with 503", replyError},
+	{"echo", "Echo: repeats what you say", replyEcho},
+	{"lorem", "Lorem: a long text", replyLorem},
 }
 
-// The pace of the built-in models, in words per second.
+// The paces of the built-in models, in words per second.
 const (
-	talking = 30
-	hurried = 60
+	normalPace = 30
+	fastPace   = 60
 )
 
-// maxQuote is how many characters of the user's text a reply quotes.
+// maxQuote is the number of characters of the user's text that a reply quotes.
 const maxQuote = 400
 
-func speak(req *chatRequest) utterance {
-	for _, v := range voices {
+func planReply(req *chatRequest) plannedReply {
+	for _, v := range builtinModels {
 		if v.id == req.Model {
-			return v.speak(req)
+			return v.plan(req)
 		}
 	}
-	return voices[0].speak(req)
+	return builtinModels[0].plan(req)
 }
 
-func speakDemo(req *chatRequest) utterance {
-	return utterance{rate: talking, text: words(heard(req) +
+func replyDemo(req *chatRequest) plannedReply {
+	return plannedReply{rate: normalPace, text: splitWords(quoteUser(req) +
 		"I am Loquat's scripted backend: no model runs here, and I say the same to everybody. " +
 		"Streaming, Stop, edits and forks all work with me as they do with a real model.\n\n" +
-		howToSetOne)}
+		setupHint)}
 }
 
-const howToSetOne = "To talk to a real model, set `OPENAI_API_KEY` (and `OPENAI_BASE_URL`, if it is not OpenAI's), " +
+const setupHint = "To talk to a real model, set `OPENAI_API_KEY` (and `OPENAI_BASE_URL`, if it is not OpenAI's), " +
 	"or start a local one such as Ollama, or write a `loquat.json`:\n\n" +
 	"```json\n" +
 	`{"providers": {"main": {"provider": "reference_generic_compatible",` + "\n" +
 	`  "base_url": "http://127.0.0.1:11434/v1", "model": "your-model"}}}` + "\n" +
 	"```\n\nThen start `loquat serve` without `--demo`."
 
-// heard quotes the user, so that one sees that the message came through.
-func heard(req *chatRequest) string {
+// quoteUser quotes the user's message, so that the user sees that it has arrived.
+func quoteUser(req *chatRequest) string {
 	text, images := req.lastUser()
 	text = strings.TrimSpace(text)
 	var b strings.Builder
@@ -77,35 +77,35 @@ func heard(req *chatRequest) string {
 	return b.String()
 }
 
-func speakReasoning(req *chatRequest) utterance {
+func replyReasoning(req *chatRequest) plannedReply {
 	text, _ := req.lastUser()
-	return utterance{
-		rate: talking,
+	return plannedReply{
+		rate: normalPace,
 		reasoning: fmt.Sprintf("The user wrote %d words. I have a script and no thoughts of my own, "+
 			"so I show where a model's reasoning would stand, and then I answer.", len(strings.Fields(text))),
-		text: words(heard(req) + "What came before this text was my reasoning: " +
-			"a client shows it apart, or folds it away.\n\n" + howToSetOne),
+		text: splitWords(quoteUser(req) + "What came before this text was my reasoning: " +
+			"a client shows it apart, or folds it away.\n\n" + setupHint),
 	}
 }
 
-func speakTools(req *chatRequest) utterance {
+func replyTools(req *chatRequest) plannedReply {
 	t := chooseTool(req)
 	if t == nil {
-		return utterance{rate: talking, text: words(heard(req) +
+		return plannedReply{rate: normalPace, text: splitWords(quoteUser(req) +
 			"I would call a tool now, but this request offers none that I may call. " +
 			"List a plugin with tools in the configuration's `plugins`, and ask again.")}
 	}
 	text, _ := req.lastUser()
 	args := exampleArguments(t.Function.Parameters, text)
-	return utterance{
-		rate:  hurried,
-		text:  words("I call the tool " + t.Function.Name + "."),
+	return plannedReply{
+		rate:  fastPace,
+		text:  splitWords("I call the tool " + t.Function.Name + "."),
 		calls: []call{{id: req.callID(0), name: t.Function.Name, arguments: string(args)}},
 	}
 }
 
-// chooseTool takes the tool that tool_choice names, else one that the user names,
-// else the first; nil when there is none or tool_choice is "none".
+// chooseTool returns the tool that tool_choice names, or else one that the user's text
+// names, or else the first. It returns nil if there are no tools or tool_choice is "none".
 func chooseTool(req *chatRequest) *tool {
 	var choice string
 	var named struct {
@@ -137,16 +137,16 @@ func chooseTool(req *chatRequest) *tool {
 	return first
 }
 
-func speakError(*chatRequest) utterance {
-	return utterance{fault: refuse(http.StatusServiceUnavailable, "", "overloaded",
+func replyError(*chatRequest) plannedReply {
+	return plannedReply{err: newAPIError(http.StatusServiceUnavailable, "", "overloaded",
 		"The model demo-error always fails; choose another one.")}
 }
 
-func speakEcho(req *chatRequest) utterance {
+func replyEcho(req *chatRequest) plannedReply {
 	text, _ := req.lastUser()
-	return utterance{rate: hurried, text: words(text)}
+	return plannedReply{rate: fastPace, text: splitWords(text)}
 }
 
-func speakLorem(*chatRequest) utterance {
-	return utterance{rate: hurried, filler: 20 * fillerCycle}
+func replyLorem(*chatRequest) plannedReply {
+	return plannedReply{rate: fastPace, filler: 20 * fillerCycle}
 }
