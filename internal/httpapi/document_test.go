@@ -15,6 +15,8 @@ import (
 
 // described is a schema of the document, as far as these tests look at it.
 type described struct {
+	Default              any
+	Description          string
 	Ref                  string `json:"$ref"`
 	Type                 string
 	Properties           map[string]*described
@@ -210,6 +212,21 @@ func TestDocumentWithoutFiles(t *testing.T) {
 		methods, listed := doc.Paths[strings.TrimSuffix(route.path, "{$}")]
 		if listed == (route.tag == webTag) {
 			t.Errorf("%s is listed: %v, %v", route.path, listed, methods)
+		}
+	}
+}
+
+// A field of a body that may be left out has no keyword `default`: generators would require
+// it.
+func TestDocumentOfDefaults(t *testing.T) {
+	for name, schema := range newRig(t).document().Components.Schemas {
+		for field, property := range schema.Properties {
+			if property.Default != nil {
+				t.Errorf("%s.%s has the default %v", name, field, property.Default)
+			}
+			if name == "Send" && field == "stream" && !strings.Contains(property.Description, "Default: true.") {
+				t.Errorf("the default of stream is not described: %q", property.Description)
+			}
 		}
 	}
 }

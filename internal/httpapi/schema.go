@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -101,8 +102,21 @@ func (s schemas) open(closed map[string]bool) {
 			if p.Type == huma.TypeArray {
 				p.Nullable = false
 			}
+			describeDefault(p)
 		}
 	}
+}
+
+// describeDefault puts the default of a field into its description. Generators of clients
+// take a field with the keyword `default` for one that is always there.
+func describeDefault(field *huma.Schema) {
+	if field.Default == nil {
+		return
+	}
+	if text, err := json.Marshal(field.Default); err == nil {
+		field.Description = strings.TrimSpace(fmt.Sprintf("%s Default: %s.", field.Description, text))
+	}
+	field.Default = nil
 }
 
 // check holds a decoded JSON value against a schema. A null at an optional name is
