@@ -13,7 +13,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// The timers of a client, those of the well-known ones.
+// The intervals of a client, equal to those of the Phoenix JavaScript client.
 const (
 	heartbeatEvery = 30 * time.Second
 	replyWithin    = 30 * time.Second
@@ -26,7 +26,7 @@ type Reply struct {
 	Response json.RawMessage `json:"response"`
 }
 
-// Reason is why the answer is no StatusOK.
+// Reason returns the reason of a reply that is not StatusOK.
 func (r Reply) Reason() string {
 	var body reason
 	if json.Unmarshal(r.Response, &body) != nil || body.Reason == "" {
@@ -35,21 +35,22 @@ func (r Reply) Reason() string {
 	return body.Reason
 }
 
-// ClientOptions are what a client may be told.
+// ClientOptions configure a client.
 type ClientOptions struct {
 	HTTPClient *http.Client
-	FrameBytes int64 // of what the server sends; default 1 MiB
-	// OnPush gets what the server pushes, on the goroutine that reads: while it waits,
-	// nothing else is read.
+	FrameBytes int64 // largest frame from the server; default 1 MiB
+	// OnPush is called for each push of the server, on the goroutine that reads the
+	// socket. The client reads nothing while OnPush runs.
 	OnPush func(topic, event string, payload json.RawMessage)
 }
 
-// Client is the client's side of a connection, with serializer 2.0.0. To connect anew
-// is its caller's business. One goroutine may push at a time for each order that matters.
+// Client is the client's side of a connection, with serializer 2.0.0. It does not
+// reconnect. If several goroutines push at the same time, the order of their pushes is
+// undefined.
 type Client struct {
 	ws     *websocket.Conn
 	onPush func(topic, event string, payload json.RawMessage)
-	ctx    context.Context // ends with the connection, its cause is why
+	ctx    context.Context // ends with the connection; the cause is the reason
 	fail   context.CancelCauseFunc
 	all    sync.WaitGroup
 
@@ -59,12 +60,12 @@ type Client struct {
 	waiting map[string]func(Reply) // by ref
 }
 
-// Dial connects to an endpoint, the URL without /websocket.
+// Dial connects to an endpoint. The URL of the endpoint does not include /websocket.
 func Dial(ctx context.Context, endpoint string, opts ClientOptions) (*Client, error) {
 	ws, resp, err := websocket.Dial(ctx, endpoint+"/websocket?vsn=2.0.0", &websocket.DialOptions{HTTPClient: opts.HTTPClient, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
 		if resp != nil {
-			return nil, fmt.Errorf("open a socket: the answer is %s", resp.Status)
+			return nil, fmt.Errorf("open a socket: the server answered %s", resp.Status)
 		}
 		return nil, fmt.Errorf("open a socket: %w", err)
 	}
@@ -87,23 +88,24 @@ func IsRefusedFrame(err error) bool {
 	return code == CloseUnclear || code == CloseTooBig
 }
 
-// Context ends with the connection; its cause says why.
+// Context returns a context that ends with the connection. Its cause is the reason.
 func (c *Client) Context() context.Context { return c.ctx }
 
-// Fail ends the connection for a reason, and waits for nothing.
+// Fail ends the connection with a reason. It does not wait for goroutines.
 func (c *Client) Fail(why error) {
 	c.fail(why)
 	_ = c.ws.CloseNow()
 }
 
-// Close ends the connection and waits until nothing of it runs.
+// Close ends the connection and waits until its goroutines have ended.
 func (c *Client) Close() {
 	c.fail(ErrClosed)
 	_ = c.ws.CloseNow()
 	c.all.Wait()
 }
 
-// Join joins a topic and returns the response; a refusal is a *Refusal.
+// Join joins a topic and returns the response. If the server refuses the join, the error is
+// a *Refusal.
 func (c *Client) Join(ctx context.Context, topic string, params any) (json.RawMessage, error) {
 	payload, err := json.Marshal(params)
 	if err != nil {
@@ -126,8 +128,8 @@ func (c *Client) Join(ctx context.Context, topic string, params any) (json.RawMe
 	}
 }
 
-// Push pushes to a topic that was joined. It returns when the frame is written;
-// onReply, if any, gets the answer, on the goroutine that reads.
+// Push pushes to a topic that was joined, and returns when the frame is written. If onReply
+// is not nil, it is called with the reply, on the goroutine that reads the socket.
 func (c *Client) Push(topic, event string, payload []byte, onReply func(Reply)) error {
 	c.mu.Lock()
 	c.lastRef++
@@ -153,7 +155,7 @@ func (c *Client) send(f Frame) error {
 	return nil
 }
 
-// read hands out what comes in until the connection ends.
+// read reads and handles frames until the connection ends.
 func (c *Client) read() {
 	for {
 		_, data, err := c.ws.Read(c.ctx)
@@ -163,7 +165,7 @@ func (c *Client) read() {
 		}
 		f, err := V2.Decode(data)
 		if err != nil {
-			c.fail(fmt.Errorf("the server does not speak the protocol: %w", err))
+			c.fail(fmt.Errorf("the server sent an invalid frame: %w", err))
 			return
 		}
 		if err := c.handle(f); err != nil {
@@ -186,7 +188,7 @@ func (c *Client) handle(f Frame) error {
 	case f.Event == eventReply:
 		var r Reply
 		if err := json.Unmarshal(f.Payload, &r); err != nil {
-			return errors.New("the server does not speak the protocol: a reply without status and response")
+			return errors.New("the server sent a reply without status and response")
 		}
 		if onReply != nil {
 			onReply(r)
@@ -200,7 +202,8 @@ func (c *Client) handle(f Frame) error {
 	return nil
 }
 
-// beat shows the server that the client lives, and the client that the server does.
+// beat sends heartbeats, so that the server keeps the socket open. It ends the connection
+// if the server does not reply.
 func (c *Client) beat() {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
@@ -217,7 +220,7 @@ func (c *Client) beat() {
 		select {
 		case <-answered:
 		case <-time.After(replyWithin):
-			c.fail(errors.New("the server answers no heartbeat"))
+			c.fail(errors.New("the server does not reply to heartbeats"))
 			_ = c.ws.CloseNow()
 		case <-c.ctx.Done():
 			return

@@ -19,48 +19,49 @@ import (
 	"loquat/internal/ratelimit"
 )
 
-// Topic is what clients may join.
+// Topic is a topic that clients may join.
 type Topic interface {
-	// Join lets a client in, or fails with a *Refusal. It runs on the goroutine that
-	// reads the socket. The response goes into the reply; Channel.Joined follows it.
+	// Join returns the channel of a new join, or a *Refusal. It runs on the goroutine
+	// that reads the socket. The response is sent in the reply. After that,
+	// Channel.Joined is called.
 	Join(ctx context.Context, m *Member, payload json.RawMessage) (c Channel, response any, err error)
 }
 
-// Channel is what stands behind a join. Its methods run on the goroutine that reads
-// the socket, so while they wait the client is not listened to.
+// Channel handles the pushes of one join. Its methods run on the goroutine that reads the
+// socket, so the socket is not read while they wait.
 type Channel interface {
-	// Joined comes once the reply is on its way. What is pushed from here on comes
-	// after it.
+	// Joined is called when the reply to the join is queued. Frames that are pushed
+	// from now on arrive after the reply.
 	Joined()
-	// Handle gets what the client pushes.
+	// Handle is called for each push of the client.
 	Handle(ctx context.Context, in Incoming)
-	// Left is the last call.
+	// Left is called when the join has ended. It is the last call.
 	Left()
 }
 
-// Refusal is the reason for which a join was refused, as the client is told it.
+// Refusal reports that a join was refused. The client receives the reason.
 type Refusal struct{ Reason string }
 
 func (r *Refusal) Error() string { return "refused: " + r.Reason }
 
-// reason is the response of a reply that tells of a failure.
+// reason is the response of a reply with StatusError.
 type reason struct {
 	Reason string `json:"reason"`
 }
 
-// Limits bound what sockets may cost. Zero values mean the defaults.
+// Limits bound the resources that sockets use. A zero value means the default.
 type Limits struct {
-	Sockets      int           // open at once; default 10,000
-	Topics       int           // joined on one socket; default 32
-	FrameBytes   int64         // of what a client sends; default 64 KiB
-	QueueFrames  int           // that wait to be sent to a client; default 512
-	QueueBytes   int           // default 1 MiB
-	Idle         time.Duration // silence, or life without a join, that ends a socket; default 60 s
-	Progress     time.Duration // how long a client may take for a frame, beside a second for each 16 KiB; default 30 s
-	Frames       float64       // per second from a client, after a first burst of four times as many; default 100
-	Joins        float64       // per second from a client, after a first burst of four times as many; default 5
-	Upgrades     float64       // per second from an address, after a first burst of twenty times as many; default 50
-	AddressCount int           // addresses that are remembered; default 10,000
+	Sockets      int           // open sockets; default 10,000
+	Topics       int           // joined topics of one socket; default 32
+	FrameBytes   int64         // largest frame from a client; default 64 KiB
+	QueueFrames  int           // frames that wait to be sent to a client; default 512
+	QueueBytes   int           // bytes of these frames; default 1 MiB
+	Idle         time.Duration // a socket is closed after this time without a frame or without a join; default 60 s
+	Progress     time.Duration // time for a client to read a batch of frames, plus one second for each 16 KiB; default 30 s
+	Frames       float64       // frames per second from a client, with a burst of 4 seconds' worth; default 100
+	Joins        float64       // joins per second from a client, with a burst of 4 seconds' worth; default 5
+	Upgrades     float64       // upgrades per second from an address, with a burst of 20 seconds' worth; default 50
+	AddressCount int           // addresses whose upgrades are counted; default 10,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -78,12 +79,12 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Endpoint is where sockets are opened.
+// Endpoint accepts sockets and keeps track of them.
 type Endpoint struct {
 	find   func(topic string) Topic
 	limits Limits
 	log    *slog.Logger
-	ended  *loglimit.Logger // sockets that clients brought to their end
+	ended  *loglimit.Logger // logs sockets that ended because of their clients
 
 	upgrades *ratelimit.Limiter
 	sockets  sync.WaitGroup
@@ -93,7 +94,7 @@ type Endpoint struct {
 	down bool
 }
 
-// NewEndpoint makes an endpoint; find returns the topic of a name, nil when there is
+// NewEndpoint returns an endpoint. find returns the topic with a name, or nil if there is
 // none.
 func NewEndpoint(find func(topic string) Topic, limits Limits, log *slog.Logger) *Endpoint {
 	limits = limits.withDefaults()
@@ -103,16 +104,16 @@ func NewEndpoint(find func(topic string) Topic, limits Limits, log *slog.Logger)
 	}
 }
 
-// The answers to upgrades that are refused.
+// The details of the answers to refused upgrades.
 const (
-	// TooMany says that there are as many sockets as there may be.
+	// TooMany means that the number of sockets has reached its limit.
 	TooMany = "there are as many sockets as this server allows, try again later"
-	// TooFast says that an address opens sockets too quickly.
+	// TooFast means that an address opens sockets too quickly.
 	TooFast = "this address opens sockets too quickly, try again later"
 )
 
-// Admit checks what can be told before the upgrade: the status of the answer that
-// refuses it, 0 when there is nothing to refuse.
+// Admit checks a request before its upgrade. It returns the status and the detail of the
+// answer that refuses the upgrade, or status 0 if the upgrade is allowed.
 func (e *Endpoint) Admit(r *http.Request, from netip.Addr) (status int, detail string) {
 	if _, err := ParseVersion(r.URL.Query().Get("vsn")); err != nil {
 		return http.StatusForbidden, err.Error()
@@ -128,21 +129,20 @@ func (e *Endpoint) Admit(r *http.Request, from netip.Addr) (status int, detail s
 	return 0, ""
 }
 
-// Serve upgrades a request that was admitted and serves its socket until it ends.
-// Whether the page that opened it may is for the caller to have checked, and from where
-// it comes for the caller to know.
+// Serve upgrades a request that Admit allowed, and serves its socket until the socket ends.
+// from is the address of the client. The caller has done the origin check.
 func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr) {
 	version, err := ParseVersion(r.URL.Query().Get("vsn"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	spy := &hijacked{ResponseWriter: w}
-	ws, err := websocket.Accept(spy, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
+	hijacker := &corkingHijacker{ResponseWriter: w}
+	ws, err := websocket.Accept(hijacker, r, &websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		return // the client has its answer
+		return // Accept has answered the request
 	}
-	s := newSocket(context.WithoutCancel(r.Context()), e, ws, spy.conn, version, from)
+	s := newSocket(context.WithoutCancel(r.Context()), e, ws, hijacker.conn, version, from)
 	if !e.enter(s) {
 		_ = ws.Close(websocket.StatusTryAgainLater, TooMany)
 		return
@@ -151,19 +151,19 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr
 	s.run()
 }
 
-// hijacked puts a cork on the connection that is taken over, and remembers it.
-type hijacked struct {
+// corkingHijacker wraps the hijacked connection in a corkedConn, and keeps it in conn.
+type corkingHijacker struct {
 	http.ResponseWriter
-	conn *corked
+	conn *corkedConn
 }
 
-// Hijack is of http.Hijacker.
-func (h *hijacked) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
+// Hijack implements http.Hijacker.
+func (h *corkingHijacker) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err error) {
 	conn, rw, err = http.NewResponseController(h.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
-	h.conn = &corked{Conn: conn}
+	h.conn = &corkedConn{Conn: conn}
 	rw.Writer.Reset(h.conn) // nothing was written to it yet
 	return h.conn, rw, nil
 }
@@ -193,7 +193,7 @@ func (e *Endpoint) Sockets() int {
 	return len(e.open)
 }
 
-// Hangup ends all sockets in a way that brings their clients back.
+// Hangup closes all sockets with a code after which clients reconnect.
 func (e *Endpoint) Hangup() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -202,8 +202,8 @@ func (e *Endpoint) Hangup() {
 	}
 }
 
-// Close ends all sockets, as Hangup does, admits no more, and returns when all have
-// ended.
+// Close stops accepting sockets, closes all sockets as Hangup does, and waits until they
+// have ended.
 func (e *Endpoint) Close() {
 	e.mu.Lock()
 	e.down = true

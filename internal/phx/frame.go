@@ -1,12 +1,13 @@
-// Package phx speaks the Phoenix Channels protocol over WebSocket, both ends of it:
-// many topics share one socket, a client joins a topic, pushes to it and is pushed to.
+// Package phx implements the Phoenix Channels protocol over WebSocket, for servers and
+// clients. Many topics share one socket. A client joins a topic and pushes to it, and the
+// server pushes to the topic's clients.
 //
-// It promises that unmodified Phoenix clients work with the serializers 2.0.0 and
-// 1.0.0; that nothing a client sends is read past its bound or answered without one;
-// that who is pushed to waits in a queue of a fixed size, which never holds up who
-// pushes; and that frames of a join that is over reach nobody. It does not promise
-// that a push arrives: Phoenix is at most once, and what is above has to know where to
-// go on. It knows nothing of what the payloads mean.
+// Unmodified Phoenix clients work with the serializers 2.0.0 and 1.0.0. Frames from clients
+// are bounded in size and rate. Pushes to a client wait in a queue of fixed size, so that a
+// slow client never blocks the sender. Frames of an ended join are dropped.
+//
+// A push may get lost, because Phoenix delivers at most once. Users of the package have to
+// know where to resume. The package does not interpret payloads.
 package phx
 
 import (
@@ -18,7 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// The events that the protocol keeps for itself, and the topic of heartbeats.
+// The events that the protocol reserves, and the topic of heartbeats.
 const (
 	eventJoin      = "phx_join"
 	eventLeave     = "phx_leave"
@@ -28,22 +29,23 @@ const (
 	topicPhoenix   = "phoenix"
 )
 
-// The status of a reply.
+// The statuses of a reply.
 const (
 	StatusOK    = "ok"
 	StatusError = "error"
 )
 
-// Version is a serializer: how frames stand in messages.
+// Version is the version of a serializer: the encoding of frames in WebSocket messages.
 type Version int
 
-// The serializers. V1 has objects, V2 arrays.
+// The serializers. V1 encodes frames as JSON objects, V2 as JSON arrays.
 const (
 	V1 Version = 1
 	V2 Version = 2
 )
 
-// ParseVersion reads the parameter vsn of an upgrade; a missing one means 1.0.0.
+// ParseVersion parses the parameter vsn of an upgrade. If it is missing, the version is
+// 1.0.0.
 func ParseVersion(vsn string) (Version, error) {
 	switch vsn {
 	case "", "1.0.0":
@@ -54,13 +56,13 @@ func ParseVersion(vsn string) (Version, error) {
 	return 0, errors.New("the vsn is neither 1.0.0 nor 2.0.0")
 }
 
-// The bounds of the names in a frame.
+// The bounds of the names and refs in a frame, in bytes.
 const (
 	maxName = 255
 	maxRef  = 64
 )
 
-// Frame is one message of the protocol. An empty JoinRef or Ref is null.
+// Frame is one message of the protocol. An empty JoinRef or Ref is null in JSON.
 type Frame struct {
 	JoinRef string
 	Ref     string
@@ -69,8 +71,8 @@ type Frame struct {
 	Payload json.RawMessage
 }
 
-// object is a frame as the serializer 1.0.0 writes it.
-type object struct {
+// objectFrame is a frame of the serializer 1.0.0.
+type objectFrame struct {
 	Topic   string          `json:"topic"`
 	Event   string          `json:"event"`
 	Payload json.RawMessage `json:"payload"`
@@ -78,7 +80,7 @@ type object struct {
 	JoinRef *string         `json:"join_ref,omitempty"`
 }
 
-// Decode reads a frame. The Payload shares memory with data.
+// Decode decodes a frame. The Payload shares memory with data.
 func (v Version) Decode(data []byte) (Frame, error) {
 	var f Frame
 	var err error
@@ -91,11 +93,11 @@ func (v Version) Decode(data []byte) (Frame, error) {
 	case err != nil:
 		return Frame{}, err
 	case f.Topic == "" || len(f.Topic) > maxName:
-		return Frame{}, fmt.Errorf("the topic has to have 1 to %d bytes", maxName)
+		return Frame{}, fmt.Errorf("the topic must have 1 to %d bytes", maxName)
 	case f.Event == "" || len(f.Event) > maxName:
-		return Frame{}, fmt.Errorf("the event has to have 1 to %d bytes", maxName)
+		return Frame{}, fmt.Errorf("the event must have 1 to %d bytes", maxName)
 	case len(f.Ref) > maxRef || len(f.JoinRef) > maxRef:
-		return Frame{}, fmt.Errorf("a ref has at most %d bytes", maxRef)
+		return Frame{}, fmt.Errorf("a ref must have at most %d bytes", maxRef)
 	case len(f.Payload) == 0:
 		return Frame{}, errors.New("there is no payload")
 	}
@@ -105,14 +107,14 @@ func (v Version) Decode(data []byte) (Frame, error) {
 func decodeArray(data []byte) (f Frame, err error) {
 	var parts []json.RawMessage
 	if err := json.Unmarshal(data, &parts); err != nil {
-		return f, errors.New("it is no JSON array")
+		return f, errors.New("it is not a JSON array")
 	}
 	if len(parts) != 5 {
-		return f, fmt.Errorf("an array has join_ref, ref, topic, event and payload, this one %d parts", len(parts))
+		return f, fmt.Errorf("an array must have the 5 items join_ref, ref, topic, event and payload; this one has %d", len(parts))
 	}
 	for i, name := range []*string{&f.JoinRef, &f.Ref, &f.Topic, &f.Event} {
 		if json.Unmarshal(parts[i], name) != nil { // null leaves it empty
-			return f, fmt.Errorf("part %d has to be a string", i)
+			return f, fmt.Errorf("item %d must be a string", i)
 		}
 	}
 	f.Payload = parts[4]
@@ -120,9 +122,9 @@ func decodeArray(data []byte) (f Frame, err error) {
 }
 
 func decodeObject(data []byte) (Frame, error) {
-	var o *object
+	var o *objectFrame
 	if err := json.Unmarshal(data, &o); err != nil || o == nil {
-		return Frame{}, errors.New("it is no JSON object with strings as topic, event and ref")
+		return Frame{}, errors.New("it is not a JSON object with strings as topic, event and ref")
 	}
 	f := Frame{Topic: o.Topic, Event: o.Event, Payload: o.Payload}
 	if o.Ref != nil {
@@ -134,13 +136,13 @@ func decodeObject(data []byte) (Frame, error) {
 	return f, nil
 }
 
-// Append writes a frame. The payload has to be JSON.
+// Append appends a frame. The payload must be valid JSON.
 func (v Version) Append(dst []byte, f Frame) []byte {
 	p := Push{topic: f.Topic, event: f.Event, payload: f.Payload}
 	return v.appendPush(dst, f.JoinRef, f.Ref, p.names(v), f.Payload)
 }
 
-// appendPush puts a frame together from parts of which all but the refs are shared.
+// appendPush appends a frame. Its names and payload may be shared between sockets.
 func (v Version) appendPush(dst []byte, joinRef, ref string, names, payload []byte) []byte {
 	if v == V1 {
 		dst = append(append(dst, '{'), names...)
@@ -158,7 +160,7 @@ func (v Version) appendPush(dst []byte, joinRef, ref string, names, payload []by
 	return append(dst, ']')
 }
 
-// appendRef writes a ref; a client's may hold anything.
+// appendRef appends a ref. A ref from a client may contain any characters.
 func appendRef(dst []byte, ref string) []byte {
 	if ref == "" {
 		return append(dst, "null"...)
@@ -168,7 +170,7 @@ func appendRef(dst []byte, ref string) []byte {
 			return append(dst, quote(ref)...)
 		}
 	}
-	dst = append(append(dst, '"'), ref...) // as nearly all are: it counts, with a thousand sockets
+	dst = append(append(dst, '"'), ref...) // the usual case, which is worth a faster path with many sockets
 	return append(dst, '"')
 }
 
@@ -176,13 +178,13 @@ func quote(s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string always can be
+	_ = enc.Encode(s) // cannot fail for a string
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// Push is what the server says on a topic by itself. One Push goes to any number of
-// sockets: its payload is encoded before, its names once for each serializer, and only
-// the join_ref is each socket's own, so that clients can tell what was meant for an
+// Push is a frame from the server that is not a reply. One Push may be sent to any number of
+// sockets. Its payload is encoded beforehand, and its names once for each serializer. Only
+// the join_ref differs between sockets. With the join_ref, clients recognize frames of an
 // earlier join.
 type Push struct {
 	topic, event string
@@ -192,7 +194,7 @@ type Push struct {
 	encoded [2][]byte    // topic and event
 }
 
-// NewPush makes a push of a payload, which has to be JSON and is not changed any more.
+// NewPush returns a push. The payload must be valid JSON, and must not be changed any more.
 func NewPush(topic, event string, payload []byte) *Push {
 	return &Push{topic: topic, event: event, payload: payload}
 }
@@ -216,7 +218,7 @@ type reply struct {
 	Response any    `json:"response"`
 }
 
-// encodeReply writes the payload of a reply; no response is an empty object.
+// encodeReply returns the payload of a reply. A nil response becomes an empty object.
 func encodeReply(status string, response any) ([]byte, error) {
 	if response == nil {
 		response = struct{}{}

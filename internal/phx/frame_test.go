@@ -13,7 +13,7 @@ func TestDecode(t *testing.T) {
 		name string
 		v    Version
 		in   string
-		want *Frame // nil: it is refused
+		want *Frame // nil: an error
 	}{
 		{"array", V2, `["1","2","t","e",{"a":1}]`, &Frame{"1", "2", "t", "e", json.RawMessage(`{"a":1}`)}},
 		{"nulls", V2, `[null,null,"t","e",{}]`, &Frame{"", "", "t", "e", json.RawMessage(`{}`)}},
@@ -38,7 +38,7 @@ func TestDecode(t *testing.T) {
 		got, err := c.v.Decode([]byte(c.in))
 		switch {
 		case c.want == nil && err == nil:
-			t.Errorf("%s: %s is taken for %+v", c.name, c.in, got)
+			t.Errorf("%s: %s was decoded as %+v", c.name, c.in, got)
 		case c.want != nil && (err != nil || !reflect.DeepEqual(got, *c.want)):
 			t.Errorf("%s: %+v, %v; want %+v", c.name, got, err, *c.want)
 		}
@@ -68,7 +68,7 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
-// What can be decoded is within bounds and survives being written and read again.
+// A decoded frame does not change when it is encoded and decoded again.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`["1","2","t","phx_join",{"token":"x"}]`, `[null,"1","phoenix","heartbeat",{}]`, `{"topic":"t","event":"e","payload":{},"ref":"1","join_ref":null}`,
@@ -84,7 +84,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			again, err := v.Decode(v.Append(nil, got))
 			if err != nil || !reflect.DeepEqual(again, got) {
-				t.Errorf("serializer %d: %q is %+v, and that is %+v, %v", v, data, got, again, err)
+				t.Errorf("serializer %d: %q is decoded as %+v, and after encoding as %+v, %v", v, data, got, again, err)
 			}
 		}
 	})

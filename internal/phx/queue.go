@@ -6,23 +6,22 @@ import (
 	"sync"
 )
 
-// ErrClosed is why nothing more is taken by a socket that ends.
+// ErrClosed reports that a socket, or a join, has ended.
 var ErrClosed = errors.New("the socket is closed")
 
-// item is a frame that waits for its socket. What is shared stays shared until it is
-// written.
+// item is a frame that waits to be sent on a socket.
 type item struct {
 	push    *Push
-	member  *Member // nil: of no join
+	member  *Member // nil: the frame belongs to no join
 	joinRef string
 	ref     string
 }
 
 func (it item) size() int { return len(it.push.payload) }
 
-// queue is what a socket has still to send, bounded in frames and bytes; one item is
-// always taken by an empty queue. It grows with use, so that an idle socket costs
-// nothing.
+// queue holds the frames that a socket has not sent yet. It is bounded in frames and bytes,
+// but an empty queue accepts an item of any size. Its memory grows with use, so that an idle
+// socket needs none.
 type queue struct {
 	maxItems, maxBytes int
 
@@ -32,20 +31,20 @@ type queue struct {
 	bytes  int
 	closed bool
 
-	filled chan struct{} // holds a token when there may be items, or the queue has ended
-	room   chan struct{} // holds a token when there may be room
-	ended  chan struct{}
+	filled chan struct{} // contains a value if there may be items or the queue is closed
+	space  chan struct{} // contains a value if there may be space for an item
+	ended  chan struct{} // closed by close
 }
 
 func newQueue(maxItems, maxBytes int) *queue {
 	return &queue{
 		maxItems: maxItems, maxBytes: maxBytes,
-		filled: make(chan struct{}, 1), room: make(chan struct{}, 1), ended: make(chan struct{}),
+		filled: make(chan struct{}, 1), space: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 }
 
-// offer takes an item if there is room for it. A closed queue takes everything: nobody
-// has to wait for who is gone.
+// offer adds an item and reports whether there was space for it. A closed queue drops the
+// item and returns true, so that nobody waits for a client that has disconnected.
 func (q *queue) offer(it item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,30 +66,30 @@ func (q *queue) offer(it item) bool {
 	return true
 }
 
-// put waits until there is room.
+// put waits until there is space and adds an item.
 func (q *queue) put(ctx context.Context, it item) error {
 	for !q.offer(it) {
 		select {
-		case <-q.room:
+		case <-q.space:
 		case <-q.ended:
 			return ErrClosed
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	signal(q.room) // others may wait for what is left of it
+	signal(q.space) // there may be space for another goroutine that waits
 	return nil
 }
 
-// The items that are taken together, at the most.
+// The bounds of a batch that takeBatch returns.
 const (
 	maxBatch      = 16
-	maxBatchBytes = 16 << 10 // one that is larger is taken alone
+	maxBatchBytes = 16 << 10 // a larger item is a batch of its own
 )
 
-// take waits for items and appends those that come next to dst; none is the end of the
-// queue.
-func (q *queue) take(dst []item) []item {
+// takeBatch waits for items and appends the next ones to dst. It appends nothing if the
+// queue is closed.
+func (q *queue) takeBatch(dst []item) []item {
 	for {
 		q.mu.Lock()
 		if q.closed {
@@ -98,9 +97,9 @@ func (q *queue) take(dst []item) []item {
 			return dst
 		}
 		if q.head < len(q.items) {
-			dst = q.takeSome(dst)
+			dst = q.takeAvailable(dst)
 			q.mu.Unlock()
-			signal(q.room)
+			signal(q.space)
 			return dst
 		}
 		q.mu.Unlock()
@@ -108,8 +107,8 @@ func (q *queue) take(dst []item) []item {
 	}
 }
 
-// takeSome takes what is there. The caller holds the lock.
-func (q *queue) takeSome(dst []item) []item {
+// takeAvailable appends the next items to dst. The caller holds q.mu.
+func (q *queue) takeAvailable(dst []item) []item {
 	for n, size := 0, 0; n < maxBatch && q.head < len(q.items); n++ {
 		it := q.items[q.head]
 		if size += it.size(); n > 0 && size > maxBatchBytes {
@@ -126,14 +125,14 @@ func (q *queue) takeSome(dst []item) []item {
 	return dst
 }
 
-// close drops what waits.
+// close drops all items and ends all waiting.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closed {
 		q.closed, q.items, q.head, q.bytes = true, nil, 0, 0
 		close(q.ended)
-		signal(q.filled) // or who takes would wait
+		signal(q.filled) // ends takeBatch
 	}
 }
 

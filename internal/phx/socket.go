@@ -16,12 +16,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The codes with which sockets are closed. None is 1000, after which Phoenix clients do
-// not come back.
+// The codes with which the server closes sockets. It never uses 1000, because Phoenix
+// clients do not reconnect after it.
 const (
-	CloseGoingAway = websocket.StatusGoingAway               // it was idle
-	CloseUnclear   = websocket.StatusInvalidFramePayloadData // what it sent is no frame
-	ClosePolicy    = websocket.StatusPolicyViolation         // it may not go on
+	CloseGoingAway = websocket.StatusGoingAway               // the socket was idle
+	CloseUnclear   = websocket.StatusInvalidFramePayloadData // the client sent a message that is not a frame
+	ClosePolicy    = websocket.StatusPolicyViolation         // the client is not allowed to continue
 	CloseTooBig    = websocket.StatusMessageTooBig
 	CloseRestart   = websocket.StatusServiceRestart
 )
@@ -30,7 +30,7 @@ const (
 type Socket struct {
 	e       *Endpoint
 	ws      *websocket.Conn
-	conn    *corked // below ws
+	conn    *corkedConn // the connection of ws
 	version Version
 	address netip.Addr
 
@@ -41,12 +41,12 @@ type Socket struct {
 	closing sync.Once
 	closed  sync.WaitGroup // the closing handshake
 
-	frames, joins *rate.Limiter // the reader's
+	frames, joins *rate.Limiter
 	idle          *time.Timer
-	joined        map[string]*Member // by topic; the reader's
+	joined        map[string]*Member // by topic; used only by the goroutine that reads
 }
 
-func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corked, version Version, address netip.Addr) *Socket {
+func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corkedConn, version Version, address netip.Addr) *Socket {
 	l := e.limits
 	s := &Socket{
 		e: e, ws: ws, conn: conn, version: version, address: address, queue: newQueue(l.QueueFrames, l.QueueBytes), joined: map[string]*Member{},
@@ -59,7 +59,7 @@ func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corke
 
 // run serves the socket until it ends.
 func (s *Socket) run() {
-	s.idle = time.AfterFunc(s.e.limits.Idle, func() { s.Close(CloseGoingAway, "no word from the client for too long") })
+	s.idle = time.AfterFunc(s.e.limits.Idle, func() { s.Close(CloseGoingAway, "the client was silent for too long") })
 	var writer sync.WaitGroup
 	writer.Go(s.write)
 	err := s.read()
@@ -69,7 +69,7 @@ func (s *Socket) run() {
 	for _, m := range s.joined {
 		m.leave()
 	}
-	s.closing.Do(func() {}) // nobody begins a handshake any more
+	s.closing.Do(func() {}) // prevents Close from starting a handshake
 	s.closed.Wait()
 	_ = s.ws.CloseNow()
 	writer.Wait()
@@ -78,10 +78,10 @@ func (s *Socket) run() {
 	}
 }
 
-// closingWithin is how long a client has to take part in the end of its socket.
+// closingWithin is the time that a client has for the closing handshake.
 const closingWithin = time.Second
 
-// Close ends the socket with a closing handshake, which it does not wait for.
+// Close starts a closing handshake and does not wait for it.
 func (s *Socket) Close(code websocket.StatusCode, why string) {
 	s.closing.Do(func() {
 		s.queue.close()
@@ -91,8 +91,8 @@ func (s *Socket) Close(code websocket.StatusCode, why string) {
 	})
 }
 
-// read handles what the client sends. A client that sends too quickly is read more
-// slowly.
+// read reads and handles the frames of the client. If the client sends too quickly, read
+// slows down.
 func (s *Socket) read() error {
 	for {
 		kind, data, err := s.ws.Read(context.Background())
@@ -119,13 +119,13 @@ func (s *Socket) read() error {
 		if err := s.handle(f); err != nil {
 			return err
 		}
-		if len(s.joined) > 0 { // heartbeats alone keep nothing alive
+		if len(s.joined) > 0 { // heartbeats do not keep a socket without joins open
 			s.idle.Reset(s.e.limits.Idle)
 		}
 	}
 }
 
-// handle does what a frame asks for. An error ends the socket.
+// handle handles a frame of the client. An error ends the socket.
 func (s *Socket) handle(f Frame) error {
 	m := s.joined[f.Topic]
 	stale := m != nil && f.JoinRef != "" && f.JoinRef != m.joinRef
@@ -144,24 +144,24 @@ func (s *Socket) handle(f Frame) error {
 	case stale:
 		return nil
 	case f.Event == eventLeave:
-		s.drop(m)
+		s.endJoin(m)
 		if err := s.reply(f, StatusOK, nil); err != nil {
 			return err
 		}
-		return s.sayClosed(m)
+		return s.pushClose(m)
 	}
 	m.channel.Handle(s.ctx, Incoming{Event: f.Event, Payload: f.Payload, member: m, ref: f.Ref})
 	return nil
 }
 
-// join lets the client into a topic; a join that it has there already is over.
+// join joins the client to a topic. It first ends an earlier join of the same topic.
 func (s *Socket) join(f Frame, former *Member) error {
 	if err := s.joins.Wait(s.ctx); err != nil {
 		return err
 	}
 	if former != nil {
-		s.drop(former)
-		if err := s.sayClosed(former); err != nil {
+		s.endJoin(former)
+		if err := s.pushClose(former); err != nil {
 			return err
 		}
 	}
@@ -194,15 +194,14 @@ func (s *Socket) join(f Frame, former *Member) error {
 	return nil
 }
 
-// drop ends a join.
-func (s *Socket) drop(m *Member) {
+func (s *Socket) endJoin(m *Member) {
 	delete(s.joined, m.topic)
 	m.leave()
 }
 
-// sayClosed tells the client that a join is over. With serializer 1.0.0 it would be
-// taken for the end of the next join of that topic.
-func (s *Socket) sayClosed(m *Member) error {
+// pushClose notifies the client that a join has ended. It does nothing with serializer
+// 1.0.0, because such clients would end their next join of the topic too.
+func (s *Socket) pushClose(m *Member) error {
 	if s.version == V1 {
 		return nil
 	}
@@ -217,13 +216,14 @@ func (s *Socket) reply(f Frame, status string, response any) error {
 	return s.queue.put(s.ctx, item{push: NewPush(f.Topic, eventReply, payload), joinRef: f.JoinRef, ref: f.Ref})
 }
 
-// slowest is the rate in bytes per second that is enough for a large frame.
-const slowest = 16 << 10
+// minReadRate is the rate in bytes per second at which clients have to read large frames.
+const minReadRate = 16 << 10
 
-// write sends what is queued. A client that takes too long for a frame is cut off.
+// write sends the queued frames. It closes the connection if the client does not read a
+// batch in time.
 func (s *Socket) write() {
 	stuck := time.AfterFunc(s.e.limits.Progress, func() {
-		s.e.ended.Log(slog.LevelInfo, "a socket was cut off", "client", s.address, "problem", "it does not read what it is sent")
+		s.e.ended.Log(slog.LevelInfo, "a socket was closed", "client", s.address, "problem", "the client does not read its frames in time")
 		_ = s.conn.Close()
 	})
 	defer stuck.Stop()
@@ -231,29 +231,29 @@ func (s *Socket) write() {
 	var batch []item
 	var buf []byte
 	for {
-		if batch = s.queue.take(batch[:0]); len(batch) == 0 {
+		if batch = s.queue.takeBatch(batch[:0]); len(batch) == 0 {
 			return
 		}
 		size := 0
 		for _, it := range batch {
 			size += it.size()
 		}
-		stuck.Reset(s.e.limits.Progress + time.Duration(size/slowest)*time.Second)
+		stuck.Reset(s.e.limits.Progress + time.Duration(size/minReadRate)*time.Second)
 		var err error
 		buf, err = s.send(batch, buf)
 		stuck.Stop()
 		clear(batch)
 		if err != nil {
-			_ = s.conn.Close() // the reader sees it
+			_ = s.conn.Close() // ends the goroutine that reads
 			return
 		}
-		if cap(buf) > maxSpare {
+		if cap(buf) > maxKeptBuffer {
 			buf = nil
 		}
 	}
 }
 
-// send writes frames, several of them at once. It returns buf for the next time.
+// send writes a batch of frames. It returns buf, which may have grown, for the next call.
 func (s *Socket) send(batch []item, buf []byte) ([]byte, error) {
 	if len(batch) > 1 {
 		s.conn.cork()
@@ -270,8 +270,8 @@ func (s *Socket) send(batch []item, buf []byte) ([]byte, error) {
 	return buf, s.conn.uncork()
 }
 
-// maxSpare is how large a buffer a socket keeps for its next frame.
-const maxSpare = 16 << 10
+// maxKeptBuffer is the largest buffer that a socket keeps for its next frame, in bytes.
+const maxKeptBuffer = 16 << 10
 
 // Member is one join of a topic.
 type Member struct {
@@ -287,22 +287,23 @@ func (m *Member) leave() {
 	m.channel.Left()
 }
 
-// Topic is the name of what was joined.
+// Topic returns the name of the topic.
 func (m *Member) Topic() string { return m.topic }
 
-// Address is the address of the client; it may not be known.
+// Address returns the address of the client. It is the zero Addr if it is unknown.
 func (m *Member) Address() netip.Addr { return m.socket.address }
 
-// Context ends with the socket.
+// Context returns a context that ends with the socket.
 func (m *Member) Context() context.Context { return m.socket.ctx }
 
-// Offer queues a push if there is room for it, and never waits. What is offered to a
-// join that is over is dropped.
+// Offer queues a push if there is space, and reports whether it did. It never waits. If the
+// join has ended, Offer drops the push and returns true.
 func (m *Member) Offer(p *Push) bool {
 	return m.left.Load() || m.socket.queue.offer(m.item(p))
 }
 
-// Send queues a push when there is room for it.
+// Send waits for space in the queue and queues a push. It returns ErrClosed if the join has
+// ended.
 func (m *Member) Send(ctx context.Context, p *Push) error {
 	if m.left.Load() {
 		return ErrClosed
@@ -315,13 +316,14 @@ func (m *Member) item(p *Push) item { return item{push: p, member: m, joinRef: m
 // Close ends the whole socket.
 func (m *Member) Close(code websocket.StatusCode, why string) { m.socket.Close(code, why) }
 
-// Trust lifts the limits of what the client may send, but for a size of its frames.
+// Trust removes the limit on the rate of the client's frames, and sets the limit on their
+// size.
 func (m *Member) Trust(frameBytes int64) {
 	m.socket.ws.SetReadLimit(frameBytes)
 	m.socket.frames.SetLimit(rate.Inf)
 }
 
-// Incoming is what a client pushed.
+// Incoming is a push from a client.
 type Incoming struct {
 	Event   string
 	Payload json.RawMessage
@@ -330,8 +332,8 @@ type Incoming struct {
 	ref    string
 }
 
-// Reply answers the push; no response is an empty object. It may come late, from any
-// goroutine, and is dropped when the join is over.
+// Reply replies to the push. A nil response becomes an empty object. Reply may be called
+// later and from any goroutine. It returns ErrClosed if the join has ended.
 func (in Incoming) Reply(ctx context.Context, status string, response any) error {
 	payload, err := encodeReply(status, response)
 	if err != nil {
@@ -346,7 +348,7 @@ func (in Incoming) Reply(ctx context.Context, status string, response any) error
 	return m.socket.queue.put(ctx, it)
 }
 
-// Refuse answers the push with a reason.
+// Refuse replies to the push with StatusError and a reason.
 func (in Incoming) Refuse(ctx context.Context, why string) error {
 	return in.Reply(ctx, StatusError, reason{why})
 }

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a topic that lets in whoever does not say no, greets, and gives back what it
-// is pushed.
+// echo is a topic that refuses joins with the payload "no". It pushes hello after a join, and
+// replies to each push with its payload.
 type echo struct {
 	mu      sync.Mutex
 	members []*Member
@@ -65,7 +65,7 @@ func (e *echo) counts() (joined, left int) {
 	return len(e.members), e.left
 }
 
-// rig is an endpoint with the topics "room" and "room:…".
+// rig is a server with an endpoint and the topics "room" and "room:…".
 type rig struct {
 	t        *testing.T
 	topic    *echo
@@ -108,10 +108,10 @@ func (r *rig) dial(vsn string) *websocket.Conn {
 	return ws
 }
 
-// What a client says (>) and hears (<), for both serializers. A line with ! is the code
-// with which the socket is closed.
+// scripts are conversations in both serializers: frames from the client (>), frames from the
+// server (<) and the code with which the server closes the socket (!).
 var scripts = map[string]string{
-	"a life": `2.0.0
+	"join, push and leave": `2.0.0
 		> [null,"1","phoenix","heartbeat",{}]
 		< [null,"1","phoenix","phx_reply",{"status":"ok","response":{}}]
 		> ["2","2","room","phx_join",{}]
@@ -126,7 +126,7 @@ var scripts = map[string]string{
 		< ["2","5","room","phx_reply",{"status":"error","response":{"reason":"unmatched topic"}}]
 		> ["2","6","room","phx_leave",{}]
 		< ["2","6","room","phx_reply",{"status":"ok","response":{}}]`,
-	"a life in objects": `1.0.0
+	"join and leave with serializer 1.0.0": `1.0.0
 		> {"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}
 		< {"topic":"phoenix","event":"phx_reply","ref":"1","payload":{"status":"ok","response":{}}}
 		> {"topic":"room","event":"phx_join","payload":{},"ref":"2"}
@@ -136,14 +136,14 @@ var scripts = map[string]string{
 		< {"topic":"room","event":"phx_reply","ref":"3","payload":{"status":"ok","response":{}}}
 		> {"topic":"room","event":"phx_join","payload":{},"ref":"4"}
 		< {"topic":"room","event":"phx_reply","ref":"4","payload":{"status":"ok","response":{"n":1}}}`,
-	"refused, and no such topic": `2.0.0
+	"refused join and unknown topics": `2.0.0
 		> ["1","1","room","phx_join","no"]
 		< ["1","1","room","phx_reply",{"status":"error","response":{"reason":"no"}}]
 		> ["2","2","other","phx_join",{}]
 		< ["2","2","other","phx_reply",{"status":"error","response":{"reason":"unmatched topic"}}]
 		> [null,"3","phoenix","dance",{}]
 		< [null,"3","phoenix","phx_reply",{"status":"error","response":{"reason":"unmatched topic"}}]`,
-	"before it has joined": `2.0.0
+	"push without a join": `2.0.0
 		> ["1","1","room","say",{}]
 		< ["1","1","room","phx_reply",{"status":"error","response":{"reason":"unmatched topic"}}]`,
 	"a second join ends the first": `2.0.0
@@ -158,11 +158,11 @@ var scripts = map[string]string{
 		> ["1","4","room","phx_leave",{}]
 		> ["2","5","room","say",{"stale":false}]
 		< ["2","5","room","phx_reply",{"status":"ok","response":{"stale":false}}]`,
-	"no JSON":                    "2.0.0\n> nonsense\n! 1007",
+	"not JSON":                   "2.0.0\n> nonsense\n! 1007",
 	"an object where arrays are": "2.0.0\n> {}\n! 1007",
 	"an array where objects are": "1.0.0\n> [null,\"1\",\"phoenix\",\"heartbeat\",{}]\n! 1007",
 	"a frame that is too large":  "2.0.0\n> [null,\"1\",\"phoenix\",\"heartbeat\",\"" + strings.Repeat("x", 64<<10) + "\"]\n! 1009",
-	"more topics than there may be": `2.0.0
+	"more topics than allowed": `2.0.0
 		> ["1","1","room:1","phx_join",{}]
 		< ["1","1","room:1","phx_reply",{"status":"ok","response":{"n":1}}]
 		< ["1",null,"room:1","hello",{}]
@@ -191,12 +191,12 @@ func TestScripts(t *testing.T) {
 				case "<":
 					_, got, err := ws.Read(t.Context())
 					if err != nil || string(got) != text {
-						t.Fatalf("heard %s, %v; want %s", got, err, text)
+						t.Fatalf("received %s, %v; want %s", got, err, text)
 					}
 				case "!":
 					_, got, err := ws.Read(t.Context())
 					if code := fmt.Sprint(int(websocket.CloseStatus(err))); code != text {
-						t.Fatalf("heard %s, %v; want the code %s", got, err, text)
+						t.Fatalf("received %s, %v; want the code %s", got, err, text)
 					}
 				}
 			}
@@ -204,7 +204,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func TestBinaryIsNoFrame(t *testing.T) {
+func TestBinaryMessageIsRejected(t *testing.T) {
 	r := newRig(t, Limits{})
 	ws := r.dial("2.0.0")
 	if err := ws.Write(t.Context(), websocket.MessageBinary, []byte(`[null,"1","phoenix","heartbeat",{}]`)); err != nil {
@@ -215,8 +215,8 @@ func TestBinaryIsNoFrame(t *testing.T) {
 	}
 }
 
-// Every join that began has ended once the socket has, however it ends.
-func TestLeft(t *testing.T) {
+// All joins of a socket end with the socket, however the socket ends.
+func TestJoinsEndWithSocket(t *testing.T) {
 	r := newRig(t, Limits{})
 	for _, end := range []func(*websocket.Conn){
 		func(ws *websocket.Conn) { _ = ws.CloseNow() },
@@ -225,9 +225,9 @@ func TestLeft(t *testing.T) {
 		before, _ := r.topic.counts()
 		ws := r.dial("2.0.0")
 		say(t, ws, `["1","1","room","phx_join",{}]`)
-		await(t, func() bool { joined, _ := r.topic.counts(); return joined == before+1 })
+		waitUntil(t, func() bool { joined, _ := r.topic.counts(); return joined == before+1 })
 		end(ws)
-		await(t, func() bool { joined, left := r.topic.counts(); return joined == left })
+		waitUntil(t, func() bool { joined, left := r.topic.counts(); return joined == left })
 	}
 }
 
@@ -238,16 +238,16 @@ func say(t *testing.T, ws *websocket.Conn, frame string) {
 	}
 }
 
-func await(t *testing.T, holds func() bool) {
+func waitUntil(t *testing.T, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it never holds")
+			t.Fatal("the condition does not hold after 20 s")
 		}
 	}
 }
 
-// Heartbeats keep a socket alive that is in a topic, and no other.
+// Heartbeats keep a socket open that has joined a topic, but not a socket without a join.
 func TestIdle(t *testing.T) {
 	const idle = 200 * time.Millisecond
 	r := newRig(t, Limits{Idle: idle})
@@ -278,16 +278,16 @@ func TestIdle(t *testing.T) {
 		}
 	}
 	if !over["silent 1001"] || !over["lobby 1001"] {
-		t.Errorf("these ended: %v", over)
+		t.Errorf("these sockets ended: %v", over)
 	}
 }
 
-// Who does not read is offered only what fits, and is cut off in the end.
+// The queue of a client that does not read fills up, and its connection is closed.
 func TestSlowReader(t *testing.T) {
 	r := newRig(t, Limits{QueueFrames: 8, Progress: 200 * time.Millisecond})
 	ws := r.dial("2.0.0")
 	say(t, ws, `["1","1","room","phx_join",{}]`)
-	await(t, func() bool { joined, _ := r.topic.counts(); return joined == 1 })
+	waitUntil(t, func() bool { joined, _ := r.topic.counts(); return joined == 1 })
 	m := r.topic.members[0]
 	big := NewPush("room", "big", []byte(`"`+strings.Repeat("x", 8<<10)+`"`))
 	refused := 0
@@ -297,17 +297,18 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("everything found room")
+		t.Error("the queue accepted all pushes")
 	}
 	if err := m.Send(t.Context(), big); err == nil {
 		for err == nil {
 			err = m.Send(t.Context(), big)
 		}
 	}
-	await(t, func() bool { return r.endpoint.Sockets() == 0 })
+	waitUntil(t, func() bool { return r.endpoint.Sockets() == 0 })
 }
 
-// A client that floods is read more slowly, and others are not.
+// The server reads a client that sends too quickly more slowly, and other clients at full
+// speed.
 func TestFlood(t *testing.T) {
 	r := newRig(t, Limits{Frames: 50})
 	ws, other := r.dial("2.0.0"), r.dial("2.0.0")
@@ -334,7 +335,7 @@ func TestFlood(t *testing.T) {
 }
 
 func TestUpgrades(t *testing.T) {
-	r := newRig(t, Limits{Sockets: 2, Upgrades: 0.2}) // four at first
+	r := newRig(t, Limits{Sockets: 2, Upgrades: 0.2}) // a burst of four
 	status := func(vsn string) int {
 		ws, resp, err := websocket.Dial(t.Context(), r.url+"/websocket?vsn="+vsn, nil)
 		if err == nil {
@@ -349,7 +350,7 @@ func TestUpgrades(t *testing.T) {
 		if got := status("2.0.0"); got != want {
 			t.Errorf("upgrade %d: %d, want %d", i, got, want)
 		}
-		await(t, func() bool { return r.endpoint.Sockets() == min(i+1, 2) })
+		waitUntil(t, func() bool { return r.endpoint.Sockets() == min(i+1, 2) })
 	}
 	if got := status("9.9.9"); got != http.StatusForbidden {
 		t.Errorf("an unknown vsn: %d", got)
@@ -383,6 +384,6 @@ func TestClient(t *testing.T) {
 	r.endpoint.Hangup()
 	<-c.Context().Done()
 	if err := c.Push("room", "say", []byte(`{}`), nil); err == nil {
-		t.Error("it pushes to nobody")
+		t.Error("a push on a closed connection succeeds")
 	}
 }

@@ -1,6 +1,5 @@
-// Package phxtest runs the unmodified npm client of Phoenix Channels, for tests of what
-// it talks to. It promises the pinned versions of the client, and that a machine
-// without node or npm skips instead of failing.
+// Package phxtest runs the unmodified npm client of Phoenix Channels, in pinned versions, for
+// tests of servers. On a machine without node or npm the tests are skipped.
 package phxtest
 
 import (
@@ -21,7 +20,7 @@ import (
 //go:embed node
 var sources embed.FS
 
-// Packages are the clients that there are.
+// Packages are the npm packages of the installed clients.
 var Packages = []string{"phoenix", "phoenix-1.7"}
 
 var install = sync.OnceValues(func() (string, error) {
@@ -62,7 +61,7 @@ var install = sync.OnceValues(func() (string, error) {
 		return "", fmt.Errorf("npm ci: %w\n%s", err, out)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
-		if _, other := os.Stat(dir); other == nil { // another test was quicker
+		if _, other := os.Stat(dir); other == nil { // another test has installed it meanwhile
 			return dir, nil
 		}
 		return "", err
@@ -70,33 +69,34 @@ var install = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// Dir is where the clients are installed. The test is skipped where that cannot be.
+// Dir installs the clients, if necessary, and returns their directory. It skips the test if
+// they cannot be installed.
 func Dir(t testing.TB) string {
 	t.Helper()
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not there: nothing is held against the npm client", tool)
+			t.Skipf("%s is not installed: the tests with the npm client are skipped", tool)
 		}
 	}
 	dir, err := install()
 	if err != nil {
-		t.Skipf("the npm client cannot be installed, so nothing is held against it: %v", err)
+		t.Skipf("the npm client cannot be installed: the tests with it are skipped: %v", err)
 	}
 	return dir
 }
 
-// Options choose a client.
+// Options configure a client.
 type Options struct {
 	URL       string `json:"url"` // of the endpoint, without /websocket
 	Package   string `json:"package"`
 	Vsn       string `json:"vsn"`
 	Heartbeat int    `json:"heartbeat,omitempty"` // milliseconds
 	Timeout   int    `json:"timeout,omitempty"`   // of pushes, milliseconds
-	Whole     bool   `json:"whole"`               // tell of events in full
+	Whole     bool   `json:"whole"`               // report events with all fields
 }
 
-// Said is what a client tells of.
-type Said struct {
+// Report is a line of the client's output: something that happened to the client.
+type Report struct {
 	Type     string          `json:"type"`
 	Code     int             `json:"code"`
 	Status   string          `json:"status"`
@@ -106,10 +106,10 @@ type Said struct {
 
 // Client is a running client.
 type Client struct {
-	t     testing.TB
-	in    *json.Encoder
-	said  chan Said
-	after time.Duration
+	t       testing.TB
+	in      *json.Encoder
+	reports chan Report
+	after   time.Duration
 }
 
 // Start runs a client until the end of the test.
@@ -133,32 +133,32 @@ func Start(t testing.TB, opts Options) *Client {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{t: t, in: json.NewEncoder(in), said: make(chan Said, 1<<16), after: time.Minute}
+	c := &Client{t: t, in: json.NewEncoder(in), reports: make(chan Report, 1<<16), after: time.Minute}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer close(c.said)
+		defer close(c.reports)
 		lines := bufio.NewScanner(out)
 		lines.Buffer(nil, 64<<20)
 		for lines.Scan() {
-			var s Said
+			var s Report
 			if json.Unmarshal(lines.Bytes(), &s) == nil {
-				c.said <- s
+				c.reports <- s
 			}
 		}
 	}()
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
-		for range c.said { // or it could not end
+		for range c.reports { // unblocks the goroutine that reads the output
 		}
 		<-done
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // fails because the process was killed
 	})
 	return c
 }
 
-// Do sends a command: join, push, leave.
+// Do sends a command: join, push or leave.
 func (c *Client) Do(what string, fields map[string]any) {
 	c.t.Helper()
 	command := map[string]any{"do": what}
@@ -166,12 +166,12 @@ func (c *Client) Do(what string, fields map[string]any) {
 		command[k] = v
 	}
 	if err := c.in.Encode(command); err != nil {
-		c.t.Fatalf("the client is gone: %v", err)
+		c.t.Fatalf("the client has ended: %v", err)
 	}
 }
 
-// Join joins a topic. Params without since_id begin with what happens from now on; with
-// follow, each further join goes on where the client is.
+// Join joins a topic. If params have no since_id, the client receives events from now on.
+// With follow, the client resumes after its last event when it joins again.
 func (c *Client) Join(topic string, params map[string]any, follow bool) {
 	c.t.Helper()
 	if params == nil {
@@ -180,23 +180,23 @@ func (c *Client) Join(topic string, params map[string]any, follow bool) {
 	c.Do("join", map[string]any{"topic": topic, "params": params, "follow": follow})
 }
 
-// Next is the next thing that the client tells of.
-func (c *Client) Next() Said {
+// Next returns the next report.
+func (c *Client) Next() Report {
 	c.t.Helper()
 	select {
-	case s, ok := <-c.said:
+	case s, ok := <-c.reports:
 		if !ok {
 			c.t.Fatal("the client has ended")
 		}
 		return s
 	case <-time.After(c.after):
-		c.t.Fatal("the client has nothing to tell")
+		c.t.Fatalf("the client reported nothing for %s", c.after)
 	}
-	return Said{}
+	return Report{}
 }
 
-// Until returns the next thing of a type, and skips what is not.
-func (c *Client) Until(kind string) Said {
+// Until returns the next report of a type, and skips other reports.
+func (c *Client) Until(kind string) Report {
 	c.t.Helper()
 	for {
 		if s := c.Next(); s.Type == kind {
@@ -205,8 +205,8 @@ func (c *Client) Until(kind string) Said {
 	}
 }
 
-// EventID is the id of the event that the client tells of.
-func (s Said) EventID() string {
+// EventID returns the id of the reported event.
+func (s Report) EventID() string {
 	var e struct {
 		ID string `json:"event_id"`
 	}
