@@ -57,7 +57,7 @@ func TestResults(t *testing.T) {
 		{name: "structured and embedded image", result: `{"content": [{"type": "resource", "resource": {"uri": "x:2", "mimeType": "image/gif", "blob": "aGk="}}], "structuredContent": {"n": 1}}`, images: "image/gif:hi"},
 		{name: "structured and audio", result: `{"content": [{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}], "structuredContent": {"data": "aGk="}}`, content: "[audio, audio/wav, 2 bytes: not shown]"},
 		{name: "structured and link", result: `{"content": [{"type": "resource_link", "name": "n", "uri": "x:3"}], "structuredContent": {"n": 1}}`, content: "[resource n: x:3]"},
-		{name: "structured and empty text", result: `{"content": [{"type": "text", "text": ""}], "structuredContent": {"n": 1}}`, content: `{"n":1}`},
+		{name: "structured and empty text", result: `{"content": [{"type": "text", "text": ""}], "structuredContent": {"n": 1}}`},
 		{name: "structured and blank text and image", result: `{"content": [{"type": "text", "text": " "}, {"type": "image", "data": "aGk=", "mimeType": "image/png"}], "structuredContent": {"n": 1}}`, content: " ", images: "image/png:hi"},
 		{name: "structured error", result: `{"structuredContent": {"n": 1}, "isError": true}`, content: `{"n":1} (error)`},
 		{name: "structured null", result: `{"structuredContent": null}`},

@@ -51,7 +51,7 @@ func (a *answer) result() plugin.ToolResult {
 	}
 	out.Content = strings.Join(texts, "\n")
 	// Where there are other parts, the structured content repeats them.
-	if out.Content == "" && len(out.Images) == 0 && a.structured() {
+	if len(a.Content) == 0 && a.structured() {
 		out.Content = compact(a.Structured)
 	}
 	if display, ok := a.Meta["display"]; ok && isDisplay(display) {
