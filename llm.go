@@ -30,6 +30,10 @@ type LLMRequest struct {
 	Params Object
 }
 
+// ToolImagesText begins the user message that shows a model the images of tools, which
+// follows their results: most backends take only text in tool messages.
+const ToolImagesText = "[Images that the tools returned:]"
+
 // ReservedParams returns the fields of a call that only the service sets.
 func ReservedParams() []string { return []string{"messages", "model", "stream"} }
 

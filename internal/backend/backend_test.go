@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"loquat"
 	"loquat/internal/sse"
 )
 
@@ -225,16 +226,25 @@ func TestUsageOnlyWhenAsked(t *testing.T) {
 func TestToolResultsGetTheFixedText(t *testing.T) {
 	conversation := `{"model":"demo-tools","stream":true,"loquat_script":%s,"messages":[{"role":"user","content":"go"},` +
 		`{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},` +
-		`{"role":"tool","tool_call_id":"c","content":"42"}]}`
+		`{"role":"tool","tool_call_id":"c","content":"42"}%s]}`
+	// The images of tools follow their results as a user message.
+	images := `,{"role":"user","content":[{"type":"text","text":"` + loquat.ToolImagesText + `"},{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}`
 	url := start(t, Options{Script: []byte(`{"rate":0}`)})
 	calls := `{"tool_calls":[{"name":"f","arguments":{"a":1}}]}`
 	for _, script := range []string{"null", calls, `{"text":"other"}`} {
-		got := readStream(t, post(t, url, fmt.Sprintf(conversation, script)).Body)
-		if got.text != ToolResultsText || got.finish != "stop" || len(got.calls) != 0 {
-			t.Errorf("%s: %+v", script, got)
+		for _, end := range []string{"", images} {
+			got := readStream(t, post(t, url, fmt.Sprintf(conversation, script, end)).Body)
+			if got.text != ToolResultsText || got.finish != "stop" || len(got.calls) != 0 {
+				t.Errorf("%s: %+v", script, got)
+			}
 		}
 	}
-	got := readStream(t, post(t, url, fmt.Sprintf(conversation, `{"repeat_tool_calls":true,"tool_calls":[{"name":"f","arguments":"{bad"}]}`)).Body)
+	for _, end := range []string{`,{"role":"user","content":"again"}`, images + `,{"role":"user","content":"again"}`} {
+		if got := readStream(t, post(t, url, fmt.Sprintf(conversation, calls, end)).Body); len(got.calls) != 1 {
+			t.Errorf("after a new message of the user: %+v", got)
+		}
+	}
+	got := readStream(t, post(t, url, fmt.Sprintf(conversation, `{"repeat_tool_calls":true,"tool_calls":[{"name":"f","arguments":"{bad"}]}`, "")).Body)
 	if len(got.calls) != 1 || got.calls[0].arguments != "{bad" || got.role != "assistant" {
 		t.Errorf("repeated: %+v", got)
 	}

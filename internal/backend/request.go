@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"loquat"
 )
 
 // chatRequest holds the fields of a chat-completions request that the backend uses. Other
@@ -63,8 +65,15 @@ func readChat(w http.ResponseWriter, r *http.Request) (*chatRequest, *apiError) 
 	return &req, nil
 }
 
+// endsInToolResults reports whether the last message is a tool message, or shows the
+// images of tools.
 func (q *chatRequest) endsInToolResults() bool {
-	return q.Messages[len(q.Messages)-1].Role == "tool"
+	last := q.Messages[len(q.Messages)-1]
+	if last.Role != "user" {
+		return last.Role == "tool"
+	}
+	text, _ := last.content()
+	return strings.HasPrefix(text, loquat.ToolImagesText)
 }
 
 // callID returns an id for the i-th tool call of the reply. It is the same for equal

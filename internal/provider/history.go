@@ -26,7 +26,6 @@ type image struct {
 }
 
 const (
-	toolImages     = "[Images that the tools returned:]"
 	lostResult     = "No result: the call was not completed."
 	noteURL        = "[An image given by its URL is left out: this provider does not allow remote images.]"
 	noteData       = "[An image is left out: this provider does not allow inline images.]"
@@ -83,7 +82,7 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 // showing is the turn that shows the images of a round of tools to the model within its
 // loop, where no user message follows that could.
 func showing(images []image) turn {
-	return turn{Message: loquat.Message{Role: loquat.RoleUser, Content: toolImages}, images: images}
+	return turn{Message: loquat.Message{Role: loquat.RoleUser, Content: loquat.ToolImagesText}, images: images}
 }
 
 // results finds the answers to calls in the messages that follow, up to the next
