@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -87,25 +88,42 @@ type pluginRig struct {
 	*client.Client
 	t      *testing.T
 	server *process
-	files  string // what the plugin `files` may read
+	serve  []string // its command line
+	files  string   // what the plugin `files` may read
 }
 
 func newPluginRig(t *testing.T) *pluginRig {
 	t.Helper()
-	servers := mcpServers(t)
+	files := t.TempDir()
+	r := startPluginRig(t, map[string]object{
+		"everything": {"args": []string{npmServer(t, "everything")}},
+		"files":      {"args": []string{npmServer(t, "filesystem"), files}},
+		"flood":      {"args": []string{mustAbs(t, "testdata/mcp-servers/flood.js")}},
+	})
+	r.files = files
+	r.allRun()
+	return r
+}
+
+// object is JSON that a test writes.
+type object = map[string]any
+
+// npmServer is the program of a server from npm.
+func npmServer(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(mcpServers(t), "node_modules", "@modelcontextprotocol", "server-"+name, "dist", "index.js")
+}
+
+// startPluginRig starts the server with plugins: by their names, what their manifests say
+// beyond a node program that is a tool.
+func startPluginRig(t *testing.T, plugins map[string]object) *pluginRig {
+	t.Helper()
 	backend := startProcess(t, nil, "backend", "--listen", "127.0.0.1:0")
-	r := &pluginRig{t: t, files: t.TempDir()}
-	module := func(name string) string {
-		return filepath.Join(servers, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
-	}
 	entries := []string{"loquat.providers.reference_generic_compatible", "loquat.features.request_options"}
-	for name, args := range map[string][]string{
-		"everything": {module("server-everything")},
-		"files":      {module("server-filesystem"), r.files},
-		"flood":      {mustAbs(t, "testdata/mcp-servers/flood.js")},
-	} {
+	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		dir := t.TempDir()
-		manifest := map[string]any{"name": name, "kind": "tool", "command": "node", "args": args, "timeout_seconds": 10}
+		manifest := object{"name": name, "kind": "tool", "command": "node", "timeout_seconds": 10}
+		maps.Copy(manifest, plugins[name])
 		if err := os.WriteFile(filepath.Join(dir, "plugin.json"), mustJSON(t, manifest), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -117,15 +135,21 @@ func newPluginRig(t *testing.T) *pluginRig {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.server = startProcess(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	r := &pluginRig{t: t, serve: []string{"serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir()}}
+	r.start()
+	return r
+}
+
+// start starts the server, also again after its end.
+func (r *pluginRig) start() {
+	r.t.Helper()
+	r.server = startProcess(r.t, nil, r.serve...)
 	c, err := client.New(r.server.url, client.Options{})
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	t.Cleanup(c.CloseIdleConnections)
+	r.t.Cleanup(c.CloseIdleConnections)
 	r.Client = c
-	r.allRun()
-	return r
 }
 
 func mustAbs(t *testing.T, path string) string {

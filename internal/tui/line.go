@@ -8,11 +8,12 @@ import (
 	"loquat"
 )
 
-// pipeWidth is the length of a line in characters if there is no terminal with a width.
+// pipeWidth is how many characters of an event a line has where no terminal sets
+// a width.
 const pipeWidth = 200
 
-// Line writes an event as one line with aligned columns: id, type, session, request, and the
-// beginning of a summary.
+// Line writes an event as one readable line, aligned with those before and after:
+// id, type, session, request, and a beginning of what it says.
 func (s *Screen) Line(e loquat.Event) {
 	width := s.Width
 	if width == 0 {
@@ -22,23 +23,23 @@ func (s *Screen) Line(e loquat.Event) {
 	if request == "" {
 		request = "-"
 	}
-	text := fmt.Sprintf("%s  %-17s  %s  %-12s  %s", e.EventID, e.Type, e.SessionID, request, summarizeEvent(e))
+	text := fmt.Sprintf("%s  %-17s  %s  %-12s  %s", e.EventID, e.Type, e.SessionID, request, gist(e))
 	s.print(plain, loquat.Clip(strings.TrimRight(OneLine(text), " "), width)+"\n")
 }
 
-// summarizeEvent returns the content of an event as one short text.
-func summarizeEvent(e loquat.Event) string {
+// gist is what an event says, in short.
+func gist(e loquat.Event) string {
 	switch e.Type {
 	case loquat.AssistantMessage:
 		return e.Phase
 	case loquat.Partial:
-		return summarizePartial(e.Message)
+		return partialGist(e.Message)
 	case loquat.Final, loquat.ToolResults:
-		return summarizeMessages(e.Messages)
+		return messagesGist(e.Messages)
 	case loquat.ToolCalls:
-		return summarizeCalls(e.ToolCalls)
+		return callsGist(e.ToolCalls)
 	case loquat.ToolPartial:
-		return summarizeToolPartial(e)
+		return toolPartialGist(e)
 	case loquat.ErrorEvent:
 		return e.Detail
 	case loquat.RetryScheduled:
@@ -53,14 +54,14 @@ func summarizeEvent(e loquat.Event) string {
 		}
 		return "agent " + e.AgentID
 	case loquat.MessageAppended, loquat.MessageModified:
-		return summarizeChange(e)
+		return changeGist(e)
 	case loquat.MessagesDeleted:
 		return fmt.Sprint(e.Indices)
 	}
 	return ""
 }
 
-func summarizePartial(d *loquat.Delta) string {
+func partialGist(d *loquat.Delta) string {
 	if d == nil {
 		return ""
 	}
@@ -74,7 +75,7 @@ func summarizePartial(d *loquat.Delta) string {
 	return text
 }
 
-func summarizeMessages(messages []loquat.Message) string {
+func messagesGist(messages []loquat.Message) string {
 	parts := make([]string, len(messages))
 	for i, m := range messages {
 		parts[i] = m.Role + ": " + displayed(m)
@@ -87,7 +88,7 @@ func summarizeMessages(messages []loquat.Message) string {
 	return strings.Join(parts, "; ")
 }
 
-func summarizeCalls(calls []loquat.ToolCall) string {
+func callsGist(calls []loquat.ToolCall) string {
 	parts := make([]string, len(calls))
 	for i, c := range calls {
 		parts[i] = c.Name + " " + c.Arguments
@@ -95,7 +96,7 @@ func summarizeCalls(calls []loquat.ToolCall) string {
 	return strings.Join(parts, "; ")
 }
 
-func summarizeToolPartial(e loquat.Event) string {
+func toolPartialGist(e loquat.Event) string {
 	text := e.Phase + " " + e.ToolCallID
 	if e.Payload != nil && e.Payload.Part != nil {
 		text += " " + *e.Payload.Part
@@ -103,7 +104,7 @@ func summarizeToolPartial(e loquat.Event) string {
 	return text
 }
 
-func summarizeChange(e loquat.Event) string {
+func changeGist(e loquat.Event) string {
 	text := ""
 	switch {
 	case e.Content != nil:
