@@ -43,7 +43,7 @@ func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *s
 
 // openStored opens the tokens of a data directory that no server uses.
 func openStored(ctx context.Context, cfg *config.Config, log *slog.Logger) (*auth.Keeper, func() error, error) {
-	driver, err := sqlite.Open(ctx, cfg.Server.DataDir, log)
+	driver, err := sqlite.OpenPatient(ctx, cfg.Server.DataDir, log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -36,6 +36,9 @@ func newBackupCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("back up %s: %w", from, err)
 			}
+			for _, note := range r.Notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), note)
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: everything up to event %s, %d %s\n", to, r.Last, r.Images, plural(r.Images, "image"))
 			return lost(r, from)
 		},

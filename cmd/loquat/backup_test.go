@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -385,5 +386,66 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	var version struct{ API int }
 	if _, b := getBody(t.Context(), t, second.url+"/version"); json.Unmarshal(b, &version) != nil || version.API != 1 {
 		t.Errorf("%s", b)
+	}
+}
+
+// The next backup removes what one that was killed has left.
+func TestBackupThatIsKilled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, parent := filepath.Join(dir, "data"), filepath.Join(dir, "backups")
+	if err := os.Mkdir(parent, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := startProcess(t, nil, "serve", "--demo", "--data", data, "--listen", "127.0.0.1:0")
+	if status, body := postOnce(t, p.url+"/sessions", `{"session_id": "notes"}`); status != http.StatusCreated {
+		t.Fatalf("%d %s", status, body)
+	}
+	for range 20 {
+		if status, body := appendOnce(t, p.url, "notes", strings.Repeat("marrow ", 150_000)); status != http.StatusCreated {
+			t.Fatalf("%d %.300s", status, body)
+		}
+	}
+	left := func() []string {
+		found, err := filepath.Glob(filepath.Join(parent, ".loquat-backup-*", "loquat.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; len(left()) == 0; i++ {
+		if i == 20 {
+			t.Fatal("every backup was complete before it was killed")
+		}
+		cmd := exec.Command(path, "backup", filepath.Join(parent, fmt.Sprint("killed-", i)), "--data", data)
+		cmd.Env = cleanEnv()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		running := true
+		for running && len(left()) == 0 {
+			select {
+			case <-ended:
+				running = false
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if running {
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+	killed := filepath.Dir(left()[0])
+	if code, said := exit(t, "backup", filepath.Join(parent, "whole"), "--data", data); code != exitOK || !strings.Contains(said, "removed "+killed) {
+		t.Errorf("exit code %d, said %s", code, said)
+	}
+	if found := left(); len(found) > 0 {
+		t.Errorf("there is still %v", found)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -308,6 +310,81 @@ func checkStreamed(ctx context.Context, t *testing.T, c *client.Client, from loq
 	if got := mustJSON(t, fold.Messages()); len(stored.Messages) != 2 || !sameJSON(got, mustJSON(t, stored.Messages)) {
 		t.Errorf("it folds to %.300s\nstored is %.300s", got, mustJSON(t, stored.Messages))
 	}
+}
+
+// A server that starts on a full disk serves what is there, refuses changes, says so, and
+// goes on by itself when there is room; after a stop and after a kill.
+func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*process){
+		"after a stop": func(p *process) { p.end(t) },
+		"after a kill": func(p *process) { p.kill(t) },
+		"after a kill, without the index": func(p *process) {
+			p.kill(t)
+			if err := os.Remove(filepath.Join(p.data(), "loquat.db-shm")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := smallDisk(t, "20m")
+			serve := []string{"serve", "--demo", "--listen", "127.0.0.1:0", "--data", filepath.Join(disk, "data")}
+			server := startProcess(t, nil, serve...)
+			if status, body := postOnce(t, server.url+"/sessions", `{"session_id": "notes", "messages": [{"role": "user", "content": "before"}]}`); status != http.StatusCreated {
+				t.Fatalf("%d %s", status, body)
+			}
+			image := photo(1, 1<<10)
+			a, status, err := upload(t.Context(), server.url, "notes", bytes.NewReader(image))
+			if err != nil || status != http.StatusCreated {
+				t.Fatalf("%d %v", status, err)
+			}
+			end(server)
+			ballast := fill(t, disk)
+
+			server = startProcess(t, nil, serve...)
+			for range 3 { // reads work while the server looks whether there is room
+				if status, body := getOnce(t, server.url+"/sessions/notes"); status != http.StatusOK || !strings.Contains(body, "before") {
+					t.Errorf("reading: %d %s", status, body)
+				}
+				if status, body := getOnce(t, server.url+"/events?since_id=0"); status != http.StatusOK || !strings.Contains(body, "session_created") {
+					t.Errorf("events: %d %s", status, body)
+				}
+				if status, body := getOnce(t, server.url+"/sessions/notes/assets/"+a.AssetID); status != http.StatusOK || body != string(image) {
+					t.Errorf("an image: %d, %d bytes", status, len(body))
+				}
+				if status, body := appendOnce(t, server.url, "notes", "lost"); status != http.StatusServiceUnavailable || !strings.Contains(body, "the disk is full") || !strings.Contains(body, `"code":"unavailable"`) {
+					t.Errorf("a change: %d %s", status, body)
+				}
+				time.Sleep(time.Second)
+			}
+			if status, body := getOnce(t, server.url+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "the disk is full; make room") {
+				t.Errorf("/readyz: %d %s", status, body)
+			}
+			if n := strings.Count(server.log.String(), "level=ERROR"); n == 0 || n > 2 {
+				t.Errorf("the log has %d errors:\n%s", n, server.log)
+			}
+			if err := os.Remove(ballast); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the server to be ready", func() bool { return readiness(t, server.url) == http.StatusOK })
+			if status, body := appendOnce(t, server.url, "notes", "after"); status != http.StatusCreated {
+				t.Errorf("a change with room: %d %s", status, body)
+			}
+			server.end(t)
+			if code, out, said := checkData(t, filepath.Join(disk, "data"), "--full"); code != exitOK || !strings.Contains(out, "1 session, 2 messages") {
+				t.Errorf("exit code %d\n%s%s", code, out, said)
+			}
+			left, err := filepath.Glob(filepath.Join(disk, "data", "loquat.*"))
+			if err != nil || len(left) != 3 {
+				t.Errorf("there is %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// data is the directory that the process was told to use.
+func (p *process) data() string {
+	return p.cmd.Args[slices.Index(p.cmd.Args, "--data")+1]
 }
 
 // A data directory that cannot be used is named, and the program ends.

@@ -42,8 +42,15 @@ type Dir struct {
 func Open(path string, maxSize int64) (*Dir, error) {
 	d := &Dir{path: path, maxSize: maxSize}
 	uploads := filepath.Join(path, incoming)
-	if err := os.RemoveAll(uploads); err != nil {
+	// The folder itself stays, because a full disk has no room for a new one.
+	left, err := os.ReadDir(uploads)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove incomplete uploads: %w", err)
+	}
+	for _, entry := range left {
+		if err := os.RemoveAll(filepath.Join(uploads, entry.Name())); err != nil {
+			return nil, fmt.Errorf("remove incomplete uploads: %w", err)
+		}
 	}
 	if err := os.MkdirAll(uploads, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of images: %w", err)

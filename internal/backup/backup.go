@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"loquat"
 	"loquat/internal/asset"
@@ -32,6 +33,7 @@ type Report struct {
 	Last   loquat.EventID // everything up to this event is in it
 	Images int            // that are in it
 	Lost   []string       // the hashes of those that the data directory itself has lost
+	Notes  []string       // what became of incomplete copies that killed backups had left
 }
 
 // Make copies the data directory from into a new directory to.
@@ -41,7 +43,8 @@ func Make(ctx context.Context, from, to string) (r Report, err error) {
 		return Report{}, fmt.Errorf("%s is there already; name a directory that is not", to)
 	}
 	parent := filepath.Dir(to)
-	work, err := os.MkdirTemp(parent, ".loquat-backup-")
+	notes := removeLeftovers(parent, time.Now())
+	work, lock, err := begin(parent)
 	if err != nil {
 		return Report{}, err
 	}
@@ -49,8 +52,13 @@ func Make(ctx context.Context, from, to string) (r Report, err error) {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(work))
 		}
+		err = errors.Join(err, lock.Unlock())
 	}()
 	if r, err = fill(ctx, from, work); err != nil {
+		return Report{}, err
+	}
+	r.Notes = notes
+	if err := removeLock(lock); err != nil {
 		return Report{}, err
 	}
 	if err := asset.SyncTree(work); err != nil {

@@ -217,3 +217,56 @@ func stopOnAFullDisk(t *testing.T) {
 		t.Errorf("messages %s, want %s", got, want)
 	}
 }
+
+// A service that starts while nothing can be written serves reads and refuses changes.
+// When there is room, what the last run left is taken up before any change is made.
+func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, startOnAFullDisk)
+}
+
+func startOnAFullDisk(t *testing.T) {
+	r, disk := newRigOnFullDisk(t)
+	gate := make(chan struct{})
+	r.provider.then(phase{chunks: words("seen ", "lost "), gate: gate, hang: true})
+	s, other := r.create(loquat.NewSession{}), r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
+	disk.full.Store(true)
+	r.Stop(expired())
+
+	r.restart()
+	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi"; got != want {
+		t.Errorf("messages %s, want %s", got, want)
+	}
+	ready := r.Ready(t.Context())
+	if ready.Ready || ready.Detail["start"] == "" {
+		t.Errorf("the service says %+v", ready)
+	}
+	appendTo := func(session string) error {
+		return second(r.AppendMessage(t.Context(), chat.Call{}, session, loquat.NewMessage{Role: "user", Content: "x"}))
+	}
+	time.Sleep(3 * time.Second)
+	if err := appendTo(other.SessionID); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a change on a full disk: %v", err)
+	}
+	disk.full.Store(false)
+	for { // whatever is accepted first finds the session at rest
+		err := appendTo(s.SessionID)
+		if err == nil {
+			break
+		}
+		if loquat.CodeOf(err) != loquat.CodeUnavailable {
+			t.Fatalf("a change before the last run is taken up: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed {
+		t.Errorf("the end: %+v", got)
+	}
+	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi | assistant:seen  (interrupted) | user:x"; got != want {
+		t.Errorf("messages %s, want %s", got, want)
+	}
+	r.waitFor("the service to be ready", func() bool { return r.Ready(t.Context()).Ready })
+}

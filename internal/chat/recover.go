@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"errors"
+	"time"
 
 	"loquat"
 	"loquat/internal/store"
@@ -13,7 +14,9 @@ var errCrashed = errors.New("the server stopped unexpectedly while the request r
 
 // recover ends what was running when the last process died, drops what it was copying,
 // and starts what waits.
-func (s *Service) recover(ctx context.Context) error {
+// It can be called again after it failed: sessions that were taken up are in seen.
+func (s *Service) recover(ctx context.Context, seen map[string]bool) error {
+	ctx = store.WhileHeld(ctx)
 	if err := s.store.Update(ctx, (*store.Tx).DropDrafts); err != nil {
 		return err
 	}
@@ -21,16 +24,15 @@ func (s *Service) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seen := map[string]bool{}
 	for _, q := range unended {
 		if seen[q.SessionID] {
 			continue
 		}
-		seen[q.SessionID] = true
 		next, err := s.takeUp(ctx, q)
 		if loquat.CodeOf(err) == loquat.CodeUnavailable {
 			return err
 		}
+		seen[q.SessionID] = true
 		if err != nil { // one session that cannot be taken up is no reason to serve none
 			s.log.Error("could not take up a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
 		}
@@ -59,4 +61,36 @@ func (s *Service) takeUp(ctx context.Context, q store.Request) (next *store.Requ
 		}
 		return s.startNext(tx, &h)
 	})
+}
+
+// The pause between two attempts to take up what the last process left.
+const recoverPause = time.Second
+
+// recoverLater takes up what the last process left once the store can write. Until then
+// nothing else is written.
+func (s *Service) recoverLater(seen map[string]bool) {
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(recoverPause):
+		}
+		s.starting.RLock() // the service does not begin to stop meanwhile
+		if s.isDraining() {
+			s.starting.RUnlock()
+			return
+		}
+		err := s.recover(s.life, seen)
+		s.starting.RUnlock()
+		if err == nil {
+			break
+		}
+		if loquat.CodeOf(err) != loquat.CodeUnavailable {
+			s.log.Error("could not take up what the last run left", "error", err)
+			break
+		}
+	}
+	s.recovering.Store(false)
+	s.store.Release()
+	s.sweepLoop()
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,6 +58,8 @@ type Service struct {
 
 	open  context.Context // ends when all requests have: who follows has seen them end
 	close context.CancelFunc
+
+	recovering atomic.Bool // what the last process left is not taken up yet
 
 	starting sync.RWMutex // held shared from the decision to start a request until it is launched
 
@@ -114,12 +117,22 @@ func New(opts Options) *Service {
 }
 
 // Start ends what a former process left running, starts what it left queued, and
-// begins to sweep. It has to return before anybody is served.
+// begins to sweep. It has to return before anybody is served. While nothing can be
+// written it leaves that for later, and until then there are reads only.
 func (s *Service) Start(ctx context.Context) error {
-	if err := s.recover(ctx); err != nil {
+	seen := map[string]bool{}
+	err := s.recover(ctx, seen)
+	switch {
+	case err == nil:
+		s.running.Go(s.sweepLoop)
+	case loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil:
+		// What is stored can be read all the same.
+		s.recovering.Store(true)
+		s.store.Hold()
+		s.running.Go(func() { s.recoverLater(seen) })
+	default:
 		return fmt.Errorf("take up what the last run left: %w", err)
 	}
-	s.running.Go(s.sweepLoop)
 	return nil
 }
 
@@ -222,6 +235,9 @@ func (s *Service) Ready(context.Context) Readiness {
 	}
 	if loss := s.store.Loss(); loss != nil { // which is no reason to stop now
 		r.Detail["lost"] = loss.Error()
+	}
+	if s.recovering.Load() {
+		r.Ready, r.Detail["start"] = false, "what the last run left is taken up once the store can write; until then there are reads only"
 	}
 	if err := s.assets.Check(); err != nil {
 		r.Ready, r.Detail["images"] = false, err.Error()

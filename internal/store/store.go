@@ -95,8 +95,9 @@ type Store struct {
 	failing atomic.Pointer[Fault]
 	failed  time.Time // when a write failed last; the committer's
 	damage  atomic.Pointer[Fault]
-	marker  marker // nil: the driver has none
-	loss    *Loss  // found when the store was opened
+	held    atomic.Bool // see Hold
+	marker  marker      // nil: the driver has none
+	loss    *Loss       // found when the store was opened
 
 	complaints complaints
 	tail       *tail
@@ -254,6 +255,9 @@ func Read[T any](ctx context.Context, s *Store, fn func(*Reader) (T, error)) (T,
 }
 
 func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error) {
+	if err := s.refused(ctx); err != nil {
+		return nil, err
+	}
 	u := &update{fn: fn, done: make(chan struct{})}
 	s.gate.RLock()
 	defer s.gate.RUnlock()

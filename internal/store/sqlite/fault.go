@@ -61,7 +61,9 @@ var (
 )
 
 // Explain says what a failure of the database means.
-func (db *DB) Explain(err error) store.Fault {
+func (db *DB) Explain(err error) store.Fault { return explain(err) }
+
+func explain(err error) store.Fault {
 	if moved, ok := errors.AsType[*movedError](err); ok {
 		return store.Fault{Kind: "moved", Text: moved.Error(), Remedy: "move it back; or restart the server, on a backup when the data are gone"}
 	}
@@ -71,6 +73,9 @@ func (db *DB) Explain(err error) store.Fault {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
 		return store.Fault{Kind: "failing", Text: "the database failed", Remedy: "the log of the server says more"}
+	}
+	if e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE { // it has no room for the index of the write-ahead log
+		return faultFull
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:

@@ -72,20 +72,34 @@ var _ store.Driver = (*DB)(nil)
 // Open opens the store file in dir, making both when they are missing. A directory
 // that another process uses is refused with that process's number.
 func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
-	}
-	lock, err := lockDir(ctx, dir, log)
+	lock, err := makeAndLock(ctx, dir, log)
 	if err != nil {
 		return nil, err
 	}
+	db, err := openLocked(ctx, dir, lock, log)
+	if err != nil {
+		return nil, errors.Join(err, lock.unlock())
+	}
+	return db, nil
+}
+
+func makeAndLock(ctx context.Context, dir string, log *slog.Logger) (*lock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	return lockDir(ctx, dir, log)
+}
+
+// openLocked opens the store file of a directory that is locked. The lock belongs to the
+// DB, or to the caller when it fails.
+func openLocked(ctx context.Context, dir string, lock *lock, log *slog.Logger) (*DB, error) {
 	db := &DB{
 		path: filePath(dir), log: log, lock: lock,
 		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{}, reading: make(chan struct{}, readers),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := db.open(ctx, dir); err != nil {
-		db.release()
+		_ = db.release() // err says what failed first
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; put a backup in its place, or choose another directory with --data", err)
 		}
@@ -218,7 +232,7 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 func (db *DB) Close() error {
 	close(db.stop)
 	<-db.done
-	return db.release()
+	return errors.Join(db.release(), db.lock.unlock())
 }
 
 func (db *DB) release() error {
@@ -248,5 +262,5 @@ func (db *DB) release() error {
 	if db.mark != nil {
 		errs = append(errs, db.mark.close())
 	}
-	return errors.Join(append(errs, db.lock.unlock())...)
+	return errors.Join(errs...)
 }
