@@ -288,3 +288,27 @@ func TestBrowserElements(t *testing.T) {
 	p.until("every control has a name", `Array.from(document.querySelectorAll("button, select, textarea, input:not([hidden])")).every((e) => e.textContent.trim() || e.labels?.length)`)
 	p.calm()
 }
+
+// Where a reply has no text, or ends early, the page says why instead of showing an empty bubble.
+func TestBrowserEndings(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3 here")
+	}
+	b := newBrowser(t)
+	s := newShowcase(t)
+	for _, metadata := range []map[string]any{{"refusal": "I <b>cannot</b>."}, {"finish_reason": "length", "reasoning": "first", "reasoning_content": "second"}, {}} {
+		s.call("POST", "/sessions/show/messages", string(mustJSON(t, map[string]any{"role": "assistant", "content": "", "metadata": metadata})))
+	}
+	p := b.open(t, s.url+"/#show")
+	p.until("the session", live+` && document.querySelectorAll("#transcript > li").length === 5`)
+	for i, want := range map[int]string{
+		3: "The model refused: I <b>cannot</b>.",
+		4: "The reply was cut at the token limit (finish_reason length).|The reply has no text.",
+		5: "The reply has no text.",
+	} {
+		p.until(want, fmt.Sprintf(`Array.from(document.querySelectorAll("#transcript > li:nth-of-type(%d) .remark"), (e) => e.textContent).join("|") === %s`, i, mustJSON(t, want)))
+	}
+	p.until("no bubble is empty", `Array.from(document.querySelectorAll("#transcript .text")).every((e) => e.textContent)`)
+	p.until("both kinds of reasoning", `document.querySelector("#transcript > li:nth-of-type(4) details").textContent.includes("second\n\nfirst")`)
+	p.calm()
+}
