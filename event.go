@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -223,6 +224,31 @@ func (r Record) AppendJSON(dst, session []byte) []byte {
 	dst = append(dst, `,"session":`...)
 	dst = append(dst, session...)
 	return append(dst, '}')
+}
+
+// WriteJSON writes what AppendJSON appends, the body and the session from where they are.
+// session writes the JSON of the session; nil leaves it out.
+func (r Record) WriteJSON(w io.Writer, session func(io.Writer) error) error {
+	var head [40]byte
+	open := append(r.ID.append(append(head[:0], `{"event_id":"`...)), `",`...)
+	if _, err := w.Write(open); err != nil {
+		return err
+	}
+	if session == nil {
+		_, err := w.Write(r.Body[1:])
+		return err
+	}
+	if _, err := w.Write(r.Body[1 : len(r.Body)-1]); err != nil {
+		return err
+	}
+	if _, err := w.Write([]byte(`,"session":`)); err != nil {
+		return err
+	}
+	if err := session(w); err != nil {
+		return err
+	}
+	_, err := w.Write([]byte{'}'})
+	return err
 }
 
 // Decode returns the event without its session.

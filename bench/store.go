@@ -153,7 +153,7 @@ func follow(s *store.Store, began []atomic.Int64, events int) []time.Duration {
 	at := loquat.EventID(len(began) - events - 1)
 	out := make([]time.Duration, 0, events)
 	for len(out) < events {
-		records, err := s.Events(context.Background(), at, store.Filter{}, 5000)
+		records, err := s.Events(context.Background(), at, store.Filter{}, store.Bounds{Events: 5000})
 		if err != nil {
 			return out
 		}

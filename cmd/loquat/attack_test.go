@@ -1,7 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"strconv"
+
 	"fmt"
+	"loquat"
 	"net"
 	"net/http"
 	"os"
@@ -80,4 +86,129 @@ func TestStalledConnections(t *testing.T) {
 	if open > bound {
 		t.Errorf("%d of %d stalled connections are open, the bound is %d", open, stalled, bound)
 	}
+}
+
+// Clients that do not read their streams and polls cost a bounded amount of memory, and
+// users go on.
+func TestClientsThatDoNotRead(t *testing.T) {
+	const clients, messages, size, maxMemory = 200, 90, 100 << 10, 512 << 20
+	p := startLimited(t, `{}`)
+	a := attack{t: t, url: p.url, client: &http.Client{Timeout: time.Minute}}
+	defer a.client.CloseIdleConnections()
+	var session loquat.Session
+	a.call("POST", "/sessions", `{"session_id":"large"}`, http.StatusCreated, &session)
+	for range messages {
+		a.call("POST", "/sessions/large/messages", `{"role":"user","content":"`+strings.Repeat("x", size)+`"}`, http.StatusCreated, nil)
+	}
+	for _, target := range []string{"/events/stream?since_id=0000000000000000", "/events?since_id=0000000000000000&limit=5000"} {
+		conns := a.open(target, clients)
+		memory := 0.0
+		for range 3 {
+			a.send()
+			memory = max(memory, a.memory())
+			time.Sleep(500 * time.Millisecond)
+		}
+		t.Logf("%d clients that do not read %s: %.0f MB", clients, target, memory/1e6)
+		if memory > maxMemory {
+			t.Errorf("%d clients that do not read %s take %.0f MB", clients, target, memory/1e6)
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+}
+
+// attack is a user of a server, and opens connections for attackers.
+type attack struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+// call makes a call of the user.
+func (a *attack) call(method, path, body string, status int, answer any) {
+	a.t.Helper()
+	req, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer user-token-for-tests")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != status {
+		a.t.Fatalf("%s %s: %s, %v: %.300s", method, path, resp.Status, err, all)
+	}
+	if answer != nil {
+		if err := json.Unmarshal(all, answer); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// open makes calls whose answers nobody reads.
+func (a *attack) open(target string, n int) (conns []net.Conn) {
+	a.t.Helper()
+	address := strings.TrimPrefix(a.url, "http://")
+	for range n {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		a.t.Cleanup(func() { conn.Close() })
+		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer user-token-for-tests\r\n\r\n", target, address)
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+// send lets the user send, and waits for the reply.
+func (a *attack) send() {
+	a.t.Helper()
+	var session loquat.Session
+	var sent loquat.SendResult
+	a.call("POST", "/sessions", "{}", http.StatusCreated, &session)
+	a.call("POST", "/sessions/"+session.SessionID+"/send", `{"content":"hello"}`, http.StatusAccepted, &sent)
+	since := sent.CursorEventID.String()
+	for range 600 {
+		var window struct{ Events []loquat.Event }
+		a.call("GET", "/events?wait=10&session=omit&session_id="+session.SessionID+"&since_id="+since, "", http.StatusOK, &window)
+		for _, e := range window.Events {
+			since = e.EventID.String()
+			if e.Type == loquat.RequestCompleted {
+				return
+			}
+		}
+	}
+	a.t.Fatal("the user's request does not end")
+}
+
+// memory returns the server's resident memory in bytes.
+func (a *attack) memory() float64 {
+	a.t.Helper()
+	req, err := http.NewRequestWithContext(a.t.Context(), "GET", a.url+"/metrics", nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer user-token-for-tests")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), "process_resident_memory_bytes "); ok {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	a.t.Fatal("/metrics does not show the memory")
+	return 0
 }

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"io"
 	"sort"
 	"time"
 
@@ -58,7 +59,7 @@ func (s *Service) LatestEvent() loquat.EventID { return s.store.Last() }
 // window reads once.
 func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery) (Window, error) {
 	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
-	records, err := s.store.Events(ctx, since, filter, q.Limit)
+	records, err := s.store.Events(ctx, since, filter, store.Bounds{Events: q.Limit, Bytes: q.Bytes, Reserve: q.Reserve})
 	if err != nil {
 		return Window{}, err
 	}
@@ -69,6 +70,9 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 		records = records[:sort.Search(len(records), func(i int) bool { return records[i].ID > q.Until })]
 	}
 	if len(records) == 0 {
+		if q.Reserve != nil {
+			_ = q.Reserve(ctx, 0) // nothing is held while the call waits
+		}
 		return Window{Latest: since}, s.stillThere(ctx, since, q)
 	}
 	compact := loquat.Compact
@@ -254,6 +258,27 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 		return out, loquat.Errorf(loquat.CodeNotFound, "request %q is not one of session %q", loquat.Clip(q.RequestID, loquat.Excerpt), loquat.Clip(q.SessionID, loquat.Excerpt))
 	}
 	return out, nil
+}
+
+// WriteEvent writes what AppendEvent appends. It copies nothing that many clients read at
+// the same time: bodies and the messages of sessions are shared. An error that is not w's
+// comes before the first byte.
+func (s *Service) WriteEvent(ctx context.Context, w io.Writer, rec loquat.Record) error {
+	if rec.Rev == 0 {
+		return rec.WriteJSON(w, nil)
+	}
+	history, err := s.histories.of(ctx, rec)
+	if loquat.CodeOf(err) == loquat.CodeNotFound { // deleted since: its deletion is the client's next event
+		return rec.WriteJSON(w, nil)
+	}
+	if err != nil {
+		return err
+	}
+	head, err := history.encodeHead(rec)
+	if err != nil {
+		return err
+	}
+	return rec.WriteJSON(w, func(w io.Writer) error { return history.write(w, head, rec) })
 }
 
 // AppendEvent appends the JSON of an event as clients read it, with the session that it

@@ -339,7 +339,7 @@ func (r *rig) log(session string, since loquat.EventID) []loquat.Event {
 	r.t.Helper()
 	var out []loquat.Event
 	for {
-		records, err := r.store.Events(r.t.Context(), since, store.Filter{SessionID: session}, 100)
+		records, err := r.store.Events(r.t.Context(), since, store.Filter{SessionID: session}, store.Bounds{Events: 100})
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"sync"
 
 	"golang.org/x/sync/singleflight"
@@ -135,31 +136,60 @@ func (c *histories) drop(key historyKey) {
 
 // session is the JSON of the session as it was right after an event.
 func (h *history) session(rec loquat.Record) ([]byte, error) {
+	head, err := h.encodeHead(rec)
+	if err != nil {
+		return nil, err
+	}
+	size := len(head)
+	for i := range h.messages {
+		if h.messages[i].At(rec.Rev) {
+			size += len(h.messages[i].json) + 1
+		}
+	}
+	out := bytes.NewBuffer(make([]byte, 0, size))
+	err = h.write(out, head, rec)
+	return out.Bytes(), err
+}
+
+// encodeHead returns the JSON of the session after an event, with an empty list of messages
+// at its end.
+func (h *history) encodeHead(rec loquat.Record) ([]byte, error) {
 	head := h.head
 	head.UpdatedAt = rec.At
 	b, err := json.Marshal(head)
 	if err != nil {
 		return nil, fmt.Errorf("encode session %s: %w", rec.SessionID, err)
 	}
-	rest, ok := bytes.CutSuffix(b, []byte("]}"))
-	if !ok || head.MessagesOmitted {
-		return b, nil
+	return b, nil
+}
+
+// write writes the session after an event: its head, with the messages in it. The messages
+// are written from where they are kept.
+func (h *history) write(w io.Writer, head []byte, rec loquat.Record) error {
+	rest, ok := bytes.CutSuffix(head, []byte("]}"))
+	if !ok || h.head.MessagesOmitted {
+		_, err := w.Write(head)
+		return err
 	}
-	size := len(b)
+	_, err := w.Write(rest)
+	first := true
 	for i := range h.messages {
-		if h.messages[i].At(rec.Rev) {
-			size += len(h.messages[i].json) + 1
+		if err != nil {
+			return err
 		}
-	}
-	out := append(make([]byte, 0, size), rest...)
-	for i := range h.messages {
 		if !h.messages[i].At(rec.Rev) {
 			continue
 		}
-		if len(out) > len(rest) {
-			out = append(out, ',')
+		if !first {
+			if _, err = w.Write([]byte{','}); err != nil {
+				return err
+			}
 		}
-		out = append(out, h.messages[i].json...)
+		first = false
+		_, err = w.Write(h.messages[i].json)
 	}
-	return append(out, "]}"...), nil
+	if err == nil {
+		_, err = w.Write([]byte("]}"))
+	}
+	return err
 }

@@ -194,7 +194,7 @@ func (m *machine) settle(t *rapid.T, s *modelSession) {
 
 // streamed is what the log has of the open phase of a request.
 func (m *machine) streamed(q *modelRequest) string {
-	records, err := m.r.store.Events(m.r.t.Context(), 0, store.Filter{RequestID: q.id}, 1000)
+	records, err := m.r.store.Events(m.r.t.Context(), 0, store.Filter{RequestID: q.id}, store.Bounds{Events: 1000})
 	if err != nil {
 		return err.Error()
 	}

@@ -45,7 +45,7 @@ func (e *evidence) read(ids ...string) {
 	}
 	e.add(e.r.Sessions(e.t.Context(), 50, ""))
 	for since := loquat.EventID(0); ; {
-		records, err := e.r.store.Events(e.t.Context(), since, store.Filter{}, 100)
+		records, err := e.r.store.Events(e.t.Context(), since, store.Filter{}, store.Bounds{Events: 100})
 		if err != nil {
 			e.t.Fatal(err)
 		}

@@ -37,6 +37,10 @@ const (
 
 	DefaultMaxConnections           = 4096
 	DefaultMaxConnectionsPerAddress = 1024
+	DefaultMaxFollowers             = 1024
+	DefaultMaxFollowersPerToken     = 512
+	DefaultMaxInflight              = 128 << 20
+	DefaultMaxInflightPerToken      = 64 << 20
 )
 
 // maxFileBytes bounds the file of a configuration, and each file that it refers to.
@@ -106,6 +110,10 @@ type Limits struct {
 
 	MaxConnections           int
 	MaxConnectionsPerAddress int
+	MaxFollowers             int
+	MaxFollowersPerToken     int
+	MaxInflightBytes         int64
+	MaxInflightBytesPerToken int64
 }
 
 // Events is how long events are kept; a Retention of 0 keeps them all.
@@ -223,6 +231,10 @@ func New(raw loquat.Object, env Environment) *Config {
 
 			MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
 			MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
+			MaxFollowers:             valueAt(limits, "max_followers", DefaultMaxFollowers),
+			MaxFollowersPerToken:     valueAt(limits, "max_followers_per_token", DefaultMaxFollowersPerToken),
+			MaxInflightBytes:         valueAt[int64](limits, "max_inflight_bytes", DefaultMaxInflight),
+			MaxInflightBytesPerToken: valueAt[int64](limits, "max_inflight_bytes_per_token", DefaultMaxInflightPerToken),
 		},
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
 		Plugins:        valueAt[[]string](raw, "plugins", nil),

@@ -49,6 +49,10 @@ func Keys() Schema {
 		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Largest text of one tool result; the rest is cut, and a note in the tool message says so."},
 		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Most connections at a time. Idle ones are closed to make room; when all are in use, a new one is refused."},
 		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Most connections of one address, or of one /64 of IPv6. Addresses in `server.trusted_proxies` have no bound of their own."},
+		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Most event streams and polls at a time. One more is answered with 503."},
+		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Most event streams and polls of one token; on a server without tokens, of all callers. One more is answered with 429."},
+		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Most bytes of events, beyond the first 64 KiB of each call, that wait for clients to read them. When they are reached, clients that do not read are cut off; if all read, a further call is answered with 503."},
+		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "The same for one token, with 429."},
 
 		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How long events are kept; 0 keeps all."},
 	}

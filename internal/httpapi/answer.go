@@ -8,6 +8,10 @@ import (
 // progressTimeout is how long a client may read nothing of what it is sent.
 const progressTimeout = 30 * time.Second
 
+// writeBytes is how much is written at a time, so that a slow client which reads is not
+// taken for one that does not.
+const writeBytes = 64 << 10
+
 // answerWriter knows what has been answered, and cuts off who does not read.
 type answerWriter struct {
 	http.ResponseWriter
@@ -18,6 +22,7 @@ type answerWriter struct {
 	status   int           // 0 until the answer begins
 	first    time.Duration // until then
 	body     *incoming     // of the request; nil when it has none
+	held     *hold         // what is kept for the client; nil when nothing is
 }
 
 // Unwrap lets http.ResponseController find what this does not do itself.
@@ -38,8 +43,16 @@ func (w *answerWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	w.extend()
-	return w.ResponseWriter.Write(b)
+	for n := 0; ; {
+		w.extend()
+		wrote, err := w.ResponseWriter.Write(b[n:min(len(b), n+writeBytes)])
+		n += wrote
+		if err != nil || n >= len(b) {
+			w.held.progress()
+			return n, err
+		}
+		w.held.progress()
+	}
 }
 
 // FlushError sends what is buffered.
@@ -51,5 +64,9 @@ func (w *answerWriter) FlushError() error {
 // extend gives the client another while to take what comes. Writers that know no
 // deadlines are not connections.
 func (w *answerWriter) extend() {
+	if w.held.ended() {
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now())
+		return
+	}
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(progressTimeout))
 }

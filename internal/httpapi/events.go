@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -64,7 +66,7 @@ func (q query) events() chat.EventQuery {
 
 func getEvents(x *exchange) error {
 	ctx := x.r.Context()
-	window, err := x.api.chat.Events(ctx, x.query.events())
+	window, err := x.held.window(ctx, x.query.events(), x.api.chat.Events)
 	if err != nil {
 		return err
 	}
@@ -77,41 +79,53 @@ func getEvents(x *exchange) error {
 	return x.api.writeEvents(ctx, x.w, window.Events)
 }
 
-// writeEvents writes events one by one: a window with its sessions may be far larger
-// than what should be held at once. What fails after the first cuts the answer, for
-// its status is told.
+// writeEvents writes events one by one, from where they are kept: a window with its
+// sessions may be far larger than what should be held at once. What fails after the first
+// cuts the answer, because its status was sent.
 func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []loquat.Record) error {
-	out := bufio.NewWriterSize(w, 64<<10) // keeps an error until Flush
-	var one []byte
+	out := bufio.NewWriterSize(w, 16<<10) // keeps an error until Flush
+	_, _ = out.WriteString(openEvents)
 	for i, rec := range events {
-		var err error
-		if one, err = a.chat.AppendEvent(ctx, one[:0], rec); err != nil {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		failing := &errorKeeper{Writer: out}
+		if err := a.chat.WriteEvent(ctx, failing, rec); err != nil && failing.err == nil {
 			if i == 0 {
-				return err
+				return err // nothing was sent yet
 			}
 			a.log.Error("an answer of events was cut", "event", rec.ID.String(), "error", err)
 			panic(http.ErrAbortHandler)
 		}
-		before := ","
-		if i == 0 {
-			before = openEvents
+		if failing.err != nil {
+			return nil // a client that disconnected asks again
 		}
-		_, _ = out.WriteString(before)
-		_, _ = out.Write(one)
-	}
-	if len(events) == 0 {
-		_, _ = out.WriteString(openEvents)
+		events[i] = loquat.Record{} // its memory is free as soon as it is written
 	}
 	_, _ = out.WriteString("]}\n")
-	_ = out.Flush() // who is gone asks again
+	_ = out.Flush()
 	return nil
+}
+
+// errorKeeper tells errors of writing from those of what is to be written.
+type errorKeeper struct {
+	io.Writer
+	err error
+}
+
+func (k *errorKeeper) Write(p []byte) (int, error) {
+	n, err := k.Writer.Write(p)
+	if err != nil {
+		k.err = err
+	}
+	return n, err
 }
 
 const openEvents = `{"events":[`
 
 func streamEvents(x *exchange) error {
 	q := x.query.events()
-	q.Push = true
+	q.Push, q.Bytes = true, streamWindow
 	if last := x.r.Header.Get("Last-Event-ID"); last != "" {
 		id, err := loquat.ParseSinceID(last)
 		if err != nil {
@@ -132,8 +146,15 @@ func streamEvents(x *exchange) error {
 		return nil
 	}
 	s := &stream{
-		query: q, position: position, out: bufio.NewWriterSize(x.w, 32<<10), flush: http.NewResponseController(x.w).Flush,
-		next: x.api.chat.Events, encode: x.api.chat.AppendEvent,
+		query: q, position: position, out: bufio.NewWriterSize(x.w, 16<<10), flush: http.NewResponseController(x.w).Flush,
+		next: func(ctx context.Context, q chat.EventQuery) (chat.Window, error) {
+			w, err := x.held.window(ctx, q, x.api.chat.Events)
+			if _, ok := errors.AsType[noRoom](err); ok {
+				return chat.Window{}, nil // a stream waits for room: it holds nothing
+			}
+			return w, err
+		},
+		write: x.api.chat.WriteEvent,
 	}
 	if err != nil {
 		return s.gone(err)
@@ -159,9 +180,9 @@ type stream struct {
 	out      *bufio.Writer
 	flush    func() error
 	next     func(context.Context, chat.EventQuery) (chat.Window, error)
-	encode   func(context.Context, []byte, loquat.Record) ([]byte, error)
+	write    func(context.Context, io.Writer, loquat.Record) error
 
-	frame, event []byte // reused
+	frame []byte // reused
 }
 
 // run sends where it starts, then what happens, until the client or the service ends.
@@ -196,15 +217,17 @@ func (s *stream) sendEvents(ctx context.Context, window chat.Window) (err error)
 	if len(window.Events) == 0 {
 		return nil
 	}
-	for _, rec := range window.Events {
-		if s.event, err = s.encode(ctx, s.event[:0], rec); err != nil {
+	for i, rec := range window.Events {
+		// An event is one line, so that it can go into its frame from where it is kept.
+		_, _ = s.out.WriteString("id: " + rec.ID.String() + "\ndata: ")
+		if err := s.write(ctx, s.out, rec); err != nil {
 			return err
 		}
-		s.frame = sse.Frame{ID: rec.ID.String(), Data: s.event}.Append(s.frame[:0])
-		if _, err := s.out.Write(s.frame); err != nil {
+		if _, err := s.out.WriteString("\n\n"); err != nil {
 			return err
 		}
 		s.position = rec.ID
+		window.Events[i] = loquat.Record{} // its memory is free as soon as it is written
 	}
 	return s.push()
 }

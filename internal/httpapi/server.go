@@ -59,6 +59,7 @@ type api struct {
 	guard    guard
 	proxies  proxies
 	throttle *throttle
+	inflight *inflight
 	access   access
 	door     door
 	schemas  schemas
@@ -79,7 +80,7 @@ func New(opts Options) (http.Handler, error) {
 		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
 		door: newDoor(opts.Config, opts.Service.ServerID()), schemas: newSchemas(), limits: opts.Config.Limits,
 	}
-	a.throttle = newThrottle(a.proxies)
+	a.throttle, a.inflight = newThrottle(a.proxies), newInflight(a.limits)
 	a.access = access{keeper: opts.Access, cookie: a.door.cookie, requests: opts.Service}
 	if a.log == nil {
 		a.log = slog.Default()
@@ -266,6 +267,11 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route) (err error
 		defer body.hold(r.Context())()
 	}
 	if t.follows {
+		done, err := x.follow()
+		if err != nil {
+			return err
+		}
+		defer done()
 		return a.access.follow(x, t.serve)
 	}
 	return t.serve(x)
@@ -302,6 +308,7 @@ type exchange struct {
 	query query
 	body  []byte // as it came; nil when there was none
 	call  chat.Call
+	held  *hold // of a route that follows
 }
 
 // reply answers with JSON.

@@ -133,9 +133,7 @@ func TestStreamEndsWithTheService(t *testing.T) {
 func newStream(w io.Writer, flush func() error, next func(context.Context, chat.EventQuery) (chat.Window, error)) *stream {
 	return &stream{
 		out: bufio.NewWriter(w), flush: flush, next: next,
-		encode: func(_ context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
-			return rec.AppendJSON(dst, nil), nil
-		},
+		write: func(_ context.Context, w io.Writer, rec loquat.Record) error { return rec.WriteJSON(w, nil) },
 	}
 }
 

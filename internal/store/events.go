@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -40,12 +41,27 @@ func (b *bound) admits(r loquat.Record) bool {
 	return true
 }
 
-// Events returns up to limit events above since that match, oldest first, ending at
-// WindowBytes. Names that the filter does not know match nothing.
-func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, limit int) ([]loquat.Record, error) {
-	b := bound{events: limit, bytes: WindowBytes}
+// Bounds limit what one read of events returns.
+type Bounds struct {
+	Events int // most events
+	Bytes  int // size of bodies at which it ends, though never before the first event; 0 means WindowBytes
+
+	// Reserve is called with Bytes before bodies are read from the database into memory of
+	// their own. Its error ends the read. Nil reserves nothing.
+	Reserve func(ctx context.Context, bytes int) error
+}
+
+// Events returns events above since that match, oldest first, up to the bounds. Names that
+// the filter does not know match nothing.
+func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
+	b := bound{events: bounds.Events, bytes: cmp.Or(bounds.Bytes, WindowBytes)}
 	if records, ok := s.tail.since(since, f, b); ok {
 		return records, nil
+	}
+	if bounds.Reserve != nil {
+		if err := bounds.Reserve(ctx, b.bytes); err != nil {
+			return nil, err
+		}
 	}
 	var out []loquat.Record
 	err := s.View(ctx, func(r *Reader) (err error) {

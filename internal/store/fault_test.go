@@ -73,7 +73,7 @@ func cannotWriteForAWhile(t *testing.T) {
 	if s.Healthy() == nil {
 		t.Error("a store that cannot write says that it is healthy")
 	}
-	records, err := s.Events(t.Context(), last, store.Filter{}, 10)
+	records, err := s.Events(t.Context(), last, store.Filter{}, store.Bounds{Events: 10})
 	if s.Last() != last || len(records) != 0 || err != nil {
 		t.Errorf("readers see %d events of changes that were refused, %v", len(records), err)
 	}

@@ -130,7 +130,7 @@ func TestLostChanges(t *testing.T) {
 				t.Error("clients that have seen what is lost are not told to load again")
 			}
 			createIn(t, s, "after")
-			records, err := s.Events(t.Context(), loss.Found, store.Filter{}, 10)
+			records, err := s.Events(t.Context(), loss.Found, store.Filter{}, store.Bounds{Events: 10})
 			if err != nil || len(records) == 0 || records[0].ID <= given {
 				t.Errorf("the log goes on with %v, %v", records, err)
 			}

@@ -61,7 +61,7 @@ func TestViewIsNeverAheadOfTheLog(t *testing.T) {
 	if err != nil || seen == 0 {
 		t.Fatalf("the view saw events up to %s, %v; the commit was visible", seen, err)
 	}
-	records, err := s.Events(t.Context(), 0, store.Filter{}, 10)
+	records, err := s.Events(t.Context(), 0, store.Filter{}, store.Bounds{Events: 10})
 	if err != nil || s.Last() < seen || len(records) == 0 {
 		t.Errorf("after a view that saw events up to %s the log ends at %s and has %d events, %v", seen, s.Last(), len(records), err)
 	}

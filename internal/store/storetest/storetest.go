@@ -139,7 +139,7 @@ func texts(t *testing.T, records []loquat.Record) []string {
 
 func events(t *testing.T, s *store.Store, since loquat.EventID, f store.Filter, limit int) []loquat.Record {
 	t.Helper()
-	records, err := s.Events(t.Context(), since, f, limit)
+	records, err := s.Events(t.Context(), since, f, store.Bounds{Events: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func followers(t *testing.T, open Open) {
 			}
 			at, seen := since, 0
 			for seen < want {
-				records, err := s.Events(t.Context(), at, filter, 1+rand.IntN(20))
+				records, err := s.Events(t.Context(), at, filter, store.Bounds{Events: 1 + rand.IntN(20)})
 				if err != nil {
 					t.Error(err)
 					return
