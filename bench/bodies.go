@@ -36,7 +36,7 @@ func isChunk(line []byte) bool {
 	return ok && !bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]"))
 }
 
-// size is the size of all bodies.
+// size returns the total size of the bodies.
 func (w workload) size() int {
 	n := 0
 	for _, body := range w.bodies {
@@ -45,8 +45,8 @@ func (w workload) size() int {
 	return n
 }
 
-// synthetic is one long answer as most backends stream it; delta writes the delta
-// of the i-th chunk.
+// synthetic returns a workload of one long reply in the usual format of backends. delta
+// returns the delta of the i-th chunk.
 func synthetic(name string, delta func(i int) string) workload {
 	const n = 2000
 	var b bytes.Buffer
@@ -79,8 +79,8 @@ func syntheticWorkloads() []workload {
 	}
 }
 
-// recordedWorkloads groups the recorded streams by what they hold. It returns none
-// when the folder of recordings is absent.
+// recordedWorkloads groups the recorded streams by their content. It returns nil if there
+// are no recordings.
 func recordedWorkloads() ([]workload, error) {
 	shared := os.Getenv("LOQUAT_SHARED")
 	if shared == "" {
@@ -111,15 +111,15 @@ func recordedWorkloads() ([]workload, error) {
 	return groups, nil
 }
 
-// fromMemory costs next to nothing itself: what is left is decoding.
+// fromMemory reads the bodies from memory, so that almost only decoding is measured.
 func fromMemory(w workload) source {
 	return source{bodies: len(w.bodies), open: func(i int) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(w.bodies[i])), nil
 	}}
 }
 
-// fromLoopback reads the bodies over HTTP, as a client would, from the request on.
-// The server does not flush, which is the quickest way that a body can come.
+// fromLoopback reads the bodies over HTTP, as a client would. The time includes the request.
+// The server does not flush, because that is the fastest way to send a body.
 func fromLoopback(w workload) (src source, stop func(), err error) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

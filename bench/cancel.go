@@ -15,23 +15,23 @@ import (
 	"loquat/internal/client"
 )
 
-// The run, and what the slowest hundredth of its cancels may take.
+// The parameters of the run, and its aim: the p99 of the cancels.
 const (
-	cancels     = 400
-	beside      = 20 // streams that run all along
-	besideRate  = 50 // increments per second of each
-	maxCancel99 = 250 * time.Millisecond
+	cancels           = 400
+	backgroundStreams = 20 // streams that run all the time
+	backgroundRate    = 50 // increments per second of each
+	maxCancel99       = 250 * time.Millisecond
 )
 
-// cancelPhases are the scripts of the requests that are cancelled, in turn.
+// cancelPhases are the scripts of the requests that are cancelled, used in turn.
 var cancelPhases = []struct{ name, script string }{
 	{"streaming", `"chunks": 1000000, "rate": 50`},
-	{"a stream that went silent", `"chunks": 10, "stall_after": 1`},
+	{"a stalled stream", `"chunks": 10, "stall_after": 1`},
 	{"waiting for the headers", `"delay_ms": 600000`},
 }
 
-// benchCancel measures, on the real program, how long it takes from asking for a cancel
-// until the backend sees its connection closed.
+// benchCancel measures, with the real program, the time from a call of cancel until the
+// backend sees its connection closed.
 func benchCancel(w io.Writer) ([]verdict, error) {
 	p, err := buildProgram()
 	if err != nil {
@@ -56,22 +56,22 @@ func benchCancel(w io.Writer) ([]verdict, error) {
 	defer c.CloseIdleConnections()
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer stop()
-	for i := range beside {
-		script := fmt.Sprintf(`{"id": "beside-%d", "chunks": 1000000, "rate": %d}`, i, besideRate)
+	for i := range backgroundStreams {
+		script := fmt.Sprintf(`{"id": "background-%d", "chunks": 1000000, "rate": %d}`, i, backgroundRate)
 		if _, err := sendScripted(ctx, c, script); err != nil {
 			return nil, err
 		}
 	}
-	asked := map[string]time.Time{} // when each was cancelled, by the id of its script
+	cancelledAt := map[string]time.Time{} // time of each cancel, by the id of its script
 	for i := range cancels {
 		id := fmt.Sprint("cancel-", i)
 		at, err := cancelOne(ctx, c, fmt.Sprintf(`{"id": %q, %s}`, id, cancelPhases[i%len(cancelPhases)].script), i%len(cancelPhases) != 2)
 		if err != nil {
 			return nil, err
 		}
-		asked[id] = at
+		cancelledAt[id] = at
 	}
-	return reportCancels(w, scripted.url, asked)
+	return reportCancels(w, scripted.url, cancelledAt)
 }
 
 func sendScripted(ctx context.Context, c *client.Client, script string) (requestID string, err error) {
@@ -85,8 +85,8 @@ func sendScripted(ctx context.Context, c *client.Client, script string) (request
 	return sent.RequestID, err
 }
 
-// cancelOne sends a request, cancels it when it is where it should be, and returns when
-// it asked for that.
+// cancelOne sends a request, cancels it in the middle of its phase, and returns the time of
+// the cancel.
 func cancelOne(ctx context.Context, c *client.Client, script string, streams bool) (time.Time, error) {
 	id, err := sendScripted(ctx, c, script)
 	if err != nil {
@@ -95,7 +95,7 @@ func cancelOne(ctx context.Context, c *client.Client, script string, streams boo
 	if streams {
 		err = awaitPartial(ctx, c, id)
 	} else {
-		time.Sleep(30 * time.Millisecond) // nothing tells when the backend has been asked
+		time.Sleep(30 * time.Millisecond) // no event shows that the backend has received the request
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -117,9 +117,9 @@ func awaitPartial(ctx context.Context, c *client.Client, requestID string) error
 	return fmt.Errorf("request %s ended before it streamed", requestID)
 }
 
-// reportCancels compares when the cancels were asked for with what the backend noted.
-func reportCancels(w io.Writer, backendURL string, asked map[string]time.Time) ([]verdict, error) {
-	time.Sleep(500 * time.Millisecond) // for the last one
+// reportCancels compares the times of the cancels with the times in the backend's journal.
+func reportCancels(w io.Writer, backendURL string, cancelledAt map[string]time.Time) ([]verdict, error) {
+	time.Sleep(500 * time.Millisecond) // for the last cancel
 	entries, err := requestsOf(backendURL)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func reportCancels(w io.Writer, backendURL string, asked map[string]time.Time) (
 	var took []time.Duration
 	running, open := 0, 0
 	for _, e := range entries {
-		at, cancelled := asked[e.Key]
+		at, cancelled := cancelledAt[e.Key]
 		switch {
 		case cancelled && e.Ended != nil && e.End == backend.EndClientClosed:
 			took = append(took, e.Ended.Sub(at))
@@ -138,15 +138,15 @@ func reportCancels(w io.Writer, backendURL string, asked map[string]time.Time) (
 		}
 	}
 	if len(took) == 0 {
-		return nil, fmt.Errorf("the backend saw none of %d cancels", len(asked))
+		return nil, fmt.Errorf("the backend saw none of %d cancels", len(cancelledAt))
 	}
 	slices.Sort(took)
 	p50, p99, most := took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "cancels\tstreams beside\tp50\tp99\tmost\tconnections left open\t\n")
+	fmt.Fprintf(table, "cancels\tother streams\tp50\tp99\tmax\tconnections left open\t\n")
 	fmt.Fprintf(table, "%d\t%d\t%v\t%v\t%v\t%d\t\n", len(took), running, p50, p99, most, open)
-	met := p99 <= maxCancel99 && open == 0 && running == beside && len(took) >= cancels*3/4
-	return []verdict{{fmt.Sprintf("the backend sees its connection closed at most %v after a cancel (p99, beside %d streams)", maxCancel99, beside), met, p99.String()}}, table.Flush()
+	met := p99 <= maxCancel99 && open == 0 && running == backgroundStreams && len(took) >= cancels*3/4
+	return []verdict{{fmt.Sprintf("the backend sees its connection closed at most %v after a cancel (p99, with %d other streams)", maxCancel99, backgroundStreams), met, p99.String()}}, table.Flush()
 }
 
 func requestsOf(backendURL string) ([]backend.Entry, error) {

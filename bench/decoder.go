@@ -19,7 +19,7 @@ import (
 	"loquat/internal/provider"
 )
 
-// decoders are the contenders. The first is the yardstick, the second is ours.
+// decoders are the decoders to compare. The first is the baseline, the second is ours.
 var decoders = []contender{
 	{"raw reading", readRaw},
 	{"loquat", decodeLoquat},
@@ -35,15 +35,16 @@ const (
 	maxAllocs    = 2.0
 )
 
-// readRaw looks at every line and does nothing else: what the bytes alone cost.
+// readRaw reads every line and does nothing else.
 func readRaw(body io.ReadCloser) func() (int, error) {
 	return func() (int, error) { return eachLine(body, func([]byte) error { return nil }) }
 }
 
-// lines is longer than any line here, and made once: contenders run one at a time.
+// lines has a buffer larger than any line. It is shared, because only one decoder runs at a
+// time.
 var lines = bufio.NewReaderSize(nil, 1<<20)
 
-// eachLine hands on the data of each line that is a chunk.
+// eachLine calls chunk with the data of each line that is a chunk.
 func eachLine(body io.Reader, chunk func([]byte) error) (n int, err error) {
 	lines.Reset(body)
 	for {
@@ -75,7 +76,7 @@ func decodeLoquat(body io.ReadCloser) func() (int, error) {
 	}
 }
 
-// decodeJSON decodes with the standard library into the least that a client needs.
+// decodeJSON decodes with the standard library into the fewest fields that a client needs.
 func decodeJSON(body io.ReadCloser) func() (int, error) {
 	type chunk struct {
 		Model   string `json:"model"`
@@ -116,7 +117,7 @@ func decodeOpenAI(body io.ReadCloser) func() (int, error) {
 	}
 }
 
-// answering is an HTTP client whose every answer is one body.
+// answering is an HTTP client that always returns the same body.
 type answering struct{ body io.ReadCloser }
 
 func (a answering) Do(*http.Request) (*http.Response, error) {
@@ -146,7 +147,7 @@ func benchDecoder(w io.Writer) ([]verdict, error) {
 		return nil, err
 	}
 	if recorded == nil {
-		fmt.Fprintln(w, "no recordings: LOQUAT_SHARED (default ../shared beside the project) has no fixtures")
+		fmt.Fprintln(w, "no recordings: LOQUAT_SHARED (default ../shared next to the project) has no fixtures")
 	}
 	var worst worstOf
 	for _, load := range append(syntheticWorkloads(), recorded...) {
@@ -161,8 +162,8 @@ func benchDecoder(w io.Writer) ([]verdict, error) {
 	return worst.verdicts(), nil
 }
 
-// readable leaves out the bodies that some contender cannot read to the end, so that
-// all of them do the same work, and says which.
+// readable leaves out the bodies that some decoder cannot read to the end, so that all
+// decoders do the same work. It prints how many it left out.
 func readable(w io.Writer, load workload) workload {
 	failed := map[string]int{}
 	kept := workload{name: load.name}
@@ -217,7 +218,7 @@ func benchWorkload(w io.Writer, load workload, worst *worstOf) error {
 	return nil
 }
 
-// fallbacks says how many chunks our decoder could not read in its one pass.
+// fallbacks returns how many chunks our decoder could not decode in its single pass.
 func fallbacks(load workload) string {
 	decoded, general := 0, 0
 	for _, body := range load.bodies {
@@ -255,6 +256,6 @@ func (o *worstOf) verdicts() []verdict {
 	return []verdict{
 		{fmt.Sprintf("decoding takes at most %.0f× raw reading of the same body over HTTP", maxTimesRaw), o.raw.value <= maxTimesRaw, o.raw.text},
 		{fmt.Sprintf("decoding is at least %.0f× faster than the fastest peer", minTimesPeer), o.peer.value >= minTimesPeer, o.peer.text},
-		{fmt.Sprintf("at most %.0f allocations per chunk, those of the whole reply among them", maxAllocs), o.allocs.value <= maxAllocs, o.allocs.text},
+		{fmt.Sprintf("at most %.0f allocations per chunk, including those for the whole reply", maxAllocs), o.allocs.value <= maxAllocs, o.allocs.text},
 	}
 }

@@ -16,18 +16,18 @@ import (
 	"loquat/internal/client"
 )
 
-// The run: so many requests of so many increments each, so many at a time.
+// The parameters of the run.
 const (
 	diskRequests   = 1000
 	diskIncrements = 1000
 	diskBytes      = 20
 	diskAtOnce     = 50
 	diskRate       = 500 // increments per second of each
-	diskSlow       = 5   // clients that read slowly all along
+	diskSlow       = 5   // clients that read slowly all the time
 )
 
-// What the data directory may take, beside the bytes of the final messages, and how
-// long the clean-up may take after the last end.
+// The aims: the size of the data directory relative to the final messages, the time for the
+// cleanup after the end of the last request, and the size of the write-ahead log.
 const (
 	diskRatio   = 3
 	diskExtra   = 10 << 20
@@ -35,8 +35,9 @@ const (
 	walAllowed  = 128 << 20
 )
 
-// benchDisk streams a million increments through the real program and looks at what
-// is left of them on disk, and at whether a client that slept meanwhile can tell.
+// benchDisk streams a million increments through the real program and measures the space
+// that they take on disk. It also checks that a client which paused before the cleanup
+// resumes correctly.
 func benchDisk(w io.Writer) ([]verdict, error) {
 	p, err := buildProgram()
 	if err != nil {
@@ -64,14 +65,14 @@ func benchDisk(w io.Writer) ([]verdict, error) {
 	return d.run(server.url)
 }
 
-// diskRun is one run and what it saw.
+// diskRun is one run and its measurements.
 type diskRun struct {
 	ctx    context.Context
 	client *client.Client
 	dir    string
 	w      io.Writer
 
-	largest, largestWAL int64 // by the sampler, until it has ended
+	largest, largestWAL int64 // written by the goroutine of sample until it has ended
 }
 
 func (d *diskRun) run(url string) ([]verdict, error) {
@@ -106,9 +107,9 @@ func (d *diskRun) run(url string) ([]verdict, error) {
 	}
 	wal := fileSize(filepath.Join(d.dir, "loquat.db-wal"))
 	fmt.Fprintf(d.w, "%d increments of %d bytes in %d requests, %d at a time: %s\n", diskRequests*diskIncrements, diskBytes, diskRequests, diskAtOnce, took.Round(time.Second))
-	fmt.Fprintf(d.w, "final messages %.1f MB; data directory %.1f MB at the last end, %.1f MB at the most, %.1f MB after %s (%.2f times the messages)\n",
+	fmt.Fprintf(d.w, "final messages %.1f MB; data directory %.1f MB at the end of the last request, at most %.1f MB, %.1f MB after %s (%.2f times the messages)\n",
 		mb(final), mb(atEnd), mb(d.largest), mb(size), diskCleanUp, float64(size)/float64(final))
-	fmt.Fprintf(d.w, "write-ahead log: %.1f MB at the most, %.1f MB at rest; %d clients read slowly\n", mb(d.largestWAL), mb(wal), diskSlow)
+	fmt.Fprintf(d.w, "write-ahead log: at most %.1f MB, %.1f MB at the end; %d clients read slowly\n", mb(d.largestWAL), mb(wal), diskSlow)
 	different, err := d.foldAgain(middle, stored)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (d *diskRun) run(url string) ([]verdict, error) {
 		{fmt.Sprintf("data directory at most %d times the final messages + %d MB, within %s", diskRatio, diskExtra>>20, diskCleanUp),
 			size <= diskRatio*final+diskExtra, fmt.Sprintf("%.1f MB of %.1f MB", mb(size), mb(diskRatio*final+diskExtra))},
 		{fmt.Sprintf("write-ahead log never above %d MB, with slow readers", walAllowed>>20), d.largestWAL <= walAllowed, fmt.Sprintf("%.1f MB", mb(d.largestWAL))},
-		{"positions from before the clean-up fold to the stored sessions", different == 0, fmt.Sprintf("%d folds, %d differ", 2*len(stored), different)},
+		{"clients with a cursor from before the cleanup fold to the stored sessions", different == 0, fmt.Sprintf("%d folds, %d differ", 2*len(stored), different)},
 	}, nil
 }
 
@@ -131,7 +132,7 @@ func fileSize(path string) int64 {
 	return info.Size()
 }
 
-// sample notes the largest sizes until stop is called.
+// sample records the largest sizes until stop is called.
 func (d *diskRun) sample() (stop func()) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	ended := make(chan struct{})
@@ -148,7 +149,7 @@ func (d *diskRun) sample() (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// readSlowly follows everything with clients that take 64 KiB a second.
+// readSlowly follows all events with clients that read 64 KiB per second.
 func (d *diskRun) readSlowly(url string) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	var all sync.WaitGroup
@@ -175,19 +176,19 @@ func (d *diskRun) readSlowly(url string) (stop func(), err error) {
 	return func() { cancel(); all.Wait() }, nil
 }
 
-// sleeper is a client that folded everything up to a position and then slept.
-type sleeper struct {
+// pausedClient is a client that folded all events up to a cursor and then paused.
+type pausedClient struct {
 	at    loquat.EventID
 	folds map[string]*loquat.Fold
 }
 
-// send sends n requests, each to a session of its own, and waits for their ends.
-// Half way through, with requests in mid-stream, a client takes its position.
-func (d *diskRun) send(n int) (*sleeper, error) {
+// send sends n requests, each to a session of its own, and waits for their ends. Half way
+// through, while requests stream, a client reads up to the newest event and pauses.
+func (d *diskRun) send(n int) (*pausedClient, error) {
 	var all sync.WaitGroup
 	var failed errorOnce
 	places := make(chan struct{}, diskAtOnce)
-	middle := &sleeper{folds: map[string]*loquat.Fold{}}
+	middle := &pausedClient{folds: map[string]*loquat.Fold{}}
 	for i := range n {
 		places <- struct{}{}
 		all.Go(func() {
@@ -196,7 +197,7 @@ func (d *diskRun) send(n int) (*sleeper, error) {
 		})
 		if i == n/2 {
 			all.Go(func() {
-				time.Sleep(diskIncrements * time.Second / diskRate / 2) // those that started with it are half way
+				time.Sleep(diskIncrements * time.Second / diskRate / 2) // until the requests that just started are half way through
 				failed.note(d.catchUp(middle))
 			})
 		}
@@ -251,8 +252,8 @@ func (d *diskRun) sendOne() error {
 	return d.ctx.Err()
 }
 
-// catchUp folds everything from the client's position to what is the newest event.
-func (d *diskRun) catchUp(s *sleeper) error {
+// catchUp folds the events from the client's cursor to the newest event.
+func (d *diskRun) catchUp(s *pausedClient) error {
 	now, err := d.client.Events(d.ctx, client.Query{})
 	if err != nil {
 		return err
@@ -275,7 +276,7 @@ func (d *diskRun) catchUp(s *sleeper) error {
 	return nil
 }
 
-// stored loads all sessions, and returns how many bytes of text their replies hold.
+// stored loads the messages of all sessions, and returns the total size of their replies.
 func (d *diskRun) stored() (messages map[string][]byte, final int64, err error) {
 	messages = map[string][]byte{}
 	for token := ""; ; {
@@ -307,18 +308,18 @@ func (d *diskRun) stored() (messages map[string][]byte, final int64, err error) 
 	return messages, final, nil
 }
 
-// foldAgain lets the client that slept go on, and one begin from nothing, and counts
-// the sessions that end as something else than what is stored.
-func (d *diskRun) foldAgain(middle *sleeper, stored map[string][]byte) (different int, err error) {
+// foldAgain resumes the paused client, and starts one without any events. It counts the
+// sessions that fold to something else than the stored messages.
+func (d *diskRun) foldAgain(middle *pausedClient, stored map[string][]byte) (different int, err error) {
 	drafts := 0
 	for _, f := range middle.folds {
 		if f.Draft() != nil {
 			drafts++
 		}
 	}
-	fmt.Fprintf(d.w, "a client slept from event %s on, with %d replies half told\n\n", middle.at, drafts)
-	beginning := &sleeper{folds: map[string]*loquat.Fold{}}
-	for _, s := range []*sleeper{middle, beginning} {
+	fmt.Fprintf(d.w, "a client paused at event %s, with %d incomplete replies\n\n", middle.at, drafts)
+	beginning := &pausedClient{folds: map[string]*loquat.Fold{}}
+	for _, s := range []*pausedClient{middle, beginning} {
 		if err := d.catchUp(s); err != nil {
 			return 0, err
 		}

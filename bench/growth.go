@@ -18,7 +18,7 @@ import (
 	"loquat/internal/store"
 )
 
-// The sizes that are compared, and what the ratios of their costs may be at most.
+// The sizes to compare, and the largest allowed ratios of their costs.
 const (
 	fewEvents, manyEvents     = 1_000, 1_000_000
 	fewMessages, manyMessages = 10, 10_000
@@ -28,8 +28,8 @@ const (
 	growthRounds              = 5
 )
 
-// benchGrowth compares what polling costs in a small and in a large store, and what
-// appending costs in a short and in a long session.
+// benchGrowth compares the cost of polling a small and a large store, and the cost of
+// appending to a short and a long session.
 func benchGrowth(w io.Writer) ([]verdict, error) {
 	polls, err := comparePolls(w)
 	if err != nil {
@@ -47,8 +47,8 @@ type pollStore struct {
 	remove  func()
 }
 
-// comparePolls reads from the database, not from the part of the log in memory, which
-// costs the same whatever lies behind it.
+// comparePolls compares polls that read from the database. Polls that read from the tail
+// cost the same in stores of any size.
 func comparePolls(w io.Writer) ([]verdict, error) {
 	few, err := newPollStore(fewEvents)
 	if err != nil {
@@ -86,7 +86,7 @@ func comparePolls(w io.Writer) ([]verdict, error) {
 	return verdicts, table.Flush()
 }
 
-// interleave runs a and b in turn and returns the median of each.
+// interleave runs a and b alternately and returns the median of each.
 func interleave(a, b func() (time.Duration, error)) (time.Duration, time.Duration, error) {
 	var as, bs []time.Duration
 	for range growthRounds {
@@ -105,7 +105,7 @@ func interleave(a, b func() (time.Duration, error)) (time.Duration, time.Duratio
 	return as[len(as)/2], bs[len(bs)/2], nil
 }
 
-// poll polls n times and returns what one poll takes.
+// poll polls n times and returns the average time of a poll.
 func (p *pollStore) poll(since loquat.EventID, n, rows int) (time.Duration, error) {
 	start := time.Now()
 	for range n {
@@ -120,8 +120,8 @@ func (p *pollStore) poll(since loquat.EventID, n, rows int) (time.Duration, erro
 	return time.Since(start) / time.Duration(n), nil
 }
 
-// newPollStore fills a store with events of many sessions, among them the polled one,
-// and opens it anew, so that nothing is in memory.
+// newPollStore fills a store with events of several sessions, including the polled one. Then
+// it opens the store again, so that the tail is empty.
 func newPollStore(events int) (*pollStore, error) {
 	s, _, dir, remove, err := scratchStore()
 	if err != nil {
@@ -155,8 +155,8 @@ func newPollStore(events int) (*pollStore, error) {
 	return p, err
 }
 
-// fill publishes events of the other sessions, then those that are polled for, then
-// some more of the others.
+// fill publishes events of all sessions, then the events to poll for, then events of
+// another session.
 func (p *pollStore) fill(s *store.Store, heads []store.Head, before int) error {
 	for done := 0; done < before; {
 		if err := s.Update(context.Background(), func(tx *store.Tx) error {
@@ -187,7 +187,7 @@ func (p *pollStore) fill(s *store.Store, heads []store.Head, before int) error {
 	})
 }
 
-// benchAppended is an event that compaction leaves alone.
+// benchAppended returns an event that compaction does not change.
 func benchAppended(int) loquat.Event {
 	return loquat.Event{Type: loquat.Checkpoint, Timestamp: new(time.Time)}
 }
@@ -234,10 +234,12 @@ func compareAppends(w io.Writer) ([]verdict, error) {
 	return verdicts, table.Flush()
 }
 
-// shortSessions is how many short sessions share the appends, so that they stay short.
+// shortSessions is the number of short sessions. The appends are spread over them, so that
+// they stay short.
 const shortSessions = 20
 
-// appendTimes appends in turn to short sessions and to a long one of the same store.
+// appendTimes measures appends to short sessions and to a long one, alternately and in the
+// same store.
 func appendTimes() (few, many time.Duration, err error) {
 	s, _, _, remove, err := scratchStore()
 	if err != nil {
@@ -285,8 +287,8 @@ func appendBench(service *chat.Service, session string) error {
 	return err
 }
 
-// appendBytes returns by how much an append to a session of so many messages makes the
-// data directory grow.
+// appendBytes returns the growth of the data directory, in bytes, per append to a session
+// with the given number of messages.
 func appendBytes(messages int) (float64, error) {
 	const appends = 300
 	s, _, dir, remove, err := scratchStore()

@@ -15,19 +15,19 @@ import (
 	"loquat/internal/faultproxy"
 )
 
-// The run: pairs of rounds without and with neighbours, whose backend is behind a bad
-// line.
+// The parameters of the run: pairs of rounds without and with neighbours. A faulty network
+// connects the neighbours' backend.
 const (
 	isolationPairs      = 5
 	isolationRound      = 6 * time.Second
 	isolationUsers      = 10
 	isolationNeighbours = 30
-	isolationPause      = 20 * time.Millisecond // of a user, between two sends
+	isolationPause      = 20 * time.Millisecond // between two sends of a user
 	maxIsolationRatio   = 3
 )
 
-// benchIsolation measures how long events of a send take to an SSE client while the
-// backend of others stalls, breaks off and dawdles.
+// benchIsolation measures the time from a send until an SSE client receives its events,
+// while the backend of other users stalls, breaks off and is slow.
 func benchIsolation(w io.Writer) ([]verdict, error) {
 	b, stop, err := startIsolation()
 	if err != nil {
@@ -35,13 +35,13 @@ func benchIsolation(w io.Writer) ([]verdict, error) {
 	}
 	defer stop()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "sends\tp50 alone\tp99 alone\tp50 beside\tp99 beside\tratio of p99\t")
+	fmt.Fprintln(table, "sends\tp50 alone\tp99 alone\tp50 with neighbours\tp99 with neighbours\tratio of p99\t")
 	var ratios []float64
 	for pair := range isolationPairs {
-		var rounds [2]latencies // alone, beside
+		var rounds [2]latencies // alone, with neighbours
 		for turn := range 2 {
-			beside := (pair + turn) % 2 // whichever comes first
-			if rounds[beside], err = b.round(beside == 1); err != nil {
+			kind := (pair + turn) % 2 // pairs begin with each kind in turn
+			if rounds[kind], err = b.round(kind == 1); err != nil {
 				return nil, err
 			}
 		}
@@ -53,18 +53,18 @@ func benchIsolation(w io.Writer) ([]verdict, error) {
 	if err := table.Flush(); err != nil {
 		return nil, err
 	}
-	s := b.line.Stats()
+	s := b.proxy.Stats()
 	fmt.Fprintf(w, "\nneighbours: %d sessions; %d connections to their backend, %d cut, %d stalls, %d slow\n\n", isolationNeighbours, s.Connections, s.Cuts, s.Stalls, s.Slowed)
 	if s.Cuts == 0 || s.Stalls == 0 {
-		return nil, fmt.Errorf("the neighbours had nothing to suffer: %+v", s)
+		return nil, fmt.Errorf("the neighbours had no faults: %+v", s)
 	}
 	return []verdict{{
-		fmt.Sprintf("p99 from send to SSE client at most %d times as long beside neighbours with a bad backend", maxIsolationRatio),
+		fmt.Sprintf("p99 from send to SSE client at most %d times as long with neighbours whose backend is faulty", maxIsolationRatio),
 		median(ratios) <= maxIsolationRatio, fmt.Sprintf("median ratio %.2f", median(ratios)),
 	}}, nil
 }
 
-// latencies are from the call of send to an event in a client's hands.
+// latencies are the times from a call of send until a client received an event.
 type latencies []time.Duration
 
 func (l latencies) p(percent int) time.Duration {
@@ -72,10 +72,10 @@ func (l latencies) p(percent int) time.Duration {
 	return l[min(len(l)*percent/100, len(l)-1)].Round(10 * time.Microsecond)
 }
 
-// isolation is a server with two providers: one near, and one behind a bad line.
+// isolation is a server with two providers. The second one is behind a fault proxy.
 type isolation struct {
 	client *client.Client
-	line   *faultproxy.Proxy
+	proxy  *faultproxy.Proxy
 }
 
 func startIsolation() (b *isolation, stop func(), err error) {
@@ -100,44 +100,44 @@ func startIsolation() (b *isolation, stop func(), err error) {
 		return nil, stop, err
 	}
 	stops = append(stops, backend.stop)
-	line, err := faultproxy.Start(faultproxy.Options{
+	proxy, err := faultproxy.Start(faultproxy.Options{
 		Target: strings.TrimPrefix(backend.url, "http://"), Seed: 1,
 		Cut: 0.5, Stall: 0.5, Slow: 0.5, Within: 16 << 10, StallFor: 2 * time.Second, Rate: 4 << 10,
 	})
 	if err != nil {
 		return nil, stop, err
 	}
-	stops = append(stops, func() { line.Close() })
+	stops = append(stops, func() { proxy.Close() })
 	server, err := p.serve(fmt.Sprintf(`{"providers": {
 		"near": {"provider": "reference_generic_compatible", "model": "echo", "base_url": "%s/v1", "request_options": {"loquat_script": {"rate": 0}}},
 		"far": {"provider": "reference_generic_compatible", "model": "lorem", "base_url": "http://%s/v1", "timeout": 1,
 			"retry_on_timeout": [0.1, 0.1], "stream_recovery": {"mode": "aggressive"}, "request_options": {"loquat_script": {"chunks": 100, "rate": 50}}}},
-		"agents": {"default": {"provider": "near"}, "neighbour": {"provider": "far"}}}`, backend.url, line.Addr()), "isolation")
+		"agents": {"default": {"provider": "near"}, "neighbour": {"provider": "far"}}}`, backend.url, proxy.Addr()), "isolation")
 	if err != nil {
 		return nil, stop, err
 	}
 	stops = append(stops, server.stop)
 	c, err := client.New(server.url, client.Options{})
-	return &isolation{client: c, line: line}, stop, err
+	return &isolation{client: c, proxy: proxy}, stop, err
 }
 
-// round measures for a while, alone or beside neighbours.
-func (b *isolation) round(beside bool) (latencies, error) {
+// round measures one round, with or without neighbours.
+func (b *isolation) round(neighbours bool) (latencies, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if beside {
-		leave, err := b.moveIn(ctx)
+	if neighbours {
+		stop, err := b.startNeighbours(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer leave()
+		defer stop()
 	}
 	var all sync.WaitGroup
 	var failed errorOnce
 	measured := make([]latencies, isolationUsers)
 	for i := range isolationUsers {
 		all.Go(func() {
-			took, err := b.use(ctx)
+			took, err := b.sendAndMeasure(ctx)
 			failed.note(err)
 			measured[i] = took
 		})
@@ -146,9 +146,9 @@ func (b *isolation) round(beside bool) (latencies, error) {
 	return slices.Concat(measured...), failed.get()
 }
 
-// use sends to a session of its own, one request after the other, and times what its
-// stream tells of each: that it started, and the reply.
-func (b *isolation) use(ctx context.Context) (took latencies, err error) {
+// sendAndMeasure sends to a session of its own, one request after another. For each request
+// it measures the time until its stream contains request_started, and until the final.
+func (b *isolation) sendAndMeasure(ctx context.Context) (took latencies, err error) {
 	events, id, stop, err := b.followNew(ctx, "default")
 	if err != nil {
 		return nil, err
@@ -164,11 +164,11 @@ func (b *isolation) use(ctx context.Context) (took latencies, err error) {
 			sent, err = b.client.Send(ctx, id, loquat.Send{Content: &content, Stream: new(true)})
 			answered <- err
 		}()
-		told := 0
+		received := 0
 		for e := range events {
 			if e.Type == loquat.RequestStarted || e.Type == loquat.Final {
 				took = append(took, time.Since(began))
-				told++
+				received++
 			}
 			if e.Type == loquat.RequestCompleted {
 				break
@@ -177,15 +177,15 @@ func (b *isolation) use(ctx context.Context) (took latencies, err error) {
 		if err := <-answered; err != nil {
 			return nil, err
 		}
-		if told != 2 {
+		if received != 2 {
 			return nil, fmt.Errorf("request %s ended without a reply", sent.RequestID)
 		}
 	}
 	return took, nil
 }
 
-// followNew makes a session and follows it by Server-Sent Events. The events end with
-// the context or the call of stop.
+// followNew creates a session and follows it by Server-Sent Events. The events end when the
+// context ends or stop is called.
 func (b *isolation) followNew(ctx context.Context, agent string) (events <-chan loquat.Event, id string, stop func(), err error) {
 	s, err := b.client.CreateSession(ctx, loquat.NewSession{AgentID: agent})
 	if err != nil {
@@ -209,8 +209,8 @@ func (b *isolation) followNew(ctx context.Context, agent string) (events <-chan 
 	return out, s.SessionID, cancel, nil
 }
 
-// moveIn lets the neighbours send all the time, until leave is called.
-func (b *isolation) moveIn(ctx context.Context) (leave func(), err error) {
+// startNeighbours starts neighbours that send all the time until stop is called.
+func (b *isolation) startNeighbours(ctx context.Context) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for range isolationNeighbours {
@@ -233,11 +233,11 @@ func (b *isolation) moveIn(ctx context.Context) (leave func(), err error) {
 					}
 				}
 				if ctx.Err() != nil {
-					_, _ = b.client.Cancel(context.Background(), sent.RequestID) // the next round may be one alone
+					_, _ = b.client.Cancel(context.Background(), sent.RequestID) // the next round may be without neighbours
 				}
 			}
 		})
 	}
-	time.Sleep(time.Second) // until they are in the midst of it
+	time.Sleep(time.Second) // until their requests are running
 	return func() { cancel(); all.Wait() }, nil
 }

@@ -1,8 +1,7 @@
-// Command bench measures what Loquat claims to be quick at, side by side with what
-// else there is, in one run. It promises medians of interleaved rounds, so that a
-// busy machine slows all contenders alike, and says of every aim whether it is met.
-// It is a module of its own, so that those it compares with are no dependencies of
-// the service.
+// Command bench measures the performance of Loquat and compares it with alternatives. It
+// reports medians of interleaved rounds, so that a busy machine affects all alternatives
+// equally, and it reports for every aim whether it is met. It is a module of its own, so that
+// the alternatives are not dependencies of the service.
 package main
 
 import (
@@ -13,7 +12,7 @@ import (
 	"strings"
 )
 
-// section is one part of the report; each stands in a file of its own name.
+// section is one part of the report. The file with its name contains its code.
 type section struct {
 	name string
 	what string
@@ -22,16 +21,16 @@ type section struct {
 
 var sections = []section{
 	{"decoder", "decoding a streamed answer: Loquat, encoding/json, openai-go, go-openai", benchDecoder},
-	{"store", "publishing to a follower: group commit beside a file with as many fsyncs", benchStore},
-	{"growth", "what history costs: polls of large stores, appends to long sessions", benchGrowth},
-	{"disk", "what a million increments leave on disk, on the real program", benchDisk},
-	{"cancel", "from a cancel to the backend seeing its connection closed, on the real program", benchCancel},
-	{"ui", "one schema of ten plugins, asked side by side, also as processes of the real program", benchUI},
-	{"push", "push to 1,000 apps beside a plain broadcast, and what the bridge adds, on the real program", benchPush},
-	{"isolation", "what a neighbour with a bad backend costs the others, on the real program", benchIsolation},
+	{"store", "publishing to a follower: group commit compared with a file with as many fsyncs", benchStore},
+	{"growth", "the cost of history: polls of large stores, appends to long sessions", benchGrowth},
+	{"disk", "the disk space after a million increments, with the real program", benchDisk},
+	{"cancel", "from a cancel until the backend sees its connection closed, with the real program", benchCancel},
+	{"ui", "one schema of ten plugins, asked in parallel, also as processes of the real program", benchUI},
+	{"push", "push to 1,000 apps compared with a plain broadcast, and the delay of the bridge, with the real program", benchPush},
+	{"isolation", "the effect of a neighbour with a faulty backend on other users, with the real program", benchIsolation},
 }
 
-// verdict says whether an aim is met.
+// verdict is the result for one aim.
 type verdict struct {
 	aim string
 	met bool
@@ -39,7 +38,7 @@ type verdict struct {
 }
 
 func main() {
-	if kind := os.Getenv(pushEnv); kind != "" { // a process of the section push
+	if kind := os.Getenv(pushEnv); kind != "" { // this is a child process of the section push
 		if err := servePush(kind); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -53,7 +52,7 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", "", "run the section of this name alone: "+names())
+	only := flag.String("only", "", "run only the section with this name: "+names())
 	flag.Parse()
 	if err := report(os.Stdout, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -9,31 +9,31 @@ import (
 
 const (
 	rounds   = 5
-	minRound = 150 * time.Millisecond // of each contender in each round
+	minRound = 150 * time.Millisecond // for each decoder in each round
 )
 
-// contender reads bodies. What prepare does is not measured, what it returns is; it
-// reports how many chunks it saw.
+// contender is a decoder to compare. Only the function that prepare returns is measured. It
+// returns the number of chunks.
 type contender struct {
 	name    string
 	prepare func(body io.ReadCloser) func() (chunks int, err error)
 }
 
-// source opens the bodies of a workload, one after the other. Where opening is part
-// of reading, as over HTTP, where a short body is here with its headers, it counts.
+// source opens the bodies of a workload. If openTimed is set, the time for opening counts
+// too, because over HTTP a short body arrives together with its headers.
 type source struct {
 	bodies    int
 	open      func(i int) (io.ReadCloser, error)
 	openTimed bool
 }
 
-// result is what one contender showed, per chunk.
+// result is the cost of one decoder, per chunk.
 type result struct {
 	nanos  []float64 // by round
 	allocs float64
 }
 
-// compare lets all contenders read all bodies, in interleaved rounds.
+// compare measures all decoders with all bodies, in interleaved rounds.
 func compare(all []contender, src source, chunks int) ([]result, error) {
 	results := make([]result, len(all))
 	for range rounds {
@@ -49,7 +49,7 @@ func compare(all []contender, src source, chunks int) ([]result, error) {
 	return results, nil
 }
 
-// oneRound reads the whole workload until minRound has gone by.
+// oneRound reads the whole workload repeatedly until minRound has passed.
 func oneRound(c contender, src source, chunks int) (nanos, allocs float64, err error) {
 	var spent time.Duration
 	var mallocs uint64
@@ -66,7 +66,7 @@ func oneRound(c contender, src source, chunks int) (nanos, allocs float64, err e
 			}
 			run := c.prepare(body)
 			var before, after runtime.MemStats
-			if passes == 0 { // reading these stops the world: once is enough
+			if passes == 0 { // ReadMemStats stops the world, so do it in one pass only
 				runtime.ReadMemStats(&before)
 			}
 			start := time.Now()
@@ -90,7 +90,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// medianRatio compares round by round: what disturbs a round disturbs both.
+// medianRatio returns the median of the ratios of the rounds, because a disturbance affects
+// both results of a round.
 func medianRatio(a, b result) float64 {
 	var ratios []float64
 	for i := range a.nanos {

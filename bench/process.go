@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// program is the real binary, built for this run, and a directory for what it leaves.
+// program is the real program, built for this run, and a directory for its data.
 type program struct{ path, dir string }
 
 func buildProgram() (program, error) {
@@ -35,10 +35,10 @@ func (p program) remove() { os.RemoveAll(p.dir) }
 type process struct {
 	cmd *exec.Cmd
 	url string
-	log *bytes.Buffer // complete once it has ended
+	log *bytes.Buffer // read it only after the process has ended
 }
 
-// start runs the program and waits until it says where it listens.
+// start starts the program and waits until it prints its address.
 func (p program) start(args ...string) (*process, error) {
 	run := &process{cmd: exec.Command(p.path, args...), log: &bytes.Buffer{}}
 	run.cmd.Stderr = run.log
@@ -54,14 +54,14 @@ func (p program) start(args ...string) (*process, error) {
 	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if err != nil || !ok {
 		run.stop()
-		return nil, fmt.Errorf("%v says %q instead of where it listens:\n%s", run.cmd.Args, line, run.log)
+		return nil, fmt.Errorf("%v printed %q instead of its address:\n%s", run.cmd.Args, line, run.log)
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	run.url = url
 	return run, nil
 }
 
-// stop asks the process to end, and kills it when it does not.
+// stop ends the process. If the process does not end after SIGTERM, stop kills it.
 func (run *process) stop() {
 	_ = run.cmd.Process.Signal(syscall.SIGTERM)
 	killer := time.AfterFunc(20*time.Second, func() { _ = run.cmd.Process.Kill() })
@@ -69,7 +69,7 @@ func (run *process) stop() {
 	_ = run.cmd.Wait()
 }
 
-// serve starts a server on a configuration, with a data directory of that name.
+// serve starts a server with a configuration. data is the name of its data directory.
 func (p program) serve(config, data string) (*process, error) {
 	file := filepath.Join(p.dir, data+".json")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -24,23 +24,23 @@ import (
 // The sizes of the comparison.
 const (
 	pushApps   = 1000
-	pushStuck  = 100 // among them, in one run of each pair
+	pushStuck  = 100 // number of stuck apps among them, in one run of each pair
 	pushPaired = 5
 	pushFor    = 3 * time.Second
-	pushCalm   = 20 // events a second
+	pushCalm   = 20 // events per second
 	pushText   = 200
-	pushHeld   = 250 * time.Millisecond // p99 up to which a rate is held: more is no longer at once
+	pushHeld   = 250 * time.Millisecond // a rate is sustained if its p99 is at most this
 )
 
 // benchPush compares the bridge with a plain broadcast of the same frames by the same
-// WebSocket library, each in a process of its own, and holds what apps see against
-// what a local client sees.
+// WebSocket library, each in a process of its own. It also measures how long after a local
+// client an app receives an event.
 func benchPush(w io.Writer) ([]verdict, error) {
 	top, err := pushHighest()
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(w, "%d apps on one topic; a plain broadcast holds %d events/s, with a p99 of at most %v\n\n", pushApps, top, pushHeld)
+	fmt.Fprintf(w, "%d apps on one topic; a plain broadcast sustains %d events/s, with a p99 of at most %v\n\n", pushApps, top, pushHeld)
 	fmt.Fprintf(w, "%-22s %9s %9s %9s %12s %10s\n", "", "events/s", "p50", "p99", "KiB/socket", "CPU")
 	calm, err := pushPairs(w, pushCalm, true)
 	if err != nil {
@@ -54,17 +54,17 @@ func benchPush(w io.Writer) ([]verdict, error) {
 	stuck := calm.ratio("hub, stuck", "hub", p99Of)
 	verdicts = append(verdicts,
 		verdict{"push: stuck apps change the p99 of the others by less than half", stuck < 1.5, fmt.Sprintf("× %.2f with %d stuck", stuck, pushStuck)},
-		verdict{"push: everything comes", min(calm.came(), high.came()) > 0.98, fmt.Sprintf("%.1f %% in the worst run of the hub", 100*min(calm.came(), high.came()))},
+		verdict{"push: all frames arrive", min(calm.arrived(), high.arrived()) > 0.98, fmt.Sprintf("%.1f %% in the worst run of the hub", 100*min(calm.arrived(), high.arrived()))},
 	)
-	serve, alone, err := pushAdds()
+	serve, alone, err := pushDelays()
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(w, "\nan app hears of an event after a local Server-Sent Events client by, at the median: %v in serve, %v through a bridge alone\n\n", serve, alone)
+	fmt.Fprintf(w, "\nmedian delay of an app after a local Server-Sent Events client: %v with the bridge in the server, %v with a separate bridge\n\n", serve, alone)
 	return verdicts, nil
 }
 
-// pushHighest doubles the rate for as long as the yardstick holds it, in two of three
+// pushHighest doubles the rate as long as the plain broadcast sustains it in two of three
 // runs.
 func pushHighest() (int, error) {
 	for rate := pushCalm; ; rate *= 2 {
@@ -84,17 +84,17 @@ func pushHighest() (int, error) {
 	}
 }
 
-// pushed are the runs at one rate, by kind and in pairs.
-type pushed map[string][]pushResult
+// pushRuns are the runs at one rate, by kind. Runs with the same index are a pair.
+type pushRuns map[string][]pushResult
 
-// pushPairs runs the yardstick and the hub side by side, and the hub with stuck apps
-// among the others. Who begins takes turns.
-func pushPairs(w io.Writer, rate int, withStuck bool) (pushed, error) {
+// pushPairs runs the plain broadcast, the hub, and optionally the hub with stuck apps. Their
+// order changes from pair to pair.
+func pushPairs(w io.Writer, rate int, withStuck bool) (pushRuns, error) {
 	kinds := []string{"plain", "hub"}
 	if withStuck {
 		kinds = append(kinds, "hub, stuck")
 	}
-	all := pushed{}
+	all := pushRuns{}
 	for i := range pushPaired {
 		for j := range kinds {
 			kind := kinds[(i+j)%len(kinds)]
@@ -110,13 +110,13 @@ func pushPairs(w io.Writer, rate int, withStuck bool) (pushed, error) {
 		}
 	}
 	for _, kind := range kinds {
-		tellPush(w, kind, rate, medianPush(all[kind]))
+		printPush(w, kind, rate, medianPush(all[kind]))
 	}
 	return all, nil
 }
 
-// ratio is the median of the pairs' ratios.
-func (p pushed) ratio(kind, to string, of func(pushResult) time.Duration) float64 {
+// ratio returns the median of the ratios of the pairs.
+func (p pushRuns) ratio(kind, to string, of func(pushResult) time.Duration) float64 {
 	var ratios []float64
 	for i := range p[kind] {
 		ratios = append(ratios, of(p[kind][i]).Seconds()/of(p[to][i]).Seconds())
@@ -128,8 +128,8 @@ func p50Of(r pushResult) time.Duration   { return r.p50 }
 func p99Of(r pushResult) time.Duration   { return r.p99 }
 func cpuUsed(r pushResult) time.Duration { return r.cpu }
 
-// came is the share of the frames that came, in the worst run of the hub.
-func (p pushed) came() float64 {
+// arrived returns the share of the frames that arrived, in the worst run of the hub.
+func (p pushRuns) arrived() float64 {
 	least := 1.0
 	for _, kind := range []string{"hub", "hub, stuck"} {
 		for _, r := range p[kind] {
@@ -139,7 +139,7 @@ func (p pushed) came() float64 {
 	return least
 }
 
-func (p pushed) verdicts(rate int) []verdict {
+func (p pushRuns) verdicts(rate int) []verdict {
 	p50, p99, cpu := p.ratio("hub", "plain", p50Of), p.ratio("hub", "plain", p99Of), p.ratio("hub", "plain", cpuUsed)
 	at := fmt.Sprintf("push at %d events/s: ", rate)
 	return []verdict{
@@ -149,19 +149,19 @@ func (p pushed) verdicts(rate int) []verdict {
 	}
 }
 
-// pushResult is what one run showed.
+// pushResult is the result of one run.
 type pushResult struct {
 	p50, p99  time.Duration
 	perSocket int64 // bytes of resident memory
 	cpu       time.Duration
-	got       float64 // share of the frames that came
+	got       float64 // share of the frames that arrived
 }
 
-func tellPush(w io.Writer, kind string, rate int, r pushResult) {
+func printPush(w io.Writer, kind string, rate int, r pushResult) {
 	fmt.Fprintf(w, "%-22s %9d %9s %9s %12.1f %10s\n", kind, rate, r.p50.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), float64(r.perSocket)/1024, r.cpu.Round(time.Millisecond))
 }
 
-// medianPush takes each figure's median.
+// medianPush returns the median of each figure.
 func medianPush(runs []pushResult) pushResult {
 	mid := func(of func(pushResult) int64) int64 {
 		var all []int64
@@ -177,7 +177,7 @@ func medianPush(runs []pushResult) pushResult {
 	}
 }
 
-// pushRun pushes for a while, from a process of its own, to apps in this one.
+// pushRun pushes events from a child process to apps in this process.
 func pushRun(kind string, rate, stuck int) (r pushResult, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -199,69 +199,69 @@ func pushRun(kind string, rate, stuck int) (r pushResult, err error) {
 	}
 	defer func() {
 		_ = in.Close()
-		_ = child.Wait() // its end is the end of its input
+		_ = child.Wait() // the child ends at the end of its input
 	}()
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		return r, fmt.Errorf("the pushing process: %w", err)
 	}
 	before := resident(child.Process.Pid)
-	crowd, err := gather(strings.TrimSpace(address), stuck)
+	apps, err := connectApps(strings.TrimSpace(address), stuck)
 	if err != nil {
 		return r, err
 	}
-	defer crowd.leave()
+	defer apps.close()
 	r.perSocket = (resident(child.Process.Pid) - before) / pushApps
 	spent := cpuOf(child.Process.Pid)
 	events := rate * int(pushFor/time.Second)
 	fmt.Fprintf(in, "%d %d\n", rate, events)
 	want := int64(events) * int64(pushApps-stuck)
-	for end := time.Now().Add(pushFor + 3*time.Second); crowd.heard.Load() < want && time.Now().Before(end); {
+	for end := time.Now().Add(pushFor + 3*time.Second); apps.received.Load() < want && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	r.cpu = cpuOf(child.Process.Pid) - spent
-	r.got = float64(crowd.heard.Load()) / float64(want)
-	r.p50, r.p99 = crowd.delays()
+	r.got = float64(apps.received.Load()) / float64(want)
+	r.p50, r.p99 = apps.delays()
 	return r, nil
 }
 
-// crowd is the apps.
-type crowd struct {
-	sockets []*websocket.Conn
-	heard   atomic.Int64
-	all     sync.WaitGroup
-	mu      sync.Mutex
-	waits   []time.Duration
+// connectedApps is a set of connected apps.
+type connectedApps struct {
+	sockets  []*websocket.Conn
+	received atomic.Int64
+	all      sync.WaitGroup
+	mu       sync.Mutex
+	waits    []time.Duration
 }
 
-func gather(address string, stuck int) (*crowd, error) {
-	c := &crowd{}
+func connectApps(address string, stuck int) (*connectedApps, error) {
+	c := &connectedApps{}
 	for i := range pushApps {
-		ws, _, err := websocket.Dial(context.Background(), "ws://"+address+"/bridge/websocket?vsn=2.0.0", &websocket.DialOptions{HTTPClient: lineOf(i < stuck)})
+		ws, _, err := websocket.Dial(context.Background(), "ws://"+address+"/bridge/websocket?vsn=2.0.0", &websocket.DialOptions{HTTPClient: httpClientOf(i < stuck)})
 		if err != nil {
-			c.leave()
+			c.close()
 			return nil, err
 		}
 		ws.SetReadLimit(64 << 20)
 		c.sockets = append(c.sockets, ws)
 		if err := ws.Write(context.Background(), websocket.MessageText, []byte(`["1","1","events:server:home","phx_join",{"session":"omit"}]`)); err != nil {
-			c.leave()
+			c.close()
 			return nil, err
 		}
 		if _, _, err := ws.Read(context.Background()); err != nil { // the reply
-			c.leave()
+			c.close()
 			return nil, err
 		}
 		if i >= stuck {
-			c.all.Go(func() { c.listen(ws) })
+			c.all.Go(func() { c.receive(ws) })
 		}
 	}
 	return c, nil
 }
 
-// lineOf is how an app connects. One that is stuck has a line that holds little, so that
-// it is full after some frames.
-func lineOf(stuck bool) *http.Client {
+// httpClientOf returns the HTTP client of an app. A stuck app has small socket buffers, so
+// that they are full after a few frames.
+func httpClientOf(stuck bool) *http.Client {
 	if !stuck {
 		return http.DefaultClient
 	}
@@ -274,11 +274,11 @@ func lineOf(stuck bool) *http.Client {
 	}}}
 }
 
-// pushLine is how many bytes each end of a stuck app's line holds; the system rounds it up.
+// pushLine is the size of a stuck app's socket buffers, in bytes. The system rounds it up.
 const pushLine = 1 << 10
 
-// listen counts what comes; a compacted frame tells of several events.
-func (c *crowd) listen(ws *websocket.Conn) {
+// receive counts the received events. A merged frame contains several events.
+func (c *connectedApps) receive(ws *websocket.Conn) {
 	var own []time.Duration
 	defer func() {
 		c.mu.Lock()
@@ -299,21 +299,21 @@ func (c *crowd) listen(ws *websocket.Conn) {
 			}
 			sent, _ := strconv.ParseInt(rest[:19], 10, 64)
 			own = append(own, time.Duration(now-sent))
-			c.heard.Add(1)
+			c.received.Add(1)
 			text = rest
 		}
 	}
 }
 
-func (c *crowd) leave() {
+func (c *connectedApps) close() {
 	for _, ws := range c.sockets {
 		_ = ws.CloseNow()
 	}
 	c.all.Wait()
 }
 
-func (c *crowd) delays() (p50, p99 time.Duration) {
-	c.leave() // then all have told
+func (c *connectedApps) delays() (p50, p99 time.Duration) {
+	c.close() // makes all goroutines add their delays
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waits) == 0 {
@@ -323,7 +323,7 @@ func (c *crowd) delays() (p50, p99 time.Duration) {
 	return c.waits[len(c.waits)/2], c.waits[len(c.waits)*99/100]
 }
 
-// resident is the resident memory of a process.
+// resident returns the resident memory of a process, in bytes.
 func resident(pid int) int64 {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(b))
@@ -334,7 +334,7 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// cpuOf is the processor time that a process has used.
+// cpuOf returns the CPU time that a process has used.
 func cpuOf(pid int) time.Duration {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(b), ") ")
@@ -347,15 +347,15 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// pushEnv makes this program the process that pushes. The first connections, as many as
-// pushStuckEnv says, are those of stuck apps.
+// pushEnv is the variable that makes this program the child process that pushes. pushStuckEnv
+// is the number of stuck apps, which connect first.
 const (
 	pushEnv      = "LOQUAT_BENCH_PUSH"
 	pushStuckEnv = "LOQUAT_BENCH_PUSH_STUCK"
 )
 
-// servePush pushes by the bridge ("hub"), or by nothing but the library ("plain"). It
-// reads how many events a second, and how many, from its input.
+// servePush pushes with the bridge ("hub") or with the WebSocket library alone ("plain"). It
+// reads the rate and the number of events from its input.
 func servePush(kind string) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -377,7 +377,7 @@ func servePush(kind string) error {
 		return err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-		if stuck--; stuck >= 0 { // one connection after the other is accepted
+		if stuck--; stuck >= 0 { // needs no lock: connections are accepted one after another
 			_ = conn.(*net.TCPConn).SetWriteBuffer(pushLine)
 		}
 		return ctx

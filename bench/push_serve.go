@@ -34,17 +34,17 @@ func (l *pushLog) publish(content string) {
 	l.changed = make(chan struct{})
 }
 
-// Latest is of bridge.Log, as are the others.
+// Latest implements bridge.Log.
 func (l *pushLog) Latest() loquat.EventID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return loquat.EventID(len(l.records))
 }
 
-// Check finds everything there.
+// Check implements bridge.Log. The log never removes events.
 func (l *pushLog) Check(context.Context, loquat.EventID) error { return nil }
 
-// Window reads.
+// Window implements bridge.Log.
 func (l *pushLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -66,12 +66,12 @@ func (l *pushLog) Window(ctx context.Context, since, until loquat.EventID, wait 
 	}
 }
 
-// AppendEvent encodes.
+// AppendEvent implements bridge.Log.
 func (l *pushLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, _ bool) ([]byte, error) {
 	return rec.AppendJSON(dst, nil), nil
 }
 
-// pushEvent is an event that is never joined with another: every one is a frame.
+// pushEvent returns an event that is never merged with another, so that each is one frame.
 func pushEvent(content string) (loquat.Record, error) {
 	return loquat.Event{Type: loquat.ErrorEvent, SessionID: "s", RequestID: "r", Detail: content}.Encode()
 }
@@ -80,9 +80,8 @@ func admitAll(context.Context, string, netip.Addr) (bridge.Guest, error) {
 	return bridge.Guest{During: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }}, nil
 }
 
-// broadcast is the yardstick: a queue, a writer and a reader for each socket, as in the
-// hub, the same bytes to all, and nothing else.
-// Who is behind by more than its queue is dropped.
+// broadcast is the baseline. It has a queue, a writer and a reader for each socket, as the
+// hub has, and sends the same bytes to all sockets. It closes a socket whose queue is full.
 type broadcast struct {
 	mu     sync.Mutex
 	queues map[chan []byte]bool
@@ -108,7 +107,7 @@ func (b *broadcast) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := ws.CloseRead(context.Background())
 	for {
 		select {
-		case frame, ok := <-queue: // a write without an end of its own costs the least
+		case frame, ok := <-queue: // a write without a timeout is the cheapest
 			if !ok || ws.Write(context.Background(), websocket.MessageText, frame) != nil {
 				return
 			}

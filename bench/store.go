@@ -19,7 +19,8 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// publishing is how many events each number of publishers publishes in one round.
+// publishing lists the numbers of publishers, and of the events that they publish together
+// in one round.
 var publishing = []struct{ publishers, events int }{{1, 1_000}, {64, 20_000}, {512, 30_000}}
 
 const storeRounds = 5
@@ -35,7 +36,8 @@ func (d *countingDriver) Write(ctx context.Context, fn func(store.SQL) error) er
 	return d.Driver.Write(ctx, fn)
 }
 
-// scratchStore opens a store in a directory of its own. remove closes and deletes it.
+// scratchStore opens a store in a new directory. remove closes the store and removes the
+// directory.
 func scratchStore() (s *store.Store, driver *countingDriver, dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp("", "loquat-bench-")
 	if err != nil {
@@ -61,21 +63,21 @@ func openStore(dir string) (*store.Store, *countingDriver, error) {
 	return s, driver, err
 }
 
-// published is what one round of publishing showed.
-type published struct {
+// publishResult is the result of one round of publishing.
+type publishResult struct {
 	perSecond     float64
-	p50, p99      time.Duration // from the call of publish to a follower's hands
+	p50, p99      time.Duration // from the call of publish until a follower has the event
 	commits       int64
-	filePerSecond float64 // the yardstick: a file with as many events and as many fsyncs
+	filePerSecond float64 // the baseline: a file with as many events and as many fsyncs
 }
 
-// benchStore measures publishing with a follower at the other end, beside a plain
-// file that is appended to and synced as often.
+// benchStore measures publishing with one follower. The baseline is a plain file with as many
+// writes and fsyncs.
 func benchStore(w io.Writer) ([]verdict, error) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "publishers\tevents/s\tevents/commit\tp50\tp99\tfile, same fsyncs\tratio\t")
 	for _, p := range publishing {
-		var rounds []published
+		var rounds []publishResult
 		for range storeRounds {
 			r, err := publishRound(p.publishers, p.events)
 			if err != nil {
@@ -83,7 +85,7 @@ func benchStore(w io.Writer) ([]verdict, error) {
 			}
 			rounds = append(rounds, r)
 		}
-		slices.SortFunc(rounds, func(a, b published) int { return int(a.perSecond - b.perSecond) })
+		slices.SortFunc(rounds, func(a, b publishResult) int { return int(a.perSecond - b.perSecond) })
 		m := rounds[len(rounds)/2]
 		fmt.Fprintf(table, "%d\t%.0f\t%.1f\t%s\t%s\t%.0f\t%.2f\t\n", p.publishers, m.perSecond, float64(p.events)/float64(m.commits),
 			m.p50.Round(10*time.Microsecond), m.p99.Round(10*time.Microsecond), m.filePerSecond, m.filePerSecond/m.perSecond)
@@ -91,17 +93,17 @@ func benchStore(w io.Writer) ([]verdict, error) {
 	return nil, table.Flush()
 }
 
-// publishRound lets publishers publish one event after the other, each waiting for its
-// commit, and a follower read along.
-func publishRound(publishers, events int) (published, error) {
+// publishRound runs publishers and a follower. Each publisher publishes one event after
+// another and waits for each commit.
+func publishRound(publishers, events int) (publishResult, error) {
 	s, driver, dir, remove, err := scratchStore()
 	defer remove()
 	if err != nil {
-		return published{}, err
+		return publishResult{}, err
 	}
 	h, err := benchSession(s, "bench")
 	if err != nil {
-		return published{}, err
+		return publishResult{}, err
 	}
 	began := make([]atomic.Int64, int(s.Last())+events+1) // by event id
 	followed := make(chan []time.Duration, 1)
@@ -134,19 +136,19 @@ func publishRound(publishers, events int) (published, error) {
 	all.Wait()
 	took := time.Since(start)
 	if err := failed.Load(); err != nil {
-		return published{}, *err
+		return publishResult{}, *err
 	}
 	latencies := <-followed
 	slices.Sort(latencies)
-	out := published{
+	out := publishResult{
 		perSecond: float64(events) / took.Seconds(), commits: driver.commits.Load(),
 		p50: latencies[len(latencies)/2], p99: latencies[len(latencies)*99/100],
 	}
-	out.filePerSecond, err = appendFile(filepath.Join(dir, "yardstick"), events, int(out.commits))
+	out.filePerSecond, err = appendFile(filepath.Join(dir, "baseline"), events, int(out.commits))
 	return out, err
 }
 
-// follow reads all events and says how long each was on its way.
+// follow reads all events and returns the latency of each.
 func follow(s *store.Store, began []atomic.Int64, events int) []time.Duration {
 	watch := s.Watch("")
 	defer watch.Stop()
@@ -169,8 +171,8 @@ func follow(s *store.Store, began []atomic.Int64, events int) []time.Duration {
 	return out
 }
 
-// appendFile appends as many events as bytes to a file, with as many fsyncs, and
-// returns how many events that makes in a second.
+// appendFile appends events to a file, with the given number of fsyncs, and returns the
+// number of events per second.
 func appendFile(path string, events, syncs int) (float64, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -208,7 +210,7 @@ func benchPartial() loquat.Event {
 	}
 }
 
-// benchSession makes an empty session.
+// benchSession creates an empty session.
 func benchSession(s *store.Store, id string) (h store.Head, err error) {
 	err = s.Update(context.Background(), func(tx *store.Tx) (err error) {
 		if h, err = tx.CreateSession(id, "default", nil); err != nil {

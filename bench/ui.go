@@ -30,11 +30,11 @@ const (
 	maxUI      = 50 * time.Millisecond
 )
 
-// pluginMark is the variable that makes this program a plugin.
+// pluginMark is the environment variable that makes this program a plugin.
 const pluginMark = "LOQUAT_BENCH_PLUGIN"
 
-// benchUI measures one question to ten plugins: in this process, where each takes its
-// time, and as processes behind a route of the real program.
+// benchUI measures gathering the elements of ten plugins: slow plugins in this process, and
+// plugin processes of the real program.
 func benchUI(w io.Writer) ([]verdict, error) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "ten plugins\tmedian\tp99\telements\t")
@@ -56,13 +56,13 @@ func benchUI(w io.Writer) ([]verdict, error) {
 	return []verdict{{fmt.Sprintf("one schema of ten plugins in %s", maxUI), median <= maxUI, "median " + median.String()}}, nil
 }
 
-// dawdler is a plugin that takes its time.
-type dawdler struct{ name string }
+// slowPlugin is a plugin that waits before it returns its elements.
+type slowPlugin struct{ name string }
 
-func (d dawdler) Name() string { return d.name }
-func (d dawdler) Kind() string { return plugin.KindTool }
+func (d slowPlugin) Name() string { return d.name }
+func (d slowPlugin) Kind() string { return plugin.KindTool }
 
-func (d dawdler) UIElements(context.Context, ui.Input) ([]loquat.Object, error) {
+func (d slowPlugin) UIElements(context.Context, ui.Input) ([]loquat.Object, error) {
 	time.Sleep(uiDelay)
 	return someElements(d.name), nil
 }
@@ -82,7 +82,7 @@ func someElements(name string) (out []loquat.Object) {
 func gatherInside() (took latencies, elements int, err error) {
 	var plugins []plugin.Plugin
 	for i := range uiPlugins {
-		plugins = append(plugins, dawdler{fmt.Sprint("p", i)})
+		plugins = append(plugins, slowPlugin{fmt.Sprint("p", i)})
 	}
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {
@@ -129,7 +129,7 @@ func gatherProcesses() (took latencies, elements int, err error) {
 	url := server.url + "/sessions/" + s.SessionID + "/ui-schema"
 	for deadline := time.Now().Add(time.Minute); elements < uiPlugins*uiElements; time.Sleep(100 * time.Millisecond) {
 		if elements, err = countElements(url); err != nil || time.Now().After(deadline) {
-			return nil, 0, fmt.Errorf("of ten plugins come %d elements: %w", elements, err)
+			return nil, 0, fmt.Errorf("ten plugins returned only %d elements: %w", elements, err)
 		}
 	}
 	for range uiRequests {
@@ -142,7 +142,7 @@ func gatherProcesses() (took latencies, elements int, err error) {
 	return took, elements, nil
 }
 
-// writePlugins makes directories of plugins that are this program.
+// writePlugins creates directories of plugins whose command is this program.
 func writePlugins(dir string) (entries []string, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -181,7 +181,7 @@ func countElements(url string) (int, error) {
 	return len(slices.DeleteFunc(schema.Elements, func(e loquat.Object) bool { return !strings.HasPrefix(e.String("plugin"), "bench") })), nil
 }
 
-// runPlugin is a plugin that shows some elements, on standard input and output.
+// runPlugin runs a plugin with some elements, on standard input and output.
 func runPlugin(name string) error {
 	type given struct {
 		Config map[string]any   `json:"config"`

@@ -17,12 +17,12 @@ import (
 	"loquat/internal/phx"
 )
 
-// pushMessages is how many messages are appended to hold apps against local clients.
+// pushMessages is the number of messages to append.
 const pushMessages = 200
 
-// pushAdds measures, on the real program, how long after a local client an app hears of
-// an event: of the bridge in the server, and of one that stands alone.
-func pushAdds() (serve, alone time.Duration, err error) {
+// pushDelays measures, with the real program, how long after a local client an app receives
+// an event: with the bridge in the server, and with a separate bridge.
+func pushDelays() (serve, alone time.Duration, err error) {
 	p, err := buildProgram()
 	if err != nil {
 		return 0, 0, err
@@ -34,7 +34,7 @@ func pushAdds() (serve, alone time.Duration, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	serve, err = heardLater(server.url, server.url)
+	serve, err = pushDelay(server.url, server.url)
 	server.stop()
 	if err != nil {
 		return 0, 0, err
@@ -59,12 +59,13 @@ func pushAdds() (serve, alone time.Duration, err error) {
 		return 0, 0, err
 	}
 	defer server.stop()
-	alone, err = heardLater(server.url, apart.url)
+	alone, err = pushDelay(server.url, apart.url)
 	return serve, alone, err
 }
 
-// heardLater follows a server by Server-Sent Events and by push at once.
-func heardLater(server, at string) (time.Duration, error) {
+// pushDelay follows a server by Server-Sent Events and by push at the same time. It returns
+// the median delay of the pushed events.
+func pushDelay(server, at string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	api, err := client.New(server, client.Options{Token: "bench-token"})
@@ -130,7 +131,7 @@ func heardLater(server, at string) (time.Duration, error) {
 		}
 	}
 	if len(later) < pushMessages {
-		return 0, fmt.Errorf("only %d events were heard by both", len(later))
+		return 0, fmt.Errorf("only %d events were received by both", len(later))
 	}
 	slices.Sort(later)
 	return later[len(later)/2], nil
