@@ -355,8 +355,9 @@ func (m *Masker) Mask(text string) string {
 	return text
 }
 
-// MaskJSON masks the strings within a JSON value and the names of its members. Numbers
-// stay: the count of tokens may be the digits of a password by chance.
+// MaskJSON masks the strings within a JSON value and the names of its members, however
+// they are escaped. A value without secrets stays as it came. Numbers stay: the count of
+// tokens may be the digits of a password by chance.
 func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 	if !m.mayHold(raw) {
 		return raw
@@ -367,20 +368,28 @@ func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 		if json.Unmarshal(raw, &o) != nil {
 			return raw
 		}
-		masked := make(loquat.Object, len(o))
+		masked, changed := make(loquat.Object, len(o)), false
 		for name, v := range o {
-			masked[m.Mask(name)] = m.MaskJSON(v)
+			shown, value := m.Mask(name), m.MaskJSON(v)
+			changed = changed || shown != name || !bytes.Equal(value, v)
+			masked[shown] = value
 		}
-		return encode(masked)
+		if changed {
+			return encode(masked)
+		}
 	case '[':
 		var list []json.RawMessage
 		if json.Unmarshal(raw, &list) != nil {
 			return raw
 		}
+		changed := false
 		for i, v := range list {
 			list[i] = m.MaskJSON(v)
+			changed = changed || !bytes.Equal(list[i], v)
 		}
-		return encode(list)
+		if changed {
+			return encode(list)
+		}
 	case '"':
 		var s string
 		if json.Unmarshal(raw, &s) != nil {

@@ -224,3 +224,27 @@ func TestCheckOverrides(t *testing.T) {
 		t.Errorf("request_options without its plugin: %v", got)
 	}
 }
+
+// JSON without a secret stays byte for byte, and JSON with one stays JSON.
+func TestMaskJSON(t *testing.T) {
+	m := NewMasker([]string{"hunter2", "1234"})
+	for raw, want := range map[string]string{
+		``:                                    ``,
+		`null`:                                `null`,
+		`1234`:                                `1234`,
+		`{"z": 1, "a": "x\n" , "n": 1234.50}`: `{"z": 1, "a": "x\n" , "n": 1234.50}`,
+		`"\u0068unter2"`:                      `"***"`,
+		`[ "a" , {"b": "no \"secret\""}]`:     `[ "a" , {"b": "no \"secret\""}]`,
+		`{"hunter2": [1234, "of hunter2"]}`:   `{"***":[1234,"of ***"]}`,
+		`{"a": {"b": "hunter2"}, "c": 1e400}`: `{"a":{"b":"***"},"c":1e400}`,
+		`{broken hunter2`:                     `{broken hunter2`,
+	} {
+		if got := string(m.MaskJSON(json.RawMessage(raw))); got != want {
+			t.Errorf("MaskJSON(%s) = %s, want %s", raw, got, want)
+		}
+	}
+	var none *Masker
+	if got := none.MaskJSON(json.RawMessage(`"hunter2"`)); string(got) != `"hunter2"` {
+		t.Errorf("no masker made %s", got)
+	}
+}

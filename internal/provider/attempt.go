@@ -269,7 +269,7 @@ func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *r
 	r := &reading{spoke: a.watch.speak, done: a.watch.finish}
 	if x.settings.debugStream {
 		r.debug = func(data []byte) {
-			x.log.InfoContext(ctx, "stream chunk", "provider", providerID, "data", x.settings.secrets.Mask(string(data)))
+			x.log.InfoContext(ctx, "stream chunk", "provider", providerID, "data", redactText(string(data), x.settings.secrets))
 		}
 	}
 	return r

@@ -78,7 +78,7 @@ func (f *failure) detail(secrets *config.Masker, attempts int) string {
 	}
 	if f.message != "" {
 		// Masked before it is cut: half a secret would not be recognised.
-		b.WriteString(": " + quote(secrets.Mask(f.message)))
+		b.WriteString(": " + quote(redactText(f.message, secrets)))
 	}
 	if f.requestID != "" {
 		b.WriteString("; the backend's request id is " + secrets.Mask(f.requestID))

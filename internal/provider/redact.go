@@ -1,6 +1,9 @@
 package provider
 
 import (
+	"encoding/json"
+	"strings"
+
 	"loquat"
 	"loquat/internal/config"
 )
@@ -10,7 +13,7 @@ import (
 // what this program wrote itself.
 func exempt(key string) bool {
 	switch key {
-	case loquat.MetaProvider, MetaRequestedModel:
+	case loquat.MetaProvider:
 		return true
 	case reasoningContent, reasoningPlain, reasoningDetails, contentParts, loquat.MetaRefusal, functionCall, customTool:
 		return true
@@ -35,6 +38,14 @@ func redactChunk(c *loquat.Chunk, secrets *config.Masker) {
 		redactObject(call.Extra, secrets)
 		redactObject(call.FunctionExtra, secrets)
 	}
+}
+
+// redactText removes secrets from what a backend said. In JSON they may be escaped.
+func redactText(text string, secrets *config.Masker) string {
+	if json.Valid([]byte(text)) {
+		text = string(secrets.MaskJSON(json.RawMessage(strings.TrimSpace(text))))
+	}
+	return secrets.Mask(text)
 }
 
 // redactModel does the same to the description of a model.

@@ -3,6 +3,7 @@ package provider
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -147,5 +148,35 @@ func TestSchemasHoldNoSecrets(t *testing.T) {
 	o := chat(t, &script{steps: []step{{status: 400, body: "a string is missing"}}}, secretSettings("http://backend.test/v1"), true)
 	if o.err == nil || !strings.Contains(o.err.Error(), "a string is missing") {
 		t.Errorf("got %v", o.err)
+	}
+}
+
+// A backend that escapes what it repeats hides it from a comparison of texts: in an error
+// without a message of its own, and in a line of debug_stream.
+func TestEscapedSecretsAreRedacted(t *testing.T) {
+	escaped := func(s string) string {
+		var b strings.Builder
+		for _, r := range s {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		return b.String()
+	}
+	const secret = "sk-secret-key"
+	var log strings.Builder
+	s := &script{steps: []step{
+		{status: 400, body: `{"oops":{"` + escaped(secret) + `":["` + escaped("key "+secret) + `"]}}`},
+		{body: `data: {"choices":[{"index":0,"delta":{"content":"` + escaped("key "+secret) + `"}}]}` + "\n\n" + done},
+	}}
+	p := New(Options{Transport: s, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := baseConfig("http://backend.test/v1").Set("debug_stream", true)
+	failed := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	if failed.err == nil || !strings.Contains(failed.err.Error(), `{"oops":{"***":["key ***"]}}`) {
+		t.Errorf("the error is %v", failed.err)
+	}
+	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}); o.text != "key "+secret {
+		t.Errorf("the model's text became %q", o.text)
+	}
+	if !strings.Contains(log.String(), "key ***") || strings.Contains(log.String(), `u0073`) {
+		t.Errorf("the log is %s", log.String())
 	}
 }
