@@ -67,10 +67,14 @@ func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error 
 		}
 	}
 	w.Header().Add("Vary", "Origin")
-	origin := r.Header.Get("Origin")
-	if origin == "" {
+	origins := r.Header.Values("Origin")
+	if len(origins) > 1 { // whatever stands between may have checked another one
+		return malformed("header.Origin", "is given %d times", len(origins))
+	}
+	if len(origins) == 0 || origins[0] == "" {
 		return nil
 	}
+	origin := origins[0]
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" {
 		return errOrigin(origin)
