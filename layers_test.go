@@ -23,6 +23,7 @@ var ranks = map[string]int{
 	"sse":        0,
 	"nearest":    0,
 	"loglimit":   0,
+	"apipage":    0,
 	"ratelimit":  0,
 	"faultproxy": 0,
 	"private":    0,

@@ -1,6 +1,9 @@
 package loquat
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // DefaultAgent is the agent_id of a session that was created without one.
 const DefaultAgent = "default"
@@ -77,6 +80,11 @@ type NewSession struct {
 type SessionPatch struct {
 	AgentID  *string `json:"agent_id,omitempty"`
 	Metadata Object  `json:"metadata,omitempty" doc:"Null at a key removes the key."`
+}
+
+// Override is the value that a session gives one setting.
+type Override struct {
+	Value json.RawMessage `json:"value" doc:"The whole override: it is not merged, and a null within it stays. Null itself takes the override back."`
 }
 
 // Fork describes what a fork copies from its source.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"loquat"
@@ -32,12 +33,15 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 		return nil, nil, err
 	}
 	p.Metadata.Clean()
-	v, err := s.judge(ctx, "", p.AgentID, p.Metadata)
+	v, err := s.judge(ctx, "", p.AgentID, p.Metadata, mergePatch)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := s.checkDescription(p.AgentID, true, v); err != nil {
 		return nil, nil, err
+	}
+	if given := p.Metadata.Object(loquat.MetaOverrides); given != nil {
+		p.Metadata = p.Metadata.Clone().Set(loquat.MetaOverrides, s.restoreSecrets(p.AgentID, given, nil))
 	}
 	messages = make([]loquat.Message, len(p.Messages))
 	var faults []loquat.FieldError
@@ -63,9 +67,12 @@ type verdict struct {
 // than the session has by now.
 var errOtherAgent = errors.New("the session has another agent by now")
 
+// merger makes the new overrides of a session from those that it has and those given.
+type merger func(before, given loquat.Object) loquat.Object
+
 // judge checks the overrides in metadata that is given to a session, "" for a new one,
 // for the agent that is named, else the session's.
-func (s *Service) judge(ctx context.Context, sessionID, agentID string, given loquat.Object) (verdict, error) {
+func (s *Service) judge(ctx context.Context, sessionID, agentID string, given loquat.Object, merge merger) (verdict, error) {
 	raw, ok := given[loquat.MetaOverrides]
 	if !ok {
 		return verdict{}, nil
@@ -87,7 +94,7 @@ func (s *Service) judge(ctx context.Context, sessionID, agentID string, given lo
 	if _, _, err := s.config.Base(agentID); err != nil {
 		return verdict{}, nil // checkDescription says so, if it was named
 	}
-	err := s.checkOverrides(ctx, agentID, before, raw)
+	err := s.checkOverrides(ctx, agentID, before, raw, merge)
 	if ctx.Err() != nil {
 		return verdict{}, context.Cause(ctx)
 	}
@@ -96,7 +103,7 @@ func (s *Service) judge(ctx context.Context, sessionID, agentID string, given lo
 
 // checkOverrides holds overrides that a change gives against what the agent offers.
 // Those that stood there before are not the caller's fault.
-func (s *Service) checkOverrides(ctx context.Context, agentID string, before loquat.Object, raw json.RawMessage) error {
+func (s *Service) checkOverrides(ctx context.Context, agentID string, before loquat.Object, raw json.RawMessage, merge merger) error {
 	const location = "body.metadata.overrides"
 	var given loquat.Object
 	if err := json.Unmarshal(raw, &given); err != nil {
@@ -105,8 +112,8 @@ func (s *Service) checkOverrides(ctx context.Context, agentID string, before loq
 	if len(given) == 0 {
 		return nil
 	}
-	given = config.RestoreSecrets(given, before)
-	sc, err := s.newScene(ctx, agentID, mergePatch(before, given), true)
+	given = s.restoreSecrets(agentID, given, before)
+	sc, err := s.newScene(ctx, agentID, merge(before, given), true)
 	if err != nil {
 		return err
 	}
@@ -129,9 +136,9 @@ func (s *Service) checkDescription(agentID string, agentNamed bool, v verdict) e
 const maxJudgements = 5
 
 // judged runs a change of a session's description with the verdict on what it gives.
-func (s *Service) judged(ctx context.Context, sessionID, agentID string, given loquat.Object, change func(verdict) error) error {
+func (s *Service) judged(ctx context.Context, sessionID, agentID string, given loquat.Object, merge merger, change func(verdict) error) error {
 	for range maxJudgements {
-		v, err := s.judge(ctx, sessionID, agentID, given)
+		v, err := s.judge(ctx, sessionID, agentID, given, merge)
 		if err != nil {
 			return err
 		}
@@ -199,14 +206,35 @@ func checkSend(p *loquat.Send) (storedSend, error) {
 	return out, err
 }
 
-// restoreSecrets returns the metadata that a client gave with the secrets of the
-// session's overrides wherever it repeats what it was shown of them.
-func restoreSecrets(given, session loquat.Object) loquat.Object {
-	overrides := given.Object(loquat.MetaOverrides)
-	if overrides == nil {
-		return given
+// restoreSecrets returns the overrides that a client gave with the secrets of those that
+// the session has, wherever it repeats what it was shown of them.
+func (s *Service) restoreSecrets(agentID string, given, before loquat.Object) loquat.Object {
+	base, _, err := s.config.Base(agentID)
+	if err != nil {
+		base = nil // which checkDescription reports if the change names the agent
 	}
-	return given.Clone().Set(loquat.MetaOverrides, config.RestoreSecrets(overrides, session.Object(loquat.MetaOverrides)))
+	return config.RestoreSecrets(given, before, base)
+}
+
+// mergeMetadata merges a patch into the metadata of a session.
+func (s *Service) mergeMetadata(agentID string, session, patch loquat.Object) loquat.Object {
+	if given := patch.Object(loquat.MetaOverrides); given != nil {
+		patch = patch.Clone().Set(loquat.MetaOverrides, s.restoreSecrets(agentID, given, session.Object(loquat.MetaOverrides)))
+	}
+	return mergePatch(session, patch)
+}
+
+// replaceKeys puts values in place of those that stand at their keys, whole. A null
+// removes its key.
+func replaceKeys(target, values loquat.Object) loquat.Object {
+	out := loquat.Object{}
+	maps.Copy(out, target)
+	maps.Copy(out, values)
+	maps.DeleteFunc(out, func(key string, _ json.RawMessage) bool {
+		value, given := values[key]
+		return given && string(bytes.TrimSpace(value)) == "null"
+	})
+	return out
 }
 
 // mergePatch applies an RFC 7396 merge patch to an object and returns the result.

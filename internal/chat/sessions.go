@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -197,7 +198,7 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loq
 		named = *p.AgentID
 	}
 	var out snapshotAnswer
-	err := s.judged(ctx, id, named, p.Metadata, func(v verdict) (err error) {
+	err := s.judged(ctx, id, named, p.Metadata, mergePatch, func(v verdict) (err error) {
 		out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) { return s.updateSession(tx, call, id, p, v) })
 		return err
 	})
@@ -212,13 +213,18 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 	if err != nil {
 		return snapshotAnswer{}, err
 	}
-	agent, metadata := h.AgentID, mergePatch(h.Metadata, restoreSecrets(p.Metadata, h.Metadata))
+	agent := h.AgentID
 	if p.AgentID != nil {
 		agent = *p.AgentID
 	}
 	if err := s.checkDescription(agent, p.AgentID != nil, v); err != nil {
 		return snapshotAnswer{}, err
 	}
+	return s.describeSession(tx, h, agent, s.mergeMetadata(agent, h.Metadata, p.Metadata))
+}
+
+// describeSession changes agent and metadata of a session: checkpoint.
+func (s *Service) describeSession(tx *store.Tx, h store.Head, agent string, metadata loquat.Object) (snapshotAnswer, error) {
 	_, busy, err := tx.Running(h)
 	if err != nil {
 		return snapshotAnswer{}, err
@@ -228,6 +234,52 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 		return snapshotAnswer{}, err
 	}
 	return s.changed(tx, h)
+}
+
+// SetOverride gives a session the whole override of one setting: checkpoint. Unlike a
+// merge patch it keeps a null within the value, and what the value leaves out is gone. A
+// value of null takes the override back.
+func (s *Service) SetOverride(ctx context.Context, call Call, id, key string, value json.RawMessage) (loquat.Snapshot, error) {
+	given := loquat.Object{key: value}
+	given.Clean()
+	var out snapshotAnswer
+	err := s.judged(ctx, id, "", loquat.Object{}.Set(loquat.MetaOverrides, given), replaceKeys, func(v verdict) (err error) {
+		out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) {
+			h, err := headFor(tx, call, id)
+			if err != nil {
+				return snapshotAnswer{}, err
+			}
+			if err := s.checkDescription(h.AgentID, false, v); err != nil {
+				return snapshotAnswer{}, atValue(err, key)
+			}
+			before := h.Metadata.Object(loquat.MetaOverrides)
+			overrides := replaceKeys(before, s.restoreSecrets(h.AgentID, given, before))
+			return s.describeSession(tx, h, h.AgentID, h.Metadata.Clone().Set(loquat.MetaOverrides, overrides))
+		})
+		return err
+	})
+	if err != nil {
+		return loquat.Snapshot{}, err
+	}
+	return s.answer(ctx, out)
+}
+
+// atValue returns an error about an override as one about the value of a call that gives
+// this override alone.
+func atValue(err error, key string) error {
+	e, ok := errors.AsType[*loquat.Error](err)
+	if !ok || len(e.Fields) == 0 {
+		return err
+	}
+	place := "body.metadata.overrides." + loquat.Clip(key, loquat.Excerpt)
+	out := *e
+	out.Detail, out.Fields = strings.ReplaceAll(e.Detail, place, "body.value"), slices.Clone(e.Fields)
+	for i, f := range e.Fields {
+		if rest, ok := strings.CutPrefix(f.Location, place); ok {
+			out.Fields[i].Location = "body.value" + rest
+		}
+	}
+	return &out
 }
 
 // DeleteSession ends the requests of a session and makes all of it unreachable, in
@@ -288,7 +340,7 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
 	}
 	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // that is for the fork to say, after it looked whether it is a repeat
-		err = s.judged(ctx, id, p.AgentID, p.Metadata, func(v verdict) (err error) {
+		err = s.judged(ctx, id, p.AgentID, p.Metadata, mergePatch, func(v verdict) (err error) {
 			out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
 			return err
 		})
@@ -315,14 +367,14 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork
 	if p.UpToIndex != nil && (*p.UpToIndex < 0 || *p.UpToIndex >= source.Count) {
 		return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
 	}
-	agent, metadata := source.AgentID, mergePatch(source.Metadata, restoreSecrets(p.Metadata, source.Metadata))
+	agent := source.AgentID
 	if p.AgentID != "" {
 		agent = p.AgentID
 	}
 	if err := s.checkDescription(agent, p.AgentID != "", v); err != nil {
 		return snapshotAnswer{}, err
 	}
-	h, err := tx.FinishCopy(source, draft, newSession, agent, metadata, p.UpToIndex)
+	h, err := tx.FinishCopy(source, draft, newSession, agent, s.mergeMetadata(agent, source.Metadata, p.Metadata), p.UpToIndex)
 	if err != nil {
 		return snapshotAnswer{}, err
 	}

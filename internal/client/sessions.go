@@ -46,6 +46,11 @@ func (c *Client) UpdateSession(ctx context.Context, id string, p loquat.SessionP
 	return c.snapshot(ctx, change(http.MethodPatch, p, opts, "sessions", id))
 }
 
+// SetOverride gives a session the whole override of one setting; null takes it back.
+func (c *Client) SetOverride(ctx context.Context, id, key string, o loquat.Override, opts ...Option) (loquat.Snapshot, error) {
+	return c.snapshot(ctx, change(http.MethodPut, o, opts, "sessions", id, "config", key))
+}
+
 // DeleteSession deletes a session for good.
 func (c *Client) DeleteSession(ctx context.Context, id string, opts ...Option) error {
 	_, err := c.do(ctx, change(http.MethodDelete, nil, opts, "sessions", id), nil)

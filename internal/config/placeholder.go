@@ -18,49 +18,49 @@ func RedactObject(o loquat.Object, schema Schema) loquat.Object {
 
 // RestoreSecrets returns what a client gave, with the secrets of before wherever it
 // repeats what it was shown of them: {"set": true}, or a URL with *** for its user part.
-// So a client can write back what it read.
-func RestoreSecrets(given, before loquat.Object) loquat.Object {
+// So a client can write back what it read. What it was shown of a secret in base, over
+// which the object is merged, is left out: base has it.
+func RestoreSecrets(given, before, base loquat.Object) loquat.Object {
 	out := make(loquat.Object, len(given))
 	for key, value := range given {
-		out[key] = restoreValue(key, value, before[key])
+		if len(before[key]) == 0 && shows(key, value, base[key]) {
+			continue
+		}
+		out[key] = restoreValue(key, value, before[key], base[key])
 	}
 	return out
 }
 
-func restoreValue(key string, given, before json.RawMessage) json.RawMessage {
-	if len(given) == 0 || len(before) == 0 {
+// shows reports whether a value is what is shown of a secret.
+func shows(key string, given, secret json.RawMessage) bool {
+	if len(secret) == 0 {
+		return false
+	}
+	if loquat.SecretName(key) && isPlaceholder(given) {
+		return true
+	}
+	var text, known string
+	return json.Unmarshal(given, &text) == nil && json.Unmarshal(secret, &known) == nil &&
+		hasPlaceholder(text) && (&redactor{}).userParts(known) == text
+}
+
+func restoreValue(key string, given, before, base json.RawMessage) json.RawMessage {
+	if shows(key, given, before) {
+		return before
+	}
+	if o, ok := asObject(given); ok {
+		inner, _ := asObject(before)
+		under, _ := asObject(base)
+		return encode(RestoreSecrets(o, inner, under))
+	}
+	var list, inner []json.RawMessage
+	if len(given) == 0 || given[0] != '[' || json.Unmarshal(given, &list) != nil || json.Unmarshal(before, &inner) != nil {
 		return given
 	}
-	switch given[0] {
-	case '{':
-		if loquat.SecretName(key) && isPlaceholder(given) {
-			return before
-		}
-		inner, ok := asObject(before)
-		o, isObject := asObject(given)
-		if !ok || !isObject {
-			return given
-		}
-		return encode(RestoreSecrets(o, inner))
-	case '[':
-		var list, inner []json.RawMessage
-		if json.Unmarshal(given, &list) != nil || json.Unmarshal(before, &inner) != nil {
-			return given
-		}
-		for i := range min(len(list), len(inner)) {
-			list[i] = restoreValue("", list[i], inner[i])
-		}
-		return encode(list)
-	case '"':
-		var text, known string
-		if json.Unmarshal(given, &text) != nil || json.Unmarshal(before, &known) != nil {
-			return given
-		}
-		if hasPlaceholder(text) && (&redactor{}).userParts(known) == text {
-			return before
-		}
+	for i := range min(len(list), len(inner)) {
+		list[i] = restoreValue("", list[i], inner[i], nil)
 	}
-	return given
+	return encode(list)
 }
 
 // isPlaceholder reports whether a value is what is shown of a secret: {"set": true} or

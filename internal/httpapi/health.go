@@ -29,7 +29,7 @@ func (a *api) healthRoutes() []route {
 			serve: scrape, answers: []answer{{status: http.StatusOK, body: "", media: "text/plain"}},
 		},
 		{
-			method: http.MethodGet, path: "/openapi.json", id: "openapi", tag: "server", summary: "This document",
+			method: http.MethodGet, path: documentPath, id: "openapi", tag: "server", summary: "This document",
 			open: true, serve: openAPI, answers: []answer{{status: http.StatusOK, body: map[string]any{}}},
 		},
 	}

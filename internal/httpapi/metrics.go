@@ -64,7 +64,7 @@ func register(registry *prometheus.Registry, all ...prometheus.Collector) error 
 func (m *metrics) observe(w *answerWriter) {
 	method, route := w.method, w.route
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
 		method = "other"
 	}

@@ -96,6 +96,12 @@ func (a *api) operation(r *route) *huma.Operation {
 			"default": {Description: "A failure", Content: a.content(problem{}, problemMedia)},
 		},
 	}
+	if r.open {
+		op.Security = []map[string][]string{{}} // none is needed
+	}
+	if r.full {
+		op.Description = "Needs a token of scope full."
+	}
 	for _, m := range pathParameter.FindAllStringSubmatch(r.path, -1) {
 		schema := &huma.Schema{Type: huma.TypeString}
 		if m[1] == "index" {

@@ -98,6 +98,11 @@ func New(opts Options) (http.Handler, error) {
 	if a.document, err = a.describe(); err != nil {
 		return nil, err
 	}
+	docs, err := docsRoutes(a.document)
+	if err != nil {
+		return nil, err
+	}
+	a.routes = append(a.routes, docs...)
 	a.mux = a.newMux()
 	return a, nil
 }
@@ -159,7 +164,7 @@ func (a *api) errNoRoute(r *http.Request) error {
 			return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; use %q", loquat.Clip(r.URL.Path, loquat.Excerpt), clean)
 		}
 	}
-	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /openapi.json lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))
+	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /docs lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))
 }
 
 // ServeHTTP is what stands before all routes.

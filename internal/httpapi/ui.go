@@ -27,6 +27,10 @@ func (a *api) uiRoutes() []route {
 			serve: getConfigValues, answers: []answer{{status: http.StatusOK, body: configValues{}}},
 		},
 		{
+			method: http.MethodPut, path: "/sessions/{session_id}/config/{key}", id: "setOverride", tag: "ui", summary: "Set or take back the override of one setting",
+			serve: setOverride, change: true, body: loquat.Override{}, answers: []answer{{status: http.StatusOK, body: loquat.Snapshot{}, etag: true}},
+		},
+		{
 			method: http.MethodGet, path: "/sessions/{session_id}/ui-schema", id: "getUISchema", tag: "ui", summary: "List the UI elements of the core plugins",
 			serve: getUISchema, answers: schema,
 		},
@@ -45,6 +49,18 @@ func (a *api) uiRoutes() []route {
 type uiSchema struct {
 	SchemaVersion int             `json:"schema_version"`
 	Elements      []loquat.Object `json:"elements"`
+}
+
+func setOverride(x *exchange) error {
+	in, err := decodeBody[loquat.Override](x)
+	if err != nil {
+		return err
+	}
+	s, err := x.api.chat.SetOverride(x.r.Context(), x.call, x.sessionID(), x.r.PathValue("key"), in.Value)
+	if err != nil {
+		return err
+	}
+	return x.replySession(http.StatusOK, s)
 }
 
 func getUISchema(x *exchange) error {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"loquat/internal/apipage"
 )
 
 // webIndex is the name of the page itself, which is served at /.
@@ -39,21 +41,43 @@ func webRoutes(client fs.FS) ([]route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the web client: %w", err)
 		}
-		f := webFile{body: body, media: webMedia[path.Ext(name)], etag: fmt.Sprintf(`"%.16x"`, sha256.Sum256(body))}
-		if f.media == "" {
+		media := webMedia[path.Ext(name)]
+		if media == "" {
 			return nil, fmt.Errorf("the web client holds %s, whose media type is not known", name)
 		}
 		at := "/" + name
 		if name == webIndex {
 			at = "/{$}"
 		}
-		out = append(out, route{
-			method: http.MethodGet, path: at, id: "web-" + strings.ReplaceAll(name, ".", "-"), tag: webTag, summary: "The web client: " + name,
-			serve: f.serve, open: true,
-			answers: []answer{{status: http.StatusOK, body: "", media: f.media}, {status: http.StatusNotModified}},
-		})
+		out = append(out, fileRoute(at, media, body))
 	}
 	return out, nil
+}
+
+// fileRoute is the route of a file that anybody may load.
+func fileRoute(at, media string, body []byte) route {
+	f := webFile{body: body, media: media, etag: fmt.Sprintf(`"%.16x"`, sha256.Sum256(body))}
+	return route{
+		method: http.MethodGet, path: at, id: "web" + strings.NewReplacer("/", "-", ".", "-").Replace(at), tag: webTag,
+		serve: f.serve, open: true,
+		answers: []answer{{status: http.StatusOK, body: "", media: media}, {status: http.StatusNotModified}},
+	}
+}
+
+// The paths of the document and of the page that shows it.
+const (
+	documentPath  = "/openapi.json"
+	docsPath      = "/docs"
+	docsStylePath = "/docs.css"
+)
+
+// docsRoutes are the page that shows the OpenAPI document, and its style sheet.
+func docsRoutes(document []byte) ([]route, error) {
+	body, err := apipage.Render(document, documentPath, docsStylePath)
+	if err != nil {
+		return nil, err
+	}
+	return []route{fileRoute(docsPath, webMedia[".html"], body), fileRoute(docsStylePath, webMedia[".css"], apipage.Style)}, nil
 }
 
 type webFile struct {

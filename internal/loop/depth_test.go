@@ -16,13 +16,13 @@ func nested(levels int) json.RawMessage {
 	return json.RawMessage(strings.Repeat("[", levels) + strings.Repeat("]", levels))
 }
 
-// What a provider that is compiled in answers nests as deep as what is stored may.
+// A reply that nests deeper than MaxDepth ends the request with an error.
 func TestDepthOfReplies(t *testing.T) {
 	for name, c := range map[string]struct {
 		reply loquat.Reply
-		want  string // "" when it is taken
+		want  string // part of the error; "": the reply is accepted
 	}{
-		"as deep as it may be":  {loquat.Reply{Metadata: loquat.Object{"m": nested(loquat.MaxDepth)}}, ""},
+		"at the limit":          {loquat.Reply{Metadata: loquat.Object{"m": nested(loquat.MaxDepth)}}, ""},
 		"metadata":              {loquat.Reply{Metadata: loquat.Object{"m": nested(loquat.MaxDepth + 1)}}, "at m[0]"},
 		"a field of a call":     {loquat.Reply{ToolCalls: []loquat.ToolCall{{ID: "1"}, {ID: "2", Extra: loquat.Object{"x": nested(200)}}}}, "at x[0]"},
 		"a field of a function": {loquat.Reply{ToolCalls: []loquat.ToolCall{{ID: "1", FunctionExtra: loquat.Object{"y": nested(200)}}}}, "at y[0]"},
@@ -38,13 +38,13 @@ func TestDepthOfReplies(t *testing.T) {
 			}
 			e, _ := errors.AsType[*loquat.Error](err)
 			if e == nil || e.Code != loquat.CodeBackendError || !strings.Contains(e.Detail, c.want) || strings.Contains(sink.all(), "end of phase") {
-				t.Errorf("it ends with %v after %s", err, sink.all())
+				t.Errorf("the request ends with %v after %s", err, sink.all())
 			}
 		})
 	}
 }
 
-// The metadata of a tool's result that nests too deep is left out, and the result says so.
+// Metadata of a tool result that nests too deep is left out, and the result says so.
 func TestDepthOfToolResults(t *testing.T) {
 	m := &model{replies: []loquat.Reply{calling("deep")}}
 	m.tools = []plugin.Tool{tool{"deep", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {

@@ -1,10 +1,10 @@
-// Package loop runs one request: phases of the model, rounds of tools between them,
-// until the model asks for no more.
+// Package loop runs one request: phases with tool rounds between them, until the model asks
+// for no more tool calls.
 //
-// It promises the order of events that the specification fixes, and that nothing of
-// a phase is acted on before its sink has made it durable. It knows no store and no
-// HTTP. How a request ends when it fails is the sink's owner's business: Run returns
-// a *Failure that says what was left in hand.
+// It publishes events in the order of the specification. Tool calls run only after the sink
+// has made their phase durable. The package does not depend on the store or on HTTP. If a
+// request fails, Run returns a *Failure with the results so far, and the caller ends the
+// request.
 package loop
 
 import (
@@ -26,52 +26,53 @@ type Job struct {
 	ProviderID    string
 	Provider      plugin.Provider
 	Plugins       *plugin.Registry
-	Config        loquat.Object // effective, as it was when the request started
+	Config        loquat.Object // the settings resolved when the request started
 	Concealed     loquat.Object // Config with its secrets as {"set": true}
 	History       []loquat.Message
 	Stream        bool
 	StreamTools   bool
 	MaxToolRounds int
 
-	MaxToolResultBytes int // of the text of one result, and of each value of its metadata
+	MaxToolResultBytes int // bound on the text of a tool result, and on each value of its metadata
 
-	NewMessage func(role string) loquat.Message // with id and time
+	NewMessage func(role string) loquat.Message // returns a message with id and time
 
 	OpenAsset  func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error)
-	StoreImage func(ctx context.Context, img plugin.Image) (loquat.Asset, error) // of a tool
+	StoreImage func(ctx context.Context, img plugin.Image) (loquat.Asset, error) // stores an image of a tool result
 }
 
-// Sink takes what a request brings forth. An error of any method ends the request.
+// Sink stores and publishes the results of a request. An error of any method ends the
+// request.
 type Sink interface {
-	// Publish takes an increment. It may be merged with others that wait, and it
-	// is durable at the latest when one of the other methods returns.
+	// Publish publishes an event of the running phase or round. The sink may merge
+	// waiting events. They are durable when another method of the sink returns.
 	Publish(ctx context.Context, e loquat.Event) error
-	// EndPhase makes the phase's message durable. Without calls the request is
-	// completed by it.
+	// EndPhase makes the phase's message durable. If the phase has no tool calls,
+	// EndPhase also completes the request.
 	EndPhase(ctx context.Context, p Phase) error
-	// ToolResults makes the results of a round durable.
+	// ToolResults makes the results of a tool round durable.
 	ToolResults(ctx context.Context, results []loquat.Message) error
 }
 
-// Phase is a finished phase of the model.
+// Phase is the result of a phase.
 type Phase struct {
-	Streamed bool // assistant_message start was published and wants its end
+	Streamed bool // assistant_message start was published, so the sink publishes its end
 	Message  loquat.Message
 	Calls    []loquat.ToolCall
 }
 
-// Failure is why a request could not be completed, and what it had in hand.
+// Failure reports why a request failed, and its results so far.
 type Failure struct {
 	Err      error
-	Usage    loquat.Object             // metadata that the dead phase had reported, usage above all
-	Finished map[string]loquat.Message // tool messages by call id, of a round that was cut short
+	Usage    loquat.Object             // usage metadata that the failed phase had reported
+	Finished map[string]loquat.Message // finished tool messages of an incomplete round, by call id
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Run runs a request to its end. A nil error means that the sink has completed it;
-// otherwise it is a *Failure.
+// Run runs a request. If it returns nil, the sink has completed the request. Otherwise the
+// error is a *Failure.
 func Run(ctx context.Context, job Job, sink Sink) error {
 	history := job.History
 	for round := 0; ; round++ {
@@ -95,13 +96,13 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 			return err
 		}
 		if err := sink.ToolResults(ctx, results); err != nil {
-			return &Failure{Err: err, Finished: byCall(results)}
+			return &Failure{Err: err, Finished: messagesByCall(results)}
 		}
 		history = append(append(history, phase.Message), results...)
 	}
 }
 
-// runPhase asks the model once and passes on what it says while it says it.
+// runPhase calls the model once, and publishes its chunks as they arrive.
 func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loquat.Message, sink Sink) (Phase, error) {
 	req := loquat.LLMRequest{
 		ProviderID: job.ProviderID,
@@ -131,7 +132,7 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 			reply = chunk.Reply
 			break
 		}
-		if err := out.pass(ctx, chunk); err != nil {
+		if err := out.publishChunk(ctx, chunk); err != nil {
 			return Phase{}, &Failure{Err: err}
 		}
 	}
@@ -144,10 +145,10 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 	if err := out.start(ctx); err != nil {
 		return Phase{}, &Failure{Err: err}
 	}
-	return Phase{Streamed: out.started, Message: job.message(reply), Calls: reply.ToolCalls}, nil
+	return Phase{Streamed: out.started, Message: job.newReplyMessage(reply), Calls: reply.ToolCalls}, nil
 }
 
-// checkReply refuses a reply that nests too deep to be stored.
+// checkReply returns an error if a reply nests too deep to be stored.
 func checkReply(providerID string, reply *loquat.Reply) error {
 	err := reply.Metadata.CheckDepth()
 	for _, call := range reply.ToolCalls {
@@ -159,8 +160,8 @@ func checkReply(providerID string, reply *loquat.Reply) error {
 	return nil
 }
 
-// message makes the assistant message of a reply.
-func (job Job) message(reply *loquat.Reply) loquat.Message {
+// newReplyMessage returns the assistant message of a reply.
+func (job Job) newReplyMessage(reply *loquat.Reply) loquat.Message {
 	m := job.NewMessage(loquat.RoleAssistant)
 	m.Content = loquat.CleanText(reply.Content)
 	m.Metadata = reply.Metadata
@@ -176,10 +177,10 @@ type streamer struct {
 	job       Job
 	sink      Sink
 	started   bool
-	restarted bool // the next partial has to say that what came before is void
+	restarted bool // the next partial must carry stream_restarted
 }
 
-func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
+func (s *streamer) publishChunk(ctx context.Context, c loquat.Chunk) error {
 	if c.Retry != nil {
 		return s.sink.Publish(ctx, retryEvent(*c.Retry))
 	}
@@ -220,7 +221,7 @@ func (s *streamer) pass(ctx context.Context, c loquat.Chunk) error {
 	})
 }
 
-// start opens a streamed phase, once.
+// start publishes the start of a streamed phase, unless it has done so.
 func (s *streamer) start(ctx context.Context) error {
 	if s.started || !s.job.Stream {
 		return nil
@@ -237,7 +238,7 @@ func retryEvent(r loquat.Retry) loquat.Event {
 	}
 }
 
-// usageOf returns the keys of metadata that tell of usage.
+// usageOf returns the usage keys of metadata.
 func usageOf(metadata loquat.Object) loquat.Object {
 	var out loquat.Object
 	for k, v := range metadata {

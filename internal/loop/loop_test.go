@@ -20,11 +20,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// model answers with replies in turn, and with a text when they are used up.
+// model is a provider that returns the replies one after another, and then "done".
 type model struct {
 	replies []loquat.Reply
 	tools   []plugin.Tool
-	asked   [][]loquat.Message // the history of each phase
+	asked   [][]loquat.Message // the history of each call
 }
 
 func (*model) Name() string           { return "test.model" }
@@ -48,7 +48,7 @@ func (m *model) Chat(_ context.Context, req loquat.LLMRequest) iter.Seq2[loquat.
 	}
 }
 
-// tool runs a function; its context, and a way to tell of progress, are the call's.
+// tool is a tool that calls a function.
 type tool struct {
 	name string
 	run  func(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error)
@@ -62,7 +62,8 @@ func (t tool) Call(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult
 	return t.run(ctx, call)
 }
 
-// notes is a sink that writes down what it is given, in short, and fails where it is told.
+// notes is a sink that records each call as a line of text. It returns errSink for the
+// lines that fails selects.
 type notes struct {
 	mu    sync.Mutex
 	lines []string
@@ -120,7 +121,7 @@ func calling(names ...string) loquat.Reply {
 	return r
 }
 
-// maxResult is the bound on the text of a result.
+// maxResult is the MaxToolResultBytes of the tests.
 const maxResult = 1024
 
 func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink, more ...plugin.Plugin) error {
@@ -136,19 +137,19 @@ func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink, more ...pl
 	}, sink)
 }
 
-// Tools start when their phase is durable and run side by side; their results keep the
-// order of the calls, and the next phase is told of all of it.
-func TestRoundOfTools(t *testing.T) {
+// Tools start after their phase is durable and run in parallel. Their results keep the order
+// of the calls, and the next phase gets the phase's message and all results.
+func TestToolRound(t *testing.T) {
 	sink := &notes{}
 	early, late := make(chan struct{}), make(chan struct{})
 	m := &model{replies: []loquat.Reply{calling("first", "second")}}
 	m.tools = []plugin.Tool{
 		tool{"first", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
 			if !strings.Contains(sink.all(), "end of phase") {
-				t.Error("a tool runs before its phase is durable")
+				t.Error("a tool started before its phase was durable")
 			}
 			close(early)
-			<-late // the second ends before it
+			<-late // the second tool ends first
 			return plugin.ToolResult{Content: "one"}, nil
 		}},
 		tool{"second", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
@@ -168,9 +169,9 @@ func TestRoundOfTools(t *testing.T) {
 	}
 }
 
-// Wherever its sink fails, a request ends with that failure and with the results that it
-// has in hand, and does nothing more.
-func TestSinkThatFails(t *testing.T) {
+// If the sink fails at any point, the request ends with that error and the finished results,
+// and does not call the model again.
+func TestSinkFails(t *testing.T) {
 	for _, c := range []struct{ at, finished string }{
 		{"assistant_message start", ""},
 		{"partial", ""},
@@ -188,40 +189,40 @@ func TestSinkThatFails(t *testing.T) {
 			err := run(t, t.Context(), m, sink)
 			f, ok := errors.AsType[*loop.Failure](err)
 			if !ok || !errors.Is(err, errSink) {
-				t.Fatalf("it ends with %v", err)
+				t.Fatalf("the request ends with %v", err)
 			}
 			if got := f.Finished["0"].Content; got != c.finished || len(m.asked) != 1 {
-				t.Errorf("in hand is %q, want %q; the model was asked %d times", got, c.finished, len(m.asked))
+				t.Errorf("the finished result is %q, want %q; the model was called %d times", got, c.finished, len(m.asked))
 			}
 		})
 	}
 }
 
-// A request that is cancelled does not wait for a tool that ignores it, and hears
-// nothing of it any more. What other tools have brought is kept.
+// A cancelled request does not wait for a tool that ignores its context, and drops the late
+// result of that tool. The results of other tools are kept.
 func TestToolThatIgnoresItsContext(t *testing.T) {
-	told := make(chan struct{})
+	quickEnded := make(chan struct{})
 	sink := &notes{fails: func(line string) bool {
 		if line == "tool_partial end0" {
-			close(told)
+			close(quickEnded)
 		}
 		return false
 	}}
 	ctx, cancel := context.WithCancel(t.Context())
 	release, returned := make(chan struct{}), make(chan struct{})
-	m := &model{replies: []loquat.Reply{calling("quick", "deaf", "heedful")}}
+	m := &model{replies: []loquat.Reply{calling("quick", "ignoring", "obedient")}}
 	m.tools = []plugin.Tool{
 		tool{"quick", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
 			return plugin.ToolResult{Content: "done"}, nil
 		}},
-		tool{"deaf", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
+		tool{"ignoring", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
 			defer close(returned)
 			<-release
 			call.Progress("late", nil, nil)
 			return plugin.ToolResult{Content: "late"}, nil
 		}},
-		tool{"heedful", func(ctx context.Context, _ plugin.ToolCall) (plugin.ToolResult, error) {
-			<-told // the end of the quick one
+		tool{"obedient", func(ctx context.Context, _ plugin.ToolCall) (plugin.ToolResult, error) {
+			<-quickEnded
 			cancel()
 			<-ctx.Done()
 			return plugin.ToolResult{}, ctx.Err()
@@ -230,21 +231,21 @@ func TestToolThatIgnoresItsContext(t *testing.T) {
 	err := run(t, ctx, m, sink)
 	f, ok := errors.AsType[*loop.Failure](err)
 	if !ok || !errors.Is(err, context.Canceled) || len(f.Finished) != 1 || f.Finished["0"].Content != "done" {
-		t.Fatalf("it ends with %+v", err)
+		t.Fatalf("the request ends with %+v", err)
 	}
 	before := sink.all()
 	close(release)
 	<-returned
 	if after := sink.all(); after != before {
-		t.Errorf("after its end the sink got %s", strings.TrimPrefix(after, before))
+		t.Errorf("after the end of the request the sink got %s", strings.TrimPrefix(after, before))
 	}
 	if len(f.Finished) != 1 {
-		t.Errorf("a late result came into hand: %v", f.Finished)
+		t.Errorf("a late result was added: %v", f.Finished)
 	}
 }
 
-// A result beyond the bound is cut, in its message, in its event and in what the model
-// gets. The message says what is missing and which limit to raise.
+// A result that is too long is cut in the message, in the event and in the model's history.
+// The message says what is missing and which limit to raise.
 func TestLongResults(t *testing.T) {
 	long := strings.Repeat("x", maxResult)
 	cut := func(size, kept int) string {
@@ -259,8 +260,8 @@ func TestLongResults(t *testing.T) {
 		{name: "at the bound", content: long, want: long},
 		{name: "over the bound", content: long + "y", want: long + cut(maxResult+1, maxResult)},
 		{name: "far over the bound", content: strings.Repeat(long, 1000), want: long + cut(1000*maxResult, maxResult)},
-		{name: "never within a character", content: long[1:] + "ö", want: long[1:] + cut(maxResult+1, maxResult-1)},
-		{name: "bytes that are not text", content: long[4:] + "\x80\x80\x80\x80\x80\x80", want: long[4:] + "\x80" + cut(maxResult+2, maxResult-3)},
+		{name: "characters are not split", content: long[1:] + "ö", want: long[1:] + cut(maxResult+1, maxResult-1)},
+		{name: "invalid UTF-8", content: long[4:] + "\x80\x80\x80\x80\x80\x80", want: long[4:] + "\x80" + cut(maxResult+2, maxResult-3)},
 		{name: "error", err: errors.New(long), want: "tool act failed: " + long[17:] + cut(maxResult+17, maxResult)},
 		{name: "display at the bound", content: "short", display: long[2:], want: "short"},
 		{name: "display over the bound", content: "short", display: long, want: "short\n" + dropped},
@@ -285,7 +286,7 @@ func TestLongResults(t *testing.T) {
 			}
 			_, shown := last.Metadata[loquat.MetaDisplay]
 			if want := c.display != "" && len(c.display) < maxResult; shown != want {
-				t.Errorf("metadata.display is there: %v, want %v", shown, want)
+				t.Errorf("metadata.display is present: %v, want %v", shown, want)
 			}
 			if !strings.Contains(sink.all(), "results tool:"+c.want+";") {
 				t.Errorf("the sink gets another result: %.300s", sink.all())
@@ -316,7 +317,7 @@ func TestUnknownTool(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := m.asked[1][len(m.asked[1])-1].Content; got != c.want {
-			t.Errorf("the model is told %s, want %s", got, c.want)
+			t.Errorf("the model gets %s, want %s", got, c.want)
 		}
 	}
 }

@@ -16,30 +16,30 @@ import (
 	"loquat/internal/plugin"
 )
 
-// round is the calls of one round while they run side by side.
-type round struct {
+// toolRound is a running tool round. Its calls run in parallel.
+type toolRound struct {
 	job   Job
 	tools *plugin.Toolset
 	sink  Sink
 
 	mu       sync.Mutex
-	closed   bool                      // late progress and results are dropped
+	closed   bool                      // later progress and results are dropped
 	finished map[string]loquat.Message // by call id
-	failed   error                     // of the sink
+	failed   error                     // first error of the sink
 }
 
-// runTools runs the calls of a round and returns their messages in the order of the
-// calls. A call that fails is a message that says so. When ctx ends it does not wait
-// for tools that do not heed it.
+// runTools runs the calls of a round and returns their messages in the order of the calls.
+// If a call fails, its message says so. When ctx ends, runTools does not wait for tools that
+// ignore ctx.
 func runTools(ctx context.Context, job Job, tools *plugin.Toolset, calls []loquat.ToolCall, sink Sink) ([]loquat.Message, error) {
-	r := &round{job: job, tools: tools, sink: sink, finished: make(map[string]loquat.Message, len(calls))}
+	r := &toolRound{job: job, tools: tools, sink: sink, finished: make(map[string]loquat.Message, len(calls))}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	for _, call := range calls {
 		running.Go(func() {
-			if err := r.run(ctx, call); err != nil {
+			if err := r.runCall(ctx, call); err != nil {
 				r.fail(err)
 				stop()
 			}
@@ -61,7 +61,7 @@ func runTools(ctx context.Context, job Job, tools *plugin.Toolset, calls []loqua
 	return out, nil
 }
 
-func (r *round) fail(err error) {
+func (r *toolRound) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failed == nil {
@@ -69,8 +69,8 @@ func (r *round) fail(err error) {
 	}
 }
 
-// close ends the round and says what it brought.
-func (r *round) close(ctx context.Context) (map[string]loquat.Message, error) {
+// close ends the round and returns its finished messages.
+func (r *toolRound) close(ctx context.Context) (map[string]loquat.Message, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -80,18 +80,18 @@ func (r *round) close(ctx context.Context) (map[string]loquat.Message, error) {
 	return r.finished, context.Cause(ctx)
 }
 
-// run runs one call, from its first event to its message.
-func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
+// runCall runs one call and publishes its events.
+func (r *toolRound) runCall(ctx context.Context, call loquat.ToolCall) error {
 	empty := ""
 	if err := r.publish(ctx, call, loquat.PhaseStart, loquat.Payload{Part: &empty}); err != nil {
 		return err
 	}
-	result := r.call(ctx, call)
+	result := r.callTool(ctx, call)
 	m := toolMessage(r.job, call, result)
 	boundResult(&m, call.Name, r.job.MaxToolResultBytes)
-	r.attach(ctx, &m, result.Images)
+	r.attachImages(ctx, &m, result.Images)
 	r.mu.Lock()
-	// A tool that fails because it was stopped tells nothing of what it did before.
+	// The error of a cancelled tool does not say whether the tool took effect.
 	if r.closed || result.IsError && ctx.Err() != nil {
 		r.mu.Unlock()
 		return nil
@@ -101,8 +101,9 @@ func (r *round) run(ctx context.Context, call loquat.ToolCall) error {
 	return r.publish(ctx, call, loquat.PhaseEnd, loquat.Payload{Result: &m})
 }
 
-// publish tells of a call when tools are streamed, and of no progress after its end.
-func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string, p loquat.Payload) error {
+// publish publishes a tool_partial if tools are streamed. It drops progress after the end of
+// the call.
+func (r *toolRound) publish(ctx context.Context, call loquat.ToolCall, phase string, p loquat.Payload) error {
 	if !r.job.StreamTools {
 		return nil
 	}
@@ -115,8 +116,8 @@ func (r *round) publish(ctx context.Context, call loquat.ToolCall, phase string,
 	return r.sink.Publish(ctx, loquat.Event{Type: loquat.ToolPartial, ToolCallID: call.ID, Phase: phase, Payload: &p})
 }
 
-// call finds the tool and runs it. Every fault becomes a result.
-func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.ToolResult) {
+// callTool calls the tool. Errors and panics become error results.
+func (r *toolRound) callTool(ctx context.Context, call loquat.ToolCall) (result plugin.ToolResult) {
 	tool, ok := r.tools.Tool(call.Name)
 	if !ok {
 		name := loquat.Clip(call.Name, loquat.Excerpt)
@@ -150,7 +151,7 @@ func (r *round) call(ctx context.Context, call loquat.ToolCall) (result plugin.T
 	return result
 }
 
-// finite drops a number that JSON cannot hold.
+// finite returns nil for a number that JSON cannot represent.
 func finite(n *float64) *float64 {
 	if n == nil || math.IsNaN(*n) || math.IsInf(*n, 0) {
 		return nil
@@ -162,7 +163,8 @@ func toolError(format string, args ...any) plugin.ToolResult {
 	return plugin.ToolResult{Content: fmt.Sprintf(format, args...), IsError: true}
 }
 
-// readArguments reads the arguments of a call: nothing, or null, is an empty object.
+// readArguments checks that the arguments of a call are a JSON object. Empty arguments and
+// null become an empty object.
 func readArguments(s string) (json.RawMessage, error) {
 	s = strings.TrimSpace(s)
 	if s == "" || s == "null" {
@@ -190,7 +192,7 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	}
 	maps.DeleteFunc(m.Metadata, func(_ string, v json.RawMessage) bool { return !json.Valid(v) })
 	m.Metadata.Clean()
-	delete(m.Metadata, loquat.MetaAttachments) // those are its images
+	delete(m.Metadata, loquat.MetaAttachments) // only attachImages sets attachments
 	m.Metadata = m.Metadata.
 		Set(loquat.MetaToolCallID, call.ID).
 		Set(loquat.MetaToolName, call.Name)
@@ -200,8 +202,8 @@ func toolMessage(job Job, call loquat.ToolCall, result plugin.ToolResult) loquat
 	return m
 }
 
-// boundResult cuts the text of a tool message, and leaves out values of its metadata,
-// beyond most bytes each: every later request of the session would carry them. The
+// boundResult cuts the text of a tool message and removes values of its metadata that have
+// more than most bytes, because every later request of the session would send them. The
 // message says what is missing.
 func boundResult(m *loquat.Message, tool string, most int) {
 	tool = loquat.Clip(tool, maxNoteName)
@@ -222,7 +224,8 @@ func boundResult(m *loquat.Message, tool string, most int) {
 	}
 }
 
-// maxNoteName bounds the name of a tool in a note: a model may have made it up.
+// maxNoteName is the largest length of a tool's name in a note. The name comes from the
+// model and may be arbitrary.
 const maxNoteName = 64
 
 // addNotes appends lines to the text of a tool message.
@@ -230,12 +233,12 @@ func addNotes(m *loquat.Message, notes ...string) {
 	m.Content = strings.TrimLeft(m.Content+"\n"+strings.Join(notes, "\n"), "\n")
 }
 
-// maxImages bounds the images of one result: each is a file to keep and to send.
+// maxImages is the largest number of images of one result.
 const maxImages = 64
 
-// attach makes a tool's images assets of the session. What is refused, or too much,
-// leaves a note.
-func (r *round) attach(ctx context.Context, m *loquat.Message, images []plugin.Image) {
+// attachImages stores a tool's images as assets of the session and attaches them to the
+// message. For images that are rejected or too many, it adds notes to the message.
+func (r *toolRound) attachImages(ctx context.Context, m *loquat.Message, images []plugin.Image) {
 	var attachments []loquat.Object
 	var notes []string
 	for i, img := range images[:min(len(images), maxImages)] {
@@ -261,7 +264,7 @@ func (r *round) attach(ctx context.Context, m *loquat.Message, images []plugin.I
 	}
 }
 
-// UnknownOutcome is the message for a call whose tool was cut off.
+// UnknownOutcome returns the message for a call whose tool did not finish.
 func UnknownOutcome(m loquat.Message, call loquat.ToolCall) loquat.Message {
 	m.Content = "The request was cut short while this tool ran. Whether it took effect is unknown."
 	m.Metadata = loquat.Object{}.
@@ -271,7 +274,7 @@ func UnknownOutcome(m loquat.Message, call loquat.ToolCall) loquat.Message {
 	return m
 }
 
-func byCall(messages []loquat.Message) map[string]loquat.Message {
+func messagesByCall(messages []loquat.Message) map[string]loquat.Message {
 	out := make(map[string]loquat.Message, len(messages))
 	for _, m := range messages {
 		out[m.Metadata.String(loquat.MetaToolCallID)] = m

@@ -229,7 +229,7 @@ func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 		req.Messages = *edit.Messages
 	}
 	if edit.Params != nil {
-		req.Params = config.RestoreSecrets(edit.Params, req.Params)
+		req.Params = config.RestoreSecrets(edit.Params, req.Params, nil)
 	}
 	return nil
 }

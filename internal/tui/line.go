@@ -8,12 +8,11 @@ import (
 	"loquat"
 )
 
-// pipeWidth is how many characters of an event a line has where no terminal sets
-// a width.
+// pipeWidth is the length of a line in characters if there is no terminal with a width.
 const pipeWidth = 200
 
-// Line writes an event as one readable line, aligned with those before and after:
-// id, type, session, request, and a beginning of what it says.
+// Line writes an event as one line with aligned columns: id, type, session, request, and the
+// beginning of a summary.
 func (s *Screen) Line(e loquat.Event) {
 	width := s.Width
 	if width == 0 {
@@ -23,23 +22,23 @@ func (s *Screen) Line(e loquat.Event) {
 	if request == "" {
 		request = "-"
 	}
-	text := fmt.Sprintf("%s  %-17s  %s  %-12s  %s", e.EventID, e.Type, e.SessionID, request, gist(e))
+	text := fmt.Sprintf("%s  %-17s  %s  %-12s  %s", e.EventID, e.Type, e.SessionID, request, summarizeEvent(e))
 	s.print(plain, loquat.Clip(strings.TrimRight(OneLine(text), " "), width)+"\n")
 }
 
-// gist is what an event says, in short.
-func gist(e loquat.Event) string {
+// summarizeEvent returns the content of an event as one short text.
+func summarizeEvent(e loquat.Event) string {
 	switch e.Type {
 	case loquat.AssistantMessage:
 		return e.Phase
 	case loquat.Partial:
-		return partialGist(e.Message)
+		return summarizePartial(e.Message)
 	case loquat.Final, loquat.ToolResults:
-		return messagesGist(e.Messages)
+		return summarizeMessages(e.Messages)
 	case loquat.ToolCalls:
-		return callsGist(e.ToolCalls)
+		return summarizeCalls(e.ToolCalls)
 	case loquat.ToolPartial:
-		return toolPartialGist(e)
+		return summarizeToolPartial(e)
 	case loquat.ErrorEvent:
 		return e.Detail
 	case loquat.RetryScheduled:
@@ -54,14 +53,14 @@ func gist(e loquat.Event) string {
 		}
 		return "agent " + e.AgentID
 	case loquat.MessageAppended, loquat.MessageModified:
-		return changeGist(e)
+		return summarizeChange(e)
 	case loquat.MessagesDeleted:
 		return fmt.Sprint(e.Indices)
 	}
 	return ""
 }
 
-func partialGist(d *loquat.Delta) string {
+func summarizePartial(d *loquat.Delta) string {
 	if d == nil {
 		return ""
 	}
@@ -75,7 +74,7 @@ func partialGist(d *loquat.Delta) string {
 	return text
 }
 
-func messagesGist(messages []loquat.Message) string {
+func summarizeMessages(messages []loquat.Message) string {
 	parts := make([]string, len(messages))
 	for i, m := range messages {
 		parts[i] = m.Role + ": " + displayed(m)
@@ -88,7 +87,7 @@ func messagesGist(messages []loquat.Message) string {
 	return strings.Join(parts, "; ")
 }
 
-func callsGist(calls []loquat.ToolCall) string {
+func summarizeCalls(calls []loquat.ToolCall) string {
 	parts := make([]string, len(calls))
 	for i, c := range calls {
 		parts[i] = c.Name + " " + c.Arguments
@@ -96,7 +95,7 @@ func callsGist(calls []loquat.ToolCall) string {
 	return strings.Join(parts, "; ")
 }
 
-func toolPartialGist(e loquat.Event) string {
+func summarizeToolPartial(e loquat.Event) string {
 	text := e.Phase + " " + e.ToolCallID
 	if e.Payload != nil && e.Payload.Part != nil {
 		text += " " + *e.Payload.Part
@@ -104,7 +103,7 @@ func toolPartialGist(e loquat.Event) string {
 	return text
 }
 
-func changeGist(e loquat.Event) string {
+func summarizeChange(e loquat.Event) string {
 	text := ""
 	switch {
 	case e.Content != nil:

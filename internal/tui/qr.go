@@ -7,15 +7,16 @@ import (
 	"rsc.io/qr"
 )
 
-// quietZone is the light border, in modules, without which cameras see no code.
+// quietZone is the width of the light border in modules. Cameras need a border to find the
+// code.
 const quietZone = 2
 
-// QR returns a QR code in half blocks, two rows of modules a line. With colours it is
-// black on white whatever the terminal's own are; without, it counts on a dark one.
+// QR returns a QR code in half blocks, with two rows of modules per line. With colours the
+// code is black on white. Without colours it assumes a dark terminal.
 func QR(text string, look Look) (string, error) {
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
-		return "", fmt.Errorf("make a QR code: %w", err)
+		return "", fmt.Errorf("create a QR code: %w", err)
 	}
 	begin, end := "", "\n"
 	if look.Color {
@@ -25,7 +26,7 @@ func QR(text string, look Look) (string, error) {
 	for y := -quietZone; y < code.Size+quietZone; y += 2 {
 		b.WriteString(begin)
 		for x := -quietZone; x < code.Size+quietZone; x++ {
-			// Black is false beyond the code, so the border is light.
+			// Black returns false outside of the code, so the border is light.
 			switch top, bottom := !code.Black(x, y), !code.Black(x, y+1); {
 			case top && bottom:
 				b.WriteRune('█')

@@ -7,7 +7,7 @@ import (
 	"rsc.io/qr"
 )
 
-// What is drawn is the code: read back module by module it is the same.
+// The drawing has the same modules as the code.
 func TestQR(t *testing.T) {
 	const text = "https://chat.example.org/#pair=7K3M-9QRT4XWZ0A"
 	code, err := qr.Encode(text, qr.L)
@@ -20,7 +20,7 @@ func TestQR(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(drawn, "\x1b") != look.Color {
-			t.Errorf("%+v: colours where there are none, or none where there are", look)
+			t.Errorf("%+v: the drawing has colours: %v", look, !look.Color)
 		}
 		lines := strings.Split(strings.TrimSuffix(strings.NewReplacer("\x1b[38;5;231;48;5;16m", "", "\x1b[0m", "").Replace(drawn), "\n"), "\n")
 		for y := -quietZone; y < code.Size+quietZone; y++ {
@@ -38,6 +38,6 @@ func TestQR(t *testing.T) {
 		}
 	}
 	if _, err := QR(strings.Repeat("x", 5000), Look{}); err == nil {
-		t.Error("a text that is too long has a code")
+		t.Error("QR encodes a text that is too long")
 	}
 }

@@ -1,11 +1,11 @@
-// Package tui shows events to a person at a terminal, or to a pipe.
+// Package tui shows events to a person at a terminal, or writes them to a pipe.
 //
-// It promises that no text is shown twice, however a reply arrives: in increments,
-// whole, or cut by a reconnect. On a terminal, text that others wrote cannot send
-// control sequences. In a pipe the text of replies, and nothing else, goes to one
-// writer, once it is final; everything else goes to the other.
+// It shows no text twice, whether a reply arrives in increments, as a whole, or after a
+// reconnect. On a terminal, it removes control sequences from the texts of events. In a
+// pipe, one writer gets the final texts of replies and nothing else, and the other writer
+// gets everything else.
 //
-// It keeps no session: it shows what passes by.
+// The package does not keep the messages of sessions.
 package tui
 
 import (
@@ -25,36 +25,36 @@ type Renderer struct {
 	requests map[string]*request
 }
 
-// request is what has been shown of a request that runs.
+// request is what was shown of a running request.
 type request struct {
-	text, reasoning shown
-	streamed        bool // something of this phase was shown
+	text, reasoning shownText
+	streamed        bool // an increment of the phase was shown
 	calls           map[string]*call
-	summary         string // of the last reply: tokens and model
-	end             string // how it ended, unless it is complete
+	summary         string // tokens and model of the last reply
+	end             string // cancelled or failed; "": completed
 }
 
-// shown is the part of a text that was written in increments.
-type shown struct{ strings.Builder }
+// shownText is the part of a text that was already shown in increments.
+type shownText struct{ strings.Builder }
 
-// rest returns what is to be written so that all of whole has been. ok is false
-// when what was written is no part of it.
-func (s *shown) rest(whole string) (rest string, ok bool) {
+// rest returns the part of whole that was not shown yet. ok is false if the shown text is
+// not a part of whole.
+func (s *shownText) rest(whole string) (rest string, ok bool) {
 	if rest, ok := strings.CutPrefix(whole, s.String()); ok {
 		return rest, true
 	}
-	// Whoever comes late has seen the end alone.
+	// A reader that connected during the reply has seen only the end.
 	return "", strings.HasSuffix(whole, s.String())
 }
 
-// call is a tool call whose results are awaited.
+// call is a tool call without a result yet.
 type call struct {
 	name   string
-	output shown
-	line   string // the begun line of its output
+	output shownText
+	line   string // the last, incomplete line of the output
 }
 
-// NewRenderer shows replies on text and everything else on side.
+// NewRenderer returns a Renderer that shows replies on text and everything else on side.
 func NewRenderer(text, side *Screen) *Renderer {
 	return &Renderer{text: text, side: side, requests: map[string]*request{}}
 }
@@ -62,13 +62,13 @@ func NewRenderer(text, side *Screen) *Renderer {
 // Err returns the first error of a write.
 func (r *Renderer) Err() error { return cmp.Or(r.text.Err(), r.side.Err()) }
 
-// Show shows one event. Types that tell a reader nothing are passed over.
+// Show shows one event. It skips types that mean nothing to a reader.
 func (r *Renderer) Show(e loquat.Event) {
 	switch e.Type {
 	case loquat.RequestStarted:
 		r.side.line(dim, "request "+e.RequestID+" started")
 	case loquat.RequestCancelled:
-		r.request(e.RequestID).end = "cancelled" // told with the last event
+		r.request(e.RequestID).end = "cancelled" // shown with request_completed
 	case loquat.RequestCompleted:
 		r.completed(e)
 	case loquat.ErrorEvent:
@@ -98,7 +98,7 @@ func (r *Renderer) request(id string) *request {
 	return q
 }
 
-// Failed notes that a request has failed, where the error itself is shown by others.
+// Failed records that a request has failed. The caller shows the error.
 func (r *Renderer) Failed(requestID string) { r.request(requestID).end = "failed" }
 
 func (r *Renderer) completed(e loquat.Event) {
@@ -115,7 +115,7 @@ func (r *Renderer) completed(e loquat.Event) {
 	r.side.line(st, note)
 }
 
-// partial shows an increment where somebody watches.
+// partial shows an increment if the screen is a terminal.
 func (r *Renderer) partial(e loquat.Event) {
 	if e.Message == nil {
 		return
@@ -135,16 +135,16 @@ func (r *Renderer) partial(e loquat.Event) {
 	}
 }
 
-func (r *Renderer) increment(q *request, screen *Screen, st style, so *shown, text string) {
+func (r *Renderer) increment(q *request, screen *Screen, st style, shown *shownText, text string) {
 	screen.print(st, text)
-	so.WriteString(text)
+	shown.WriteString(text)
 	q.streamed = true
 }
 
-// restart tells that what the phase has shown is void.
+// restart says that the increments shown so far are void.
 func (r *Renderer) restart(q *request) {
 	if q.streamed {
-		r.side.line(yellow, "the connection to the backend broke; the reply begins again, what stands above is void")
+		r.side.line(yellow, "the connection to the backend broke; the reply begins again and replaces the text above")
 	}
 	q.endPhase()
 }
@@ -169,12 +169,12 @@ func (r *Renderer) message(requestID string, m loquat.Message) {
 	}
 }
 
-// reply shows what was not yet shown of a final message of the model.
+// reply shows the part of an assistant message that was not shown yet.
 func (r *Renderer) reply(q *request, m loquat.Message) {
 	r.finalReasoning(q, wholeReasoning(m.Metadata))
 	rest, ok := q.text.rest(m.Content)
 	if !ok {
-		r.side.line(yellow, "the reply was kept as follows:")
+		r.side.line(yellow, "the reply was stored as follows:")
 		rest = m.Content
 	}
 	if rest != "" && q.text.Len() == 0 {
@@ -193,7 +193,7 @@ func (r *Renderer) finalReasoning(q *request, whole string) {
 	rest, ok := q.reasoning.rest(whole)
 	switch {
 	case rest == "" || !ok:
-		return // a reasoning that was shown otherwise is not worth a repetition
+		return // reasoning that differs from the shown text is not repeated
 	case q.reasoning.Len() > 0 && !strings.HasPrefix(rest, nextText):
 		r.side.print(dim, rest)
 		r.side.breakLine()
@@ -209,12 +209,12 @@ func (r *Renderer) toolCalls(e loquat.Event) {
 	q := r.request(e.RequestID)
 	for _, c := range e.ToolCalls {
 		q.calls[c.ID] = &call{name: c.Name}
-		r.side.line(cyan, r.side.fit("tool call: "+c.Name+" "+c.Arguments))
+		r.side.line(cyan, r.side.clipToWidth("tool call: "+c.Name+" "+c.Arguments))
 	}
 }
 
-// toolPartial shows whole lines of a tool's output where somebody watches, so that
-// tools that run side by side do not talk into each other's lines.
+// toolPartial shows a tool's output if the screen is a terminal. It shows whole lines only,
+// because several tools may write at the same time.
 func (r *Renderer) toolPartial(e loquat.Event) {
 	if !r.side.Terminal || e.Payload == nil || e.Payload.Part == nil {
 		return
@@ -261,7 +261,7 @@ func (r *Renderer) toolResult(q *request, m loquat.Message) {
 	}
 }
 
-// displayed is what a person is to see of a tool message.
+// displayed returns the text of a tool message for people.
 func displayed(m loquat.Message) string {
 	if d := m.Metadata.Object(loquat.MetaDisplay); d.String("type") == "text" {
 		return d.String("content")
@@ -269,14 +269,15 @@ func displayed(m loquat.Message) string {
 	return m.Content
 }
 
-// reasoning is the reasoning text of an increment. Where it has both kinds, the other kind
-// follows with the whole reply: two texts cannot be read while they grow in turn.
+// reasoning returns the reasoning text of an increment. If the increment has both kinds, only
+// one is shown until the reply is complete, because two texts that grow in turn are
+// unreadable.
 func reasoning(meta loquat.Object) string {
 	return cmp.Or(meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning))
 }
 
-// wholeReasoning is the reasoning text of a reply. Some backends give two texts, others one
-// text twice.
+// wholeReasoning returns the reasoning text of a reply. Some backends send two texts, others
+// send one text twice.
 func wholeReasoning(meta loquat.Object) string {
 	content, plain := meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning)
 	if content == "" || plain == "" || content == plain {
@@ -285,10 +286,10 @@ func wholeReasoning(meta loquat.Object) string {
 	return content + nextText + plain
 }
 
-// nextText stands between two texts of reasoning.
+// nextText separates two texts of reasoning.
 const nextText = "\n\n"
 
-// summary tells what a reply has cost, as far as its backend told.
+// summary returns the tokens and the model of a reply, if the backend reported them.
 func summary(meta loquat.Object) string {
 	var parts []string
 	if n := meta.String("usage_total_tokens_formatted"); n != "" {
@@ -300,7 +301,7 @@ func summary(meta loquat.Object) string {
 	return strings.Join(parts, ", ")
 }
 
-// endingNotices returns how a reply ended where its text does not show it.
+// endingNotices returns notices about the end of a reply that its text does not show.
 func endingNotices(m loquat.Message) []string {
 	var notices []string
 	refusal, incomplete := m.Metadata.String(loquat.MetaRefusal), m.Metadata.String(loquat.MetaIncomplete)

@@ -18,10 +18,10 @@ import (
 	"loquat"
 )
 
-var update = flag.Bool("update", false, "write what came out into the golden files")
+var update = flag.Bool("update", false, "write the output into the golden files")
 
-// Each file of testdata holds events and what a person sees of them: at a terminal
-// of 60 columns, in a pipe (stdout and stderr), and as lines of `loquat events`.
+// Each file in testdata contains events and their output: at a terminal of 60 columns, in a
+// pipe (stdout and stderr), and as lines of `loquat events`.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -35,15 +35,15 @@ func TestGolden(t *testing.T) {
 			}
 			events := decodeEvents(t, ar.Files[0].Data)
 			got := map[string]string{}
-			got["terminal"] = visible(atTerminal(events))
-			got["stdout"], got["stderr"] = inPipe(events)
-			got["lines"] = asLines(events)
-			compare(t, file, ar, got)
+			got["terminal"] = replaceColours(showAtTerminal(events))
+			got["stdout"], got["stderr"] = showInPipe(events)
+			got["lines"] = formatLines(events)
+			compareGolden(t, file, ar, got)
 		})
 	}
 }
 
-func compare(t *testing.T, file string, ar *txtar.Archive, got map[string]string) {
+func compareGolden(t *testing.T, file string, ar *txtar.Archive, got map[string]string) {
 	t.Helper()
 	if *update {
 		ar.Files = ar.Files[:1]
@@ -77,20 +77,20 @@ func decodeEvents(t *testing.T, lines []byte) []loquat.Event {
 	return events
 }
 
-func atTerminal(events []loquat.Event) string {
+func showAtTerminal(events []loquat.Event) string {
 	var b strings.Builder
 	screen := NewScreen(&b, Look{Terminal: true, Color: true, Width: 60})
 	show(NewRenderer(screen, screen), events)
 	return b.String()
 }
 
-func inPipe(events []loquat.Event) (stdout, stderr string) {
+func showInPipe(events []loquat.Event) (stdout, stderr string) {
 	var out, side strings.Builder
 	show(NewRenderer(NewScreen(&out, Look{}), NewScreen(&side, Look{})), events)
 	return out.String(), side.String()
 }
 
-func asLines(events []loquat.Event) string {
+func formatLines(events []loquat.Event) string {
 	var b strings.Builder
 	screen := NewScreen(&b, Look{Width: 100})
 	for _, e := range events {
@@ -105,8 +105,8 @@ func show(r *Renderer, events []loquat.Event) {
 	}
 }
 
-// visible writes the renderer's own sequences as «31», and «» for their end.
-func visible(s string) string {
+// replaceColours replaces colour sequences by text such as «31», and their end by «».
+func replaceColours(s string) string {
 	s = strings.ReplaceAll(s, "\x1b[0m", "«»")
 	for _, st := range []style{dim, red, yellow, cyan} {
 		s = strings.ReplaceAll(s, "\x1b["+string(st)+"m", "«"+string(st)+"»")
@@ -114,9 +114,9 @@ func visible(s string) string {
 	return s
 }
 
-// No text of any event makes a terminal do anything: without colours, nothing but
-// line feeds, tabs and printable text comes out.
-func TestHostileTextIsPowerless(t *testing.T) {
+// Without colours, the output consists of line feeds, tabs and printable text only, whatever
+// texts the events contain.
+func TestControlCharactersAreRemoved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		evil := rapid.StringOf(rapid.OneOf(rapid.RuneFrom([]rune("\x1b\x00\x07\x08\r\n\t\x7f\u0085\u009b\u009d\u202e\u2066\u2028ab[;")), rapid.Rune()))
 		text := func() string { return evil.Draw(rt, "text") }
@@ -144,7 +144,7 @@ func TestHostileTextIsPowerless(t *testing.T) {
 			return unicode.IsControl(r) && r != '\n' && r != '\t' || r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069' || r == '\u2028' || r == '\u2029'
 		}
 		if i := strings.IndexFunc(b.String(), acts); i >= 0 {
-			rt.Fatalf("a control character came through: %q", b.String()[i:])
+			rt.Fatalf("the output contains a control character: %q", b.String()[i:])
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestClean(t *testing.T) {
 		"user\u202egnp.exe":         "user\ufffdgnp.exe",
 		"\u2066a\u2069\u202a\u202c": "\ufffda\ufffd\ufffd\ufffd",
 		"line\u2028end\u2029":       "line\ufffdend\ufffd",
-		"שלום\u200f!":               "שלום\u200f!", // a mark turns nothing around
+		"שלום\u200f!":               "שלום\u200f!", // a mark does not reorder other text
 		"👩\u200d🚀":                  "👩\u200d🚀",
 		"broken\xff":                "broken\ufffd",
 	} {
@@ -169,7 +169,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// Escaped JSON means the same and holds nothing harmful.
+// Escaped JSON decodes to the same text and contains no harmful characters.
 func TestEscapeJSON(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := rapid.StringOf(rapid.OneOf(rapid.RuneFrom([]rune("\x00\x1b\u007f\u009b\u202e\u2069a\"\\")), rapid.Rune())).Draw(rt, "text")
@@ -180,13 +180,13 @@ func TestEscapeJSON(t *testing.T) {
 			rt.Fatalf("%q became %s, which is %q (%v)", text, got, back, err)
 		}
 		if i := bytes.IndexFunc(got, harmful); i >= 0 {
-			rt.Fatalf("%q is in %s", got[i:], got)
+			rt.Fatalf("%s contains %q", got, got[i:])
 		}
 	})
 }
 
-// However a history is cut into windows that are compacted, a pipe gets each final
-// text once, and a terminal gets it once as well unless a stream was restarted.
+// For any split of a history into compacted windows, a pipe gets each final text once. A
+// terminal does too, unless a stream was restarted.
 func TestNoTextTwice(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		history, want, restarted := drawHistory(rt)
@@ -202,7 +202,7 @@ func TestNoTextTwice(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
-		if got, _ := inPipe(events); got != want {
+		if got, _ := showInPipe(events); got != want {
 			rt.Fatalf("a pipe got %q, want %q", got, want)
 		}
 		var out, side strings.Builder
@@ -213,7 +213,7 @@ func TestNoTextTwice(t *testing.T) {
 	})
 }
 
-// drawHistory makes up a request of a few phases, and the text that is left of it.
+// drawHistory generates a request of a few phases. want is the text of its final messages.
 func drawHistory(rt *rapid.T) (history []loquat.Record, want string, restarted bool) {
 	add := func(e loquat.Event) {
 		e.RequestID = "r"
@@ -249,7 +249,7 @@ func drawHistory(rt *rapid.T) (history []loquat.Record, want string, restarted b
 	return history, want, restarted
 }
 
-func TestLongToolOutputSaysWhatIsLeftOut(t *testing.T) {
+func TestLongToolOutputIsShortened(t *testing.T) {
 	var b strings.Builder
 	screen := NewScreen(&b, Look{Terminal: true})
 	screen.block(plain, strings.Repeat("x\n", maxBlockLines+3))
@@ -258,12 +258,12 @@ func TestLongToolOutputSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-type full struct{}
+type fullDisk struct{}
 
-func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestFirstFailedWriteIsKept(t *testing.T) {
-	r := NewRenderer(NewScreen(full{}, Look{}), NewScreen(&strings.Builder{}, Look{}))
+	r := NewRenderer(NewScreen(fullDisk{}, Look{}), NewScreen(&strings.Builder{}, Look{}))
 	r.Show(loquat.Event{Type: loquat.Final, Messages: []loquat.Message{{Role: "assistant", Content: "x"}}})
 	if err := r.Err(); err == nil || err.Error() != "disk full" {
 		t.Errorf("Err() = %v", err)
@@ -272,7 +272,7 @@ func TestFirstFailedWriteIsKept(t *testing.T) {
 
 func TestDetect(t *testing.T) {
 	if got := Detect(&strings.Builder{}, os.Getenv); got != (Look{}) {
-		t.Errorf("a writer that is no file looks like %+v", got)
+		t.Errorf("for a writer that is not a file, got %+v", got)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -280,7 +280,7 @@ func TestDetect(t *testing.T) {
 	}
 	defer null.Close()
 	if got := Detect(null, os.Getenv); got != (Look{}) {
-		t.Errorf("a file that is no terminal looks like %+v", got)
+		t.Errorf("for a file that is not a terminal, got %+v", got)
 	}
 }
 

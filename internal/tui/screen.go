@@ -13,14 +13,14 @@ import (
 	"loquat"
 )
 
-// Look is what a writer can show.
+// Look describes the capabilities of a writer.
 type Look struct {
-	Terminal bool // a person watches: increments are shown as they come
+	Terminal bool // the writer is a terminal, so increments are shown as they arrive
 	Color    bool
 	Width    int // columns; 0 when unknown
 }
 
-// Detect finds out about w. A terminal has colours unless NO_COLOR is set or TERM
+// Detect detects the capabilities of w. A terminal has colours unless NO_COLOR is set or TERM
 // is dumb.
 func Detect(w io.Writer, getenv func(string) string) Look {
 	f, ok := w.(*os.File)
@@ -34,22 +34,22 @@ func Detect(w io.Writer, getenv func(string) string) Look {
 	return Look{Terminal: true, Color: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb", Width: width}
 }
 
-// Screen is a writer that knows where its line stands. Its first failed write is
-// kept in Err, and nothing is written after it.
+// Screen is a writer that knows whether its last line is complete. After the first failed
+// write it writes nothing more; Err returns the error.
 type Screen struct {
 	Look
 	w       io.Writer
-	midline bool
+	midline bool // the last line is incomplete
 	err     error
 }
 
-// NewScreen makes a Screen that writes to w.
+// NewScreen returns a Screen that writes to w.
 func NewScreen(w io.Writer, look Look) *Screen { return &Screen{Look: look, w: w} }
 
 // Err returns the first error of a write.
 func (s *Screen) Err() error { return s.err }
 
-// style is the parameter of an ANSI colour sequence; empty is the terminal's own.
+// style is the parameter of an ANSI colour sequence. "" means the terminal's default.
 type style string
 
 const (
@@ -60,7 +60,7 @@ const (
 	cyan   style = "36"
 )
 
-// print writes text where the line stands.
+// print writes text without a line break before or after it.
 func (s *Screen) print(st style, text string) {
 	if s.Terminal {
 		text = Clean(text)
@@ -75,7 +75,7 @@ func (s *Screen) print(st style, text string) {
 	_, s.err = io.WriteString(s.w, text)
 }
 
-// breakLine ends the line, if one is begun.
+// breakLine ends the last line if it is incomplete.
 func (s *Screen) breakLine() {
 	if s.midline {
 		s.print(plain, "\n")
@@ -89,19 +89,19 @@ func (s *Screen) line(st style, text string) {
 	s.breakLine()
 }
 
-// fit cuts text to the width of the terminal.
-func (s *Screen) fit(text string) string {
+// clipToWidth clips text to the width of the terminal.
+func (s *Screen) clipToWidth(text string) string {
 	if s.Width == 0 {
 		return text
 	}
 	return loquat.Clip(OneLine(text), s.Width)
 }
 
-// maxBlockLines is how much of a tool's output a terminal shows.
+// maxBlockLines is the number of lines of a block that a terminal shows.
 const maxBlockLines = 40
 
-// block writes text as indented lines of its own. A terminal shows the beginning
-// and says how much is left out.
+// block writes text as a block of indented lines. A terminal shows the beginning and the
+// number of lines that are left out.
 func (s *Screen) block(st style, text string) {
 	s.breakLine()
 	lines := strings.Split(strings.TrimRight(Clean(text), "\n"), "\n")
@@ -118,9 +118,9 @@ func (s *Screen) block(st style, text string) {
 	}
 }
 
-// Clean makes text of others safe to print. What could move the cursor, change
-// colours, talk to the terminal or reorder the text becomes a visible sign. Line
-// feeds and tabs stay, carriage returns are removed.
+// Clean makes untrusted text safe to print. It replaces characters that could move the
+// terminal's cursor, change colours, send other control sequences or reorder the text by
+// visible characters. Line feeds and tabs stay. Carriage returns are removed.
 func Clean(text string) string {
 	if strings.IndexFunc(text, harmful) < 0 && utf8.ValidString(text) {
 		return text
@@ -132,7 +132,7 @@ func Clean(text string) string {
 		case !harmful(r):
 			return r
 		case r < ' ':
-			return '\u2400' + r // the control pictures
+			return '\u2400' + r // the picture of the control character
 		case r == '\u007f':
 			return '\u2421'
 		default:
@@ -161,8 +161,8 @@ func OneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(Clean(text))
 }
 
-// EscapeJSON returns the same JSON with what Clean would replace written as escapes.
-// Such characters stand only within strings.
+// EscapeJSON escapes the characters in JSON that Clean would replace. Such characters occur
+// only in strings.
 func EscapeJSON(text []byte) []byte {
 	if bytes.IndexFunc(text, harmful) < 0 {
 		return text

@@ -65,8 +65,8 @@ async function run(e, context, inputs) {
   return (await call("POST", path, body)).result;
 }
 
-// override writes one setting of a session; null takes it back.
-export const override = (id, key, value) => call("PATCH", pathOf(id), { metadata: { overrides: { [key]: value ?? null } } });
+// override sets one setting of a session, as it stands; null takes the override back.
+export const override = (id, key, value) => call("PUT", `${pathOf(id)}/config/${encodeURIComponent(key)}`, { value: value ?? null });
 
 // images are what a message has attached. A remote one is a link: the page loads nothing
 // from elsewhere.
