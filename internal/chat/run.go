@@ -118,27 +118,15 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
 	}
-	var history []loquat.Message
-	err := s.store.View(ctx, func(r *store.Reader) (err error) {
-		// A cancel that came before this worker could be told is in the row.
-		row, err := r.Request(q.RequestID)
-		if err != nil {
-			return err
-		}
-		if row.Cancelled {
-			return errCancelled
-		}
-		h, err := r.Head(q.SessionID)
-		if err != nil {
-			return err
-		}
-		history, err = r.Messages(h, h.Rev, 0, -1)
-		return err
-	})
-	if err != nil {
+	// The history is read after the wait: after a crash many requests may wait at once.
+	if err := s.requireUncancelled(ctx, q); err != nil {
 		return loop.Job{}, err
 	}
 	if err := s.awaitPlugins(ctx, stored.AgentID, s.log.With("request_id", q.RequestID)); err != nil {
+		return loop.Job{}, err
+	}
+	history, err := s.history(ctx, q)
+	if err != nil {
 		return loop.Job{}, err
 	}
 	effective, err := s.settled(ctx, stored.AgentID, stored.Overrides)
@@ -158,6 +146,31 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 			return s.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
 		},
 	}, nil
+}
+
+// requireUncancelled is errCancelled when a cancel came before this worker could be
+// told: then it is in the row.
+func (s *Service) requireUncancelled(ctx context.Context, q store.Request) error {
+	return s.store.View(ctx, func(r *store.Reader) error {
+		row, err := r.Request(q.RequestID)
+		if err == nil && row.Cancelled {
+			err = errCancelled
+		}
+		return err
+	})
+}
+
+// history returns the messages that a request answers.
+func (s *Service) history(ctx context.Context, q store.Request) (history []loquat.Message, err error) {
+	err = s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(q.SessionID)
+		if err != nil {
+			return err
+		}
+		history, err = r.Messages(h, h.Rev, 0, -1)
+		return err
+	})
+	return history, err
 }
 
 // The pauses between attempts to write while the store cannot.
