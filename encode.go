@@ -3,8 +3,10 @@ package loquat
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -45,6 +47,116 @@ func appendObject(dst []byte, o Object) []byte {
 		dst = appendRaw(dst, o[k])
 	}
 	return append(dst, '}')
+}
+
+// largeObject is the size from which an Object, or the messages of an event, are encoded
+// into a buffer of the right size. encoding/json keeps two to four copies meanwhile.
+const largeObject = 1 << 20
+
+// size returns about how many bytes the values have.
+func (o Object) size() (n int) {
+	for _, raw := range o {
+		n += len(raw)
+	}
+	return n
+}
+
+// Encode returns the JSON of the object. A large object is copied once.
+func (o Object) Encode() ([]byte, error) {
+	if o.size() < largeObject {
+		return json.Marshal(o)
+	}
+	if err := o.checkValid(); err != nil {
+		return nil, err
+	}
+	return appendObject(make([]byte, 0, o.encodedSize()), o), nil
+}
+
+// checkValid fails when a value is not valid JSON.
+func (o Object) checkValid() error {
+	for key, raw := range o {
+		if !json.Valid(raw) {
+			return fmt.Errorf("the value at %q is not valid JSON", Clip(key, Excerpt))
+		}
+	}
+	return nil
+}
+
+func (o Object) encodedSize() int {
+	n := 2
+	for key, raw := range o {
+		n += quotedSize(key) + len(raw) + 2
+	}
+	return n
+}
+
+// isLarge reports whether the messages of an event are encoded by encodeMessages.
+func (e Event) isLarge() bool {
+	if e.Type != Final && e.Type != ToolResults {
+		return false
+	}
+	n := 0
+	for _, m := range e.Messages {
+		n += len(m.Content) + m.Metadata.size()
+	}
+	return n >= largeObject
+}
+
+// encodeMessages encodes a final or tool_results event. It produces the same JSON as
+// encoding/json, but copies the messages only once.
+func (e Event) encodeMessages() ([]byte, error) {
+	names := []string{string(e.Type), e.SessionID, e.RequestID}
+	const others = 200 // names of fields, and the time, of one message
+	size := others
+	for _, name := range names {
+		size += quotedSize(name)
+	}
+	for _, m := range e.Messages {
+		if err := m.Metadata.checkValid(); err != nil {
+			return nil, fmt.Errorf("metadata: %w", err)
+		}
+		size += others + quotedSize(m.ID) + quotedSize(m.Role) + quotedSize(m.Content) + m.Metadata.encodedSize()
+	}
+	dst := AppendString(append(make([]byte, 0, size), `{"type":`...), names[0])
+	dst = AppendString(append(dst, `,"session_id":`...), names[1])
+	if e.RequestID != "" {
+		dst = AppendString(append(dst, `,"request_id":`...), names[2])
+	}
+	dst = append(dst, `,"messages":[`...)
+	for i, m := range e.Messages {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = m.append(dst)
+	}
+	return append(dst, "]}"...), nil
+}
+
+func (m Message) append(dst []byte) []byte {
+	dst = AppendString(append(dst, `{"id":`...), m.ID)
+	dst = AppendString(append(dst, `,"role":`...), m.Role)
+	dst = AppendString(append(dst, `,"content":`...), m.Content)
+	if len(m.Metadata) > 0 {
+		dst = appendObject(append(dst, `,"metadata":`...), m.Metadata)
+	}
+	dst = m.CreatedAt.AppendFormat(append(dst, `,"created_at":"`...), time.RFC3339Nano)
+	return append(dst, `"}`...)
+}
+
+// quotedSize returns how many bytes AppendString appends.
+func quotedSize(s string) int {
+	var buf [1 << 10]byte
+	const piece = len(buf) / 6 // of a character's escape, at most
+	n := 2
+	for len(s) > 0 {
+		end := min(len(s), piece)
+		for end < len(s) && end > piece-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		n += len(AppendString(buf[:0], s[:end])) - 2
+		s = s[end:]
+	}
+	return n
 }
 
 // CleanText replaces each U+0000 with U+FFFD, because not every store can keep U+0000.

@@ -189,3 +189,69 @@ func FuzzCleanRaw(f *testing.F) {
 		}
 	})
 }
+
+// The messages of a large event are encoded as small ones are, into a buffer of the right
+// size.
+func TestLargeEvents(t *testing.T) {
+	at := time.Date(2026, 11, 22, 1, 2, 3, 4_000_000, time.UTC)
+	for _, kind := range []EventType{Final, ToolResults} {
+		for _, text := range awkward {
+			long := strings.Repeat("<"+text+">", largeObject/(len(text)+2)+1)
+			e := Event{Type: kind, SessionID: "s", RequestID: "r", Messages: []Message{
+				{ID: "m1", Role: RoleAssistant, Content: long, CreatedAt: at, Metadata: Object{"reasoning": Quote(long), "n": []byte(`1`)}},
+				{ID: "m2", Role: RoleTool, Content: text, CreatedAt: at},
+			}}
+			if !e.isLarge() {
+				t.Fatal("it is not large")
+			}
+			rec, err := e.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := string(rec.Body), encodeReference(t, e); got != want {
+				t.Errorf("%s of %q\ngot  %.300s\nwant %.300s", kind, text, got, want)
+			}
+			if len(rec.Body) < cap(rec.Body)*9/10 {
+				t.Errorf("%s of %q: %d bytes in a buffer of %d", kind, text, len(rec.Body), cap(rec.Body))
+			}
+			if parsed, err := ParseRecord(rec.Body); err != nil || parsed.Type != kind || parsed.SessionID != "s" || parsed.RequestID != "r" {
+				t.Errorf("it is read back as %+v, %v", parsed, err)
+			}
+			metadata, err := e.Messages[0].Metadata.Encode()
+			if err != nil || string(metadata) != encodeReference(t, e.Messages[0].Metadata) {
+				t.Errorf("metadata of %q: %.300s, %v", text, metadata, err)
+			}
+		}
+	}
+	broken := Event{Type: Final, Messages: []Message{{Content: strings.Repeat("x", largeObject), Metadata: Object{"m": []byte("{")}}}}
+	if _, err := broken.Encode(); err == nil {
+		t.Error("metadata that is not valid JSON is encoded")
+	}
+	if _, err := (Object{"m": []byte("{" + strings.Repeat(" ", largeObject))}).Encode(); err == nil {
+		t.Error("an object that is not valid JSON is encoded")
+	}
+}
+
+// A DraftBuilder adds up to what a fold shows.
+func TestDraftBuilder(t *testing.T) {
+	var b DraftBuilder
+	if b.Delta() != nil {
+		t.Error("nothing adds up to something")
+	}
+	deltas := []Delta{
+		{Role: RoleAssistant, Content: "a", Metadata: Object{"reasoning": []byte(`"x\"y"`), "list": []byte(`[1]`), "n": []byte(`1`)}},
+		{Role: RoleAssistant, Content: "b", Metadata: Object{"reasoning": []byte(`""`), "list": []byte(` [ ] `), "n": []byte(`2`)}},
+		{Role: RoleAssistant, Content: strings.Repeat("c", 3<<20), Metadata: Object{"reasoning": []byte(`"z"`), "list": []byte(`[2, 3]`), "other": []byte(`"t"`)}},
+		{Role: RoleAssistant, Metadata: Object{"other": []byte(`"u"`)}},
+	}
+	want := deltas[0]
+	for i, d := range deltas {
+		b.Add(d)
+		if i > 0 {
+			want = MergeDelta(want, d)
+		}
+	}
+	if got := b.Delta(); !reflect.DeepEqual(*got, want) || string(got.Metadata["reasoning"]) != `"x\"yz"` || string(got.Metadata["list"]) != `[1,2, 3]` || string(got.Metadata["other"]) != `"u"` {
+		t.Errorf("it adds up to %.200q", got.Metadata)
+	}
+}

@@ -201,6 +201,14 @@ func (e Event) Encode() (Record, error) {
 		rec.Body = appendPartial(make([]byte, 0, 160+len(e.SessionID)+len(e.RequestID)+len(e.Message.Content)*9/8), e)
 		return rec, nil
 	}
+	if e.isLarge() {
+		body, err := e.encodeMessages()
+		if err != nil {
+			return Record{}, fmt.Errorf("encode %s event: %w", e.Type, err)
+		}
+		rec.Body = body
+		return rec, nil
+	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)

@@ -20,8 +20,15 @@ func MergeDelta(earlier, later Delta) Delta {
 // that adding an increment costs no more than the increment's size.
 type mergedDelta struct {
 	role    string
-	content strings.Builder
-	meta    map[string][]byte
+	content TextBuilder
+	meta    map[string]*mergedValue
+}
+
+// mergedValue is one value of the metadata. A text is kept without its quotes.
+type mergedValue struct {
+	kind mergeKind
+	text TextBuilder // for mergeText
+	raw  []byte      // for other kinds
 }
 
 // mergeKind says how two values of one metadata key merge. If their kinds differ, the
@@ -53,7 +60,7 @@ func (in *mergedDelta) canAdd(d Delta) bool {
 		return true
 	}
 	for key, raw := range d.Metadata {
-		if old, ok := in.meta[key]; ok && mergeKindOf(key, old) != mergeKindOf(key, bytes.TrimSpace(raw)) {
+		if old, ok := in.meta[key]; ok && old.kind != mergeKindOf(key, bytes.TrimSpace(raw)) {
 			return false
 		}
 	}
@@ -73,27 +80,43 @@ func (in *mergedDelta) add(d Delta) {
 			continue // a later increment does not undo a restart
 		}
 		if in.meta == nil {
-			in.meta = make(map[string][]byte, len(d.Metadata))
+			in.meta = make(map[string]*mergedValue, len(d.Metadata))
 		}
-		in.meta[key] = mergeRaw(key, in.meta[key], bytes.TrimSpace(raw))
+		raw = bytes.TrimSpace(raw)
+		v, kind := in.meta[key], mergeKindOf(key, raw)
+		if v == nil || v.kind != kind {
+			v = &mergedValue{kind: kind}
+			in.meta[key] = v
+		}
+		v.add(raw)
 	}
 }
 
-// mergeRaw merges raw into old, which grows in place, and returns the result.
-func mergeRaw(key string, old, raw []byte) []byte {
-	kind := mergeKindOf(key, raw)
-	if kind == mergeReplace || kind != mergeKindOf(key, old) {
-		return bytes.Clone(raw)
+// add merges raw, which is of v's kind, into v.
+func (v *mergedValue) add(raw []byte) {
+	switch {
+	case v.kind == mergeText:
+		v.text.WriteString(string(raw[1 : len(raw)-1]))
+		return
+	case v.kind == mergeReplace || len(v.raw) == 0:
+		v.raw = append(v.raw[:0], raw...)
+		return
 	}
-	if kind == mergeText {
-		return append(old[:len(old)-1], raw[1:]...)
-	}
-	head := bytes.TrimRight(old[:len(old)-1], " \t\r\n")
+	head := bytes.TrimRight(v.raw[:len(v.raw)-1], " \t\r\n")
 	tail := bytes.TrimLeft(raw[1:], " \t\r\n")
 	if len(head) > 1 && len(tail) > 1 {
 		head = append(head, ',')
 	}
-	return append(head, tail...)
+	v.raw = append(head, tail...)
+}
+
+// json returns a copy of the value.
+func (v *mergedValue) json() []byte {
+	if v.kind != mergeText {
+		return slices.Clone(v.raw)
+	}
+	out := make([]byte, 0, v.text.Len()+2)
+	return append(append(append(out, '"'), v.text.String()...), '"')
 }
 
 // metadata returns a copy of the metadata, because add grows the values in place.
@@ -102,14 +125,37 @@ func (in *mergedDelta) metadata() Object {
 		return nil
 	}
 	out := make(Object, len(in.meta))
-	for key, raw := range in.meta {
-		out[key] = slices.Clone(raw)
+	for key, v := range in.meta {
+		out[key] = v.json()
 	}
 	return out
 }
 
 func (in *mergedDelta) delta() Delta {
 	return Delta{Role: in.role, Content: in.content.String(), Metadata: in.metadata()}
+}
+
+// DraftBuilder merges the increments of one request one by one, as a client's fold does.
+// Its memory does not exceed the size of what they add up to, and twice that while Delta
+// runs. The zero DraftBuilder is empty.
+type DraftBuilder struct {
+	sum   mergedDelta
+	added bool
+}
+
+// Add merges the next increment.
+func (b *DraftBuilder) Add(d Delta) {
+	b.sum.add(d)
+	b.added = true
+}
+
+// Delta returns what was added, or nil when nothing was.
+func (b *DraftBuilder) Delta() *Delta {
+	if !b.added {
+		return nil
+	}
+	d := b.sum.delta()
+	return &d
 }
 
 // MergeIncrements merges neighbours among the events of one request that wait for the

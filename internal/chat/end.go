@@ -32,6 +32,7 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 		next   *store.Request
 		status loquat.RequestStatus
 	}
+	endBy := s.endIn
 	end := func(tx *store.Tx) (out ended, err error) {
 		row, err := tx.Guard(q.RequestID, s.owner)
 		if err != nil {
@@ -40,7 +41,7 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 		if err := k.publishPending(tx); err != nil {
 			return out, err
 		}
-		out.next, err = s.endIn(tx, &row, failure)
+		out.next, err = endBy(tx, &row, failure)
 		out.status = row.Status
 		return out, err
 	}
@@ -50,7 +51,11 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 		s.log.Error("what a request had in hand is lost", "request_id", q.RequestID, "error", err, "after", failure)
 		k.drop()
 		failure = errors.New("what the request had in hand could not be written")
-		out, err = persistently(ctx, s, end)
+		if out, err = persistently(ctx, s, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
+			s.log.Error("what a request streamed is lost, too", "request_id", q.RequestID, "error", err)
+			endBy = s.endWithout
+			out, err = persistently(ctx, s, end)
+		}
 	}
 	if err != nil {
 		return nil, "", err
@@ -87,8 +92,27 @@ func (s *Service) endIn(tx *store.Tx, q *store.Request, failure error) (*store.R
 	if err != nil {
 		return nil, err
 	}
+	return s.endStep(tx, &h, q, open, failure)
+}
+
+// endWithout ends a running request like endIn, but without what it streamed since its
+// last closed step. It is for a request whose increments cannot be read or stored.
+func (s *Service) endWithout(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+	h, err := tx.Head(q.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	open, err := readWithoutIncrements(tx, *q)
+	if err != nil {
+		return nil, err
+	}
+	return s.endStep(tx, &h, q, open, failure)
+}
+
+// endStep closes the open step of a running request and ends the request.
+func (s *Service) endStep(tx *store.Tx, h *store.Head, q *store.Request, open openStep, failure error) (*store.Request, error) {
 	inHand, _ := errors.AsType[*loop.Failure](failure)
-	if err := open.close(tx, &h, q, incompleteOf(*q, failure), inHand); err != nil {
+	if err := open.close(tx, h, q, incompleteOf(*q, failure), inHand); err != nil {
 		return nil, err
 	}
 	end, status, detail := loquat.Event{Type: loquat.RequestCancelled}, loquat.StatusCancelled, ""
@@ -96,13 +120,13 @@ func (s *Service) endIn(tx *store.Tx, q *store.Request, failure error) (*store.R
 		status, detail = loquat.StatusFailed, s.describe(failure)
 		end = loquat.Event{Type: loquat.ErrorEvent, Detail: detail}
 	}
-	if err := publish(tx, &h, q, end, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
+	if err := publish(tx, h, q, end, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
 		return nil, err
 	}
 	if err := tx.EndRequest(q, status, detail); err != nil {
 		return nil, err
 	}
-	return s.startNext(tx, &h)
+	return s.startNext(tx, h)
 }
 
 func incompleteOf(q store.Request, failure error) string {
@@ -137,38 +161,47 @@ type openStep struct {
 // readOpenStep folds the events above a request's mark.
 func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 	open := openStep{finished: map[string]loquat.Message{}}
-	var increments []loquat.Event
-	records, err := tx.RequestEvents(q, q.Mark)
-	if err != nil {
-		return open, err
-	}
-	for _, r := range records {
+	var draft loquat.DraftBuilder
+	err := tx.EachRequestEvent(q, q.Mark, true, func(r loquat.Record) error {
 		e, err := r.Decode()
 		if err != nil {
-			return open, err
+			return err
 		}
-		switch e.Type {
-		case loquat.AssistantMessage:
-			open.streaming = e.Phase == loquat.PhaseStart
-		case loquat.Partial:
-			increments = append(increments, e)
-		case loquat.ToolCalls:
-			open.calls = e.ToolCalls
-		case loquat.ToolPartial:
-			if e.Phase == loquat.PhaseEnd && e.Payload != nil && e.Payload.Result != nil {
-				open.finished[e.ToolCallID] = *e.Payload.Result
-			}
+		if e.Type == loquat.Partial && e.Message != nil {
+			draft.Add(*e.Message)
+		}
+		open.note(e)
+		return nil
+	})
+	open.draft = draft.Delta()
+	return open, err
+}
+
+// readWithoutIncrements is readOpenStep without increments. It leaves out what cannot be
+// read.
+func readWithoutIncrements(tx *store.Tx, q store.Request) (openStep, error) {
+	var open openStep
+	err := tx.EachRequestEvent(q, q.Mark, false, func(r loquat.Record) error {
+		if e, err := r.Decode(); err == nil {
+			open.note(e)
+		}
+		return nil
+	})
+	return open, err
+}
+
+// note takes in an event of the step, in order.
+func (o *openStep) note(e loquat.Event) {
+	switch e.Type {
+	case loquat.AssistantMessage:
+		o.streaming = e.Phase == loquat.PhaseStart
+	case loquat.ToolCalls:
+		o.calls = e.ToolCalls
+	case loquat.ToolPartial:
+		if e.Phase == loquat.PhaseEnd && e.Payload != nil && e.Payload.Result != nil {
+			o.finished[e.ToolCallID] = *e.Payload.Result
 		}
 	}
-	for _, e := range loquat.MergeIncrements(increments) { // few are left: it costs no more than their size
-		if open.draft == nil {
-			open.draft = e.Message
-			continue
-		}
-		merged := loquat.MergeDelta(*open.draft, *e.Message)
-		open.draft = &merged
-	}
-	return open, nil
 }
 
 // close ends the open step: exactly one assistant_message end for a start, the kept
@@ -197,9 +230,11 @@ func (o openStep) visible() bool {
 	if o.draft == nil {
 		return false
 	}
-	return o.draft.Content != "" ||
-		o.draft.Metadata.String(loquat.MetaReasoning) != "" || o.draft.Metadata.String(loquat.MetaReasoningContent) != ""
+	return o.draft.Content != "" || hasText(o.draft.Metadata[loquat.MetaReasoning]) || hasText(o.draft.Metadata[loquat.MetaReasoningContent])
 }
+
+// hasText reports whether raw is a text that is not empty.
+func hasText(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
 // kept is the message that keeps what was visible of a phase.
 func (o openStep) kept(q store.Request, why string, inHand *loop.Failure) (loquat.Message, error) {

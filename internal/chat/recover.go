@@ -3,6 +3,8 @@ package chat
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"loquat"
@@ -44,23 +46,72 @@ func (s *Service) recover(ctx context.Context, seen map[string]bool) error {
 	return nil
 }
 
+// The rules for a request that a start may not survive. While a start takes up a request
+// that has streamed much, the request's owner says so, with the number of such starts.
+const (
+	takingUp   = "taking up: "
+	largeStep  = 4 << 20 // bytes of events from which a start notes that it takes them up
+	maxTakeUps = 2       // starts that may die before the request ends without its events
+)
+
 // takeUp brings one session back to work: q is its running request, or, when none
 // ran, the first that waits.
 func (s *Service) takeUp(ctx context.Context, q store.Request) (next *store.Request, err error) {
-	return store.Do(ctx, s.store, func(tx *store.Tx) (*store.Request, error) {
-		row, err := tx.Request(q.RequestID)
-		if err != nil {
-			return nil, err
-		}
-		if row.Status == loquat.StatusRunning {
-			return s.endIn(tx, &row, errCrashed)
-		}
-		h, err := tx.Head(q.SessionID)
-		if err != nil {
-			return nil, err
-		}
-		return s.startNext(tx, &h)
-	})
+	if q.Status != loquat.StatusRunning {
+		return store.Do(ctx, s.store, func(tx *store.Tx) (*store.Request, error) {
+			h, err := tx.Head(q.SessionID)
+			if err != nil {
+				return nil, err
+			}
+			return s.startNext(tx, &h)
+		})
+	}
+	end := func(by func(*store.Tx, *store.Request, error) (*store.Request, error), failure error) (*store.Request, error) {
+		return store.Do(ctx, s.store, func(tx *store.Tx) (*store.Request, error) {
+			row, err := tx.Request(q.RequestID)
+			if err != nil {
+				return nil, err
+			}
+			return by(tx, &row, failure)
+		})
+	}
+	size, survivable, err := s.noteTakeUp(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if !survivable {
+		s.log.Error("a request ends without what it streamed: the last starts did not survive taking it up", "session_id", q.SessionID, "request_id", q.RequestID, "bytes", size)
+		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; the %d bytes that it had streamed are lost, because %d starts of the server did not survive reading them (limits.max_response_bytes bounds a reply)", errCrashed, size, maxTakeUps))
+	}
+	next, err = end(s.endIn, errCrashed)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case loquat.CodeOf(err) == loquat.CodeUnavailable: // this start survived it
+		_ = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetOwner(&q, q.Owner) })
+	default:
+		s.log.Error("a request ends without what it streamed: that cannot be read", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
+		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; what it had streamed cannot be read and is lost", errCrashed))
+	}
+	return next, err
+}
+
+// noteTakeUp notes that a start takes up a request that has streamed much, and reports
+// how much, and whether the starts before survived that.
+func (s *Service) noteTakeUp(ctx context.Context, q store.Request) (size int64, survivable bool, err error) {
+	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.Mark) })
+	if err != nil || size < largeStep || s.noted[q.RequestID] { // noted, when the store could not write before
+		return size, true, err
+	}
+	died := 0
+	if n, ok := strings.CutPrefix(q.Owner, takingUp); ok {
+		died, _ = strconv.Atoi(n)
+	}
+	if died >= maxTakeUps {
+		return size, false, nil
+	}
+	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetOwner(&q, takingUp+strconv.Itoa(died+1)) })
+	s.noted[q.RequestID] = err == nil
+	return size, true, err
 }
 
 // The pause between two attempts to take up what the last process left.

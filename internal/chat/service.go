@@ -44,7 +44,8 @@ type Service struct {
 	schema    config.Schema // of all plugins
 	log       *slog.Logger
 	masker    *config.Masker
-	owner     string // names this process in the rows of the requests that it runs
+	owner     string          // names this process in the rows of the requests that it runs
+	noted     map[string]bool // requests of which a row says that this start takes them up; recover's
 	models    *modelCache
 	facts     *facts
 	histories *histories
@@ -90,7 +91,7 @@ func sweepPause(retention time.Duration) time.Duration {
 func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		masker: opts.Secrets, owner: newID(), workers: map[string]*worker{}, models: newModelCache(),
+		masker: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{}, models: newModelCache(),
 		facts:  newFacts(opts.Store),
 		states: map[string]chan struct{}{},
 	}

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
 
 	"loquat"
@@ -234,13 +235,31 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	})
 }
 
+// freeFrom is the size of a message from which memory is freed before it is copied.
+const freeFrom = 8 << 20
+
+// freeAround frees what earlier copies of a large message have left. Storing a message
+// takes three more copies for a moment; without this the garbage of the stream that it
+// came from would still be there, and a reply would take twice the memory.
+func freeAround(m loquat.Message) {
+	size := len(m.Content)
+	for _, v := range m.Metadata {
+		size += len(v)
+	}
+	if size >= freeFrom {
+		debug.FreeOSMemory()
+	}
+}
+
 // addMessages appends messages of a request, tells of them by one event, and closes
 // the step with a checkpoint.
 func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.EventType, messages []loquat.Message) error {
 	for _, m := range messages {
+		freeAround(m)
 		if _, err := tx.AppendMessage(h, m); err != nil {
 			return err
 		}
+		freeAround(m)
 	}
 	if err := publish(tx, h, q, loquat.Event{Type: kind, Messages: messages}); err != nil {
 		return err

@@ -31,7 +31,7 @@ const (
 	DefaultRetention        = 7 * 24 * time.Hour
 	DefaultMaxBodyBytes     = 8 << 20
 	DefaultMaxAssetBytes    = 20 << 20
-	DefaultMaxResponseBytes = 256 << 20
+	DefaultMaxResponseBytes = 64 << 20
 	DefaultMaxToolRounds    = 50
 	DefaultMaxToolResult    = 256 << 10
 

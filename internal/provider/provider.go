@@ -28,7 +28,7 @@ import (
 )
 
 // DefaultMaxResponseBytes is the size at which an answer is given up.
-const DefaultMaxResponseBytes = 256 << 20
+const DefaultMaxResponseBytes = 64 << 20
 
 // Options are what a Provider needs of the program. The zero value works.
 type Options struct {

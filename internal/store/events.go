@@ -81,7 +81,7 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Recor
 	return r.scanEvents(&b, query, args...)
 }
 
-// scanEvents reads events until a bound ends them; nil is none.
+// scanEvents reads events until a bound ends them.
 func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Record, error) {
 	rows, err := r.q.Query(query, args...)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Recor
 		if err != nil {
 			return nil, err
 		}
-		if b != nil && !b.admits(rec) {
+		if !b.admits(rec) {
 			break
 		}
 		out = append(out, rec)
@@ -130,9 +130,35 @@ func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, 
 		ORDER BY e.event_id LIMIT ?`, []any{since, limit}, nil
 }
 
-// RequestEvents returns what a request published above since, whole.
-func (r *Reader) RequestEvents(req Request, since loquat.EventID) ([]loquat.Record, error) {
-	return r.scanEvents(nil, `SELECT `+eventColumns+` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id`, req.RID, since)
+// EachRequestEvent calls fn with each event that a request published above since, in
+// order, until fn fails. It keeps none of them: together they may be large. Without
+// increments it leaves out partials and tool_partials.
+func (r *Reader) EachRequestEvent(req Request, since loquat.EventID, increments bool, fn func(loquat.Record) error) error {
+	query := `SELECT ` + eventColumns + ` FROM events e WHERE e.rid = ? AND e.event_id > ?`
+	if !increments {
+		query += ` AND e.type NOT IN ('partial', 'tool_partial')`
+	}
+	rows, err := r.q.Query(query+` ORDER BY e.event_id`, req.RID, since)
+	if err != nil {
+		return fmt.Errorf("read events: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		rec, err := scanEvent(rows)
+		if err != nil {
+			return err
+		}
+		if err := fn(rec); err != nil {
+			return err
+		}
+	}
+	return ofDatabase(rows.Err())
+}
+
+// SizeOfRequestEvents returns how many bytes a request published above since.
+func (r *Reader) SizeOfRequestEvents(req Request, since loquat.EventID) (n int64, err error) {
+	err = one(r.q, `SELECT coalesce(sum(octet_length(body)), 0) FROM events WHERE rid = ? AND event_id > ?`, []any{req.RID, since}, &n)
+	return n, err
 }
 
 func scanEvent(rows *sql.Rows) (loquat.Record, error) {

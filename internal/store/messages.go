@@ -248,7 +248,7 @@ func encodeMetadata(o loquat.Object) ([]byte, error) {
 	if len(o) == 0 {
 		return nil, nil
 	}
-	b, err := json.Marshal(o)
+	b, err := o.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("encode message metadata: %w", err)
 	}

@@ -184,6 +184,12 @@ func (tx *Tx) StartRequest(q *Request, owner string) error {
 	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ?, send = ? WHERE rid = ?`, owner, micros(now), q.Send, q.RID)
 }
 
+// SetOwner makes somebody else the owner of a running request.
+func (tx *Tx) SetOwner(q *Request, owner string) error {
+	q.Owner = owner
+	return tx.exec(`UPDATE requests SET owner = ? WHERE rid = ? AND status = 'running'`, owner, q.RID)
+}
+
 // SetMark closes a step of a request: what it published so far is settled.
 func (tx *Tx) SetMark(q *Request) error {
 	q.Mark = tx.last

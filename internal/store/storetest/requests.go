@@ -67,7 +67,7 @@ func requests(t *testing.T, open Open) {
 		if cancelled, err := tx.Fence(q); !cancelled || err != nil {
 			t.Errorf("fence of a cancelled request: %v, %v", cancelled, err)
 		}
-		records, err := tx.RequestEvents(q, q.Mark)
+		records, err := requestEvents(tx, q, q.Mark)
 		if err != nil {
 			return err
 		}
@@ -412,4 +412,13 @@ func retention(t *testing.T, open Open) {
 	if gone, settled := s.GoneOfAll(); gone != checkpoint || !settled || old >= checkpoint {
 		t.Errorf("gone of all is %s, settled %v, want %s", gone, settled, checkpoint)
 	}
+}
+
+// requestEvents returns what a request published above since.
+func requestEvents(tx *store.Tx, q store.Request, since loquat.EventID) (out []loquat.Record, err error) {
+	err = tx.EachRequestEvent(q, since, true, func(rec loquat.Record) error {
+		out = append(out, rec)
+		return nil
+	})
+	return out, err
 }

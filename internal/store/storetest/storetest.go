@@ -534,7 +534,7 @@ func ownEvents(t *testing.T, open Open) {
 					return err
 				}
 			}
-			records, err := tx.RequestEvents(q, before)
+			records, err := requestEvents(tx, q, before)
 			if err != nil {
 				return err
 			}
