@@ -91,7 +91,7 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 }
 
 func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error) {
-	ctx = context.WithValue(ctx, dialTimeout{}, x.settings.timeout)
+	ctx = context.WithValue(ctx, watchKey{}, w)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { w.hear() }})
 	req, err := http.NewRequestWithContext(ctx, x.method, x.settings.baseURL.JoinPath(x.path).String(), nil)
 	if err != nil {

@@ -16,6 +16,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"log/slog"
@@ -83,15 +84,26 @@ func defaultTransport() http.RoundTripper {
 	return t
 }
 
-// dialTimeout is the key of the `timeout` in the context of a call.
-type dialTimeout struct{}
+// watchKey is the key of the watch in the context of a call.
+type watchKey struct{}
 
 // dial connects within the call's `timeout`. A host with several addresses has it shared
 // out among them, so that one that is dead leaves time for the next.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	timeout, _ := ctx.Value(dialTimeout{}).(time.Duration)
-	d := net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second}
-	return d.DialContext(ctx, network, address)
+	w, _ := ctx.Value(watchKey{}).(*watch)
+	d := net.Dialer{KeepAlive: 30 * time.Second}
+	if w == nil {
+		return d.DialContext(ctx, network, address)
+	}
+	d.Timeout = w.timeout
+	conn, err := d.DialContext(ctx, network, address)
+	if netErr, ok := errors.AsType[net.Error](err); ok && netErr.Timeout() && ctx.Err() == nil {
+		if left := w.left(); left >= w.tick { // the process did not run meanwhile
+			d.Timeout = left
+			return d.DialContext(ctx, network, address)
+		}
+	}
+	return conn, err
 }
 
 // Name is the reference by which `plugins` names the adapter.

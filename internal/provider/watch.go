@@ -22,30 +22,43 @@ var (
 )
 
 // watch cancels an HTTP call that goes quiet. Activity is only noted down, so that
-// it costs next to nothing; one timer looks at the notes when it has to.
+// it costs next to nothing; one timer looks at the notes.
+//
+// A look that comes late shows that the process did not run: it was stopped, its container
+// was paused, or it had no CPU. Nobody could read then, so that time is not silence. The
+// timer therefore looks more often than the timeout asks for.
 type watch struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
-	start   time.Time
-	heard   atomic.Int64 // nanoseconds after start of the last activity
-	spoke   atomic.Int64 // the same of the last activity that brought data
-	unread  atomic.Bool  // nobody waits for the backend at the moment: its silence is ours
+	tick    time.Duration        // between two looks, at most
+	now     func() time.Duration // since the call began
+	heard   atomic.Int64         // nanoseconds after the beginning of the last activity
+	spoke   atomic.Int64         // the same of the last activity that brought data
+	unread  atomic.Bool          // nobody waits for the backend at the moment: its silence is ours
 
 	mu    sync.Mutex
 	timer *time.Timer
-	ended bool // the timer is no longer for looking
+	due   time.Duration // when the timer looks next
+	ended bool          // the timer is no longer for looking
 }
 
 func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
-	w := &watch{cancel: cancel, timeout: timeout, start: time.Now()}
+	start := time.Now()
+	return newWatchWith(func() time.Duration { return time.Since(start) }, timeout, cancel)
+}
+
+// newWatchWith is newWatch with a clock, which begins at 0.
+func newWatchWith(now func() time.Duration, timeout time.Duration, cancel context.CancelCauseFunc) *watch {
+	tick := min(max(timeout/8, 10*time.Millisecond), time.Second, timeout)
+	w := &watch{cancel: cancel, timeout: timeout, tick: tick, now: now, due: tick}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(timeout, w.look)
+	w.timer = time.AfterFunc(tick, w.look)
 	return w
 }
 
 // hear notes a sign of life.
-func (w *watch) hear() { w.heard.Store(int64(time.Since(w.start))) }
+func (w *watch) hear() { w.heard.Store(int64(w.now())) }
 
 // listen notes that the backend's silence counts from here on. The time since it was
 // heard last was the reader's own.
@@ -53,7 +66,7 @@ func (w *watch) listen() {
 	if !w.unread.Load() {
 		return
 	}
-	now := int64(time.Since(w.start))
+	now := int64(w.now())
 	w.spoke.Add(now - w.heard.Swap(now))
 	w.unread.Store(false)
 }
@@ -81,11 +94,15 @@ func (w *watch) finish() {
 
 func (w *watch) look() {
 	resting := w.unread.Load() // first: who listens again has noted the time before
-	now := time.Since(w.start)
+	late := w.excuse()
+	now := w.now()
 	silence := w.timeout - (now - time.Duration(w.heard.Load()))
 	comments := max(maxComments, w.timeout) - (now - time.Duration(w.spoke.Load()))
 	if resting {
 		silence, comments = w.timeout, w.timeout
+	}
+	if late >= w.tick { // what came meanwhile waits to be read
+		silence, comments = max(silence, w.tick), max(comments, w.tick)
 	}
 	switch {
 	case silence <= 0:
@@ -96,9 +113,34 @@ func (w *watch) look() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !w.ended {
-			w.timer.Reset(min(silence, comments))
+			next := min(silence, comments, w.tick)
+			w.due = now + next
+			w.timer.Reset(next)
 		}
 	}
+}
+
+// excuse takes the time by which a look is late out of the silence, and returns it.
+func (w *watch) excuse() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	late := now - w.due
+	if late <= 0 {
+		return 0
+	}
+	w.due = now
+	for _, mark := range []*atomic.Int64{&w.heard, &w.spoke} {
+		for old := mark.Load(); !mark.CompareAndSwap(old, min(old+int64(late), int64(now))); old = mark.Load() {
+		}
+	}
+	return late
+}
+
+// left returns how much of the timeout is left for the backend to be heard.
+func (w *watch) left() time.Duration {
+	w.excuse()
+	return w.timeout - (w.now() - time.Duration(w.heard.Load()))
 }
 
 // stop ends the call and the watch.
