@@ -24,16 +24,16 @@ var source string
 
 var page = template.Must(template.New("page").Parse(source))
 
-// Render returns the page of an OpenAPI 3.1 document. documentPath and stylePath are where the
-// server has the document and Style.
-func Render(document []byte, documentPath, stylePath string) ([]byte, error) {
+// Paths are where the server has what the page refers to: the document, Style and an icon.
+type Paths struct{ Document, Style, Icon string }
+
+// Render returns the page of an OpenAPI 3.1 document.
+func Render(document []byte, paths Paths) ([]byte, error) {
 	var doc openAPI
 	if err := json.Unmarshal(document, &doc); err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
-	view := pageView{
-		Info: doc.Info, DocumentPath: documentPath, StylePath: stylePath, Groups: doc.groups(), Schemas: doc.schemas(),
-	}
+	view := pageView{Info: doc.Info, Paths: paths, Groups: doc.groups(), Schemas: doc.schemas()}
 	var out bytes.Buffer
 	if err := page.Execute(&out, view); err != nil {
 		return nil, fmt.Errorf("render the page of the API: %w", err)
@@ -43,10 +43,10 @@ func Render(document []byte, documentPath, stylePath string) ([]byte, error) {
 
 // pageView is what the template shows.
 type pageView struct {
-	Info                    info
-	DocumentPath, StylePath string
-	Groups                  []group
-	Schemas                 []namedSchema
+	Info    info
+	Paths   Paths
+	Groups  []group
+	Schemas []namedSchema
 }
 
 // group is the operations of one tag.

@@ -32,13 +32,13 @@ const document = `{
 }`
 
 func TestRender(t *testing.T) {
-	raw, err := apipage.Render([]byte(document), "/openapi.json", "/docs.css")
+	raw, err := apipage.Render([]byte(document), apipage.Paths{Document: "/openapi.json", Style: "/docs.css", Icon: "/icon.svg"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	html := string(raw)
 	for _, want := range []string{
-		"<title>T&lt;i&gt;tle API</title>", "About &lt;script&gt;", "A &lt;b&gt;thing&lt;/b&gt;.", `href="/docs.css"`, `href="/openapi.json"`,
+		"<title>T&lt;i&gt;tle API</title>", "About &lt;script&gt;", "A &lt;b&gt;thing&lt;/b&gt;.", `href="/docs.css"`, `<link rel="icon" href="/icon.svg">`, `href="/openapi.json"`,
 		`<article id="listThings">`, "Needs no token.", "at least 1; at most 9; default 3", `list of <a href="#schema-Thing">Thing</a>`,
 		`<article id="makeThing">`, "<code>application/json, application/merge-patch&#43;json</code>", "<code>ETag</code>: Its version.",
 		`<section id="tag-unnamed"`, `<article id="drop">`, "&#34;a&#34;, &#34;b&#34;", "string or null", "object of string", "any JSON",
@@ -79,7 +79,7 @@ func checkPage(t *testing.T, html string) {
 }
 
 func TestRenderOfNoDocument(t *testing.T) {
-	if _, err := apipage.Render([]byte("{"), "/a", "/b"); err == nil {
+	if _, err := apipage.Render([]byte("{"), apipage.Paths{}); err == nil {
 		t.Error("broken JSON is not an error")
 	}
 }

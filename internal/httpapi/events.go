@@ -21,6 +21,8 @@ const (
 	maxWait       = 60 // seconds
 )
 
+const streamMedia = "text/event-stream"
+
 // heartbeat is the pause between two signs of life of a stream.
 const heartbeat = 15 * time.Second
 
@@ -42,7 +44,7 @@ func (a *api) eventRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/events/stream", id: "streamEvents", tag: "events", summary: "Follow the log as Server-Sent Events",
-			serve: streamEvents, follows: true, query: filters, answers: []answer{{status: http.StatusOK, body: "", media: "text/event-stream"}},
+			serve: streamEvents, follows: true, query: filters, answers: []answer{{status: http.StatusOK, body: "", media: streamMedia}},
 		},
 	}
 }
@@ -138,7 +140,7 @@ func streamEvents(x *exchange) error {
 		return err
 	}
 	h := x.w.Header()
-	h.Set("Content-Type", "text/event-stream")
+	h.Set("Content-Type", streamMedia)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // proxies that hold back would make it a poll
 	x.w.WriteHeader(http.StatusOK)

@@ -140,6 +140,9 @@ func (a *api) response(s answer) *huma.Response {
 		}
 		out.Content = a.content(s.body, media)
 	}
+	if s.media == streamMedia {
+		out.Description = "Server-Sent Events. The data of an event without a name is an Event; heartbeat is a sign of life, and gone ends the stream."
+	}
 	if s.etag {
 		out.Headers = map[string]*huma.Param{"ETag": {Description: cmp.Or(s.tagOf, "The newest checkpoint of the session."), Schema: &huma.Schema{Type: huma.TypeString}}}
 	}

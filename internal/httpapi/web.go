@@ -73,7 +73,7 @@ const (
 
 // docsRoutes are the page that shows the OpenAPI document, and its style sheet.
 func docsRoutes(document []byte) ([]route, error) {
-	body, err := apipage.Render(document, documentPath, docsStylePath)
+	body, err := apipage.Render(document, apipage.Paths{Document: documentPath, Style: docsStylePath, Icon: "/icon.svg"})
 	if err != nil {
 		return nil, err
 	}
