@@ -247,8 +247,8 @@ func (s *Service) Ready(context.Context) Readiness {
 		if state := plugin.StatusOf(p).State; state != plugin.StateRunning {
 			r.Detail["plugin "+p.Name()] = state
 		}
-		if plugin.StartsFirst(p) { // requests would wait
-			r.Ready = false
+		if plugin.InFirstStart(p) {
+			r.Ready, r.Detail["plugin "+p.Name()] = false, "starting for the first time; requests wait for it"
 		}
 	}
 	s.mu.Lock()

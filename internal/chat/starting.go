@@ -43,7 +43,7 @@ func (s *Service) awaitPlugins(ctx context.Context, agentID string, log *slog.Lo
 		}
 	}
 	if len(absent) > 0 {
-		log.Warn("request starts without plugins that do not run", "plugins", strings.Join(absent, ", "))
+		log.Warn("request starts while plugins do not run", "plugins", strings.Join(absent, ", "))
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func awaitFirstStarts(ctx context.Context, plugins []plugin.Plugin, log *slog.Lo
 	told := false
 	for _, p := range plugins {
 		process, ok := p.(plugin.Process)
-		if !ok || !plugin.StartsFirst(p) {
+		if !ok || !plugin.InFirstStart(p) {
 			continue
 		}
 		if !told {

@@ -125,7 +125,7 @@ func TestRequestsWaitForPluginsThatStart(t *testing.T) {
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("act")}})
 	sent := r.send(session, loquat.Send{Content: text("go")})
 	r.waits(sent.RequestID)
-	if ready := r.Ready(t.Context()); ready.Ready || ready.Detail["plugin slow"] != plugin.StateStarting {
+	if ready := r.Ready(t.Context()); ready.Ready || ready.Detail["plugin slow"] != "starting for the first time; requests wait for it" {
 		t.Errorf("while a plugin starts, readiness is %+v", ready)
 	}
 	slow.become(plugin.StateRunning, "")
@@ -211,7 +211,7 @@ func TestRequestsWithoutPlugins(t *testing.T) {
 			if got := strings.Contains(strings.Join(info.Problems, ""), "requests that started while it did not run: 1, the last at 20"); got != c.noted {
 				t.Errorf("problems %q", info.Problems)
 			}
-			if got := strings.Contains(r.said.String(), `msg="request starts without plugins that do not run" request_id=`+q.RequestID+` plugins="slow (`+c.state+`)"`); got != c.noted {
+			if got := strings.Contains(r.said.String(), `msg="request starts while plugins do not run" request_id=`+q.RequestID+` plugins="slow (`+c.state+`)"`); got != c.noted {
 				t.Errorf("the log:\n%s", r.said.String())
 			}
 			if info.Required != c.required {

@@ -87,8 +87,8 @@ func StatusOf(p Plugin) Status {
 	return Status{State: StateRunning}
 }
 
-// StartsFirst reports whether the first start of a plugin has not come to an end.
-func StartsFirst(p Plugin) bool {
+// InFirstStart reports whether the first start of a plugin has not come to an end.
+func InFirstStart(p Plugin) bool {
 	v, ok := p.(Process)
 	if !ok {
 		return false
