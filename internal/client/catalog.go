@@ -7,21 +7,21 @@ import (
 	"loquat"
 )
 
-// ModelQuery chooses whose backend is asked for its models: the session's, the
-// agent's, or the default agent's. Refresh passes by the server's cache.
+// ModelQuery selects the backend whose models are listed: the backend of a session, of an
+// agent, or of the default agent. Refresh bypasses the server's cache.
 type ModelQuery struct {
 	AgentID, SessionID string
 	Refresh            bool
 }
 
-// Agents returns the agents that there are.
+// Agents returns the agents.
 func (c *Client) Agents(ctx context.Context) ([]loquat.Agent, error) {
 	var answer loquat.AgentList
 	_, err := c.do(ctx, get(nil, "agents"), &answer)
 	return answer.Agents, err
 }
 
-// Models returns what a backend offers; none when it cannot say.
+// Models returns the models of a backend. The list is empty if the backend cannot list them.
 func (c *Client) Models(ctx context.Context, q ModelQuery) ([]loquat.Model, error) {
 	query := url.Values{}
 	if q.AgentID != "" {
@@ -38,16 +38,16 @@ func (c *Client) Models(ctx context.Context, q ModelQuery) ([]loquat.Model, erro
 	return answer.Models, err
 }
 
-// Version returns what the server says of its build; `api` is the version of the
-// HTTP API.
+// Version returns the description of the server's build. Its field `api` is the version of
+// the HTTP API.
 func (c *Client) Version(ctx context.Context) (loquat.Object, error) {
 	var v loquat.Object
 	_, err := c.do(ctx, get(nil, "version"), &v)
 	return v, err
 }
 
-// Ready returns nil when the server can do its work. It asks once.
+// Ready returns nil if the server is ready. It makes a single attempt.
 func (c *Client) Ready(ctx context.Context) error {
-	_, err := c.once(ctx, get(nil, "readyz"), nil, nil)
+	_, err := c.doOnce(ctx, get(nil, "readyz"), nil, nil)
 	return err
 }

@@ -1,13 +1,12 @@
-// Package client speaks the service's HTTP API from the outside, in its nouns.
+// Package client is a client of the service's HTTP API.
 //
-// It promises that a POST is done once: each carries an Idempotency-Key, so an
-// answer that got lost on the way is asked for again without doing anything twice.
-// It promises that following the log neither loses nor repeats an event, whatever
-// connections break in between. Failures are *loquat.Error, with the server's code
-// when the server answered and CodeUnavailable when it could not be reached.
+// Each POST carries an Idempotency-Key, so that the client can repeat a call whose answer
+// was lost without doing anything twice. Following the log neither loses nor repeats an
+// event when connections break. Errors are *loquat.Error, with the server's code if the
+// server answered and CodeUnavailable if it could not be reached.
 //
-// It keeps no state between calls, and it does not retry what the API gives no key
-// for (PATCH and DELETE) once it may have arrived.
+// The client keeps no state between calls. It does not repeat PATCH and DELETE, for which
+// the API has no key. Some methods are used only by tests; they are a reference for others.
 package client
 
 import (
@@ -30,9 +29,9 @@ import (
 )
 
 const (
-	// maxAnswer bounds what is read of one answer. A whole session has to fit.
+	// maxAnswer is the largest size of an answer, in bytes. A whole session must fit.
 	maxAnswer = 1 << 30
-	// maxAttempts is how often a call that may be repeated is made.
+	// maxAttempts is the largest number of attempts of a call that may be repeated.
 	maxAttempts = 4
 
 	firstDelay = 250 * time.Millisecond
@@ -41,13 +40,13 @@ const (
 
 // Options are the parts of a Client that have a default.
 type Options struct {
-	// Token is the access token; empty for a server that asks for none.
+	// Token is the access token. It is empty if the server requires none.
 	Token string
-	// HTTPClient makes the calls. Its Timeout must be 0, or streams are cut by it;
-	// nil means one that bounds connecting and waiting for an answer.
+	// HTTPClient makes the calls. Its Timeout must be 0, because a timeout would cut
+	// streams. Nil means a client that limits the time to connect and to get an answer.
 	HTTPClient *http.Client
-	// Patience is how long following goes on without a sign of life from the
-	// server. 0 means for ever.
+	// Patience is the time after which Follow gives up if the server sends nothing. 0
+	// means never.
 	Patience time.Duration
 }
 
@@ -63,7 +62,7 @@ type Client struct {
 func New(baseURL string, o Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, loquat.Errorf(loquat.CodeInvalid, "%q is no server address; it looks like http://127.0.0.1:8787", baseURL)
+		return nil, loquat.Errorf(loquat.CodeInvalid, "%q is not a server address; an example is http://127.0.0.1:8787", baseURL)
 	}
 	c := &Client{base: u, token: o.Token, http: o.HTTPClient, patience: o.Patience}
 	if c.http == nil {
@@ -72,8 +71,8 @@ func New(baseURL string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// defaultHTTPClient bounds every wait but the one for the rest of a body: a stream
-// may go on for ever, and a long poll is silent for up to a minute.
+// defaultHTTPClient returns a client that limits every wait except reading the body, because
+// a stream may have no end. Its limit for the headers is longer than a long poll.
 func defaultHTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -85,25 +84,24 @@ func defaultHTTPClient() *http.Client {
 	}}
 }
 
-// CloseIdleConnections closes connections that nobody uses.
+// CloseIdleConnections closes idle connections.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-// Option adds to one change.
+// Option is an option of a call that changes something.
 type Option func(*call)
 
-// IfMatch makes a change fail with CodePreconditionFailed unless checkpoint is
-// still the session's newest.
+// IfMatch makes a change fail with CodePreconditionFailed unless checkpoint is still the
+// newest checkpoint of the session.
 func IfMatch(checkpoint loquat.EventID) Option {
 	return func(c *call) { c.header.Set("If-Match", `"`+checkpoint.String()+`"`) }
 }
 
-// IdempotencyKey replaces the key that the client makes for a POST, so that a
-// repeat by a later process counts as the same.
+// IdempotencyKey sets the key of a POST, so that another process can repeat the call.
 func IdempotencyKey(key string) Option {
 	return func(c *call) { c.header.Set("Idempotency-Key", key) }
 }
 
-// call is one use of a route.
+// call is one call of the HTTP API.
 type call struct {
 	method string
 	path   []string
@@ -127,13 +125,13 @@ func change(method string, body any, opts []Option, path ...string) *call {
 	return c
 }
 
-// repeatable reports whether making the call twice does what making it once does.
+// repeatable reports whether repeating the call does no harm.
 func (c *call) repeatable() bool {
 	return c.method == http.MethodGet || c.header.Get("Idempotency-Key") != ""
 }
 
-// do makes the call, again where that is safe, and decodes the answer into out
-// unless that is nil.
+// do makes a call and decodes the answer into out, unless out is nil. It repeats the call if
+// the server is unavailable and the call is repeatable.
 func (c *Client) do(ctx context.Context, call *call, out any) (http.Header, error) {
 	var body []byte
 	if call.body != nil {
@@ -143,9 +141,9 @@ func (c *Client) do(ctx context.Context, call *call, out any) (http.Header, erro
 		}
 	}
 	for attempt := 1; ; attempt++ {
-		header, err := c.once(ctx, call, body, out)
-		passing := loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil
-		if !passing || attempt == maxAttempts || !call.repeatable() {
+		header, err := c.doOnce(ctx, call, body, out)
+		temporary := loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil
+		if !temporary || attempt == maxAttempts || !call.repeatable() {
 			return header, err
 		}
 		if err := pause(ctx, attempt-1); err != nil {
@@ -154,7 +152,7 @@ func (c *Client) do(ctx context.Context, call *call, out any) (http.Header, erro
 	}
 }
 
-func (c *Client) once(ctx context.Context, call *call, body []byte, out any) (http.Header, error) {
+func (c *Client) doOnce(ctx context.Context, call *call, body []byte, out any) (http.Header, error) {
 	resp, err := c.send(ctx, call, body)
 	if err != nil {
 		return nil, err
@@ -168,7 +166,7 @@ func (c *Client) once(ctx context.Context, call *call, body []byte, out any) (ht
 		return nil, c.unreachable(ctx, err)
 	}
 	if len(answer) > maxAnswer {
-		return nil, loquat.Errorf(loquat.CodeTooLarge, "the answer of %s is over %d bytes; ask for a part of it", resp.Request.URL.Path, maxAnswer)
+		return nil, loquat.Errorf(loquat.CodeTooLarge, "the answer of %s is larger than %d bytes; request a part of it", resp.Request.URL.Path, maxAnswer)
 	}
 	if out == nil || len(answer) == 0 {
 		return resp.Header, nil
@@ -180,13 +178,13 @@ func (c *Client) once(ctx context.Context, call *call, body []byte, out any) (ht
 	return resp.Header, nil
 }
 
-// send returns the answer, whatever its status.
+// send makes a call and returns the response with any status.
 func (c *Client) send(ctx context.Context, call *call, body []byte) (*http.Response, error) {
 	u := c.base.JoinPath(call.path...)
 	u.RawQuery = call.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, call.method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("create the HTTP request: %w", err)
 	}
 	req.Header = call.header.Clone()
 	if body != nil {
@@ -202,7 +200,7 @@ func (c *Client) send(ctx context.Context, call *call, body []byte) (*http.Respo
 	return resp, nil
 }
 
-// unreachable is the error of a call that got no whole answer.
+// unreachable returns the error of a call that got no complete answer.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -214,8 +212,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 		Detail: fmt.Sprintf("no answer from %s; is the server running there?", c.base.Redacted())}
 }
 
-// pause waits before attempt number n+1: twice as long each time, with jitter so
-// that clients which lost the same server do not come back together.
+// pause waits before attempt n+1. The delay doubles with each attempt. It has jitter, so that
+// clients which lost the same server do not reconnect at the same time.
 func pause(ctx context.Context, n int) error {
 	full := float64(firstDelay) * math.Pow(2, float64(min(n, 16)))
 	delay := time.Duration(min(full, float64(maxDelay)) * (0.5 + mathrand.Float64()/2))

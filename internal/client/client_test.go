@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connect returns a client of a server that h plays.
+// connect returns a client of a test server with the handler h.
 func connect(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -37,7 +37,7 @@ func connect(t *testing.T, h http.HandlerFunc) *Client {
 	return c
 }
 
-// pretend returns a client whose calls go to rt, for tests in virtual time.
+// pretend returns a client whose calls go to rt, for tests with a fake clock.
 func pretend(t *testing.T, rt func(*http.Request) (*http.Response, error), patience time.Duration) *Client {
 	t.Helper()
 	c, err := New("http://loquat.test/prefix", Options{HTTPClient: &http.Client{Transport: roundTripper(rt)}, Patience: patience})
@@ -56,7 +56,7 @@ func answer(status int, contentType, body string) *http.Response {
 		Body: io.NopCloser(strings.NewReader(body))}
 }
 
-func TestNewRefusesWhatIsNoAddress(t *testing.T) {
+func TestNewRejectsInvalidAddresses(t *testing.T) {
 	for _, bad := range []string{"", "localhost:8787", "/x", "ftp://host", "http://", "http://[::1"} {
 		if _, err := New(bad, Options{}); loquat.CodeOf(err) != loquat.CodeInvalid {
 			t.Errorf("New(%q) = %v, want an error with code invalid", bad, err)
@@ -207,7 +207,7 @@ func TestFailures(t *testing.T) {
 			_, err := c.Send(t.Context(), "s", loquat.Send{})
 			got, ok := errors.AsType[*loquat.Error](err)
 			if !ok {
-				t.Fatalf("%v is no *loquat.Error", err)
+				t.Fatalf("%v is not a *loquat.Error", err)
 			}
 			if got.Code != tt.want.Code || !strings.Contains(got.Detail, tt.want.Detail) || got.Malformed != tt.want.Malformed ||
 				got.RequestID != tt.want.RequestID || len(got.Fields) != len(tt.want.Fields) {
@@ -220,8 +220,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A send whose answer is lost is made again with the same key and body; what the
-// API has no key for is not.
+// The client repeats a send whose answer was lost with the same key and body. It does not
+// repeat calls for which the API has no key.
 func TestRepeats(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -266,8 +266,8 @@ func send(ctx context.Context, c *Client) error {
 	return err
 }
 
-// An answer that breaks off counts as lost; two sends have two keys.
-func TestKeysAreMadeForEachSend(t *testing.T) {
+// An answer that breaks off counts as lost. Each send has a key of its own.
+func TestEachSendHasItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
 		c := pretend(t, func(r *http.Request) (*http.Response, error) {
@@ -289,8 +289,8 @@ func TestKeysAreMadeForEachSend(t *testing.T) {
 	})
 }
 
-// A refusal that breaks off is asked for again, for what it refuses is not known.
-func TestCutRefusal(t *testing.T) {
+// The client repeats a call whose error answer breaks off, because the code is not known.
+func TestIncompleteErrorAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
 		c := pretend(t, func(*http.Request) (*http.Response, error) {

@@ -11,13 +11,14 @@ import (
 	"loquat"
 )
 
-// maxWait is the longest long poll that the API knows.
+// maxWait is the longest wait of a long poll that the API allows.
 const maxWait = 60 * time.Second
 
-// Query chooses events of the log.
+// Query selects events of the log.
 type Query struct {
-	// Since is the position after which events are wanted. Nil means the session's
-	// cursor, else the request's first event, else the newest event.
+	// Since is the cursor: only later events are returned. Nil means the session's
+	// cursor if SessionID is set, else before the request's first event if RequestID is
+	// set, else the newest event.
 	Since     *loquat.EventID
 	SessionID string
 	RequestID string
@@ -25,21 +26,21 @@ type Query struct {
 	// OmitSession leaves `session` out of the events, which makes them far smaller.
 	OmitSession bool
 
-	Limit int           // events of one window; 0 leaves it to the server. Not for Follow.
-	Wait  time.Duration // how long one poll may wait for a first event. Not for Follow.
+	Limit int           // largest number of events in a window; 0: the server's default. Follow ignores it.
+	Wait  time.Duration // time that a poll waits for a first event. Follow ignores it.
 }
 
-// Window is a part of the log.
+// Window is the result of one poll.
 type Window struct {
 	Events []loquat.Event
-	JSON   []json.RawMessage // the same events, byte by byte as they came
+	JSON   []json.RawMessage // the events as the server sent them
 
-	// LatestEventID is set when neither a position nor a filter was given: there
-	// are no Events then, and this is where to go on from.
+	// LatestEventID is set if the query has neither Since nor a filter. Events is then
+	// empty, and LatestEventID is the cursor for the next poll.
 	LatestEventID loquat.EventID
 }
 
-// Events returns one window. The id of its last event is the Since of the next.
+// Events polls one window. The id of its last event is the Since of the next poll.
 func (c *Client) Events(ctx context.Context, q Query) (Window, error) {
 	query := q.values()
 	if q.Limit > 0 {
@@ -58,7 +59,7 @@ func (c *Client) Events(ctx context.Context, q Query) (Window, error) {
 	w := Window{JSON: answer.Events, LatestEventID: answer.LatestEventID, Events: make([]loquat.Event, len(answer.Events))}
 	for i, body := range answer.Events {
 		if err := json.Unmarshal(body, &w.Events[i]); err != nil {
-			return Window{}, unreadable(body, err)
+			return Window{}, undecodable(body, err)
 		}
 	}
 	return w, nil
@@ -81,7 +82,7 @@ func (q Query) values() url.Values {
 	return v
 }
 
-func unreadable(body []byte, err error) error {
+func undecodable(body []byte, err error) error {
 	return &loquat.Error{Code: loquat.CodeInternal, Err: err,
 		Detail: fmt.Sprintf("an event is not what this client knows: %s; do its version and the server's agree?", excerpt(body))}
 }

@@ -15,36 +15,37 @@ import (
 )
 
 const (
-	// silence is how long a stream may say nothing. The server's heartbeats come
-	// every 15 seconds, so by then the line is dead.
+	// silence is the time without any data after which a stream counts as broken. The
+	// server sends a heartbeat every 15 seconds.
 	silence = 45 * time.Second
-	// pollWait is the wait of one long poll: short enough for impatient proxies.
+	// pollWait is the wait of one long poll. It is below the usual timeouts of proxies.
 	pollWait = 25 * time.Second
-	// maxEvent bounds one event of a stream.
+	// maxEvent is the largest size of an event in a stream, in bytes.
 	maxEvent = 512 << 20
 )
 
-// errStopped says that whoever reads the events wants no more.
+// errStopped reports that the caller stopped reading events.
 var errStopped = errors.New("the reader stopped")
 
-// Entry is an event as it came.
+// Entry is an event as the server sent it.
 type Entry struct {
 	ID   loquat.EventID
 	JSON json.RawMessage
 }
 
-// Follow yields the events that q chooses, for ever: over Server-Sent Events, over
-// long polls where a server or proxy has none. It reconnects where it was, so no
-// event is lost or repeated. It ends with an error: ctx's, CodeGone when the log no
-// longer reaches back to its position (load a snapshot and start again), what the
-// server refuses, or CodeUnavailable when Options.Patience is over.
+// Follow yields the events that q selects, without an end. It uses Server-Sent Events, or
+// long polls if the server or a proxy does not support streams. When a connection breaks, it
+// resumes after the last event, so that no event is lost or repeated. It ends only with an
+// error: the error of ctx; CodeGone if the log no longer reaches back to the cursor (load a
+// snapshot and start again); an error that the server answers; or CodeUnavailable after
+// Options.Patience.
 func (c *Client) Follow(ctx context.Context, q Query) iter.Seq2[loquat.Event, error] {
 	return func(yield func(loquat.Event, error) bool) {
 		for entry, err := range c.FollowJSON(ctx, q) {
 			var e loquat.Event
 			if err == nil {
 				if err = json.Unmarshal(entry.JSON, &e); err != nil {
-					err = unreadable(entry.JSON, err)
+					err = undecodable(entry.JSON, err)
 				}
 			}
 			if !yield(e, err) || err != nil {
@@ -54,7 +55,7 @@ func (c *Client) Follow(ctx context.Context, q Query) iter.Seq2[loquat.Event, er
 	}
 }
 
-// FollowJSON is Follow for those who want the events byte by byte.
+// FollowJSON is Follow for callers that need the events as the server sent them.
 func (c *Client) FollowJSON(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		q.Limit, q.Wait = 0, 0
@@ -66,25 +67,25 @@ func (c *Client) FollowJSON(ctx context.Context, q Query) iter.Seq2[Entry, error
 	}
 }
 
-// follower is one use of Follow. It belongs to the goroutine that reads.
+// follower is the state of one call of Follow. Only the goroutine that reads uses it.
 type follower struct {
 	client   *Client
-	query    Query // Since is the position, once it is known
-	polling  bool  // there is no stream to be had
-	failures int   // rounds in a row that brought nothing
-	heard    time.Time
+	query    Query     // Since is the cursor, once it is known
+	polling  bool      // streams are not supported
+	failures int       // connections in a row that received nothing
+	heard    time.Time // when the server last sent something
 }
 
-// run makes one connection after the other. It never returns nil.
+// run makes one connection after another. It never returns nil.
 func (f *follower) run(ctx context.Context, yield func(Entry) bool) error {
 	for {
-		err := f.round(ctx, yield)
+		err := f.connect(ctx, yield)
 		switch {
 		case err == errStopped:
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !f.passing(err):
+		case !f.isTemporary(err):
 			return err
 		}
 		if err := pause(ctx, f.failures); err != nil {
@@ -94,9 +95,9 @@ func (f *follower) run(ctx context.Context, yield func(Entry) bool) error {
 	}
 }
 
-// passing reports whether another round may do better. A stream that ended without
-// an error was cut by a server that restarts, or by a proxy.
-func (f *follower) passing(err error) bool {
+// isTemporary reports whether another connection may succeed. A stream that ended without an
+// error was cut by a server that restarts or by a proxy.
+func (f *follower) isTemporary(err error) bool {
 	switch loquat.CodeOf(err) {
 	case "", loquat.CodeUnavailable, loquat.CodeRateLimited:
 		return f.client.patience == 0 || time.Since(f.heard) < f.client.patience
@@ -104,18 +105,18 @@ func (f *follower) passing(err error) bool {
 	return false
 }
 
-func (f *follower) round(ctx context.Context, yield func(Entry) bool) error {
+func (f *follower) connect(ctx context.Context, yield func(Entry) bool) error {
 	if f.polling {
 		return f.poll(ctx, yield)
 	}
 	return f.stream(ctx, yield)
 }
 
-// alive notes a sign of life.
+// alive records that the server has sent something.
 func (f *follower) alive() { f.failures, f.heard = 0, time.Now() }
 
-// pass hands an event on, unless it was handed on before.
-func (f *follower) pass(e Entry, yield func(Entry) bool) bool {
+// yieldNew yields an event, unless it was yielded before.
+func (f *follower) yieldNew(e Entry, yield func(Entry) bool) bool {
 	f.alive()
 	if f.query.Since != nil && e.ID <= *f.query.Since {
 		return true
@@ -126,90 +127,90 @@ func (f *follower) pass(e Entry, yield func(Entry) bool) bool {
 
 // stream follows one connection of Server-Sent Events to its end.
 func (f *follower) stream(ctx context.Context, yield func(Entry) bool) error {
-	dog := newWatchdog(ctx)
-	defer dog.stop()
+	timer := newSilenceTimer(ctx)
+	defer timer.stop()
 	call := get(f.query.values(), "events", "stream")
 	call.header.Set("Accept", "text/event-stream")
-	resp, err := f.client.send(dog.ctx, call, nil)
+	resp, err := f.client.send(timer.ctx, call, nil)
 	if err != nil {
-		return dog.explain(err)
+		return timer.explain(err)
 	}
 	defer resp.Body.Close()
-	if !streams(resp) {
-		f.polling = noStream(resp.StatusCode)
+	if !isEventStream(resp) {
+		f.polling = isNoStream(resp.StatusCode)
 		if f.polling {
 			return nil
 		}
 		return f.client.problem(ctx, resp)
 	}
-	body := &guardedBody{r: resp.Body, dog: dog}
+	body := &timedBody{r: resp.Body, timer: timer}
 	for ev, err := range sse.Events(body, maxEvent) {
 		if err != nil {
-			f.polling = dog.barked() && !body.spoke // a proxy keeps the stream to itself
-			return dog.explain(f.broken(ctx, err))
+			f.polling = timer.expired() && !body.receivedData // a proxy buffers the stream
+			return timer.explain(f.streamError(ctx, err))
 		}
-		if err := f.frame(ev, yield); err != nil {
+		if err := f.handleEvent(ev, yield); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// broken is the error of a stream that could not be read on.
-func (f *follower) broken(ctx context.Context, err error) error {
+// streamError returns the error of a stream that broke.
+func (f *follower) streamError(ctx context.Context, err error) error {
 	if errors.Is(err, sse.ErrTooLarge) {
-		return &loquat.Error{Code: loquat.CodeTooLarge, Detail: "an event of the stream is larger than this client takes", Err: err}
+		return &loquat.Error{Code: loquat.CodeTooLarge, Detail: "an event of the stream is larger than this client accepts", Err: err}
 	}
 	return f.client.unreachable(ctx, err)
 }
 
-// frame takes in one thing that the stream told.
-func (f *follower) frame(ev sse.Event, yield func(Entry) bool) error {
+// handleEvent handles one event of a stream.
+func (f *follower) handleEvent(ev sse.Event, yield func(Entry) bool) error {
 	if ev.Unterminated {
-		return nil // perhaps cut: it comes again after the reconnect
+		return nil // the event may be incomplete; it is received again after the reconnect
 	}
 	switch {
 	case ev.Kind == sse.NoData && f.query.Since == nil && len(ev.ID) > 0:
 		start, err := loquat.ParseEventID(string(ev.ID))
 		if err != nil {
-			return unreadable(ev.ID, err)
+			return undecodable(ev.ID, err)
 		}
 		f.query.Since = &start
 	case ev.Kind == sse.Message && string(ev.Name) == "gone":
-		return gone(ev.Data)
+		return goneError(ev.Data)
 	case ev.Kind == sse.Message && len(ev.Name) > 0:
-		f.alive() // a heartbeat, or what later servers may say
+		f.alive() // a heartbeat, or an event that only later versions define
 	case ev.Kind == sse.Message:
 		id, err := loquat.ParseEventID(string(ev.ID))
 		if err != nil {
-			return unreadable(ev.Data, err)
+			return undecodable(ev.Data, err)
 		}
-		if !f.pass(Entry{ID: id, JSON: append(json.RawMessage(nil), ev.Data...)}, yield) {
+		if !f.yieldNew(Entry{ID: id, JSON: append(json.RawMessage(nil), ev.Data...)}, yield) {
 			return errStopped
 		}
 	}
 	return nil
 }
 
-// gone is the end of a stream that asked for what is no longer kept.
-func gone(data []byte) error {
-	var said struct {
+// goneError returns the error of a stream whose cursor is too old.
+func goneError(data []byte) error {
+	var problem struct {
 		Detail string `json:"detail"`
 	}
-	if json.Unmarshal(data, &said) != nil || said.Detail == "" {
-		said.Detail = "what was asked for is no longer kept; load a snapshot and follow from its cursor"
+	if json.Unmarshal(data, &problem) != nil || problem.Detail == "" {
+		problem.Detail = "the log no longer contains the next events; load a snapshot and follow from its cursor"
 	}
-	return &loquat.Error{Code: loquat.CodeGone, Detail: said.Detail}
+	return &loquat.Error{Code: loquat.CodeGone, Detail: problem.Detail}
 }
 
-func streams(resp *http.Response) bool {
+func isEventStream(resp *http.Response) bool {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return resp.StatusCode == http.StatusOK && media == "text/event-stream"
 }
 
-// noStream reports whether a status says that there is no such route here, or that
-// something else answers in its place.
-func noStream(status int) bool {
+// isNoStream reports whether a status means that the route for streams does not exist, or
+// that something other than the server answered.
+func isNoStream(status int) bool {
 	switch status {
 	case http.StatusOK, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusNotImplemented:
 		return true
@@ -220,7 +221,7 @@ func noStream(status int) bool {
 // poll makes long polls until one fails.
 func (f *follower) poll(ctx context.Context, yield func(Entry) bool) error {
 	for {
-		if err := f.place(ctx); err != nil {
+		if err := f.initCursor(ctx); err != nil {
 			return err
 		}
 		q := f.query
@@ -232,21 +233,21 @@ func (f *follower) poll(ctx context.Context, yield func(Entry) bool) error {
 		}
 		f.alive()
 		for i, body := range w.JSON {
-			if !f.pass(Entry{ID: w.Events[i].EventID, JSON: body}, yield) {
+			if !f.yieldNew(Entry{ID: w.Events[i].EventID, JSON: body}, yield) {
 				return errStopped
 			}
 		}
 		if len(w.Events) == 0 && time.Since(asked) < time.Second {
-			if err := sleep(ctx, time.Second); err != nil { // something in between does not wait
+			if err := sleep(ctx, time.Second); err != nil { // something between client and server does not wait
 				return err
 			}
 		}
 	}
 }
 
-// place makes the position known before the first poll. Without it, each poll would
-// start at the session's cursor or the newest event of its own time.
-func (f *follower) place(ctx context.Context) error {
+// initCursor determines the cursor before the first poll. Otherwise each poll would start at
+// the session's cursor, or at the newest event, of that moment.
+func (f *follower) initCursor(ctx context.Context) error {
 	if f.query.Since != nil || f.query.SessionID == "" && f.query.RequestID != "" {
 		return nil
 	}
@@ -266,9 +267,9 @@ func (f *follower) place(ctx context.Context) error {
 	return nil
 }
 
-// watchdog cancels its ctx when nothing was heard for too long. It does not count
-// the time in which nobody listened.
-type watchdog struct {
+// silenceTimer cancels its ctx if no data arrives for too long. It runs only while the body
+// is read.
+type silenceTimer struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
 	timer *time.Timer
@@ -276,37 +277,37 @@ type watchdog struct {
 
 var errSilence = errors.New("silent for too long")
 
-func newWatchdog(parent context.Context) *watchdog {
+func newSilenceTimer(parent context.Context) *silenceTimer {
 	ctx, end := context.WithCancelCause(parent)
-	return &watchdog{ctx: ctx, end: end, timer: time.AfterFunc(silence, func() { end(errSilence) })}
+	return &silenceTimer{ctx: ctx, end: end, timer: time.AfterFunc(silence, func() { end(errSilence) })}
 }
 
-func (d *watchdog) stop() {
+func (d *silenceTimer) stop() {
 	d.timer.Stop()
 	d.end(nil)
 }
 
-func (d *watchdog) barked() bool { return context.Cause(d.ctx) == errSilence }
+func (d *silenceTimer) expired() bool { return context.Cause(d.ctx) == errSilence }
 
-// explain replaces the error that the watchdog itself has caused.
-func (d *watchdog) explain(err error) error {
-	if !d.barked() {
+// explain replaces an error that the timer itself has caused.
+func (d *silenceTimer) explain(err error) error {
+	if !d.expired() {
 		return err
 	}
 	return &loquat.Error{Code: loquat.CodeUnavailable, Err: err, Detail: "the event stream was silent for " + silence.String()}
 }
 
-// guardedBody lets the watchdog bark at reads that take too long.
-type guardedBody struct {
-	r     io.Reader
-	dog   *watchdog
-	spoke bool
+// timedBody restarts the silenceTimer for each read.
+type timedBody struct {
+	r            io.Reader
+	timer        *silenceTimer
+	receivedData bool
 }
 
-func (b *guardedBody) Read(p []byte) (int, error) {
-	b.dog.timer.Reset(silence)
+func (b *timedBody) Read(p []byte) (int, error) {
+	b.timer.timer.Reset(silence)
 	n, err := b.r.Read(p)
-	b.dog.timer.Stop()
-	b.spoke = b.spoke || n > 0
+	b.timer.timer.Stop()
+	b.receivedData = b.receivedData || n > 0
 	return n, err
 }

@@ -17,7 +17,7 @@ import (
 	"loquat"
 )
 
-// script plays a server's log of events 1…n and breaks connections as it is told.
+// script simulates a server with a log of events 1…n that breaks connections.
 type script struct {
 	events  []string // JSON; the id is the place, from 1
 	cuts    []int    // bytes after which each stream breaks; afterwards they last
@@ -84,12 +84,12 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// stuck says nothing more; the tests stop reading before that matters.
+// stuck is a body without further data. The tests stop reading before that matters.
 type stuck struct{}
 
 func (stuck) Read([]byte) (int, error) { return 0, errors.New("read past the end of the script") }
 
-// inOrder follows events 1…n and tells where they came otherwise.
+// inOrder follows events 1…n and returns an error if one is missing or out of order.
 func inOrder(c *Client, n int) error {
 	start, want := loquat.EventID(0), loquat.EventID(1)
 	for e, err := range c.Follow(context.Background(), Query{Since: &start}) {
@@ -106,9 +106,8 @@ func inOrder(c *Client, n int) error {
 	return fmt.Errorf("ended before event %d", want)
 }
 
-// Wherever connections break, and whatever transport there is, each event comes
-// once and in order.
-func TestFollowLosesAndRepeatsNothing(t *testing.T) {
+// With any transport, and wherever connections break, each event arrives once and in order.
+func TestFollowYieldsEachEventOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := newScript(rapid.IntRange(1, 12).Draw(rt, "events"))
 		s.cuts = rapid.SliceOfN(rapid.IntRange(-1, 900), 0, 8).Draw(rt, "cuts")
@@ -124,9 +123,9 @@ func TestFollowLosesAndRepeatsNothing(t *testing.T) {
 	})
 }
 
-// The opening frame of a stream is the position from which a reconnect goes on,
-// also when the first connection brought no event.
-func TestFollowStartsWhereTheFirstStreamDid(t *testing.T) {
+// A reconnect resumes from the opening frame of the first stream, even if the first
+// connection received no event.
+func TestFollowResumesFromOpeningFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		c := pretend(t, func(r *http.Request) (*http.Response, error) {
@@ -148,9 +147,9 @@ func TestFollowStartsWhereTheFirstStreamDid(t *testing.T) {
 	})
 }
 
-// Without a stream, a session without a position is followed from its cursor as it
-// is at the first moment, not as it is at each poll.
-func TestPollingKnowsItsPositionFirst(t *testing.T) {
+// Without a stream and without Since, a session is followed from the cursor that it has at
+// the beginning, not from its cursor at each poll.
+func TestPollingDeterminesCursorFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0
 		c := pretend(t, func(r *http.Request) (*http.Response, error) {
@@ -242,7 +241,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// silentBody says what it has and then nothing, until its request is cancelled.
+// silentBody returns its data and then blocks until its request is cancelled.
 type silentBody struct {
 	io.Reader
 	done <-chan struct{}
@@ -272,7 +271,7 @@ func TestSilenceReconnects(t *testing.T) {
 						return resp, nil
 					case strings.HasSuffix(r.URL.Path, "/stream"):
 						if says == "" {
-							t.Error("a stream that never spoke is tried again")
+							t.Error("a stream that never sent data is tried again")
 						}
 						return answer(200, "text/event-stream", "data: {}\nid: 0000000000000002\n\n"), nil
 					default:
@@ -294,8 +293,8 @@ func TestSilenceReconnects(t *testing.T) {
 	}
 }
 
-// A session is loaded anew when the log no longer reaches back, and its state goes
-// on from there.
+// If the log no longer reaches back far enough, the session is loaded again and followed from
+// there.
 func TestFollowSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loads := 0
@@ -334,7 +333,7 @@ func TestFollowSession(t *testing.T) {
 	})
 }
 
-func TestFollowSessionGivesUpOnWhatIsAlwaysGone(t *testing.T) {
+func TestFollowSessionGivesUpIfAlwaysGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := pretend(t, func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/prefix/sessions/s" {

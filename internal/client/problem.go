@@ -12,11 +12,11 @@ import (
 	"loquat"
 )
 
-// maxProblem bounds what is read of an answer that tells of a failure.
+// maxProblem is the number of bytes that are read of an error answer.
 const maxProblem = 1 << 20
 
-// problem turns a failed answer into an *loquat.Error. One that breaks off is no
-// answer: its status alone does not tell, say, busy from conflict.
+// problem returns the *loquat.Error of an error answer. An answer that breaks off counts as
+// no answer, because the status alone does not distinguish codes such as busy and conflict.
 func (c *Client) problem(ctx context.Context, resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	if err != nil {
@@ -28,11 +28,11 @@ func (c *Client) problem(ctx context.Context, resp *http.Response) error {
 			return err
 		}
 	}
-	return loquat.Errorf(codeOfStatus(resp.StatusCode), "%s answered %s without a problem document; is a loquat server there? It said: %s",
+	return loquat.Errorf(codeOfStatus(resp.StatusCode), "%s answered %s without a problem document; is a loquat server there? The answer begins with: %s",
 		c.base.Redacted(), resp.Status, excerpt(body))
 }
 
-// decodeProblem returns nil when body is no problem document.
+// decodeProblem returns nil if body is not a problem.
 func decodeProblem(status int, body []byte) error {
 	var p struct {
 		Title     string              `json:"title"`
@@ -59,7 +59,7 @@ func decodeProblem(status int, body []byte) error {
 	return e
 }
 
-// codeOfStatus is the code of an answer that names none.
+// codeOfStatus returns the code of an answer that contains none.
 func codeOfStatus(status int) loquat.Code {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
@@ -90,7 +90,7 @@ func codeOfStatus(status int) loquat.Code {
 	return loquat.CodeInternal
 }
 
-// excerpt is the beginning of a body that nobody expected, on one line.
+// excerpt returns the beginning of a body on one line, for an error message.
 func excerpt(body []byte) string {
 	text := strings.Join(strings.Fields(string(body)), " ")
 	if text == "" {

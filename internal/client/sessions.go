@@ -10,8 +10,8 @@ import (
 	"loquat"
 )
 
-// Page chooses a part of a session's messages. Limit 0 means all; At 0 means the
-// newest state, else the snapshot that an earlier page was of.
+// Page selects messages of a session. Limit 0 means all. At is the cursor of the snapshot
+// that an earlier page came from; 0 means the newest snapshot.
 type Page struct {
 	From, Limit int
 	At          loquat.EventID
@@ -27,7 +27,7 @@ func (c *Client) Session(ctx context.Context, id string) (loquat.Snapshot, error
 	return c.snapshot(ctx, get(nil, "sessions", id))
 }
 
-// Sessions returns a page of sessions; limit 0 leaves its size to the server.
+// Sessions returns a page of sessions. Limit 0 means the server's default.
 func (c *Client) Sessions(ctx context.Context, limit int, pageToken string) (loquat.SessionList, error) {
 	query := url.Values{}
 	if limit > 0 {
@@ -46,18 +46,18 @@ func (c *Client) UpdateSession(ctx context.Context, id string, p loquat.SessionP
 	return c.snapshot(ctx, change(http.MethodPatch, p, opts, "sessions", id))
 }
 
-// SetOverride gives a session the whole override of one setting; null takes it back.
+// SetOverride sets the override of one setting of a session. Null removes the override.
 func (c *Client) SetOverride(ctx context.Context, id, key string, o loquat.Override, opts ...Option) (loquat.Snapshot, error) {
 	return c.snapshot(ctx, change(http.MethodPut, o, opts, "sessions", id, "config", key))
 }
 
-// DeleteSession deletes a session for good.
+// DeleteSession deletes a session permanently.
 func (c *Client) DeleteSession(ctx context.Context, id string, opts ...Option) error {
 	_, err := c.do(ctx, change(http.MethodDelete, nil, opts, "sessions", id), nil)
 	return err
 }
 
-// Fork makes a session that begins with the messages of another.
+// Fork creates a session that begins with the messages of another.
 func (c *Client) Fork(ctx context.Context, id string, f loquat.Fork, opts ...Option) (loquat.Snapshot, error) {
 	return c.snapshot(ctx, change(http.MethodPost, f, opts, "sessions", id, "fork"))
 }
@@ -80,7 +80,7 @@ func (c *Client) Messages(ctx context.Context, id string, p Page) (loquat.Messag
 	return page, err
 }
 
-// AppendMessage adds a message to the end of a session, without asking for a reply.
+// AppendMessage appends a message to a session without starting a request.
 func (c *Client) AppendMessage(ctx context.Context, id string, m loquat.NewMessage, opts ...Option) (loquat.MessageResult, error) {
 	var res loquat.MessageResult
 	_, err := c.do(ctx, change(http.MethodPost, m, opts, "sessions", id, "messages"), &res)
@@ -108,7 +108,7 @@ func (c *Client) snapshot(ctx context.Context, call *call) (loquat.Snapshot, err
 	return s, err
 }
 
-// checkpoint reads the ETag of an answer about a session; 0 when there is none.
+// checkpoint returns the checkpoint in the ETag of an answer, or 0 if there is none.
 func checkpoint(header http.Header) loquat.EventID {
 	id, err := loquat.ParseEventID(strings.Trim(header.Get("ETag"), `"`))
 	if err != nil {

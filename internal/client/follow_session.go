@@ -7,18 +7,19 @@ import (
 	"loquat"
 )
 
-// maxReloads is how often in a row a session may be gone right after it was loaded.
+// maxReloads is the number of times in a row that a session is loaded again, because the log
+// no longer contains the events after the snapshot.
 const maxReloads = 5
 
-// Update is one step of a session that is followed.
+// Update is one step of a followed session.
 type Update struct {
-	// Event is what happened; nil when the session was loaded, at the beginning
-	// and whenever the log no longer reached back far enough.
+	// Event is the new event. It is nil if the session was loaded: at the beginning,
+	// and when the log no longer reached back far enough.
 	Event *loquat.Event
-	// State is the session after it. It changes with the next update.
+	// State is the session after the event. The next update changes it.
 	State *loquat.Fold
-	// ActiveRequestID is the request that ran when the session was loaded. Only
-	// set when Event is nil.
+	// ActiveRequestID is the request that was running when the session was loaded. It is
+	// set only if Event is nil.
 	ActiveRequestID string
 }
 
