@@ -266,7 +266,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 
 // reading makes a reading of this answer.
 func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *reading {
-	r := &reading{spoke: a.watch.speak, done: a.watch.finish}
+	r := &reading{spoke: a.watch.speak, ending: a.watch.end, done: a.watch.finish}
 	if x.settings.debugStream {
 		r.debug = func(data []byte) {
 			x.log.InfoContext(ctx, "stream chunk", "provider", providerID, "data", redactText(string(data), x.settings.secrets))

@@ -15,9 +15,10 @@ type reading struct {
 	decoder   chunkDecoder
 	collector collector
 
-	spoke func()       // data came, not just a comment; may be nil
-	done  func()       // [DONE] came; may be nil
-	debug func([]byte) // gets each chunk as it came; may be nil
+	spoke  func()       // data came, not just a comment; may be nil
+	ending func()       // finish_reason came; may be nil
+	done   func()       // [DONE] came; may be nil
+	debug  func([]byte) // gets each chunk as it came; may be nil
 }
 
 // stream reads a stream to its end and hands on increments. A stream is complete once the
@@ -100,6 +101,9 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 	}
 	if show && !emit(inc) {
 		return &failure{kind: failStopped}
+	}
+	if a.ending != nil && a.collector.finish != "" {
+		a.ending()
 	}
 	return nil
 }

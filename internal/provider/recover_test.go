@@ -305,3 +305,31 @@ func TestCancelAfterFinishReason(t *testing.T) {
 		}
 	})
 }
+
+// A backend that keeps its stream open after finish_reason, silent or with comments, holds a
+// complete reply up for the timeout at most. Text that still comes is part of the reply.
+func TestOpenAfterFinishReason(t *testing.T) {
+	finish := strings.TrimSuffix(done, "data: [DONE]\n\n")
+	comments := strings.Repeat(": ping\n\n", 1000)
+	for name, tc := range map[string]struct {
+		step step
+		text string
+		most time.Duration
+	}{
+		"silence":      {step{body: says("x") + finish, stall: true}, "x", 10 * time.Second},
+		"comments":     {step{body: says("x") + finish + comments, chunk: len(": ping\n\n"), every: time.Millisecond * 500}, "x", 20 * time.Second},
+		"more text":    {step{body: says("x") + finish + strings.Repeat(says("y"), 20) + done, chunk: len(says("y")), every: 9 * time.Second}, "x" + strings.Repeat("y", 20), 5 * time.Minute},
+		"late [DONE]":  {step{body: says("x") + done, chunk: 40, every: 4 * time.Second}, "x", time.Minute},
+		"its own pace": {step{body: says("x") + says("y") + done, chunk: 40, every: 9 * time.Second}, "xy", 2 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				o := chat(t, &script{steps: []step{tc.step}}, retryConfig(nil), true)
+				if took := time.Since(start); o.err != nil || o.text != tc.text || took > tc.most {
+					t.Errorf("%q after %v, %v; want %q within %v", o.text, took, o.err, tc.text, tc.most)
+				}
+			})
+		})
+	}
+}

@@ -34,6 +34,7 @@ type watch struct {
 	now     func() time.Duration // since the call began
 	heard   atomic.Int64         // nanoseconds after the beginning of the last activity
 	spoke   atomic.Int64         // the same of the last activity that brought data
+	ending  atomic.Bool          // finish_reason came
 	unread  atomic.Bool          // nobody waits for the backend at the moment: its silence is ours
 
 	mu    sync.Mutex
@@ -80,6 +81,9 @@ func (w *watch) rest() {
 // speak notes that the last sign of life brought data.
 func (w *watch) speak() { w.spoke.Store(w.heard.Load()) }
 
+// end notes that finish_reason came.
+func (w *watch) end() { w.ending.Store(true) }
+
 // finish cancels the call soon.
 func (w *watch) finish() {
 	w.mu.Lock()
@@ -98,6 +102,9 @@ func (w *watch) look() {
 	now := w.now()
 	silence := w.timeout - (now - time.Duration(w.heard.Load()))
 	comments := max(maxComments, w.timeout) - (now - time.Duration(w.spoke.Load()))
+	if w.ending.Load() { // the reply is complete: comments do not hold it up
+		comments = w.timeout - (now - time.Duration(w.spoke.Load()))
+	}
 	if resting {
 		silence, comments = w.timeout, w.timeout
 	}
