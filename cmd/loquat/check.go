@@ -8,6 +8,7 @@ import (
 
 	"loquat/internal/check"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/tui"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -34,12 +35,12 @@ func newCheckCommand() *cobra.Command {
 				return fmt.Errorf("check %s: %w", dir, err)
 			}
 			for _, p := range r.Problems {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", p.Kind, p.Text)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", p.Kind, tui.OneLine(p.Text))
 			}
 			if n := len(r.Problems); n > 0 {
 				return fmt.Errorf("%s has %d %s; what to do:\n%s", dir, n, plural(n, "problem"), r.Remedy())
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d %s, %d %s, %d %s up to %s, %d %s\n", dir, r.Sessions, plural(r.Sessions, "session"),
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d %s, %d %s, %d %s up to %s, %d %s\n", tui.OneLine(dir), r.Sessions, plural(r.Sessions, "session"),
 				r.Messages, plural(r.Messages, "message"), r.Events, plural(r.Events, "event"), r.Last, r.Images, plural(r.Images, "image"))
 			return nil
 		},

@@ -91,7 +91,7 @@ func (f *eventsFlags) show(screen *tui.Screen, stdout io.Writer, body json.RawMe
 	}
 	var e loquat.Event
 	if err := json.Unmarshal(body, &e); err != nil {
-		return fmt.Errorf("read the event %s: %w", body, err)
+		return fmt.Errorf("read the event %s: %w", loquat.Clip(string(body), loquat.Excerpt), err)
 	}
 	screen.Line(e)
 	return screen.Err()

@@ -208,7 +208,7 @@ func makeToken(ctx context.Context, k tokens, t loquat.NewToken, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "token %s, %q, scope %s; it is not kept and cannot be shown again:\n", made.TokenID, made.Name, made.Scope)
+	fmt.Fprintf(stderr, "token %s, %q, scope %s; it is not kept and cannot be shown again:\n", tui.OneLine(made.TokenID), made.Name, tui.OneLine(made.Scope))
 	if _, err := fmt.Fprintln(stdout, made.Token); err != nil {
 		return err
 	}
