@@ -113,7 +113,7 @@ func (Attachments) store(ctx context.Context, call plugin.ActionCall) (any, erro
 	return stored, atParams(err)
 }
 
-// atParams names the params where the image came from, not a body that was one.
+// atParams changes the location of an error to the params that contained the image.
 func atParams(err error) error {
 	e, ok := errors.AsType[*loquat.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -139,7 +139,7 @@ func (Attachments) delete(ctx context.Context, call plugin.ActionCall) (any, err
 	return nil, call.Host.Assets.DeleteAsset(ctx, call.SessionID, id)
 }
 
-// download is what download_attachment answers.
+// download is the result of download_attachment.
 type download struct {
 	DataURL   string `json:"data_url"`
 	MediaType string `json:"media_type"`

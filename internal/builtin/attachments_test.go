@@ -53,7 +53,7 @@ func TestAttachmentElements(t *testing.T) {
 	}
 }
 
-// shelf is the images of one session.
+// shelf holds the images of one session.
 type shelf map[string][]byte
 
 func (s shelf) StoreAsset(_ context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {

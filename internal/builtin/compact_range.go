@@ -11,8 +11,8 @@ import (
 	"loquat/internal/ui"
 )
 
-// CompactRange puts a summary, which the session's own model writes, in the place of
-// some of the session's messages.
+// CompactRange replaces some messages of a session by a summary, which the session's model
+// writes.
 type CompactRange struct{}
 
 // compactRange is the action_id.
@@ -62,8 +62,8 @@ type span struct {
 	instructions string
 }
 
-// Act compacts a range of messages. Nothing is held while the model writes: when it is
-// overtaken, nothing is changed.
+// Act compacts a range of messages. It holds no lock while the model writes. If the session
+// changes meanwhile, Act changes nothing.
 func (CompactRange) Act(ctx context.Context, call plugin.ActionCall) (plugin.ActionResult, error) {
 	if call.SessionID == "" {
 		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeInvalid, "%s is about a session; call it at /sessions/{session_id}/actions/%s", compactRange, compactRange)
@@ -100,8 +100,7 @@ func (CompactRange) Act(ctx context.Context, call plugin.ActionCall) (plugin.Act
 	})["result"]}, nil
 }
 
-// summaryOf returns the text of a summary. One that is not whole may not take the place of
-// messages.
+// summaryOf returns the text of a summary, or an error if the summary is incomplete.
 func summaryOf(reply loquat.Reply) (string, error) {
 	summary := strings.TrimSpace(reply.Content)
 	reason := reply.Metadata.String(loquat.MetaFinishReason)
@@ -140,7 +139,7 @@ func readSpan(params loquat.Object) (p span, err error) {
 	return p, nil
 }
 
-// within wants the range to lie in a session of so many messages.
+// within checks that the range is within a session with the given number of messages.
 func (p span) within(count int) error {
 	switch {
 	case p.start < 0 || p.start >= count:
@@ -155,8 +154,8 @@ const summaryTask = "You compact conversations. You are given part of a conversa
 	"Write a summary that can take its place, so that the conversation can go on without it: keep facts, decisions, names, numbers, " +
 	"code and open questions, leave out what no longer matters. Answer with the summary alone."
 
-// askForSummary makes one question of the messages, with their text alone: so every
-// backend takes it, whatever roles and calls are in it.
+// askForSummary returns a single user message with the text of the messages, so that every
+// backend accepts it, whatever roles and tool calls the messages have.
 func askForSummary(messages []loquat.Message, instructions string) []loquat.Message {
 	task := summaryTask
 	if instructions != "" {

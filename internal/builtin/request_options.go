@@ -16,8 +16,8 @@ import (
 	"loquat/internal/ui"
 )
 
-// RequestOptions merges the config key `request_options` into the calls of models:
-// sampling, token limits, reasoning switches and whatever else a backend takes.
+// RequestOptions merges the config key `request_options` into the calls of models: sampling,
+// token limits, reasoning settings and any other parameter of a backend.
 type RequestOptions struct{}
 
 // requestOptionsKey is the key that the plugin owns.
@@ -29,7 +29,7 @@ func (RequestOptions) Name() string { return "loquat.features.request_options" }
 // Kind is feature.
 func (RequestOptions) Kind() string { return plugin.KindFeature }
 
-// ConfigSchema is the one key that the plugin owns.
+// ConfigSchema returns the schema of request_options.
 func (RequestOptions) ConfigSchema() config.Schema {
 	return config.Schema{{
 		Key: requestOptionsKey, Kind: config.Object, Check: checkRequestOptions,
