@@ -119,7 +119,7 @@ func database(t *testing.T, inPackage string) string {
 	return dir
 }
 
-// The summary of all checks tells a check that could not run from one that passed.
+// In the summary a check that could not run differs from one that passed.
 func TestSummaryOfChecks(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join("..", "..", ".ci", "run"))
 	if err != nil {

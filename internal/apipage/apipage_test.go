@@ -42,7 +42,7 @@ func TestRender(t *testing.T) {
 		`<article id="listThings">`, "Needs no token.", "at least 1; at most 9; default 3", `list of <a href="#schema-Thing">Thing</a>`,
 		`<article id="makeThing">`, "<code>application/json, application/merge-patch&#43;json</code>", "<code>ETag</code>: Its version.",
 		`<section id="tag-unnamed"`, `<article id="drop">`, "&#34;a&#34;, &#34;b&#34;", "string or null", "object of string", "any JSON",
-		"No other fields are accepted.", "which <code>kind</code> tells apart",
+		"No other fields are accepted.", "<code>kind</code> selects it",
 		`curl &#34;$SERVER/things&#34;`, `curl -X DELETE -H &#34;Authorization: Bearer $TOKEN&#34; &#34;$SERVER/other/$id&#34;`,
 	} {
 		if !strings.Contains(html, want) {

@@ -332,6 +332,11 @@ func TestDocument(t *testing.T) {
 			t.Errorf("%s: body %v", route.id, op.RequestBody)
 		}
 		var inPath []string
+		for _, name := range pathParameter.FindAllStringSubmatch(route.path, -1) {
+			if pathDocs[name[1]] == "" {
+				t.Errorf("%s: nothing describes %s", route.id, name[0])
+			}
+		}
 		for _, p := range op.Parameters {
 			if p.In == "path" {
 				inPath = append(inPath, "{"+p.Name+"}")

@@ -45,7 +45,7 @@ func (r *rig) document() document {
 	return doc
 }
 
-// variants returns the variants of a union by the value that tells them apart.
+// variants returns the variants of a union by the value that selects them.
 func (d document) variants(t *testing.T, name, by string) map[string]*described {
 	t.Helper()
 	union := d.Components.Schemas[name]

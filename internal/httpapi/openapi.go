@@ -51,7 +51,7 @@ func (a *api) describe() ([]byte, error) {
 	for i := range a.routes {
 		r := &a.routes[i]
 		if r.tag == webTag {
-			continue // files are no operations
+			continue // files are not operations
 		}
 		if r.body != nil {
 			a.closeBody(closed, a.schemas.of(r.body))
@@ -88,6 +88,18 @@ func (a *api) closeBody(closed map[string]bool, s *huma.Schema) {
 	}
 }
 
+// pathDocs describes the parameters of paths.
+var pathDocs = map[string]string{
+	"session_id": "The id of a session.",
+	"request_id": "The id of a request.",
+	"index":      "The index of a message in its session, from 0.",
+	"asset_id":   "The id of an image of the session.",
+	"action_id":  "The id of an action, as its element has it.",
+	"token_id":   "The id of a token, not its secret.",
+	"device_id":  "The id of a paired device.",
+	"key":        "The key of a setting.",
+}
+
 func (a *api) operation(r *route) *huma.Operation {
 	op := &huma.Operation{
 		Method: r.method, Path: strings.TrimSuffix(r.path, "{$}"), OperationID: r.id, Summary: r.summary, Tags: []string{r.tag},
@@ -107,7 +119,7 @@ func (a *api) operation(r *route) *huma.Operation {
 		if m[1] == "index" {
 			schema.Type = huma.TypeInteger
 		}
-		op.Parameters = append(op.Parameters, &huma.Param{Name: m[1], In: "path", Required: true, Schema: schema})
+		op.Parameters = append(op.Parameters, &huma.Param{Name: m[1], In: "path", Description: pathDocs[m[1]], Required: true, Schema: schema})
 	}
 	for _, p := range r.query {
 		op.Parameters = append(op.Parameters, p.document())

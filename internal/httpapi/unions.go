@@ -9,7 +9,7 @@ import (
 	"loquat"
 )
 
-// variant is one form of a value whose form a field tells.
+// variant is one form of a value. The value of one field selects the form.
 type variant struct {
 	value    string // of that field
 	name     string // of the schema
@@ -19,8 +19,8 @@ type variant struct {
 	fields   map[string]*huma.Schema // of this variant alone, or narrower than usual
 }
 
-// union makes the schema called name one of its variants, which the field called by tells
-// apart. usual has the schemas of the fields, and always names those that all variants have.
+// union registers the schema name, which is one of the variants. The field by selects the
+// variant. usual has the schemas of the fields, and always names those that all variants have.
 func (s schemas) union(name, by, doc string, usual map[string]*huma.Schema, always []string, variants []variant) {
 	out := &huma.Schema{Description: doc, Discriminator: &huma.Discriminator{PropertyName: by, Mapping: map[string]string{}}}
 	for _, v := range variants {

@@ -56,7 +56,7 @@ export async function compileOnly(e: Schemas["Event"]) {
   const none: Schemas["Attachment"] = { type: "image" };
   // @ts-expect-error: an unknown field
   const more: Schemas["Attachment"] = { type: "image", url: "https://a/b.png", bogus: 1 };
-  // @ts-expect-error: files of the page are no operations
+  // @ts-expect-error: files of the page are not operations
   await api.GET("/app.js");
   // @ts-expect-error: an unknown policy
   await api.POST("/sessions/{session_id}/send", { params: { path: { session_id: "s" } }, body: { on_busy: "wait" } });
