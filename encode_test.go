@@ -194,33 +194,32 @@ func FuzzCleanRaw(f *testing.F) {
 // size.
 func TestLargeEvents(t *testing.T) {
 	at := time.Date(2026, 11, 22, 1, 2, 3, 4_000_000, time.UTC)
-	for _, kind := range []EventType{Final, ToolResults} {
-		for _, text := range awkward {
-			long := strings.Repeat("<"+text+">", largeObject/(len(text)+2)+1)
-			e := Event{Type: kind, SessionID: "s", RequestID: "r", Messages: []Message{
-				{ID: "m1", Role: RoleAssistant, Content: long, CreatedAt: at, Metadata: Object{"reasoning": Quote(long), "n": []byte(`1`)}},
-				{ID: "m2", Role: RoleTool, Content: text, CreatedAt: at},
-			}}
-			if !e.isLarge() {
-				t.Fatal("it is not large")
-			}
-			rec, err := e.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, want := string(rec.Body), encodeReference(t, e); got != want {
-				t.Errorf("%s of %q\ngot  %.300s\nwant %.300s", kind, text, got, want)
-			}
-			if len(rec.Body) < cap(rec.Body)*9/10 {
-				t.Errorf("%s of %q: %d bytes in a buffer of %d", kind, text, len(rec.Body), cap(rec.Body))
-			}
-			if parsed, err := ParseRecord(rec.Body); err != nil || parsed.Type != kind || parsed.SessionID != "s" || parsed.RequestID != "r" {
-				t.Errorf("it is read back as %+v, %v", parsed, err)
-			}
-			metadata, err := e.Messages[0].Metadata.Encode()
-			if err != nil || string(metadata) != encodeReference(t, e.Messages[0].Metadata) {
-				t.Errorf("metadata of %q: %.300s, %v", text, metadata, err)
-			}
+	for i, text := range awkward {
+		kind := []EventType{Final, ToolResults}[i%2]
+		long := strings.Repeat("<"+text+">", largeObject/(len(text)+2)+1)
+		e := Event{Type: kind, SessionID: "s", RequestID: "r", Messages: []Message{
+			{ID: "m1", Role: RoleAssistant, Content: long, CreatedAt: at, Metadata: Object{"reasoning": Quote(long), "n": []byte(`1`)}},
+			{ID: "m2", Role: RoleTool, Content: text, CreatedAt: at},
+		}}
+		if !e.isLarge() {
+			t.Fatal("it is not large")
+		}
+		rec, err := e.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := string(rec.Body), encodeReference(t, e); got != want {
+			t.Errorf("%s of %q\ngot  %.300s\nwant %.300s", kind, text, got, want)
+		}
+		if len(rec.Body) < cap(rec.Body)*9/10 {
+			t.Errorf("%s of %q: %d bytes in a buffer of %d", kind, text, len(rec.Body), cap(rec.Body))
+		}
+		if parsed, err := ParseRecord(rec.Body); err != nil || parsed.Type != kind || parsed.SessionID != "s" || parsed.RequestID != "r" {
+			t.Errorf("it is read back as %+v, %v", parsed, err)
+		}
+		metadata, err := e.Messages[0].Metadata.Encode()
+		if err != nil || string(metadata) != encodeReference(t, e.Messages[0].Metadata) {
+			t.Errorf("metadata of %q: %.300s, %v", text, metadata, err)
 		}
 	}
 	broken := Event{Type: Final, Messages: []Message{{Content: strings.Repeat("x", largeObject), Metadata: Object{"m": []byte("{")}}}}
