@@ -45,6 +45,7 @@ func TestTroubleshooting(t *testing.T) {
 		"the store cannot write at the moment":                        nil, // TestFullDisk sees it
 		"the store cannot be read or written":                         nil, // TestCheckFindsDamage sees both
 		"the database has lost the events":                            nil,
+		"… was not made by Loquat":                                    nil, // TestDatabaseThatCannotBeUsed sees it
 		"…was removed or replaced":                                    nil, // TestDataDirectoryIsTakenAway sees it
 
 		"…the answer is over the limit":       nil, // tests of the provider see it

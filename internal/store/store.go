@@ -118,6 +118,9 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if err := requireLog(ctx, driver); err != nil {
+		return nil, err
+	}
 	if err := becomeOwn(ctx, driver, s.log); err != nil {
 		return nil, fmt.Errorf("make the copy a log of its own: %w", err)
 	}
@@ -148,6 +151,26 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 // ShowMetadata sets how events show the metadata of sessions, which may hold secrets. It
 // is called before the first update. Without it events show all of it.
 func (s *Store) ShowMetadata(shown func(loquat.Object) loquat.Object) { s.shown.Store(&shown) }
+
+// requireLog refuses a database whose tables are those of a store and whose log is not.
+func requireLog(ctx context.Context, driver Driver) error {
+	var rows int
+	var last, gone string
+	err := driver.Read(ctx, func(q SQL) error {
+		return one(q, `SELECT count(*), coalesce(max(typeof(last_event_id)), ''), coalesce(max(typeof(gone_event_id)), '') FROM log`, nil, &rows, &last, &gone)
+	})
+	switch {
+	case err != nil:
+	case rows != 1:
+		err = fmt.Errorf("its log has %d rows, not 1", rows)
+	case last != "integer" || gone != "integer":
+		err = errors.New("the ids of its log are not numbers")
+	}
+	if err != nil {
+		return fmt.Errorf("the database cannot be used: %w; put a backup in its place, or choose another directory with --data", err)
+	}
+	return nil
+}
 
 // ID is the random name of this store: another one under the same address means
 // that event ids start afresh.

@@ -17,6 +17,9 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 	if !Exists(from) {
 		return fmt.Errorf("there is no %s", filePath(from))
 	}
+	if err := requireFile(filePath(from)); err != nil {
+		return err
+	}
 	// SQLite fills an empty file that is there, and leaves its permissions as they are.
 	f, err := os.OpenFile(filePath(to), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

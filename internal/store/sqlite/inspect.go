@@ -34,7 +34,10 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 	if !Exists(dir) {
 		return nil, fmt.Errorf("there is no %s", in.path)
 	}
-	var err error
+	err := requireFile(in.path)
+	if err != nil {
+		return nil, err
+	}
 	in.lock, err = lockDir(ctx, dir, log)
 	in.InUse = errors.Is(err, ErrInUse)
 	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
@@ -51,6 +54,9 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 		err = in.checkVersion(ctx)
 	}
 	if err != nil {
+		if isDamaged(err) {
+			err = fmt.Errorf("%w; %s", err, remedyUnusable)
+		}
 		return nil, errors.Join(err, in.Close())
 	}
 	return in, nil

@@ -4,7 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -24,18 +30,96 @@ func schemaVersion(ctx context.Context, conn *sql.Conn, path string) (version, n
 		return 0, 0, err
 	}
 	newest = len(files)
-	var tables, logs int
-	err = conn.QueryRowContext(ctx, `SELECT (SELECT user_version FROM pragma_user_version), count(*), coalesce(sum(type = 'table' AND name = 'log'), 0) FROM sqlite_schema`).
-		Scan(&version, &tables, &logs)
-	switch {
-	case err != nil:
+	rows, err := conn.QueryContext(ctx, `SELECT (SELECT user_version FROM pragma_user_version), coalesce(name, '') FROM
+		(SELECT 1) LEFT JOIN (SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%')`)
+	if err != nil {
 		return 0, 0, fmt.Errorf("open %s: %w", path, err)
-	case version > newest:
+	}
+	defer rows.Close()
+	tables := map[string]bool{}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&version, &name); err != nil {
+			return 0, 0, fmt.Errorf("open %s: %w", path, err)
+		}
+		if name != "" {
+			tables[name] = true
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, 0, fmt.Errorf("open %s: %w", path, err)
+	}
+	if version > newest {
 		return 0, 0, fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", path, version, newest)
-	case version < 0, version == 0 && tables > 0, version > 0 && logs != 1:
-		return 0, 0, fmt.Errorf("%s was not made by Loquat, or was changed by another program (schema %d, %d tables and indexes); put a backup in its place, or choose another directory with --data", path, version, tables)
+	}
+	if wrong := foreignSchema(version, tables, files); wrong != "" {
+		return 0, 0, fmt.Errorf("%s was not made by Loquat, or was changed by another program: %s; %s", path, wrong, remedyUnusable)
 	}
 	return version, newest, nil
+}
+
+// remedyUnusable says what to do about a file that is no store's.
+const remedyUnusable = "put a backup in its place, or choose another directory with --data"
+
+// madeTable finds the tables that a step makes.
+var madeTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+
+// foreignSchema says why the tables of a file are not those of a version; "" when they
+// are.
+func foreignSchema(version int, tables map[string]bool, files []fs.DirEntry) string {
+	switch {
+	case version < 0:
+		return fmt.Sprintf("its schema is %d", version)
+	case version == 0 && len(tables) > 0:
+		return fmt.Sprintf("it holds the table %s", slices.Min(slices.Collect(maps.Keys(tables))))
+	}
+	for _, file := range files[:version] {
+		step, err := steps.ReadFile("schema/" + file.Name())
+		if err != nil {
+			return err.Error()
+		}
+		for _, made := range madeTable.FindAllSubmatch(step, -1) {
+			if !tables[string(made[1])] {
+				return fmt.Sprintf("it lacks the table %s", made[1])
+			}
+		}
+	}
+	return ""
+}
+
+// requireStore refuses a file that is no store's before anything is written into it: the
+// settings of the writing connection change a file.
+func requireStore(ctx context.Context, path string) error {
+	db, err := sql.Open("sqlite", dsnOf(path, "ro", busyTimeout(patience)))
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	_, _, err = schemaVersion(ctx, conn, path)
+	return errors.Join(err, conn.Close(), db.Close())
+}
+
+// requireFile refuses what is in the place of the store file and is no file. To open
+// such a thing may never return.
+func requireFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if link, err := os.Readlink(path); err == nil {
+			return fmt.Errorf("%s is a link to %s, which is missing; %s", path, link, remedyUnusable)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("open %s: %w", path, err)
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory, not a database; %s", path, remedyUnusable)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file (%s); %s", path, info.Mode().Type(), remedyUnusable)
+	}
+	return nil
 }
 
 // migrate brings a file to the newest schema, in one transaction, and refuses one that

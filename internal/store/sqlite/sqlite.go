@@ -101,7 +101,7 @@ func openLocked(ctx context.Context, dir string, lock *lock, log *slog.Logger) (
 	if err := db.open(ctx, dir); err != nil {
 		_ = db.release() // err says what failed first
 		if isDamaged(err) {
-			err = fmt.Errorf("%w; put a backup in its place, or choose another directory with --data", err)
+			err = fmt.Errorf("%w; %s", err, remedyUnusable)
 		}
 		return nil, err
 	}
@@ -116,8 +116,16 @@ func isDamaged(err error) bool {
 }
 
 func (db *DB) open(ctx context.Context, dir string) error {
+	for _, path := range []string{db.path, db.path + "-wal", db.path + "-shm"} {
+		if err := requireFile(path); err != nil {
+			return err
+		}
+	}
 	if err := db.makePrivate(dir); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
+	}
+	if err := requireStore(ctx, db.path); err != nil {
+		return err
 	}
 	db.mark = openMark(dir, db.log)
 	// auto_vacuum stands first: it holds only if it is said before anything is written,
