@@ -106,7 +106,7 @@ func TestEveryToolOfPluginServers(t *testing.T) {
 		if m.Metadata.Bool(loquat.MetaIsError) || !regexp.MustCompile(`^(?:`+c.want+`)$`).MatchString(m.Content) || len(attachments) != c.images {
 			t.Errorf("%s answers %d images and %q, want %d and %s", c.tool, len(attachments), m.Content, c.images, c.want)
 		}
-		fmt.Fprintf(&table, "%-10s  %-30s  %d images  %q\n", c.plugin, c.tool, c.images, loquat.Clip(m.Content, 60))
+		fmt.Fprintf(&table, "%-10s  %-30s  %d images  %q\n", c.plugin, c.tool, len(attachments), loquat.Clip(m.Content, 60))
 	}
 	t.Logf("a picture of %d bytes, and:\n%s", len(picture), &table)
 	checkOffered(t, r)
