@@ -28,6 +28,7 @@ var sections = []section{
 	{"ui", "one schema of ten plugins, asked in parallel, also as processes of the real program", benchUI},
 	{"push", "push to 1,000 apps compared with a plain broadcast, and the delay of the bridge, with the real program", benchPush},
 	{"isolation", "the effect of a neighbour with a faulty backend on other users, with the real program", benchIsolation},
+	{"attack", "the effect of 16 attackers on a user, with the real program", benchAttack},
 }
 
 // verdict is the result for one aim.
@@ -40,6 +41,13 @@ type verdict struct {
 func main() {
 	if kind := os.Getenv(pushEnv); kind != "" { // this is a child process of the section push
 		if err := servePush(kind); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if spec := os.Getenv(attackEnv); spec != "" {
+		if err := runAttack(spec); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

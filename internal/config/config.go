@@ -39,8 +39,8 @@ const (
 	DefaultMaxConnectionsPerAddress = 1024
 	DefaultMaxFollowers             = 1024
 	DefaultMaxFollowersPerToken     = 512
-	DefaultMaxInflight              = 128 << 20
-	DefaultMaxInflightPerToken      = 64 << 20
+	DefaultMaxInflight              = 64 << 20
+	DefaultMaxInflightPerToken      = 32 << 20
 )
 
 // maxFileBytes bounds the file of a configuration, and each file that it refers to.

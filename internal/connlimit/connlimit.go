@@ -44,22 +44,37 @@ type Listener struct {
 	log      *slog.Logger
 	warn     rate.Sometimes
 	refusing chan struct{} // holds a value for each refusal that is being written
+	evicting *ratelimit.Limiter
 
-	mu   sync.Mutex
-	all  map[*conn]struct{}
-	from map[netip.Prefix]map[*conn]struct{}
+	mu      sync.Mutex
+	all     map[*conn]struct{}
+	from    map[netip.Prefix]map[*conn]struct{}
+	waiting map[net.Conn]*time.Timer // for their refusal
+	closed  bool
 }
 
-// maxRefusing bounds how many refusals are written at the same time. Further connections
-// are closed without one.
-const maxRefusing = 16
+const (
+	// maxRefusing bounds how many refusals are written at the same time. Further connections
+	// are closed without one.
+	maxRefusing = 16
+
+	// How many connections an address may have closed to make room for it: so many at first,
+	// then so many a second.
+	evictionBurst, evictionRate = 256, 20
+
+	// An address that opens connections faster waits for its refusal, so that it does not
+	// open the next one at once.
+	penalty    = 10 * time.Second
+	maxWaiting = 4096 // connections that wait; further ones are refused at once
+)
 
 // New bounds the connections of a listener.
 func New(ln net.Listener, opts Options) *Listener {
 	l := &Listener{
 		Listener: ln, opts: opts, log: opts.Logger, warn: rate.Sometimes{Interval: time.Minute},
 		refusing: make(chan struct{}, maxRefusing),
-		all:      map[*conn]struct{}{}, from: map[netip.Prefix]map[*conn]struct{}{},
+		evicting: ratelimit.New(ratelimit.Options{Rate: evictionRate, Burst: evictionBurst}),
+		all:      map[*conn]struct{}{}, from: map[netip.Prefix]map[*conn]struct{}{}, waiting: map[net.Conn]*time.Timer{},
 	}
 	if l.log == nil {
 		l.log = slog.Default()
@@ -77,8 +92,39 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if admitted := l.admit(c); admitted != nil {
 			return admitted, nil
 		}
-		l.refuse(c)
 	}
+}
+
+// Close closes the listener, and the connections that wait for their refusal.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for c, timer := range l.waiting {
+		timer.Stop()
+		_ = c.Close()
+	}
+	clear(l.waiting)
+	return l.Listener.Close()
+}
+
+// postpone refuses a connection after a while.
+func (l *Listener) postpone(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.waiting) >= maxWaiting {
+		_ = c.Close()
+		return
+	}
+	l.waiting[c] = time.AfterFunc(penalty, func() {
+		l.mu.Lock()
+		_, ok := l.waiting[c]
+		delete(l.waiting, c)
+		l.mu.Unlock()
+		if ok {
+			l.refuse(c)
+		}
+	})
 }
 
 // Len returns how many connections there are.
@@ -88,20 +134,29 @@ func (l *Listener) Len() int {
 	return len(l.all)
 }
 
-// admit counts a connection and makes room for it. It returns nil when there is none.
+// admit counts a connection and makes room for it. It returns nil, and refuses the
+// connection, when there is none.
 func (l *Listener) admit(c net.Conn) *conn {
 	address := addressOf(c)
 	n := &conn{Conn: c, listener: l, network: ratelimit.Network(address)}
 	n.touch()
 	l.mu.Lock()
 	var closed *conn
-	ok, bound := true, ""
-	if same := l.from[n.network]; len(same) >= l.opts.PerAddress && (l.opts.Shared == nil || !l.opts.Shared(address)) {
+	var tooFast bool
+	shared := l.opts.Shared != nil && l.opts.Shared(address)
+	ok, bound, among := true, "", l.from[n.network]
+	switch {
+	case len(among) >= l.opts.PerAddress && !shared:
 		bound = "limits.max_connections_per_address"
-		closed, ok = l.remove(same)
-	} else if len(l.all) >= l.opts.Total {
-		bound = "limits.max_connections"
-		closed, ok = l.remove(l.all)
+	case len(l.all) >= l.opts.Total:
+		bound, among = "limits.max_connections", l.all
+	}
+	if bound != "" {
+		if tooFast = !shared && !l.evicting.Allow(address); tooFast {
+			ok = false
+		} else {
+			closed, ok = l.remove(among)
+		}
 	}
 	if ok {
 		l.all[n] = struct{}{}
@@ -119,10 +174,15 @@ func (l *Listener) admit(c net.Conn) *conn {
 	if closed != nil {
 		_ = closed.Conn.Close()
 	}
-	if !ok {
-		return nil
+	switch {
+	case ok:
+		return n
+	case tooFast:
+		l.postpone(c)
+	default:
+		l.refuse(c)
 	}
-	return n
+	return nil
 }
 
 // remove takes out the connection among some that can best be spared. It reports false when

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -181,4 +182,43 @@ func TestListenerRefuses(t *testing.T) {
 	for len(r.l.refusing) > 0 {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// An address that opens connections in a loop is slowed down: few of its connections are
+// closed for new ones, and new ones wait before they are refused.
+func TestListenerSlowsDownFloods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{Total: 99, PerAddress: 4})
+		admitted := 0
+		var last net.Conn
+		for range 4 + 3*evictionBurst {
+			client, s := r.dial("192.0.2.1:1")
+			if s != nil {
+				admitted++
+			} else {
+				last = client
+			}
+		}
+		if admitted != 4+evictionBurst {
+			t.Errorf("%d connections are admitted, want %d", admitted, 4+evictionBurst)
+		}
+		if _, s := r.dial("192.0.2.2:1"); s == nil {
+			t.Error("another address is refused")
+		}
+		if closed(last) {
+			t.Error("the flood is refused at once")
+		}
+		time.Sleep(penalty)
+		synctest.Wait()
+		if !closed(last) {
+			t.Error("the flood is not refused")
+		}
+		if _, s := r.dial("192.0.2.1:1"); s == nil {
+			t.Error("the address is refused after a pause")
+		}
+		r.dial("192.0.2.1:1")
+		if err := r.l.Close(); err != nil || len(r.l.waiting) != 0 {
+			t.Errorf("%d connections wait after the end, %v", len(r.l.waiting), err)
+		}
+	})
 }

@@ -110,12 +110,15 @@ func (b *incoming) read(from io.Reader, p []byte, silence time.Duration, until t
 // discard reads on until the body is whole or a bound is reached.
 func (b *incoming) discard(maxBytes int, silence, within time.Duration) {
 	until := time.Now().Add(within)
-	buf := make([]byte, 32<<10)
+	buf := make([]byte, 512) // many clients send nothing at all
 	for maxBytes > 0 && !b.whole {
 		n, err := b.read(b.raw, buf[:min(len(buf), maxBytes)], silence, until)
 		maxBytes -= n
 		if err != nil {
 			return
+		}
+		if n == len(buf) && n < 32<<10 {
+			buf = make([]byte, 8*n)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"loquat"
 	"loquat/internal/auth"
 	"loquat/internal/chat"
@@ -27,91 +29,78 @@ const (
 	// stuckAfter is how long a client may take nothing of its answer before its connection
 	// can be closed because others need the memory.
 	stuckAfter = time.Second
+
+	// cutPause is the least time between two connections that are closed for others.
+	cutPause = 250 * time.Millisecond
 )
 
 // inflight bounds, for each token and in all, how many calls follow the log and how many
 // bytes of events are held for clients that have not read them yet.
 type inflight struct {
 	limits config.Limits
+	bytes  *semaphore.Weighted // in all
 
-	mu    sync.Mutex
-	all   usage
-	by    map[string]*usage // by token
-	holds map[*hold]struct{}
-	freed chan struct{} // closed when bytes are released
-}
-
-// usage is what is in use.
-type usage struct {
+	mu        sync.Mutex
 	followers int
-	bytes     int64
+	by        map[string]*tokenUse
+	holds     map[*hold]struct{}
+	lastCut   time.Time
 }
 
-// hold is what one call holds. A nil hold reserves nothing.
+// tokenUse is what the calls of one token use. inflight.mu guards followers.
+type tokenUse struct {
+	followers int
+	bytes     *semaphore.Weighted
+}
+
+// hold is what one call holds. Its methods are for the call's goroutine.
 type hold struct {
 	in    *inflight
-	token string
+	token *tokenUse
 	cut   func() // ends the connection
 
-	bytes int64        // guarded by in.mu
+	bytes atomic.Int64
 	moved atomic.Int64 // when the client last took something, in Unix nanoseconds
 	isCut atomic.Bool
 }
 
 func newInflight(limits config.Limits) *inflight {
-	return &inflight{limits: limits, by: map[string]*usage{}, holds: map[*hold]struct{}{}, freed: make(chan struct{})}
+	return &inflight{limits: limits, bytes: semaphore.NewWeighted(limits.MaxInflightBytes), by: map[string]*tokenUse{}, holds: map[*hold]struct{}{}}
 }
 
-// tokenOf names whose bounds a call counts in.
-func tokenOf(who auth.Principal) string { return who.Kind + " " + who.ID }
-
-// follow counts a call that follows the log, until done is called.
+// follow counts a call that follows the log, until done is called. cut ends the call's
+// connection.
 func (in *inflight) follow(who auth.Principal, cut func()) (h *hold, done func(), err error) {
-	h = &hold{in: in, token: tokenOf(who), cut: cut}
+	name := who.Kind + " " + who.ID // all callers without a token are one
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	mine := in.by[h.token]
-	if mine == nil {
-		mine = &usage{}
-		in.by[h.token] = mine
+	use := in.by[name]
+	if use == nil {
+		use = &tokenUse{bytes: semaphore.NewWeighted(in.limits.MaxInflightBytesPerToken)}
 	}
 	switch {
-	case mine.followers >= in.limits.MaxFollowersPerToken:
+	case use.followers >= in.limits.MaxFollowersPerToken:
 		return nil, nil, loquat.Errorf(loquat.CodeRateLimited,
-			"this token follows the log %d times already; end some streams and polls, or raise limits.max_followers_per_token", mine.followers)
-	case in.all.followers >= in.limits.MaxFollowers:
+			"this token follows the log %d times already; end some streams and polls, or raise limits.max_followers_per_token", use.followers)
+	case in.followers >= in.limits.MaxFollowers:
 		return nil, nil, loquat.Errorf(loquat.CodeUnavailable,
-			"the log is followed %d times already; try again later, or raise limits.max_followers", in.all.followers)
+			"the log is followed %d times already; try again later, or raise limits.max_followers", in.followers)
 	}
-	mine.followers++
-	in.all.followers++
+	h = &hold{in: in, token: use, cut: cut}
+	use.followers++
+	in.followers++
+	in.by[name] = use
 	in.holds[h] = struct{}{}
 	return h, func() {
+		h.release()
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		h.set(mine, 0)
 		delete(in.holds, h)
-		in.all.followers--
-		if mine.followers--; mine.followers == 0 {
-			delete(in.by, h.token)
+		in.followers--
+		if use.followers--; use.followers == 0 {
+			delete(in.by, name)
 		}
 	}, nil
-}
-
-// set changes what a call holds. The caller holds the lock.
-func (h *hold) set(mine *usage, bytes int64) {
-	in := h.in
-	less := bytes < h.bytes
-	if h.bytes == 0 {
-		h.progress() // until now there was nothing to take
-	}
-	mine.bytes += bytes - h.bytes
-	in.all.bytes += bytes - h.bytes
-	h.bytes = bytes
-	if less {
-		close(in.freed)
-		in.freed = make(chan struct{})
-	}
 }
 
 // progress notes that the client took something.
@@ -121,86 +110,129 @@ func (h *hold) progress() {
 	}
 }
 
-// ended reports whether the connection was closed for others.
+// ended reports whether the call was ended in favour of others.
 func (h *hold) ended() bool { return h != nil && h.isCut.Load() }
 
-// try changes what the call holds to a number of bytes, if the bounds allow that. Otherwise
-// it returns why not, and the call to be ended in favour of this one: nil when all clients
-// read. One call is always allowed, however much it needs.
-func (h *hold) try(bytes int64) (stuck *hold, freed <-chan struct{}, refusal error) {
-	if bytes <= freeBytes {
-		bytes = 0
+// release gives back all that the call holds.
+func (h *hold) release() {
+	if n := h.bytes.Swap(0); n > 0 {
+		h.token.bytes.Release(h.ofToken(n))
+		h.in.bytes.Release(h.ofAll(n))
 	}
-	in := h.in
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	mine := in.by[h.token]
-	others, othersOfMine := in.all.bytes-h.bytes, mine.bytes-h.bytes
-	switch {
-	case othersOfMine > 0 && bytes > 0 && othersOfMine+bytes > in.limits.MaxInflightBytesPerToken:
-		return in.stuck(h, true), in.freed, loquat.Errorf(loquat.CodeRateLimited,
-			"answers of %d bytes are on their way to this token; read them faster, make fewer calls at a time, or raise limits.max_inflight_bytes_per_token", mine.bytes)
-	case others > 0 && bytes > 0 && others+bytes > in.limits.MaxInflightBytes:
-		return in.stuck(h, false), in.freed, loquat.Errorf(loquat.CodeUnavailable,
-			"answers of %d bytes are on their way to clients; try again later, or raise limits.max_inflight_bytes", in.all.bytes)
-	}
-	h.set(mine, bytes)
-	return nil, nil, nil
 }
 
-// stuck returns the call whose client has read nothing for longest. The caller holds the
-// lock.
-func (in *inflight) stuck(than *hold, ofToken bool) (found *hold) {
-	before := time.Now().Add(-stuckAfter).UnixNano()
-	for h := range in.holds {
-		if h == than || h.bytes == 0 || h.isCut.Load() || ofToken && h.token != than.token {
-			continue
-		}
-		if moved := h.moved.Load(); moved < before {
-			found, before = h, moved
-		}
-	}
-	if found != nil {
-		found.isCut.Store(true)
-	}
-	return found
-}
+// A call that needs more than a bound counts as much as the bound: it is allowed while no
+// other call holds anything.
+func (h *hold) ofToken(n int64) int64 { return min(n, h.in.limits.MaxInflightBytesPerToken) }
+func (h *hold) ofAll(n int64) int64   { return min(n, h.in.limits.MaxInflightBytes) }
 
 // noRoom is the refusal of a reservation.
 type noRoom struct{ error }
 
 func (e noRoom) Unwrap() error { return e.error }
 
-// reserve is try that waits for a while, and cuts off clients that do not read.
+// reserve changes what the call holds to a number of bytes. It waits for a while until
+// there is room, in the order of calls, and cuts off clients that do not read. The call
+// holds nothing while it waits.
 func (h *hold) reserve(ctx context.Context, bytes int64) error {
-	deadline := time.Now().Add(reserveWait)
-	for {
-		stuck, freed, refusal := h.try(bytes)
-		if refusal == nil {
-			return nil
-		}
-		if stuck != nil {
-			stuck.cut()
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return noRoom{refusal}
-		}
-		timer := time.NewTimer(min(left, stuckAfter/4)) // until another is stuck
-		select {
-		case <-freed:
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
-		timer.Stop()
+	h.release()
+	if bytes <= freeBytes {
+		return nil
 	}
+	waiting, cancel := context.WithTimeout(ctx, reserveWait)
+	defer cancel()
+	if err := h.acquire(waiting, h.token.bytes, h.ofToken(bytes), h.token); err != nil {
+		return h.refusal(ctx, loquat.CodeRateLimited,
+			"answers of %d bytes are on their way to this token; read them faster, make fewer calls at a time, or raise limits.max_inflight_bytes_per_token", h.in.limits.MaxInflightBytesPerToken)
+	}
+	if err := h.acquire(waiting, h.in.bytes, h.ofAll(bytes), nil); err != nil {
+		h.token.bytes.Release(h.ofToken(bytes))
+		return h.refusal(ctx, loquat.CodeUnavailable,
+			"answers of %d bytes are on their way to clients; try again later, or raise limits.max_inflight_bytes", h.in.limits.MaxInflightBytes)
+	}
+	h.progress() // until now there was nothing to take
+	h.bytes.Store(bytes)
+	return nil
+}
+
+func (h *hold) refusal(ctx context.Context, code loquat.Code, format string, bytes int64) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return noRoom{loquat.Errorf(code, format, bytes)}
+}
+
+// acquire waits for a semaphore, and meanwhile cuts off clients that do not read: those of a
+// token, or all when it is nil.
+func (h *hold) acquire(ctx context.Context, s *semaphore.Weighted, n int64, of *tokenUse) error {
+	if s.TryAcquire(n) {
+		return nil
+	}
+	h.in.cutStuck(of)
+	ticks := time.NewTicker(stuckAfter / 4)
+	defer ticks.Stop()
+	stop := make(chan struct{})
+	var cutting sync.WaitGroup
+	defer cutting.Wait()
+	defer close(stop)
+	cutting.Go(func() {
+		for {
+			select {
+			case <-ticks.C:
+				h.in.cutStuck(of)
+			case <-stop:
+				return
+			}
+		}
+	})
+	return s.Acquire(ctx, n)
+}
+
+// cutStuck ends the call whose client has read nothing for longest. However many wait, only
+// so many calls are ended in a while, because each makes room for some.
+func (in *inflight) cutStuck(of *tokenUse) {
+	now := time.Now()
+	before := now.Add(-stuckAfter).UnixNano()
+	var found *hold
+	in.mu.Lock()
+	if now.Sub(in.lastCut) >= cutPause {
+		for h := range in.holds {
+			if h.bytes.Load() == 0 || h.isCut.Load() || of != nil && h.token != of {
+				continue
+			}
+			if moved := h.moved.Load(); moved < before {
+				found, before = h, moved
+			}
+		}
+		in.lastCut = now
+	}
+	in.mu.Unlock()
+	if found != nil {
+		found.isCut.Store(true)
+		found.cut()
+	}
+}
+
+// shrink gives back what a read did not need. It reports false when the read needs more than
+// is held.
+func (h *hold) shrink(bytes int64) bool {
+	held := h.bytes.Load()
+	switch {
+	case bytes <= freeBytes:
+		h.release()
+	case bytes <= held:
+		h.bytes.Store(bytes)
+		h.token.bytes.Release(h.ofToken(held) - h.ofToken(bytes))
+		h.in.bytes.Release(h.ofAll(held) - h.ofAll(bytes))
+	default:
+		return false
+	}
+	return true
 }
 
 // window reads a window of the log, and holds its bytes until the next one.
 func (h *hold) window(ctx context.Context, q chat.EventQuery, read func(context.Context, chat.EventQuery) (chat.Window, error)) (chat.Window, error) {
-	_, _, _ = h.try(0) // the last window was written
+	h.release() // the last window was written
 	least := int64(0)
 	q.Reserve = func(ctx context.Context, bytes int) error {
 		if bytes == 0 {
@@ -211,14 +243,14 @@ func (h *hold) window(ctx context.Context, q chat.EventQuery, read func(context.
 	for {
 		w, err := read(ctx, q)
 		if err != nil {
-			_, _, _ = h.try(0)
+			h.release()
 			return w, err
 		}
 		size := int64(0)
 		for _, e := range w.Events {
 			size += int64(len(e.Body))
 		}
-		if _, _, refusal := h.try(size); refusal == nil {
+		if h.shrink(size) {
 			return w, nil
 		}
 		// More was read than was reserved: a single large event, or events in memory. They

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"loquat"
@@ -63,6 +64,10 @@ func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, boun
 			return nil, err
 		}
 	}
+	if err := s.windows.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer s.windows.Release(1)
 	var out []loquat.Record
 	err := s.View(ctx, func(r *Reader) (err error) {
 		out, err = r.events(since, f, b)
@@ -70,6 +75,10 @@ func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, boun
 	})
 	return out, err
 }
+
+// parallelWindows is how many windows are read from the database at the same time. Many
+// followers that catch up then leave processors to those who change something.
+func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 
 const eventColumns = `e.event_id, CASE e.type WHEN 'checkpoint' THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
 

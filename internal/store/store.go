@@ -25,6 +25,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"loquat"
 )
 
@@ -101,6 +103,7 @@ type Store struct {
 
 	complaints complaints
 	tail       *tail
+	windows    *semaphore.Weighted // of reads of the log from the database
 
 	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
 }
@@ -140,7 +143,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
-	s.tail = newTail(last, gone)
+	s.tail, s.windows = newTail(last, gone), semaphore.NewWeighted(parallelWindows())
 	if s.marker != nil {
 		s.marker.Mark(Mark{StoreID: s.id, Last: last})
 	}
