@@ -112,12 +112,7 @@ func (k *sink) publishPending(tx *store.Tx) error {
 	k.taken, k.takenSize = append(k.taken, k.pending...), k.size
 	k.pending = nil
 	k.mu.Unlock()
-	for _, e := range loquat.MergeIncrements(k.taken) {
-		if _, err := tx.Publish(e, &k.h, &k.q); err != nil {
-			return err
-		}
-	}
-	return nil
+	return publish(tx, &k.h, &k.q, loquat.MergeIncrements(k.taken)...)
 }
 
 // settle forgets what is on disk, which makes room for more; k.write is held.
