@@ -43,6 +43,7 @@ var ranks = map[string]int{
 	"loop":       3,
 	"mcphost":    3,
 	"builtin":    3,
+	"settings":   3,
 	"chat":       4,
 	"httpapi":    5,
 	"bridge":     5,

@@ -10,6 +10,7 @@ import (
 
 	"loquat"
 	"loquat/internal/plugin"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 	"loquat/internal/ui"
 )
@@ -35,17 +36,17 @@ type Action struct {
 
 // RunAction runs an action of the one plugin that it names and returns the result.
 func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, error) {
-	var sc scene
+	var pc settings.Context
 	var err error
 	if a.SessionID != "" {
-		if sc, err = s.sceneForAction(ctx, a); err != nil {
+		if pc, err = s.contextForAction(ctx, a); err != nil {
 			return nil, err
 		}
 	}
 	query := plugin.ActionQuery{ActionID: a.ActionID, Owner: a.Owner, Plugin: a.Plugin}
 	actors := s.plugins.Actors(query)
 	if a.ElementID != "" && len(actors) > 0 {
-		if actors, a.Params, err = s.fromElement(ctx, a, sc, actors); err != nil {
+		if actors, a.Params, err = s.fromElement(ctx, a, pc, actors); err != nil {
 			return nil, err
 		}
 	}
@@ -53,7 +54,7 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	call := plugin.ActionCall{ActionID: a.ActionID, SessionID: a.SessionID, Params: a.Params, Config: sc.concealed, Host: s.host(a)}
+	call := plugin.ActionCall{ActionID: a.ActionID, SessionID: a.SessionID, Params: a.Params, Config: pc.Redacted, Host: s.host(a)}
 	if call.Params == nil {
 		call.Params = loquat.Object{}
 	}
@@ -64,30 +65,30 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 	return out.Result, err
 }
 
-// sceneForAction asks the backend for models only where elements are asked for.
-func (s *Service) sceneForAction(ctx context.Context, a Action) (scene, error) {
+// contextForAction asks the backend for models only when the action names an element.
+func (s *Service) contextForAction(ctx context.Context, a Action) (settings.Context, error) {
 	h, err := s.head(ctx, a.SessionID)
 	if err == nil {
 		err = a.IfMatch.check(h)
 	}
 	if err != nil {
-		return scene{}, err
+		return settings.Context{}, err
 	}
-	return s.newScene(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides), a.ElementID != "")
+	return s.settings.Context(ctx, h.AgentID, overridesOf(h), a.ElementID != "")
 }
 
 // fromElement finds the element that an action comes from: it tells which plugin is
 // meant, and what the params are.
-func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []plugin.Plugin) ([]plugin.Plugin, loquat.Object, error) {
+func (s *Service) fromElement(ctx context.Context, a Action, pc settings.Context, actors []plugin.Plugin) ([]plugin.Plugin, loquat.Object, error) {
 	if a.SessionID == "" {
 		var err error
-		if sc.states, err = s.applicationStates(ctx); err != nil {
+		if pc, err = s.settings.GlobalContext(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
 	var found []plugin.Plugin
 	var element loquat.Object
-	for _, e := range s.gather(ctx, sc, actors) {
+	for _, e := range s.settings.Elements(ctx, pc, actors) {
 		i := slices.IndexFunc(actors, func(p plugin.Plugin) bool { return p.Name() == e.String("plugin") })
 		if i >= 0 && e.String("id") == a.ElementID && e.String("action_id") == a.ActionID && !slices.Contains(found, actors[i]) {
 			found, element = append(found, actors[i]), e
@@ -98,7 +99,7 @@ func (s *Service) fromElement(ctx context.Context, a Action, sc scene, actors []
 		return nil, nil, loquat.Invalid("body.element_id", "names no element of the action %q; load the UI schema again", loquat.Clip(a.ActionID, loquat.Excerpt))
 	case 1:
 		params, faults := ui.BuildActionParams(element, a.Params)
-		return found, params, invalid(faults)
+		return found, params, loquat.InvalidFields(faults)
 	}
 	return found, nil, nil // too many, which is told
 }
@@ -179,16 +180,6 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 		return nil, loquat.Errorf(loquat.CodeBackendError, "the plugin %s wants to keep %d bytes; at most %d are kept, and it keeps what it had", p.Name(), size, maxState)
 	}
 	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetPluginState(p.Name(), out.State) })
+	s.settings.Invalidate() // elements may depend on the state
 	return out.Result, err
-}
-
-// invalid makes an error of the faults of an input, nil when there are none.
-func invalid(faults []loquat.FieldError) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	for i, f := range faults {
-		faults[i] = f.Clipped()
-	}
-	return &loquat.Error{Code: loquat.CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
 }

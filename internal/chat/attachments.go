@@ -60,7 +60,7 @@ func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
 		}
 		faults = append(faults, wrong...)
 	}
-	if err := invalid(faults); err != nil {
+	if err := loquat.InvalidFields(faults); err != nil {
 		return nil, err
 	}
 	m.Metadata = m.Metadata.Clone().Set(loquat.MetaAttachments, members)
@@ -166,13 +166,13 @@ func (s *Service) checkAttachments(list []attachment, r *store.Reader, h store.H
 	if len(list) == 0 {
 		return nil
 	}
-	e, err := s.effective(h)
+	e, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h))
 	if err != nil {
 		return err
 	}
 	var faults []loquat.FieldError
 	for _, a := range list {
-		message := disallowed(a, e.config)
+		message := disallowed(a, e.Config)
 		if message == "" && a.assetID != "" {
 			_, err := r.Asset(h, a.assetID)
 			if loquat.CodeOf(err) == loquat.CodeNotFound {
@@ -185,7 +185,7 @@ func (s *Service) checkAttachments(list []attachment, r *store.Reader, h store.H
 			faults = append(faults, loquat.FieldError{Location: a.place, Message: message})
 		}
 	}
-	return invalid(faults)
+	return loquat.InvalidFields(faults)
 }
 
 // disallowed says which switch of the config keeps an attachment out; "" is none.

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"loquat/internal/settings"
 	"maps"
 	"strings"
 
 	"loquat"
-	"loquat/internal/config"
 )
 
 // maxID is the length of a session_id and a request_id.
@@ -41,7 +41,7 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 		return nil, nil, err
 	}
 	if given := p.Metadata.Object(loquat.MetaOverrides); given != nil {
-		p.Metadata = p.Metadata.Clone().Set(loquat.MetaOverrides, s.restoreSecrets(p.AgentID, given, nil))
+		p.Metadata = p.Metadata.Clone().Set(loquat.MetaOverrides, s.settings.RestoreSecrets(p.AgentID, given, nil))
 	}
 	messages = make([]loquat.Message, len(p.Messages))
 	var faults []loquat.FieldError
@@ -52,7 +52,7 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 			break
 		}
 	}
-	return messages, attachments, invalid(faults)
+	return messages, attachments, loquat.InvalidFields(faults)
 }
 
 // verdict is what came of checking the overrides that a change gives. To check them
@@ -67,12 +67,9 @@ type verdict struct {
 // than the session has by now.
 var errOtherAgent = errors.New("the session has another agent by now")
 
-// merger makes the new overrides of a session from those that it has and those given.
-type merger func(before, given loquat.Object) loquat.Object
-
 // judge checks the overrides in metadata that is given to a session, "" for a new one,
 // for the agent that is named, else the session's.
-func (s *Service) judge(ctx context.Context, sessionID, agentID string, given loquat.Object, merge merger) (verdict, error) {
+func (s *Service) judge(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger) (verdict, error) {
 	raw, ok := given[loquat.MetaOverrides]
 	if !ok {
 		return verdict{}, nil
@@ -86,45 +83,28 @@ func (s *Service) judge(ctx context.Context, sessionID, agentID string, given lo
 		if err != nil {
 			return verdict{}, err
 		}
-		before = h.Metadata.Object(loquat.MetaOverrides)
+		before = overridesOf(h)
 		if agentID == "" {
 			agentID = h.AgentID
 		}
 	}
-	if _, _, err := s.config.Base(agentID); err != nil {
+	if s.settings.CheckAgent("", agentID) != nil {
 		return verdict{}, nil // checkDescription says so, if it was named
 	}
-	err := s.checkOverrides(ctx, agentID, before, raw, merge)
+	err := s.settings.CheckOverrides(ctx, agentID, before, raw, merge)
 	if ctx.Err() != nil {
 		return verdict{}, context.Cause(ctx)
 	}
 	return verdict{agentID, err}, nil
 }
 
-// checkOverrides holds overrides that a change gives against what the agent offers.
-// Those that stood there before are not the caller's fault.
-func (s *Service) checkOverrides(ctx context.Context, agentID string, before loquat.Object, raw json.RawMessage, merge merger) error {
-	const location = "body.metadata.overrides"
-	var given loquat.Object
-	if err := json.Unmarshal(raw, &given); err != nil {
-		return loquat.Invalid(location, "has to be an object of config keys")
-	}
-	if len(given) == 0 {
-		return nil
-	}
-	given = s.restoreSecrets(agentID, given, before)
-	sc, err := s.newScene(ctx, agentID, merge(before, given), true)
-	if err != nil {
-		return err
-	}
-	return invalid(s.faultsOf(given, sc, s.gatherAll(ctx, sc), location))
-}
-
 // checkDescription checks an agent that was named, and passes the verdict on the
 // overrides that were given.
 func (s *Service) checkDescription(agentID string, agentNamed bool, v verdict) error {
-	if _, _, err := s.config.Base(agentID); err != nil && agentNamed {
-		return loquat.Invalid("body.agent_id", "is %q, which is no agent; there is %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(s.config.Agents(), ", "))
+	if agentNamed {
+		if err := s.settings.CheckAgent("body.agent_id", agentID); err != nil {
+			return err
+		}
 	}
 	if v.agentID != "" && v.agentID != agentID {
 		return errOtherAgent
@@ -136,7 +116,7 @@ func (s *Service) checkDescription(agentID string, agentNamed bool, v verdict) e
 const maxJudgements = 5
 
 // judged runs a change of a session's description with the verdict on what it gives.
-func (s *Service) judged(ctx context.Context, sessionID, agentID string, given loquat.Object, merge merger, change func(verdict) error) error {
+func (s *Service) judged(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger, change func(verdict) error) error {
 	for range maxJudgements {
 		v, err := s.judge(ctx, sessionID, agentID, given, merge)
 		if err != nil {
@@ -206,20 +186,10 @@ func checkSend(p *loquat.Send) (storedSend, error) {
 	return out, err
 }
 
-// restoreSecrets returns the overrides that a client gave with the secrets of those that
-// the session has, wherever it repeats what it was shown of them.
-func (s *Service) restoreSecrets(agentID string, given, before loquat.Object) loquat.Object {
-	base, _, err := s.config.Base(agentID)
-	if err != nil {
-		base = nil // which checkDescription reports if the change names the agent
-	}
-	return config.RestoreSecrets(given, before, base)
-}
-
 // mergeMetadata merges a patch into the metadata of a session.
 func (s *Service) mergeMetadata(agentID string, session, patch loquat.Object) loquat.Object {
 	if given := patch.Object(loquat.MetaOverrides); given != nil {
-		patch = patch.Clone().Set(loquat.MetaOverrides, s.restoreSecrets(agentID, given, session.Object(loquat.MetaOverrides)))
+		patch = patch.Clone().Set(loquat.MetaOverrides, s.settings.RestoreSecrets(agentID, given, session.Object(loquat.MetaOverrides)))
 	}
 	return mergePatch(session, patch)
 }

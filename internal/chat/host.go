@@ -88,17 +88,17 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	if err := x.s.awaitPlugins(ctx, h.AgentID, x.s.log.With("session_id", sessionID)); err != nil {
 		return loquat.Reply{}, err
 	}
-	e, err := x.s.settled(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides))
+	e, err := x.s.settings.Resolve(ctx, h.AgentID, overridesOf(h))
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	req := loquat.LLMRequest{ProviderID: e.providerID, SessionID: sessionID, Config: e.config.Clone(), Messages: messages, Stream: true}
+	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")
-	req.Concealed = x.s.config.Conceal(req.Config, x.s.concealing())
+	req.Concealed = x.s.settings.Redact(req.Config)
 	if err := x.s.plugins.EditRequest(ctx, &req); err != nil {
 		return loquat.Reply{}, x.failed(ctx, err)
 	}
-	for chunk, err := range e.provider.Chat(ctx, req) {
+	for chunk, err := range e.Provider.Chat(ctx, req) {
 		if err != nil {
 			return loquat.Reply{}, x.failed(ctx, err)
 		}
@@ -106,7 +106,7 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 			return *chunk.Reply, nil
 		}
 	}
-	return loquat.Reply{}, loquat.Errorf(loquat.CodeBackendError, "provider %s ended without a reply", e.providerID)
+	return loquat.Reply{}, loquat.Errorf(loquat.CodeBackendError, "provider %s ended without a reply", e.ProviderID)
 }
 
 // failed says that the model could not be asked, unless nobody waits for it any more.

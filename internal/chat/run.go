@@ -129,14 +129,14 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	if err != nil {
 		return loop.Job{}, err
 	}
-	effective, err := s.settled(ctx, stored.AgentID, stored.Overrides)
+	resolved, err := s.settings.Resolve(ctx, stored.AgentID, stored.Overrides)
 	if err != nil {
 		return loop.Job{}, err
 	}
 	return loop.Job{
 		SessionID: q.SessionID, RequestID: q.RequestID,
-		ProviderID: effective.providerID, Provider: effective.provider, Plugins: s.plugins, Config: effective.config,
-		Concealed: s.config.Conceal(effective.config, s.concealing()),
+		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
+		Concealed: s.settings.Redact(resolved.Config),
 		History:   history, Stream: stored.Stream, StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {

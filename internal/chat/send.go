@@ -111,7 +111,7 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored
 	if err != nil {
 		return out, err
 	}
-	if _, err := s.effective(h); err != nil { // its agent is no longer configured
+	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent is no longer configured
 		return out, err
 	}
 	if err := s.checkAttachments(stored.attachments, &tx.Reader, h); err != nil {
@@ -173,9 +173,9 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 		return err
 	}
 	stored.Message, stored.DeleteFrom = nil, nil // they are done, and may be large
-	stored.AgentID, stored.Overrides = h.AgentID, h.Metadata.Object(loquat.MetaOverrides)
-	if effective, err := s.effective(*h); err == nil {
-		stored.ProviderID, stored.Model = effective.providerID, effective.config.String("model")
+	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(*h)
+	if resolved, err := s.settings.ResolveStatic(h.AgentID, overridesOf(*h)); err == nil {
+		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
 	}
 	send, err := json.Marshal(stored)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"loquat/internal/asset"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 )
 
@@ -41,16 +42,14 @@ type Service struct {
 	assets    *asset.Dir
 	config    *config.Config
 	plugins   *plugin.Registry
-	schema    config.Schema // of all plugins
 	log       *slog.Logger
 	masker    *config.Masker
 	owner     string          // names this process in the rows of the requests that it runs
 	noted     map[string]bool // requests of which a row says that this start takes them up; recover's
-	models    *modelCache
+	settings  *settings.Resolver
 	facts     *facts
 	histories *histories
 
-	gatherer *plugin.Gatherer
 	absences absences
 	states   map[string]chan struct{} // by application plugin: full while an action of it runs
 
@@ -66,7 +65,6 @@ type Service struct {
 
 	mu       sync.Mutex
 	workers  map[string]*worker // by request_id
-	secrets  config.Schema      // settings that elements call secret
 	draining bool               // no request starts any more
 	running  sync.WaitGroup     // workers and the sweeper
 }
@@ -91,7 +89,7 @@ func sweepPause(retention time.Duration) time.Duration {
 func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		masker: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{}, models: newModelCache(),
+		masker: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{},
 		facts:  newFacts(opts.Store),
 		states: map[string]chan struct{}{},
 	}
@@ -103,14 +101,9 @@ func New(opts Options) *Service {
 	}
 	s.histories = newHistories(s.store, s.shown)
 	s.store.ShowMetadata(s.shown)
-	s.gatherer = plugin.NewGatherer(s.plugins, s.log, s.learnSecrets)
+	s.settings = settings.New(settings.Options{Store: s.store, Config: s.config, Plugins: s.plugins, Logger: s.log, Masker: s.masker})
 	for _, p := range s.plugins.Applications() {
 		s.states[p.Name()] = make(chan struct{}, 1)
-	}
-	for _, p := range s.plugins.Plugins() {
-		if owner, ok := p.(config.Owner); ok {
-			s.schema = append(s.schema, owner.ConfigSchema()...)
-		}
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.open, s.close = context.WithCancel(context.Background())

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"loquat"
-	"loquat/internal/config"
 	"loquat/internal/store"
 )
 
@@ -132,7 +131,7 @@ func (s *Service) shown(metadata loquat.Object) loquat.Object {
 	if overrides == nil {
 		return metadata
 	}
-	return metadata.Clone().Set(loquat.MetaOverrides, config.RedactObject(overrides, s.concealing()))
+	return metadata.Clone().Set(loquat.MetaOverrides, s.settings.RedactOverrides(overrides))
 }
 
 // Session returns a session with its messages and cursor, read together.
@@ -252,8 +251,8 @@ func (s *Service) SetOverride(ctx context.Context, call Call, id, key string, va
 			if err := s.checkDescription(h.AgentID, false, v); err != nil {
 				return snapshotAnswer{}, atValue(err, key)
 			}
-			before := h.Metadata.Object(loquat.MetaOverrides)
-			overrides := replaceKeys(before, s.restoreSecrets(h.AgentID, given, before))
+			before := overridesOf(h)
+			overrides := replaceKeys(before, s.settings.RestoreSecrets(h.AgentID, given, before))
 			return s.describeSession(tx, h, h.AgentID, h.Metadata.Clone().Set(loquat.MetaOverrides, overrides))
 		})
 		return err

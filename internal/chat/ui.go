@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -10,90 +11,65 @@ import (
 	"loquat/internal/ui"
 )
 
+// head reads the head of a session.
+func (s *Service) head(ctx context.Context, sessionID string) (store.Head, error) {
+	return store.Read(ctx, s.store, func(r *store.Reader) (store.Head, error) { return r.Head(sessionID) })
+}
+
+// overridesOf returns the overrides of a session.
+func overridesOf(h store.Head) loquat.Object { return h.Metadata.Object(loquat.MetaOverrides) }
+
+// Agents returns the agents that a session may use.
+func (s *Service) Agents() []loquat.Agent { return s.settings.Agents() }
+
+// Models returns the models that the backend of an agent lists, or that of a session with
+// its overrides.
+func (s *Service) Models(ctx context.Context, agentID, sessionID string, refresh bool) ([]loquat.Model, error) {
+	if sessionID == "" {
+		agentID = cmp.Or(agentID, loquat.DefaultAgent)
+		if err := s.settings.CheckAgent("query.agent_id", agentID); err != nil {
+			return nil, err
+		}
+		return s.settings.Models(ctx, agentID, nil, refresh)
+	}
+	h, err := s.head(ctx, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	return s.settings.Models(ctx, cmp.Or(agentID, h.AgentID), overridesOf(h), refresh)
+}
+
 // UISchema returns what the core plugins show for a session: its provider, and the
 // extensions, features and tools that are loaded.
 func (s *Service) UISchema(ctx context.Context, sessionID string) ([]loquat.Object, error) {
-	sc, err := s.sceneOf(ctx, sessionID)
+	h, err := s.head(ctx, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	return s.gather(ctx, sc, s.corePlugins(sc)), nil
+	return s.settings.UISchema(ctx, h.AgentID, overridesOf(h))
 }
 
 // ApplicationUISchema returns what the application plugins show, or the one that is
-// named: for a session, or, without one, all that they ever do.
+// named: for a session, or, without one, every element that they have.
 func (s *Service) ApplicationUISchema(ctx context.Context, sessionID, name string) ([]loquat.Object, error) {
-	var sc scene
-	var err error
-	if sessionID != "" {
-		sc, err = s.sceneOf(ctx, sessionID)
-	} else {
-		sc.states, err = s.applicationStates(ctx)
+	if sessionID == "" {
+		return s.settings.GlobalUISchema(ctx, name)
 	}
+	h, err := s.head(ctx, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	var plugins []plugin.Plugin
-	for _, p := range s.plugins.Applications() {
-		if name == "" || p.Name() == name {
-			plugins = append(plugins, p)
-		}
-	}
-	return s.gather(ctx, sc, plugins), nil
-}
-
-// sceneOf prepares to ask about a session.
-func (s *Service) sceneOf(ctx context.Context, sessionID string) (scene, error) {
-	h, err := s.head(ctx, sessionID)
-	if err != nil {
-		return scene{}, err
-	}
-	return s.newScene(ctx, h.AgentID, h.Metadata.Object(loquat.MetaOverrides), true)
-}
-
-func (s *Service) head(ctx context.Context, sessionID string) (h store.Head, err error) {
-	err = s.store.View(ctx, func(r *store.Reader) (err error) {
-		h, err = r.Head(sessionID)
-		return err
-	})
-	return h, err
+	return s.settings.ApplicationUISchema(ctx, h.AgentID, overridesOf(h), name)
 }
 
 // ConfigValues returns the effective value of every setting of a session, with where
 // it comes from. Of secrets it says only whether they are set.
 func (s *Service) ConfigValues(ctx context.Context, sessionID string) (map[string]ui.Value, error) {
-	sc, err := s.sceneOf(ctx, sessionID)
+	h, err := s.head(ctx, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	elements := s.gatherAll(ctx, sc)
-	_, offers := s.settings(elements)
-	values := ui.Values(elements, ui.Layers{
-		Overrides: s.fitting(sc.overrides, sc.base, append(offers, requestOptionsOffer)), Base: sc.base, Defaults: s.schemaDefaults(),
-	})
-	secrets := s.concealing()
-	for _, e := range elements {
-		key := settingKey(e)
-		if v, ok := values[key]; ok {
-			v.Value = s.config.ConcealAt([]string{key}, v.Value, secrets)
-			if path := ui.ConfigPath(e); len(path) > 0 {
-				v.Value = s.config.ConcealAt(path, v.Value, secrets)
-			}
-			values[key] = v
-		}
-	}
-	return values, nil
-}
-
-// schemaDefaults are the defaults that the schemas of the plugins name, by key.
-func (s *Service) schemaDefaults() loquat.Object {
-	defaults := loquat.Object{}
-	for _, f := range s.schema {
-		if f.Default != nil {
-			defaults.Set(f.Key, f.Default)
-		}
-	}
-	return defaults
+	return s.settings.Values(ctx, h.AgentID, overridesOf(h))
 }
 
 // PluginInfo is a loaded plugin and how it is.
@@ -113,7 +89,7 @@ func (s *Service) Plugins() []PluginInfo {
 			Name: p.Name(), Kind: p.Kind(), Status: s.plugins.Status(p),
 			Tools: s.plugins.ToolNames(p), Actions: plugin.ActionsOf(p),
 		}
-		info.Problems = slices.Concat(info.Problems, s.gatherer.Problems(p), s.absences.problems(p.Name()))
+		info.Problems = slices.Concat(info.Problems, s.settings.Problems(p), s.absences.problems(p.Name()))
 		for i, text := range info.Problems {
 			info.Problems[i] = s.masker.Mask(text)
 		}

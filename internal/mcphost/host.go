@@ -50,6 +50,8 @@ type Plugin struct {
 	started chan struct{}      // closed when its first start has come to an end
 	start   sync.Once
 
+	onChange func() // never nil; called when what the plugin offers may have changed
+
 	mu       sync.Mutex
 	session  *session // nil while it does not run
 	status   plugin.Status
@@ -70,7 +72,7 @@ func New(dir string, opts Options) *Plugin {
 	if cache, err := filepath.Abs(opts.CacheDir); err == nil {
 		opts.CacheDir = cache // the process runs elsewhere
 	}
-	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), started: make(chan struct{}), changed: make(chan struct{})}
+	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), started: make(chan struct{}), changed: make(chan struct{}), onChange: func() {}}
 	p.manifest, p.faults = ReadManifest(dir)
 	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask, opts.Said)
 	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version, Required: opts.Required}
@@ -105,6 +107,13 @@ func (p *Plugin) command() command {
 }
 
 func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()) }
+
+// OnChange registers a function that is called when the process has started or ended, and
+// when it has listed its tools again. It has to be registered before Start.
+func (p *Plugin) OnChange(changed func()) {
+	before := p.onChange
+	p.onChange = func() { before(); changed() }
+}
 
 // Start has the process come up in the background. It runs, and is started again when
 // it dies, until Stop.
@@ -227,6 +236,7 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 		}
 	}
 	slices.Sort(problems)
+	defer p.onChange()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.tools, p.listed, p.problems = s, tools, listed, problems
@@ -259,6 +269,7 @@ func (p *Plugin) relist(ctx context.Context, s *session) {
 
 // leave takes an ended process away from those who would call it. Its tools stay known.
 func (p *Plugin) leave(why error) {
+	defer p.onChange()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.soon = nil, time.Now().Add(comingUp)
@@ -374,6 +385,7 @@ func (p *Plugin) callIn(ctx context.Context, s *session, u use) (*answer, error)
 // The powers of a process.
 var (
 	_ plugin.Process       = (*Plugin)(nil)
+	_ plugin.Notifier      = (*Plugin)(nil)
 	_ plugin.Reporter      = (*Plugin)(nil)
 	_ plugin.Toolbox       = (*Plugin)(nil)
 	_ plugin.RequestEditor = (*Plugin)(nil)

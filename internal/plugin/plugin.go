@@ -62,6 +62,12 @@ type Reporter interface {
 	Status() Status
 }
 
+// Notifier is a plugin that reports when its elements, or its tools, may have changed.
+type Notifier interface {
+	// OnChange registers a function that is called after each change. It returns at once.
+	OnChange(changed func())
+}
+
 // The values of Status.State.
 const (
 	StateRunning  = "running"

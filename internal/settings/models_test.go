@@ -1,4 +1,4 @@
-package chat
+package settings
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func TestModelsSoon(t *testing.T) {
 			time.Sleep(slow)
 			return []loquat.Model{{ID: "m"}}, err
 		}}
-		c, e := newModelCache(), effective{providerID: "p", provider: l, config: loquat.Object{}}
+		c, e := newModelCache(func() {}), Resolved{ProviderID: "p", Provider: l, Config: loquat.Object{}}
 		soon := func() (int, time.Duration) {
 			began := time.Now()
 			return len(c.soon(t.Context(), e)), time.Since(began)
@@ -60,7 +60,7 @@ func TestModelsSoon(t *testing.T) {
 		if synctest.Wait(); l.calls != 2 || time.Since(c.look(e).at) > slow {
 			t.Errorf("the old list was not renewed: %d calls", l.calls)
 		}
-		e.providerID, slow, err = "other", 0, errors.New("down")
+		e.ProviderID, slow, err = "other", 0, errors.New("down")
 		for range 5 {
 			if n, took := soon(); n != 0 || took != 0 {
 				t.Errorf("a backend that is down: %d models after %s", n, took)
@@ -81,7 +81,7 @@ func TestModelsSoon(t *testing.T) {
 // the process.
 func TestModelsPanic(t *testing.T) {
 	l := &lister{list: func() ([]loquat.Model, error) { panic("no list") }}
-	c, e := newModelCache(), effective{providerID: "p", provider: l, config: loquat.Object{}}
+	c, e := newModelCache(func() {}), Resolved{ProviderID: "p", Provider: l, Config: loquat.Object{}}
 	if models, err := c.get(t.Context(), e, false); err == nil || !strings.Contains(err.Error(), "no list") {
 		t.Errorf("got %v, %v", models, err)
 	}

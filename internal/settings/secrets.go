@@ -1,0 +1,52 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/ui"
+)
+
+// learnSecrets remembers which settings their elements call secret: from now on no other
+// plugin is shown them, and they are masked.
+func (r *Resolver) learnSecrets(elements []loquat.Object) {
+	var learned config.Schema
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range elements {
+		if !e.Bool("secret") {
+			continue
+		}
+		for _, path := range []string{e.String("key"), strings.Join(ui.ConfigPath(e), ".")} {
+			known := slices.ContainsFunc(r.secrets, func(f config.Field) bool { return f.Key == path })
+			if path != "" && !known && len(r.secrets) < ui.MaxElements {
+				field := config.Field{Key: path, Kind: config.Any, Secret: true}
+				r.secrets, learned = append(r.secrets, field), append(learned, field)
+			}
+		}
+	}
+	if len(learned) > 0 {
+		r.masker.Add(r.config.SecretsOf(learned))
+		r.Invalidate()
+	}
+}
+
+// secretSchema returns the schema that says what is secret: that of the plugins, and the
+// settings that elements call secret.
+func (r *Resolver) secretSchema() config.Schema {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(r.schema, r.secrets)
+}
+
+// Redact returns an effective config with {"set": true} in place of each secret.
+func (r *Resolver) Redact(cfg loquat.Object) loquat.Object {
+	return r.config.Conceal(cfg, r.secretSchema())
+}
+
+// RedactOverrides returns the overrides of a session without the secrets within them.
+func (r *Resolver) RedactOverrides(overrides loquat.Object) loquat.Object {
+	return config.RedactObject(overrides, r.secretSchema())
+}

@@ -1,0 +1,144 @@
+// Package settings resolves what a request runs with and what clients are shown of it:
+// agents, the overrides of a session, the effective config, the elements of plugins and
+// the models of backends.
+//
+// It promises that an override counts only while the agent offers it; that settings are
+// resolved once and kept until something that they depend on changes; and that no plugin
+// and no client is shown a secret. It changes nothing: whoever stores overrides is
+// package chat. It does not know requests or HTTP.
+//
+// What it keeps (resolved settings, lists of models, which settings elements call secret)
+// is a copy in this process's memory; a new process asks again.
+package settings
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/plugin"
+	"loquat/internal/store"
+)
+
+// Options are what a Resolver is made of.
+type Options struct {
+	Store   *store.Store // holds the states of application plugins
+	Config  *config.Config
+	Plugins *plugin.Registry
+	Logger  *slog.Logger
+	Masker  *config.Masker // is taught the secrets that elements name
+}
+
+// Resolver resolves settings. It is safe for concurrent use.
+type Resolver struct {
+	store    *store.Store
+	config   *config.Config
+	plugins  *plugin.Registry
+	schema   config.Schema // of all plugins
+	masker   *config.Masker
+	gatherer *plugin.Gatherer
+	models   *modelCache
+	resolved *cache
+
+	mu      sync.Mutex
+	secrets config.Schema // settings that elements call secret
+}
+
+// New makes a resolver. It asks no plugin yet.
+func New(opts Options) *Resolver {
+	r := &Resolver{store: opts.Store, config: opts.Config, plugins: opts.Plugins, masker: opts.Masker, resolved: newCache()}
+	r.models = newModelCache(r.Invalidate)
+	r.gatherer = plugin.NewGatherer(r.plugins, opts.Logger, r.learnSecrets)
+	for _, p := range r.plugins.Plugins() {
+		if owner, ok := p.(config.Owner); ok {
+			r.schema = append(r.schema, owner.ConfigSchema()...)
+		}
+		if n, ok := p.(plugin.Notifier); ok {
+			n.OnChange(r.Invalidate)
+		}
+	}
+	return r
+}
+
+// Resolved is what a request of a session runs with.
+type Resolved struct {
+	ProviderID string
+	Provider   plugin.Provider
+	Config     loquat.Object // the effective config
+}
+
+// Agents returns the agents that a session may use.
+func (r *Resolver) Agents() []loquat.Agent {
+	out := []loquat.Agent{}
+	for _, id := range r.config.Agents() {
+		if base, providerID, err := r.config.Base(id); err == nil {
+			out = append(out, loquat.Agent{AgentID: id, ProviderID: providerID, Model: base.String("model")})
+		}
+	}
+	return out
+}
+
+// CheckAgent returns an error that names the known agents when there is no such agent.
+func (r *Resolver) CheckAgent(location, agentID string) error {
+	if _, _, err := r.config.Base(agentID); err != nil {
+		return loquat.Invalid(location, "is %q, which is no agent; there is %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(r.config.Agents(), ", "))
+	}
+	return nil
+}
+
+// ResolveStatic resolves as far as the schemas of the plugins tell, without asking one.
+// Overrides that only an element offers do not count.
+func (r *Resolver) ResolveStatic(agentID string, overrides loquat.Object) (Resolved, error) {
+	base, _, err := r.config.Base(agentID)
+	if err != nil {
+		return Resolved{}, err
+	}
+	return r.resolveWith(agentID, r.accepted(overrides, base, config.SchemaOffers(r.schema, base)))
+}
+
+// resolveWith resolves with overrides that were checked.
+func (r *Resolver) resolveWith(agentID string, overrides loquat.Object) (Resolved, error) {
+	cfg, providerID, err := r.config.Effective(agentID, overrides)
+	if err != nil {
+		return Resolved{}, err
+	}
+	selector := cfg.String("provider")
+	p, ok := r.plugins.Provider(selector)
+	if !ok {
+		return Resolved{}, loquat.Errorf(loquat.CodeUnavailable, "provider %q of agent %q needs a plugin for %q, and none is loaded", providerID, agentID, selector)
+	}
+	return Resolved{ProviderID: providerID, Provider: p, Config: cfg}, nil
+}
+
+// Resolve returns what a request runs with: the base config, the overrides that elements
+// offer, and each value at its element's config_path. It waits for plugins, not for
+// backends. The result is kept, see cache.
+func (r *Resolver) Resolve(ctx context.Context, agentID string, overrides loquat.Object) (Resolved, error) {
+	return r.resolved.get(ctx, agentID, overrides, func(ctx context.Context) (Resolved, bool, error) {
+		pc, err := r.Context(ctx, agentID, overrides, false)
+		if err != nil {
+			return Resolved{}, false, err
+		}
+		out, err := r.resolveFrom(pc, r.gatherAll(ctx, pc))
+		return out, err == nil && r.complete(pc), err
+	})
+}
+
+// resolveFrom resolves with the elements that the plugins showed in a context.
+func (r *Resolver) resolveFrom(pc Context, elements []loquat.Object) (Resolved, error) {
+	settings, offers := r.settingsAmong(elements)
+	overrides := r.accepted(pc.overrides, pc.base, append(offers, requestOptionsOffer))
+	out, err := r.resolveWith(pc.agentID, overrides)
+	if err != nil {
+		return Resolved{}, err
+	}
+	out.Config = writeThrough(out.Config, settings, overrides, pc.base)
+	return out, nil
+}
+
+// Invalidate drops the settings that were resolved: something changed that they may
+// depend on.
+func (r *Resolver) Invalidate() { r.resolved.invalidate() }
