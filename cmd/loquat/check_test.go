@@ -196,6 +196,9 @@ func TestCheckFindsDamage(t *testing.T) {
 				t.Fatalf("%d %.300s", status, body)
 			}
 		}
+		if status, body := appendOnce(t, server.url, "notes", "lost"); status != http.StatusServiceUnavailable || !strings.Contains(body, "the database is damaged") {
+			t.Errorf("a change: %d %.300s", status, body)
+		}
 		if status, body := getOnce(t, server.url+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "run loquat check") {
 			t.Errorf("/readyz: %d %s", status, body)
 		}
