@@ -14,6 +14,7 @@ import (
 	"loquat"
 	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 )
@@ -39,12 +40,12 @@ func benchGrowth(w io.Writer) ([]verdict, error) {
 	return append(polls, appends...), err
 }
 
-// pollStore is a store of a given size and a service on it.
+// pollStore is a store of a given size and a feed of it.
 type pollStore struct {
-	service *chat.Service
-	since   loquat.EventID // pollRows events of the polled session come after it
-	last    loquat.EventID // of the polled session
-	remove  func()
+	feed   *feed.Feed
+	since  loquat.EventID // pollRows events of the polled session come after it
+	last   loquat.EventID // of the polled session
+	remove func()
 }
 
 // comparePolls compares polls that read from the database. Polls that read from the tail
@@ -109,7 +110,7 @@ func interleave(a, b func() (time.Duration, error)) (time.Duration, time.Duratio
 func (p *pollStore) poll(since loquat.EventID, n, rows int) (time.Duration, error) {
 	start := time.Now()
 	for range n {
-		w, err := p.service.Events(context.Background(), chat.EventQuery{SessionID: "polled", Since: &since, Limit: 1000})
+		w, err := p.feed.Events(context.Background(), feed.Query{SessionID: "polled", Since: &since, Limit: 1000})
 		if err != nil {
 			return 0, err
 		}
@@ -150,9 +151,9 @@ func newPollStore(events int) (*pollStore, error) {
 	if s, _, err = openStore(dir); err != nil {
 		return nil, err
 	}
-	p.service, err = benchService(s)
+	p.feed = feed.New(s)
 	p.remove = func() { s.Close(); remove() }
-	return p, err
+	return p, nil
 }
 
 // fill publishes events of all sessions, then the events to poll for, then events of

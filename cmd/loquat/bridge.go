@@ -127,7 +127,7 @@ func bridgeConfig(opts bridgeOptions, log *slog.Logger) (*config.Config, error) 
 // startBridge starts what brings events to apps: the bridge within this process, or
 // the forwarder to one elsewhere. The relay is complete once the API is.
 func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *prometheus.Registry) (httpapi.Sockets, error) {
-	log := bridge.NewLocalLog(s.chat)
+	log := bridge.NewLocalLog(s.feed)
 	id := cfg.Bridge.ServerID
 	if id == "" {
 		id = s.chat.ServerID()

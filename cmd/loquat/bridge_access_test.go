@@ -126,7 +126,7 @@ func (h *harbour) fill() {
 		}
 		*id = session.SessionID
 	}
-	h.last = h.server.chat.LatestEvent()
+	h.last = h.server.feed.Latest()
 }
 
 func (h *harbour) until(what string, holds func() bool) {

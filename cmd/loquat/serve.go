@@ -24,6 +24,7 @@ import (
 	"loquat/internal/bridge"
 	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 	"loquat/internal/httpapi"
 	"loquat/internal/mcphost"
 	"loquat/internal/plugin"
@@ -98,6 +99,7 @@ type server struct {
 	plugins []plugin.Process // that were started
 	guard   *mcphost.Guard   // of their processes
 	chat    *chat.Service
+	feed    *feed.Feed
 	http    *http.Server
 	url     string
 	failed  chan error
@@ -162,6 +164,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		p.Start(ctx)
 	}
 	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
+	s.feed = feed.New(s.store)
 	if err := s.chat.Start(ctx); err != nil {
 		return s, err
 	}
@@ -235,7 +238,7 @@ func (s *server) listen(cfg *config.Config) error {
 		return errors.Join(err, ln.Close())
 	}
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
+		Service: s.chat, Feed: s.feed, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
 		Bridge: sockets, Metrics: metrics,
 	})
 	if err != nil {
@@ -269,6 +272,7 @@ func (s *server) stop() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.grace)
 		s.chat.Stop(ctx)
 		cancel()
+		s.feed.Close()
 	}
 	if s.forwarder != nil {
 		s.forwarder.Close()

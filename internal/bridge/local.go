@@ -14,31 +14,23 @@ import (
 	"unicode/utf8"
 
 	"loquat"
-	"loquat/internal/chat"
+	"loquat/internal/feed"
 )
 
-// Service is what is needed of the chat service in this process.
-type Service interface {
-	Events(ctx context.Context, q chat.EventQuery) (chat.Window, error)
-	Position(ctx context.Context, q chat.EventQuery) (loquat.EventID, error)
-	AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error)
-	LatestEvent() loquat.EventID
-}
+// NewLocalLog returns the Log of the server in this process.
+func NewLocalLog(f *feed.Feed) Log { return localLog{f} }
 
-// NewLocalLog is the Log of the service in this process.
-func NewLocalLog(s Service) Log { return localLog{s} }
+type localLog struct{ feed *feed.Feed }
 
-type localLog struct{ service Service }
-
-func (l localLog) Latest() loquat.EventID { return l.service.LatestEvent() }
+func (l localLog) Latest() loquat.EventID { return l.feed.Latest() }
 
 func (l localLog) Check(ctx context.Context, since loquat.EventID) error {
-	_, err := l.service.Position(ctx, chat.EventQuery{Since: &since})
+	_, err := l.feed.Position(ctx, feed.Query{Since: &since})
 	return err
 }
 
 func (l localLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
-	w, err := l.service.Events(ctx, chat.EventQuery{Since: &since, Until: until, Wait: wait, Raw: true})
+	w, err := l.feed.Events(ctx, feed.Query{Since: &since, Until: until, Wait: wait, Raw: true})
 	return w.Events, err
 }
 
@@ -46,7 +38,7 @@ func (l localLog) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record
 	if omitSession {
 		rec.Rev = 0
 	}
-	return l.service.AppendEvent(ctx, dst, rec)
+	return l.feed.AppendEvent(ctx, dst, rec)
 }
 
 // Relay lets apps reach the HTTP API of the server in this process, with its own check

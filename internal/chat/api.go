@@ -1,9 +1,7 @@
 package chat
 
 import (
-	"context"
 	"encoding/json"
-	"time"
 
 	"loquat"
 )
@@ -69,29 +67,4 @@ type PageQuery struct {
 	From  int
 	Limit *int
 	At    *loquat.EventID
-}
-
-// EventQuery chooses events of the log.
-type EventQuery struct {
-	Since       *loquat.EventID
-	Until       loquat.EventID // nothing after this one; 0 is no bound
-	SessionID   string
-	RequestID   string
-	Limit       int           // events that match, before compaction; 0 means 1000
-	Wait        time.Duration // answer as soon as one event matches; 0 answers at once
-	OmitSession bool          // events come without `session`
-	Raw         bool          // the events come as they are stored; who reads them compacts
-	Bytes       int           // of event bodies, at which the window ends; 0 means 8 MiB
-	Push        bool          // the events go out one by one, and the reader may be cut off between any two
-
-	// Reserve is called before events of so many bytes are read from the database, and with 0
-	// when a read found none. Its error ends the call. Nil reserves nothing.
-	Reserve func(ctx context.Context, bytes int) error
-}
-
-// Window is a compacted part of the log. It belongs to the caller.
-type Window struct {
-	Events    []loquat.Record
-	Bootstrap bool           // neither a position nor a filter was given: Events is empty
-	Latest    loquat.EventID // with Bootstrap, the newest event; else the position after this window
 }

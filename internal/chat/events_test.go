@@ -14,10 +14,11 @@ import (
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/feed"
 	"loquat/internal/plugin"
 )
 
-func (r *rig) events(q chat.EventQuery) (chat.Window, error) {
+func (r *rig) events(q feed.Query) (feed.Window, error) {
 	return r.Events(r.t.Context(), q)
 }
 
@@ -28,35 +29,35 @@ func TestWhereAQueryBegins(t *testing.T) {
 	r.ended(q.RequestID)
 	last := r.snapshot(s.SessionID)
 
-	w, err := r.events(chat.EventQuery{})
+	w, err := r.events(feed.Query{})
 	if err != nil || !w.Bootstrap || len(w.Events) != 0 || w.Latest != r.store.Last() {
 		t.Errorf("bootstrap: %+v, %v", w, err)
 	}
 	// Of a session without since_id: what its snapshot does not hold, here the end of
 	// the request.
-	w, err = r.events(chat.EventQuery{SessionID: s.SessionID})
+	w, err = r.events(feed.Query{SessionID: s.SessionID})
 	if err != nil || len(w.Events) != 1 || w.Events[0].Type != loquat.RequestCompleted || w.Events[0].ID <= last.CursorEventID {
 		t.Errorf("from the cursor: %+v, %v", w.Events, err)
 	}
 	// Of a request without since_id: all of it.
-	w, err = r.events(chat.EventQuery{RequestID: q.RequestID})
+	w, err = r.events(feed.Query{RequestID: q.RequestID})
 	if err != nil || len(w.Events) == 0 || w.Events[0].Type != loquat.RequestStarted {
 		t.Errorf("of a request: %+v, %v", w.Events, err)
 	}
 	zero, beyond := loquat.EventID(0), r.store.Last()+1000
-	w, err = r.events(chat.EventQuery{Since: &zero})
+	w, err = r.events(feed.Query{Since: &zero})
 	if err != nil || len(w.Events) == 0 || w.Events[0].ID != 1 {
 		t.Errorf("from the beginning: %+v, %v", w.Events, err)
 	}
 	for _, c := range []struct {
-		query chat.EventQuery
+		query feed.Query
 		code  loquat.Code
 	}{
-		{chat.EventQuery{Since: &beyond}, loquat.CodeGone},
-		{chat.EventQuery{SessionID: "nobody"}, loquat.CodeNotFound},
-		{chat.EventQuery{RequestID: "nobody"}, loquat.CodeNotFound},
-		{chat.EventQuery{RequestID: "nobody", Since: &zero, Wait: time.Minute}, loquat.CodeNotFound},
-		{chat.EventQuery{RequestID: q.RequestID, SessionID: r.create(loquat.NewSession{}).SessionID}, loquat.CodeNotFound},
+		{feed.Query{Since: &beyond}, loquat.CodeGone},
+		{feed.Query{SessionID: "nobody"}, loquat.CodeNotFound},
+		{feed.Query{RequestID: "nobody"}, loquat.CodeNotFound},
+		{feed.Query{RequestID: "nobody", Since: &zero, Wait: time.Minute}, loquat.CodeNotFound},
+		{feed.Query{RequestID: q.RequestID, SessionID: r.create(loquat.NewSession{}).SessionID}, loquat.CodeNotFound},
 	} {
 		if _, err := r.events(c.query); loquat.CodeOf(err) != c.code {
 			t.Errorf("%+v: %v, want %s", c.query, err, c.code)
@@ -69,11 +70,11 @@ func TestWaiting(t *testing.T) {
 	s, other := r.create(loquat.NewSession{}), r.create(loquat.NewSession{})
 	since := r.store.Last()
 	began := time.Now()
-	if w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Wait: 30 * time.Millisecond}); err != nil || len(w.Events) != 0 || time.Since(began) < 30*time.Millisecond {
+	if w, err := r.events(feed.Query{SessionID: s.SessionID, Wait: 30 * time.Millisecond}); err != nil || len(w.Events) != 0 || time.Since(began) < 30*time.Millisecond {
 		t.Errorf("a wait for nothing: %+v, %v", w, err)
 	}
 	var all sync.WaitGroup
-	for _, q := range []chat.EventQuery{{Since: &since}, {SessionID: s.SessionID}, {SessionID: s.SessionID, Since: &since, OmitSession: true}} {
+	for _, q := range []feed.Query{{Since: &since}, {SessionID: s.SessionID}, {SessionID: s.SessionID, Since: &since, OmitSession: true}} {
 		q.Wait = 30 * time.Second
 		all.Go(func() {
 			w, err := r.events(q)
@@ -103,7 +104,7 @@ func TestDeletedSession(t *testing.T) {
 	go func() { // a follower of the request is told
 		since := r.store.Last()
 		for {
-			w, err := r.events(chat.EventQuery{RequestID: q.RequestID, Since: &since, Wait: 20 * time.Second})
+			w, err := r.events(feed.Query{RequestID: q.RequestID, Since: &since, Wait: 20 * time.Second})
 			if err != nil {
 				waiting <- err
 				return
@@ -117,12 +118,12 @@ func TestDeletedSession(t *testing.T) {
 	if err := <-waiting; loquat.CodeOf(err) != loquat.CodeNotFound {
 		t.Errorf("a follower of a request of a deleted session: %v", err)
 	}
-	w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Since: &s.CursorEventID})
+	w, err := r.events(feed.Query{SessionID: s.SessionID, Since: &s.CursorEventID})
 	if err != nil || len(w.Events) != 1 || w.Events[0].Type != loquat.SessionDeleted {
 		t.Fatalf("after the deletion: %+v, %v", w.Events, err)
 	}
 	for name, err := range map[string]error{
-		"poll":    second(r.events(chat.EventQuery{SessionID: s.SessionID, Since: &w.Latest})),
+		"poll":    second(r.events(feed.Query{SessionID: s.SessionID, Since: &w.Latest})),
 		"load":    second(r.Session(t.Context(), s.SessionID)),
 		"request": second(r.Request(t.Context(), q.RequestID)),
 		"delete":  r.DeleteSession(t.Context(), chat.Call{}, s.SessionID),
@@ -157,7 +158,7 @@ func TestSessionWithinEvents(t *testing.T) {
 		}
 	}
 	zero := loquat.EventID(0)
-	w, err := r.events(chat.EventQuery{Since: &zero})
+	w, err := r.events(feed.Query{Since: &zero})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestFoldOfEveryFollower(t *testing.T) {
 			}
 			for {
 				limit := rapid.IntRange(1, 9).Draw(rt, "limit")
-				w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Since: &at, Limit: limit, OmitSession: true})
+				w, err := r.events(feed.Query{SessionID: s.SessionID, Since: &at, Limit: limit, OmitSession: true})
 				if err != nil {
 					rt.Fatal(err)
 				}
@@ -231,7 +232,7 @@ func TestFoldOfEveryFollower(t *testing.T) {
 		}
 		// A client that loads now and polls from its cursor gets no effect twice.
 		fold := loquat.NewFold(want)
-		w, err := r.events(chat.EventQuery{SessionID: s.SessionID})
+		w, err := r.events(feed.Query{SessionID: s.SessionID})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -305,9 +306,9 @@ func randomChunks(rt *rapid.T) []loquat.Chunk {
 // No event shows what a deleted session was, though one did a moment ago.
 func TestDeletedSessionIsNotShown(t *testing.T) {
 	r := newRig(t)
-	before := r.LatestEvent()
+	before := r.Latest()
 	r.create(loquat.NewSession{SessionID: "s", Messages: []loquat.NewMessage{{Role: loquat.RoleUser, Content: "secret"}}})
-	w, err := r.events(chat.EventQuery{Since: &before, SessionID: "s"})
+	w, err := r.events(feed.Query{Since: &before, SessionID: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/feed"
 	"loquat/internal/store"
 )
 
@@ -40,14 +41,14 @@ func TestFollowersDoNotAskTheDatabase(t *testing.T) {
 	var all sync.WaitGroup
 	positions := make([]atomic.Int64, followers)
 	for i := range positions {
-		q := chat.EventQuery{SessionID: s.SessionID, Wait: time.Minute, Push: true}
+		q := feed.Query{SessionID: s.SessionID, Wait: time.Minute, Push: true}
 		if i%2 == 0 {
-			q = chat.EventQuery{RequestID: sent.RequestID, Wait: time.Minute, Push: true}
+			q = feed.Query{RequestID: sent.RequestID, Wait: time.Minute, Push: true}
 		}
 		all.Go(func() { followTo(t, r, q, sent.CursorEventID, &positions[i]) })
 	}
 	heardAll := func() bool {
-		latest := int64(r.LatestEvent())
+		latest := int64(r.Latest())
 		for i := range positions {
 			if positions[i].Load() < latest {
 				return false
@@ -56,13 +57,13 @@ func TestFollowersDoNotAskTheDatabase(t *testing.T) {
 		return true
 	}
 	r.waitFor("followers at the newest event", heardAll)
-	before, first := db.reads.Load(), r.LatestEvent()
+	before, first := db.reads.Load(), r.Latest()
 	for range texts {
-		latest := r.LatestEvent()
+		latest := r.Latest()
 		gate <- struct{}{}
-		r.waitFor("an event that all have heard", func() bool { return r.LatestEvent() > latest && heardAll() })
+		r.waitFor("an event that all have heard", func() bool { return r.Latest() > latest && heardAll() })
 	}
-	events, reads := int64(r.LatestEvent()-first), db.reads.Load()-before
+	events, reads := int64(r.Latest()-first), db.reads.Load()-before
 	close(gate)
 	all.Wait()
 	if reads > 2*followers { // they may have asked as much before they began to wait
@@ -71,7 +72,7 @@ func TestFollowersDoNotAskTheDatabase(t *testing.T) {
 }
 
 // followTo follows to the end of a request.
-func followTo(t *testing.T, r *rig, q chat.EventQuery, since loquat.EventID, position *atomic.Int64) {
+func followTo(t *testing.T, r *rig, q feed.Query, since loquat.EventID, position *atomic.Int64) {
 	for {
 		q.Since = &since
 		w, err := r.Events(t.Context(), q)
@@ -96,7 +97,7 @@ func followTo(t *testing.T, r *rig, q chat.EventQuery, since loquat.EventID, pos
 func BenchmarkPollOfLongSession(b *testing.B) {
 	r := newRig(b)
 	s := longSession(r, 1000)
-	since := r.LatestEvent()
+	since := r.Latest()
 	for i := range 500 {
 		m := loquat.NewMessage{Role: loquat.RoleUser, Content: fmt.Sprint("and another message, of which there are many: ", i)}
 		if _, err := r.AppendMessage(b.Context(), chat.Call{}, s.SessionID, m); err != nil {
@@ -105,7 +106,7 @@ func BenchmarkPollOfLongSession(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		w, err := r.Events(b.Context(), chat.EventQuery{Since: &since, SessionID: s.SessionID})
+		w, err := r.Events(b.Context(), feed.Query{Since: &since, SessionID: s.SessionID})
 		if err != nil {
 			b.Fatal(err)
 		}

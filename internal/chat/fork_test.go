@@ -59,7 +59,7 @@ func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
 	g := &gauge{}
 	r := newRigOn(t, func(db store.Driver) store.Driver { g.Driver = db; return g })
 	s := longSession(r, messages)
-	last := r.LatestEvent()
+	last := r.Latest()
 	g.largest = 0
 	call := chat.Call{IdempotencyKey: "k", Method: "POST", Path: "/fork"}
 	fork, err := r.ForkSession(t.Context(), call, s.SessionID, loquat.Fork{})

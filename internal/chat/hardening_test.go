@@ -12,6 +12,7 @@ import (
 	"loquat"
 	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 	"loquat/internal/plugin"
 )
 
@@ -162,7 +163,7 @@ func TestFollowersSeeTheEnds(t *testing.T) {
 	go func() {
 		var all []loquat.Event
 		for at := s.CursorEventID; ; {
-			w, err := r.events(chat.EventQuery{SessionID: s.SessionID, Since: &at, Wait: 30 * time.Second})
+			w, err := r.events(feed.Query{SessionID: s.SessionID, Since: &at, Wait: 30 * time.Second})
 			if err != nil {
 				seen <- story(all)
 				return
@@ -192,7 +193,7 @@ func TestRequestOfADeletedSession(t *testing.T) {
 	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.events(chat.EventQuery{SessionID: s.SessionID, RequestID: q.RequestID, Since: &s.CursorEventID, Wait: 10 * time.Second})
+	_, err := r.events(feed.Query{SessionID: s.SessionID, RequestID: q.RequestID, Since: &s.CursorEventID, Wait: 10 * time.Second})
 	if loquat.CodeOf(err) != loquat.CodeNotFound {
 		t.Errorf("got %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"loquat/internal/builtin"
 	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -164,9 +165,10 @@ func (t tool) Call(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult
 	return t.run(ctx, call)
 }
 
-// rig is a service on a store of its own.
+// rig is a service and a feed on a store of its own.
 type rig struct {
 	*chat.Service
+	*feed.Feed
 	t        testing.TB
 	store    *store.Store
 	images   *asset.Dir
@@ -274,9 +276,16 @@ func (r *rig) restart() {
 		Secrets: config.NewMasker([]string{"hunter2"}),
 	})
 	r.lives = append(r.lives, r.Service)
+	r.Feed = feed.New(r.store)
 	if err := r.Start(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// Stop ends the requests and then the waits of followers, as the end of a server does.
+func (r *rig) Stop(ctx context.Context) {
+	r.Service.Stop(ctx)
+	r.Feed.Close()
 }
 
 // expired is a context that makes Stop stop at once.
@@ -315,7 +324,7 @@ func (r *rig) ended(requestID string) loquat.Request {
 	r.t.Helper()
 	since := loquat.EventID(0)
 	for range 10_000 {
-		w, err := r.Events(r.t.Context(), chat.EventQuery{RequestID: requestID, Since: &since, Wait: 20 * time.Second, OmitSession: true})
+		w, err := r.Events(r.t.Context(), feed.Query{RequestID: requestID, Since: &since, Wait: 20 * time.Second, OmitSession: true})
 		if err != nil {
 			r.t.Fatal(err)
 		}

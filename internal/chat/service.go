@@ -1,5 +1,5 @@
 // Package chat holds the verbs of the service: create, fork, append, modify, delete,
-// send, cancel, and the events that tell of them. It is the only writer to the store.
+// send and cancel. It is the only writer to the store.
 //
 // It promises that each verb is one transaction with its events, that what it
 // answered is on disk, that every request has exactly one end, whatever happens, and
@@ -38,26 +38,21 @@ type Options struct {
 
 // Service runs the verbs. Make one with New, start it with Start.
 type Service struct {
-	store     *store.Store
-	assets    *asset.Dir
-	config    *config.Config
-	plugins   *plugin.Registry
-	log       *slog.Logger
-	masker    *config.Masker
-	owner     string          // names this process in the rows of the requests that it runs
-	noted     map[string]bool // requests of which a row says that this start takes them up; recover's
-	settings  *settings.Resolver
-	facts     *facts
-	histories *histories
+	store    *store.Store
+	assets   *asset.Dir
+	config   *config.Config
+	plugins  *plugin.Registry
+	log      *slog.Logger
+	masker   *config.Masker
+	owner    string          // names this process in the rows of the requests that it runs
+	noted    map[string]bool // requests of which a row says that this start takes them up; recover's
+	settings *settings.Resolver
 
 	absences absences
 	states   map[string]chan struct{} // by application plugin: full while an action of it runs
 
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
-
-	open  context.Context // ends when all requests have: who follows has seen them end
-	close context.CancelFunc
 
 	recovering atomic.Bool // what the last process left is not taken up yet
 
@@ -90,7 +85,6 @@ func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
 		masker: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{},
-		facts:  newFacts(opts.Store),
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
@@ -99,14 +93,12 @@ func New(opts Options) *Service {
 	if s.masker == nil {
 		s.masker = &config.Masker{}
 	}
-	s.histories = newHistories(s.store, s.shown)
 	s.store.ShowMetadata(s.shown)
 	s.settings = settings.New(settings.Options{Store: s.store, Config: s.config, Plugins: s.plugins, Logger: s.log, Masker: s.masker})
 	for _, p := range s.plugins.Applications() {
 		s.states[p.Name()] = make(chan struct{}, 1)
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	s.open, s.close = context.WithCancel(context.Background())
 	return s
 }
 
@@ -132,7 +124,7 @@ func (s *Service) Start(ctx context.Context) error {
 
 // Stop starts no more requests and waits until ctx ends for those that run, and for
 // actions of application plugins. What is left then ends as interrupted. Queued requests
-// stay queued for the next start.
+// stay queued for the next start. After Stop no request publishes an event.
 func (s *Service) Stop(ctx context.Context) {
 	s.starting.Lock() // nobody is between deciding to start a request and launching it
 	s.mu.Lock()
@@ -143,7 +135,6 @@ func (s *Service) Stop(ctx context.Context) {
 	s.awaitActions(ctx)
 	s.end(errShutdown)
 	s.running.Wait()
-	s.close()
 }
 
 // awaitIdle returns when no worker is left, or ctx ends.

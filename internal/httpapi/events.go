@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/chat"
+	"loquat/internal/feed"
 	"loquat/internal/sse"
 )
 
@@ -55,8 +55,8 @@ type eventList struct {
 	LatestEventID *loquat.EventID `json:"latest_event_id,omitempty" doc:"Where to start, when nothing was asked for."`
 }
 
-func (q query) events() chat.EventQuery {
-	out := chat.EventQuery{
+func (q query) events() feed.Query {
+	out := feed.Query{
 		Since: q.eventID("since_id"), SessionID: q.text("session_id"), RequestID: q.text("request_id"),
 		OmitSession: q.text("session") != "", Limit: defaultEvents, Wait: q.seconds("wait"),
 	}
@@ -68,7 +68,7 @@ func (q query) events() chat.EventQuery {
 
 func getEvents(x *exchange) error {
 	ctx := x.r.Context()
-	window, err := x.held.window(ctx, x.query.events(), x.api.chat.Events)
+	window, err := x.held.window(ctx, x.query.events(), x.api.feed.Events)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []l
 			_ = out.WriteByte(',')
 		}
 		failing := &errorKeeper{Writer: out}
-		if err := a.chat.WriteEvent(ctx, failing, rec); err != nil && failing.err == nil {
+		if err := a.feed.WriteEvent(ctx, failing, rec); err != nil && failing.err == nil {
 			if i == 0 {
 				return err // nothing was sent yet
 			}
@@ -135,7 +135,7 @@ func streamEvents(x *exchange) error {
 		}
 		q.Since = &id
 	}
-	position, err := x.api.chat.Position(x.r.Context(), q)
+	position, err := x.api.feed.Position(x.r.Context(), q)
 	if err != nil && !isGone(err) {
 		return err
 	}
@@ -149,14 +149,14 @@ func streamEvents(x *exchange) error {
 	}
 	s := &stream{
 		query: q, position: position, out: bufio.NewWriterSize(x.w, 16<<10), flush: http.NewResponseController(x.w).Flush,
-		next: func(ctx context.Context, q chat.EventQuery) (chat.Window, error) {
-			w, err := x.held.window(ctx, q, x.api.chat.Events)
+		next: func(ctx context.Context, q feed.Query) (feed.Window, error) {
+			w, err := x.held.window(ctx, q, x.api.feed.Events)
 			if _, ok := errors.AsType[noRoom](err); ok {
-				return chat.Window{}, nil // a stream waits for room: it holds nothing
+				return feed.Window{}, nil // a stream waits for room: it holds nothing
 			}
 			return w, err
 		},
-		write: x.api.chat.WriteEvent,
+		write: x.api.feed.WriteEvent,
 	}
 	if err != nil {
 		return s.gone(err)
@@ -177,11 +177,11 @@ func isGone(err error) bool {
 
 // stream follows the log for one client. It belongs to one goroutine.
 type stream struct {
-	query    chat.EventQuery
+	query    feed.Query
 	position loquat.EventID // of the last event that was sent
 	out      *bufio.Writer
 	flush    func() error
-	next     func(context.Context, chat.EventQuery) (chat.Window, error)
+	next     func(context.Context, feed.Query) (feed.Window, error)
 	write    func(context.Context, io.Writer, loquat.Record) error
 
 	frame []byte // reused
@@ -215,7 +215,7 @@ func (s *stream) run(ctx context.Context) error {
 }
 
 // sendEvents sends a window and then what the writer still holds of it.
-func (s *stream) sendEvents(ctx context.Context, window chat.Window) (err error) {
+func (s *stream) sendEvents(ctx context.Context, window feed.Window) (err error) {
 	if len(window.Events) == 0 {
 		return nil
 	}

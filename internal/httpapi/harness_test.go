@@ -19,6 +19,7 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -63,6 +64,7 @@ type rig struct {
 	t      *testing.T
 	server *httptest.Server
 	chat   *chat.Service
+	feed   *feed.Feed
 	keeper *auth.Keeper
 	api    *api
 	images *asset.Dir
@@ -101,13 +103,14 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	}
 	r.images = images
 	r.chat = chat.New(chat.Options{Store: st, Assets: images, Config: cfg, Plugins: plugins, Logger: quiet})
+	r.feed = feed.New(st)
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := New(Options{Service: r.chat, Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
+	handler, err := New(Options{Service: r.chat, Feed: r.feed, Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +130,7 @@ func (r *rig) stop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	r.chat.Stop(ctx)
+	r.feed.Close()
 }
 
 // reply is an answer that was read whole.

@@ -11,8 +11,8 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
-	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 )
 
 const (
@@ -231,7 +231,7 @@ func (h *hold) shrink(bytes int64) bool {
 }
 
 // window reads a window of the log, and holds its bytes until the next one.
-func (h *hold) window(ctx context.Context, q chat.EventQuery, read func(context.Context, chat.EventQuery) (chat.Window, error)) (chat.Window, error) {
+func (h *hold) window(ctx context.Context, q feed.Query, read func(context.Context, feed.Query) (feed.Window, error)) (feed.Window, error) {
 	h.release() // the last window was written
 	least := int64(0)
 	q.Reserve = func(ctx context.Context, bytes int) error {
@@ -255,7 +255,7 @@ func (h *hold) window(ctx context.Context, q chat.EventQuery, read func(context.
 		}
 		// More was read than was reserved: a single large event, or events in memory. They
 		// are read again when there is room.
-		w, least = chat.Window{}, size
+		w, least = feed.Window{}, size
 		if err := h.reserve(ctx, size); err != nil {
 			return w, err
 		}

@@ -10,8 +10,8 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
-	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 )
 
 func testInflight() *inflight {
@@ -147,10 +147,10 @@ func TestWindowsAreReserved(t *testing.T) {
 		h, end := join(t, in, "a", &cuts)
 		defer end()
 		reads := 0
-		read := func(ctx context.Context, q chat.EventQuery) (chat.Window, error) {
+		read := func(ctx context.Context, q feed.Query) (feed.Window, error) {
 			if reads++; reads == 1 {
 				if err := q.Reserve(ctx, 1<<20); err != nil {
-					return chat.Window{}, err
+					return feed.Window{}, err
 				}
 				if err := q.Reserve(ctx, 0); err != nil || in.held() != 1<<20 {
 					t.Errorf("while it waits, %d bytes are held, %v", in.held(), err)
@@ -160,9 +160,9 @@ func TestWindowsAreReserved(t *testing.T) {
 					done()
 				}()
 			}
-			return chat.Window{Events: []loquat.Record{{Body: make([]byte, 2<<20)}}}, nil
+			return feed.Window{Events: []loquat.Record{{Body: make([]byte, 2<<20)}}}, nil
 		}
-		w, err := h.window(t.Context(), chat.EventQuery{Bytes: streamWindow}, read)
+		w, err := h.window(t.Context(), feed.Query{Bytes: streamWindow}, read)
 		if err != nil || reads != 2 || len(w.Events) != 1 || in.held() != 2<<20 {
 			t.Errorf("%d reads, %d events, %d bytes are held, %v", reads, len(w.Events), in.held(), err)
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 )
 
 // A device from its code to its end.
@@ -116,7 +116,7 @@ func TestSecureCookie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handler, err := New(Options{Service: r.chat, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
+			handler, err := New(Options{Service: r.chat, Feed: r.feed, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func (r *rig) poll(t *testing.T, token string) <-chan error {
 		ended <- r.api.access.follow(x, func(x *exchange) error {
 			close(began)
 			latest := loquat.EventID(0)
-			_, err := r.chat.Events(x.r.Context(), chat.EventQuery{Since: &latest, Wait: time.Minute})
+			_, err := r.feed.Events(x.r.Context(), feed.Query{Since: &latest, Wait: time.Minute})
 			return err
 		})
 	}()

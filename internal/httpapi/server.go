@@ -30,11 +30,13 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
+	"loquat/internal/feed"
 )
 
 // Options are what the API is made of.
 type Options struct {
 	Service *chat.Service
+	Feed    *feed.Feed
 	Access  *auth.Keeper
 	Config  *config.Config
 	Logger  *slog.Logger // nil: the default one
@@ -54,6 +56,7 @@ type Options struct {
 // api is the handler and all that its routes share.
 type api struct {
 	chat     *chat.Service
+	feed     *feed.Feed
 	log      *slog.Logger
 	version  string
 	guard    guard
@@ -70,14 +73,14 @@ type api struct {
 	limits   config.Limits
 }
 
-// New makes the handler. Its streams end when the service stops.
+// New makes the handler. Its streams end when the feed is closed.
 func New(opts Options) (http.Handler, error) {
 	guard, err := newGuard(opts.Address, opts.Config.Server)
 	if err != nil {
 		return nil, err
 	}
 	a := &api{
-		chat: opts.Service, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
+		chat: opts.Service, feed: opts.Feed, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
 		door: newDoor(opts.Config, opts.Service.ServerID()), schemas: newSchemas(), limits: opts.Config.Limits,
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflight(a.limits)

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/chat"
+	"loquat/internal/feed"
 	"loquat/internal/sse"
 )
 
@@ -130,7 +130,7 @@ func TestStreamEndsWithTheService(t *testing.T) {
 }
 
 // newStream is a stream over a function that brings windows.
-func newStream(w io.Writer, flush func() error, next func(context.Context, chat.EventQuery) (chat.Window, error)) *stream {
+func newStream(w io.Writer, flush func() error, next func(context.Context, feed.Query) (feed.Window, error)) *stream {
 	return &stream{
 		out: bufio.NewWriter(w), flush: flush, next: next,
 		write: func(_ context.Context, w io.Writer, rec loquat.Record) error { return rec.WriteJSON(w, nil) },
@@ -150,21 +150,21 @@ func TestHeartbeats(t *testing.T) {
 				var out bytes.Buffer
 				began, id := time.Now(), 0
 				due := began.Add(pause)
-				s := newStream(&out, func() error { return nil }, func(_ context.Context, q chat.EventQuery) (chat.Window, error) {
+				s := newStream(&out, func() error { return nil }, func(_ context.Context, q feed.Query) (feed.Window, error) {
 					if time.Since(began) >= time.Minute {
-						return chat.Window{}, over
+						return feed.Window{}, over
 					}
 					if *q.Since != loquat.EventID(id) {
 						t.Errorf("asks for events after %s, %d was sent", q.Since, id)
 					}
 					if time.Until(due) > q.Wait {
 						time.Sleep(q.Wait)
-						return chat.Window{Latest: loquat.EventID(id)}, nil
+						return feed.Window{Latest: loquat.EventID(id)}, nil
 					}
 					time.Sleep(time.Until(due))
 					due = due.Add(pause)
 					id++
-					return chat.Window{Events: []loquat.Record{record(id)}}, nil
+					return feed.Window{Events: []loquat.Record{record(id)}}, nil
 				})
 				if err := s.run(t.Context()); err != over {
 					t.Fatal(err)
@@ -208,9 +208,9 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					w := &answerWriter{ResponseWriter: rw}
 					id := 0
-					s := newStream(w, w.FlushError, func(context.Context, chat.EventQuery) (chat.Window, error) {
+					s := newStream(w, w.FlushError, func(context.Context, feed.Query) (feed.Window, error) {
 						id++
-						return chat.Window{Events: []loquat.Record{record(id)}}, nil
+						return feed.Window{Events: []loquat.Record{record(id)}}, nil
 					})
 					ended <- s.run(r.Context())
 				})

@@ -155,6 +155,14 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 // is called before the first update. Without it events show all of it.
 func (s *Store) ShowMetadata(shown func(loquat.Object) loquat.Object) { s.shown.Store(&shown) }
 
+// VisibleMetadata returns the metadata of a session as events show it.
+func (s *Store) VisibleMetadata(metadata loquat.Object) loquat.Object {
+	if shown := s.shown.Load(); shown != nil {
+		return (*shown)(metadata)
+	}
+	return metadata
+}
+
 // requireLog refuses a database whose tables are those of a store and whose log is not.
 func requireLog(ctx context.Context, driver Driver) error {
 	var rows int

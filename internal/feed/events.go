@@ -1,4 +1,4 @@
-package chat
+package feed
 
 import (
 	"context"
@@ -15,11 +15,11 @@ const defaultLimit = 1000
 
 // Events returns the next window of what a query asks for, waiting for it when the
 // query says so. The window of a wait that brought nothing is empty.
-func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
+func (f *Feed) Events(ctx context.Context, q Query) (Window, error) {
 	if q.Since == nil && q.SessionID == "" && q.RequestID == "" {
-		return Window{Bootstrap: true, Latest: s.store.Last()}, nil
+		return Window{Bootstrap: true, Latest: f.store.Last()}, nil
 	}
-	since, watched, err := s.position(ctx, q)
+	since, watched, err := f.position(ctx, q)
 	if err != nil {
 		return Window{}, err
 	}
@@ -27,14 +27,14 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 		q.Limit = defaultLimit
 	}
 	if q.Wait <= 0 {
-		return s.window(ctx, since, q)
+		return f.window(ctx, since, q)
 	}
-	watch := s.store.Watch(watched)
+	watch := f.store.Watch(watched)
 	defer watch.Stop()
 	deadline := time.NewTimer(q.Wait)
 	defer deadline.Stop()
 	for {
-		w, err := s.window(ctx, since, q)
+		w, err := f.window(ctx, since, q)
 		if err != nil || len(w.Events) > 0 {
 			return w, err
 		}
@@ -44,8 +44,8 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 			return w, nil
 		case <-ctx.Done():
 			return w, ctx.Err()
-		case <-s.open.Done():
-			if w, err := s.window(ctx, since, q); err != nil || len(w.Events) > 0 {
+		case <-f.closed:
+			if w, err := f.window(ctx, since, q); err != nil || len(w.Events) > 0 {
 				return w, err
 			}
 			return w, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
@@ -53,17 +53,17 @@ func (s *Service) Events(ctx context.Context, q EventQuery) (Window, error) {
 	}
 }
 
-// LatestEvent is the newest event of the log.
-func (s *Service) LatestEvent() loquat.EventID { return s.store.Last() }
+// Latest is the newest event of the log.
+func (f *Feed) Latest() loquat.EventID { return f.store.Last() }
 
 // window reads once.
-func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery) (Window, error) {
+func (f *Feed) window(ctx context.Context, since loquat.EventID, q Query) (Window, error) {
 	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
-	records, err := s.store.Events(ctx, since, filter, store.Bounds{Events: q.Limit, Bytes: q.Bytes, Reserve: q.Reserve})
+	records, err := f.store.Events(ctx, since, filter, store.Bounds{Events: q.Limit, Bytes: q.Bytes, Reserve: q.Reserve})
 	if err != nil {
 		return Window{}, err
 	}
-	if err := s.checkKept(ctx, since, filter); err != nil {
+	if err := f.checkKept(ctx, since, filter); err != nil {
 		return Window{}, err
 	}
 	if q.Until != 0 {
@@ -73,7 +73,7 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 		if q.Reserve != nil {
 			_ = q.Reserve(ctx, 0) // nothing is held while the call waits
 		}
-		return Window{Latest: since}, s.stillThere(ctx, since, q)
+		return Window{Latest: since}, f.stillThere(ctx, since, q)
 	}
 	compact := loquat.Compact
 	if q.Push {
@@ -90,17 +90,17 @@ func (s *Service) window(ctx context.Context, since loquat.EventID, q EventQuery
 }
 
 // checkKept says gone when retention removed what a reader would miss.
-func (s *Service) checkKept(ctx context.Context, since loquat.EventID, f store.Filter) error {
-	all, settled := s.store.GoneOfAll()
+func (f *Feed) checkKept(ctx context.Context, since loquat.EventID, filter store.Filter) error {
+	all, settled := f.store.GoneOfAll()
 	if since >= all {
 		return nil
 	}
-	if fact, ok := s.facts.of(f); ok && settled && fact.goneOfAll == all && since >= fact.gone {
+	if fact, ok := f.facts.of(filter); ok && settled && fact.goneOfAll == all && since >= fact.gone {
 		return nil
 	}
 	var gone loquat.EventID
-	err := s.store.View(ctx, func(r *store.Reader) (err error) {
-		gone, err = r.Gone(f)
+	err := f.store.View(ctx, func(r *store.Reader) (err error) {
+		gone, err = r.Gone(filter)
 		return err
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Service) checkKept(ctx context.Context, since loquat.EventID, f store.F
 		return loquat.Errorf(loquat.CodeGone, "events after %s were removed by age; load the messages again and follow from their cursor", since)
 	}
 	if settled {
-		s.facts.noteGone(f, all, gone)
+		f.facts.noteGone(filter, all, gone)
 	}
 	return nil
 }
@@ -129,41 +129,41 @@ func withoutSessions(events, shared []loquat.Record) []loquat.Record {
 
 // stillThere says not_found when what a query names is gone, and what told of that is
 // no longer ahead.
-func (s *Service) stillThere(ctx context.Context, since loquat.EventID, q EventQuery) error {
+func (f *Feed) stillThere(ctx context.Context, since loquat.EventID, q Query) error {
 	if q.SessionID == "" && q.RequestID == "" {
 		return nil
 	}
 	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
-	if _, ok := s.facts.of(filter); ok {
+	if _, ok := f.facts.of(filter); ok {
 		return nil
 	}
-	at := s.store.Last()
-	return s.store.View(ctx, func(r *store.Reader) error {
+	at := f.store.Last()
+	return f.store.View(ctx, func(r *store.Reader) error {
 		t, err := target(r, q, since)
 		if err == nil {
-			s.facts.note(filter, t, at)
+			f.facts.note(filter, t, at)
 		}
 		return err
 	})
 }
 
 // Position returns where a follow of the query starts.
-func (s *Service) Position(ctx context.Context, q EventQuery) (loquat.EventID, error) {
-	since, _, err := s.position(ctx, q)
+func (f *Feed) Position(ctx context.Context, q Query) (loquat.EventID, error) {
+	since, _, err := f.position(ctx, q)
 	if err != nil {
 		return 0, err
 	}
-	return since, s.checkKept(ctx, since, store.Filter{SessionID: q.SessionID, RequestID: q.RequestID})
+	return since, f.checkKept(ctx, since, store.Filter{SessionID: q.SessionID, RequestID: q.RequestID})
 }
 
 // position returns the id after which a query begins, and the session whose commits
 // can bring something for it ("": any).
-func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.EventID, watched string, err error) {
-	last := s.store.Last() // before the reads: what comes later is above it
+func (f *Feed) position(ctx context.Context, q Query) (since loquat.EventID, watched string, err error) {
+	last := f.store.Last() // before the reads: what comes later is above it
 	if q.Since != nil && *q.Since > last {
 		return 0, "", loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", *q.Since, last)
 	}
-	if q.Since != nil && s.store.Foreign(*q.Since) {
+	if q.Since != nil && f.store.Foreign(*q.Since) {
 		return 0, "", loquat.Errorf(loquat.CodeGone, "since_id %s is no id of this server, whose data were restored from a backup; load the messages again and follow from their cursor", *q.Since)
 	}
 	if q.SessionID == "" && q.RequestID == "" {
@@ -173,10 +173,10 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 		return *q.Since, "", nil
 	}
 	filter := store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
-	if fact, ok := s.facts.of(filter); ok && q.Since != nil {
+	if fact, ok := f.facts.of(filter); ok && q.Since != nil {
 		return *q.Since, fact.session, nil
 	}
-	err = s.store.View(ctx, func(r *store.Reader) error {
+	err = f.store.View(ctx, func(r *store.Reader) error {
 		at := last
 		if q.Since != nil {
 			at = *q.Since
@@ -186,7 +186,7 @@ func (s *Service) position(ctx context.Context, q EventQuery) (since loquat.Even
 			return err
 		}
 		watched = t.session
-		s.facts.note(filter, t, last)
+		f.facts.note(filter, t, last)
 		switch {
 		case q.Since != nil:
 			since = *q.Since
@@ -225,7 +225,7 @@ type named struct {
 
 // target looks up what the filters name; not_found when there is no such thing. A
 // deleted session can be asked for as long as its deletion lies ahead.
-func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) {
+func target(r *store.Reader, q Query, since loquat.EventID) (named, error) {
 	var out named
 	if q.SessionID != "" {
 		deleted, err := r.Deletion(q.SessionID)
@@ -263,11 +263,11 @@ func target(r *store.Reader, q EventQuery, since loquat.EventID) (named, error) 
 // WriteEvent writes what AppendEvent appends. It copies nothing that many clients read at
 // the same time: bodies and the messages of sessions are shared. An error that is not w's
 // comes before the first byte.
-func (s *Service) WriteEvent(ctx context.Context, w io.Writer, rec loquat.Record) error {
+func (f *Feed) WriteEvent(ctx context.Context, w io.Writer, rec loquat.Record) error {
 	if rec.Rev == 0 {
 		return rec.WriteJSON(w, nil)
 	}
-	history, err := s.histories.of(ctx, rec)
+	history, err := f.histories.of(ctx, rec)
 	if loquat.CodeOf(err) == loquat.CodeNotFound { // deleted since: its deletion is the client's next event
 		return rec.WriteJSON(w, nil)
 	}
@@ -283,11 +283,11 @@ func (s *Service) WriteEvent(ctx context.Context, w io.Writer, rec loquat.Record
 
 // AppendEvent appends the JSON of an event as clients read it, with the session that it
 // carries as that was at its revision.
-func (s *Service) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
+func (f *Feed) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
 	if rec.Rev == 0 {
 		return rec.AppendJSON(dst, nil), nil
 	}
-	history, err := s.histories.of(ctx, rec)
+	history, err := f.histories.of(ctx, rec)
 	if loquat.CodeOf(err) == loquat.CodeNotFound { // deleted since: its deletion is the next that the client hears
 		return rec.AppendJSON(dst, nil), nil
 	}

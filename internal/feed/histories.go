@@ -1,4 +1,4 @@
-package chat
+package feed
 
 import (
 	"bytes"
@@ -21,8 +21,7 @@ const historyBytes = 16 << 20
 // at the same time, and who reads a long window wants nearly the same again and again.
 type histories struct {
 	store    *store.Store
-	shown    func(metadata loquat.Object) loquat.Object // as clients see it
-	building singleflight.Group                         // by historyKey and revision
+	building singleflight.Group // by historyKey and revision
 
 	mu    sync.Mutex
 	by    map[historyKey]*history
@@ -48,8 +47,8 @@ type encoded struct {
 	json          []byte
 }
 
-func newHistories(s *store.Store, shown func(loquat.Object) loquat.Object) *histories {
-	return &histories{store: s, shown: shown, by: map[historyKey]*history{}}
+func newHistories(s *store.Store) *histories {
+	return &histories{store: s, by: map[historyKey]*history{}}
 }
 
 // of returns a history that holds the revision of an event; not_found when its session was
@@ -92,7 +91,7 @@ func (c *histories) read(ctx context.Context, rec loquat.Record) (*history, erro
 		return nil, err
 	}
 	out := &history{at: at, from: stored.From, to: stored.To, head: loquat.Session{
-		SessionID: h.SessionID, AgentID: stored.AgentID, CreatedAt: h.CreatedAt, Metadata: c.shown(stored.Metadata),
+		SessionID: h.SessionID, AgentID: stored.AgentID, CreatedAt: h.CreatedAt, Metadata: c.store.VisibleMetadata(stored.Metadata),
 		Messages: []loquat.Message{}, MessagesOmitted: rec.OmitMessages,
 	}}
 	head, err := json.Marshal(out.head)
