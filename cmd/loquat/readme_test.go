@@ -51,7 +51,7 @@ func readme(t *testing.T) (commands []shown, config string) {
 // Everything that the README shows is run as it stands, and answers what it shows,
 // byte for byte but for ids and times.
 func TestReadme(t *testing.T) {
-	for _, tool := range []string{"curl", "make", "bash"} {
+	for _, tool := range []string{"curl", "jq", "make", "bash"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("the README's commands need %s", tool)
 		}
