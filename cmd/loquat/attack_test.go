@@ -100,7 +100,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	for range messages {
 		a.call("POST", "/sessions/large/messages", `{"role":"user","content":"`+strings.Repeat("x", size)+`"}`, http.StatusCreated, nil)
 	}
-	for _, target := range []string{"/events/stream?since_id=0000000000000000", "/events?since_id=0000000000000000&limit=5000"} {
+	for _, target := range []string{"/events/stream?since_id=0000000000000000", "/events?since_id=0000000000000000&limit=5000", "/sessions/large", "/sessions/large/messages"} {
 		conns := a.open(target, clients)
 		memory := 0.0
 		for range 3 {

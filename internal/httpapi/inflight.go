@@ -13,6 +13,7 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/store"
 )
 
 const (
@@ -47,9 +48,10 @@ type inflight struct {
 	lastCut   time.Time
 }
 
-// tokenUse is what the calls of one token use. inflight.mu guards followers.
+// tokenUse is what the calls of one token use. inflight.mu guards the numbers.
 type tokenUse struct {
-	followers int
+	calls     int // that hold something, or may
+	followers int // that follow the log
 	bytes     *semaphore.Weighted
 }
 
@@ -71,13 +73,9 @@ func newInflight(limits config.Limits) *inflight {
 // follow counts a call that follows the log, until done is called. cut ends the call's
 // connection.
 func (in *inflight) follow(who auth.Principal, cut func()) (h *hold, done func(), err error) {
-	name := who.Kind + " " + who.ID // all callers without a token are one
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	use := in.by[name]
-	if use == nil {
-		use = &tokenUse{bytes: semaphore.NewWeighted(in.limits.MaxInflightBytesPerToken)}
-	}
+	use := in.use(who)
 	switch {
 	case use.followers >= in.limits.MaxFollowersPerToken:
 		return nil, nil, loquat.Errorf(loquat.CodeRateLimited,
@@ -86,21 +84,51 @@ func (in *inflight) follow(who auth.Principal, cut func()) (h *hold, done func()
 		return nil, nil, loquat.Errorf(loquat.CodeUnavailable,
 			"the log is followed %d times already; try again later, or raise limits.max_followers", in.followers)
 	}
-	h = &hold{in: in, token: use, cut: cut}
+	h, left := in.enter(who, use, cut)
 	use.followers++
 	in.followers++
-	in.by[name] = use
+	return h, func() {
+		in.mu.Lock()
+		in.followers--
+		use.followers--
+		in.mu.Unlock()
+		left()
+	}, nil
+}
+
+// snapshot lets a call hold a snapshot of a session, until done is called.
+func (in *inflight) snapshot(who auth.Principal, cut func()) (h *hold, done func()) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.enter(who, in.use(who), cut)
+}
+
+// use returns what the calls of a token use. The caller holds the lock.
+func (in *inflight) use(who auth.Principal) *tokenUse {
+	if use := in.by[tokenName(who)]; use != nil {
+		return use
+	}
+	return &tokenUse{bytes: semaphore.NewWeighted(in.limits.MaxInflightBytesPerToken)}
+}
+
+// tokenName names a token; all callers without one are one.
+func tokenName(who auth.Principal) string { return who.Kind + " " + who.ID }
+
+// enter adds a call. The caller holds the lock.
+func (in *inflight) enter(who auth.Principal, use *tokenUse, cut func()) (h *hold, left func()) {
+	h = &hold{in: in, token: use, cut: cut}
+	use.calls++
+	in.by[tokenName(who)] = use
 	in.holds[h] = struct{}{}
 	return h, func() {
 		h.release()
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		delete(in.holds, h)
-		in.followers--
-		if use.followers--; use.followers == 0 {
-			delete(in.by, name)
+		if use.calls--; use.calls == 0 {
+			delete(in.by, tokenName(who))
 		}
-	}, nil
+	}
 }
 
 // progress notes that the client took something.
@@ -260,6 +288,22 @@ func (h *hold) window(ctx context.Context, q feed.Query, read func(context.Conte
 			return w, err
 		}
 	}
+}
+
+// snapshot reserves room for a snapshot of a session before it is read. How large it is
+// shows only then: reply gives back the rest.
+func (x *exchange) snapshot() (done func(), err error) {
+	rc := http.NewResponseController(x.w)
+	h, done := x.api.inflight.snapshot(x.who, func() { _ = rc.SetWriteDeadline(time.Now()) })
+	if err := h.reserve(x.r.Context(), store.WindowBytes); err != nil {
+		done()
+		return nil, err
+	}
+	x.held = h
+	if aw, ok := x.w.(*answerWriter); ok {
+		aw.held = h
+	}
+	return done, nil
 }
 
 // follow counts a call that follows the log and lets it hold what it answers with.

@@ -43,6 +43,11 @@ func getMessages(x *exchange) error {
 	if from := x.query.integer("from"); from != nil {
 		q.From = *from
 	}
+	done, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	defer done()
 	page, err := x.api.chat.Messages(x.r.Context(), x.sessionID(), q)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -326,8 +327,16 @@ func (x *exchange) reply(status int, v any) error {
 	if h.Get("Cache-Control") == "" {
 		h.Set("Cache-Control", "no-store")
 	}
+	if x.held == nil {
+		x.w.WriteHeader(status)
+		writeJSON(x.w, v)
+		return nil
+	}
+	var body bytes.Buffer
+	writeJSON(&body, v)
+	x.held.shrink(int64(body.Len()))
 	x.w.WriteHeader(status)
-	writeJSON(x.w, v)
+	_, _ = x.w.Write(body.Bytes())
 	return nil
 }
 

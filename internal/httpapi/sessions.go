@@ -100,6 +100,11 @@ func listSessions(x *exchange) error {
 }
 
 func getSession(x *exchange) error {
+	done, err := x.snapshot()
+	if err != nil {
+		return err
+	}
+	defer done()
 	s, err := x.api.chat.Session(x.r.Context(), x.sessionID())
 	if err != nil {
 		return err
