@@ -30,7 +30,7 @@ func TestWhereAQueryBegins(t *testing.T) {
 	last := r.snapshot(s.SessionID)
 
 	w, err := r.events(feed.Query{})
-	if err != nil || !w.Bootstrap || len(w.Events) != 0 || w.Latest != r.store.Last() {
+	if err != nil || !w.Bootstrap || len(w.Events) != 0 || w.Cursor != r.store.Last() {
 		t.Errorf("bootstrap: %+v, %v", w, err)
 	}
 	// Of a session without since_id: what its snapshot does not hold, here the end of
@@ -109,7 +109,7 @@ func TestDeletedSession(t *testing.T) {
 				waiting <- err
 				return
 			}
-			since = w.Latest
+			since = w.Cursor
 		}
 	}()
 	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
@@ -123,7 +123,7 @@ func TestDeletedSession(t *testing.T) {
 		t.Fatalf("after the deletion: %+v, %v", w.Events, err)
 	}
 	for name, err := range map[string]error{
-		"poll":    second(r.events(feed.Query{SessionID: s.SessionID, Since: &w.Latest})),
+		"poll":    second(r.events(feed.Query{SessionID: s.SessionID, Since: &w.Cursor})),
 		"load":    second(r.Session(t.Context(), s.SessionID)),
 		"request": second(r.Request(t.Context(), q.RequestID)),
 		"delete":  r.DeleteSession(t.Context(), chat.Call{}, s.SessionID),
@@ -221,7 +221,7 @@ func TestFoldOfEveryFollower(t *testing.T) {
 					}
 					fold.Apply(e)
 				}
-				at = w.Latest
+				at = w.Cursor
 			}
 			if got := transcript(fold.Messages()); got != transcript(want.Messages) {
 				rt.Fatalf("folded %s\nstored %s", got, transcript(want.Messages))

@@ -175,7 +175,7 @@ func TestFollowersSeeTheEnds(t *testing.T) {
 				}
 				all = append(all, e)
 			}
-			at = w.Latest
+			at = w.Cursor
 		}
 	}()
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "half") })

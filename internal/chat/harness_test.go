@@ -337,7 +337,7 @@ func (r *rig) ended(requestID string) loquat.Request {
 				return q
 			}
 		}
-		since = w.Latest
+		since = w.Cursor
 	}
 	r.t.Fatalf("request %s does not end", requestID)
 	return loquat.Request{}

@@ -1,9 +1,15 @@
-// Package feed reads the log for those who follow it: polls, streams and the bridge.
+// Package feed reads the log for its followers: polls, streams and the bridge.
 //
-// It promises that a follower that asks again from the end of each window gets every event
-// that its query matches, in the order of the log, or the error gone; that an event shows no
-// session that was deleted; and that followers that are up to date do not read the database.
-// It changes nothing, runs no goroutines and does not know who may see what.
+// It promises:
+//   - A follower that asks again from the cursor of each window gets every event that its
+//     query matches, in the order of the log and compacted within each window. If retention
+//     removed events that it has not read, it gets the error gone.
+//   - The JSON of an event never shows a session that was deleted, even if the event does.
+//   - Followers that are level with the log do not read the database, however many there are.
+//   - Close ends all waits, but no follower misses an event that was published before Close.
+//
+// It does not write to the store, it runs no goroutine, and it does not check who may read
+// what. It also does not end when requests end: its owner closes it after the last event.
 package feed
 
 import (
@@ -17,43 +23,54 @@ import (
 
 // Feed reads the log of a store. Make one with New.
 type Feed struct {
-	store     *store.Store
-	facts     *facts
-	histories *histories
-	closed    chan struct{}
-	close     sync.Once
+	store    *store.Store
+	targets  *targetCache
+	sessions *sessionCache
+
+	closed    chan struct{} // closed by Close
+	closeOnce sync.Once
 }
 
-// New returns a feed of the events in s.
+// New returns a feed of the log in s.
 func New(s *store.Store) *Feed {
-	return &Feed{store: s, facts: newFacts(s), histories: newHistories(s), closed: make(chan struct{})}
+	return &Feed{store: s, targets: newTargetCache(s), sessions: newSessionCache(s), closed: make(chan struct{})}
 }
 
-// Close ends the waits of all followers, now and later. Each gets what the log holds for it
-// before it gets the error unavailable. So Close comes after the last event.
-func (f *Feed) Close() { f.close.Do(func() { close(f.closed) }) }
+// Close ends the waits of all followers, also of those that begin later. A follower first
+// gets the events that the log still holds for it, then the error unavailable. So call Close
+// after the last event was published.
+func (f *Feed) Close() { f.closeOnce.Do(func() { close(f.closed) }) }
 
-// Query chooses events of the log.
+// Latest returns the id of the newest event in the log.
+func (f *Feed) Latest() loquat.EventID { return f.store.Last() }
+
+// Query selects events of the log.
 type Query struct {
-	Since       *loquat.EventID
-	Until       loquat.EventID // nothing after this one; 0 is no bound
-	SessionID   string
-	RequestID   string
-	Limit       int           // events that match, before compaction; 0 means 1000
-	Wait        time.Duration // answer as soon as one event matches; 0 answers at once
-	OmitSession bool          // events come without `session`
-	Raw         bool          // the events come as they are stored; who reads them compacts
-	Bytes       int           // of event bodies, at which the window ends; 0 means 8 MiB
-	Push        bool          // the events go out one by one, and the reader may be cut off between any two
+	Since       *loquat.EventID // only events above it; nil: see ResolveCursor
+	Until       loquat.EventID  // only events up to it; 0 means no limit
+	SessionID   string          // only events of this session; "" means all sessions
+	RequestID   string          // only events of this request; "" means all requests
+	Limit       int             // matching events to read, before compaction; 0 means 1000
+	Wait        time.Duration   // how long to wait for the first event; 0 means not at all
+	OmitSession bool            // the events come without `session`
+	Raw         bool            // the events are not compacted
+	Bytes       int             // size of event bodies at which the window ends; 0 means store.WindowBytes
+	Push        bool            // the reader may be cut off between two events: compact so that it can resume from each
 
-	// Reserve is called before events of so many bytes are read from the database, and with 0
-	// when a read found none. Its error ends the call. Nil reserves nothing.
+	// Reserve is called with a number of bytes before event bodies of up to that size are
+	// read from the database, and with 0 if the read found none. An error of Reserve ends
+	// the call. Nil reserves nothing.
 	Reserve func(ctx context.Context, bytes int) error
 }
 
-// Window is a compacted part of the log. It belongs to the caller.
+func (q Query) filter() store.Filter {
+	return store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
+}
+
+// Window is the events that one poll returns. The slice belongs to the caller, the bodies
+// of the events are shared and must not be changed.
 type Window struct {
 	Events    []loquat.Record
-	Bootstrap bool           // neither a position nor a filter was given: Events is empty
-	Latest    loquat.EventID // with Bootstrap, the newest event; else the position after this window
+	Cursor    loquat.EventID // since which to ask for the next window
+	Bootstrap bool           // the query had neither Since nor a filter: Events is empty, and Cursor is the newest event
 }

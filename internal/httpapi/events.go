@@ -76,7 +76,7 @@ func getEvents(x *exchange) error {
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	if window.Bootstrap {
-		return x.reply(http.StatusOK, eventList{Events: []loquat.Event{}, LatestEventID: &window.Latest})
+		return x.reply(http.StatusOK, eventList{Events: []loquat.Event{}, LatestEventID: &window.Cursor})
 	}
 	return x.api.writeEvents(ctx, x.w, window.Events)
 }
@@ -135,7 +135,7 @@ func streamEvents(x *exchange) error {
 		}
 		q.Since = &id
 	}
-	position, err := x.api.feed.Position(x.r.Context(), q)
+	position, err := x.api.feed.ResolveCursor(x.r.Context(), q)
 	if err != nil && !isGone(err) {
 		return err
 	}

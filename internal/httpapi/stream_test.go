@@ -159,7 +159,7 @@ func TestHeartbeats(t *testing.T) {
 					}
 					if time.Until(due) > q.Wait {
 						time.Sleep(q.Wait)
-						return feed.Window{Latest: loquat.EventID(id)}, nil
+						return feed.Window{Cursor: loquat.EventID(id)}, nil
 					}
 					time.Sleep(time.Until(due))
 					due = due.Add(pause)

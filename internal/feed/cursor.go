@@ -1,0 +1,161 @@
+package feed
+
+import (
+	"context"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// ResolveCursor returns the cursor from which a follower of the query starts:
+//   - the query's Since, if it has one;
+//   - else the cursor of the session's snapshot, if the query names a session;
+//   - else the place before the request's first event, if the query names a request;
+//   - else the newest event.
+//
+// It fails with gone if events after the cursor were removed or the cursor is not one of this
+// log, and with not_found if the session or request does not exist.
+func (f *Feed) ResolveCursor(ctx context.Context, q Query) (loquat.EventID, error) {
+	start, err := f.resolveStart(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	return start.cursor, f.checkRetained(ctx, start.cursor, q.filter())
+}
+
+// start is where a follower begins.
+type start struct {
+	cursor    loquat.EventID
+	sessionID string // the session whose events can match the query; "" means any
+}
+
+func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
+	latest := f.store.Last() // before the reads: events that they do not see are above it
+	if q.Since != nil {
+		if err := f.checkSince(*q.Since, latest); err != nil {
+			return start{}, err
+		}
+	}
+	if q.filter() == (store.Filter{}) {
+		if q.Since == nil {
+			return start{cursor: latest}, nil
+		}
+		return start{cursor: *q.Since}, nil
+	}
+	if t, ok := f.targets.get(q.filter()); ok && q.Since != nil {
+		return start{*q.Since, t.sessionID}, nil
+	}
+	return store.Read(ctx, f.store, func(r *store.Reader) (start, error) {
+		cursor := latest
+		if q.Since != nil {
+			cursor = *q.Since
+		}
+		t, err := findTarget(r, q, cursor)
+		if err != nil {
+			return start{}, err
+		}
+		f.targets.add(q.filter(), t, latest)
+		if q.Since == nil {
+			cursor, err = firstCursor(r, q, t, latest)
+		}
+		return start{cursor, t.sessionID}, err
+	})
+}
+
+// checkSince returns the error gone if the log never gave an event id.
+func (f *Feed) checkSince(since, latest loquat.EventID) error {
+	if since > latest {
+		return loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", since, latest)
+	}
+	if f.store.Foreign(since) {
+		return loquat.Errorf(loquat.CodeGone, "since_id %s is not an id of this server, whose data were restored from a backup; load the messages again and follow from their cursor", since)
+	}
+	return nil
+}
+
+// firstCursor returns the cursor of a query that has a filter and no Since.
+func firstCursor(r *store.Reader, q Query, t target, latest loquat.EventID) (loquat.EventID, error) {
+	if q.SessionID != "" {
+		return t.cursor, nil
+	}
+	first, err := r.FirstEvent(t.request)
+	if err != nil {
+		return 0, err
+	}
+	removed, err := r.Gone(q.filter())
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case removed == 0 && first != 0:
+		return first - 1, nil
+	case removed != 0 || t.request.Status.Ended():
+		return 0, loquat.Errorf(loquat.CodeGone, "the events of request %s were removed by age", t.request.RequestID)
+	default: // the request is queued and has no event yet
+		return latest, nil
+	}
+}
+
+// target is the session and the request that the filter of a query names.
+type target struct {
+	sessionID string         // of the session, or of the request's session
+	deleted   bool           // the session was deleted, and session_deleted is still to be read
+	cursor    loquat.EventID // of the session, if the query names one
+	request   store.Request  // if the query names one
+}
+
+// findTarget returns what the filter of a query names, or not_found. A deleted session is
+// found as long as its session_deleted is above the cursor: its followers still get that.
+func findTarget(r *store.Reader, q Query, cursor loquat.EventID) (target, error) {
+	var t target
+	if q.SessionID != "" {
+		deletion, err := r.Deletion(q.SessionID)
+		if err != nil {
+			return target{}, err
+		}
+		if deletion != 0 {
+			if cursor < deletion && q.RequestID == "" {
+				return target{sessionID: q.SessionID, deleted: true, cursor: deletion - 1}, nil
+			}
+			return target{}, loquat.Errorf(loquat.CodeNotFound, "session %q was deleted", loquat.Clip(q.SessionID, loquat.Excerpt))
+		}
+		h, err := r.Head(q.SessionID)
+		if err != nil {
+			return target{}, err
+		}
+		t.sessionID, t.cursor = h.SessionID, h.Cursor
+	}
+	if q.RequestID == "" {
+		return t, nil
+	}
+	var err error
+	if t.request, err = r.Request(q.RequestID); err != nil {
+		return target{}, err
+	}
+	if t.sessionID == "" {
+		t.sessionID = t.request.SessionID
+	}
+	if t.sessionID != t.request.SessionID {
+		return target{}, loquat.Errorf(loquat.CodeNotFound, "request %q is not one of session %q", loquat.Clip(q.RequestID, loquat.Excerpt), loquat.Clip(q.SessionID, loquat.Excerpt))
+	}
+	return t, nil
+}
+
+// checkTarget returns not_found if the session or request of a query does not exist and the
+// event of the deletion is not above the cursor.
+func (f *Feed) checkTarget(ctx context.Context, cursor loquat.EventID, q Query) error {
+	if q.filter() == (store.Filter{}) {
+		return nil
+	}
+	if _, ok := f.targets.get(q.filter()); ok {
+		return nil
+	}
+	latest := f.store.Last()
+	return f.store.View(ctx, func(r *store.Reader) error {
+		t, err := findTarget(r, q, cursor)
+		if err == nil {
+			f.targets.add(q.filter(), t, latest)
+		}
+		return err
+	})
+}
