@@ -15,26 +15,27 @@ import (
 	"loquat/internal/ui"
 )
 
-// The bounds of an action: how long it may run, how long it waits for another one of
-// the same application plugin, and what such a plugin may keep.
+// The bounds of an action: its run time, its wait for another action of the same
+// application plugin, and the size of such a plugin's state in bytes.
 const (
 	actionTimeout = 15 * time.Minute
 	actionWait    = 30 * time.Second
 	maxState      = 1 << 20
 )
 
-// Action asks for the run of an action.
+// Action is a call of an action.
 type Action struct {
 	ActionID  string
-	SessionID string // "" when it is about none
-	Owner     string // action_owner; "" may be any
-	Plugin    string // "" may be any
-	ElementID string // of the element it comes from: its fixed_params and inputs count; "" is none
+	SessionID string // "" when the action belongs to no session
+	Owner     string // action_owner; "" means any
+	Plugin    string // "" means any
+	ElementID string // element that the call comes from; its fixed_params and inputs apply; "" means none
 	Params    loquat.Object
 	IfMatch   *Match // precondition on the session; nil means none
 }
 
-// RunAction runs an action of the one plugin that it names and returns the result.
+// RunAction runs an action and returns its result. It fails when no plugin, or more than
+// one, has the action.
 func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, error) {
 	var pc settings.Context
 	var err error
@@ -77,8 +78,8 @@ func (s *Service) contextForAction(ctx context.Context, a Action) (settings.Cont
 	return s.settings.Context(ctx, h.AgentID, overridesOf(h), a.ElementID != "")
 }
 
-// fromElement finds the element that an action comes from: it tells which plugin is
-// meant, and what the params are.
+// fromElement finds the element that an action comes from. The element decides which plugin
+// runs the action, and its fixed_params and inputs decide the params.
 func (s *Service) fromElement(ctx context.Context, a Action, pc settings.Context, actors []plugin.Plugin) ([]plugin.Plugin, loquat.Object, error) {
 	if a.SessionID == "" {
 		var err error
@@ -101,11 +102,11 @@ func (s *Service) fromElement(ctx context.Context, a Action, pc settings.Context
 		params, faults := ui.BuildActionParams(element, a.Params)
 		return found, params, loquat.InvalidFields(faults)
 	}
-	return found, nil, nil // too many, which is told
+	return found, nil, nil // more than one: the caller reports it
 }
 
-// act runs an action of a plugin. An error with a code is for the client; the rest is
-// for the log.
+// act runs an action of a plugin. The client sees an error that has a code; other errors
+// go to the log.
 func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (plugin.ActionResult, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, actionTimeout, loquat.Errorf(loquat.CodeUnavailable, "the action %q of plugin %s took longer than %s", loquat.Clip(call.ActionID, loquat.Excerpt), p.Name(), actionTimeout))
 	defer cancel()
@@ -117,16 +118,16 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 		return out, err
 	}
 	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Code != loquat.CodeInternal {
-		told := *e
-		told.Detail = s.masker.Mask(e.Detail)
-		return plugin.ActionResult{}, &told
+		redacted := *e
+		redacted.Detail = s.masker.Mask(e.Detail)
+		return plugin.ActionResult{}, &redacted
 	}
 	s.log.Error("an action failed", "action_id", call.ActionID, "plugin", p.Name(), "session_id", call.SessionID, "error", err)
 	return plugin.ActionResult{}, &loquat.Error{Code: loquat.CodeBackendError, Err: err,
 		Detail: fmt.Sprintf("the plugin %s failed at the action %q; the server's log says why", p.Name(), loquat.Clip(call.ActionID, loquat.Excerpt))}
 }
 
-// checkOutcome refuses what an action must not answer, or keep.
+// checkOutcome refuses a result or a state that cannot be stored.
 func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
 	if len(out.Result) > 0 && !json.Valid(out.Result) {
 		return errors.New("its result is not valid JSON")
@@ -139,12 +140,13 @@ func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
 	return nil
 }
 
-// errStopping is what an action of an application plugin ends with when the server stops.
+// errStopping ends the actions of application plugins when the server stops.
 var errStopping = loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; try again in a moment")
 
-// actWithState runs an action of an application plugin. They run one after the other,
-// so that each gets the state that the one before has left. Once begun it runs to its
-// end, though the caller leave: what the plugin did must not be missing in its state.
+// actWithState runs an action of an application plugin. Actions of one plugin run one after
+// the other, because each gets the state that the one before returned. An action that has
+// begun runs to its end even if the caller disconnects: otherwise the state would miss what
+// the plugin did.
 func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (json.RawMessage, error) {
 	turn := s.states[p.Name()]
 	wait := time.NewTimer(actionWait)

@@ -6,13 +6,13 @@ import (
 	"loquat"
 )
 
-// Call is what a change carries beside its own parameters.
+// Call holds the parameters that every change has.
 type Call struct {
-	// IdempotencyKey makes a repeat with the same Method and Path answer what the
-	// first answered. Empty means none.
+	// IdempotencyKey identifies a repeat with the same Method and Path, which gets the
+	// first answer. Empty means none.
 	IdempotencyKey string
 	Method, Path   string
-	BodyHash       [32]byte // SHA-256 of the body as it came
+	BodyHash       [32]byte // SHA-256 of the body as received
 
 	// IfMatch is the precondition of the change; nil means none.
 	IfMatch *Match
@@ -24,14 +24,14 @@ type Match struct {
 	IDs []loquat.EventID
 }
 
-// Answer is what a change answers: a body, and what HTTP puts elsewhere.
+// Answer is the answer to a change: the body, and what HTTP puts into headers and status.
 type Answer[T any] struct {
 	Body       T
 	Checkpoint loquat.EventID // newest checkpoint of the session, its ETag; 0 when there is none
 	Accepted   bool           // of a cancel: the request had not ended
 }
 
-// answerExtra are the fields of a stored Answer besides those of its body.
+// answerExtra holds the fields of a stored Answer that are not in its body.
 type answerExtra struct {
 	Checkpoint loquat.EventID `json:"checkpoint,omitempty"`
 	Accepted   bool           `json:"accepted,omitempty"`

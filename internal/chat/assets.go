@@ -20,27 +20,27 @@ import (
 	"loquat/internal/store"
 )
 
-// The file of an image is in its place before a session owns it, and is removed after
-// the last owner is gone. Both happen under the lock of its hash, so that a hash without
-// an owner stays without one while its file is removed. What is asked then is what is
-// committed: an owner that a batch has taken away comes back when the batch fails.
+// The file of an image is in place before a session owns the image, and is removed after
+// the last owner is gone. Both happen under the lock of the hash, so that no owner appears
+// while the file is removed. Ownership is read from committed data only: a batch that fails
+// restores the owners that it had removed.
 
 var _ plugin.Assets = (*Service)(nil)
 
-// StoreAsset keeps an image for a session. What the bytes are decides, mediaType ("" says
-// nothing) has to agree.
+// StoreAsset stores an image for a session. The bytes decide the media type; mediaType must
+// agree unless it is "".
 func (s *Service) StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
 	return s.AddAsset(ctx, Call{}, sessionID, name, mediaType, content)
 }
 
-// AddAsset is StoreAsset as a change that may carry a key and a precondition. The hash of
-// the image counts as part of the call's body.
+// AddAsset is StoreAsset with the parameters of a change. The hash of the image is part of
+// the call's body hash.
 func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
 	if err := CheckAssetName("body.name", name); err != nil {
 		return loquat.Asset{}, err
 	}
 	name = lastPart(name)
-	if call.IdempotencyKey == "" { // else it may be the repeat of a call to a session that is deleted since
+	if call.IdempotencyKey == "" { // a repeat is answered even if the session was deleted since
 		if err := s.requireSession(ctx, sessionID); err != nil {
 			return loquat.Asset{}, err
 		}
@@ -79,7 +79,7 @@ func (s *Service) requireSession(ctx context.Context, sessionID string) error {
 	})
 }
 
-// OpenAsset returns an image of a session and its bytes, which the caller closes.
+// OpenAsset returns an image of a session and its bytes. The caller closes them.
 func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error) {
 	a, err := store.Read(ctx, s.store, func(r *store.Reader) (loquat.Asset, error) {
 		h, err := r.Head(sessionID)
@@ -98,12 +98,13 @@ func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loq
 	return a, f, nil
 }
 
-// DeleteAsset takes an image from a session, unless a message or a queued send uses it.
+// DeleteAsset removes an image from a session. It fails while a message or a queued send
+// uses the image.
 func (s *Service) DeleteAsset(ctx context.Context, sessionID, assetID string) error {
 	return s.RemoveAsset(ctx, Call{}, sessionID, assetID)
 }
 
-// RemoveAsset is DeleteAsset as a change that may carry a precondition.
+// RemoveAsset is DeleteAsset with the parameters of a change.
 func (s *Service) RemoveAsset(ctx context.Context, call Call, sessionID, assetID string) error {
 	return s.store.Update(ctx, func(tx *store.Tx) error { return removeAsset(tx, call, sessionID, assetID) })
 }
@@ -123,8 +124,7 @@ func removeAsset(tx *store.Tx, call Call, sessionID, assetID string) error {
 	return tx.RemoveAsset(h, a)
 }
 
-// The bounds of uploads that no message has used yet: how many a session has, and how long
-// they stay.
+// The bounds of uploads that no message has used: their number for a session, and their age.
 const (
 	maxUploads = 100
 	uploadAge  = 7 * 24 * time.Hour
@@ -138,8 +138,8 @@ func requireFewUploads(tx *store.Tx, h store.Head) error {
 	return err
 }
 
-// sweepUploads takes from their sessions the images that were uploaded before a time and
-// that no message has used; those of queued sends stay.
+// sweepUploads removes images that were uploaded before a time and that no message has used.
+// Images of queued sends stay.
 func (s *Service) sweepUploads(ctx context.Context, before time.Time) error {
 	type swept struct{ read, kept int }
 	for kept := 0; ; {
@@ -190,15 +190,16 @@ func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
 	return nil
 }
 
-// assetError tells of an image that is not kept, by the place where it was given.
+// assetError returns the error of an image that is not stored, with the place of the image
+// in the input.
 func assetError(place string, err error) error {
 	if r, ok := errors.AsType[*asset.ImageError](err); ok {
 		e := loquat.Invalid(place, "%s", r.Clause)
 		e.Code = r.Code
 		return e
 	}
-	_, told := errors.AsType[*loquat.Error](err) // the content's reader says what is wrong with it
-	if told || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	_, coded := errors.AsType[*loquat.Error](err) // from the reader of the content
+	if coded || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the image cannot be kept at the moment; nothing of it was, try again", Err: err}
@@ -207,7 +208,7 @@ func assetError(place string, err error) error {
 // maxAssetName is the length of an asset's name in characters.
 const maxAssetName = 255
 
-// CheckAssetName wants a name that can be shown.
+// CheckAssetName requires a short name without control characters.
 func CheckAssetName(location, name string) error {
 	bad := !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
 	if bad || utf8.RuneCountInString(name) > maxAssetName {
@@ -216,7 +217,7 @@ func CheckAssetName(location, name string) error {
 	return nil
 }
 
-// lastPart returns the last part of what may be a path: names are for people.
+// lastPart returns the last part of a name that may be a path.
 func lastPart(name string) string {
 	name = path.Base(strings.ReplaceAll(strings.TrimSpace(name), `\`, "/"))
 	if name == "." || name == "/" {
@@ -225,8 +226,8 @@ func lastPart(name string) string {
 	return name
 }
 
-// removeIfUnowned removes the file of a hash that no session owns, and says whether one
-// does. The lock of the hash is held. What cannot be removed now goes with the next start.
+// removeIfUnowned removes the file of a hash unless a session owns it, and reports whether
+// one does. The lock of the hash is held. If the removal fails, the next start repeats it.
 func (s *Service) removeIfUnowned(ctx context.Context, hash string) (owned bool) {
 	ctx = context.WithoutCancel(ctx)
 	owned, err := store.Read(ctx, s.store, func(r *store.Reader) (bool, error) { return r.Owned(hash) })
@@ -239,7 +240,7 @@ func (s *Service) removeIfUnowned(ctx context.Context, hash string) (owned bool)
 	return owned
 }
 
-// freedAtATime is how many hashes a sweep reads at once.
+// freedAtATime is how many hashes a cleanup reads at once.
 const freedAtATime = 100
 
 // sweepFreedFiles removes the files that lost their last owner.
@@ -264,8 +265,8 @@ func (s *Service) sweepFreedFile(ctx context.Context, hash string) error {
 	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash, owned) })
 }
 
-// sweepStrayFiles looks at all files, once a start: a crash may have come between a file
-// and its owner.
+// sweepStrayFiles removes files without an owner, once at start: a crash may have happened
+// after a file was placed and before a session owned it.
 func (s *Service) sweepStrayFiles(ctx context.Context) error {
 	for hash, err := range s.assets.Files() {
 		if err != nil {

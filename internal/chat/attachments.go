@@ -16,7 +16,7 @@ import (
 	"loquat/internal/store"
 )
 
-// attachment is an image of a message, without the bytes of an inline one.
+// attachment is an image of a message. The bytes of an inline image are not in it.
 type attachment struct {
 	place   string // like body.attachments[0].url
 	inline  bool   // it is sent inline: a data URL or an asset
@@ -26,10 +26,10 @@ type attachment struct {
 // attachmentKinds are the fields of which an attachment has exactly one.
 var attachmentKinds = []string{"url", "data_url", "asset_id"}
 
-// maxAttachmentFaults bounds the faults that are collected of one message's attachments.
+// maxAttachmentFaults bounds the faults that are collected for one message's attachments.
 const maxAttachmentFaults = 100
 
-// readAttachments checks what can be known of a message's attachments without its
+// readAttachments checks a message's attachments as far as that is possible without the
 // session, and stores them in the metadata with plain names. location is where the client
 // gave the list. The check is expensive: it decodes inline images.
 func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
@@ -107,8 +107,8 @@ func attachmentFaults(place string, members loquat.Object) (faults []loquat.Fiel
 	return faults
 }
 
-// readAttachment reads an attachment without attachmentFaults. It has to have exactly one
-// kind, and to be what it says.
+// readAttachment reads an attachment that has no attachmentFaults. It must have exactly one
+// kind, and its bytes must be of the type that it claims.
 func readAttachment(place string, members loquat.Object) (attachment, error) {
 	var given []string
 	for _, name := range attachmentKinds {
@@ -160,8 +160,8 @@ func checkDataURL(place, s string) error {
 	return nil
 }
 
-// checkAttachments checks attachments against the session that they are to join: its
-// config allows their kind, and it has the assets.
+// checkAttachments checks attachments against their session: its config must allow their
+// kind, and the session must have the assets.
 func (s *Service) checkAttachments(list []attachment, r *store.Reader, h store.Head) error {
 	if len(list) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (s *Service) checkAttachments(list []attachment, r *store.Reader, h store.H
 	return loquat.InvalidFields(faults)
 }
 
-// disallowed says which switch of the config keeps an attachment out; "" is none.
+// disallowed names the setting that forbids an attachment, "" for none.
 func disallowed(a attachment, cfg loquat.Object) string {
 	switch {
 	case a.inline && string(cfg["allow_image_attachment_base64"]) == "false":

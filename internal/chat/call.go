@@ -11,9 +11,9 @@ import (
 	"loquat/internal/store"
 )
 
-// once runs a change, unless the call's Idempotency-Key was used before: then the
-// first answer is given again and nothing is done. Failures are not remembered.
-func once[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error) {
+// runOnce runs a change, unless the call's Idempotency-Key was used before: then it returns
+// the first answer and changes nothing. Failures are not remembered.
+func runOnce[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error) {
 	var out T
 	if call.IdempotencyKey == "" {
 		return change()
@@ -41,17 +41,16 @@ func once[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error) {
 	return out, tx.Remember(call.IdempotencyKey, call.Method, call.Path, store.Answer{BodyHash: call.BodyHash, Result: result})
 }
 
-// change runs a change in one transaction, once for each Idempotency-Key, and returns its
-// answer.
+// change runs fn in one transaction, once for each Idempotency-Key, and returns its answer.
 func change[T any](ctx context.Context, s *Service, call Call, fn func(*store.Tx) (T, error)) (T, error) {
 	return store.Do(ctx, s.store, func(tx *store.Tx) (T, error) {
-		return once(tx, call, func() (T, error) { return fn(tx) })
+		return runOnce(tx, call, func() (T, error) { return fn(tx) })
 	})
 }
 
-// answered reports whether a call is the repeat of one that was answered. It saves work
-// beforehand; what counts is once.
-func (s *Service) answered(ctx context.Context, call Call) (bool, error) {
+// isReplay reports whether a call repeats one that was answered. Callers use it to save
+// work early; runOnce decides.
+func (s *Service) isReplay(ctx context.Context, call Call) (bool, error) {
 	if call.IdempotencyKey == "" {
 		return false, nil
 	}
@@ -61,7 +60,7 @@ func (s *Service) answered(ctx context.Context, call Call) (bool, error) {
 	})
 }
 
-// check holds the precondition of a change against the session.
+// check returns precondition_failed when the session does not meet the precondition.
 func (m *Match) check(h store.Head) error {
 	if m == nil || m.Any || slices.Contains(m.IDs, h.Checkpoint) {
 		return nil
@@ -69,7 +68,7 @@ func (m *Match) check(h store.Head) error {
 	return loquat.Errorf(loquat.CodePreconditionFailed, "session %s has changed since: its newest checkpoint is %s; load it again", h.SessionID, h.Checkpoint)
 }
 
-// headFor returns the session that a change is for, its precondition checked.
+// headFor returns the session of a change after its precondition was checked.
 func headFor(tx *store.Tx, call Call, sessionID string) (store.Head, error) {
 	h, err := tx.Head(sessionID)
 	if err != nil {
@@ -78,7 +77,7 @@ func headFor(tx *store.Tx, call Call, sessionID string) (store.Head, error) {
 	return h, call.IfMatch.check(h)
 }
 
-// requireIdle refuses a change of messages while a request runs or waits.
+// requireIdle refuses a change of messages while a request runs or is queued.
 func requireIdle(tx *store.Tx, h store.Head) error {
 	busy, err := tx.Unended(&h)
 	if err != nil || len(busy) == 0 {

@@ -19,20 +19,21 @@ const (
 	incompleteInterrupted = "interrupted"
 )
 
-// endAbnormally gives a request of this process its end: cancelled when a cancel was
-// acknowledged, failed otherwise. What clients saw of it is kept. The error is what it
-// ended with, or, without a status, why its end could not be written.
+// endAbnormally ends a request of this process: as cancelled when a cancel was
+// acknowledged, otherwise as failed. Text that clients have seen is kept. With a status,
+// the error is the failure of the request; without one it says why the end could not be
+// written.
 func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
 	k.write.Lock()
 	defer k.write.Unlock()
-	// The service may be on its way down: the end has to be written all the same.
-	ctx, cancel := s.lastWords()
+	// The end has to be written even while the service stops.
+	ctx, cancel := s.endContext()
 	defer cancel()
 	type ended struct {
 		next   *store.Request
 		status loquat.RequestStatus
 	}
-	endBy := s.endIn
+	endBy := s.endRequest
 	end := func(tx *store.Tx) (out ended, err error) {
 		row, err := tx.Guard(q.RequestID, s.owner)
 		if err != nil {
@@ -47,12 +48,12 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 	}
 	out, err := persistently(ctx, s, end)
 	if err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
-		// Something in hand cannot be written. The end has to come all the same.
-		s.log.Error("what a request had in hand is lost", "request_id", q.RequestID, "error", err, "after", failure)
-		k.drop()
-		failure = errors.New("what the request had in hand could not be written")
+		// Waiting increments or the failure itself cannot be written. End without them.
+		s.log.Error("waiting increments of a request are lost", "request_id", q.RequestID, "error", err, "after", failure)
+		k.dropPending()
+		failure = errors.New("the last increments of the request could not be written")
 		if out, err = persistently(ctx, s, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
-			s.log.Error("what a request streamed is lost, too", "request_id", q.RequestID, "error", err)
+			s.log.Error("the streamed text of a request is lost, too", "request_id", q.RequestID, "error", err)
 			endBy = s.endWithout
 			out, err = persistently(ctx, s, end)
 		}
@@ -63,16 +64,16 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 	return out.next, out.status, failure
 }
 
-// lastWordsFor is how long a stopping service tries to write the end of a request
-// while the store cannot; the next start ends what is left.
-const lastWordsFor = 5 * time.Second
+// endTimeout bounds how long a stopping service tries to write the end of a request while
+// the store cannot write. The next start ends the requests that are left.
+const endTimeout = 5 * time.Second
 
-// lastWords is a context that outlives the service by lastWordsFor.
-func (s *Service) lastWords() (context.Context, context.CancelFunc) {
+// endContext returns a context that outlives the service by endTimeout.
+func (s *Service) endContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(s.life, func() {
 		select {
-		case <-time.After(lastWordsFor):
+		case <-time.After(endTimeout):
 			cancel()
 		case <-ctx.Done():
 		}
@@ -80,10 +81,11 @@ func (s *Service) lastWords() (context.Context, context.CancelFunc) {
 	return ctx, func() { stop(); cancel() }
 }
 
-// endIn ends a running request within a transaction, from what the log says of it:
-// an open phase is closed, visible text kept, a round of tools given its results,
-// then error or request_cancelled, request_completed, and the next queued send starts.
-func (s *Service) endIn(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+// endRequest ends a running request within a transaction. It reads the open step from the
+// log: it closes an open phase, keeps visible text, gives an open tool round its results,
+// publishes error or request_cancelled and request_completed, and starts the next queued
+// send.
+func (s *Service) endRequest(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
 	h, err := tx.Head(q.SessionID)
 	if err != nil {
 		return nil, err
@@ -95,8 +97,8 @@ func (s *Service) endIn(tx *store.Tx, q *store.Request, failure error) (*store.R
 	return s.endStep(tx, &h, q, open, failure)
 }
 
-// endWithout ends a running request like endIn, but without what it streamed since its
-// last closed step. It is for a request whose increments cannot be read or stored.
+// endWithout is endRequest for a request whose increments cannot be read or stored: it
+// drops what the request streamed since its last closed step.
 func (s *Service) endWithout(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
 	h, err := tx.Head(q.SessionID)
 	if err != nil {
@@ -111,8 +113,8 @@ func (s *Service) endWithout(tx *store.Tx, q *store.Request, failure error) (*st
 
 // endStep closes the open step of a running request and ends the request.
 func (s *Service) endStep(tx *store.Tx, h *store.Head, q *store.Request, open openStep, failure error) (*store.Request, error) {
-	inHand, _ := errors.AsType[*loop.Failure](failure)
-	if err := open.close(tx, h, q, incompleteOf(*q, failure), inHand); err != nil {
+	unfinished, _ := errors.AsType[*loop.Failure](failure)
+	if err := open.close(tx, h, q, incompleteOf(*q, failure), unfinished); err != nil {
 		return nil, err
 	}
 	end, status, detail := loquat.Event{Type: loquat.RequestCancelled}, loquat.StatusCancelled, ""
@@ -139,7 +141,7 @@ func incompleteOf(q store.Request, failure error) string {
 	return incompleteError
 }
 
-// describe is what the user is told of a failure, secrets masked.
+// describe returns the text that users see of a failure, without secrets.
 func (s *Service) describe(failure error) string {
 	detail := "the request failed inside the server; its log says more"
 	if e, ok := errors.AsType[*loquat.Error](failure); ok {
@@ -206,21 +208,21 @@ func (o *openStep) note(e loquat.Event) {
 
 // close ends the open step: exactly one assistant_message end for a start, the kept
 // text as a final, results for every call of a round.
-func (o openStep) close(tx *store.Tx, h *store.Head, q *store.Request, why string, inHand *loop.Failure) error {
+func (o openStep) close(tx *store.Tx, h *store.Head, q *store.Request, why string, unfinished *loop.Failure) error {
 	if o.streaming {
 		if err := publish(tx, h, q, phaseEnd); err != nil {
 			return err
 		}
 	}
 	if o.visible() {
-		m, err := o.kept(*q, why, inHand)
+		m, err := o.kept(*q, why, unfinished)
 		if err != nil {
 			return err
 		}
 		return addMessages(tx, h, q, loquat.Final, []loquat.Message{m})
 	}
 	if len(o.calls) > 0 {
-		return addMessages(tx, h, q, loquat.ToolResults, o.results(inHand))
+		return addMessages(tx, h, q, loquat.ToolResults, o.results(unfinished))
 	}
 	return nil
 }
@@ -237,7 +239,7 @@ func (o openStep) visible() bool {
 func hasText(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
 // kept is the message that keeps what was visible of a phase.
-func (o openStep) kept(q store.Request, why string, inHand *loop.Failure) (loquat.Message, error) {
+func (o openStep) kept(q store.Request, why string, unfinished *loop.Failure) (loquat.Message, error) {
 	var stored storedSend
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return loquat.Message{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
@@ -252,8 +254,8 @@ func (o openStep) kept(q store.Request, why string, inHand *loop.Failure) (loqua
 	if stored.Model != "" {
 		m.Metadata.Set(loquat.MetaModel, stored.Model)
 	}
-	if inHand != nil {
-		for k, v := range inHand.Usage {
+	if unfinished != nil {
+		for k, v := range unfinished.Usage {
 			m.Metadata[k] = v
 		}
 	}
@@ -262,12 +264,12 @@ func (o openStep) kept(q store.Request, why string, inHand *loop.Failure) (loqua
 
 // results are the tool messages of a round that was cut short, in the order of its
 // calls: those that finished, and for the rest that their outcome is unknown.
-func (o openStep) results(inHand *loop.Failure) []loquat.Message {
+func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 	out := make([]loquat.Message, len(o.calls))
 	for i, call := range o.calls {
 		m, ok := o.finished[call.ID]
-		if !ok && inHand != nil {
-			m, ok = inHand.Finished[call.ID]
+		if !ok && unfinished != nil {
+			m, ok = unfinished.Finished[call.ID]
 		}
 		if !ok {
 			m = loop.UnknownOutcome(newMessage(loquat.RoleTool), call)

@@ -12,13 +12,13 @@ import (
 	"loquat/internal/store"
 )
 
-// host is what the service does for one run of an action.
+// host returns what one run of an action may use of the service.
 func (s *Service) host(a Action) plugin.Host {
 	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: s}
 }
 
-// sessionsHost is what an action may do with sessions. It remembers what it has shown
-// of them, so that it knows when the action was overtaken.
+// sessionsHost lets an action read and change sessions. It remembers the revisions that it
+// has shown, so that it refuses a change of a session that changed since.
 type sessionsHost struct {
 	s      *Service
 	action Action
@@ -27,7 +27,7 @@ type sessionsHost struct {
 	seen map[string]seen // by session
 }
 
-// seen is the state of a session that was shown.
+// seen identifies the state of a session that was shown.
 type seen struct {
 	rev     int64
 	request int64 // the newest
@@ -42,7 +42,7 @@ func see(r *store.Reader, sessionID string) (h store.Head, now seen, err error) 
 	return h, now, err
 }
 
-// Messages returns a session's messages as they are now.
+// Messages returns the present messages of a session.
 func (x *sessionsHost) Messages(ctx context.Context, sessionID string) ([]loquat.Message, error) {
 	var out []loquat.Message
 	var now seen
@@ -63,7 +63,7 @@ func (x *sessionsHost) Messages(ctx context.Context, sessionID string) ([]loquat
 	return out, nil
 }
 
-// RequireIdle is a busy error while a request of the session runs or is queued.
+// RequireIdle returns a busy error while a request of the session runs or is queued.
 func (x *sessionsHost) RequireIdle(ctx context.Context, sessionID string) error {
 	return x.s.store.View(ctx, func(r *store.Reader) error {
 		h, err := r.Head(sessionID)
@@ -78,8 +78,8 @@ func (x *sessionsHost) RequireIdle(ctx context.Context, sessionID string) error 
 	})
 }
 
-// Ask has the session's own model answer messages. It streams, so that a long answer
-// is no silence, and offers no tools.
+// Ask asks the session's own model, without tools. It streams, because a long answer that
+// does not stream would look like a silent backend.
 func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error) {
 	h, err := x.s.head(ctx, sessionID)
 	if err != nil {
@@ -109,7 +109,7 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	return loquat.Reply{}, loquat.Errorf(loquat.CodeBackendError, "provider %s ended without a reply", e.ProviderID)
 }
 
-// failed says that the model could not be asked, unless nobody waits for it any more.
+// failed returns the cause when the caller has left, otherwise a backend_error.
 func (x *sessionsHost) failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -117,12 +117,12 @@ func (x *sessionsHost) failed(ctx context.Context, err error) error {
 	return &loquat.Error{Code: loquat.CodeBackendError, Detail: x.s.describe(err), Err: err}
 }
 
-// Compact puts one system message in the place of others: message_modified, which has
-// the message, then messages_deleted when there was more than one, then checkpoint.
+// Compact replaces a range of messages by one system message. It publishes message_modified
+// with the message, messages_deleted when the range had more than one, and checkpoint.
 func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.Compaction) error {
 	content := loquat.CleanText(c.Content)
 	return x.s.store.Update(ctx, func(tx *store.Tx) error {
-		h, err := x.unchanged(tx, sessionID, c)
+		h, err := x.requireUnchanged(tx, sessionID, c)
 		if err != nil {
 			return err
 		}
@@ -150,9 +150,9 @@ func (x *sessionsHost) Compact(ctx context.Context, sessionID string, c plugin.C
 	})
 }
 
-// unchanged is a conflict error when the messages, or the requests of the session,
-// are no longer what the action was shown.
-func (x *sessionsHost) unchanged(tx *store.Tx, sessionID string, c plugin.Compaction) (store.Head, error) {
+// requireUnchanged returns a conflict error when the range of messages, or the requests of
+// the session, changed after the action had read them.
+func (x *sessionsHost) requireUnchanged(tx *store.Tx, sessionID string, c plugin.Compaction) (store.Head, error) {
 	h, now, err := see(&tx.Reader, sessionID)
 	if err != nil {
 		return h, err

@@ -42,7 +42,7 @@ func (s *Service) Messages(ctx context.Context, id string, p PageQuery) (loquat.
 	return out, err
 }
 
-// AppendMessage puts a message at the end: message_appended, checkpoint.
+// AppendMessage appends a message. It publishes message_appended and checkpoint.
 func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loquat.NewMessage) (Answer[loquat.MessageResult], error) {
 	m, attachments, err := checkMessage("body", p)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loq
 	})
 }
 
-// headForMessages returns the session of a change of its messages, which must be idle.
+// headForMessages is headFor for a change of messages: the session must be idle.
 func (s *Service) headForMessages(tx *store.Tx, call Call, id string) (store.Head, error) {
 	h, err := headFor(tx, call, id)
 	if err != nil {
@@ -74,8 +74,8 @@ func (s *Service) headForMessages(tx *store.Tx, call Call, id string) (store.Hea
 	return h, requireIdle(tx, h)
 }
 
-// appendMessage appends and publishes a message, and gives the session a title when
-// this is what it waited for. The checkpoint is the caller's.
+// appendMessage appends a message and publishes message_appended. It sets the session's
+// title if the session has none. The caller publishes the checkpoint.
 func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 	if titled := withTitle(h.Metadata, []loquat.Message{m}); len(titled) != len(h.Metadata) {
 		tx.Describe(h, h.AgentID, titled)
@@ -90,7 +90,8 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 	})
 }
 
-// ModifyMessage changes the content of a message: message_modified, checkpoint.
+// ModifyMessage changes the content of a message. It publishes message_modified and
+// checkpoint.
 func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (Answer[loquat.MessageResult], error) {
 	content = loquat.CleanText(content)
 	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
@@ -110,8 +111,8 @@ func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index
 	})
 }
 
-// DeleteMessages deletes the messages at these indices, all or none:
-// messages_deleted, checkpoint.
+// DeleteMessages deletes the messages at these indices, all or none. It publishes
+// messages_deleted and checkpoint.
 func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indices []int) (Answer[loquat.DeleteResult], error) {
 	indices = slices.Clone(indices)
 	slices.Sort(indices)

@@ -16,7 +16,7 @@ import (
 //	tools       loop             tool_partial …: increments
 //	tools end   sink.ToolResults tool_results, checkpoint; then the next phase streams
 //	end         sink.EndPhase    assistant_message end, final, checkpoint, request_completed
-//	abnormal    Service.endIn    what openStep.close publishes, error or request_cancelled, request_completed
+//	abnormal    endRequest       what openStep.close publishes, error or request_cancelled, request_completed
 //	never ran   cancelQueued     request_started, request_cancelled, request_completed
 //
 // openStep.close publishes assistant_message end for an open phase, then final and

@@ -16,7 +16,7 @@ import (
 	"loquat/internal/store"
 )
 
-// errCancelled is the cause for which a request ends that was cancelled.
+// errCancelled is the failure of a request that was cancelled.
 var errCancelled = errors.New("the request was cancelled")
 
 // worker is a request that runs in this process.
@@ -25,8 +25,9 @@ type worker struct {
 	done   chan struct{} // closed when the request has its end
 }
 
-// launch runs a request that a committed transaction has started; nil is none.
-func (s *Service) launch(q *store.Request) {
+// startWorker runs a request that a committed transaction has started. It does nothing for
+// nil.
+func (s *Service) startWorker(q *store.Request) {
 	if q == nil {
 		return
 	}
@@ -37,7 +38,7 @@ func (s *Service) launch(q *store.Request) {
 	s.workers[q.RequestID] = w
 	s.running.Go(func() {
 		defer cancel(nil)
-		s.launch(s.work(ctx, *q)) // first, so that the service is not idle in between
+		s.startWorker(s.runRequest(ctx, *q)) // before this worker ends, so that the service is never idle in between
 		s.mu.Lock()
 		delete(s.workers, q.RequestID)
 		s.mu.Unlock()
@@ -45,8 +46,8 @@ func (s *Service) launch(q *store.Request) {
 	})
 }
 
-// interrupt makes a request of this process stop what it does.
-func (s *Service) interrupt(requestID string, cause error) {
+// cancelWorker stops a request of this process, with a cause.
+func (s *Service) cancelWorker(requestID string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w, ok := s.workers[requestID]; ok {
@@ -60,12 +61,12 @@ func (s *Service) isDraining() bool {
 	return s.draining
 }
 
-// work runs one request to its end and returns the one that its end has started.
-func (s *Service) work(ctx context.Context, q store.Request) (next *store.Request) {
+// runRequest runs one request to its end and returns the request that its end started.
+func (s *Service) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
 	out := newSink(s, q)
 	flushed := out.run(ctx)
-	err := s.run(ctx, q, out)
+	err := s.runJob(ctx, q, out)
 	flushed()
 	if err == nil {
 		log.Info("request completed")
@@ -88,23 +89,22 @@ func (s *Service) work(ctx context.Context, q store.Request) (next *store.Reques
 	return next
 }
 
-// run runs a request's job. A panic of what is plugged in is the request's failure and
-// nobody else's.
-func (s *Service) run(ctx context.Context, q store.Request, out *sink) (err error) {
+// runJob runs a request's job. A panic of a plugin fails this request alone.
+func (s *Service) runJob(ctx context.Context, q store.Request, out *sink) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
 		}
 	}()
-	job, err := s.job(ctx, q)
+	job, err := s.newJob(ctx, q)
 	if err != nil {
 		return err
 	}
 	return loop.Run(ctx, job, out)
 }
 
-// withCause puts why the work was stopped in the place of what the stopping looked
-// like from within, and keeps what the failure had in hand.
+// withCause replaces the error of a stopped request by the reason why it was stopped, and
+// keeps the usage and the finished results of the failure.
 func withCause(err, cause error) error {
 	if f, ok := errors.AsType[*loop.Failure](err); ok {
 		return &loop.Failure{Err: cause, Usage: f.Usage, Finished: f.Finished}
@@ -112,8 +112,8 @@ func withCause(err, cause error) error {
 	return cause
 }
 
-// job gathers what a request runs with.
-func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
+// newJob collects what a request runs with.
+func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error) {
 	var stored storedSend
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
@@ -148,8 +148,8 @@ func (s *Service) job(ctx context.Context, q store.Request) (loop.Job, error) {
 	}, nil
 }
 
-// requireUncancelled is errCancelled when a cancel came before this worker could be
-// told: then it is in the row.
+// requireUncancelled returns errCancelled when the request's row has a cancel that came
+// before the worker existed.
 func (s *Service) requireUncancelled(ctx context.Context, q store.Request) error {
 	return s.store.View(ctx, func(r *store.Reader) error {
 		row, err := r.Request(q.RequestID)
@@ -160,7 +160,7 @@ func (s *Service) requireUncancelled(ctx context.Context, q store.Request) error
 	})
 }
 
-// history returns the messages that a request answers.
+// history returns the messages of the request's session.
 func (s *Service) history(ctx context.Context, q store.Request) (history []loquat.Message, err error) {
 	err = s.store.View(ctx, func(r *store.Reader) error {
 		h, err := r.Head(q.SessionID)
@@ -179,9 +179,8 @@ const (
 	lastRewrite  = 2 * time.Second
 )
 
-// persistently runs an update until the store takes it, so that no end of a request
-// and no increment is lost to a disk that is full for a while. Only the end of ctx
-// makes it give up.
+// persistently repeats an update while the store cannot write, until ctx ends. So a disk
+// that is full for a while loses neither increments nor the end of a request.
 func persistently[T any](ctx context.Context, s *Service, fn func(*store.Tx) (T, error)) (T, error) {
 	for pause := firstRewrite; ; pause = min(2*pause, lastRewrite) {
 		out, err := store.Do(ctx, s.store, fn)

@@ -9,18 +9,18 @@ import (
 	"loquat/internal/store"
 )
 
-// maxQueued is how many sends may wait on one session.
+// maxQueued bounds the queued sends of one session.
 const maxQueued = 10
 
-// storedSend is what a request row keeps of its send until it ends.
+// storedSend is the part of a send that the request's row keeps until the request ends.
 type storedSend struct {
 	Message     *loquat.Message `json:"message,omitempty"` // the user message, appended at the start
 	Stream      bool            `json:"stream"`
 	StreamTools bool            `json:"stream_tools,omitempty"`
 	DeleteFrom  *int            `json:"delete_from,omitempty"`
 
-	// What the request runs with, whatever becomes of the session: from its start on.
-	// The messages that it leaves behind say which model it was, even after a crash.
+	// Set when the request starts. A change of the session does not affect the request,
+	// and after a crash its messages still name the provider and the model.
 	AgentID    string        `json:"agent,omitempty"`
 	Overrides  loquat.Object `json:"overrides,omitempty"`
 	ProviderID string        `json:"provider,omitempty"`
@@ -29,9 +29,9 @@ type storedSend struct {
 	attachments []attachment // of Message, until they are checked
 }
 
-// Send asks for a reply. When nothing runs on the session, one transaction appends
-// the user message and starts the request; otherwise OnBusy says what happens. The
-// request goes on whatever becomes of the caller.
+// Send asks for a reply. When no request runs on the session, one transaction appends the
+// user message and starts the request; otherwise OnBusy decides. The request keeps running
+// when the caller disconnects.
 func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send) (Answer[loquat.SendResult], error) {
 	if p.OnBusy == "" {
 		p.OnBusy = loquat.BusyReject
@@ -50,8 +50,8 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send)
 	s.starting.RLock()
 	defer s.starting.RUnlock()
 	out, err := store.Do(ctx, s.store, func(tx *store.Tx) (out sent, err error) {
-		out.answer, err = once(tx, call, func() (Answer[loquat.SendResult], error) {
-			if answer, ok, err := answered(tx, call, id, p.RequestID); ok || err != nil {
+		out.answer, err = runOnce(tx, call, func() (Answer[loquat.SendResult], error) {
+			if answer, ok, err := replayedSend(tx, call, id, p.RequestID); ok || err != nil {
 				return answer, err
 			}
 			out, err = s.send(tx, call, id, p, stored, encoded)
@@ -63,21 +63,21 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send)
 		return out.answer, err
 	}
 	if out.interrupted != nil {
-		s.interrupt(out.interrupted.RequestID, errCancelled)
+		s.cancelWorker(out.interrupted.RequestID, errCancelled)
 	}
-	s.launch(out.started)
+	s.startWorker(out.started)
 	return out.answer, nil
 }
 
-// sent is what the transaction of a send did.
+// sent is the result of a send's transaction.
 type sent struct {
 	answer      Answer[loquat.SendResult]
 	started     *store.Request // nil: the request waits, or the send is a repeat
 	interrupted *store.Request // nil: none
 }
 
-// answered gives the answer again that a request_id got before.
-func answered(tx *store.Tx, call Call, sessionID, requestID string) (Answer[loquat.SendResult], bool, error) {
+// replayedSend returns the first answer to a send with this request_id, if there was one.
+func replayedSend(tx *store.Tx, call Call, sessionID, requestID string) (Answer[loquat.SendResult], bool, error) {
 	var out Answer[loquat.SendResult]
 	taken, err := tx.RequestTaken(requestID)
 	if err != nil || !taken {
@@ -102,7 +102,7 @@ func answered(tx *store.Tx, call Call, sessionID, requestID string) (Answer[loqu
 	return out, true, nil
 }
 
-// send stores the request and starts it when it can start.
+// send stores the request, and starts it if no request runs on the session.
 func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out sent, err error) {
 	if s.isDraining() {
 		return out, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
@@ -130,7 +130,7 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored
 			out.interrupted = &running
 		}
 	} else {
-		if err := requireIdle(tx, h); err != nil { // queued sends of a server that has not taken them up yet
+		if err := requireIdle(tx, h); err != nil { // sends that were queued before a restart and have not started
 			return out, err
 		}
 		if err := tx.EnqueueRequest(&h, &q, false); err != nil {
@@ -145,8 +145,8 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored
 	return out, tx.SetAnswer(&q, out.answer)
 }
 
-// queueBehind stores a send behind the request that runs, or ahead of all that wait
-// while that one is cancelled.
+// queueBehind queues a send behind the running request. With interrupt it cancels that
+// request and puts the send at the head of the queue.
 func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request, q *store.Request, onBusy string) error {
 	if onBusy == loquat.BusyReject {
 		return busyError(running)
@@ -156,7 +156,7 @@ func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request
 		return err
 	}
 	if queued >= maxQueued {
-		return loquat.Errorf(loquat.CodeRateLimited, "%d sends wait on session %s already; wait until one has started", queued, h.SessionID)
+		return loquat.Errorf(loquat.CodeRateLimited, "session %[2]s already has %[1]d queued sends; wait until one has started", queued, h.SessionID)
 	}
 	if onBusy == loquat.BusyInterrupt && !running.Cancelled {
 		if err := tx.FlagCancelled(&running); err != nil {
@@ -166,13 +166,13 @@ func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request
 	return tx.EnqueueRequest(h, q, onBusy == loquat.BusyInterrupt)
 }
 
-// startRequest makes a queued request run: what it deletes, its user message, then
-// request_started.
+// startRequest starts a queued request: it changes the messages as the send asks, then
+// publishes request_started.
 func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}
-	stored.Message, stored.DeleteFrom = nil, nil // they are done, and may be large
+	stored.Message, stored.DeleteFrom = nil, nil // they are applied, and may be large
 	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(*h)
 	if resolved, err := s.settings.ResolveStatic(h.AgentID, overridesOf(*h)); err == nil {
 		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
@@ -191,7 +191,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 	return tx.SetMark(q)
 }
 
-// prepareMessages brings the messages into the shape that the request answers.
+// prepareMessages applies delete_from and appends the user message.
 func (s *Service) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend) error {
 	changed := false
 	if stored.DeleteFrom != nil {
@@ -221,7 +221,7 @@ func (s *Service) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend
 	return tx.Checkpoint(h, nil, false)
 }
 
-// requireQuestion wants the messages to end in what a model can answer.
+// requireQuestion requires that the last message is of role user or tool.
 func requireQuestion(tx *store.Tx, h store.Head) error {
 	last, err := tx.Messages(h, h.Rev, max(0, h.Count-1), 1)
 	if err != nil {
@@ -233,7 +233,7 @@ func requireQuestion(tx *store.Tx, h store.Head) error {
 	return nil
 }
 
-// Request returns a request as it stands.
+// Request returns the present state of a request.
 func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error) {
 	return store.Read(ctx, s.store, func(r *store.Reader) (loquat.Request, error) {
 		q, err := r.Request(id)
@@ -241,8 +241,8 @@ func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error
 	})
 }
 
-// Cancel ends a queued request at once, and makes request_cancelled the only end of
-// one that runs. One that has ended is left alone.
+// Cancel ends a queued request at once. For a running request it makes request_cancelled the
+// only possible end. It does nothing to a request that has ended.
 func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loquat.CancelResult], error) {
 	out, err := change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.CancelResult], err error) {
 		q, err := tx.Request(id)
@@ -262,7 +262,7 @@ func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loqu
 		return out, err
 	})
 	if err == nil && out.Body.Status == loquat.StatusRunning {
-		s.interrupt(id, errCancelled)
+		s.cancelWorker(id, errCancelled)
 	}
 	return out, err
 }

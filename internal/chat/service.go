@@ -1,10 +1,10 @@
 // Package chat holds the verbs of the service: create, fork, append, modify, delete,
 // send and cancel. It is the only writer to the store.
 //
-// It promises that each verb is one transaction with its events, that what it
-// answered is on disk, that every request has exactly one end, whatever happens, and
-// that a request runs on after the client that sent it went away. It knows nothing of
-// HTTP; parameters come parsed, but not checked.
+// It promises that each verb and its events are one transaction; that a change is on disk
+// before its answer; that every request has exactly one end; and that a request keeps
+// running after its client disconnected. It does not know HTTP. Its callers parse
+// parameters; chat validates them.
 package chat
 
 import (
@@ -26,14 +26,14 @@ import (
 	"loquat/internal/store"
 )
 
-// Options are what a service is made of.
+// Options configure a Service.
 type Options struct {
 	Store   *store.Store
 	Assets  *asset.Dir // where images are kept
 	Config  *config.Config
 	Plugins *plugin.Registry
 	Logger  *slog.Logger   // nil: the default one
-	Secrets *config.Masker // takes secrets out of what others wrote, and learns of more; nil: there are none
+	Secrets *config.Masker // redacts secrets in texts of backends and plugins; nil: there are none
 }
 
 // Service runs the verbs. Make one with New, start it with Start.
@@ -44,8 +44,8 @@ type Service struct {
 	plugins  *plugin.Registry
 	log      *slog.Logger
 	masker   *config.Masker
-	owner    string          // names this process in the rows of the requests that it runs
-	noted    map[string]bool // requests of which a row says that this start takes them up; recover's
+	owner    string          // name of this process in the rows of its requests
+	noted    map[string]bool // requests whose row says that this start reconciles them; used by reconcile alone
 	settings *settings.Resolver
 
 	absences absences
@@ -54,7 +54,7 @@ type Service struct {
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
 
-	recovering atomic.Bool // what the last process left is not taken up yet
+	reconciling atomic.Bool // reconcile has not succeeded yet
 
 	starting sync.RWMutex // held shared from the decision to start a request until it is launched
 
@@ -64,10 +64,10 @@ type Service struct {
 	running  sync.WaitGroup     // workers and the sweeper
 }
 
-// errShutdown is the cause for which a request ends when the server stops.
+// errShutdown is the failure of a request that runs when the server stops.
 var errShutdown = errors.New("the server was shut down while the request ran")
 
-// The pause between two sweeps is as long as events are kept, within these bounds.
+// The pause between two cleanups is as long as events are kept, within these bounds.
 const (
 	minSweepPause = time.Second
 	maxSweepPause = 30 * time.Second
@@ -80,7 +80,7 @@ func sweepPause(retention time.Duration) time.Duration {
 	return min(max(retention, minSweepPause), maxSweepPause)
 }
 
-// New makes a service that does not run anything yet.
+// New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
@@ -102,31 +102,30 @@ func New(opts Options) *Service {
 	return s
 }
 
-// Start ends what a former process left running, starts what it left queued, and
-// begins to sweep. It has to return before anybody is served. While nothing can be
-// written it leaves that for later, and until then there are reads only.
+// Start ends the requests that the last process left running, starts queued sends, and
+// begins the cleanup. It has to return before clients are served. While the store cannot
+// write, Start does this later in the background, and until then the service only reads.
 func (s *Service) Start(ctx context.Context) error {
 	seen := map[string]bool{}
-	err := s.recover(ctx, seen)
+	err := s.reconcile(ctx, seen)
 	switch {
 	case err == nil:
 		s.running.Go(s.sweepLoop)
 	case loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil:
-		// What is stored can be read all the same.
-		s.recovering.Store(true)
+		s.reconciling.Store(true)
 		s.store.Hold()
-		s.running.Go(func() { s.recoverLater(seen) })
+		s.running.Go(func() { s.reconcileLater(seen) })
 	default:
-		return fmt.Errorf("take up what the last run left: %w", err)
+		return fmt.Errorf("reconcile what the last run left: %w", err)
 	}
 	return nil
 }
 
-// Stop starts no more requests and waits until ctx ends for those that run, and for
-// actions of application plugins. What is left then ends as interrupted. Queued requests
+// Stop starts no more requests. It waits until ctx ends for running requests and for actions
+// of application plugins; then it ends the remaining requests as interrupted. Queued sends
 // stay queued for the next start. After Stop no request publishes an event.
 func (s *Service) Stop(ctx context.Context) {
-	s.starting.Lock() // nobody is between deciding to start a request and launching it
+	s.starting.Lock() // no request is between the decision to start it and its worker
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *Service) Stop(ctx context.Context) {
 	s.running.Wait()
 }
 
-// awaitIdle returns when no worker is left, or ctx ends.
+// awaitIdle returns when no worker is left or ctx ends.
 func (s *Service) awaitIdle(ctx context.Context) {
 	for {
 		w := s.anyWorker()
@@ -152,8 +151,8 @@ func (s *Service) awaitIdle(ctx context.Context) {
 	}
 }
 
-// awaitActions takes the turns of all application plugins, so that no action of theirs
-// runs or begins, or returns when ctx ends.
+// awaitActions waits until no action of an application plugin runs, and lets none begin.
+// It returns early when ctx ends.
 func (s *Service) awaitActions(ctx context.Context) {
 	for _, turn := range s.states {
 		select {
@@ -194,7 +193,7 @@ func (s *Service) sweepLoop() {
 	}
 }
 
-// Sweep removes what nothing needs any more, images included.
+// Sweep removes rows and images that nothing needs any more.
 func (s *Service) Sweep(ctx context.Context) error {
 	if err := s.store.Sweep(ctx); err != nil {
 		return err
@@ -205,7 +204,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return s.sweepFreedFiles(ctx)
 }
 
-// Readiness is what the service says of its parts.
+// Readiness describes the parts of the service.
 type Readiness struct {
 	Ready  bool
 	Store  string            // "ok", or what is wrong
@@ -218,11 +217,11 @@ func (s *Service) Ready(context.Context) Readiness {
 	if err := s.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
 	}
-	if loss := s.store.Loss(); loss != nil { // which is no reason to stop now
+	if loss := s.store.Loss(); loss != nil { // reported, but the server can work
 		r.Detail["lost"] = loss.Error()
 	}
-	if s.recovering.Load() {
-		r.Ready, r.Detail["start"] = false, "what the last run left is taken up once the store can write; until then there are reads only"
+	if s.reconciling.Load() {
+		r.Ready, r.Detail["start"] = false, "requests of the last run are ended once the store can write; until then the server only reads"
 	}
 	if err := s.assets.Check(); err != nil {
 		r.Ready, r.Detail["images"] = false, err.Error()
@@ -250,17 +249,17 @@ func (s *Service) Running() int {
 	return len(s.workers)
 }
 
-// StoreID is the random name of the store.
+// StoreID returns the random name of the store.
 func (s *Service) StoreID() string { return s.store.ID() }
 
-// ServerID is the name of the server where the configuration gives none: that of the
-// store, or of the one that it was copied from.
+// ServerID returns the name of the server when the configuration gives none: the name of
+// the store, or of the store that it was copied from.
 func (s *Service) ServerID() string { return s.store.ServerID() }
 
-// newID makes an id that sorts by time.
+// newID returns an id that sorts by time.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// newMessage makes a message without content.
+// newMessage returns a message without content.
 func newMessage(role string) loquat.Message {
 	return loquat.Message{ID: newID(), Role: role, CreatedAt: time.Now().UTC().Truncate(time.Millisecond)}
 }

@@ -11,17 +11,18 @@ import (
 	"loquat/internal/store"
 )
 
-// snapshotAnswer is a Snapshot as it is remembered. The messages of a long session are not
-// in it: they are read at the revision that it names, outside of the transaction.
-type snapshotAnswer struct {
+// storedSnapshot is a Snapshot as the answer to an Idempotency-Key stores it. It leaves out
+// the messages of a long session, which are read later at its revision, outside of the
+// transaction.
+type storedSnapshot struct {
 	loquat.Snapshot
 	Checkpoint loquat.EventID `json:"checkpoint"`
 	Rev        int64          `json:"rev"`
 	Count      int            `json:"count"`
 }
 
-// answer completes what a change answers with the messages.
-func (s *Service) answer(ctx context.Context, a snapshotAnswer) (loquat.Snapshot, error) {
+// completeSnapshot returns the snapshot with its messages.
+func (s *Service) completeSnapshot(ctx context.Context, a storedSnapshot) (loquat.Snapshot, error) {
 	out := a.Snapshot
 	out.Checkpoint = a.Checkpoint
 	if out.Messages != nil {
@@ -34,7 +35,7 @@ func (s *Service) answer(ctx context.Context, a snapshotAnswer) (loquat.Snapshot
 		}
 		return err
 	})
-	if err == nil && len(out.Messages) != a.Count { // a repeat, long after
+	if err == nil && len(out.Messages) != a.Count { // a repeat, after retention removed the revision
 		err = loquat.Errorf(loquat.CodeGone, "the answer to this call is no longer kept; load session %s", a.SessionID)
 	}
 	if err != nil {
@@ -43,7 +44,7 @@ func (s *Service) answer(ctx context.Context, a snapshotAnswer) (loquat.Snapshot
 	return out, nil
 }
 
-// CreateSession makes a session: session_created, checkpoint.
+// CreateSession creates a session. It publishes session_created and checkpoint.
 func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSession) (loquat.Snapshot, error) {
 	if p.SessionID == "" {
 		p.SessionID = newID()
@@ -55,15 +56,15 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 	if fault != nil && call.IdempotencyKey == "" {
 		return loquat.Snapshot{}, fault
 	}
-	out, err := change(ctx, s, call, func(tx *store.Tx) (out snapshotAnswer, err error) {
-		if fault != nil { // now that it is no repeat of a call that went well
+	out, err := change(ctx, s, call, func(tx *store.Tx) (out storedSnapshot, err error) {
+		if fault != nil { // reported only here, because a repeat gets the first answer
 			return out, fault
 		}
 		planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
 		if err := s.checkAttachments(attachments, &tx.Reader, planned); err != nil {
 			return out, err
 		}
-		h, err := takeSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
+		h, err := createUnusedSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
 		if err != nil {
 			return out, err
 		}
@@ -77,11 +78,11 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 	if err != nil {
 		return loquat.Snapshot{}, err
 	}
-	return s.answer(ctx, out)
+	return s.completeSnapshot(ctx, out)
 }
 
-// takeSession makes an empty session under an id that nobody has or had.
-func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object) (store.Head, error) {
+// createUnusedSession creates an empty session under an id that was never used.
+func createUnusedSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object) (store.Head, error) {
 	taken, err := tx.Taken(sessionID)
 	if err != nil {
 		return store.Head{}, err
@@ -92,19 +93,19 @@ func takeSession(tx *store.Tx, sessionID, agentID string, metadata loquat.Object
 	return tx.CreateSession(sessionID, agentID, metadata)
 }
 
-// created publishes a new session and returns what it is answered with.
-func (s *Service) created(tx *store.Tx, h *store.Head, source string) (snapshotAnswer, error) {
+// created publishes a new session and returns its answer.
+func (s *Service) created(tx *store.Tx, h *store.Head, source string) (storedSnapshot, error) {
 	if err := publish(tx, h, nil, loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}); err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	if err := tx.Checkpoint(h, nil, false); err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	return s.changed(tx, *h)
 }
 
-// changed returns what a change is answered with.
-func (s *Service) changed(tx *store.Tx, h store.Head) (snapshotAnswer, error) {
+// changed returns the answer to a change of a session.
+func (s *Service) changed(tx *store.Tx, h store.Head) (storedSnapshot, error) {
 	out, err := s.snapshotOf(&tx.Reader, h)
 	if err == nil && !h.Long() {
 		out.Messages, err = tx.Messages(h, h.Rev, 0, -1)
@@ -112,9 +113,9 @@ func (s *Service) changed(tx *store.Tx, h store.Head) (snapshotAnswer, error) {
 	return out, err
 }
 
-// snapshotOf reads a session as it is now, without its messages.
-func (s *Service) snapshotOf(r *store.Reader, h store.Head) (snapshotAnswer, error) {
-	out := snapshotAnswer{Checkpoint: h.Checkpoint, Rev: h.Rev, Count: h.Count, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
+// snapshotOf returns the present state of a session without its messages.
+func (s *Service) snapshotOf(r *store.Reader, h store.Head) (storedSnapshot, error) {
+	out := storedSnapshot{Checkpoint: h.Checkpoint, Rev: h.Rev, Count: h.Count, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
 		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 	}}}
 	running, ok, err := r.Running(h)
@@ -124,8 +125,8 @@ func (s *Service) snapshotOf(r *store.Reader, h store.Head) (snapshotAnswer, err
 	return out, err
 }
 
-// shown returns the metadata of a session as clients see it: without the secrets of
-// its overrides.
+// shown returns the metadata of a session as clients see it: without the secrets in its
+// overrides.
 func (s *Service) shown(metadata loquat.Object) loquat.Object {
 	overrides := metadata.Object(loquat.MetaOverrides)
 	if overrides == nil {
@@ -188,68 +189,69 @@ func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (lo
 	return out, err
 }
 
-// UpdateSession merges a patch into a session: checkpoint. A request that runs keeps
-// the configuration that it started with, and the cursor stays before its increments.
+// UpdateSession merges a patch into a session and publishes checkpoint. A running request
+// keeps the settings that it started with. The cursor then stays where it is, before the
+// increments of that request.
 func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loquat.SessionPatch) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
 	named := ""
 	if p.AgentID != nil {
 		named = *p.AgentID
 	}
-	var out snapshotAnswer
-	err := s.judged(ctx, id, named, p.Metadata, mergePatch, func(v verdict) (err error) {
-		out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) { return s.updateSession(tx, call, id, p, v) })
+	var out storedSnapshot
+	err := s.withOverrideCheck(ctx, id, named, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
+		out, err = change(ctx, s, call, func(tx *store.Tx) (storedSnapshot, error) { return s.updateSession(tx, call, id, p, v) })
 		return err
 	})
 	if err != nil {
 		return loquat.Snapshot{}, err
 	}
-	return s.answer(ctx, out)
+	return s.completeSnapshot(ctx, out)
 }
 
-func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.SessionPatch, v verdict) (snapshotAnswer, error) {
+func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.SessionPatch, v overrideCheck) (storedSnapshot, error) {
 	h, err := headFor(tx, call, id)
 	if err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	agent := h.AgentID
 	if p.AgentID != nil {
 		agent = *p.AgentID
 	}
 	if err := s.checkDescription(agent, p.AgentID != nil, v); err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	return s.describeSession(tx, h, agent, s.mergeMetadata(agent, h.Metadata, p.Metadata))
 }
 
-// describeSession changes agent and metadata of a session: checkpoint.
-func (s *Service) describeSession(tx *store.Tx, h store.Head, agent string, metadata loquat.Object) (snapshotAnswer, error) {
+// describeSession changes the agent and the metadata of a session and publishes checkpoint.
+func (s *Service) describeSession(tx *store.Tx, h store.Head, agent string, metadata loquat.Object) (storedSnapshot, error) {
 	_, busy, err := tx.Running(h)
 	if err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	tx.Describe(&h, agent, metadata)
 	if err := tx.Checkpoint(&h, nil, busy); err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	return s.changed(tx, h)
 }
 
-// SetOverride gives a session the whole override of one setting: checkpoint. Unlike a
-// merge patch it keeps a null within the value, and what the value leaves out is gone. A
-// value of null takes the override back.
+// SetOverride replaces the override of one setting and publishes checkpoint. Unlike a merge
+// patch it keeps a null within the value and removes what the value leaves out. A value of
+// null removes the override.
 func (s *Service) SetOverride(ctx context.Context, call Call, id, key string, value json.RawMessage) (loquat.Snapshot, error) {
 	given := loquat.Object{key: value}
 	given.Clean()
-	var out snapshotAnswer
-	err := s.judged(ctx, id, "", loquat.Object{}.Set(loquat.MetaOverrides, given), replaceKeys, func(v verdict) (err error) {
-		out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) {
+	var out storedSnapshot
+	err := s.withOverrideCheck(ctx, id, "", loquat.Object{}.Set(loquat.MetaOverrides, given), replaceKeys, func(v overrideCheck) (err error) {
+		out, err = change(ctx, s, call, func(tx *store.Tx) (storedSnapshot, error) {
 			h, err := headFor(tx, call, id)
 			if err != nil {
-				return snapshotAnswer{}, err
+				return storedSnapshot{}, err
 			}
 			if err := s.checkDescription(h.AgentID, false, v); err != nil {
-				return snapshotAnswer{}, atValue(err, key)
+				return storedSnapshot{}, atValue(err, key)
 			}
 			before := overridesOf(h)
 			overrides := replaceKeys(before, s.settings.RestoreSecrets(h.AgentID, given, before))
@@ -260,7 +262,7 @@ func (s *Service) SetOverride(ctx context.Context, call Call, id, key string, va
 	if err != nil {
 		return loquat.Snapshot{}, err
 	}
-	return s.answer(ctx, out)
+	return s.completeSnapshot(ctx, out)
 }
 
 // atValue returns an error about an override as one about the value of a call that gives
@@ -281,8 +283,8 @@ func atValue(err error, key string) error {
 	return &out
 }
 
-// DeleteSession ends the requests of a session and makes all of it unreachable, in
-// one transaction. Its id stays taken.
+// DeleteSession ends the requests of a session and makes the session unreachable, in one
+// transaction. The session_id stays taken.
 func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error {
 	ended, err := store.Do(ctx, s.store, func(tx *store.Tx) ([]store.Request, error) {
 		h, err := headFor(tx, call, id)
@@ -304,24 +306,25 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 		return err
 	}
 	for _, q := range ended {
-		s.interrupt(q.RequestID, store.ErrFenced)
+		s.cancelWorker(q.RequestID, store.ErrFenced)
 	}
 	return nil
 }
 
-// maxDrafts is how often a fork prepares a copy that a change of its source then spoils.
+// maxDrafts bounds how often a fork prepares a copy that a change of the source makes stale.
 const maxDrafts = 4
 
-// ForkSession copies a session up to an index: session_created with
-// source_session_id, checkpoint. What a running request has not made durable yet is
-// not part of it.
+// ForkSession copies a session up to an index. It publishes session_created with
+// source_session_id, and checkpoint. The copy holds only persisted messages, so nothing of a
+// running request's open phase.
 func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loquat.Fork) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
 	for try := 0; ; try++ {
-		// A source that changes all the time is copied at once, which nothing overtakes.
+		// The last attempt copies in one transaction, so that no change of the source can
+		// make the copy stale.
 		out, err := s.tryFork(ctx, call, id, p, try < maxDrafts)
 		if err == nil {
-			return s.answer(ctx, out)
+			return s.completeSnapshot(ctx, out)
 		}
 		if !errors.Is(err, store.ErrOvertaken) {
 			return loquat.Snapshot{}, err
@@ -329,18 +332,18 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loqua
 	}
 }
 
-// tryFork is a fork that, when it prepares, copies most of a long session beforehand, so
-// that its own transaction is short.
-func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fork, prepare bool) (out snapshotAnswer, err error) {
+// tryFork forks once. With prepare it copies most of a long session before its transaction,
+// so that the transaction is short.
+func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fork, prepare bool) (out storedSnapshot, err error) {
 	newSession := newID()
 	var draft store.Draft
-	repeat, err := s.answered(ctx, call)
+	repeat, err := s.isReplay(ctx, call)
 	if err == nil && !repeat && prepare {
 		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
 	}
-	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // that is for the fork to say, after it looked whether it is a repeat
-		err = s.judged(ctx, id, p.AgentID, p.Metadata, mergePatch, func(v verdict) (err error) {
-			out, err = change(ctx, s, call, func(tx *store.Tx) (snapshotAnswer, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
+	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // forkSession reports it, unless the call is a repeat
+		err = s.withOverrideCheck(ctx, id, p.AgentID, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
+			out, err = change(ctx, s, call, func(tx *store.Tx) (storedSnapshot, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
 			return err
 		})
 	}
@@ -350,7 +353,7 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 	return out, err
 }
 
-// dropDraft gives up what was prepared for a fork. When that fails, the next start does it.
+// dropDraft removes a prepared copy. If that fails, the next start removes it.
 func (s *Service) dropDraft(ctx context.Context, draft store.Draft) {
 	err := s.store.Update(context.WithoutCancel(ctx), func(tx *store.Tx) error { return tx.DropDraft(draft) })
 	if err != nil {
@@ -358,29 +361,29 @@ func (s *Service) dropDraft(ctx context.Context, draft store.Draft) {
 	}
 }
 
-func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork, v verdict, draft store.Draft) (snapshotAnswer, error) {
+func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork, v overrideCheck, draft store.Draft) (storedSnapshot, error) {
 	source, err := tx.Head(id)
 	if err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	if p.UpToIndex != nil && (*p.UpToIndex < 0 || *p.UpToIndex >= source.Count) {
-		return snapshotAnswer{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
+		return storedSnapshot{}, loquat.Invalid("body.up_to_index", "has to be the index of one of the %d messages", source.Count)
 	}
 	agent := source.AgentID
 	if p.AgentID != "" {
 		agent = p.AgentID
 	}
 	if err := s.checkDescription(agent, p.AgentID != "", v); err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	h, err := tx.FinishCopy(source, draft, newSession, agent, s.mergeMetadata(agent, source.Metadata, p.Metadata), p.UpToIndex)
 	if err != nil {
-		return snapshotAnswer{}, err
+		return storedSnapshot{}, err
 	}
 	return s.created(tx, &h, source.SessionID)
 }
 
-// titleLength is the number of characters of a title that is taken from a message.
+// titleLength bounds a title that is taken from a message, in characters.
 const titleLength = 80
 
 // withTitle adds a title from the first user message, when there is none.
@@ -399,8 +402,7 @@ func withTitle(metadata loquat.Object, messages []loquat.Message) loquat.Object 
 	return metadata.Clone().Set(loquat.MetaTitle, title)
 }
 
-// titleOf is the first line of a text that says something, at most titleLength
-// characters of it.
+// titleOf returns the first line of a text that is not blank, cut at titleLength.
 func titleOf(content string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(content), "\n")
 	line = strings.TrimSpace(line)

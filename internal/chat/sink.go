@@ -10,21 +10,21 @@ import (
 	"loquat/internal/store"
 )
 
-// maxPending is the size of increments that may be on their way to the disk before the
-// stream that brings them has to wait too.
+// maxPending is the size in bytes of increments that may wait for the disk before their
+// stream has to wait, too.
 const maxPending = 1 << 20
 
-// sink writes what a request brings forth. Increments that wait for the same commit
-// become one event, by the rule of compaction: rows per second are bounded by the
-// number of streams, and nothing is held back when the disk is quick.
+// sink writes the events of a request. Increments that wait for the same commit become one
+// event, by the rule of compaction. So the number of streams bounds the rows per second, and
+// a fast disk holds nothing back.
 type sink struct {
 	s *Service
 	q store.Request
-	h store.Head // only its names, for increments
+	h store.Head // ids alone; increments need no more
 
-	next *store.Request // what the end of the request has started
+	next *store.Request // queued request that the end of this one started
 
-	write     sync.Mutex // held by whoever has increments on their way to disk
+	write     sync.Mutex // held while increments are being written
 	taken     []loquat.Event
 	takenSize int
 
@@ -33,7 +33,7 @@ type sink struct {
 	size    int // of pending and taken
 	failed  error
 	filled  chan struct{} // signalled when pending is no longer empty
-	drained chan struct{} // signalled when what was taken is on disk
+	drained chan struct{} // signalled when taken increments are on disk
 }
 
 var _ loop.Sink = (*sink)(nil)
@@ -45,7 +45,7 @@ func newSink(s *Service, q store.Request) *sink {
 	}
 }
 
-// run writes increments in the background until the function it returns is called.
+// run writes increments in the background until stop is called.
 func (k *sink) run(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -63,11 +63,11 @@ func (k *sink) run(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// flush brings what waits to disk.
+// flush writes the pending increments.
 func (k *sink) flush(ctx context.Context) {
 	k.write.Lock()
 	defer k.write.Unlock()
-	if !k.waits() { // a step took it along
+	if !k.hasPending() { // a step has written them
 		return
 	}
 	_, err := persistently(ctx, k.s, func(tx *store.Tx) (none struct{}, err error) {
@@ -81,32 +81,32 @@ func (k *sink) flush(ctx context.Context) {
 		return none, k.publishPending(tx)
 	})
 	if err == nil {
-		k.settle()
+		k.forgetTaken()
 		return
 	}
 	if ctx.Err() == nil {
 		k.fail(err)
-		k.s.interrupt(k.q.RequestID, err)
+		k.s.cancelWorker(k.q.RequestID, err)
 	}
 }
 
-// waits reports whether increments wait; k.write is held.
-func (k *sink) waits() bool {
+// hasPending reports whether increments wait. k.write is held.
+func (k *sink) hasPending() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.pending)+len(k.taken) > 0
 }
 
-// drop gives up the increments that wait; k.write is held.
-func (k *sink) drop() {
+// dropPending drops the increments that wait. k.write is held.
+func (k *sink) dropPending() {
 	k.mu.Lock()
 	k.pending = nil
 	k.mu.Unlock()
 	k.taken = nil
 }
 
-// publishPending publishes all increments that wait. It may run again when its
-// transaction was rolled back; k.write is held.
+// publishPending publishes all increments that wait. It may run again after its transaction
+// was rolled back. k.write is held.
 func (k *sink) publishPending(tx *store.Tx) error {
 	k.mu.Lock()
 	k.taken, k.takenSize = append(k.taken, k.pending...), k.size
@@ -115,8 +115,9 @@ func (k *sink) publishPending(tx *store.Tx) error {
 	return publish(tx, &k.h, &k.q, loquat.MergeIncrements(k.taken)...)
 }
 
-// settle forgets what is on disk, which makes room for more; k.write is held.
-func (k *sink) settle() {
+// forgetTaken drops the increments that are on disk, which makes room for more. k.write is
+// held.
+func (k *sink) forgetTaken() {
 	k.mu.Lock()
 	k.size -= k.takenSize
 	k.mu.Unlock()
@@ -135,7 +136,7 @@ func (k *sink) fail(err error) {
 	}
 }
 
-// Publish takes an increment. It waits only when too much waits already.
+// Publish takes an increment. It blocks only while maxPending bytes wait.
 func (k *sink) Publish(ctx context.Context, e loquat.Event) error {
 	for {
 		k.mu.Lock()
@@ -182,8 +183,8 @@ func incrementSize(e loquat.Event) int {
 	return n
 }
 
-// step runs a transaction of the request after the increments that wait, if the
-// request still runs, is this process's, and was not cancelled.
+// step publishes the pending increments and runs fn, in one transaction. It fails unless the
+// request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) (next *store.Request, err error)) error {
 	k.write.Lock()
 	defer k.write.Unlock()
@@ -206,13 +207,13 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 	})
 	if err == nil {
 		k.next = next
-		k.settle()
+		k.forgetTaken()
 	}
 	return err
 }
 
-// EndPhase makes a phase durable: assistant_message end, final, checkpoint, then
-// tool_calls or the end of the request.
+// EndPhase persists a phase: assistant_message end, final, checkpoint, then tool_calls or the
+// end of the request.
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
 		if p.Streamed {
@@ -246,8 +247,8 @@ func freeAround(m loquat.Message) {
 	}
 }
 
-// addMessages appends messages of a request, tells of them by one event, and closes
-// the step with a checkpoint.
+// addMessages appends messages of a request, publishes one event with them, and closes the
+// step with a checkpoint.
 func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.EventType, messages []loquat.Message) error {
 	for _, m := range messages {
 		freeAround(m)
@@ -265,7 +266,7 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 	return tx.SetMark(q)
 }
 
-// complete is the normal end of a request.
+// complete ends a request normally.
 func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) (next *store.Request, err error) {
 	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
 		return nil, err
@@ -276,7 +277,7 @@ func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) (next *st
 	return k.s.startNext(tx, h)
 }
 
-// ToolResults makes the results of a round durable: tool_results, checkpoint.
+// ToolResults persists the results of a tool round: tool_results, checkpoint.
 func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
 	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
 		return nil, addMessages(tx, h, q, loquat.ToolResults, results)

@@ -48,7 +48,7 @@ func (s *Service) awaitPlugins(ctx context.Context, agentID string, log *slog.Lo
 	return nil
 }
 
-// missingPlugin is the error of a request whose required plugin does not run.
+// missingPlugin returns the error of a request whose required plugin does not run.
 func missingPlugin(err error) error {
 	why := err.Error()
 	if e, ok := errors.AsType[*loquat.Error](err); ok {
@@ -59,15 +59,15 @@ func missingPlugin(err error) error {
 
 // awaitFirstStarts returns when the first start of each plugin has come to an end.
 func awaitFirstStarts(ctx context.Context, plugins []plugin.Plugin, log *slog.Logger) error {
-	told := false
+	logged := false
 	for _, p := range plugins {
 		process, ok := p.(plugin.Process)
 		if !ok || !plugin.InFirstStart(p) {
 			continue
 		}
-		if !told {
+		if !logged {
 			log.Info("request waits for plugins that start", "plugin", p.Name())
-			told = true
+			logged = true
 		}
 		select {
 		case <-process.FirstStart():
@@ -95,7 +95,7 @@ func (a *absences) note(name string) {
 	a.last[name] = time.Now()
 }
 
-// problems says how many requests a plugin has missed.
+// problems reports how many requests a plugin has missed.
 func (a *absences) problems(name string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

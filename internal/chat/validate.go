@@ -16,7 +16,7 @@ import (
 // maxID is the length of a session_id and a request_id.
 const maxID = 64
 
-// checkID wants an id that a client chose to be one.
+// checkID checks an id that a client chose.
 func checkID(location, id string) error {
 	ok := len(id) <= maxID && !strings.ContainsFunc(id, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
@@ -27,13 +27,13 @@ func checkID(location, id string) error {
 	return nil
 }
 
-// checkNewSession checks a session that is to be made, and makes its messages.
+// checkNewSession validates a session that is to be created, and returns its messages.
 func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (messages []loquat.Message, attachments []attachment, err error) {
 	if err := checkID("body.session_id", p.SessionID); err != nil {
 		return nil, nil, err
 	}
 	p.Metadata.Clean()
-	v, err := s.judge(ctx, "", p.AgentID, p.Metadata, mergePatch)
+	v, err := s.checkGivenOverrides(ctx, "", p.AgentID, p.Metadata, mergePatch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,33 +55,33 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 	return messages, attachments, loquat.InvalidFields(faults)
 }
 
-// verdict is what came of checking the overrides that a change gives. To check them
-// plugins are asked, which no transaction may wait for: so that comes first, for the
-// agent that the session then has.
-type verdict struct {
-	agentID string // "" when there is nothing to judge
+// overrideCheck is the result of checking the overrides that a change gives. The check asks
+// plugins, for which a transaction must not wait. So it runs before the transaction, for the
+// agent that the session has at that time.
+type overrideCheck struct {
+	agentID string // "" when the change gives no overrides
 	err     error
 }
 
-// errOtherAgent makes a change begin anew: its overrides were checked for another agent
-// than the session has by now.
-var errOtherAgent = errors.New("the session has another agent by now")
+// errAgentChanged makes a change start again: its overrides were checked for the agent that
+// the session had before.
+var errAgentChanged = errors.New("the session has another agent by now")
 
-// judge checks the overrides in metadata that is given to a session, "" for a new one,
-// for the agent that is named, else the session's.
-func (s *Service) judge(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger) (verdict, error) {
+// checkGivenOverrides checks the overrides in the metadata that a change gives to a session,
+// "" for a new one. They are checked for agentID, or for the session's agent when it is "".
+func (s *Service) checkGivenOverrides(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger) (overrideCheck, error) {
 	raw, ok := given[loquat.MetaOverrides]
 	if !ok {
-		return verdict{}, nil
+		return overrideCheck{}, nil
 	}
 	var before loquat.Object
 	if sessionID != "" {
 		h, err := s.head(ctx, sessionID)
 		if loquat.CodeOf(err) == loquat.CodeNotFound {
-			return verdict{}, nil // which the change itself will say
+			return overrideCheck{}, nil // the change itself reports it
 		}
 		if err != nil {
-			return verdict{}, err
+			return overrideCheck{}, err
 		}
 		before = overridesOf(h)
 		if agentID == "" {
@@ -89,48 +89,49 @@ func (s *Service) judge(ctx context.Context, sessionID, agentID string, given lo
 		}
 	}
 	if s.settings.CheckAgent("", agentID) != nil {
-		return verdict{}, nil // checkDescription says so, if it was named
+		return overrideCheck{}, nil // checkDescription reports it if the change names the agent
 	}
 	err := s.settings.CheckOverrides(ctx, agentID, before, raw, merge)
 	if ctx.Err() != nil {
-		return verdict{}, context.Cause(ctx)
+		return overrideCheck{}, context.Cause(ctx)
 	}
-	return verdict{agentID, err}, nil
+	return overrideCheck{agentID, err}, nil
 }
 
-// checkDescription checks an agent that was named, and passes the verdict on the
-// overrides that were given.
-func (s *Service) checkDescription(agentID string, agentNamed bool, v verdict) error {
+// checkDescription checks the agent if the change names it, and returns the result of the
+// check of the overrides.
+func (s *Service) checkDescription(agentID string, agentNamed bool, v overrideCheck) error {
 	if agentNamed {
 		if err := s.settings.CheckAgent("body.agent_id", agentID); err != nil {
 			return err
 		}
 	}
 	if v.agentID != "" && v.agentID != agentID {
-		return errOtherAgent
+		return errAgentChanged
 	}
 	return v.err
 }
 
-// maxJudgements is how often a change begins anew because the agent changes.
-const maxJudgements = 5
+// maxRechecks bounds how often a change starts again because the agent changed.
+const maxRechecks = 5
 
-// judged runs a change of a session's description with the verdict on what it gives.
-func (s *Service) judged(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger, change func(verdict) error) error {
-	for range maxJudgements {
-		v, err := s.judge(ctx, sessionID, agentID, given, merge)
+// withOverrideCheck checks the given overrides and runs the change with the result. It
+// starts again when the session's agent has changed meanwhile.
+func (s *Service) withOverrideCheck(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger, change func(overrideCheck) error) error {
+	for range maxRechecks {
+		v, err := s.checkGivenOverrides(ctx, sessionID, agentID, given, merge)
 		if err != nil {
 			return err
 		}
-		if err := change(v); !errors.Is(err, errOtherAgent) {
+		if err := change(v); !errors.Is(err, errAgentChanged) {
 			return err
 		}
 	}
-	return loquat.Errorf(loquat.CodeConflict, "the agent of session %s changes all the time; try again", sessionID)
+	return loquat.Errorf(loquat.CodeConflict, "the agent of session %s keeps changing; try again", sessionID)
 }
 
-// checkMessage makes the message that a client gives. Its attachments are still to be
-// checked against the session.
+// checkMessage returns the message that a client gives. The caller checks the attachments
+// against the session.
 func checkMessage(location string, p loquat.NewMessage) (loquat.Message, []attachment, error) {
 	if !loquat.ValidRole(p.Role) {
 		return loquat.Message{}, nil, loquat.Invalid(location+".role", "is %q; it has to be user, assistant, system or tool", loquat.Clip(p.Role, loquat.Excerpt))
@@ -154,7 +155,7 @@ func checkMessage(location string, p loquat.NewMessage) (loquat.Message, []attac
 	return m, attachments, err
 }
 
-// checkSend checks what can be checked of a send without the session.
+// checkSend validates a send as far as that is possible without the session.
 func checkSend(p *loquat.Send) (storedSend, error) {
 	if err := checkID("body.request_id", p.RequestID); err != nil {
 		return storedSend{}, err
@@ -194,8 +195,8 @@ func (s *Service) mergeMetadata(agentID string, session, patch loquat.Object) lo
 	return mergePatch(session, patch)
 }
 
-// replaceKeys puts values in place of those that stand at their keys, whole. A null
-// removes its key.
+// replaceKeys returns target with each value replaced as a whole, not merged. A null removes
+// its key.
 func replaceKeys(target, values loquat.Object) loquat.Object {
 	out := loquat.Object{}
 	maps.Copy(out, target)
