@@ -2,7 +2,9 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"loquat"
 )
@@ -35,15 +37,35 @@ type Field struct {
 	Min, Max *float64 // bounds of a Number or Integer, inclusive
 	Required bool
 	Secret   bool
-	Doc      string // one sentence for the reference page
+	Doc      string // one sentence for the reference page and the UI
+	Label    string // name of the UI element with which a session overrides the key; "" if there is none
+	Group    string // what the key belongs to; a part may show the elements of a group together
 
 	// Check finds what Kind and bounds cannot; its error says what is wrong and
 	// what is allowed. Optional.
 	Check func(raw json.RawMessage) error
 }
 
+// Validate returns an error that says what is wrong with a value and what is allowed.
+func (f Field) Validate(raw json.RawMessage) error {
+	if fault := valueFault(raw, f); fault != "" {
+		return errors.New(fault)
+	}
+	return nil
+}
+
 // Schema is the keys that one part owns.
 type Schema []Field
+
+// Field returns the field of a key, which may have dots. It panics if the schema has no
+// such field: only code names keys, and the code and its schema must agree.
+func (s Schema) Field(key string) Field {
+	i := slices.IndexFunc(s, func(f Field) bool { return f.Key == key })
+	if i < 0 {
+		panic("config: the schema has no key " + key)
+	}
+	return s[i]
+}
 
 // Problem is one fault of a configuration.
 type Problem struct {

@@ -3,6 +3,7 @@ package provider
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,35 +24,16 @@ const (
 // messages and in the status bar, and the choice of a model.
 func (p *Provider) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, error) {
 	can := func(tag string) bool { return in.Config == nil || slices.Contains(in.Tags, tag) }
-	elements := []loquat.Object{element("model_picker", "key", "model", "label", "Model", "order", 0), modelSetting(in.Models)}
-	if e := endpointSetting(in.Config); e != nil {
-		elements = append(elements, e)
+	elements := []loquat.Object{element("model_picker", "key", "model", "label", "Model", "order", 0)}
+	for _, f := range schema {
+		switch {
+		case f.Label == "", f.Group == groupReasoning && !can(tagReasoning), f.Group == groupTools && !can(tagTools):
+			continue
+		}
+		if e := setting(f, in); e != nil {
+			elements = append(elements, e)
+		}
 	}
-	elements = append(elements,
-		setting("timeout", "number", "Timeout", "placeholder", "60"),
-		setting("min_request_interval_seconds", "number", "Least time between requests"),
-		delaysSetting("rate_limit_retry_delays_seconds", "Retries after HTTP 429"),
-		setting("respect_retry_after_header", "checkbox", "Respect Retry-After"),
-		setting("retry_on_status", "multiline", "Retries by HTTP status", "format", "json", "placeholder", `{"503": [1, 2.5]}`),
-		delaysSetting("retry_on_timeout", "Retries after timeouts"),
-	)
-	elements = append(elements, recoverySettings()...)
-	elements = append(elements,
-		setting("allow_image_attachment_base64", "checkbox", "Inline and uploaded images"),
-		setting("allow_image_attachment_url", "checkbox", "Images by URL"))
-	if can(tagReasoning) {
-		elements = append(elements, setting("reasoning_echo", "select", "Send reasoning back", "options", []string{echoAuto, echoAlways, echoNever}))
-	}
-	if can(tagTools) {
-		elements = append(elements,
-			setting("tool_choice", "dropdown", "Use of tools", "options", []string{"auto", "none", "required"}),
-			setting("empty_content", "select", "Content beside tool calls", "options", []string{emptyNull, emptyString}))
-	}
-	elements = append(elements,
-		setting("include_usage", "checkbox", "Ask for usage in streams"),
-		setting("merge_system_messages", "checkbox", "One system message"),
-		setting("debug_stream", "checkbox", "Log the stream"),
-	)
 	return append(elements, shownOfMessages(can(tagReasoning))...), nil
 }
 
@@ -82,35 +64,49 @@ func element(uiType string, fields ...any) loquat.Object {
 	return e
 }
 
-// setting makes the config element of a key, with the schema's words.
-func setting(key, kind, label string, fields ...any) loquat.Object {
-	i := slices.IndexFunc(schema, func(f config.Field) bool { return f.Key == key })
-	return element("config", append([]any{"key", key, "type", kind, "label", label, "description", schema[i].Doc}, fields...)...)
-}
-
-func delaysSetting(key, label string) loquat.Object {
-	return setting(key, "text", label, "format", "json", "placeholder", "[1, 2.5]")
-}
-
-// recoverySettings are keys of their own for what stands in an object, so that a
-// session can change one of them alone.
-func recoverySettings() []loquat.Object {
-	enabled := func(mode string) map[string]any {
-		return map[string]any{"path": "stream_recovery.mode", "eq": mode}
+// setting makes the config element of a field, or nil if there is nothing to choose.
+func setting(f config.Field, in ui.Input) loquat.Object {
+	e := element("config", "key", f.Key, "label", f.Label, "description", f.Doc)
+	switch f.Kind {
+	case config.Boolean:
+		e.Set("type", "checkbox")
+	case config.Number, config.Integer:
+		e.Set("type", "number")
+	case config.Delays:
+		e.Set("type", "text").Set("format", "json").Set("placeholder", "[1, 2.5]")
+	case config.DelayMap:
+		e.Set("type", "multiline").Set("format", "json").Set("placeholder", `{"503": [1, 2.5]}`)
+	default:
+		e.Set("type", "text")
 	}
-	nested := func(key, kind, label string, fallback any, fields ...any) loquat.Object {
-		path := "stream_recovery." + key
-		return setting(path, kind, label, append(fields, "config_path", path, "default", fallback)...).Set("key", "stream_recovery_"+key)
+	if len(f.Enum) > 0 {
+		e.Set("type", "select").Set("options", f.Enum)
 	}
-	return []loquat.Object{
-		nested("mode", "select", "Stream recovery", recoverDisabled, "options", []string{recoverDisabled, recoverEarlyOnly, recoverAggressive}),
-		nested("max_retries", "number", "Most recoveries", defaultMaxRecoveries,
-			"condition", map[string]any{"any": []any{enabled(recoverEarlyOnly), enabled(recoverAggressive)}}),
+	if f.Required {
+		e.Set("required", true)
 	}
+	if strings.Contains(f.Key, ".") {
+		// A key of its own, so that a session can change one key of the object alone.
+		e.Set("key", strings.ReplaceAll(f.Key, ".", "_")).Set("config_path", f.Key).Set("default", f.Default)
+	}
+	switch f.Key {
+	case "model":
+		return modelSetting(e, in.Models)
+	case "base_url":
+		return endpointSetting(e, in.Config)
+	case "timeout":
+		e.Set("placeholder", fmt.Sprint(f.Default))
+	case "tool_choice": // the choices that are words; a config may also name a tool
+		e.Set("type", "dropdown").Set("options", []string{"auto", "none", "required"})
+	case "stream_recovery.max_retries":
+		enabled := func(mode string) map[string]any { return map[string]any{"path": "stream_recovery.mode", "eq": mode} }
+		e.Set("condition", map[string]any{"any": []any{enabled(recoverEarlyOnly), enabled(recoverAggressive)}})
+	}
+	return e
 }
 
 // modelSetting is a choice among the models that the backend lists, else a text.
-func modelSetting(models []loquat.Model) loquat.Object {
+func modelSetting(e loquat.Object, models []loquat.Model) loquat.Object {
 	var options []option
 	for _, m := range models {
 		if m.ID == "" {
@@ -123,9 +119,9 @@ func modelSetting(models []loquat.Model) loquat.Object {
 		options = append(options, option{m.ID, label})
 	}
 	if len(options) == 0 {
-		return setting("model", "text", "Model", "required", true)
+		return e
 	}
-	return setting("model", "select", "Model", "required", true, "options", options)
+	return e.Set("type", "select").Set("options", options)
 }
 
 type option struct {
@@ -134,7 +130,7 @@ type option struct {
 }
 
 // endpointSetting is a choice among the configured endpoints, nil without them.
-func endpointSetting(c loquat.Object) loquat.Object {
+func endpointSetting(e, c loquat.Object) loquat.Object {
 	endpoints := c.Object("endpoint_options")
 	var options []option
 	at := func(url string) int {
@@ -153,7 +149,7 @@ func endpointSetting(c loquat.Object) loquat.Object {
 	} else if url != "" {
 		options[at(url)].Value = url // as the setting's value has it
 	}
-	return setting("base_url", "dropdown", "Endpoint", "options", options)
+	return e.Set("type", "dropdown").Set("options", options)
 }
 
 // Tags says what the backend can do with the configured model, as far as its

@@ -44,10 +44,7 @@ func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
 	}
 	if tools := uniqueTools(req.Tools, s.tools); len(tools) > 0 {
 		fields["tools"] = listOf(tools)
-		fields["tool_choice"] = json.RawMessage(`"auto"`)
-		if s.toolChoice != nil {
-			fields["tool_choice"] = s.toolChoice
-		}
+		fields["tool_choice"] = s.toolChoice
 	}
 	for key, v := range req.Params {
 		if loquat.IsReservedParam(key) {

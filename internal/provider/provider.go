@@ -29,7 +29,7 @@ import (
 )
 
 // DefaultMaxResponseBytes is the size at which an answer is given up.
-const DefaultMaxResponseBytes = 64 << 20
+const DefaultMaxResponseBytes = config.DefaultMaxResponseBytes
 
 // Options are what a Provider needs of the program. The zero value works.
 type Options struct {
