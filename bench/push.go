@@ -365,7 +365,7 @@ func servePush(kind string) error {
 	var handler http.Handler
 	if kind == "hub" {
 		log := &pushLog{changed: make(chan struct{})}
-		hub := bridge.NewHub(bridge.Options{Local: &bridge.Server{ID: "home", Log: log, Admit: admitAll}})
+		hub := bridge.NewHub(bridge.Options{Local: &bridge.Server{ID: "home", Log: log, Authenticate: admitAll}})
 		handler = hub.Handler(func(w http.ResponseWriter, err error) { http.Error(w, err.Error(), http.StatusBadRequest) }, http.NotFoundHandler())
 		publish = log.publish
 	} else {

@@ -76,8 +76,8 @@ func pushEvent(content string) (loquat.Record, error) {
 	return loquat.Event{Type: loquat.ErrorEvent, SessionID: "s", RequestID: "r", Detail: content}.Encode()
 }
 
-func admitAll(context.Context, string, netip.Addr) (bridge.Guest, error) {
-	return bridge.Guest{During: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }}, nil
+func admitAll(context.Context, string, netip.Addr) (bridge.Principal, error) {
+	return bridge.Principal{During: func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }}, nil
 }
 
 // broadcast is the baseline. It has a queue, a writer and a reader for each socket, as the

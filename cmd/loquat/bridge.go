@@ -143,22 +143,22 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 		return nil, nil
 	}
 	s.hub = bridge.NewHub(bridge.Options{
-		Local:  &bridge.Server{ID: id, Log: log, Admit: s.admit, Get: relay.Get},
+		Local:  &bridge.Server{ID: id, Log: log, Authenticate: s.admit, Get: relay.Get},
 		Logger: s.log,
 	})
 	return s.hub, s.hub.Register(metrics)
 }
 
 // admit lets in who may come, as the API does.
-func (s *server) admit(ctx context.Context, token string, from netip.Addr) (bridge.Guest, error) {
+func (s *server) admit(ctx context.Context, token string, from netip.Addr) (bridge.Principal, error) {
 	who, err := s.access.Anyone()
 	if token != "" { // one that is shown has to be good
 		who, err = s.access.Authorize(ctx, token, from)
 	}
 	if err != nil {
-		return bridge.Guest{}, err
+		return bridge.Principal{}, err
 	}
-	return bridge.Guest{
+	return bridge.Principal{
 		SessionID: who.SessionID,
 		During:    func(ctx context.Context) (context.Context, context.CancelFunc) { return s.access.During(ctx, who) },
 	}, nil

@@ -1,15 +1,15 @@
 // Package bridge pushes the events of servers to apps, over Phoenix Channels.
 //
-// A Hub serves the sockets of apps, which join `events:server:<server_id>`. What they
-// are pushed comes from a Log: the one of the server in the same process, or that of a
-// server elsewhere whose Forwarder has joined `server:<server_id>`.
+// A Hub serves the sockets of apps, which join `events:server:<server_id>`. The events
+// come from a Log: either the log of the server in the same process, or the log of a
+// remote server whose Forwarder has joined `server:<server_id>`.
 //
-// It promises that an app that says what it had last gets every event after that, in
-// the order of the log and once, compacted where it is behind, over any failure of
-// either side; that it is told `gap` when that cannot be; that one app that reads
-// slowly or not at all holds up neither the others nor a server; and that who loses
-// its token loses its socket at once. It keeps nothing on disk and sees no store:
-// what it needs of a server are the functions of a Log and a Relay.
+// An app that joins with the id of its last event gets every later event exactly once
+// and in the order of the log, across failures of either side. Events are compacted for
+// an app that lags. If some events cannot be delivered, the app gets `gap`. A slow app
+// delays neither the other apps nor a server. An app whose token is revoked or expires
+// loses its socket at once. The package keeps nothing on disk and does not use the
+// store: it reaches a server only through a Log and a Relay.
 package bridge
 
 import (
@@ -23,21 +23,21 @@ import (
 	"loquat/internal/phx"
 )
 
-// The topics, up to the server_id.
+// Prefixes of the topics; the server_id follows.
 const (
 	serverTopic = "server:"
 	appTopic    = "events:server:"
 )
 
-// What is pushed.
+// The pushed events, each with its payload.
 const (
 	eventSession  = "session_event" // {event}
-	eventGap      = "gap"           // {latest_event_id}: load everything again, what follows is live
-	eventGet      = "get"           // {id, path}: read something of the server
-	eventGetChunk = "get_chunk"     // {id, data, encoding?}: a part of it
+	eventGap      = "gap"           // {latest_event_id}: the app must reload; later events follow live
+	eventGet      = "get"           // {id, path}: read a path of the server
+	eventGetChunk = "get_chunk"     // {id, data, encoding?}: a part of the answer
 )
 
-// The reasons for which joins and pushes are refused.
+// The reasons in the replies to refused joins and pushes.
 const (
 	reasonInvalid      = "invalid"
 	reasonUnauthorized = "unauthorized"
@@ -51,42 +51,43 @@ const (
 type Log interface {
 	// Latest is the newest event.
 	Latest() loquat.EventID
-	// Check fails with CodeGone when what comes after an event is not to be had, or
-	// there never was such an event, and with CodeUnavailable when that cannot be told.
+	// Check reports whether the events after since can be read. It fails with CodeGone
+	// if they were removed or since never existed, and with CodeUnavailable if that
+	// cannot be determined now.
 	Check(ctx context.Context, since loquat.EventID) error
-	// Window returns the next events after since, up to and with until, if that is not 0.
-	// It waits for the first one; an empty window is the end of the wait. They are not
-	// compacted: what is joined from where one reader is would repeat to another.
+	// Window returns the next events after since, up to and including until if until is
+	// not 0. It waits up to wait for the first event; if none comes, the window is empty.
+	// The events are not compacted, because each reader compacts from its own cursor.
 	// It fails as Check does.
 	Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error)
-	// AppendEvent appends the JSON of an event, without its session if so wanted.
+	// AppendEvent appends the JSON of an event. omitSession leaves its session out.
 	AppendEvent(ctx context.Context, dst []byte, rec loquat.Record, omitSession bool) ([]byte, error)
 }
 
-// Guest is somebody whose token was good.
-type Guest struct {
-	// SessionID is the only session whose events the guest may see; "" is all.
+// Principal is an authenticated app.
+type Principal struct {
+	// SessionID is the only session whose events the app may see; "" means all.
 	SessionID string
-	// During returns a context that ends when the token is no longer good.
+	// During returns a context that is cancelled when the token is revoked or expires.
 	During func(context.Context) (context.Context, context.CancelFunc)
 }
 
-// Admit says who shows a token, from an address. It fails with CodeUnauthorized,
-// CodeRateLimited or CodeUnavailable.
-type Admit func(ctx context.Context, token string, from netip.Addr) (Guest, error)
+// Authenticate returns the principal of a token that was sent from an address. It fails
+// with CodeUnauthorized, CodeRateLimited or CodeUnavailable.
+type Authenticate func(ctx context.Context, token string, from netip.Addr) (Principal, error)
 
-// Get reads a path of a server with a token's rights. It hands out the answer in parts
+// Get reads a path of a server with a token's rights. It passes the body to take in parts
 // before it returns.
 type Get func(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error)
 
-// Part is a part of the body of an answer, of 256 KiB at most. Bytes that are no text
-// are in base64, and Encoding says so.
+// Part is a part of the body of an answer, at most 256 KiB. Binary data is in base64, and
+// Encoding is then "base64".
 type Part struct {
 	Data     string `json:"data"`
 	Encoding string `json:"encoding,omitempty"`
 }
 
-// bytes is what the part stands for.
+// bytes returns the decoded data.
 func (p Part) bytes() ([]byte, error) {
 	if p.Encoding == encodingBase64 {
 		return base64.StdEncoding.DecodeString(p.Data)
@@ -96,15 +97,14 @@ func (p Part) bytes() ([]byte, error) {
 
 const encodingBase64 = "base64"
 
-// Answer is what came of a Get, beside its body.
+// Answer is the status and content type of an answer. Its body is passed on in parts.
 type Answer struct {
 	Status      int    `json:"status"`
 	ContentType string `json:"content_type"`
 }
 
-// maxEventDepth is how deep the JSON of an event nests at most that is pushed. It leaves
-// room around what may be stored; a deeper event is from a log that was written before
-// that had a bound, and becomes a gap.
+// maxEventDepth bounds the nesting of a pushed event's JSON. It is above the bound for
+// stored values. A deeper event was written before that bound existed and becomes a gap.
 const maxEventDepth = 2 * loquat.MaxDepth
 
 // partBytes is the size of the parts of an answer.
@@ -115,16 +115,16 @@ type latest struct {
 	LatestEventID loquat.EventID `json:"latest_event_id"`
 }
 
-// newGap tells an app to load its snapshot again.
-func newGap(topic string, at loquat.EventID) *phx.Push {
-	payload, _ := json.Marshal(latest{at}) // an id always can be
+// newGapPush returns a push that makes an app load its snapshot again.
+func newGapPush(topic string, at loquat.EventID) *phx.Push {
+	payload, _ := json.Marshal(latest{at}) // encoding an id cannot fail
 	return phx.NewPush(topic, eventGap, payload)
 }
 
-// isGone reports whether events are not to be had any more.
+// isGone reports whether events can no longer be read.
 func isGone(err error) bool { return loquat.CodeOf(err) == loquat.CodeGone }
 
-// pause waits between two attempts; false is the end of ctx.
+// pause waits between two attempts. It returns false if ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -17,7 +17,7 @@ import (
 	"loquat/internal/phx"
 )
 
-// ForwarderOptions are what a Forwarder is made of.
+// ForwarderOptions configure a Forwarder.
 type ForwarderOptions struct {
 	URL      string // of the bridge, like wss://host/bridge
 	ServerID string
@@ -25,15 +25,16 @@ type ForwarderOptions struct {
 	StoreID  string
 	Log      Log
 	Relay    *Relay
-	// Access tells who may come, and of the next change of that.
+	// Access returns the tokens and pairing codes that apps may use, and a channel that
+	// is closed at their next change.
 	Access func() (now Access, changed <-chan struct{})
 	Logger *slog.Logger
-	HTTP   *http.Client // nil: one without proxy or cookies of its own
+	HTTP   *http.Client // nil means the default of phx.Dial
 }
 
-// Forwarder pushes the events of this server to a bridge elsewhere, from the last one
-// that the bridge has acknowledged, and answers what the bridge asks for. It holds
-// nothing that is not in the log, so it can begin anew at any time.
+// Forwarder pushes the events of this server to a remote bridge, starting after the last
+// event that the bridge acknowledged, and answers the bridge's queries. All its state is
+// in the log, so it can restart at any time.
 type Forwarder struct {
 	opts ForwarderOptions
 	log  *slog.Logger
@@ -42,21 +43,21 @@ type Forwarder struct {
 
 	connected atomic.Bool
 	acked     atomic.Int64 // the last event that the bridge acknowledged
-	stuck     stuck        // run's
+	stuck     stuck        // owned by the run goroutine
 }
 
 // stuck counts the connections in a row that ended at the same event.
 type stuck struct {
 	after   loquat.EventID // the last event that the bridge had
-	refused int            // the bridge refused the next event, or it could not be encoded
-	broken  int            // why the connection ended is not known
+	refused int            // connections whose next event was refused or could not be encoded
+	broken  int            // connections that ended for an unknown reason
 }
 
-// note counts a connection that began after an event and ended for a reason. It ended at
-// that event when the bridge acknowledged nothing of what it was sent.
+// note counts a connection that began after an event. The connection counts as stuck at
+// that event if the bridge acknowledged nothing more before it ended.
 func (s *stuck) note(after loquat.EventID, sent bool, acked loquat.EventID, why error) {
 	if s.after != after || acked > after {
-		*s = stuck{after: acked} // acked is after itself, where nothing was acknowledged
+		*s = stuck{after: acked} // acked equals after if nothing was acknowledged
 	}
 	switch {
 	case acked > after:
@@ -67,26 +68,26 @@ func (s *stuck) note(after loquat.EventID, sent bool, acked loquat.EventID, why 
 	}
 }
 
-// gaveUp reports whether the event that follows after is not tried again.
-func (s *stuck) gaveUp(after loquat.EventID) bool {
+// givesUp reports whether the next event is replaced by a gap.
+func (s *stuck) givesUp(after loquat.EventID) bool {
 	return s.after == after && (s.refused >= maxRefused || s.refused+s.broken >= maxBroken)
 }
 
-// errEventRefused reports that an event cannot be forwarded, however often it is tried.
+// errEventRefused reports that an event can never be forwarded.
 var errEventRefused = errors.New("an event cannot be forwarded")
 
-// How a forwarder behaves.
+// Bounds and times of a forwarder.
 const (
-	maxUnacked = 256
-	ackWithin  = 30 * time.Second
-	dialWithin = 20 * time.Second
-	firstPause = 100 * time.Millisecond
-	lastPause  = 10 * time.Second
-	afterJoin  = time.Second      // the longest pause after a connection that was of use
-	goodFor    = 10 * time.Second // a connection after which the pauses begin anew
-	maxAnswers = maxAsking        // that are given at a time
-	maxRefused = 3                // times that an event is refused before it becomes a gap
-	maxBroken  = 12               // connections that end at an event before it becomes a gap
+	maxUnacked        = 256
+	ackWithin         = 30 * time.Second
+	dialWithin        = 20 * time.Second
+	firstDelay        = 100 * time.Millisecond
+	maxDelay          = 10 * time.Second
+	maxDelayAfterJoin = time.Second      // the longest delay after a connection that had joined
+	stableAfter       = 10 * time.Second // a connection this long resets the delay
+	maxAnswers        = maxAsking        // concurrent answers
+	maxRefused        = 3                // times that an event is refused before it becomes a gap
+	maxBroken         = 12               // connections that end at an event before it becomes a gap
 )
 
 // maxEvent is the largest event that can be forwarded; a larger one becomes a gap.
@@ -104,22 +105,22 @@ func StartForwarder(opts ForwarderOptions) *Forwarder {
 	return f
 }
 
-// Close returns when nothing of the forwarder runs. What it has not forwarded it will
-// forward when it starts again.
+// Close stops the forwarder and waits for its goroutines. The next forwarder continues
+// after the last acknowledged event.
 func (f *Forwarder) Close() {
 	f.stop()
 	f.all.Wait()
 }
 
-// Connected reports whether the bridge takes events.
+// Connected reports whether the forwarder has joined the bridge.
 func (f *Forwarder) Connected() bool { return f.connected.Load() }
 
-// Acknowledged is the last event that the bridge is known to have.
+// Acknowledged returns the last event that the bridge acknowledged.
 func (f *Forwarder) Acknowledged() loquat.EventID { return loquat.EventID(f.acked.Load()) }
 
-// run connects again and again, with growing pauses.
+// run connects again after each failure, with growing delays.
 func (f *Forwarder) run(ctx context.Context) {
-	wait, told := firstPause, ""
+	wait, lastLogged := firstDelay, ""
 	for ctx.Err() == nil {
 		began, before := time.Now(), f.Acknowledged()
 		joined, err := f.connect(ctx)
@@ -127,17 +128,17 @@ func (f *Forwarder) run(ctx context.Context) {
 			return
 		}
 		switch {
-		case time.Since(began) > goodFor, joined && f.Acknowledged() > before:
-			wait, told = firstPause, ""
+		case time.Since(began) > stableAfter, joined && f.Acknowledged() > before:
+			wait, lastLogged = firstDelay, ""
 		case joined:
-			wait, told = min(wait, afterJoin), ""
+			wait, lastLogged = min(wait, maxDelayAfterJoin), ""
 		}
-		if why := err.Error(); why != told { // once, not at every attempt
+		if why := err.Error(); why != lastLogged { // log each reason once, not at every attempt
 			f.log.Warn("the bridge is out of reach; trying again", "bridge", f.opts.URL, "error", why)
-			told = why
+			lastLogged = why
 		}
 		pause(ctx, wait/2+rand.N(wait))
-		wait = min(2*wait, lastPause)
+		wait = min(2*wait, maxDelay)
 	}
 }
 
@@ -147,24 +148,24 @@ type link struct {
 	client *phx.Client
 	topic  string
 
-	sent    bool          // an event was pushed; follow's
-	unacked chan struct{} // a token for each event without a reply
-	answers chan struct{} // a token for each answer that is given
+	sent    bool          // an event was pushed; owned by follow
+	unacked chan struct{} // one element for each event without a reply
+	answers chan struct{} // one element for each answer in progress
 	running sync.WaitGroup
 
-	mu        sync.Mutex
-	cancelled map[string]context.CancelFunc // by the id of an answer
+	mu      sync.Mutex
+	cancels map[string]context.CancelFunc // by the query's id
 }
 
-// connect forwards until the connection fails, and tells whether it had joined.
+// connect forwards until the connection fails. It reports whether it had joined.
 func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 	l := &link{
 		Forwarder: f, topic: serverTopic + f.opts.ServerID, unacked: make(chan struct{}, maxUnacked),
-		answers: make(chan struct{}, maxAnswers), cancelled: map[string]context.CancelFunc{},
+		answers: make(chan struct{}, maxAnswers), cancels: map[string]context.CancelFunc{},
 	}
 	start, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
-	ready := make(chan struct{}) // until l.client is set
+	ready := make(chan struct{}) // closed when l.client is set
 	client, err := phx.Dial(start, f.opts.URL, phx.ClientOptions{HTTPClient: f.opts.HTTP, OnPush: func(_, event string, payload json.RawMessage) {
 		<-ready
 		l.serve(event, payload)
@@ -184,30 +185,30 @@ func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 	f.log.Info("connected to the bridge", "bridge", f.opts.URL, "from", last.String())
 	f.connected.Store(true)
 	defer f.connected.Store(false)
-	l.running.Go(l.tellAccess)
+	l.running.Go(l.pushAccess)
 	err = l.follow(last)
 	f.stuck.note(last, l.sent, f.Acknowledged(), err)
 	return true, err
 }
 
-// join joins, and returns the last event that the bridge has.
+// join joins the server's topic and returns the last event that the bridge has.
 func (l *link) join(ctx context.Context) (loquat.EventID, error) {
 	response, err := l.client.Join(ctx, l.topic, serverParams{l.opts.Token, l.opts.StoreID, l.opts.Log.Latest()})
 	if err != nil {
 		if refusal, ok := errors.AsType[*phx.Refusal](err); ok {
-			return 0, fmt.Errorf("the bridge refuses server %q: %s (bridge.server_id and bridge.token have to be among its bridge.servers)", l.opts.ServerID, refusal.Reason)
+			return 0, fmt.Errorf("the bridge refuses server %q: %s (its bridge.servers must list this bridge.server_id with this bridge.token)", l.opts.ServerID, refusal.Reason)
 		}
 		return 0, fmt.Errorf("join the bridge: %w", err)
 	}
 	var joined serverJoined
 	if err := json.Unmarshal(response, &joined); err != nil {
-		return 0, errors.New("the bridge does not say where to go on; is it a Loquat bridge?")
+		return 0, errors.New("the bridge's reply to the join is not valid; is it a Loquat bridge?")
 	}
 	l.acked.Store(int64(joined.LastEventID))
 	return joined.LastEventID, nil
 }
 
-// follow pushes what comes after an event, in order.
+// follow pushes the events after since, in order, until the connection fails.
 func (l *link) follow(since loquat.EventID) error {
 	ctx := l.client.Context()
 	for {
@@ -234,8 +235,8 @@ func (l *link) follow(since loquat.EventID) error {
 
 // push pushes the event that follows since.
 func (l *link) push(ctx context.Context, since loquat.EventID, rec loquat.Record) error {
-	if l.stuck.gaveUp(since) {
-		l.log.Error("the bridge cannot take an event; its apps have to load their sessions again", "event", rec.ID.String(), "type", rec.Type, "session_id", rec.SessionID)
+	if l.stuck.givesUp(since) {
+		l.log.Error("the bridge refuses an event; its apps must load their sessions again", "event", rec.ID.String(), "type", rec.Type, "session_id", rec.SessionID)
 		_, err := l.gap(rec.ID)
 		return err
 	}
@@ -248,14 +249,14 @@ func (l *link) push(ctx context.Context, since loquat.EventID, rec loquat.Record
 	}
 	l.sent = true
 	if len(payload) > maxEvent || !loquat.NestsWithin(payload, maxEventDepth) {
-		l.log.Warn("an event is too large for the bridge, or nests too deep; its apps have to load their sessions again", "event", rec.ID.String(), "bytes", len(payload))
+		l.log.Warn("an event is too large or nests too deep for the bridge; its apps must load their sessions again", "event", rec.ID.String(), "bytes", len(payload))
 		_, err := l.gap(rec.ID)
 		return err
 	}
 	return l.pushAcked(eventSession, append(payload, '}'), rec.ID)
 }
 
-// gap tells the bridge that it cannot have what came before.
+// gap pushes a gap: the events up to at cannot be forwarded. It returns at.
 func (l *link) gap(at loquat.EventID) (loquat.EventID, error) {
 	payload, err := json.Marshal(latest{at})
 	if err != nil {
@@ -264,8 +265,8 @@ func (l *link) gap(at loquat.EventID) (loquat.EventID, error) {
 	return at, l.pushAcked(eventGap, payload, at)
 }
 
-// pushAcked pushes something that the bridge has to acknowledge, when not too much is
-// waiting for that.
+// pushAcked pushes an event that the bridge must acknowledge. It waits while maxUnacked
+// pushes have no reply yet, but at most ackWithin.
 func (l *link) pushAcked(event string, payload []byte, id loquat.EventID) error {
 	select {
 	case l.unacked <- struct{}{}:
@@ -290,8 +291,8 @@ func (l *link) pushAcked(event string, payload []byte, id loquat.EventID) error 
 	})
 }
 
-// tellAccess tells the bridge who may come, now and at every change.
-func (l *link) tellAccess() {
+// pushAccess tells the bridge who may come, now and at every change.
+func (l *link) pushAccess() {
 	for {
 		now, changed := l.opts.Access()
 		payload, err := json.Marshal(now)
@@ -299,7 +300,7 @@ func (l *link) tellAccess() {
 			err = l.client.Push(l.topic, eventAccess, payload, nil)
 		}
 		if err != nil {
-			l.client.Fail(fmt.Errorf("tell the bridge who may come: %w", err))
+			l.client.Fail(fmt.Errorf("push the tokens to the bridge: %w", err))
 			return
 		}
 		select {
@@ -310,7 +311,7 @@ func (l *link) tellAccess() {
 	}
 }
 
-// serve gives answers to the bridge, on goroutines of their own.
+// serve answers a query of the bridge in a new goroutine.
 func (l *link) serve(event string, payload json.RawMessage) {
 	var params askParams
 	if json.Unmarshal(payload, &params) != nil || params.ID == "" {
@@ -319,7 +320,7 @@ func (l *link) serve(event string, payload json.RawMessage) {
 	if event == eventCancel {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if cancel := l.cancelled[params.ID]; cancel != nil {
+		if cancel := l.cancels[params.ID]; cancel != nil {
 			cancel()
 		}
 		return
@@ -332,13 +333,13 @@ func (l *link) serve(event string, payload json.RawMessage) {
 	}
 	ctx, cancel := context.WithTimeout(l.client.Context(), getWithin)
 	l.mu.Lock()
-	l.cancelled[params.ID] = cancel
+	l.cancels[params.ID] = cancel
 	l.mu.Unlock()
 	l.running.Go(func() {
 		l.answer(ctx, event, params)
 		cancel()
 		l.mu.Lock()
-		delete(l.cancelled, params.ID)
+		delete(l.cancels, params.ID)
 		l.mu.Unlock()
 		<-l.answers
 	})
@@ -369,11 +370,11 @@ func (l *link) answer(ctx context.Context, event string, params askParams) {
 
 func (l *link) done(end doneParams) {
 	if payload, err := json.Marshal(end); err == nil {
-		_ = l.client.Push(l.topic, eventGetDone, payload, nil) // if it fails, so does the link
+		_ = l.client.Push(l.topic, eventGetDone, payload, nil) // an error also ends the link
 	}
 }
 
-// part sends a part of an answer and waits until it is taken.
+// part sends a part of an answer and waits for the bridge's reply.
 func (l *link) part(ctx context.Context, id string, p Part) error {
 	payload, err := json.Marshal(partParams{id, p})
 	if err != nil {
@@ -386,7 +387,7 @@ func (l *link) part(ctx context.Context, id string, p Part) error {
 	select {
 	case r := <-taken:
 		if r.Status != phx.StatusOK {
-			return loquat.Errorf(loquat.CodeUnavailable, "nobody takes the answer any more")
+			return loquat.Errorf(loquat.CodeUnavailable, "the bridge refuses the answer; its client has disconnected")
 		}
 		return nil
 	case <-l.client.Context().Done():
@@ -396,8 +397,8 @@ func (l *link) part(ctx context.Context, id string, p Part) error {
 	}
 }
 
-// unreadable returns what the bridge is answered that asks for an event which cannot be
-// encoded: its apps must not ask for it again and again.
+// unreadable returns the error for an event that cannot be encoded. It is CodeGone, so
+// that apps do not ask for the event again.
 func (l *link) unreadable(rec loquat.Record, err error) error {
 	if loquat.CodeOf(err) != loquat.CodeInternal {
 		return err
@@ -406,7 +407,7 @@ func (l *link) unreadable(rec loquat.Record, err error) error {
 	return loquat.Errorf(loquat.CodeGone, "event %s cannot be read", rec.ID)
 }
 
-// events answers with a window of events, one a line.
+// events answers with a window of events, one event per line.
 func (l *link) events(ctx context.Context, params askParams, take func(Part) error) (Answer, error) {
 	if err := l.opts.Log.Check(ctx, params.SinceID); err != nil {
 		return Answer{}, err

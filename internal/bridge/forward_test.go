@@ -19,8 +19,8 @@ import (
 	"loquat/internal/phx"
 )
 
-// outpost is a server elsewhere, without a forwarder yet.
-type outpost struct {
+// remoteServer is a remote server. Its forwarder is started by forward.
+type remoteServer struct {
 	log   *memLog
 	store string
 	api   http.Handler
@@ -30,20 +30,20 @@ type outpost struct {
 	changed chan struct{}
 }
 
-func newOutpost() *outpost {
-	return &outpost{log: newMemLog(), store: "store-1", api: http.NotFoundHandler(), changed: make(chan struct{}), access: Access{
+func newRemoteServer() *remoteServer {
+	return &remoteServer{log: newMemLog(), store: "store-1", api: http.NotFoundHandler(), changed: make(chan struct{}), access: Access{
 		Codes:  []string{"ABCD"},
 		Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), "full", "", time.Time{}), NewToken(sha256.Sum256([]byte("of-one")), "session", "one", time.Time{})},
 	}}
 }
 
-func (o *outpost) grants() (Access, <-chan struct{}) {
+func (o *remoteServer) currentAccess() (Access, <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.access, o.changed
 }
 
-func (o *outpost) allow(a Access) {
+func (o *remoteServer) allow(a Access) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.access = a
@@ -51,11 +51,11 @@ func (o *outpost) allow(a Access) {
 	o.changed = make(chan struct{})
 }
 
-// forward starts to forward to a bridge, whose endpoint is at url.
-func (o *outpost) forward(t *testing.T, url, token string) *Forwarder {
+// forward starts a forwarder to the bridge at url.
+func (o *remoteServer) forward(t *testing.T, url, token string) *Forwarder {
 	f := StartForwarder(ForwarderOptions{
 		URL: "ws" + strings.TrimPrefix(url, "http"), ServerID: "home", Token: token, StoreID: o.store, Log: o.log,
-		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.grants, Logger: quiet,
+		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.currentAccess, Logger: quiet,
 	})
 	t.Cleanup(f.Close)
 	return f
@@ -68,7 +68,7 @@ func newBridge(t *testing.T, history History) (*Hub, string) {
 }
 
 func TestForward(t *testing.T) {
-	o := newOutpost()
+	o := newRemoteServer()
 	for i := range 5 {
 		o.log.partial("one", fmt.Sprint(i))
 	}
@@ -106,28 +106,27 @@ func TestForward(t *testing.T) {
 
 func TestForwarderIsRefused(t *testing.T) {
 	_, url := newBridge(t, History{})
-	f := newOutpost().forward(t, url, "wrong")
+	f := newRemoteServer().forward(t, url, "wrong")
 	p := call(t, url)
 	if _, err := p.client.Join(t.Context(), serverTopic+"home", serverParams{Token: "wrong", StoreID: "s"}); err == nil || err.Error() != "refused: unauthorized" {
 		t.Errorf("%v", err)
 	}
 	if f.Connected() {
-		t.Error("it is connected")
+		t.Error("Connected() is true after a refused join")
 	}
 }
 
-// A bridge tells its apps of a gap when the log begins anew, and when what was missed is
-// not to be had.
+// Apps get a gap when the log was replaced, and when events that they missed are gone.
 func TestGaps(t *testing.T) {
 	t.Parallel() // it waits for a server that does not come
-	o := newOutpost()
+	o := newRemoteServer()
 	o.log.partial("one", "a")
 	_, url := newBridge(t, History{})
 	f := o.forward(t, url, "server-token")
 	p := call(t, url)
 	p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"})
 	f.Close()
-	again := newOutpost() // another store under the same name
+	again := newRemoteServer() // another store under the same name
 	again.store = "store-2"
 	for range 3 {
 		again.log.partial("one", "b")
@@ -146,16 +145,16 @@ func TestGaps(t *testing.T) {
 	f.Close()
 	got, reason := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"}) // before the bridge began, and the server is away
 	if !got.Gap || reason != "" {
-		t.Errorf("away: %+v %q", got, reason)
+		t.Errorf("server disconnected: %+v %q", got, reason)
 	}
 	if got, _ := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000003"}); got.Gap {
-		t.Errorf("away, and kept: %+v", got)
+		t.Errorf("server disconnected, events in the tail: %+v", got)
 	}
 }
 
-// A pairing code is claimed through the bridge, and what an app reads goes through it.
+// Apps claim pairing codes and read paths of the server through the bridge.
 func TestRelay(t *testing.T) {
-	o := newOutpost()
+	o := newRemoteServer()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /pairing/claim", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -203,7 +202,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// What a server may push that cannot be used, and what a repeat does.
+// Invalid pushes of a server are refused. A repeated event is acknowledged and ignored.
 func TestServerPushes(t *testing.T) {
 	h, url := newBridge(t, History{})
 	p := call(t, url)
@@ -231,13 +230,13 @@ func TestServerPushes(t *testing.T) {
 		}
 	}
 	r := h.remotes["home"]
-	if window, _ := r.kept.window(0, 0); len(window) != 1 || string(window[0].AppendJSON(nil, nil)) != `{"event_id":"0000000000000002","type":"partial","session_id":"s","more":1}` {
-		t.Errorf("it keeps %d events", len(window))
+	if window, _ := r.tail.window(0, 0); len(window) != 1 || string(window[0].AppendJSON(nil, nil)) != `{"event_id":"0000000000000002","type":"partial","session_id":"s","more":1}` {
+		t.Errorf("the tail has %d events", len(window))
 	}
 }
 
-func TestKept(t *testing.T) {
-	k := newKept(History{Events: 3, Bytes: 100})
+func TestRemoteTail(t *testing.T) {
+	k := newTail(History{Events: 3, Bytes: 100})
 	k.reset(10)
 	rec := func(id loquat.EventID, size int) loquat.Record {
 		return loquat.Record{ID: id, Type: loquat.Checkpoint, Body: make([]byte, size)}
@@ -253,18 +252,18 @@ func TestKept(t *testing.T) {
 		}
 	}
 	if _, covered := k.window(17, 0); covered {
-		t.Error("it has what it dropped")
+		t.Error("the tail still covers removed events")
 	}
 }
 
-// Events over a bad line to the bridge and another to the app, a bridge that is
-// replaced and keeps little: each event is heard once and in order.
-func TestBadLines(t *testing.T) {
+// The networks between server and bridge and between bridge and app fail often, and the
+// bridge is replaced and keeps few events. The app receives each event once and in order.
+func TestFaultyNetwork(t *testing.T) {
 	events, kills := 2000, 3
 	if os.Getenv("LOQUAT_BRIDGE_ROUNDS") != "" {
 		events, kills = 10_000, 20
 	}
-	o := newOutpost()
+	o := newRemoteServer()
 	door := newSwitch(t)
 	lines := [2]*faultproxy.Proxy{}
 	for i := range lines {
@@ -295,21 +294,21 @@ func TestBadLines(t *testing.T) {
 			door.open(t)
 		}
 	})
-	var heard strings.Builder
+	var received strings.Builder
 	last, lives := loquat.EventID(0), 0
 	deadline := time.Now().Add(2 * time.Minute)
 	for ; last < loquat.EventID(events) && time.Now().Before(deadline); lives++ {
-		last = hearSome(t, "ws://"+lines[1].Addr()+"/bridge", last, loquat.EventID(events), &heard)
+		last = followUntilCut(t, "ws://"+lines[1].Addr()+"/bridge", last, loquat.EventID(events), &received)
 	}
 	writer.Wait()
-	if heard.String() != want.String() {
-		t.Errorf("it has not heard all, once and in order: %d bytes of %d", heard.Len(), want.Len())
+	if received.String() != want.String() {
+		t.Errorf("the app has not received all events once and in order: %d bytes of %d", received.Len(), want.Len())
 	}
 	t.Logf("%d events over %d lives of an app, %d bridges, %d+%d cuts", events, lives, kills+1, lines[0].Stats().Cuts, lines[1].Stats().Cuts)
 }
 
-// hearSome follows until the line is cut, and returns where it stands.
-func hearSome(t *testing.T, url string, last, end loquat.EventID, heard *strings.Builder) loquat.EventID {
+// followUntilCut follows until the connection is cut, and returns the app's cursor.
+func followUntilCut(t *testing.T, url string, last, end loquat.EventID, received *strings.Builder) loquat.EventID {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	pushes := make(chan push, 1<<16)
@@ -333,7 +332,7 @@ func hearSome(t *testing.T, url string, last, end loquat.EventID, heard *strings
 				t.Errorf("at %s: %s %s", last, got.event, got.payload)
 			}
 			last = got.eventID()
-			heard.WriteString(got.content())
+			received.WriteString(got.content())
 		case <-ctx.Done():
 			return last
 		default:
@@ -345,16 +344,16 @@ func hearSome(t *testing.T, url string, last, end loquat.EventID, heard *strings
 	}
 }
 
-// doorway is an address behind which bridges follow each other.
-type doorway struct {
+// sharedAddress is an address at which one bridge replaces another.
+type sharedAddress struct {
 	address string
 	mu      sync.RWMutex
 	handler http.Handler
 	hub     *Hub
 }
 
-func newSwitch(t *testing.T) *doorway {
-	d := &doorway{}
+func newSwitch(t *testing.T) *sharedAddress {
+	d := &sharedAddress{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.mu.RLock()
 		h := d.handler
@@ -369,8 +368,8 @@ func newSwitch(t *testing.T) *doorway {
 	return d
 }
 
-// open puts a new bridge in the place of the one that was there.
-func (d *doorway) open(t *testing.T) {
+// open replaces the bridge with a new one.
+func (d *sharedAddress) open(t *testing.T) {
 	next := NewHub(Options{
 		Tokens: map[string]string{"home": "server-token"}, History: History{Events: 50}, Logger: quiet,
 		Limits: phx.Limits{Upgrades: 10_000, Joins: 10_000, Sockets: 1000},

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A bridge that stands alone slows down guessing as a server does, whatever is guessed: an
-// address has 100 wrong tokens and 20 pairing codes, then one of each a minute. Right
-// tokens are not held up.
+// A bridge without a server in its process limits guessing as a server does. An address
+// may try 100 wrong tokens and 20 pairing codes, then one of each per minute. Valid tokens
+// are never throttled.
 func TestGuessingAtABridge(t *testing.T) {
 	const wrong = 150
 	claim := func(t *testing.T, url string) int {
@@ -23,7 +23,7 @@ func TestGuessingAtABridge(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "" {
-			t.Error("a refused claim does not say how long to wait")
+			t.Error("a refused claim has no Retry-After")
 		}
 		return resp.StatusCode
 	}
@@ -43,7 +43,7 @@ func TestGuessingAtABridge(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := newOutpost()
+			o := newRemoteServer()
 			_, url := newBridge(t, History{})
 			f := o.forward(t, url, "server-token")
 			until(t, "the server is connected", f.Connected)
@@ -58,7 +58,7 @@ func TestGuessingAtABridge(t *testing.T) {
 				t.Errorf("%d guesses are answered with %v", wrong, reasons)
 			}
 			if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "good"}); reason != "" {
-				t.Errorf("a right token is refused: %s", reason)
+				t.Errorf("a valid token is refused: %s", reason)
 			}
 			f.Close()
 			again := o.forward(t, url, "server-token")

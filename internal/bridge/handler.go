@@ -11,12 +11,12 @@ import (
 	"loquat/internal/auth"
 )
 
-// maxClaim bounds the body of a claim.
+// maxClaim bounds the body of a claim, in bytes.
 const maxClaim = 4 << 10
 
-// Handler is the HTTP side of a bridge that stands alone; fail answers with an error,
-// metrics serves /metrics. The bridge is ready as soon as it answers, whether servers
-// are there or not: apps wait for those on their sockets.
+// Handler returns the HTTP handler of a bridge without a server in its process. fail
+// writes an error; metrics serves /metrics. The bridge is ready even while no server is
+// connected: apps wait for the servers on their sockets.
 func (h *Hub) Handler(fail func(http.ResponseWriter, error), metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /bridge/websocket", func(w http.ResponseWriter, r *http.Request) {
@@ -32,8 +32,8 @@ func (h *Hub) Handler(fail func(http.ResponseWriter, error), metrics http.Handle
 			fail(w, err)
 		}
 	})
-	mux.HandleFunc("GET /healthz", says(`{"status":"ok"}`))
-	mux.HandleFunc("GET /readyz", says(`{"ready":true}`))
+	mux.HandleFunc("GET /healthz", fixedAnswer(`{"status":"ok"}`))
+	mux.HandleFunc("GET /readyz", fixedAnswer(`{"ready":true}`))
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, loquat.Errorf(loquat.CodeNotFound, "a bridge has /bridge/websocket, POST /pairing/claim, /healthz, /readyz and /metrics"))
@@ -41,16 +41,16 @@ func (h *Hub) Handler(fail func(http.ResponseWriter, error), metrics http.Handle
 	return mux
 }
 
-// says answers always the same.
-func says(text string) http.HandlerFunc {
+// fixedAnswer returns a handler that always answers with text.
+func fixedAnswer(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		_, _ = io.WriteString(w, text+"\n")
 	}
 }
 
-// claim passes a pairing code on to the server at which it is open. A code that is
-// open nowhere is answered as the servers answer one.
+// claim passes a pairing code on to the server where it is open. If there is none, the
+// answer is the one that servers give for a wrong code.
 func (h *Hub) claim(w http.ResponseWriter, r *http.Request) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxClaim))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
@@ -87,7 +87,7 @@ func (h *Hub) claim(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// serverOf finds the server at which a code is open, by its public part.
+// serverOf returns the server where a code is open. It compares the code's public part.
 func (h *Hub) serverOf(code string) (*remote, bool) {
 	public, ok := auth.PublicPart(code)
 	if !ok {
@@ -101,7 +101,7 @@ func (h *Hub) serverOf(code string) (*remote, bool) {
 	return nil, false
 }
 
-// addressOf is the address of the client; the zero one is not known.
+// addressOf returns the client's address. The zero address means unknown.
 func addressOf(r *http.Request) netip.Addr {
 	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return ap.Addr().Unmap().WithZone("")

@@ -66,7 +66,7 @@ func (l *memLog) append(rec loquat.Record) loquat.EventID {
 	return rec.ID
 }
 
-// holdBack makes reads of the past wait until release is called.
+// holdBack makes reads of past events wait until release is called.
 func (l *memLog) holdBack() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *memLog) Check(_ context.Context, since loquat.EventID) error {
 
 func (l *memLog) check(since loquat.EventID) error {
 	if since < l.gone || since > loquat.EventID(len(l.records)) {
-		return loquat.Errorf(loquat.CodeGone, "not to be had")
+		return loquat.Errorf(loquat.CodeGone, "the events are gone")
 	}
 	return nil
 }
@@ -151,21 +151,21 @@ func (l *memLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, o
 	return rec.AppendJSON(dst, fmt.Appendf(nil, `{"session_id":%q,"messages":[]}`, rec.SessionID)), nil
 }
 
-// doorman knows tokens.
-type doorman struct {
+// fakeAuth authenticates a fixed set of tokens.
+type fakeAuth struct {
 	mu     sync.Mutex
 	tokens map[string]string // the session that they are for; "" is all
 	visits map[string][]context.CancelFunc
 }
 
-func (d *doorman) admit(_ context.Context, token string, _ netip.Addr) (Guest, error) {
+func (d *fakeAuth) authenticate(_ context.Context, token string, _ netip.Addr) (Principal, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	session, ok := d.tokens[token]
 	if !ok {
-		return Guest{}, loquat.Errorf(loquat.CodeUnauthorized, "no")
+		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "no")
 	}
-	return Guest{SessionID: session, During: func(ctx context.Context) (context.Context, context.CancelFunc) {
+	return Principal{SessionID: session, During: func(ctx context.Context) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(ctx)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -174,8 +174,8 @@ func (d *doorman) admit(_ context.Context, token string, _ netip.Addr) (Guest, e
 	}}, nil
 }
 
-// revoke takes a token away from all who are here with it.
-func (d *doorman) revoke(token string) {
+// revoke revokes a token and ends the contexts of its principals.
+func (d *fakeAuth) revoke(token string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.tokens, token)
@@ -184,11 +184,11 @@ func (d *doorman) revoke(token string) {
 	}
 }
 
-// rig is a hub with a server in its process.
+// rig is a test setup: a hub with a server in its process.
 type rig struct {
 	t    *testing.T
 	log  *memLog
-	door *doorman
+	door *fakeAuth
 	hub  *Hub
 	url  string // of the endpoint, http
 }
@@ -197,12 +197,12 @@ const rigTopic = appTopic + "home"
 
 func newRig(t *testing.T, limits phx.Limits, api http.Handler) *rig {
 	t.Helper()
-	r := &rig{t: t, log: newMemLog(), door: &doorman{tokens: map[string]string{"good": "", "of-one": "one"}, visits: map[string][]context.CancelFunc{}}}
+	r := &rig{t: t, log: newMemLog(), door: &fakeAuth{tokens: map[string]string{"good": "", "of-one": "one"}, visits: map[string][]context.CancelFunc{}}}
 	if api == nil {
 		api = http.NotFoundHandler()
 	}
 	relay := &Relay{Handler: api, Host: "home.example"}
-	r.hub = NewHub(Options{Local: &Server{ID: "home", Log: r.log, Admit: r.door.admit, Get: relay.Get}, Limits: limits, Logger: quiet})
+	r.hub = NewHub(Options{Local: &Server{ID: "home", Log: r.log, Authenticate: r.door.authenticate, Get: relay.Get}, Limits: limits, Logger: quiet})
 	r.url = serveHub(t, r.hub)
 	return r
 }
@@ -228,7 +228,7 @@ func writeError(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), cmp.Or(status, 500))
 }
 
-// phone is an app on a Go client.
+// phone is an app that uses the Go client.
 type phone struct {
 	t      *testing.T
 	client *phx.Client
@@ -263,7 +263,7 @@ func (p push) content() string {
 // call connects a phone.
 func call(t *testing.T, url string) *phone { return callWith(t, url, 1<<16) }
 
-// callWith connects a phone that reads only so much ahead of its owner.
+// callWith connects a phone that buffers at most so many unread pushes.
 func callWith(t *testing.T, url string, ahead int) *phone {
 	t.Helper()
 	p := &phone{t: t, pushes: make(chan push, ahead)}
@@ -303,7 +303,7 @@ func (p *phone) join(topic string, params map[string]any) (joined, string) {
 	return j, ""
 }
 
-// next is the next push.
+// next returns the next push.
 func (p *phone) next() push {
 	p.t.Helper()
 	select {
@@ -312,7 +312,7 @@ func (p *phone) next() push {
 	case <-p.client.Context().Done():
 		p.t.Fatalf("the connection ended: %v", context.Cause(p.client.Context()))
 	case <-time.After(20 * time.Second):
-		p.t.Fatal("nothing is pushed")
+		p.t.Fatal("timeout: no push arrived")
 	}
 	return push{}
 }
@@ -323,16 +323,16 @@ func (p *phone) gone() {
 	select {
 	case <-p.client.Context().Done():
 	case <-time.After(20 * time.Second):
-		p.t.Fatal("the socket is still there")
+		p.t.Fatal("the socket is still open")
 	}
 }
 
-// until waits for something to hold.
+// until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it never holds: %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }

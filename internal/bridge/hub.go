@@ -17,42 +17,42 @@ import (
 	"loquat/internal/phx"
 )
 
-// Server is one server as apps reach it through a Hub.
+// Server holds the functions through which a Hub reaches one server.
 type Server struct {
-	ID    string
-	Log   Log
-	Admit Admit
-	Get   Get
+	ID           string
+	Log          Log
+	Authenticate Authenticate
+	Get          Get
 }
 
-// Hub serves the sockets of apps, and of the servers that may forward to it.
+// Hub serves the sockets of apps and of the servers that forward to it.
 type Hub struct {
-	log      *slog.Logger
-	refusals *loglimit.Logger
-	attempts *auth.Attempts
-	endpoint *phx.Endpoint
-	rooms    map[string]*room   // by server_id
-	servers  map[string]Server  // by server_id
-	remotes  map[string]*remote // by server_id: those that forward to this hub
+	log          *slog.Logger
+	refusals     *loglimit.Logger
+	attempts     *auth.Attempts
+	endpoint     *phx.Endpoint
+	broadcasters map[string]*broadcaster // by server_id
+	servers      map[string]Server       // by server_id
+	remotes      map[string]*remote      // by server_id: servers that forward to this hub
 }
 
-// Options are what a Hub is made of.
+// Options configure a Hub.
 type Options struct {
-	Local  *Server           // the server in this process, if there is one
-	Tokens map[string]string // by server_id: of servers elsewhere that may forward to this hub
+	Local  *Server           // the server in this process; nil if there is none
+	Tokens map[string]string // by server_id: tokens of the remote servers that may forward to this hub
 
-	// Attempts counts wrong tokens and pairing codes at servers elsewhere; nil: its own.
-	// The server in this process counts for itself.
+	// Attempts limits wrong tokens and pairing codes for remote servers; nil means a new
+	// limiter. The server in this process has its own.
 	Attempts *auth.Attempts
 
 	Logger  *slog.Logger
 	Limits  phx.Limits
-	History History // of servers elsewhere
+	History History // bounds of the events kept for each remote server
 }
 
-// NewHub makes a hub that serves.
+// NewHub returns a Hub that is ready to serve.
 func NewHub(opts Options) *Hub {
-	h := &Hub{log: opts.Logger, rooms: map[string]*room{}, servers: map[string]Server{}, remotes: map[string]*remote{}}
+	h := &Hub{log: opts.Logger, broadcasters: map[string]*broadcaster{}, servers: map[string]Server{}, remotes: map[string]*remote{}}
 	if h.log == nil {
 		h.log = slog.Default()
 	}
@@ -66,23 +66,23 @@ func NewHub(opts Options) *Hub {
 	for id, token := range opts.Tokens {
 		r := newRemote(id, token, opts.History.withDefaults(), h.attempts, h.refusals, h.log)
 		h.remotes[id] = r
-		h.servers[id] = Server{ID: id, Log: r, Admit: r.admit, Get: r.get}
+		h.servers[id] = Server{ID: id, Log: r, Authenticate: r.authenticate, Get: r.get}
 	}
 	for id, s := range h.servers {
-		h.rooms[id] = newRoom(appTopic+id, s.Log, h.log)
+		h.broadcasters[id] = newBroadcaster(appTopic+id, s.Log, h.log)
 		if r := h.remotes[id]; r != nil {
-			r.onReset = h.rooms[id].goOn
+			r.onReset = h.broadcasters[id].jumpTo
 		}
 	}
 	h.endpoint = phx.NewEndpoint(h.topic, opts.Limits, h.log)
 	return h
 }
 
-// Close ends all sockets and returns when nothing of the hub runs.
+// Close ends all sockets and waits for the hub's goroutines.
 func (h *Hub) Close() {
 	h.endpoint.Close()
 	h.refusals.Flush()
-	for _, r := range h.rooms {
+	for _, r := range h.broadcasters {
 		r.close()
 	}
 }
@@ -90,7 +90,8 @@ func (h *Hub) Close() {
 // Sockets returns how many sockets are open.
 func (h *Hub) Sockets() int { return h.endpoint.Sockets() }
 
-// Refuse says why the request of an upgrade is not served, as a *loquat.Error.
+// Refuse checks an upgrade request. It returns a *loquat.Error if the request must be
+// refused, and nil otherwise.
 func (h *Hub) Refuse(r *http.Request, from netip.Addr) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		return &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "this is a WebSocket endpoint, for clients of Phoenix Channels"}
@@ -107,16 +108,16 @@ func (h *Hub) Refuse(r *http.Request, from netip.Addr) error {
 	return loquat.Errorf(loquat.CodeUnavailable, "%s", detail)
 }
 
-// Serve serves the socket of a request that Refuse does not refuse, until it ends.
+// Serve upgrades a request that passed Refuse, and returns when its socket ends.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr) {
 	h.endpoint.Serve(w, r, from)
 }
 
-// topic finds what a client wants to join.
+// topic returns the topic with a name, nil if there is none.
 func (h *Hub) topic(name string) phx.Topic {
 	if id, ok := strings.CutPrefix(name, appTopic); ok {
 		if s, ok := h.servers[id]; ok {
-			return &appJoins{server: s, room: h.rooms[id], log: h.log, refusals: h.refusals}
+			return &appTopicJoin{server: s, broadcaster: h.broadcasters[id], log: h.log, refusals: h.refusals}
 		}
 	}
 	if id, ok := strings.CutPrefix(name, serverTopic); ok && h.remotes[id] != nil {
@@ -125,12 +126,12 @@ func (h *Hub) topic(name string) phx.Topic {
 	return nil
 }
 
-// appJoins lets apps join the events of a server.
-type appJoins struct {
-	server   Server
-	room     *room
-	log      *slog.Logger
-	refusals *loglimit.Logger
+// appTopicJoin lets apps join the events of a server.
+type appTopicJoin struct {
+	server      Server
+	broadcaster *broadcaster
+	log         *slog.Logger
+	refusals    *loglimit.Logger
 }
 
 // joinParams are the parameters of a join.
@@ -148,22 +149,22 @@ func (p *joinParams) since() (id loquat.EventID, given bool, err error) {
 	if err := json.Unmarshal(p.SinceID, &text); err != nil {
 		return 0, false, err
 	}
-	if text == "" { // the same as null
+	if text == "" { // means the same as null
 		return 0, false, nil
 	}
 	id, err = loquat.ParseSinceID(text)
 	return id, true, err
 }
 
-// joined is the response to a join. LatestEventID is where the app stands that said
-// nothing of where it stood, or has to load its snapshot again.
+// joined is the response to a join. LatestEventID is the cursor of an app that sent no
+// since_id or that must load its snapshot again.
 type joined struct {
 	Gap           bool           `json:"gap,omitempty"`
 	LatestEventID loquat.EventID `json:"latest_event_id"`
 }
 
-// Join is of phx.Topic.
-func (t *appJoins) Join(ctx context.Context, m *phx.Member, payload json.RawMessage) (phx.Channel, any, error) {
+// Join implements phx.Topic.
+func (t *appTopicJoin) Join(ctx context.Context, m *phx.Member, payload json.RawMessage) (phx.Channel, any, error) {
 	var params joinParams
 	if err := json.Unmarshal(payload, &params); err != nil {
 		return nil, nil, &phx.Refusal{Reason: reasonInvalid}
@@ -176,7 +177,7 @@ func (t *appJoins) Join(ctx context.Context, m *phx.Member, payload json.RawMess
 	if params.Token != nil {
 		token = *params.Token
 	}
-	guest, err := t.server.Admit(ctx, token, m.Address())
+	principal, err := t.server.Authenticate(ctx, token, m.Address())
 	if err != nil {
 		return nil, nil, t.refuse(m, err)
 	}
@@ -188,11 +189,12 @@ func (t *appJoins) Join(ctx context.Context, m *phx.Member, payload json.RawMess
 	if !given || response.Gap {
 		position = response.LatestEventID
 	}
-	return newAppChannel(t, m, guest, token, position, params.Session != nil), response, nil
+	return newAppChannel(t, m, principal, token, position, params.Session != nil), response, nil
 }
 
-// start finds out where an app begins.
-func (t *appJoins) start(ctx context.Context, since loquat.EventID, given bool) (joined, error) {
+// start returns the response to a join: the newest event, or a gap if the events after
+// since cannot be read.
+func (t *appTopicJoin) start(ctx context.Context, since loquat.EventID, given bool) (joined, error) {
 	at := joined{LatestEventID: t.server.Log.Latest()}
 	if !given {
 		return at, nil
@@ -204,8 +206,8 @@ func (t *appJoins) start(ctx context.Context, since loquat.EventID, given bool) 
 	return at, err
 }
 
-// refuse makes of an error what the app is told.
-func (t *appJoins) refuse(m *phx.Member, err error) error {
+// refuse converts an error to the refusal that the app gets, and logs it.
+func (t *appTopicJoin) refuse(m *phx.Member, err error) error {
 	reason := ""
 	switch loquat.CodeOf(err) {
 	case loquat.CodeUnauthorized:
@@ -223,44 +225,44 @@ func (t *appJoins) refuse(m *phx.Member, err error) error {
 
 // appChannel is the joined topic of an app.
 type appChannel struct {
-	app    *app
-	joins  *appJoins
-	member *phx.Member
-	guest  Guest
-	token  string
-	stay   func() // ends the watch over the token
+	app       *app
+	joins     *appTopicJoin
+	member    *phx.Member
+	principal Principal
+	token     string
+	release   func() // stops watching the token and gives up the connection's priority
 
 	gets sync.WaitGroup
-	busy chan struct{} // a token for each get that runs
+	busy chan struct{} // one element for each running get
 }
 
-// maxGets is how many gets of one app run at a time.
+// maxGets bounds the concurrent gets of one app.
 const maxGets = 4
 
-func newAppChannel(t *appJoins, m *phx.Member, guest Guest, token string, position loquat.EventID, omit bool) *appChannel {
-	a := &app{room: t.room, member: m, session: guest.SessionID, omitSession: omit, position: position}
-	a.ctx, a.stop = context.WithCancel(t.room.ctx)
-	return &appChannel{app: a, joins: t, member: m, guest: guest, token: token, busy: make(chan struct{}, maxGets)}
+func newAppChannel(t *appTopicJoin, m *phx.Member, principal Principal, token string, position loquat.EventID, omit bool) *appChannel {
+	a := &app{broadcaster: t.broadcaster, member: m, session: principal.SessionID, omitSession: omit, position: position}
+	a.ctx, a.stop = context.WithCancel(t.broadcaster.ctx)
+	return &appChannel{app: a, joins: t, member: m, principal: principal, token: token, busy: make(chan struct{}, maxGets)}
 }
 
-// Joined is of phx.Channel.
+// Joined implements phx.Channel.
 func (c *appChannel) Joined() {
 	release := connlimit.Hold(c.member.Context())
-	during, end := c.guest.During(c.app.ctx)
+	during, end := c.principal.During(c.app.ctx)
 	unwatch := context.AfterFunc(during, func() {
-		if c.app.ctx.Err() == nil { // it did not leave by itself
+		if c.app.ctx.Err() == nil { // otherwise the app left by itself
 			c.member.Close(phx.ClosePolicy, "the token is no longer good")
 		}
 	})
-	c.stay = func() { unwatch(); end(); release() }
-	c.app.room.enter(c.app)
+	c.release = func() { unwatch(); end(); release() }
+	c.app.broadcaster.enter(c.app)
 }
 
-// Left is of phx.Channel.
+// Left implements phx.Channel.
 func (c *appChannel) Left() {
-	c.app.room.leave(c.app)
-	if c.stay != nil {
-		c.stay()
+	c.app.broadcaster.leave(c.app)
+	if c.release != nil {
+		c.release()
 	}
 	c.gets.Wait()
 }
@@ -277,7 +279,7 @@ type partParams struct {
 	Part
 }
 
-// Handle is of phx.Channel.
+// Handle implements phx.Channel.
 func (c *appChannel) Handle(ctx context.Context, in phx.Incoming) {
 	if in.Event != eventGet {
 		_ = in.Refuse(ctx, reasonUnknown)
@@ -300,7 +302,7 @@ func (c *appChannel) Handle(ctx context.Context, in phx.Incoming) {
 	})
 }
 
-// getWithin bounds how long a get may take, its app's reading included.
+// getWithin bounds a get, including the time the app takes to read the answer.
 const getWithin = 2 * time.Minute
 
 func (c *appChannel) get(in phx.Incoming, params getParams) {
@@ -315,13 +317,13 @@ func (c *appChannel) get(in phx.Incoming, params getParams) {
 	})
 	switch {
 	case err == nil:
-		_ = in.Reply(ctx, phx.StatusOK, answer) // who is gone asks again
+		_ = in.Reply(ctx, phx.StatusOK, answer) // an app that disconnected asks again
 	case c.app.ctx.Err() != nil:
 	case ctx.Err() != nil:
 		_ = in.Refuse(c.app.ctx, reasonUnavailable)
 	default:
 		if loquat.CodeOf(err) == loquat.CodeInternal {
-			c.joins.log.Error("could not get what an app asked for", "topic", c.member.Topic(), "error", err)
+			c.joins.log.Error("could not answer an app's get", "topic", c.member.Topic(), "error", err)
 		}
 		_ = in.Refuse(c.app.ctx, string(loquat.CodeOf(err)))
 	}

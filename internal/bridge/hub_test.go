@@ -28,7 +28,7 @@ func TestJoin(t *testing.T) {
 		params map[string]any
 		want   joined
 		reason string
-		first  loquat.EventID // of what it missed; 0 is nothing
+		first  loquat.EventID // the first missed event; 0 means none
 	}{
 		{"from now on", rigTopic, map[string]any{"token": "good"}, joined{LatestEventID: 9}, "", 0},
 		{"null is from now on", rigTopic, map[string]any{"token": "good", "since_id": nil}, joined{LatestEventID: 9}, "", 0},
@@ -67,7 +67,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// An app hears what it may, in the form that it wants.
+// An app receives the events that its token allows, in the form that it asked for.
 func TestForms(t *testing.T) {
 	r := newRig(t, phx.Limits{}, nil)
 	all, bare, one := call(t, r.url), call(t, r.url), call(t, r.url)
@@ -90,7 +90,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Who loses its token loses its socket at once, and nobody else does.
+// When a token is revoked, its sockets are closed at once. Other sockets stay open.
 func TestRevoked(t *testing.T) {
 	r := newRig(t, phx.Limits{}, nil)
 	lost, stays := call(t, r.url), call(t, r.url)
@@ -102,7 +102,7 @@ func TestRevoked(t *testing.T) {
 	stays.next()
 }
 
-// Retention overtakes an app that is behind: it is told, and goes on.
+// When retention removes events that a lagging app needs, the app gets a gap and continues.
 func TestGapWhileBehind(t *testing.T) {
 	r := newRig(t, phx.Limits{}, nil)
 	release := r.log.holdBack()
@@ -121,9 +121,9 @@ func TestGapWhileBehind(t *testing.T) {
 	}
 }
 
-// Many apps, some slow, that come and go, while the log grows: each hears every
-// character once and in order, whatever was compacted for whom.
-func TestEveryAppHearsAllOnce(t *testing.T) {
+// Many apps, some of them slow, connect and disconnect while the log grows. Each app
+// receives every character once and in order, however its events were compacted.
+func TestEveryAppReceivesEachEventOnce(t *testing.T) {
 	const apps, events, cuts = 12, 3000, 4
 	r := newRig(t, phx.Limits{QueueFrames: 16, Upgrades: 1000, Joins: 1000}, nil)
 	var want strings.Builder
@@ -134,7 +134,7 @@ func TestEveryAppHearsAllOnce(t *testing.T) {
 	for i := range apps {
 		random := rand.New(rand.NewPCG(uint64(i), 1))
 		all.Go(func() {
-			var heard strings.Builder
+			var received strings.Builder
 			last := loquat.EventID(0)
 			for cut := 0; last < events; cut++ {
 				p := call(t, r.url)
@@ -153,15 +153,15 @@ func TestEveryAppHearsAllOnce(t *testing.T) {
 						return
 					}
 					last = got.eventID()
-					heard.WriteString(got.content())
+					received.WriteString(got.content())
 					if random.IntN(100) == 0 {
 						time.Sleep(time.Millisecond)
 					}
 				}
 				p.client.Close()
 			}
-			if heard.String() != want.String() {
-				t.Errorf("app %d has not heard all, once and in order", i)
+			if received.String() != want.String() {
+				t.Errorf("app %d has not received all events once and in order", i)
 			}
 		})
 	}
@@ -174,7 +174,7 @@ func TestEveryAppHearsAllOnce(t *testing.T) {
 	all.Wait()
 }
 
-// An app that reads nothing holds up nobody.
+// An app that reads nothing does not delay other apps.
 func TestStuckApp(t *testing.T) {
 	r := newRig(t, phx.Limits{QueueFrames: 4}, nil)
 	stuck, well := callWith(t, r.url, 0), call(t, r.url)
@@ -223,7 +223,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// get reads a path and puts its parts together.
+// get reads a path and joins the parts of the answer.
 func (p *phone) get(path string) (status, body, reply string) {
 	p.t.Helper()
 	answered := make(chan phx.Reply, 1)
@@ -235,7 +235,7 @@ func (p *phone) get(path string) (status, body, reply string) {
 	select {
 	case r = <-answered:
 	case <-time.After(20 * time.Second):
-		p.t.Fatal("no reply")
+		p.t.Fatal("timeout: no reply")
 	}
 	for len(p.pushes) > 0 { // all parts came before the reply
 		var part partParams

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register shows in a registry what the hub serves.
+// Register registers the hub's metrics.
 func (h *Hub) Register(registry prometheus.Registerer) error {
 	if err := h.registerServers(registry); err != nil {
 		return err
@@ -14,11 +14,11 @@ func (h *Hub) Register(registry prometheus.Registerer) error {
 	return register(registry,
 		gauge("loquat_bridge_sockets", "Sockets that are open, of apps and of servers.", func() float64 { return float64(h.Sockets()) }),
 		gauge("loquat_bridge_apps", "Apps that follow the events.", func() float64 { joined, _ := h.apps(); return float64(joined) }),
-		gauge("loquat_bridge_apps_behind", "Those of them that read from the log what they have missed.", func() float64 { _, behind := h.apps(); return float64(behind) }),
+		gauge("loquat_bridge_apps_behind", "Apps that lag and read the events that they missed from the log.", func() float64 { _, behind := h.apps(); return float64(behind) }),
 	)
 }
 
-// registerServers shows which of the servers elsewhere are there.
+// registerServers registers a gauge for each remote server.
 func (h *Hub) registerServers(registry prometheus.Registerer) error {
 	for id, r := range h.remotes {
 		err := register(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -44,32 +44,32 @@ func flag(on bool) float64 {
 	return 0
 }
 
-// apps counts the apps, and those that are not live.
+// apps counts all joined apps and those that are not live.
 func (h *Hub) apps() (joined, behind int) {
-	for _, r := range h.rooms {
+	for _, r := range h.broadcasters {
 		all, late := r.count()
 		joined, behind = joined+all, behind+late
 	}
 	return joined, behind
 }
 
-func (r *room) count() (joined, behind int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for a := range r.apps {
+func (b *broadcaster) count() (joined, behind int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for a := range b.apps {
 		if !a.live {
 			behind++
 		}
 	}
-	return len(r.apps), behind
+	return len(b.apps), behind
 }
 
-// Register shows in a registry how the forwarder gets on.
+// Register registers the forwarder's metrics.
 func (f *Forwarder) Register(registry prometheus.Registerer) error {
 	return register(registry,
-		gauge("loquat_bridge_connected", "1 while the bridge takes events.", func() float64 { return flag(f.Connected()) }),
-		gauge("loquat_bridge_acknowledged_event", "The last event that the bridge is known to have, 0 before the first connection.", func() float64 { return float64(f.Acknowledged()) }),
-		gauge("loquat_bridge_lag_events", "Events that the bridge is not known to have; all of them before the first connection.", func() float64 {
+		gauge("loquat_bridge_connected", "1 while this server is connected to its bridge.", func() float64 { return flag(f.Connected()) }),
+		gauge("loquat_bridge_acknowledged_event", "The last event that the bridge acknowledged, 0 before the first connection.", func() float64 { return float64(f.Acknowledged()) }),
+		gauge("loquat_bridge_lag_events", "Events that the bridge has not acknowledged; all events before the first connection.", func() float64 {
 			return float64(max(0, f.opts.Log.Latest()-f.Acknowledged()))
 		}),
 	)

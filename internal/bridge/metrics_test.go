@@ -8,7 +8,7 @@ import (
 	"loquat/internal/phx"
 )
 
-// figures reads a registry.
+// figures returns the values of a registry's metrics.
 func figures(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -44,7 +44,7 @@ func TestMetricsOfHub(t *testing.T) {
 }
 
 func TestMetricsOfForwarder(t *testing.T) {
-	o := newOutpost()
+	o := newRemoteServer()
 	_, url := newBridge(t, History{})
 	f := o.forward(t, url, "server-token")
 	registry := prometheus.NewRegistry()

@@ -11,7 +11,7 @@ import (
 	"loquat/internal/phx"
 )
 
-// record is a log that a test reads.
+// record collects log lines for a test.
 type record struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -29,8 +29,8 @@ func (r *record) String() string {
 	return r.buf.String()
 }
 
-// Joins that are refused, and sockets that send what is no frame, do not fill the log; how
-// many there were is in it when the bridge ends.
+// Refused joins and invalid frames do not fill the log. When the bridge ends, the log has
+// the number of each.
 func TestLogOfRefusals(t *testing.T) {
 	var log record
 	h := NewHub(Options{
@@ -38,7 +38,7 @@ func TestLogOfRefusals(t *testing.T) {
 		Limits: phx.Limits{Upgrades: 10_000, Joins: 10_000, FrameBytes: 1000},
 	})
 	url := serveHub(t, h)
-	o := newOutpost()
+	o := newRemoteServer()
 	f := o.forward(t, url, "server-token")
 	until(t, "the server is connected", f.Connected)
 	p := call(t, url)
@@ -74,7 +74,7 @@ func TestLogOfRefusals(t *testing.T) {
 			}
 		}
 		if written+left != count {
-			t.Errorf("%q: %d lines tell of %d, want %d", what, written, written+left, count)
+			t.Errorf("%q: %d lines report %d, want %d", what, written, written+left, count)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"loquat/internal/phx/phxtest"
 )
 
-// The unmodified npm client, in both serializers: join, pushes, refusals, heartbeats,
-// what it missed, and that it comes back by itself.
+// The unmodified npm client with both serializers: joins, pushes, refusals, heartbeats,
+// missed events, and reconnecting by itself.
 func TestNpmClient(t *testing.T) {
 	for _, pkg := range phxtest.Packages {
 		for _, vsn := range []string{"2.0.0", "1.0.0"} {
@@ -73,7 +73,7 @@ func testNpmClient(t *testing.T, pkg, vsn string) {
 	c.Until("joined")
 	hear(r.log.partial("one", "8"))
 	if got := text.String(); got != "345678" {
-		t.Errorf("it has heard %q", got)
+		t.Errorf("the client received %q", got)
 	}
 	c.Do("leave", nil)
 	c.Until("left")
@@ -83,16 +83,16 @@ func testNpmClient(t *testing.T, pkg, vsn string) {
 	}
 }
 
-// The npm client, in both releases and both serializers, over lines that are cut at
-// random, while the line between server and bridge is cut, too: each event is heard once
-// and in order. None of them can be joined with another, so all are counted.
-func TestNpmBadLines(t *testing.T) {
+// The npm client, in both releases and with both serializers, receives each event once and
+// in order, although its connection and the one between server and bridge are cut at
+// random. None of the events can be compacted, so all are counted.
+func TestNpmFaultyNetwork(t *testing.T) {
 	phxtest.Dir(t) // or all of this is for nothing
 	events, cuts := 500, int64(2)
 	if os.Getenv("LOQUAT_BRIDGE_ROUNDS") != "" {
 		events, cuts = 10_000, 50
 	}
-	o := newOutpost()
+	o := newRemoteServer()
 	_, url := newBridge(t, History{})
 	bad := func(seed uint64) *faultproxy.Proxy {
 		p, err := faultproxy.Start(faultproxy.Options{
@@ -130,11 +130,11 @@ func TestNpmBadLines(t *testing.T) {
 		}
 	})
 	for _, f := range all {
-		joins := hearEach(t, f.name, f.client, loquat.EventID(events))
+		joins := receiveEach(t, f.name, f.client, loquat.EventID(events))
 		if n := f.line.Stats().Cuts; n < cuts {
 			t.Errorf("%s: only %d cuts", f.name, n)
 		}
-		t.Logf("%s: %d events, each heard once and in order, over %d cuts and %d joins", f.name, events, f.line.Stats().Cuts, joins)
+		t.Logf("%s: %d events, each received once and in order, over %d cuts and %d joins", f.name, events, f.line.Stats().Cuts, joins)
 	}
 	if n := behind.Stats().Cuts; n < cuts {
 		t.Errorf("between server and bridge: only %d cuts", n)
@@ -142,9 +142,9 @@ func TestNpmBadLines(t *testing.T) {
 	t.Logf("between server and bridge: %d cuts", behind.Stats().Cuts)
 }
 
-// hearEach listens until all events have come, each once and in order, and returns how
-// often the client has joined.
-func hearEach(t *testing.T, name string, c *phxtest.Client, events loquat.EventID) (joins int) {
+// receiveEach reads until all events have arrived, each once and in order. It returns how
+// often the client joined.
+func receiveEach(t *testing.T, name string, c *phxtest.Client, events loquat.EventID) (joins int) {
 	t.Helper()
 	for next := loquat.EventID(1); next <= events; {
 		switch said := c.Next(); {

@@ -11,7 +11,7 @@ import (
 	"loquat/internal/phx"
 )
 
-// unusable are ways to add an event to a log that cannot be forwarded; each returns its id.
+// unusable lists ways to add an event that cannot be forwarded; each returns the event's id.
 var unusable = map[string]func(*memLog) loquat.EventID{
 	"deeper than decoders read": func(l *memLog) loquat.EventID {
 		deep := []byte(strings.Repeat("[", 9_996) + strings.Repeat("]", 9_996))
@@ -35,13 +35,13 @@ var unusable = map[string]func(*memLog) loquat.EventID{
 	},
 }
 
-// An event that the bridge refuses again and again is a gap for its apps, and what follows
-// is pushed: one event stops nobody else's.
+// An event that the bridge keeps refusing becomes a gap for its apps. Later events are
+// still pushed.
 func TestRefusedEventBecomesGap(t *testing.T) {
 	for name, add := range unusable {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutpost()
+			o := newRemoteServer()
 			o.log.partial("one", "a")
 			_, url := newBridge(t, History{})
 			f := o.forward(t, url, "server-token")
@@ -66,12 +66,12 @@ func TestRefusedEventBecomesGap(t *testing.T) {
 	}
 }
 
-// An app that reads from the server what the bridge does not keep is told of a gap, too.
+// An app also gets a gap if the bridge reads the unusable event from the server.
 func TestUnusableEventInThePast(t *testing.T) {
 	for name, add := range unusable {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newOutpost()
+			o := newRemoteServer()
 			o.log.partial("one", "a")
 			add(o.log)
 			o.log.partial("two", "b")
@@ -93,7 +93,7 @@ func TestUnusableEventInThePast(t *testing.T) {
 	}
 }
 
-// Where the bridge is in the server, an event that cannot be pushed is a gap as well.
+// A bridge in the server's process also replaces an event that cannot be pushed with a gap.
 func TestUnusableEventInTheServer(t *testing.T) {
 	for _, kind := range []string{"deeper than decoders read", "much deeper", "not to be encoded"} {
 		t.Run(kind, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestUnusableEventInTheServer(t *testing.T) {
 	}
 }
 
-// Connections that end at one event again and again give it up, soon when the bridge
-// refused it and late when nobody knows why they end.
+// An event at which connections keep ending is given up: after few connections if the
+// bridge refused it, after more if the reason is unknown.
 func TestStuck(t *testing.T) {
 	refused, unreadable := errors.Join(errEventRefused), errors.Join(websocket.CloseError{Code: websocket.StatusInvalidFramePayloadData})
 	tooBig, broken := errors.Join(websocket.CloseError{Code: websocket.StatusMessageTooBig}), errors.New("connection reset")
@@ -127,8 +127,8 @@ func TestStuck(t *testing.T) {
 		why          error
 	}
 	for name, c := range map[string]struct {
-		ends   []end
-		gaveUp bool
+		ends    []end
+		givesUp bool
 	}{
 		"nothing":                        {nil, false},
 		"refused too seldom":             {[]end{{2, 5, 5, true, refused}}, false},
@@ -148,7 +148,7 @@ func TestStuck(t *testing.T) {
 				s.note(e.after, e.sent, e.acked, e.why)
 			}
 		}
-		if got := s.gaveUp(5); got != c.gaveUp || s.gaveUp(6) {
+		if got := s.givesUp(5); got != c.givesUp || s.givesUp(6) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

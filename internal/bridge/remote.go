@@ -17,21 +17,21 @@ import (
 	"loquat/internal/phx"
 )
 
-// Between a bridge and a server elsewhere, on the topic server:<server_id>, the server
+// Between a bridge and a remote server, on the topic server:<server_id>, the server
 // pushes
 //
-//	session_event {event}             what happened, in order; the reply acknowledges it
-//	gap {latest_event_id}             what came before is not to be had; go on from there
-//	access {codes, tokens}            what is open, on every join and change
+//	session_event {event}             an event, in order; the reply acknowledges it
+//	gap {latest_event_id}             earlier events cannot be read; continue from there
+//	access {codes, tokens}            the valid tokens and open codes, on every join and change
 //	get_chunk {id, data, encoding?}   a part of an answer; the next one waits for the reply
 //	get_done {id, status, content_type} or {id, error}
 //
 // and the bridge
 //
 //	get {id, path, token, address}    read something with a token's rights
-//	events {id, since_id, until_id}   read events, one a line
+//	events {id, since_id, until_id}   read events, one per line
 //	claim {id, body, address}         claim a pairing code
-//	cancel {id}                       nobody waits for it any more
+//	cancel {id}                       stop answering
 const (
 	eventAccess  = "access"
 	eventGetDone = "get_done"
@@ -47,24 +47,24 @@ type serverParams struct {
 	LatestEventID loquat.EventID `json:"latest_event_id"`
 }
 
-// serverJoined is the response: where to go on.
+// serverJoined is the response: the last event that the bridge has.
 type serverJoined struct {
 	LastEventID loquat.EventID `json:"last_event_id"`
 }
 
-// maxServerFrame bounds a frame of a server, and so an event: a larger one becomes a
+// maxServerFrame bounds a frame of a server. An event that needs a larger frame becomes a
 // gap.
 const maxServerFrame = 33 << 20
 
-// The bounds of waiting for a server.
+// Bounds of queries to a server.
 const (
-	patience  = 5 * time.Second  // of a join whose server is away
-	askWithin = 20 * time.Second // without a sign of the server
-	maxAsking = 32               // answers that one server is asked for at a time
-	maxAnswer = 64 << 20         // bytes of a window of events
+	connectWithin = 5 * time.Second  // how long a join waits for a server that is not connected
+	askWithin     = 20 * time.Second // between two pushes of the server
+	maxAsking     = 32               // concurrent queries per server
+	maxAnswer     = 64 << 20         // bytes of a window of events
 )
 
-// History is how much a hub keeps of the events of each server elsewhere.
+// History bounds the events that a hub keeps in memory for each remote server.
 type History struct {
 	Events int // default 10,000
 	Bytes  int // default 32 MiB
@@ -74,43 +74,43 @@ func (h History) withDefaults() History {
 	return History{cmp.Or(h.Events, 10_000), cmp.Or(h.Bytes, 32<<20)}
 }
 
-// remote is a server elsewhere: the topic that it joins, the Log of what it pushed, and
-// a Relay to it.
+// remote is a remote server: the topic that it joins, the Log of the events that it
+// pushed, and the queries to it.
 type remote struct {
 	id       string
-	digest   [sha256.Size]byte // of its token
+	digest   [sha256.Size]byte // SHA-256 of its token
 	attempts *auth.Attempts
 	refusals *loglimit.Logger
 	log      *slog.Logger
-	onReset  func(loquat.EventID) // the log goes on from there, and nothing before it counts; set before it is used
+	onReset  func(loquat.EventID) // called when the log continues after an event, regardless of earlier ones; set before use
 
-	mu      sync.Mutex
-	kept    *kept
-	storeID string
-	joined  *serverChannel // nil: it is away
-	access  map[string]Token
-	codes   []string
-	ready   bool          // it has told of its access
-	changed chan struct{} // closed at the next change of any of these
-	visits  map[*visit]struct{}
-	asked   map[string]*asked
-	lastAsk int
+	mu        sync.Mutex
+	tail      *tail
+	storeID   string
+	joined    *serverChannel // nil while the server is not connected
+	access    map[string]Token
+	codes     []string
+	ready     bool          // the server has pushed its tokens and codes
+	changed   chan struct{} // closed at the next change of any of these
+	tokenUses map[*tokenUse]struct{}
+	query     map[string]*query
+	lastAsk   int
 }
 
 func newRemote(id, token string, history History, attempts *auth.Attempts, refusals *loglimit.Logger, log *slog.Logger) *remote {
 	return &remote{
-		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, refusals: refusals, log: log.With("server", id), kept: newKept(history),
-		changed: make(chan struct{}), visits: map[*visit]struct{}{}, asked: map[string]*asked{},
+		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, refusals: refusals, log: log.With("server", id), tail: newTail(history),
+		changed: make(chan struct{}), tokenUses: map[*tokenUse]struct{}{}, query: map[string]*query{},
 	}
 }
 
-// wake tells of a change. The caller holds the lock.
-func (r *remote) wake() {
+// notify wakes the goroutines that wait for a change. The caller holds the lock.
+func (r *remote) notify() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// Join is of phx.Topic: the server joins. A join that it has already is over.
+// Join implements phx.Topic. A server that joins again replaces its earlier connection.
 func (r *remote) Join(_ context.Context, m *phx.Member, payload json.RawMessage) (phx.Channel, any, error) {
 	var params serverParams
 	if json.Unmarshal(payload, &params) != nil || params.StoreID == "" {
@@ -127,17 +127,17 @@ func (r *remote) Join(_ context.Context, m *phx.Member, payload json.RawMessage)
 	r.mu.Lock()
 	former := r.joined
 	r.joined = nil
-	anew := r.storeID != params.StoreID
-	if anew {
+	changed := r.storeID != params.StoreID
+	if changed {
 		r.storeID = params.StoreID
-		r.kept.reset(params.LatestEventID)
+		r.tail.reset(params.LatestEventID)
 	}
-	last := r.kept.last
+	last := r.tail.last
 	r.mu.Unlock()
 	if former != nil {
 		former.member.Close(phx.CloseRestart, "another connection of this server took over")
 	}
-	if anew {
+	if changed {
 		r.onReset(last)
 	}
 	m.Trust(maxServerFrame)
@@ -149,19 +149,19 @@ func (r *remote) Join(_ context.Context, m *phx.Member, payload json.RawMessage)
 type serverChannel struct {
 	remote  *remote
 	member  *phx.Member
-	refused bool // an event was: what follows must not take its place; Handle's
+	refused bool // an event was refused, so later ones are refused too; owned by Handle
 }
 
-// Joined is of phx.Channel.
+// Joined implements phx.Channel.
 func (c *serverChannel) Joined() {
 	r := c.remote
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.joined = c
-	r.wake()
+	r.notify()
 }
 
-// Left is of phx.Channel.
+// Left implements phx.Channel.
 func (c *serverChannel) Left() {
 	r := c.remote
 	r.mu.Lock()
@@ -170,11 +170,11 @@ func (c *serverChannel) Left() {
 		return
 	}
 	r.joined = nil
-	r.wake()
-	r.log.Info("the server is away")
+	r.notify()
+	r.log.Info("the server is disconnected")
 }
 
-// Handle is of phx.Channel. Nothing in it waits for an app.
+// Handle implements phx.Channel. Nothing in it waits for an app.
 func (c *serverChannel) Handle(ctx context.Context, in phx.Incoming) {
 	var err error
 	switch in.Event {
@@ -189,7 +189,7 @@ func (c *serverChannel) Handle(ctx context.Context, in phx.Incoming) {
 		err = c.remote.setAccess(in.Payload)
 	case eventGetChunk:
 		if c.remote.part(in) {
-			return // whoever takes it replies
+			return // the goroutine that reads the part replies
 		}
 		err = &phx.Refusal{Reason: "gone"}
 	case eventGetDone:
@@ -205,14 +205,15 @@ func (c *serverChannel) Handle(ctx context.Context, in phx.Incoming) {
 		_ = in.Refuse(ctx, refusal.Reason)
 		return
 	}
-	c.remote.log.Warn("what the server pushed cannot be used", "event", in.Event, "error", err)
+	c.remote.log.Warn("a push of the server is not valid", "event", in.Event, "error", err)
 	_ = in.Refuse(ctx, reasonInvalid)
 }
 
-// errRefusedBefore refuses the events after a refused one, until the server joins again.
+// errRefusedBefore refuses the events that follow a refused one, until the server joins
+// again.
 var errRefusedBefore = &phx.Refusal{Reason: reasonInvalid}
 
-// take keeps an event, unless it is there already.
+// take adds an event to the tail, unless the tail has it already.
 func (r *remote) take(payload json.RawMessage) error {
 	var params struct {
 		Event json.RawMessage `json:"event"`
@@ -226,44 +227,44 @@ func (r *remote) take(payload json.RawMessage) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if rec.ID > r.kept.last {
-		r.kept.add(rec)
-		r.wake()
+	if rec.ID > r.tail.last {
+		r.tail.add(rec)
+		r.notify()
 	}
 	return nil
 }
 
-// skip goes on at a later event.
+// skip continues after a later event, because the server pushed a gap.
 func (r *remote) skip(payload json.RawMessage) error {
 	var params latest
 	if err := json.Unmarshal(payload, &params); err != nil {
 		return err
 	}
 	r.mu.Lock()
-	r.kept.reset(params.LatestEventID)
-	r.wake()
+	r.tail.reset(params.LatestEventID)
+	r.notify()
 	r.mu.Unlock()
 	r.onReset(params.LatestEventID)
 	return nil
 }
 
-// Latest is of Log.
+// Latest implements Log.
 func (r *remote) Latest() loquat.EventID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.kept.last
+	return r.tail.last
 }
 
-// Check is of Log. What is not kept here is asked of the server, for which it waits
-// a little.
+// Check implements Log. If the tail does not cover since, Check asks the server, and waits
+// up to connectWithin for the server to connect.
 func (r *remote) Check(ctx context.Context, since loquat.EventID) error {
 	r.mu.Lock()
-	covered := r.kept.covers(since)
+	covered := r.tail.covers(since)
 	r.mu.Unlock()
 	if covered {
 		return nil
 	}
-	for end := time.Now().Add(patience); ; pause(ctx, retryPause) {
+	for end := time.Now().Add(connectWithin); ; pause(ctx, retryPause) {
 		if err := r.await(ctx, func() bool { return r.joined != nil }); err != nil {
 			return err
 		}
@@ -274,18 +275,18 @@ func (r *remote) Check(ctx context.Context, since loquat.EventID) error {
 	}
 }
 
-// Window is of Log.
+// Window implements Log.
 func (r *remote) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
 		r.mu.Lock()
-		window, covered := r.kept.window(since, until)
-		changed, last := r.changed, r.kept.last
+		window, covered := r.tail.window(since, until)
+		changed, last := r.changed, r.tail.last
 		r.mu.Unlock()
 		switch {
 		case since > last:
-			return nil, loquat.Errorf(loquat.CodeGone, "the log of the server begins anew")
+			return nil, loquat.Errorf(loquat.CodeGone, "the log of the server was replaced")
 		case !covered:
 			return r.read(ctx, since, cmp.Or(until, last))
 		case len(window) > 0 || wait <= 0:
@@ -301,7 +302,7 @@ func (r *remote) Window(ctx context.Context, since, until loquat.EventID, wait t
 	}
 }
 
-// read reads events that are not kept here.
+// read asks the server for events that the tail does not have.
 func (r *remote) read(ctx context.Context, since, until loquat.EventID) ([]loquat.Record, error) {
 	var body []byte
 	_, err := r.ask(ctx, eventEvents, askParams{SinceID: since, UntilID: until}, func(p Part) error {
@@ -315,14 +316,14 @@ func (r *remote) read(ctx context.Context, since, until loquat.EventID) ([]loqua
 		return nil, err
 	}
 	window, err := parseLines(body)
-	if err != nil { // it would be the same the next time
-		r.log.Warn("what the server answers cannot be used; apps have to load their sessions again", "since", since.String(), "error", err)
+	if err != nil { // asking again would not help
+		r.log.Warn("the server's answer is not valid; apps must load their sessions again", "since", since.String(), "error", err)
 		return nil, loquat.Errorf(loquat.CodeGone, "an event after %s cannot be read", since)
 	}
 	return window, nil
 }
 
-// AppendEvent is of Log.
+// AppendEvent implements Log.
 func (r *remote) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, omitSession bool) ([]byte, error) {
 	if omitSession && carriesSession(rec.Type) {
 		var o loquat.Object
@@ -335,9 +336,10 @@ func (r *remote) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, o
 	return rec.AppendJSON(dst, nil), nil
 }
 
-// await waits a little until something holds. The condition runs under the lock.
+// await waits up to connectWithin until a condition holds. The condition runs under the
+// lock.
 func (r *remote) await(ctx context.Context, holds func() bool) error {
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(connectWithin)
 	defer deadline.Stop()
 	for {
 		r.mu.Lock()
@@ -349,11 +351,11 @@ func (r *remote) await(ctx context.Context, holds func() bool) error {
 		select {
 		case <-changed:
 		case <-deadline.C:
-			return errAway
+			return errDisconnected
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-var errAway = loquat.Errorf(loquat.CodeUnavailable, "the server is not connected to this bridge")
+var errDisconnected = loquat.Errorf(loquat.CodeUnavailable, "the server is not connected to this bridge")

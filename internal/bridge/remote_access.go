@@ -11,13 +11,14 @@ import (
 	"loquat"
 )
 
-// Access is what a server tells its bridge of who may come. It opens nothing.
+// Access lists the tokens and pairing codes that are valid at a server. It contains no
+// secrets.
 type Access struct {
-	Codes  []string `json:"codes"` // public parts of pairing codes that are open
+	Codes  []string `json:"codes"` // public parts of open pairing codes
 	Tokens []Token  `json:"tokens"`
 }
 
-// Token is a token as a bridge knows it.
+// Token describes a token to a bridge: its digest and its rights.
 type Token struct {
 	Digest    string     `json:"digest"` // SHA-256, hex
 	Scope     string     `json:"scope"`
@@ -25,7 +26,8 @@ type Token struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
-// NewToken makes a Token of the digest of one; a zero time is never.
+// NewToken returns the Token for a token's digest. A zero time means that it never
+// expires.
 func NewToken(digest [sha256.Size]byte, scope, sessionID string, expires time.Time) Token {
 	t := Token{Digest: hex.EncodeToString(digest[:]), Scope: scope, SessionID: sessionID}
 	if !expires.IsZero() {
@@ -34,7 +36,8 @@ func NewToken(digest [sha256.Size]byte, scope, sessionID string, expires time.Ti
 	return t
 }
 
-// setAccess takes over who may come, and cuts off who may not any more.
+// setAccess replaces the tokens and codes, and ends the sockets of tokens that are no
+// longer valid.
 func (r *remote) setAccess(payload json.RawMessage) error {
 	var a Access
 	if err := json.Unmarshal(payload, &a); err != nil {
@@ -46,25 +49,25 @@ func (r *remote) setAccess(payload json.RawMessage) error {
 	for _, t := range a.Tokens {
 		r.access[t.Digest] = t
 	}
-	for v := range r.visits {
+	for v := range r.tokenUses {
 		if now, ok := r.access[v.token.Digest]; !ok || now.SessionID != v.token.SessionID {
 			v.end()
 		}
 	}
-	r.wake()
+	r.notify()
 	return nil
 }
 
-// visit is what runs for a token.
-type visit struct {
+// tokenUse is a context that ends with its token.
+type tokenUse struct {
 	token Token
 	end   context.CancelFunc
 }
 
-// admit is an Admit.
-func (r *remote) admit(ctx context.Context, token string, from netip.Addr) (Guest, error) {
+// authenticate is the Authenticate of the remote server.
+func (r *remote) authenticate(ctx context.Context, token string, from netip.Addr) (Principal, error) {
 	if err := r.await(ctx, func() bool { return r.ready }); err != nil {
-		return Guest{}, err
+		return Principal{}, err
 	}
 	sum := sha256.Sum256([]byte(token))
 	r.mu.Lock()
@@ -72,32 +75,32 @@ func (r *remote) admit(ctx context.Context, token string, from netip.Addr) (Gues
 	r.mu.Unlock()
 	if !ok || t.expired() {
 		if err := r.attempts.WrongToken(from); err != nil {
-			return Guest{}, err
+			return Principal{}, err
 		}
-		return Guest{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known")
+		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known")
 	}
-	return Guest{SessionID: t.SessionID, During: func(ctx context.Context) (context.Context, context.CancelFunc) { return r.during(ctx, t) }}, nil
+	return Principal{SessionID: t.SessionID, During: func(ctx context.Context) (context.Context, context.CancelFunc) { return r.during(ctx, t) }}, nil
 }
 
 func (t Token) expired() bool { return t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt) }
 
-// during is of Guest.
+// during is of Principal.
 func (r *remote) during(ctx context.Context, t Token) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancel(ctx)
 	stop := func() {}
 	if t.ExpiresAt != nil {
 		ctx, stop = context.WithDeadline(ctx, *t.ExpiresAt)
 	}
-	v := &visit{t, end}
+	v := &tokenUse{t, end}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.access[t.Digest]; !ok {
 		end()
 	}
-	r.visits[v] = struct{}{}
+	r.tokenUses[v] = struct{}{}
 	return ctx, func() {
 		r.mu.Lock()
-		delete(r.visits, v)
+		delete(r.tokenUses, v)
 		r.mu.Unlock()
 		stop()
 		end()

@@ -11,7 +11,7 @@ import (
 	"loquat/internal/phx"
 )
 
-// askParams is what a bridge asks of a server.
+// askParams are the parameters of a query of the bridge.
 type askParams struct {
 	ID      string          `json:"id"`
 	Path    string          `json:"path,omitempty"`
@@ -22,59 +22,59 @@ type askParams struct {
 	Body    json.RawMessage `json:"body,omitempty"`
 }
 
-// doneParams is the end of an answer.
+// doneParams ends an answer.
 type doneParams struct {
 	ID string `json:"id"`
 	Answer
 	Error loquat.Code `json:"error,omitempty"`
 }
 
-// get is a Get.
+// get is the Get of the remote server.
 func (r *remote) get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
 	return r.ask(ctx, eventGet, askParams{Path: path, Token: token, Address: from}, take)
 }
 
-// asked is an answer that the server is asked for.
-type asked struct {
-	parts chan takenPart
+// query is a query that the server has not finished answering.
+type query struct {
+	parts chan incomingPart
 	end   chan doneParams
 }
 
-type takenPart struct {
+type incomingPart struct {
 	part Part
 	in   phx.Incoming
 }
 
-// ask asks the server for something and takes the answer.
+// ask sends a query to the server and passes the parts of the answer to take.
 func (r *remote) ask(ctx context.Context, event string, params askParams, take func(Part) error) (Answer, error) {
-	q := &asked{parts: make(chan takenPart, 1), end: make(chan doneParams, 1)}
+	q := &query{parts: make(chan incomingPart, 1), end: make(chan doneParams, 1)}
 	r.mu.Lock()
 	server := r.joined
-	if server == nil || len(r.asked) >= maxAsking {
+	if server == nil || len(r.query) >= maxAsking {
 		r.mu.Unlock()
-		return Answer{}, errAway
+		return Answer{}, errDisconnected
 	}
 	r.lastAsk++
 	params.ID = strconv.Itoa(r.lastAsk)
-	r.asked[params.ID] = q
+	r.query[params.ID] = q
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
-		delete(r.asked, params.ID)
+		delete(r.query, params.ID)
 		r.mu.Unlock()
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(server.member.Context(), cancel)() // it is away
+	defer context.AfterFunc(server.member.Context(), cancel)() // the server disconnected
 	if err := server.push(ctx, event, params); err != nil {
-		return Answer{}, errAway
+		return Answer{}, errDisconnected
 	}
 	answer, err := q.wait(ctx, take)
 	if err != nil {
 		_ = server.push(server.member.Context(), eventCancel, askParams{ID: params.ID})
 	}
 	if ctx.Err() != nil && server.member.Context().Err() != nil {
-		return Answer{}, errAway
+		return Answer{}, errDisconnected
 	}
 	return answer, err
 }
@@ -87,8 +87,8 @@ func (c *serverChannel) push(ctx context.Context, event string, params askParams
 	return c.member.Send(ctx, phx.NewPush(c.member.Topic(), event, payload))
 }
 
-// wait hands on the parts of the answer until its end.
-func (q *asked) wait(ctx context.Context, take func(Part) error) (Answer, error) {
+// wait passes the parts of the answer to take, until the answer ends.
+func (q *query) wait(ctx context.Context, take func(Part) error) (Answer, error) {
 	silence := time.NewTimer(askWithin)
 	defer silence.Stop()
 	for {
@@ -99,15 +99,15 @@ func (q *asked) wait(ctx context.Context, take func(Part) error) (Answer, error)
 				return Answer{}, err
 			}
 			if err := p.in.Reply(ctx, phx.StatusOK, nil); err != nil {
-				return Answer{}, errAway
+				return Answer{}, errDisconnected
 			}
 		case end := <-q.end:
 			if end.Error != "" {
-				return Answer{}, loquat.Errorf(end.Error, "the server says %s", end.Error)
+				return Answer{}, loquat.Errorf(end.Error, "the server answers %s", end.Error)
 			}
 			return end.Answer, nil
 		case <-silence.C:
-			return Answer{}, errAway
+			return Answer{}, errDisconnected
 		case <-ctx.Done():
 			return Answer{}, ctx.Err()
 		}
@@ -115,22 +115,22 @@ func (q *asked) wait(ctx context.Context, take func(Part) error) (Answer, error)
 	}
 }
 
-// part hands on a part of an answer; false is that nobody waits for it.
+// part passes a part on to its query. It returns false if the query has ended.
 func (r *remote) part(in phx.Incoming) bool {
 	var params partParams
 	if json.Unmarshal(in.Payload, &params) != nil {
 		return false
 	}
 	r.mu.Lock()
-	q := r.asked[params.ID]
+	q := r.query[params.ID]
 	r.mu.Unlock()
 	if q == nil {
 		return false
 	}
 	select {
-	case q.parts <- takenPart{params.Part, in}:
+	case q.parts <- incomingPart{params.Part, in}:
 		return true
-	default: // it did not wait for the reply to the one before
+	default: // the server did not wait for the reply to the previous part
 		return false
 	}
 }
@@ -141,7 +141,7 @@ func (r *remote) done(payload json.RawMessage) {
 		return
 	}
 	r.mu.Lock()
-	q := r.asked[params.ID]
+	q := r.query[params.ID]
 	r.mu.Unlock()
 	if q == nil {
 		return

@@ -41,18 +41,18 @@ func (l localLog) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record
 	return l.feed.AppendEvent(ctx, dst, rec)
 }
 
-// Relay lets apps reach the HTTP API of the server in this process, with its own check
-// of who may do what.
+// Relay sends requests of apps to the HTTP API of the server in this process, which
+// checks their tokens itself.
 type Relay struct {
 	Handler http.Handler
-	Host    string // that the handler listens on
+	Host    string // for the requests' Host header
 }
 
-// Get reads a path.
+// Get reads a path of the API. It refuses streams, which have no end.
 func (r *Relay) Get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
 	u, err := url.ParseRequestURI(path)
 	if err != nil || u.Host != "" || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")
+		return Answer{}, loquat.Invalid("path", "must be a path of the HTTP API, with its query")
 	}
 	if strings.HasSuffix(u.Path, "/stream") || strings.HasSuffix(u.Path, "/websocket") {
 		return Answer{}, loquat.Invalid("path", "is a stream, which has no end")
@@ -68,7 +68,7 @@ func (r *Relay) Claim(ctx context.Context, body []byte, from netip.Addr, take fu
 func (r *Relay) do(ctx context.Context, method string, u *url.URL, body []byte, token string, from netip.Addr, take func(Part) error) (answer Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return Answer{}, loquat.Invalid("path", "has to be one of the HTTP API, with its query")
+		return Answer{}, loquat.Invalid("path", "must be a path of the HTTP API, with its query")
 	}
 	req.Host, req.RequestURI, req.RemoteAddr = r.Host, u.RequestURI(), netip.AddrPortFrom(from, 0).String()
 	if body != nil {
@@ -79,7 +79,7 @@ func (r *Relay) do(ctx context.Context, method string, u *url.URL, body []byte, 
 	}
 	w := &partWriter{header: http.Header{}, take: take}
 	defer func() {
-		if v := recover(); v != nil { // http.ErrAbortHandler, and nothing else: the API answers its panics
+		if v := recover(); v != nil { // only http.ErrAbortHandler: the API recovers from other panics itself
 			err = loquat.Errorf(loquat.CodeUnavailable, "the answer was cut")
 		}
 	}()
@@ -90,7 +90,7 @@ func (r *Relay) do(ctx context.Context, method string, u *url.URL, body []byte, 
 	return Answer{w.status, w.header.Get("Content-Type")}, nil
 }
 
-// partWriter makes parts of an answer.
+// partWriter is a ResponseWriter that passes the body on in parts.
 type partWriter struct {
 	header http.Header
 	status int
@@ -126,7 +126,7 @@ func (w *partWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// partSize is how many bytes a part stands for.
+// partSize returns how many bytes of the body one part holds.
 func (w *partWriter) partSize() int {
 	if w.text {
 		return partBytes
@@ -134,8 +134,8 @@ func (w *partWriter) partSize() int {
 	return partBytes / 4 * 3
 }
 
-// send hands out what is gathered. A character that is cut waits for the rest of it,
-// unless there is none.
+// send passes the gathered bytes on as a part. An incomplete character at the end waits
+// for its other bytes, unless last is set.
 func (w *partWriter) send(last bool) {
 	whole := len(w.buf)
 	if w.text && !last {
@@ -166,8 +166,8 @@ func (w *partWriter) end() error {
 	return w.failed
 }
 
-// parseEvent reads an event as clients see it into a record, whose Body has the session
-// that the event may carry.
+// parseEvent parses an event in the clients' form into a record. If the event has a
+// session, the record's Body contains it.
 func parseEvent(raw []byte) (loquat.Record, error) {
 	const prefix, digits = `{"event_id":"`, loquat.EventIDWidth
 	if rest, ok := bytes.CutPrefix(raw, []byte(prefix)); ok && len(rest) > digits+3 && rest[digits] == '"' && rest[digits+1] == ',' {
@@ -195,11 +195,11 @@ func parseEvent(raw []byte) (loquat.Record, error) {
 	return rec, nil
 }
 
-// leading are the fields that a record's Body begins with.
+// leading lists the fields that a record's Body begins with.
 var leading = []string{"type", "session_id", "request_id"}
 
-// inOrder writes the fields of an event as the Body of a record: those that records
-// are known by first, the session last.
+// inOrder encodes the fields of an event as the Body of a record: the leading fields
+// first, the session last.
 func inOrder(o loquat.Object) []byte {
 	o = o.Clone()
 	out := []byte{'{'}
@@ -220,7 +220,7 @@ func inOrder(o loquat.Object) []byte {
 	}
 	session := o["session"]
 	delete(o, "session")
-	rest, _ := json.Marshal(o) // its values were decoded from JSON
+	rest, _ := json.Marshal(o) // cannot fail: the values were decoded from JSON
 	if len(rest) > 2 {
 		out = append(append(out, ','), rest[1:len(rest)-1]...)
 	}
