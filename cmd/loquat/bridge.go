@@ -22,6 +22,7 @@ import (
 	"loquat/internal/config"
 	"loquat/internal/connlimit"
 	"loquat/internal/httpapi"
+	"loquat/internal/httpapi/route"
 	"loquat/internal/loglimit"
 )
 
@@ -98,7 +99,7 @@ func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts
 	if err != nil {
 		return nil, err
 	}
-	handler, err := httpapi.Guard(address, cfg.Server, hub.Handler(httpapi.WriteProblem, metrics))
+	handler, err := httpapi.Guard(address, cfg.Server, hub.Handler(route.WriteProblem, metrics))
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -193,7 +194,7 @@ func newHTTPServer(handler http.Handler, cfg *config.Config, log *slog.Logger) (
 		Shared: httpapi.TrustedProxies(cfg.Server), Logger: log,
 	}
 	if cfg.Server.TLS.CertFile == "" {
-		bounds.Refusal = httpapi.Refusal(loquat.Errorf(loquat.CodeUnavailable,
+		bounds.Refusal = route.Refusal(loquat.Errorf(loquat.CodeUnavailable,
 			"all connections that limits.max_connections and limits.max_connections_per_address allow are in use"))
 		return server, func(ln net.Listener) error { return server.Serve(connlimit.New(ln, bounds)) }, "http", nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/httpapi/route"
 )
 
 // access is who may do what: the one place where it is decided. Without tokens
@@ -24,8 +25,8 @@ type requests interface {
 }
 
 // admit lets a call of a route in and says whose it is, or why not.
-func (a access) admit(r *http.Request, t *route, from caller) (auth.Principal, error) {
-	if t.open {
+func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Principal, error) {
+	if t.Open {
 		return auth.Principal{}, nil
 	}
 	who, err := a.identify(r, from)
@@ -36,7 +37,7 @@ func (a access) admit(r *http.Request, t *route, from caller) (auth.Principal, e
 		return auth.Principal{}, errNoOrigin()
 	}
 	if !a.allows(who, r, t) {
-		return auth.Principal{}, loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", who.Scope, t.method, t.path)
+		return auth.Principal{}, loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", who.Scope, t.Method, t.Path)
 	}
 	return who, nil
 }
@@ -68,26 +69,26 @@ func errNoOrigin() error {
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // allows reports whether a scope covers a call.
-func (a access) allows(who auth.Principal, r *http.Request, t *route) bool {
+func (a access) allows(who auth.Principal, r *http.Request, t *route.Route) bool {
 	switch {
 	case who.Scope == auth.Full:
 		return true
-	case t.full:
+	case t.Full:
 		return false
 	case who.Scope == auth.Read:
 		return reads(r)
 	case who.Scope == auth.Session:
-		return t.id != forkRoute && who.SessionID != "" && who.SessionID == a.sessionOf(r, t)
+		return t.ID != forkRoute && who.SessionID != "" && who.SessionID == a.sessionOf(r, t)
 	}
 	return false
 }
 
 // follow calls a route whose answer may take long, and ends it when the caller loses
 // the right to be here.
-func (a access) follow(x *exchange, serve func(*exchange) error) error {
-	ctx, done := a.keeper.During(x.r.Context(), x.who)
+func (a access) follow(x *route.Exchange, who auth.Principal, serve func(*route.Exchange) error) error {
+	ctx, done := a.keeper.During(x.R.Context(), who)
 	defer done()
-	x.r = x.r.WithContext(ctx)
+	x.R = x.R.WithContext(ctx)
 	err := serve(x)
 	if err != nil && errors.Is(context.Cause(ctx), auth.ErrEnded) {
 		return loquat.Errorf(loquat.CodeUnauthorized, "the token was revoked, or has expired, during the call")
@@ -96,15 +97,15 @@ func (a access) follow(x *exchange, serve func(*exchange) error) error {
 }
 
 // sessionOf returns the one session that a call is about, "" when it is about more.
-func (a access) sessionOf(r *http.Request, t *route) string {
+func (a access) sessionOf(r *http.Request, t *route.Route) string {
 	query := r.URL.Query()
 	request := r.PathValue("request_id")
 	switch {
-	case strings.HasPrefix(t.path, "/sessions/{session_id}"):
+	case strings.HasPrefix(t.Path, "/sessions/{session_id}"):
 		return r.PathValue("session_id")
-	case strings.HasPrefix(t.path, "/events") && query.Get("session_id") != "", t.path == "/models":
+	case strings.HasPrefix(t.Path, "/events") && query.Get("session_id") != "", t.Path == "/models":
 		return query.Get("session_id")
-	case strings.HasPrefix(t.path, "/events"):
+	case strings.HasPrefix(t.Path, "/events"):
 		request = query.Get("request_id")
 	}
 	if request == "" {

@@ -12,6 +12,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/httpapi/route"
 )
 
 // shown is what a caller shows.
@@ -20,7 +21,7 @@ type shown struct {
 	authorization string
 	cookie        string
 	headers       map[string]string
-	may           func(t *route, session string) int // the status that the call is answered with
+	may           func(t *route.Route, session string) int // the status that the call is answered with
 }
 
 // passed is what a route answers in this test when a call gets through to it.
@@ -32,19 +33,19 @@ const passed = 299
 func TestAccess(t *testing.T) {
 	r := newRig(t)
 	r.api.access.requests = requestsOf{"request-of-mine": "mine", "request-of-theirs": "theirs"}
-	for i := range r.api.routes {
-		r.api.routes[i].serve = func(x *exchange) error { x.w.WriteHeader(passed); return nil }
+	for i := range r.api.table.Routes {
+		r.api.table.Routes[i].Serve = func(x *route.Exchange) error { x.W.WriteHeader(passed); return nil }
 	}
 	callers := callersOf(t, r.keeper)
-	for i := range r.api.routes {
-		route := &r.api.routes[i]
+	for i := range r.api.table.Routes {
+		rt := &r.api.table.Routes[i]
 		for _, session := range []string{"mine", "theirs"} {
-			target := strings.NewReplacer("{session_id}", session, "{request_id}", "request-of-"+session, "{index}", "0", "{$}", "").Replace(route.path)
-			if strings.HasPrefix(route.path, "/events") || route.path == "/models" {
+			target := strings.NewReplacer("{session_id}", session, "{request_id}", "request-of-"+session, "{index}", "0", "{$}", "").Replace(rt.Path)
+			if strings.HasPrefix(rt.Path, "/events") || rt.Path == "/models" {
 				target += "?session_id=" + session
 			}
 			for j, c := range callers {
-				q := httptest.NewRequest(route.method, target, nil)
+				q := httptest.NewRequest(rt.Method, target, nil)
 				q.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i, j) // or wrong tokens would count as guessing
 				q.Host = "app.example"
 				q.Header.Set("Authorization", c.authorization)
@@ -59,14 +60,14 @@ func TestAccess(t *testing.T) {
 				}
 				w := httptest.NewRecorder()
 				r.api.ServeHTTP(w, q)
-				if want := c.may(route, session); w.Code != want {
-					t.Errorf("%s %s by %s: %d, want %d: %s", route.method, target, c.what, w.Code, want, w.Body)
+				if want := c.may(rt, session); w.Code != want {
+					t.Errorf("%s %s by %s: %d, want %d: %s", rt.Method, target, c.what, w.Code, want, w.Body)
 				}
 				if told := w.Header().Get("WWW-Authenticate") != ""; told != (w.Code == http.StatusUnauthorized) {
-					t.Errorf("%s %s by %s: %d with WWW-Authenticate: %v", route.method, target, c.what, w.Code, told)
+					t.Errorf("%s %s by %s: %d with WWW-Authenticate: %v", rt.Method, target, c.what, w.Code, told)
 				}
 				if w.Header().Get("X-Content-Type-Options") != "nosniff" || w.Header().Get("Content-Security-Policy") == "" {
-					t.Errorf("%s %s by %s: headers are missing: %v", route.method, target, c.what, w.Header())
+					t.Errorf("%s %s by %s: headers are missing: %v", rt.Method, target, c.what, w.Header())
 				}
 			}
 		}
@@ -114,23 +115,23 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		t.Fatal(err)
 	}
 
-	always := func(status int) func(*route, string) int {
-		return func(t *route, _ string) int {
-			if t.tag == webTag || slices.Contains(withoutToken, t.path) {
+	always := func(status int) func(*route.Route, string) int {
+		return func(t *route.Route, _ string) int {
+			if t.Tag == route.FileTag || slices.Contains(withoutToken, t.Path) {
 				return passed
 			}
 			return status
 		}
 	}
-	reader := func(t *route, _ string) int {
-		return always(either(t.method == http.MethodGet && !slices.Contains(fullOnly, t.path)))(t, "")
+	reader := func(t *route.Route, _ string) int {
+		return always(either(t.Method == http.MethodGet && !slices.Contains(fullOnly, t.Path)))(t, "")
 	}
-	one := func(t *route, session string) int {
-		of := strings.Contains(t.path, "{session_id}") || strings.Contains(t.path, "{request_id}") || strings.HasPrefix(t.path, "/events") || t.path == "/models"
-		return always(either(of && session == "mine" && !strings.HasSuffix(t.path, "/fork")))(t, "")
+	one := func(t *route.Route, session string) int {
+		of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models"
+		return always(either(of && session == "mine" && !strings.HasSuffix(t.Path, "/fork")))(t, "")
 	}
-	noChange := func(t *route, _ string) int { return always(either(t.method == http.MethodGet))(t, "") }
-	never := func(*route, string) int { return http.StatusForbidden }
+	noChange := func(t *route.Route, _ string) int { return always(either(t.Method == http.MethodGet))(t, "") }
+	never := func(*route.Route, string) int { return http.StatusForbidden }
 	ours := map[string]string{"Origin": "https://app.example"}
 	bearer := "Bearer "
 	return []shown{
@@ -200,19 +201,19 @@ func TestAccessByRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range r.api.routes {
-		route := &r.api.routes[i]
-		if !strings.HasPrefix(route.path, "/events") {
+	for i := range r.api.table.Routes {
+		rt := &r.api.table.Routes[i]
+		if !strings.HasPrefix(rt.Path, "/events") {
 			continue
 		}
 		for query, want := range map[string]loquat.Code{
 			"?request_id=a": "", "?request_id=b": loquat.CodeForbidden, "?request_id=c": loquat.CodeForbidden, "": loquat.CodeForbidden,
 			"?request_id=a&session_id=theirs": loquat.CodeForbidden,
 		} {
-			q := httptest.NewRequest(route.method, route.path+query, nil)
+			q := httptest.NewRequest(rt.Method, rt.Path+query, nil)
 			q.Header.Set("Authorization", "Bearer "+secret)
-			if _, err := r.api.access.admit(q, route, caller{}); loquat.CodeOf(err) != want {
-				t.Errorf("%s%s: %v, want %q", route.path, query, err, want)
+			if _, err := r.api.access.admit(q, rt, caller{}); loquat.CodeOf(err) != want {
+				t.Errorf("%s%s: %v, want %q", rt.Path, query, err, want)
 			}
 		}
 	}

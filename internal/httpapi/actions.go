@@ -6,18 +6,19 @@ import (
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) actionRoutes() []route {
-	done := []answer{{status: http.StatusOK, body: actionAnswer{}}}
-	return []route{
+func (a *api) actionRoutes() []route.Route {
+	done := []route.Response{{Status: http.StatusOK, Body: actionAnswer{}}}
+	return []route.Route{
 		{
-			method: http.MethodPost, path: "/sessions/{session_id}/actions/{action_id}", id: "runSessionAction", tag: "ui", summary: "Run an action on a session",
-			serve: runAction, matches: true, body: actionBody{}, answers: done,
+			Method: http.MethodPost, Path: "/sessions/{session_id}/actions/{action_id}", ID: "runSessionAction", Tag: "ui", Summary: "Run an action on a session",
+			Serve: a.runAction, Matches: true, Body: actionBody{}, Responses: done,
 		},
 		{
-			method: http.MethodPost, path: "/actions/{action_id}", id: "runAction", tag: "ui", summary: "Run an action that is about no session",
-			serve: runAction, body: actionBody{}, answers: done,
+			Method: http.MethodPost, Path: "/actions/{action_id}", ID: "runAction", Tag: "ui", Summary: "Run an action that is about no session",
+			Serve: a.runAction, Body: actionBody{}, Responses: done,
 		},
 	}
 }
@@ -35,14 +36,14 @@ type actionAnswer struct {
 	Result json.RawMessage `json:"result" doc:"Any JSON; null when the action has nothing to say."`
 }
 
-func runAction(x *exchange) error {
-	in, err := decodeBody[actionBody](x)
+func (a *api) runAction(x *route.Exchange) error {
+	in, err := route.Decode[actionBody](x)
 	if err != nil {
 		return err
 	}
-	result, err := x.api.chat.RunAction(x.r.Context(), chat.Action{
-		ActionID: x.r.PathValue("action_id"), SessionID: x.sessionID(), Owner: in.ActionOwner, Plugin: in.Plugin, ElementID: in.ElementID, Params: in.Params,
-		IfMatch: parseIfMatch(x.r.Header.Values("If-Match")),
+	result, err := a.chat.RunAction(x.R.Context(), chat.Action{
+		ActionID: x.Path("action_id"), SessionID: x.Path("session_id"), Owner: in.ActionOwner, Plugin: in.Plugin, ElementID: in.ElementID, Params: in.Params,
+		IfMatch: x.IfMatch(),
 	})
 	if err != nil {
 		return err
@@ -50,5 +51,5 @@ func runAction(x *exchange) error {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
 	}
-	return x.reply(http.StatusOK, actionAnswer{Result: result})
+	return x.Reply(http.StatusOK, actionAnswer{Result: result})
 }

@@ -3,6 +3,9 @@ package httpapi
 import (
 	"net/http"
 	"time"
+
+	"loquat/internal/auth"
+	"loquat/internal/httpapi/route"
 )
 
 // progressTimeout is how long a client may read nothing of what it is sent.
@@ -16,13 +19,14 @@ const writeBytes = 64 << 10
 type answerWriter struct {
 	http.ResponseWriter
 	method   string
-	route    string // "" until one is found
+	route    *route.Route // nil until one is found
 	began    time.Time
-	admitted bool          // the call's token, or that none is needed, was checked
-	status   int           // 0 until the answer begins
-	first    time.Duration // until then
-	body     *incoming     // of the request; nil when it has none
-	held     *hold         // what is kept for the client; nil when nothing is
+	who      auth.Principal // nobody on an open route
+	admitted bool           // the call's token, or that none is needed, was checked
+	status   int            // 0 until the answer begins
+	first    time.Duration  // until then
+	body     *incoming      // of the request; nil when it has none
+	held     *hold          // what is kept for the client; nil when nothing is
 }
 
 // Unwrap lets http.ResponseController find what this does not do itself.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // TestSessionLife goes through every verb of a session. do holds each answer to the
@@ -315,26 +316,27 @@ func TestDocument(t *testing.T) {
 	for _, methods := range doc.Paths {
 		operations += len(methods)
 	}
-	routes := slices.DeleteFunc(slices.Clone(r.api.routes), func(t route) bool { return t.tag == webTag })
+	routes := slices.DeleteFunc(slices.Clone(r.api.table.Routes), func(t route.Route) bool { return t.Tag == route.FileTag })
 	if operations != len(routes) {
 		t.Errorf("%d operations for %d routes", operations, len(routes))
 	}
-	for _, route := range routes {
-		op, ok := doc.Paths[strings.TrimSuffix(route.path, "{$}")][strings.ToLower(route.method)]
-		if !ok || op.OperationID != route.id {
-			t.Errorf("%s %s is not in the document", route.method, route.path)
+	pathParameter := regexp.MustCompile(`\{(\w+)\}`)
+	for _, rt := range routes {
+		op, ok := doc.Paths[strings.TrimSuffix(rt.Path, "{$}")][strings.ToLower(rt.Method)]
+		if !ok || op.OperationID != rt.ID {
+			t.Errorf("%s %s is not in the document", rt.Method, rt.Path)
 			continue
 		}
-		if _, ok := op.Responses["default"]; !ok || len(op.Responses) != len(route.answers)+2 {
-			t.Errorf("%s: answers %v", route.id, op.Responses)
+		if _, ok := op.Responses["default"]; !ok || len(op.Responses) != len(rt.Responses)+2 {
+			t.Errorf("%s: answers %v", rt.ID, op.Responses)
 		}
-		if (route.body != nil || route.upload) != (op.RequestBody != nil) {
-			t.Errorf("%s: body %v", route.id, op.RequestBody)
+		if (rt.Body != nil || rt.Upload != nil) != (op.RequestBody != nil) {
+			t.Errorf("%s: body %v", rt.ID, op.RequestBody)
 		}
 		var inPath []string
-		for _, name := range pathParameter.FindAllStringSubmatch(route.path, -1) {
+		for _, name := range pathParameter.FindAllStringSubmatch(rt.Path, -1) {
 			if pathDocs[name[1]] == "" {
-				t.Errorf("%s: nothing describes %s", route.id, name[0])
+				t.Errorf("%s: nothing describes %s", rt.ID, name[0])
 			}
 		}
 		for _, p := range op.Parameters {
@@ -342,8 +344,8 @@ func TestDocument(t *testing.T) {
 				inPath = append(inPath, "{"+p.Name+"}")
 			}
 		}
-		if want := pathParameter.FindAllString(route.path, -1); !slices.Equal(inPath, want) {
-			t.Errorf("%s: path parameters %v, want %v", route.id, inPath, want)
+		if want := pathParameter.FindAllString(rt.Path, -1); !slices.Equal(inPath, want) {
+			t.Errorf("%s: path parameters %v, want %v", rt.ID, inPath, want)
 		}
 	}
 	for _, m := range regexp.MustCompile(`"\$ref":"#/components/schemas/(\w+)"`).FindAllSubmatch(got.body, -1) {

@@ -14,27 +14,28 @@ import (
 	"loquat"
 	"loquat/internal/asset"
 	"loquat/internal/chat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) assetRoutes() []route {
+func (a *api) assetRoutes() []route.Route {
 	const path = "/sessions/{session_id}/assets"
-	return []route{
+	return []route.Route{
 		{
-			method: http.MethodPost, path: path, id: "storeAsset", tag: "assets", summary: "Upload an image to a session",
-			serve: storeAsset, change: true, upload: true, answers: []answer{{status: http.StatusCreated, body: loquat.Asset{}}},
-			query: []param{{name: "name", doc: "The name of the image, in place of the form's."}},
+			Method: http.MethodPost, Path: path, ID: "storeAsset", Tag: "assets", Summary: "Upload an image to a session",
+			Serve: a.storeAsset, Change: true, Upload: imageMedia(), Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Asset{}}},
+			Query: []route.Param{{Name: "name", Doc: "The name of the image, in place of the form's."}},
 		},
 		{
-			method: http.MethodGet, path: path + "/{asset_id}", id: "getAsset", tag: "assets", summary: "Load an image, or a range of it",
-			serve: getAsset, answers: []answer{
-				{status: http.StatusOK, body: imageBytes(nil), media: "image/*"},
-				{status: http.StatusPartialContent, body: imageBytes(nil), media: "image/*"},
-				{status: http.StatusNotModified},
+			Method: http.MethodGet, Path: path + "/{asset_id}", ID: "getAsset", Tag: "assets", Summary: "Load an image, or a range of it",
+			Serve: a.getAsset, Responses: []route.Response{
+				{Status: http.StatusOK, Body: imageBytes(nil), Media: "image/*"},
+				{Status: http.StatusPartialContent, Body: imageBytes(nil), Media: "image/*"},
+				{Status: http.StatusNotModified},
 			},
 		},
 		{
-			method: http.MethodDelete, path: path + "/{asset_id}", id: "deleteAsset", tag: "assets", summary: "Delete an image that no message uses",
-			serve: deleteAsset, change: true, answers: []answer{{status: http.StatusNoContent}},
+			Method: http.MethodDelete, Path: path + "/{asset_id}", ID: "deleteAsset", Tag: "assets", Summary: "Delete an image that no message uses",
+			Serve: a.deleteAsset, Change: true, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
 }
@@ -58,6 +59,15 @@ func (imageBytes) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "binary"}
 }
 
+// imageMedia are the media types that an image is uploaded as.
+func imageMedia() map[string]any {
+	out := map[string]any{anyMedia: imageBytes(nil), formMedia: imageForm{}}
+	for _, media := range asset.MediaTypes() {
+		out[media] = imageBytes(nil)
+	}
+	return out
+}
+
 // imageForm is the form that browsers upload with.
 type imageForm struct {
 	File imageBytes `json:"file"`
@@ -70,23 +80,23 @@ type upload struct {
 	content   io.Reader
 }
 
-func storeAsset(x *exchange) error {
-	in, err := readUpload(x.r)
+func (a *api) storeAsset(x *route.Exchange) error {
+	in, err := readUpload(x.R)
 	if err != nil {
 		return err
 	}
-	if name := x.query.text("name"); name != "" {
+	if name := x.Query.Text("name"); name != "" {
 		if err := chat.CheckAssetName("query.name", name); err != nil {
 			return err
 		}
 		in.name = name
 	}
-	a, err := x.api.chat.AddAsset(x.r.Context(), x.call, x.sessionID(), in.name, in.mediaType, in.content)
+	stored, err := a.chat.AddAsset(x.R.Context(), x.Call, x.Path("session_id"), in.name, in.mediaType, in.content)
 	if err != nil {
 		return err
 	}
-	x.w.Header().Set("Location", "/sessions/"+x.sessionID()+"/assets/"+a.AssetID)
-	return x.reply(http.StatusCreated, a)
+	x.W.Header().Set("Location", "/sessions/"+x.Path("session_id")+"/assets/"+stored.AssetID)
+	return x.Reply(http.StatusCreated, stored)
 }
 
 // readUpload finds the image in a body, which is one or a form with one.
@@ -126,7 +136,7 @@ func claimedType(given string) (string, error) {
 func readForm(r *http.Request) (upload, error) {
 	form, err := r.MultipartReader()
 	if err != nil {
-		return upload{}, malformed("body", "is no form: %v", err)
+		return upload{}, route.Malformed("body", "is no form: %v", err)
 	}
 	part, err := form.NextPart()
 	if err == io.EOF {
@@ -136,7 +146,7 @@ func readForm(r *http.Request) (upload, error) {
 		return upload{}, formError(err)
 	}
 	if name := part.FormName(); name != "file" {
-		return upload{}, loquat.Invalid(joinName("body", name), "is no field here; there is file")
+		return upload{}, loquat.Invalid(route.JoinName("body", name), "is no field here; there is file")
 	}
 	claimed, err := claimedType(part.Header.Get("Content-Type"))
 	return upload{name: part.FileName(), mediaType: claimed, content: &formFile{form: form, part: part}}, err
@@ -147,7 +157,7 @@ func formError(err error) error {
 	if e, ok := errors.AsType[*loquat.Error](err); ok {
 		return e
 	}
-	return malformed("body", "is no whole form")
+	return route.Malformed("body", "is no whole form")
 }
 
 // formFile is the file of a form. It ends well only when the form does.
@@ -179,27 +189,27 @@ func (f *formFile) rest() error {
 	case err != nil:
 		return formError(err)
 	default:
-		return loquat.Invalid(joinName("body", next.FormName()), "is one field too many; there is only file")
+		return loquat.Invalid(route.JoinName("body", next.FormName()), "is one field too many; there is only file")
 	}
 }
 
-func getAsset(x *exchange) error {
-	a, content, err := x.api.chat.OpenAsset(x.r.Context(), x.sessionID(), x.r.PathValue("asset_id"))
+func (a *api) getAsset(x *route.Exchange) error {
+	image, content, err := a.chat.OpenAsset(x.R.Context(), x.Path("session_id"), x.Path("asset_id"))
 	if err != nil {
 		return err
 	}
 	defer content.Close()
 	disposition := "inline"
-	if a.Name != "" {
-		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": a.Name})
+	if image.Name != "" {
+		disposition = mime.FormatMediaType(disposition, map[string]string{"filename": image.Name})
 	}
-	h := x.w.Header()
-	h.Set("Content-Type", a.MediaType)
+	h := x.W.Header()
+	h.Set("Content-Type", image.MediaType)
 	h.Set("Content-Disposition", disposition)
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
-	h.Set("ETag", `"`+a.SHA256+`"`)
-	http.ServeContent(&contentWriter{ResponseWriter: x.w}, x.r, "", time.Time{}, content)
+	h.Set("ETag", `"`+image.SHA256+`"`)
+	http.ServeContent(&contentWriter{ResponseWriter: x.W}, x.R, "", time.Time{}, content)
 	return nil
 }
 
@@ -212,11 +222,11 @@ type contentWriter struct {
 func (w *contentWriter) WriteHeader(status int) {
 	switch w.failed = status >= http.StatusBadRequest; {
 	case status == http.StatusPreconditionFailed:
-		writeProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image is another one than If-Match says"))
+		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image is another one than If-Match says"))
 	case status == http.StatusRequestedRangeNotSatisfiable:
-		newProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range tells its size").write(w.ResponseWriter)
+		route.NewProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range tells its size").Write(w.ResponseWriter)
 	case w.failed:
-		writeProblem(w.ResponseWriter, loquat.Errorf(loquat.CodeInternal, "serve an image: status %d", status))
+		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodeInternal, "serve an image: status %d", status))
 	default:
 		w.ResponseWriter.WriteHeader(status)
 	}
@@ -229,10 +239,10 @@ func (w *contentWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-func deleteAsset(x *exchange) error {
-	if err := x.api.chat.RemoveAsset(x.r.Context(), x.call, x.sessionID(), x.r.PathValue("asset_id")); err != nil {
+func (a *api) deleteAsset(x *route.Exchange) error {
+	if err := a.chat.RemoveAsset(x.R.Context(), x.Call, x.Path("session_id"), x.Path("asset_id")); err != nil {
 		return err
 	}
-	x.w.WriteHeader(http.StatusNoContent)
+	x.W.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // Every route that takes attachments refuses the same ones, with the full path of each
@@ -50,29 +51,29 @@ func TestFaultsOfAttachments(t *testing.T) {
 		{"an unknown asset", `[{"type":"image","asset_id":"nope"}]`, []string{"[0].asset_id"}},
 	}
 	before := r.do("GET", "/events", "").field(t, "latest_event_id")
-	for _, route := range routes {
+	for _, rt := range routes {
 		for _, place := range places {
 			for _, c := range cases {
-				body := fmt.Sprintf(route.body, fmt.Sprintf(place.member, c.list))
-				p := r.do("POST", route.path, body).wantProblem(t, 422, loquat.CodeInvalid)
+				body := fmt.Sprintf(rt.body, fmt.Sprintf(place.member, c.list))
+				p := r.do("POST", rt.path, body).wantProblem(t, 422, loquat.CodeInvalid)
 				var got, want []string
 				for _, f := range p.Errors {
 					got = append(got, f.Location)
 				}
 				for _, w := range c.want {
-					want = append(want, route.prefix+place.location+w)
+					want = append(want, rt.prefix+place.location+w)
 				}
 				if !slices.Equal(got, want) {
-					t.Errorf("%s%s, %s: faults at %q, want %q", route.path, place.location, c.name, got, want)
+					t.Errorf("%s%s, %s: faults at %q, want %q", rt.path, place.location, c.name, got, want)
 				}
 			}
 		}
 	}
-	for _, route := range routes { // which of the two lists would count?
-		body := fmt.Sprintf(route.body, `"attachments":[`+good+`],"metadata":{"attachments":[`+good+`]}`)
-		p := r.do("POST", route.path, body).wantProblem(t, 422, loquat.CodeInvalid)
-		if len(p.Errors) != 1 || p.Errors[0].Location != route.prefix+".metadata.attachments" {
-			t.Errorf("%s with two lists: %+v", route.path, p.Errors)
+	for _, rt := range routes { // which of the two lists would count?
+		body := fmt.Sprintf(rt.body, `"attachments":[`+good+`],"metadata":{"attachments":[`+good+`]}`)
+		p := r.do("POST", rt.path, body).wantProblem(t, 422, loquat.CodeInvalid)
+		if len(p.Errors) != 1 || p.Errors[0].Location != rt.prefix+".metadata.attachments" {
+			t.Errorf("%s with two lists: %+v", rt.path, p.Errors)
 		}
 	}
 	if after := r.do("GET", "/events", "").field(t, "latest_event_id"); after != before {
@@ -91,7 +92,7 @@ func TestManyFaultsOfAttachments(t *testing.T) {
 	} {
 		got := r.do("POST", "/sessions/s/messages", `{"role":"user","content":"x","attachments":[`+list+`]}`)
 		p := got.wantProblem(t, 422, loquat.CodeInvalid)
-		if len(p.Errors) == 0 || len(p.Errors) > maxFaults+1 || len(got.body) > 32<<10 {
+		if len(p.Errors) == 0 || len(p.Errors) > route.MaxFieldErrors+1 || len(got.body) > 32<<10 {
 			t.Errorf("%s: %d faults in %d bytes", name, len(p.Errors), len(got.body))
 		}
 	}

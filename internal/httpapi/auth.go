@@ -8,29 +8,30 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) authRoutes() []route {
-	return []route{
+func (a *api) authRoutes() []route.Route {
+	return []route.Route{
 		{
-			method: http.MethodPost, path: "/auth/session", id: "signIn", tag: "access", summary: "Get a browser's cookie for a token",
-			open: true, serve: signIn, body: loquat.SignIn{}, answers: []answer{{status: http.StatusOK, body: loquat.SignedIn{}}},
+			Method: http.MethodPost, Path: "/auth/session", ID: "signIn", Tag: "access", Summary: "Get a browser's cookie for a token",
+			Open: true, Serve: a.signIn, Body: loquat.SignIn{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SignedIn{}}},
 		},
 		{
-			method: http.MethodDelete, path: "/auth/session", id: "signOut", tag: "access", summary: "End the session of the cookie",
-			open: true, serve: signOut, answers: []answer{{status: http.StatusNoContent}},
+			Method: http.MethodDelete, Path: "/auth/session", ID: "signOut", Tag: "access", Summary: "End the session of the cookie",
+			Open: true, Serve: a.signOut, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 		{
-			method: http.MethodPost, path: "/tokens", id: "makeToken", tag: "access", summary: "Make a token",
-			full: true, serve: makeToken, body: loquat.NewToken{}, answers: []answer{{status: http.StatusCreated, body: loquat.Token{}}},
+			Method: http.MethodPost, Path: "/tokens", ID: "makeToken", Tag: "access", Summary: "Make a token",
+			Full: true, Serve: a.makeToken, Body: loquat.NewToken{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Token{}}},
 		},
 		{
-			method: http.MethodGet, path: "/tokens", id: "listTokens", tag: "access", summary: "List the tokens",
-			full: true, serve: listTokens, answers: []answer{{status: http.StatusOK, body: loquat.TokenList{}}},
+			Method: http.MethodGet, Path: "/tokens", ID: "listTokens", Tag: "access", Summary: "List the tokens",
+			Full: true, Serve: a.listTokens, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.TokenList{}}},
 		},
 		{
-			method: http.MethodDelete, path: "/tokens/{token_id}", id: "revokeToken", tag: "access", summary: "Revoke a token",
-			full: true, serve: revokeToken, answers: []answer{{status: http.StatusNoContent}},
+			Method: http.MethodDelete, Path: "/tokens/{token_id}", ID: "revokeToken", Tag: "access", Summary: "Revoke a token",
+			Full: true, Serve: a.revokeToken, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
 }
@@ -80,77 +81,77 @@ func (c caller) cookie(r *http.Request, name string) (string, bool) {
 }
 
 // setCookie sets the browser's cookie, or takes it away when value is "".
-func (x *exchange) setCookie(value string, until time.Time) {
-	secure := x.api.door.secure(x.from)
-	c := &http.Cookie{Name: x.api.door.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
+func (a *api) setCookie(x *route.Exchange, value string, until time.Time) {
+	secure := a.door.secure(a.proxies.caller(x.R))
+	c := &http.Cookie{Name: a.door.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
 	if secure {
 		c.Name = hostCookie + c.Name
 	}
 	if c.MaxAge = int(time.Until(until).Seconds()); value == "" {
 		c.MaxAge = -1
 	}
-	http.SetCookie(x.w, c)
+	http.SetCookie(x.W, c)
 }
 
-func signIn(x *exchange) error {
-	in, err := decodeBody[loquat.SignIn](x)
+func (a *api) signIn(x *route.Exchange) error {
+	in, err := route.Decode[loquat.SignIn](x)
 	if err != nil {
 		return err
 	}
-	s, err := x.api.access.keeper.SignIn(x.r.Context(), in.Token, x.from.address)
+	s, err := a.access.keeper.SignIn(x.R.Context(), in.Token, a.proxies.caller(x.R).address)
 	if err != nil {
 		return err
 	}
-	x.setCookie(s.Cookie, s.ExpiresAt)
-	return x.reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
+	a.setCookie(x, s.Cookie, s.ExpiresAt)
+	return x.Reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
 }
 
-func signOut(x *exchange) error {
-	if cookie, ok := x.from.cookie(x.r, x.api.door.cookie); ok {
-		if x.r.Header.Get("Origin") == "" {
+func (a *api) signOut(x *route.Exchange) error {
+	if cookie, ok := a.proxies.caller(x.R).cookie(x.R, a.door.cookie); ok {
+		if x.R.Header.Get("Origin") == "" {
 			return errNoOrigin()
 		}
-		if err := x.api.access.keeper.SignOut(x.r.Context(), cookie); err != nil {
+		if err := a.access.keeper.SignOut(x.R.Context(), cookie); err != nil {
 			return err
 		}
-		x.setCookie("", time.Time{})
+		a.setCookie(x, "", time.Time{})
 	}
-	return x.done()
+	return done(x)
 }
 
 // done answers that there is nothing more to say.
-func (x *exchange) done() error {
-	x.w.Header().Set("Cache-Control", "no-store")
-	x.w.WriteHeader(http.StatusNoContent)
+func done(x *route.Exchange) error {
+	x.W.Header().Set("Cache-Control", "no-store")
+	x.W.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func makeToken(x *exchange) error {
-	in, err := decodeBody[loquat.NewToken](x)
+func (a *api) makeToken(x *route.Exchange) error {
+	in, err := route.Decode[loquat.NewToken](x)
 	if err != nil {
 		return err
 	}
-	made, secret, err := x.api.access.keeper.MakeToken(x.r.Context(), in)
+	made, secret, err := a.access.keeper.MakeToken(x.R.Context(), in)
 	if err != nil {
 		return err
 	}
 	out := made.AsToken()
 	out.Token, out.Source = secret, ""
-	x.w.Header().Set("Location", "/tokens/"+url.PathEscape(out.TokenID))
-	return x.reply(http.StatusCreated, out)
+	x.W.Header().Set("Location", "/tokens/"+url.PathEscape(out.TokenID))
+	return x.Reply(http.StatusCreated, out)
 }
 
-func listTokens(x *exchange) error {
+func (a *api) listTokens(x *route.Exchange) error {
 	out := loquat.TokenList{Tokens: []loquat.Token{}}
-	for _, c := range x.api.access.keeper.Tokens() {
+	for _, c := range a.access.keeper.Tokens() {
 		out.Tokens = append(out.Tokens, c.AsToken())
 	}
-	return x.reply(http.StatusOK, out)
+	return x.Reply(http.StatusOK, out)
 }
 
-func revokeToken(x *exchange) error {
-	if err := x.api.access.keeper.RevokeToken(x.r.Context(), x.r.PathValue("token_id")); err != nil {
+func (a *api) revokeToken(x *route.Exchange) error {
+	if err := a.access.keeper.RevokeToken(x.R.Context(), x.Path("token_id")); err != nil {
 		return err
 	}
-	return x.done()
+	return done(x)
 }

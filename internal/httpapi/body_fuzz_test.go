@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // FuzzDecodeBody reads any bytes as the body of each change: what the schema lets
@@ -16,19 +17,19 @@ func FuzzDecodeBody(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	a := &api{schemas: newSchemas()}
+	schemas := newSchemas()
 	f.Fuzz(func(t *testing.T, body []byte) {
-		x := &exchange{api: a, body: body}
+		x := &route.Exchange{Schemas: schemas, Body: body}
 		if body == nil {
-			x.body = []byte{}
+			x.Body = []byte{}
 		}
-		_, send := decodeBody[loquat.Send](x)
-		_, message := decodeBody[loquat.NewMessage](x)
-		_, content := decodeBody[loquat.MessagePatch](x)
-		_, remove := decodeBody[loquat.MessageIndices](x)
-		_, session := decodeBody[loquat.NewSession](x)
-		_, patch := decodeBody[loquat.SessionPatch](x)
-		_, fork := decodeBody[loquat.Fork](x)
+		_, send := route.Decode[loquat.Send](x)
+		_, message := route.Decode[loquat.NewMessage](x)
+		_, content := route.Decode[loquat.MessagePatch](x)
+		_, remove := route.Decode[loquat.MessageIndices](x)
+		_, session := route.Decode[loquat.NewSession](x)
+		_, patch := route.Decode[loquat.SessionPatch](x)
+		_, fork := route.Decode[loquat.Fork](x)
 		for name, err := range map[string]error{"send": send, "message": message, "content": content, "indices": remove, "session": session, "patch": patch, "fork": fork} {
 			if err != nil && loquat.CodeOf(err) != loquat.CodeInvalid {
 				t.Errorf("%s of %q: %v", name, body, err)

@@ -11,6 +11,7 @@ import (
 	"loquat"
 	"loquat/internal/auth"
 	"loquat/internal/config"
+	"loquat/internal/httpapi/route"
 )
 
 // Sockets is the bridge in this process: it serves the WebSockets of apps.
@@ -23,22 +24,22 @@ type Sockets interface {
 
 // bridgeRoutes is the endpoint of Phoenix Channels. It is open, because tokens come in
 // the joins.
-func (a *api) bridgeRoutes(sockets Sockets) []route {
+func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 	if sockets == nil {
 		return nil
 	}
-	serve := func(x *exchange) error {
-		if err := sockets.Refuse(x.r, x.from.address); err != nil {
+	serve := func(x *route.Exchange) error {
+		if err := sockets.Refuse(x.R, a.proxies.caller(x.R).address); err != nil {
 			return err
 		}
-		sockets.Serve(x.w, x.r, x.from.address)
+		sockets.Serve(x.W, x.R, a.proxies.caller(x.R).address)
 		return nil
 	}
-	return []route{{
-		method: http.MethodGet, path: "/bridge/websocket", id: "bridge", tag: "bridge", summary: "Phoenix Channels: events pushed to apps",
-		serve: serve, open: true,
-		query:   []param{{name: "vsn", doc: "The serializer: 2.0.0, or 1.0.0, which a missing one means."}},
-		answers: []answer{{status: http.StatusSwitchingProtocols}},
+	return []route.Route{{
+		Method: http.MethodGet, Path: "/bridge/websocket", ID: "bridge", Tag: "bridge", Summary: "Phoenix Channels: events pushed to apps",
+		Serve: serve, Open: true,
+		Query:     []route.Param{{Name: "vsn", Doc: "The serializer: 2.0.0, or 1.0.0, which a missing one means."}},
+		Responses: []route.Response{{Status: http.StatusSwitchingProtocols}},
 	}}
 }
 
@@ -59,7 +60,7 @@ func Guard(address string, server config.Server, next http.Handler) (http.Handle
 		defer ended()
 		protect(w.Header(), from)
 		if err := g.admit(w, r, from); err != nil {
-			writeProblem(w, err)
+			route.WriteProblem(w, err)
 			return
 		}
 		if !g.preflight(w, r) {
@@ -79,7 +80,7 @@ func Metrics(registry *prometheus.Registry, keeper *auth.Keeper) (http.Handler, 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := bearer(r)
 		if !ok {
-			writeProblem(w, loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with a token of server.auth_tokens"))
+			route.WriteProblem(w, loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with a token of server.auth_tokens"))
 			return
 		}
 		from, _ := netip.ParseAddrPort(r.RemoteAddr)
@@ -88,12 +89,9 @@ func Metrics(registry *prometheus.Registry, keeper *auth.Keeper) (http.Handler, 
 			err = loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not read metrics", who.Scope)
 		}
 		if err != nil {
-			writeProblem(w, err)
+			route.WriteProblem(w, err)
 			return
 		}
 		show.ServeHTTP(w, r)
 	}), nil
 }
-
-// WriteProblem answers with the problem document of an error.
-func WriteProblem(w http.ResponseWriter, err error) { writeProblem(w, err) }

@@ -4,37 +4,38 @@ import (
 	"net/http"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) catalogRoutes() []route {
-	return []route{
+func (a *api) catalogRoutes() []route.Route {
+	return []route.Route{
 		{
-			method: http.MethodGet, path: "/agents", id: "listAgents", tag: "catalog", summary: "List the agents that a session may use",
-			serve: listAgents, answers: []answer{{status: http.StatusOK, body: loquat.AgentList{}}},
+			Method: http.MethodGet, Path: "/agents", ID: "listAgents", Tag: "catalog", Summary: "List the agents that a session may use",
+			Serve: a.listAgents, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.AgentList{}}},
 		},
 		{
-			method: http.MethodGet, path: "/models", id: "listModels", tag: "catalog", summary: "List the models that an agent's backend offers",
-			serve: listModels, answers: []answer{{status: http.StatusOK, body: loquat.ModelList{}}},
-			query: []param{
-				{name: "agent_id", kind: id, doc: "The agent default, or the session's, when left out."},
-				{name: "session_id", kind: id, doc: "Asks with the overrides of a session."},
-				{name: "refresh", kind: flag, preset: false, doc: "Asks the backend again."},
+			Method: http.MethodGet, Path: "/models", ID: "listModels", Tag: "catalog", Summary: "List the models that an agent's backend offers",
+			Serve: a.listModels, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ModelList{}}},
+			Query: []route.Param{
+				{Name: "agent_id", Kind: route.ID, Doc: "The agent default, or the session's, when left out."},
+				{Name: "session_id", Kind: route.ID, Doc: "Asks with the overrides of a session."},
+				{Name: "refresh", Kind: route.Flag, Default: false, Doc: "Asks the backend again."},
 			},
 		},
 	}
 }
 
-func listAgents(x *exchange) error {
-	return x.reply(http.StatusOK, loquat.AgentList{Agents: x.api.chat.Agents()})
+func (a *api) listAgents(x *route.Exchange) error {
+	return x.Reply(http.StatusOK, loquat.AgentList{Agents: a.chat.Agents()})
 }
 
-func listModels(x *exchange) error {
-	models, err := x.api.chat.Models(x.r.Context(), x.query.text("agent_id"), x.query.text("session_id"), x.query.flag("refresh"))
+func (a *api) listModels(x *route.Exchange) error {
+	models, err := a.chat.Models(x.R.Context(), x.Query.Text("agent_id"), x.Query.Text("session_id"), x.Query.Flag("refresh"))
 	if err != nil {
 		return err
 	}
 	if models == nil {
 		models = []loquat.Model{}
 	}
-	return x.reply(http.StatusOK, loquat.ModelList{Models: models})
+	return x.Reply(http.StatusOK, loquat.ModelList{Models: models})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // /docs shows every operation and schema of the document, to everybody, without other hosts
@@ -56,8 +57,8 @@ func TestDocumentOfAccess(t *testing.T) {
 	r := newRig(t)
 	body := string(r.do("GET", "/openapi.json", "").want(t, 200).body)
 	open := 0
-	for _, route := range r.api.routes {
-		if route.open && route.tag != webTag {
+	for _, rt := range r.api.table.Routes {
+		if rt.Open && rt.Tag != route.FileTag {
 			open++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // described is a schema of the document, as far as these tests look at it.
@@ -54,7 +55,7 @@ func (d document) variants(t *testing.T, name, by string) map[string]*described 
 	}
 	out := map[string]*described{}
 	for value, ref := range union.Discriminator.Mapping {
-		v := d.Components.Schemas[strings.TrimPrefix(ref, schemaPrefix)]
+		v := d.Components.Schemas[strings.TrimPrefix(ref, route.SchemaPrefix)]
 		if v == nil {
 			t.Fatalf("%s %s points nowhere: %s", name, value, ref)
 		}
@@ -130,7 +131,7 @@ func TestDocumentOfEvents(t *testing.T) {
 func TestDocumentOfElements(t *testing.T) {
 	doc := newRig(t).document()
 	elements := doc.variants(t, "UIElement", "ui_type")
-	if got := doc.Components.Schemas["UISchema"].Properties["elements"].Items.Ref; got != schemaPrefix+"UIElement" {
+	if got := doc.Components.Schemas["UISchema"].Properties["elements"].Items.Ref; got != route.SchemaPrefix+"UIElement" {
 		t.Errorf("a UI schema has elements of %q", got)
 	}
 	documented := tableOf(t, "ui.md", "## The types")
@@ -179,21 +180,21 @@ func tableOf(t *testing.T, page, heading string) map[string]string {
 func TestDocumentOfAttachments(t *testing.T) {
 	schemas := newRig(t).document().Components.Schemas
 	for _, body := range []string{"NewMessage", "Send"} {
-		if got := schemas[body].Properties["attachments"].Items.Ref; got != schemaPrefix+"Attachment" {
+		if got := schemas[body].Properties["attachments"].Items.Ref; got != route.SchemaPrefix+"Attachment" {
 			t.Errorf("%s has attachments of %q", body, got)
 		}
 	}
 	for _, message := range []string{"Message", "Delta"} {
-		if got := schemas[message].Properties["metadata"].Ref; got != schemaPrefix+"MessageMetadata" {
+		if got := schemas[message].Properties["metadata"].Ref; got != route.SchemaPrefix+"MessageMetadata" {
 			t.Errorf("%s has metadata of %q", message, got)
 		}
 	}
-	if metadata := schemas["MessageMetadata"]; metadata.AdditionalProperties != true || metadata.Properties["attachments"].Items.Ref != schemaPrefix+"Attachment" {
+	if metadata := schemas["MessageMetadata"]; metadata.AdditionalProperties != true || metadata.Properties["attachments"].Items.Ref != route.SchemaPrefix+"Attachment" {
 		t.Errorf("the metadata of a message: %+v", metadata)
 	}
 	kinds := map[string]bool{}
 	for _, one := range schemas["Attachment"].OneOf {
-		form := schemas[strings.TrimPrefix(one.Ref, schemaPrefix)]
+		form := schemas[strings.TrimPrefix(one.Ref, route.SchemaPrefix)]
 		if form.AdditionalProperties != false || len(form.Required) != 2 || len(form.Properties) != 2 {
 			t.Errorf("%s: %+v", one.Ref, form)
 		}
@@ -208,10 +209,10 @@ func TestDocumentOfAttachments(t *testing.T) {
 func TestDocumentWithoutFiles(t *testing.T) {
 	r := newRig(t)
 	doc := r.document()
-	for _, route := range r.api.routes {
-		methods, listed := doc.Paths[strings.TrimSuffix(route.path, "{$}")]
-		if listed == (route.tag == webTag) {
-			t.Errorf("%s is listed: %v, %v", route.path, listed, methods)
+	for _, rt := range r.api.table.Routes {
+		methods, listed := doc.Paths[strings.TrimSuffix(rt.Path, "{$}")]
+		if listed == (rt.Tag == route.FileTag) {
+			t.Errorf("%s is listed: %v, %v", rt.Path, listed, methods)
 		}
 	}
 }

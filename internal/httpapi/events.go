@@ -11,6 +11,7 @@ import (
 
 	"loquat"
 	"loquat/internal/feed"
+	"loquat/internal/httpapi/route"
 	"loquat/internal/sse"
 )
 
@@ -26,25 +27,26 @@ const streamMedia = "text/event-stream"
 // heartbeat is the pause between two signs of life of a stream.
 const heartbeat = 15 * time.Second
 
-func (a *api) eventRoutes() []route {
-	filters := []param{
-		{name: "since_id", kind: sinceID, doc: "Only events after this one; 0 is the beginning."},
-		{name: "session_id", kind: id, doc: "Only events of this session; from its cursor on, when there is no since_id."},
-		{name: "request_id", kind: id, doc: "Only events of this request; from its first on, when it stands alone."},
-		{name: "session", only: "omit", doc: "Leaves the session out of events that carry one."},
+func (a *api) eventRoutes() []route.Route {
+	filters := []route.Param{
+		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
+		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session; from its cursor on, when there is no since_id."},
+		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request; from its first on, when it stands alone."},
+		{Name: "session", Only: "omit", Doc: "Leaves the session out of events that carry one."},
 	}
-	paging := []param{
-		{name: "limit", kind: integer, min: 1, max: maxEvents, preset: defaultEvents, doc: "How many events that match, before compaction."},
-		{name: "wait", kind: seconds, max: maxWait, preset: 0, doc: "How many seconds to wait for the first event."},
+	paging := []route.Param{
+		{Name: "limit", Kind: route.Integer, Min: 1, Max: maxEvents, Default: defaultEvents, Doc: "How many events that match, before compaction."},
+		{Name: "wait", Kind: route.Seconds, Max: maxWait, Default: 0, Doc: "How many seconds to wait for the first event."},
 	}
-	return []route{
+	return []route.Route{
 		{
-			method: http.MethodGet, path: "/events", id: "getEvents", tag: "events", summary: "Read a window of the log",
-			serve: getEvents, follows: true, query: append(paging, filters...), answers: []answer{{status: http.StatusOK, body: eventList{}}},
+			Method: http.MethodGet, Path: "/events", ID: "getEvents", Tag: "events", Summary: "Read a window of the log",
+			Serve: a.getEvents, Follows: true, Query: append(paging, filters...), Responses: []route.Response{{Status: http.StatusOK, Body: eventList{}}},
 		},
 		{
-			method: http.MethodGet, path: "/events/stream", id: "streamEvents", tag: "events", summary: "Follow the log as Server-Sent Events",
-			serve: streamEvents, follows: true, query: filters, answers: []answer{{status: http.StatusOK, body: "", media: streamMedia}},
+			Method: http.MethodGet, Path: "/events/stream", ID: "streamEvents", Tag: "events", Summary: "Follow the log as Server-Sent Events",
+			Serve: a.streamEvents, Follows: true, Query: filters, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: streamMedia,
+				Doc: "Server-Sent Events. The data of an event without a name is an Event; heartbeat is a sign of life, and gone ends the stream."}},
 		},
 	}
 }
@@ -55,30 +57,30 @@ type eventList struct {
 	LatestEventID *loquat.EventID `json:"latest_event_id,omitempty" doc:"Where to start, when nothing was asked for."`
 }
 
-func (q query) events() feed.Query {
+func eventQuery(q route.Query) feed.Query {
 	out := feed.Query{
-		Since: q.eventID("since_id"), SessionID: q.text("session_id"), RequestID: q.text("request_id"),
-		OmitSession: q.text("session") != "", Limit: defaultEvents, Wait: q.seconds("wait"),
+		Since: q.EventID("since_id"), SessionID: q.Text("session_id"), RequestID: q.Text("request_id"),
+		OmitSession: q.Text("session") != "", Limit: defaultEvents, Wait: q.Seconds("wait"),
 	}
-	if n := q.integer("limit"); n != nil {
+	if n := q.Integer("limit"); n != nil {
 		out.Limit = *n
 	}
 	return out
 }
 
-func getEvents(x *exchange) error {
-	ctx := x.r.Context()
-	window, err := x.held.window(ctx, x.query.events(), x.api.feed.Events)
+func (a *api) getEvents(x *route.Exchange) error {
+	ctx := x.R.Context()
+	window, err := heldBy(x.W).window(ctx, eventQuery(x.Query), a.feed.Events)
 	if err != nil {
 		return err
 	}
-	h := x.w.Header()
+	h := x.W.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	if window.Bootstrap {
-		return x.reply(http.StatusOK, eventList{Events: []loquat.Event{}, LatestEventID: &window.Cursor})
+		return x.Reply(http.StatusOK, eventList{Events: []loquat.Event{}, LatestEventID: &window.Cursor})
 	}
-	return x.api.writeEvents(ctx, x.w, window.Events)
+	return a.writeEvents(ctx, x.W, window.Events)
 }
 
 // writeEvents writes events one by one, from where they are kept: a window with its
@@ -125,46 +127,46 @@ func (k *errorKeeper) Write(p []byte) (int, error) {
 
 const openEvents = `{"events":[`
 
-func streamEvents(x *exchange) error {
-	q := x.query.events()
+func (a *api) streamEvents(x *route.Exchange) error {
+	q := eventQuery(x.Query)
 	q.Push, q.Bytes = true, streamWindow
-	if last := x.r.Header.Get("Last-Event-ID"); last != "" {
+	if last := x.R.Header.Get("Last-Event-ID"); last != "" {
 		id, err := loquat.ParseSinceID(last)
 		if err != nil {
-			return malformed("header.Last-Event-ID", "has to be an event_id, which has only decimal digits, not %q", loquat.Clip(last, loquat.Excerpt))
+			return route.Malformed("header.Last-Event-ID", "has to be an event_id, which has only decimal digits, not %q", loquat.Clip(last, loquat.Excerpt))
 		}
 		q.Since = &id
 	}
-	position, err := x.api.feed.ResolveCursor(x.r.Context(), q)
+	position, err := a.feed.ResolveCursor(x.R.Context(), q)
 	if err != nil && !isGone(err) {
 		return err
 	}
-	h := x.w.Header()
+	h := x.W.Header()
 	h.Set("Content-Type", streamMedia)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // proxies that hold back would make it a poll
-	x.w.WriteHeader(http.StatusOK)
-	if x.r.Method == http.MethodHead {
+	x.W.WriteHeader(http.StatusOK)
+	if x.R.Method == http.MethodHead {
 		return nil
 	}
 	s := &stream{
-		query: q, position: position, out: bufio.NewWriterSize(x.w, 16<<10), flush: http.NewResponseController(x.w).Flush,
+		query: q, position: position, out: bufio.NewWriterSize(x.W, 16<<10), flush: http.NewResponseController(x.W).Flush,
 		next: func(ctx context.Context, q feed.Query) (feed.Window, error) {
-			w, err := x.held.window(ctx, q, x.api.feed.Events)
+			w, err := heldBy(x.W).window(ctx, q, a.feed.Events)
 			if _, ok := errors.AsType[noRoom](err); ok {
 				return feed.Window{}, nil // a stream waits for room: it holds nothing
 			}
 			return w, err
 		},
-		write: x.api.feed.WriteEvent,
+		write: a.feed.WriteEvent,
 	}
 	if err != nil {
 		return s.gone(err)
 	}
-	x.api.metrics.streams.Inc()
-	defer x.api.metrics.streams.Dec()
-	if err := s.run(x.r.Context()); err != nil && x.r.Context().Err() == nil {
-		x.api.log.Debug("a stream ended", "position", s.position.String(), "error", err)
+	a.metrics.streams.Inc()
+	defer a.metrics.streams.Dec()
+	if err := s.run(x.R.Context()); err != nil && x.R.Context().Err() == nil {
+		a.log.Debug("a stream ended", "position", s.position.String(), "error", err)
 	}
 	return nil // the answer has begun: whoever was cut off resumes from the last id
 }
@@ -252,7 +254,7 @@ func (s *stream) push() error {
 // gone tells the client to load its snapshot again. The status is 200 already, for
 // browsers show no other.
 func (s *stream) gone(cause error) error {
-	p := problemOf(cause)
+	p := route.ProblemOf(cause)
 	data, err := json.Marshal(goneNotice{Code: p.Code, Detail: p.Detail})
 	if err != nil {
 		return err

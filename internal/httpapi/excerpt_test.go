@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // TestProblemsRepeatAnExcerpt sends long values wherever a client can put one. No
@@ -76,7 +77,7 @@ func TestProblemsRepeatAnExcerpt(t *testing.T) {
 // What no part of the program cut is cut before it is sent.
 func TestProblemsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	p := problemOf(&loquat.Error{Code: loquat.CodeInvalid, Detail: long, RequestID: "r", Fields: []loquat.FieldError{
+	p := route.ProblemOf(&loquat.Error{Code: loquat.CodeInvalid, Detail: long, RequestID: "r", Fields: []loquat.FieldError{
 		{Location: long, Message: long, Value: long}, {Location: "body", Message: "is wrong", Value: 7},
 	}})
 	encoded, err := json.Marshal(p)

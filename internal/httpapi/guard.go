@@ -10,6 +10,7 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/httpapi/route"
 )
 
 // guard refuses what a browser was tricked into: pages of other origins, and names
@@ -69,7 +70,7 @@ func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error 
 	w.Header().Add("Vary", "Origin")
 	origins := r.Header.Values("Origin")
 	if len(origins) > 1 { // whatever stands between may have checked another one
-		return malformed("header.Origin", "is given %d times", len(origins))
+		return route.Malformed("header.Origin", "is given %d times", len(origins))
 	}
 	if len(origins) == 0 || origins[0] == "" {
 		return nil

@@ -20,6 +20,7 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/httpapi/route"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -189,12 +190,12 @@ func (r *rig) checkAgainstDocument(method, path string, got reply) {
 		return
 	}
 	target, _, _ := strings.Cut(path, "?")
-	for _, route := range r.api.routes {
-		if route.method != method || !matches(route.path, target) {
+	for _, t := range r.api.table.Routes {
+		if t.Method != method || !matches(t.Path, target) {
 			continue
 		}
-		for _, a := range route.answers {
-			if a.status == got.StatusCode {
+		for _, a := range t.Responses {
+			if a.Status == got.StatusCode {
 				r.checkAnswer(method+" "+path, a, got)
 				return
 			}
@@ -203,26 +204,26 @@ func (r *rig) checkAgainstDocument(method, path string, got reply) {
 	}
 }
 
-func (r *rig) checkAnswer(what string, a answer, got reply) {
+func (r *rig) checkAnswer(what string, a route.Response, got reply) {
 	r.t.Helper()
-	if a.etag && got.Header.Get("ETag") == "" {
+	if a.ETag && got.Header.Get("ETag") == "" {
 		r.t.Errorf("%s has no ETag", what)
 	}
-	if a.body == nil {
+	if a.Body == nil {
 		if len(got.body) > 0 {
 			r.t.Errorf("%s has a body: %s", what, got.body)
 		}
 		return
 	}
-	if a.media != "" {
+	if a.Media != "" {
 		return
 	}
 	if media := got.Header.Get("Content-Type"); media != "application/json; charset=utf-8" {
 		r.t.Errorf("%s is of type %q", what, media)
 	}
-	var f faults
-	r.api.schemas.check(&f, r.api.schemas.of(a.body), "answer", got.value(r.t))
-	if err := f.err(); err != nil {
+	var f route.FieldErrors
+	r.api.table.Schemas.Validate(&f, a.Body, "answer", got.value(r.t))
+	if err := f.Err(); err != nil {
 		r.t.Errorf("%s is not what the document says: %v\n%s", what, err, got.body)
 	}
 	if what == "GET /openapi.json" {
@@ -235,11 +236,11 @@ func (r *rig) checkAnswer(what string, a answer, got reply) {
 
 func (r *rig) checkProblem(method, path string, got reply) {
 	r.t.Helper()
-	if media := got.Header.Get("Content-Type"); media != problemMedia {
+	if media := got.Header.Get("Content-Type"); media != route.ProblemMedia {
 		r.t.Errorf("%s %s fails with %d and type %q: %s", method, path, got.StatusCode, media, got.body)
 		return
 	}
-	var p problem
+	var p route.Problem
 	d := json.NewDecoder(bytes.NewReader(got.body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil {
@@ -293,9 +294,9 @@ func (g reply) want(t *testing.T, status int) reply {
 }
 
 // wantProblem fails unless the answer is a problem of that status and code.
-func (g reply) wantProblem(t *testing.T, status int, code loquat.Code) problem {
+func (g reply) wantProblem(t *testing.T, status int, code loquat.Code) route.Problem {
 	t.Helper()
-	var p problem
+	var p route.Problem
 	if err := json.Unmarshal(g.body, &p); err != nil || g.StatusCode != status || p.Code != code {
 		t.Errorf("got %d %s, want %d %s: %s", g.StatusCode, p.Code, status, code, g.body)
 	}

@@ -8,29 +8,30 @@ import (
 	"slices"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) healthRoutes() []route {
-	return []route{
+func (a *api) healthRoutes() []route.Route {
+	return []route.Route{
 		{
-			method: http.MethodGet, path: "/healthz", id: "health", tag: "server", summary: "Whether the process lives",
-			open: true, serve: health, answers: []answer{{status: http.StatusOK, body: healthAnswer{}}},
+			Method: http.MethodGet, Path: "/healthz", ID: "health", Tag: "server", Summary: "Whether the process lives",
+			Open: true, Serve: a.health, Responses: []route.Response{{Status: http.StatusOK, Body: healthAnswer{}}},
 		},
 		{
-			method: http.MethodGet, path: "/readyz", id: "ready", tag: "server", summary: "Whether it can take requests",
-			open: true, serve: ready, answers: []answer{{status: http.StatusOK, body: readyAnswer{}}},
+			Method: http.MethodGet, Path: "/readyz", ID: "ready", Tag: "server", Summary: "Whether it can take requests",
+			Open: true, Serve: a.ready, Responses: []route.Response{{Status: http.StatusOK, Body: readyAnswer{}}},
 		},
 		{
-			method: http.MethodGet, path: "/version", id: "version", tag: "server", summary: "The build and the version of the API",
-			serve: version, answers: []answer{{status: http.StatusOK, body: versionAnswer{}}},
+			Method: http.MethodGet, Path: "/version", ID: "version", Tag: "server", Summary: "The build and the version of the API",
+			Serve: a.getVersion, Responses: []route.Response{{Status: http.StatusOK, Body: versionAnswer{}}},
 		},
 		{
-			method: http.MethodGet, path: "/metrics", id: "metrics", tag: "server", summary: "Counters for Prometheus",
-			serve: scrape, answers: []answer{{status: http.StatusOK, body: "", media: "text/plain"}},
+			Method: http.MethodGet, Path: "/metrics", ID: "metrics", Tag: "server", Summary: "Counters for Prometheus",
+			Serve: a.scrape, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: "text/plain"}},
 		},
 		{
-			method: http.MethodGet, path: documentPath, id: "openapi", tag: "server", summary: "This document",
-			open: true, serve: openAPI, answers: []answer{{status: http.StatusOK, body: map[string]any{}}},
+			Method: http.MethodGet, Path: documentPath, ID: "openapi", Tag: "server", Summary: "This document",
+			Open: true, Serve: a.openAPI, Responses: []route.Response{{Status: http.StatusOK, Body: map[string]any{}}},
 		},
 	}
 }
@@ -40,7 +41,9 @@ type healthAnswer struct {
 	Status string `json:"status"`
 }
 
-func health(x *exchange) error { return x.reply(http.StatusOK, healthAnswer{Status: "ok"}) }
+func (a *api) health(x *route.Exchange) error {
+	return x.Reply(http.StatusOK, healthAnswer{Status: "ok"})
+}
 
 // readyAnswer tells of the parts that have to work.
 type readyAnswer struct {
@@ -49,22 +52,22 @@ type readyAnswer struct {
 	Detail map[string]string `json:"detail"`
 }
 
-func ready(x *exchange) error {
-	r := x.api.chat.Ready(x.r.Context())
+func (a *api) ready(x *route.Exchange) error {
+	r := a.chat.Ready(x.R.Context())
 	if !r.Ready {
-		var wrong faults
+		var wrong route.FieldErrors
 		if r.Store != "ok" {
-			wrong.add("store", "%s", r.Store)
+			wrong.Add("store", "%s", r.Store)
 		}
 		for _, part := range slices.Sorted(maps.Keys(r.Detail)) {
-			wrong.add(part, "%s", r.Detail[part])
+			wrong.Add(part, "%s", r.Detail[part])
 		}
-		return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the server cannot take requests", Fields: wrong.list}
+		return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the server cannot take requests", Fields: wrong.List()}
 	}
 	if r.Detail == nil {
 		r.Detail = map[string]string{}
 	}
-	return x.reply(http.StatusOK, readyAnswer{Ready: true, Store: r.Store, Detail: r.Detail})
+	return x.Reply(http.StatusOK, readyAnswer{Ready: true, Store: r.Store, Detail: r.Detail})
 }
 
 // apiVersion changes when something that clients rely on goes away.
@@ -77,20 +80,20 @@ type versionAnswer struct {
 	Go      string `json:"go"`
 }
 
-func version(x *exchange) error {
-	return x.reply(http.StatusOK, versionAnswer{Version: x.api.version, API: apiVersion, Go: runtime.Version()})
+func (a *api) getVersion(x *route.Exchange) error {
+	return x.Reply(http.StatusOK, versionAnswer{Version: a.version, API: apiVersion, Go: runtime.Version()})
 }
 
-func scrape(x *exchange) error {
-	x.api.metrics.handler.ServeHTTP(x.w, x.r)
+func (a *api) scrape(x *route.Exchange) error {
+	a.metrics.handler.ServeHTTP(x.W, x.R)
 	return nil
 }
 
-func openAPI(x *exchange) error {
-	h := x.w.Header()
+func (a *api) openAPI(x *route.Exchange) error {
+	h := x.W.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	if _, err := x.w.Write(x.api.document); err != nil {
+	if _, err := x.W.Write(a.document); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	return nil

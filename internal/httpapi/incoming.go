@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"loquat"
 	"loquat/internal/connlimit"
+	"loquat/internal/httpapi/route"
 )
 
 const (
@@ -35,6 +37,32 @@ const (
 	lingerOpenEvery   = time.Second
 	lingerOpenAtFirst = 30
 )
+
+// bodyLimit is how much may be sent, and the key of the configuration that says so: ""
+// where none does.
+type bodyLimit struct {
+	bytes int64
+	key   string
+}
+
+func (a *api) bodyLimit(t *route.Route, r *http.Request) bodyLimit {
+	switch {
+	case t.Open:
+		return bodyLimit{bytes: min(maxOpenBody, a.limits.MaxBodyBytes)}
+	case t.Upload == nil:
+		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}
+	case isMultipart(r):
+		return bodyLimit{a.limits.MaxAssetBytes + maxFormBytes, "limits.max_asset_bytes"}
+	}
+	return bodyLimit{a.limits.MaxAssetBytes, "limits.max_asset_bytes"}
+}
+
+func (l bodyLimit) exceeded() error {
+	if l.key == "" {
+		return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes, which is the most that this route takes", l.bytes)
+	}
+	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
+}
 
 // incoming is the body of a request while it arrives. It sets the deadlines of all reads,
 // of those after the answer, too.
@@ -76,12 +104,12 @@ func (b *incoming) Read(p []byte) (int, error) {
 	case err == nil || err == io.EOF:
 		return n, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return n, malformed("body", "did not arrive in time")
+		return n, route.Malformed("body", "did not arrive in time")
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return n, b.limit.exceeded()
 	}
-	return n, malformed("body", "did not arrive whole")
+	return n, route.Malformed("body", "did not arrive whole")
 }
 
 // Close does nothing: net/http closes the body after the answer.

@@ -13,6 +13,7 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/httpapi/route"
 	"loquat/internal/store"
 )
 
@@ -290,33 +291,39 @@ func (h *hold) window(ctx context.Context, q feed.Query, read func(context.Conte
 	}
 }
 
-// snapshot reserves room for a snapshot of a session before it is read. How large it is
-// shows only then: reply gives back the rest.
-func (x *exchange) snapshot() (done func(), err error) {
-	rc := http.NewResponseController(x.w)
-	h, done := x.api.inflight.snapshot(x.who, func() { _ = rc.SetWriteDeadline(time.Now()) })
-	if err := h.reserve(x.r.Context(), store.WindowBytes); err != nil {
+// snapshot reserves room for a snapshot of a session before it is read. Its size is known
+// only after that: reply returns the rest.
+func (a *api) snapshot(x *route.Exchange) (done func(), err error) {
+	aw := x.W.(*answerWriter)
+	rc := http.NewResponseController(x.W)
+	h, done := a.inflight.snapshot(aw.who, func() { _ = rc.SetWriteDeadline(time.Now()) })
+	if err := h.reserve(x.R.Context(), store.WindowBytes); err != nil {
 		done()
 		return nil, err
 	}
-	x.held = h
-	if aw, ok := x.w.(*answerWriter); ok {
-		aw.held = h
-	}
+	aw.held = h
+	x.Encoded = func(bytes int) { h.shrink(int64(bytes)) }
 	return done, nil
 }
 
-// follow counts a call that follows the log and lets it hold what it answers with.
-func (x *exchange) follow() (done func(), err error) {
-	aw, _ := x.w.(*answerWriter)
-	rc := http.NewResponseController(x.w)
-	h, done, err := x.api.inflight.follow(x.who, func() { _ = rc.SetWriteDeadline(time.Now()) })
+// follow serves a call that follows the log, and counts it while it does.
+func (a *api) follow(x *route.Exchange, who auth.Principal) error {
+	rc := http.NewResponseController(x.W)
+	h, done, err := a.inflight.follow(who, func() { _ = rc.SetWriteDeadline(time.Now()) })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x.held = h
-	if aw != nil {
+	defer done()
+	if aw, ok := x.W.(*answerWriter); ok {
 		aw.held = h
 	}
-	return done, nil
+	return a.access.follow(x, who, x.Route.Serve)
+}
+
+// heldBy returns what is held for the client of a call that follows.
+func heldBy(w http.ResponseWriter) *hold {
+	if aw, ok := w.(*answerWriter); ok {
+		return aw.held
+	}
+	return nil
 }

@@ -6,97 +6,98 @@ import (
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) messageRoutes() []route {
+func (a *api) messageRoutes() []route.Route {
 	const path = "/sessions/{session_id}/messages"
-	return []route{
+	return []route.Route{
 		{
-			method: http.MethodGet, path: path, id: "getMessages", tag: "messages", summary: "Load messages of one snapshot",
-			serve: getMessages, answers: []answer{{status: http.StatusOK, body: loquat.MessagePage{}, etag: true}},
-			query: []param{
-				{name: "from", kind: integer, preset: 0, doc: "The first index."},
-				{name: "limit", kind: integer, doc: "How many messages; all when left out."},
-				{name: "at", kind: eventID, doc: "The cursor of the page before: further pages of the same snapshot."},
+			Method: http.MethodGet, Path: path, ID: "getMessages", Tag: "messages", Summary: "Load messages of one snapshot",
+			Serve: a.getMessages, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.MessagePage{}, ETag: true}},
+			Query: []route.Param{
+				{Name: "from", Kind: route.Integer, Default: 0, Doc: "The first index."},
+				{Name: "limit", Kind: route.Integer, Doc: "How many messages; all when left out."},
+				{Name: "at", Kind: route.EventID, Doc: "The cursor of the page before: further pages of the same snapshot."},
 			},
 		},
 		{
-			method: http.MethodPost, path: path, id: "appendMessage", tag: "messages", summary: "Append a message",
-			serve: appendMessage, change: true, body: loquat.NewMessage{}, answers: []answer{{status: http.StatusCreated, body: loquat.MessageResult{}, etag: true}},
+			Method: http.MethodPost, Path: path, ID: "appendMessage", Tag: "messages", Summary: "Append a message",
+			Serve: a.appendMessage, Change: true, Body: loquat.NewMessage{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.MessageResult{}, ETag: true}},
 		},
 		{
-			method: http.MethodPatch, path: path + "/{index}", id: "modifyMessage", tag: "messages", summary: "Change the content of a message",
-			serve: modifyMessage, change: true, body: loquat.MessagePatch{}, media: "application/merge-patch+json",
-			answers: []answer{{status: http.StatusOK, body: loquat.MessageResult{}, etag: true}},
+			Method: http.MethodPatch, Path: path + "/{index}", ID: "modifyMessage", Tag: "messages", Summary: "Change the content of a message",
+			Serve: a.modifyMessage, Change: true, Body: loquat.MessagePatch{}, Media: "application/merge-patch+json",
+			Responses: []route.Response{{Status: http.StatusOK, Body: loquat.MessageResult{}, ETag: true}},
 		},
 		{
-			method: http.MethodDelete, path: path, id: "deleteMessages", tag: "messages", summary: "Delete messages, all or none",
-			serve: deleteMessages, change: true, body: loquat.MessageIndices{},
-			query:   []param{{name: "indices", kind: indices, doc: "In place of a body."}},
-			answers: []answer{{status: http.StatusOK, body: loquat.DeleteResult{}, etag: true}},
+			Method: http.MethodDelete, Path: path, ID: "deleteMessages", Tag: "messages", Summary: "Delete messages, all or none",
+			Serve: a.deleteMessages, Change: true, Body: loquat.MessageIndices{},
+			Query:     []route.Param{{Name: "indices", Kind: route.Indices, Doc: "In place of a body."}},
+			Responses: []route.Response{{Status: http.StatusOK, Body: loquat.DeleteResult{}, ETag: true}},
 		},
 	}
 }
 
-func getMessages(x *exchange) error {
-	q := chat.PageQuery{Limit: x.query.integer("limit"), At: x.query.eventID("at")}
-	if from := x.query.integer("from"); from != nil {
+func (a *api) getMessages(x *route.Exchange) error {
+	q := chat.PageQuery{Limit: x.Query.Integer("limit"), At: x.Query.EventID("at")}
+	if from := x.Query.Integer("from"); from != nil {
 		q.From = *from
 	}
-	done, err := x.snapshot()
+	done, err := a.snapshot(x)
 	if err != nil {
 		return err
 	}
 	defer done()
-	page, err := x.api.chat.Messages(x.r.Context(), x.sessionID(), q)
+	page, err := a.chat.Messages(x.R.Context(), x.Path("session_id"), q)
 	if err != nil {
 		return err
 	}
 	if page.Messages == nil {
 		page.Messages = []loquat.Message{}
 	}
-	x.tag(page.Checkpoint)
-	return x.reply(http.StatusOK, page)
+	x.Tag(page.Checkpoint)
+	return x.Reply(http.StatusOK, page)
 }
 
-func appendMessage(x *exchange) error {
-	in, err := decodeBody[loquat.NewMessage](x)
+func (a *api) appendMessage(x *route.Exchange) error {
+	in, err := route.Decode[loquat.NewMessage](x)
 	if err != nil {
 		return err
 	}
-	m, err := x.api.chat.AppendMessage(x.r.Context(), x.call, x.sessionID(), in)
+	m, err := a.chat.AppendMessage(x.R.Context(), x.Call, x.Path("session_id"), in)
 	if err != nil {
 		return err
 	}
-	x.w.Header().Set("Location", "/sessions/"+x.sessionID()+"/messages?from="+strconv.Itoa(m.Body.Index)+"&limit=1")
+	x.W.Header().Set("Location", "/sessions/"+x.Path("session_id")+"/messages?from="+strconv.Itoa(m.Body.Index)+"&limit=1")
 	return replyChanged(x, http.StatusCreated, m)
 }
 
-func modifyMessage(x *exchange) error {
-	index, err := strconv.Atoi(x.r.PathValue("index"))
+func (a *api) modifyMessage(x *route.Exchange) error {
+	index, err := strconv.Atoi(x.Path("index"))
 	if err != nil {
-		return malformed("path.index", "has to be an integer, not %q", loquat.Clip(x.r.PathValue("index"), loquat.Excerpt))
+		return route.Malformed("path.index", "has to be an integer, not %q", loquat.Clip(x.Path("index"), loquat.Excerpt))
 	}
 	if index < 0 {
 		return loquat.Invalid("path.index", "is at least 0, not %d", index)
 	}
-	in, err := decodeBody[loquat.MessagePatch](x)
+	in, err := route.Decode[loquat.MessagePatch](x)
 	if err != nil {
 		return err
 	}
-	m, err := x.api.chat.ModifyMessage(x.r.Context(), x.call, x.sessionID(), index, in.Content)
+	m, err := a.chat.ModifyMessage(x.R.Context(), x.Call, x.Path("session_id"), index, in.Content)
 	if err != nil {
 		return err
 	}
 	return replyChanged(x, http.StatusOK, m)
 }
 
-func deleteMessages(x *exchange) error {
-	named, err := x.indices()
+func (a *api) deleteMessages(x *route.Exchange) error {
+	named, err := indices(x)
 	if err != nil {
 		return err
 	}
-	d, err := x.api.chat.DeleteMessages(x.r.Context(), x.call, x.sessionID(), named)
+	d, err := a.chat.DeleteMessages(x.R.Context(), x.Call, x.Path("session_id"), named)
 	if err != nil {
 		return err
 	}
@@ -104,15 +105,15 @@ func deleteMessages(x *exchange) error {
 }
 
 // indices reads the indices from the query or from the body, not from both.
-func (x *exchange) indices() ([]int, error) {
-	named, ok := x.query["indices"].([]int)
-	if ok && x.body != nil {
+func indices(x *route.Exchange) ([]int, error) {
+	named, ok := x.Query.Indices("indices")
+	if ok && x.Body != nil {
 		return nil, loquat.Invalid("query.indices", "cannot be given beside a body; use one of them")
 	}
 	if ok {
 		return named, nil
 	}
-	in, err := decodeBody[loquat.MessageIndices](x)
+	in, err := route.Decode[loquat.MessageIndices](x)
 	if err != nil {
 		return nil, err
 	}

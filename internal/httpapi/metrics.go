@@ -62,19 +62,19 @@ func register(registry *prometheus.Registry, all ...prometheus.Collector) error 
 }
 
 func (m *metrics) observe(w *answerWriter) {
-	method, route := w.method, w.route
+	method, path := w.method, "none"
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
 		method = "other"
 	}
-	if route == "" {
-		route = "none"
+	if w.route != nil {
+		path = w.route.Path
 	}
 	status := "none" // the client went away
 	if w.status != 0 {
 		status = strconv.Itoa(w.status)
-		m.latency.WithLabelValues(method, route).Observe(w.first.Seconds())
+		m.latency.WithLabelValues(method, path).Observe(w.first.Seconds())
 	}
-	m.answers.WithLabelValues(method, route, status).Inc()
+	m.answers.WithLabelValues(method, path, status).Inc()
 }

@@ -5,41 +5,42 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) pairingRoutes() []route {
-	return []route{
+func (a *api) pairingRoutes() []route.Route {
+	return []route.Route{
 		{
-			method: http.MethodPost, path: "/pairing", id: "pair", tag: "access", summary: "Make a pairing code",
-			full: true, serve: pair, body: loquat.NewPairing{}, answers: []answer{{status: http.StatusOK, body: loquat.Pairing{}}},
+			Method: http.MethodPost, Path: "/pairing", ID: "pair", Tag: "access", Summary: "Make a pairing code",
+			Full: true, Serve: a.pair, Body: loquat.NewPairing{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Pairing{}}},
 		},
 		{
-			method: http.MethodPost, path: "/pairing/claim", id: "claimPairing", tag: "access", summary: "Become a device with a pairing code",
-			open: true, serve: claim, body: loquat.Claim{}, answers: []answer{{status: http.StatusOK, body: loquat.ClaimedDevice{}}},
+			Method: http.MethodPost, Path: "/pairing/claim", ID: "claimPairing", Tag: "access", Summary: "Become a device with a pairing code",
+			Open: true, Serve: a.claim, Body: loquat.Claim{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ClaimedDevice{}}},
 		},
 		{
-			method: http.MethodGet, path: "/devices", id: "listDevices", tag: "access", summary: "List the devices that were paired",
-			full: true, serve: listDevices, answers: []answer{{status: http.StatusOK, body: loquat.DeviceList{}}},
+			Method: http.MethodGet, Path: "/devices", ID: "listDevices", Tag: "access", Summary: "List the devices that were paired",
+			Full: true, Serve: a.listDevices, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.DeviceList{}}},
 		},
 		{
-			method: http.MethodDelete, path: "/devices/{device_id}", id: "removeDevice", tag: "access", summary: "Remove a device and cut it off",
-			full: true, serve: removeDevice, answers: []answer{{status: http.StatusNoContent}},
+			Method: http.MethodDelete, Path: "/devices/{device_id}", ID: "removeDevice", Tag: "access", Summary: "Remove a device and cut it off",
+			Full: true, Serve: a.removeDevice, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
 }
 
-func pair(x *exchange) error {
-	in, err := decodeBody[loquat.NewPairing](x)
+func (a *api) pair(x *route.Exchange) error {
+	in, err := route.Decode[loquat.NewPairing](x)
 	if err != nil {
 		return err
 	}
-	p, err := x.api.access.keeper.Pair(x.r.Context(), in.Scope)
+	p, err := a.access.keeper.Pair(x.R.Context(), in.Scope)
 	if err != nil {
 		return err
 	}
-	door := x.api.door
-	p.URL, p.ServerID = door.claimURL(x.from), door.serverID
-	return x.reply(http.StatusOK, p)
+	door := a.door
+	p.URL, p.ServerID = door.claimURL(a.proxies.caller(x.R)), door.serverID
+	return x.Reply(http.StatusOK, p)
 }
 
 // claimURL is where a device claims its code. One that is to use a bridge may reach
@@ -59,30 +60,30 @@ func (d door) bridgeURL(from caller) string {
 	return "ws" + strings.TrimPrefix(d.base(from), "http") + "/bridge"
 }
 
-func claim(x *exchange) error {
-	in, err := decodeBody[loquat.Claim](x)
+func (a *api) claim(x *route.Exchange) error {
+	in, err := route.Decode[loquat.Claim](x)
 	if err != nil {
 		return err
 	}
-	device, secret, err := x.api.access.keeper.Claim(x.r.Context(), in.Code, in.DeviceName, x.from.address)
+	device, secret, err := a.access.keeper.Claim(x.R.Context(), in.Code, in.DeviceName, a.proxies.caller(x.R).address)
 	if err != nil {
 		return err
 	}
-	door := x.api.door
-	return x.reply(http.StatusOK, loquat.ClaimedDevice{DeviceID: device.ID, Token: secret, ServerID: door.serverID, BridgeURL: door.bridgeURL(x.from)})
+	door := a.door
+	return x.Reply(http.StatusOK, loquat.ClaimedDevice{DeviceID: device.ID, Token: secret, ServerID: door.serverID, BridgeURL: door.bridgeURL(a.proxies.caller(x.R))})
 }
 
-func listDevices(x *exchange) error {
+func (a *api) listDevices(x *route.Exchange) error {
 	out := loquat.DeviceList{Devices: []loquat.Device{}}
-	for _, c := range x.api.access.keeper.Devices() {
+	for _, c := range a.access.keeper.Devices() {
 		out.Devices = append(out.Devices, c.AsDevice())
 	}
-	return x.reply(http.StatusOK, out)
+	return x.Reply(http.StatusOK, out)
 }
 
-func removeDevice(x *exchange) error {
-	if err := x.api.access.keeper.RemoveDevice(x.r.Context(), x.r.PathValue("device_id")); err != nil {
+func (a *api) removeDevice(x *route.Exchange) error {
+	if err := a.access.keeper.RemoveDevice(x.R.Context(), x.Path("device_id")); err != nil {
 		return err
 	}
-	return x.done()
+	return done(x)
 }

@@ -11,6 +11,7 @@ import (
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/httpapi/route"
 )
 
 // A device from its code to its end.
@@ -193,12 +194,12 @@ func (r *rig) poll(t *testing.T, token string) <-chan error {
 		t.Fatal(err)
 	}
 	began, ended := make(chan struct{}), make(chan error, 1)
-	x := &exchange{api: r.api, r: httptest.NewRequest("GET", "/events", nil).WithContext(t.Context()), who: who}
+	x := &route.Exchange{R: httptest.NewRequest("GET", "/events", nil).WithContext(t.Context())}
 	go func() {
-		ended <- r.api.access.follow(x, func(x *exchange) error {
+		ended <- r.api.access.follow(x, who, func(x *route.Exchange) error {
 			close(began)
 			latest := loquat.EventID(0)
-			_, err := r.feed.Events(x.r.Context(), feed.Query{Since: &latest, Wait: time.Minute})
+			_, err := r.feed.Events(x.R.Context(), feed.Query{Since: &latest, Wait: time.Minute})
 			return err
 		})
 	}()

@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"loquat/internal/chat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) pluginRoutes() []route {
-	return []route{{
-		method: http.MethodGet, path: "/plugins", id: "listPlugins", tag: "catalog", summary: "List the plugins that are loaded, with how they are",
-		serve: listPlugins, answers: []answer{{status: http.StatusOK, body: pluginList{}}},
+func (a *api) pluginRoutes() []route.Route {
+	return []route.Route{{
+		Method: http.MethodGet, Path: "/plugins", ID: "listPlugins", Tag: "catalog", Summary: "List the plugins that are loaded, with how they are",
+		Serve: a.listPlugins, Responses: []route.Response{{Status: http.StatusOK, Body: pluginList{}}},
 	}}
 }
 
@@ -18,6 +19,6 @@ type pluginList struct {
 	Plugins []chat.PluginInfo `json:"plugins"`
 }
 
-func listPlugins(x *exchange) error {
-	return x.reply(http.StatusOK, pluginList{Plugins: x.api.chat.Plugins()})
+func (a *api) listPlugins(x *route.Exchange) error {
+	return x.Reply(http.StatusOK, pluginList{Plugins: a.chat.Plugins()})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // TestRefusals sends what is wrong to every kind of route. That each answer is a
@@ -133,13 +134,19 @@ func TestRefusals(t *testing.T) {
 // TestWrongMethods tries every method on every path of the table.
 func TestWrongMethods(t *testing.T) {
 	r := newRig(t)
-	known := map[string][]*route{}
-	for i := range r.api.routes {
-		route := &r.api.routes[i]
-		known[route.path] = append(known[route.path], route)
+	known := map[string][]*route.Route{}
+	for i := range r.api.table.Routes {
+		rt := &r.api.table.Routes[i]
+		known[rt.Path] = append(known[rt.Path], rt)
 	}
 	for pattern, routes := range known {
-		allowed := methodsOf(routes)
+		var allowed []string
+		for _, rt := range routes {
+			if allowed = append(allowed, rt.Method); rt.Method == http.MethodGet {
+				allowed = append(allowed, http.MethodHead)
+			}
+		}
+		slices.Sort(allowed)
 		path := strings.NewReplacer("{$}", "", "{session_id}", "s", "{index}", "0", "{request_id}", "q").Replace(pattern)
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"} {
 			if slices.Contains(allowed, method) {
@@ -156,11 +163,11 @@ func TestWrongMethods(t *testing.T) {
 // TestEveryBody sends the same faults to every route that takes a body.
 func TestEveryBody(t *testing.T) {
 	r := newRig(t)
-	for _, route := range r.api.routes {
-		if route.body == nil {
+	for _, rt := range r.api.table.Routes {
+		if rt.Body == nil {
 			continue
 		}
-		path := strings.NewReplacer("{session_id}", "s", "{index}", "0", "{request_id}", "q").Replace(route.path)
+		path := strings.NewReplacer("{session_id}", "s", "{index}", "0", "{request_id}", "q").Replace(rt.Path)
 		for body, status := range map[string]int{
 			`{"x":`:                  400,
 			`{"x":1,"x":2}`:          400,
@@ -169,12 +176,12 @@ func TestEveryBody(t *testing.T) {
 			`"text"`:                 422,
 			`[]`:                     422,
 		} {
-			r.do(route.method, path, body).wantProblem(t, status, loquat.CodeInvalid)
+			r.do(rt.Method, path, body).wantProblem(t, status, loquat.CodeInvalid)
 		}
-		r.do(route.method, path, "x", "Content-Type: text/plain").wantProblem(t, 415, loquat.CodeUnsupportedMedia)
-		r.do(route.method, path, strings.Repeat(" ", 65537)).wantProblem(t, 413, loquat.CodeTooLarge)
+		r.do(rt.Method, path, "x", "Content-Type: text/plain").wantProblem(t, 415, loquat.CodeUnsupportedMedia)
+		r.do(rt.Method, path, strings.Repeat(" ", 65537)).wantProblem(t, 413, loquat.CodeTooLarge)
 		chunked := io.MultiReader(strings.NewReader(`{"x":"`), strings.NewReader(strings.Repeat("y", 1<<20)))
-		r.doReader(route.method, path, chunked).wantProblem(t, 413, loquat.CodeTooLarge)
+		r.doReader(rt.Method, path, chunked).wantProblem(t, 413, loquat.CodeTooLarge)
 	}
 }
 
@@ -190,7 +197,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("got %q, want %q", at, want)
 	}
 	many := r.do("POST", "/sessions", `{"messages":[`+strings.Repeat("1,", 500)+`1]}`).wantProblem(t, 422, loquat.CodeInvalid)
-	if n := len(many.Errors); n != maxFaults+1 || !strings.Contains(many.Errors[maxFaults].Message, "401 more") {
+	if n := len(many.Errors); n != route.MaxFieldErrors+1 || !strings.Contains(many.Errors[route.MaxFieldErrors].Message, "401 more") {
 		t.Errorf("%d faults, the last %v", n, many.Errors[n-1])
 	}
 }
@@ -203,8 +210,9 @@ func TestDepthThatIsAllowed(t *testing.T) {
 
 func TestPanicsAreNotTold(t *testing.T) {
 	r := newRig(t)
-	r.api.mux.HandleFunc("/panic", func(http.ResponseWriter, *http.Request) { panic("hunter2") })
-	p := r.do("GET", "/panic", "").wantProblem(t, 500, loquat.CodeInternal)
+	i := slices.IndexFunc(r.api.table.Routes, func(t route.Route) bool { return t.Path == "/agents" })
+	r.api.table.Routes[i].Serve = func(*route.Exchange) error { panic("hunter2") }
+	p := r.do("GET", "/agents", "").wantProblem(t, 500, loquat.CodeInternal)
 	if strings.Contains(p.Detail, "hunter2") {
 		t.Errorf("told: %s", p.Detail)
 	}

@@ -4,55 +4,56 @@ import (
 	"net/http"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
-func (a *api) requestRoutes() []route {
-	return []route{
+func (a *api) requestRoutes() []route.Route {
+	return []route.Route{
 		{
-			method: http.MethodPost, path: "/sessions/{session_id}/send", id: "send", tag: "requests", summary: "Ask for a reply",
-			serve: send, change: true, body: loquat.Send{}, answers: []answer{{status: http.StatusAccepted, body: loquat.SendResult{}, etag: true}},
+			Method: http.MethodPost, Path: "/sessions/{session_id}/send", ID: "send", Tag: "requests", Summary: "Ask for a reply",
+			Serve: a.send, Change: true, Body: loquat.Send{}, Responses: []route.Response{{Status: http.StatusAccepted, Body: loquat.SendResult{}, ETag: true}},
 		},
 		{
-			method: http.MethodGet, path: "/requests/{request_id}", id: "getRequest", tag: "requests", summary: "See where a request stands",
-			serve: getRequest, answers: []answer{{status: http.StatusOK, body: loquat.Request{}}},
+			Method: http.MethodGet, Path: "/requests/{request_id}", ID: "getRequest", Tag: "requests", Summary: "See where a request stands",
+			Serve: a.getRequest, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Request{}}},
 		},
 		{
-			method: http.MethodPost, path: "/requests/{request_id}/cancel", id: "cancelRequest", tag: "requests", summary: "Cancel a request",
-			serve: cancelRequest, change: true, body: cancelBody{},
-			answers: []answer{{status: http.StatusAccepted, body: loquat.CancelResult{}}, {status: http.StatusOK, body: loquat.CancelResult{}}},
+			Method: http.MethodPost, Path: "/requests/{request_id}/cancel", ID: "cancelRequest", Tag: "requests", Summary: "Cancel a request",
+			Serve: a.cancelRequest, Change: true, Body: cancelBody{},
+			Responses: []route.Response{{Status: http.StatusAccepted, Body: loquat.CancelResult{}}, {Status: http.StatusOK, Body: loquat.CancelResult{}}},
 		},
 	}
 }
 
-func send(x *exchange) error {
-	in, err := decodeBody[loquat.Send](x)
+func (a *api) send(x *route.Exchange) error {
+	in, err := route.Decode[loquat.Send](x)
 	if err != nil {
 		return err
 	}
-	s, err := x.api.chat.Send(x.r.Context(), x.call, x.sessionID(), in)
+	s, err := a.chat.Send(x.R.Context(), x.Call, x.Path("session_id"), in)
 	if err != nil {
 		return err
 	}
-	x.w.Header().Set("Location", "/requests/"+s.Body.RequestID)
+	x.W.Header().Set("Location", "/requests/"+s.Body.RequestID)
 	return replyChanged(x, http.StatusAccepted, s)
 }
 
-func getRequest(x *exchange) error {
-	q, err := x.api.chat.Request(x.r.Context(), x.r.PathValue("request_id"))
+func (a *api) getRequest(x *route.Exchange) error {
+	q, err := a.chat.Request(x.R.Context(), x.Path("request_id"))
 	if err != nil {
 		return err
 	}
-	return x.reply(http.StatusOK, q)
+	return x.Reply(http.StatusOK, q)
 }
 
 // cancelBody is empty: a cancel has no parameters.
 type cancelBody struct{}
 
-func cancelRequest(x *exchange) error {
-	if _, err := decodeBody[cancelBody](x); err != nil {
+func (a *api) cancelRequest(x *route.Exchange) error {
+	if _, err := route.Decode[cancelBody](x); err != nil {
 		return err
 	}
-	c, err := x.api.chat.Cancel(x.r.Context(), x.call, x.r.PathValue("request_id"))
+	c, err := a.chat.Cancel(x.R.Context(), x.Call, x.Path("request_id"))
 	if err != nil {
 		return err
 	}
@@ -60,5 +61,5 @@ func cancelRequest(x *exchange) error {
 	if c.Accepted {
 		status = http.StatusAccepted
 	}
-	return x.reply(status, c.Body)
+	return x.Reply(status, c.Body)
 }

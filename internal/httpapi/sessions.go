@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // How many sessions a page of the list holds.
@@ -16,78 +17,76 @@ const (
 // forkRoute makes a session besides the one that it is called on.
 const forkRoute = "forkSession"
 
-func (a *api) sessionRoutes() []route {
-	session := []answer{{status: http.StatusOK, body: loquat.Snapshot{}, etag: true}}
-	created := []answer{{status: http.StatusCreated, body: loquat.Snapshot{}, etag: true}}
-	return []route{
+func (a *api) sessionRoutes() []route.Route {
+	session := []route.Response{{Status: http.StatusOK, Body: loquat.Snapshot{}, ETag: true}}
+	created := []route.Response{{Status: http.StatusCreated, Body: loquat.Snapshot{}, ETag: true}}
+	return []route.Route{
 		{
-			method: http.MethodPost, path: "/sessions", id: "createSession", tag: "sessions", summary: "Create a session",
-			serve: createSession, change: true, body: loquat.NewSession{}, answers: created,
+			Method: http.MethodPost, Path: "/sessions", ID: "createSession", Tag: "sessions", Summary: "Create a session",
+			Serve: a.createSession, Change: true, Body: loquat.NewSession{}, Responses: created,
 		},
 		{
-			method: http.MethodGet, path: "/sessions", id: "listSessions", tag: "sessions", summary: "List sessions, newest change first",
-			serve: listSessions, answers: []answer{{status: http.StatusOK, body: loquat.SessionList{}}},
-			query: []param{
-				{name: "limit", kind: integer, min: 1, max: maxSessions, preset: defaultSessions, doc: "How many sessions to list."},
-				{name: "page_token", kind: id, doc: "The next_page_token of the page before."},
+			Method: http.MethodGet, Path: "/sessions", ID: "listSessions", Tag: "sessions", Summary: "List sessions, newest change first",
+			Serve: a.listSessions, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SessionList{}}},
+			Query: []route.Param{
+				{Name: "limit", Kind: route.Integer, Min: 1, Max: maxSessions, Default: defaultSessions, Doc: "How many sessions to list."},
+				{Name: "page_token", Kind: route.ID, Doc: "The next_page_token of the page before."},
 			},
 		},
 		{
-			method: http.MethodGet, path: "/sessions/{session_id}", id: "getSession", tag: "sessions", summary: "Load a session with its messages and cursor",
-			serve: getSession, answers: session,
+			Method: http.MethodGet, Path: "/sessions/{session_id}", ID: "getSession", Tag: "sessions", Summary: "Load a session with its messages and cursor",
+			Serve: a.getSession, Responses: session,
 		},
 		{
-			method: http.MethodPatch, path: "/sessions/{session_id}", id: "updateSession", tag: "sessions", summary: "Merge a patch into a session",
-			serve: updateSession, change: true, body: loquat.SessionPatch{}, media: "application/merge-patch+json", answers: session,
+			Method: http.MethodPatch, Path: "/sessions/{session_id}", ID: "updateSession", Tag: "sessions", Summary: "Merge a patch into a session",
+			Serve: a.updateSession, Change: true, Body: loquat.SessionPatch{}, Media: "application/merge-patch+json", Responses: session,
 		},
 		{
-			method: http.MethodDelete, path: "/sessions/{session_id}", id: "deleteSession", tag: "sessions", summary: "Delete a session; its id stays taken",
-			serve: deleteSession, change: true, answers: []answer{{status: http.StatusNoContent}},
+			Method: http.MethodDelete, Path: "/sessions/{session_id}", ID: "deleteSession", Tag: "sessions", Summary: "Delete a session; its id stays taken",
+			Serve: a.deleteSession, Change: true, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 		{
-			method: http.MethodPost, path: "/sessions/{session_id}/fork", id: forkRoute, tag: "sessions", summary: "Copy a session up to a message",
-			serve: forkSession, change: true, body: loquat.Fork{}, answers: created,
+			Method: http.MethodPost, Path: "/sessions/{session_id}/fork", ID: forkRoute, Tag: "sessions", Summary: "Copy a session up to a message",
+			Serve: a.forkSession, Change: true, Body: loquat.Fork{}, Responses: created,
 		},
 	}
 }
 
-func createSession(x *exchange) error {
-	in, err := decodeBody[loquat.NewSession](x)
+func (a *api) createSession(x *route.Exchange) error {
+	in, err := route.Decode[loquat.NewSession](x)
 	if err != nil {
 		return err
 	}
-	s, err := x.api.chat.CreateSession(x.r.Context(), x.call, in)
+	s, err := a.chat.CreateSession(x.R.Context(), x.Call, in)
 	if err != nil {
 		return err
 	}
-	return x.replyCreated(s)
+	return replyCreated(x, s)
 }
 
 // replyCreated answers with a session that did not exist before.
-func (x *exchange) replyCreated(s loquat.Snapshot) error {
-	x.w.Header().Set("Location", "/sessions/"+s.SessionID)
-	return x.replySession(http.StatusCreated, s)
+func replyCreated(x *route.Exchange, s loquat.Snapshot) error {
+	x.W.Header().Set("Location", "/sessions/"+s.SessionID)
+	return replySession(x, http.StatusCreated, s)
 }
 
-func (x *exchange) replySession(status int, s loquat.Snapshot) error {
-	x.tag(s.Checkpoint)
+func replySession(x *route.Exchange, status int, s loquat.Snapshot) error {
+	x.Tag(s.Checkpoint)
 	if s.Metadata == nil {
 		s.Metadata = loquat.Object{}
 	}
 	if s.Messages == nil {
 		s.Messages = []loquat.Message{}
 	}
-	return x.reply(status, s)
+	return x.Reply(status, s)
 }
 
-func (x *exchange) sessionID() string { return x.r.PathValue("session_id") }
-
-func listSessions(x *exchange) error {
+func (a *api) listSessions(x *route.Exchange) error {
 	limit := defaultSessions
-	if n := x.query.integer("limit"); n != nil {
+	if n := x.Query.Integer("limit"); n != nil {
 		limit = *n
 	}
-	list, err := x.api.chat.Sessions(x.r.Context(), limit, x.query.text("page_token"))
+	list, err := a.chat.Sessions(x.R.Context(), limit, x.Query.Text("page_token"))
 	if err != nil {
 		return err
 	}
@@ -96,35 +95,35 @@ func listSessions(x *exchange) error {
 			list.Sessions[i].Metadata = loquat.Object{}
 		}
 	}
-	return x.reply(http.StatusOK, list)
+	return x.Reply(http.StatusOK, list)
 }
 
-func getSession(x *exchange) error {
-	done, err := x.snapshot()
+func (a *api) getSession(x *route.Exchange) error {
+	done, err := a.snapshot(x)
 	if err != nil {
 		return err
 	}
 	defer done()
-	s, err := x.api.chat.Session(x.r.Context(), x.sessionID())
+	s, err := a.chat.Session(x.R.Context(), x.Path("session_id"))
 	if err != nil {
 		return err
 	}
-	return x.replySession(http.StatusOK, s)
+	return replySession(x, http.StatusOK, s)
 }
 
-func updateSession(x *exchange) error {
-	in, err := decodeBody[loquat.SessionPatch](x)
+func (a *api) updateSession(x *route.Exchange) error {
+	in, err := route.Decode[loquat.SessionPatch](x)
 	if err != nil {
 		return err
 	}
-	if err := refuseRemoval(x.body); err != nil {
+	if err := refuseRemoval(x.Body); err != nil {
 		return err
 	}
-	s, err := x.api.chat.UpdateSession(x.r.Context(), x.call, x.sessionID(), in)
+	s, err := a.chat.UpdateSession(x.R.Context(), x.Call, x.Path("session_id"), in)
 	if err != nil {
 		return err
 	}
-	return x.replySession(http.StatusOK, s)
+	return replySession(x, http.StatusOK, s)
 }
 
 // refuseRemoval refuses a null where a merge patch would remove what every session
@@ -134,31 +133,31 @@ func refuseRemoval(body []byte) error {
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil // there was no body
 	}
-	var f faults
+	var f route.FieldErrors
 	for name, value := range fields {
 		if string(value) == "null" {
-			f.add("body."+name, "cannot be removed; every session has it")
+			f.Add("body."+name, "cannot be removed; every session has it")
 		}
 	}
-	return f.err()
+	return f.Err()
 }
 
-func deleteSession(x *exchange) error {
-	if err := x.api.chat.DeleteSession(x.r.Context(), x.call, x.sessionID()); err != nil {
+func (a *api) deleteSession(x *route.Exchange) error {
+	if err := a.chat.DeleteSession(x.R.Context(), x.Call, x.Path("session_id")); err != nil {
 		return err
 	}
-	x.w.WriteHeader(http.StatusNoContent)
+	x.W.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func forkSession(x *exchange) error {
-	in, err := decodeBody[loquat.Fork](x)
+func (a *api) forkSession(x *route.Exchange) error {
+	in, err := route.Decode[loquat.Fork](x)
 	if err != nil {
 		return err
 	}
-	s, err := x.api.chat.ForkSession(x.r.Context(), x.call, x.sessionID(), in)
+	s, err := a.chat.ForkSession(x.R.Context(), x.Call, x.Path("session_id"), in)
 	if err != nil {
 		return err
 	}
-	return x.replyCreated(s)
+	return replyCreated(x, s)
 }

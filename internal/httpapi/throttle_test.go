@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 )
 
 // unknownKeys returns an object of n keys that no body has.
@@ -36,12 +37,12 @@ func TestBodiesOfOpenRoutesAreSmall(t *testing.T) {
 	r := newRig(t)
 	r.api.limits.MaxBodyBytes = 8 << 20
 	fits := `{"token":"` + strings.Repeat("x", 16<<10-12) + `"}`
-	for _, route := range r.api.routes {
-		if !route.open || route.body == nil {
+	for _, rt := range r.api.table.Routes {
+		if !rt.Open || rt.Body == nil {
 			continue
 		}
-		t.Run(route.path, func(t *testing.T) {
-			if got := r.do(route.method, route.path, fits); got.StatusCode == http.StatusRequestEntityTooLarge {
+		t.Run(rt.Path, func(t *testing.T) {
+			if got := r.do(rt.Method, rt.Path, fits); got.StatusCode == http.StatusRequestEntityTooLarge {
 				t.Errorf("%d bytes are refused: %s", len(fits), got.body)
 			}
 			for what, body := range map[string]io.Reader{
@@ -49,7 +50,7 @@ func TestBodiesOfOpenRoutesAreSmall(t *testing.T) {
 				"chunked":   struct{ io.Reader }{strings.NewReader(fits + " ")},
 				"many keys": strings.NewReader(unknownKeys(100_000)),
 			} {
-				p := r.doReader(route.method, route.path, body).wantProblem(t, http.StatusRequestEntityTooLarge, loquat.CodeTooLarge)
+				p := r.doReader(rt.Method, rt.Path, body).wantProblem(t, http.StatusRequestEntityTooLarge, loquat.CodeTooLarge)
 				if !strings.Contains(p.Detail, "16384 bytes") || strings.Contains(p.Detail, "limits.") {
 					t.Errorf("%s: the detail is %q", what, p.Detail)
 				}
@@ -68,15 +69,15 @@ func TestFaultsAreBoundedWhileTheyAreCollected(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	var f faults
-	r.api.schemas.check(&f, r.api.schemas.of(loquat.SignIn{}), "body", object)
-	err := f.err()
+	var f route.FieldErrors
+	r.api.table.Schemas.Validate(&f, loquat.SignIn{}, "body", object)
+	err := f.Err()
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4<<20 {
 		t.Errorf("the check of %d unknown keys took %d bytes", len(object), took)
 	}
-	p := problemOf(err)
-	if len(p.Errors) != maxFaults+1 || p.Errors[maxFaults].Message != "has 499901 more faults" || !strings.Contains(p.Detail, "500001 faults") {
+	p := route.ProblemOf(err)
+	if len(p.Errors) != route.MaxFieldErrors+1 || p.Errors[route.MaxFieldErrors].Message != "has 499901 more faults" || !strings.Contains(p.Detail, "500001 faults") {
 		t.Errorf("the problem lists %d faults, last %v; detail %q", len(p.Errors), p.Errors[len(p.Errors)-1], p.Detail)
 	}
 }

@@ -9,38 +9,39 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/httpapi/route"
 	"loquat/internal/ui"
 )
 
 // schemaVersion is that of the UI schema. Within it there are only additions.
 const schemaVersion = 1
 
-func (a *api) uiRoutes() []route {
-	schema := []answer{
-		{status: http.StatusOK, body: uiSchema{}, etag: true, tagOf: "The content."},
-		{status: http.StatusNotModified, etag: true, tagOf: "The content."},
+func (a *api) uiRoutes() []route.Route {
+	schema := []route.Response{
+		{Status: http.StatusOK, Body: uiSchema{}, ETag: true, ETagDoc: "The content."},
+		{Status: http.StatusNotModified, ETag: true, ETagDoc: "The content."},
 	}
-	one := []param{{name: "plugin", doc: "Only the elements of the application plugin of this name."}}
-	return []route{
+	one := []route.Param{{Name: "plugin", Doc: "Only the elements of the application plugin of this name."}}
+	return []route.Route{
 		{
-			method: http.MethodGet, path: "/sessions/{session_id}/config", id: "getConfigValues", tag: "ui", summary: "See the effective value of every setting of a session",
-			serve: getConfigValues, answers: []answer{{status: http.StatusOK, body: configValues{}}},
+			Method: http.MethodGet, Path: "/sessions/{session_id}/config", ID: "getConfigValues", Tag: "ui", Summary: "See the effective value of every setting of a session",
+			Serve: a.getConfigValues, Responses: []route.Response{{Status: http.StatusOK, Body: configValues{}}},
 		},
 		{
-			method: http.MethodPut, path: "/sessions/{session_id}/config/{key}", id: "setOverride", tag: "ui", summary: "Set or take back the override of one setting",
-			serve: setOverride, change: true, body: loquat.Override{}, answers: []answer{{status: http.StatusOK, body: loquat.Snapshot{}, etag: true}},
+			Method: http.MethodPut, Path: "/sessions/{session_id}/config/{key}", ID: "setOverride", Tag: "ui", Summary: "Set or take back the override of one setting",
+			Serve: a.setOverride, Change: true, Body: loquat.Override{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Snapshot{}, ETag: true}},
 		},
 		{
-			method: http.MethodGet, path: "/sessions/{session_id}/ui-schema", id: "getUISchema", tag: "ui", summary: "List the UI elements of the core plugins",
-			serve: getUISchema, answers: schema,
+			Method: http.MethodGet, Path: "/sessions/{session_id}/ui-schema", ID: "getUISchema", Tag: "ui", Summary: "List the UI elements of the core plugins",
+			Serve: a.getUISchema, Responses: schema,
 		},
 		{
-			method: http.MethodGet, path: "/sessions/{session_id}/application/ui-schema", id: "getApplicationUISchema", tag: "ui",
-			summary: "List the UI elements of the application plugins", serve: getApplicationUISchema, query: one, answers: schema,
+			Method: http.MethodGet, Path: "/sessions/{session_id}/application/ui-schema", ID: "getApplicationUISchema", Tag: "ui",
+			Summary: "List the UI elements of the application plugins", Serve: a.getApplicationUISchema, Query: one, Responses: schema,
 		},
 		{
-			method: http.MethodGet, path: "/application/ui-schema", id: "getGlobalUISchema", tag: "ui",
-			summary: "List all UI elements of the application plugins, whatever the session", serve: getApplicationUISchema, query: one, answers: schema,
+			Method: http.MethodGet, Path: "/application/ui-schema", ID: "getGlobalUISchema", Tag: "ui",
+			Summary: "List all UI elements of the application plugins, whatever the session", Serve: a.getApplicationUISchema, Query: one, Responses: schema,
 		},
 	}
 }
@@ -51,30 +52,30 @@ type uiSchema struct {
 	Elements      []loquat.Object `json:"elements"`
 }
 
-func setOverride(x *exchange) error {
-	in, err := decodeBody[loquat.Override](x)
+func (a *api) setOverride(x *route.Exchange) error {
+	in, err := route.Decode[loquat.Override](x)
 	if err != nil {
 		return err
 	}
-	s, err := x.api.chat.SetOverride(x.r.Context(), x.call, x.sessionID(), x.r.PathValue("key"), in.Value)
+	s, err := a.chat.SetOverride(x.R.Context(), x.Call, x.Path("session_id"), x.Path("key"), in.Value)
 	if err != nil {
 		return err
 	}
-	return x.replySession(http.StatusOK, s)
+	return replySession(x, http.StatusOK, s)
 }
 
-func getUISchema(x *exchange) error {
-	elements, err := x.api.chat.UISchema(x.r.Context(), x.sessionID())
-	return x.replyElements(elements, err)
+func (a *api) getUISchema(x *route.Exchange) error {
+	elements, err := a.chat.UISchema(x.R.Context(), x.Path("session_id"))
+	return replyElements(x, elements, err)
 }
 
-func getApplicationUISchema(x *exchange) error {
-	elements, err := x.api.chat.ApplicationUISchema(x.r.Context(), x.sessionID(), x.query.text("plugin"))
-	return x.replyElements(elements, err)
+func (a *api) getApplicationUISchema(x *route.Exchange) error {
+	elements, err := a.chat.ApplicationUISchema(x.R.Context(), x.Path("session_id"), x.Query.Text("plugin"))
+	return replyElements(x, elements, err)
 }
 
 // replyElements answers with a UI schema, or with 304 when the client has it already.
-func (x *exchange) replyElements(elements []loquat.Object, err error) error {
+func replyElements(x *route.Exchange, elements []loquat.Object, err error) error {
 	if err != nil {
 		return err
 	}
@@ -88,13 +89,13 @@ func (x *exchange) replyElements(elements []loquat.Object, err error) error {
 	}
 	sum := sha256.Sum256(body)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
-	x.w.Header().Set("ETag", tag)
-	x.w.Header().Set("Cache-Control", "private, no-cache") // may be kept, and has to be asked for again
-	if matchesTag(x.r.Header.Values("If-None-Match"), tag) {
-		x.w.WriteHeader(http.StatusNotModified)
+	x.W.Header().Set("ETag", tag)
+	x.W.Header().Set("Cache-Control", "private, no-cache") // may be kept, and has to be asked for again
+	if matchesTag(x.R.Header.Values("If-None-Match"), tag) {
+		x.W.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return x.reply(http.StatusOK, schema)
+	return x.Reply(http.StatusOK, schema)
 }
 
 // matchesTag compares weakly, as it is right for what a client has kept.
@@ -119,12 +120,12 @@ type configValue struct {
 	Source string          `json:"source" enum:"override,config,ui_default,schema_default,none"`
 }
 
-func getConfigValues(x *exchange) error {
-	values, err := x.api.chat.ConfigValues(x.r.Context(), x.sessionID())
+func (a *api) getConfigValues(x *route.Exchange) error {
+	values, err := a.chat.ConfigValues(x.R.Context(), x.Path("session_id"))
 	if err != nil {
 		return err
 	}
-	return x.reply(http.StatusOK, struct {
+	return x.Reply(http.StatusOK, struct {
 		Values map[string]ui.Value `json:"values"`
 	}{values})
 }

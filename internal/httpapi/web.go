@@ -9,13 +9,11 @@ import (
 	"strings"
 
 	"loquat/internal/apipage"
+	"loquat/internal/httpapi/route"
 )
 
 // webIndex is the name of the page itself, which is served at /.
 const webIndex = "index.html"
-
-// webTag marks the routes that serve files, which are not part of the API.
-const webTag = "web"
 
 // webMedia is fixed here, for the machine's own table may say anything.
 var webMedia = map[string]string{
@@ -26,7 +24,7 @@ var webMedia = map[string]string{
 }
 
 // webRoutes are the files of the web client, one route for each.
-func webRoutes(client fs.FS) ([]route, error) {
+func webRoutes(client fs.FS) ([]route.Route, error) {
 	if client == nil {
 		return nil, nil
 	}
@@ -34,7 +32,7 @@ func webRoutes(client fs.FS) ([]route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the web client: %w", err)
 	}
-	var out []route
+	var out []route.Route
 	for _, e := range entries {
 		name := e.Name()
 		body, err := fs.ReadFile(client, name)
@@ -55,12 +53,12 @@ func webRoutes(client fs.FS) ([]route, error) {
 }
 
 // fileRoute is the route of a file that anybody may load.
-func fileRoute(at, media string, body []byte) route {
+func fileRoute(at, media string, body []byte) route.Route {
 	f := webFile{body: body, media: media, etag: fmt.Sprintf(`"%.16x"`, sha256.Sum256(body))}
-	return route{
-		method: http.MethodGet, path: at, id: "web" + strings.NewReplacer("/", "-", ".", "-").Replace(at), tag: webTag,
-		serve: f.serve, open: true,
-		answers: []answer{{status: http.StatusOK, body: "", media: media}, {status: http.StatusNotModified}},
+	return route.Route{
+		Method: http.MethodGet, Path: at, ID: "web" + strings.NewReplacer("/", "-", ".", "-").Replace(at), Tag: route.FileTag,
+		Serve: f.serve, Open: true,
+		Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: media}, {Status: http.StatusNotModified}},
 	}
 }
 
@@ -72,12 +70,12 @@ const (
 )
 
 // docsRoutes are the page that shows the OpenAPI document, and its style sheet.
-func docsRoutes(document []byte) ([]route, error) {
+func docsRoutes(document []byte) ([]route.Route, error) {
 	body, err := apipage.Render(document, apipage.Paths{Document: documentPath, Style: docsStylePath, Icon: "/icon.svg"})
 	if err != nil {
 		return nil, err
 	}
-	return []route{fileRoute(docsPath, webMedia[".html"], body), fileRoute(docsStylePath, webMedia[".css"], apipage.Style)}, nil
+	return []route.Route{fileRoute(docsPath, webMedia[".html"], body), fileRoute(docsStylePath, webMedia[".css"], apipage.Style)}, nil
 }
 
 type webFile struct {
@@ -89,16 +87,16 @@ type webFile struct {
 const webPolicy = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // serve answers with the file. Browsers ask each time whether it has changed.
-func (f webFile) serve(x *exchange) error {
-	h := x.w.Header()
+func (f webFile) serve(x *route.Exchange) error {
+	h := x.W.Header()
 	h.Set("Content-Type", f.media)
 	h.Set("Content-Security-Policy", webPolicy)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", f.etag)
-	if x.r.Header.Get("If-None-Match") == f.etag {
-		x.w.WriteHeader(http.StatusNotModified)
+	if x.R.Header.Get("If-None-Match") == f.etag {
+		x.W.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	_, _ = x.w.Write(f.body) // who is gone loads it again
+	_, _ = x.W.Write(f.body) // who is gone loads it again
 	return nil
 }

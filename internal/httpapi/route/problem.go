@@ -1,4 +1,4 @@
-package httpapi
+package route
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 	"loquat"
 )
 
-// problem is the body of every failing answer, as RFC 9457 has it. Code is stable,
+// Problem is the body of every failing answer, as RFC 9457 has it. Code is stable,
 // the texts are not.
-type problem struct {
+type Problem struct {
 	Type      string              `json:"type" doc:"Always about:blank: the code tells failures apart."`
 	Title     string              `json:"title" doc:"The meaning of the status."`
 	Status    int                 `json:"status" doc:"The HTTP status."`
@@ -26,7 +26,8 @@ type problem struct {
 	RequestID string              `json:"request_id,omitempty" doc:"With code busy: the request that is in the way."`
 }
 
-const problemMedia = "application/problem+json"
+// ProblemMedia is the media type of a problem.
+const ProblemMedia = "application/problem+json"
 
 var statuses = map[loquat.Code]int{
 	loquat.CodeInvalid:            http.StatusUnprocessableEntity,
@@ -60,28 +61,28 @@ func waitFor(code loquat.Code, err error) int {
 	return retryAfter[code]
 }
 
-// maxFaults bounds the faults that one answer lists. One more entry counts the rest.
-const maxFaults = 100
+// MaxFieldErrors bounds the field errors that one answer lists. One more entry counts the rest.
+const MaxFieldErrors = 100
 
-// problemOf makes the answer of an error. What is no *loquat.Error is internal, and
+// ProblemOf makes the answer of an error. What is no *loquat.Error is internal, and
 // nothing of it is told.
-func problemOf(err error) problem {
+func ProblemOf(err error) Problem {
 	e, ok := errors.AsType[*loquat.Error](err)
 	status, known := http.StatusInternalServerError, false
 	if ok {
 		status, known = statuses[e.Code]
 	}
 	if !known || e.Code == loquat.CodeInternal {
-		return newProblem(http.StatusInternalServerError, loquat.CodeInternal, "the server failed; its log says why")
+		return NewProblem(http.StatusInternalServerError, loquat.CodeInternal, "the server failed; its log says why")
 	}
 	if e.Code == loquat.CodeInvalid && e.Malformed {
 		status = http.StatusBadRequest
 	}
-	p := newProblem(status, e.Code, e.Detail)
+	p := NewProblem(status, e.Code, e.Detail)
 	p.RequestID = e.RequestID
 	listed := e.Fields
-	if len(listed) > maxFaults+1 { // not yet bounded while they were collected
-		listed = append(slices.Clone(listed[:maxFaults]), moreFaults(len(listed)-maxFaults))
+	if len(listed) > MaxFieldErrors+1 { // not yet bounded while they were collected
+		listed = append(slices.Clone(listed[:MaxFieldErrors]), moreFaults(len(listed)-MaxFieldErrors))
 	}
 	for _, f := range listed {
 		p.Errors = append(p.Errors, f.Clipped())
@@ -93,25 +94,27 @@ func moreFaults(n int) loquat.FieldError {
 	return loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", n)}
 }
 
-func newProblem(status int, code loquat.Code, detail string) problem {
-	return problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: loquat.Clip(detail, loquat.MaxDetail), Code: code}
+// NewProblem returns a problem without field errors.
+func NewProblem(status int, code loquat.Code, detail string) Problem {
+	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: loquat.Clip(detail, loquat.MaxDetail), Code: code}
 }
 
-// writeProblem answers with a failure.
-func writeProblem(w http.ResponseWriter, err error) {
-	p := problemOf(err)
+// WriteProblem answers with a failure.
+func WriteProblem(w http.ResponseWriter, err error) {
+	p := ProblemOf(err)
 	if seconds := waitFor(p.Code, err); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
-	p.write(w)
+	p.Write(w)
 }
 
-func (p problem) write(w http.ResponseWriter) {
+// Write answers with the problem.
+func (p Problem) Write(w http.ResponseWriter) {
 	h := w.Header()
 	for _, stale := range []string{"ETag", "Location", "Content-Length", "Last-Modified"} {
 		h.Del(stale)
 	}
-	h.Set("Content-Type", problemMedia)
+	h.Set("Content-Type", ProblemMedia)
 	h.Set("Cache-Control", "no-store")
 	if p.Code == loquat.CodeUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
@@ -123,11 +126,11 @@ func (p problem) write(w http.ResponseWriter) {
 // Refusal returns a whole HTTP/1.1 response that refuses a connection before its request
 // is read.
 func Refusal(err error) []byte {
-	p := problemOf(err)
+	p := ProblemOf(err)
 	var body bytes.Buffer
 	writeJSON(&body, p)
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nRetry-After: %d\r\nConnection: close\r\n\r\n%s",
-		p.Status, p.Title, problemMedia, body.Len(), waitFor(p.Code, err), body.Bytes())
+		p.Status, p.Title, ProblemMedia, body.Len(), waitFor(p.Code, err), body.Bytes())
 }
 
 // writeJSON writes v. An answer that cannot be written has nobody who reads it.
@@ -138,30 +141,34 @@ func writeJSON(w io.Writer, v any) {
 }
 
 // malformed is an input that cannot be parsed: 400.
-func malformed(location, format string, args ...any) *loquat.Error {
+func Malformed(location, format string, args ...any) *loquat.Error {
 	e := loquat.Invalid(location, format, args...)
 	e.Malformed = true
 	return e
 }
 
-// faults collects what is wrong with an input, to report all of it at once. Beyond
-// maxFaults it only counts.
-type faults struct {
-	malformed bool
+// FieldErrors collects what is wrong with an input, to report all of it at once. Beyond
+// MaxFieldErrors it only counts.
+type FieldErrors struct {
+	Malformed bool // 400, not 422
 	list      []loquat.FieldError
 	more      int
 }
 
+// List returns what was collected.
+func (f *FieldErrors) List() []loquat.FieldError { return f.list }
+
 // full counts a fault that there is no room for.
-func (f *faults) full() bool {
-	if len(f.list) < maxFaults {
+func (f *FieldErrors) full() bool {
+	if len(f.list) < MaxFieldErrors {
 		return false
 	}
 	f.more++
 	return true
 }
 
-func (f *faults) add(location, format string, args ...any) {
+// Add records one fault.
+func (f *FieldErrors) Add(location, format string, args ...any) {
 	if f.full() {
 		return
 	}
@@ -169,7 +176,7 @@ func (f *faults) add(location, format string, args ...any) {
 }
 
 // err returns nil when nothing is wrong.
-func (f *faults) err() error {
+func (f *FieldErrors) Err() error {
 	if len(f.list) == 0 {
 		return nil
 	}
@@ -181,5 +188,5 @@ func (f *faults) err() error {
 	if f.more > 0 {
 		f.list = append(f.list, moreFaults(f.more))
 	}
-	return &loquat.Error{Code: loquat.CodeInvalid, Malformed: f.malformed, Detail: detail, Fields: f.list}
+	return &loquat.Error{Code: loquat.CodeInvalid, Malformed: f.Malformed, Detail: detail, Fields: f.list}
 }

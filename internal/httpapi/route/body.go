@@ -1,4 +1,4 @@
-package httpapi
+package route
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 	"loquat"
 )
 
-// readBody reads the body of a change, once, so that its hash and its meaning are
+// readBody reads the whole body, once, so that its hash and its meaning are
 // of the same bytes.
 func readBody(r *http.Request, media []string) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
@@ -27,32 +27,6 @@ func readBody(r *http.Request, media []string) ([]byte, error) {
 		return nil, nil
 	}
 	return body, checkMedia(r, media)
-}
-
-// bodyLimit is how much may be sent, and the key of the configuration that says so: ""
-// where none does.
-type bodyLimit struct {
-	bytes int64
-	key   string
-}
-
-func (a *api) bodyLimit(t *route, r *http.Request) bodyLimit {
-	switch {
-	case t.open:
-		return bodyLimit{bytes: min(maxOpenBody, a.limits.MaxBodyBytes)}
-	case !t.upload:
-		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}
-	case isMultipart(r):
-		return bodyLimit{a.limits.MaxAssetBytes + maxFormBytes, "limits.max_asset_bytes"}
-	}
-	return bodyLimit{a.limits.MaxAssetBytes, "limits.max_asset_bytes"}
-}
-
-func (l bodyLimit) exceeded() error {
-	if l.key == "" {
-		return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes, which is the most that this route takes", l.bytes)
-	}
-	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
 }
 
 // checkMedia refuses what does not say that it is JSON. A body without a type is
@@ -87,10 +61,10 @@ func checkJSON(body []byte) error {
 			return syntaxError(d, err)
 		}
 		if d.StackDepth() > loquat.MaxDepth {
-			return malformed(placeOf(d, true), "is nested deeper than %d", loquat.MaxDepth)
+			return Malformed(placeOf(d, true), "is nested deeper than %d", loquat.MaxDepth)
 		}
 		if d.StackDepth() == 0 && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
-			return malformed("body", "goes on after its JSON value, at byte %d", d.InputOffset())
+			return Malformed("body", "goes on after its JSON value, at byte %d", d.InputOffset())
 		}
 	}
 }
@@ -98,12 +72,12 @@ func checkJSON(body []byte) error {
 func syntaxError(d *jsontext.Decoder, err error) error {
 	se, ok := errors.AsType[*jsontext.SyntacticError](err)
 	if !ok {
-		return malformed(placeOf(d, true), "ends before its JSON is complete")
+		return Malformed(placeOf(d, true), "ends before its JSON is complete")
 	}
 	if errors.Is(se.Err, jsontext.ErrDuplicateName) {
-		return malformed(joinName(placeOf(d, false), se.JSONPointer.LastToken()), "is given twice")
+		return Malformed(JoinName(placeOf(d, false), se.JSONPointer.LastToken()), "is given twice")
 	}
-	return malformed(placeOf(d, true), "is no valid JSON at byte %d: %v", se.ByteOffset, se.Err)
+	return Malformed(placeOf(d, true), "is no valid JSON at byte %d: %v", se.ByteOffset, se.Err)
 }
 
 // placeOf names the value that the decoder is at, like body.messages[0].role, or,
@@ -121,7 +95,7 @@ func placeOf(d *jsontext.Decoder, member bool) string {
 		case kind == '[' && n > 0:
 			place += "[" + strconv.FormatInt(n-1, 10) + "]"
 		case kind == '{' && n > 0 && i-1 < len(names):
-			place = joinName(place, unescapePointer.Replace(names[i-1]))
+			place = JoinName(place, unescapePointer.Replace(names[i-1]))
 		}
 		if len(place) > 400 {
 			return place[:400] + "…"
@@ -132,16 +106,17 @@ func placeOf(d *jsontext.Decoder, member bool) string {
 
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-func joinName(place, name string) string { return place + "." + loquat.Clip(name, loquat.Excerpt) }
+// JoinName adds a name that came from a client to a place, shortened.
+func JoinName(place, name string) string { return place + "." + loquat.Clip(name, loquat.Excerpt) }
 
-// decodeBody reads a body into a T after it was held against T's schema. Without a
-// body it reads an empty object, if there may be none.
-func decodeBody[T any](x *exchange) (T, error) {
+// Decode reads the body into a T after it was checked against T's schema. Without a body it
+// reads an empty object, unless T has required fields.
+func Decode[T any](x *Exchange) (T, error) {
 	var in T
-	body := x.body
+	body := x.Body
 	if body == nil {
-		if x.api.schemas.requiresBody(in) {
-			return in, malformed("body", "is missing; send a JSON object")
+		if x.Schemas.requiresBody(in) {
+			return in, Malformed("body", "is missing; send a JSON object")
 		}
 		body = []byte("{}")
 	}
@@ -150,11 +125,11 @@ func decodeBody[T any](x *exchange) (T, error) {
 	}
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
-		return in, malformed("body", "cannot be read: %v", err)
+		return in, Malformed("body", "cannot be read: %v", err)
 	}
-	var f faults
-	x.api.schemas.check(&f, x.api.schemas.of(in), "body", value)
-	if err := f.err(); err != nil {
+	var f FieldErrors
+	x.Schemas.check(&f, x.Schemas.Of(in), "body", value)
+	if err := f.Err(); err != nil {
 		return in, err
 	}
 	if err := json.Unmarshal(body, &in); err != nil {

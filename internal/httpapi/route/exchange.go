@@ -1,0 +1,77 @@
+package route
+
+import (
+	"bytes"
+	"net/http"
+
+	"loquat"
+	"loquat/internal/chat"
+)
+
+// Exchange is one call of a route.
+type Exchange struct {
+	W     http.ResponseWriter
+	R     *http.Request
+	Route *Route
+	Query Query
+	Body  []byte    // as it was sent; nil when there was none
+	Call  chat.Call // of a route with Change
+
+	Schemas Schemas // that Decode validates with
+
+	// Encoded is called with the size of a reply before it is written. Nil: the reply is
+	// written while it is encoded.
+	Encoded func(bytes int)
+}
+
+// Read parses what the route takes: the query, the body and the headers of a change.
+func (t *Table) Read(w http.ResponseWriter, r *http.Request, route *Route) (x *Exchange, err error) {
+	x = &Exchange{W: w, R: r, Route: route, Schemas: t.Schemas}
+	if x.Query, err = parseQuery(route.Query, r.URL.RawQuery); err != nil {
+		return nil, err
+	}
+	if route.Body != nil {
+		if x.Body, err = readBody(r, route.medias()); err != nil {
+			return nil, err
+		}
+	}
+	if route.Change {
+		if x.Call, err = callOf(r, x.Body); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// Path returns a parameter of the path.
+func (x *Exchange) Path(name string) string { return x.R.PathValue(name) }
+
+// IfMatch returns the precondition in the header If-Match, nil without one.
+func (x *Exchange) IfMatch() *chat.Match { return parseIfMatch(x.R.Header.Values("If-Match")) }
+
+// Reply answers with JSON.
+func (x *Exchange) Reply(status int, v any) error {
+	h := x.W.Header()
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-store")
+	}
+	if x.Encoded == nil {
+		x.W.WriteHeader(status)
+		writeJSON(x.W, v)
+		return nil
+	}
+	var body bytes.Buffer
+	writeJSON(&body, v)
+	x.Encoded(body.Len())
+	x.W.WriteHeader(status)
+	_, _ = x.W.Write(body.Bytes())
+	return nil
+}
+
+// Tag sets the ETag of a session, which is its newest checkpoint.
+func (x *Exchange) Tag(checkpoint loquat.EventID) {
+	if checkpoint != 0 {
+		x.W.Header().Set("ETag", `"`+checkpoint.String()+`"`)
+	}
+}

@@ -1,0 +1,171 @@
+// Package route is what all routes of an HTTP API share: a table of routes, which says what
+// is parsed, what is validated and what the OpenAPI document lists, and the forms of
+// successes and failures. It knows no resource.
+//
+// A route takes query parameters, a JSON body and the headers of a change. What cannot be
+// parsed is answered with 400, what is parsed and wrong with 422, and all faults of an input
+// are reported at once. A failure is an RFC 9457 problem, unless the route has a form of its
+// own.
+package route
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"loquat"
+)
+
+// Route is one row of the table.
+type Route struct {
+	Method, Path string
+	ID, Summary  string
+	Tag          string
+	Serve        func(*Exchange) error
+
+	Query     []Param
+	Change    bool           // takes Idempotency-Key and If-Match
+	Matches   bool           // takes If-Match alone
+	Body      any            // a value of the type that Decode is called with; nil: no body is read
+	Media     string         // of the body, besides application/json
+	Upload    map[string]any // a body that Serve reads from R: its media types, each with a value of its type
+	Responses []Response
+	Errors    *ErrorForm // nil: problems
+
+	Open    bool // may be called without a token
+	Full    bool // needs the scope full, also to read
+	Follows bool // may take long, and ends when the caller's token does
+}
+
+// Response is one way in which a route succeeds.
+type Response struct {
+	Status  int
+	Body    any    // a value of the type; nil: none
+	Media   string // "" is application/json
+	ETag    bool
+	ETagDoc string // what the ETag stands for; "" means the newest checkpoint of the session
+	Doc     string
+}
+
+// ErrorForm is how a route writes its failures.
+type ErrorForm struct {
+	Body  any    // a value of the type that Write encodes, for the document
+	Media string // its media type
+	Write func(w http.ResponseWriter, err error)
+}
+
+// problems is the form of routes that have none of their own.
+var problems = &ErrorForm{Body: Problem{}, Media: ProblemMedia, Write: WriteProblem}
+
+// ErrorForm returns the form of the route's failures. A nil route has the default one.
+func (r *Route) ErrorForm() *ErrorForm {
+	if r == nil || r.Errors == nil {
+		return problems
+	}
+	return r.Errors
+}
+
+const jsonMedia = "application/json"
+
+func (r *Route) medias() []string {
+	if r.Media != "" {
+		return []string{jsonMedia, r.Media}
+	}
+	return []string{jsonMedia}
+}
+
+// Options are what a table is made of.
+type Options struct {
+	Routes  []Route
+	Schemas Schemas
+
+	// Call serves a call of a route. It decides who may make the call, then uses Read.
+	Call func(http.ResponseWriter, *http.Request, *Route) error
+	// Fail answers a call that failed. The route is nil when no path matched.
+	Fail func(http.ResponseWriter, *http.Request, *Route, error)
+}
+
+// Table is the handler of all routes.
+type Table struct {
+	Options
+	mux *http.ServeMux
+}
+
+// NewTable returns the handler of routes.
+func NewTable(opts Options) *Table {
+	t := &Table{Options: opts, mux: http.NewServeMux()}
+	byPath := map[string][]*Route{}
+	for i := range t.Routes {
+		r := &t.Routes[i]
+		byPath[r.Path] = append(byPath[r.Path], r)
+	}
+	for pattern, routes := range byPath {
+		t.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { t.dispatch(w, r, routes) })
+	}
+	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { t.Fail(w, r, nil, t.notFound(r)) })
+	return t
+}
+
+// ServeHTTP finds the route of a request and calls it.
+func (t *Table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if path.Clean(r.URL.Path) != r.URL.Path { // the mux would redirect
+		t.Fail(w, r, nil, t.notFound(r))
+		return
+	}
+	t.mux.ServeHTTP(w, r)
+}
+
+// dispatch finds the route of the method. The mux finds only the path, so that a wrong
+// method is answered like every other failure.
+func (t *Table) dispatch(w http.ResponseWriter, r *http.Request, routes []*Route) {
+	i := slices.IndexFunc(routes, func(t *Route) bool {
+		return t.Method == r.Method || t.Method == http.MethodGet && r.Method == http.MethodHead
+	})
+	if i < 0 {
+		t.Fail(w, r, routes[0], WrongMethod(w, r, methodsOf(routes)))
+		return
+	}
+	if err := t.Call(w, r, routes[i]); err != nil {
+		t.Fail(w, r, routes[i], err)
+	}
+}
+
+// WrongMethod sets the header Allow and returns the failure of a method that a path does not
+// take.
+func WrongMethod(w http.ResponseWriter, r *http.Request, methods []string) error {
+	allowed := strings.Join(methods, ", ")
+	w.Header().Set("Allow", allowed)
+	return loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", loquat.Clip(r.Method, loquat.Excerpt), allowed)
+}
+
+func methodsOf(routes []*Route) []string {
+	var out []string
+	for _, t := range routes {
+		out = append(out, t.Method)
+		if t.Method == http.MethodGet {
+			out = append(out, http.MethodHead)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// maxHint is the length of the longest path that an answer suggests.
+const maxHint = 300
+
+// notFound reports an unknown path. When only its slashes are wrong, it names the right one.
+// It does not redirect: clients drop the body or the token on the way, and never learn.
+func (t *Table) notFound(r *http.Request) error {
+	clean := path.Clean("/" + r.URL.Path)
+	if clean != r.URL.Path && len(clean) <= maxHint && t.has(clean) {
+		return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; use %q", loquat.Clip(r.URL.Path, loquat.Excerpt), clean)
+	}
+	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /docs lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))
+}
+
+func (t *Table) has(clean string) bool {
+	_, pattern := t.mux.Handler(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: clean}})
+	return pattern != "" && pattern != "/"
+}
