@@ -8,6 +8,14 @@ import (
 	"loquat/internal/store"
 )
 
+// PageQuery chooses a part of a session's messages. Limit nil means all; At nil
+// means the newest state.
+type PageQuery struct {
+	From  int
+	Limit *int
+	At    *loquat.EventID
+}
+
 // Messages returns a page of the messages of one snapshot.
 func (s *Service) Messages(ctx context.Context, id string, p PageQuery) (loquat.MessagePage, error) {
 	var out loquat.MessagePage
