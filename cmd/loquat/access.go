@@ -43,11 +43,11 @@ func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *s
 
 // openStored opens the tokens of a data directory that no server uses.
 func openStored(ctx context.Context, cfg *config.Config, log *slog.Logger) (*auth.Keeper, func() error, error) {
-	driver, err := sqlite.OpenPatient(ctx, cfg.Server.DataDir, log)
+	driver, err := sqlite.OpenForServer(ctx, cfg.Server.DataDir, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := store.Open(ctx, driver, store.Options{Logger: log, Visit: true})
+	s, err := store.Open(ctx, driver, store.Options{Logger: log, SkipLossCheck: true})
 	if err != nil {
 		return nil, nil, errors.Join(err, driver.Close())
 	}

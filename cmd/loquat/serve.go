@@ -145,7 +145,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err != nil {
 		return s, usageError{err}
 	}
-	driver, err := sqlite.OpenPatient(ctx, cfg.Server.DataDir, s.log)
+	driver, err := sqlite.OpenForServer(ctx, cfg.Server.DataDir, s.log)
 	if err != nil {
 		return s, err
 	}

@@ -73,7 +73,7 @@ func runOnce[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error
 	if call.IdempotencyKey == "" {
 		return change()
 	}
-	first, ok, err := tx.Answer(call.IdempotencyKey, call.Method, call.Path, tx.Now)
+	first, ok, err := tx.Replay(call.IdempotencyKey, call.Method, call.Path, tx.Now)
 	if err != nil {
 		return out, err
 	}
@@ -93,7 +93,7 @@ func runOnce[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error
 	if err != nil {
 		return out, fmt.Errorf("encode answer: %w", err)
 	}
-	return out, tx.Remember(call.IdempotencyKey, call.Method, call.Path, store.Answer{BodyHash: call.BodyHash, Result: result})
+	return out, tx.StoreReplay(call.IdempotencyKey, call.Method, call.Path, store.Replay{BodyHash: call.BodyHash, Result: result})
 }
 
 // change runs fn in one transaction, once for each Idempotency-Key, and returns its answer.
@@ -110,7 +110,7 @@ func (s *Service) isReplay(ctx context.Context, call Call) (bool, error) {
 		return false, nil
 	}
 	return store.Read(ctx, s.store, func(r *store.Reader) (bool, error) {
-		_, yes, err := r.Answer(call.IdempotencyKey, call.Method, call.Path, time.Now())
+		_, yes, err := r.Replay(call.IdempotencyKey, call.Method, call.Path, time.Now())
 		return yes, err
 	})
 }

@@ -35,7 +35,7 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 	}
 	endBy := s.endRequest
 	end := func(tx *store.Tx) (out ended, err error) {
-		row, err := tx.Guard(q.RequestID, s.owner)
+		row, err := tx.FenceRequest(q.RequestID, s.owner)
 		if err != nil {
 			return out, err
 		}
@@ -164,7 +164,7 @@ type openStep struct {
 func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 	open := openStep{finished: map[string]loquat.Message{}}
 	var draft loquat.DraftBuilder
-	err := tx.EachRequestEvent(q, q.Mark, true, func(r loquat.Record) error {
+	err := tx.EachRequestEvent(q, q.ClosedUpTo, true, func(r loquat.Record) error {
 		e, err := r.Decode()
 		if err != nil {
 			return err
@@ -183,7 +183,7 @@ func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
 // read.
 func readWithoutIncrements(tx *store.Tx, q store.Request) (openStep, error) {
 	var open openStep
-	err := tx.EachRequestEvent(q, q.Mark, false, func(r loquat.Record) error {
+	err := tx.EachRequestEvent(q, q.ClosedUpTo, false, func(r loquat.Record) error {
 		if e, err := r.Decode(); err == nil {
 			open.note(e)
 		}

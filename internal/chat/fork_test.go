@@ -143,7 +143,7 @@ func TestForkGivenUp(t *testing.T) {
 	dead := r.Service
 	r.restart()
 	dead.Stop(expired())
-	if err := r.store.Sweep(t.Context()); err != nil {
+	if err := r.store.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	err = r.store.View(t.Context(), func(q *store.Reader) error {

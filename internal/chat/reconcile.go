@@ -98,7 +98,7 @@ func (s *Service) reconcileSession(ctx context.Context, q store.Request) (next *
 // noteReconcile notes that a start reconciles a request that has streamed much. It reports
 // how much, and whether the starts before survived.
 func (s *Service) noteReconcile(ctx context.Context, q store.Request) (size int64, survivable bool, err error) {
-	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.Mark) })
+	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.ClosedUpTo) })
 	if err != nil || size < largeStep || s.noted[q.RequestID] { // noted, when the store could not write before
 		return size, true, err
 	}

@@ -90,7 +90,7 @@ func TestUnreadableIncrements(t *testing.T) {
 			if got := r.ended(next.RequestID); got.Status != loquat.StatusCompleted {
 				t.Errorf("the next request: %+v", got)
 			}
-			if err := r.store.Sweep(t.Context()); err != nil { // the increment goes with the others
+			if err := r.store.Cleanup(t.Context()); err != nil { // the increment goes with the others
 				t.Fatal(err)
 			}
 		})

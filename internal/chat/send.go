@@ -188,7 +188,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream}); err != nil {
 		return err
 	}
-	return tx.SetMark(q)
+	return tx.CloseStep(q)
 }
 
 // prepareMessages applies delete_from and appends the user message.

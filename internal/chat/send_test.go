@@ -591,7 +591,7 @@ func TestSendRepeatedAfterItsSessionWasDeleted(t *testing.T) {
 		}
 	}
 	check("at once")
-	if err := r.store.Sweep(t.Context()); err != nil {
+	if err := r.store.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check("after the sweep")

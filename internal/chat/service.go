@@ -195,7 +195,7 @@ func (s *Service) sweepLoop() {
 
 // Sweep removes rows and images that nothing needs any more.
 func (s *Service) Sweep(ctx context.Context) error {
-	if err := s.store.Sweep(ctx); err != nil {
+	if err := s.store.Cleanup(ctx); err != nil {
 		return err
 	}
 	if err := s.sweepUploads(ctx, time.Now().Add(-uploadAge)); err != nil {

@@ -326,7 +326,7 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loqua
 		if err == nil {
 			return s.completeSnapshot(ctx, out)
 		}
-		if !errors.Is(err, store.ErrOvertaken) {
+		if !errors.Is(err, store.ErrSourceChanged) {
 			return loquat.Snapshot{}, err
 		}
 	}

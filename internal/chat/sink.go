@@ -189,7 +189,7 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 	k.write.Lock()
 	defer k.write.Unlock()
 	next, err := persistently(ctx, k.s, func(tx *store.Tx) (*store.Request, error) {
-		q, err := tx.Guard(k.q.RequestID, k.s.owner)
+		q, err := tx.FenceRequest(k.q.RequestID, k.s.owner)
 		if err != nil {
 			return nil, err
 		}
@@ -263,7 +263,7 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 	if err := tx.Checkpoint(h, q, false); err != nil {
 		return err
 	}
-	return tx.SetMark(q)
+	return tx.CloseStep(q)
 }
 
 // complete ends a request normally.

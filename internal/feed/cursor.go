@@ -82,7 +82,7 @@ func firstCursor(r *store.Reader, q Query, t target, latest loquat.EventID) (loq
 	if err != nil {
 		return 0, err
 	}
-	removed, err := r.Gone(q.filter())
+	removed, err := r.NewestRemoved(q.filter())
 	if err != nil {
 		return 0, err
 	}

@@ -67,7 +67,7 @@ func (c *sessionCache) load(ctx context.Context, rec loquat.Record) (*cachedSess
 	c.mu.Lock()
 	entry := c.entries[key]
 	c.mu.Unlock()
-	if entry != nil && entry.from <= rec.Rev && rec.Rev <= entry.to && c.store.Stands(rec.SessionID, entry.latest) {
+	if entry != nil && entry.from <= rec.Rev && rec.Rev <= entry.to && c.store.ExistsSince(rec.SessionID, entry.latest) {
 		return entry, nil
 	}
 	loaded, err, _ := c.loads.Do(fmt.Sprint(key, rec.Rev), func() (any, error) {

@@ -45,7 +45,7 @@ func (c *targetCache) get(filter store.Filter) (targetEntry, bool) {
 	c.mu.Lock()
 	entry, ok := c.entries[filter]
 	c.mu.Unlock()
-	return entry, ok && c.store.Stands(entry.sessionID, entry.latest)
+	return entry, ok && c.store.ExistsSince(entry.sessionID, entry.latest)
 }
 
 // add remembers the target of a filter. latest is the newest event before the target was read.

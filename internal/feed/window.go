@@ -90,14 +90,14 @@ func (f *Feed) readWindow(ctx context.Context, cursor loquat.EventID, q Query) (
 // checkRetained returns the error gone if retention removed events above a cursor that
 // match the filter.
 func (f *Feed) checkRetained(ctx context.Context, cursor loquat.EventID, filter store.Filter) error {
-	removedOverall, settled := f.store.GoneOfAll()
+	removedOverall, settled := f.store.NewestRemovedOverall()
 	if cursor >= removedOverall {
 		return nil
 	}
 	if t, ok := f.targets.get(filter); ok && settled && t.removedOverall == removedOverall && cursor >= t.removed {
 		return nil
 	}
-	removed, err := store.Read(ctx, f.store, func(r *store.Reader) (loquat.EventID, error) { return r.Gone(filter) })
+	removed, err := store.Read(ctx, f.store, func(r *store.Reader) (loquat.EventID, error) { return r.NewestRemoved(filter) })
 	if err != nil {
 		return err
 	}

@@ -51,11 +51,11 @@ func (r *Reader) Unattached(before time.Time, skip, limit int) ([]OwnedAsset, er
 		}
 		out = append(out, a)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // attached notes that messages name an asset, or that it is gone.
-func (tx *Tx) attached(h Head, assetID string) error {
+func (tx *Tx) markAttached(h Head, assetID string) error {
 	return tx.exec(`DELETE FROM unattached WHERE sid = ? AND asset_id = ?`, h.SID, assetID)
 }
 
@@ -90,7 +90,7 @@ func (tx *Tx) RemoveAsset(h Head, a loquat.Asset) error {
 	if err := tx.exec(`DELETE FROM assets WHERE sid = ? AND asset_id = ?`, h.SID, a.AssetID); err != nil {
 		return fmt.Errorf("remove asset: %w", err)
 	}
-	if err := tx.attached(h, a.AssetID); err != nil {
+	if err := tx.markAttached(h, a.AssetID); err != nil {
 		return fmt.Errorf("remove asset: %w", err)
 	}
 	return tx.exec(`INSERT INTO freed_files (sha256) VALUES (?) ON CONFLICT (sha256) DO NOTHING`, a.SHA256)
@@ -101,7 +101,7 @@ func (tx *Tx) useAssets(h *Head, seq int64, m loquat.Message) error {
 	for _, id := range m.AssetIDs() {
 		err := tx.exec(`INSERT INTO asset_uses (sid, asset_id, seq) VALUES (?, ?, ?) ON CONFLICT (sid, asset_id, seq) DO NOTHING`, h.SID, id, seq)
 		if err == nil {
-			err = tx.attached(*h, id)
+			err = tx.markAttached(*h, id)
 		}
 		if err != nil {
 			return fmt.Errorf("note the use of an asset: %w", err)
@@ -152,7 +152,7 @@ func (r *Reader) FreedFiles(after string, limit int) ([]string, error) {
 		}
 		out = append(out, hash)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // SettleFile notes that the file of a hash was looked at, owned being what was found. One

@@ -17,9 +17,9 @@ import (
 // may have given; those in between are foreign, and who stands at one has to load again.
 // Who stands at an event from before the copy was taken goes on as if nothing had been.
 
-// idsASecond is more than any log gives. The ids of a log that begins at some second are
+// idsPerSecond is more than any log gives. The ids of a log that begins at some second are
 // above those of all logs that ended before.
-const idsASecond = 1_000_000
+const idsPerSecond = 1_000_000
 
 // MarkCopy makes the database of q known as a copy, and returns its last event and the
 // hashes of the images that belong to it.
@@ -45,8 +45,8 @@ func MarkCopy(q SQL) (last loquat.EventID, images []string, err error) {
 	return last, images, rows.Err()
 }
 
-// becomeOwn makes a copy a log of its own. Of what is none it writes nothing.
-func becomeOwn(ctx context.Context, driver Driver, log *slog.Logger) error {
+// adoptCopy makes a copy a log of its own. Of what is none it writes nothing.
+func adoptCopy(ctx context.Context, driver Driver, log *slog.Logger) error {
 	var copied bool
 	var last loquat.EventID
 	err := driver.Read(ctx, func(q SQL) error {
@@ -55,19 +55,19 @@ func becomeOwn(ctx context.Context, driver Driver, log *slog.Logger) error {
 	if err != nil || !copied {
 		return err
 	}
-	next := idsAbove(last)
+	next := firstIDAfter(last)
 	log.Info("these data are a copy: they go on as a log of their own", "copied_up_to", last.String(), "goes_on_after", next.String())
-	return goOnAfter(ctx, driver, last, next)
+	return startNewLog(ctx, driver, last, next)
 }
 
-// idsAbove is where a log goes on whose ids up to one may have been seen.
-func idsAbove(id loquat.EventID) loquat.EventID {
-	return max(id+idsASecond, loquat.EventID(time.Now().Unix()*idsASecond))
+// firstIDAfter is where a log goes on whose ids up to one may have been seen.
+func firstIDAfter(id loquat.EventID) loquat.EventID {
+	return max(id+idsPerSecond, loquat.EventID(time.Now().Unix()*idsPerSecond))
 }
 
-// goOnAfter makes of a log whose last event is known another one, whose ids go on above
+// startNewLog makes of a log whose last event is known another one, whose ids go on above
 // next.
-func goOnAfter(ctx context.Context, driver Driver, last, next loquat.EventID) error {
+func startNewLog(ctx context.Context, driver Driver, last, next loquat.EventID) error {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return err
@@ -83,16 +83,16 @@ func goOnAfter(ctx context.Context, driver Driver, last, next loquat.EventID) er
 }
 
 // between is the ids above one event and below another.
-type between struct{ above, below loquat.EventID }
+type idRange struct{ above, below loquat.EventID }
 
-func foreignIDs(q SQL) (out []between, err error) {
+func foreignIDs(q SQL) (out []idRange, err error) {
 	rows, err := q.Query(`SELECT above, below FROM foreign_ids`)
 	if err != nil {
 		return nil, fmt.Errorf("read the ids of other logs: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var b between
+		var b idRange
 		if err := rows.Scan(&b.above, &b.below); err != nil {
 			return nil, fmt.Errorf("read the ids of other logs: %w", err)
 		}

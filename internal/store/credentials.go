@@ -92,7 +92,7 @@ func (r *Reader) credentials() (out []loquat.Credential, err error) {
 		}
 		out = append(out, c)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 func (tx *Tx) addCredential(c loquat.Credential) error {
@@ -130,7 +130,7 @@ func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
 		}
 		out = append(out, c)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // pairingCode returns nil when there is no code with that public part.

@@ -108,7 +108,7 @@ func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Recor
 		}
 		out = append(out, rec)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // eventQuery chooses the index that the filter needs. What a deleted session said
@@ -161,7 +161,7 @@ func (r *Reader) EachRequestEvent(req Request, since loquat.EventID, increments 
 			return err
 		}
 	}
-	return ofDatabase(rows.Err())
+	return asDatabaseError(rows.Err())
 }
 
 // SizeOfRequestEvents returns how many bytes a request published above since.
@@ -179,11 +179,11 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 		body []byte
 	)
 	if err := rows.Scan(&id, &rev, &omit, &at, &body); err != nil {
-		return loquat.Record{}, fmt.Errorf("read event: %w", ofDamage(err))
+		return loquat.Record{}, fmt.Errorf("read event: %w", asDamage(err))
 	}
 	rec, err := loquat.ParseRecord(body)
 	if err != nil {
-		return loquat.Record{}, fmt.Errorf("event %s: %w", id, ofDamage(err))
+		return loquat.Record{}, fmt.Errorf("event %s: %w", id, asDamage(err))
 	}
 	rec.ID, rec.Rev, rec.OmitMessages, rec.At = id, rev, omit, fromMicros(at)
 	return rec, nil

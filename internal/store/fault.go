@@ -26,7 +26,7 @@ type damageError struct{ err error }
 func (e *damageError) Error() string { return e.err.Error() }
 func (e *damageError) Unwrap() error { return e.err }
 
-func ofDamage(err error) error { return ofDatabase(&damageError{err}) }
+func asDamage(err error) error { return asDatabaseError(&damageError{err}) }
 
 // explain says what a failure of the database means.
 func (s *Store) explain(err error) Fault {
@@ -36,17 +36,17 @@ func (s *Store) explain(err error) Fault {
 	return s.driver.Explain(err)
 }
 
-// repeatEvery is how often the log repeats that something still fails.
-const repeatEvery = time.Minute
+// repeatFaultsEvery is how often the log repeats that something still fails.
+const repeatFaultsEvery = time.Minute
 
-// complaints bounds what the log says of failures: one line for the first of a kind, and
+// faultLog bounds what the log says of failures: one line for the first of a kind, and
 // from then on how many there were since.
-type complaints struct {
+type faultLog struct {
 	mu     sync.Mutex
-	byKind map[string]*complaint
+	byKind map[string]*loggedFault
 }
 
-type complaint struct {
+type loggedFault struct {
 	text   string
 	count  int // since the last line
 	logged time.Time
@@ -54,7 +54,7 @@ type complaint struct {
 }
 
 // complain logs a failure of the database and returns what it means.
-func (s *Store) complain(err error) Fault {
+func (s *Store) reportFault(err error) Fault {
 	fault := s.explain(err)
 	if fault.Kind == Damaged.Kind {
 		s.damage.CompareAndSwap(nil, &fault)
@@ -62,40 +62,40 @@ func (s *Store) complain(err error) Fault {
 	if fault.Kind == "" { // the caller has ended the call
 		return fault
 	}
-	s.complaints.mu.Lock()
-	defer s.complaints.mu.Unlock()
-	if c := s.complaints.byKind[fault.Kind]; c != nil {
+	s.faultLog.mu.Lock()
+	defer s.faultLog.mu.Unlock()
+	if c := s.faultLog.byKind[fault.Kind]; c != nil {
 		c.count++
 		c.last = err
 		return fault
 	}
-	if s.complaints.byKind == nil {
-		s.complaints.byKind = map[string]*complaint{}
+	if s.faultLog.byKind == nil {
+		s.faultLog.byKind = map[string]*loggedFault{}
 	}
-	s.complaints.byKind[fault.Kind] = &complaint{text: fault.Text, logged: time.Now()}
+	s.faultLog.byKind[fault.Kind] = &loggedFault{text: fault.Text, logged: time.Now()}
 	s.log.Error("the store fails: "+fault.Text, "remedy", fault.Remedy, "error", err)
 	return fault
 }
 
 // forget makes the next failure of a kind news again.
-func (s *Store) forget(kind string) {
-	s.complaints.mu.Lock()
-	defer s.complaints.mu.Unlock()
-	delete(s.complaints.byKind, kind)
+func (s *Store) forgetFault(kind string) {
+	s.faultLog.mu.Lock()
+	defer s.faultLog.mu.Unlock()
+	delete(s.faultLog.byKind, kind)
 }
 
 // repeat logs how often what failed has failed since the log said so.
-func (s *Store) repeat() {
-	s.complaints.mu.Lock()
-	defer s.complaints.mu.Unlock()
-	for kind, c := range s.complaints.byKind {
+func (s *Store) repeatFaults() {
+	s.faultLog.mu.Lock()
+	defer s.faultLog.mu.Unlock()
+	for kind, c := range s.faultLog.byKind {
 		switch {
-		case time.Since(c.logged) < repeatEvery:
+		case time.Since(c.logged) < repeatFaultsEvery:
 		case c.count == 0: // the next failure of this kind is news again
-			delete(s.complaints.byKind, kind)
+			delete(s.faultLog.byKind, kind)
 		default:
 			s.log.Error("the store still fails: "+c.text, "times", c.count, "error", c.last)
-			*c = complaint{text: c.text, logged: time.Now()}
+			*c = loggedFault{text: c.text, logged: time.Now()}
 		}
 	}
 }

@@ -19,8 +19,8 @@ const (
 	copyBytes = 4 << 20
 )
 
-// ErrOvertaken says that messages were changed or removed while they were copied.
-var ErrOvertaken = errors.New("the session was changed while it was copied")
+// ErrSourceChanged says that messages were changed or removed while they were copied.
+var ErrSourceChanged = errors.New("the session was changed while it was copied")
 
 // Long reports whether the messages of a session are too many, or too large, to be read
 // or written in one transaction while others wait.
@@ -45,7 +45,7 @@ func (s *Store) PrepareCopy(ctx context.Context, from, to string, upTo *int) (Dr
 	more := false
 	err := s.View(ctx, func(r *Reader) error {
 		source, err := r.Head(from)
-		more = err == nil && d.lacksMuch(source, upTo)
+		more = err == nil && d.needsAnotherPart(source, upTo)
 		return err
 	})
 	for more && err == nil {
@@ -56,10 +56,10 @@ func (s *Store) PrepareCopy(ctx context.Context, from, to string, upTo *int) (Dr
 			if err != nil {
 				return err
 			}
-			if err := tx.copyPiece(source, &next, to, upTo); err != nil {
+			if err := tx.copyPart(source, &next, to, upTo); err != nil {
 				return err
 			}
-			more = next.lacksMuch(source, upTo)
+			more = next.needsAnotherPart(source, upTo)
 			return nil
 		})
 		if err == nil {
@@ -71,7 +71,7 @@ func (s *Store) PrepareCopy(ctx context.Context, from, to string, upTo *int) (Dr
 
 // lacks returns how many messages are still to be copied: none up to an index that is
 // not there.
-func (d Draft) lacks(source Head, upTo *int) int {
+func (d Draft) remaining(source Head, upTo *int) int {
 	switch {
 	case upTo == nil:
 		return source.Count - d.Head.Count
@@ -81,16 +81,16 @@ func (d Draft) lacks(source Head, upTo *int) int {
 	return 0
 }
 
-func (d Draft) lacksMuch(source Head, upTo *int) bool {
-	rows := d.lacks(source, upTo)
+func (d Draft) needsAnotherPart(source Head, upTo *int) bool {
+	rows := d.remaining(source, upTo)
 	return rows > copyRows || rows > 0 && source.bytes-d.Head.bytes > copyBytes
 }
 
-func (d Draft) overtaken(source Head) bool { return d.begun && source.edited > d.rev }
+func (d Draft) sourceChanged(source Head) bool { return d.begun && source.edited > d.rev }
 
-func (tx *Tx) copyPiece(source Head, d *Draft, to string, upTo *int) (err error) {
-	if d.overtaken(source) {
-		return ErrOvertaken
+func (tx *Tx) copyPart(source Head, d *Draft, to string, upTo *int) (err error) {
+	if d.sourceChanged(source) {
+		return ErrSourceChanged
 	}
 	if !d.begun {
 		if d.Head, err = tx.CreateSession(to, source.AgentID, nil); err != nil {
@@ -101,18 +101,18 @@ func (tx *Tx) copyPiece(source Head, d *Draft, to string, upTo *int) (err error)
 			return err
 		}
 	}
-	return tx.copyRows(source, d, min(copyRows, d.lacks(source, upTo)), copyBytes)
+	return tx.copyRows(source, d, min(copyRows, d.remaining(source, upTo)), copyBytes)
 }
 
 // FinishCopy copies what a draft lacks, with the assets that its messages name, and
 // returns the session that it now is: a new one when nothing was prepared. Its first
-// Checkpoint has to follow. It fails with ErrOvertaken, and without a trace, when the
+// Checkpoint has to follow. It fails with ErrSourceChanged, and without a trace, when the
 // draft is no longer like its source.
 func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loquat.Object, upTo *int) (Head, error) {
 	var err error
 	switch {
-	case d.overtaken(source):
-		return Head{}, ErrOvertaken
+	case d.sourceChanged(source):
+		return Head{}, ErrSourceChanged
 	case d.begun:
 		tx.Describe(&d.Head, agentID, metadata)
 		err = tx.exec(`UPDATE sessions SET deleted = 0 WHERE sid = ?`, d.Head.SID)
@@ -122,7 +122,7 @@ func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loqu
 	if err != nil {
 		return Head{}, err
 	}
-	if err := tx.copyRows(source, &d, d.lacks(source, upTo), math.MaxInt64); err != nil {
+	if err := tx.copyRows(source, &d, d.remaining(source, upTo), math.MaxInt64); err != nil {
 		return Head{}, err
 	}
 	return d.Head, tx.copyAssets(source, d.Head)
@@ -149,7 +149,7 @@ func (tx *Tx) copyRows(source Head, d *Draft, rows int, bytes int64) error {
 		h.bytes += size
 	}
 	if err := found.Close(); err != nil {
-		return ofDatabase(err)
+		return asDatabaseError(err)
 	}
 	h.nextSeq, d.rev = next, source.Rev
 	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at)

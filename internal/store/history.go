@@ -41,7 +41,7 @@ func (r *Reader) History(h Head, rev int64, omit bool) (History, error) {
 		return History{}, fmt.Errorf("description of session %s at revision %d: %w", h.SessionID, rev, err)
 	}
 	if err := json.Unmarshal(metadata, &out.Metadata); err != nil {
-		return History{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, ofDamage(err))
+		return History{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, asDamage(err))
 	}
 	if next != 0 {
 		out.To = next - 1
@@ -81,5 +81,5 @@ func (r *Reader) versions(h Head, out *History) error {
 		}
 		before = seq
 	}
-	return ofDatabase(rows.Err())
+	return asDatabaseError(rows.Err())
 }

@@ -25,7 +25,7 @@ func WhileHeld(ctx context.Context) context.Context {
 }
 
 // refused is the error of an update that is held, else nil.
-func (s *Store) refused(ctx context.Context) error {
+func (s *Store) heldError(ctx context.Context) error {
 	if !s.held.Load() || ctx.Value(whileHeld{}) != nil {
 		return nil
 	}

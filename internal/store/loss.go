@@ -72,7 +72,7 @@ func (s *Store) findLoss(ctx context.Context) error {
 	if err != nil || s.loss == nil {
 		return err
 	}
-	next := idsAbove(m.Last)
+	next := firstIDAfter(m.Last)
 	s.log.Error(s.loss.Error()+"; restore a backup if they matter", "goes_on_after", next.String())
-	return goOnAfter(ctx, s.driver, s.loss.Found, next)
+	return startNewLog(ctx, s.driver, s.loss.Found, next)
 }

@@ -157,7 +157,7 @@ func TestVisitLeavesTheLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	visit, err := store.Open(t.Context(), driver, store.Options{Visit: true})
+	visit, err := store.Open(t.Context(), driver, store.Options{SkipLossCheck: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message,
 		}
 		out = append(out, m)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // CountAt returns how many messages a session had at a revision.
@@ -59,7 +59,7 @@ func scanMessage(scan func(...any) error) (loquat.Message, error) {
 	m.CreatedAt = fromMicros(created)
 	if metadata != nil {
 		if err := json.Unmarshal(metadata, &m.Metadata); err != nil {
-			return loquat.Message{}, fmt.Errorf("metadata of message %s: %w", m.ID, ofDamage(err))
+			return loquat.Message{}, fmt.Errorf("metadata of message %s: %w", m.ID, asDamage(err))
 		}
 	}
 	return m, nil
@@ -82,7 +82,7 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	}
 	h.nextSeq++
 	h.Count++
-	h.bytes += weight(m, metadata)
+	h.bytes += messageSize(m, metadata)
 	return h.Count - 1, nil
 }
 
@@ -121,7 +121,7 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 	if err != nil {
 		return loquat.Message{}, fmt.Errorf("modify message: %w", err)
 	}
-	h.bytes += weight(m, metadata)
+	h.bytes += messageSize(m, metadata)
 	return m, nil
 }
 
@@ -134,23 +134,23 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 	if last := indices[len(indices)-1]; indices[0] < 0 || last >= h.Count {
 		return noMessage(h, last)
 	}
-	doomed, err := tx.doomed(h, indices)
+	keys, err := tx.selectForDeletion(h, indices)
 	if err != nil {
 		return err
 	}
 	h.edit()
-	for _, seq := range doomed {
+	for _, seq := range keys {
 		if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, seq); err != nil {
 			return fmt.Errorf("delete messages: %w", err)
 		}
 	}
-	h.Count -= len(doomed)
+	h.Count -= len(keys)
 	return nil
 }
 
 // doomed finds, in one pass, the ordering keys of the messages at these indices, and
 // takes their size off the session's.
-func (tx *Tx) doomed(h *Head, indices []int) ([]int64, error) {
+func (tx *Tx) selectForDeletion(h *Head, indices []int) ([]int64, error) {
 	from := indices[0]
 	rows, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
 		WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, messageOverhead, h.SID, indices[len(indices)-1]-from+1, from)
@@ -170,7 +170,7 @@ func (tx *Tx) doomed(h *Head, indices []int) ([]int64, error) {
 		out = append(out, seq)
 		h.bytes = max(0, h.bytes-size)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // DeleteFrom removes all messages from an index on and returns their indices.
@@ -229,7 +229,7 @@ func (tx *Tx) endVersion(h *Head, v version) error {
 	if err != nil {
 		return err
 	}
-	h.bytes = max(0, h.bytes-weight(v.message, metadata))
+	h.bytes = max(0, h.bytes-messageSize(v.message, metadata))
 	if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, v.seq); err != nil {
 		return fmt.Errorf("end version of message: %w", err)
 	}
@@ -240,7 +240,7 @@ func (tx *Tx) endVersion(h *Head, v version) error {
 const messageOverhead = 128
 
 // weight is about the size of a message as JSON: exact enough for MaxEventSession.
-func weight(m loquat.Message, metadata []byte) int64 {
+func messageSize(m loquat.Message, metadata []byte) int64 {
 	return int64(len(m.Content) + len(metadata) + messageOverhead)
 }
 

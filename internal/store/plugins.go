@@ -21,7 +21,7 @@ func (r *Reader) PluginState(plugin string) (loquat.Object, error) {
 	}
 	var state loquat.Object
 	if err := json.Unmarshal(raw, &state); err != nil {
-		return nil, fmt.Errorf("state of plugin %s: %w", plugin, ofDamage(err))
+		return nil, fmt.Errorf("state of plugin %s: %w", plugin, asDamage(err))
 	}
 	return state, nil
 }

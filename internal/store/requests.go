@@ -13,15 +13,15 @@ import (
 // Request is a request's row.
 type Request struct {
 	loquat.Request
-	RID       int64
-	SID       int64
-	Owner     string         // the process that runs it; empty while it is queued
-	Cancelled bool           // a cancel was acknowledged: its only end is request_cancelled
-	Mark      loquat.EventID // what the request published above it belongs to the step that is not closed yet
-	Order     int64          // place in the session's queue
-	Send      []byte         // JSON of the send, whose shape is package chat's
-	BodyHash  [32]byte       // of the body that made it
-	Answer    []byte         // JSON of what the send was answered
+	RID        int64
+	SID        int64
+	Owner      string         // the process that runs it; empty while it is queued
+	Cancelled  bool           // a cancel was acknowledged: its only end is request_cancelled
+	ClosedUpTo loquat.EventID // what the request published above it belongs to the step that is not closed yet
+	Order      int64          // place in the session's queue
+	Send       []byte         // JSON of the send, whose shape is package chat's
+	BodyHash   [32]byte       // of the body that made it
+	Answer     []byte         // JSON of what the send was answered
 }
 
 const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
@@ -37,16 +37,16 @@ func scanRequest(scan func(...any) error) (Request, error) {
 		hash           []byte
 	)
 	err := scan(&q.RequestID, &q.SessionID, &q.Status, &started, &ended, &failure, &q.RID, &q.SID, &q.Owner,
-		&q.Cancelled, &q.Mark, &q.Order, &q.Send, &hash, &q.Answer)
+		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.Send, &hash, &q.Answer)
 	if err != nil {
 		return Request{}, err
 	}
-	q.StartedAt, q.EndedAt, q.Error = timeOf(started), timeOf(ended), failure.String
+	q.StartedAt, q.EndedAt, q.Error = optionalTime(started), optionalTime(ended), failure.String
 	copy(q.BodyHash[:], hash)
 	return q, nil
 }
 
-func timeOf(n sql.NullInt64) *time.Time {
+func optionalTime(n sql.NullInt64) *time.Time {
 	if !n.Valid {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (r *Reader) Unended(h *Head) ([]Request, error) {
 		}
 		out = append(out, q)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // NewestRequest returns the row of the newest request of a session, 0 when it never
@@ -132,9 +132,9 @@ func (r *Reader) FirstEvent(q Request) (loquat.EventID, error) {
 	return loquat.EventID(id.Int64), err
 }
 
-// Guard returns the request when it runs, belongs to owner and its session exists,
+// FenceRequest returns the request when it runs, belongs to owner and its session exists,
 // and ErrFenced otherwise.
-func (r *Reader) Guard(requestID, owner string) (Request, error) {
+func (r *Reader) FenceRequest(requestID, owner string) (Request, error) {
 	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
 	if err != nil {
 		return Request{}, err
@@ -191,9 +191,9 @@ func (tx *Tx) SetOwner(q *Request, owner string) error {
 }
 
 // SetMark closes a step of a request: what it published so far is settled.
-func (tx *Tx) SetMark(q *Request) error {
-	q.Mark = tx.last
-	return tx.exec(`UPDATE requests SET mark = ? WHERE rid = ?`, q.Mark, q.RID)
+func (tx *Tx) CloseStep(q *Request) error {
+	q.ClosedUpTo = tx.last
+	return tx.exec(`UPDATE requests SET mark = ? WHERE rid = ?`, q.ClosedUpTo, q.RID)
 }
 
 // FlagCancelled makes request_cancelled the only end that a request can have.

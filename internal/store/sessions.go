@@ -46,7 +46,7 @@ func scanHead(scan func(...any) error) (Head, error) {
 	}
 	h.CreatedAt, h.UpdatedAt = fromMicros(created), fromMicros(updated)
 	if err := json.Unmarshal(metadata, &h.Metadata); err != nil {
-		return Head{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, ofDamage(err))
+		return Head{}, fmt.Errorf("metadata of session %s: %w", h.SessionID, asDamage(err))
 	}
 	return h, nil
 }
@@ -107,7 +107,7 @@ func (r *Reader) Heads(before loquat.EventID, limit int) ([]Head, error) {
 		}
 		out = append(out, h)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // CreateSession makes a session without messages. Its id must not be taken.

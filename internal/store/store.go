@@ -64,9 +64,9 @@ const (
 // probeEvery is how often a store that failed to write tries again by itself.
 const probeEvery = time.Second
 
-// calm is how long no write may have failed before a store that failed to write counts
+// healthyAfter is how long no write may have failed before a store that failed to write counts
 // as healthy. On a disk that is nearly full small writes succeed between large ones.
-const calm = 3 * time.Second
+const healthyAfter = 3 * time.Second
 
 // Options are what a store may be told.
 type Options struct {
@@ -75,7 +75,7 @@ type Options struct {
 
 	// Visit opens the store for a moment, beside no server: what the database has lost is
 	// left for the server to find.
-	Visit bool
+	SkipLossCheck bool
 }
 
 // Store is the sessions, requests and events of one service.
@@ -84,26 +84,26 @@ type Store struct {
 	log       *slog.Logger
 	id        string
 	serverID  string
-	foreign   []between
+	foreign   []idRange
 	retention time.Duration
 
-	queue  chan *update
-	closed chan struct{} // closed when the committer has ended
-	stop   sync.Once
-	gate   sync.RWMutex // held shared while putting into queue
-	down   bool         // guarded by gate: no more updates
+	queue   chan *update
+	closed  chan struct{} // closed when the committer has ended
+	stop    sync.Once
+	gate    sync.RWMutex // held shared while putting into queue
+	closing bool         // guarded by gate: no more updates
 
-	flight  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
-	failing atomic.Pointer[Fault]
-	failed  time.Time // when a write failed last; the committer's
-	damage  atomic.Pointer[Fault]
-	held    atomic.Bool // see Hold
-	marker  marker      // nil: the driver has none
-	loss    *Loss       // found when the store was opened
+	committing  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
+	failing     atomic.Pointer[Fault]
+	lastFailure time.Time // when a write failed last; the committer's
+	damage      atomic.Pointer[Fault]
+	held        atomic.Bool // see Hold
+	marker      marker      // nil: the driver has none
+	loss        *Loss       // found when the store was opened
 
-	complaints complaints
-	tail       *tail
-	windows    *semaphore.Weighted // of reads of the log from the database
+	faultLog faultLog
+	tail     *tail
+	windows  *semaphore.Weighted // of reads of the log from the database
 
 	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
 }
@@ -124,10 +124,10 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err := requireLog(ctx, driver); err != nil {
 		return nil, err
 	}
-	if err := becomeOwn(ctx, driver, s.log); err != nil {
+	if err := adoptCopy(ctx, driver, s.log); err != nil {
 		return nil, fmt.Errorf("make the copy a log of its own: %w", err)
 	}
-	if !opts.Visit {
+	if !opts.SkipLossCheck {
 		s.marker, _ = driver.(marker)
 	}
 	if err := s.findLoss(ctx); err != nil {
@@ -199,7 +199,7 @@ func (s *Store) Last() loquat.EventID { return s.tail.end() }
 func (s *Store) Close() (err error) {
 	s.stop.Do(func() {
 		s.gate.Lock()
-		s.down = true
+		s.closing = true
 		close(s.queue)
 		s.gate.Unlock()
 		<-s.closed
@@ -289,13 +289,13 @@ func Read[T any](ctx context.Context, s *Store, fn func(*Reader) (T, error)) (T,
 }
 
 func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error) {
-	if err := s.refused(ctx); err != nil {
+	if err := s.heldError(ctx); err != nil {
 		return nil, err
 	}
 	u := &update{fn: fn, done: make(chan struct{})}
 	s.gate.RLock()
 	defer s.gate.RUnlock()
-	if s.down {
+	if s.closing {
 		return nil, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
 	}
 	select {
@@ -312,10 +312,10 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	var unsettled <-chan struct{}
 	var said error
 	err := s.driver.Read(ctx, func(q SQL) error {
-		r := &Reader{q: marked{q}}
+		r := &Reader{q: taggedSQL{q}}
 		said = fn(r)
 		// Readers see a commit a moment before the log has its events.
-		if flight := s.flight.Load(); flight != nil {
+		if flight := s.committing.Load(); flight != nil {
 			if last, lastErr := r.last(); lastErr == nil && last > s.Last() {
 				unsettled = *flight
 			}
@@ -323,7 +323,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 		return said
 	})
 	if said == nil { // then err is the driver's own
-		err = ofDatabase(err)
+		err = asDatabaseError(err)
 	}
 	if unsettled != nil {
 		select {
@@ -353,7 +353,7 @@ func (s *Store) commitLoop() {
 			clear(batch) // or what the updates hold would live until the next large batch
 		case <-probe.C:
 			s.probe(batch[:0])
-			s.repeat()
+			s.repeatFaults()
 		}
 	}
 }
@@ -362,14 +362,14 @@ func (s *Store) commitLoop() {
 // write tries again.
 func (s *Store) probe(batch []*update) {
 	if s.failing.Load() != nil {
-		s.commit(append(batch, &update{fn: touch, done: make(chan struct{})}))
+		s.commit(append(batch, &update{fn: writeUnchanged, done: make(chan struct{})}))
 	} else if err := s.driver.Check(); err != nil {
 		_ = s.unavailable(err)
 	}
 }
 
-// touch writes something that changes nothing.
-func touch(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
+// writeUnchanged writes something that changes nothing.
+func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
 
 // gather adds what waits already. It does not wait for more: under load the time
 // that a commit takes fills the next batch, and without load nothing is held back.
@@ -392,9 +392,9 @@ func (s *Store) gather(batch []*update) []*update {
 // transaction for its neighbours: it is answered and the others start over.
 func (s *Store) commit(batch []*update) {
 	settled := make(chan struct{})
-	s.flight.Store(&settled)
+	s.committing.Store(&settled)
 	defer func() {
-		s.flight.Store(nil)
+		s.committing.Store(nil)
 		close(settled)
 	}()
 	live := batch[:0]
@@ -416,26 +416,26 @@ func (s *Store) commit(batch []*update) {
 		if err == nil {
 			afterCommit()
 		}
-		if spoiled, ok := errors.AsType[*spoiledError](err); ok {
-			u := live[spoiled.index]
-			u.err = s.classify(spoiled.err)
+		if failed, ok := errors.AsType[*failedAfterWriteError](err); ok {
+			u := live[failed.index]
+			u.err = s.classify(failed.err)
 			close(u.done)
-			live = append(live[:spoiled.index], live[spoiled.index+1:]...)
-			if !isDatabase(spoiled.err) {
+			live = append(live[:failed.index], live[failed.index+1:]...)
+			if !isDatabaseError(failed.err) {
 				continue
 			}
 			// It was this update's alone, or the disk's: then the others would fail one by one.
-			if err = s.driver.Write(context.Background(), func(q SQL) error { return touch(s.begin(q)) }); err == nil {
+			if err = s.driver.Write(context.Background(), func(q SQL) error { return writeUnchanged(s.begin(q)) }); err == nil {
 				continue
 			}
 		}
-		s.settle(live, tx, err)
+		s.finishBatch(live, tx, err)
 		return
 	}
 }
 
 func (s *Store) begin(q SQL) *Tx {
-	log := &eventWriter{SQL: marked{q}}
+	log := &eventWriter{SQL: taggedSQL{q}}
 	return &Tx{
 		shown:  s.shown.Load(),
 		Reader: Reader{q: log},
@@ -447,7 +447,7 @@ func (s *Store) begin(q SQL) *Tx {
 
 // settle answers a batch whose transaction ended with err, and shows its events to
 // readers before anybody learns that they are there.
-func (s *Store) settle(batch []*update, tx *Tx, err error) {
+func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	if err != nil {
 		err = s.unavailable(err)
 		for _, u := range batch {
@@ -456,9 +456,9 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 		}
 		return
 	}
-	if fault := s.failing.Load(); fault != nil && time.Since(s.failed) >= calm {
+	if fault := s.failing.Load(); fault != nil && time.Since(s.lastFailure) >= healthyAfter {
 		s.failing.Store(nil)
-		s.forget(fault.Kind)
+		s.forgetFault(fault.Kind)
 		s.log.Info("the store can write again")
 	}
 	if s.marker != nil && len(tx.published) > 0 {
@@ -473,8 +473,8 @@ func (s *Store) settle(batch []*update, tx *Tx, err error) {
 
 // unavailable remembers that writing failed.
 func (s *Store) unavailable(err error) error {
-	fault := s.complain(err)
-	s.failed = time.Now()
+	fault := s.reportFault(err)
+	s.lastFailure = time.Now()
 	s.failing.Store(&fault)
 	return &loquat.Error{
 		Code: loquat.CodeUnavailable, Err: err,
@@ -484,13 +484,13 @@ func (s *Store) unavailable(err error) error {
 
 // classify makes unavailable what the database failed at, and passes on the rest.
 func (s *Store) classify(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !isDatabase(err) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !isDatabaseError(err) {
 		return err
 	}
 	if _, ok := errors.AsType[*loquat.Error](err); ok {
 		return err
 	}
-	fault := s.complain(err)
+	fault := s.reportFault(err)
 	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read or written at the moment: " + fault.Text, Err: err}
 }
 
@@ -500,12 +500,12 @@ type databaseError struct{ err error }
 func (e *databaseError) Error() string { return e.err.Error() }
 func (e *databaseError) Unwrap() error { return e.err }
 
-func isDatabase(err error) bool {
+func isDatabaseError(err error) bool {
 	_, ok := errors.AsType[*databaseError](err)
 	return ok
 }
 
-func ofDatabase(err error) error {
+func asDatabaseError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -513,26 +513,26 @@ func ofDatabase(err error) error {
 }
 
 // marked tells the errors of a transaction's statements from all others.
-type marked struct{ SQL }
+type taggedSQL struct{ SQL }
 
-func (m marked) Exec(query string, args ...any) (int64, error) {
-	n, err := m.SQL.Exec(query, args...)
-	return n, ofDatabase(err)
+func (t taggedSQL) Exec(query string, args ...any) (int64, error) {
+	n, err := t.SQL.Exec(query, args...)
+	return n, asDatabaseError(err)
 }
 
-func (m marked) Query(query string, args ...any) (*sql.Rows, error) {
-	rows, err := m.SQL.Query(query, args...)
-	return rows, ofDatabase(err)
+func (t taggedSQL) Query(query string, args ...any) (*sql.Rows, error) {
+	rows, err := t.SQL.Query(query, args...)
+	return rows, asDatabaseError(err)
 }
 
 // Reclaim passes on a power that the driver may have.
-func (m marked) Reclaim() (more bool, err error) {
-	r, ok := m.SQL.(reclaimer)
+func (t taggedSQL) Reclaim() (more bool, err error) {
+	r, ok := t.SQL.(reclaimer)
 	if !ok {
 		return false, nil
 	}
 	more, err = r.Reclaim()
-	return more, ofDatabase(err)
+	return more, asDatabaseError(err)
 }
 
 // reclaimer is a driver whose files do not shrink by themselves.
@@ -542,14 +542,14 @@ type reclaimer interface{ Reclaim() (more bool, err error) }
 // deleted, or another node took it over. The worker drops out without a word.
 var ErrFenced = errors.New("the request is no longer this worker's")
 
-// spoiledError is a failed update that had already written.
-type spoiledError struct {
+// failedAfterWriteError is a failed update that had already written.
+type failedAfterWriteError struct {
 	index int
 	err   error
 }
 
-func (e *spoiledError) Error() string { return e.err.Error() }
-func (e *spoiledError) Unwrap() error { return e.err }
+func (e *failedAfterWriteError) Error() string { return e.err.Error() }
+func (e *failedAfterWriteError) Unwrap() error { return e.err }
 
 // one scans the first row of a query; sql.ErrNoRows when there is none.
 func one(q SQL, query string, args []any, dest ...any) error {
@@ -560,12 +560,12 @@ func one(q SQL, query string, args []any, dest ...any) error {
 	defer rows.Close()
 	if !rows.Next() {
 		if err := rows.Err(); err != nil {
-			return ofDatabase(err)
+			return asDatabaseError(err)
 		}
 		return sql.ErrNoRows
 	}
 	if err := rows.Scan(dest...); err != nil {
 		return err
 	}
-	return ofDatabase(rows.Close())
+	return asDatabaseError(rows.Close())
 }

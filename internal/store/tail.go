@@ -21,7 +21,7 @@ const (
 // on it, for everything in it is on disk. Only add, removing and removed change it: the
 // committer and the sweep call them, and whatever else learns of new events could.
 type tail struct {
-	gone, done atomic.Int64 // highest event id that retention removes; the same once it has
+	removing, removed atomic.Int64 // highest event id that retention removes; the same once it has
 
 	mu      sync.RWMutex
 	floor   loquat.EventID // every committed event above it is in records
@@ -36,22 +36,24 @@ type tail struct {
 // removed by retention.
 func newTail(last, gone loquat.EventID) *tail {
 	t := &tail{floor: last, last: last, deleted: map[string]loquat.EventID{}, watches: map[string]map[*Watch]struct{}{}}
-	t.removing(gone)
-	t.removed()
+	t.announceRemoval(gone)
+	t.finishRemoval()
 	return t
 }
 
 // removing announces that retention removes events up to an id. It comes before the
 // removal, so that a reader in between asks the disk.
-func (t *tail) removing(id loquat.EventID) { t.gone.Store(max(t.gone.Load(), int64(id))) }
+func (t *tail) announceRemoval(id loquat.EventID) {
+	t.removing.Store(max(t.removing.Load(), int64(id)))
+}
 
 // removed reports that the announced removal is on disk.
-func (t *tail) removed() { t.done.Store(t.gone.Load()) }
+func (t *tail) finishRemoval() { t.removed.Store(t.removing.Load()) }
 
 // retired returns the highest event id that retention removes, and whether it has.
-func (t *tail) retired() (id loquat.EventID, settled bool) {
-	done := t.done.Load() // read first: it is never ahead
-	id = loquat.EventID(t.gone.Load())
+func (t *tail) newestRemoved() (id loquat.EventID, settled bool) {
+	done := t.removed.Load() // read first: it is never ahead
+	id = loquat.EventID(t.removing.Load())
 	return id, done == int64(id)
 }
 
@@ -169,7 +171,7 @@ func (t *tail) since(since loquat.EventID, f Filter, b bound) ([]loquat.Record, 
 
 // stands reports that a session was not deleted above an id. False means that it was, or
 // that the tail does not reach back so far.
-func (t *tail) stands(session string, since loquat.EventID) bool {
+func (t *tail) existsSince(session string, since loquat.EventID) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return since >= t.floor && t.deleted[session] <= since
@@ -177,8 +179,8 @@ func (t *tail) stands(session string, since loquat.EventID) bool {
 
 // Stands reports, from memory, that a session which was there when the log ended at an id
 // still is. False means that the database has to be asked.
-func (s *Store) Stands(sessionID string, since loquat.EventID) bool {
-	return s.tail.stands(sessionID, since)
+func (s *Store) ExistsSince(sessionID string, since loquat.EventID) bool {
+	return s.tail.existsSince(sessionID, since)
 }
 
 // Watch wakes a follower. Its channel holds at most one signal: a signal says that

@@ -31,7 +31,7 @@ func (tx *Tx) runAll(batch []*update) error {
 	for i, u := range batch {
 		tx.wrote = false
 		if u.err = u.run(tx); u.err != nil && tx.wrote {
-			return &spoiledError{index: i, err: u.err}
+			return &failedAfterWriteError{index: i, err: u.err}
 		}
 	}
 	if tx.last == before {

@@ -46,8 +46,8 @@ var rules = []rule{
 	{name: "images belong to sessions", query: `SELECT 'asset ' || asset_id FROM assets WHERE sid NOT IN (SELECT sid FROM sessions)`},
 }
 
-// maxBroken is how many rows that break a rule are named.
-const maxBroken = 3
+// maxViolations is how many rows that break a rule are named.
+const maxViolations = 3
 
 // Verify reports what does not belong together in the database of q. A full check also
 // reads every event and every message. What cannot be read is reported too, and the rest
@@ -57,12 +57,12 @@ func Verify(q SQL, full bool, report func(string)) {
 		if r.full && !full {
 			continue
 		}
-		broken, err := texts(q, r.query)
+		broken, err := queryTexts(q, r.query)
 		if err != nil {
 			report(fmt.Sprintf("%s: cannot be verified: %v", r.name, err))
 		}
 		for i, text := range broken {
-			if i == maxBroken {
+			if i == maxViolations {
 				report(fmt.Sprintf("%s: and %d more", r.name, len(broken)-i))
 				break
 			}
@@ -70,11 +70,11 @@ func Verify(q SQL, full bool, report func(string)) {
 		}
 	}
 	if full {
-		verifyTexts(q, report)
+		verifyJSON(q, report)
 	}
 }
 
-func texts(q SQL, query string) (out []string, err error) {
+func queryTexts(q SQL, query string) (out []string, err error) {
 	rows, err := q.Query(query)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func texts(q SQL, query string) (out []string, err error) {
 	return out, rows.Err()
 }
 
-// verifyTexts reads all JSON.
-func verifyTexts(q SQL, report func(string)) {
+// verifyJSON reads all JSON.
+func verifyJSON(q SQL, report func(string)) {
 	for _, c := range []struct {
 		name, query string
 		valid       func([]byte) error
@@ -129,12 +129,12 @@ func verifyColumn(q SQL, name, query string, valid func([]byte) error, report fu
 		if err == nil {
 			continue
 		}
-		if broken++; broken <= maxBroken {
+		if broken++; broken <= maxViolations {
 			report(fmt.Sprintf("%s %s: %v", name, id, err))
 		}
 	}
-	if broken > maxBroken {
-		report(fmt.Sprintf("%s: and %d more", name, broken-maxBroken))
+	if broken > maxViolations {
+		report(fmt.Sprintf("%s: and %d more", name, broken-maxViolations))
 	}
 	return rows.Err()
 }

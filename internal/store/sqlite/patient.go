@@ -41,7 +41,7 @@ var errNoRoom = fmt.Errorf("the disk is full since the start: %w", syscall.ENOSP
 
 // OpenPatient is Open for a server: on a full disk it opens a store that is there for
 // reads alone, and for writes as soon as there is room.
-func OpenPatient(ctx context.Context, dir string, log *slog.Logger) (store.Driver, error) {
+func OpenForServer(ctx context.Context, dir string, log *slog.Logger) (store.Driver, error) {
 	lock, err := makeAndLock(ctx, dir, log)
 	if err != nil {
 		return nil, err

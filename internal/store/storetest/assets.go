@@ -85,7 +85,7 @@ func assets(t *testing.T, open Open) {
 		}
 		return err
 	})
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	view(t, s, func(r *store.Reader) error {

@@ -60,7 +60,7 @@ func copies(t *testing.T, open Open) {
 			sameMessages(t, s, from, to, c.count)
 			continue
 		}
-		if c.count > 0 || !errors.Is(err, store.ErrOvertaken) {
+		if c.count > 0 || !errors.Is(err, store.ErrSourceChanged) {
 			t.Errorf("%s: finished with %v", c.name, err)
 		}
 		unseen(t, s, to)
@@ -128,7 +128,7 @@ func sameMessages(t *testing.T, s *store.Store, from, to string, count int) {
 func dropped(t *testing.T, s *store.Store, d store.Draft) {
 	t.Helper()
 	update(t, s, func(tx *store.Tx) error { return tx.DropDraft(d) })
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	view(t, s, func(r *store.Reader) error {

@@ -34,7 +34,7 @@ func requests(t *testing.T, open Open) {
 		if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
 			return err
 		}
-		if err := tx.SetMark(&q); err != nil {
+		if err := tx.CloseStep(&q); err != nil {
 			return err
 		}
 		if _, err := tx.Publish(partial("x"), &h, &q); err != nil {
@@ -43,14 +43,14 @@ func requests(t *testing.T, open Open) {
 		return tx.SetAnswer(&q, map[string]string{"hello": "you"})
 	})
 	update(t, s, func(tx *store.Tx) error {
-		q, err := tx.Guard("r", "me")
+		q, err := tx.FenceRequest("r", "me")
 		if err != nil {
 			return err
 		}
 		if q.Status != loquat.StatusRunning || q.StartedAt == nil || q.BodyHash != [32]byte{1, 2, 3} || string(q.Answer) != `{"hello":"you"}` {
 			t.Errorf("stored request is %+v", q)
 		}
-		if _, err := tx.Guard("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
+		if _, err := tx.FenceRequest("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("guard for another owner: %v", err)
 		}
 		if cancelled, err := tx.Fence(q); cancelled || err != nil {
@@ -67,7 +67,7 @@ func requests(t *testing.T, open Open) {
 		if cancelled, err := tx.Fence(q); !cancelled || err != nil {
 			t.Errorf("fence of a cancelled request: %v, %v", cancelled, err)
 		}
-		records, err := requestEvents(tx, q, q.Mark)
+		records, err := requestEvents(tx, q, q.ClosedUpTo)
 		if err != nil {
 			return err
 		}
@@ -75,13 +75,13 @@ func requests(t *testing.T, open Open) {
 			t.Errorf("above the mark: %v", records)
 		}
 		first, err := tx.FirstEvent(q)
-		if err != nil || first != q.Mark {
-			t.Errorf("first event %s, %v; want %s", first, err, q.Mark)
+		if err != nil || first != q.ClosedUpTo {
+			t.Errorf("first event %s, %v; want %s", first, err, q.ClosedUpTo)
 		}
 		return tx.EndRequest(&q, loquat.StatusFailed, "why")
 	})
 	update(t, s, func(tx *store.Tx) error {
-		if _, err := tx.Guard("r", "me"); !errors.Is(err, store.ErrFenced) {
+		if _, err := tx.FenceRequest("r", "me"); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("guard after the end: %v", err)
 		}
 		q, err := tx.Request("r")
@@ -224,7 +224,7 @@ func deletion(t *testing.T, open Open) {
 	}
 	s = start(t, open)
 	check(s)
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check(s)
@@ -234,18 +234,18 @@ func second[T any](_ T, err error) error { return err }
 
 func answers(t *testing.T, open Open) {
 	s := start(t, open)
-	want := store.Answer{BodyHash: [32]byte{9}, Result: []byte(`{"a":1}`)}
-	update(t, s, func(tx *store.Tx) error { return tx.Remember("k", "POST", "/x", want) })
+	want := store.Replay{BodyHash: [32]byte{9}, Result: []byte(`{"a":1}`)}
+	update(t, s, func(tx *store.Tx) error { return tx.StoreReplay("k", "POST", "/x", want) })
 	update(t, s, func(tx *store.Tx) error {
-		got, ok, err := tx.Answer("k", "POST", "/x", tx.Now)
+		got, ok, err := tx.Replay("k", "POST", "/x", tx.Now)
 		if err != nil || !ok || got.BodyHash != want.BodyHash || string(got.Result) != string(want.Result) {
 			t.Errorf("got %+v, %v, %v", got, ok, err)
 		}
-		if _, ok, err := tx.Answer("k", "POST", "/y", tx.Now); ok || err != nil {
+		if _, ok, err := tx.Replay("k", "POST", "/y", tx.Now); ok || err != nil {
 			t.Errorf("the same key on another path: %v, %v", ok, err)
 		}
-		tx.Now = tx.Now.Add(store.AnswerAge + 1e9)
-		if _, ok, err := tx.Answer("k", "POST", "/x", tx.Now); ok || err != nil {
+		tx.Now = tx.Now.Add(store.ReplayAge + 1e9)
+		if _, ok, err := tx.Replay("k", "POST", "/x", tx.Now); ok || err != nil {
 			t.Errorf("after its age: %v, %v", ok, err)
 		}
 		return nil
@@ -309,7 +309,7 @@ func thinning(t *testing.T, open Open) {
 		}
 		return nil
 	})
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -323,7 +323,7 @@ func thinning(t *testing.T, open Open) {
 	}
 	view(t, s, func(r *store.Reader) error {
 		for _, f := range []store.Filter{{}, {SessionID: "a"}, {RequestID: "ended"}} {
-			if gone, err := r.Gone(f); gone != 0 || err != nil {
+			if gone, err := r.NewestRemoved(f); gone != 0 || err != nil {
 				t.Errorf("%+v: gone up to %s, %v: thinning makes no cursor too old", f, gone, err)
 			}
 		}
@@ -339,7 +339,7 @@ func retention(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Errorf("a sweep of an empty store: %v", err)
 	}
 	create(t, s, "a", 1)
@@ -366,7 +366,7 @@ func retention(t *testing.T, open Open) {
 	var above loquat.EventID // the cursor
 	update(t, s, func(tx *store.Tx) (err error) { above, err = say(tx, "a", "above"); return err })
 	time.Sleep(5 * time.Millisecond)
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	checkpoint := above - 1
@@ -388,7 +388,7 @@ func retention(t *testing.T, open Open) {
 	}
 	view(t, s, func(r *store.Reader) error {
 		for f, want := range map[store.Filter]loquat.EventID{{}: checkpoint, {SessionID: "a"}: checkpoint, {RequestID: "r"}: 0, {SessionID: "b"}: 0} {
-			if gone, err := r.Gone(f); gone != want || err != nil {
+			if gone, err := r.NewestRemoved(f); gone != want || err != nil {
 				t.Errorf("%+v: gone up to %s, %v; want %s", f, gone, err, want)
 			}
 		}
@@ -409,7 +409,7 @@ func retention(t *testing.T, open Open) {
 		}
 		return nil
 	})
-	if gone, settled := s.GoneOfAll(); gone != checkpoint || !settled || old >= checkpoint {
+	if gone, settled := s.NewestRemovedOverall(); gone != checkpoint || !settled || old >= checkpoint {
 		t.Errorf("gone of all is %s, settled %v, want %s", gone, settled, checkpoint)
 	}
 }

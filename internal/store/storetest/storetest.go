@@ -228,7 +228,7 @@ func idsSurvive(t *testing.T, open Open) {
 		}
 		return err
 	})
-	if err := s.Sweep(t.Context()); err != nil {
+	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

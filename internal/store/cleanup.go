@@ -10,19 +10,19 @@ import (
 	"loquat"
 )
 
-// sweepRows is how many rows one transaction of a sweep removes at the most, so that
+// cleanupRows is how many rows one transaction of a sweep removes at the most, so that
 // others do not wait for it.
-const sweepRows = 500
+const cleanupRows = 500
 
 // Sweep removes, in small transactions, what nothing needs any more: increments of
 // requests that have ended, events that are older than the retention, versions that no
 // event refers to, rows of deleted sessions, answers past their age. It returns when
 // nothing is left, and gives the room back.
-func (s *Store) Sweep(ctx context.Context) error {
-	if err := s.sweepOld(ctx); err != nil {
+func (s *Store) Cleanup(ctx context.Context) error {
+	if err := s.prune(ctx); err != nil {
 		return fmt.Errorf("sweep by age: %w", err)
 	}
-	for _, step := range []func(*Tx) (more bool, err error){thinRequests, sweepDeleted, sweepAnswers, reclaim} {
+	for _, step := range []func(*Tx) (more bool, err error){removeIncrements, removeDeletedSession, removeOldReplays, reclaim} {
 		for more := true; more; {
 			err := s.Update(ctx, func(tx *Tx) (err error) {
 				more, err = step(tx)
@@ -39,13 +39,13 @@ func (s *Store) Sweep(ctx context.Context) error {
 // remove runs a DELETE that ends in LIMIT ?, and returns how many rows went.
 func (tx *Tx) remove(query string, args ...any) (int64, error) {
 	tx.wrote = true
-	return tx.q.Exec(query, append(args, sweepRows)...)
+	return tx.q.Exec(query, append(args, cleanupRows)...)
 }
 
-// thinRequests removes some increments of one request that has ended: whoever reads
+// removeIncrements removes some increments of one request that has ended: whoever reads
 // past its end gets the same state without them. Their ids are never used again, and
 // no cursor is too old because of it.
-func thinRequests(tx *Tx) (more bool, err error) {
+func removeIncrements(tx *Tx) (more bool, err error) {
 	var rid int64
 	err = one(tx.q, `SELECT rid FROM requests WHERE thinned = 0 AND ended_at IS NOT NULL ORDER BY rid LIMIT 1`, nil, &rid)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -56,16 +56,16 @@ func thinRequests(tx *Tx) (more bool, err error) {
 	}
 	n, err := tx.remove(`DELETE FROM events WHERE event_id IN
 		(SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') LIMIT ?)`, rid)
-	if err != nil || n == sweepRows {
+	if err != nil || n == cleanupRows {
 		return true, err
 	}
 	return true, tx.exec(`UPDATE requests SET thinned = 1 WHERE rid = ?`, rid)
 }
 
-// sweepDeleted removes some rows of one deleted session. What stays is the session's
+// removeDeletedSession removes some rows of one deleted session. What stays is the session's
 // row, which keeps the id taken, those of its requests for the same reason, and the
 // event that tells of the deletion.
-func sweepDeleted(tx *Tx) (more bool, err error) {
+func removeDeletedSession(tx *Tx) (more bool, err error) {
 	var sid int64
 	err = one(tx.q, `SELECT sid FROM sessions WHERE deleted = 1 ORDER BY sid LIMIT 1`, nil, &sid)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -94,17 +94,17 @@ func sweepDeleted(tx *Tx) (more bool, err error) {
 // freeAssets takes some assets from a deleted session.
 func freeAssets(tx *Tx, sid int64) (more bool, err error) {
 	const some = `FROM assets WHERE sid = ? ORDER BY asset_id LIMIT ?`
-	if err := tx.exec(`INSERT INTO freed_files (sha256) SELECT DISTINCT sha256 FROM (SELECT sha256 `+some+`) f WHERE true ON CONFLICT (sha256) DO NOTHING`, sid, sweepRows); err != nil {
+	if err := tx.exec(`INSERT INTO freed_files (sha256) SELECT DISTINCT sha256 FROM (SELECT sha256 `+some+`) f WHERE true ON CONFLICT (sha256) DO NOTHING`, sid, cleanupRows); err != nil {
 		return false, err
 	}
 	n, err := tx.remove(`DELETE FROM assets WHERE (sid, asset_id) IN (SELECT sid, asset_id `+some+`)`, sid)
 	return n > 0, err
 }
 
-func sweepAnswers(tx *Tx) (more bool, err error) {
+func removeOldReplays(tx *Tx) (more bool, err error) {
 	n, err := tx.remove(`DELETE FROM answers WHERE (idempotency_key, method, path) IN
-		(SELECT idempotency_key, method, path FROM answers WHERE at <= ? LIMIT ?)`, micros(tx.Now.Add(-AnswerAge)))
-	return n == sweepRows, err
+		(SELECT idempotency_key, method, path FROM answers WHERE at <= ? LIMIT ?)`, micros(tx.Now.Add(-ReplayAge)))
+	return n == cleanupRows, err
 }
 
 // reclaim lets a driver whose files do not shrink by themselves shrink them.
@@ -113,52 +113,52 @@ func reclaim(tx *Tx) (more bool, err error) {
 	return tx.log.Reclaim()
 }
 
-// sweepOld removes events past the retention. It spares those of requests that have
+// prune removes events past the retention. It spares those of requests that have
 // not ended and those above their session's cursor, so that a client that loads a
 // session can always go on from there.
-func (s *Store) sweepOld(ctx context.Context) error {
+func (s *Store) prune(ctx context.Context) error {
 	if s.retention <= 0 {
 		return nil
 	}
 	cutoff := time.Now().Add(-s.retention)
 	for after := loquat.EventID(0); ; {
-		var old []oldEvent
+		var old []prunableEvent
 		err := s.View(ctx, func(r *Reader) (err error) {
-			old, err = r.oldEvents(after, cutoff)
+			old, err = r.prunableEvents(after, cutoff)
 			return err
 		})
 		if err != nil || len(old) == 0 {
 			return err
 		}
 		after = old[len(old)-1].id
-		s.tail.removing(highestSuperior(old))
-		if err := s.Update(ctx, func(tx *Tx) error { return tx.removeOld(old) }); err != nil {
+		s.tail.announceRemoval(newestEssential(old))
+		if err := s.Update(ctx, func(tx *Tx) error { return tx.pruneEvents(old) }); err != nil {
 			return err
 		}
-		s.tail.removed()
+		s.tail.finishRemoval()
 	}
 }
 
-func highestSuperior(old []oldEvent) (id loquat.EventID) {
+func newestEssential(old []prunableEvent) (id loquat.EventID) {
 	for _, e := range old {
-		if e.superior {
+		if e.essential {
 			id = e.id
 		}
 	}
 	return id
 }
 
-// oldEvent is an event that is due to go.
-type oldEvent struct {
-	id       loquat.EventID
-	sid      int64
-	rid      sql.NullInt64
-	superior bool // it is no increment, so that without it a cursor below is too old
+// prunableEvent is an event that is due to go.
+type prunableEvent struct {
+	id        loquat.EventID
+	sid       int64
+	rid       sql.NullInt64
+	essential bool // it is no increment, so that without it a cursor below is too old
 }
 
-// oldEvents returns the next events above after that are due. It reads beside the
+// prunableEvents returns the next events above after that are due. It reads beside the
 // writer: those that are spared are looked at again each time.
-func (r *Reader) oldEvents(after loquat.EventID, cutoff time.Time) ([]oldEvent, error) {
+func (r *Reader) prunableEvents(after loquat.EventID, cutoff time.Time) ([]prunableEvent, error) {
 	until, err := r.lastBefore(cutoff)
 	if err != nil {
 		return nil, err
@@ -167,20 +167,20 @@ func (r *Reader) oldEvents(after loquat.EventID, cutoff time.Time) ([]oldEvent, 
 		FROM events e JOIN sessions s ON s.sid = e.sid LEFT JOIN requests q ON q.rid = e.rid
 		WHERE e.event_id > ? AND e.event_id <= ? AND (q.rid IS NULL OR q.ended_at IS NOT NULL)
 		AND (e.event_id <= s.cursor_event_id OR s.deleted <> 0)
-		ORDER BY e.event_id LIMIT ?`, after, until, sweepRows)
+		ORDER BY e.event_id LIMIT ?`, after, until, cleanupRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var out []oldEvent
+	var out []prunableEvent
 	for rows.Next() {
-		var e oldEvent
-		if err := rows.Scan(&e.id, &e.sid, &e.rid, &e.superior); err != nil {
+		var e prunableEvent
+		if err := rows.Scan(&e.id, &e.sid, &e.rid, &e.essential); err != nil {
 			return nil, err
 		}
 		out = append(out, e)
 	}
-	return out, ofDatabase(rows.Err())
+	return out, asDatabaseError(rows.Err())
 }
 
 // lastBefore returns the highest id of an event that was published before a time, by
@@ -210,9 +210,9 @@ func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
 	return loquat.EventID(below), nil
 }
 
-// removeOld removes events and remembers, for each filter that matches them, that a
+// pruneEvents removes events and remembers, for each filter that matches them, that a
 // cursor below is too old.
-func (tx *Tx) removeOld(old []oldEvent) error {
+func (tx *Tx) pruneEvents(old []prunableEvent) error {
 	sessions, requests := map[int64]loquat.EventID{}, map[int64]loquat.EventID{}
 	for _, e := range old {
 		if err := tx.exec(`DELETE FROM events WHERE event_id = ?`, e.id); err != nil {
@@ -221,7 +221,7 @@ func (tx *Tx) removeOld(old []oldEvent) error {
 		if _, seen := sessions[e.sid]; !seen {
 			sessions[e.sid] = 0
 		}
-		if !e.superior {
+		if !e.essential {
 			continue
 		}
 		sessions[e.sid] = e.id
@@ -229,7 +229,7 @@ func (tx *Tx) removeOld(old []oldEvent) error {
 			requests[e.rid.Int64] = e.id
 		}
 	}
-	gone := highestSuperior(old)
+	gone := newestEssential(old)
 	if err := tx.exec(`UPDATE log SET gone_event_id = ? WHERE gone_event_id < ?`, gone, gone); err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (tx *Tx) removeVersions(sid int64) error {
 
 // Gone returns the highest event that matches a filter and that retention removed: a
 // reader below it would miss something. 0 means that nothing is missing.
-func (r *Reader) Gone(f Filter) (id loquat.EventID, err error) {
+func (r *Reader) NewestRemoved(f Filter) (id loquat.EventID, err error) {
 	switch {
 	case f.RequestID != "":
 		err = one(r.q, `SELECT gone_event_id FROM requests WHERE request_id = ?`, []any{f.RequestID}, &id)
@@ -286,7 +286,9 @@ func (r *Reader) Gone(f Filter) (id loquat.EventID, err error) {
 	return id, err
 }
 
-// GoneOfAll is Gone without a filter, from memory. It may be ahead of a removal that
+// NewestRemovedOverall is Gone without a filter, from memory. It may be ahead of a removal that
 // is about to happen, never behind one. When it is settled, nothing is being removed: what
-// Gone says of any filter then holds as long as GoneOfAll says the same.
-func (s *Store) GoneOfAll() (id loquat.EventID, settled bool) { return s.tail.retired() }
+// Gone says of any filter then holds as long as NewestRemovedOverall says the same.
+func (s *Store) NewestRemovedOverall() (id loquat.EventID, settled bool) {
+	return s.tail.newestRemoved()
+}

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// AnswerAge is how long the answer to an Idempotency-Key is remembered.
-const AnswerAge = 24 * time.Hour
+// ReplayAge is how long the answer to an Idempotency-Key is remembered.
+const ReplayAge = 24 * time.Hour
 
-// Answer is what the first call with an Idempotency-Key was answered.
-type Answer struct {
+// Replay is what the first call with an Idempotency-Key was answered.
+type Replay struct {
 	BodyHash [32]byte
 	Result   []byte // JSON, whose shape is package chat's
 }
 
-// Answer returns the answer that is remembered, at a time, for a key that was used with a
+// Replay returns the answer that is remembered, at a time, for a key that was used with a
 // method and path.
-func (r *Reader) Answer(key, method, path string, now time.Time) (Answer, bool, error) {
-	var a Answer
+func (r *Reader) Replay(key, method, path string, now time.Time) (Replay, bool, error) {
+	var a Replay
 	var hash []byte
 	err := one(r.q, `SELECT body_hash, result FROM answers WHERE idempotency_key = ? AND method = ? AND path = ? AND at > ?`,
-		[]any{key, method, path, micros(now.Add(-AnswerAge))}, &hash, &a.Result)
+		[]any{key, method, path, micros(now.Add(-ReplayAge))}, &hash, &a.Result)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Answer{}, false, nil
+		return Replay{}, false, nil
 	}
 	copy(a.BodyHash[:], hash)
 	return a, err == nil, err
 }
 
 // Remember stores an answer beside the change that it is for.
-func (tx *Tx) Remember(key, method, path string, a Answer) error {
+func (tx *Tx) StoreReplay(key, method, path string, a Replay) error {
 	err := tx.exec(`INSERT INTO answers (idempotency_key, method, path, at, body_hash, result) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (idempotency_key, method, path) DO UPDATE SET at = excluded.at, body_hash = excluded.body_hash, result = excluded.result`,
 		key, method, path, micros(tx.Now), a.BodyHash[:], a.Result)
