@@ -24,7 +24,7 @@ func TestGuideAccess(t *testing.T) {
 	says := func(command string) string {
 		t.Helper()
 		var out, log strings.Builder
-		if err := run(t.Context(), strings.Fields(command), strings.NewReader(""), &out, &log); err != nil {
+		if err := runProgram(t.Context(), strings.Fields(command), strings.NewReader(""), &out, &log); err != nil {
 			t.Fatalf("loquat %s: %v\n%s", command, err, &log)
 		}
 		return out.String()

@@ -234,11 +234,7 @@ type restoredServer struct {
 
 func restored(t *testing.T, dir string) *restoredServer {
 	t.Helper()
-	url, stop, err := startServer(context.Background(), serveOptions{demo: true, listen: "127.0.0.1:0", data: dir}, quietLog{t})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
+	url := startProcess(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", dir).url
 	c, err := client.New(url, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -357,7 +353,7 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	data, to := t.TempDir(), filepath.Join(t.TempDir(), "copy")
 	backup := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		err := run(t.Context(), append([]string{"backup"}, args...), strings.NewReader(""), &out, io.Discard)
+		err := runProgram(t.Context(), append([]string{"backup"}, args...), strings.NewReader(""), &out, io.Discard)
 		return out.String(), err
 	}
 	if _, err := backup(to, "--data", data); err == nil || !strings.Contains(err.Error(), "there is no data in "+data) {

@@ -159,11 +159,18 @@ func cleanEnv() []string {
 	return env
 }
 
-// startServer starts a server within this process, for tests that need one.
-func startServer(ctx context.Context, opts serveOptions, stderr io.Writer) (baseURL string, stop func(), err error) {
-	s, err := newServer(ctx, opts, stderr)
+// runProgram runs the program to its end. The error is what the program wrote to its
+// standard error.
+func runProgram(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	path, err := binary()
 	if err != nil {
-		return "", nil, err
+		return err
 	}
-	return s.url, s.stop, nil
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = cleanEnv(), stdin, stdout, io.MultiWriter(&said, stderr)
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -254,5 +255,50 @@ func TestBridgeDoc(t *testing.T) {
 	says("message_appended")
 	if n := strings.Count(out.String(), "session_created"); n != 2 {
 		t.Errorf("it hears of %d sessions: %s", n, out)
+	}
+}
+
+// A bridge that stands alone says how it is, and tells its figures to who has a token.
+func TestBridgeMetrics(t *testing.T) {
+	tw := newTown(t, true)
+	url := "http://" + tw.bridge.address
+	get := func(path, token string) (status int, body string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if status, body := get(path, ""); status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	for token, want := range map[string]int{"": 401, "wrong": 401, "town-secret-of-server": 401, "town-secret-for-one": 403} {
+		if status, body := get("/metrics", token); status != want || strings.Contains(body, "loquat_") {
+			t.Errorf("with %q: %d %s", token, status, body)
+		}
+	}
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		status, body := get("/metrics", "town-secret-for-metrics")
+		if status == http.StatusOK && strings.Contains(body, `loquat_bridge_server_connected{server_id="home"} 1`) && strings.Contains(body, "\nprocess_start_time_seconds ") {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%d %s", status, body)
+		}
 	}
 }

@@ -202,6 +202,7 @@ type canceller struct {
 	*client.Client
 	t       *testing.T
 	ctx     context.Context
+	url     string
 	session loquat.Snapshot
 }
 
@@ -219,7 +220,7 @@ func newCanceller(t *testing.T, backendURL, settings, script string, keys ...str
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	r := &canceller{t: t, ctx: ctx}
-	r.Client = serverWith(t, fmt.Sprintf(
+	r.url, r.Client = serverAt(t, fmt.Sprintf(
 		`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"%s}}%s}`, backendURL, settings, more))
 	overrides := fmt.Sprintf(`{"request_options": {"loquat_script": %s}}`, script)
 	var err error

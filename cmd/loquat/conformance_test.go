@@ -182,7 +182,7 @@ func replayServer(t *testing.T, root string) *client.Client {
 	return serverFor(t, backend.Options{Replay: replay})
 }
 
-// serverFor starts a scripted backend and a server on it, in this process.
+// serverFor starts a scripted backend and a server on it.
 func serverFor(t *testing.T, opts backend.Options) *client.Client {
 	t.Helper()
 	url := scriptedBackend(t, opts)
@@ -218,41 +218,37 @@ func serveScripted(t *testing.T, opts backend.Options, ln net.Listener) {
 	})
 }
 
-// serverWith starts a server with a configuration, in this process.
+// serverWith starts a server with a configuration.
 func serverWith(t *testing.T, config string) *client.Client {
 	t.Helper()
 	_, c := serverAt(t, config)
 	return c
 }
 
-// serverAt is serverWith that tells where the server is.
-func serverAt(t *testing.T, config string) (url string, c *client.Client) {
+// serverAt starts a server with a configuration and returns its URL, too.
+func serverAt(t *testing.T, config string) (url string, _ *client.Client) {
 	t.Helper()
 	cfg := filepath.Join(t.TempDir(), "loquat.json")
 	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url, stop, err := startServer(context.Background(), serveOptions{config: cfg, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	c, err = client.New(url, client.Options{})
+	p := startProcess(t, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	t.Cleanup(func() { p.logErrors(t) })
+	c, err := client.New(p.url, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseIdleConnections)
-	return url, c
+	return p.url, c
 }
 
-// quietLog keeps a server's log out of what a test prints, but for what went wrong.
-type quietLog struct{ t *testing.T }
-
-func (q quietLog) Write(b []byte) (int, error) {
-	if strings.Contains(string(b), "level=ERROR") {
-		q.t.Logf("server: %s", b)
+// logErrors repeats the errors of the server's log in the log of the test.
+func (p *process) logErrors(t testing.TB) {
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, "level=ERROR") {
+			t.Logf("server: %s", line)
+		}
 	}
-	return len(b), nil
 }
 
 // replay sends one recording through the server and compares what comes of it.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -140,7 +139,7 @@ func TestHostileBackends(t *testing.T) {
 			srv := httptest.NewServer(c.backend)
 			t.Cleanup(srv.CloseClientConnections)
 			r := newCanceller(t, srv.URL, settings, `{}`, limits)
-			peak := watchHeap()
+			peak := watchHeap(t, r.url)
 			sent := r.send("go", loquat.Send{Stream: new(!c.whole)})
 			r.await("the end", func() bool {
 				q, err := r.Request(r.ctx, sent.RequestID)
@@ -180,16 +179,14 @@ func containsOne(s, alternatives string) bool {
 	return false
 }
 
-// watchHeap samples the memory in use until the function it returns is called, which
-// tells by how much it was higher than before.
-func watchHeap() (peak func() uint64) {
-	runtime.GC()
-	inUse := func() uint64 {
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
+// watchHeap samples the heap of the server at url until the function that it returns is
+// called. That function returns by how many bytes the heap grew.
+func watchHeap(t *testing.T, url string) (peak func() uint64) {
+	inUse := func() uint64 { return uint64(metrics(t, url)["go_memstats_heap_inuse_bytes"]) }
 	before, highest := inUse(), uint64(0)
+	if before == 0 {
+		t.Fatal("the server does not report its heap")
+	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -39,4 +40,13 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("loquat %s: %v, which does not say %q", tc.command, err, tc.want)
 		}
 	}
+}
+
+// startServer starts a server within this process, for tests that need one.
+func startServer(ctx context.Context, opts serveOptions, stderr io.Writer) (baseURL string, stop func(), err error) {
+	s, err := newServer(ctx, opts, stderr)
+	if err != nil {
+		return "", nil, err
+	}
+	return s.url, s.stop, nil
 }

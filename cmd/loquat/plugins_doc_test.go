@@ -121,7 +121,7 @@ func TestGuidePython(t *testing.T) {
 	}
 	dir := writeGuided(t, "dice")
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"plugin", "check", dir}, strings.NewReader(""), &out, &out); err != nil {
+	if err := runProgram(t.Context(), []string{"plugin", "check", dir}, strings.NewReader(""), &out, &out); err != nil {
 		t.Errorf("plugin check: %v\n%s", err, &out)
 	}
 	url, c := serverAt(t, pluginServer(t, "path:"+dir, "roll", `{"count": 3}`))
@@ -186,7 +186,7 @@ func TestGuideGo(t *testing.T) {
 	if !ok {
 		t.Fatalf("docs/plugins.md has no %s", name)
 	}
-	list, err := os.ReadFile("plugins.go")
+	list, err := os.ReadFile(filepath.Join("..", "..", "cmd", "loquat", "plugins.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestGuideGo(t *testing.T) {
 		"word_count.go": source,
 		"plugins.go":    strings.Replace(string(list), last, last+"\t\twordCount{},\n", 1),
 	} {
-		here, err := filepath.Abs(name)
+		here, err := filepath.Abs(filepath.Join("..", "..", "cmd", "loquat", name))
 		if err != nil {
 			t.Fatal(err)
 		}

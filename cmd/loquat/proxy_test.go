@@ -93,7 +93,7 @@ func newFront(t *testing.T) *front {
 	cfg := f.write("loquat.json", f.sample("json"))
 	args := []string{"--config", cfg, "--data", filepath.Join(f.dir, "data")}
 	var out, told bytes.Buffer
-	if err := run(t.Context(), append([]string{"token", "new", "me"}, args...), strings.NewReader(""), &out, &told); err != nil {
+	if err := runProgram(t.Context(), append([]string{"token", "new", "me"}, args...), strings.NewReader(""), &out, &told); err != nil {
 		t.Fatalf("%v: %s", err, &told)
 	}
 	f.token = strings.TrimSpace(out.String())

@@ -121,35 +121,29 @@ func nobodyListens(t *testing.T) string {
 	return "http://" + ln.Addr().String()
 }
 
+// refusal returns the error of a server that must not start.
+func refusal(t *testing.T, args ...string) string {
+	t.Helper()
+	code, stderr := exit(t, args...)
+	if code == exitOK {
+		t.Fatalf("loquat %v started", args)
+	}
+	return strings.TrimSpace(stderr)
+}
+
 // takenDirectory starts a second server on the data of a first one.
 func takenDirectory(t *testing.T) string {
 	t.Helper()
-	opts := serveOptions{demo: true, listen: "127.0.0.1:0", data: t.TempDir()}
-	_, stop, err := startServer(t.Context(), opts, quietLog{t})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	_, _, err = startServer(t.Context(), opts, quietLog{t})
-	if err == nil {
-		t.Fatal("a second server started on the same data")
-	}
-	return err.Error()
+	args := []string{"serve", "--demo", "--listen", "127.0.0.1:0", "--data", t.TempDir()}
+	startProcess(t, nil, args...)
+	return refusal(t, args...)
 }
 
 // takenPort starts a second server where one listens.
 func takenPort(t *testing.T) string {
 	t.Helper()
-	url, stop, err := startServer(t.Context(), serveOptions{demo: true, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	_, _, err = startServer(t.Context(), serveOptions{demo: true, listen: strings.TrimPrefix(url, "http://"), data: t.TempDir()}, quietLog{t})
-	if err == nil {
-		t.Fatal("a second server started on the same port")
-	}
-	return err.Error()
+	first := startProcess(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	return refusal(t, "serve", "--demo", "--listen", strings.TrimPrefix(first.url, "http://"), "--data", t.TempDir())
 }
 
 // noProvider starts a server whose list of plugins names one of the user's own only.
@@ -160,11 +154,7 @@ func noProvider(t *testing.T) string {
 	if err := os.WriteFile(config, []byte(`{"plugins": ["path:`+dir+`"], "providers": {"main": {"provider": "reference_generic_compatible", "model": "m"}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := startServer(t.Context(), serveOptions{config: config, listen: "127.0.0.1:0", data: t.TempDir()}, quietLog{t})
-	if err == nil {
-		t.Fatal("a server started without a provider")
-	}
-	return err.Error()
+	return refusal(t, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 }
 
 // fragile is a plugin that talks too much, or ends and does not come back.
