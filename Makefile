@@ -23,10 +23,10 @@ race: ## -short leaves out what only takes longer under the race detector
 	$(GO) test -race -short -timeout 15m ./...
 
 conformance: ## the recordings and tables of $$LOQUAT_SHARED against a running server
-	$(GO) test -count=1 -timeout 10m -v -run '^TestConformance' ./cmd/loquat
+	$(GO) test -count=1 -timeout 10m -v -run '^TestConformance' ./internal/e2e/conformance
 
 crash: ## kill -9 under load, ROUNDS times; LOQUAT_CRASH_SEED repeats a run's choices
-	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./cmd/loquat
+	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./internal/e2e/crash
 
 fuzz: ## every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \
@@ -37,7 +37,7 @@ fuzz: ## every fuzz test for FUZZTIME
 	done
 
 soak: ## everything at once for SECONDS, over bad lines, under the race detector
-	LOQUAT_SOAK_SECONDS=$(SECONDS) $(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestSoak$$' ./cmd/loquat
+	LOQUAT_SOAK_SECONDS=$(SECONDS) $(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestSoak$$' ./internal/e2e/crash
 
 bench: ## side by side with other clients; BENCHFLAGS='-only decoder' for a part
 	$(GO) -C bench run . $(BENCHFLAGS)

@@ -51,6 +51,7 @@ var ranks = map[string]int{
 	"tui":        5,
 	"web":        5,
 	"cmd":        6,
+	"e2e":        7,
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/e2e/binary"
 )
 
 // Tokens that are kept in the data directory let a server listen beyond loopback as
@@ -78,41 +79,41 @@ func TestLocalURL(t *testing.T) {
 
 // From no tokens at all to a phone: what `token` and `pair` say to a running server.
 func TestTokenAndPairRemotely(t *testing.T) {
-	p := startProcess(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0")
+	p := binary.Start(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0")
 	loquatSays := func(args ...string) (stdout, stderr string, err error) {
 		var out, told bytes.Buffer
 		err = run(t.Context(), args, strings.NewReader(""), &out, &told)
 		return out.String(), told.String(), err
 	}
-	token, told, err := loquatSays("token", "new", "laptop", "--server", p.url)
+	token, told, err := loquatSays("token", "new", "laptop", "--server", p.URL)
 	if err != nil || !strings.Contains(told, "first token") {
 		t.Fatalf("%v: %s", err, told)
 	}
 	token = strings.TrimSpace(token)
-	if _, _, err := loquatSays("pair", "--server", p.url); loquat.CodeOf(err) != loquat.CodeUnauthorized {
+	if _, _, err := loquatSays("pair", "--server", p.URL); loquat.CodeOf(err) != loquat.CodeUnauthorized {
 		t.Errorf("pair without a token: %v", err)
 	}
-	shown, told, err := loquatSays("pair", "--server", p.url, "--token", token)
+	shown, told, err := loquatSays("pair", "--server", p.URL, "--token", token)
 	if err != nil || !strings.HasPrefix(shown, "code: ") || strings.Contains(shown, "█") || !strings.Contains(told, "only this machine") {
 		t.Errorf("%v: %s%s", err, shown, told)
 	}
-	asJSON, _, err := loquatSays("pair", "--server", p.url, "--token", token, "--scope", "full", "--json")
+	asJSON, _, err := loquatSays("pair", "--server", p.URL, "--token", token, "--scope", "full", "--json")
 	var code loquat.Pairing
-	if err != nil || json.Unmarshal([]byte(asJSON), &code) != nil || code.URL != p.url {
+	if err != nil || json.Unmarshal([]byte(asJSON), &code) != nil || code.URL != p.URL {
 		t.Errorf("%v: %s", err, asJSON)
 	}
-	if link := pairLink(code); link != p.url+"/#pair="+code.Code {
+	if link := pairLink(code); link != p.URL+"/#pair="+code.Code {
 		t.Errorf("the link is %s", link)
 	}
-	list, _, err := loquatSays("token", "list", "--server", p.url, "--token", token, "--json")
+	list, _, err := loquatSays("token", "list", "--server", p.URL, "--token", token, "--json")
 	var tokens []loquat.Token
 	if err != nil || json.Unmarshal([]byte(list), &tokens) != nil || len(tokens) != 1 {
 		t.Fatalf("%v: %s", err, list)
 	}
-	if _, _, err := loquatSays("token", "revoke", tokens[0].TokenID, "--server", p.url, "--token", token); err != nil {
+	if _, _, err := loquatSays("token", "revoke", tokens[0].TokenID, "--server", p.URL, "--token", token); err != nil {
 		t.Error(err)
 	}
-	if list, _, err := loquatSays("token", "list", "--server", p.url); err != nil || strings.Contains(list, "laptop") {
+	if list, _, err := loquatSays("token", "list", "--server", p.URL); err != nil || strings.Contains(list, "laptop") {
 		t.Errorf("after the last token is gone: %v: %s", err, list)
 	}
 }

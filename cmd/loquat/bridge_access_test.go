@@ -20,6 +20,7 @@ import (
 	"loquat"
 	"loquat/internal/auth"
 	"loquat/internal/client"
+	"loquat/internal/e2e/binary"
 	"loquat/internal/phx"
 )
 
@@ -79,7 +80,7 @@ func newHarbour(t *testing.T, alone bool) *harbour {
 	h := &harbour{t: t, alone: alone}
 	section := `{"server_id": "home"}`
 	if alone {
-		at := freeAddress(t)
+		at := binary.FreeAddress(t)
 		cfg := write("bridge.json", `{"bridge": {"servers": {"home": "token-of-home", "spare": "token-of-spare"}},
 			"server": {"public_url": "https://app.example", "trusted_proxies": ["127.0.0.1"]}}`)
 		section = fmt.Sprintf(`{"url": "ws://%s/bridge", "server_id": "home", "token": "token-of-home"}`, at)

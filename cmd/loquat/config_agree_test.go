@@ -9,13 +9,14 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/e2e/binary"
 )
 
 // What `config check` accepts the server starts with, and what the server refuses
 // `config check` refuses too, with the same words.
 func TestConfigCheckAgreesWithServe(t *testing.T) {
 	dir := t.TempDir()
-	writeFiles(t, dir, map[string]string{"empty.pem": "", "a.pem": "no certificate", "b.pem": "no key", "file": ""})
+	binary.WriteFiles(t, dir, map[string]string{"empty.pem": "", "a.pem": "no certificate", "b.pem": "no key", "file": ""})
 	for name, manifest := range map[string]string{
 		"one": `{"name": "twin", "version": "1", "kind": "tool", "command": "true"}`, "two": `{"name": "twin", "version": "1", "kind": "tool", "command": "true"}`,
 		"broken": `{`, "nulls": `{"name": "nulls", "version": "1", "kind": "tool", "command": "true", "args": null, "env": null, "ui": null, "timeout_seconds": null}`,
@@ -23,7 +24,7 @@ func TestConfigCheckAgreesWithServe(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		writeFiles(t, filepath.Join(dir, name), map[string]string{"plugin.json": manifest})
+		binary.WriteFiles(t, filepath.Join(dir, name), map[string]string{"plugin.json": manifest})
 	}
 	const provider = `{"provider": "reference_generic_compatible", "model": "m", "base_url": "http://127.0.0.1:1/v1"}`
 	with := func(keys string) string { return `{"providers": {"main": ` + provider + `}, ` + keys + `}` }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"loquat/internal/config"
+	"loquat/internal/e2e/binary"
 )
 
 // lineCounter counts the lines of a log.
@@ -36,8 +37,8 @@ func (c *lineCounter) lines() int {
 // Handshakes that fail, which anybody can bring about, do not fill the log.
 func TestLogOfFailedHandshakes(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := selfSigned(t, 1)
-	writeFiles(t, dir, map[string]string{"cert.pem": cert, "key.pem": key})
+	cert, key := binary.SelfSigned(t, 1)
+	binary.WriteFiles(t, dir, map[string]string{"cert.pem": cert, "key.pem": key})
 	var log lineCounter
 	cfg := config.New(nil, config.Environment{Lookup: func(string) (string, bool) { return "", false }})
 	cfg.Server.TLS = config.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"loquat/internal/e2e/binary"
 )
 
 // hostile sets the title of a terminal, moves its cursor, and turns the text around.
@@ -38,11 +40,11 @@ func TestCommandsPrintNothingHarmful(t *testing.T) {
 	}))
 	defer server.Close()
 	dir := t.TempDir()
-	writeFiles(t, dir, map[string]string{
+	binary.WriteFiles(t, dir, map[string]string{
 		"loquat.json": `{"providers":{"p":{"provider":"reference_generic_compatible","model":"m",` + jsonOf(hostile) + `:1,"timeout":"x"}},
 			"agents":{` + jsonOf(hostile) + `:7},"plugins":["path:/` + strings.Trim(jsonOf(hostile), `"`) + `"]}`,
 	})
-	path, err := binary()
+	path, err := binary.Path()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,7 @@ func TestCommandsPrintNothingHarmful(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), path, args...)
-		cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), &out, &out
+		cmd.Env, cmd.Stdout, cmd.Stderr = binary.CleanEnv(), &out, &out
 		err := cmd.Run()
 		if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
 			t.Fatal(err)

@@ -1,0 +1,81 @@
+package binary
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Memory returns a line of /proc/PID/status, such as VmRSS, in bytes. It returns 0 on
+// systems without /proc.
+func Memory(t *testing.T, p *Process, line string) int64 {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), line+":")
+	fields := strings.Fields(rest)
+	kib, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
+
+// Metrics returns the metrics of the server at url, by name.
+func Metrics(t *testing.T, url string) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer resp.Body.Close()
+	out := map[string]float64{}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		name, value, ok := strings.Cut(lines.Text(), " ")
+		if n, err := strconv.ParseFloat(value, 64); ok && err == nil {
+			out[name] = n
+		}
+	}
+	return out
+}
+
+// CheckLeaks fails the test if there are more goroutines than in the metrics of the idle
+// server, or if memory grew in the second half of the run.
+func CheckLeaks(t *testing.T, url string, idle map[string]float64, memory []float64) {
+	t.Helper()
+	const few = 10 // of connections that are about to close
+	var now map[string]float64
+	for range 100 {
+		http.DefaultClient.CloseIdleConnections()
+		if now = Metrics(t, url); now["go_goroutines"] <= idle["go_goroutines"]+few {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if now["go_goroutines"] > idle["go_goroutines"]+few {
+		t.Errorf("%.0f goroutines, %.0f before the run", now["go_goroutines"], idle["go_goroutines"])
+	}
+	if len(memory) < 4 {
+		return
+	}
+	half := slices.Max(memory[:len(memory)/2])
+	whole := slices.Max(memory[len(memory)/2:])
+	t.Logf("goroutines %.0f before, %.0f after; memory at most %.0f MB in the first half, %.0f MB in the second",
+		idle["go_goroutines"], now["go_goroutines"], half/1e6, whole/1e6)
+	if whole > 1.5*half+16e6 {
+		t.Errorf("memory grew from %.0f to %.0f MB over the run", half/1e6, whole/1e6)
+	}
+}

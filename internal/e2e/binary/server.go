@@ -1,0 +1,91 @@
+package binary
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"loquat/internal/backend"
+	"loquat/internal/client"
+)
+
+// ScriptedBackend starts a scripted backend in this process.
+func ScriptedBackend(t *testing.T, opts backend.Options) (url string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ServeScripted(t, opts, ln)
+	return "http://" + ln.Addr().String()
+}
+
+// ServeScripted lets a scripted backend answer on ln.
+func ServeScripted(t *testing.T, opts backend.Options, ln net.Listener) {
+	t.Helper()
+	b, err := backend.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- b.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// ServerWith starts a server with a configuration.
+func ServerWith(t *testing.T, config string) *client.Client {
+	t.Helper()
+	_, c := ServerAt(t, config)
+	return c
+}
+
+// ServerAt starts a server with a configuration. It also returns the URL of the server.
+func ServerAt(t *testing.T, config string) (url string, _ *client.Client) {
+	t.Helper()
+	cfg := filepath.Join(t.TempDir(), "loquat.json")
+	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, err := racePath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, path, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	t.Cleanup(func() { p.logErrors(t) })
+	c, err := client.New(p.URL, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return p.URL, c
+}
+
+// logErrors repeats the errors of the server's log in the log of the test.
+func (p *Process) logErrors(t testing.TB) {
+	for line := range strings.Lines(p.Log.String()) {
+		if strings.Contains(line, "level=ERROR") {
+			t.Logf("server: %s", line)
+		}
+	}
+}
+
+// EventStream is the media type of a stream, SSEStop its end.
+const (
+	EventStream = "text/event-stream"
+	SSEStop     = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+)
+
+// SSEText returns the event of a backend that brings text.
+func SSEText(text string) string {
+	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", text)
+}

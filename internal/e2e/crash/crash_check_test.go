@@ -1,0 +1,138 @@
+package crash_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"loquat"
+)
+
+// written makes the events of a request from their types, with a phase or a mark after
+// a colon: start:stream, final:tools, final:cut.
+func written(story string) (events []loquat.Event) {
+	streams := strings.HasPrefix(story, "request_started:stream")
+	for i, word := range strings.Fields(story) {
+		kind, mark, _ := strings.Cut(word, ":")
+		e := loquat.Event{EventID: loquat.EventID(i + 1), Type: loquat.EventType(kind), SessionID: "s", RequestID: "r", Phase: mark}
+		call := loquat.ToolCall{ID: "c", Name: "clock"}
+		switch e.Type {
+		case loquat.RequestStarted:
+			e.Stream, e.Phase = &streams, ""
+		case loquat.Final:
+			m := loquat.Message{ID: fmt.Sprint(i), Role: loquat.RoleAssistant}
+			switch mark {
+			case "tools":
+				m.Metadata = m.Metadata.Set(loquat.MetaToolCalls, []loquat.ToolCall{call})
+			case "cut":
+				m.Metadata = m.Metadata.Set(loquat.MetaIncomplete, "interrupted")
+			}
+			e.Messages, e.Phase = []loquat.Message{m}, ""
+		case loquat.ToolCalls:
+			e.ToolCalls = []loquat.ToolCall{call}
+		case loquat.ToolPartial:
+			e.ToolCallID = call.ID
+		case loquat.ToolResults:
+			if mark != "none" {
+				e.Messages = []loquat.Message{{ID: fmt.Sprint(i), Role: loquat.RoleTool, Metadata: loquat.Object{}.Set(loquat.MetaToolCallID, call.ID)}}
+			}
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// The check that a crash run rests on tells right orders from wrong ones.
+func TestRequestOrder(t *testing.T) {
+	const (
+		begin = "request_started:stream assistant_message:start partial assistant_message:end "
+		tools = begin + "final:tools checkpoint tool_calls "
+	)
+	for story, right := range map[string]bool{
+		"request_started final checkpoint request_completed":                                                               true,
+		begin + "final checkpoint request_completed":                                                                       true,
+		begin + "request_cancelled request_completed":                                                                      true,
+		begin + "final:cut checkpoint error request_completed":                                                             true,
+		tools + "tool_partial:start tool_partial:end tool_results checkpoint request_cancelled request_completed":          true,
+		tools + "tool_results checkpoint assistant_message:start assistant_message:end final checkpoint request_completed": true,
+		"request_started request_cancelled request_completed":                                                              true,
+		"request_started retry_scheduled error request_completed":                                                          true,
+
+		"request_started":                                                                                  false,
+		"final checkpoint request_completed":                                                               false,
+		"request_started request_completed":                                                                false,
+		"request_started request_started final checkpoint request_completed":                               false,
+		"request_started assistant_message:start partial":                                                  false,
+		begin + "partial final checkpoint request_completed":                                               false,
+		begin + "assistant_message:end final checkpoint request_completed":                                 false,
+		begin + "request_completed":                                                                        false,
+		begin + "final request_completed":                                                                  false,
+		begin + "final checkpoint error request_completed":                                                 false,
+		begin + "final:cut checkpoint request_completed":                                                   false,
+		begin + "final checkpoint request_completed request_completed":                                     false,
+		begin + "error request_cancelled request_completed":                                                false,
+		begin + "final checkpoint tool_calls tool_results checkpoint":                                      false,
+		"request_started:stream final checkpoint request_completed":                                        false,
+		"request_started assistant_message:start assistant_message:end final checkpoint request_completed": false,
+		tools + "tool_results:none checkpoint request_cancelled request_completed":                         false,
+		tools + "request_cancelled request_completed":                                                      false,
+		tools + "tool_partial:end tool_partial:stream tool_results checkpoint error request_completed":     false,
+		strings.TrimSuffix(tools, "tool_calls ") + "request_completed":                                     false,
+	} {
+		if err := checkRequestOrder(written(story)); (err == nil) != right {
+			t.Errorf("%s: %v", story, err)
+		}
+	}
+}
+
+func TestWitness(t *testing.T) {
+	partial := func(id loquat.EventID, text string) loquat.Event {
+		return loquat.Event{EventID: id, Type: loquat.Partial, SessionID: "s", RequestID: "r", Message: &loquat.Delta{Content: text}}
+	}
+	w := newWitness()
+	for _, e := range []loquat.Event{{EventID: 1, Type: loquat.Checkpoint, SessionID: "s"}, partial(2, "b"), partial(2, "ab"), {EventID: 1, Type: loquat.Checkpoint, SessionID: "s"}} {
+		if err := w.see(e); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, e := range []loquat.Event{{EventID: 1, Type: loquat.Checkpoint, SessionID: "other"}, partial(2, "c"), partial(1, "b")} {
+		if w.see(e) == nil {
+			t.Errorf("event %s has two meanings", e.EventID)
+		}
+	}
+	if lost := w.missing(newTruth(nil)); len(lost) != 1 {
+		t.Errorf("of a checkpoint and a partial, %v are missed", lost)
+	}
+}
+
+func TestRetell(t *testing.T) {
+	text, index := "new", 1
+	message := func(id string) *loquat.Delta { return &loquat.Delta{ID: id, Role: loquat.RoleUser, Content: id} }
+	events := []loquat.Event{
+		{EventID: 1, Type: loquat.MessageAppended, Message: message("a")},
+		{EventID: 2, Type: loquat.MessageAppended, Message: message("b")},
+		{EventID: 3, Type: loquat.MessageModified, Index: &index, Content: &text},
+		{EventID: 4, Type: loquat.MessagesDeleted, Indices: []int{0}},
+		{EventID: 5, Type: loquat.MessageAppended, Message: message("b")},
+		{EventID: 6, Type: loquat.MessagesDeleted, Indices: []int{5}},
+	}
+	for upTo, want := range []string{1: "a", 2: "a b", 3: "a new", 4: "new", 5: "new b again", 6: "new b again"} {
+		if upTo == 0 {
+			continue
+		}
+		told := retell(events, loquat.EventID(upTo))
+		var got []string
+		for _, m := range told.messages {
+			got = append(got, m.Content)
+		}
+		if told.err != nil && strings.Contains(told.err.Error(), "again") {
+			got = append(got, "again")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("up to %d: %q, want %q", upTo, got, want)
+		}
+	}
+	if told := retell(events, 0); told.err == nil || !strings.Contains(told.err.Error(), "message 5 of 2") {
+		t.Errorf("a deletion beyond the end: %v", told.err)
+	}
+}
