@@ -9,10 +9,10 @@ import (
 	"loquat"
 )
 
-// An asset is a row for each session that has it; its bytes are a file by hash, which
-// is not the store's to keep. The store tells which hashes have an owner.
+// The store has one row per asset and session. The image file is named by its hash and
+// kept by package asset; the store only knows which hashes have an owner.
 
-// AddAsset makes a session the owner of an asset, whose file is in its place.
+// AddAsset adds an asset to a session. Its file must already be stored.
 func (tx *Tx) AddAsset(h Head, a loquat.Asset) error {
 	err := tx.exec(`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 		h.SID, a.AssetID, a.SHA256, a.MediaType, a.Size, a.Name, micros(tx.Now))
@@ -25,17 +25,17 @@ func (tx *Tx) AddAsset(h Head, a loquat.Asset) error {
 	return nil
 }
 
-// CountUnattached returns how many assets of a session no message ever named.
+// CountUnattached returns the number of a session's assets that no message has ever used.
 func (r *Reader) CountUnattached(h Head) (n int, err error) {
 	err = one(r.q, `SELECT count(*) FROM unattached WHERE sid = ?`, []any{h.SID}, &n)
 	return n, err
 }
 
-// OwnedAsset is an asset and the session that has it.
+// OwnedAsset names an asset and its session.
 type OwnedAsset struct{ SessionID, AssetID string }
 
-// Unattached returns up to limit assets that no message ever named and that were added
-// before a time, the oldest first, leaving out the first ones.
+// Unattached returns up to limit assets that no message has ever used and that were added
+// before a time. It skips the first skip of them. The oldest come first.
 func (r *Reader) Unattached(before time.Time, skip, limit int) ([]OwnedAsset, error) {
 	rows, err := r.q.Query(`SELECT s.session_id, u.asset_id FROM unattached u JOIN sessions s ON s.sid = u.sid
 		WHERE u.created_at < ? AND s.deleted = 0 ORDER BY u.created_at, u.sid, u.asset_id LIMIT ? OFFSET ?`, micros(before), limit, skip)
@@ -54,12 +54,12 @@ func (r *Reader) Unattached(before time.Time, skip, limit int) ([]OwnedAsset, er
 	return out, asDatabaseError(rows.Err())
 }
 
-// attached notes that messages name an asset, or that it is gone.
+// markAttached removes an asset from the unattached assets.
 func (tx *Tx) markAttached(h Head, assetID string) error {
 	return tx.exec(`DELETE FROM unattached WHERE sid = ? AND asset_id = ?`, h.SID, assetID)
 }
 
-// Asset returns an asset of a session; not_found when it has none of that id.
+// Asset returns an asset of a session, or a not_found error.
 func (r *Reader) Asset(h Head, assetID string) (loquat.Asset, error) {
 	a := loquat.Asset{AssetID: assetID}
 	err := one(r.q, `SELECT sha256, media_type, size, name FROM assets WHERE sid = ? AND asset_id = ?`, []any{h.SID, assetID},
@@ -85,7 +85,7 @@ func (r *Reader) AssetUse(h Head, assetID string) (index int, used bool, err err
 	return index, true, err
 }
 
-// RemoveAsset takes an asset from a session.
+// RemoveAsset removes an asset from a session and queues its file for removal.
 func (tx *Tx) RemoveAsset(h Head, a loquat.Asset) error {
 	if err := tx.exec(`DELETE FROM assets WHERE sid = ? AND asset_id = ?`, h.SID, a.AssetID); err != nil {
 		return fmt.Errorf("remove asset: %w", err)
@@ -96,7 +96,7 @@ func (tx *Tx) RemoveAsset(h Head, a loquat.Asset) error {
 	return tx.exec(`INSERT INTO freed_files (sha256) VALUES (?) ON CONFLICT (sha256) DO NOTHING`, a.SHA256)
 }
 
-// useAssets notes which assets the message at an ordering key names.
+// useAssets records the assets that a message uses. seq is the message's ordering key.
 func (tx *Tx) useAssets(h *Head, seq int64, m loquat.Message) error {
 	for _, id := range m.AssetIDs() {
 		err := tx.exec(`INSERT INTO asset_uses (sid, asset_id, seq) VALUES (?, ?, ?) ON CONFLICT (sid, asset_id, seq) DO NOTHING`, h.SID, id, seq)
@@ -104,14 +104,14 @@ func (tx *Tx) useAssets(h *Head, seq int64, m loquat.Message) error {
 			err = tx.markAttached(*h, id)
 		}
 		if err != nil {
-			return fmt.Errorf("note the use of an asset: %w", err)
+			return fmt.Errorf("record the use of an asset: %w", err)
 		}
 	}
 	return nil
 }
 
-// copyAssets makes a session the owner of those assets of another that its messages
-// name, which are copies with the ordering keys of their originals.
+// copyAssets copies to a session those assets of another that its messages use. The messages
+// are copies and have the same ordering keys as the originals.
 func (tx *Tx) copyAssets(from, to Head) error {
 	err := tx.exec(`INSERT INTO asset_uses (sid, asset_id, seq) SELECT ?, asset_id, seq FROM asset_uses u
 		WHERE u.sid = ? AND EXISTS (SELECT 1 FROM messages m WHERE m.sid = ? AND m.seq = u.seq)`, to.SID, from.SID, to.SID)
@@ -126,7 +126,7 @@ func (tx *Tx) copyAssets(from, to Head) error {
 	return nil
 }
 
-// Owned reports whether any session has an asset with that hash.
+// Owned reports whether any session has an asset with this hash.
 func (r *Reader) Owned(sha256 string) (bool, error) {
 	var n int
 	err := one(r.q, `SELECT 1 FROM assets WHERE sha256 = ? LIMIT 1`, []any{sha256}, &n)
@@ -136,8 +136,8 @@ func (r *Reader) Owned(sha256 string) (bool, error) {
 	return err == nil, err
 }
 
-// FreedFiles returns up to limit hashes above after that lost an owner since their
-// files were last looked at.
+// FreedFiles returns up to limit hashes above after that have lost an owner since SettleFile
+// was last called for them.
 func (r *Reader) FreedFiles(after string, limit int) ([]string, error) {
 	rows, err := r.q.Query(`SELECT sha256 FROM freed_files WHERE sha256 > ? ORDER BY sha256 LIMIT ?`, after, limit)
 	if err != nil {
@@ -155,8 +155,8 @@ func (r *Reader) FreedFiles(after string, limit int) ([]string, error) {
 	return out, asDatabaseError(rows.Err())
 }
 
-// SettleFile notes that the file of a hash was looked at, owned being what was found. One
-// that has lost its last owner since has to be looked at again.
+// SettleFile records that the file of a hash was kept (owned) or removed. If the last owner
+// went since the caller looked, the hash stays in FreedFiles.
 func (tx *Tx) SettleFile(sha256 string, owned bool) error {
 	still, err := tx.Owned(sha256)
 	if err != nil || owned && !still {

@@ -10,17 +10,17 @@ import (
 	"loquat"
 )
 
-// cleanupRows is how many rows one transaction of a sweep removes at the most, so that
-// others do not wait for it.
+// cleanupRows is the most rows that one transaction removes, so that other updates wait only
+// briefly.
 const cleanupRows = 500
 
-// Sweep removes, in small transactions, what nothing needs any more: increments of
-// requests that have ended, events that are older than the retention, versions that no
-// event refers to, rows of deleted sessions, answers past their age. It returns when
-// nothing is left, and gives the room back.
+// Cleanup removes, in small transactions, what is no longer needed: events past the retention
+// (pruning), increments of ended requests, message versions that no event refers to, rows of
+// deleted sessions, and answers past ReplayAge. It returns when nothing is left to remove, and
+// shrinks the file.
 func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.prune(ctx); err != nil {
-		return fmt.Errorf("sweep by age: %w", err)
+		return fmt.Errorf("remove events past the retention: %w", err)
 	}
 	for _, step := range []func(*Tx) (more bool, err error){removeIncrements, removeDeletedSession, removeOldReplays, reclaim} {
 		for more := true; more; {
@@ -29,22 +29,22 @@ func (s *Store) Cleanup(ctx context.Context) error {
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("sweep: %w", err)
+				return fmt.Errorf("clean up: %w", err)
 			}
 		}
 	}
 	return nil
 }
 
-// remove runs a DELETE that ends in LIMIT ?, and returns how many rows went.
+// remove runs a DELETE that ends in LIMIT ? and returns the number of removed rows.
 func (tx *Tx) remove(query string, args ...any) (int64, error) {
 	tx.wrote = true
 	return tx.q.Exec(query, append(args, cleanupRows)...)
 }
 
-// removeIncrements removes some increments of one request that has ended: whoever reads
-// past its end gets the same state without them. Their ids are never used again, and
-// no cursor is too old because of it.
+// removeIncrements removes some increments of one ended request. A reader that reads past the
+// request's end arrives at the same state without them, so no cursor becomes too old. Their
+// ids are not used again.
 func removeIncrements(tx *Tx) (more bool, err error) {
 	var rid int64
 	err = one(tx.q, `SELECT rid FROM requests WHERE thinned = 0 AND ended_at IS NOT NULL ORDER BY rid LIMIT 1`, nil, &rid)
@@ -62,9 +62,8 @@ func removeIncrements(tx *Tx) (more bool, err error) {
 	return true, tx.exec(`UPDATE requests SET thinned = 1 WHERE rid = ?`, rid)
 }
 
-// removeDeletedSession removes some rows of one deleted session. What stays is the session's
-// row, which keeps the id taken, those of its requests for the same reason, and the
-// event that tells of the deletion.
+// removeDeletedSession removes some rows of one deleted session. The rows of the session and
+// of its requests stay, because their ids stay taken. The session_deleted event stays too.
 func removeDeletedSession(tx *Tx) (more bool, err error) {
 	var sid int64
 	err = one(tx.q, `SELECT sid FROM sessions WHERE deleted = 1 ORDER BY sid LIMIT 1`, nil, &sid)
@@ -91,7 +90,7 @@ func removeDeletedSession(tx *Tx) (more bool, err error) {
 	return true, tx.exec(`UPDATE sessions SET deleted = 2 WHERE sid = ?`, sid)
 }
 
-// freeAssets takes some assets from a deleted session.
+// freeAssets removes some assets of a deleted session and queues their files for removal.
 func freeAssets(tx *Tx, sid int64) (more bool, err error) {
 	const some = `FROM assets WHERE sid = ? ORDER BY asset_id LIMIT ?`
 	if err := tx.exec(`INSERT INTO freed_files (sha256) SELECT DISTINCT sha256 FROM (SELECT sha256 `+some+`) f WHERE true ON CONFLICT (sha256) DO NOTHING`, sid, cleanupRows); err != nil {
@@ -107,15 +106,15 @@ func removeOldReplays(tx *Tx) (more bool, err error) {
 	return n == cleanupRows, err
 }
 
-// reclaim lets a driver whose files do not shrink by themselves shrink them.
+// reclaim shrinks the database file if the driver supports it.
 func reclaim(tx *Tx) (more bool, err error) {
 	tx.wrote = true
 	return tx.log.Reclaim()
 }
 
-// prune removes events past the retention. It spares those of requests that have
-// not ended and those above their session's cursor, so that a client that loads a
-// session can always go on from there.
+// prune removes events past the retention. It keeps events of requests that have not ended,
+// and events above their session's cursor: a client that loads a session can always continue
+// from its cursor.
 func (s *Store) prune(ctx context.Context) error {
 	if s.retention <= 0 {
 		return nil
@@ -148,16 +147,16 @@ func newestEssential(old []prunableEvent) (id loquat.EventID) {
 	return id
 }
 
-// prunableEvent is an event that is due to go.
+// prunableEvent is an event past the retention.
 type prunableEvent struct {
 	id        loquat.EventID
 	sid       int64
 	rid       sql.NullInt64
-	essential bool // it is no increment, so that without it a cursor below is too old
+	essential bool // not an increment: once removed, cursors below it are too old (410)
 }
 
-// prunableEvents returns the next events above after that are due. It reads beside the
-// writer: those that are spared are looked at again each time.
+// prunableEvents returns the next events above after that may be removed. It uses a read
+// transaction, so writers do not wait; events that must stay are read again in each run.
 func (r *Reader) prunableEvents(after loquat.EventID, cutoff time.Time) ([]prunableEvent, error) {
 	until, err := r.lastBefore(cutoff)
 	if err != nil {
@@ -183,8 +182,8 @@ func (r *Reader) prunableEvents(after loquat.EventID, cutoff time.Time) ([]pruna
 	return out, asDatabaseError(rows.Err())
 }
 
-// lastBefore returns the highest id of an event that was published before a time, by
-// bisection: ids grow with time.
+// lastBefore returns the highest id of an event published before cutoff. It bisects, because
+// ids grow with time.
 func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
 	var low, high sql.NullInt64
 	if err := one(r.q, `SELECT min(event_id), max(event_id) FROM events`, nil, &low, &high); err != nil {
@@ -193,7 +192,7 @@ func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
 	if !low.Valid {
 		return 0, nil
 	}
-	below, above := low.Int64-1, high.Int64+1 // everything up to below is older, nothing from above on is
+	below, above := low.Int64-1, high.Int64+1 // events up to below are older than cutoff, events from above on are not
 	for above-below > 1 {
 		middle := below + (above-below)/2
 		var id, at int64
@@ -210,8 +209,8 @@ func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
 	return loquat.EventID(below), nil
 }
 
-// pruneEvents removes events and remembers, for each filter that matches them, that a
-// cursor below is too old.
+// pruneEvents removes events. For each filter that matches them it stores the newest removed
+// event, below which cursors are too old.
 func (tx *Tx) pruneEvents(old []prunableEvent) error {
 	sessions, requests := map[int64]loquat.EventID{}, map[int64]loquat.EventID{}
 	for _, e := range old {
@@ -249,8 +248,8 @@ func (tx *Tx) pruneEvents(old []prunableEvent) error {
 	return nil
 }
 
-// removeVersions removes what a session was before the oldest revision that an event
-// still refers to.
+// removeVersions removes message versions, descriptions and asset uses of a session that ended
+// before the oldest revision that an event refers to.
 func (tx *Tx) removeVersions(sid int64) error {
 	var oldest int64
 	err := one(tx.q, `SELECT coalesce((SELECT rev FROM events WHERE sid = ? AND rev > 0 ORDER BY event_id LIMIT 1), (SELECT rev FROM sessions WHERE sid = ?))`,
@@ -269,8 +268,8 @@ func (tx *Tx) removeVersions(sid int64) error {
 		(SELECT max(rev_from) FROM descriptions WHERE sid = ? AND rev_from <= ?)`, sid, sid, oldest)
 }
 
-// Gone returns the highest event that matches a filter and that retention removed: a
-// reader below it would miss something. 0 means that nothing is missing.
+// NewestRemoved returns the newest event removed by retention that matches a filter, or 0. A
+// reader with a cursor below it would miss events.
 func (r *Reader) NewestRemoved(f Filter) (id loquat.EventID, err error) {
 	switch {
 	case f.RequestID != "":
@@ -286,9 +285,9 @@ func (r *Reader) NewestRemoved(f Filter) (id loquat.EventID, err error) {
 	return id, err
 }
 
-// NewestRemovedOverall is Gone without a filter, from memory. It may be ahead of a removal that
-// is about to happen, never behind one. When it is settled, nothing is being removed: what
-// Gone says of any filter then holds as long as NewestRemovedOverall says the same.
+// NewestRemovedOverall returns, from memory, the newest event that retention has removed or is
+// about to remove. settled is true while no removal is running. A result of NewestRemoved that
+// was read while settled stays valid until NewestRemovedOverall returns another id.
 func (s *Store) NewestRemovedOverall() (id loquat.EventID, settled bool) {
 	return s.tail.newestRemoved()
 }

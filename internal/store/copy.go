@@ -11,18 +11,18 @@ import (
 	"loquat"
 )
 
-// A copy of a database is not the same log: the one that it was taken from has gone on,
-// and clients may have seen what it said. So a copy becomes a log of its own when it is
-// opened first. It has a new store_id, and its ids go on from far above all that others
-// may have given; those in between are foreign, and who stands at one has to load again.
-// Who stands at an event from before the copy was taken goes on as if nothing had been.
+// A restored copy of a database must not continue the original's log: the original may
+// have published further events, and clients may have seen them. So the first opening of a
+// copy gives it a new store_id, and its ids continue far above all ids of the original.
+// The ids in between are foreign: a client whose cursor is one of them must load again.
+// Clients whose cursor is in the copy continue without noticing.
 
-// idsPerSecond is more than any log gives. The ids of a log that begins at some second are
-// above those of all logs that ended before.
+// idsPerSecond is more than any log assigns. A log that starts at some second has higher ids
+// than all logs that ended before.
 const idsPerSecond = 1_000_000
 
-// MarkCopy makes the database of q known as a copy, and returns its last event and the
-// hashes of the images that belong to it.
+// MarkCopy marks the database of q as a copy. It returns the last event and the hashes of the
+// images that belong to the copy.
 func MarkCopy(q SQL) (last loquat.EventID, images []string, err error) {
 	if _, err := q.Exec(`UPDATE log SET copied = 1`); err != nil {
 		return 0, nil, err
@@ -45,7 +45,8 @@ func MarkCopy(q SQL) (last loquat.EventID, images []string, err error) {
 	return last, images, rows.Err()
 }
 
-// adoptCopy makes a copy a log of its own. Of what is none it writes nothing.
+// adoptCopy gives a copy a log of its own. It does not write to a database that is not marked
+// as a copy.
 func adoptCopy(ctx context.Context, driver Driver, log *slog.Logger) error {
 	var copied bool
 	var last loquat.EventID
@@ -56,17 +57,17 @@ func adoptCopy(ctx context.Context, driver Driver, log *slog.Logger) error {
 		return err
 	}
 	next := firstIDAfter(last)
-	log.Info("these data are a copy: they go on as a log of their own", "copied_up_to", last.String(), "goes_on_after", next.String())
+	log.Info("the data are a copy: event ids continue above those of the original", "copied_up_to", last.String(), "continues_after", next.String())
 	return startNewLog(ctx, driver, last, next)
 }
 
-// firstIDAfter is where a log goes on whose ids up to one may have been seen.
+// firstIDAfter returns the id at which a new log starts if clients may have seen ids up to id.
 func firstIDAfter(id loquat.EventID) loquat.EventID {
 	return max(id+idsPerSecond, loquat.EventID(time.Now().Unix()*idsPerSecond))
 }
 
-// startNewLog makes of a log whose last event is known another one, whose ids go on above
-// next.
+// startNewLog gives a log that ends at last a new store_id and continues its ids above next.
+// The ids in between become foreign.
 func startNewLog(ctx context.Context, driver Driver, last, next loquat.EventID) error {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -82,27 +83,27 @@ func startNewLog(ctx context.Context, driver Driver, last, next loquat.EventID) 
 	})
 }
 
-// between is the ids above one event and below another.
+// idRange is the ids above one event and below another.
 type idRange struct{ above, below loquat.EventID }
 
 func foreignIDs(q SQL) (out []idRange, err error) {
 	rows, err := q.Query(`SELECT above, below FROM foreign_ids`)
 	if err != nil {
-		return nil, fmt.Errorf("read the ids of other logs: %w", err)
+		return nil, fmt.Errorf("read foreign ids: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var b idRange
 		if err := rows.Scan(&b.above, &b.below); err != nil {
-			return nil, fmt.Errorf("read the ids of other logs: %w", err)
+			return nil, fmt.Errorf("read foreign ids: %w", err)
 		}
 		out = append(out, b)
 	}
 	return out, rows.Err()
 }
 
-// Foreign reports whether an id is one that this log never gave, but another may have
-// that it is a copy of.
+// Foreign reports whether this log never assigned id, while the log that it was copied from
+// may have.
 func (s *Store) Foreign(id loquat.EventID) bool {
 	for _, b := range s.foreign {
 		if b.above < id && id < b.below {

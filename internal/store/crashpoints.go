@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// crashAt is LOQUAT_CRASH_AT: before:N or after:N kills the process just before or
-// just after the N-th commit that reaches that point.
+// crashAt is LOQUAT_CRASH_AT: before:N or after:N kills the process just before or just after
+// the Nth commit.
 var crashAt = os.Getenv("LOQUAT_CRASH_AT")
 
-// crashCommits counts the commits that were begun; it belongs to the committer.
+// crashCommits counts the commits that were begun. The committer owns it.
 var crashCommits int
 
-// beforeCommit is called when all of a batch is written and nothing is committed.
+// beforeCommit is called when a batch is written but not committed.
 func beforeCommit() {
 	crashCommits++
 	crashIf("before")
 }
 
-// afterCommit is called when the batch is on disk and nobody was told.
+// afterCommit is called when a batch is on disk and no caller knows yet.
 func afterCommit() { crashIf("after") }
 
 func crashIf(point string) {
@@ -37,5 +37,5 @@ func crashIf(point string) {
 	if err != nil {
 		panic(fmt.Sprintf("store: this process could not kill itself: %v", err))
 	}
-	select {} // the kill may arrive a moment later: until then nothing happens
+	select {} // nothing else may happen until the kill arrives
 }

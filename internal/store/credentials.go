@@ -26,8 +26,9 @@ func (s *Store) ChangeCredentials(ctx context.Context, c loquat.CredentialChange
 	return s.Update(ctx, func(tx *Tx) error { return tx.changeCredentials(c) })
 }
 
-// DecidePairing reads the pairing code with that public part, nil when there is none, and
-// writes what decide returns, both in one transaction. It may call decide more than once.
+// DecidePairing reads the pairing code with a public part (nil if there is none), calls
+// decide, and writes the returned change, all in one transaction. It may call decide more than
+// once.
 func (s *Store) DecidePairing(ctx context.Context, public string, decide func(*loquat.PairingCode) loquat.CredentialChange) error {
 	return s.Update(ctx, func(tx *Tx) error {
 		code, err := tx.pairingCode(public)
@@ -133,7 +134,7 @@ func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
 	return out, asDatabaseError(rows.Err())
 }
 
-// pairingCode returns nil when there is no code with that public part.
+// pairingCode returns the pairing code with a public part, or nil.
 func (r *Reader) pairingCode(public string) (*loquat.PairingCode, error) {
 	c, err := scanPairingCode(func(dest ...any) error {
 		return one(r.q, pairingCodeColumns+` WHERE public = ?`, []any{public}, dest...)
@@ -147,7 +148,7 @@ func (r *Reader) pairingCode(public string) (*loquat.PairingCode, error) {
 	return &c, nil
 }
 
-// setPairingCode replaces a code with the same public part.
+// setPairingCode adds or replaces a pairing code.
 func (tx *Tx) setPairingCode(c loquat.PairingCode) error {
 	err := tx.exec(`INSERT INTO pairing_codes (public, digest, scope, expires_at, wrong) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (public) DO UPDATE SET digest = excluded.digest, scope = excluded.scope, expires_at = excluded.expires_at, wrong = excluded.wrong`,

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// eventWriter is the transaction of a batch. It gathers the events that the batch
-// publishes and inserts them together: before the first statement that uses the table
-// of events, else at the end of the batch.
+// eventWriter is the transaction of a batch. It collects the batch's events and inserts them
+// together: before the first statement that uses the events table, otherwise at the end of the
+// batch.
 type eventWriter struct {
 	SQL
 	rows []any // eventWidth values each
 }
 
-// The columns of an event, in the order of add's parameters.
+// The columns of an event, in the order of add's arguments.
 const (
 	eventInsert = `INSERT INTO events (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES `
 	eventValues = `(?, ?, ?, ?, ?, ?, ?, ?)`
 	eventWidth  = 8
 )
 
-// eventInserts are the statements for 1, 2, 4, … rows: few statements, each prepared once.
+// eventInserts are INSERT statements for 1, 2, 4, … 64 rows. Each is prepared once.
 var eventInserts = func() (out []string) {
 	for n := 1; n <= 64; n *= 2 {
 		out = append(out, eventInsert+strings.Repeat(eventValues+", ", n-1)+eventValues)
@@ -31,7 +31,7 @@ var eventInserts = func() (out []string) {
 
 func (w *eventWriter) add(values ...any) { w.rows = append(w.rows, values...) }
 
-// flush inserts what was gathered.
+// flush inserts the collected events.
 func (w *eventWriter) flush() error {
 	rows := w.rows
 	for i := len(eventInserts) - 1; i >= 0; i-- {
@@ -45,7 +45,7 @@ func (w *eventWriter) flush() error {
 	return nil
 }
 
-// flushFor flushes before a statement that uses the table of events.
+// flushFor calls flush before a statement that uses the events table.
 func (w *eventWriter) flushFor(query string) error {
 	if len(w.rows) == 0 || !strings.Contains(query, " events") {
 		return nil
@@ -67,7 +67,7 @@ func (w *eventWriter) Query(query string, args ...any) (*sql.Rows, error) {
 	return w.SQL.Query(query, args...)
 }
 
-// Reclaim gives room back where the driver can.
+// Reclaim calls the driver's Reclaim, if it has one.
 func (w *eventWriter) Reclaim() (more bool, err error) {
 	r, ok := w.SQL.(reclaimer)
 	if !ok {

@@ -12,10 +12,10 @@ import (
 	"loquat"
 )
 
-// WindowBytes is the size of event bodies at which a window ends.
+// WindowBytes is the size of event bodies that ends a window.
 const WindowBytes = 8 << 20
 
-// Filter chooses events. The zero Filter matches all.
+// Filter selects events. The zero Filter matches all events.
 type Filter struct {
 	SessionID string
 	RequestID string
@@ -25,7 +25,7 @@ func (f Filter) matches(r loquat.Record) bool {
 	return (f.SessionID == "" || f.SessionID == r.SessionID) && (f.RequestID == "" || f.RequestID == r.RequestID)
 }
 
-// bound counts what a window may still take. Its first event is always admitted.
+// bound counts how much a window may still hold. The first event is always admitted.
 type bound struct {
 	events int
 	bytes  int
@@ -42,18 +42,18 @@ func (b *bound) admits(r loquat.Record) bool {
 	return true
 }
 
-// Bounds limit what one read of events returns.
+// Bounds limit the events of one read.
 type Bounds struct {
 	Events int // most events
-	Bytes  int // size of bodies at which it ends, though never before the first event; 0 means WindowBytes
+	Bytes  int // size of bodies that ends the read, but never before the first event; 0 means WindowBytes
 
-	// Reserve is called with Bytes before bodies are read from the database into memory of
-	// their own. Its error ends the read. Nil reserves nothing.
+	// Reserve, if set, is called with Bytes before bodies are read from the database into new
+	// memory. Its error ends the read.
 	Reserve func(ctx context.Context, bytes int) error
 }
 
-// Events returns events above since that match, oldest first, up to the bounds. Names that
-// the filter does not know match nothing.
+// Events returns matching events above since, oldest first, up to the bounds. Unknown ids in
+// the filter match no events.
 func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
 	b := bound{events: bounds.Events, bytes: cmp.Or(bounds.Bytes, WindowBytes)}
 	if records, ok := s.tail.since(since, f, b); ok {
@@ -76,8 +76,8 @@ func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, boun
 	return out, err
 }
 
-// parallelWindows is how many windows are read from the database at the same time. Many
-// followers that catch up then leave processors to those who change something.
+// parallelWindows is how many windows are read from the database concurrently. The limit
+// leaves processors to writers while many followers catch up.
 func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 
 const eventColumns = `e.event_id, CASE e.type WHEN 'checkpoint' THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
@@ -90,7 +90,7 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Recor
 	return r.scanEvents(&b, query, args...)
 }
 
-// scanEvents reads events until a bound ends them.
+// scanEvents reads events until a bound is reached.
 func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Record, error) {
 	rows, err := r.q.Query(query, args...)
 	if err != nil {
@@ -111,8 +111,8 @@ func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Recor
 	return out, asDatabaseError(rows.Err())
 }
 
-// eventQuery chooses the index that the filter needs. What a deleted session said
-// is unreachable, but for the event that says so.
+// eventQuery returns the query whose index fits the filter. Of a deleted session only the
+// session_deleted event can be read.
 func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, []any, error) {
 	if f.RequestID != "" {
 		req, err := r.Request(f.RequestID)
@@ -139,9 +139,9 @@ func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, 
 		ORDER BY e.event_id LIMIT ?`, []any{since, limit}, nil
 }
 
-// EachRequestEvent calls fn with each event that a request published above since, in
-// order, until fn fails. It keeps none of them: together they may be large. Without
-// increments it leaves out partials and tool_partials.
+// EachRequestEvent calls fn with each event that a request published above since, in order,
+// until fn fails. It holds one event at a time, because together they may be large. If
+// increments is false it skips partial and tool_partial events.
 func (r *Reader) EachRequestEvent(req Request, since loquat.EventID, increments bool, fn func(loquat.Record) error) error {
 	query := `SELECT ` + eventColumns + ` FROM events e WHERE e.rid = ? AND e.event_id > ?`
 	if !increments {
@@ -164,7 +164,8 @@ func (r *Reader) EachRequestEvent(req Request, since loquat.EventID, increments 
 	return asDatabaseError(rows.Err())
 }
 
-// SizeOfRequestEvents returns how many bytes a request published above since.
+// SizeOfRequestEvents returns the bytes of all event bodies that a request published above
+// since.
 func (r *Reader) SizeOfRequestEvents(req Request, since loquat.EventID) (n int64, err error) {
 	err = one(r.q, `SELECT coalesce(sum(octet_length(body)), 0) FROM events WHERE rid = ? AND event_id > ?`, []any{req.RID, since}, &n)
 	return n, err
@@ -189,16 +190,16 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 	return rec, nil
 }
 
-// last is the highest event id that was ever given, as the disk has it.
+// last returns the highest event id ever assigned, read from the database.
 func (r *Reader) last() (id loquat.EventID, err error) {
 	err = one(r.q, `SELECT last_event_id FROM log`, nil, &id)
 	return id, err
 }
 
-// RevisionAt returns the revision of a session at one of its checkpoints; gone when
-// it is not kept.
+// RevisionAt returns the revision of a session at one of its checkpoints. The error is gone if
+// that event was removed.
 func (r *Reader) RevisionAt(h Head, at loquat.EventID) (int64, error) {
-	if at == h.Cursor { // no change of messages leaves the cursor behind
+	if at == h.Cursor { // every change of messages moves the cursor
 		return h.Rev, nil
 	}
 	var rev int64
@@ -209,8 +210,8 @@ func (r *Reader) RevisionAt(h Head, at loquat.EventID) (int64, error) {
 	return rev, err
 }
 
-// Publish gives an event of a session, and of a request when req is not nil, its id
-// and puts it into the log. An event that carries the session shows it as h is now.
+// Publish assigns an id to an event of a session, and of a request unless req is nil, and adds
+// the event to the log. An event that carries the session shows h as it is now.
 func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, error) {
 	e.SessionID = h.SessionID
 	var rid any
@@ -225,7 +226,7 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	case loquat.SessionCreated, loquat.MessageAppended, loquat.MessageModified, loquat.MessagesDeleted:
 		rec.Rev, rec.OmitMessages = h.Rev, h.bytes > loquat.MaxEventSession
 	}
-	// A checkpoint remembers its revision too, for pages of the snapshot that it marks.
+	// A checkpoint stores its revision too, so that pages of its snapshot can be read.
 	rev := rec.Rev
 	if e.Type == loquat.Checkpoint {
 		rev = h.Rev

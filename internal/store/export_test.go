@@ -1,6 +1,6 @@
 package store
 
-// RuleNames are the names of what Verify compares.
+// RuleNames returns the names of the rules that Verify checks.
 func RuleNames() (names []string) {
 	for _, r := range rules {
 		names = append(names, r.name)

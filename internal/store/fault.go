@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Fault is what is wrong with a database, for those who run the server. It names no path
-// and holds nothing that users said.
+// Fault describes, for an operator, why the database fails. It contains neither paths nor user
+// data.
 type Fault struct {
-	Kind   string // such as "full"; "" is a call that its caller ended
+	Kind   string // such as "full"; empty if the caller cancelled the call
 	Text   string // what is wrong
 	Remedy string // what to do
 }
 
 func (f Fault) Error() string { return f.Text + "; " + f.Remedy }
 
-// Damaged is the fault of a database whose file is not what was written to it. It does
-// not pass.
+// Damaged is the Fault of a database file whose content is not what was written. It is
+// permanent.
 var Damaged = Fault{Kind: "damaged", Text: "the database is damaged", Remedy: "stop the server, run loquat check, restore a backup"}
 
-// damageError is a row that cannot be what was written.
+// damageError reports a row that this package cannot have written.
 type damageError struct{ err error }
 
 func (e *damageError) Error() string { return e.err.Error() }
@@ -28,7 +28,7 @@ func (e *damageError) Unwrap() error { return e.err }
 
 func asDamage(err error) error { return asDatabaseError(&damageError{err}) }
 
-// explain says what a failure of the database means.
+// explain returns the Fault that describes an error.
 func (s *Store) explain(err error) Fault {
 	if _, ok := errors.AsType[*damageError](err); ok {
 		return Damaged
@@ -36,11 +36,11 @@ func (s *Store) explain(err error) Fault {
 	return s.driver.Explain(err)
 }
 
-// repeatFaultsEvery is how often the log repeats that something still fails.
+// repeatFaultsEvery is how often a continuing failure is logged again.
 const repeatFaultsEvery = time.Minute
 
-// faultLog bounds what the log says of failures: one line for the first of a kind, and
-// from then on how many there were since.
+// faultLog limits how often failures are logged: the first of each kind, then at intervals the
+// number since.
 type faultLog struct {
 	mu     sync.Mutex
 	byKind map[string]*loggedFault
@@ -48,18 +48,18 @@ type faultLog struct {
 
 type loggedFault struct {
 	text   string
-	count  int // since the last line
+	count  int // failures since the last log line
 	logged time.Time
 	last   error
 }
 
-// complain logs a failure of the database and returns what it means.
+// reportFault logs a database error and returns its Fault.
 func (s *Store) reportFault(err error) Fault {
 	fault := s.explain(err)
 	if fault.Kind == Damaged.Kind {
 		s.damage.CompareAndSwap(nil, &fault)
 	}
-	if fault.Kind == "" { // the caller has ended the call
+	if fault.Kind == "" { // the caller cancelled the call
 		return fault
 	}
 	s.faultLog.mu.Lock()
@@ -77,21 +77,21 @@ func (s *Store) reportFault(err error) Fault {
 	return fault
 }
 
-// forget makes the next failure of a kind news again.
+// forgetFault makes sure that the next failure of a kind is logged at once.
 func (s *Store) forgetFault(kind string) {
 	s.faultLog.mu.Lock()
 	defer s.faultLog.mu.Unlock()
 	delete(s.faultLog.byKind, kind)
 }
 
-// repeat logs how often what failed has failed since the log said so.
+// repeatFaults logs, for each kind, the number of failures since its last log line.
 func (s *Store) repeatFaults() {
 	s.faultLog.mu.Lock()
 	defer s.faultLog.mu.Unlock()
 	for kind, c := range s.faultLog.byKind {
 		switch {
 		case time.Since(c.logged) < repeatFaultsEvery:
-		case c.count == 0: // the next failure of this kind is news again
+		case c.count == 0: // over: the next failure is logged at once
 			delete(s.faultLog.byKind, kind)
 		default:
 			s.log.Error("the store still fails: "+c.text, "times", c.count, "error", c.last)

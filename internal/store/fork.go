@@ -9,37 +9,36 @@ import (
 	"loquat"
 )
 
-// A long session is copied in pieces, so that nobody waits for all of it: they go to a
-// draft, which nobody sees, and one last transaction copies the rest and makes it a
-// session. A draft that is given up is swept as deleted sessions are.
+// A long session is copied in several transactions, so that other updates need not wait
+// for the whole copy. They fill a draft, which readers cannot see. A last transaction
+// copies the rest and turns the draft into a session. Cleanup removes dropped drafts.
 
-// copyRows and copyBytes bound what one transaction copies of a session.
+// copyRows and copyBytes limit what one transaction copies.
 const (
 	copyRows  = 500
 	copyBytes = 4 << 20
 )
 
-// ErrSourceChanged says that messages were changed or removed while they were copied.
+// ErrSourceChanged reports that messages of the source were changed or removed during the
+// copy.
 var ErrSourceChanged = errors.New("the session was changed while it was copied")
 
-// Long reports whether the messages of a session are too many, or too large, to be read
-// or written in one transaction while others wait.
+// Long reports whether the messages are too many or too large to be copied in one transaction.
 func (h Head) Long() bool { return h.Count > copyRows || h.bytes > copyBytes }
 
-// Draft is the copy of a session as far as it is made. The zero Draft is one that is not
-// begun.
+// Draft is an unfinished copy of a session. The zero Draft has not been begun.
 type Draft struct {
 	Head  Head
 	begun bool
-	rev   int64 // of the source when the last piece was copied
+	rev   int64 // revision of the source at the last copied part
 }
 
-// Begun reports whether there is something to drop.
+// Begun reports whether the draft has rows that DropDraft must remove.
 func (d Draft) Begun() bool { return d.begun }
 
-// PrepareCopy copies the first messages of a session (all when upTo is nil, else those up
-// to that index) to a draft, until what is left is little enough for one transaction.
-// The draft is the caller's to finish or to drop, also when this fails.
+// PrepareCopy copies messages of a session to a draft until one transaction can copy the rest.
+// It copies up to index upTo, or all messages if upTo is nil. The caller must finish or drop
+// the draft, even after an error.
 func (s *Store) PrepareCopy(ctx context.Context, from, to string, upTo *int) (Draft, error) {
 	var d Draft
 	more := false
@@ -69,8 +68,7 @@ func (s *Store) PrepareCopy(ctx context.Context, from, to string, upTo *int) (Dr
 	return d, err
 }
 
-// lacks returns how many messages are still to be copied: none up to an index that is
-// not there.
+// remaining returns how many messages are still to be copied. It is 0 if upTo is out of range.
 func (d Draft) remaining(source Head, upTo *int) int {
 	switch {
 	case upTo == nil:
@@ -104,10 +102,9 @@ func (tx *Tx) copyPart(source Head, d *Draft, to string, upTo *int) (err error) 
 	return tx.copyRows(source, d, min(copyRows, d.remaining(source, upTo)), copyBytes)
 }
 
-// FinishCopy copies what a draft lacks, with the assets that its messages name, and
-// returns the session that it now is: a new one when nothing was prepared. Its first
-// Checkpoint has to follow. It fails with ErrSourceChanged, and without a trace, when the
-// draft is no longer like its source.
+// FinishCopy copies the remaining messages and their assets, and returns the finished session.
+// If nothing was prepared, it creates the session. The caller must publish its first
+// Checkpoint. If the source was changed, it fails with ErrSourceChanged and changes nothing.
 func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loquat.Object, upTo *int) (Head, error) {
 	var err error
 	switch {
@@ -128,8 +125,8 @@ func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loqu
 	return d.Head, tx.copyAssets(source, d.Head)
 }
 
-// copyRows copies the next messages as they are now: at most so many, and no more after
-// so many bytes.
+// copyRows copies the current versions of the next messages: at most rows messages, and none
+// after bytes is exceeded.
 func (tx *Tx) copyRows(source Head, d *Draft, rows int, bytes int64) error {
 	h := &d.Head
 	found, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
@@ -161,12 +158,13 @@ func (tx *Tx) copyRows(source Head, d *Draft, rows int, bytes int64) error {
 	return nil
 }
 
-// DropDraft gives up a draft; one that was finished, or not begun, stays as it is.
+// DropDraft marks a draft for removal. It does nothing to a finished draft or one that was not
+// begun.
 func (tx *Tx) DropDraft(d Draft) error {
 	return tx.exec(`UPDATE sessions SET deleted = 1 WHERE sid = ? AND deleted = 3`, d.Head.SID)
 }
 
-// DropDrafts gives up the drafts of a process that died.
+// DropDrafts marks the drafts of an earlier process for removal.
 func (tx *Tx) DropDrafts() error {
 	return tx.exec(`UPDATE sessions SET deleted = 1 WHERE deleted = 3`)
 }

@@ -7,29 +7,29 @@ import (
 	"loquat"
 )
 
-// historyBytes is about how much of a session's later versions a History takes in.
+// historyBytes is about how many bytes of later versions one History holds.
 const historyBytes = 2 << 20
 
-// History is what a session was from one revision to another.
+// History describes a session at all revisions from From to To.
 type History struct {
 	From, To int64
-	AgentID  string // as Metadata, the same at all these revisions
+	AgentID  string // like Metadata, equal at all these revisions
 	Metadata loquat.Object
 	Versions []Version // in the order of the messages
 }
 
-// Version is what a message was from a revision on and until it ended at another (0: it
-// holds still).
+// Version is a message from revision From until before revision Until. Until is 0 for a
+// current version.
 type Version struct {
 	From, Until int64
 	Message     loquat.Message
 }
 
-// At reports whether a version holds at a revision.
+// At reports whether the version is valid at a revision.
 func (v Version) At(rev int64) bool { return v.From <= rev && (v.Until == 0 || rev < v.Until) }
 
-// History returns what a session was at a revision and from there on: to as late a
-// revision as the memory that it takes allows. omit leaves the messages out.
+// History returns a session from revision rev up to the latest revision that historyBytes
+// allows. If omit is true it leaves out the messages.
 func (r *Reader) History(h Head, rev int64, omit bool) (History, error) {
 	out := History{From: rev, To: h.Rev}
 	var metadata []byte
@@ -52,8 +52,8 @@ func (r *Reader) History(h Head, rev int64, omit bool) (History, error) {
 	return out, r.versions(h, &out)
 }
 
-// versions reads the versions of a history. What holds at its first revision is taken in
-// any case; the first that is too much ends the history before it.
+// versions reads the versions of a history. It includes all versions of the first revision.
+// The first later version that exceeds historyBytes ends the history before it.
 func (r *Reader) versions(h Head, out *History) error {
 	rows, err := r.q.Query(`SELECT message_id, role, content, metadata, created_at, seq, rev_from, coalesce(rev_to, 0) FROM messages
 		WHERE sid = ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq, rev_from`, h.SID, out.To, out.From)
@@ -77,7 +77,7 @@ func (r *Reader) versions(h Head, out *History) error {
 		if v.From <= out.To {
 			out.Versions = append(out.Versions, v)
 		} else if seq != before {
-			break // what comes after was appended later
+			break // all further messages were appended later
 		}
 		before = seq
 	}

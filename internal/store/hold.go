@@ -7,11 +7,11 @@ import (
 	"loquat"
 )
 
-// A server that starts while nothing can be written serves reads. Changes are held until
-// what the last process left running has its end: they would be made on sessions whose
+// A server that starts while the database cannot be written serves reads. It refuses changes
+// until the requests of the last process have been reconciled, because until then these
 // requests seem to run.
 
-// Hold refuses updates until Release, but for those of WhileHeld.
+// Hold refuses updates until Release, except those with a WhileHeld context.
 func (s *Store) Hold() { s.held.Store(true) }
 
 // Release ends Hold.
@@ -19,12 +19,12 @@ func (s *Store) Release() { s.held.Store(false) }
 
 type whileHeld struct{}
 
-// WhileHeld returns a context whose updates are not refused by Hold.
+// WhileHeld returns a context whose updates Hold does not refuse.
 func WhileHeld(ctx context.Context) context.Context {
 	return context.WithValue(ctx, whileHeld{}, true)
 }
 
-// refused is the error of an update that is held, else nil.
+// heldError returns the error of an update that Hold refuses, or nil.
 func (s *Store) heldError(ctx context.Context) error {
 	if !s.held.Load() || ctx.Value(whileHeld{}) != nil {
 		return nil

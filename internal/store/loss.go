@@ -7,39 +7,39 @@ import (
 	"loquat"
 )
 
-// SQLite drops, without a word, all of a write-ahead log that follows a damaged place. So
-// the driver notes after each commit, outside of the database, the newest id that was
-// given. A database that ends below that id has lost changes which were acknowledged.
+// SQLite silently drops everything that follows a damaged place in its write-ahead log. So
+// after each commit the driver writes the newest event id, the mark, to another file. A
+// database that ends below the mark has lost acknowledged changes.
 //
-// The note is not synced with each commit. It survives the process at once and the
-// machine after some seconds; it is never ahead of what was on disk. So it proves a loss,
-// but for events of the last seconds before the machine stopped. Changes without an event
-// (a token, an upload) count only when an event follows them.
+// The mark is not synced with each commit. It survives a crash of the process at once, and
+// a crash of the machine after some seconds. It is never ahead of the database, so every
+// reported loss is real. A loss within the last seconds before a crash of the machine may go
+// unnoticed, and so may changes without an event (a token, an upload) at the end of the log.
 
-// Mark is the newest id that a log has given.
+// Mark is the newest event id that a log has assigned.
 type Mark struct {
 	StoreID string
 	Last    loquat.EventID
 }
 
-// marker is a power that a driver may have. The last mark is there after a crash.
+// marker is implemented by drivers that keep a mark. Marked returns the mark of the last
+// process.
 type marker interface {
 	Mark(Mark)
 	Marked() (m Mark, ok bool)
 }
 
-// Loss is what a database has lost: the events above Found, up to Given.
+// Loss describes lost events: those above Found, up to Given.
 type Loss struct{ Given, Found loquat.EventID }
 
 func (l Loss) Error() string {
 	return fmt.Sprintf("the database has lost the events from %s to %s, which were acknowledged", l.Found+1, l.Given)
 }
 
-// Loss returns what the database was found to have lost when the store was opened; nil is
-// nothing.
+// Loss returns what the database had lost when the store was opened, or nil.
 func (s *Store) Loss() *Loss { return s.loss }
 
-// FindLoss compares a mark with the database of q.
+// FindLoss compares the database of q with a mark. It returns nil if nothing was lost.
 func FindLoss(q SQL, m Mark) (*Loss, error) {
 	var id string
 	var copied bool
@@ -47,7 +47,7 @@ func FindLoss(q SQL, m Mark) (*Loss, error) {
 	if err := one(q, `SELECT store_id, copied, last_event_id FROM log`, nil, &id, &copied, &last); err != nil {
 		return nil, err
 	}
-	// A log without events, of another name, was made because the database was missing.
+	// An empty log with another id was created because the database file was missing.
 	same := id == m.StoreID || last == 0
 	if copied || !same || m.Last <= last {
 		return nil, nil
@@ -55,8 +55,8 @@ func FindLoss(q SQL, m Mark) (*Loss, error) {
 	return &Loss{Given: m.Last, Found: last}, nil
 }
 
-// findLoss looks whether the database has lost events. Clients may have seen those, and
-// their ids must not mean something else: the log goes on as one of its own, above them.
+// findLoss detects lost events. Clients may have seen them, so their ids must not be used
+// again: the log then continues with a new store_id, above the lost ids.
 func (s *Store) findLoss(ctx context.Context) error {
 	if s.marker == nil {
 		return nil
@@ -73,6 +73,6 @@ func (s *Store) findLoss(ctx context.Context) error {
 		return err
 	}
 	next := firstIDAfter(m.Last)
-	s.log.Error(s.loss.Error()+"; restore a backup if they matter", "goes_on_after", next.String())
+	s.log.Error(s.loss.Error()+"; restore a backup if they matter", "continues_after", next.String())
 	return startNewLog(ctx, s.driver, s.loss.Found, next)
 }

@@ -9,11 +9,11 @@ import (
 	"loquat"
 )
 
-// A message is a row for each version of it: one that was changed or deleted ends at
-// the revision that did so. The newest versions have no end.
+// Each version of a message is a row. A change or deletion ends the version at the new
+// revision. Current versions have no end.
 
-// Messages returns up to limit messages (-1: all) of a session at a revision, from an
-// index on.
+// Messages returns up to limit messages (-1: all) of a session at a revision, starting at
+// index from.
 func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message, error) {
 	const columns = `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND `
 	query, args := columns+`rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, []any{h.SID, limit, from}
@@ -65,7 +65,7 @@ func scanMessage(scan func(...any) error) (loquat.Message, error) {
 	return m, nil
 }
 
-// AppendMessage puts a message at the end and returns its index.
+// AppendMessage appends a message and returns its index.
 func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	metadata, err := encodeMetadata(m.Metadata)
 	if err != nil {
@@ -86,15 +86,15 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	return h.Count - 1, nil
 }
 
-// edit makes a new revision, which is not only longer than the one before it.
+// edit starts a revision that changes or removes messages, unlike an append.
 func (h *Head) edit() {
 	h.Rev++
 	h.edited = h.Rev
 }
 
-// ModifyMessage changes the content of the message at an index and returns it as it
-// is then; not_found when there is none. With a role it becomes another message in the
-// same place: the metadata told of what stood there and goes.
+// ModifyMessage changes the content of the message at an index and returns the new message. If
+// the index is out of range, the error is not_found. If role is set, the message is replaced
+// and its metadata, which described the old message, is removed.
 func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Message, error) {
 	row, err := tx.version(h, index)
 	if err != nil {
@@ -125,8 +125,8 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 	return m, nil
 }
 
-// DeleteMessages removes the messages at these indices, which are those before the
-// deletion, ascending and without repeats; not_found when one is out of range.
+// DeleteMessages removes the messages at the given indices, which are ascending, unique, and
+// refer to the state before the call. If one is out of range, the error is not_found.
 func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 	if len(indices) == 0 {
 		return nil
@@ -148,8 +148,8 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 	return nil
 }
 
-// doomed finds, in one pass, the ordering keys of the messages at these indices, and
-// takes their size off the session's.
+// selectForDeletion returns the ordering keys of the messages at the given indices and
+// subtracts their sizes from h.
 func (tx *Tx) selectForDeletion(h *Head, indices []int) ([]int64, error) {
 	from := indices[0]
 	rows, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
@@ -173,7 +173,7 @@ func (tx *Tx) selectForDeletion(h *Head, indices []int) ([]int64, error) {
 	return out, asDatabaseError(rows.Err())
 }
 
-// DeleteFrom removes all messages from an index on and returns their indices.
+// DeleteFrom removes all messages starting at an index and returns their indices.
 func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
 	row, err := tx.version(h, from)
 	if err != nil {
@@ -198,7 +198,7 @@ func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
 	return indices, nil
 }
 
-// version is the newest version of a message and where it stands.
+// version is the current version of a message and its ordering key.
 type version struct {
 	seq     int64
 	message loquat.Message
@@ -236,10 +236,11 @@ func (tx *Tx) endVersion(h *Head, v version) error {
 	return nil
 }
 
-// messageOverhead is about what the names, id and time of a message take in JSON.
+// messageOverhead is the approximate size of a message's field names, id and time in JSON.
 const messageOverhead = 128
 
-// weight is about the size of a message as JSON: exact enough for MaxEventSession.
+// messageSize returns the approximate size of a message as JSON, to compare with
+// MaxEventSession.
 func messageSize(m loquat.Message, metadata []byte) int64 {
 	return int64(len(m.Content) + len(metadata) + messageOverhead)
 }

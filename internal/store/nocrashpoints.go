@@ -2,7 +2,7 @@
 
 package store
 
-// With the build tag crashpoints the process can be told to die at these points.
+// The build tag crashpoints makes the process exit at these points, for tests.
 
 func beforeCommit() {}
 func afterCommit()  {}

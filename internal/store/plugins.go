@@ -9,7 +9,7 @@ import (
 	"loquat"
 )
 
-// PluginState returns what a plugin keeps, nil when it keeps nothing.
+// PluginState returns the stored state of a plugin, or nil.
 func (r *Reader) PluginState(plugin string) (loquat.Object, error) {
 	var raw []byte
 	err := one(r.q, `SELECT state FROM plugin_states WHERE plugin = ?`, []any{plugin}, &raw)
@@ -26,7 +26,7 @@ func (r *Reader) PluginState(plugin string) (loquat.Object, error) {
 	return state, nil
 }
 
-// SetPluginState puts what a plugin keeps in the place of what it kept.
+// SetPluginState replaces the stored state of a plugin.
 func (tx *Tx) SetPluginState(plugin string, state loquat.Object) error {
 	raw, err := json.Marshal(state)
 	if err != nil {

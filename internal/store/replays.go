@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// ReplayAge is how long the answer to an Idempotency-Key is remembered.
+// ReplayAge is how long the answer to a call with an Idempotency-Key is stored.
 const ReplayAge = 24 * time.Hour
 
-// Replay is what the first call with an Idempotency-Key was answered.
+// Replay is the stored answer to the first call with an Idempotency-Key.
 type Replay struct {
 	BodyHash [32]byte
-	Result   []byte // JSON, whose shape is package chat's
+	Result   []byte // JSON; package chat defines its form
 }
 
-// Replay returns the answer that is remembered, at a time, for a key that was used with a
-// method and path.
+// Replay returns the answer stored for a key, method and path, unless it is older than
+// ReplayAge at now.
 func (r *Reader) Replay(key, method, path string, now time.Time) (Replay, bool, error) {
 	var a Replay
 	var hash []byte
@@ -30,13 +30,13 @@ func (r *Reader) Replay(key, method, path string, now time.Time) (Replay, bool, 
 	return a, err == nil, err
 }
 
-// Remember stores an answer beside the change that it is for.
+// StoreReplay stores an answer in the transaction of the change that it answers.
 func (tx *Tx) StoreReplay(key, method, path string, a Replay) error {
 	err := tx.exec(`INSERT INTO answers (idempotency_key, method, path, at, body_hash, result) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (idempotency_key, method, path) DO UPDATE SET at = excluded.at, body_hash = excluded.body_hash, result = excluded.result`,
 		key, method, path, micros(tx.Now), a.BodyHash[:], a.Result)
 	if err != nil {
-		return fmt.Errorf("remember answer: %w", err)
+		return fmt.Errorf("store the answer of an idempotent call: %w", err)
 	}
 	return nil
 }

@@ -10,18 +10,18 @@ import (
 	"loquat"
 )
 
-// Request is a request's row.
+// Request is a row of the requests table.
 type Request struct {
 	loquat.Request
 	RID        int64
 	SID        int64
-	Owner      string         // the process that runs it; empty while it is queued
-	Cancelled  bool           // a cancel was acknowledged: its only end is request_cancelled
-	ClosedUpTo loquat.EventID // what the request published above it belongs to the step that is not closed yet
-	Order      int64          // place in the session's queue
-	Send       []byte         // JSON of the send, whose shape is package chat's
-	BodyHash   [32]byte       // of the body that made it
-	Answer     []byte         // JSON of what the send was answered
+	Owner      string         // process that runs the request; empty while it is queued
+	Cancelled  bool           // a cancel was acknowledged: the request must end with request_cancelled
+	ClosedUpTo loquat.EventID // last event of the closed steps; later events belong to the open step
+	Order      int64          // position in the queue of the session
+	Send       []byte         // JSON of the send; package chat defines its form
+	BodyHash   [32]byte       // hash of the body of the send
+	Answer     []byte         // JSON of the answer to the send
 }
 
 const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
@@ -54,8 +54,8 @@ func optionalTime(n sql.NullInt64) *time.Time {
 	return &t
 }
 
-// Request returns the request of that id; not_found when there is none or its
-// session is deleted.
+// Request returns a request. The error is not_found if it does not exist or its session is
+// deleted.
 func (r *Reader) Request(requestID string) (Request, error) {
 	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
 	if err == nil && !ok {
@@ -64,8 +64,7 @@ func (r *Reader) Request(requestID string) (Request, error) {
 	return q, err
 }
 
-// RequestTaken reports whether a request has that id, or had it before its session
-// was deleted.
+// RequestTaken reports whether a request id is in use, including requests of deleted sessions.
 func (r *Reader) RequestTaken(requestID string) (bool, error) {
 	var rid int64
 	err := one(r.q, `SELECT rid FROM requests WHERE request_id = ?`, []any{requestID}, &rid)
@@ -75,12 +74,12 @@ func (r *Reader) RequestTaken(requestID string) (bool, error) {
 	return err == nil, err
 }
 
-// Running returns the request that runs on a session.
+// Running returns the running request of a session.
 func (r *Reader) Running(h Head) (Request, bool, error) {
 	return r.requestWhere(`r.sid = ? AND r.status = 'running'`, h.SID)
 }
 
-// NextQueued returns the queued request of a session that is to run first.
+// NextQueued returns the first queued request of a session.
 func (r *Reader) NextQueued(h Head) (Request, bool, error) {
 	return r.requestWhere(`r.sid = ? AND r.status = 'queued' ORDER BY r.queue_order LIMIT 1`, h.SID)
 }
@@ -95,8 +94,8 @@ func (r *Reader) requestWhere(where string, args ...any) (Request, bool, error) 
 	return q, err == nil, err
 }
 
-// Unended returns the requests of a session that are queued or running, in the order
-// in which they run; of all sessions when h is nil.
+// Unended returns the queued and running requests of a session, or of all sessions if h is
+// nil, in the order in which they run.
 func (r *Reader) Unended(h *Head) ([]Request, error) {
 	where, args := `r.status IN ('queued', 'running') ORDER BY r.sid, r.status DESC, r.queue_order`, []any(nil)
 	if h != nil {
@@ -118,22 +117,21 @@ func (r *Reader) Unended(h *Head) ([]Request, error) {
 	return out, asDatabaseError(rows.Err())
 }
 
-// NewestRequest returns the row of the newest request of a session, 0 when it never
-// had one.
+// NewestRequest returns the row id of a session's newest request, or 0.
 func (r *Reader) NewestRequest(h Head) (rid int64, err error) {
 	err = one(r.q, `SELECT coalesce(max(rid), 0) FROM requests WHERE sid = ?`, []any{h.SID}, &rid)
 	return rid, err
 }
 
-// FirstEvent returns the id of the first event of a request, 0 when there is none.
+// FirstEvent returns the id of a request's first event, or 0.
 func (r *Reader) FirstEvent(q Request) (loquat.EventID, error) {
 	var id sql.NullInt64
 	err := one(r.q, `SELECT min(event_id) FROM events WHERE rid = ?`, []any{q.RID}, &id)
 	return loquat.EventID(id.Int64), err
 }
 
-// FenceRequest returns the request when it runs, belongs to owner and its session exists,
-// and ErrFenced otherwise.
+// FenceRequest returns a request if it runs, belongs to owner and its session exists.
+// Otherwise it returns ErrFenced.
 func (r *Reader) FenceRequest(requestID, owner string) (Request, error) {
 	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
 	if err != nil {
@@ -145,8 +143,8 @@ func (r *Reader) FenceRequest(requestID, owner string) (Request, error) {
 	return q, nil
 }
 
-// EnqueueRequest stores a queued request, behind those that wait already or ahead of
-// them, and fills in its row and place.
+// EnqueueRequest stores a queued request at the end of the session's queue, or at its front if
+// ahead is true. It sets q's row id and position.
 func (tx *Tx) EnqueueRequest(h *Head, q *Request, ahead bool) error {
 	var low, high sql.NullInt64
 	err := one(tx.q, `SELECT min(queue_order), max(queue_order) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &low, &high)
@@ -166,7 +164,7 @@ func (tx *Tx) EnqueueRequest(h *Head, q *Request, ahead bool) error {
 	return nil
 }
 
-// SetAnswer remembers what a send was answered.
+// SetAnswer stores the answer to a send.
 func (tx *Tx) SetAnswer(q *Request, answer any) error {
 	b, err := json.Marshal(answer)
 	if err != nil {
@@ -176,33 +174,34 @@ func (tx *Tx) SetAnswer(q *Request, answer any) error {
 	return tx.exec(`UPDATE requests SET answer = ? WHERE rid = ?`, b, q.RID)
 }
 
-// StartRequest makes a queued request the running one of its session, and keeps what
-// its send has become.
+// StartRequest makes a queued request the running request of its session and stores the
+// resolved send.
 func (tx *Tx) StartRequest(q *Request, owner string) error {
 	now := tx.Now
 	q.Status, q.Owner, q.StartedAt = loquat.StatusRunning, owner, &now
 	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ?, send = ? WHERE rid = ?`, owner, micros(now), q.Send, q.RID)
 }
 
-// SetOwner makes somebody else the owner of a running request.
+// SetOwner changes the owner of a running request.
 func (tx *Tx) SetOwner(q *Request, owner string) error {
 	q.Owner = owner
 	return tx.exec(`UPDATE requests SET owner = ? WHERE rid = ? AND status = 'running'`, owner, q.RID)
 }
 
-// SetMark closes a step of a request: what it published so far is settled.
+// CloseStep closes the current step of a request, which ends at the last published event.
 func (tx *Tx) CloseStep(q *Request) error {
 	q.ClosedUpTo = tx.last
 	return tx.exec(`UPDATE requests SET mark = ? WHERE rid = ?`, q.ClosedUpTo, q.RID)
 }
 
-// FlagCancelled makes request_cancelled the only end that a request can have.
+// FlagCancelled records an acknowledged cancel. The request can then end only with
+// request_cancelled.
 func (tx *Tx) FlagCancelled(q *Request) error {
 	q.Cancelled = true
 	return tx.exec(`UPDATE requests SET cancelled = 1 WHERE rid = ?`, q.RID)
 }
 
-// EndRequest ends a request, once.
+// EndRequest ends a request. If the request has already ended, it returns ErrFenced.
 func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string) error {
 	now := tx.Now
 	var detail any
@@ -218,14 +217,14 @@ func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string
 	return err
 }
 
-// CountQueued returns how many requests wait on a session.
+// CountQueued returns the number of queued requests of a session.
 func (r *Reader) CountQueued(h Head) (n int, err error) {
 	err = one(r.q, `SELECT count(*) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &n)
 	return n, err
 }
 
-// Fence is the quick check of increments: it is ErrFenced unless the request runs and has
-// the owner that it had when q was read, and reports whether a cancel was acknowledged.
+// Fence is the fast fence for increments. It returns ErrFenced unless the request runs and
+// still has q's owner, and reports whether a cancel was acknowledged.
 func (tx *Tx) Fence(q Request) (cancelled bool, err error) {
 	err = one(tx.q, `SELECT cancelled FROM requests WHERE rid = ? AND status = 'running' AND owner = ?`, []any{q.RID, q.Owner}, &cancelled)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -10,10 +10,10 @@ import (
 	"loquat"
 )
 
-// Head is what is known of a session without its messages. Changes go through the
-// methods of Tx, which keep a Head and its row in step once Checkpoint has run.
+// Head is a session without its messages. Methods of Tx change it; Checkpoint writes it to its
+// row.
 type Head struct {
-	SID        int64 // the row, for joins
+	SID        int64 // row id
 	SessionID  string
 	AgentID    string
 	Metadata   loquat.Object
@@ -21,13 +21,13 @@ type Head struct {
 	UpdatedAt  time.Time
 	Rev        int64          // grows with every change
 	Cursor     loquat.EventID // the session cursor
-	Checkpoint loquat.EventID // newest checkpoint: at or after the cursor
+	Checkpoint loquat.EventID // newest checkpoint, never before the cursor
 	Count      int            // messages
 
-	nextSeq   int64 // ordering key of the next message: never reused, never renumbered
-	bytes     int64 // about the size of the messages as JSON
+	nextSeq   int64 // ordering key of the next message; keys are never reused or renumbered
+	bytes     int64 // approximate size of the messages as JSON
 	edited    int64 // newest revision that changed or removed a message
-	described bool  // agent or metadata changed and have to be written
+	described bool  // agent or metadata changed and must be written
 }
 
 const headColumns = `s.sid, s.session_id, s.agent_id, s.metadata, s.created_at, s.updated_at, s.rev, s.cursor_event_id,
@@ -51,7 +51,7 @@ func scanHead(scan func(...any) error) (Head, error) {
 	return h, nil
 }
 
-// Head returns the session of that id; not_found when there is none or it is deleted.
+// Head returns a session. The error is not_found if it does not exist or is deleted.
 func (r *Reader) Head(sessionID string) (Head, error) {
 	h, err := scanHead(func(dest ...any) error {
 		return one(r.q, `SELECT `+headColumns+` FROM sessions s WHERE s.session_id = ? AND s.deleted = 0`, []any{sessionID}, dest...)
@@ -62,7 +62,7 @@ func (r *Reader) Head(sessionID string) (Head, error) {
 	return h, err
 }
 
-// Taken reports whether a session has that id, or had it before it was deleted.
+// Taken reports whether a session id is in use, including deleted sessions.
 func (r *Reader) Taken(sessionID string) (bool, error) {
 	var sid int64
 	err := one(r.q, `SELECT sid FROM sessions WHERE session_id = ?`, []any{sessionID}, &sid)
@@ -72,8 +72,8 @@ func (r *Reader) Taken(sessionID string) (bool, error) {
 	return err == nil, err
 }
 
-// Deletion returns the event that told of a session's deletion, 0 when it was not
-// deleted, and not_found when it never was.
+// Deletion returns the session_deleted event of a session, or 0 if the session was not
+// deleted. The error is not_found if the session never existed.
 func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
 	var deleted bool
 	var at loquat.EventID
@@ -87,8 +87,8 @@ func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
 	return at, nil
 }
 
-// Heads returns up to limit sessions whose newest checkpoint is below before (0: all),
-// newest change first.
+// Heads returns up to limit sessions whose newest checkpoint is below before (0: all), the
+// latest change first.
 func (r *Reader) Heads(before loquat.EventID, limit int) ([]Head, error) {
 	if before == 0 {
 		before = 1<<63 - 1
@@ -110,7 +110,7 @@ func (r *Reader) Heads(before loquat.EventID, limit int) ([]Head, error) {
 	return out, asDatabaseError(rows.Err())
 }
 
-// CreateSession makes a session without messages. Its id must not be taken.
+// CreateSession creates a session without messages. The id must not be in use.
 func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (Head, error) {
 	h := Head{SessionID: sessionID, AgentID: agentID, Metadata: metadata, CreatedAt: tx.Now, UpdatedAt: tx.Now, Rev: 1, described: true}
 	if h.Metadata == nil {
@@ -125,15 +125,15 @@ func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (
 	return h, nil
 }
 
-// Describe changes agent and metadata.
+// Describe changes the agent and metadata of a session.
 func (tx *Tx) Describe(h *Head, agentID string, metadata loquat.Object) {
 	h.AgentID, h.Metadata, h.described = agentID, metadata, true
 	h.Rev++
 }
 
-// Checkpoint publishes the checkpoint that follows a change and writes the head. Its
-// id becomes the session's cursor, unless keepCursor says that increments in flight
-// would be skipped by it.
+// Checkpoint publishes the checkpoint that follows a change and writes the head. The
+// checkpoint becomes the cursor, unless keepCursor is true because clients would otherwise
+// skip increments in flight.
 func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
 	now := tx.Now
 	e := loquat.Event{Type: loquat.Checkpoint, Timestamp: &now}
@@ -172,8 +172,8 @@ func (tx *Tx) writeDescription(h *Head) error {
 		h.SID, h.Rev, h.AgentID, metadata)
 }
 
-// DeleteSession makes a session unreachable and publishes session_deleted. Its id
-// stays taken; Sweep removes its rows.
+// DeleteSession makes a session unreachable and publishes session_deleted. The id stays in
+// use. Cleanup removes the rows.
 func (tx *Tx) DeleteSession(h *Head) error {
 	id, err := tx.Publish(loquat.Event{Type: loquat.SessionDeleted}, h, nil)
 	if err != nil {

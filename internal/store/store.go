@@ -1,17 +1,20 @@
-// Package store keeps sessions, their messages, the requests that run on them and
-// the one log of events that tells of every change.
+// Package store keeps sessions, their messages, their requests, and the log: the events of
+// every change.
 //
-// It promises that an Update is on disk before it returns; that event ids are given
-// in the order of commits and never twice; that no reader sees anything before its
-// commit; and that what a reader sees in one View belongs together. Updates that
-// wait at the same time share one commit. The log's newest part is also kept in
-// memory, so that those who follow it need not ask the disk.
+// It promises:
+// - An update is on disk before Update returns.
+// - Event ids follow the order of commits and are never used twice.
+// - No reader sees anything before its commit.
+// - All reads of one View see the same state.
 //
-// It does not know what the changes mean: which events go with which change is the
-// business of package chat, its only writer. It does not interpret event bodies.
+// Updates that wait at the same time form a batch and share one commit. The tail keeps the
+// newest events in memory, so followers rarely read the disk.
 //
-// The rules stand here once; a driver brings a database and its dialect. Package
-// storetest holds what every driver has to pass.
+// Package chat is the only writer. It decides which events belong to a change; the store does
+// not interpret event bodies.
+//
+// This package holds the rules. A driver supplies the database and its SQL dialect, and must
+// pass package storetest.
 package store
 
 import (
@@ -30,55 +33,55 @@ import (
 	"loquat"
 )
 
-// Driver is a database that the store lives in. Its tables are those of the
-// embedded driver's schema; queries use `?` for their parameters.
+// Driver is the database behind a store. Its tables are those of the embedded driver's schema.
+// Queries use `?` for parameters.
 type Driver interface {
-	// Write runs fn in one transaction that excludes all others and commits it to
-	// stable storage. An error of fn rolls back and is returned as it is.
+	// Write runs fn in a transaction that excludes all other writers, and commits it to stable
+	// storage. An error of fn rolls the transaction back and is returned unchanged.
 	Write(ctx context.Context, fn func(SQL) error) error
-	// Read runs fn in one transaction that sees a single state and changes nothing.
+	// Read runs fn in a read-only transaction, which sees one state.
 	Read(ctx context.Context, fn func(SQL) error) error
-	// Check reports whether the database is still there to be written, as far as that
-	// shows without writing.
+	// Check returns an error if the database can no longer be written. It detects this without
+	// writing.
 	Check() error
-	// Explain says what a failure of Write, Read or Check means.
+	// Explain returns the Fault that describes an error of Write, Read or Check.
 	Explain(err error) Fault
-	// Close waits for what runs and closes the database.
+	// Close waits for running transactions and closes the database.
 	Close() error
 }
 
 // SQL is a transaction of a driver.
 type SQL interface {
-	// Exec returns the number of rows that it changed.
+	// Exec returns the number of changed rows.
 	Exec(query string, args ...any) (int64, error)
 	Query(query string, args ...any) (*sql.Rows, error)
 }
 
-// maxBatch bounds how many updates share a commit, so that the first of them does
-// not wait for ever; maxWaiting bounds how many wait, above which callers block.
+// maxBatch is the most updates of one commit; it bounds how long the first of them waits.
+// maxWaiting is the most updates in the queue; further callers block.
 const (
 	maxBatch   = 512
 	maxWaiting = 4096
 )
 
-// probeEvery is how often a store that failed to write tries again by itself.
+// probeEvery is how often a store that failed to write tries again on its own.
 const probeEvery = time.Second
 
-// healthyAfter is how long no write may have failed before a store that failed to write counts
-// as healthy. On a disk that is nearly full small writes succeed between large ones.
+// healthyAfter is how long writes must succeed before a store that failed to write counts as
+// healthy again. On a nearly full disk small writes succeed between large ones.
 const healthyAfter = 3 * time.Second
 
-// Options are what a store may be told.
+// Options configure a store.
 type Options struct {
-	Logger    *slog.Logger  // nil: the default one
-	Retention time.Duration // age at which events may be removed; 0 keeps all
+	Logger    *slog.Logger  // nil means slog.Default()
+	Retention time.Duration // age at which events may be removed; 0 keeps all events
 
-	// Visit opens the store for a moment, beside no server: what the database has lost is
-	// left for the server to find.
+	// SkipLossCheck leaves it to the next server start to detect lost events. Commands that
+	// open the store only briefly set it.
 	SkipLossCheck bool
 }
 
-// Store is the sessions, requests and events of one service.
+// Store holds the sessions, requests and events of one service.
 type Store struct {
 	driver    Driver
 	log       *slog.Logger
@@ -90,25 +93,25 @@ type Store struct {
 	queue   chan *update
 	closed  chan struct{} // closed when the committer has ended
 	stop    sync.Once
-	gate    sync.RWMutex // held shared while putting into queue
-	closing bool         // guarded by gate: no more updates
+	gate    sync.RWMutex // held shared while an update is put into queue
+	closing bool         // guarded by gate; refuses further updates
 
-	committing  atomic.Pointer[chan struct{}] // a batch on its way; closed when it is settled
+	committing  atomic.Pointer[chan struct{}] // the batch being committed; closed once its events are in the tail
 	failing     atomic.Pointer[Fault]
-	lastFailure time.Time // when a write failed last; the committer's
+	lastFailure time.Time // time of the last failed write; owned by the committer
 	damage      atomic.Pointer[Fault]
 	held        atomic.Bool // see Hold
-	marker      marker      // nil: the driver has none
-	loss        *Loss       // found when the store was opened
+	marker      marker      // nil if the driver keeps no mark
+	loss        *Loss       // detected when the store was opened
 
 	faultLog faultLog
 	tail     *tail
-	windows  *semaphore.Weighted // of reads of the log from the database
+	windows  *semaphore.Weighted // limits concurrent reads of the log from the database
 
 	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
 }
 
-// Open opens the store that lives in driver, which it closes in Close.
+// Open opens the store in driver. Close closes the driver too.
 func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	s := &Store{
 		driver: driver,
@@ -125,13 +128,13 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		return nil, err
 	}
 	if err := adoptCopy(ctx, driver, s.log); err != nil {
-		return nil, fmt.Errorf("make the copy a log of its own: %w", err)
+		return nil, fmt.Errorf("give the copy a log of its own: %w", err)
 	}
 	if !opts.SkipLossCheck {
 		s.marker, _ = driver.(marker)
 	}
 	if err := s.findLoss(ctx); err != nil {
-		return nil, fmt.Errorf("look for lost changes: %w", err)
+		return nil, fmt.Errorf("detect lost events: %w", err)
 	}
 	var last, gone loquat.EventID
 	err := driver.Read(ctx, func(q SQL) (err error) {
@@ -151,11 +154,12 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// ShowMetadata sets how events show the metadata of sessions, which may hold secrets. It
-// is called before the first update. Without it events show all of it.
+// ShowMetadata sets the function that turns a session's metadata, which may hold secrets, into
+// what events show. It must be called before the first update. Without it events show all
+// metadata.
 func (s *Store) ShowMetadata(shown func(loquat.Object) loquat.Object) { s.shown.Store(&shown) }
 
-// VisibleMetadata returns the metadata of a session as events show it.
+// VisibleMetadata returns a session's metadata as events show it.
 func (s *Store) VisibleMetadata(metadata loquat.Object) loquat.Object {
 	if shown := s.shown.Load(); shown != nil {
 		return (*shown)(metadata)
@@ -163,7 +167,7 @@ func (s *Store) VisibleMetadata(metadata loquat.Object) loquat.Object {
 	return metadata
 }
 
-// requireLog refuses a database whose tables are those of a store and whose log is not.
+// requireLog returns an error if the log table does not hold exactly one valid row.
 func requireLog(ctx context.Context, driver Driver) error {
 	var rows int
 	var last, gone string
@@ -183,19 +187,19 @@ func requireLog(ctx context.Context, driver Driver) error {
 	return nil
 }
 
-// ID is the random name of this store: another one under the same address means
-// that event ids start afresh.
+// ID returns the random name of this log. If it changes at an address, event ids there start
+// again.
 func (s *Store) ID() string { return s.id }
 
-// ServerID is the name that stays where ID does not: that of the log which this one,
-// copy by copy, goes back to.
+// ServerID returns the name that, unlike ID, survives a restored backup: the ID of the
+// original log.
 func (s *Store) ServerID() string { return cmp.Or(s.serverID, s.id) }
 
-// Last is the highest event id that was ever given and committed.
+// Last returns the highest committed event id.
 func (s *Store) Last() loquat.EventID { return s.tail.end() }
 
-// Close ends the committer after what waits is committed, then the driver. A second
-// call does nothing.
+// Close commits the waiting updates, stops the committer and closes the driver. Further calls
+// do nothing.
 func (s *Store) Close() (err error) {
 	s.stop.Do(func() {
 		s.gate.Lock()
@@ -208,9 +212,9 @@ func (s *Store) Close() (err error) {
 	return err
 }
 
-// Healthy is nil while the store can be used. After a failed write it is the Fault behind
-// it until writes succeed and none has failed for a while; the store tries by itself.
-// Damage stays.
+// Healthy returns nil while the store can be used. After a failed write it returns the Fault
+// until writes have succeeded for healthyAfter; the store retries on its own. Damage is
+// permanent.
 func (s *Store) Healthy() error {
 	if fault := s.failing.Load(); fault != nil {
 		return *fault
@@ -224,28 +228,28 @@ func (s *Store) Healthy() error {
 	return nil
 }
 
-// update is a change that waits for its commit. Its fields belong to whoever made
-// it until it is queued, and to the committer until done is closed.
+// update is a change submitted to the store. The submitter owns its fields until it is queued,
+// then the committer until done is closed.
 type update struct {
 	fn    func(*Tx) error
-	state atomic.Int32 // waiting, taken or abandoned
+	state atomic.Int32 // waiting, started or abandoned
 	err   error
 	done  chan struct{}
 }
 
 const (
 	waiting = iota
-	taken
+	started
 	abandoned
 )
 
-// Update runs fn in a transaction and returns when it is on disk, or with fn's
-// error when nothing of it was kept. fn runs on the committer: it must not block or
-// call the store, and it may run again when a neighbour in the batch failed, so it
-// sets what it reports and never adds to it.
+// Update runs fn in a transaction. It returns once the change is on disk, or returns fn's
+// error with nothing kept. The committer calls fn, so fn must not block or call the store. If
+// another update of the batch fails, fn runs again: it must overwrite captured results, not
+// append to them.
 //
-// When ctx ends while the update still waits, it is dropped; one that runs is
-// waited for.
+// If ctx ends while the update is in the queue, the update is dropped. Once it has started,
+// Update waits for its end.
 func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	u, err := s.submit(ctx, fn)
 	if err != nil {
@@ -263,8 +267,8 @@ func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	return u.err
 }
 
-// Do is Update for a change that has a result, which is that of the run of fn that was
-// committed: fn may run more than once.
+// Do is Update for a change with a result. It returns the result of the committed run of fn,
+// which may run more than once.
 func Do[T any](ctx context.Context, s *Store, fn func(*Tx) (T, error)) (T, error) {
 	var out T
 	err := s.Update(ctx, func(tx *Tx) (err error) {
@@ -278,7 +282,7 @@ func Do[T any](ctx context.Context, s *Store, fn func(*Tx) (T, error)) (T, error
 	return out, nil
 }
 
-// Read is View for a read that has a result.
+// Read is View for a read with a result.
 func Read[T any](ctx context.Context, s *Store, fn func(*Reader) (T, error)) (T, error) {
 	var out T
 	err := s.View(ctx, func(r *Reader) (err error) {
@@ -306,28 +310,28 @@ func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error)
 	}
 }
 
-// View runs fn on one state of the store. When it returns, the log has every event that
-// belongs to that state: who saw a request end finds its end there.
+// View runs fn on one state of the store. When it returns, Events finds every event of that
+// state: a caller that saw a request end also finds the end in the log.
 func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
-	var unsettled <-chan struct{}
-	var said error
+	var notInTail <-chan struct{}
+	var fnErr error
 	err := s.driver.Read(ctx, func(q SQL) error {
 		r := &Reader{q: taggedSQL{q}}
-		said = fn(r)
-		// Readers see a commit a moment before the log has its events.
-		if flight := s.committing.Load(); flight != nil {
+		fnErr = fn(r)
+		// The database shows a commit shortly before the tail has its events.
+		if committing := s.committing.Load(); committing != nil {
 			if last, lastErr := r.last(); lastErr == nil && last > s.Last() {
-				unsettled = *flight
+				notInTail = *committing
 			}
 		}
-		return said
+		return fnErr
 	})
-	if said == nil { // then err is the driver's own
+	if fnErr == nil { // err comes from the driver
 		err = asDatabaseError(err)
 	}
-	if unsettled != nil {
+	if notInTail != nil {
 		select {
-		case <-unsettled:
+		case <-notInTail:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -335,8 +339,8 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	return s.classify(err)
 }
 
-// commitLoop is the one goroutine that writes. While one batch is on its way to
-// disk, the next one gathers in the queue.
+// commitLoop is the committer, the only goroutine that writes. While it writes one batch, the
+// next gathers in the queue.
 func (s *Store) commitLoop() {
 	defer close(s.closed)
 	batch := make([]*update, 0, maxBatch)
@@ -350,7 +354,7 @@ func (s *Store) commitLoop() {
 			}
 			batch = s.gather(append(batch[:0], u))
 			s.commit(batch)
-			clear(batch) // or what the updates hold would live until the next large batch
+			clear(batch) // lets the garbage collector free what the updates captured
 		case <-probe.C:
 			s.probe(batch[:0])
 			s.repeatFaults()
@@ -358,8 +362,7 @@ func (s *Store) commitLoop() {
 	}
 }
 
-// probe looks, while nothing is written, whether something can be. A store that failed to
-// write tries again.
+// probe checks an idle store. A store that failed to write tries again.
 func (s *Store) probe(batch []*update) {
 	if s.failing.Load() != nil {
 		s.commit(append(batch, &update{fn: writeUnchanged, done: make(chan struct{})}))
@@ -368,11 +371,11 @@ func (s *Store) probe(batch []*update) {
 	}
 }
 
-// writeUnchanged writes something that changes nothing.
+// writeUnchanged tests that the database can be written, without changing any value.
 func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
 
-// gather adds what waits already. It does not wait for more: under load the time
-// that a commit takes fills the next batch, and without load nothing is held back.
+// gather adds the updates that are already waiting. It does not wait for more: under load the
+// next batch fills while this one commits, and without load nothing is delayed.
 func (s *Store) gather(batch []*update) []*update {
 	for len(batch) < maxBatch {
 		select {
@@ -388,26 +391,26 @@ func (s *Store) gather(batch []*update) []*update {
 	return batch
 }
 
-// commit brings a batch to disk. An update that fails after it wrote spoils the
-// transaction for its neighbours: it is answered and the others start over.
+// commit writes a batch. An update that fails after it wrote has its transaction rolled back:
+// it gets its error, and the remaining updates run again.
 func (s *Store) commit(batch []*update) {
-	settled := make(chan struct{})
-	s.committing.Store(&settled)
+	inTail := make(chan struct{})
+	s.committing.Store(&inTail)
 	defer func() {
 		s.committing.Store(nil)
-		close(settled)
+		close(inTail)
 	}()
-	live := batch[:0]
+	remaining := batch[:0]
 	for _, u := range batch {
-		if u.state.CompareAndSwap(waiting, taken) {
-			live = append(live, u)
+		if u.state.CompareAndSwap(waiting, started) {
+			remaining = append(remaining, u)
 		}
 	}
-	for len(live) > 0 {
+	for len(remaining) > 0 {
 		var tx *Tx
 		err := s.driver.Write(context.Background(), func(q SQL) error {
 			tx = s.begin(q)
-			if err := tx.runAll(live); err != nil {
+			if err := tx.runAll(remaining); err != nil {
 				return err
 			}
 			beforeCommit()
@@ -417,19 +420,19 @@ func (s *Store) commit(batch []*update) {
 			afterCommit()
 		}
 		if failed, ok := errors.AsType[*failedAfterWriteError](err); ok {
-			u := live[failed.index]
+			u := remaining[failed.index]
 			u.err = s.classify(failed.err)
 			close(u.done)
-			live = append(live[:failed.index], live[failed.index+1:]...)
+			remaining = append(remaining[:failed.index], remaining[failed.index+1:]...)
 			if !isDatabaseError(failed.err) {
 				continue
 			}
-			// It was this update's alone, or the disk's: then the others would fail one by one.
+			// If the database as a whole fails, all remaining updates fail at once, not one by one.
 			if err = s.driver.Write(context.Background(), func(q SQL) error { return writeUnchanged(s.begin(q)) }); err == nil {
 				continue
 			}
 		}
-		s.finishBatch(live, tx, err)
+		s.finishBatch(remaining, tx, err)
 		return
 	}
 }
@@ -445,8 +448,8 @@ func (s *Store) begin(q SQL) *Tx {
 	}
 }
 
-// settle answers a batch whose transaction ended with err, and shows its events to
-// readers before anybody learns that they are there.
+// finishBatch ends the updates of a batch whose transaction returned err. Their events are in
+// the tail before any caller learns of the commit.
 func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	if err != nil {
 		err = s.unavailable(err)
@@ -471,7 +474,7 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	}
 }
 
-// unavailable remembers that writing failed.
+// unavailable records a failed write and returns the error for its callers.
 func (s *Store) unavailable(err error) error {
 	fault := s.reportFault(err)
 	s.lastFailure = time.Now()
@@ -482,7 +485,8 @@ func (s *Store) unavailable(err error) error {
 	}
 }
 
-// classify makes unavailable what the database failed at, and passes on the rest.
+// classify turns a database error into an unavailable error and returns other errors
+// unchanged.
 func (s *Store) classify(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !isDatabaseError(err) {
 		return err
@@ -494,7 +498,7 @@ func (s *Store) classify(err error) error {
 	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read or written at the moment: " + fault.Text, Err: err}
 }
 
-// databaseError is a failure of the database, not of what was asked of it.
+// databaseError is a failure of the database itself, not of the operation.
 type databaseError struct{ err error }
 
 func (e *databaseError) Error() string { return e.err.Error() }
@@ -512,7 +516,7 @@ func asDatabaseError(err error) error {
 	return &databaseError{err}
 }
 
-// marked tells the errors of a transaction's statements from all others.
+// taggedSQL returns errors of statements as databaseErrors.
 type taggedSQL struct{ SQL }
 
 func (t taggedSQL) Exec(query string, args ...any) (int64, error) {
@@ -525,7 +529,7 @@ func (t taggedSQL) Query(query string, args ...any) (*sql.Rows, error) {
 	return rows, asDatabaseError(err)
 }
 
-// Reclaim passes on a power that the driver may have.
+// Reclaim calls the driver's Reclaim, if it has one.
 func (t taggedSQL) Reclaim() (more bool, err error) {
 	r, ok := t.SQL.(reclaimer)
 	if !ok {
@@ -535,14 +539,14 @@ func (t taggedSQL) Reclaim() (more bool, err error) {
 	return more, asDatabaseError(err)
 }
 
-// reclaimer is a driver whose files do not shrink by themselves.
+// reclaimer is implemented by drivers whose files do not shrink on their own.
 type reclaimer interface{ Reclaim() (more bool, err error) }
 
-// ErrFenced tells a worker that its request is no longer its own: it ended, was
-// deleted, or another node took it over. The worker drops out without a word.
+// ErrFenced reports that a request no longer belongs to its worker: the request ended, was
+// deleted, or was taken over by another node. The worker then stops silently.
 var ErrFenced = errors.New("the request is no longer this worker's")
 
-// failedAfterWriteError is a failed update that had already written.
+// failedAfterWriteError reports an update that failed after it wrote.
 type failedAfterWriteError struct {
 	index int
 	err   error
@@ -551,7 +555,7 @@ type failedAfterWriteError struct {
 func (e *failedAfterWriteError) Error() string { return e.err.Error() }
 func (e *failedAfterWriteError) Unwrap() error { return e.err }
 
-// one scans the first row of a query; sql.ErrNoRows when there is none.
+// one scans the first row of a query. It returns sql.ErrNoRows if there is none.
 func one(q SQL, query string, args []any, dest ...any) error {
 	rows, err := q.Query(query, args...)
 	if err != nil {

@@ -10,21 +10,20 @@ import (
 	"loquat"
 )
 
-// The bounds of the part of the log that is kept in memory.
+// Bounds of the tail. tailEvents is a number of events; tailBytes is the size of their bodies.
 const (
 	tailEvents = 1 << 14
 	tailBytes  = 16 << 20
 )
 
-// tail is what memory knows of the log: the highest id, the newest events, the followers
-// to wake and how far retention has removed. It shortens reads and waits; nothing depends
-// on it, for everything in it is on disk. Only add, removing and removed change it: the
-// committer and the sweep call them, and whatever else learns of new events could.
+// tail is the newest part of the log in memory: the newest events, the highest id, the
+// followers to wake, and how far retention has removed events. It is only a cache, because
+// everything in it is on disk. Only add, announceRemoval and finishRemoval change it.
 type tail struct {
-	removing, removed atomic.Int64 // highest event id that retention removes; the same once it has
+	removing, removed atomic.Int64 // newest event that retention is removing; newest that it has removed
 
 	mu      sync.RWMutex
-	floor   loquat.EventID // every committed event above it is in records
+	floor   loquat.EventID // records has every committed event above floor, except those of deleted sessions
 	last    loquat.EventID // highest event id that was committed
 	records []loquat.Record
 	deleted map[string]loquat.EventID // sessions whose session_deleted is in records
@@ -32,8 +31,8 @@ type tail struct {
 	watches map[string]map[*Watch]struct{} // by session; "" is all sessions
 }
 
-// newTail returns the tail of a log that ends at last, and whose events up to gone were
-// removed by retention.
+// newTail returns an empty tail of a log that ends at last. Retention has removed events up to
+// gone.
 func newTail(last, gone loquat.EventID) *tail {
 	t := &tail{floor: last, last: last, deleted: map[string]loquat.EventID{}, watches: map[string]map[*Watch]struct{}{}}
 	t.announceRemoval(gone)
@@ -41,30 +40,30 @@ func newTail(last, gone loquat.EventID) *tail {
 	return t
 }
 
-// removing announces that retention removes events up to an id. It comes before the
-// removal, so that a reader in between asks the disk.
+// announceRemoval records that retention is about to remove events up to id. It must be called
+// before the removal: meanwhile readers ask the database.
 func (t *tail) announceRemoval(id loquat.EventID) {
 	t.removing.Store(max(t.removing.Load(), int64(id)))
 }
 
-// removed reports that the announced removal is on disk.
+// finishRemoval records that the announced removal is on disk.
 func (t *tail) finishRemoval() { t.removed.Store(t.removing.Load()) }
 
-// retired returns the highest event id that retention removes, and whether it has.
+// newestRemoved returns the newest announced event and whether its removal is finished.
 func (t *tail) newestRemoved() (id loquat.EventID, settled bool) {
-	done := t.removed.Load() // read first: it is never ahead
+	done := t.removed.Load() // read first, so that it is never ahead of removing
 	id = loquat.EventID(t.removing.Load())
 	return id, done == int64(id)
 }
 
-// end is the highest event id that was committed. What it counts can be read.
+// end returns the highest committed event id. Events up to it can be read.
 func (t *tail) end() loquat.EventID {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.last
 }
 
-// add takes over what a commit published, up to last, and wakes those who wait for it.
+// add appends the events of a commit, up to last, and wakes the followers that watch for them.
 func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	if len(published) == 0 {
 		return
@@ -86,8 +85,8 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	t.wake(published)
 }
 
-// forget drops what sessions said that are deleted by what was published, and returns
-// their ids.
+// forget removes the events of sessions that published deletes, and returns the ids of these
+// sessions.
 func (t *tail) forget(published []loquat.Record) (deleted map[string]bool) {
 	for _, r := range published {
 		if r.Type == loquat.SessionDeleted {
@@ -112,8 +111,8 @@ func (t *tail) forget(published []loquat.Record) (deleted map[string]bool) {
 	return deleted
 }
 
-// trim drops the oldest half when a bound is passed, so that the copying it takes
-// is paid by many events.
+// trim drops the older half when a bound is exceeded. Dropping many events at once spreads the
+// cost of the copy.
 func (t *tail) trim() {
 	if len(t.records) <= tailEvents && t.bytes <= tailBytes {
 		return
@@ -147,8 +146,8 @@ func (t *tail) wake(published []loquat.Record) {
 	}
 }
 
-// since returns the events above an id that match, up to the bounds of a window, and
-// whether it could: false means that the tail does not reach back so far.
+// since returns the matching events above an id, up to the bounds of a window. It returns
+// false if the tail does not reach back to the id.
 func (t *tail) since(since loquat.EventID, f Filter, b bound) ([]loquat.Record, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -169,30 +168,30 @@ func (t *tail) since(since loquat.EventID, f Filter, b bound) ([]loquat.Record, 
 	return out, true
 }
 
-// stands reports that a session was not deleted above an id. False means that it was, or
-// that the tail does not reach back so far.
+// existsSince reports whether the tail proves that a session was not deleted above an id. It
+// returns false if the session was deleted or the tail does not reach back to the id.
 func (t *tail) existsSince(session string, since loquat.EventID) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return since >= t.floor && t.deleted[session] <= since
 }
 
-// Stands reports, from memory, that a session which was there when the log ended at an id
-// still is. False means that the database has to be asked.
+// ExistsSince reports, from memory, whether a session that existed when the log ended at since
+// still exists. If it returns false, the caller must ask the database.
 func (s *Store) ExistsSince(sessionID string, since loquat.EventID) bool {
 	return s.tail.existsSince(sessionID, since)
 }
 
-// Watch wakes a follower. Its channel holds at most one signal: a signal says that
-// there may be more, reading says what.
+// Watch is a follower's subscription to wake-ups. Its channel holds at most one signal. A
+// signal means only that there may be more to read.
 type Watch struct {
 	t       *tail
 	session string
 	c       chan struct{}
 }
 
-// Watch waits for events of a session, or of all sessions when it is "". A watch
-// that is made before a read misses nothing that the read did not see.
+// Watch subscribes to events of a session, or of all sessions if sessionID is empty. A caller
+// that subscribes before it reads misses no event.
 func (s *Store) Watch(sessionID string) *Watch {
 	w := &Watch{t: s.tail, session: sessionID, c: make(chan struct{}, 1)}
 	s.tail.mu.Lock()
@@ -204,10 +203,10 @@ func (s *Store) Watch(sessionID string) *Watch {
 	return w
 }
 
-// C is signalled after commits that the watch is for.
+// C returns the channel that receives a signal after matching commits.
 func (w *Watch) C() <-chan struct{} { return w.c }
 
-// Stop ends the watch.
+// Stop ends the subscription.
 func (w *Watch) Stop() {
 	w.t.mu.Lock()
 	defer w.t.mu.Unlock()

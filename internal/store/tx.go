@@ -11,21 +11,20 @@ import (
 // Reader reads one state of the store.
 type Reader struct{ q SQL }
 
-// Tx reads and writes within a batch. What it reads includes what earlier updates of
-// the batch wrote.
+// Tx reads and writes within a batch. Its reads see what earlier updates of the batch wrote.
 type Tx struct {
 	Reader
-	Now time.Time // UTC, whole milliseconds; the same for the whole batch
+	Now time.Time // UTC, whole milliseconds; equal for all updates of a batch
 
 	last      loquat.EventID
 	log       *eventWriter
 	published []loquat.Record
 	wrote     bool
 
-	shown *func(loquat.Object) loquat.Object // how events show metadata; nil: as it is
+	shown *func(loquat.Object) loquat.Object // what events show of metadata; nil means all
 }
 
-// runAll runs the updates of a batch at their places.
+// runAll runs the updates of a batch in order.
 func (tx *Tx) runAll(batch []*update) error {
 	before := tx.last
 	for i, u := range batch {
@@ -43,7 +42,7 @@ func (tx *Tx) runAll(batch []*update) error {
 	return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last)
 }
 
-// run contains a panic: one update's mistake is not its neighbours' end.
+// run turns a panic into an error, so one faulty update does not end the others.
 func (u *update) run(tx *Tx) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -60,7 +59,8 @@ func (tx *Tx) exec(query string, args ...any) error {
 	return err
 }
 
-// execOne is exec for a statement that has to change exactly one row.
+// execOne is exec for a statement that changes at most one row. It reports whether it changed
+// one.
 func (tx *Tx) execOne(query string, args ...any) (bool, error) {
 	tx.wrote = true
 	n, err := tx.q.Exec(query, args...)

@@ -7,16 +7,15 @@ import (
 	"loquat"
 )
 
-// rule is something that holds in every database of this package. Its query returns a
-// text for each row that breaks it.
+// rule is an invariant of the database. Its query returns one text per row that violates it.
 type rule struct {
 	name  string
 	query string
 	full  bool // reads whole tables
 }
 
-// rules are what SQLite cannot know: how ids, cursors, revisions and owners belong
-// together.
+// rules are invariants that SQLite itself cannot check: how ids, cursors, revisions and owners
+// relate.
 var rules = []rule{
 	{name: "the log has one row", query: `SELECT count(*) || ' rows' FROM log HAVING count(*) <> 1`},
 	{name: "no event is above the newest id given", query: `SELECT printf('event %016d is above %016d', max(event_id), (SELECT last_event_id FROM log))
@@ -46,12 +45,11 @@ var rules = []rule{
 	{name: "images belong to sessions", query: `SELECT 'asset ' || asset_id FROM assets WHERE sid NOT IN (SELECT sid FROM sessions)`},
 }
 
-// maxViolations is how many rows that break a rule are named.
+// maxViolations is how many violations of one rule are listed.
 const maxViolations = 3
 
-// Verify reports what does not belong together in the database of q. A full check also
-// reads every event and every message. What cannot be read is reported too, and the rest
-// is verified all the same.
+// Verify reports violations in the database of q. A full check also parses every event and all
+// metadata. Unreadable parts are reported, and the rest is still verified.
 func Verify(q SQL, full bool, report func(string)) {
 	for _, r := range rules {
 		if r.full && !full {
@@ -90,7 +88,7 @@ func queryTexts(q SQL, query string) (out []string, err error) {
 	return out, rows.Err()
 }
 
-// verifyJSON reads all JSON.
+// verifyJSON checks that all stored JSON is valid.
 func verifyJSON(q SQL, report func(string)) {
 	for _, c := range []struct {
 		name, query string
@@ -146,7 +144,7 @@ func validJSON(b []byte) error {
 	return nil
 }
 
-// Totals counts what a database holds.
+// Totals are the numbers of rows of a database.
 type Totals struct {
 	Last                       loquat.EventID
 	Sessions, Messages, Events int
@@ -160,13 +158,13 @@ func Count(q SQL) (t Totals, err error) {
 	return t, err
 }
 
-// ImageFile is a file that sessions own.
+// ImageFile is an image file that at least one session owns.
 type ImageFile struct {
 	SHA256 string
 	Size   int64
 }
 
-// ImageFiles returns the files that the sessions in the database of q own.
+// ImageFiles returns the image files that the sessions in the database of q own.
 func ImageFiles(q SQL) (out []ImageFile, err error) {
 	rows, err := q.Query(`SELECT sha256, max(size) FROM assets GROUP BY sha256 ORDER BY sha256`)
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// The write-ahead log is copied back beside the writer. Only when readers have kept
-// that from catching up does the writer wait for it. While nothing is written the log
-// is cut, so that what a busy time has left does not stay.
+// A goroutine copies the write-ahead log back to the database file (a WAL checkpoint) while
+// the committer goes on writing. The committer waits only when readers have kept the log
+// from shrinking for too long. An idle database truncates the log.
 const (
 	checkpointEvery = 200 * time.Millisecond
 	walSoftLimit    = 4 << 20
 	walHardLimit    = 64 << 20
-	cutPatience     = 50 * time.Millisecond // a writer that comes back waits no longer for the cut
+	truncateTimeout = 50 * time.Millisecond // the most that a writer waits for a truncation
 )
 
-// checkpointLoop copies the write-ahead log back into the file, beside the writer.
+// checkpointLoop runs WAL checkpoints while the committer writes.
 func (db *DB) checkpointLoop() {
 	defer close(db.done)
 	tick := time.NewTicker(checkpointEvery)
@@ -44,46 +44,46 @@ func (db *DB) checkpointLoop() {
 	}
 }
 
-// checkpoint copies the write-ahead log back and returns how many pages of it are
-// left, which those who read it still need.
+// checkpoint runs a WAL checkpoint and returns how many pages are left because readers still
+// need them. It returns -1 on failure.
 func (db *DB) checkpoint(mode string) (rest int) {
 	var busy, logged, copied int
 	err := db.checkpointer.QueryRowContext(context.Background(), `PRAGMA wal_checkpoint(`+mode+`)`).Scan(&busy, &logged, &copied)
-	db.tell(err, &db.stuck)
+	db.logCheckpoint(err, &db.checkpointFailing)
 	if err != nil {
 		return -1
 	}
 	return logged - copied
 }
 
-// tell logs that copying back fails, or works again, once for each change: a full disk
-// may stay so for long.
-func (db *DB) tell(err error, stuck *bool) {
+// logCheckpoint logs when WAL checkpoints start to fail and when they work again. It does not
+// repeat itself: a disk may stay full for long.
+func (db *DB) logCheckpoint(err error, failing *bool) {
 	switch {
-	case err != nil && !*stuck:
-		db.log.Warn("the write-ahead log cannot be copied back", "error", err)
-	case err == nil && *stuck:
-		db.log.Info("the write-ahead log can be copied back again")
+	case err != nil && !*failing:
+		db.log.Warn("the write-ahead log cannot be copied back to the database", "error", err)
+	case err == nil && *failing:
+		db.log.Info("the write-ahead log can be copied back to the database again")
 	}
-	*stuck = err != nil
+	*failing = err != nil
 }
 
-// relieve makes the writer wait for the write-ahead log to be copied back, when it
-// outgrew its hard limit. When a reader stays for longer than the writer waits, as one
-// that copies the file may, the log may grow by as much again before the next wait.
-func (db *DB) relieve(ctx context.Context) {
+// limitWAL makes the committer wait for a WAL checkpoint once the log exceeds its hard limit.
+// If a reader, such as a backup, blocks the checkpoint for longer than the committer waits,
+// the log may grow by the hard limit again before the next wait.
+func (db *DB) limitWAL(ctx context.Context) {
 	size := db.walSize()
-	if size < max(walHardLimit, db.waitAt) {
+	if size < max(walHardLimit, db.nextWaitSize) {
 		return
 	}
 	var busy, logged, copied int
 	began := time.Now()
 	err := db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &copied)
-	// Who copies back at this very moment makes it busy too, without a wait.
-	if db.waitAt = 0; busy != 0 && time.Since(began) > patience/2 {
-		db.waitAt = size + walHardLimit
+	// busy is also set, without a wait, while checkpointLoop runs a WAL checkpoint.
+	if db.nextWaitSize = 0; busy != 0 && time.Since(began) > lockTimeout/2 {
+		db.nextWaitSize = size + walHardLimit
 	}
-	db.tell(err, &db.writerStuck)
+	db.logCheckpoint(err, &db.writerFailing)
 }
 
 func (db *DB) walSize() int64 {

@@ -10,9 +10,9 @@ import (
 	"loquat/internal/store"
 )
 
-// Copy copies the store file of a directory, which a process may be using, into another
-// directory that has none. The copy is one state of it. finish runs on the copy, which
-// is on disk and checked when Copy returns.
+// Copy copies the database file of a directory, which may be in use, into another directory
+// without one. The copy is consistent. finish runs on the copy. When Copy returns, the copy is
+// verified and on disk.
 func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) error {
 	if !Exists(from) {
 		return fmt.Errorf("there is no %s", filePath(from))
@@ -20,7 +20,7 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 	if err := requireFile(filePath(from)); err != nil {
 		return err
 	}
-	// SQLite fills an empty file that is there, and leaves its permissions as they are.
+	// SQLite writes into an existing empty file and keeps its permissions.
 	f, err := os.OpenFile(filePath(to), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -40,10 +40,10 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 	return errors.Join(f.Sync(), f.Close()) // SQLite does not sync what VACUUM writes
 }
 
-// vacuumInto writes what is in one file into another. It refuses a file of another
-// schema: it could not say what is in there.
+// vacuumInto copies one database file into another. It returns an error for another schema
+// version, whose tables this program does not know.
 func vacuumInto(ctx context.Context, from, to string) error {
-	db, err := sql.Open("sqlite", dsn(from, busyTimeout(patience)))
+	db, err := sql.Open("sqlite", dsn(from, busyTimeout(lockTimeout)))
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func vacuumInto(ctx context.Context, from, to string) error {
 	return err
 }
 
-// finishCopy runs finish in a transaction and checks the file.
+// finishCopy runs finish in a transaction and verifies the file.
 func finishCopy(ctx context.Context, path string, finish func(store.SQL) error) error {
 	db, err := sql.Open("sqlite", dsn(path, "synchronous(FULL)"))
 	if err != nil {
@@ -76,29 +76,29 @@ func finishCopy(ctx context.Context, path string, finish func(store.SQL) error) 
 		return err
 	}
 	defer tx.Rollback()
-	if err := finish(copied{ctx, tx}); err != nil {
+	if err := finish(plainTx{ctx, tx}); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	var verdict string
-	if err := db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&verdict); err != nil {
+	var result string
+	if err := db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&result); err != nil {
 		return err
 	}
-	if verdict != "ok" {
-		return fmt.Errorf("it is damaged: %s", verdict)
+	if result != "ok" {
+		return fmt.Errorf("it is damaged: %s", result)
 	}
 	return nil
 }
 
-// copied is a transaction on a copy.
-type copied struct {
+// plainTx is a transaction without prepared statements.
+type plainTx struct {
 	ctx context.Context
 	tx  *sql.Tx
 }
 
-func (c copied) Exec(query string, args ...any) (int64, error) {
+func (c plainTx) Exec(query string, args ...any) (int64, error) {
 	res, err := c.tx.ExecContext(c.ctx, query, args...)
 	if err != nil {
 		return 0, err
@@ -106,6 +106,6 @@ func (c copied) Exec(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-func (c copied) Query(query string, args ...any) (*sql.Rows, error) {
+func (c plainTx) Query(query string, args ...any) (*sql.Rows, error) {
 	return c.tx.QueryContext(c.ctx, query, args...)
 }

@@ -12,25 +12,25 @@ import (
 	"loquat/internal/store"
 )
 
-// movedError reports that a file which is open is no longer in its place. SQLite goes on
-// to write to such a file, which nobody can open again.
+// movedError reports that an open file was moved or removed. SQLite would keep writing to it,
+// and the data would be lost.
 type movedError struct{ name string }
 
 func (e *movedError) Error() string {
 	return e.name + " was removed or replaced while the server uses it"
 }
 
-// inPlace is a file that has to stay where it is while it is open.
-type inPlace struct {
+// pinnedFile is a file that must stay in its place while it is open.
+type pinnedFile struct {
 	path string
 	info os.FileInfo
 }
 
-// pin remembers the files that are open. The write-ahead log and its index are there as
-// long as one connection is.
+// pin remembers the open files. The write-ahead log and its index exist as long as a
+// connection does.
 func (db *DB) pin() error {
 	paths := []string{db.path, db.path + "-wal", db.path + "-shm"}
-	if db.lock.dir == nil { // then the lock file alone keeps a second server out
+	if db.lock.dir == nil { // only the lock file keeps a second server out
 		paths = append(paths, filepath.Join(filepath.Dir(db.path), lockName))
 	}
 	for _, path := range paths {
@@ -38,12 +38,12 @@ func (db *DB) pin() error {
 		if err != nil {
 			return err
 		}
-		db.pinned = append(db.pinned, inPlace{path, info})
+		db.pinned = append(db.pinned, pinnedFile{path, info})
 	}
 	return nil
 }
 
-// Check reports whether the files that are open are still in their place.
+// Check returns an error if an open file was moved, removed or replaced.
 func (db *DB) Check() error {
 	for _, p := range db.pinned {
 		info, err := os.Stat(p.path)
@@ -54,13 +54,13 @@ func (db *DB) Check() error {
 	return nil
 }
 
-// The faults that are not a database's own.
+// Faults whose cause is outside the database.
 var (
 	faultFull = store.Fault{Kind: "full", Text: "the disk is full", Remedy: "make room: the server goes on by itself"}
 	faultLock = store.Fault{Kind: "locked", Text: "another program keeps the database locked", Remedy: "end that program"}
 )
 
-// Explain says what a failure of the database means.
+// Explain returns the Fault that describes an error.
 func (db *DB) Explain(err error) store.Fault { return explain(err) }
 
 func explain(err error) store.Fault {
@@ -74,7 +74,7 @@ func explain(err error) store.Fault {
 	if !ok {
 		return store.Fault{Kind: "failing", Text: "the database failed", Remedy: "the log of the server says more"}
 	}
-	if e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE { // it has no room for the index of the write-ahead log
+	if e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE { // no space for the index of the write-ahead log
 		return faultFull
 	}
 	switch e.Code() & 0xff {

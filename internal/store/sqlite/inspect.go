@@ -13,10 +13,9 @@ import (
 	"loquat/internal/store"
 )
 
-// Inspection reads the store of a data directory, which a server may be using, and
-// changes nothing in it.
+// Inspection reads the database of a data directory, which may be in use, without changing it.
 type Inspection struct {
-	InUse bool // by a server, which goes on to change it
+	InUse bool // a server uses the directory and may change it
 
 	path string
 	lock *lock
@@ -27,8 +26,8 @@ type Inspection struct {
 	markErr error
 }
 
-// Inspect opens the store of a directory to read it. While no server uses the directory,
-// none can start until Close.
+// Inspect opens the database of a directory for reading. If no server uses the directory, none
+// can start until Close.
 func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, error) {
 	in := &Inspection{path: filePath(dir)}
 	if !Exists(dir) {
@@ -43,11 +42,11 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
 		return nil, err
 	}
-	// Read before the database: what is noted later is not in what is read.
+	// Read the mark before the database: a later mark could name events that are read too early.
 	in.mark, in.marked, in.markErr = readMark(filepath.Join(dir, markName))
-	source := dsnOf(in.path, "ro", "query_only(1)", busyTimeout(patience))
+	source := dsnOf(in.path, "ro", "query_only(1)", busyTimeout(lockTimeout))
 	if wal, err := os.Stat(in.path + "-wal"); !in.InUse && (err != nil || wal.Size() == 0) {
-		source += "&immutable=1" // leaves no files behind, and reads file systems that are read-only
+		source += "&immutable=1" // creates no files, and works on read-only file systems
 	}
 	if in.db, err = sql.Open("sqlite", source); err == nil {
 		in.db.SetMaxOpenConns(1)
@@ -75,8 +74,8 @@ func (in *Inspection) checkVersion(ctx context.Context) error {
 	return err
 }
 
-// Integrity has SQLite verify the file and returns what is wrong with it. A full check
-// also compares every index with its table.
+// Integrity returns the problems that SQLite finds in the file. A full check also compares
+// every index with its table.
 func (in *Inspection) Integrity(ctx context.Context, full bool) (wrong []string, err error) {
 	query := `PRAGMA quick_check`
 	if full {
@@ -99,7 +98,7 @@ func (in *Inspection) Integrity(ctx context.Context, full bool) (wrong []string,
 	return wrong, rows.Err()
 }
 
-// Marked returns the newest event that the server noted beside the database.
+// Marked returns the mark: the newest event id that the server wrote to a separate file.
 func (in *Inspection) Marked() (m store.Mark, ok bool, err error) {
 	return in.mark, in.marked, in.markErr
 }
@@ -111,10 +110,10 @@ func (in *Inspection) Read(ctx context.Context, fn func(store.SQL) error) error 
 		return err
 	}
 	defer tx.Rollback()
-	return fn(copied{ctx, tx})
+	return fn(plainTx{ctx, tx})
 }
 
-// Close lets go of the directory.
+// Close closes the database and unlocks the directory.
 func (in *Inspection) Close() (err error) {
 	if in.db != nil {
 		err = in.db.Close()

@@ -17,10 +17,10 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// ErrInUse is the failure of opening a directory that another process uses.
+// ErrInUse reports that another process uses the data directory.
 var ErrInUse = errors.New("another process uses the data directory")
 
-// inUseError is ErrInUse with the names that help. holder is "" when it is not known.
+// inUseError is an ErrInUse with details. holder is the process id, or empty if unknown.
 type inUseError struct{ dir, holder string }
 
 func (e *inUseError) Error() string {
@@ -39,16 +39,16 @@ const (
 	lockName = "loquat.lock"
 )
 
-// filePath is the store file of a directory.
+// filePath returns the path of the database file in a directory.
 func filePath(dir string) string { return filepath.Join(dir, dbName) }
 
-// Exists reports whether there is a store file in dir.
+// Exists reports whether dir has a database file.
 func Exists(dir string) bool {
 	_, err := os.Stat(filePath(dir))
 	return err == nil
 }
 
-// Remove removes the store file of a directory that nobody uses, if there is one.
+// Remove removes the database file of an unused directory, if there is one.
 func Remove(dir string) error {
 	err := os.Remove(filePath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,17 +57,16 @@ func Remove(dir string) error {
 	return err
 }
 
-// lock excludes other processes from a data directory. The lock file names this process
-// and is what older versions know. The directory itself is locked too, since it cannot
-// be removed without the data: a lock file that somebody removes would let a second
-// server in.
+// lock excludes other processes from a data directory. The lock file contains the process id;
+// older versions check only this file. The directory itself is locked too: if somebody removes
+// the lock file, a second server still cannot start.
 type lock struct {
 	file *flock.Flock
-	dir  *flock.Flock // nil where directories cannot be locked
+	dir  *flock.Flock // nil if the file system cannot lock directories
 }
 
-// dirLockWait is how long the lock of a directory is waited for while the lock file is
-// free. Programs that clean up folders take the same lock for moments.
+// dirLockWait is how long to wait for the lock of the directory while the lock file is free.
+// Cleanup programs of the system take the same lock briefly.
 const dirLockWait = time.Second
 
 // lockDir takes both locks of a directory.
@@ -86,14 +85,14 @@ func lockDir(ctx context.Context, dir string, log *slog.Logger) (*lock, error) {
 		return nil, errors.Join(err, l.file.Unlock())
 	}
 	err = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
-	if err != nil && !errors.Is(err, syscall.ENOSPC) { // it is locked all the same
+	if err != nil && !errors.Is(err, syscall.ENOSPC) { // a full disk does not affect the lock
 		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), l.unlock())
 	}
 	return l, nil
 }
 
-// lockInode locks the directory itself. The lock is flock(2) on Linux, macOS and the
-// BSDs. Windows does not let anybody remove a lock file that is open.
+// lockInode locks the directory itself, with flock(2) on Linux, macOS and the BSDs. Windows
+// needs no such lock, because it does not allow an open lock file to be removed.
 func (l *lock) lockInode(ctx context.Context, dir string, log *slog.Logger) error {
 	if runtime.GOOS == "windows" {
 		return nil

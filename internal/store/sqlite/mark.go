@@ -15,41 +15,41 @@ import (
 	"loquat/internal/store"
 )
 
-// markName is the file that notes the newest id given, beside the database.
+// markName is the file that holds the mark, next to the database.
 const markName = "loquat.mark"
 
-// markSyncEvery is how often the mark is brought to disk, beside the writer.
+// markSyncEvery is how often the mark is synced to disk.
 const markSyncEvery = 5 * time.Second
 
-// markFile holds one line of a fixed length, which is written in place: an id of the
-// store, its newest event and a checksum of both.
+// markFile holds one line of fixed length, which is overwritten in place: store id, newest
+// event id, and a checksum of both.
 type markFile struct {
 	log    *slog.Logger
-	f      *os.File // nil: it cannot be used
+	f      *os.File // nil if the file cannot be opened
 	dirty  atomic.Bool
-	size   int // of the line in the file; like failed it belongs to the committer
+	size   int // length of the line; owned by the committer, like failed
 	failed bool
 
 	found store.Mark
 	known bool
 }
 
-// openMark reads the mark that the last process left. A mark that cannot be kept is no
-// reason to refuse the data.
+// openMark reads the mark of the last process. Without a usable mark file the store still
+// opens; only loss detection is off.
 func openMark(dir string, log *slog.Logger) *markFile {
 	m := &markFile{log: log}
 	path := filepath.Join(dir, markName)
 	var err error
 	if m.found, m.known, err = readMark(path); err != nil {
-		log.Warn("the newest event of the last run is not known, so that its loss would not show", "error", err)
+		log.Warn("the mark of the last run cannot be read; lost events would go unnoticed", "error", err)
 	}
 	if m.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		log.Warn("the newest event cannot be noted beside the database, so that its loss would not show", "error", err)
+		log.Warn("the mark cannot be written; lost events would go unnoticed", "error", err)
 	}
 	return m
 }
 
-// readMark reads a mark. A file that is missing or empty holds none.
+// readMark reads a mark file. A missing or empty file has no mark.
 func readMark(path string) (m store.Mark, ok bool, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(b) == 0 {
@@ -74,10 +74,10 @@ func markLine(m store.Mark) string {
 	return fmt.Sprintf("%s %08x\n", text, crc32.ChecksumIEEE([]byte(text)))
 }
 
-// Marked returns the mark that the last process left.
+// Marked returns the mark of the last process.
 func (db *DB) Marked() (store.Mark, bool) { return db.mark.found, db.mark.known }
 
-// Mark notes the newest id that was given. It does not wait for the disk.
+// Mark writes the newest event id. It does not wait for the disk.
 func (db *DB) Mark(m store.Mark) { db.mark.write(m) }
 
 func (m *markFile) write(mark store.Mark) {
@@ -86,7 +86,7 @@ func (m *markFile) write(mark store.Mark) {
 	}
 	line := []byte(markLine(mark))
 	var err error
-	if len(line) != m.size { // another store, or the first mark
+	if len(line) != m.size { // the first mark, or that of another store
 		err = m.f.Truncate(0)
 		m.size = len(line)
 	}
@@ -94,16 +94,16 @@ func (m *markFile) write(mark store.Mark) {
 		_, err = m.f.WriteAt(line, 0)
 	}
 	if err != nil && !m.failed {
-		m.log.Warn("the newest event cannot be noted beside the database, so that its loss would not show", "error", err)
+		m.log.Warn("the mark cannot be written; lost events would go unnoticed", "error", err)
 	}
 	m.failed = err != nil
 	m.dirty.Store(true)
 }
 
-// sync brings the mark to disk.
+// sync syncs the mark to disk.
 func (m *markFile) sync() {
 	if m.f != nil && m.dirty.Swap(false) {
-		_ = m.f.Sync() // what is not synced proves less, and is no failure of a change
+		_ = m.f.Sync() // a failure only weakens loss detection; no change fails
 	}
 }
 

@@ -10,12 +10,11 @@ import (
 	"loquat/internal/private"
 )
 
-// makePrivate makes the store file, when it is missing, and takes the store's files from
-// other users, also those that an older version made. SQLite gives the files beside the
-// database the permissions that the database has.
+// makePrivate creates the database file if it is missing, and removes other users' permissions
+// from all files of the store. SQLite gives its other files the permissions of the database
+// file.
 //
-// Nothing has the database open yet: to close a file that SQLite has locked would end the
-// lock.
+// No connection may be open yet: closing a file that SQLite has locked releases SQLite's lock.
 func (db *DB) makePrivate(dir string) error {
 	f, err := os.OpenFile(db.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {
@@ -35,15 +34,15 @@ func (db *DB) makePrivate(dir string) error {
 			continue
 		}
 		err := private.Restrict(filepath.Join(dir, entry.Name()))
-		// A file of another owner is no reason to refuse the whole directory.
+		// A file of another owner must not prevent the start.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			db.log.Warn("other users of the machine may read the data; make the user of the server the owner of the file", "error", err)
+			db.log.Warn("other users of the machine may be able to read the data; make the user of the server the owner of the file", "error", err)
 		}
 	}
 	return nil
 }
 
-// isOwn reports whether a file of the data directory is the store's, by its name.
+// isOwn reports whether a file name in the data directory belongs to the store.
 func isOwn(name string) bool {
 	return name == dbName || strings.HasPrefix(name, dbName+"-") || name == lockName || name == markName
 }

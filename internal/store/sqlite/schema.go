@@ -16,14 +16,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// steps are the schema, one file for each version of it. A step that was released is
-// never changed: a file is brought from the version that it has to the newest.
+// steps are the migration steps, one file per schema version. A released step must never
+// change, because existing databases have run it.
 //
 //go:embed schema/*.sql
 var steps embed.FS
 
-// schemaVersion returns the version that a file has and the newest one. It refuses a file
-// that is no store's, and one that is newer.
+// schemaVersion returns the schema version of a file and the newest version. It returns an
+// error if the file is not a store's or is newer than this program.
 func schemaVersion(ctx context.Context, conn *sql.Conn, path string) (version, newest int, err error) {
 	files, err := steps.ReadDir("schema")
 	if err != nil {
@@ -52,21 +52,20 @@ func schemaVersion(ctx context.Context, conn *sql.Conn, path string) (version, n
 	if version > newest {
 		return 0, 0, fmt.Errorf("%s has schema %d and this program knows %d; use the program that made it, or a newer one", path, version, newest)
 	}
-	if wrong := foreignSchema(version, tables, files); wrong != "" {
+	if wrong := schemaMismatch(version, tables, files); wrong != "" {
 		return 0, 0, fmt.Errorf("%s was not made by Loquat, or was changed by another program: %s; %s", path, wrong, remedyUnusable)
 	}
 	return version, newest, nil
 }
 
-// remedyUnusable says what to do about a file that is no store's.
+// remedyUnusable is what to do about a file that is not a store's database.
 const remedyUnusable = "put a backup in its place, or choose another directory with --data"
 
-// madeTable finds the tables that a step makes.
-var madeTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+// createTable matches the tables that a step creates.
+var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
 
-// foreignSchema says why the tables of a file are not those of a version; "" when they
-// are.
-func foreignSchema(version int, tables map[string]bool, files []fs.DirEntry) string {
+// schemaMismatch returns why the tables of a file do not fit its version, or an empty string.
+func schemaMismatch(version int, tables map[string]bool, files []fs.DirEntry) string {
 	switch {
 	case version < 0:
 		return fmt.Sprintf("its schema is %d", version)
@@ -78,7 +77,7 @@ func foreignSchema(version int, tables map[string]bool, files []fs.DirEntry) str
 		if err != nil {
 			return err.Error()
 		}
-		for _, made := range madeTable.FindAllSubmatch(step, -1) {
+		for _, made := range createTable.FindAllSubmatch(step, -1) {
 			if !tables[string(made[1])] {
 				return fmt.Sprintf("it lacks the table %s", made[1])
 			}
@@ -87,10 +86,10 @@ func foreignSchema(version int, tables map[string]bool, files []fs.DirEntry) str
 	return ""
 }
 
-// requireStore refuses a file that is no store's before anything is written into it: the
-// settings of the writing connection change a file.
+// requireStore returns an error if a file is not a store's database. It runs before the file
+// is opened for writing, because the pragmas of the writing connection change the file.
 func requireStore(ctx context.Context, path string) error {
-	db, err := sql.Open("sqlite", dsnOf(path, "ro", busyTimeout(patience)))
+	db, err := sql.Open("sqlite", dsnOf(path, "ro", busyTimeout(lockTimeout)))
 	if err != nil {
 		return err
 	}
@@ -102,8 +101,8 @@ func requireStore(ctx context.Context, path string) error {
 	return errors.Join(err, conn.Close(), db.Close())
 }
 
-// requireFile refuses what is in the place of the store file and is no file. To open
-// such a thing may never return.
+// requireFile returns an error if the path is not a regular file. Opening something else, such
+// as a named pipe, might block forever.
 func requireFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -122,8 +121,7 @@ func requireFile(path string) error {
 	return nil
 }
 
-// migrate brings a file to the newest schema, in one transaction, and refuses one that
-// is newer.
+// migrate upgrades a file to the newest schema in one transaction.
 func (db *DB) migrate(ctx context.Context) error {
 	conn, err := db.pool.Conn(ctx)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package sqlite is the embedded driver of the store: one SQLite file in the data
 // directory, in write-ahead mode, with every commit synced to disk.
 //
-// It promises that one process at a time uses a data directory. It holds no rules:
-// those are package store's.
+// It promises that only one process at a time uses a data directory. The rules are in
+// package store.
 package sqlite
 
 import (
@@ -25,43 +25,42 @@ import (
 	"loquat/internal/store"
 )
 
-// readers is how many reads run side by side.
+// readers is how many reads run concurrently.
 const readers = 8
 
-// patience is how long a connection waits for a lock that another one has.
-const patience = 5 * time.Second
+// lockTimeout is how long a connection waits for a lock held by another.
+const lockTimeout = 5 * time.Second
 
-// What connections keep of the file in memory, in KiB. Each page of 4 KiB takes 8 of
-// them here, so that all connections together take some 100 MiB at the most; what is
-// read often and found in no cache is still in that of the operating system.
+// Page cache per connection, in KiB. A cached page of 4 KiB takes 8 KiB here, so all
+// connections together use at most about 100 MiB. The operating system caches the rest.
 const (
 	writerCache = 16 << 10
 	readerCache = 4 << 10
 )
 
-// DB is a store's database file.
+// DB is the database file of a store.
 type DB struct {
 	path  string
 	log   *slog.Logger
 	lock  *lock
-	write *sql.Conn // the only writer; used by the committer alone
-	pool  *sql.DB   // what write belongs to
+	write *sql.Conn // the only writing connection; owned by the committer
+	pool  *sql.DB   // pool of write and checkpointer
 	read  *sql.DB
 
-	checkpointer *sql.Conn // belongs to checkpointLoop, as does stuck
-	stuck        bool      // it could not copy back
-	writerStuck  bool      // the same of the committer
-	waitAt       int64     // size of the log at which the committer waits again
-	writes       atomic.Int64
+	checkpointer      *sql.Conn // owned by checkpointLoop, like checkpointFailing
+	checkpointFailing bool      // the last WAL checkpoint failed
+	writerFailing     bool      // like checkpointFailing, for the committer
+	nextWaitSize      int64     // size of the write-ahead log at which the committer waits again
+	writes            atomic.Int64
 
 	mark   *markFile
-	pinned []inPlace // files that have to stay where they are
+	pinned []pinnedFile // open files that must stay in place
 
-	statements map[string]*sql.Stmt // of write; the committer's
+	statements map[string]*sql.Stmt // prepared on write; owned by the committer
 
-	reading   chan struct{} // holds one for each read that runs
+	reading   chan struct{} // semaphore of the running reads
 	mu        sync.Mutex
-	readStmts map[string]*sql.Stmt // of read
+	readStmts map[string]*sql.Stmt // prepared on read; guarded by mu
 
 	stop chan struct{}
 	done chan struct{}
@@ -69,8 +68,8 @@ type DB struct {
 
 var _ store.Driver = (*DB)(nil)
 
-// Open opens the store file in dir, making both when they are missing. A directory
-// that another process uses is refused with that process's number.
+// Open opens the database file in dir and creates both if they are missing. If another process
+// uses the directory, the error names that process.
 func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 	lock, err := makeAndLock(ctx, dir, log)
 	if err != nil {
@@ -90,8 +89,8 @@ func makeAndLock(ctx context.Context, dir string, log *slog.Logger) (*lock, erro
 	return lockDir(ctx, dir, log)
 }
 
-// openLocked opens the store file of a directory that is locked. The lock belongs to the
-// DB, or to the caller when it fails.
+// openLocked opens the database file of a locked directory. On success the DB owns the lock,
+// otherwise the caller does.
 func openLocked(ctx context.Context, dir string, lock *lock, log *slog.Logger) (*DB, error) {
 	db := &DB{
 		path: filePath(dir), log: log, lock: lock,
@@ -99,7 +98,7 @@ func openLocked(ctx context.Context, dir string, lock *lock, log *slog.Logger) (
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := db.open(ctx, dir); err != nil {
-		_ = db.release() // err says what failed first
+		_ = db.release() // report the first error
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; %s", err, remedyUnusable)
 		}
@@ -109,7 +108,7 @@ func openLocked(ctx context.Context, dir string, lock *lock, log *slog.Logger) (
 	return db, nil
 }
 
-// isDamaged reports whether the file is no database, or not a sound one.
+// isDamaged reports whether SQLite found that the file is damaged or not a database.
 func isDamaged(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && (e.Code()&0xff == sqlite3.SQLITE_NOTADB || e.Code()&0xff == sqlite3.SQLITE_CORRUPT)
@@ -128,9 +127,9 @@ func (db *DB) open(ctx context.Context, dir string) error {
 		return err
 	}
 	db.mark = openMark(dir, db.log)
-	// auto_vacuum stands first: it holds only if it is said before anything is written,
-	// and changing the journal writes.
-	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(patience),
+	// auto_vacuum must come first: it takes effect only before the first write, and changing
+	// the journal mode writes.
+	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(lockTimeout),
 		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", cacheSize(writerCache)))
 	if err != nil {
 		return err
@@ -145,16 +144,16 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	if db.checkpointer, err = pool.Conn(ctx); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
-	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA `+busyTimeout(cutPatience)); err != nil {
+	if _, err := db.checkpointer.ExecContext(ctx, `PRAGMA `+busyTimeout(truncateTimeout)); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
-	toRead, err := sqlite.NewConnector(dsn(db.path, "query_only(1)", busyTimeout(patience), cacheSize(readerCache)))
+	toRead, err := sqlite.NewConnector(dsn(db.path, "query_only(1)", busyTimeout(lockTimeout), cacheSize(readerCache)))
 	if err != nil {
 		return err
 	}
 	db.read = sql.OpenDB(connector{toRead, db})
-	// One more than reads run: a statement is prepared on a connection besides theirs, and
-	// who prepares it would wait for ever for those who wait for the statement.
+	// readers+1: preparing a statement needs a connection of its own. With only `readers`,
+	// the preparing goroutine would deadlock with the readers that wait for the statement.
 	db.read.SetMaxOpenConns(readers + 1)
 	db.read.SetMaxIdleConns(readers + 1)
 	if err := db.pin(); err != nil {
@@ -163,8 +162,8 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	return nil
 }
 
-// connector opens connections to the files that were opened first, and to no others that
-// may have taken their places.
+// connector opens further connections only while the files are the ones that were opened
+// first.
 type connector struct {
 	driver.Connector
 	db *DB
@@ -185,15 +184,15 @@ func cacheSize(kib int) string { return "cache_size(-" + strconv.Itoa(kib) + ")"
 
 func dsn(path string, pragmas ...string) string { return dsnOf(path, "rw", pragmas...) }
 
-// dsnOf names a file that is there, to be read (ro) or written (rw).
+// dsnOf returns the data source name of an existing file, for reading (ro) or writing (rw).
 func dsnOf(path, mode string, pragmas ...string) string {
 	q := url.Values{"_pragma": pragmas, "mode": {mode}}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Write runs fn on the writing connection.
+// Write runs fn in a transaction on the writing connection.
 func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
-	db.relieve(ctx)
+	db.limitWAL(ctx)
 	db.writes.Add(1)
 	if _, err := db.write.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -201,14 +200,14 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	committed := false
 	defer func() {
 		if !committed { // also when fn panics
-			// A failed commit may have rolled back by itself, then this says so.
+			// After a failed commit SQLite may have rolled back already; then this fails harmlessly.
 			_, _ = db.write.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
 		}
 	}()
 	if err := fn(writer{ctx, db}); err != nil {
 		return err
 	}
-	// As late as can be: what is committed to a file that is gone is lost.
+	// Check as late as possible: a commit to a removed file would be lost.
 	if err := db.Check(); err != nil {
 		return err
 	}
@@ -219,7 +218,7 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	return nil
 }
 
-// Read runs fn on a reading connection.
+// Read runs fn in a transaction on a reading connection.
 func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	select {
 	case db.reading <- struct{}{}:
@@ -235,8 +234,8 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	return fn(reader{ctx, db, tx})
 }
 
-// Close ends the checkpoints, copies the rest of the write-ahead log back and lets
-// go of the directory.
+// Close stops checkpointLoop, copies the write-ahead log back to the database and unlocks the
+// directory.
 func (db *DB) Close() error {
 	close(db.stop)
 	<-db.done
@@ -245,7 +244,7 @@ func (db *DB) Close() error {
 
 func (db *DB) release() error {
 	var errs []error
-	db.mu.Lock() // who still reads may be about to prepare
+	db.mu.Lock() // a read may still be preparing a statement
 	for _, st := range db.readStmts {
 		errs = append(errs, st.Close())
 	}
@@ -260,7 +259,7 @@ func (db *DB) release() error {
 		errs = append(errs, db.checkpointer.Close())
 	}
 	if db.write != nil {
-		// The last connection would do the same, but silently not when it fails.
+		// Closing the last connection would do the same, but would hide a failure.
 		_, err := db.write.ExecContext(context.Background(), `PRAGMA wal_checkpoint(TRUNCATE)`)
 		errs = append(errs, err, db.write.Close())
 	}

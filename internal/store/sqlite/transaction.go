@@ -45,11 +45,11 @@ func (w writer) Query(query string, args ...any) (*sql.Rows, error) {
 	return st.QueryContext(w.ctx, args...)
 }
 
-// reclaimPages is how many free pages one call of Reclaim gives back at the most.
+// reclaimPages is the most free pages that one call of Reclaim returns.
 const reclaimPages = 500
 
-// Reclaim gives free pages at the end of the file back to the file system. A file that
-// cannot shrink uses them again.
+// Reclaim returns free pages at the end of the file to the file system. It reports whether
+// there may be more.
 func (w writer) Reclaim() (more bool, err error) {
 	before, err := w.freePages()
 	if err != nil || before == 0 {
@@ -75,7 +75,7 @@ type reader struct {
 }
 
 func (r reader) Exec(string, ...any) (int64, error) {
-	return 0, errors.New("a reading transaction cannot write")
+	return 0, errors.New("a read transaction cannot write")
 }
 
 func (r reader) Query(query string, args ...any) (*sql.Rows, error) {

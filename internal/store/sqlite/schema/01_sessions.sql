@@ -1,15 +1,15 @@
 -- Sessions, requests and the log. Times are microseconds since 1970 in UTC.
 
--- One row: the name of this store, the highest event id ever given, and the highest
--- that retention removed.
+-- One row: the id of this log, the highest event id ever assigned, and the highest event
+-- id that retention removed.
 CREATE TABLE log (
   store_id TEXT NOT NULL,
   last_event_id INTEGER NOT NULL DEFAULT 0,
   gone_event_id INTEGER NOT NULL DEFAULT 0
 );
 
--- deleted: 0 it is there, 1 unreachable, 2 its rows are swept as well. gone_event_id:
--- the highest of its events that retention removed.
+-- deleted: 0 the session exists, 1 it was deleted, 2 its rows are removed as well.
+-- gone_event_id: the highest of its events that retention removed.
 CREATE TABLE sessions (
   sid INTEGER PRIMARY KEY,
   session_id TEXT NOT NULL UNIQUE,
@@ -29,7 +29,7 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_change ON sessions (checkpoint_event_id) WHERE deleted = 0;
 CREATE INDEX sessions_to_sweep ON sessions (sid) WHERE deleted = 1;
 
--- Agent and metadata of a session from a revision on.
+-- Agent and metadata of a session, from revision rev_from until the next row.
 CREATE TABLE descriptions (
   sid INTEGER NOT NULL,
   rev_from INTEGER NOT NULL,
@@ -38,7 +38,7 @@ CREATE TABLE descriptions (
   PRIMARY KEY (sid, rev_from)
 ) WITHOUT ROWID;
 
--- A row for each version of a message; seq orders them and is never renumbered.
+-- One row per version of a message. seq orders the messages and is never renumbered.
 CREATE TABLE messages (
   id INTEGER PRIMARY KEY,
   sid INTEGER NOT NULL,
@@ -54,7 +54,8 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX messages_now ON messages (sid, seq) WHERE rev_to IS NULL;
 CREATE INDEX messages_by_version ON messages (sid, seq, rev_from);
 
--- thinned: 1 once its superseded increments are removed.
+-- thinned: 1 once the superseded increments are removed. mark: the last event of the
+-- closed steps.
 CREATE TABLE requests (
   rid INTEGER PRIMARY KEY,
   request_id TEXT NOT NULL UNIQUE,

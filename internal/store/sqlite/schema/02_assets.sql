@@ -1,5 +1,4 @@
--- Images that were uploaded to sessions. Their bytes are files by hash, beside the
--- database.
+-- Images of sessions. The image files are outside the database and named by their hash.
 CREATE TABLE assets (
   sid INTEGER NOT NULL,
   asset_id TEXT NOT NULL,
@@ -12,8 +11,8 @@ CREATE TABLE assets (
 ) WITHOUT ROWID;
 CREATE INDEX assets_by_hash ON assets (sha256);
 
--- Which messages ever named which asset. A use counts while the message has a version
--- that holds.
+-- Which messages have ever used which asset. A use counts while the message has a current
+-- version.
 CREATE TABLE asset_uses (
   sid INTEGER NOT NULL,
   asset_id TEXT NOT NULL,
@@ -21,7 +20,7 @@ CREATE TABLE asset_uses (
   PRIMARY KEY (sid, asset_id, seq)
 ) WITHOUT ROWID;
 
--- Hashes that lost an owner, perhaps their last, and whose files have to be looked at.
+-- Hashes that lost an owner, perhaps their last. Their files must be checked.
 CREATE TABLE freed_files (
   sha256 TEXT PRIMARY KEY
 ) WITHOUT ROWID;

@@ -1,6 +1,7 @@
--- Who may come in. Of secrets there are SHA-256 digests only.
+-- Credentials. Secrets are stored only as SHA-256 digests.
 
--- kind: token, device, or browser, which stands for the key whose digest is bearer.
+-- kind: token, device or browser. A browser session acts for the credential whose digest
+-- is bearer.
 CREATE TABLE access_keys (
   key_id TEXT PRIMARY KEY,
   kind TEXT NOT NULL,
@@ -14,7 +15,7 @@ CREATE TABLE access_keys (
   used_on TEXT NOT NULL
 );
 
--- Codes that a device may claim; wrong counts the wrong secrets that were tried.
+-- Pairing codes. wrong counts failed attempts.
 CREATE TABLE pairing_codes (
   public TEXT PRIMARY KEY,
   digest BLOB NOT NULL,

@@ -1,4 +1,4 @@
--- What application plugins keep, a JSON object each.
+-- The state of each application plugin, a JSON object.
 CREATE TABLE plugin_states (
   plugin TEXT PRIMARY KEY,
   state BLOB NOT NULL,

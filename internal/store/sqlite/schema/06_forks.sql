@@ -1,7 +1,7 @@
--- Long sessions are copied in pieces: deleted is 3 while the copy is made and nobody
--- sees it. edited_rev is the newest revision that changed or removed a message.
+-- Long sessions are copied in several transactions. deleted is 3 while the copy is a draft
+-- that readers do not see. edited_rev: the newest revision that changed or removed a message.
 ALTER TABLE sessions ADD COLUMN edited_rev INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX sessions_in_copy ON sessions (sid) WHERE deleted = 3;
 
--- Finds the versions that have ended without a look at those that hold.
+-- Finds ended versions without reading the current ones.
 CREATE INDEX messages_ended ON messages (sid, rev_to) WHERE rev_to IS NOT NULL;

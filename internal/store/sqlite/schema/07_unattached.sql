@@ -1,4 +1,4 @@
--- Assets that no message ever named, by age.
+-- Assets that no message has ever used.
 CREATE TABLE unattached (
   sid INTEGER NOT NULL,
   asset_id TEXT NOT NULL,
