@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,9 +164,9 @@ func TestPluginsThatAreDown(t *testing.T) {
 	}
 }
 
-// A plugin that hangs delays one answer by two seconds; then it is skipped at once,
-// however often it is asked for, and when it answers again it is back.
-func TestHangingPluginDelaysOnce(t *testing.T) {
+// A plugin that hangs delays an answer by two seconds. It is then skipped while its call
+// hangs and for a pause after. When it answers again it is back.
+func TestHangingPluginIsSkipped(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		heeds bool // whether the plugin returns when its call is cancelled
@@ -193,19 +195,29 @@ func TestHangingPluginDelaysOnce(t *testing.T) {
 					delay = time.Since(began)
 					return keys
 				}
-				if got := ask(); got != "good" || delay != patience {
+				if got := ask(); got != "good" || delay != callTimeout {
 					t.Errorf("the first answer: %q after %s", got, delay)
 				}
 				if problems := g.Problems(g.registry.Plugins()[1]); len(problems) != 1 || !strings.Contains(problems[0], "did not answer within 2s") {
 					t.Errorf("problems: %q", problems)
 				}
-				for range 500 { // 100 seconds
-					if got := ask(); got != "good" || delay > onTrial {
+				last := time.Now()
+				for range 500 { // at least 100 seconds
+					if got := ask(); got != "good" || delay > callTimeout {
 						t.Fatalf("a later answer: %q after %s", got, delay)
+					}
+					if missing := g.Missing(g.registry.Plugins()); len(missing) != 1 {
+						t.Fatalf("missing: %q", missing)
+					}
+					if delay > 0 {
+						if pause := time.Since(last) - delay; pause < failPause || !c.heeds {
+							t.Fatalf("an answer is delayed %s after the last one", pause)
+						}
+						last = time.Now()
 					}
 					time.Sleep(200 * time.Millisecond)
 				}
-				if calls > 10 {
+				if calls < 10 && c.heeds || calls > 20 || calls > 1 && !c.heeds {
 					t.Errorf("it was called %d times", calls)
 				}
 				close(well)
@@ -214,12 +226,61 @@ func TestHangingPluginDelaysOnce(t *testing.T) {
 						t.Fatal("it does not come back")
 					}
 				}
-				if problems := g.Problems(g.registry.Plugins()[1]); len(problems) > 0 || delay > onTrial {
+				if problems := g.Problems(g.registry.Plugins()[1]); len(problems) > 0 || delay > 0 {
 					t.Errorf("after it came back: %q, %s", problems, delay)
 				}
 			})
 		})
 	}
+}
+
+// A call that is queued behind calls that hang is not made, and delays nobody further.
+func TestCallsBehindHangingOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		g := newTestGatherer(t, &shower{name: "bad", kind: KindTool, show: func(ctx context.Context, _ ui.Input) ([]loquat.Object, error) {
+			calls.Add(1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		began := time.Now()
+		var asked sync.WaitGroup
+		for range 3 * maxCalls {
+			asked.Go(func() { g.keys(t.Context()) })
+		}
+		asked.Wait()
+		if took := time.Since(began); took != callTimeout || calls.Load() != maxCalls {
+			t.Errorf("%d calls in %s", calls.Load(), took)
+		}
+	})
+}
+
+// The success of a call does not hide that another call hangs.
+func TestSuccessBesideAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, release := make(chan time.Duration, 2), make(chan struct{})
+		calls <- time.Hour
+		calls <- 1900 * time.Millisecond
+		p := &shower{name: "p", kind: KindTool, show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
+			select {
+			case <-time.After(<-calls):
+			case <-release:
+			}
+			return one("p")(ctx, in)
+		}}
+		g := newTestGatherer(t, p)
+		go g.keys(t.Context())
+		time.Sleep(time.Second)
+		if got := g.keys(t.Context()); got != "p" || len(g.Missing([]Plugin{p})) != 1 {
+			t.Errorf("elements: %q, missing: %q", got, g.Missing([]Plugin{p}))
+		}
+		close(release)
+		close(calls)
+		time.Sleep(failPause)
+		if got := g.keys(t.Context()); got != "p" || len(g.Missing([]Plugin{p})) != 0 {
+			t.Errorf("after the pause: %q, missing: %q", got, g.Missing([]Plugin{p}))
+		}
+	})
 }
 
 // One that fails or panics is left out, and not called at once again.
@@ -247,7 +308,7 @@ func TestFailingPlugin(t *testing.T) {
 					t.Errorf("%d calls, problems %q", calls, problems)
 				}
 				ill = false
-				time.Sleep(firstPause)
+				time.Sleep(failPause)
 				if got := g.keys(t.Context()); got != "bad good" || len(g.Problems(bad)) > 0 {
 					t.Errorf("when it is well again: %s, %q", got, g.Problems(bad))
 				}

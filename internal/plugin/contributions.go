@@ -1,0 +1,339 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loquat"
+	"loquat/internal/ui"
+)
+
+const (
+	callTimeout = 2 * time.Second // after it an answer goes on without the plugin
+	failPause   = 5 * time.Second // a plugin is skipped as long after a failed call
+	maxCalls    = 32              // calls of one plugin at a time, which bounds the goroutines that hang; more wait
+	maxLogged   = 50              // faults of one plugin's elements that are logged
+)
+
+// Gatherer asks plugins for their contributions to the UI, all plugins at the same time.
+//
+// A plugin that fails, or takes longer than callTimeout, is left out and reported by the
+// log and by Problems. It is skipped while its call hangs, and for failPause after.
+type Gatherer struct {
+	registry     *Registry
+	log          *slog.Logger
+	learn        func([]loquat.Object)
+	contributors map[string]*contributor // by the name of the plugin; not changed
+}
+
+// NewGatherer returns the gatherer of a registry's plugins. It calls learn with the raw
+// contribution of a plugin before Unheard leaves that plugin out.
+func NewGatherer(r *Registry, log *slog.Logger, learn func([]loquat.Object)) *Gatherer {
+	g := &Gatherer{registry: r, log: log, learn: learn, contributors: map[string]*contributor{}}
+	for _, p := range r.Plugins() {
+		if e, ok := p.(Elements); ok {
+			g.contributors[p.Name()] = &contributor{elements: e, log: log.With("plugin", p.Name()), slots: make(chan struct{}, maxCalls)}
+		}
+	}
+	return g
+}
+
+// Core returns the plugins whose elements belong to an agent: its own provider, and
+// all extensions, features and tools but the extensions of other providers.
+func (r *Registry) Core(selector string) []Plugin {
+	own, _ := r.Provider(selector)
+	foreign := func(p Plugin) bool {
+		v, ok := p.(Provider)
+		return ok && v != own
+	}
+	var out []Plugin
+	for _, p := range r.plugins {
+		e, brought := p.(Extension)
+		switch {
+		case p.Kind() == KindApplication, foreign(p):
+		case brought && slices.ContainsFunc(r.plugins, func(by Plugin) bool { return by.Name() == e.BroughtBy() && foreign(by) }):
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Applications returns the application plugins.
+func (r *Registry) Applications() []Plugin {
+	return slices.DeleteFunc(slices.Clone(r.plugins), func(p Plugin) bool { return p.Kind() != KindApplication })
+}
+
+// Tags returns the capabilities that plugins name, of themselves or of their backend.
+func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.Model) []string {
+	tags := []string{}
+	for _, p := range plugins {
+		t, ok := p.(Tagger)
+		if !ok {
+			continue
+		}
+		err := contain(func() error {
+			tags = append(tags, t.Tags(config.Clone(), models)...)
+			return nil
+		})
+		if err != nil {
+			g.log.Error("a plugin cannot name its tags", "plugin", p.Name(), "error", err)
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
+}
+
+// Gather asks plugins for their elements and normalises them in the order of the plugins.
+// input returns what a plugin is given.
+func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []loquat.Object {
+	contributions := make([]*contribution, len(plugins))
+	var calls sync.WaitGroup
+	for i, p := range plugins {
+		if c, ok := g.contributors[p.Name()]; ok {
+			in := input(p)
+			calls.Go(func() { contributions[i] = c.ask(ctx, in) })
+		}
+	}
+	calls.Wait()
+	var given []ui.Contribution
+	for i, p := range plugins {
+		if c := contributions[i]; c != nil {
+			g.learn(c.elements)
+			g.contributors[p.Name()].heard.Store(true)
+			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: c.elements})
+		}
+	}
+	elements, faults := ui.Normalize(given)
+	for _, c := range given {
+		g.contributors[c.Plugin].noteFaults(slices.DeleteFunc(slices.Clone(faults), func(f ui.ElementError) bool { return f.Plugin != c.Plugin }))
+	}
+	return elements
+}
+
+// elementOwner returns the action_owner of a plugin's elements, "" for none.
+func elementOwner(p Plugin) string {
+	if owner := ownerOf(p); owner != KindApplication {
+		return owner
+	}
+	return ""
+}
+
+// Problems returns what is left out of a plugin's contribution, and why.
+func (g *Gatherer) Problems(p Plugin) []string {
+	c, ok := g.contributors[p.Name()]
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	if c.failure != "" {
+		out = append(out, "its elements are left out: "+c.failure)
+	}
+	return append(out, c.faults...)
+}
+
+// Unheard returns the plugins that have elements but have not contributed any yet.
+func (g *Gatherer) Unheard(plugins []Plugin) (out []Plugin) {
+	for _, p := range plugins {
+		if c, ok := g.contributors[p.Name()]; ok && !c.heard.Load() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// ErrDown reports that a plugin contributes nothing because its process does not run.
+// This is not a failure: the plugin is not skipped.
+var ErrDown = errors.New("it does not run")
+
+// Missing returns a sentence for each plugin that contributes nothing at the moment.
+func (g *Gatherer) Missing(plugins []Plugin) (out []string) {
+	for _, p := range plugins {
+		c, ok := g.contributors[p.Name()]
+		if !ok {
+			continue
+		}
+		c.mu.Lock()
+		if why := cmp.Or(c.failure, c.down); why != "" {
+			out = append(out, fmt.Sprintf("plugin %s does not give its settings at the moment: %s", p.Name(), why))
+		}
+		c.mu.Unlock()
+	}
+	return out
+}
+
+// contributor calls one plugin and keeps how the last calls ended.
+type contributor struct {
+	elements Elements
+	log      *slog.Logger
+	slots    chan struct{} // holds one value for each call that has not returned
+	heard    atomic.Bool   // a contribution was learned
+
+	mu      sync.Mutex
+	hanging int       // calls that timed out and have not returned
+	until   time.Time // the plugin is skipped until then
+	failure string    // why the plugin is left out, "" if it is not
+	down    string    // why the last call found no process, "" if it found one
+	faults  []string  // of single elements in the newest contribution
+	logged  []string  // faults of any contribution that are in the log
+}
+
+// contribution is what a plugin returned.
+type contribution struct{ elements []loquat.Object }
+
+// ask calls the plugin. It returns nil if the plugin is skipped or fails, and if ctx ends.
+// A call goes on without its caller, so a caller that leaves is not a failure.
+func (c *contributor) ask(ctx context.Context, in ui.Input) *contribution {
+	if c.skipped() {
+		return nil
+	}
+	noSlot := time.NewTimer(callTimeout)
+	defer noSlot.Stop()
+	select {
+	case c.slots <- struct{}{}:
+	case <-noSlot.C:
+		return nil
+	case <-ctx.Done():
+		return nil
+	}
+	if c.skipped() { // a call before this one failed
+		<-c.slots
+		return nil
+	}
+	select {
+	case result := <-c.start(ctx, in):
+		return result
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (c *contributor) skipped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hanging > 0 || time.Now().Before(c.until)
+}
+
+// start calls the plugin in a goroutine, which frees a slot when the call returns. The
+// result is nil if the call fails or times out.
+func (c *contributor) start(ctx context.Context, in ui.Input) <-chan *contribution {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	result := make(chan *contribution, 1)
+	returnsInTime := context.AfterFunc(ctx, func() {
+		c.noteHang()
+		result <- nil
+	})
+	in.Config, in.State, in.Tags, in.Models = in.Config.Clone(), in.State.Clone(), slices.Clone(in.Tags), slices.Clone(in.Models)
+	go func() {
+		defer cancel()
+		defer func() { <-c.slots }()
+		var elements []loquat.Object
+		err := contain(func() (err error) {
+			elements, err = c.elements.UIElements(ctx, in)
+			return err
+		})
+		switch {
+		case !returnsInTime():
+			c.noteLateReturn()
+		case c.noteReturn(err):
+			result <- &contribution{elements}
+		default:
+			result <- nil
+		}
+	}()
+	return result
+}
+
+// noteHang notes that a call timed out.
+func (c *contributor) noteHang() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hanging++
+	c.fail(fmt.Errorf("it did not answer within %s", callTimeout))
+}
+
+// noteLateReturn notes that a call returned after it timed out. It may run before noteHang.
+func (c *contributor) noteLateReturn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hanging--
+	c.until = time.Now().Add(failPause)
+}
+
+// noteReturn notes how a call ended in time, and reports whether it succeeded.
+func (c *contributor) noteReturn(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down = ""
+	switch {
+	case errors.Is(err, ErrDown):
+		c.down = err.Error()
+	case err != nil:
+		c.fail(err)
+	case c.hanging <= 0: // else the plugin is still skipped
+		if c.failure != "" {
+			c.log.Info("a plugin shows its elements again")
+		}
+		c.failure, c.until = "", time.Time{}
+	}
+	return err == nil
+}
+
+// fail is called with c.mu held.
+func (c *contributor) fail(err error) {
+	if c.failure != err.Error() {
+		c.failure = err.Error()
+		c.log.Warn("the elements of a plugin are left out", "error", err)
+	}
+	c.until = time.Now().Add(failPause)
+}
+
+// noteFaults keeps what is left out of a contribution. Each fault is logged once, because a
+// plugin shows other elements in other sessions, so faults come and go.
+func (c *contributor) noteFaults(faults []ui.ElementError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = nil
+	for _, f := range faults {
+		text := f.Message
+		if f.Element != "" {
+			text = fmt.Sprintf("element %s is left out: %s", f.Element, f.Message)
+		}
+		c.faults = append(c.faults, text)
+		if len(c.logged) < maxLogged && !slices.Contains(c.logged, text) {
+			c.logged = append(c.logged, text)
+			c.log.Warn("an element of a plugin is left out", "element", f.Element, "problem", f.Message)
+		}
+	}
+}
+
+// contain calls a plugin and returns its panic as an error.
+func contain(call func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = &panicError{fault: fault, stack: string(debug.Stack())}
+		}
+	}()
+	return call()
+}
+
+// panicError is a panic of a plugin. Only the log shows its stack.
+type panicError struct {
+	fault any
+	stack string
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.fault) }
+
+// LogValue adds the stack.
+func (e *panicError) LogValue() slog.Value { return slog.StringValue(e.Error() + "\n" + e.stack) }
