@@ -101,7 +101,7 @@ func newPluginCheckCommand() *cobra.Command {
 			defer os.RemoveAll(cache)
 			var mu sync.Mutex
 			var said []string
-			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr(), nil), Said: func(line string) {
+			report := mcphost.Check(cmd.Context(), dir, mcphost.Options{CacheDir: cache, Logger: newLogger(cmd.ErrOrStderr(), nil), OnLine: func(line string) {
 				mu.Lock()
 				defer mu.Unlock()
 				said = append(said, line)

@@ -139,7 +139,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	plugins = withProcesses(cfg, plugins, mcphost.Options{
-		CacheDir: cfg.PluginCache(), Logger: s.log, Mask: s.secrets.Mask, Guard: s.guard,
+		CacheDir: cfg.PluginCache(), Logger: s.log, Redact: s.secrets.Mask, Guard: s.guard,
 	})
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // callKey is the context key of the *call that a request of the SDK is made for.
 type callKey struct{}
 
-// The bounds of the progress of one call that waits to be taken: how much it may be, in
-// bytes, before the process has to wait too, and how long that has to in all, for its
-// other calls wait with it. What comes then is left out.
+// Bounds of one call's undelivered progress. Above maxWaiting bytes the connection stops
+// reading, which also delays the process's other calls. So it waits at most maxHoldUp per
+// call in total; further progress is left out.
 const (
 	maxWaiting = 1 << 20
 	maxHoldUp  = time.Second
@@ -28,32 +28,32 @@ type part struct {
 	progress, total *float64
 }
 
-// size counts some bytes for the part itself.
+// size returns the part's size with some overhead, in bytes.
 func (p part) size() int { return len(p.text) + 64 }
 
-// call is a question to a process while it is open.
+// call is a request to a process that is not finished.
 type call struct {
-	token string          // for its progress; "" when none is wanted
+	token string          // for its progress; "" if no progress is requested
 	id    jsonrpc.ID      // guarded by the wire
 	raw   json.RawMessage // its result, once the SDK has returned
 
-	filled  chan struct{} // signalled when parts wait
-	emptied chan struct{} // signalled when they have been taken
-	left    chan struct{} // closed when nobody takes them any more
+	filled  chan struct{} // signalled when there are parts
+	emptied chan struct{} // signalled when the parts were taken
+	left    chan struct{} // closed when the call is given up
 
-	patience time.Duration // that the process has left for it; of the wire's reader
+	patience time.Duration // remaining time to wait in add; owned by the wire's reader
 
 	mu      sync.Mutex
 	parts   []part
 	size    int
-	omitted int // parts that came after those that wait
+	omitted int // number of parts left out after parts
 }
 
 func newCall(token string) *call {
 	return &call{token: token, patience: maxHoldUp, filled: make(chan struct{}, 1), emptied: make(chan struct{}, 1), left: make(chan struct{})}
 }
 
-// add appends a part. While too much waits it waits, too, as long as its patience lasts.
+// add appends a part. If too much is undelivered, add waits as long as patience lasts.
 func (c *call) add(p part, ended <-chan struct{}) {
 	for !c.append(p) {
 		began := time.Now()
@@ -70,7 +70,8 @@ func (c *call) add(p part, ended <-chan struct{}) {
 	}
 }
 
-// append reports whether there was room for a part, or it is left out.
+// append appends a part, or counts it as omitted if patience is used up. It returns false
+// if the caller must wait for room.
 func (c *call) append(p part) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +88,7 @@ func (c *call) append(p part) bool {
 	return true
 }
 
-// take returns the parts that wait, and says how many are missing after them.
+// take removes and returns the parts. A note at the end says how many were left out.
 func (c *call) take() []part {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,7 @@ func (c *call) take() []part {
 	return parts
 }
 
-// leave says that nobody takes parts any more; the wire calls it once.
+// leave marks the call as given up; the wire calls it once.
 func (c *call) leave() { close(c.left) }
 
 func (c *call) isLeft() bool {
@@ -119,11 +120,11 @@ func signal(c chan struct{}) {
 	}
 }
 
-// errTimeout is why a call ends that takes too long.
+// errTimeout is the cause when a call exceeds its timeout.
 var errTimeout = errors.New("it took too long")
 
-// ask makes a request of the SDK and returns the result as it came. What the process
-// reports meanwhile goes to progress, all of it before ask returns the result.
+// ask makes a request through the SDK and returns the raw result. It passes the call's
+// progress to progress, all of it before ask returns.
 func (s *session) ask(ctx context.Context, timeout time.Duration, progress func(part), request func(context.Context, *call) error) (json.RawMessage, error) {
 	token := ""
 	if progress != nil {
@@ -134,7 +135,7 @@ func (s *session) ask(ctx context.Context, timeout time.Duration, progress func(
 	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, callKey{}, c), timeout, errTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- request(ctx, c) }() // it may be stuck in writing
+	go func() { done <- request(ctx, c) }() // in a goroutine, because writing may block
 	deliver := func() {
 		for _, p := range c.take() {
 			progress(p)
@@ -158,15 +159,15 @@ func (s *session) ask(ctx context.Context, timeout time.Duration, progress func(
 	}
 }
 
-// explain says in the words of this package why a question had no answer.
+// explain converts the error of a request to this package's error.
 func (s *session) explain(ctx context.Context, err error, timeout time.Duration) error {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, errTimeout) {
-			s.doubt()
+			s.checkAlive()
 			return fmt.Errorf("no answer within %v", timeout)
 		}
 		if errors.Is(cause, context.DeadlineExceeded) {
-			s.doubt()
+			s.checkAlive()
 		}
 		return cause
 	}

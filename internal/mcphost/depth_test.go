@@ -10,11 +10,11 @@ import (
 	"loquat/internal/ui"
 )
 
-// nested returns JSON of so many lists in each other.
+// nested returns JSON of n nested lists.
 func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
-// An answer that nests too deep is refused for its call alone, and the error names the
-// place; the process and its other calls live on. A deep notification is left out.
+// An answer that nests too deep fails only its call, and the error names the place. The
+// process and its other calls continue. A notification that nests too deep is left out.
 func TestDepthOfMessages(t *testing.T) {
 	p, log := startFake(t, "deep", nil)
 	running(t, p)
@@ -38,7 +38,7 @@ func TestDepthOfMessages(t *testing.T) {
 			t.Errorf("%d levels: parts %q", n, parts)
 		}
 	}
-	if !strings.Contains(log.String(), "a message of it was left out: JSON nests deeper than 128 levels at params.more[0]") {
+	if !strings.Contains(log.String(), "one of its messages was left out: JSON nests deeper than 128 levels at params.more[0]") {
 		t.Errorf("the log says %.2000s", log)
 	}
 	if s := p.Status(); s.State != plugin.StateRunning || s.Restarts > 0 {

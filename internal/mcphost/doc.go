@@ -2,10 +2,9 @@
 // plugin.json, and a program that speaks the Model Context Protocol on its standard
 // input and output.
 //
-// It promises that such a process can do no harm but to its own calls: it comes up in
-// the background, has a process group and an environment of its own, is bounded in
-// what it may send and how long it may take, and is started again when it dies. What
-// a call reports while it runs is handed on before its result, in order. It does not
-// confine what a process does to the machine: a plugin runs with the rights of the
-// user who runs Loquat.
+// A faulty process harms only its own calls. Each process starts in the background, with
+// its own process group and environment. Its messages and its time are bounded, and it is
+// restarted when it dies. The progress of a call is delivered before the call's result, in
+// order. The package does not restrict what a process does to the machine: a plugin runs
+// with the rights of the user who runs Loquat.
 package mcphost

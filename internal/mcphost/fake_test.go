@@ -22,7 +22,7 @@ import (
 	"loquat/internal/plugin"
 )
 
-// behaviour is the variable that makes this program a plugin instead of a test.
+// behaviour is the environment variable that turns the test program into a plugin.
 const behaviour = "MCPHOST_TEST_PLUGIN"
 
 func TestMain(m *testing.M) {
@@ -37,17 +37,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// watchArgument makes the test program the process of a Guard.
+// watchArgument turns the test program into the helper of a Guard.
 const watchArgument = "watch"
 
-// fakeServer is a plugin of a few lines that can misbehave.
+// fakeServer is a small plugin that can misbehave.
 type fakeServer struct {
 	how   string
 	again bool // it has run before
 	mu    sync.Mutex
 }
 
-// behave speaks the protocol on standard input and output, as how says.
+// behave runs the fake plugin on standard input and output; how names its behaviour.
 func behave(how string) {
 	f := &fakeServer{how: how}
 	if f.does("junk at start") {
@@ -163,7 +163,7 @@ func (f *fakeServer) list(m message) {
 		} {
 			tools = append(tools, map[string]any{"name": "task_" + name, "inputSchema": object, "execution": execution})
 		}
-		slices.SortStableFunc(tools, func(a, b any) int { // maps have no order, pages need one
+		slices.SortStableFunc(tools, func(a, b any) int { // pages need a fixed order
 			return strings.Compare(fmt.Sprint(a.(map[string]any)["name"]), fmt.Sprint(b.(map[string]any)["name"]))
 		})
 	}
@@ -271,7 +271,7 @@ func (f *fakeServer) flood() {
 	}
 }
 
-// words gathers what is logged.
+// words collects the log.
 type words struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -289,10 +289,10 @@ func (w *words) String() string {
 	return w.buf.String()
 }
 
-// manifest is what a test writes into plugin.json.
+// manifest is the content of a test's plugin.json.
 type manifest map[string]any
 
-// writeManifest makes a plugin's directory; the process behaves as how says.
+// writeManifest makes a plugin's directory; how names the behaviour of its process.
 func writeManifest(t testing.TB, how string, more manifest) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -312,12 +312,12 @@ func writeManifest(t testing.TB, how string, more manifest) string {
 	return dir
 }
 
-// startFake starts a plugin that behaves as how says.
+// startFake starts a fake plugin; how names its behaviour.
 func startFake(t testing.TB, how string, more manifest) (*Plugin, *words) {
 	t.Helper()
 	log := &words{}
 	p := New(writeManifest(t, how, more), Options{CacheDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Mask: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }})
+		Redact: func(s string) string { return strings.ReplaceAll(s, "hunter2", "***") }})
 	p.Start(t.Context())
 	t.Cleanup(p.Stop)
 	return p, log
@@ -330,7 +330,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			return
 		}
 	}
-	t.Fatalf("waited in vain for %s", what)
+	t.Fatalf("timeout: waited for %s", what)
 }
 
 func running(t testing.TB, p *Plugin) {

@@ -14,15 +14,15 @@ import (
 	"loquat"
 )
 
-// The bounds of one line that a process sends.
+// Bounds of one line of a process.
 const (
 	maxFrame = 16 << 20  // bytes of a message
-	maxLong  = 256 << 20 // bytes of an answer that is passed over, as too long
+	maxLong  = 256 << 20 // bytes of a too long answer that is skipped instead of ending the process
 	maxBatch = 1000      // messages
 )
 
-// readFrame reads one line, without the space around it. In the place of an answer that
-// is too long comes a refusal for the call that it is for.
+// readFrame reads one line and trims it. It replaces an answer that is too long with an
+// error for its call.
 func (w *wire) readFrame(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -44,10 +44,10 @@ func (w *wire) readFrame(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-var errTooLong = fmt.Errorf("it sent a message of more than %d MiB; large results have to be divided", maxFrame>>20)
+var errTooLong = fmt.Errorf("it sent a message of more than %d MiB; divide large results", maxFrame>>20)
 
-// passOver reads the rest of a line that is too long, whose beginning is given, and
-// keeps of it only which call it answers.
+// passOver reads the rest of a line that is too long, and keeps only the id of the call
+// that it answers.
 func (w *wire) passOver(r *bufio.Reader, line []byte, err error) ([]byte, error) {
 	var e envelope
 	e.read(line)
@@ -63,26 +63,27 @@ func (w *wire) passOver(r *bufio.Reader, line []byte, err error) ([]byte, error)
 	if err != nil { // longer than maxLong
 		return nil, errTooLong
 	}
-	return w.refusal(e, size, fmt.Sprintf("its answer has more than %d MiB; large results have to be divided", maxFrame>>20), errTooLong)
+	return w.refusal(e, size, fmt.Sprintf("its answer has more than %d MiB; divide large results", maxFrame>>20), errTooLong)
 }
 
-// refuseDeep puts a refusal in the place of an answer that nests too deep. What is no
-// answer is left out, and the log says so.
+// refuseDeep replaces an answer that nests too deep with an error. Other messages are left
+// out and logged.
 func (w *wire) refuseDeep(line []byte, deep error) ([]byte, error) {
 	var e envelope
 	e.read(line)
 	if !e.asks {
 		return w.refusal(e, len(line), "its answer cannot be used: "+deep.Error(), deep)
 	}
-	w.say("warning", "a message of it was left out: "+deep.Error())
+	w.say("warning", "one of its messages was left out: "+deep.Error())
 	if !w.waste.AllowN(time.Now(), len(line)) {
 		return nil, errFlood
 	}
 	return nil, nil
 }
 
-// refusal returns an answer that says why the one in e cannot be taken, of so many bytes;
-// nothing when nobody waits for it. The error is otherwise, when e is no answer.
+// refusal returns an error answer in place of the answer e, which has size bytes. It
+// returns nil if no call waits for the answer, and the error otherwise if e is not an
+// answer.
 func (w *wire) refusal(e envelope, size int, why string, otherwise error) ([]byte, error) {
 	refusal := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, e.id, jsonrpc.CodeInternalError, loquat.Quote(why))
 	m, bad := jsonrpc.DecodeMessage(refusal)
@@ -105,16 +106,16 @@ func (w *wire) waitsFor(id jsonrpc.ID) bool {
 	return ok
 }
 
-// envelope reads the members of a JSON object that say what a message is, and passes
-// over all others, whatever their size.
+// envelope reads the id and method of a JSON-RPC message and skips all other members,
+// whatever their size.
 type envelope struct {
-	id   []byte // as it came
-	asks bool   // it has a method, so that it is no answer
+	id   []byte // raw JSON
+	asks bool   // it has a method, so it is not an answer
 
 	depth           int
 	quoted, escaped bool
 	key             string
-	word            []byte // the member's name, then its value, unless that is no plain one
+	word            []byte // the member's name, then its value if that is a scalar
 }
 
 const maxWord = 200
@@ -148,7 +149,7 @@ func (e *envelope) read(b []byte) {
 	}
 }
 
-// member notes a member that has ended.
+// member stores a complete member.
 func (e *envelope) member() {
 	switch e.key {
 	case `"id"`:
@@ -159,7 +160,7 @@ func (e *envelope) member() {
 	e.key, e.word = "", nil
 }
 
-// messages divides a batch, which one older version of the protocol knows.
+// messages splits a batch, which an older version of the protocol allows.
 func messages(line []byte) ([][]byte, error) {
 	if line[0] != '[' {
 		return [][]byte{line}, nil
@@ -172,10 +173,10 @@ func messages(line []byte) ([][]byte, error) {
 			err = dec.Decode(&m)
 		}
 		if err != nil {
-			return [][]byte{line}, nil // what it is, its decoder says
+			return [][]byte{line}, nil // the decoder reports the error
 		}
 		if len(out) == maxBatch {
-			return nil, fmt.Errorf("it sent more than %d messages as one", maxBatch)
+			return nil, fmt.Errorf("it sent more than %d messages in one batch", maxBatch)
 		}
 		out = append(out, m)
 	}

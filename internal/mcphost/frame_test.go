@@ -12,7 +12,7 @@ import (
 	"loquat/internal/plugin"
 )
 
-// What is no UTF-8 in an answer does not spoil what clients read.
+// Invalid UTF-8 in an answer is replaced before clients read it.
 func TestBrokenText(t *testing.T) {
 	line, err := new(wire).readFrame(bufio.NewReader(strings.NewReader("{\"a\": \"\x94\"}\n")))
 	if err != nil || string(line) != "{\"a\": \"\ufffd\"}" {
@@ -20,13 +20,13 @@ func TestBrokenText(t *testing.T) {
 	}
 }
 
-// An answer over the bound fails alone; its process and the other calls live on.
+// An answer over the bound fails only its call. The process and its other calls continue.
 func TestTooLargeResult(t *testing.T) {
 	p, log := startFake(t, "", nil)
 	running(t, p)
 	for _, n := range []int{16 << 20, 40 << 20} {
 		_, err := findTool(t, p, "big").Call(t.Context(), plugin.ToolCall{Name: "big", Arguments: arguments(n)})
-		if err == nil || !strings.Contains(err.Error(), "its answer has more than 16 MiB; large results have to be divided") {
+		if err == nil || !strings.Contains(err.Error(), "its answer has more than 16 MiB; divide large results") {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestTooLargeResult(t *testing.T) {
 	}
 }
 
-// Of a message that is too long no more is read than whom it is for.
+// Only the id of a message that is too long is kept.
 func TestEnvelope(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"jsonrpc":"2.0","id":7,"result":{"id":8,"method":"x","a":[1,{"id":9}]}}`: `7`,
@@ -64,7 +64,7 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
-// FuzzEnvelope compares with what a decoder finds that reads all.
+// FuzzEnvelope compares envelope with a full JSON decoder.
 func FuzzEnvelope(f *testing.F) {
 	f.Add(`{"jsonrpc":"2.0","id":7,"result":{"id":8}}`)
 	f.Add(`{"result":{"text":"a \" , \"id\":8 } \\"},"id":"q,}1","method":2}`)
@@ -85,7 +85,7 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// A batch is divided, up to a bound.
+// A batch is split into its messages, up to a bound.
 func TestBatch(t *testing.T) {
 	batch := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(`{"id":1},`, n), ",") + "]" }
 	for text, want := range map[string]int{
@@ -98,8 +98,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// One call whose progress nobody takes holds up the others for a moment only, and is
-// told what it missed.
+// A call that does not take its progress delays other calls only briefly, and gets a note
+// about the missing parts.
 func TestProgressThatNobodyTakes(t *testing.T) {
 	p, _ := startFake(t, "", manifest{"timeout_seconds": 60})
 	running(t, p)

@@ -18,22 +18,22 @@ import (
 	"loquat/internal/private"
 )
 
-// Options are what a plugin's process is run with.
+// Options configure a plugin's process.
 type Options struct {
 	CacheDir string // holds one writable folder for each plugin
 	Logger   *slog.Logger
 
-	// Mask takes the secrets out of a text. Nil: there are none.
-	Mask func(text string) string
+	// Redact removes secrets from a text. Nil means that there are none.
+	Redact func(text string) string
 
-	// Said is given each line that a plugin says. Nil: the lines are logged.
-	Said func(line string)
+	// OnLine is called with each line that a plugin logs. If nil, the lines go to Logger.
+	OnLine func(line string)
 
-	// Required plugins are those without which requests fail.
+	// Required makes requests fail while the plugin does not run.
 	Required bool
 
-	// Guard outlives a Loquat that is killed. Nil: what a plugin has started then has
-	// to end by itself.
+	// Guard kills the plugin's processes if Loquat is killed. If nil, they must end by
+	// themselves.
 	Guard *Guard
 }
 
@@ -42,12 +42,12 @@ type Plugin struct {
 	dir      string
 	opts     Options
 	manifest Manifest
-	faults   []config.Problem // of the manifest; with any it is never started
+	faults   []config.Problem // of the manifest; if there are any, the process is never started
 	logs     *logs
 
 	stop    context.CancelFunc // set by Start
-	done    chan struct{}      // closed when nothing is left of it
-	started chan struct{}      // closed when its first start has come to an end
+	done    chan struct{}      // closed when the process and its supervisor have ended
+	started chan struct{}      // closed when the first start has succeeded, failed or timed out
 	start   sync.Once
 
 	onChange func() // never nil; called when what the plugin offers may have changed
@@ -55,26 +55,26 @@ type Plugin struct {
 	mu       sync.Mutex
 	session  *session // nil while it does not run
 	status   plugin.Status
-	soon     time.Time         // until then, who wants elements waits for the process
+	graceEnd time.Time         // until then, UIElements waits for the process to run
 	changed  chan struct{}     // closed and replaced when session or status changes
 	tools    []plugin.Tool     // of the newest list, also while the process restarts
-	listed   map[string]listed // all of the newest list
+	listed   map[string]listed // all tools of the newest list, by name
 	problems []string          // of the newest list
 }
 
-// New reads the manifest of a directory. Nothing is started. A manifest that is wrong
-// makes a plugin that has failed and says why.
+// New reads the manifest of a directory and starts nothing. If the manifest is invalid,
+// the plugin's state is failed and its status says why.
 func New(dir string, opts Options) *Plugin {
 	opts.Logger = cmp.Or(opts.Logger, slog.Default())
-	if opts.Mask == nil {
-		opts.Mask = func(text string) string { return text }
+	if opts.Redact == nil {
+		opts.Redact = func(text string) string { return text }
 	}
 	if cache, err := filepath.Abs(opts.CacheDir); err == nil {
-		opts.CacheDir = cache // the process runs elsewhere
+		opts.CacheDir = cache // absolute, because the process runs in another directory
 	}
 	p := &Plugin{dir: dir, opts: opts, done: make(chan struct{}), started: make(chan struct{}), changed: make(chan struct{}), onChange: func() {}}
 	p.manifest, p.faults = ReadManifest(dir)
-	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Mask, opts.Said)
+	p.logs = newLogs(opts.Logger.With("plugin", p.Name()), opts.Redact, opts.OnLine)
 	p.status = plugin.Status{State: plugin.StateStarting, Version: p.manifest.Version, Required: opts.Required}
 	if len(p.faults) > 0 {
 		p.status.State, p.status.Detail = plugin.StateFailed, "its manifest is wrong"
@@ -85,19 +85,19 @@ func New(dir string, opts Options) *Plugin {
 	return p
 }
 
-// Name is the name in the manifest, or the directory when it has none.
+// Name returns the name in the manifest, or "path:" and the directory if there is none.
 func (p *Plugin) Name() string { return cmp.Or(p.manifest.Name, "path:"+p.dir) }
 
-// Kind is the kind in the manifest, or unknown when it has none.
+// Kind returns the kind in the manifest, or unknown if there is none.
 func (p *Plugin) Kind() string { return cmp.Or(p.manifest.Kind, plugin.KindUnknown) }
 
-// Dir is the plugin's directory.
+// Dir returns the plugin's directory.
 func (p *Plugin) Dir() string { return p.dir }
 
-// Faults are what is wrong with the manifest.
+// Faults returns the problems of the manifest.
 func (p *Plugin) Faults() []config.Problem { return p.faults }
 
-// CommandLine is how the process is started, as a shell would take it.
+// CommandLine returns the command that starts the process, quoted for a shell.
 func (p *Plugin) CommandLine() string { return p.command().String() }
 
 func (p *Plugin) command() command {
@@ -109,50 +109,51 @@ func (p *Plugin) command() command {
 func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()) }
 
 // OnChange registers a function that is called when the process has started or ended, and
-// when it has listed its tools again. It has to be registered before Start.
+// when it has listed its tools again. It must be called before Start.
 func (p *Plugin) OnChange(changed func()) {
 	before := p.onChange
 	p.onChange = func() { before(); changed() }
 }
 
-// Start has the process come up in the background. It runs, and is started again when
-// it dies, until Stop.
+// Start starts the process in the background, and restarts it whenever it dies, until
+// Stop.
 func (p *Plugin) Start(ctx context.Context) {
 	ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
-	late := time.AfterFunc(p.manifest.startTimeout(), p.endFirstStart)
+	late := time.AfterFunc(p.manifest.startTimeout(), p.closeFirstStart)
 	p.mu.Lock()
-	p.soon = time.Now().Add(comingUp)
+	p.graceEnd = time.Now().Add(startGrace)
 	p.mu.Unlock()
 	go func() {
 		defer close(p.done)
-		defer p.endFirstStart()
+		defer p.closeFirstStart()
 		defer late.Stop()
 		if len(p.faults) > 0 {
 			p.opts.Logger.Error("plugin cannot be started", "plugin", p.Name(), "problems", p.status.Problems)
 			return
 		}
-		supervise(ctx, p.live, p.fallen)
+		supervise(ctx, p.live, p.recordEnd)
 	}()
 }
 
-// comingUp is how long after its start, and after its end, a process is waited for by
-// those who want its elements: a page that is loaded with the server finds them, what
-// they call secret is known before others are told it, and a request that is sent while
-// the process restarts has its settings.
-const comingUp = 1500 * time.Millisecond
+// startGrace is how long UIElements waits for the process after Start and after the
+// process ended. So a page that is loaded right after the server started has the elements,
+// their secret keys are known before values are shown, and a request that is sent during a
+// restart has its settings.
+const startGrace = 1500 * time.Millisecond
 
-func (p *Plugin) endFirstStart() { p.start.Do(func() { close(p.started) }) }
+func (p *Plugin) closeFirstStart() { p.start.Do(func() { close(p.started) }) }
 
-// FirstStart is closed when the first start has come to an end.
+// FirstStart returns a channel that is closed when the first start has succeeded, failed
+// or timed out.
 func (p *Plugin) FirstStart() <-chan struct{} { return p.started }
 
-// AwaitRunning waits a moment for a process that starts.
+// AwaitRunning waits up to callWait for a process that is starting.
 func (p *Plugin) AwaitRunning(ctx context.Context) error {
-	_, err := p.awaitRunning(ctx, callPatience)
+	_, err := p.awaitRunning(ctx, callWait)
 	return err
 }
 
-// Stop ends the process with all that it has started.
+// Stop ends the process and its process group, and waits for them.
 func (p *Plugin) Stop() {
 	if p.stop == nil {
 		return
@@ -161,7 +162,7 @@ func (p *Plugin) Stop() {
 	<-p.done
 }
 
-// live runs the process once, until it ends or ctx does.
+// live runs the process once, until the process or ctx ends.
 func (p *Plugin) live(ctx context.Context) error {
 	s, err := p.begin(ctx)
 	if err != nil {
@@ -173,7 +174,7 @@ func (p *Plugin) live(ctx context.Context) error {
 	relisting.Go(func() { p.relist(listing, s) })
 	err = s.await(ctx)
 	cancel()
-	relisting.Wait() // or a list that just came would bring back what leaves
+	relisting.Wait() // otherwise a late list would set the ended session again
 	if ctx.Err() != nil {
 		p.leave(errStopped)
 		s.stop()
@@ -184,7 +185,7 @@ func (p *Plugin) live(ctx context.Context) error {
 	return err
 }
 
-// begin starts a life: from then on the process is there for calls.
+// begin starts the process and lists its tools. Afterwards calls can use it.
 func (p *Plugin) begin(ctx context.Context) (*session, error) {
 	if err := os.MkdirAll(p.cache(), 0o700); err != nil {
 		return nil, fmt.Errorf("make its cache: %w", err)
@@ -203,17 +204,17 @@ func (p *Plugin) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// open starts the process. One that dies of the question for its version is asked in
-// the older way.
+// open starts the process. If the process dies when asked for its protocol version, open
+// starts it again with the older handshake.
 func (p *Plugin) open(ctx context.Context) (*session, error) {
 	s, err := open(ctx, p.command(), p.manifest, false, p.logs)
-	if errors.Is(err, errVersion) {
+	if errors.Is(err, errNoVersion) {
 		s, err = open(ctx, p.command(), p.manifest, true, p.logs)
 	}
 	return s, err
 }
 
-// list takes over what the process offers.
+// list asks the process for its tools and stores them.
 func (p *Plugin) list(ctx context.Context, s *session) error {
 	all, problems, err := s.listTools(ctx)
 	if err != nil {
@@ -241,14 +242,14 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 	defer p.mu.Unlock()
 	p.session, p.tools, p.listed, p.problems = s, tools, listed, problems
 	p.setState(plugin.StateRunning, "")
-	p.endFirstStart()
+	p.closeFirstStart()
 	return nil
 }
 
-// relistPause keeps a process that changes its tools without end from being asked so.
-const relistPause = time.Second
+// relistDelay limits how often a process that keeps changing its tools is asked for them.
+const relistDelay = time.Second
 
-// relist asks again whenever the process says that its tools are others.
+// relist lists the tools again whenever the process reports that they changed.
 func (p *Plugin) relist(ctx context.Context, s *session) {
 	for {
 		select {
@@ -262,18 +263,18 @@ func (p *Plugin) relist(ctx context.Context, s *session) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(relistPause):
+		case <-time.After(relistDelay):
 		}
 	}
 }
 
-// leave takes an ended process away from those who would call it. Its tools stay known.
+// leave removes the session of an ended process. Its tools stay known.
 func (p *Plugin) leave(why error) {
 	defer p.onChange()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.session, p.soon = nil, time.Now().Add(comingUp)
-	p.setState(plugin.StateStarting, p.opts.Mask(why.Error()))
+	p.session, p.graceEnd = nil, time.Now().Add(startGrace)
+	p.setState(plugin.StateStarting, p.opts.Redact(why.Error()))
 }
 
 // setState sets the state and wakes the calls that wait for it. p.mu is held.
@@ -283,9 +284,9 @@ func (p *Plugin) setState(state, detail string) {
 	p.changed = make(chan struct{})
 }
 
-// fallen is called with why a life has ended, and what comes now.
-func (p *Plugin) fallen(why error, pause time.Duration, failed bool) {
-	detail := p.opts.Mask(why.Error())
+// recordEnd stores and logs why the process ended and when it is restarted.
+func (p *Plugin) recordEnd(why error, pause time.Duration, failed bool) {
+	detail := p.opts.Redact(why.Error())
 	p.opts.Logger.Warn("plugin does not run", "plugin", p.Name(), "reason", detail, "again_in", pause)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,10 +296,10 @@ func (p *Plugin) fallen(why error, pause time.Duration, failed bool) {
 	}
 	p.status.Restarts++
 	p.setState(state, fmt.Sprintf("%s; it is started again after %v", detail, pause))
-	p.endFirstStart()
+	p.closeFirstStart()
 }
 
-// Status is how the plugin is.
+// Status returns the plugin's state and problems.
 func (p *Plugin) Status() plugin.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,7 +308,7 @@ func (p *Plugin) Status() plugin.Status {
 	return status
 }
 
-// Tools are those that the process offers, or offered before it ended.
+// Tools returns the tools that the process offers, or offered before it ended.
 func (p *Plugin) Tools() []plugin.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -322,7 +323,7 @@ func (p *Plugin) lists(name string) bool {
 	return ok
 }
 
-// running returns the life in which the process is.
+// running returns the session of the running process.
 func (p *Plugin) running() (*session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,11 +337,11 @@ func (p *Plugin) running() (*session, error) {
 	return nil, &loquat.Error{Code: loquat.CodeUnavailable, Detail: why}
 }
 
-// callPatience is how long a call waits for a process that starts.
-const callPatience = 5 * time.Second
+// callWait is how long a call waits for a process that starts.
+const callWait = 5 * time.Second
 
-// awaitRunning is running that waits for a process that starts. It does not wait for
-// one that has failed.
+// awaitRunning returns the session of the process, and waits for it up to patience. It
+// does not wait for a plugin that has failed.
 func (p *Plugin) awaitRunning(ctx context.Context, patience time.Duration) (*session, error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -364,16 +365,16 @@ func (p *Plugin) awaitRunning(ctx context.Context, patience time.Duration) (*ses
 	}
 }
 
-// call calls a tool of the process, which may have to start first.
+// call calls a tool of the process. It waits for a process that is starting.
 func (p *Plugin) call(ctx context.Context, u use) (*answer, error) {
-	s, err := p.awaitRunning(ctx, callPatience)
+	s, err := p.awaitRunning(ctx, callWait)
 	if err != nil {
 		return nil, err
 	}
 	return p.callIn(ctx, s, u)
 }
 
-// callIn calls a tool in one life of the process.
+// callIn calls a tool in one session.
 func (p *Plugin) callIn(ctx context.Context, s *session, u use) (*answer, error) {
 	a, err := s.callTool(ctx, p.manifest.timeout(), u)
 	if err != nil {
@@ -382,7 +383,7 @@ func (p *Plugin) callIn(ctx context.Context, s *session, u use) (*answer, error)
 	return a, nil
 }
 
-// The powers of a process.
+// The plugin interfaces that Plugin implements.
 var (
 	_ plugin.Process       = (*Plugin)(nil)
 	_ plugin.Notifier      = (*Plugin)(nil)

@@ -21,7 +21,7 @@ import (
 	"loquat/internal/ui"
 )
 
-// A process offers its tools, page after page; what models cannot be shown is left out.
+// Tools are listed page by page. Tools that models cannot call are left out.
 func TestTools(t *testing.T) {
 	for _, how := range []string{"odd tools", "odd tools,ignore discover", "odd tools,die of discover"} {
 		t.Run(how, func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestTools(t *testing.T) {
 				t.Errorf("schema %s\nwant   %s", schema, want)
 			}
 			problems := strings.Join(p.Status().Problems, "\n")
-			for _, want := range []string{`"count" is left out: it is listed twice`, `"a.b" is left out: models can call`, `"list" is left out: its inputSchema`,
-				"tools[17]: is no tool", `plugin.json actions[1]: there is no tool "gone"`} {
+			for _, want := range []string{`"count" is left out: it is listed twice`, `"a.b" is left out: models can only call`, `"list" is left out: its inputSchema`,
+				"tools[17]: is not a tool", `plugin.json actions[1]: there is no tool "gone"`} {
 				if !strings.Contains(problems, want) {
 					t.Errorf("problems lack %q:\n%s", want, problems)
 				}
@@ -50,8 +50,8 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// A tool that runs only as a task is not offered to models, and reported wherever it is
-// named. Tools for which tasks are optional are offered.
+// A tool that runs only as a task is not offered to models and is reported wherever the
+// manifest names it. A tool for which tasks are optional is offered.
 func TestTasks(t *testing.T) {
 	modelTool := `tool "task_required" is left out: it runs only as a task (execution.taskSupport is "required"), which Loquat does not support`
 	action := `plugin.json actions[0]: tool "task_required" runs only as a task (execution.taskSupport is "required"), which Loquat does not support`
@@ -130,8 +130,8 @@ func TestProgress(t *testing.T) {
 	calls.Wait()
 }
 
-// What is wrong with a process ends its life with a reason that names the remedy, and
-// it comes back.
+// A process that breaks the protocol is ended, with a reason that names the remedy, and is
+// restarted.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		tool   string
@@ -139,10 +139,10 @@ func TestFaults(t *testing.T) {
 		result string // of the call, an error
 		reason string
 	}{
-		{"junk", 0, "ended meanwhile: it printed \"debug: about to answer\"", `it printed "debug: about to answer" to its standard output, which is for the protocol alone; print to standard error`},
+		{"junk", 0, "ended meanwhile: it printed \"debug: about to answer\"", `it printed "debug: about to answer" to its standard output, which is only for the protocol; print to standard error`},
 		{"crash", 7, "ended meanwhile: it ended: exit status 7", "it ended: exit status 7"},
 		{"flood", 0, "ended meanwhile", "it floods: more than 500 messages a second"},
-		{"ask", 10_000, "ended meanwhile", "it asked more than 64 questions"},
+		{"ask", 10_000, "ended meanwhile", "it sent more than 64 requests"},
 		{"hang", 0, "no answer within 1s", ""},
 	} {
 		t.Run(c.tool, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A result up to the bound is no fault.
+// A result up to the bound is accepted.
 func TestLargeResult(t *testing.T) {
 	p, _ := startFake(t, "", nil)
 	running(t, p)
@@ -192,8 +192,8 @@ func TestLargeResult(t *testing.T) {
 	}
 }
 
-// A process that is stopped from outside is found out by its silence and started again,
-// whether a call waited in vain or somebody who asks for elements had not the patience.
+// A process that hangs is detected and restarted, whether a call timed out or the context
+// of a call for elements ended first.
 func TestHanging(t *testing.T) {
 	t.Run("call", func(t *testing.T) {
 		hang(t, 0.5, func(p *Plugin) error {
@@ -211,7 +211,7 @@ func TestHanging(t *testing.T) {
 	})
 }
 
-// hang has a process stopped before it is asked something.
+// hang stops a process with SIGSTOP and then calls it.
 func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
 	t.Helper()
 	p, log := startFake(t, "", manifest{"timeout_seconds": timeout, "kind": "feature", "ui": []string{"bare"}})
@@ -236,7 +236,8 @@ func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
 	}
 }
 
-// Cancel returns at once and is passed on; what the process still sends is dropped.
+// A cancelled call returns at once, the process is notified, and its later messages are
+// dropped.
 func TestCancel(t *testing.T) {
 	p, log := startFake(t, "", nil)
 	running(t, p)
@@ -288,8 +289,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Stopping a plugin leaves nothing of it, not even what it started itself, also when
-// it does not heed the end of its input; so does its own end.
+// Stopping a plugin ends all its processes, even those that ignore the end of their input.
+// The same holds when the plugin's process ends by itself.
 func TestNothingIsLeft(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Skip("needs sleep")
@@ -315,13 +316,13 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// alive reports whether a process runs; one that is only not yet waited for does not.
+// alive reports whether a process runs. A zombie does not count.
 func alive(pid int) bool {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && !strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }
 
-// The tools of a process may change while it runs, however often it says so.
+// The tools of a process may change while it runs, even often.
 func TestToolsChange(t *testing.T) {
 	p, _ := startFake(t, "", nil)
 	running(t, p)
@@ -334,13 +335,13 @@ func TestToolsChange(t *testing.T) {
 	}
 }
 
-// A process that cannot start is tried again; what it says goes into the log, and calls
-// say what is the matter.
+// A process that cannot start is tried again. Its output is logged, and calls fail with
+// the reason.
 func TestNoStart(t *testing.T) {
 	p, log := startFake(t, "no start", manifest{"transforms": []string{"answer"}})
 	eventually(t, "a second try", func() bool { return p.Status().Restarts >= 2 })
 	s := p.Status()
-	if s.State != plugin.StateStarting || !strings.Contains(s.Detail, "exit status 3; the last that it wrote to standard error: cannot find ***'s settings") || !strings.Contains(s.Detail, "started again after") {
+	if s.State != plugin.StateStarting || !strings.Contains(s.Detail, "exit status 3; its last line on standard error: cannot find ***'s settings") || !strings.Contains(s.Detail, "started again after") {
 		t.Errorf("status %+v", s)
 	}
 	if !strings.Contains(log.String(), "cannot find ***'s settings") {
@@ -351,8 +352,8 @@ func TestNoStart(t *testing.T) {
 	}
 }
 
-// A plugin that shows elements is told with what settings its tools are called; a
-// server that knows nothing of Loquat is told nothing.
+// Tool calls of a plugin with elements carry the session and its settings. Calls of a
+// plain MCP server do not.
 func TestAbout(t *testing.T) {
 	call := plugin.ToolCall{Name: "about", Arguments: json.RawMessage(`{}`), SessionID: "s", RequestID: "r",
 		Config: loquat.Object{}.Set("api_key", "hunter2"), Concealed: loquat.Object{}.Set("api_key", map[string]bool{"set": true}).Set("sides", 20)}

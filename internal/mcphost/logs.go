@@ -14,27 +14,27 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The bounds of what of a process's words goes into the log.
+// Bounds of the log lines of a process.
 const (
 	maxLine        = 2 << 10 // bytes; the rest of a line is cut
 	linesPerSecond = 20
 	linesAtOnce    = 100
-	bytesPerSecond = 4 << 20 // of its standard error; faster, and it has to wait
-	maxLast        = 300     // bytes of its last line, where its end is told
+	bytesPerSecond = 4 << 20 // of its standard error; reading is slowed down to this rate
+	maxLast        = 300     // bytes of its last line in the error about its end
 )
 
-// logs writes what a process says into Loquat's log.
+// logs writes a process's lines to Loquat's log.
 type logs struct {
-	log  *slog.Logger
-	mask func(string) string
-	said func(line string) // nil: into the log
+	log    *slog.Logger
+	redact func(string) string
+	onLine func(line string) // nil means the log
 
 	allowed *rate.Limiter
 	dropped atomic.Int64
 }
 
-func newLogs(log *slog.Logger, mask func(string) string, said func(string)) *logs {
-	return &logs{log: log, mask: mask, said: said, allowed: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+func newLogs(log *slog.Logger, redact func(string) string, onLine func(string)) *logs {
+	return &logs{log: log, redact: redact, onLine: onLine, allowed: rate.NewLimiter(linesPerSecond, linesAtOnce)}
 }
 
 // copy logs the lines of a process's standard error until it ends, and returns the
@@ -72,7 +72,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// message logs what a process says over the protocol.
+// message logs a log message of the protocol.
 func (l *logs) message(level, text string) {
 	switch level {
 	case "error", "critical", "alert", "emergency":
@@ -86,26 +86,26 @@ func (l *logs) message(level, text string) {
 	}
 }
 
-// line logs one line, unless there were too many.
+// line logs one line, unless the rate limit is reached.
 func (l *logs) line(level slog.Level, text string) {
 	if !l.allowed.Allow() {
 		l.dropped.Add(1)
 		return
 	}
 	if n := l.dropped.Swap(0); n > 0 {
-		l.log.Warn("plugin said too much; lines were left out", "lines", n)
+		l.log.Warn("plugin logged too much; lines were left out", "lines", n)
 	}
 	text = l.cleaned(text, maxLine)
-	if l.said != nil {
-		l.said(text)
+	if l.onLine != nil {
+		l.onLine(text)
 		return
 	}
 	l.log.Log(context.Background(), level, "plugin says", "line", text)
 }
 
-// cleaned is a text without secrets, of at most so many bytes.
+// cleaned returns a text without secrets, cut to at most so many bytes.
 func (l *logs) cleaned(text string, most int) string {
-	text = l.mask(strings.ToValidUTF8(text, "\ufffd"))
+	text = l.redact(strings.ToValidUTF8(text, "\ufffd"))
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "")
 	}

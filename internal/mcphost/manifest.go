@@ -20,7 +20,7 @@ import (
 	"loquat/internal/plugin"
 )
 
-// ManifestName is the file that makes a directory a plugin.
+// ManifestName is the name of the manifest file.
 const ManifestName = "plugin.json"
 
 // The bounds of a manifest.
@@ -29,7 +29,7 @@ const (
 	defaultTimeout   = 60 * time.Second // of a call, and of a start
 )
 
-// Manifest is what a plugin's directory says of it.
+// Manifest is a plugin's plugin.json.
 type Manifest struct {
 	Name       string            `json:"name"`
 	Version    string            `json:"version"`
@@ -44,10 +44,10 @@ type Manifest struct {
 	Transforms []string          `json:"transforms"`
 }
 
-// manifestKinds are what a process can be: models are run by what is compiled in.
+// manifestKinds lists the kinds of process plugins. Providers are compiled in.
 var manifestKinds = []string{plugin.KindExtension, plugin.KindFeature, plugin.KindTool, plugin.KindApplication}
 
-// manifestSchema is what may stand in a manifest.
+// manifestSchema is the schema of a manifest.
 var manifestSchema = config.Schema{
 	{Key: "name", Kind: config.String, Required: true, Check: checkName},
 	{Key: "version", Kind: config.String, Check: checkVersion},
@@ -62,8 +62,8 @@ var manifestSchema = config.Schema{
 	{Key: "transforms", Kind: config.Strings, Check: checkReserved},
 }
 
-// ReadManifest reads the manifest of a directory and finds everything that is wrong
-// with it. With faults, what could be read is returned.
+// ReadManifest reads the manifest of a directory and returns all its problems. The
+// manifest then has the keys that are valid.
 func ReadManifest(dir string) (Manifest, []config.Problem) {
 	data, err := readManifestFile(filepath.Join(dir, ManifestName))
 	if err != nil {
@@ -84,10 +84,10 @@ func ReadManifest(dir string) (Manifest, []config.Problem) {
 	for key := range o {
 		if !wrong[key] {
 			b, _ := json.Marshal(loquat.Object{key: o[key]})
-			_ = json.Unmarshal(b, &m) // the schema has let it through
+			_ = json.Unmarshal(b, &m) // cannot fail: the schema checked the key
 		}
 	}
-	return m, append(faults, m.crossFaults()...)
+	return m, append(faults, m.duplicateFaults()...)
 }
 
 // readManifestFile reads a regular file of at most maxManifestBytes. It never blocks.
@@ -129,7 +129,7 @@ func readManifestFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// checkRegular reports what a file is that is not a regular one.
+// checkRegular fails if a file is not a regular file. The error says what it is.
 func checkRegular(info fs.FileInfo) error {
 	kind := "a special file"
 	switch mode := info.Mode(); {
@@ -147,7 +147,7 @@ func checkRegular(info fs.FileInfo) error {
 	return fmt.Errorf("it is %s; must be a regular file", kind)
 }
 
-// places are the names of the tools that Loquat itself calls, by where they stand.
+// places yields the tools that Loquat itself calls, each with its place in the manifest.
 func (m Manifest) places() iter.Seq2[string, string] {
 	return func(yield func(place, name string) bool) {
 		for _, list := range []struct {
@@ -163,14 +163,14 @@ func (m Manifest) places() iter.Seq2[string, string] {
 	}
 }
 
-// crossFaults finds what several keys are wrong about together.
-func (m Manifest) crossFaults() []config.Problem {
+// duplicateFaults returns a problem for each tool that is named more than once.
+func (m Manifest) duplicateFaults() []config.Problem {
 	var faults []config.Problem
 	seen := map[string]string{}
 	for place, name := range m.places() {
 		if before, ok := seen[name]; ok {
 			faults = append(faults, config.Problem{
-				Path: ManifestName + " " + place, Message: fmt.Sprintf("is %q, which stands at %s already; each tool has one use", name, before),
+				Path: ManifestName + " " + place, Message: fmt.Sprintf("is %q, which is already named at %s; each tool has one use", name, before),
 			})
 			continue
 		}
@@ -179,10 +179,10 @@ func (m Manifest) crossFaults() []config.Problem {
 	return faults
 }
 
-// timeout is how long a call may take.
+// timeout bounds a call.
 func (m Manifest) timeout() time.Duration { return secondsOr(m.Timeout, defaultTimeout) }
 
-// startTimeout is how long the process may take to come up.
+// startTimeout bounds a start of the process.
 func (m Manifest) startTimeout() time.Duration { return secondsOr(m.Start, defaultTimeout) }
 
 func secondsOr(seconds float64, fallback time.Duration) time.Duration {
@@ -192,16 +192,16 @@ func secondsOr(seconds float64, fallback time.Duration) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// reserved reports whether Loquat itself calls the tool of that name.
+// reserved reports whether Loquat itself calls the tool with a name.
 func (m Manifest) reserved(tool string) bool {
 	return slices.Contains(m.UI, tool) || slices.Contains(m.Actions, tool) || slices.Contains(m.Transforms, tool)
 }
 
-// namePattern keeps a name usable as the name of a folder.
+// namePattern allows only names that can be names of folders.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func checkName(raw json.RawMessage) error {
-	if name := text(raw); !namePattern.MatchString(name) {
+	if name := decodeString(raw); !namePattern.MatchString(name) {
 		return fmt.Errorf("is %q; must be 1 to 64 of letters, digits, dot, underscore and hyphen, and begin with a letter or digit", name)
 	}
 	return nil
@@ -210,14 +210,14 @@ func checkName(raw json.RawMessage) error {
 const maxVersion = 64
 
 func checkVersion(raw json.RawMessage) error {
-	if len(text(raw)) > maxVersion {
+	if len(decodeString(raw)) > maxVersion {
 		return fmt.Errorf("is longer than %d bytes", maxVersion)
 	}
 	return nil
 }
 
 func checkCommand(raw json.RawMessage) error {
-	command := text(raw)
+	command := decodeString(raw)
 	switch {
 	case strings.TrimSpace(command) == "":
 		return errors.New("is empty; must name a program, or its path in the plugin's directory")
@@ -228,18 +228,18 @@ func checkCommand(raw json.RawMessage) error {
 }
 
 func checkArgs(raw json.RawMessage) error {
-	if strings.ContainsRune(strings.Join(list(raw), ""), 0) {
+	if strings.ContainsRune(strings.Join(decodeStrings(raw), ""), 0) {
 		return errors.New("holds U+0000")
 	}
 	return nil
 }
 
-// cacheVariable tells a process where it may write.
+// cacheVariable is the environment variable with the path of the plugin's cache folder.
 const cacheVariable = "LOQUAT_PLUGIN_CACHE"
 
 func checkEnv(raw json.RawMessage) error {
 	var env map[string]string
-	_ = json.Unmarshal(raw, &env) // its kind was checked
+	_ = json.Unmarshal(raw, &env) // cannot fail: the kind was checked
 	var bad []string
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) || name == cacheVariable {
@@ -254,20 +254,20 @@ func checkEnv(raw json.RawMessage) error {
 }
 
 func checkReserved(raw json.RawMessage) error {
-	if slices.Contains(list(raw), "") {
+	if slices.Contains(decodeStrings(raw), "") {
 		return errors.New("holds an empty name; must be a list of names of tools")
 	}
 	return nil
 }
 
-// text decodes what is known to be a string.
-func text(raw json.RawMessage) (s string) {
+// decodeString decodes JSON that is known to be a string.
+func decodeString(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
-// list decodes what is known to be a list of strings.
-func list(raw json.RawMessage) (l []string) {
+// decodeStrings decodes JSON that is known to be a list of strings.
+func decodeStrings(raw json.RawMessage) (l []string) {
 	_ = json.Unmarshal(raw, &l)
 	return l
 }

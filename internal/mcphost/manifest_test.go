@@ -11,7 +11,7 @@ import (
 	"loquat/internal/plugin"
 )
 
-// All faults of a manifest are told at once, each with its place.
+// All faults of a manifest are reported at once, each with its place.
 func TestManifest(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -32,7 +32,7 @@ func TestManifest(t *testing.T) {
 			[]string{"comand: is no key here; is command meant?", "tools: is no key here", "zzz: is no key here"}},
 		{"names", `{"name": "../x", "kind": "tool", "command": "y"}`, []string{`name: is "../x"; must be 1 to 64`}},
 		{"uses", `{"name": "x", "kind": "feature", "command": "y", "ui": ["a", "a"], "transforms": ["a"]}`,
-			[]string{`ui[1]: is "a", which stands at ui[0] already`, `transforms[0]: is "a", which stands at ui[0]`}},
+			[]string{`ui[1]: is "a", which is already named at ui[0]`, `transforms[0]: is "a", which is already named at ui[0]`}},
 		{"variables", `{"name": "x", "kind": "tool", "command": "y", "env": {"": "", "A=B": "", "LOQUAT_PLUGIN_CACHE": "/"}}`,
 			[]string{`env: cannot set "", "A=B", "LOQUAT_PLUGIN_CACHE"`}},
 	} {
@@ -54,8 +54,8 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// A directory that is no plugin is one that has failed and says why; it keeps nobody
-// from starting.
+// A directory without a valid manifest makes a failed plugin with a reason, and does not
+// keep the server from starting.
 func TestNoPlugin(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	p := New(dir, Options{CacheDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -88,13 +88,13 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// The pauses grow up to a bound; a plugin that always fails is tried rarely.
+// The delays grow up to a bound. A plugin that keeps failing is restarted rarely.
 func TestPauses(t *testing.T) {
 	var got []time.Duration
 	for n := 1; n <= maxFailures+1; n++ {
-		got = append(got, pauseAfter(n))
+		got = append(got, delayAfter(n))
 	}
-	want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, rarePause, rarePause}
+	want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, failedDelay, failedDelay}
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("after %d failures a pause of %v, not %v", i+1, got[i], want[i])

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// command is how a process is started.
+// command describes how a process is started.
 type command struct {
 	path string
 	args []string
@@ -25,8 +25,8 @@ type command struct {
 	guard *Guard
 }
 
-// inherited are the variables that a process gets from Loquat's own environment. All
-// others, keys of providers above all, it never sees.
+// inherited lists the variables that a process gets from Loquat's environment. It gets no
+// others, in particular no provider keys.
 var inherited = []string{"PATH", "HOME", "LANG", "TMPDIR", "TZ"}
 
 // command returns how the plugin of a manifest in dir is started.
@@ -50,7 +50,7 @@ func (m Manifest) command(dir, cache string, environ []string) command {
 	return c
 }
 
-// String is the command line as a shell would take it.
+// String returns the command line, quoted for a shell.
 func (c command) String() string {
 	words := []string{quote(c.path)}
 	for _, arg := range c.args {
@@ -92,8 +92,8 @@ func (c command) start() (*process, error) {
 	}
 	started := make(chan error)
 	go func() {
-		// Where the system kills a child with its parent, the parent is the thread
-		// that made the child. So this one has to live as long.
+		// On Linux the system kills the child when the thread that started it ends, so
+		// this thread must outlive the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -106,7 +106,7 @@ func (c command) start() (*process, error) {
 		c.guard.watch(p.pid)
 		started <- nil
 		p.err = cmd.Wait()
-		killGroup(p.pid) // what it has left behind
+		killGroup(p.pid) // children that are still running
 		c.guard.forget(p.pid)
 		close(p.exited)
 	}()
@@ -117,7 +117,7 @@ func (c command) start() (*process, error) {
 	return p, nil
 }
 
-// remedied says of a program that could not be started what is to be done.
+// remedied adds to a start error what the user can do.
 func (c command) remedied(err error) error {
 	_, missing := os.Stat(c.path)
 	switch {
@@ -135,8 +135,8 @@ func (c command) remedied(err error) error {
 	return err
 }
 
-// pipes connects a command and returns its ends. They are files, so that waiting for
-// the program never waits for what else holds them.
+// pipes connects a command to three pipes and returns the command's ends. The pipes are
+// files, so cmd.Wait does not wait for children that still hold them.
 func (p *process) pipes(cmd *exec.Cmd) (theirs []*os.File, err error) {
 	var ours []*os.File
 	for range 3 {
@@ -162,11 +162,11 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-// patience is how long a process gets after each step of being stopped.
+// patience bounds the wait after each step of stopping a process.
 const patience = time.Second
 
-// stop ends the process and all of its group: by the end of its input, then by asking
-// it to, then by killing it.
+// stop ends the process and its group: it closes the input, then sends SIGTERM, then
+// kills.
 func (p *process) stop() {
 	_ = p.stdin.Close()
 	if p.endsWithin(patience) {
@@ -179,11 +179,11 @@ func (p *process) stop() {
 	p.kill()
 }
 
-// kill ends the process and all of its group at once.
+// kill kills the process and its group.
 func (p *process) kill() {
 	select {
 	case <-p.exited:
-		return // its number may be another's by now
+		return // another process may have its pid by now
 	default:
 	}
 	killGroup(p.pid)
@@ -201,7 +201,7 @@ func (p *process) endsWithin(d time.Duration) bool {
 	}
 }
 
-// end says how an exited process ended.
+// end describes how the process ended.
 func (p *process) end() string {
 	if p.err == nil {
 		return "it ended with status 0"

@@ -4,5 +4,6 @@ package mcphost
 
 import "syscall"
 
-// ownGroup leaves a killed Loquat's processes to the end of their input.
+// ownGroup starts a process in its own group. If Loquat is killed, the process must notice
+// the end of its input.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

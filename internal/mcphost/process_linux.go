@@ -2,7 +2,7 @@ package mcphost
 
 import "syscall"
 
-// ownGroup also has the system kill the process when Loquat is killed.
+// ownGroup starts a process in its own group. The system kills it when Loquat dies.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

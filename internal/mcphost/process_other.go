@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Here there are no process groups: children of a plugin end with its input.
+// This system has no process groups: a plugin's children must notice the end of its input.
 func ownGroup() *syscall.SysProcAttr { return nil }
 
 func apart() *syscall.SysProcAttr { return nil }

@@ -4,7 +4,7 @@ package mcphost
 
 import "syscall"
 
-// apart keeps what is meant for Loquat's own group, such as Ctrl-C, from a process.
+// apart starts a process in its own group, so that Ctrl-C does not reach it.
 func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func killGroup(pid int)      { _ = syscall.Kill(-pid, syscall.SIGKILL) }

@@ -18,16 +18,16 @@ import (
 	"loquat/internal/ui"
 )
 
-// UIElements asks those tools under `ui` that there are. It waits for a process that has
-// just been started, or has just ended.
+// UIElements calls the tools under `ui` and returns their elements. It waits up to
+// startGrace for a process that was just started or has just ended.
 func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
 	if len(p.manifest.UI) == 0 {
 		return nil, nil
 	}
 	p.mu.Lock()
-	soon := p.soon
+	graceEnd := p.graceEnd
 	p.mu.Unlock()
-	s, err := p.awaitRunning(ctx, time.Until(soon))
+	s, err := p.awaitRunning(ctx, time.Until(graceEnd))
 	if err != nil {
 		status := p.Status()
 		return nil, fmt.Errorf("%w: %s", plugin.ErrDown, cmp.Or(status.Detail, "it is "+status.State))
@@ -35,7 +35,7 @@ func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, 
 	var elements []loquat.Object
 	for _, name := range p.manifest.UI {
 		if !p.lists(name) {
-			continue // a problem of its own
+			continue // list has reported the missing tool
 		}
 		more, err := p.elements(ctx, s, name, in)
 		if err != nil {
@@ -46,7 +46,7 @@ func (p *Plugin) UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, 
 	return elements, nil
 }
 
-// elements asks one tool under `ui`.
+// elements calls one tool under `ui`.
 func (p *Plugin) elements(ctx context.Context, s *session, name string, in ui.Input) ([]loquat.Object, error) {
 	a, err := p.callIn(ctx, s, use{tool: name, arguments: p.uiArguments(name, in)})
 	if err != nil {
@@ -59,8 +59,8 @@ func (p *Plugin) elements(ctx context.Context, s *session, name string, in ui.In
 	return readElements(data)
 }
 
-// uiArguments are what a tool under `ui` is called with: nothing, when it has no
-// input properties.
+// uiArguments returns the arguments for a tool under `ui`. They are empty if the tool's
+// schema has no properties.
 func (p *Plugin) uiArguments(name string, in ui.Input) map[string]any {
 	p.mu.Lock()
 	tool := p.listed[name]
@@ -75,7 +75,7 @@ func (p *Plugin) uiArguments(name string, in ui.Input) map[string]any {
 	return arguments
 }
 
-// readElements reads {elements: [...]}, or the list alone.
+// readElements parses {elements: [...]}, or the list alone.
 func readElements(data json.RawMessage) ([]loquat.Object, error) {
 	var envelope struct {
 		Elements []json.RawMessage `json:"elements"`
@@ -98,7 +98,7 @@ func readElements(data json.RawMessage) ([]loquat.Object, error) {
 	return elements, nil
 }
 
-// kindOf says what kind of JSON value something is that is no object.
+// kindOf returns the kind of a JSON value that is not an object.
 func kindOf(raw json.RawMessage) string {
 	switch raw[0] {
 	case '"':
@@ -113,10 +113,10 @@ func kindOf(raw json.RawMessage) string {
 	return "a number"
 }
 
-// Actions are the tools under `actions`.
+// Actions returns the names of the tools under `actions`.
 func (p *Plugin) Actions() []string { return p.manifest.Actions }
 
-// Act has the process run an action.
+// Act calls the tool of an action.
 func (p *Plugin) Act(ctx context.Context, call plugin.ActionCall) (plugin.ActionResult, error) {
 	if !slices.Contains(p.manifest.Actions, call.ActionID) {
 		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeNotFound, "plugin %s has no action %q", p.Name(), call.ActionID)
@@ -128,13 +128,13 @@ func (p *Plugin) Act(ctx context.Context, call plugin.ActionCall) (plugin.Action
 	a, err := p.call(ctx, use{tool: call.ActionID, arguments: arguments})
 	if err != nil {
 		if ctx.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable {
-			err = loquat.Errorf(loquat.CodeBackendError, "action %s: %s", call.ActionID, p.opts.Mask(err.Error()))
+			err = loquat.Errorf(loquat.CodeBackendError, "action %s: %s", call.ActionID, p.opts.Redact(err.Error()))
 		}
 		return plugin.ActionResult{}, err
 	}
 	data, err := a.data()
 	if err != nil {
-		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeBackendError, "action %s of plugin %s: %s", call.ActionID, p.Name(), p.opts.Mask(err.Error()))
+		return plugin.ActionResult{}, loquat.Errorf(loquat.CodeBackendError, "action %s of plugin %s: %s", call.ActionID, p.Name(), p.opts.Redact(err.Error()))
 	}
 	result, err := p.actionResult(data)
 	if err != nil {
@@ -143,9 +143,9 @@ func (p *Plugin) Act(ctx context.Context, call plugin.ActionCall) (plugin.Action
 	return result, nil
 }
 
-// actionResult takes {result}, and of an application plugin {result?, state}, apart.
-// Everything else is the result as it stands; but what looks like a state is one, or it
-// would be lost without a word.
+// actionResult parses {result}, and for an application plugin {result?, state}. Any other
+// answer is the result itself. An answer with a state must have exactly this form;
+// otherwise the state would be lost without an error.
 func (p *Plugin) actionResult(data json.RawMessage) (plugin.ActionResult, error) {
 	var o loquat.Object
 	if json.Unmarshal(data, &o) != nil || o == nil {
@@ -161,28 +161,28 @@ func (p *Plugin) actionResult(data json.RawMessage) (plugin.ActionResult, error)
 	}
 	var next loquat.Object
 	if json.Unmarshal(state, &next) != nil || next == nil {
-		return plugin.ActionResult{}, fmt.Errorf("its state is %s; state has to be an object, and left out where it stays as it was", kindOf(state))
+		return plugin.ActionResult{}, fmt.Errorf("its state is %s; state must be an object, or left out if it does not change", kindOf(state))
 	}
 	for _, key := range slices.Sorted(maps.Keys(o)) {
 		if key != "result" && key != "state" {
-			return plugin.ActionResult{}, fmt.Errorf("it answered %q beside state; there may be only result and state, so put it into result", key)
+			return plugin.ActionResult{}, fmt.Errorf("it answered %q next to state; only result and state are allowed, so put it into result", key)
 		}
 	}
 	return plugin.ActionResult{Result: result, State: next}, nil
 }
 
-// EditRequest lets the tools under `transforms` change what goes to the model.
+// EditRequest calls the tools under `transforms`, which may change the model's request.
 func (p *Plugin) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
 	for _, name := range p.manifest.Transforms {
 		if err := p.transform(ctx, name, req); err != nil {
-			return loquat.Errorf(loquat.CodeBackendError, "plugin %s could not edit the call of the model: %s: %v", p.Name(), name, err)
+			return loquat.Errorf(loquat.CodeBackendError, "plugin %s could not edit the request to the model: %s: %v", p.Name(), name, err)
 		}
 	}
 	return nil
 }
 
 func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequest) error {
-	s, err := p.awaitRunning(ctx, callPatience)
+	s, err := p.awaitRunning(ctx, callWait)
 	if err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func transformArguments(req *loquat.LLMRequest) map[string]any {
 	}
 }
 
-// applyTransform puts what a transform answers into the request.
+// applyTransform applies a transform's answer to the request.
 func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 	var edit struct {
 		Messages *[]loquat.Message `json:"messages"`
@@ -217,7 +217,7 @@ func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(edit.Params)) {
 		if loquat.IsReservedParam(key) {
-			return fmt.Errorf("it set params.%s; %s are not its to set", loquat.Clip(key, loquat.Excerpt), strings.Join(loquat.ReservedParams(), ", "))
+			return fmt.Errorf("it set params.%s; plugins cannot set %s", loquat.Clip(key, loquat.Excerpt), strings.Join(loquat.ReservedParams(), ", "))
 		}
 	}
 	if edit.Messages != nil {

@@ -34,10 +34,10 @@ func encoded(t *testing.T, v any) string {
 	return string(b)
 }
 
-// with has the fake's tool `answer` answer a result as it stands.
+// with makes the fake's tool `answer` return a raw result.
 func with(result string) string { return fmt.Sprintf(`{"with": %s}`, result) }
 
-// What a tool answers becomes what the model reads.
+// A tool's answer is converted to the result for the model.
 func TestResults(t *testing.T) {
 	p, _ := startFake(t, "", nil)
 	running(t, p)
@@ -65,8 +65,8 @@ func TestResults(t *testing.T) {
 			metadata: `{"display":{"type":"text","content":"nice"}}`},
 		{name: "no display", result: `{"content": [], "_meta": {"display": "nice"}}`},
 		{name: "nothing", result: `{}`},
-		{name: "nonsense", result: `{"content": 7}`, err: "its answer cannot be read"},
-		{name: "no object", result: `7`, err: "its answer cannot be read"},
+		{name: "nonsense", result: `{"content": 7}`, err: "its answer is not valid"},
+		{name: "no object", result: `7`, err: "its answer is not valid"},
 		{name: "question", result: `{"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create"}}}`, err: "it asks for input"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,9 +97,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// A process that comes up is waited for, though not for long; one that came to nothing is
-// not.
-func TestElementsOfAProcessThatComesUp(t *testing.T) {
+// UIElements waits briefly for a process that is starting, and not for one that failed.
+func TestElementsOfAStartingProcess(t *testing.T) {
 	for _, c := range []struct {
 		how   string
 		comes bool
@@ -112,7 +111,7 @@ func TestElementsOfAProcessThatComesUp(t *testing.T) {
 			took := time.Since(began)
 			switch {
 			case c.comes && len(elements) == 1:
-			case errors.Is(err, plugin.ErrDown) && (took >= comingUp || p.Status().Restarts > 0):
+			case errors.Is(err, plugin.ErrDown) && (took >= startGrace || p.Status().Restarts > 0):
 			default:
 				t.Errorf("after %v it shows %v, %v", took, elements, err)
 			}
@@ -120,8 +119,7 @@ func TestElementsOfAProcessThatComesUp(t *testing.T) {
 	}
 }
 
-// Elements are asked for with what get_ui_elements gets, and without arguments in the
-// legacy form.
+// A ui tool gets the arguments of get_ui_elements, or none if its schema has no properties.
 func TestElements(t *testing.T) {
 	in := ui.Input{Config: object(t, `{"model": "m"}`), Models: []loquat.Model{{ID: "m1"}}, State: object(t, `{"n": 1}`)}
 	for _, c := range []struct{ name, kind, tool, want string }{
@@ -160,7 +158,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// A list of what is no object says which and what it is.
+// The error for an element that is not an object names its index and kind.
 func TestNoElements(t *testing.T) {
 	for text, want := range map[string]string{`[{}, "a"]`: "element #1 is a string; must be an object", `{"elements": [true]}`: "element #0 is a boolean; must", `[[]]`: "element #0 is a list; must", `[-1]`: "element #0 is a number; must"} {
 		if _, err := readElements(json.RawMessage(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
@@ -169,8 +167,8 @@ func TestNoElements(t *testing.T) {
 	}
 }
 
-// Actions are called with what they need; their answer is the result, and the state of
-// an application plugin.
+// Actions get their arguments. Their answer is the result, and for an application plugin
+// also the state.
 func TestActions(t *testing.T) {
 	feature, _ := startFake(t, "", manifest{"kind": "feature", "actions": []string{"answer", "crash"}})
 	application, _ := startFake(t, "", manifest{"name": "app", "kind": "application", "actions": []string{"answer", "hang"}, "timeout_seconds": 5})
@@ -207,9 +205,9 @@ func TestActions(t *testing.T) {
 	}
 
 	for result, want := range map[string]string{
-		`{"structuredContent": {"result": 5, "state": 7}}`:                "action answer of plugin app: its state is a number; state has to be an object",
-		`{"structuredContent": {"state": null}}`:                          "its state is null; state has to be",
-		`{"structuredContent": {"state": {}, "note": 1, "result": true}}`: `it answered "note" beside state; there may be only result and state`,
+		`{"structuredContent": {"result": 5, "state": 7}}`:                "action answer of plugin app: its state is a number; state must be an object",
+		`{"structuredContent": {"state": null}}`:                          "its state is null; state must be",
+		`{"structuredContent": {"state": {}, "note": 1, "result": true}}`: `it answered "note" next to state; only result and state are allowed`,
 	} {
 		_, err := application.Act(t.Context(), plugin.ActionCall{ActionID: "answer", Params: object(t, with(result))})
 		if loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), want) {
@@ -232,7 +230,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// An action's error text reaches the client without secrets.
+// Secrets are removed from an action's error before clients see it.
 func TestActionError(t *testing.T) {
 	a := &answer{}
 	if err := json.Unmarshal([]byte(`{"content": [{"type": "text", "text": "no such range"}], "isError": true}`), a); err != nil {
@@ -256,14 +254,14 @@ func TestActionError(t *testing.T) {
 	}
 }
 
-// A transform is called without secrets; what it answers goes to the model, and what
-// is wrong with it fails the request under the plugin's name.
+// A transform gets no secrets. Its answer is applied to the model's request; an invalid
+// answer fails the request with the plugin's name.
 func TestTransform(t *testing.T) {
 	p, _ := startFake(t, "", manifest{"kind": "feature", "transforms": []string{"answer"}})
 	running(t, p)
 	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Concealed: object(t, `{"api_key": {"set": true}}`), Params: object(t, `{"extra": [{"token": "hunter2"}]}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}
 	err := p.EditRequest(t.Context(), &req)
-	if err == nil || loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), `plugin fake could not edit the call of the model: answer: it did not answer {messages?, params?}`) {
+	if err == nil || loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), `plugin fake could not edit the request to the model: answer: it did not answer {messages?, params?}`) {
 		t.Errorf("an answer of another form: %v", err)
 	}
 	if s, err := p.running(); err != nil {
@@ -312,7 +310,7 @@ func TestTransform(t *testing.T) {
 	}
 }
 
-// A check calls what Loquat would call, and tells every fault with its place.
+// A check calls what Loquat would call, and reports every fault with its place.
 func TestCheck(t *testing.T) {
 	report := func(how string, more manifest) (Report, string) {
 		r := Check(t.Context(), writeManifest(t, how, more), Options{CacheDir: t.TempDir()})
@@ -325,7 +323,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	if strings.Count(faults, "big: ") != 1 || strings.Count(faults, "gone") != 1 {
-		t.Errorf("a fault is told more than once:\n%s", faults)
+		t.Errorf("a fault is reported more than once:\n%s", faults)
 	}
 	if got, want := strings.Join(r.Elements, "; "), "config got (without type)"; got != want {
 		t.Errorf("the elements are %s", got)
@@ -354,12 +352,12 @@ func TestCheck(t *testing.T) {
 	}
 	var said []string
 	dir := writeManifest(t, "no start", nil)
-	if r := Check(t.Context(), dir, Options{CacheDir: t.TempDir(), Said: func(line string) { said = append(said, line) }}); len(said) == 0 || said[0] != "cannot find hunter2's settings" {
+	if r := Check(t.Context(), dir, Options{CacheDir: t.TempDir(), OnLine: func(line string) { said = append(said, line) }}); len(said) == 0 || said[0] != "cannot find hunter2's settings" {
 		t.Errorf("it said %q; %v", said, r.Faults)
 	}
 }
 
-// A program that cannot be started says what is to be done.
+// The error for a program that cannot be started names the remedy.
 func TestRemedies(t *testing.T) {
 	t.Setenv("PATH", "/nowhere")
 	dir := t.TempDir()
@@ -384,7 +382,7 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// What a session can never change is no good as a setting.
+// A check warns about settings that no session can ever change.
 func TestForbidden(t *testing.T) {
 	var names []string
 	for _, e := range []string{`{"key": "server"}`, `{"key": "api_key"}`, `{"key": "api_key", "secret": true}`, `{"key": "fine"}`,
@@ -392,9 +390,9 @@ func TestForbidden(t *testing.T) {
 		names = append(names, forbidden([]loquat.Object{object(t, e).Set("ui_type", "config")})...)
 	}
 	if got := strings.Join(names, "\n"); strings.Count(got, "\n") != 2 || !strings.Contains(got, "element server: ") || !strings.Contains(got, "element sly: ") {
-		t.Errorf("told are\n%s", got)
+		t.Errorf("the warnings are\n%s", got)
 	}
 	if got := strings.Join(once([]string{"a", "b"}, []string{"b", "c"}), "; "); got != "a (when called without a config); b; c (when called with a config)" {
-		t.Errorf("told is %s", got)
+		t.Errorf("the warning is %s", got)
 	}
 }

@@ -27,7 +27,7 @@ func killFake(t *testing.T, p *Plugin) {
 	eventually(t, "the end of the process", func() bool { return p.Status().State != plugin.StateRunning || p.Status().Restarts > 0 })
 }
 
-// callCount calls the tool `count` as a phase does whose tools were taken before.
+// callCount calls the tool `count` as a phase does that got its tools earlier.
 func callCount(ctx context.Context, tool plugin.Tool) (string, error) {
 	result, err := tool.Call(ctx, plugin.ToolCall{Name: "count", Arguments: arguments(3)})
 	return result.Content, err
@@ -70,7 +70,7 @@ func TestCallsDuringRestart(t *testing.T) {
 	}
 }
 
-// A call of a plugin that does not come back in time fails with an error that names the
+// A call of a plugin that does not restart in time fails with an error that names the
 // plugin, its state and the reason. Its tools stay known.
 func TestCallOfAPluginThatStaysDown(t *testing.T) {
 	t.Parallel()
@@ -84,7 +84,7 @@ func TestCallOfAPluginThatStaysDown(t *testing.T) {
 	}
 	findTool(t, p, "count")
 
-	p.fallen(err, rarePause, true) // as after many failures in a row
+	p.recordEnd(err, failedDelay, true) // as after many failures in a row
 	if _, err := callCount(t.Context(), count); err == nil || !strings.Contains(err.Error(), "plugin fake is not running (failed): ") {
 		t.Errorf("the call of a failed plugin: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestEndOfACallDuringRestart(t *testing.T) {
 	}
 }
 
-// What a process offers after its restart counts.
+// The tools of a process are those of its newest start.
 func TestToolsAfterRestart(t *testing.T) {
 	t.Parallel()
 	p, _ := startFake(t, "change tools", nil)
@@ -145,9 +145,9 @@ func TestFirstStart(t *testing.T) {
 	}{
 		{"runs", "", nil, plugin.StateRunning, ""},
 		{"ends", "no start", nil, plugin.StateStarting, "it ended: exit status 3"},
-		{"takes too long", "never start", manifest{"start_timeout_seconds": 0.5}, plugin.StateStarting, "it did not answer within 500ms of its start; start_timeout_seconds allows more"},
+		{"takes too long", "never start", manifest{"start_timeout_seconds": 0.5}, plugin.StateStarting, "it did not answer within 500ms of its start; set start_timeout_seconds higher if it needs longer"},
 		{"cannot be started", "", manifest{"command": "./nothing"}, plugin.StateStarting, "there is no program"},
-		{"is no plugin", "", manifest{"kind": "wrong"}, plugin.StateFailed, "its manifest is wrong"},
+		{"has no valid manifest", "", manifest{"kind": "wrong"}, plugin.StateFailed, "its manifest is wrong"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +162,7 @@ func TestFirstStart(t *testing.T) {
 	}
 }
 
-// Whoever waits for a process learns whether it runs.
+// AwaitRunning returns nil once the process runs, and an error if the plugin was stopped.
 func TestAwaitRunning(t *testing.T) {
 	t.Parallel()
 	p, _ := startFake(t, "", nil)

@@ -10,7 +10,7 @@ import (
 	"loquat/internal/plugin"
 )
 
-// answer is what a tool answers, as it came.
+// answer is the answer of a tool.
 type answer struct {
 	Content       []content       `json:"content"`
 	Structured    json.RawMessage `json:"structuredContent"`
@@ -35,8 +35,8 @@ type content struct {
 	} `json:"resource"`
 }
 
-// result turns an answer into what the model gets to read. Images are kept; other
-// parts that are not text become notes. Structured content counts only without parts.
+// result converts an answer to the result for the model. Images are kept; other parts that
+// are not text become notes. Structured content is used only if there are no parts.
 func (a *answer) result() plugin.ToolResult {
 	out := plugin.ToolResult{IsError: a.IsError}
 	var texts []string
@@ -50,7 +50,7 @@ func (a *answer) result() plugin.ToolResult {
 		}
 	}
 	out.Content = strings.Join(texts, "\n")
-	// Where there are other parts, the structured content repeats them.
+	// If there are parts, the structured content repeats them.
 	if len(a.Content) == 0 && a.structured() {
 		out.Content = compact(a.Structured)
 	}
@@ -65,7 +65,7 @@ func (a *answer) structured() bool {
 	return len(a.Structured) > 0 && string(a.Structured) != "null"
 }
 
-// text returns the text of a part that is one.
+// text returns the text of a text part.
 func (c content) text() (string, bool) {
 	switch {
 	case c.Type == "text":
@@ -76,7 +76,7 @@ func (c content) text() (string, bool) {
 	return "", false
 }
 
-// image returns the image of a part that is one.
+// image returns the image of an image part.
 func (c content) image() (plugin.Image, bool) {
 	switch {
 	case c.Type == "image":
@@ -87,7 +87,7 @@ func (c content) image() (plugin.Image, bool) {
 	return plugin.Image{}, false
 }
 
-// note says what a part is that a model cannot be given.
+// note describes a part that models cannot read.
 func (c content) note() string {
 	switch c.Type {
 	case "audio":
@@ -118,8 +118,8 @@ func isDisplay(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &d) == nil && d.Type != nil && d.Content != nil
 }
 
-// data returns the answer of a tool that Loquat itself has called: its structured
-// content, else the first text that is JSON, else its text.
+// data returns the answer of a tool that Loquat itself called: its structured content,
+// else the first text part that is JSON, else its text.
 func (a *answer) data() (json.RawMessage, error) {
 	text := a.result().Content
 	if a.IsError {

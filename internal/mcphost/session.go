@@ -17,30 +17,30 @@ import (
 // listTimeout is how long a process may take to list its tools.
 const listTimeout = 10 * time.Second
 
-// legacyVersion is asked for when a process died of the question for its version.
+// legacyVersion is requested if the process died when asked for its protocol version.
 const legacyVersion = "2025-11-25"
 
-// errVersion is that the question for its version was the last that a process heard.
-var errVersion = errors.New("it did not take the question for its version")
+// errNoVersion reports that the process died when asked for its protocol version.
+var errNoVersion = errors.New("it ended when asked for its protocol version")
 
-// errStopped is why a life ends that Loquat itself ends.
+// errStopped is the reason when Loquat stops the process.
 var errStopped = errors.New("it was stopped")
 
-// session is one life of a plugin's process, from its start to its end.
+// session is one run of a plugin's process, from its start to its end.
 type session struct {
 	proc    *process
 	wire    *wire
 	mcp     *mcp.ClientSession
 	timeout time.Duration // of a call
-	changed chan struct{} // signalled when the tools may be others
+	changed chan struct{} // signalled when the tools may have changed
 	said    chan struct{} // closed when its standard error has ended, last being set
 	last    string        // line of its standard error
 
-	tokens   atomic.Int64
-	doubting atomic.Bool
+	tokens        atomic.Int64
+	checkingAlive atomic.Bool
 }
 
-// open starts a process and shakes hands with it.
+// open starts a process and does the MCP handshake.
 func open(ctx context.Context, cmd command, m Manifest, legacy bool, logs *logs) (*session, error) {
 	proc, err := cmd.start()
 	if err != nil {
@@ -65,7 +65,7 @@ func open(ctx context.Context, cmd command, m Manifest, legacy bool, logs *logs)
 	if legacy {
 		opts.ProtocolVersion = legacyVersion
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.startTimeout(), fmt.Errorf("it did not answer within %v of its start; start_timeout_seconds allows more", m.startTimeout()))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.startTimeout(), fmt.Errorf("it did not answer within %v of its start; set start_timeout_seconds higher if it needs longer", m.startTimeout()))
 	defer cancel()
 	connected := make(chan error, 1)
 	go func() {
@@ -86,20 +86,21 @@ func open(ctx context.Context, cmd command, m Manifest, legacy bool, logs *logs)
 			err = why
 		}
 		s.close()
-		if !legacy && s.wire.unversed() {
-			err = errors.Join(errVersion, err)
+		if !legacy && s.wire.probePending() {
+			err = errors.Join(errNoVersion, err)
 		}
 		return nil, err
 	}
 	return s, nil
 }
 
-// reason waits a moment for what has ended the connection, if anything has, and says it.
+// reason returns why the connection or process ended, nil if both still run. It waits
+// briefly for the details.
 func (s *session) reason() error {
 	select {
 	case <-s.wire.ended:
 	case <-s.proc.exited:
-		// What it wrote last is still to be read.
+		// Read the rest of its output first.
 		select {
 		case <-s.wire.ended:
 		case <-time.After(patience):
@@ -117,20 +118,20 @@ func (s *session) reason() error {
 	return errors.New("it closed its standard output")
 }
 
-// end says how an exited process ended, with what it said last.
+// end describes how the process ended, with its last line of standard error.
 func (s *session) end() error {
 	select {
 	case <-s.said:
-	case <-time.After(patience): // something else holds its standard error
+	case <-time.After(patience): // a child still holds its standard error
 		return errors.New(s.proc.end())
 	}
 	if s.last == "" {
 		return errors.New(s.proc.end())
 	}
-	return fmt.Errorf("%s; the last that it wrote to standard error: %s", s.proc.end(), s.last)
+	return fmt.Errorf("%s; its last line on standard error: %s", s.proc.end(), s.last)
 }
 
-// await returns when the life is over, with the reason.
+// await waits for the end of the process and returns the reason.
 func (s *session) await(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -141,13 +142,13 @@ func (s *session) await(ctx context.Context) error {
 	return s.reason()
 }
 
-// stop ends the process in order.
+// stop ends the process gracefully.
 func (s *session) stop() {
 	s.proc.stop()
 	s.close()
 }
 
-// close ends what is left of the process, at once.
+// close kills the process and closes its connection.
 func (s *session) close() {
 	s.proc.kill()
 	s.wire.fail(errStopped)
@@ -160,14 +161,14 @@ func (s *session) close() {
 
 func (s *session) nextToken() string { return strconv.FormatInt(s.tokens.Add(1), 10) }
 
-// doubt looks, after a call was given up, whether the process answers at all. One that
-// says nothing whatever for as long as a call may take has lost its life.
-func (s *session) doubt() {
-	if !s.doubting.CompareAndSwap(false, true) {
+// checkAlive checks after a call timed out whether the process still sends anything. If
+// nothing arrives for the timeout of a call, checkAlive ends the connection.
+func (s *session) checkAlive() {
+	if !s.checkingAlive.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
-		defer s.doubting.Store(false)
+		defer s.checkingAlive.Store(false)
 		asked := time.Now().UnixNano()
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		defer cancel()
@@ -181,21 +182,21 @@ func (s *session) doubt() {
 		case <-ctx.Done():
 		case <-s.wire.ended:
 		}
-		if ctx.Err() != nil && s.wire.heard.Load() < asked {
+		if ctx.Err() != nil && s.wire.lastRead.Load() < asked {
 			s.wire.fail(fmt.Errorf("it hangs: nothing came from it for %v", s.timeout))
 		}
 	}()
 }
 
-// use is one use of a tool of the process.
+// use describes a call of one of the process's tools.
 type use struct {
 	tool      string
 	arguments any
-	about     map[string]any // who calls and with what settings; nil tells nothing
-	progress  func(part)     // nil: none is wanted
+	about     map[string]any // session, request and settings, sent as _meta; nil sends none
+	progress  func(part)     // nil means that no progress is requested
 }
 
-// aboutKey is where `_meta` of a call says what the call is about.
+// aboutKey is the key in a call's `_meta` for the session, request and settings.
 const aboutKey = "loquat"
 
 // callTool calls a tool and returns its answer.
@@ -216,7 +217,7 @@ func (s *session) callTool(ctx context.Context, timeout time.Duration, u use) (*
 	}
 	var a answer
 	if err := json.Unmarshal(raw, &a); err != nil {
-		return nil, fmt.Errorf("its answer cannot be read: %w", err)
+		return nil, fmt.Errorf("its answer is not valid: %w", err)
 	}
 	if a.InputRequests != nil {
 		return nil, errors.New("it asks for input, which Loquat does not give")

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// How a process that dies is started again: soon at first, then later and later, and
-// rarely once it has failed so often that it looks broken. A life that lasts makes
-// all of it forgotten.
+// Delays before a dead process is restarted. They grow from firstDelay to maxDelay. After
+// maxFailures in a row the plugin counts as failed, and the delay is failedDelay. A process
+// that ran for lasting resets the count.
 const (
-	firstPause  = 500 * time.Millisecond
-	lastPause   = 30 * time.Second
-	rarePause   = 5 * time.Minute
-	maxFailures = 8           // in a row; then the plugin has failed
-	lasting     = time.Minute // of a life
+	firstDelay  = 500 * time.Millisecond
+	maxDelay    = 30 * time.Second
+	failedDelay = 5 * time.Minute
+	maxFailures = 8           // in a row; then the plugin counts as failed
+	lasting     = time.Minute // run time that resets the count
 )
 
-// errEnded is why a life has ended for which there is no other reason.
+// errEnded is the reason for an end without an error.
 var errEnded = errors.New("it ended")
 
-// supervise runs lives, one after the other, until ctx ends. After each, fallen is
-// told why it ended, how long the pause is, and whether the plugin has failed.
-func supervise(ctx context.Context, live func(context.Context) error, fallen func(why error, pause time.Duration, failed bool)) {
+// supervise calls live again and again until ctx ends. After each call it calls ended with
+// the reason, the delay before the next call, and whether the plugin counts as failed.
+func supervise(ctx context.Context, live func(context.Context) error, ended func(why error, pause time.Duration, failed bool)) {
 	failures := 0
 	for {
 		began := time.Now()
@@ -37,8 +37,8 @@ func supervise(ctx context.Context, live func(context.Context) error, fallen fun
 			failures = 0
 		}
 		failures++
-		pause := pauseAfter(failures)
-		fallen(err, pause, failures >= maxFailures)
+		pause := delayAfter(failures)
+		ended(err, pause, failures >= maxFailures)
 		select {
 		case <-ctx.Done():
 			return
@@ -47,14 +47,14 @@ func supervise(ctx context.Context, live func(context.Context) error, fallen fun
 	}
 }
 
-// pauseAfter is how long it takes until the next life after so many failures in a row.
-func pauseAfter(failures int) time.Duration {
+// delayAfter returns the delay before the next start after so many failures in a row.
+func delayAfter(failures int) time.Duration {
 	if failures >= maxFailures {
-		return rarePause
+		return failedDelay
 	}
-	pause := firstPause
+	pause := firstDelay
 	for range failures - 1 {
-		pause = min(2*pause, lastPause)
+		pause = min(2*pause, maxDelay)
 	}
 	return pause
 }

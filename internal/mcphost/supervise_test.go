@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A life that lasts makes earlier failures forgotten; a plugin that has failed comes
-// back when it can.
+// A long run resets the count of failures. A plugin that counts as failed is still
+// restarted.
 func TestSupervise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -36,9 +36,9 @@ func TestSupervise(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if lives < 20 || failed != 10 {
-			t.Errorf("%d lives, failed after %d of them", lives, failed)
+			t.Errorf("%d runs, failed after %d of them", lives, failed)
 		}
-		if pauses[2] != 2*time.Second || pauses[3] != firstPause || pauses[20] != firstPause {
+		if pauses[2] != 2*time.Second || pauses[3] != firstDelay || pauses[20] != firstDelay {
 			t.Errorf("pauses %v", pauses)
 		}
 	})

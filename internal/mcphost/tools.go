@@ -12,7 +12,7 @@ import (
 	"loquat/internal/plugin"
 )
 
-// The bounds of what a plugin may offer.
+// Bounds of the tools of a plugin.
 const (
 	maxTools       = 256
 	maxPages       = 100
@@ -27,7 +27,7 @@ type listed struct {
 	Execution   json.RawMessage `json:"execution"`
 }
 
-// onlyAsTask says of a tool that Loquat cannot call it: the SDK has no tasks.
+// onlyAsTask is the problem of a tool that must be called as a task. The SDK has no tasks.
 const onlyAsTask = `runs only as a task (execution.taskSupport is "required"), which Loquat does not support`
 
 // needsTask reports whether the tool can only be called as a task.
@@ -38,7 +38,7 @@ func (l listed) needsTask() bool {
 	return json.Unmarshal(l.Execution, &execution) == nil && execution.TaskSupport == "required"
 }
 
-// takesArguments is false of a tool whose schema has no properties.
+// takesArguments reports whether the tool's schema has properties.
 func (l listed) takesArguments() bool {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -46,8 +46,8 @@ func (l listed) takesArguments() bool {
 	return json.Unmarshal(l.InputSchema, &schema) == nil && len(schema.Properties) > 0
 }
 
-// listTools asks for all tools, page by page. What cannot be taken is named in
-// problems.
+// listTools asks for all tools, page by page. problems names the entries that are not
+// valid.
 func (s *session) listTools(ctx context.Context) (tools []listed, problems []string, err error) {
 	cursor := ""
 	for range maxPages {
@@ -63,7 +63,7 @@ func (s *session) listTools(ctx context.Context) (tools []listed, problems []str
 			NextCursor string            `json:"nextCursor"`
 		}
 		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, nil, fmt.Errorf("list its tools: the answer cannot be read: %w", err)
+			return nil, nil, fmt.Errorf("list its tools: the answer is not valid: %w", err)
 		}
 		for _, raw := range page.Tools {
 			if len(tools) == maxTools {
@@ -71,7 +71,7 @@ func (s *session) listTools(ctx context.Context) (tools []listed, problems []str
 			}
 			var tool listed
 			if err := json.Unmarshal(raw, &tool); err != nil {
-				problems = append(problems, fmt.Sprintf("tools[%d]: is no tool: %v", len(tools)+len(problems), err))
+				problems = append(problems, fmt.Sprintf("tools[%d]: is not a tool: %v", len(tools)+len(problems), err))
 				continue
 			}
 			tools = append(tools, tool)
@@ -84,11 +84,11 @@ func (s *session) listTools(ctx context.Context) (tools []listed, problems []str
 	return tools, append(problems, fmt.Sprintf("tools: the list has more than %d pages; the others are left out", maxPages)), nil
 }
 
-// callable is what chat-completions backends take as the name of a function.
+// callable matches the function names that chat-completions backends accept.
 var callable = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// offer turns what a process lists into tools for models. What a model cannot be
-// shown, or must not, is left out; problems say what nobody meant to be.
+// offer converts listed tools to tools for models. It leaves out reserved tools and tools
+// that models cannot call; problems names the latter.
 func (p *Plugin) offer(all []listed) (tools []plugin.Tool, problems []string) {
 	seen := map[string]bool{}
 	for _, l := range all {
@@ -104,9 +104,9 @@ func (p *Plugin) offer(all []listed) (tools []plugin.Tool, problems []string) {
 			leave("it is listed twice; the first counts")
 		case p.manifest.reserved(l.Name):
 		case !callable.MatchString(l.Name):
-			leave("models can call names of 1 to 64 letters, digits, underscores and hyphens only")
+			leave("models can only call names of 1 to 64 letters, digits, underscores and hyphens")
 		case parameters[0] != '{':
-			leave("its inputSchema is no object")
+			leave("its inputSchema is not an object")
 		case len(l.InputSchema)+len(l.Description) > maxSchemaBytes:
 			leave("its description and schema have more than %d bytes", maxSchemaBytes)
 		case l.needsTask():
@@ -119,7 +119,7 @@ func (p *Plugin) offer(all []listed) (tools []plugin.Tool, problems []string) {
 	return tools, problems
 }
 
-// tool is a tool of a process, in whichever life it is.
+// tool is a tool of a plugin. It survives restarts of the process.
 type tool struct {
 	plugin *Plugin
 	name   string
@@ -132,7 +132,7 @@ func newTool(p *Plugin, l listed, parameters json.RawMessage) *tool {
 		Description string          `json:"description,omitempty"`
 		Parameters  json.RawMessage `json:"parameters"`
 	}
-	schema, _ := json.Marshal(struct { // the process's parts were decoded from JSON
+	schema, _ := json.Marshal(struct { // cannot fail: the raw values were decoded from JSON
 		Type     string   `json:"type"`
 		Function function `json:"function"`
 	}{"function", function{l.Name, l.Description, parameters}})
@@ -142,8 +142,8 @@ func newTool(p *Plugin, l listed, parameters json.RawMessage) *tool {
 func (t *tool) Name() string            { return t.name }
 func (t *tool) Schema() json.RawMessage { return t.schema }
 
-// about tells a plugin that has settings with what settings a tool is called, and for
-// whom. Servers that show no elements know nothing of Loquat and are told nothing.
+// about returns the session, request and settings that are sent with a tool call. It
+// returns nil for plugins without elements: they are plain MCP servers.
 func (p *Plugin) about(call plugin.ToolCall) map[string]any {
 	if len(p.manifest.UI) == 0 {
 		return nil
@@ -151,7 +151,7 @@ func (p *Plugin) about(call plugin.ToolCall) map[string]any {
 	return map[string]any{"session_id": call.SessionID, "request_id": call.RequestID, "config": orObject(call.Concealed)}
 }
 
-// Call has the process run the tool.
+// Call calls the tool in the process.
 func (t *tool) Call(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {
 	var progress func(part)
 	if call.Progress != nil {

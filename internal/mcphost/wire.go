@@ -17,22 +17,22 @@ import (
 	"loquat"
 )
 
-// The bounds of what a process may send.
+// Bounds of the messages of a process.
 const (
-	maxAsked = 64 // its own requests that are not answered yet
+	maxAsked = 64 // unanswered requests of the process
 
-	// Messages that nobody waits for: a second for long, and at once.
+	// Messages that no call waits for: the sustained rate per second, and the burst.
 	unwantedPerSecond, maxUnwanted = 500, 5_000
 	wastePerSecond, maxWaste       = 16 << 20, 64 << 20 // in bytes
 )
 
-var errFlood = fmt.Errorf("it floods: more than %d messages a second, or %d MiB, that nobody waits for", unwantedPerSecond, wastePerSecond>>20)
+var errFlood = fmt.Errorf("it floods: more than %d messages a second, or %d MiB, that no call waits for", unwantedPerSecond, wastePerSecond>>20)
 
-// probePatience is how long a process may be silent to the question for its version,
-// which older ones do not know, before that counts as no.
+// probePatience is how long to wait for the answer to server/discover, which older servers
+// do not know. Then the server counts as an older one.
 const probePatience = 3 * time.Second
 
-// The methods that the wire knows by itself.
+// The methods that the wire handles itself.
 const (
 	methodDiscover     = "server/discover"
 	notifyProgress     = "notifications/progress"
@@ -40,24 +40,24 @@ const (
 	notifyMessage      = "notifications/message"
 )
 
-// wire is the connection to a process: one JSON-RPC message a line. The protocol
-// itself is the SDK's business; the wire keeps the bounds, and hands progress and
-// results to the calls they belong to in the order in which they came.
+// wire is the connection to a process, with one JSON-RPC message per line. The SDK
+// implements the protocol. The wire enforces the bounds and delivers progress and results
+// to their calls in the order of arrival.
 type wire struct {
 	out     io.WriteCloser
 	in      io.ReadCloser
-	timeout time.Duration // for the process to take a message
+	timeout time.Duration // for the process to read a message
 	say     func(level, text string)
 
 	lines    chan []byte
-	answers  chan jsonrpc.Message // in the place of a process that is silent
-	ended    chan struct{}        // closed with the connection
+	answers  chan jsonrpc.Message // made by the wire for a process that does not answer
+	ended    chan struct{}        // closed when the connection ends
 	end      sync.Once
-	why      error // set before ended is closed
-	heard    atomic.Int64
-	changing atomic.Bool // a change of the tools is with the SDK
+	why      error        // set before ended is closed
+	lastRead atomic.Int64 // time of the newest line, in Unix nanoseconds
+	changing atomic.Bool  // the SDK is handling a change of the tools
 
-	batch    [][]byte // of Read
+	batch    [][]byte // owned by Read
 	unwanted *rate.Limiter
 	waste    *rate.Limiter
 
@@ -81,10 +81,10 @@ func newWire(in io.ReadCloser, out io.WriteCloser, timeout time.Duration, say fu
 	return w
 }
 
-// Connect is the whole of a transport.
+// Connect implements mcp.Transport.
 func (w *wire) Connect(context.Context) (mcp.Connection, error) { return w, nil }
 
-// SessionID is of no meaning here.
+// SessionID implements mcp.Connection; there is no session id on standard input.
 func (w *wire) SessionID() string { return "" }
 
 // Close ends the connection.
@@ -93,7 +93,7 @@ func (w *wire) Close() error {
 	return nil
 }
 
-// fail ends the connection. The first reason stays.
+// fail ends the connection. Only the first reason is kept.
 func (w *wire) fail(why error) {
 	w.end.Do(func() {
 		w.why = why
@@ -103,7 +103,7 @@ func (w *wire) fail(why error) {
 	})
 }
 
-// readLines reads what the process writes, until either ends.
+// readLines reads lines until the process or the connection ends.
 func (w *wire) readLines() {
 	r := bufio.NewReaderSize(w.in, 64<<10)
 	for {
@@ -123,7 +123,7 @@ func (w *wire) readLines() {
 	}
 }
 
-// Read returns the next message that is for the SDK.
+// Read returns the next message for the SDK.
 func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		if len(w.batch) == 0 {
@@ -135,7 +135,7 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 			case m := <-w.answers:
 				return m, nil
 			case line := <-w.lines:
-				w.heard.Store(time.Now().UnixNano())
+				w.lastRead.Store(time.Now().UnixNano())
 				var err error
 				if w.batch, err = messages(line); err != nil {
 					w.fail(err)
@@ -147,7 +147,7 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 		w.batch = w.batch[1:]
 		m, err := jsonrpc.DecodeMessage(text)
 		if err != nil {
-			w.fail(fmt.Errorf("it printed %s to its standard output, which is for the protocol alone; print to standard error", excerpt(text)))
+			w.fail(fmt.Errorf("it printed %s to its standard output, which is only for the protocol; print to standard error", excerpt(text)))
 			return nil, w.why
 		}
 		m, wanted, err := w.take(m)
@@ -164,8 +164,8 @@ func (w *wire) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// take gives a message to whoever waits for it here, or returns it for the SDK, and
-// says whether somebody waits for it.
+// take handles a message or returns it for the SDK. wanted reports whether a call waits
+// for it.
 func (w *wire) take(m jsonrpc.Message) (rest jsonrpc.Message, wanted bool, err error) {
 	switch m := m.(type) {
 	case *jsonrpc.Response:
@@ -189,8 +189,7 @@ func (w *wire) take(m jsonrpc.Message) (rest jsonrpc.Message, wanted bool, err e
 	return nil, false, nil
 }
 
-// response hands a result to its call, and an empty one in its place to the SDK: the
-// call decodes it as it came.
+// response stores a raw result in its call and returns an empty result for the SDK.
 func (w *wire) response(m *jsonrpc.Response) (rest jsonrpc.Message, wanted bool) {
 	w.mu.Lock()
 	c, ok := w.calls[m.ID]
@@ -210,18 +209,18 @@ func (w *wire) response(m *jsonrpc.Response) (rest jsonrpc.Message, wanted bool)
 	return m, ok
 }
 
-// admit counts a request of the process.
+// admit counts a request of the process, and fails if too many are unanswered.
 func (w *wire) admit() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.asked++; w.asked > maxAsked {
-		return fmt.Errorf("it asked more than %d questions without waiting for the answers", maxAsked)
+		return fmt.Errorf("it sent more than %d requests without waiting for the answers", maxAsked)
 	}
 	return nil
 }
 
-// progress hands a part of a result to its call. What comes after the result, or after
-// the call was given up, belongs to none.
+// progress adds progress to its call. Progress after the result, or of a call that was
+// given up, is dropped.
 func (w *wire) progress(params json.RawMessage) (wanted bool) {
 	var p struct {
 		Token    json.RawMessage `json:"progressToken"`
@@ -233,7 +232,7 @@ func (w *wire) progress(params json.RawMessage) (wanted bool) {
 		return false
 	}
 	w.mu.Lock()
-	c := w.tokens[text(p.Token)]
+	c := w.tokens[decodeString(p.Token)]
 	w.mu.Unlock()
 	if c != nil {
 		c.add(part{text: p.Message, progress: p.Progress, total: p.Total}, w.ended)
@@ -241,7 +240,7 @@ func (w *wire) progress(params json.RawMessage) (wanted bool) {
 	return c != nil
 }
 
-// message passes on what the process logs over the protocol.
+// message passes on a log message of the process.
 func (w *wire) message(params json.RawMessage) {
 	var p struct {
 		Level string          `json:"level"`
@@ -251,13 +250,14 @@ func (w *wire) message(params json.RawMessage) {
 		return
 	}
 	said := string(p.Data)
-	if s := text(p.Data); s != "" {
+	if s := decodeString(p.Data); s != "" {
 		said = s
 	}
 	w.say(p.Level, said)
 }
 
-// Write sends a message. A process that does not take it loses its connection.
+// Write sends a message. If the process does not read the message in time, the connection
+// ends.
 func (w *wire) Write(ctx context.Context, m jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -276,7 +276,7 @@ func (w *wire) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
-// sending notes what a message means for those that will come back.
+// sending registers a request before it is sent, so that its answer finds its call.
 func (w *wire) sending(ctx context.Context, m jsonrpc.Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -303,14 +303,14 @@ func (w *wire) sending(ctx context.Context, m jsonrpc.Message) {
 	}
 }
 
-// unversed reports whether the question for the version is still open.
-func (w *wire) unversed() bool {
+// probePending reports whether server/discover is unanswered.
+func (w *wire) probePending() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.probe != nil
 }
 
-// forget gives up a call: nothing that still comes for it is its.
+// forget gives up a call: later messages for it are dropped.
 func (w *wire) forget(c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -321,7 +321,7 @@ func (w *wire) forget(c *call) {
 
 const maxExcerpt = 200
 
-// excerpt quotes the beginning of what a process wrote.
+// excerpt quotes the beginning of a process's output.
 func excerpt(b []byte) string {
 	return fmt.Sprintf("%q", loquat.Clip(string(b), maxExcerpt))
 }

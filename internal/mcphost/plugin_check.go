@@ -13,29 +13,29 @@ import (
 	"loquat/internal/ui"
 )
 
-// Report is what a check has found out about a plugin.
+// Report is the result of checking a plugin.
 type Report struct {
 	Name, Version, Kind string
-	Command             string // as a shell would take it
-	Protocol            string // the version of the protocol that was agreed on
+	Command             string // quoted for a shell
+	Protocol            string // the negotiated protocol version
 	Tools               []ReportedTool
 	Elements            []string // kind and name of each
 	Faults              []string // each with its place
-	Warnings            []string // of what is taken as it stands, and is hardly meant so
+	Warnings            []string // valid, but probably not intended
 }
 
 // ReportedTool is a tool of a plugin.
 type ReportedTool struct {
 	Name        string
 	Description string
-	Use         string // model, ui, actions, transforms, or "" when it is left out
+	Use         string // model, ui, actions, transforms, or "" if it is left out
 }
 
-// uiPatience is how long elements may take, see Elements.
-const uiPatience = 2 * time.Second
+// uiTimeout is how long listing the elements may take.
+const uiTimeout = 2 * time.Second
 
-// Check starts the plugin of a directory once, calls what Loquat would call, and says
-// what is wrong. Actions are not run: they do things.
+// Check starts the plugin of a directory once, calls what Loquat would call, and reports
+// what is wrong. It does not run actions, because they have effects.
 func Check(ctx context.Context, dir string, opts Options) Report {
 	p := New(dir, opts)
 	r := Report{Name: p.Name(), Version: p.manifest.Version, Kind: p.Kind()}
@@ -73,7 +73,7 @@ func (r *Report) fault(place, format string, args ...any) {
 	r.Faults = append(r.Faults, place+": "+fmt.Sprintf(format, args...))
 }
 
-// list takes over what the process lists, and what becomes of it.
+// list adds the process's tools and their uses to the report.
 func (r *Report) list(p *Plugin) {
 	uses := map[string]string{}
 	for _, t := range p.Tools() {
@@ -90,7 +90,7 @@ func (r *Report) list(p *Plugin) {
 	slices.SortFunc(r.Tools, func(a, b ReportedTool) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// checkUI asks for elements as the two forms of the schema do.
+// checkUI asks for the elements without a config and with one, as /ui/schema does.
 func (r *Report) checkUI(ctx context.Context, p *Plugin, s *session) {
 	without := p.show(ctx, s, nil)
 	with := p.show(ctx, s, loquat.Object{}.Set("model", "sample"))
@@ -101,7 +101,7 @@ func (r *Report) checkUI(ctx context.Context, p *Plugin, s *session) {
 	r.Warnings = append(r.Warnings, once(without.warnings, with.warnings)...)
 }
 
-// once joins what is said of the two forms. Only where they differ it says of which.
+// once merges the messages of the two calls. A message of only one call says of which.
 func once(without, with []string) (said []string) {
 	for _, text := range without {
 		if !slices.Contains(with, text) {
@@ -117,10 +117,10 @@ func once(without, with []string) (said []string) {
 	return said
 }
 
-// shown is what came of asking for all elements.
+// shown is the result of asking for all elements.
 type shown struct{ names, faults, warnings []string }
 
-// show asks all tools under `ui`.
+// show calls all tools under `ui`.
 func (p *Plugin) show(ctx context.Context, s *session, effective loquat.Object) (out shown) {
 	var all []loquat.Object
 	for _, name := range p.manifest.UI {
@@ -133,8 +133,8 @@ func (p *Plugin) show(ctx context.Context, s *session, effective loquat.Object) 
 			out.faults = append(out.faults, fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
-		if took := time.Since(began); took > uiPatience {
-			out.faults = append(out.faults, fmt.Sprintf("%s: it took more than %v, which it has", name, uiPatience))
+		if took := time.Since(began); took > uiTimeout {
+			out.faults = append(out.faults, fmt.Sprintf("%s: it took more than %v, the most it may take", name, uiTimeout))
 		}
 		normalized, faults := ui.Normalize([]ui.Contribution{{Plugin: p.Name(), Elements: elements}})
 		for _, f := range faults {
@@ -152,7 +152,7 @@ func (p *Plugin) show(ctx context.Context, s *session, effective loquat.Object) 
 	return out
 }
 
-// described is an element's kind and name.
+// described returns an element's kind and name.
 func described(e loquat.Object) string {
 	text := e.String("ui_type") + " " + cmp.Or(e.String("key"), e.String("id"), e.String("data"))
 	if e.String("ui_type") == "config" {
@@ -161,8 +161,8 @@ func described(e loquat.Object) string {
 	return strings.TrimSpace(text)
 }
 
-// forbidden names config elements that no session may write, though they are not
-// called secret.
+// forbidden returns a warning for each config element that no session may override,
+// although it is not secret.
 func forbidden(elements []loquat.Object) (warnings []string) {
 	for _, e := range elements {
 		key := e.String("key")
@@ -174,7 +174,7 @@ func forbidden(elements []loquat.Object) (warnings []string) {
 	return warnings
 }
 
-// checkTransform has a small call of a model edited.
+// checkTransform calls a transform with a small sample request.
 func (r *Report) checkTransform(ctx context.Context, p *Plugin, name string) {
 	req := &loquat.LLMRequest{
 		SessionID: "sample", RequestID: "sample", Config: loquat.Object{}.Set("model", "sample"),

@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// Guard sees to it that nothing of a plugin outlives Loquat, however Loquat ends: a
-// process beside it is told of every process group, and kills what is left of them
-// when it hears no more. A nil Guard does nothing.
+// Guard is the process guard: a helper process that kills the plugins' process groups
+// when Loquat dies, however it dies. The helper gets the number of every group, and kills
+// the remaining groups when its standard input ends. A nil Guard does nothing.
 type Guard struct {
 	command []string
 	log     *slog.Logger
 
 	mu     sync.Mutex
-	groups map[int]bool // that are to be killed
-	line   *os.File     // to the process; nil while there is none
+	groups map[int]bool // the groups of running plugins
+	line   *os.File     // the helper's standard input; nil while it does not run
 	proc   *os.Process
-	ended  chan struct{} // closed when the process has
+	ended  chan struct{} // closed when the helper has ended
 }
 
-// NewGuard makes a guard whose process, started with the first plugin, is command,
-// which runs Watch on its standard input.
+// NewGuard returns a guard. It starts command with the first plugin; command must call
+// Watch with its standard input.
 func NewGuard(log *slog.Logger, command ...string) *Guard {
 	return &Guard{command: command, log: log, groups: map[int]bool{}}
 }
 
-// Watch is the guard's process: it reads of the groups that begin and end, and when
-// nothing more can come kills those that have not ended.
+// Watch runs in the helper process. It reads which groups start and end from r. At the
+// end of r it kills the groups that have not ended.
 func Watch(r io.Reader) {
 	groups := map[int]bool{}
 	for lines := bufio.NewScanner(r); lines.Scan(); {
@@ -51,10 +51,10 @@ func Watch(r io.Reader) {
 	}
 }
 
-// watch says that a group has begun.
+// watch adds a group.
 func (g *Guard) watch(group int) { g.set(group, true) }
 
-// forget says that a group has ended.
+// forget removes a group that has ended.
 func (g *Guard) forget(group int) { g.set(group, false) }
 
 func (g *Guard) set(group int, begins bool) {
@@ -72,14 +72,14 @@ func (g *Guard) set(group int, begins bool) {
 		if _, err := fmt.Fprintf(g.line, "%t %d\n", begins, group); err == nil {
 			return
 		}
-		g.hangUp()
+		g.endProcess()
 	}
 	if err := g.start(); err != nil {
-		g.log.Warn("no guard over the processes of plugins: what they start may outlive a killed server", "error", err)
+		g.log.Warn("the process guard does not run: processes of plugins may outlive a killed server", "error", err)
 	}
 }
 
-// start starts the process and tells it of all groups.
+// start starts the helper and sends it all groups.
 func (g *Guard) start() error {
 	if len(g.groups) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (g *Guard) start() error {
 	return nil
 }
 
-// Close ends the process. No plugin may be running any more.
+// Close ends the helper. No plugin may be running.
 func (g *Guard) Close() {
 	if g == nil {
 		return
@@ -117,12 +117,12 @@ func (g *Guard) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.line != nil {
-		g.hangUp()
+		g.endProcess()
 	}
 }
 
-// hangUp ends the process, at once when it does not do so by itself.
-func (g *Guard) hangUp() {
+// endProcess closes the helper's input and kills the helper if it does not end by itself.
+func (g *Guard) endProcess() {
 	closeAll(g.line)
 	select {
 	case <-g.ended:

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// begin starts a process group of two: a shell, and what it has started.
+// begin starts a process group of two: a shell and its child.
 func begin(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "sleep 1000 & wait")
@@ -27,22 +27,21 @@ func begin(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// groupLives reports whether any process of a group is there.
+// groupLives reports whether any process of a group runs.
 func groupLives(group int) bool { return syscall.Kill(-group, 0) == nil }
 
-// When nothing more is heard, the groups that have not ended are killed as a whole, and
-// no others.
+// At the end of its input, Watch kills the groups that have not ended, and no others.
 func TestWatch(t *testing.T) {
 	left, over := begin(t), begin(t)
 	Watch(strings.NewReader(fmt.Sprintf("true %d\ntrue %d\nnonsense\ntrue 1\ntrue 0\ntrue -1\nfalse %d\n", left.Process.Pid, over.Process.Pid, over.Process.Pid)))
 	_ = left.Wait()
 	eventually(t, "the end of the group", func() bool { return !groupLives(left.Process.Pid) })
 	if !groupLives(over.Process.Pid) {
-		t.Error("a group was killed that is none of the guard's business any more")
+		t.Error("a group was killed although it was removed from the guard")
 	}
 }
 
-// A guard that was killed itself is started again, and knows all groups.
+// A guard whose helper was killed starts a new one with all groups.
 func TestGuardComesBack(t *testing.T) {
 	g := NewGuard(slog.New(slog.DiscardHandler), os.Args[0], watchArgument)
 	first, second := begin(t), begin(t)
@@ -61,7 +60,7 @@ func TestGuardComesBack(t *testing.T) {
 	}
 }
 
-// A guard that hangs holds nobody up.
+// A helper that hangs delays nobody.
 func TestGuardThatHangs(t *testing.T) {
 	g := NewGuard(slog.New(slog.DiscardHandler), os.Args[0], watchArgument)
 	plugin := begin(t)
