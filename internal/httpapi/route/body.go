@@ -128,7 +128,7 @@ func Decode[T any](x *Exchange) (T, error) {
 		return in, Malformed("body", "cannot be read: %v", err)
 	}
 	var f FieldErrors
-	x.Schemas.check(&f, x.Schemas.Of(in), "body", value)
+	x.Schemas.Validate(&f, in, "body", value)
 	if err := f.Err(); err != nil {
 		return in, err
 	}

@@ -96,6 +96,9 @@ type Table struct {
 // NewTable returns the handler of routes.
 func NewTable(opts Options) *Table {
 	t := &Table{Options: opts, mux: http.NewServeMux()}
+	for _, schema := range opts.Schemas.Map() {
+		schema.PrecomputeMessages() // of schemas that no Go type made, too
+	}
 	byPath := map[string][]*Route{}
 	for i := range t.Routes {
 		r := &t.Routes[i]

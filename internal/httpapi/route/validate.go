@@ -4,116 +4,165 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"loquat"
 )
 
+// The library's messages come after a location: "body.limit has to be an integer". Names in
+// JSON are case-sensitive.
+func init() {
+	huma.ValidateStrictCasing = true
+	validation.MsgExpectedString = "has to be a string"
+	validation.MsgExpectedBoolean = "has to be true or false"
+	validation.MsgExpectedInteger = "has to be an integer"
+	validation.MsgExpectedNumber = "has to be a number"
+	validation.MsgExpectedArray = "has to be a list"
+	validation.MsgExpectedObject = "has to be an object"
+	validation.MsgExpectedOneOf = "has to be one of %s"
+	validation.MsgExpectedMatchPattern = "has to match %s"
+	validation.MsgExpectedMinimumNumber = "is at least %v"
+	validation.MsgExpectedMaximumNumber = "is at most %v"
+	validation.MsgExpectedMinLength = "needs a length of at least %d"
+	validation.MsgExpectedMaxLength = "needs a length of at most %d"
+	validation.MsgExpectedMinItems = "needs at least %d items"
+	validation.MsgExpectedMaxItems = "needs at most %d items"
+	validation.MsgExpectedRFC3339DateTime = "has to be a time of RFC 3339"
+}
+
 // Validate adds what is wrong with a decoded JSON value of v's type to f.
 func (s Schemas) Validate(f *FieldErrors, v any, at string, value any) {
-	s.check(f, s.Of(v), at, value)
+	w := walk{schemas: s, faults: f, path: huma.NewPathBuffer([]byte(at), len(at))}
+	w.value(s.Of(v), value)
 }
 
-// check holds a decoded JSON value against a schema. A null at an optional name is
-// the same as leaving it out. Of a union without a discriminator it checks nothing: package
-// chat checks attachments.
-func (s Schemas) check(f *FieldErrors, schema *huma.Schema, at string, v any) {
+// walk validates a value. huma.Validate checks each text, number and boolean. The walk
+// through objects and lists is done here, because huma keeps every fault in memory, places a
+// missing field at its object, and has no null that means absent.
+type walk struct {
+	schemas Schemas
+	faults  *FieldErrors
+	path    *huma.PathBuffer
+	found   huma.ValidateResult // reused
+}
+
+// value checks a value against a schema. A union without a discriminator may hold anything:
+// package chat checks attachments.
+func (w *walk) value(schema *huma.Schema, value any) {
 	for schema.Ref != "" {
-		schema = s.registry.SchemaFromRef(schema.Ref)
+		schema = w.schemas.registry.SchemaFromRef(schema.Ref)
 	}
 	if schema.Discriminator != nil {
-		s.checkUnion(f, schema, at, v)
+		w.union(schema, value)
 		return
 	}
-	switch schema.Type {
-	case huma.TypeObject:
-		s.checkObject(f, schema, at, v)
-	case huma.TypeArray:
-		list, ok := v.([]any)
-		if !ok {
-			f.Add(at, "has to be a list, not %s", kindOf(v))
+	switch value := value.(type) {
+	case map[string]any:
+		if schema.Type == huma.TypeObject {
+			w.object(schema, value)
 			return
 		}
-		for i, item := range list {
-			s.check(f, schema.Items, fmt.Sprintf("%s[%d]", at, i), item)
+	case []any:
+		if schema.Type == huma.TypeArray {
+			w.list(schema, value)
+			return
 		}
-	case huma.TypeString:
-		checkString(f, schema, at, v)
-	case huma.TypeInteger, huma.TypeNumber:
-		checkNumber(f, schema, at, v)
-	case huma.TypeBoolean:
-		if _, ok := v.(bool); !ok {
-			f.Add(at, "has to be true or false, not %s", kindOf(v))
-		}
+	}
+	if schema.Type != "" {
+		w.huma(schema, value)
 	}
 }
 
-// checkUnion checks a value against its variant. A variant that is unknown may hold anything.
-func (s Schemas) checkUnion(f *FieldErrors, schema *huma.Schema, at string, v any) {
-	object, ok := v.(map[string]any)
-	if !ok {
-		f.Add(at, "has to be an object, not %s", kindOf(v))
+// huma validates a value without the values in it, and reports its first fault.
+func (w *walk) huma(schema *huma.Schema, value any) {
+	w.found.Reset()
+	huma.Validate(w.schemas.registry, schema, w.path, huma.ModeWriteToServer, value, &w.found)
+	if len(w.found.Errors) == 0 || w.faults.full() {
 		return
 	}
-	value, _ := object[schema.Discriminator.PropertyName].(string)
-	if ref := schema.Discriminator.Mapping[value]; ref != "" {
-		s.check(f, RefTo(strings.TrimPrefix(ref, SchemaPrefix)), at, v)
+	message := w.found.Errors[0].Error()
+	if detail, ok := w.found.Errors[0].(*huma.ErrorDetail); ok {
+		message = detail.Message
+	}
+	w.faults.Add(w.path.String(), "%s", message+notThis(schema, message, value))
+}
+
+// notThis repeats the value that is wrong, shortened.
+func notThis(schema *huma.Schema, message string, value any) string {
+	text, isText := value.(string)
+	switch {
+	case strings.HasPrefix(message, "needs "):
+		return ""
+	case isText && schema.Type == huma.TypeString:
+		return fmt.Sprintf(", not %q", loquat.Clip(text, loquat.Excerpt))
+	case strings.HasPrefix(message, "is at "):
+		return fmt.Sprintf(", not %v", value)
+	}
+	return ", not " + kindOf(value)
+}
+
+// union checks a value against its variant. An unknown variant may hold anything.
+func (w *walk) union(schema *huma.Schema, value any) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		w.huma(&huma.Schema{Type: huma.TypeObject}, value)
+		return
+	}
+	name, _ := object[schema.Discriminator.PropertyName].(string)
+	if ref := schema.Discriminator.Mapping[name]; ref != "" {
+		w.value(RefTo(strings.TrimPrefix(ref, SchemaPrefix)), value)
 	}
 }
 
-func (s Schemas) checkObject(f *FieldErrors, schema *huma.Schema, at string, v any) {
-	object, ok := v.(map[string]any)
-	if !ok {
-		f.Add(at, "has to be an object, not %s", kindOf(v))
-		return
+// list checks the length of a list and its items.
+func (w *walk) list(schema *huma.Schema, list []any) {
+	if schema.MinItems != nil || schema.MaxItems != nil {
+		length := &huma.Schema{Type: huma.TypeArray, MinItems: schema.MinItems, MaxItems: schema.MaxItems, Items: &huma.Schema{}}
+		length.PrecomputeMessages()
+		w.huma(length, list)
 	}
+	for i, item := range list {
+		w.path.PushIndex(i)
+		w.value(schema.Items, item)
+		w.path.Pop()
+	}
+}
+
+// object checks the fields of an object. A null at an optional name counts as absent.
+func (w *walk) object(schema *huma.Schema, object map[string]any) {
 	for _, name := range schema.Required {
-		if _, ok := object[name]; !ok {
-			f.Add(at+"."+name, "is missing")
+		if _, given := object[name]; !given && !w.faults.full() {
+			w.faults.Add(w.path.With(name), "is missing")
 		}
 	}
 	for name, value := range object {
 		field, known := schema.Properties[name]
 		switch {
-		case !known && schema.AdditionalProperties == false && f.full():
-		case !known && schema.AdditionalProperties == false:
-			f.Add(JoinName(at, name), "is no field here; there are %s", strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
 		case known && (value != nil || slices.Contains(schema.Required, name)):
-			s.check(f, field, at+"."+name, value)
+			w.path.Push(name)
+			w.value(field, value)
+			w.path.Pop()
+		case !known:
+			w.additional(schema, name, value)
 		}
 	}
 }
 
-func checkString(f *FieldErrors, schema *huma.Schema, at string, v any) {
-	text, ok := v.(string)
-	switch {
-	case !ok:
-		f.Add(at, "has to be a string, not %s", kindOf(v))
-	case len(schema.Enum) > 0 && !slices.Contains(schema.Enum, v):
-		f.Add(at, "has to be one of %s, not %q", enumText(schema.Enum), loquat.Clip(text, loquat.Excerpt))
-	case schema.MaxLength != nil && utf8.RuneCountInString(text) > *schema.MaxLength:
-		f.Add(at, "has at most %d characters", *schema.MaxLength)
-	case schema.Pattern != "" && !regexp.MustCompile(schema.Pattern).MatchString(text):
-		f.Add(at, "has to match %s, unlike %q", schema.Pattern, loquat.Clip(text, loquat.Excerpt))
-	}
-}
-
-func checkNumber(f *FieldErrors, schema *huma.Schema, at string, v any) {
-	n, ok := v.(float64)
-	switch {
-	case !ok && schema.Type == huma.TypeInteger, ok && schema.Type == huma.TypeInteger && n != math.Trunc(n):
-		f.Add(at, "has to be an integer, not %s", kindOf(v))
-	case !ok:
-		f.Add(at, "has to be a number, not %s", kindOf(v))
-	case schema.Minimum != nil && n < *schema.Minimum:
-		f.Add(at, "is at least %v, not %v", *schema.Minimum, n)
-	case schema.Maximum != nil && n > *schema.Maximum:
-		f.Add(at, "is at most %v, not %v", *schema.Maximum, n)
+// additional checks a field that the schema does not name.
+func (w *walk) additional(schema *huma.Schema, name string, value any) {
+	switch rule := schema.AdditionalProperties.(type) {
+	case bool:
+		if !rule && !w.faults.full() {
+			w.faults.Add(JoinName(w.path.String(), name), "is no field here; there are %s", strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
+		}
+	case *huma.Schema:
+		at := JoinName(w.path.String(), name) // Pop does not know names with dots
+		inside := walk{schemas: w.schemas, faults: w.faults, path: huma.NewPathBuffer([]byte(at), len(at))}
+		inside.value(rule, value)
 	}
 }
 
@@ -135,12 +184,4 @@ func kindOf(v any) string {
 		}
 	}
 	return "a number"
-}
-
-func enumText(values []any) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = fmt.Sprint(v)
-	}
-	return strings.Join(texts, ", ")
 }
