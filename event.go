@@ -142,6 +142,19 @@ type Event struct {
 	Session *Session `json:"session,omitempty"` // as it was right after this event
 }
 
+// EventList answers GET /events.
+type EventList struct {
+	Events        []Event  `json:"events"`
+	LatestEventID *EventID `json:"latest_event_id,omitempty" doc:"Where to start, when nothing was asked for."`
+}
+
+// Gone is the data of the event `gone`, with which a stream ends when its events are no
+// longer kept.
+type Gone struct {
+	Code   Code   `json:"code"`
+	Detail string `json:"detail"`
+}
+
 // Payload is the payload of a tool_partial. In the phases start and stream it holds a
 // part of the output, in the phase end the final tool message.
 type Payload struct {

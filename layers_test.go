@@ -258,3 +258,57 @@ func exportedReceiver(fn *ast.FuncDecl) bool {
 	})
 	return exported
 }
+
+// wireForms are the structs with JSON tags that packages besides the root may have, each
+// because it is not a noun of the API.
+var wireForms = map[string]string{
+	"chat.answerExtra":     "the part of a stored answer that HTTP puts into headers",
+	"chat.storedSend":      "the column of a request's row",
+	"chat.storedSnapshot":  "the column of a remembered answer",
+	"httpapi.imageForm":    "describes a multipart form",
+	"httpapi.modelText":    "describes loquat.Model, which marshals itself",
+	"httpapi.toolCallText": "describes loquat.ToolCall, which marshals itself",
+	"httpapi.functionText": "describes loquat.ToolCall, which marshals itself",
+}
+
+// TestNounsStandInTheRoot: what clients send and get has one Go type, in the root package.
+// httpapi, chat and client share it, so that a new field touches one struct.
+func TestNounsStandInTheRoot(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range listPackages(t) {
+		switch rankedFolder(p.ImportPath) {
+		case "httpapi", "chat", "client", "settings", "feed":
+		default:
+			continue
+		}
+		fset := token.NewFileSet()
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				spec, ok := n.(*ast.TypeSpec)
+				if !ok || !hasJSONTags(spec.Type) {
+					return true
+				}
+				noun := p.Name + "." + spec.Name.Name
+				used[noun] = true
+				if wireForms[noun] == "" {
+					t.Errorf("%s: %s has JSON tags: move it to the root package, or say in wireForms why it is not a noun of the API", fset.Position(spec.Pos()), noun)
+				}
+				return true
+			})
+		}
+	}
+	for noun := range wireForms {
+		if !used[noun] {
+			t.Errorf("wireForms lists %s, which does not exist", noun)
+		}
+	}
+}
+
+func hasJSONTags(e ast.Expr) bool {
+	s, ok := e.(*ast.StructType)
+	return ok && slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool { return f.Tag != nil && strings.Contains(f.Tag.Value, `json:"`) })
+}

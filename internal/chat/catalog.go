@@ -72,21 +72,12 @@ func (s *Service) ConfigValues(ctx context.Context, sessionID string) (map[strin
 	return s.settings.Values(ctx, h.AgentID, overridesOf(h))
 }
 
-// PluginInfo is a loaded plugin and how it is.
-type PluginInfo struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"`
-	plugin.Status
-	Tools   []string `json:"tools"`
-	Actions []string `json:"actions"`
-}
-
 // Plugins lists what is loaded, in order.
-func (s *Service) Plugins() []PluginInfo {
-	out := []PluginInfo{}
+func (s *Service) Plugins() []loquat.Plugin {
+	out := []loquat.Plugin{}
 	for _, p := range s.plugins.Plugins() {
-		info := PluginInfo{
-			Name: p.Name(), Kind: p.Kind(), Status: s.plugins.Status(p),
+		info := loquat.Plugin{
+			Name: p.Name(), Kind: p.Kind(), PluginStatus: s.plugins.Status(p),
 			Tools: s.plugins.ToolNames(p), Actions: plugin.ActionsOf(p),
 		}
 		info.Problems = slices.Concat(info.Problems, s.settings.Problems(p), s.absences.problems(p.Name()))

@@ -204,16 +204,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return s.sweepFreedFiles(ctx)
 }
 
-// Readiness describes the parts of the service.
-type Readiness struct {
-	Ready  bool
-	Store  string            // "ok", or what is wrong
-	Detail map[string]string // of further parts
-}
-
 // Ready reports whether the service can take requests.
-func (s *Service) Ready(context.Context) Readiness {
-	r := Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
+func (s *Service) Ready(context.Context) loquat.Readiness {
+	r := loquat.Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
 	if err := s.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
 	}

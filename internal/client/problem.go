@@ -34,13 +34,7 @@ func (c *Client) problem(ctx context.Context, resp *http.Response) error {
 
 // decodeProblem returns nil if body is not a problem.
 func decodeProblem(status int, body []byte) error {
-	var p struct {
-		Title     string              `json:"title"`
-		Detail    string              `json:"detail"`
-		Code      loquat.Code         `json:"code"`
-		Errors    []loquat.FieldError `json:"errors"`
-		RequestID string              `json:"request_id"`
-	}
+	var p loquat.Problem
 	if json.Unmarshal(body, &p) != nil {
 		return nil
 	}

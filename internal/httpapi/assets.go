@@ -224,7 +224,7 @@ func (w *contentWriter) WriteHeader(status int) {
 	case status == http.StatusPreconditionFailed:
 		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image is another one than If-Match says"))
 	case status == http.StatusRequestedRangeNotSatisfiable:
-		route.NewProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range tells its size").Write(w.ResponseWriter)
+		route.SendProblem(w.ResponseWriter, route.NewProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range tells its size"))
 	case w.failed:
 		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodeInternal, "serve an image: status %d", status))
 	default:

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"loquat"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"loquat/internal/httpapi/route"
@@ -27,7 +29,7 @@ func addElements(s route.Schemas) {
 				Optional: []string{"key", "attachment_type", "supports_url", "supported_file_types", "label", "condition"}},
 			{Value: "model_picker", Name: "ModelPickerElement", Doc: "The choice of the model.", Optional: []string{"key", "label", "order", "condition"}},
 		})
-	s.Properties(uiSchema{})["elements"].Items = route.RefTo(elementSchema)
+	s.Properties(loquat.UISchema{})["elements"].Items = route.RefTo(elementSchema)
 }
 
 func elementFields() map[string]*huma.Schema {

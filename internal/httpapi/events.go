@@ -41,7 +41,7 @@ func (a *api) eventRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/events", ID: "getEvents", Tag: "events", Summary: "Read a window of the log",
-			Serve: a.getEvents, Follows: true, Query: append(paging, filters...), Responses: []route.Response{{Status: http.StatusOK, Body: eventList{}}},
+			Serve: a.getEvents, Follows: true, Query: append(paging, filters...), Responses: []route.Response{{Status: http.StatusOK, Body: loquat.EventList{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/events/stream", ID: "streamEvents", Tag: "events", Summary: "Follow the log as Server-Sent Events",
@@ -49,12 +49,6 @@ func (a *api) eventRoutes() []route.Route {
 				Doc: "Server-Sent Events. The data of an event without a name is an Event; heartbeat is a sign of life, and gone ends the stream."}},
 		},
 	}
-}
-
-// eventList is the answer of GET /events.
-type eventList struct {
-	Events        []loquat.Event  `json:"events"`
-	LatestEventID *loquat.EventID `json:"latest_event_id,omitempty" doc:"Where to start, when nothing was asked for."`
 }
 
 func eventQuery(q route.Query) feed.Query {
@@ -78,7 +72,7 @@ func (a *api) getEvents(x *route.Exchange) error {
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	if window.Bootstrap {
-		return x.Reply(http.StatusOK, eventList{Events: []loquat.Event{}, LatestEventID: &window.Cursor})
+		return x.Reply(http.StatusOK, loquat.EventList{Events: []loquat.Event{}, LatestEventID: &window.Cursor})
 	}
 	return a.writeEvents(ctx, x.W, window.Events)
 }
@@ -255,15 +249,9 @@ func (s *stream) push() error {
 // browsers show no other.
 func (s *stream) gone(cause error) error {
 	p := route.ProblemOf(cause)
-	data, err := json.Marshal(goneNotice{Code: p.Code, Detail: p.Detail})
+	data, err := json.Marshal(loquat.Gone{Code: p.Code, Detail: p.Detail})
 	if err != nil {
 		return err
 	}
 	return s.send(sse.Frame{Name: "gone", Data: data})
-}
-
-// goneNotice is the data of the event `gone`.
-type goneNotice struct {
-	Code   loquat.Code `json:"code"`
-	Detail string      `json:"detail"`
 }

@@ -240,7 +240,7 @@ func (r *rig) checkProblem(method, path string, got reply) {
 		r.t.Errorf("%s %s fails with %d and type %q: %s", method, path, got.StatusCode, media, got.body)
 		return
 	}
-	var p route.Problem
+	var p loquat.Problem
 	d := json.NewDecoder(bytes.NewReader(got.body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&p); err != nil {
@@ -294,9 +294,9 @@ func (g reply) want(t *testing.T, status int) reply {
 }
 
 // wantProblem fails unless the answer is a problem of that status and code.
-func (g reply) wantProblem(t *testing.T, status int, code loquat.Code) route.Problem {
+func (g reply) wantProblem(t *testing.T, status int, code loquat.Code) loquat.Problem {
 	t.Helper()
-	var p route.Problem
+	var p loquat.Problem
 	if err := json.Unmarshal(g.body, &p); err != nil || g.StatusCode != status || p.Code != code {
 		t.Errorf("got %d %s, want %d %s: %s", g.StatusCode, p.Code, status, code, g.body)
 	}

@@ -15,15 +15,15 @@ func (a *api) healthRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/healthz", ID: "health", Tag: "server", Summary: "Whether the process lives",
-			Open: true, Serve: a.health, Responses: []route.Response{{Status: http.StatusOK, Body: healthAnswer{}}},
+			Open: true, Serve: a.health, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Health{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/readyz", ID: "ready", Tag: "server", Summary: "Whether it can take requests",
-			Open: true, Serve: a.ready, Responses: []route.Response{{Status: http.StatusOK, Body: readyAnswer{}}},
+			Open: true, Serve: a.ready, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Readiness{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/version", ID: "version", Tag: "server", Summary: "The build and the version of the API",
-			Serve: a.getVersion, Responses: []route.Response{{Status: http.StatusOK, Body: versionAnswer{}}},
+			Serve: a.getVersion, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Version{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/metrics", ID: "metrics", Tag: "server", Summary: "Counters for Prometheus",
@@ -36,20 +36,8 @@ func (a *api) healthRoutes() []route.Route {
 	}
 }
 
-// healthAnswer says that the process answers.
-type healthAnswer struct {
-	Status string `json:"status"`
-}
-
 func (a *api) health(x *route.Exchange) error {
-	return x.Reply(http.StatusOK, healthAnswer{Status: "ok"})
-}
-
-// readyAnswer tells of the parts that have to work.
-type readyAnswer struct {
-	Ready  bool              `json:"ready"`
-	Store  string            `json:"store"`
-	Detail map[string]string `json:"detail"`
+	return x.Reply(http.StatusOK, loquat.Health{Status: "ok"})
 }
 
 func (a *api) ready(x *route.Exchange) error {
@@ -64,24 +52,14 @@ func (a *api) ready(x *route.Exchange) error {
 		}
 		return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the server cannot take requests", Fields: wrong.List()}
 	}
-	if r.Detail == nil {
-		r.Detail = map[string]string{}
-	}
-	return x.Reply(http.StatusOK, readyAnswer{Ready: true, Store: r.Store, Detail: r.Detail})
+	return x.Reply(http.StatusOK, r)
 }
 
 // apiVersion changes when something that clients rely on goes away.
 const apiVersion = 1
 
-// versionAnswer tells builds apart.
-type versionAnswer struct {
-	Version string `json:"version"`
-	API     int    `json:"api"`
-	Go      string `json:"go"`
-}
-
 func (a *api) getVersion(x *route.Exchange) error {
-	return x.Reply(http.StatusOK, versionAnswer{Version: a.version, API: apiVersion, Go: runtime.Version()})
+	return x.Reply(http.StatusOK, loquat.Version{Version: a.version, API: apiVersion, Go: runtime.Version()})
 }
 
 func (a *api) scrape(x *route.Exchange) error {

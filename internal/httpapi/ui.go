@@ -10,22 +10,18 @@ import (
 
 	"loquat"
 	"loquat/internal/httpapi/route"
-	"loquat/internal/ui"
 )
-
-// schemaVersion is that of the UI schema. Within it there are only additions.
-const schemaVersion = 1
 
 func (a *api) uiRoutes() []route.Route {
 	schema := []route.Response{
-		{Status: http.StatusOK, Body: uiSchema{}, ETag: true, ETagDoc: "The content."},
+		{Status: http.StatusOK, Body: loquat.UISchema{}, ETag: true, ETagDoc: "The content."},
 		{Status: http.StatusNotModified, ETag: true, ETagDoc: "The content."},
 	}
 	one := []route.Param{{Name: "plugin", Doc: "Only the elements of the application plugin of this name."}}
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/sessions/{session_id}/config", ID: "getConfigValues", Tag: "ui", Summary: "See the effective value of every setting of a session",
-			Serve: a.getConfigValues, Responses: []route.Response{{Status: http.StatusOK, Body: configValues{}}},
+			Serve: a.getConfigValues, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ConfigValues{}}},
 		},
 		{
 			Method: http.MethodPut, Path: "/sessions/{session_id}/config/{key}", ID: "setOverride", Tag: "ui", Summary: "Set or take back the override of one setting",
@@ -44,12 +40,6 @@ func (a *api) uiRoutes() []route.Route {
 			Summary: "List all UI elements of the application plugins, whatever the session", Serve: a.getApplicationUISchema, Query: one, Responses: schema,
 		},
 	}
-}
-
-// uiSchema is a list of elements. What is in an element is its plugin's business.
-type uiSchema struct {
-	SchemaVersion int             `json:"schema_version"`
-	Elements      []loquat.Object `json:"elements"`
 }
 
 func (a *api) setOverride(x *route.Exchange) error {
@@ -82,7 +72,7 @@ func replyElements(x *route.Exchange, elements []loquat.Object, err error) error
 	if elements == nil {
 		elements = []loquat.Object{}
 	}
-	schema := uiSchema{SchemaVersion: schemaVersion, Elements: elements}
+	schema := loquat.UISchema{SchemaVersion: loquat.UISchemaVersion, Elements: elements}
 	body, err := json.Marshal(schema)
 	if err != nil {
 		return fmt.Errorf("encode a UI schema: %w", err)
@@ -109,23 +99,10 @@ func matchesTag(values []string, tag string) bool {
 	return false
 }
 
-// configValues is the answer of GET /sessions/{session_id}/config.
-type configValues struct {
-	Values map[string]configValue `json:"values" doc:"By key of the config element."`
-}
-
-// configValue is a ui.Value as the document describes it.
-type configValue struct {
-	Value  json.RawMessage `json:"value" doc:"Any JSON; of a secret {\"set\": true} or {\"set\": false}."`
-	Source string          `json:"source" enum:"override,config,ui_default,schema_default,none"`
-}
-
 func (a *api) getConfigValues(x *route.Exchange) error {
 	values, err := a.chat.ConfigValues(x.R.Context(), x.Path("session_id"))
 	if err != nil {
 		return err
 	}
-	return x.Reply(http.StatusOK, struct {
-		Values map[string]ui.Value `json:"values"`
-	}{values})
+	return x.Reply(http.StatusOK, loquat.ConfigValues{Values: values})
 }

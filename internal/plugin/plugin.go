@@ -75,15 +75,8 @@ const (
 	StateFailed   = "failed"   // given up
 )
 
-// Status is how a plugin is.
-type Status struct {
-	State    string   `json:"state"`
-	Required bool     `json:"required,omitempty"` // requests fail without it
-	Detail   string   `json:"detail,omitempty"`   // why it is not running
-	Version  string   `json:"version,omitempty"`
-	Restarts int      `json:"restarts,omitempty"`
-	Problems []string `json:"problems,omitempty"` // what of it is left out, and why
-}
+// Status is the state of a plugin.
+type Status = loquat.PluginStatus
 
 // StatusOf returns what a plugin reports. One that reports nothing is running.
 func StatusOf(p Plugin) Status {

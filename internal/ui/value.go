@@ -17,10 +17,7 @@ const (
 
 // Value is the resolved value of a config element and its source. If no layer has a value,
 // it is null with SourceNone.
-type Value struct {
-	Value  json.RawMessage `json:"value"`
-	Source string          `json:"source"`
-}
+type Value = loquat.ConfigValue
 
 // Layers holds the settings from which values are resolved.
 type Layers struct {

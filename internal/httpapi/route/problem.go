@@ -14,18 +14,6 @@ import (
 	"loquat"
 )
 
-// Problem is the body of every failing answer, as RFC 9457 has it. Code is stable,
-// the texts are not.
-type Problem struct {
-	Type      string              `json:"type" doc:"Always about:blank: the code tells failures apart."`
-	Title     string              `json:"title" doc:"The meaning of the status."`
-	Status    int                 `json:"status" doc:"The HTTP status."`
-	Detail    string              `json:"detail" doc:"What went wrong this time, and what to do."`
-	Code      loquat.Code         `json:"code" doc:"The stable name of the failure."`
-	Errors    []loquat.FieldError `json:"errors,omitempty" doc:"The faults of the input, all at once."`
-	RequestID string              `json:"request_id,omitempty" doc:"With code busy: the request that is in the way."`
-}
-
 // ProblemMedia is the media type of a problem.
 const ProblemMedia = "application/problem+json"
 
@@ -66,7 +54,7 @@ const MaxFieldErrors = 100
 
 // ProblemOf makes the answer of an error. What is no *loquat.Error is internal, and
 // nothing of it is told.
-func ProblemOf(err error) Problem {
+func ProblemOf(err error) loquat.Problem {
 	e, ok := errors.AsType[*loquat.Error](err)
 	status, known := http.StatusInternalServerError, false
 	if ok {
@@ -95,8 +83,8 @@ func moreFaults(n int) loquat.FieldError {
 }
 
 // NewProblem returns a problem without field errors.
-func NewProblem(status int, code loquat.Code, detail string) Problem {
-	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: loquat.Clip(detail, loquat.MaxDetail), Code: code}
+func NewProblem(status int, code loquat.Code, detail string) loquat.Problem {
+	return loquat.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: loquat.Clip(detail, loquat.MaxDetail), Code: code}
 }
 
 // WriteProblem answers with a failure.
@@ -105,11 +93,11 @@ func WriteProblem(w http.ResponseWriter, err error) {
 	if seconds := waitFor(p.Code, err); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
-	p.Write(w)
+	SendProblem(w, p)
 }
 
-// Write answers with the problem.
-func (p Problem) Write(w http.ResponseWriter) {
+// SendProblem answers with a problem.
+func SendProblem(w http.ResponseWriter, p loquat.Problem) {
 	h := w.Header()
 	for _, stale := range []string{"ETag", "Location", "Content-Length", "Last-Modified"} {
 		h.Del(stale)

@@ -29,7 +29,7 @@ func (s Schemas) Alias(noun, written any) {
 // Map returns the schemas by name, to be added to.
 func (s Schemas) Map() map[string]*huma.Schema { return s.registry.Map() }
 
-// schemaName writes `problem` and `toolCallText` as Problem and ToolCall.
+// schemaName writes `problem` and `toolCallText` as loquat.Problem and ToolCall.
 func schemaName(t reflect.Type, hint string) string {
 	return strings.Replace(strings.TrimSuffix(huma.DefaultSchemaNamer(t, hint), "Text"), "Ui", "UI", 1)
 }

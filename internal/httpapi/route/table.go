@@ -57,7 +57,7 @@ type ErrorForm struct {
 }
 
 // problems is the form of routes that have none of their own.
-var problems = &ErrorForm{Body: Problem{}, Media: ProblemMedia, Write: WriteProblem}
+var problems = &ErrorForm{Body: loquat.Problem{}, Media: ProblemMedia, Write: WriteProblem}
 
 // ErrorForm returns the form of the route's failures. A nil route has the default one.
 func (r *Route) ErrorForm() *ErrorForm {
