@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -17,15 +17,16 @@ import (
 	"go.uber.org/goleak"
 
 	"loquat"
+	"loquat/internal/client"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // connect returns a client of a test server with the handler h.
-func connect(t *testing.T, h http.HandlerFunc) *Client {
+func connect(t *testing.T, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(h)
-	c, err := New(server.URL, Options{Token: "t0ken"})
+	c, err := client.New(server.URL, client.Options{Token: "t0ken"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,9 +39,9 @@ func connect(t *testing.T, h http.HandlerFunc) *Client {
 }
 
 // pretend returns a client whose calls go to rt, for tests with a fake clock.
-func pretend(t *testing.T, rt func(*http.Request) (*http.Response, error), patience time.Duration) *Client {
+func pretend(t *testing.T, rt func(*http.Request) (*http.Response, error), patience time.Duration) *client.Client {
 	t.Helper()
-	c, err := New("http://loquat.test/prefix", Options{HTTPClient: &http.Client{Transport: roundTripper(rt)}, Patience: patience})
+	c, err := client.New("http://loquat.test/prefix", client.Options{HTTPClient: &http.Client{Transport: roundTripper(rt)}, Patience: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func answer(status int, contentType, body string) *http.Response {
 
 func TestNewRejectsInvalidAddresses(t *testing.T) {
 	for _, bad := range []string{"", "localhost:8787", "/x", "ftp://host", "http://", "http://[::1"} {
-		if _, err := New(bad, Options{}); loquat.CodeOf(err) != loquat.CodeInvalid {
+		if _, err := client.New(bad, client.Options{}); loquat.CodeOf(err) != loquat.CodeInvalid {
 			t.Errorf("New(%q) = %v, want an error with code invalid", bad, err)
 		}
 	}
@@ -69,78 +70,78 @@ func TestCalls(t *testing.T) {
 	text := "hi"
 	tests := []struct {
 		name         string
-		call         func(context.Context, *Client) (any, error)
+		call         func(context.Context, *client.Client) (any, error)
 		request      string // method and URI
 		body, answer string
 		keyed        bool
 		want         string // JSON of what the call returned
 	}{
-		{"create", func(ctx context.Context, c *Client) (any, error) {
+		{"create", func(ctx context.Context, c *client.Client) (any, error) {
 			s, err := c.CreateSession(ctx, loquat.NewSession{AgentID: "a"})
 			return s.Checkpoint, err
 		}, "POST /sessions", `{"agent_id":"a"}`, `{"session_id":"s"}`, true, `"0000000000000007"`},
-		{"session", func(ctx context.Context, c *Client) (any, error) {
+		{"session", func(ctx context.Context, c *client.Client) (any, error) {
 			s, err := c.Session(ctx, "s")
 			return s.ActiveRequestID, err
 		}, "GET /sessions/s", ``, `{"session_id":"s","active_request_id":"r"}`, false, `"r"`},
-		{"sessions", func(ctx context.Context, c *Client) (any, error) {
+		{"sessions", func(ctx context.Context, c *client.Client) (any, error) {
 			l, err := c.Sessions(ctx, 2, "p")
 			return l.NextPageToken, err
 		}, "GET /sessions?limit=2&page_token=p", ``, `{"sessions":[],"next_page_token":"q"}`, false, `"q"`},
-		{"update", func(ctx context.Context, c *Client) (any, error) {
-			s, err := c.UpdateSession(ctx, "s", loquat.SessionPatch{Metadata: loquat.Object{"a": json.RawMessage("null")}}, IfMatch(7))
+		{"update", func(ctx context.Context, c *client.Client) (any, error) {
+			s, err := c.UpdateSession(ctx, "s", loquat.SessionPatch{Metadata: loquat.Object{"a": json.RawMessage("null")}}, client.IfMatch(7))
 			return s.SessionID, err
 		}, "PATCH /sessions/s", `{"metadata":{"a":null}}`, `{"session_id":"s"}`, false, `"s"`},
-		{"delete", func(ctx context.Context, c *Client) (any, error) {
+		{"delete", func(ctx context.Context, c *client.Client) (any, error) {
 			return nil, c.DeleteSession(ctx, "s")
 		}, "DELETE /sessions/s", ``, ``, false, `null`},
-		{"fork", func(ctx context.Context, c *Client) (any, error) {
+		{"fork", func(ctx context.Context, c *client.Client) (any, error) {
 			s, err := c.Fork(ctx, "s", loquat.Fork{UpToIndex: &three})
 			return s.SessionID, err
 		}, "POST /sessions/s/fork", `{"up_to_index":3}`, `{"session_id":"t"}`, true, `"t"`},
-		{"messages", func(ctx context.Context, c *Client) (any, error) {
-			p, err := c.Messages(ctx, "s", Page{From: 1, Limit: 2, At: 9})
+		{"messages", func(ctx context.Context, c *client.Client) (any, error) {
+			p, err := c.Messages(ctx, "s", client.Page{From: 1, Limit: 2, At: 9})
 			return p.Total, err
 		}, "GET /sessions/s/messages?at=0000000000000009&from=1&limit=2", ``, `{"total":4,"messages":[]}`, false, `4`},
-		{"append", func(ctx context.Context, c *Client) (any, error) {
+		{"append", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.AppendMessage(ctx, "s", loquat.NewMessage{Role: "user"})
 			return r.Index, err
 		}, "POST /sessions/s/messages", `{"role":"user","content":""}`, `{"index":5}`, true, `5`},
-		{"modify", func(ctx context.Context, c *Client) (any, error) {
+		{"modify", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.ModifyMessage(ctx, "s", 3, "x")
 			return r.Message.Content, err
 		}, "PATCH /sessions/s/messages/3", `{"content":"x"}`, `{"message":{"content":"x"}}`, false, `"x"`},
-		{"delete messages", func(ctx context.Context, c *Client) (any, error) {
+		{"delete messages", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.DeleteMessages(ctx, "s", []int{3, 4})
 			return r.Indices, err
 		}, "DELETE /sessions/s/messages", `{"indices":[3,4]}`, `{"indices":[3,4]}`, false, `[3,4]`},
-		{"send", func(ctx context.Context, c *Client) (any, error) {
+		{"send", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.Send(ctx, "s", loquat.Send{Content: &text, Stream: new(true)})
 			return r.Status, err
 		}, "POST /sessions/s/send", `{"content":"hi","stream":true}`, `{"status":"queued"}`, true, `"queued"`},
-		{"request", func(ctx context.Context, c *Client) (any, error) {
+		{"request", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.Request(ctx, "r")
 			return r.Status, err
 		}, "GET /requests/r", ``, `{"status":"failed"}`, false, `"failed"`},
-		{"cancel", func(ctx context.Context, c *Client) (any, error) {
+		{"cancel", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.Cancel(ctx, "r")
 			return r.Status, err
 		}, "POST /requests/r/cancel", ``, `{"status":"running"}`, true, `"running"`},
-		{"agents", func(ctx context.Context, c *Client) (any, error) {
+		{"agents", func(ctx context.Context, c *client.Client) (any, error) {
 			return c.Agents(ctx)
 		}, "GET /agents", ``, `{"agents":[{"agent_id":"a","provider":"p","model":"m"}]}`, false, `[{"agent_id":"a","provider":"p","model":"m"}]`},
-		{"models", func(ctx context.Context, c *Client) (any, error) {
-			return c.Models(ctx, ModelQuery{AgentID: "a", Refresh: true})
+		{"models", func(ctx context.Context, c *client.Client) (any, error) {
+			return c.Models(ctx, client.ModelQuery{AgentID: "a", Refresh: true})
 		}, "GET /models?agent_id=a&refresh=true", ``, `{"models":[{"id":"m","ctx":1}]}`, false, `[{"ctx":1,"id":"m"}]`},
-		{"version", func(ctx context.Context, c *Client) (any, error) {
+		{"version", func(ctx context.Context, c *client.Client) (any, error) {
 			v, err := c.Version(ctx)
 			return v, err
 		}, "GET /version", ``, `{"api":1}`, false, `{"api":1}`},
-		{"ready", func(ctx context.Context, c *Client) (any, error) {
+		{"ready", func(ctx context.Context, c *client.Client) (any, error) {
 			return nil, c.Ready(ctx)
 		}, "GET /readyz", ``, `{"ready":true}`, false, `null`},
-		{"events", func(ctx context.Context, c *Client) (any, error) {
-			w, err := c.Events(ctx, Query{RequestID: "r", Limit: 9, Wait: 1500 * time.Millisecond, OmitSession: true})
+		{"events", func(ctx context.Context, c *client.Client) (any, error) {
+			w, err := c.Events(ctx, client.Query{RequestID: "r", Limit: 9, Wait: 1500 * time.Millisecond, OmitSession: true})
 			return w.JSON, err
 		}, "GET /events?limit=9&request_id=r&session=omit&wait=1.5", ``, `{"events":[{"event_id":"0000000000000001","type":"x","new":[ 1 ]}]}`, false,
 			`[{"event_id":"0000000000000001","type":"x","new":[1]}]`},
@@ -226,16 +227,19 @@ func TestRepeats(t *testing.T) {
 	tests := []struct {
 		name  string
 		lost  int // answers
-		call  func(context.Context, *Client) error
+		call  func(context.Context, *client.Client) error
 		calls int
 		want  loquat.Code
 	}{
 		{"send", 2, send, 3, ""},
-		{"send to nobody", 100, send, maxAttempts, loquat.CodeUnavailable},
-		{"load", 1, func(ctx context.Context, c *Client) error { _, err := c.Session(ctx, "s"); return err }, 2, ""},
-		{"delete", 1, func(ctx context.Context, c *Client) error { return c.DeleteSession(ctx, "s") }, 1, loquat.CodeUnavailable},
-		{"modify", 1, func(ctx context.Context, c *Client) error { _, err := c.ModifyMessage(ctx, "s", 0, ""); return err }, 1, loquat.CodeUnavailable},
-		{"ready", 1, func(ctx context.Context, c *Client) error { return c.Ready(ctx) }, 1, loquat.CodeUnavailable},
+		{"send to nobody", 100, send, client.MaxAttempts, loquat.CodeUnavailable},
+		{"load", 1, func(ctx context.Context, c *client.Client) error { _, err := c.Session(ctx, "s"); return err }, 2, ""},
+		{"delete", 1, func(ctx context.Context, c *client.Client) error { return c.DeleteSession(ctx, "s") }, 1, loquat.CodeUnavailable},
+		{"modify", 1, func(ctx context.Context, c *client.Client) error {
+			_, err := c.ModifyMessage(ctx, "s", 0, "")
+			return err
+		}, 1, loquat.CodeUnavailable},
+		{"ready", 1, func(ctx context.Context, c *client.Client) error { return c.Ready(ctx) }, 1, loquat.CodeUnavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -260,7 +264,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-func send(ctx context.Context, c *Client) error {
+func send(ctx context.Context, c *client.Client) error {
 	text := "once"
 	_, err := c.Send(ctx, "s", loquat.Send{Content: &text})
 	return err

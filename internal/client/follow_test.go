@@ -1,4 +1,4 @@
-package client
+package client_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
+	"loquat/internal/client"
 )
 
 // script simulates a server with a log of events 1…n that breaks connections.
@@ -90,9 +91,9 @@ type stuck struct{}
 func (stuck) Read([]byte) (int, error) { return 0, errors.New("read past the end of the script") }
 
 // inOrder follows events 1…n and returns an error if one is missing or out of order.
-func inOrder(c *Client, n int) error {
+func inOrder(c *client.Client, n int) error {
 	start, want := loquat.EventID(0), loquat.EventID(1)
-	for e, err := range c.Follow(context.Background(), Query{Since: &start}) {
+	for e, err := range c.Follow(context.Background(), client.Query{Since: &start}) {
 		switch {
 		case err != nil:
 			return fmt.Errorf("instead of event %d: %w", want, err)
@@ -135,7 +136,7 @@ func TestFollowResumesFromOpeningFrame(t *testing.T) {
 			}
 			return answer(200, "text/event-stream", "data: {\"type\":\"x\"}\nid: 0000000000000042\n\n"), nil
 		}, 0)
-		for e, err := range c.FollowJSON(t.Context(), Query{SessionID: "s"}) {
+		for e, err := range c.FollowJSON(t.Context(), client.Query{SessionID: "s"}) {
 			if err != nil || e.ID != 42 || string(e.JSON) != `{"type":"x"}` {
 				t.Errorf("got %+v, %v", e, err)
 			}
@@ -168,7 +169,7 @@ func TestPollingDeterminesCursorFirst(t *testing.T) {
 			return answer(404, "", ""), nil
 		}, 0)
 		began := time.Now()
-		for e, err := range c.Follow(t.Context(), Query{SessionID: "s"}) {
+		for e, err := range c.Follow(t.Context(), client.Query{SessionID: "s"}) {
 			if err != nil || e.EventID != 8 {
 				t.Errorf("got %+v, %v", e, err)
 			}
@@ -211,7 +212,7 @@ func TestFollowEnds(t *testing.T) {
 				c := pretend(t, func(*http.Request) (*http.Response, error) { return tt.answer() }, time.Minute)
 				began := time.Now()
 				var last error
-				for _, err := range c.Follow(t.Context(), Query{}) {
+				for _, err := range c.Follow(t.Context(), client.Query{}) {
 					last = err
 				}
 				if tt.want != "" && loquat.CodeOf(last) != tt.want {
@@ -233,7 +234,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 		c := pretend(t, func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		for _, err := range c.Follow(ctx, Query{}) {
+		for _, err := range c.Follow(ctx, client.Query{}) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("ended with %v", err)
 			}
@@ -279,14 +280,14 @@ func TestSilenceReconnects(t *testing.T) {
 					}
 				}, 0)
 				began := time.Now()
-				for e, err := range c.FollowJSON(t.Context(), Query{RequestID: "r"}) {
+				for e, err := range c.FollowJSON(t.Context(), client.Query{RequestID: "r"}) {
 					if err != nil || e.ID != 2 {
 						t.Errorf("got %+v, %v", e, err)
 					}
 					break
 				}
-				if took := time.Since(began); took < silence || took > silence+time.Second {
-					t.Errorf("reconnected after %v of silence, want %v", took, silence)
+				if took := time.Since(began); took < client.Silence || took > client.Silence+time.Second {
+					t.Errorf("reconnected after %v of silence, want %v", took, client.Silence)
 				}
 			})
 		})

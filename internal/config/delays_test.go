@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"loquat/internal/config"
 )
 
 func TestParseDelays(t *testing.T) {
@@ -39,7 +41,7 @@ func TestParseDelays(t *testing.T) {
 		{raw: `null`, err: "is null"},
 		{raw: `{}`, err: "is an object"},
 	} {
-		got, err := ParseDelays(json.RawMessage(tt.raw))
+		got, err := config.ParseDelays(json.RawMessage(tt.raw))
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("ParseDelays(%s) = %v, %v, want an error with %q", tt.raw, got, err, tt.err)
@@ -53,11 +55,11 @@ func TestParseDelays(t *testing.T) {
 }
 
 func TestParseDelayMap(t *testing.T) {
-	got, err := ParseDelayMap(json.RawMessage(`{"500": [1], "503": "2, 3", "599": []}`))
+	got, err := config.ParseDelayMap(json.RawMessage(`{"500": [1], "503": "2, 3", "599": []}`))
 	if err != nil || len(got) != 3 || !slices.Equal(got[503], []time.Duration{2 * time.Second, 3 * time.Second}) {
 		t.Fatalf("ParseDelayMap = %v, %v", got, err)
 	}
-	if got, err := ParseDelayMap(nil); err != nil || len(got) != 0 {
+	if got, err := config.ParseDelayMap(nil); err != nil || len(got) != 0 {
 		t.Errorf("an absent map = %v, %v, want none", got, err)
 	}
 	for raw, want := range map[string]string{
@@ -72,7 +74,7 @@ func TestParseDelayMap(t *testing.T) {
 		`null`:                     "is null",
 		`{"429": [], "boom": [1]}`: "boom: is no HTTP status code",
 	} {
-		if got, err := ParseDelayMap(json.RawMessage(raw)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := config.ParseDelayMap(json.RawMessage(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseDelayMap(%s) = %v, %v, want an error with %q", raw, got, err, want)
 		}
 	}

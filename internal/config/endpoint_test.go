@@ -1,6 +1,10 @@
-package config
+package config_test
 
-import "testing"
+import (
+	"testing"
+
+	"loquat/internal/config"
+)
 
 func TestNormalizeURL(t *testing.T) {
 	for given, want := range map[string]string{
@@ -21,10 +25,10 @@ func TestNormalizeURL(t *testing.T) {
 		"http://[FE80::443]:80/v1":       "http://[fe80::443]/v1",
 		"https://[::1]:443/":             "https://[::1]",
 	} {
-		if got := NormalizeURL(given); got != want {
+		if got := config.NormalizeURL(given); got != want {
 			t.Errorf("NormalizeURL(%q) = %q, want %q", given, got, want)
 		}
-		if again := NormalizeURL(want); again != want {
+		if again := config.NormalizeURL(want); again != want {
 			t.Errorf("NormalizeURL(%q) = %q", want, again)
 		}
 	}

@@ -1,10 +1,12 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
 	"errors"
 	"testing"
 	"unicode/utf8"
+
+	"loquat/internal/config"
 )
 
 // FuzzParse reads any file as a configuration: it is refused with a place, or it can
@@ -18,7 +20,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	env := Environment{
+	env := config.Environment{
 		Lookup: func(name string) (string, bool) { return "value of " + name, name == "SET" },
 		ReadFile: func(path string) ([]byte, error) {
 			if path == "/key" {
@@ -28,23 +30,23 @@ func FuzzParse(f *testing.F) {
 		},
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, problems := Parse(data, env)
+		c, problems := config.Parse(data, env)
 		for _, p := range problems {
 			if p.Path == "" || p.Message == "" {
 				t.Errorf("%q: a problem without place or words: %+v", data, p)
 			}
 		}
 		if c == nil {
-			if !Failed(problems) {
+			if !config.Failed(problems) {
 				t.Errorf("%q: refused without a reason", data)
 			}
 			return
 		}
-		c.Check(Loaded{})
+		c.Check(config.Loaded{})
 		shown, err := json.Marshal(c.Redacted())
 		if err != nil || !utf8.Valid(shown) {
 			t.Errorf("%q is shown as %q: %v", data, shown, err)
 		}
-		NewMasker(c.Secrets()).Mask(string(data))
+		config.NewMasker(c.Secrets()).Mask(string(data))
 	})
 }

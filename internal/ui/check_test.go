@@ -1,4 +1,4 @@
-package ui
+package ui_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/ui"
 )
 
 func TestCheckValue(t *testing.T) {
@@ -42,7 +43,7 @@ func TestCheckValue(t *testing.T) {
 		{`{}`, `7`, valid},
 		{`{"type": "number"}`, `x`, "is not valid JSON"},
 	} {
-		err := CheckValue(elementOf(t, c.element), json.RawMessage(c.value))
+		err := ui.CheckValue(elementOf(t, c.element), json.RawMessage(c.value))
 		if (err == nil) != (c.says == valid) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s in %s: %v, want %q", c.value, c.element, err, c.says)
 		}
@@ -54,7 +55,7 @@ func TestCheckValueNamesFewOptions(t *testing.T) {
 	for i := range 3000 {
 		options = append(options, fmt.Sprintf("model-%d", i))
 	}
-	err := CheckValue(loquat.Object{}.Set("type", "select").Set("options", options), json.RawMessage(`"x"`))
+	err := ui.CheckValue(loquat.Object{}.Set("type", "select").Set("options", options), json.RawMessage(`"x"`))
 	if err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "3000 options") {
 		t.Errorf("got %.500v", err)
 	}
@@ -92,7 +93,7 @@ body.params.unmapped: is required`},
 		{`{"start": 1, "copy": 1, "instructions": "t", "unmapped": ""}`, ``, `body.params.unmapped: must not be empty`},
 	} {
 		params := elementOf(t, c.params)
-		merged, faults := BuildActionParams(elementOf(t, action), params)
+		merged, faults := ui.BuildActionParams(elementOf(t, action), params)
 		var lines []string
 		for _, f := range faults {
 			lines = append(lines, f.Location+": "+f.Message)
@@ -100,14 +101,14 @@ body.params.unmapped: is required`},
 		if got := strings.Join(lines, "\n"); got != c.faults {
 			t.Errorf("%s:\n%s\nwant\n%s", c.params, got, c.faults)
 		}
-		if c.merged != "" && !equal(Decode(merged), Decode(json.RawMessage(c.merged))) {
-			t.Errorf("%s became %s, want %s", c.params, encodeText(merged), c.merged)
+		if c.merged != "" && !ui.Equal(ui.Decode(merged), ui.Decode(json.RawMessage(c.merged))) {
+			t.Errorf("%s became %s, want %s", c.params, ui.EncodeText(merged), c.merged)
 		}
-		if !equal(Decode(params), Decode(json.RawMessage(c.params))) {
-			t.Errorf("the params of the caller became %s", encodeText(params))
+		if !ui.Equal(ui.Decode(params), ui.Decode(json.RawMessage(c.params))) {
+			t.Errorf("the params of the caller became %s", ui.EncodeText(params))
 		}
 	}
-	merged, faults := BuildActionParams(elementOf(t, `{"fixed_params": {"a": 1}}`), nil)
+	merged, faults := ui.BuildActionParams(elementOf(t, `{"fixed_params": {"a": 1}}`), nil)
 	if string(merged["a"]) != "1" || len(faults) > 0 {
 		t.Errorf("without a dialog and params: %v, %v", merged, faults)
 	}

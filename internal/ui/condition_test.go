@@ -1,4 +1,4 @@
-package ui
+package ui_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"loquat/internal/ui"
 )
 
 // conditionTable is the format of testdata/conditions.json. The web client is tested with
@@ -14,7 +16,7 @@ type conditionTable struct {
 	Context struct{ Session, Message, Config any }
 	Cases   []struct {
 		Name      string
-		Root      Root
+		Root      ui.Root
 		Condition json.RawMessage
 		Expect    struct{ Visible, Valid bool }
 	}
@@ -50,10 +52,10 @@ func runConditions(t *testing.T, file string) {
 	if len(table.Cases) == 0 {
 		t.Fatalf("%s has no cases", file)
 	}
-	in := Context{Session: Decode(table.Context.Session), Message: Decode(table.Context.Message), Config: Decode(table.Context.Config)}
+	in := ui.Context{Session: ui.Decode(table.Context.Session), Message: ui.Decode(table.Context.Message), Config: ui.Decode(table.Context.Config)}
 	for _, c := range table.Cases {
 		t.Run(c.Name, func(t *testing.T) {
-			visible, err := Visible(c.Condition, c.Root, in)
+			visible, err := ui.Visible(c.Condition, c.Root, in)
 			if (err == nil) != c.Expect.Valid {
 				t.Errorf("error %v, want valid %v", err, c.Expect.Valid)
 			}
@@ -98,8 +100,8 @@ func TestEqualNumbers(t *testing.T) {
 		{`{"a": null}`, `{}`, false},
 		{`"a"`, `["a"]`, false},
 	} {
-		a, b := Decode(json.RawMessage(c.a)), Decode(json.RawMessage(c.b))
-		if equal(a, b) != c.want || equal(b, a) != c.want {
+		a, b := ui.Decode(json.RawMessage(c.a)), ui.Decode(json.RawMessage(c.b))
+		if ui.Equal(a, b) != c.want || ui.Equal(b, a) != c.want {
 			t.Errorf("%s and %s: want %v", c.a, c.b, c.want)
 		}
 	}
@@ -109,57 +111,57 @@ func TestConditionDepth(t *testing.T) {
 	nested := func(levels int) json.RawMessage {
 		return json.RawMessage(strings.Repeat(`{"not":`, levels-1) + "{}" + strings.Repeat("}", levels-1))
 	}
-	if err := CheckCondition(nested(maxConditionDepth)); err != nil {
-		t.Errorf("%d levels: %v", maxConditionDepth, err)
+	if err := ui.CheckCondition(nested(ui.MaxConditionDepth)); err != nil {
+		t.Errorf("%d levels: %v", ui.MaxConditionDepth, err)
 	}
-	for _, levels := range []int{maxConditionDepth + 1, 9000, 100_000} {
-		if CheckCondition(nested(levels)) == nil {
+	for _, levels := range []int{ui.MaxConditionDepth + 1, 9000, 100_000} {
+		if ui.CheckCondition(nested(levels)) == nil {
 			t.Errorf("%d levels are allowed", levels)
 		}
 	}
 }
 
 func TestLookupAndRender(t *testing.T) {
-	in := Context{
-		Session: Decode(json.RawMessage(`{"metadata": {"title": "Trip", "n": 12345678901234567890, "f": 15.0, "o": {"a": "<b>"}}}`)),
+	in := ui.Context{
+		Session: ui.Decode(json.RawMessage(`{"metadata": {"title": "Trip", "n": 12345678901234567890, "f": 15.0, "o": {"a": "<b>"}}}`)),
 		Message: map[string]any{"n": 1.5},
 	}
 	for _, c := range []struct {
 		path, template string
-		root           Root
+		root           ui.Root
 		want           string
 		ok             bool
 	}{
-		{"title", "", RootMetadata, "Trip", true},
-		{"$.title", "{{data}} and {{data}}, {{ data }}", RootMetadata, "Trip and Trip, {{ data }}", true},
-		{"$session.metadata.n", "", RootMetadata, "12345678901234567890", true},
-		{"metadata.f", "", RootSession, "15", true},
-		{"metadata.o", "", RootSession, `{"a":"<b>"}`, true},
-		{"n", "<i>{{data}}</i>", RootMessage, "<i>1.5</i>", true},
-		{"title", "", RootSession, "", false},
-		{"a", "", RootConfig, "", false},
-		{"a..b", "", RootSession, "", false},
-		{"$config.a", "", RootSession, "", false},
-		{"$nothing.a", "", RootSession, "", false},
+		{"title", "", ui.RootMetadata, "Trip", true},
+		{"$.title", "{{data}} and {{data}}, {{ data }}", ui.RootMetadata, "Trip and Trip, {{ data }}", true},
+		{"$session.metadata.n", "", ui.RootMetadata, "12345678901234567890", true},
+		{"metadata.f", "", ui.RootSession, "15", true},
+		{"metadata.o", "", ui.RootSession, `{"a":"<b>"}`, true},
+		{"n", "<i>{{data}}</i>", ui.RootMessage, "<i>1.5</i>", true},
+		{"title", "", ui.RootSession, "", false},
+		{"a", "", ui.RootConfig, "", false},
+		{"a..b", "", ui.RootSession, "", false},
+		{"$config.a", "", ui.RootSession, "", false},
+		{"$nothing.a", "", ui.RootSession, "", false},
 	} {
-		v, ok := Lookup(c.path, c.root, in)
-		if got := Render(c.template, v); ok != c.ok || ok && got != c.want {
+		v, ok := ui.Lookup(c.path, c.root, in)
+		if got := ui.Render(c.template, v); ok != c.ok || ok && got != c.want {
 			t.Errorf("%s of %s: %q, %v; want %q, %v", c.path, c.root, got, ok, c.want, c.ok)
 		}
 	}
 }
 
 func TestRoots(t *testing.T) {
-	for uiType, want := range map[string]Root{
-		"": RootConfig, "config": RootConfig, "composer_attachment": RootConfig, "model_picker": RootConfig,
-		"message_footer": RootMessage, "message_action": RootMessage, "status_bar": RootMessage,
-		"session_action": RootSession, "session_list_field": RootSession, "hologram": RootSession,
+	for uiType, want := range map[string]ui.Root{
+		"": ui.RootConfig, "config": ui.RootConfig, "composer_attachment": ui.RootConfig, "model_picker": ui.RootConfig,
+		"message_footer": ui.RootMessage, "message_action": ui.RootMessage, "status_bar": ui.RootMessage,
+		"session_action": ui.RootSession, "session_list_field": ui.RootSession, "hologram": ui.RootSession,
 	} {
-		if got := RootOf(uiType); got != want {
+		if got := ui.RootOf(uiType); got != want {
 			t.Errorf("%q: %s, want %s", uiType, got, want)
 		}
 	}
-	if DataRootOf("session_list_field") != RootMetadata || DataRootOf("message_footer") != RootMessage {
+	if ui.DataRootOf("session_list_field") != ui.RootMetadata || ui.DataRootOf("message_footer") != ui.RootMessage {
 		t.Error("DataRootOf returns a wrong root")
 	}
 }
@@ -174,13 +176,13 @@ func FuzzConditions(f *testing.F) {
 		f.Add([]byte(seed), []byte(`{"a":[{"b":100}],"x":null}`))
 	}
 	f.Fuzz(func(t *testing.T, condition, root []byte) {
-		v, err := decode(root)
+		v, err := ui.DecodeRaw(root)
 		if err != nil {
 			v = nil
 		}
-		malformed := CheckCondition(condition)
-		for _, in := range []Context{{}, {Session: v, Message: v, Config: v}} {
-			visible, err := Visible(condition, RootSession, in)
+		malformed := ui.CheckCondition(condition)
+		for _, in := range []ui.Context{{}, {Session: v, Message: v, Config: v}} {
+			visible, err := ui.Visible(condition, ui.RootSession, in)
 			if (err == nil) != (malformed == nil) {
 				t.Fatalf("CheckCondition returns %v, Visible returns %v", malformed, err)
 			}
@@ -188,11 +190,11 @@ func FuzzConditions(f *testing.F) {
 				t.Fatal("a malformed condition is visible")
 			}
 			inverted := append(append([]byte(`{"not":`), condition...), '}')
-			if hidden, e := Visible(inverted, RootSession, in); err == nil && e == nil && hidden == visible {
+			if hidden, e := ui.Visible(inverted, ui.RootSession, in); err == nil && e == nil && hidden == visible {
 				t.Fatal("a condition and its negation have the same result")
 			}
 		}
-		if value := Decode(json.RawMessage(condition)); !equal(value, value) {
+		if value := ui.Decode(json.RawMessage(condition)); !ui.Equal(value, value) {
 			t.Fatalf("%s is not equal to itself", condition)
 		}
 	})

@@ -1,4 +1,4 @@
-package ui
+package ui_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
+	"loquat/internal/ui"
 )
 
 // elementOf decodes an element.
@@ -32,7 +33,7 @@ func elementsOf(t testing.TB, texts ...string) (elements []loquat.Object) {
 }
 
 func TestNormalize(t *testing.T) {
-	elements, faults := Normalize([]Contribution{
+	elements, faults := ui.Normalize([]ui.Contribution{
 		{Plugin: "provider", Elements: elementsOf(t,
 			`{"key": "model", "type": "text", "plugin": "another"}`,
 			`{"key": "timeout", "ui_type": null, "default": 60}`,
@@ -51,8 +52,8 @@ func TestNormalize(t *testing.T) {
 		`{"ui_type": "hologram", "x": [1], "plugin": "app"}`,
 		`{"ui_type": "config", "key": "model", "type": "select", "options": ["m"], "plugin": "app"}`,
 		`{"ui_type": "config", "key": "timeout", "default": 60, "plugin": "provider"}`)
-	if !equal(Decode(elements), Decode(want)) {
-		t.Errorf("got\n%s\nwant\n%s", encodeText(elements), encodeText(want))
+	if !ui.Equal(ui.Decode(elements), ui.Decode(want)) {
+		t.Errorf("got\n%s\nwant\n%s", ui.EncodeText(elements), ui.EncodeText(want))
 	}
 	if len(faults) > 0 {
 		t.Errorf("faults %v", faults)
@@ -60,7 +61,7 @@ func TestNormalize(t *testing.T) {
 }
 
 func TestNormalizeLeavesOut(t *testing.T) {
-	long := strings.Repeat("x", MaxElementSize)
+	long := strings.Repeat("x", ui.MaxElementSize)
 	for _, c := range []struct{ element, name, says string }{
 		{`null`, "#1", "must be a JSON object"},
 		{`{}`, "#1", "has no key"},
@@ -77,7 +78,7 @@ func TestNormalizeLeavesOut(t *testing.T) {
 		{`{"key": "k", "options": ` + strings.Repeat("[", 129) + strings.Repeat("]", 129) + `}`, "k", "JSON nests deeper than 128 levels at options[0]"},
 		{`{"key": "` + long + `"}`, "#1", "at most 16384 are allowed"},
 	} {
-		elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t, `{"ui_type": "status_bar"}`, c.element, `{"key": "z"}`)}})
+		elements, faults := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: elementsOf(t, `{"ui_type": "status_bar"}`, c.element, `{"key": "z"}`)}})
 		if len(elements) != 2 || len(faults) != 1 {
 			t.Errorf("%.80s: %d elements, faults %v", c.element, len(elements), faults)
 			continue
@@ -91,38 +92,38 @@ func TestNormalizeLeavesOut(t *testing.T) {
 
 // A malformed definition does not determine the place of its key.
 func TestNormalizeIgnoresPlaceOfMalformed(t *testing.T) {
-	elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t,
+	elements, _ := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: elementsOf(t,
 		`{"key": "a", "condition": 1}`, `{"key": "b"}`, `{"key": "a", "n": 1}`, `{"key": "a", "condition": 1}`)}})
 	if len(elements) != 2 || elements[0].String("key") != "b" || string(elements[1]["n"]) != "1" {
-		t.Errorf("got %s", encodeText(elements))
+		t.Errorf("got %s", ui.EncodeText(elements))
 	}
 }
 
 func TestNormalizeBounds(t *testing.T) {
 	var many []loquat.Object
-	for i := range MaxElements + 7 {
+	for i := range ui.MaxElements + 7 {
 		many = append(many, loquat.Object{}.Set("key", fmt.Sprint(i)))
 	}
 	footer := elementsOf(t, `{"ui_type": "message_footer"}`)
-	elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: many}, {Plugin: "q", Elements: footer}})
-	if len(elements) != MaxElements || elements[0].String("plugin") != "q" || elements[MaxElements-1].String("key") != fmt.Sprint(MaxElements-2) {
+	elements, faults := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: many}, {Plugin: "q", Elements: footer}})
+	if len(elements) != ui.MaxElements || elements[0].String("plugin") != "q" || elements[ui.MaxElements-1].String("key") != fmt.Sprint(ui.MaxElements-2) {
 		t.Errorf("%d elements", len(elements))
 	}
 	if len(faults) != 1 || faults[0].String() != "p: 8 elements are left out: all plugins together may return at most 500" {
 		t.Errorf("faults %v", faults)
 	}
-	_, faults = Normalize([]Contribution{{Plugin: "p", Elements: make([]loquat.Object, 1000)}})
-	if len(faults) != maxElementErrors+1 || !strings.HasPrefix(faults[maxElementErrors].Message, "980 more") {
+	_, faults = ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: make([]loquat.Object, 1000)}})
+	if len(faults) != ui.MaxElementErrors+1 || !strings.HasPrefix(faults[ui.MaxElementErrors].Message, "980 more") {
 		t.Errorf("%d faults, the last %v", len(faults), faults[len(faults)-1])
 	}
 }
 
 func TestNormalizeDoesNotChangeItsInput(t *testing.T) {
 	given := elementsOf(t, `{"key": "a", "secret": true, "default": "s3"}`, `{"ui_type": "session_action", "id": "a", "action_id": "b", "action_owner": "c"}`)
-	was := encodeText(given)
-	elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: given}})
-	if encodeText(given) != was {
-		t.Errorf("given became %s", encodeText(given))
+	was := ui.EncodeText(given)
+	elements, _ := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: given}})
+	if ui.EncodeText(given) != was {
+		t.Errorf("given became %s", ui.EncodeText(given))
 	}
 	if got := string(elements[1]["default"]); got != `{"set":true}` {
 		t.Errorf("the default of a secret is %s", got)
@@ -140,17 +141,17 @@ func TestSecretsByName(t *testing.T) {
 		`{"key": "api_keys", "default": "sk-1"}`:                              false,
 		`{"ui_type": "model_picker", "key": "token", "default": "sk-1"}`:      false,
 	} {
-		elements, _ := Normalize([]Contribution{{Plugin: "p", Elements: elementsOf(t, text)}})
+		elements, _ := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: elementsOf(t, text)}})
 		got := elements[0]
 		if want := `{"set":true}`; got.Bool("secret") != secret || (string(got["default"]) == want) != secret {
-			t.Errorf("%s becomes %s", text, encodeText(got))
+			t.Errorf("%s becomes %s", text, ui.EncodeText(got))
 		}
 	}
 }
 
 // drawContributions generates the contributions of plugins. It uses few keys and values, so
 // that definitions collide.
-func drawContributions() *rapid.Generator[[]Contribution] {
+func drawContributions() *rapid.Generator[[]ui.Contribution] {
 	oneOf := func(texts ...string) *rapid.Generator[string] { return rapid.SampledFrom(texts) }
 	fields := []struct {
 		name   string
@@ -167,7 +168,7 @@ func drawContributions() *rapid.Generator[[]Contribution] {
 		{"default", oneOf(`"s"`, `""`, `null`, `5`)},
 		{"secret", oneOf(`true`, `false`)},
 		{"dialog", oneOf(`null`, `{}`, `{"inputs":[]}`, `{"inputs":[{"name":"n"}]}`, `{"inputs":{}}`, `3`)},
-		{"label", oneOf(`"L"`, `{"deep":[1,2,{"x":null}]}`, `"`+strings.Repeat("x", MaxElementSize-50)+`"`, `"`+strings.Repeat("x", MaxElementSize)+`"`)},
+		{"label", oneOf(`"L"`, `{"deep":[1,2,{"x":null}]}`, `"`+strings.Repeat("x", ui.MaxElementSize-50)+`"`, `"`+strings.Repeat("x", ui.MaxElementSize)+`"`)},
 	}
 	element := rapid.Custom(func(t *rapid.T) loquat.Object {
 		if rapid.IntRange(0, 40).Draw(t, "null") == 40 {
@@ -190,8 +191,8 @@ func drawContributions() *rapid.Generator[[]Contribution] {
 		}
 		return o
 	})
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Contribution {
-		return Contribution{
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ui.Contribution {
+		return ui.Contribution{
 			Plugin:   rapid.StringMatching(`p[0-3]`).Draw(t, "plugin"),
 			Owner:    rapid.SampledFrom([]string{"", "feature", "provider_extension"}).Draw(t, "owner"),
 			Elements: rapid.SliceOfN(element, 0, 6).Draw(t, "elements"),
@@ -200,7 +201,7 @@ func drawContributions() *rapid.Generator[[]Contribution] {
 }
 
 // normalizeModel implements the specification's rules step by step on decoded values.
-func normalizeModel(t *rapid.T, given []Contribution) (elements []any, faults int) {
+func normalizeModel(t *rapid.T, given []ui.Contribution) (elements []any, faults int) {
 	type entry = map[string]any
 	var list []entry
 	for _, c := range given {
@@ -285,7 +286,7 @@ func wellFormed(e map[string]any) bool {
 	}
 	if label, ok := e["label"].(string); ok && len(label) > 1 {
 		raw, _ := json.Marshal(e)
-		if len(raw) > MaxElementSize {
+		if len(raw) > ui.MaxElementSize {
 			return false
 		}
 	}
@@ -302,14 +303,14 @@ func TestNormalizeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		given := drawContributions().Draw(t, "given")
 		want, leftOut := normalizeModel(t, given)
-		got, faults := Normalize(given)
-		if len(got) != len(want) || !equal(Decode(got), Decode(want)) && len(want) > 0 {
-			t.Fatalf("got\n%s\nwant\n%s", encodeText(got), encodeText(want))
+		got, faults := ui.Normalize(given)
+		if len(got) != len(want) || !ui.Equal(ui.Decode(got), ui.Decode(want)) && len(want) > 0 {
+			t.Fatalf("got\n%s\nwant\n%s", ui.EncodeText(got), ui.EncodeText(want))
 		}
 		if len(faults) != leftOut {
 			t.Fatalf("%d faults %v, want %d", len(faults), faults, leftOut)
 		}
-		again, faults := Normalize([]Contribution{{Elements: got}})
+		again, faults := ui.Normalize([]ui.Contribution{{Elements: got}})
 		if len(again) != len(got) || len(faults) > 0 {
 			t.Fatalf("normalized twice: %d elements, want %d; errors %v", len(again), len(got), faults)
 		}
@@ -319,11 +320,11 @@ func TestNormalizeModel(t *testing.T) {
 // Normalize reads a bounded number of elements of each plugin.
 func TestNormalizeReadsBoundedNumber(t *testing.T) {
 	setting := loquat.Object{}.Set("key", "k")
-	given := slices.Repeat([]loquat.Object{setting}, maxElementsPerPlugin+7)
-	given[maxElementsPerPlugin-1] = setting.Clone().Set("label", "last")
-	elements, faults := Normalize([]Contribution{{Plugin: "p", Elements: given}, {Plugin: "q", Elements: []loquat.Object{loquat.Object{}.Set("key", "l")}}})
+	given := slices.Repeat([]loquat.Object{setting}, ui.MaxElementsPerPlugin+7)
+	given[ui.MaxElementsPerPlugin-1] = setting.Clone().Set("label", "last")
+	elements, faults := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: given}, {Plugin: "q", Elements: []loquat.Object{loquat.Object{}.Set("key", "l")}}})
 	if len(elements) != 2 || elements[0].String("label") != "last" {
-		t.Errorf("elements %s", encodeText(elements))
+		t.Errorf("elements %s", ui.EncodeText(elements))
 	}
 	if len(faults) != 1 || !strings.HasPrefix(faults[0].String(), "p: 7 elements are left out") {
 		t.Errorf("faults %v", faults)

@@ -1,41 +1,42 @@
-package ui
+package ui_test
 
 import (
 	"encoding/json"
 	"testing"
 
 	"loquat"
+	"loquat/internal/ui"
 )
 
 func TestResolveValue(t *testing.T) {
-	full := Layers{
+	full := ui.Layers{
 		Overrides: elementOf(t, `{"k": 1, "off": false, "null": null}`),
 		Base:      elementOf(t, `{"k": 2, "off": true, "null": 2, "deep": {"at": [3, null]}, "only": "c", "unset": null}`),
 		Defaults:  elementOf(t, `{"k": 5, "d": 5, "unset": 5}`),
 	}
 	for _, c := range []struct{ element, value, source string }{
-		{`{"key": "k", "config_path": "deep.at.0", "default": 4}`, `1`, SourceOverride},
-		{`{"key": "off", "default": true}`, `false`, SourceOverride},
-		{`{"key": "null", "default": 4}`, `2`, SourceConfig},
-		{`{"key": "only", "config_path": "deep.at.0"}`, `"c"`, SourceConfig},
-		{`{"key": "x", "config_path": "deep.at.0", "default": 4}`, `3`, SourceConfig},
-		{`{"key": "x", "config_path": "$config.deep.at", "default": 4}`, `[3, null]`, SourceConfig},
-		{`{"key": "x", "config_path": "deep.at.1", "default": 4}`, `4`, SourceUIDefault},
-		{`{"key": "x", "config_path": "deep.at.7", "default": 4}`, `4`, SourceUIDefault},
-		{`{"key": "x", "config_path": "only.more", "default": ""}`, `""`, SourceUIDefault},
-		{`{"key": "x", "config_path": "$session.agent_id", "default": 4}`, `4`, SourceUIDefault},
-		{`{"key": "d", "default": 4}`, `4`, SourceUIDefault},
-		{`{"key": "d", "default": null}`, `5`, SourceSchemaDefault},
-		{`{"key": "unset"}`, `5`, SourceSchemaDefault},
-		{`{"key": "x"}`, `null`, SourceNone},
+		{`{"key": "k", "config_path": "deep.at.0", "default": 4}`, `1`, ui.SourceOverride},
+		{`{"key": "off", "default": true}`, `false`, ui.SourceOverride},
+		{`{"key": "null", "default": 4}`, `2`, ui.SourceConfig},
+		{`{"key": "only", "config_path": "deep.at.0"}`, `"c"`, ui.SourceConfig},
+		{`{"key": "x", "config_path": "deep.at.0", "default": 4}`, `3`, ui.SourceConfig},
+		{`{"key": "x", "config_path": "$config.deep.at", "default": 4}`, `[3, null]`, ui.SourceConfig},
+		{`{"key": "x", "config_path": "deep.at.1", "default": 4}`, `4`, ui.SourceUIDefault},
+		{`{"key": "x", "config_path": "deep.at.7", "default": 4}`, `4`, ui.SourceUIDefault},
+		{`{"key": "x", "config_path": "only.more", "default": ""}`, `""`, ui.SourceUIDefault},
+		{`{"key": "x", "config_path": "$session.agent_id", "default": 4}`, `4`, ui.SourceUIDefault},
+		{`{"key": "d", "default": 4}`, `4`, ui.SourceUIDefault},
+		{`{"key": "d", "default": null}`, `5`, ui.SourceSchemaDefault},
+		{`{"key": "unset"}`, `5`, ui.SourceSchemaDefault},
+		{`{"key": "x"}`, `null`, ui.SourceNone},
 	} {
-		got := ResolveValue(elementOf(t, c.element), full)
+		got := ui.ResolveValue(elementOf(t, c.element), full)
 		if string(got.Value) != c.value || got.Source != c.source {
 			t.Errorf("%s: %s of %s, want %s of %s", c.element, got.Value, got.Source, c.value, c.source)
 		}
 	}
-	if got := ResolveValue(elementOf(t, `{"key": "x"}`), Layers{}); encodeText(got) != `{"value":null,"source":"none"}` {
-		t.Errorf("without layers: %s", encodeText(got))
+	if got := ui.ResolveValue(elementOf(t, `{"key": "x"}`), ui.Layers{}); ui.EncodeText(got) != `{"value":null,"source":"none"}` {
+		t.Errorf("without layers: %s", ui.EncodeText(got))
 	}
 }
 
@@ -58,16 +59,16 @@ func TestWriteThrough(t *testing.T) {
 			t.Fatal(err)
 		}
 		effective := elementOf(t, c.effective)
-		values := Values(elements, Layers{Overrides: elementOf(t, c.overrides), Base: elementOf(t, c.base)})
-		got := WriteThrough(effective, elements, values)
-		if !equal(Decode(got), Decode(json.RawMessage(c.want))) {
-			t.Errorf("%s: %s, want %s", c.name, encodeText(got), c.want)
+		values := ui.Values(elements, ui.Layers{Overrides: elementOf(t, c.overrides), Base: elementOf(t, c.base)})
+		got := ui.WriteThrough(effective, elements, values)
+		if !ui.Equal(ui.Decode(got), ui.Decode(json.RawMessage(c.want))) {
+			t.Errorf("%s: %s, want %s", c.name, ui.EncodeText(got), c.want)
 		}
-		if !equal(Decode(effective), Decode(json.RawMessage(c.effective))) {
-			t.Errorf("%s: the settings of the caller became %s", c.name, encodeText(effective))
+		if !ui.Equal(ui.Decode(effective), ui.Decode(json.RawMessage(c.effective))) {
+			t.Errorf("%s: the settings of the caller became %s", c.name, ui.EncodeText(effective))
 		}
 	}
-	if got := WriteThrough(nil, elementsOf(t, `{"key": "a", "config_path": "b"}`), map[string]Value{"a": {Value: json.RawMessage("1"), Source: SourceConfig}}); string(got["b"]) != "1" {
+	if got := ui.WriteThrough(nil, elementsOf(t, `{"key": "a", "config_path": "b"}`), map[string]ui.Value{"a": {Value: json.RawMessage("1"), Source: ui.SourceConfig}}); string(got["b"]) != "1" {
 		t.Errorf("into nil settings: %v", got)
 	}
 }

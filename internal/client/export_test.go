@@ -1,0 +1,7 @@
+package client
+
+// Limits that the tests check.
+const (
+	MaxAttempts = maxAttempts
+	Silence     = silence
+)
