@@ -129,6 +129,32 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// The feed reads the log for its followers and needs nothing above the store. The service
+// does not know its followers, and the bridge needs only the feed.
+func TestFeedStandsAlone(t *testing.T) {
+	internal := map[string][]string{}
+	for _, p := range listPackages(t) {
+		for _, path := range p.Imports {
+			if name, ok := strings.CutPrefix(path, module+"/internal/"); ok {
+				internal[rankedFolder(p.ImportPath)] = append(internal[rankedFolder(p.ImportPath)], name)
+			}
+		}
+	}
+	if !slices.Equal(internal["feed"], []string{"store"}) {
+		t.Errorf("feed imports %v; it may import only store", internal["feed"])
+	}
+	for from, forbidden := range map[string][]string{"chat": {"feed"}, "settings": {"feed"}, "bridge": {"chat", "settings", "store"}} {
+		if len(internal[from]) == 0 {
+			t.Errorf("no package %s was found", from)
+		}
+		for _, to := range forbidden {
+			if slices.Contains(internal[from], to) {
+				t.Errorf("%s imports %s", from, to)
+			}
+		}
+	}
+}
+
 func TestPackageNamesAndComments(t *testing.T) {
 	vague := []string{"util", "utils", "common", "types", "models", "helpers"}
 	for _, p := range listPackages(t) {

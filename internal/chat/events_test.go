@@ -2,11 +2,6 @@ package chat_test
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"reflect"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,77 +17,22 @@ func (r *rig) events(q feed.Query) (feed.Window, error) {
 	return r.Events(r.t.Context(), q)
 }
 
-func TestWhereAQueryBegins(t *testing.T) {
+// A follower begins with what the snapshot of a session does not hold, and a follower of a
+// request begins with its first event.
+func TestWhereFollowersBeginAfterARequest(t *testing.T) {
 	r := newRig(t)
 	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "old"}}})
 	q := r.send(s.SessionID, loquat.Send{Content: text("hi")})
 	r.ended(q.RequestID)
 	last := r.snapshot(s.SessionID)
-
-	w, err := r.events(feed.Query{})
-	if err != nil || !w.Bootstrap || len(w.Events) != 0 || w.Cursor != r.store.Last() {
-		t.Errorf("bootstrap: %+v, %v", w, err)
-	}
-	// Of a session without since_id: what its snapshot does not hold, here the end of
-	// the request.
-	w, err = r.events(feed.Query{SessionID: s.SessionID})
+	w, err := r.events(feed.Query{SessionID: s.SessionID})
 	if err != nil || len(w.Events) != 1 || w.Events[0].Type != loquat.RequestCompleted || w.Events[0].ID <= last.CursorEventID {
 		t.Errorf("from the cursor: %+v, %v", w.Events, err)
 	}
-	// Of a request without since_id: all of it.
 	w, err = r.events(feed.Query{RequestID: q.RequestID})
 	if err != nil || len(w.Events) == 0 || w.Events[0].Type != loquat.RequestStarted {
 		t.Errorf("of a request: %+v, %v", w.Events, err)
 	}
-	zero, beyond := loquat.EventID(0), r.store.Last()+1000
-	w, err = r.events(feed.Query{Since: &zero})
-	if err != nil || len(w.Events) == 0 || w.Events[0].ID != 1 {
-		t.Errorf("from the beginning: %+v, %v", w.Events, err)
-	}
-	for _, c := range []struct {
-		query feed.Query
-		code  loquat.Code
-	}{
-		{feed.Query{Since: &beyond}, loquat.CodeGone},
-		{feed.Query{SessionID: "nobody"}, loquat.CodeNotFound},
-		{feed.Query{RequestID: "nobody"}, loquat.CodeNotFound},
-		{feed.Query{RequestID: "nobody", Since: &zero, Wait: time.Minute}, loquat.CodeNotFound},
-		{feed.Query{RequestID: q.RequestID, SessionID: r.create(loquat.NewSession{}).SessionID}, loquat.CodeNotFound},
-	} {
-		if _, err := r.events(c.query); loquat.CodeOf(err) != c.code {
-			t.Errorf("%+v: %v, want %s", c.query, err, c.code)
-		}
-	}
-}
-
-func TestWaiting(t *testing.T) {
-	r := newRig(t)
-	s, other := r.create(loquat.NewSession{}), r.create(loquat.NewSession{})
-	since := r.store.Last()
-	began := time.Now()
-	if w, err := r.events(feed.Query{SessionID: s.SessionID, Wait: 30 * time.Millisecond}); err != nil || len(w.Events) != 0 || time.Since(began) < 30*time.Millisecond {
-		t.Errorf("a wait for nothing: %+v, %v", w, err)
-	}
-	var all sync.WaitGroup
-	for _, q := range []feed.Query{{Since: &since}, {SessionID: s.SessionID}, {SessionID: s.SessionID, Since: &since, OmitSession: true}} {
-		q.Wait = 30 * time.Second
-		all.Go(func() {
-			w, err := r.events(q)
-			if err != nil || len(w.Events) == 0 || w.Events[0].SessionID != s.SessionID && q.SessionID != "" {
-				t.Errorf("%+v: %+v, %v", q, w, err)
-			}
-			if q.OmitSession && len(w.Events) > 0 && w.Events[0].Rev != 0 {
-				t.Error("the session was to be left out")
-			}
-		})
-	}
-	for _, id := range []string{other.SessionID, s.SessionID} {
-		time.Sleep(20 * time.Millisecond) // let them wait; nothing depends on it
-		if _, err := r.AppendMessage(t.Context(), chat.Call{}, id, loquat.NewMessage{Role: "user", Content: "x"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all.Wait()
 }
 
 func TestDeletedSession(t *testing.T) {
@@ -138,53 +78,7 @@ func TestDeletedSession(t *testing.T) {
 	r.waitFor("the worker", func() bool { return r.Running() == 0 })
 }
 
-func decodeEvent(t *testing.T, b []byte) loquat.Event {
-	t.Helper()
-	var e loquat.Event
-	if err := json.Unmarshal(b, &e); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
 func second[T any](_ T, err error) error { return err }
-
-func TestSessionWithinEvents(t *testing.T) {
-	r := newRig(t)
-	s := r.create(loquat.NewSession{})
-	for _, content := range []string{"one", "two", strings.Repeat("x", loquat.MaxEventSession), "four"} {
-		if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Content: content}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	zero := loquat.EventID(0)
-	w, err := r.events(feed.Query{Since: &zero})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, rec := range w.Events {
-		b, err := r.AppendEvent(t.Context(), nil, rec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := decodeEvent(t, b)
-		switch {
-		case e.Type == loquat.Checkpoint:
-			if e.Session != nil {
-				t.Error("a checkpoint carries a session")
-			}
-		case e.Session == nil:
-			t.Errorf("%s carries no session", e.Type)
-		default:
-			got = append(got, fmt.Sprintf("%s:%d:%v", e.Session.Metadata.String("title"), len(e.Session.Messages), e.Session.MessagesOmitted))
-		}
-	}
-	want := []string{":0:false", "one:1:false", "one:2:false", "one:0:true", "one:0:true"}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("sessions %v, want %v", got, want)
-	}
-}
 
 // What clients make of the log, however it is cut into windows, is what is stored.
 func TestFoldOfEveryFollower(t *testing.T) {
@@ -301,27 +195,4 @@ func randomChunks(rt *rapid.T) []loquat.Chunk {
 			Restarted: rapid.IntRange(0, 6).Draw(rt, "restarted") == 0,
 		}
 	}), 0, 6).Draw(rt, "chunks")
-}
-
-// No event shows what a deleted session was, though one did a moment ago.
-func TestDeletedSessionIsNotShown(t *testing.T) {
-	r := newRig(t)
-	before := r.Latest()
-	r.create(loquat.NewSession{SessionID: "s", Messages: []loquat.NewMessage{{Role: loquat.RoleUser, Content: "secret"}}})
-	w, err := r.events(feed.Query{Since: &before, SessionID: "s"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, deleted := range []bool{false, true} {
-		body, err := r.AppendEvent(t.Context(), nil, w.Events[0])
-		if err != nil || strings.Contains(string(body), "secret") == deleted {
-			t.Errorf("deleted %v: %s, %v", deleted, body, err)
-		}
-		if deleted {
-			break
-		}
-		if err := r.DeleteSession(t.Context(), chat.Call{}, "s"); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

@@ -185,20 +185,6 @@ func TestFollowersSeeTheEnds(t *testing.T) {
 	}
 }
 
-func TestRequestOfADeletedSession(t *testing.T) {
-	r := newRig(t)
-	s := r.create(loquat.NewSession{})
-	q := r.send(s.SessionID, loquat.Send{Content: text("hi")})
-	r.ended(q.RequestID)
-	if err := r.DeleteSession(t.Context(), chat.Call{}, s.SessionID); err != nil {
-		t.Fatal(err)
-	}
-	_, err := r.events(feed.Query{SessionID: s.SessionID, RequestID: q.RequestID, Since: &s.CursorEventID, Wait: 10 * time.Second})
-	if loquat.CodeOf(err) != loquat.CodeNotFound {
-		t.Errorf("got %v", err)
-	}
-}
-
 // A tool that tells of progress after it has answered is not heard: its end was the last
 // of its call.
 func TestProgressAfterTheEnd(t *testing.T) {

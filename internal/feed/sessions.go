@@ -192,7 +192,8 @@ func (s sessionJSON) write(w io.Writer) error {
 	if _, err := w.Write(start); err != nil {
 		return err
 	}
-	separator := []byte(nil)
+	var separator []byte
+	comma := []byte{','} // once: it escapes to the heap
 	for i := range s.messages {
 		if !s.messages[i].At(s.revision) {
 			continue
@@ -203,7 +204,7 @@ func (s sessionJSON) write(w io.Writer) error {
 		if _, err := w.Write(s.messages[i].json); err != nil {
 			return err
 		}
-		separator = []byte{','}
+		separator = comma
 	}
 	_, err := io.WriteString(w, endOfMessages)
 	return err

@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"slices"
 	"sort"
 	"time"
 
@@ -82,7 +81,9 @@ func (f *Feed) readWindow(ctx context.Context, cursor loquat.EventID, q Query) (
 		w.Events = loquat.Compact(records)
 	}
 	if q.OmitSession {
-		w.Events = omitSessions(w.Events, records)
+		for i := range w.Events {
+			w.Events[i].Rev = 0
+		}
 	}
 	return w, nil
 }
@@ -108,16 +109,4 @@ func (f *Feed) checkRetained(ctx context.Context, cursor loquat.EventID, filter 
 		f.targets.setRemoved(filter, removed, removedOverall)
 	}
 	return nil
-}
-
-// omitSessions returns the events without their sessions. It copies the slice if it is
-// records, which the store may share.
-func omitSessions(events, records []loquat.Record) []loquat.Record {
-	if len(events) > 0 && &events[0] == &records[0] {
-		events = slices.Clone(events)
-	}
-	for i := range events {
-		events[i].Rev = 0
-	}
-	return events
 }

@@ -53,7 +53,8 @@ type Bounds struct {
 }
 
 // Events returns matching events above since, oldest first, up to the bounds. Unknown ids in
-// the filter match no events.
+// the filter match no events. The slice belongs to the caller; the bodies of the events are
+// shared.
 func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
 	b := bound{events: bounds.Events, bytes: cmp.Or(bounds.Bytes, WindowBytes)}
 	if records, ok := s.tail.since(since, f, b); ok {
