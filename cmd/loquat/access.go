@@ -11,7 +11,7 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// openAccess loads who may come in.
+// openAccess loads the credentials of a server.
 func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
 	return auth.Open(ctx, auth.Options{
 		Store: s, Tokens: configTokens(cfg), Logger: log,
@@ -19,7 +19,7 @@ func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store
 	})
 }
 
-// configTokens are the tokens of a configuration.
+// configTokens returns the tokens of a configuration.
 func configTokens(cfg *config.Config) (tokens []auth.ConfigToken) {
 	for _, t := range cfg.Server.AuthTokens {
 		tokens = append(tokens, auth.ConfigToken(t))
@@ -27,9 +27,9 @@ func configTokens(cfg *config.Config) (tokens []auth.ConfigToken) {
 	return tokens
 }
 
-// storedTokens reports whether the data directory holds tokens, where that decides
-// whether a configuration may be used: others can reach the server, and it has none
-// of its own.
+// storedTokens reports whether the data directory holds tokens. It looks only if that decides
+// whether the configuration is valid: others can reach the server, and the configuration has
+// no tokens.
 func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *slog.Logger) (bool, error) {
 	if insecure || len(cfg.Server.AuthTokens) > 0 || config.IsLoopback(cfg.Server.Listen) || !sqlite.Exists(cfg.Server.DataDir) {
 		return false, nil

@@ -25,9 +25,9 @@ func newBackendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "backend",
 		Annotations: map[string]string{envPrefix: "LOQUAT_BACKEND_"},
-		Short:       "Run a scripted chat-completions backend, for trying, demos and tests",
-		Long: "Runs a chat-completions backend that needs neither key nor model: it plays built-in models,\n" +
-			"replays recorded streams, and fails as it is told to. Its base URL is http://HOST:PORT/v1.",
+		Short:       "Run a scripted chat-completions backend, for trials, demos and tests",
+		Long: "Runs a chat-completions backend that needs neither a key nor a model: it plays built-in models,\n" +
+			"replays recorded streams, and fails on request. Its base URL is http://HOST:PORT/v1.",
 		Example: strings.Join([]string{
 			"  loquat backend --listen 127.0.0.1:8788",
 			"  loquat backend --fault status=503,times=2 --fault drop_after=5,times=1",
@@ -45,7 +45,7 @@ func newBackendCommand() *cobra.Command {
 				return usageError{err}
 			}
 			if _, _, err := net.SplitHostPort(f.listen); err != nil {
-				return usageError{fmt.Errorf("--listen is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8788", f.listen)}
+				return usageError{fmt.Errorf("--listen is %q, which is not an address; must be HOST:PORT, such as 127.0.0.1:8788", f.listen)}
 			}
 			ln, err := net.Listen("tcp", f.listen)
 			if err != nil {
@@ -58,14 +58,14 @@ func newBackendCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8788", "`address` to listen on; port 0 picks a free one")
 	flags.StringVar(&f.replay, "replay", "", "answer with this recording (.sse or .json), or from this `folder` by model name")
-	flags.StringVar(&f.script, "script", "", "`file` with a script that lies under every request's own")
-	flags.StringVar(&f.reframe, "reframe", "", "`list` of changes of framing: crlf, nospace, bytes, comments, nonewline")
-	flags.Float64Var(&f.rate, "rate", 0, "chunks per second; 0 is as fast as it goes (default: the model's own pace)")
+	flags.StringVar(&f.script, "script", "", "`file` with a script for all requests; a request's own script overrides it")
+	flags.StringVar(&f.reframe, "reframe", "", "`list` of changes to the framing: crlf, nospace, bytes, comments, nonewline")
+	flags.Float64Var(&f.rate, "rate", 0, "chunks per second; 0 is as fast as possible (default: the model's own pace)")
 	flags.StringArrayVar(&f.faults, "fault", nil, "`fault` such as status=503,times=2; repeat it for a sequence")
 	return cmd
 }
 
-// options turns the flags into what backend.New takes.
+// options returns the options of backend.New for the flags.
 func (f *backendFlags) options(cmd *cobra.Command) (backend.Options, error) {
 	var opts backend.Options
 	var layers []json.RawMessage

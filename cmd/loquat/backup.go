@@ -17,7 +17,7 @@ func newBackupCommand() *cobra.Command {
 		Use:   "backup DIR",
 		Short: "Copy the data directory while a server uses it",
 		Long: "Copies the data directory into a new directory, while a server uses it or not: sessions, events, tokens,\n" +
-			"devices and images, as they are at one moment. A server that starts on the copy is the backup restored.",
+			"devices and images, as they are at one moment. To restore the backup, start a server on the copy.",
 		Example: "  loquat backup /mnt/backup/loquat-monday\n  loquat serve --data /mnt/backup/loquat-monday",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,7 +30,7 @@ func newBackupCommand() *cobra.Command {
 				return usageError{fmt.Errorf("there is no data in %s; --data names the data directory of the server", from)}
 			}
 			if _, err := os.Lstat(to); err == nil {
-				return usageError{fmt.Errorf("%s is there already; name a directory that is not", to)}
+				return usageError{fmt.Errorf("%s exists; name a directory that does not exist", to)}
 			}
 			r, err := backup.Make(cmd.Context(), from, to)
 			if err != nil {
@@ -47,12 +47,13 @@ func newBackupCommand() *cobra.Command {
 	return cmd
 }
 
-// lost tells of images that could not be copied, which is no fault of the copy.
+// lost returns an error that lists images missing or damaged in the source. The copy itself is
+// complete otherwise.
 func lost(r backup.Report, from string) error {
 	if len(r.Lost) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%d %s missing or damaged in %s itself, all else is copied:", len(r.Lost), plural(len(r.Lost), "image"), from)
+	text := fmt.Sprintf("%d %s missing or damaged in %s itself; everything else is copied:", len(r.Lost), plural(len(r.Lost), "image"), from)
 	for _, hash := range r.Lost {
 		text += "\n  " + hash
 	}

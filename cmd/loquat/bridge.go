@@ -85,7 +85,7 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 	return err
 }
 
-// bridgeHandler is what a bridge serves that stands alone.
+// bridgeHandler returns the HTTP handler of a standalone bridge.
 func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts, cfg *config.Config, address string, log *slog.Logger) (http.Handler, error) {
 	keeper, err := auth.Open(ctx, auth.Options{Tokens: configTokens(cfg), Attempts: attempts, Logger: log})
 	if err != nil {
@@ -106,7 +106,7 @@ func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts
 	return handler, nil
 }
 
-// bridgeConfig reads the configuration of a bridge, which needs no provider.
+// bridgeConfig reads the configuration of a standalone bridge, which needs no provider.
 func bridgeConfig(opts bridgeOptions, log *slog.Logger) (*config.Config, error) {
 	env := config.ProcessEnvironment()
 	path := config.Find(opts.config, env)
@@ -120,13 +120,13 @@ func bridgeConfig(opts bridgeOptions, log *slog.Logger) (*config.Config, error) 
 	}
 	cfg.SetServer(opts.listen, "")
 	compiled := compiledIn(cfg.Limits, log, nil)
-	facts := loaded(compiled, chosen(cfg, compiled), true) // nobody joins a bridge without a token
+	facts := loaded(compiled, chosen(cfg, compiled), true) // every join of a bridge needs a token
 	problems = config.InOrder(problems, cfg.Check(facts), cfg.CheckBridgeServers())
 	return cfg, report(problems, log)
 }
 
-// startBridge starts what brings events to apps: the bridge within this process, or
-// the forwarder to one elsewhere. The relay is complete once the API is.
+// startBridge starts the bridge in this process, or the forwarder to a bridge elsewhere. The
+// relay is complete once the API is.
 func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *prometheus.Registry) (httpapi.Sockets, error) {
 	log := bridge.NewLocalLog(s.feed)
 	id := cfg.Bridge.ServerID
@@ -150,10 +150,10 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 	return s.hub, s.hub.Register(metrics)
 }
 
-// admit lets in who may come, as the API does.
+// admit authenticates a client of the bridge like a client of the API.
 func (s *server) admit(ctx context.Context, token string, from netip.Addr) (bridge.Principal, error) {
 	who, err := s.access.Anyone()
-	if token != "" { // one that is shown has to be good
+	if token != "" { // a token must be valid even if none is required
 		who, err = s.access.Authorize(ctx, token, from)
 	}
 	if err != nil {
@@ -165,7 +165,8 @@ func (s *server) admit(ctx context.Context, token string, from netip.Addr) (brid
 	}, nil
 }
 
-// grants tells a bridge elsewhere who may come.
+// grants returns the tokens and open pairing codes that a bridge elsewhere accepts. The
+// channel is closed when they change.
 func (s *server) grants() (bridge.Access, <-chan struct{}) {
 	changed := s.access.Changed()
 	var a bridge.Access
@@ -178,16 +179,16 @@ func (s *server) grants() (bridge.Access, <-chan struct{}) {
 	return a, changed
 }
 
-// newHTTPServer makes a server of a handler, and what serves a listener with it. Its
-// connections are bounded, and each has a deadline for its request, for its body (which the
-// handler sets) and while it is idle.
+// newHTTPServer returns an HTTP server for a handler, and the function that serves a listener
+// with it. The number of connections is limited. Each connection has a deadline for its
+// request, for its body (set by the handler), and while it is idle.
 func newHTTPServer(handler http.Handler, cfg *config.Config, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string, err error) {
 	server = &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ConnContext:       connlimit.Context,
-		ErrorLog:          stdlog.New(loglimit.New(log).Writer(slog.LevelWarn), "", 0), // anybody can fail a handshake
+		ErrorLog:          stdlog.New(loglimit.New(log).Writer(slog.LevelWarn), "", 0), // any client can cause handshake errors
 	}
 	bounds := connlimit.Options{
 		Total: cfg.Limits.MaxConnections, PerAddress: cfg.Limits.MaxConnectionsPerAddress,
@@ -206,11 +207,11 @@ func newHTTPServer(handler http.Handler, cfg *config.Config, log *slog.Logger) (
 	return server, func(ln net.Listener) error { return server.ServeTLS(connlimit.New(ln, bounds), "", "") }, "https", nil
 }
 
-// shutdown ends a server's connections.
+// shutdown closes a server's connections.
 func shutdown(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close() // whoever still reads can resume
+		_ = server.Close() // clients that still read can resume
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"loquat/internal/config"
 )
 
-// lookEvery is the pause between two looks at whether the files of a certificate changed.
-const lookEvery = 10 * time.Second
+// checkEvery is how often the files of a certificate are checked for changes.
+const checkEvery = 10 * time.Second
 
-// certificate is a certificate that is read again when its files change: whoever
-// renews it need not start the server again.
+// certificate is a TLS certificate that is loaded again when its files change, so that a
+// renewal needs no restart.
 type certificate struct {
 	files config.TLS
 	log   *slog.Logger
 
 	mu     sync.Mutex
 	loaded *tls.Certificate
-	stamp  string // of the files that were tried last
+	stamp  string // of the files that were loaded last, successfully or not
 	looked time.Time
 }
 
-// loadCertificate fails when there is no good one to begin with.
+// loadCertificate loads a certificate. It fails if the files cannot be used at the start.
 func loadCertificate(files config.TLS, log *slog.Logger) (*certificate, error) {
 	c := &certificate{files: files, log: log, looked: time.Now()}
 	c.stamp = c.now()
@@ -40,8 +40,8 @@ func loadCertificate(files config.TLS, log *slog.Logger) (*certificate, error) {
 	return c, nil
 }
 
-// warnOfReaders warns of a private key that every user of the machine may read. The file
-// is the administrator's, so its permissions stay as they are.
+// warnOfReaders logs a warning if every user of the machine may read the private key. It does
+// not change the permissions, because the file belongs to the administrator.
 func (c *certificate) warnOfReaders() {
 	info, err := os.Stat(c.files.KeyFile)
 	if err == nil && runtime.GOOS != "windows" && info.Mode()&0o007 != 0 {
@@ -49,7 +49,7 @@ func (c *certificate) warnOfReaders() {
 	}
 }
 
-// now tells one state of the files from another.
+// now returns a stamp that changes when the files change.
 func (c *certificate) now() (stamp string) {
 	for _, name := range []string{c.files.CertFile, c.files.KeyFile} {
 		if info, err := os.Stat(name); err == nil {
@@ -59,12 +59,12 @@ func (c *certificate) now() (stamp string) {
 	return stamp
 }
 
-// get is tls.Config.GetCertificate. While the new files cannot be used the old
-// certificate goes on; one half is often written before the other.
+// get implements tls.Config.GetCertificate. If new files cannot be used, it keeps the old
+// certificate: one file is often written before the other.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if time.Since(c.looked) < lookEvery {
+	if time.Since(c.looked) < checkEvery {
 		return c.loaded, nil
 	}
 	c.looked = time.Now()
@@ -75,10 +75,10 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.stamp = stamp
 	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
 	if err != nil {
-		c.log.Error("the new certificate cannot be used, the old one goes on", "error", err)
+		c.log.Error("the new certificate cannot be used; the server keeps the old one", "error", err)
 		return c.loaded, nil
 	}
-	c.log.Info("the certificate was read again", "file", c.files.CertFile)
+	c.log.Info("the certificate was reloaded", "file", c.files.CertFile)
 	c.loaded = &pair
 	return c.loaded, nil
 }

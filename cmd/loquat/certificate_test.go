@@ -32,7 +32,7 @@ func TestRenewedCertificate(t *testing.T) {
 		}
 		serves := func(want int64) {
 			t.Helper()
-			time.Sleep(lookEvery)
+			time.Sleep(checkEvery)
 			pair, err := c.get(nil)
 			if err != nil || pair.Leaf.SerialNumber.Int64() != want {
 				t.Errorf("certificate %v, %v; want %d", pair.Leaf.SerialNumber, err, want)

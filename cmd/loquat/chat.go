@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// maxInput bounds a message that is typed or piped in; the server's own bound
-	// is limits.max_body_bytes.
+	// maxInput is the most bytes of a typed or piped message. The server's own limit is
+	// limits.max_body_bytes.
 	maxInput = 8 << 20
-	// chatPatience is how long a chat waits for a server that has gone silent.
-	chatPatience = time.Minute
-	// cancelTimeout bounds the wait for the answer to a cancel.
+	// chatTimeout is how long a chat waits for a silent server.
+	chatTimeout = time.Minute
+	// cancelTimeout is how long to wait for the answer to a cancel.
 	cancelTimeout = 5 * time.Second
 )
 
@@ -60,8 +60,8 @@ func newChatCommand() *cobra.Command {
 	return cmd
 }
 
-// run chats until the reply is there, or its person has enough. Ctrl-C is handled
-// here, so the context that main ends with it is left behind; SIGTERM ends all.
+// run chats until the reply is complete or the user ends the chat. It handles Ctrl-C itself,
+// so it ignores the context that main cancels on Ctrl-C. SIGTERM ends the chat.
 func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	if f.session != "" && f.agent != "" {
 		return usageError{errors.New("--agent chooses the agent of a new session; leave it out with --session")}
@@ -77,7 +77,7 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, closeClient, err := f.connect(outer, cmd.ErrOrStderr(), client.Options{Patience: chatPatience})
+	c, closeClient, err := f.connect(outer, cmd.ErrOrStderr(), client.Options{Patience: chatTimeout})
 	if err != nil {
 		return err
 	}
@@ -94,14 +94,14 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	hint := "continue with: " + f.hint(cmd, talk.sessionID)
 	if err != nil {
-		return fmt.Errorf("%w\n%s", err, hint) // what went wrong comes first
+		return fmt.Errorf("%w\n%s", err, hint) // the failure first, then the hint
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), hint)
 	return nil
 }
 
-// message returns what is to be said in a one-shot chat. Only a terminal at
-// standard input, without a message argument, means a conversation.
+// message returns the message of a one-shot chat. The chat is a conversation only if there is
+// no argument and standard input is a terminal.
 func (f *chatFlags) message(stdin io.Reader, args []string) (text string, oneShot bool, err error) {
 	if len(args) == 1 {
 		return args[0], true, nil
@@ -121,7 +121,7 @@ func (f *chatFlags) message(stdin io.Reader, args []string) (text string, oneSho
 	return string(b), true, nil
 }
 
-// hint is the command that goes on with this session.
+// hint returns the command that continues a session.
 func (f *chatFlags) hint(cmd *cobra.Command, sessionID string) string {
 	hint := "loquat chat"
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
@@ -135,7 +135,7 @@ func (f *chatFlags) hint(cmd *cobra.Command, sessionID string) string {
 	return tui.OneLine(hint + " --session " + sessionID)
 }
 
-// shellWord quotes what a shell would take apart.
+// shellWord quotes a string that a shell would split or expand.
 func shellWord(s string) string {
 	if strings.ContainsAny(s, " \t\n\"'\\$&;|<>()*?[]#~`!") {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -143,8 +143,8 @@ func shellWord(s string) string {
 	return s
 }
 
-// screens are where a chat is shown, and where it prompts: nowhere, unless a
-// terminal shows what goes beside the replies.
+// screens returns the renderer of a chat and where to print prompts. Prompts are discarded
+// unless standard error is a terminal.
 func screens(stdout, stderr io.Writer) (*tui.Renderer, io.Writer) {
 	outLook, errLook := tui.Detect(stdout, os.Getenv), tui.Detect(stderr, os.Getenv)
 	text, side := tui.NewScreen(stdout, outLook), tui.NewScreen(stderr, errLook)
@@ -157,12 +157,12 @@ func screens(stdout, stderr io.Writer) (*tui.Renderer, io.Writer) {
 	return tui.NewRenderer(text, side), io.Discard
 }
 
-// conversation is a chat that goes on.
+// conversation is a chat of several messages.
 type conversation struct {
 	client     *client.Client
 	sessionID  string // empty until the first message of a new session
 	agent      string
-	begun      bool // something was said in the session
+	begun      bool // the session has a request of this chat
 	stream     bool
 	view       *tui.Renderer
 	prompt     io.Writer
@@ -176,8 +176,8 @@ const chatHelp = `/new   begins a new session
 //x    sends /x
 `
 
-// converse takes one message after the other. What a request fails with is shown
-// and does not end the conversation.
+// converse sends one message after the other. It prints the error of a failed request and
+// continues.
 func (c *conversation) converse(ctx context.Context, stdin io.Reader) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -217,21 +217,21 @@ func (c *conversation) answer(ctx context.Context, text string) {
 	if strings.HasPrefix(text, "/") {
 		rest, escaped := strings.CutPrefix(text, "//")
 		if !escaped {
-			fmt.Fprintf(c.stderr, "there is no command %q; /help lists them, and a message that begins with / begins with //\n", text)
+			fmt.Fprintf(c.stderr, "there is no command %q; /help lists the commands; to send a message that begins with /, type //\n", text)
 			return
 		}
 		text = "/" + rest
 	}
-	if err := c.ask(ctx, text); err != nil && err != errCancelled { // the renderer tells of a cancel
+	if err := c.ask(ctx, text); err != nil && err != errCancelled { // the renderer reports a cancel
 		c.view.Show(loquat.Event{Type: loquat.ErrorEvent, Detail: err.Error()})
 	}
 }
 
-// errCancelled ends a request that its person has cancelled.
+// errCancelled reports that the user cancelled the request.
 var errCancelled = errors.New("the request was cancelled")
 
-// ask sends text and shows the reply until the request has ended. Its error is that
-// of the request.
+// ask sends text and shows the reply until the request has ended. It returns the error of the
+// request.
 func (c *conversation) ask(ctx context.Context, text string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -253,8 +253,8 @@ func (c *conversation) ask(ctx context.Context, text string) error {
 	return err
 }
 
-// watchInterrupts cancels the request with the first interrupt, as soon as it has an
-// id, and gives up waiting for its end with the second.
+// watchInterrupts cancels the request on the first interrupt, once its id is known. On the
+// second it stops waiting for the end.
 func (c *conversation) watchInterrupts(ctx context.Context, accepted <-chan string, end context.CancelCauseFunc) {
 	select {
 	case <-c.interrupts:
@@ -298,7 +298,7 @@ func (c *conversation) request(ctx context.Context, text string, accepted chan<-
 			return err
 		}
 		if e.Type == loquat.ErrorEvent {
-			failure = errors.New(e.Detail) // shown by whoever asked
+			failure = errors.New(e.Detail) // the caller shows it
 			c.view.Failed(e.RequestID)
 			continue
 		}
@@ -313,7 +313,7 @@ func (c *conversation) request(ctx context.Context, text string, accepted chan<-
 	return ctx.Err()
 }
 
-// begin creates the session of a first message.
+// begin creates the session of the first message.
 func (c *conversation) begin(ctx context.Context) error {
 	if c.sessionID != "" {
 		return nil
@@ -328,8 +328,8 @@ type inputLine struct {
 	err  error
 }
 
-// readLines hands out the lines of r. A read that waits for a person cannot be
-// ended: its goroutine ends with the process.
+// readLines sends the lines of r. A read from a terminal cannot be interrupted, so its
+// goroutine may live until the process ends.
 func readLines(ctx context.Context, r io.Reader) <-chan inputLine {
 	lines := make(chan inputLine)
 	go func() {

@@ -17,8 +17,8 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Verify the data directory",
-		Long: "Verifies the data directory, while a server uses it or not, and changes nothing: the database file, what\n" +
-			"belongs together in it, whether changes were lost, and the files of images. Each problem is a line on\n" +
+		Long: "Verifies the data directory, while a server uses it or not, and changes nothing: the database file,\n" +
+			"the consistency of its rows, lost changes, and the image files. Each problem is a line on\n" +
 			"standard output; the exit code is then 1. To verify a backup, name its directory with --data.",
 		Example: "  loquat check\n  loquat check --full --data /mnt/backup/loquat-monday",
 		Args:    cobra.NoArgs,

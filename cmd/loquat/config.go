@@ -38,7 +38,7 @@ func newConfigCheckCommand() *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && file != "" {
-				return usageError{errors.New("the file is named twice, as an argument and by --config")}
+				return usageError{errors.New("the file is given twice, as an argument and with --config; leave one of them out")}
 			}
 			if len(args) == 1 {
 				file = args[0]
@@ -66,7 +66,7 @@ func newConfigCheckCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
-	flags.BoolVar(&insecure, "insecure", false, "as of serve: let it listen beyond loopback without tokens")
+	flags.BoolVar(&insecure, "insecure", false, "as for serve: allow listening beyond loopback without tokens")
 	return cmd
 }
 
@@ -74,7 +74,7 @@ func newConfigShowCommand() *cobra.Command {
 	var file, listen, data string
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print the configuration as it takes effect, secrets left out",
+		Short: "Print the effective configuration without secrets",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := configFile(file)
@@ -94,12 +94,12 @@ func newConfigShowCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
-	flags.StringVar(&listen, "listen", "", "as of serve: `address` to listen on")
-	flags.StringVar(&data, "data", "", "as of serve: data `directory`")
+	flags.StringVar(&listen, "listen", "", "as for serve: `address` to listen on")
+	flags.StringVar(&data, "data", "", "as for serve: data `directory`")
 	return cmd
 }
 
-// configFile is the file that was named, or the one that serve would use.
+// configFile returns the named file, or the file that serve would use.
 func configFile(named string) (string, error) {
 	path := config.Find(named, config.ProcessEnvironment())
 	if path == "" {
@@ -108,23 +108,23 @@ func configFile(named string) (string, error) {
 	return path, nil
 }
 
-// readConfig reads a file and finds all that is wrong with it. The Config is nil when
-// the file is no configuration at all.
+// readConfig reads a file and returns all its problems. The Config is nil if the file cannot
+// be parsed as a configuration.
 func readConfig(path string, insecure bool) (*config.Config, []config.Problem, config.Loaded) {
 	cfg, problems := config.Load(path, config.ProcessEnvironment())
 	if cfg == nil {
 		return nil, problems, config.Loaded{}
 	}
 	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler), nil)
-	// What cannot be opened, because a server uses it, counts for nothing here.
+	// If a server uses the data directory, its tokens cannot be read and are ignored here.
 	stored, _ := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
 	plugins := chosen(cfg, compiled)
 	facts := loaded(compiled, plugins, insecure || stored)
 	return cfg, config.InOrder(problems, cfg.Check(facts), startProblems(cfg, plugins), manifestProblems(cfg)), facts
 }
 
-// startProblems finds what keeps a server from starting though each key by itself is
-// fine: two plugins of one name, or a certificate that cannot be loaded.
+// startProblems returns what keeps a server from starting although each key is valid: two
+// plugins with one name, or a certificate that cannot be loaded.
 func startProblems(cfg *config.Config, plugins []plugin.Plugin) (problems []config.Problem) {
 	quiet := slog.New(slog.DiscardHandler)
 	if _, err := plugin.NewRegistry(withProcesses(cfg, plugins, mcphost.Options{Logger: quiet})...); err != nil {
@@ -138,8 +138,8 @@ func startProblems(cfg *config.Config, plugins []plugin.Plugin) (problems []conf
 	return problems
 }
 
-// manifestProblems are the faults of plugins in directories. The server starts without
-// these plugins, so they are warnings.
+// manifestProblems returns the faults of plugin directories. They are warnings, because the
+// server starts without these plugins.
 func manifestProblems(cfg *config.Config) []config.Problem {
 	var problems []config.Problem
 	for i, entry := range cfg.Plugins {

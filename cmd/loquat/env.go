@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// envPrefix is the annotation of a command whose flags' twins do not begin with
-// LOQUAT_, because they would mean the server's.
+// envPrefix is the annotation of a command whose environment variables have another prefix
+// than LOQUAT_. With LOQUAT_ they would clash with the server's variables.
 const envPrefix = "env-prefix"
 
-// bindEnv gives every flag of a command its environment twin: --listen is
-// LOQUAT_LISTEN. What stands on the command line wins, and an empty twin is none.
+// bindEnv gives every flag of a command an environment variable: LOQUAT_LISTEN for --listen.
+// The command line wins. An empty variable counts as unset.
 func bindEnv(cmd *cobra.Command) {
 	before := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {

@@ -26,7 +26,7 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print events",
-		Long: "Prints the events after --since that are there, and with --follow those that come. Without --since it\n" +
+		Long: "Prints the stored events after --since, and with --follow also new ones. Without --since it\n" +
 			"starts at the cursor of --session, at the first event of --request, or at the newest event.",
 		Example: strings.Join([]string{
 			"  loquat events --server http://127.0.0.1:8787 --follow",
@@ -39,11 +39,11 @@ func newEventsCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.follow, "follow", false, "go on with the events that come, until interrupted")
+	flags.BoolVar(&f.follow, "follow", false, "also print new events, until interrupted")
 	flags.StringVar(&f.session, "session", "", "only events of the session with this `id`")
 	flags.StringVar(&f.request, "request", "", "only events of the request with this `id`")
 	flags.StringVar(&f.since, "since", "", "only events after the one with this `id`; 0 is the beginning")
-	flags.BoolVar(&f.json, "json", false, "print each event as it came, one JSON object per line")
+	flags.BoolVar(&f.json, "json", false, "print each event as one line of JSON")
 	return cmd
 }
 
@@ -65,7 +65,7 @@ func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	show := func(body json.RawMessage) error { return f.show(screen, stdout, body) }
 	if f.follow {
 		first := q
-		first.Limit = 1 // following itself would wait for ever for a server that was never there
+		first.Limit = 1 // a follower would wait forever for a server that does not exist
 		if _, err = c.Events(ctx, first); err == nil {
 			err = followEvents(ctx, c, q, show)
 		}
@@ -73,7 +73,7 @@ func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		err = printEvents(ctx, c, q, stderr, show)
 	}
 	if ctx.Err() != nil {
-		return nil // interrupted: that is how following ends
+		return nil // an interrupt ends --follow normally
 	}
 	if loquat.CodeOf(err) == loquat.CodeGone {
 		return fmt.Errorf("%w; leave --since out to start at what is kept", err)
@@ -109,14 +109,14 @@ func followEvents(ctx context.Context, c *client.Client, q client.Query, show fu
 	return nil
 }
 
-// printEvents prints what there is at its start, window by window.
+// printEvents prints the stored events, window by window.
 func printEvents(ctx context.Context, c *client.Client, q client.Query, stderr io.Writer, show func(json.RawMessage) error) error {
 	newest, err := c.Events(ctx, client.Query{})
 	if err != nil {
 		return err
 	}
 	if q.Since == nil && q.SessionID == "" && q.RequestID == "" {
-		fmt.Fprintf(stderr, "the newest event is %s; --follow prints what comes, --since 0 what there is\n", newest.LatestEventID)
+		fmt.Fprintf(stderr, "the newest event is %s; --follow prints new events, --since 0 all stored ones\n", newest.LatestEventID)
 		return nil
 	}
 	for {

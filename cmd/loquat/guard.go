@@ -11,14 +11,15 @@ import (
 	"loquat/internal/mcphost"
 )
 
-// guardName is the command that a server runs beside itself.
+// guardName is the name of the command that runs as the process guard.
 const guardName = "guard"
 
-// newGuardCommand is for servers only: it kills what is left of their plugins.
+// newGuardCommand returns the command of the process guard, which kills the plugin processes
+// of a dead server. Only servers start it.
 func newGuardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    guardName,
-		Short:  "End what the plugins of a killed server have left running",
+		Short:  "End the plugin processes that a killed server left running",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -28,10 +29,10 @@ func newGuardCommand() *cobra.Command {
 	}
 }
 
-// newGuard makes the guard over the plugins of this process.
+// newGuard returns the process guard for the plugins of this process.
 func newGuard(log *slog.Logger) (*mcphost.Guard, error) {
 	self, err := os.Executable()
-	if err != nil { // there is no /proc, as in a bare chroot
+	if err != nil { // for example in a chroot without /proc
 		self, err = exec.LookPath(os.Args[0])
 	}
 	if err != nil {

@@ -20,7 +20,7 @@ func newLogger(w io.Writer, secrets *config.Masker) *slog.Logger {
 	return newLog(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "", secrets)
 }
 
-// maxLogged is how many characters of an error the log has.
+// maxLogged is the most characters of an error in the log.
 const maxLogged = 32 << 10
 
 // newLog writes to w. Secrets are removed from everything as soon as they are known, and

@@ -27,7 +27,7 @@ const (
 	exitUsage   = 2 // wrong usage or configuration
 )
 
-// usageError is wrong usage or configuration: exit code 2.
+// usageError reports wrong usage or configuration: exit code 2.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -49,8 +49,8 @@ func mainExitCode() int {
 	return exitFailure
 }
 
-// printable returns the text of an error, which may repeat what others wrote, as a
-// terminal may show it.
+// printable returns the text of an error in a form that is safe on a terminal. The error may
+// quote text of others.
 func printable(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return advised(cmd, err)
 }
 
-// advised adds to a failure the flag that mends it, where the command has one.
+// advised adds to an error the flag that fixes it, if the command has one.
 func advised(cmd *cobra.Command, err error) error {
 	wants := func(flag string) bool {
 		f := cmd.Flags().Lookup(flag)
@@ -100,7 +100,7 @@ func advised(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// commands is the list of subcommands; each stands in a file of its own name.
+// commands returns the subcommands. Each is in the file of its name.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newBackendCommand(),
@@ -119,8 +119,8 @@ func commands() []*cobra.Command {
 	}
 }
 
-// prepare gives every command what all share: flags with environment twins, and wrong
-// arguments that exit with exitUsage, as wrong flags do.
+// prepare gives every command what all commands share: environment variables for its flags,
+// and exit code exitUsage for wrong arguments and flags.
 func prepare(cmd *cobra.Command) {
 	bindEnv(cmd)
 	if check := cmd.Args; check != nil {
@@ -137,7 +137,7 @@ func prepare(cmd *cobra.Command) {
 	}
 }
 
-// argumentsError says how a command is called that was called otherwise.
+// argumentsError reports a wrong number of arguments and shows the usage.
 func argumentsError(cmd *cobra.Command, args []string) error {
 	if !cmd.HasAvailableSubCommands() {
 		return usageError{fmt.Errorf("%d %s given; it is called as: %s", len(args), plural(len(args), "argument"), cmd.UseLine())}
@@ -151,11 +151,11 @@ func argumentsError(cmd *cobra.Command, args []string) error {
 	return usageError{fmt.Errorf("%s has no command %q%s; see '%[1]s --help'", cmd.CommandPath(), args[0], nearest.Hint(args[0], 2, known...))}
 }
 
-// newHelpCommand is the help that fails for what there is not.
+// newHelpCommand returns a help command that fails for unknown commands.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Say what a command does and which flags it has",
+		Short: "Show what a command does and its flags",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := cmd.Root().Find(args)

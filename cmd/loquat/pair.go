@@ -29,8 +29,8 @@ func newPairCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pair",
 		Short: "Show a code with which a phone or another device gets access",
-		Long: "Makes a pairing code on a running server and shows it, with the URL where it can be claimed and, at a\n" +
-			"terminal, a QR code of both. A code is good for five minutes and for one device.",
+		Long: "Creates a pairing code on a running server and shows it, with the URL where it can be claimed and, at a\n" +
+			"terminal, a QR code of both. A code is valid for five minutes and one device.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -73,6 +73,6 @@ func (f *pairFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// pairLink opens the page, which claims the code. What follows # is not sent to the
-// server, nor kept in anybody's log.
+// pairLink returns the URL of the page that claims the code. The code follows #, so it is
+// neither sent to the server nor written to access logs.
 func pairLink(p loquat.Pairing) string { return strings.TrimRight(p.URL, "/") + "/#pair=" + p.Code }

@@ -34,7 +34,7 @@ func newPluginListCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Say which plugins a configuration loads",
+		Short: "List the plugins that a configuration loads",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg := config.New(loquat.Object{}, config.ProcessEnvironment())
@@ -52,7 +52,7 @@ func newPluginListCommand() *cobra.Command {
 	return cmd
 }
 
-// listPlugins prints a line for each plugin, in the order in which they are loaded.
+// listPlugins prints one line per plugin, in the order in which they are loaded.
 func listPlugins(cfg *config.Config, w io.Writer) error {
 	quiet := slog.New(slog.DiscardHandler)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -83,8 +83,8 @@ func newPluginCheckCommand() *cobra.Command {
 		Use:   "check DIR",
 		Short: "Start the plugin in a directory and find everything that is wrong with it",
 		Long: "Starts the plugin in a directory as the server would, lists its tools, calls those that Loquat itself calls\n" +
-			"with sample input, and reports every fault with its place, and as warnings what is taken as it stands but\n" +
-			"hardly meant so. Warnings alone are no failure. Actions are not run.",
+			"with sample input, and reports every fault with its place. Warnings are input that is accepted but probably\n" +
+			"not intended; warnings alone are not a failure. Actions are not run.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
@@ -92,7 +92,7 @@ func newPluginCheckCommand() *cobra.Command {
 				return err
 			}
 			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-				return usageError{fmt.Errorf("%s is no directory; name the one that holds plugin.json", args[0])}
+				return usageError{fmt.Errorf("%s is not a directory; name the directory that holds plugin.json", args[0])}
 			}
 			cache, err := os.MkdirTemp("", "loquat-plugin-check-")
 			if err != nil {
@@ -117,7 +117,7 @@ func newPluginCheckCommand() *cobra.Command {
 	}
 }
 
-// printReport prints what a check has found out, and what the plugin said meanwhile.
+// printReport prints the result of a check and the output of the plugin.
 func printReport(w io.Writer, r mcphost.Report, said []string) {
 	fmt.Fprintf(w, "plugin    %s\n", tui.OneLine(strings.TrimSpace(r.Name+" "+r.Version)))
 	fmt.Fprintf(w, "kind      %s\n", tui.OneLine(r.Kind))

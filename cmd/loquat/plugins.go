@@ -12,8 +12,8 @@ import (
 	"loquat/internal/provider"
 )
 
-// compiledIn returns what is compiled in, in the order in which it is loaded. To add a
-// plugin to the binary, add it here. Nothing that a backend says may repeat secrets.
+// compiledIn returns the compiled-in plugins in loading order. To add a plugin to the binary,
+// add it here. secrets are redacted in text from backends.
 func compiledIn(limits config.Limits, log *slog.Logger, secrets *config.Masker) []plugin.Plugin {
 	return []plugin.Plugin{
 		provider.New(provider.Options{Logger: log, MaxResponseBytes: limits.MaxResponseBytes, UserAgent: "loquat/" + version(), Secrets: secrets}),
@@ -23,8 +23,8 @@ func compiledIn(limits config.Limits, log *slog.Logger, secrets *config.Masker) 
 	}
 }
 
-// chosen returns those plugins that a configuration lists, or all when it lists none. An
-// extension comes with the plugin that brings it.
+// chosen returns the plugins that a configuration lists, or all if it lists none. An extension
+// is included with the plugin that contains it.
 func chosen(cfg *config.Config, compiled []plugin.Plugin) []plugin.Plugin {
 	var out []plugin.Plugin
 	for _, p := range compiled {
@@ -36,8 +36,8 @@ func chosen(cfg *config.Config, compiled []plugin.Plugin) []plugin.Plugin {
 	return out
 }
 
-// withProcesses adds those plugins that a configuration lists by their directory, and
-// brings all into its order. One that came along with another stays behind it.
+// withProcesses adds the plugins that a configuration lists by directory, and sorts all
+// plugins in its order. An extension stays behind the plugin that contains it.
 func withProcesses(cfg *config.Config, plugins []plugin.Plugin, opts mcphost.Options) []plugin.Plugin {
 	var out []plugin.Plugin
 	groups := map[string][]plugin.Plugin{}
@@ -59,7 +59,7 @@ func withProcesses(cfg *config.Config, plugins []plugin.Plugin, opts mcphost.Opt
 	return out
 }
 
-// processes are those plugins that have to be started.
+// processes returns the plugins that run as processes.
 func processes(plugins []plugin.Plugin) []plugin.Process {
 	var out []plugin.Process
 	for _, p := range plugins {
@@ -70,7 +70,7 @@ func processes(plugins []plugin.Plugin) []plugin.Process {
 	return out
 }
 
-// loaded says of plugins what the check of a configuration wants to know.
+// loaded returns the facts about plugins that the check of a configuration needs.
 func loaded(compiled, plugins []plugin.Plugin, insecure bool) config.Loaded {
 	out := config.Loaded{Insecure: insecure}
 	for _, p := range compiled {
@@ -90,7 +90,7 @@ func loaded(compiled, plugins []plugin.Plugin, insecure bool) config.Loaded {
 	return out
 }
 
-// The provider package does not know the contract that it satisfies.
+// The provider package does not import the interfaces that it implements; this checks them.
 var (
 	_ plugin.Plugin   = (*provider.Provider)(nil)
 	_ plugin.Provider = (*provider.Provider)(nil)

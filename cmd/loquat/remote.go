@@ -12,8 +12,8 @@ import (
 	"loquat/internal/client"
 )
 
-// remoteFlags say which server a client command speaks to: one that runs
-// elsewhere, or one that the command starts within its own process.
+// remoteFlags choose the server of a client command: a running server, or one that the command
+// starts in its own process.
 type remoteFlags struct {
 	server, token string
 	local         serveOptions
@@ -37,8 +37,8 @@ func (f *remoteFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.verbose, "verbose", false, "show the log of a server started here")
 }
 
-// contradiction says which of the flags on the command line would have no effect. Twins
-// in the environment are meant for several commands, so they may have none.
+// contradiction returns an error if a flag on the command line would have no effect.
+// Environment variables are ignored, because they may be meant for other commands.
 func contradiction(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	remote := flags.Changed("server") || os.Getenv(envName(cmd, "server")) != ""
@@ -53,7 +53,7 @@ func contradiction(cmd *cobra.Command) error {
 	return nil
 }
 
-// connect returns a client and what ends it. ctx has to outlive both.
+// connect returns a client and the function that closes it. ctx must outlive both.
 func (f *remoteFlags) connect(ctx context.Context, stderr io.Writer, o client.Options) (*client.Client, func(), error) {
 	url, token, stop := f.server, f.token, func() {}
 	if url == "" {

@@ -36,7 +36,7 @@ import (
 // serveOptions are the flags of `loquat serve`.
 type serveOptions struct {
 	config   string // file; "" searches
-	listen   string // "" is the configuration's
+	listen   string // "" means the configuration's
 	data     string // directory; "" is the configuration's
 	demo     bool
 	insecure bool
@@ -48,7 +48,7 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server",
 		Long: "Runs the server: HTTP API, workers and event store. Without a configuration file it looks for a\n" +
-			"backend by itself: OPENAI_API_KEY and OPENAI_BASE_URL, then a local one, then the scripted one.",
+			"backend itself: OPENAI_API_KEY and OPENAI_BASE_URL, then a local one, then the scripted one.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -57,12 +57,12 @@ func newServeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	addListenFlags(flags, &opts.config, &opts.listen)
 	flags.StringVar(&opts.data, "data", "", "data `directory` (default $XDG_DATA_HOME/loquat)")
-	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither key nor model")
+	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither a key nor a model")
 	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without server.auth_tokens")
 	return cmd
 }
 
-// addListenFlags adds the flags of what listens and has a configuration.
+// addListenFlags adds the flags that serve and bridge share.
 func addListenFlags(flags *pflag.FlagSet, file, listen *string) {
 	flags.StringVar(file, "config", "", "configuration `file` (default: ./loquat.json, then $XDG_CONFIG_HOME/loquat/loquat.json)")
 	flags.StringVar(listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
@@ -72,7 +72,7 @@ func addListenFlags(flags *pflag.FlagSet, file, listen *string) {
 func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) error {
 	s, err := newServer(ctx, opts, stderr)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // told to stop before it was ready, which is no failure
+		return nil // a stop during the start is not a failure
 	}
 	if err != nil {
 		return err
@@ -88,28 +88,28 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 	}
 }
 
-// server is a running server and what it is made of, in the order of its making.
+// server is a running server and its parts, in the order in which they are started.
 type server struct {
 	log     *slog.Logger
-	secrets *config.Masker // that neither the log nor what backends say may repeat
+	secrets *config.Masker // redacts secrets in the log and in text from backends
 	grace   time.Duration
 	scripts *scripted // the scripted backend, when it is used
 	store   *store.Store
 	access  *auth.Keeper
-	plugins []plugin.Process // that were started
-	guard   *mcphost.Guard   // of their processes
+	plugins []plugin.Process // plugin processes that were started
+	guard   *mcphost.Guard   // process guard of plugins
 	chat    *chat.Service
 	feed    *feed.Feed
 	http    *http.Server
 	url     string
 	failed  chan error
 
-	hub            *bridge.Hub       // nil: the bridge is elsewhere
-	forwarder      *bridge.Forwarder // to it
+	hub            *bridge.Hub       // nil if the bridge is elsewhere
+	forwarder      *bridge.Forwarder // to the bridge elsewhere
 	startForwarder func() error
 }
 
-// newServer starts everything. On an error nothing is left running.
+// newServer starts all parts of a server. On an error it stops those that it started.
 func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *server, err error) {
 	s = &server{failed: make(chan error, 1), secrets: &config.Masker{}}
 	s.log = newLogger(stderr, s.secrets)
@@ -171,7 +171,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	return s, s.listen(cfg)
 }
 
-// configure finds the configuration and lets the flags have the last word.
+// configure finds the configuration and applies the flags, which override it.
 func (s *server) configure(ctx context.Context, opts serveOptions) (*config.Config, []config.Problem, error) {
 	cfg, problems, err := s.findConfig(ctx, opts)
 	if err != nil {
@@ -181,8 +181,8 @@ func (s *server) configure(ctx context.Context, opts serveOptions) (*config.Conf
 	return cfg, problems, nil
 }
 
-// findConfig reads the configuration file, or makes a configuration of what backend
-// there is to be found.
+// findConfig reads the configuration file. Without one it builds a configuration for the
+// backend that it finds.
 func (s *server) findConfig(ctx context.Context, opts serveOptions) (*config.Config, []config.Problem, error) {
 	env := config.ProcessEnvironment()
 	if path := config.Find(opts.config, env); path != "" {
@@ -265,8 +265,7 @@ func (s *server) listen(cfg *config.Config) error {
 // closing is how long connections get to end after all requests have.
 const closing = 2 * time.Second
 
-// stop stops what was started, the newest first. Clients can follow until the last
-// request has its end.
+// stop stops the parts in reverse order. Clients can follow until the last request has ended.
 func (s *server) stop() {
 	if s.chat != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), s.grace)
@@ -299,7 +298,7 @@ func (s *server) stop() {
 	}
 }
 
-// scripted is the scripted backend within this process.
+// scripted is the scripted backend in this process.
 type scripted struct {
 	url  string
 	stop func()
@@ -325,8 +324,7 @@ func startScripted(log *slog.Logger) (*scripted, error) {
 	return &scripted{url: "http://" + ln.Addr().String(), stop: func() { cancel(); <-done }}, nil
 }
 
-// report tells of a configuration's problems: warnings go to the log, errors all at
-// once into the error that ends the program.
+// report logs the warnings of a configuration and returns its errors as one error.
 func report(problems []config.Problem, log *slog.Logger) error {
 	for _, p := range problems {
 		if p.Warning {

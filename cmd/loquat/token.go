@@ -24,8 +24,8 @@ import (
 	"loquat/internal/tui"
 )
 
-// accessFlags say whose tokens and devices are meant: those of a server that runs, or
-// of a data directory.
+// accessFlags choose whose tokens and devices are meant: those of a running server or of a
+// data directory.
 type accessFlags struct{ server, token, config, data string }
 
 func (f *accessFlags) add(cmd *cobra.Command) {
@@ -35,13 +35,13 @@ func (f *accessFlags) add(cmd *cobra.Command) {
 	f.addConfig(flags)
 }
 
-// addConfig adds what says where the data of a server are.
+// addConfig adds the flags that locate a server's data.
 func (f *accessFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "config", "", "configuration `file` of the server (default: the one that serve would use)")
 	flags.StringVar(&f.data, "data", "", "data `directory` of the server")
 }
 
-// configuration is the one that serve would use with the same flags.
+// configuration returns the configuration that serve would use with the same flags.
 func (f *accessFlags) configuration() (*config.Config, error) {
 	env := config.ProcessEnvironment()
 	cfg := config.New(loquat.Object{}, env)
@@ -55,7 +55,7 @@ func (f *accessFlags) configuration() (*config.Config, error) {
 	return cfg, nil
 }
 
-// dataDir is the data directory that is named, or the configuration's.
+// dataDir returns the named data directory, or that of the configuration.
 func (f *accessFlags) dataDir() (string, error) {
 	if f.data != "" {
 		return f.data, nil
@@ -67,8 +67,8 @@ func (f *accessFlags) dataDir() (string, error) {
 	return cfg.Server.DataDir, nil
 }
 
-// client speaks to the server that is named, or to the one that listens where the
-// configuration says.
+// client returns a client of the named server, or of the server that the configuration
+// describes.
 func (f *accessFlags) client(cfg *config.Config) (*client.Client, error) {
 	address := f.server
 	if address == "" {
@@ -81,7 +81,7 @@ func (f *accessFlags) client(cfg *config.Config) (*client.Client, error) {
 	return c, nil
 }
 
-// localURL is where a server of that configuration is reached from its own machine.
+// localURL returns the URL at which a server is reached from its own machine.
 func localURL(s config.Server) string {
 	u := url.URL{Scheme: "http", Host: s.Listen}
 	if s.TLS.CertFile != "" {
@@ -95,18 +95,18 @@ func localURL(s config.Server) string {
 	return u.String()
 }
 
-// hostPort is the address of a URL.
+// hostPort returns the host and port of a URL.
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), u.Port()) }
 
-// tokens are the tokens of a server, wherever they are kept.
+// tokens are the tokens of a server, read over HTTP or from a data directory.
 type tokens interface {
 	MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Token, error)
 	Tokens(ctx context.Context) ([]loquat.Token, error)
 	RevokeToken(ctx context.Context, id string) error
 }
 
-// open asks the server that is named. Without one it opens the data directory, or asks
-// the server that uses it.
+// open returns the tokens of the named server. Without a named server it opens the data
+// directory, or asks the server that uses it.
 func (f *accessFlags) open(ctx context.Context) (tokens, func() error, error) {
 	cfg, err := f.configuration()
 	if err != nil {
@@ -128,7 +128,8 @@ func (f *accessFlags) open(ctx context.Context) (tokens, func() error, error) {
 	return c, func() error { c.CloseIdleConnections(); return nil }, nil
 }
 
-// storedKeys are the tokens of a data directory. Whoever may read it needs no token.
+// storedKeys are the tokens of a data directory. A user who can read the directory needs no
+// token.
 type storedKeys struct{ keeper *auth.Keeper }
 
 func (s storedKeys) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Token, error) {
@@ -153,9 +154,9 @@ func newTokenCommand() *cobra.Command {
 	var f accessFlags
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke access tokens",
-		Long: "Makes, lists and revokes the access tokens of a running server, or of a data directory that none uses.\n" +
-			"The first token closes the server: from then on every call needs one.",
+		Short: "Create, list and revoke access tokens",
+		Long: "Creates, lists and revokes the access tokens of a running server, or of a data directory that none uses.\n" +
+			"From the first token on, every call of the server needs a token.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -169,13 +170,13 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use:     "new NAME",
-		Short:   "Make a token and print it, this once",
+		Short:   "Create a token and print it; it cannot be printed again",
 		Example: "  loquat token new laptop\n  loquat token new wallboard --scope read --expires 720h",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.Name = args[0]
 			if lifetime < 0 || lifetime > 0 && lifetime < time.Second {
-				return usageError{errors.New("--expires is at least 1s")}
+				return usageError{errors.New("--expires must be at least 1s")}
 			}
 			if lifetime > 0 {
 				t.ExpiresInSeconds = new(int(lifetime / time.Second))
@@ -184,13 +185,13 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&t.Scope, "scope", "full", "what it may do: `full`, read or session")
-	flags.StringVar(&t.SessionID, "session", "", "the `id` of the session that a token of scope session opens")
-	flags.DurationVar(&lifetime, "expires", 0, "how long it is good, such as 720h (default: until it is revoked)")
+	flags.StringVar(&t.Scope, "scope", "full", "what the token may do: `full`, read or session")
+	flags.StringVar(&t.SessionID, "session", "", "the `id` of the session that a token of scope session may use")
+	flags.DurationVar(&lifetime, "expires", 0, "how long the token is valid, such as 720h (default: until it is revoked)")
 	return cmd
 }
 
-// with runs something on the tokens that are meant.
+// with calls run with the chosen tokens.
 func (f *accessFlags) with(ctx context.Context, run func(tokens) error) error {
 	k, done, err := f.open(ctx)
 	if err != nil {
@@ -275,7 +276,7 @@ func orDash(s string) string {
 func newTokenRevokeCommand(f *accessFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke ID",
-		Short: "End a token at once",
+		Short: "Revoke a token at once",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd.Context(), func(k tokens) error { return k.RevokeToken(cmd.Context(), args[0]) })

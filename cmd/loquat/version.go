@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what the binary knows of its making.
+// build describes how the binary was built.
 type build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`
 }
 
-// version is the version of the binary, for logs and headers.
+// version returns the version of the binary, for logs and headers.
 func version() string { return thisBuild().Version }
 
 func thisBuild() build {
@@ -39,7 +39,7 @@ func thisBuild() build {
 	return b
 }
 
-// String is a line for people.
+// String returns the build as one line of text.
 func (b build) String() string {
 	text := "loquat " + b.Version
 	if b.Commit != "" {

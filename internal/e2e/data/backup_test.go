@@ -373,7 +373,7 @@ func TestBackupOfAStoppedServer(t *testing.T) {
 	if out, err := backup(to, "--data", data); err != nil || !strings.Contains(out, "1 image\n") {
 		t.Fatalf("%s %v", out, err)
 	}
-	if _, err := backup(to, "--data", data); err == nil || !strings.Contains(err.Error(), "is there already") {
+	if _, err := backup(to, "--data", data); err == nil || !strings.Contains(err.Error(), "exists; name a directory") {
 		t.Errorf("over another: %v", err)
 	}
 	second := restored(t, to)
