@@ -12,22 +12,22 @@ import (
 	"loquat/internal/ratelimit"
 )
 
-// Attempts slows down guessing, for each client address. What opens one process (its
-// routes, its sockets, its pairing codes) shares one Attempts, so that nobody gets a
-// further allowance by another way in. It is safe for concurrent use.
+// Attempts is the attempt limiter: it slows down guessing for each client address. The
+// routes, sockets and pairing codes of a process share one Attempts, so that an address has
+// one allowance for all of them. It is safe for concurrent use.
 type Attempts struct {
 	log             *loglimit.Logger
 	bearers, claims *ratelimit.Limiter // of wrong tokens, and of claims
 }
 
-// How many attempts an address has before it has to wait, one minute for each further
-// one. A secret of 200 bits needs no such help; a token that somebody thought up may.
+// How many attempts an address has at once; then it gets one more each minute. Generated
+// secrets of 200 bits do not need this limit, but tokens that a person chose may.
 const (
 	freeBearers = 100
 	freeClaims  = 20
 )
 
-// NewAttempts returns an Attempts that knows no address yet. A nil log is the default one.
+// NewAttempts returns an Attempts without any counts. A nil log means the default logger.
 func NewAttempts(log *slog.Logger) *Attempts {
 	if log == nil {
 		log = slog.Default()
@@ -38,13 +38,13 @@ func NewAttempts(log *slog.Logger) *Attempts {
 	return &Attempts{log: loglimit.New(log), bearers: limiter(freeBearers), claims: limiter(freeClaims)}
 }
 
-// WrongToken counts a wrong token. It fails with CodeRateLimited when the address has to
-// wait. Valid tokens are not counted, and not held up.
+// WrongToken counts a wrong token. It fails with CodeRateLimited if the address must wait.
+// Valid tokens are neither counted nor throttled.
 func (a *Attempts) WrongToken(from netip.Addr) error { return a.count(a.bearers, "wrong tokens", from) }
 
-// Claim counts the claim of a pairing code. It fails with CodeRateLimited when the
-// address has to wait. A right code counts, too: counting only wrong ones would let many
-// claims at the same time pass before the first is known to be wrong.
+// Claim counts the claim of a pairing code. It fails with CodeRateLimited if the address
+// must wait. Right codes count too: otherwise many concurrent claims could pass before the
+// first is known to be wrong.
 func (a *Attempts) Claim(from netip.Addr) error { return a.count(a.claims, "pairing codes", from) }
 
 func (a *Attempts) count(limiter *ratelimit.Limiter, what string, from netip.Addr) error {

@@ -1,14 +1,13 @@
-// Package auth knows who opens the service: tokens of the configuration, tokens and
-// devices that were made at run time, pairing codes, and the sessions of browsers.
+// Package auth authenticates callers: by tokens of the configuration, by tokens and devices
+// that were made at run time, and by browser sessions. It also makes pairing codes.
 //
-// It promises that no secret is kept, only its digest; that what it acknowledged is
-// on disk; that a pairing code makes one device at the most; that whoever loses the
-// right to be here is cut off at once, not at the next call; and that guessing is
-// slowed down without locking out who knows.
+// Secrets are stored only as digests. A change is on disk before it is acknowledged. A
+// pairing code makes at most one device. When a credential is revoked or expires, the
+// connections that use it end at once. Guessing is throttled, but valid tokens are not.
 //
-// It does not know HTTP, nor what a scope allows on which route: internal/httpapi
-// does. It keeps nothing itself: a Store does. What it holds in memory is a copy of
-// the store, whose only writer it is.
+// The package does not know HTTP, nor what a scope allows on which route: internal/httpapi
+// does. A Store holds the credentials. This package is the Store's only writer and keeps a
+// copy in memory.
 package auth
 
 import (
@@ -31,47 +30,47 @@ import (
 // The scopes of a principal.
 const (
 	Full    = "full"
-	Read    = "read"    // what changes nothing
-	Session = "session" // one session, and the events of it
+	Read    = "read"    // only reading
+	Session = "session" // one session and its events
 )
 
-// Nobody is the kind of a principal that showed nothing, where nothing is asked for.
+// Nobody is the kind of a principal without credentials on an open server.
 const Nobody = "nobody"
 
-// The bounds of what is kept.
+// Bounds of stored credentials.
 const (
 	maxKeys     = 1000 // tokens, and as many devices
-	maxBrowsers = 100  // of one token; the oldest goes
+	maxBrowsers = 100  // per token; above, the oldest is removed
 	maxCodes    = 20   // open at a time
 )
 
-// Principal is who makes a call.
+// Principal is the authenticated caller of a request.
 type Principal struct {
-	ID        string // of the key; "" is nobody
+	ID        string // of the credential; "" means nobody
 	Name      string
 	Kind      string
 	Scope     string
 	SessionID string // of scope session
-	Browser   string // the id of the browser's session, when a cookie stands for the key
+	Browser   string // the id of the browser session if a cookie was used
 }
 
-// Options are what a Keeper is made of.
+// Options configure a Keeper.
 type Options struct {
-	Store  Store // nil: there are the tokens of the configuration, and nothing can be made
+	Store  Store // nil allows only the tokens of the configuration
 	Tokens []ConfigToken
 	Logger *slog.Logger // nil: the default one
 
-	Attempts *Attempts // shared with what else opens the process; nil: its own
+	Attempts *Attempts // shared within the process; nil means a new one
 
-	// Exposed says that others can reach the service, so that the last token may
-	// not go.
+	// Exposed reports that others can reach the service. Then the last token cannot be
+	// revoked.
 	Exposed bool
 }
 
 // ConfigToken is one of server.auth_tokens.
 type ConfigToken struct{ Name, Token, Scope, SessionID string }
 
-// Keeper knows who opens the service. It is safe for concurrent use.
+// Keeper authenticates callers and manages credentials. It is safe for concurrent use.
 type Keeper struct {
 	store   Store
 	log     *slog.Logger
@@ -87,11 +86,11 @@ type Keeper struct {
 	browsers map[Digest]*loquat.Credential // by the digest of the cookie
 	codes    map[string]loquat.PairingCode // by their public parts
 	closed   bool                          // whether there are tokens
-	live     map[*visit]struct{}           // what runs for somebody
+	live     map[*visit]struct{}           // the contexts of During
 	changed  chan struct{}                 // closed at the next change
 }
 
-// Open loads what the store holds.
+// Open loads the credentials of the store and returns a Keeper.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
 		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
@@ -121,16 +120,15 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	return k, nil
 }
 
-// Closed reports whether calls need a token: there are some. One that has expired
-// counts, or its end would open the service to everybody.
+// Closed reports whether calls need a token. They do once any token exists, even an expired
+// one: its expiry must not open the service to everybody.
 func (k *Keeper) Closed() bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.closed
 }
 
-// Own makes a token for this process itself, which ends with it. It does not close
-// the service.
+// Own makes a token for this process, which is not stored and does not close the service.
 func (k *Keeper) Own() string {
 	secret := newSecret()
 	k.writing.Lock()
@@ -139,7 +137,7 @@ func (k *Keeper) Own() string {
 	return secret
 }
 
-// change writes to the store, then to the copy. The caller holds writing.
+// change writes to the store, then to the copy. The caller holds k.writing.
 func (k *Keeper) change(ctx context.Context, c loquat.CredentialChange) error {
 	if err := k.store.ChangeCredentials(ctx, c); err != nil {
 		return err
@@ -148,8 +146,8 @@ func (k *Keeper) change(ctx context.Context, c loquat.CredentialChange) error {
 	return nil
 }
 
-// apply writes to the copy, cuts off who lost the right to be here, and wakes those
-// who wait for changes.
+// apply writes to the copy, cancels the contexts of credentials that ended, and wakes the
+// goroutines that wait for changes.
 func (k *Keeper) apply(c loquat.CredentialChange) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -187,22 +185,22 @@ func (k *Keeper) apply(c loquat.CredentialChange) {
 	k.changed = make(chan struct{})
 }
 
-// Changed returns a channel that is closed at the next change of keys or codes. Take
-// it before looking at them.
+// Changed returns a channel that is closed at the next change of credentials or codes. Call
+// it before reading them.
 func (k *Keeper) Changed() <-chan struct{} {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.changed
 }
 
-// Grant is a key as a bridge may know it: it tells nothing that opens anything.
+// Grant describes a credential to a bridge. It contains no secret.
 type Grant struct {
 	ID, Kind, Scope, SessionID string
 	Digest                     Digest
 	ExpiresAt                  time.Time // zero: never
 }
 
-// Grants returns the keys that are good now, oldest first, without this process's own.
+// Grants returns the valid credentials, oldest first, without this process's own token.
 func (k *Keeper) Grants() []Grant {
 	var out []Grant
 	for _, key := range k.list(loquat.CredentialConfig, loquat.CredentialToken, loquat.CredentialDevice) {
@@ -219,7 +217,7 @@ type OpenCode struct {
 	ExpiresAt time.Time
 }
 
-// OpenCodes returns the codes that may be claimed now, those that end first, first.
+// OpenCodes returns the codes that can be claimed now, sorted by expiry.
 func (k *Keeper) OpenCodes() []OpenCode {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -257,7 +255,7 @@ func (k *Keeper) list(kinds ...string) []loquat.Credential {
 	return out
 }
 
-// remove removes a key of a kind, and the browsers that stand for it.
+// remove removes a credential of a kind and its browser sessions.
 func (k *Keeper) remove(ctx context.Context, kind, id string) (loquat.Credential, error) {
 	k.mu.RLock()
 	key, ok := k.byID[id]
@@ -276,16 +274,16 @@ func (k *Keeper) remove(ctx context.Context, kind, id string) (loquat.Credential
 	return *key, k.change(ctx, loquat.CredentialChange{Remove: gone})
 }
 
-// expired reports whether a time, which may be zero, has come.
+// expired reports whether a time has passed. The zero time never passes.
 func expired(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
 
-// now is the time as the store keeps it.
+// now returns the time with the precision of the store.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
 // newID makes an id that sorts by time.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// secretPrefix tells people and scanners what they have found.
+// secretPrefix lets people and secret scanners recognize a token.
 const secretPrefix = "loq_"
 
 // newSecret makes a token of 200 random bits.
@@ -295,11 +293,10 @@ func newSecret() string {
 	return secretPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
 }
 
-// errFull says that no more can be kept.
+// errFull reports that the maximum of stored credentials is reached.
 func errFull(what string, remedy string) error {
 	return loquat.Errorf(loquat.CodeConflict, "there are %d %s already; %s", maxKeys, what, remedy)
 }
 
-// ErrEnded is the cause with which During's context ends when a key is removed or
-// expires.
+// ErrEnded is the cause of During's context when a credential is revoked or expires.
 var ErrEnded = errors.New("the token is no longer good")

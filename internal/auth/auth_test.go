@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a store in memory, which fails when it is told to.
+// memory is a store in memory that can be made to fail.
 type memory struct {
 	mu    sync.Mutex
 	keys  map[string]loquat.Credential
@@ -98,7 +98,7 @@ func open(t testing.TB, m *memory, tokens ...auth.ConfigToken) *auth.Keeper {
 
 var here = netip.MustParseAddr("192.0.2.1")
 
-// must returns the value of what cannot fail here.
+// must returns the value of a call that cannot fail in this test.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -151,7 +151,7 @@ func TestTokens(t *testing.T) {
 		if got := m.keys[id].UsedOn; got != time.Now().UTC().Format(time.DateOnly) {
 			t.Errorf("used on %q", got)
 		}
-		// Nothing that is kept opens anything.
+		// Stored data cannot be used as a token.
 		if kept := fmt.Sprint(m.keys); strings.Contains(kept, secret) || strings.Contains(kept, "from the file") {
 			t.Errorf("kept is %s", kept)
 		}
@@ -168,8 +168,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// An expired token keeps the service closed; one that is revoked does not, and may
-// therefore not be the last where others can reach it.
+// An expired token keeps the service closed. A revoked one does not, so the last token of a
+// reachable service cannot be revoked.
 func TestClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -210,7 +210,7 @@ func TestRefusedTokens(t *testing.T) {
 	wantCode(t, err, loquat.CodeInvalid)
 }
 
-// What is not on disk is not acknowledged, and opens nothing.
+// A credential that was not stored is not acknowledged and is not valid.
 func TestFailingStore(t *testing.T) {
 	m := newMemory()
 	k := open(t, m)
@@ -320,7 +320,7 @@ func TestClaimOnce(t *testing.T) {
 	}
 }
 
-// Whoever loses the right to be here is cut off at once, and nobody else.
+// Contexts of a revoked or expired credential are cancelled at once, and no others.
 func TestDuring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := open(t, newMemory())
@@ -389,8 +389,8 @@ func TestDuring(t *testing.T) {
 	})
 }
 
-// A browser's session lasts a month at the most, not longer than its token, and
-// outlives a restart.
+// A browser session lasts at most a month, never longer than its token, and survives a
+// restart.
 func TestBrowsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
@@ -428,8 +428,8 @@ func TestBrowsers(t *testing.T) {
 	})
 }
 
-// Guessing is slowed down to one a minute. A good token is never held up, and
-// other addresses are not held up.
+// Guessing is slowed down to one attempt per minute. Valid tokens and other addresses are
+// never throttled.
 func TestGuessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := open(t, newMemory())
@@ -468,7 +468,7 @@ func TestGuessing(t *testing.T) {
 			t.Errorf("after a pause, %d s to wait", wait)
 		}
 
-		// Codes too; there a good one waits as well, for it is much shorter.
+		// Codes are throttled too, even right ones, because codes are much shorter.
 		code := must(k.Pair(t.Context(), ""))
 		for range 20 {
 			_, _, err := k.Claim(t.Context(), "nonsense", "x", here)

@@ -9,9 +9,9 @@ import (
 	"loquat"
 )
 
-// Authorize says who shows a token. The work is the same whether it is known or not.
-// From an address that guessed too often a wrong token is answered with the time to
-// wait; a good one is good from everywhere.
+// Authorize returns the principal of a token. It does the same work for known and unknown
+// tokens. An address with too many wrong tokens gets CodeRateLimited; valid tokens are
+// never throttled.
 func (k *Keeper) Authorize(ctx context.Context, token string, from netip.Addr) (Principal, error) {
 	key, err := k.authorize(ctx, token, from)
 	if err != nil {
@@ -31,8 +31,8 @@ func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (
 	return loquat.Credential{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
 }
 
-// Anyone is who makes a call that shows nothing: somebody as long as nothing is asked
-// for.
+// Anyone returns the principal of a call without credentials. It fails once the server
+// requires a token.
 func (k *Keeper) Anyone() (Principal, error) {
 	if k.Closed() {
 		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with a token; `loquat token new` makes one, and server.auth_tokens may hold some")
@@ -40,14 +40,14 @@ func (k *Keeper) Anyone() (Principal, error) {
 	return Principal{Kind: Nobody, Scope: Full}, nil
 }
 
-// find returns the key of a digest while it is good.
+// find returns the valid credential with a digest.
 func (k *Keeper) find(digest Digest) (loquat.Credential, bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.good(digest)
 }
 
-// good is find for who holds the lock.
+// good does the same as find. The caller holds the lock.
 func (k *Keeper) good(digest Digest) (loquat.Credential, bool) {
 	key, ok := k.keys[digest]
 	if !ok || subtle.ConstantTimeCompare(key.Digest[:], digest[:]) != 1 || key.Expired() {
@@ -60,11 +60,11 @@ func principalOf(key loquat.Credential) Principal {
 	return Principal{ID: key.ID, Name: key.Name, Kind: key.Kind, Scope: key.Scope, SessionID: key.SessionID}
 }
 
-// useTimeout bounds how long a call waits for the note that its key was used.
+// useTimeout bounds how long a call waits until the use of its credential is stored.
 const useTimeout = time.Second
 
-// use notes the day on which a key is used, once a day. That it cannot be written
-// down is no reason to refuse.
+// use stores the day on which a credential is used, once a day. If that fails, the call
+// continues.
 func (k *Keeper) use(ctx context.Context, key loquat.Credential) {
 	day := now().Format(time.DateOnly)
 	if key.UsedOn == day || key.Kind == loquat.CredentialConfig || key.Kind == loquat.CredentialProcess {
@@ -89,14 +89,14 @@ func (k *Keeper) use(ctx context.Context, key loquat.Credential) {
 	}
 }
 
-// visit is something that runs for a principal, such as a stream.
+// visit is a context of During, such as that of a stream.
 type visit struct {
 	who Principal
 	end context.CancelCauseFunc
 }
 
-// During returns a context that ends when the principal has lost the right to be
-// here, with ErrEnded as its cause. The function has to be called at the end.
+// During returns a context that is cancelled with the cause ErrEnded when the principal's
+// credential is revoked or expires. The caller must call the function at the end.
 func (k *Keeper) During(ctx context.Context, p Principal) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	v := &visit{who: p, end: end}
@@ -118,7 +118,7 @@ func (k *Keeper) During(ctx context.Context, p Principal) (context.Context, cont
 	}
 }
 
-// Holds reports whether a principal still has the right to be here.
+// Holds reports whether a principal's credential is still valid.
 func (k *Keeper) Holds(p Principal) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -126,7 +126,8 @@ func (k *Keeper) Holds(p Principal) bool {
 	return ok
 }
 
-// holds is Holds for who holds the lock, and tells until when; zero is for ever.
+// holds reports whether a credential is valid, and until when; zero means without end. The
+// caller holds the lock.
 func (k *Keeper) holds(p Principal) (until time.Time, ok bool) {
 	if p.Kind == Nobody {
 		return time.Time{}, !k.closed
@@ -146,8 +147,7 @@ func (k *Keeper) holds(p Principal) (until time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// cut ends the visits of those who have lost the right to be here. The caller holds
-// the lock.
+// cut cancels the contexts whose principals are no longer valid. The caller holds the lock.
 func (k *Keeper) cut() {
 	for v := range k.live {
 		if _, ok := k.holds(v.who); !ok {

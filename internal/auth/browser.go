@@ -15,12 +15,12 @@ const browserLife = 30 * 24 * time.Hour
 // BrowserSession is a browser session with its cookie.
 type BrowserSession struct {
 	Principal
-	Cookie    string // the secret, which is not kept
+	Cookie    string // the secret, which is not stored
 	ExpiresAt time.Time
 }
 
-// SignIn makes a session of a browser that shows a token. The cookie is as good as
-// the token, for as long as both last.
+// SignIn makes a browser session for a token. The cookie has the token's rights, and ends
+// with the token at the latest.
 func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (BrowserSession, error) {
 	k.writing.Lock()
 	defer k.writing.Unlock()
@@ -34,7 +34,7 @@ func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (Bro
 	if !key.ExpiresAt.IsZero() && key.ExpiresAt.Before(b.ExpiresAt) {
 		b.ExpiresAt = key.ExpiresAt
 	}
-	if err := k.change(ctx, loquat.CredentialChange{Add: []loquat.Credential{b}, Remove: k.staleBrowsers(key.Digest)}); err != nil {
+	if err := k.change(ctx, loquat.CredentialChange{Add: []loquat.Credential{b}, Remove: k.browsersToRemove(key.Digest)}); err != nil {
 		return BrowserSession{}, err
 	}
 	k.log.Info("a browser signed in", "as", key.Name, "kind", key.Kind, "address", from)
@@ -43,9 +43,9 @@ func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (Bro
 	return BrowserSession{Principal: who, Cookie: cookie, ExpiresAt: b.ExpiresAt}, nil
 }
 
-// staleBrowsers returns the sessions that have expired, and the oldest of a token
-// when it has as many as there may be.
-func (k *Keeper) staleBrowsers(bearer Digest) (ids []string) {
+// browsersToRemove returns the expired browser sessions, and the oldest ones of a token that
+// already has maxBrowsers.
+func (k *Keeper) browsersToRemove(bearer Digest) (ids []string) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	var same []*loquat.Credential
@@ -64,8 +64,8 @@ func (k *Keeper) staleBrowsers(bearer Digest) (ids []string) {
 	return ids
 }
 
-// Browser says for whom a cookie stands. A cookie that is no longer good is nobody:
-// browsers send it whether it is or not.
+// Browser returns the principal of a cookie. An invalid cookie is not an error, because
+// browsers keep sending it.
 func (k *Keeper) Browser(ctx context.Context, cookie string) (Principal, bool) {
 	k.mu.RLock()
 	b, ok := k.browsers[digestOf(cookie)]
@@ -83,7 +83,7 @@ func (k *Keeper) Browser(ctx context.Context, cookie string) (Principal, bool) {
 	return who, true
 }
 
-// SignOut ends the session of a cookie for good. One that is not known has ended.
+// SignOut ends the browser session of a cookie. An unknown cookie is not an error.
 func (k *Keeper) SignOut(ctx context.Context, cookie string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()

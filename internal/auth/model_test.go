@@ -13,7 +13,7 @@ import (
 	"loquat"
 )
 
-// modelCode is a pairing code as the rules have it.
+// modelCode is the model of a pairing code.
 type modelCode struct {
 	code  string
 	until time.Time
@@ -21,11 +21,11 @@ type modelCode struct {
 	used  bool
 }
 
-// TestModel runs random steps, restarts among them, beside a model that is a list of
-// what was made and what became of it.
+// TestModel compares random steps, including restarts, with a model: a list of the made
+// credentials and their states.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		// What rapid draws with has to stand outside of the bubble.
+		// The generators of rapid must be created outside the synctest bubble.
 		steps := rapid.SliceOfN(rapid.IntRange(0, 1<<30), 1, 60).Draw(r, "steps")
 		var err error
 		synctest.Test(t, func(t *testing.T) { err = runModel(t, steps) })

@@ -18,16 +18,17 @@ const (
 	secretLen = 10 // 50 bits
 )
 
-// codeLetters are those that nobody mistakes for another: Crockford's base 32.
+// codeLetters is Crockford's base 32, which avoids letters that look alike.
 const codeLetters = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// misread maps what people type to what they saw.
+// misread replaces letters that people often mistype.
 var misread = strings.NewReplacer("O", "0", "I", "1", "L", "1", " ", "", "-", "")
 
 // claimable reports whether a code is neither expired nor locked.
 func claimable(c loquat.PairingCode) bool { return !expired(c.ExpiresAt) && c.Wrong < maxWrong }
 
-// Pair makes a code that a device can claim within five minutes. The caller adds where.
+// Pair makes a pairing code, which a device can claim within five minutes. The caller adds
+// the URL.
 func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error) {
 	if scope == "" {
 		scope = Read
@@ -37,7 +38,7 @@ func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error)
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	public, past := k.room()
+	public, past := k.newPublicPart()
 	if public == "" {
 		return loquat.Pairing{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
 	}
@@ -50,10 +51,9 @@ func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error)
 	return loquat.Pairing{Code: code, ExpiresAt: kept.ExpiresAt}, nil
 }
 
-// room returns a public part that no code has, "" when there are as many as there may
-// be, and the codes whose time is over. Locked ones count until then: they are no way
-// to make more of them.
-func (k *Keeper) room() (public string, past []string) {
+// newPublicPart returns an unused public part, or "" if there are maxCodes codes, and the expired
+// codes. Locked codes count until they expire, so that locking does not allow more codes.
+func (k *Keeper) newPublicPart() (public string, past []string) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	for p, c := range k.codes {
@@ -80,7 +80,7 @@ func randomLetters(n int) string {
 	return string(b)
 }
 
-// readCode returns a code as it was made, from how somebody typed it.
+// readCode normalizes a typed code.
 func readCode(typed string) (public, code string, ok bool) {
 	public, secret, ok := strings.Cut(strings.TrimSpace(typed), "-")
 	public, secret = misread.Replace(strings.ToUpper(public)), misread.Replace(strings.ToUpper(secret))
@@ -90,8 +90,8 @@ func readCode(typed string) (public, code string, ok bool) {
 	return public, public + "-" + secret, true
 }
 
-// Claim makes a device of a code. Of all that is wrong with a code it says the same,
-// so that it tells nobody which ones there are.
+// Claim makes a device for a code. All wrong codes get the same error, so that the error
+// does not show which codes exist.
 func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr) (loquat.Credential, string, error) {
 	if err := checkName("body.device_name", name); err != nil {
 		return loquat.Credential{}, "", err
@@ -113,7 +113,7 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	var done loquat.CredentialChange
 	var locked bool
 	err := k.store.DecidePairing(ctx, public, func(c *loquat.PairingCode) loquat.CredentialChange {
-		done, locked = judge(c, digestOf(code), device)
+		done, locked = decideClaim(c, digestOf(code), device)
 		return done
 	})
 	if err != nil {
@@ -131,9 +131,9 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	return device, secret, nil
 }
 
-// judge says what a claim does to a code, which is nil when there is none: it makes
-// the device, or counts as a wrong one, of which the last locks it.
-func judge(c *loquat.PairingCode, digest Digest, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
+// decideClaim returns the changes that a claim causes: a device, or one more wrong attempt.
+// After maxWrong the code is locked. c is nil if there is no such code.
+func decideClaim(c *loquat.PairingCode, digest Digest, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
 	switch {
 	case c == nil || !claimable(*c):
 		return loquat.CredentialChange{}, false
@@ -146,12 +146,12 @@ func judge(c *loquat.PairingCode, digest Digest, device loquat.Credential) (done
 	return loquat.CredentialChange{Codes: []loquat.PairingCode{next}}, next.Wrong >= maxWrong
 }
 
-// ErrWrongCode is what is said of everything that is wrong with a code.
+// ErrWrongCode returns the error for every code that cannot be claimed.
 func ErrWrongCode() error {
 	return loquat.Errorf(loquat.CodeUnauthorized, "the pairing code is wrong, was used, has expired or is locked; `loquat pair` makes a new one")
 }
 
-// PublicPart is the part of a code, as somebody typed it, that names it and is no secret.
+// PublicPart returns the public part of a typed code, which identifies the code.
 func PublicPart(typed string) (public string, ok bool) {
 	public, _, ok = readCode(typed)
 	return public, ok
@@ -160,7 +160,7 @@ func PublicPart(typed string) (public string, ok bool) {
 // Devices returns the devices that were paired, the oldest first.
 func (k *Keeper) Devices() []loquat.Credential { return k.list(loquat.CredentialDevice) }
 
-// RemoveDevice ends a device.
+// RemoveDevice removes a device and revokes its token.
 func (k *Keeper) RemoveDevice(ctx context.Context, id string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()

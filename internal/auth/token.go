@@ -12,8 +12,8 @@ import (
 // maxName bounds the name of a token or a device, in characters.
 const maxName = 100
 
-// MakeToken makes a token and returns its secret, which is not kept. The first one
-// closes the service to whoever has none.
+// MakeToken makes a token and returns its secret, which is not stored. Once a token exists,
+// all calls need one.
 func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Credential, string, error) {
 	if err := checkNewToken(t); err != nil {
 		return loquat.Credential{}, "", err
@@ -50,7 +50,7 @@ func checkNewToken(t loquat.NewToken) error {
 	return checkName("body.name", t.Name)
 }
 
-// checkName refuses names that cannot be told apart in a list or would break a line.
+// checkName fails for names that are empty, too long or contain control characters.
 func checkName(at, name string) error {
 	if n := utf8.RuneCountInString(name); n == 0 || n > maxName {
 		return loquat.Invalid(at, "has to have 1 to %d characters", maxName)
@@ -69,8 +69,8 @@ func (k *Keeper) Tokens() []loquat.Credential {
 	return k.list(loquat.CredentialConfig, loquat.CredentialToken)
 }
 
-// RevokeToken ends a token that was made. The last one of a service that others can
-// reach stays, or everybody could come in.
+// RevokeToken revokes a token. If others can reach the service, the last token cannot be
+// revoked, because the service would then be open to everybody.
 func (k *Keeper) RevokeToken(ctx context.Context, id string) error {
 	k.writing.Lock()
 	defer k.writing.Unlock()

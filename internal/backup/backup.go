@@ -1,12 +1,10 @@
 // Package backup copies a data directory while a server uses it.
 //
-// It promises that a copy is one state of the store, with every image that this state
-// names; that what was copied is checked and on disk; that a copy is there under its
-// name once it is complete, and not before; and that the server need not know and is
-// not held up. A server that starts on a copy makes of it a log of its own, see package
-// store.
+// A copy is one state of the store, with every image that this state names. It is verified
+// and on disk, and gets its name only when it is complete. The server is neither involved
+// nor delayed. A server that starts on a copy gives it a new log identity, see package store.
 //
-// It does not copy the configuration, nor what plugins keep in folders of their own.
+// The configuration and the plugins' own folders are not copied.
 package backup
 
 import (
@@ -28,12 +26,12 @@ import (
 // were removed before they could be copied.
 const maxRounds = 20
 
-// Report tells what a copy holds.
+// Report describes a copy.
 type Report struct {
-	Last   loquat.EventID // everything up to this event is in it
-	Images int            // that are in it
-	Lost   []string       // the hashes of those that the data directory itself has lost
-	Notes  []string       // what became of incomplete copies that killed backups had left
+	Last   loquat.EventID // the newest event in the copy
+	Images int            // the number of images in the copy
+	Lost   []string       // hashes of images that are missing in the data directory
+	Notes  []string       // what was done with incomplete copies of killed backups
 }
 
 // Make copies the data directory from into a new directory to.
@@ -70,9 +68,9 @@ func Make(ctx context.Context, from, to string) (r Report, err error) {
 	return r, asset.SyncDir(parent)
 }
 
-// fill copies the store, then the images that it names. When one was removed in between,
-// the copy is too old for the images and is taken again: what is removed has lost its
-// owner, so that the next copy does not name it. One that still does has lost its file.
+// fill copies the store, then the images that it names. If an image was removed meanwhile,
+// fill copies the store again: a removed image has no owner, so the next copy does not name
+// it. If the next copy still names the image, its file is lost.
 func fill(ctx context.Context, from, to string) (Report, error) {
 	images := filepath.Join(to, "assets")
 	var before []string

@@ -61,7 +61,7 @@ func dataWith(t *testing.T, images, lost, damaged []string) (dir string, hashes 
 	return dir, hashes
 }
 
-// A copy has every image that is whole, and tells which the data directory has lost.
+// A copy has every undamaged image and lists the images that the data directory has lost.
 func TestImages(t *testing.T) {
 	from, hashes := dataWith(t, []string{"one", "two"}, []string{"lost"}, []string{"damaged"})
 	to := filepath.Join(t.TempDir(), "copy")
@@ -93,7 +93,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// What fails leaves nothing behind.
+// A failed backup leaves nothing behind.
 func TestNothingIsLeft(t *testing.T) {
 	from, _ := dataWith(t, []string{"one"}, nil, nil)
 	parent := t.TempDir()

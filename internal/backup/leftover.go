@@ -54,9 +54,8 @@ func removeLock(lock *flock.Flock) error {
 	return errors.Join(lock.Unlock(), os.Remove(lock.Path()))
 }
 
-// removeLeftovers removes the copies in a directory that killed backups have left, and
-// says what it did. What is not a copy, or is being made, stays. Nothing here is a reason
-// to make no backup.
+// removeLeftovers removes the incomplete copies of killed backups and returns notes about
+// them. Other directories, and copies in progress, are kept. Failures do not stop a backup.
 func removeLeftovers(parent string, now time.Time) (notes []string) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"loquat/internal/backup"
 )
 
-// A backup removes what killed ones have left beside it, and nothing else.
+// A backup removes the incomplete copies of killed backups next to it, and nothing else.
 func TestLeftovers(t *testing.T) {
 	from, hashes := dataWith(t, []string{"one"}, nil, nil)
 	hash := hashes["one"]
@@ -92,7 +92,7 @@ func age(t *testing.T, dir string) {
 	}
 }
 
-// What only looks like a copy because it leads elsewhere stays.
+// A symbolic link that looks like a copy is kept.
 func TestLinksAreNoLeftovers(t *testing.T) {
 	from, _ := dataWith(t, []string{"one"}, nil, nil)
 	parent, elsewhere := t.TempDir(), t.TempDir()

@@ -198,7 +198,7 @@ func textParam(call plugin.ActionCall, name string, required bool) (string, erro
 	return text, nil
 }
 
-// The powers of the plugin.
+// The plugin interfaces that Attachments implements.
 var (
 	_ plugin.Plugin    = Attachments{}
 	_ plugin.Extension = Attachments{}

@@ -18,7 +18,7 @@ import (
 func TestAttachmentElements(t *testing.T) {
 	all := `["image/png","image/jpeg","image/gif","image/webp"]`
 	for name, c := range map[string]struct {
-		config, byURL, types string // byURL "" means that there is no element
+		config, byURL, types string // "" means that the element is absent
 	}{
 		"global form":  {"", "true", all},
 		"by default":   {`{"model":"m"}`, "true", all},

@@ -179,7 +179,7 @@ func askForSummary(messages []loquat.Message, instructions string) []loquat.Mess
 	return []loquat.Message{{Role: loquat.RoleSystem, Content: task}, {Role: loquat.RoleUser, Content: text.String()}}
 }
 
-// What the plugin can do.
+// The plugin interfaces that this plugin implements.
 var (
 	_ plugin.Plugin   = CompactRange{}
 	_ plugin.Elements = CompactRange{}

@@ -80,7 +80,7 @@ func (RequestOptions) UIElements(context.Context, ui.Input) ([]loquat.Object, er
 		Set("placeholder", `{"temperature": 0.7, "stop": ["END"]}`)}, nil
 }
 
-// What the plugin can do.
+// The plugin interfaces that this plugin implements.
 var (
 	_ plugin.Plugin        = RequestOptions{}
 	_ plugin.RequestEditor = RequestOptions{}

@@ -1,7 +1,7 @@
 // Package check verifies a data directory and changes nothing in it.
 //
-// It looks at the database file, at what belongs together in the database, at what the
-// database has lost, and at the files of images. A server may be using the directory.
+// It checks the database file, the consistency of its rows, whether acknowledged changes are
+// missing, and the image files. A server may be using the directory.
 package check
 
 import (
@@ -17,24 +17,24 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// Kind says where a problem is, which decides what to do about it.
+// Kind says where a problem is. The remedy depends on it.
 type Kind string
 
 // The kinds of problems.
 const (
 	Database Kind = "database" // the file is not what SQLite wrote
-	Rows     Kind = "rows"     // what it holds does not belong together
+	Rows     Kind = "rows"     // its rows contradict each other
 	Lost     Kind = "lost"     // changes that were acknowledged are missing
 	Image    Kind = "image"    // the file of an image is missing or damaged
 )
 
-// Problem is something that is wrong.
+// Problem is one fault of a data directory.
 type Problem struct {
 	Kind Kind
 	Text string
 }
 
-// Report is what was found.
+// Report is the result of a check.
 type Report struct {
 	store.Totals
 	Images   int  // files that sessions own
@@ -42,9 +42,9 @@ type Report struct {
 	Problems []Problem
 }
 
-// Run verifies a data directory. A full check reads every row, compares every index with
-// its table, and every image with its hash; otherwise images are verified by their size.
-// It fails when it cannot look.
+// Run verifies a data directory. A full check reads every row, compares every index with its
+// table, and every image with its hash. Otherwise images are only checked by size. Run fails
+// if the directory cannot be read.
 func Run(ctx context.Context, dir string, full bool, log *slog.Logger) (r Report, err error) {
 	in, err := sqlite.Inspect(ctx, dir, log)
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *Report) add(kind Kind, format string, args ...any) {
 	r.Problems = append(r.Problems, Problem{kind, fmt.Sprintf(format, args...)})
 }
 
-// verifyMark compares what the server noted beside the database with the database.
+// verifyMark compares the database with the mark that the server wrote next to it.
 func (r *Report) verifyMark(in *sqlite.Inspection, q store.SQL) {
 	m, ok, err := in.Marked()
 	if err != nil {
@@ -103,9 +103,8 @@ func (r *Report) verifyMark(in *sqlite.Inspection, q store.SQL) {
 	}
 }
 
-// verifyImages looks at the files. While a server runs, an image may have been deleted
-// since the database was read: what is wrong counts when the database still says that
-// somebody owns it.
+// verifyImages checks the image files. A running server may have deleted an image since the
+// database was read, so a problem counts only if the image still has an owner.
 func (r *Report) verifyImages(ctx context.Context, in *sqlite.Inspection, dir string, images []store.ImageFile, full bool) error {
 	r.Images = len(images)
 	wrong := map[string]error{}
@@ -137,7 +136,7 @@ func (r *Report) verifyImages(ctx context.Context, in *sqlite.Inspection, dir st
 	return nil
 }
 
-// remedies say what to do about a kind of problem.
+// remedies maps a kind of problem to its remedy.
 var remedies = []struct {
 	kind Kind
 	text string
@@ -148,7 +147,7 @@ var remedies = []struct {
 	{Image, "copy the file from a backup to its place in assets; or delete the messages that show the image"},
 }
 
-// Remedy says what to do about the problems.
+// Remedy returns what to do about the problems.
 func (r Report) Remedy() string {
 	var out []string
 	for _, remedy := range remedies {

@@ -1,11 +1,10 @@
-// Package config is the service's configuration: one flat dictionary of JSON, read
-// from a file, checked as a whole, and merged into what a single request sees.
+// Package config loads the service's configuration: one flat JSON dictionary. It checks the
+// whole file and merges its layers into the config of a request.
 //
-// It promises that a wrong configuration is told in full, with places and remedies,
-// before anything starts; that no secret leaves it except to the part that needs
-// it; and that what arrives over the network is never expanded. It does not know
-// which plugins exist: who owns keys hands in a schema. A Config does not change
-// once it is made, apart from what flags set before the service starts.
+// All problems of a configuration are reported before anything starts, with places and
+// remedies. Secrets are returned only to the parts that need them. Values from the network
+// are never expanded. The package does not know the plugins: the owners of keys pass their
+// schemas. A Config does not change after flags were applied at the start.
 package config
 
 import (
@@ -46,8 +45,8 @@ const (
 // maxFileBytes bounds the file of a configuration, and each file that it refers to.
 const maxFileBytes = 4 << 20
 
-// Config is a configuration. Its parts hold defaults where the file says nothing,
-// or says what Check refuses.
+// Config is a configuration. Its fields have the defaults if the file has no value, or one
+// that Check refuses.
 type Config struct {
 	Server         Server
 	Store          Store
@@ -119,13 +118,13 @@ type Limits struct {
 // Events is how long events are kept; a Retention of 0 keeps them all.
 type Events struct{ Retention time.Duration }
 
-// Environment is what a configuration reads from around it.
+// Environment gives access to variables and files.
 type Environment struct {
 	Lookup   func(name string) (string, bool)
 	ReadFile func(path string) ([]byte, error)
 }
 
-// ProcessEnvironment is the environment of this process. It reads no file beyond 4 MiB.
+// ProcessEnvironment returns the environment of this process. It reads files up to 4 MiB.
 func ProcessEnvironment() Environment {
 	return Environment{Lookup: os.LookupEnv, ReadFile: readBounded}
 }
@@ -149,10 +148,9 @@ func (e Environment) get(name string) string {
 	return v
 }
 
-// Find returns the configuration file to use: the one that is named, by flag or by
-// LOQUAT_CONFIG, else the first that exists of ./loquat.json and
-// $XDG_CONFIG_HOME/loquat/loquat.json, else "". A named file need not exist: that
-// it does not is for Load to say.
+// Find returns the configuration file to use: the one named by flag or LOQUAT_CONFIG, else
+// the first that exists of ./loquat.json and $XDG_CONFIG_HOME/loquat/loquat.json, else "".
+// A named file may be missing; Load reports that.
 func Find(flag string, env Environment) string {
 	if named := cmp.Or(flag, env.get("LOQUAT_CONFIG")); named != "" {
 		return named
@@ -183,9 +181,9 @@ func Load(path string, env Environment) (*Config, []Problem) {
 	return Parse(data, env)
 }
 
-// Parse reads a configuration: strict JSON in which string values may refer to
-// variables and files. The Config is nil when it is no JSON object; else the
-// problems are those of the references, and Check finds the rest.
+// Parse parses a configuration: strict JSON whose strings may refer to variables and files.
+// The Config is nil if the data is not a JSON object. Otherwise the problems are those of
+// the references; Check finds the others.
 func Parse(data []byte, env Environment) (*Config, []Problem) {
 	raw, problem := ParseObject(data)
 	if problem != nil {
@@ -197,8 +195,8 @@ func Parse(data []byte, env Environment) (*Config, []Problem) {
 	return c, InOrder(x.problems)
 }
 
-// New makes a configuration of a dictionary as it stands, without references. A null
-// at an optional key is the same as leaving the key out.
+// New makes a configuration from a dictionary without expanding references. Null at an
+// optional key means the same as leaving the key out.
 func New(raw loquat.Object, env Environment) *Config {
 	raw = withoutNulls(raw)
 	server, limits, bridge := raw.Object("server"), raw.Object("limits"), raw.Object("bridge")
@@ -246,9 +244,9 @@ func New(raw loquat.Object, env Environment) *Config {
 	return c
 }
 
-// withoutNulls returns a configuration without the keys whose value is null: its own,
-// those of the service's objects and those of the layers. What stands deeper in a layer
-// is its owner's: within request_options a null removes a field.
+// withoutNulls returns a configuration without the keys whose value is null: at the top, in
+// the service's objects and in the layers. Deeper nulls are kept for the key's owner: in
+// request_options a null removes a field.
 func withoutNulls(raw loquat.Object) loquat.Object {
 	out := dropNulls(raw, 0)
 	for _, key := range []string{"server", "store", "bridge", "limits", "events"} {
@@ -264,7 +262,7 @@ func withoutNulls(raw loquat.Object) loquat.Object {
 	return out
 }
 
-// dropNulls drops the keys of null from o and from the objects in it, so many levels deep.
+// dropNulls removes keys with the value null from o and from its objects, up to a depth.
 func dropNulls(o loquat.Object, levels int) loquat.Object {
 	out := make(loquat.Object, len(o))
 	for key, value := range o {
@@ -279,8 +277,8 @@ func dropNulls(o loquat.Object, levels int) loquat.Object {
 	return out
 }
 
-// SetServer lets flags have the last word on where to listen and where data is; ""
-// leaves what the configuration says.
+// SetServer overrides the listen address and the data directory with flags. "" keeps the
+// configured value.
 func (c *Config) SetServer(listen, dataDir string) {
 	server := c.raw.Object("server")
 	if listen != "" {
@@ -294,7 +292,7 @@ func (c *Config) SetServer(listen, dataDir string) {
 	}
 }
 
-// Loads reports whether the configuration wants the compiled-in plugin of that name.
+// Loads reports whether the configuration loads the compiled-in plugin with a name.
 func (c *Config) Loads(plugin string) bool {
 	return c.Plugins == nil || slices.Contains(c.Plugins, plugin)
 }
@@ -304,7 +302,7 @@ func (c *Config) PluginCache() string {
 	return cmp.Or(c.PluginCacheDir, filepath.Join(c.Server.DataDir, "plugin-cache"))
 }
 
-// valueAt decodes the value at key, or returns fallback when there is none that fits.
+// valueAt decodes the value at key. It returns fallback if there is no valid value.
 func valueAt[T any](o loquat.Object, key string, fallback T) T {
 	v := fallback
 	if raw, ok := o[key]; ok && json.Unmarshal(raw, &v) != nil {

@@ -57,7 +57,7 @@ var around = Loaded{
 	Owners:    []Owner{owner{}, optionsOwner{}},
 }
 
-// parse reads a configuration that has to be readable.
+// parse parses a configuration and fails the test if it cannot.
 func parse(t *testing.T, text string) *Config {
 	t.Helper()
 	c, problems := Parse([]byte(text), world{}.env())
@@ -341,7 +341,7 @@ func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 	}
 }
 
-// A wrong value that is secret is not told.
+// The message about an invalid secret does not show its value.
 func TestCheckMasksSecrets(t *testing.T) {
 	env := world{files: map[string]string{"/s": "very-secret-mode"}}.env()
 	c, _ := Parse([]byte(`{"providers": {"main": {"provider": "generic", "model": "m", "stream_recovery": {"mode": "${file:/s}"}}}}`), env)

@@ -14,8 +14,7 @@ import (
 	"loquat"
 )
 
-// maxDelay keeps a mistyped delay from becoming a wait that nobody sees the end of,
-// and any delay within a time.Duration.
+// maxDelay bounds mistyped delays, and keeps each within a time.Duration.
 const maxDelay = 7 * 24 * time.Hour
 
 const delaysAllowed = `must be seconds from 0 to 604800, as [1, 2.5] or "1, 2.5"`
@@ -40,8 +39,8 @@ func ParseDelays(raw json.RawMessage) ([]time.Duration, error) {
 	return delays, nil
 }
 
-// delayEntries splits either notation into the texts of its numbers. A string in a
-// list keeps its quotes and so is no number.
+// delayEntries splits either notation into the texts of its numbers. A string in a list
+// keeps its quotes, so it is not a valid number.
 func delayEntries(raw json.RawMessage) ([]string, error) {
 	var entries []string
 	switch raw[0] {
@@ -121,7 +120,7 @@ func parseStatusDelays(key string, raw json.RawMessage) (int, []time.Duration, e
 	return code, list, err
 }
 
-// describe names the kind of a JSON value without showing it, for it may be secret.
+// describe names the kind of a JSON value but not the value, which may be secret.
 func describe(raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return "missing"

@@ -19,7 +19,7 @@ const (
 	discoveredSelector = "reference_generic_compatible"
 	publicBaseURL      = "https://api.openai.com/v1"
 
-	// A local backend answers at once or is not there; a hosted one is far away.
+	// Local backends answer fast if they run. Hosted ones may need longer.
 	probeTimeout  = time.Second
 	hostedTimeout = 15 * time.Second
 
@@ -29,7 +29,7 @@ const (
 // localBackend is a backend that people run on their own machine.
 type localBackend struct{ name, baseURL string }
 
-// localBackends stand in the order in which they are preferred.
+// localBackends lists local backends in order of preference.
 var localBackends = []localBackend{
 	{"Ollama", "http://127.0.0.1:11434/v1"},
 	{"llama.cpp", "http://127.0.0.1:8080/v1"},
@@ -37,15 +37,15 @@ var localBackends = []localBackend{
 	{"vLLM", "http://127.0.0.1:8000/v1"},
 }
 
-// Found is what discovery came to. Config is nil when there is no backend.
+// Found is the result of discovery. Config is nil if there is no backend.
 type Found struct {
 	Config *Config
-	Notice string // for the log: what was found and what not
+	Notice string // for the log: the backends that were found and not found
 }
 
-// Discover makes a configuration where there is no file: of OPENAI_API_KEY and
-// OPENAI_BASE_URL when one of them is set, else of the first local backend that
-// lists models on its usual port. The model is LOQUAT_MODEL, else the first listed.
+// Discover makes a configuration when there is no file. It uses OPENAI_API_KEY and
+// OPENAI_BASE_URL if one of them is set, else the first local backend that lists models on
+// its usual port. The model is LOQUAT_MODEL, else the first listed model.
 func Discover(ctx context.Context, env Environment, client *http.Client) (Found, error) {
 	model, key := env.get("LOQUAT_MODEL"), env.get("OPENAI_API_KEY")
 	baseURL := strings.TrimRight(env.get("OPENAI_BASE_URL"), "/")
@@ -95,7 +95,7 @@ func found(env Environment, name, baseURL, key, model string) Found {
 	}
 }
 
-// probe asks all local backends at once; what does not list models is nil.
+// probe asks all local backends concurrently. The entry of one that lists no models is nil.
 func probe(ctx context.Context, client *http.Client) [][]string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

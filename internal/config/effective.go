@@ -10,11 +10,10 @@ import (
 	"loquat"
 )
 
-// serviceKeys belong to the service, not to the requests that it runs: no effective
-// config holds them.
+// serviceKeys are the keys of the service itself. The config of a request never has them.
 var serviceKeys = []string{"server", "store", "bridge", "limits", "events", "providers", "agents", "plugins", "required_plugins"}
 
-// agent is what the file makes of one agent: the layers below a session's overrides.
+// agent is one resolved agent: the merged layers below a session's overrides.
 type agent struct {
 	providerID string
 	base       loquat.Object
@@ -51,8 +50,8 @@ func resolveAgents(raw loquat.Object) (map[string]*agent, []Problem) {
 	return agents, faults
 }
 
-// unknownProvider tells of an agent without a provider; a value of a wrong kind is
-// told by its schema.
+// unknownProvider reports an agent whose provider does not exist. The schema reports a value
+// of the wrong kind.
 func unknownProvider(agentID string, layer loquat.Object, providers map[string]loquat.Object) []Problem {
 	p := Problem{Path: "agents." + agentID + ".provider", Message: "is missing"}
 	if value, given := layer["provider"]; given {
@@ -69,7 +68,7 @@ func unknownProvider(agentID string, layer loquat.Object, providers map[string]l
 	return []Problem{p}
 }
 
-// objectsIn returns the objects in the object at key; what is none is for Check.
+// objectsIn returns the objects in the object at key. Check reports other values.
 func objectsIn(raw loquat.Object, key string) map[string]loquat.Object {
 	objects := map[string]loquat.Object{}
 	for id := range raw.Object(key) {
@@ -84,8 +83,8 @@ func names[V any](m map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
 
-// baseConfig merges the layers that the file holds. `provider` is the selector in a
-// provider's layer, but a provider_id in an agent's.
+// baseConfig merges the layers of the file. `provider` is a selector in a provider's layer,
+// but a provider_id in an agent's layer.
 func baseConfig(top, provider, agent loquat.Object) loquat.Object {
 	base := Merge(Merge(top, provider), agent)
 	delete(base, "provider")
@@ -124,9 +123,9 @@ func (c *Config) Base(agentID string) (base loquat.Object, providerID string, er
 	return a.base, a.providerID, nil
 }
 
-// Effective returns what a request of a session with these overrides runs with, and
-// the provider_id that it uses. The top level is the caller's to change. An override
-// of null, or of a key that no session may override, counts for nothing.
+// Effective returns the config for a request of a session with these overrides, and its
+// provider_id. The caller may change the top level. Overrides of null, and of keys that no
+// session may override, are ignored.
 func (c *Config) Effective(agentID string, overrides loquat.Object) (effective loquat.Object, providerID string, err error) {
 	base, providerID, err := c.Base(agentID)
 	if err != nil {
@@ -143,8 +142,8 @@ func (c *Config) Effective(agentID string, overrides loquat.Object) (effective l
 	return effective, providerID, nil
 }
 
-// Merge lays over on top of under: objects merge deeply, everything else, null
-// included, replaces. Neither is changed.
+// Merge returns under with over on top: objects merge deeply, all other values, including
+// null, replace. It changes neither.
 func Merge(under, over loquat.Object) loquat.Object {
 	merged := make(loquat.Object, len(under)+len(over))
 	maps.Copy(merged, under)

@@ -10,9 +10,8 @@ import (
 	"loquat"
 )
 
-// NormalizeURL returns a base URL in the form in which two are compared: scheme and
-// host in lower case, without default port, trailing slashes and fragment. What is not
-// a URL stays as it is.
+// NormalizeURL returns a base URL in a form for comparison: scheme and host in lower case,
+// without default port, trailing slashes and fragment. Other texts are returned unchanged.
 func NormalizeURL(s string) string {
 	s = strings.TrimSpace(s)
 	u, err := url.Parse(s)

@@ -15,12 +15,12 @@ import (
 )
 
 // expander replaces references in string values: ${NAME}, ${NAME:-default},
-// ${file:/path}, and $$ for a dollar. Any other dollar stands for itself. What a
-// reference brings in is not looked at again.
+// ${file:/path}, and $$ for a dollar. Any other dollar is kept. Inserted values are not
+// expanded again.
 type expander struct {
 	env      Environment
 	problems []Problem
-	secrets  []string // what files held, and the values that it became a part of
+	secrets  []string // contents of files, and the values that contain them
 }
 
 func (x *expander) object(path string, o loquat.Object) loquat.Object {
@@ -86,8 +86,8 @@ func (x *expander) text(path, s string) string {
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// resolve returns what a reference stands for. A default also takes the place of a
-// variable that is set to nothing, as in a shell.
+// resolve returns the value of a reference. As in a shell, a default also replaces an empty
+// variable.
 func (x *expander) resolve(path, reference string) string {
 	if file, ok := strings.CutPrefix(reference, "file:"); ok {
 		return x.file(path, file)
@@ -145,7 +145,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// mustDecode decodes what ParseObject has let through.
+// mustDecode decodes JSON that ParseObject has checked.
 func mustDecode(raw json.RawMessage, v any) {
 	if err := json.Unmarshal(raw, v); err != nil {
 		panic("config: a checked value does not decode: " + err.Error())

@@ -147,7 +147,7 @@ func checkProxy(s string) error {
 	return nil
 }
 
-// checkAuthTokens finds every fault of the list. It never shows a token.
+// checkAuthTokens reports all problems of the list. It never shows a token.
 func checkAuthTokens(raw json.RawMessage) error {
 	var list []json.RawMessage
 	mustDecode(raw, &list)
@@ -187,13 +187,12 @@ func checkAuthTokens(raw json.RawMessage) error {
 	return nil
 }
 
-// processPrefix stands before the directory of a plugin that is a process.
+// processPrefix precedes the directory of a process plugin.
 const processPrefix = "path:"
 
 func isProcess(entry string) bool { return strings.HasPrefix(entry, processPrefix) }
 
-// checkPlugin finds what is wrong with one entry of `plugins`; known are the
-// references of what is compiled in.
+// checkPlugin checks one entry of `plugins`. known lists the compiled-in plugins.
 func checkPlugin(entry string, known []string) error {
 	if dir, ok := strings.CutPrefix(entry, processPrefix); ok {
 		if !filepath.IsAbs(dir) {

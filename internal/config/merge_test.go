@@ -41,7 +41,7 @@ func fromObject(o loquat.Object) map[string]any {
 	return m
 }
 
-// modelMerge is what Merge does, said with plain maps.
+// modelMerge is a model of Merge with plain maps.
 func modelMerge(under, over map[string]any) map[string]any {
 	out := map[string]any{}
 	for k, v := range under {

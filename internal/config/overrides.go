@@ -8,7 +8,7 @@ import (
 	"loquat"
 )
 
-// requestOptions is the key of extra parameters, which its own plugin sends.
+// requestOptions is the key of extra request parameters. A plugin of its own sends them.
 const requestOptions = "request_options"
 
 func requestOptionFaults(path string, raw json.RawMessage) []Problem {
@@ -25,13 +25,13 @@ func requestOptionFaults(path string, raw json.RawMessage) []Problem {
 	return faults
 }
 
-// neverOverridable are keys that no session may change, whatever its elements say.
+// neverOverridable lists keys that no session may override, even if elements offer them.
 func neverOverridable(key string) bool {
 	return key == "provider" || key == "plugin_cache_dir" || loquat.SecretName(key) || slices.Contains(serviceKeys, key)
 }
 
-// Offer is a setting that sessions may override: the key in their overrides, and the
-// keys that lead to where its value counts, which is the key itself when Path is nil.
+// Offer is a setting that sessions may override. Key is the key in their overrides. Path is
+// where the value applies in the config; nil means at Key.
 type Offer struct {
 	Key  string
 	Path []string
@@ -44,12 +44,11 @@ func (o Offer) path() []string {
 	return o.Path
 }
 
-// ChoosesEndpoint reports whether the offer's value counts as base_url.
+// ChoosesEndpoint reports whether the offer sets base_url.
 func (o Offer) ChoosesEndpoint() bool { return o.path()[0] == "base_url" }
 
-// SchemaOffers are the settings that sessions might override as far as the schemas
-// know: all but secrets and the service's own, and base_url only where there is a
-// choice of it.
+// SchemaOffers returns the settings that the schemas allow sessions to override: all but
+// secrets and the service's own keys. base_url is included only if there is a choice.
 func SchemaOffers(schema Schema, base loquat.Object) []Offer {
 	_, choice := base["endpoint_options"]
 	offers := []Offer{{Key: requestOptions}}
@@ -62,15 +61,15 @@ func SchemaOffers(schema Schema, base loquat.Object) []Offer {
 	return offers
 }
 
-// Overridable reports whether a session may write where the offer's value counts:
-// never at secrets, at what is the service's, or at what decides where secrets go.
+// Overridable reports whether a session may set the offer's value. It may not set secrets,
+// the service's own keys, or keys that decide where secrets are sent.
 func (o Offer) Overridable(schema Schema) bool {
 	path := o.path()
 	return !neverOverridable(o.Key) && !neverOverridable(path[0]) && path[0] != "endpoint_options" &&
 		(path[0] != "base_url" || len(path) == 1) && !SecretAt(schema, path)
 }
 
-// SecretAt reports whether what stands at a path is a secret, or is in one.
+// SecretAt reports whether the value at a path is a secret or part of one.
 func SecretAt(schema Schema, path []string) bool {
 	for _, key := range path {
 		field, inner := schema.at(key)
@@ -82,10 +81,10 @@ func SecretAt(schema Schema, path []string) bool {
 	return false
 }
 
-// CheckOverrides finds what a session may not override: keys that are not offered,
-// and values that do not fit where they count. A null is no override and fits. The
-// locations are below location, such as body.metadata.overrides. Where not all offers
-// could be had, missing says why.
+// CheckOverrides returns a field error for each override that is not offered or whose value
+// is not valid. Null removes an override and is always valid. location is the prefix of the
+// errors' locations, such as body.metadata.overrides. If some offers could not be read,
+// missing says why.
 func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, offers []Offer, missing string) []loquat.FieldError {
 	ch := &checker{}
 	for key, value := range overrides {
@@ -98,7 +97,7 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 		switch {
 		case !offer.Overridable(schema):
 			ch.fault(place, "can never be overridden by a session")
-		case isNull(value): // also of what is offered no longer, or it could not be taken back
+		case isNull(value): // always allowed, so that an override that is no longer offered can be removed
 		case i < 0 && key != requestOptions && missing != "":
 			ch.fault(place, "is not among the settings of this agent that are known now; %s", missing)
 		case i < 0 && key != requestOptions:
@@ -119,8 +118,8 @@ func (ch *checker) fieldErrors() (faults []loquat.FieldError) {
 	return faults
 }
 
-// overriddenValue checks a value that is to stand at a path. What no schema knows is
-// the business of its element.
+// overriddenValue checks a new value for a path. Values that no schema describes are checked
+// by their element.
 func (ch *checker) overriddenValue(place string, path []string, value json.RawMessage, schema Schema) {
 	if path[0] == requestOptions {
 		whole := value
@@ -151,7 +150,7 @@ func (ch *checker) overriddenValue(place string, path []string, value json.RawMe
 	}
 }
 
-// refuseSecrets finds values within an override that an element calls secret.
+// refuseSecrets reports values within an override that an element marks as secret.
 func (ch *checker) refuseSecrets(place string, value json.RawMessage, schema Schema) {
 	o, _ := asObject(value)
 	for key, inner := range o {
@@ -172,7 +171,8 @@ func schemaOf(offers []Offer) Schema {
 	return s
 }
 
-// checkBaseURL keeps a session from sending the agent's secrets elsewhere.
+// checkBaseURL allows only configured endpoints, so that a session cannot send the agent's
+// secrets to another host.
 func checkBaseURL(ch *checker, place string, value json.RawMessage, base loquat.Object) {
 	if _, ok := Endpoint(base, value); !ok {
 		ch.fault(place, "is not among the endpoints of this agent; must be the configured base_url or one of endpoint_options")

@@ -15,8 +15,8 @@ import (
 	"loquat"
 )
 
-// ParseObject reads one JSON object, refusing what lenient readers guess at:
-// duplicate keys, invalid UTF-8, trailing text, nesting without end.
+// ParseObject parses one JSON object strictly: it refuses duplicate keys, invalid UTF-8,
+// trailing text and nesting that is too deep.
 func ParseObject(data []byte) (loquat.Object, *Problem) {
 	dec := jsontext.NewDecoder(bytes.NewReader(data))
 	for started := false; ; started = true {
@@ -48,7 +48,7 @@ func decodeObject(data []byte) (loquat.Object, *Problem) {
 	return raw, nil
 }
 
-// tokenProblem tells the decoder's error with its place in the file.
+// tokenProblem returns the decoder's error with its place in the file.
 func tokenProblem(data []byte, err error) *Problem {
 	syntax, ok := errors.AsType[*jsontext.SyntacticError](err)
 	if !ok {
@@ -65,7 +65,7 @@ func tokenProblem(data []byte, err error) *Problem {
 
 var trailingComma = regexp.MustCompile(`^,\s*[\]}]`)
 
-// habit explains what other notations allow and JSON does not.
+// habit explains errors that are valid in other notations, such as comments.
 func habit(rest []byte) string {
 	switch {
 	case bytes.HasPrefix(rest, []byte("'")):

@@ -9,8 +9,8 @@ import (
 	"loquat/internal/config"
 )
 
-// FuzzParse reads any file as a configuration: it is refused with a place, or it can
-// be checked, shown and used, and what is shown is JSON.
+// FuzzParse parses any file as a configuration. The file is refused with a place, or it can
+// be checked, redacted and used, and the redacted form is valid JSON.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"a":1,"a":2}`, `[]`, `{"providers":null,"agents":7}`,

@@ -8,18 +8,18 @@ import (
 	"loquat"
 )
 
-// RedactObject returns an object without its secrets, which say only {"set": true}. They
-// are told by their names, by the schema, and by the user parts of URLs. A session may
-// bring secrets of its own: an api_key within its request_options.
+// RedactObject returns an object whose secrets are replaced by {"set": true}. Secrets are
+// recognized by their names, by the schema, and as user parts of URLs. A session may have
+// secrets of its own, such as an api_key in its request_options.
 func RedactObject(o loquat.Object, schema Schema) loquat.Object {
 	r := &redactor{schema: schema}
 	return r.layer(o)
 }
 
-// RestoreSecrets returns what a client gave, with the secrets of before wherever it
-// repeats what it was shown of them: {"set": true}, or a URL with *** for its user part.
-// So a client can write back what it read. What it was shown of a secret in base, over
-// which the object is merged, is left out: base has it.
+// RestoreSecrets returns given with its placeholders replaced by the secrets of before. So a
+// client can write back what it read. A placeholder is {"set": true}, or a URL with *** as
+// its user part. A placeholder for a secret of base, over which the object is merged, is
+// left out.
 func RestoreSecrets(given, before, base loquat.Object) loquat.Object {
 	out := make(loquat.Object, len(given))
 	for key, value := range given {
@@ -31,7 +31,7 @@ func RestoreSecrets(given, before, base loquat.Object) loquat.Object {
 	return out
 }
 
-// shows reports whether a value is what is shown of a secret.
+// shows reports whether a value is the placeholder of a secret.
 func shows(key string, given, secret json.RawMessage) bool {
 	if len(secret) == 0 {
 		return false
@@ -63,8 +63,7 @@ func restoreValue(key string, given, before, base json.RawMessage) json.RawMessa
 	return encode(list)
 }
 
-// isPlaceholder reports whether a value is what is shown of a secret: {"set": true} or
-// {"set": false}.
+// isPlaceholder reports whether a value is {"set": true} or {"set": false}.
 func isPlaceholder(raw json.RawMessage) bool {
 	o, ok := asObject(raw)
 	if !ok || len(o) != 1 {
@@ -76,9 +75,8 @@ func isPlaceholder(raw json.RawMessage) bool {
 
 func hasPlaceholder(text string) bool { return strings.Contains(text, "://"+masked+"@") }
 
-// Placeholders finds where the overrides that a client gave still hold what is shown of
-// a secret: the session has none that it could stand for. A base_url is chosen by what
-// is shown, so it is left out.
+// Placeholders reports the placeholders in a client's overrides for which the session has no
+// secret. It ignores base_url, which clients choose by its redacted form.
 func Placeholders(location string, overrides loquat.Object) []loquat.FieldError {
 	ch := &checker{}
 	for key, value := range overrides {

@@ -27,8 +27,8 @@ const (
 	Any      Kind = "any"       // any JSON value: only the field's own Check looks into it
 )
 
-// Field describes one key of a flat dictionary, or, with dots, of an object in it.
-// It is all that checking, redaction, the reference page and the UI know of a key.
+// Field describes one key of a flat dictionary or, with dots, of an object in it. Checks,
+// redaction, the reference page and the UI use it.
 type Field struct {
 	Key      string // such as timeout, stream_recovery.mode
 	Kind     Kind

@@ -14,9 +14,9 @@ import (
 	"loquat"
 )
 
-// Redacted returns the configuration with the defaults of the service and of the
-// owners filled in, and without its secrets: they say only {"set": true}. So does what
-// no owner knows where plugins are processes: which of it is secret only they can tell.
+// Redacted returns the configuration with the defaults of the service and of the owners.
+// Secrets are replaced by {"set": true}. If there are process plugins, so are values that no
+// owner knows, because only the processes know which of them are secret.
 func (c *Config) Redacted(owners ...Owner) loquat.Object {
 	r := c.redactor(owners)
 	r.knownOnly = slices.ContainsFunc(c.Plugins, isProcess)
@@ -40,22 +40,21 @@ func (c *Config) SecretsOf(schema Schema) []string {
 	return r.found
 }
 
-// SecretsIn returns the secret values in a dictionary, as far as names and URLs show
-// them.
+// SecretsIn returns the secret values in a dictionary that are recognizable by their names
+// or as user parts of URLs.
 func SecretsIn(o loquat.Object) []string {
 	r := &redactor{}
 	r.layer(o)
 	return r.found
 }
 
-// Conceal returns an effective config without its secrets, which say only
-// {"set": true}, for those who have no need of them.
+// Conceal returns an effective config whose secrets are replaced by {"set": true}.
 func (c *Config) Conceal(effective loquat.Object, schema Schema) loquat.Object {
 	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
 	return r.layer(effective)
 }
 
-// ConcealAt does the same to the value that stands at a path of an effective config.
+// ConcealAt redacts the value at a path of an effective config as Conceal does.
 func (c *Config) ConcealAt(path []string, value json.RawMessage, schema Schema) json.RawMessage {
 	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
 	if len(value) == 0 {
@@ -72,15 +71,15 @@ func (c *Config) redactor(owners []Owner) *redactor {
 	return &redactor{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fileSecrets}
 }
 
-// redactor takes the secrets out of a configuration and keeps what it found.
+// redactor replaces the secrets in a configuration and collects them.
 type redactor struct {
 	owned, schema Schema
-	fromFiles     []string // values that are secret wherever they stand
+	fromFiles     []string // values from files, which are secret everywhere
 	knownOnly     bool     // hide what the schema does not know
 	found         []string
 }
 
-// layer redacts an object in which the keys of the schema stand.
+// layer redacts an object that has the keys of the schema.
 func (r *redactor) layer(o loquat.Object) loquat.Object {
 	out := make(loquat.Object, len(o))
 	for key, value := range o {
@@ -153,7 +152,7 @@ func (r *redactor) value(key, schemaKey string, raw json.RawMessage) json.RawMes
 	return raw
 }
 
-// hide keeps the strings and numbers in a secret value and says only that there is one.
+// hide collects the strings and numbers of a secret value and returns its placeholder.
 func (r *redactor) hide(raw json.RawMessage) json.RawMessage {
 	set := !isNull(raw) && string(raw) != `""`
 	r.collect(raw)
@@ -188,9 +187,8 @@ func (r *redactor) collect(raw json.RawMessage) {
 	}
 }
 
-// isSchema reports whether an object is a JSON schema, of a property that is called
-// password for example. Its words are no secrets: masking "string" everywhere would
-// spoil every text.
+// isSchema reports whether an object is a JSON schema, for example of a property called
+// password. The words of a schema are not secrets: masking "string" would damage every text.
 func isSchema(o loquat.Object) bool {
 	types := []string{o.String("type")}
 	_ = json.Unmarshal(o["type"], &types) // which may be a list
@@ -199,7 +197,7 @@ func isSchema(o loquat.Object) bool {
 	})
 }
 
-// userPart is what stands before the last @ of a URL's authority.
+// userPart matches the part before the last @ of a URL's authority.
 var userPart = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s]*)@`)
 
 // userParts hides the user parts of the URLs in s.
@@ -217,7 +215,7 @@ func (r *redactor) userParts(s string) string {
 	})
 }
 
-// withDefaults returns the dictionary with what holds where it says nothing.
+// withDefaults returns the dictionary with the defaults filled in.
 func (c *Config) withDefaults(owned Schema) loquat.Object {
 	full := c.raw.Clone()
 	setDefault(full, "server.data_dir", encode(c.Server.DataDir))
@@ -231,7 +229,7 @@ func (c *Config) withDefaults(owned Schema) loquat.Object {
 	for id, a := range c.agents {
 		agents.Set(id, map[string]string{"provider": a.providerID})
 	}
-	full["agents"] = overGiven(encode(agents), full["agents"])
+	full["agents"] = mergeGiven(encode(agents), full["agents"])
 	providers := loquat.Object{}
 	for id, provider := range objectsIn(c.raw, "providers") {
 		for _, f := range owned {
@@ -245,8 +243,8 @@ func (c *Config) withDefaults(owned Schema) loquat.Object {
 	return full
 }
 
-// overGiven lays what was given, if anything, over what holds without it.
-func overGiven(under, given json.RawMessage) json.RawMessage {
+// mergeGiven lays what was given, if anything, over what holds without it.
+func mergeGiven(under, given json.RawMessage) json.RawMessage {
 	if given == nil {
 		return under
 	}
@@ -258,7 +256,7 @@ func topKey(key string) string {
 	return top
 }
 
-// setDefault sets a dotted key where nothing stands in the way.
+// setDefault sets a dotted key unless a value exists on its path.
 func setDefault(o loquat.Object, key string, value json.RawMessage) {
 	top, rest, deeper := strings.Cut(key, ".")
 	current, given := o[top]
@@ -277,15 +275,15 @@ func setDefault(o loquat.Object, key string, value json.RawMessage) {
 	}
 }
 
-// masked stands where a secret stood.
+// masked replaces a secret in a text.
 const masked = "***"
 
-// minSecret is the length in bytes below which a value is not masked: replacing
-// every "a" would hide the text and tell the secret.
+// minSecret is the length in bytes below which a value is not masked. Masking every "a"
+// would make the text unreadable and show the secret.
 const minSecret = 4
 
-// Masker removes known secrets from texts that others wrote, such as a backend's
-// errors. The zero value and nil mask nothing. A Masker is safe for concurrent use.
+// Masker removes known secrets from foreign texts, such as a backend's errors. The zero
+// value and nil mask nothing. A Masker is safe for concurrent use.
 type Masker struct {
 	adding sync.Mutex
 	forms  atomic.Pointer[[]string] // of the secrets, the longest first
@@ -298,8 +296,8 @@ func NewMasker(secrets []string) *Masker {
 	return m
 }
 
-// With returns a Masker that also masks the given values. What m learns later, the
-// new Masker does not know.
+// With returns a Masker that also masks the given values. Values that are added to m later
+// are not added to the new Masker.
 func (m *Masker) With(secrets []string) *Masker {
 	out := &Masker{}
 	if known := m.known(); known != nil {
@@ -311,9 +309,8 @@ func (m *Masker) With(secrets []string) *Masker {
 	return out
 }
 
-// Add masks further values from now on, as they are, as they stand in JSON strings and
-// as they stand in URLs. Of a bearer token the token alone is masked too. Values under
-// 4 bytes are not masked.
+// Add adds values to mask: as they are, as encoded in JSON strings, and as encoded in URLs.
+// For "Bearer x", x alone is masked too. Values under 4 bytes are not masked.
 func (m *Masker) Add(secrets []string) {
 	m.adding.Lock()
 	defer m.adding.Unlock()
@@ -355,9 +352,9 @@ func (m *Masker) Mask(text string) string {
 	return text
 }
 
-// MaskJSON masks the strings within a JSON value and the names of its members, however
-// they are escaped. A value without secrets stays as it came. Numbers stay: the count of
-// tokens may be the digits of a password by chance.
+// MaskJSON masks strings and member names within a JSON value, however they are escaped. A
+// value without secrets is returned unchanged. Numbers are never masked: a token count may
+// equal a password by chance.
 func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 	if !m.mayHold(raw) {
 		return raw
@@ -402,8 +399,8 @@ func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// mayHold reports whether a JSON value can hold a secret: it has one as it stands, or
-// an escape that may hide one.
+// mayHold reports whether a JSON value may contain a secret: literally, or in an escaped
+// form.
 func (m *Masker) mayHold(raw json.RawMessage) bool {
 	known := m.known()
 	if len(known) == 0 || len(raw) == 0 {

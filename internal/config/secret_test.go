@@ -66,7 +66,7 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// What only plugins know that are processes may be secret.
+// Values that only process plugins know are treated as secret.
 func TestRedactedHidesWhatOnlyProcessesKnow(t *testing.T) {
 	for plugins, want := range map[string]string{`["path:/weather"]`: `{"set":true}`, `[]`: `"s3cret"`} {
 		shown := parse(t, `{"providers": {"p": {"provider": "x", "model": "m", "timeout": 7, "weather_pin": "s3cret"}}, "agents": {"default": {"provider": "p", "weather_pin": "s3cret"}},
@@ -143,7 +143,7 @@ func TestSchemaOffers(t *testing.T) {
 	}
 }
 
-// What is offered under another key is held to the rules of the place where it counts.
+// An offer under another key follows the rules of the place where its value applies.
 func TestOverridesOfPaths(t *testing.T) {
 	const at = "body.metadata.overrides"
 	base := loquat.Object{}.Set("base_url", "http://a/v1").Set("endpoint_options", map[string]string{"b": "http://b/v1"})
@@ -219,7 +219,7 @@ func TestCheckOverrides(t *testing.T) {
 			t.Errorf("CheckOverrides(%s) = %v, want %q", tt.overrides, got, tt.want)
 		}
 	}
-	// What no loaded plugin describes is still held to the rules of request_options.
+	// Keys that no loaded plugin describes still follow the rules of request_options.
 	if got := CheckOverrides(at, loquat.Object{}.Set("request_options", map[string]bool{"stream": true}), nil, nil, nil, ""); len(got) != 1 {
 		t.Errorf("request_options without its plugin: %v", got)
 	}

@@ -1,10 +1,9 @@
 // Package connlimit bounds the connections of a listener, for each client address and in
 // all.
 //
-// It promises that idle or stalled connections never keep a new client out: when a bound is
-// reached, the connection that has waited longest for its client is closed to make room.
-// A connection that serves a call is never closed for that. Only when all connections serve
-// calls is a new one refused.
+// Idle or stalled connections never keep a new client out: when a bound is reached, the
+// connection that has been idle longest is closed. A connection that serves a call is never
+// closed for this. A new connection is refused only if all others serve calls.
 package connlimit
 
 import (
@@ -21,17 +20,16 @@ import (
 	"loquat/internal/ratelimit"
 )
 
-// Options say how many connections there may be.
+// Options are the bounds of a Listener.
 type Options struct {
 	Total      int // in all
 	PerAddress int // of one address, or of one /64 of IPv6
 
-	// Shared reports that an address stands for many clients, such as that of a proxy.
-	// PerAddress does not hold for it. Nil means that none does.
+	// Shared reports whether an address is shared by many clients, such as a proxy's.
+	// PerAddress does not apply to it. Nil means that no address is shared.
 	Shared func(netip.Addr) bool
 
-	// Refusal is written to a connection that is refused. Empty writes nothing, as it has
-	// to be where TLS is spoken.
+	// Refusal is written to a refused connection. It must be empty with TLS.
 	Refusal []byte
 
 	Logger *slog.Logger // nil: the default one
@@ -185,8 +183,9 @@ func (l *Listener) admit(c net.Conn) *conn {
 	return nil
 }
 
-// remove takes out the connection among some that can best be spared. It reports false when
-// all of them serve calls. The caller holds the lock.
+// remove stops counting the least useful of some connections and returns it, so that the
+// caller can close it. It returns false if all of them serve
+// calls. The caller holds the lock.
 func (l *Listener) remove(among map[*conn]struct{}) (*conn, bool) {
 	var spare *conn
 	for c := range among {
@@ -211,8 +210,8 @@ func (l *Listener) forget(c *conn) {
 	}
 }
 
-// refuse says that there is no room. The client's request is read for a moment, because
-// closing a connection with unread data can lose the answer.
+// refuse writes the refusal and closes the connection. It briefly reads the client's request
+// first, because closing a connection with unread data can lose the answer.
 func (l *Listener) refuse(c net.Conn) {
 	select {
 	case l.refusing <- struct{}{}:
@@ -311,8 +310,8 @@ func Context(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Hold says that the connection of a call serves it until release: it is not closed to make
-// room for others.
+// Hold marks the connection of a call as in use until release is called, so that it is not
+// closed to make room for others.
 func Hold(ctx context.Context) (release func()) {
 	c, ok := ctx.Value(contextKey{}).(*conn)
 	if !ok {

@@ -157,7 +157,7 @@ func TestListenerForgetsClosedConnections(t *testing.T) {
 	}
 }
 
-// A client that is refused is told why, and then gets its connection closed.
+// A refused client gets the reason, and then its connection is closed.
 func TestListenerRefuses(t *testing.T) {
 	const refusal = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
 	r := newRig(t, Options{Total: 1, PerAddress: 1, Refusal: []byte(refusal)})

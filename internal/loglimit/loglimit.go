@@ -1,9 +1,9 @@
 // Package loglimit bounds how often the log repeats a message that others can cause:
 // wrong tokens, refused joins, failed handshakes.
 //
-// It promises that a message is written at most eleven times a minute, however often its
-// cause occurs, and that the log says how often it was left out. Which values a message
-// comes with is of no matter, so that many addresses do not mean many lines.
+// A message is written at most eleven times a minute, however often its cause occurs, and
+// the log says how often it was left out. Messages are counted without their values, so that
+// many addresses do not cause many lines.
 package loglimit
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The bounds of one message.
+// Bounds of one message.
 const (
 	interval = time.Minute
 	whole    = 10 // written as they come; the rest of an interval is counted

@@ -42,8 +42,8 @@ func newTest() (*Logger, *buffer) {
 	}}))), b
 }
 
-// A message is written ten times a minute, then counted, each message by itself; what was
-// left out is said when the minute is over.
+// Each message is written ten times a minute, then counted. When the minute is over, a
+// summary says how often it was left out.
 func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, b := newTest()
@@ -122,7 +122,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// However many messages differ, few are counted; room is made by those that are over.
+// The number of counted messages is bounded. Messages whose interval is over are removed.
 func TestManyMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, b := newTest()
@@ -144,7 +144,7 @@ func TestManyMessages(t *testing.T) {
 	})
 }
 
-// Lines of net/http are told apart by what they say, not by the address in them.
+// Lines of net/http are distinguished by their text, not by the address in them.
 func TestWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, b := newTest()

@@ -11,16 +11,16 @@ import (
 	"loquat/internal/nearest"
 )
 
-// Loaded is what stands around a configuration when it is checked.
+// Loaded describes the program for which a configuration is checked.
 type Loaded struct {
 	Compiled  []string // references of the plugins that are compiled in
 	Providers []string // those of them that provide models
-	Selectors []string // of the providers that are loaded
-	Owners    []Owner  // the plugins that are loaded and own keys
-	Insecure  bool     // whether anyone may be listened to without tokens
+	Selectors []string // names of the loaded providers
+	Owners    []Owner  // the loaded plugins that own keys
+	Insecure  bool     // whether others may reach the server without tokens
 }
 
-// schema is the keys of all owners.
+// schema returns the keys of all owners.
 func (l Loaded) schema() Schema {
 	var all Schema
 	for _, owner := range l.Owners {
@@ -29,17 +29,17 @@ func (l Loaded) schema() Schema {
 	return all
 }
 
-// Failed reports whether problems has any that keeps the server from starting.
+// Failed reports whether any of the problems keeps the server from starting.
 func Failed(problems []Problem) bool {
 	return slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning })
 }
 
-// Check finds everything that is wrong with the configuration, sorted by place.
+// Check returns all problems of the configuration, sorted by place.
 func (c *Config) Check(loaded Loaded) []Problem {
 	owned := loaded.schema()
 	ch := &checker{problems: slices.Clone(c.agentFaults), processes: slices.ContainsFunc(c.Plugins, isProcess)}
-	// What a provider that is not loaded would know is no news beside that it is not.
-	ch.unknowing = len(loaded.Selectors) == 0
+	// If no provider is loaded, that one problem replaces warnings about its unknown keys.
+	ch.noProviderKnown = len(loaded.Selectors) == 0
 
 	ch.object("", c.raw, slices.Concat(Keys(), owned))
 	layer := slices.Concat(Schema{{Key: "provider", Kind: String}}, owned)
@@ -83,8 +83,7 @@ func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 	}
 }
 
-// checkRequired looks for required keys where they count: in what is left of a
-// provider once the layers above and below it are merged.
+// checkRequired checks the required keys in each provider's merged config.
 func (c *Config) checkRequired(ch *checker, owned Schema) {
 	bases := map[string][]loquat.Object{}
 	for _, a := range c.agents {
@@ -124,9 +123,9 @@ func (c *Config) checkPlugins(ch *checker, compiled []string) {
 	}
 }
 
-// goodToken is how many characters a token wants that nobody guesses: wrong ones are
-// slowed down, not stopped, for a good one must get in beside them.
-const goodToken = 16
+// strongTokenLength is the length from which a token counts as hard to guess. Guessing is only
+// slowed down, because valid tokens must work meanwhile.
+const strongTokenLength = 16
 
 func (c *Config) checkServer(ch *checker, insecure bool) {
 	s := c.Server
@@ -134,8 +133,8 @@ func (c *Config) checkServer(ch *checker, insecure bool) {
 		ch.fault("server.tls", "has only one of cert_file and key_file; must have both or neither")
 	}
 	for i, t := range s.AuthTokens {
-		if len(t.Token) < goodToken {
-			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; take %d random characters at least, or one that `loquat token new` makes", goodToken)
+		if len(t.Token) < strongTokenLength {
+			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; take %d random characters at least, or one that `loquat token new` makes", strongTokenLength)
 		}
 	}
 	if len(s.AuthTokens) == 0 && !insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
@@ -155,7 +154,7 @@ func (c *Config) checkBridge(ch *checker) {
 	}
 }
 
-// CheckBridgeServers finds what a bridge that stands alone cannot do without.
+// CheckBridgeServers checks what `loquat bridge` requires.
 func (c *Config) CheckBridgeServers() []Problem {
 	ch := &checker{}
 	if len(c.Bridge.Servers) == 0 {
@@ -171,9 +170,9 @@ func (c *Config) CheckBridgeServers() []Problem {
 
 // checker gathers problems.
 type checker struct {
-	problems  []Problem
-	processes bool // there are plugins whose keys are known only while they run
-	unknowing bool // nothing that is loaded knows the keys of providers
+	problems        []Problem
+	processes       bool // there are plugins whose keys are known only while they run
+	noProviderKnown bool // nothing that is loaded knows the keys of providers
 }
 
 func (ch *checker) fault(path, format string, args ...any) {
@@ -189,7 +188,7 @@ func (ch *checker) warn(path, format string, args ...any) {
 // unknown warns of a key that no schema has.
 func (ch *checker) unknown(path, suggestion string) {
 	switch {
-	case ch.unknowing:
+	case ch.noProviderKnown:
 	case ch.processes:
 		ch.warn(path, "is not checked: no part that is compiled in knows it, one of the plugins that are processes may%s", suggestion)
 	default:
@@ -283,7 +282,7 @@ func (s Schema) at(key string) (field *Field, inner Schema) {
 // value checks one value against its field.
 func (ch *checker) value(path string, raw json.RawMessage, f Field) {
 	if f.Kind == DelayMap {
-		ch.delayMap(path, raw)
+		ch.checkDelayMap(path, raw)
 		return
 	}
 	if fault := valueFault(raw, f); fault != "" {
@@ -291,8 +290,8 @@ func (ch *checker) value(path string, raw json.RawMessage, f Field) {
 	}
 }
 
-// delayMap tells of every code that is wrong, where ParseDelayMap joins them.
-func (ch *checker) delayMap(path string, raw json.RawMessage) {
+// checkDelayMap reports each wrong code as a problem of its own; ParseDelayMap joins them.
+func (ch *checker) checkDelayMap(path string, raw json.RawMessage) {
 	codes, ok := asObject(raw)
 	if !ok {
 		ch.fault(path, "%s", kindFault(DelayMap, raw))
