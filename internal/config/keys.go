@@ -29,7 +29,7 @@ func Keys() Schema {
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
 		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL under which clients reach the server, when that is not the listening address."},
 		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Tokens that open the HTTP API: objects of `name`, `token`, `scope` (`full`, `read` or `session`) and, with scope `session`, `session_id`."},
-		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins besides the server's own from which browsers may call, as `https://host:port`."},
+		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, as `https://host:port`."},
 		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers count."},
 		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
 		{Key: "server.tls.key_file", Kind: String, Doc: "File of the certificate's private key, PEM."},

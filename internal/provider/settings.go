@@ -71,12 +71,12 @@ var schema = config.Schema{
 	{Key: "allow_image_attachment_base64", Group: groupImages, Label: "Inline and uploaded images", Kind: config.Boolean, Default: true, Doc: "Allows images given as data: URLs or uploaded."},
 	{Key: "allow_image_attachment_url", Group: groupImages, Label: "Images by URL", Kind: config.Boolean, Default: true, Doc: "Allows images given as remote URLs."},
 	{Key: "reasoning_echo", Group: groupReasoning, Label: "Send reasoning back", Kind: config.String, Default: echoAuto, Enum: []string{echoAuto, echoAlways, echoNever}, Doc: "Whether reasoning goes back to the backend; auto: to the provider and model it came from, within its tool loop."},
-	{Key: "tools", Group: groupTools, Kind: config.Any, Check: checkTools, Doc: "Tool schemas to offer beside those of plugins."},
+	{Key: "tools", Group: groupTools, Kind: config.Any, Check: checkTools, Doc: "Tool schemas to offer in addition to those of plugins."},
 	{Key: "tool_choice", Group: groupTools, Label: "Use of tools", Kind: config.Any, Default: "auto", Doc: "Sent along when there are tools."},
 	{Key: "empty_content", Group: groupTools, Label: "Content beside tool calls", Kind: config.String, Default: emptyNull, Enum: []string{emptyNull, emptyString}, Doc: "Content of an assistant message that has tool calls and no text."},
 	{Key: "include_usage", Group: groupFormat, Label: "Ask for usage in streams", Kind: config.Boolean, Default: true, Doc: "Asks for usage in streams (stream_options.include_usage)."},
 	{Key: "merge_system_messages", Group: groupFormat, Label: "One system message", Kind: config.Boolean, Default: false, Doc: "Sends all system messages as one at the front, for backends that take only that."},
-	{Key: "debug_stream", Group: groupFormat, Label: "Log the stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded, which may tell what was said in a session."},
+	{Key: "debug_stream", Group: groupFormat, Label: "Log the stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded. The log then contains texts of sessions."},
 }
 
 // defaults is the JSON of the schema's defaults, by key.
