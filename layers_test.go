@@ -25,6 +25,7 @@ var ranks = map[string]int{
 	"loglimit":   0,
 	"apipage":    0,
 	"ratelimit":  0,
+	"backoff":    0,
 	"faultproxy": 0,
 	"private":    0,
 	"config":     1,

@@ -123,15 +123,3 @@ func newGapPush(topic string, at loquat.EventID) *phx.Push {
 
 // isGone reports whether events can no longer be read.
 func isGone(err error) bool { return loquat.CodeOf(err) == loquat.CodeGone }
-
-// pause waits between two attempts. It returns false if ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

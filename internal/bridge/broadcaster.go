@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/phx"
 )
 
@@ -67,7 +68,7 @@ func (b *broadcaster) run() {
 			if b.ctx.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable {
 				b.slog.Error("could not follow the events", "topic", b.topic, "error", err)
 			}
-			pause(b.ctx, retryPause)
+			backoff.Sleep(b.ctx, retryPause)
 		case len(window) > 0:
 			b.deliver(since, window)
 		}
@@ -273,12 +274,12 @@ func (a *app) catchUp() {
 		case isGone(err):
 			a.markLost()
 		case loquat.CodeOf(err) == loquat.CodeUnavailable:
-			pause(a.ctx, retryPause)
+			backoff.Sleep(a.ctx, retryPause)
 		default:
 			if a.ctx.Err() == nil && !errors.Is(err, phx.ErrClosed) {
 				a.broadcaster.slog.Error("could not read the events that an app missed", "topic", a.broadcaster.topic, "error", err)
 			}
-			if !pause(a.ctx, retryPause) {
+			if backoff.Sleep(a.ctx, retryPause) != nil {
 				return
 			}
 		}

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/phx"
 )
 
@@ -81,14 +81,15 @@ const (
 	maxUnacked        = 256
 	ackWithin         = 30 * time.Second
 	dialWithin        = 20 * time.Second
-	firstDelay        = 100 * time.Millisecond
-	maxDelay          = 10 * time.Second
-	maxDelayAfterJoin = time.Second      // the longest delay after a connection that had joined
+	failuresAfterJoin = 3                // the most that count after a connection that had joined: a delay below 1 s
 	stableAfter       = 10 * time.Second // a connection this long resets the delay
 	maxAnswers        = maxAsking        // concurrent answers
 	maxRefused        = 3                // times that an event is refused before it becomes a gap
 	maxBroken         = 12               // connections that end at an event before it becomes a gap
 )
+
+// reconnect is the delay between connections of a forwarder.
+var reconnect = backoff.Backoff{First: 100 * time.Millisecond, Max: 10 * time.Second, Jitter: true}
 
 // maxEvent is the largest event that can be forwarded; a larger one becomes a gap.
 const maxEvent = maxServerFrame - 1<<20
@@ -120,7 +121,7 @@ func (f *Forwarder) Acknowledged() loquat.EventID { return loquat.EventID(f.acke
 
 // run connects again after each failure, with growing delays.
 func (f *Forwarder) run(ctx context.Context) {
-	wait, lastLogged := firstDelay, ""
+	failures, lastLogged := 0, ""
 	for ctx.Err() == nil {
 		began, before := time.Now(), f.Acknowledged()
 		joined, err := f.connect(ctx)
@@ -129,16 +130,16 @@ func (f *Forwarder) run(ctx context.Context) {
 		}
 		switch {
 		case time.Since(began) > stableAfter, joined && f.Acknowledged() > before:
-			wait, lastLogged = firstDelay, ""
+			failures, lastLogged = 0, ""
 		case joined:
-			wait, lastLogged = min(wait, maxDelayAfterJoin), ""
+			failures, lastLogged = min(failures, failuresAfterJoin), ""
 		}
 		if why := err.Error(); why != lastLogged { // log each reason once, not at every attempt
 			f.log.Warn("the bridge is out of reach; trying again", "bridge", f.opts.URL, "error", why)
 			lastLogged = why
 		}
-		pause(ctx, wait/2+rand.N(wait))
-		wait = min(2*wait, maxDelay)
+		reconnect.Wait(ctx, failures)
+		failures++
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/backoff"
 	"loquat/internal/loglimit"
 	"loquat/internal/phx"
 )
@@ -264,7 +265,7 @@ func (r *remote) Check(ctx context.Context, since loquat.EventID) error {
 	if covered {
 		return nil
 	}
-	for end := time.Now().Add(connectWithin); ; pause(ctx, retryPause) {
+	for end := time.Now().Add(connectWithin); ; backoff.Sleep(ctx, retryPause) {
 		if err := r.await(ctx, func() bool { return r.joined != nil }); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/loop"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
@@ -173,24 +174,19 @@ func (s *Service) history(ctx context.Context, q store.Request) (history []loqua
 	return history, err
 }
 
-// The pauses between attempts to write while the store cannot.
-const (
-	firstRewrite = 50 * time.Millisecond
-	lastRewrite  = 2 * time.Second
-)
+// rewrite is the delay between attempts to write while the store cannot.
+var rewrite = backoff.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}
 
 // persistently repeats an update while the store cannot write, until ctx ends. So a disk
 // that is full for a while loses neither increments nor the end of a request.
 func persistently[T any](ctx context.Context, s *Service, fn func(*store.Tx) (T, error)) (T, error) {
-	for pause := firstRewrite; ; pause = min(2*pause, lastRewrite) {
+	for n := 0; ; n++ {
 		out, err := store.Do(ctx, s.store, fn)
 		if loquat.CodeOf(err) != loquat.CodeUnavailable {
 			return out, err
 		}
-		select {
-		case <-ctx.Done():
+		if rewrite.Wait(ctx, n) != nil {
 			return out, err
-		case <-time.After(pause):
 		}
 	}
 }

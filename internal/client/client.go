@@ -17,8 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -26,6 +24,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 )
 
 const (
@@ -33,10 +32,10 @@ const (
 	maxAnswer = 1 << 30
 	// maxAttempts is the largest number of attempts of a call that may be repeated.
 	maxAttempts = 4
-
-	firstDelay = 250 * time.Millisecond
-	maxDelay   = 10 * time.Second
 )
+
+// reconnect is the delay between attempts.
+var reconnect = backoff.Backoff{First: 250 * time.Millisecond, Max: 10 * time.Second, Jitter: true}
 
 // Options are the parts of a Client that have a default.
 type Options struct {
@@ -146,7 +145,7 @@ func (c *Client) do(ctx context.Context, call *call, out any) (http.Header, erro
 		if !temporary || attempt == maxAttempts || !call.repeatable() {
 			return header, err
 		}
-		if err := pause(ctx, attempt-1); err != nil {
+		if err := reconnect.Wait(ctx, attempt-1); err != nil {
 			return nil, err
 		}
 	}
@@ -210,23 +209,4 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	}
 	return &loquat.Error{Code: loquat.CodeUnavailable, Err: err,
 		Detail: fmt.Sprintf("no answer from %s; is the server running there?", c.base.Redacted())}
-}
-
-// pause waits before attempt n+1. The delay doubles with each attempt. It has jitter, so that
-// clients which lost the same server do not reconnect at the same time.
-func pause(ctx context.Context, n int) error {
-	full := float64(firstDelay) * math.Pow(2, float64(min(n, 16)))
-	delay := time.Duration(min(full, float64(maxDelay)) * (0.5 + mathrand.Float64()/2))
-	return sleep(ctx, delay)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/sse"
 )
 
@@ -88,7 +89,7 @@ func (f *follower) run(ctx context.Context, yield func(Entry) bool) error {
 		case !f.isTemporary(err):
 			return err
 		}
-		if err := pause(ctx, f.failures); err != nil {
+		if err := reconnect.Wait(ctx, f.failures); err != nil {
 			return err
 		}
 		f.failures++
@@ -238,7 +239,7 @@ func (f *follower) poll(ctx context.Context, yield func(Entry) bool) error {
 			}
 		}
 		if len(w.Events) == 0 && time.Since(asked) < time.Second {
-			if err := sleep(ctx, time.Second); err != nil { // something between client and server does not wait
+			if err := backoff.Sleep(ctx, time.Second); err != nil { // something between client and server does not wait
 				return err
 			}
 		}

@@ -48,7 +48,7 @@ func (c *Client) FollowSession(ctx context.Context, id string) iter.Seq2[Update,
 				yield(Update{}, err)
 				return
 			}
-			if err := pause(ctx, reloads); err != nil {
+			if err := reconnect.Wait(ctx, reloads); err != nil {
 				yield(Update{}, err)
 				return
 			}

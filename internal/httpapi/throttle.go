@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/ratelimit"
 )
 
@@ -58,7 +59,7 @@ func (t *throttle) within(l *ratelimit.Limiter, from caller) bool {
 // pace delays a call without a token when its address makes too many.
 func (t *throttle) pace(ctx context.Context, from caller) {
 	if !t.within(t.calls, from) {
-		sleep(ctx, throttlePause)
+		backoff.Sleep(ctx, throttlePause)
 	}
 }
 
@@ -67,7 +68,7 @@ func (t *throttle) admitBody(ctx context.Context, from caller) error {
 	if t.within(t.bodies, from) {
 		return nil
 	}
-	sleep(ctx, throttlePause)
+	backoff.Sleep(ctx, throttlePause)
 	return loquat.Errorf(loquat.CodeRateLimited, "this address calls routes that need no token too often: at most %d times at first, then %d times a second", openBodyBurst, openBodyRate)
 }
 
@@ -79,16 +80,6 @@ func (t *throttle) work(ctx context.Context) (done func(), err error) {
 		return func() { <-t.working }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	}
-}
-
-// sleep waits for a while, or until the client disconnects.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"loquat/internal/backoff"
 )
 
-// Delays before a dead process is restarted. They grow from firstDelay to maxDelay. After
+// Delays before a dead process is restarted. They grow as restart says. After
 // maxFailures in a row the plugin counts as failed, and the delay is failedDelay. A process
 // that ran for lasting resets the count.
 const (
-	firstDelay  = 500 * time.Millisecond
-	maxDelay    = 30 * time.Second
 	failedDelay = 5 * time.Minute
 	maxFailures = 8           // in a row; then the plugin counts as failed
 	lasting     = time.Minute // run time that resets the count
 )
+
+var restart = backoff.Backoff{First: 500 * time.Millisecond, Max: 30 * time.Second}
 
 // errEnded is the reason for an end without an error.
 var errEnded = errors.New("it ended")
@@ -39,10 +41,8 @@ func supervise(ctx context.Context, live func(context.Context) error, ended func
 		failures++
 		pause := delayAfter(failures)
 		ended(err, pause, failures >= maxFailures)
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -52,9 +52,5 @@ func delayAfter(failures int) time.Duration {
 	if failures >= maxFailures {
 		return failedDelay
 	}
-	pause := firstDelay
-	for range failures - 1 {
-		pause = min(2*pause, maxDelay)
-	}
-	return pause
+	return restart.Delay(failures - 1)
 }

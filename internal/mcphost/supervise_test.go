@@ -38,7 +38,7 @@ func TestSupervise(t *testing.T) {
 		if lives < 20 || failed != 10 {
 			t.Errorf("%d runs, failed after %d of them", lives, failed)
 		}
-		if pauses[2] != 2*time.Second || pauses[3] != firstDelay || pauses[20] != firstDelay {
+		if pauses[2] != 2*time.Second || pauses[3] != restart.First || pauses[20] != restart.First {
 			t.Errorf("pauses %v", pauses)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 )
 
 // open makes attempts until one succeeds, no list has a delay for its failure, or
@@ -36,7 +37,7 @@ func (ph *phase) open() (*answer, *failure) {
 		if !ph.announce(cause, f.status, ph.retries, delay) {
 			return nil, &failure{kind: failStopped}
 		}
-		if sleep(ph.ctx, delay) != nil {
+		if backoff.Sleep(ph.ctx, delay) != nil {
 			return nil, cancelled(ph.ctx)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 )
 
 // step is what a scripted backend does with one request.
@@ -70,7 +71,7 @@ func (b *scriptBody) Read(p []byte) (int, error) {
 	if err := b.ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := sleep(b.ctx, b.do.every); err != nil {
+	if err := backoff.Sleep(b.ctx, b.do.every); err != nil {
 		return 0, err
 	}
 	if b.do.chunk > 0 {
