@@ -1,6 +1,9 @@
 package provider
 
 import (
+	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,4 +92,41 @@ func TestPacingComparesNormalizedURLs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Requests that wait start in the order in which they came, an interval apart. One that
+// gives up leaves no gap, also when it gives up at the moment when it may start.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = time.Second
+		var p pacer
+		var mu sync.Mutex
+		var order []int
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 12 {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			switch i {
+			case 3: // while it waits for its turn
+				ctx, cancel = context.WithTimeout(ctx, interval/2)
+			case 5: // when its turn begins
+				ctx, cancel = context.WithTimeout(ctx, 4*interval)
+			case 7: // during its own interval
+				ctx, cancel = context.WithTimeout(ctx, 4*interval+interval/2)
+			}
+			all.Go(func() {
+				defer cancel()
+				if p.wait(ctx, "scope", interval) == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, i)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if took := time.Since(began); !slices.IsSorted(order) || took != time.Duration(len(order)-1)*interval || len(order) < 9 {
+			t.Errorf("%v started within %s", order, took)
+		}
+	})
 }
