@@ -14,7 +14,7 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// fullDisk is a driver whose commits fail for a while.
+// fullDisk is a driver whose commits fail while full is set.
 type fullDisk struct {
 	store.Driver
 	full atomic.Bool
@@ -28,7 +28,7 @@ func (d *fullDisk) Write(ctx context.Context, fn func(store.SQL) error) error {
 			return err
 		}
 		if d.full.Load() {
-			return errFull // as a commit would: after everything was written
+			return errFull // fail where a commit would: after all statements
 		}
 		return nil
 	})
@@ -71,20 +71,20 @@ func cannotWriteForAWhile(t *testing.T) {
 		}
 	}
 	if s.Healthy() == nil {
-		t.Error("a store that cannot write says that it is healthy")
+		t.Error("a store that cannot write reports that it is healthy")
 	}
 	records, err := s.Events(t.Context(), last, store.Filter{}, store.Bounds{Events: 10})
 	if s.Last() != last || len(records) != 0 || err != nil {
 		t.Errorf("readers see %d events of changes that were refused, %v", len(records), err)
 	}
 
-	// One write that succeeds is not the end of it: it may only have been a small one.
+	// One successful write does not make the store healthy: it may have been a small one.
 	disk.full.Store(false)
 	if err := create("small"); err != nil || s.Healthy() == nil {
 		t.Errorf("after one write: %v, healthy %v", err, s.Healthy() == nil)
 	}
 	last++
-	time.Sleep(5 * time.Second) // it finds out by itself
+	time.Sleep(5 * time.Second) // the store recovers on its own
 	if err := s.Healthy(); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
@@ -93,7 +93,7 @@ func cannotWriteForAWhile(t *testing.T) {
 	}
 }
 
-// noReads is a driver that cannot begin to read.
+// noReads is a driver whose reads fail with err if err is set.
 type noReads struct {
 	store.Driver
 	err error
@@ -106,7 +106,7 @@ func (d *noReads) Read(ctx context.Context, fn func(store.SQL) error) error {
 	return d.Driver.Read(ctx, fn)
 }
 
-// What the database fails at is unavailable; what the reader itself says is passed on.
+// A database error becomes unavailable. An error of the read function is returned unchanged.
 func TestStoreThatCannotRead(t *testing.T) {
 	t.Parallel()
 	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
@@ -121,7 +121,7 @@ func TestStoreThatCannotRead(t *testing.T) {
 	defer s.Close()
 	own := errors.New("of the reader")
 	if err := s.View(t.Context(), func(*store.Reader) error { return own }); err != own {
-		t.Errorf("what a reader says: %v", err)
+		t.Errorf("the error of the read function: %v", err)
 	}
 	driver.err = errors.New("too many open files")
 	err = s.View(t.Context(), func(*store.Reader) error { return nil })

@@ -16,10 +16,10 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// openIn opens the store of a directory; its log goes to said.
-func openIn(t *testing.T, dir string, said *bytes.Buffer) *store.Store {
+// openIn opens the store of a directory. Its log is written to logged.
+func openIn(t *testing.T, dir string, logged *bytes.Buffer) *store.Store {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(said, nil))
+	log := slog.New(slog.NewTextHandler(logged, nil))
 	driver, err := sqlite.Open(t.Context(), dir, log)
 	if err != nil {
 		t.Fatal(err)
@@ -48,13 +48,13 @@ func createIn(t *testing.T, s *store.Store, id string) {
 	}
 }
 
-// crashed makes a directory as a process leaves one that is killed after some commits:
-// nothing was copied back from the write-ahead log.
+// crashed returns a directory as a killed process leaves it: the write-ahead log was not
+// copied back to the database.
 func crashed(t *testing.T, commits int) (dir string, last loquat.EventID) {
 	t.Helper()
 	running, dir := t.TempDir(), t.TempDir()
-	var said bytes.Buffer
-	s := openIn(t, running, &said)
+	var logged bytes.Buffer
+	s := openIn(t, running, &logged)
 	defer s.Close()
 	for i := range commits {
 		createIn(t, s, fmt.Sprint("session-", i))
@@ -65,8 +65,7 @@ func crashed(t *testing.T, commits int) (dir string, last loquat.EventID) {
 	return dir, s.Last()
 }
 
-// A database that ends before the newest id that was given says so and gives none of the
-// lost ids a second meaning.
+// A database that ends before the mark reports the loss and does not use the lost ids again.
 func TestLostChanges(t *testing.T) {
 	const commits = 40
 	wal := func(dir string) string { return filepath.Join(dir, "loquat.db-wal") }
@@ -81,9 +80,9 @@ func TestLostChanges(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name  string
-		spoil func(dir string) error
-		lost  bool
+		name   string
+		damage func(dir string) error
+		lost   bool
 	}{
 		{"nothing", func(string) error { return nil }, false},
 		{"a bit of the write-ahead log is changed", flip(0.6), true},
@@ -105,14 +104,14 @@ func TestLostChanges(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, given := crashed(t, commits)
-			if err := c.spoil(dir); err != nil {
+			if err := c.damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			var said bytes.Buffer
-			s := openIn(t, dir, &said)
+			var logged bytes.Buffer
+			s := openIn(t, dir, &logged)
 			loss := s.Loss()
 			if (loss != nil) != c.lost {
-				t.Fatalf("the loss is %v; the log says\n%s", loss, said.String())
+				t.Fatalf("the loss is %v; the log says\n%s", loss, logged.String())
 			}
 			if loss == nil {
 				if err := s.Close(); err != nil {
@@ -123,21 +122,21 @@ func TestLostChanges(t *testing.T) {
 			if loss.Given != given || loss.Found >= given {
 				t.Errorf("%+v, the newest id given was %s", loss, given)
 			}
-			if n := strings.Count(said.String(), "level=ERROR"); n != 1 || !strings.Contains(said.String(), given.String()) {
-				t.Errorf("the log has %d errors:\n%s", n, said.String())
+			if n := strings.Count(logged.String(), "level=ERROR"); n != 1 || !strings.Contains(logged.String(), given.String()) {
+				t.Errorf("the log has %d errors:\n%s", n, logged.String())
 			}
 			if !s.Foreign(given) || s.Foreign(loss.Found) {
-				t.Error("clients that have seen what is lost are not told to load again")
+				t.Error("clients that have seen the lost events need not load again")
 			}
 			createIn(t, s, "after")
 			records, err := s.Events(t.Context(), loss.Found, store.Filter{}, store.Bounds{Events: 10})
 			if err != nil || len(records) == 0 || records[0].ID <= given {
-				t.Errorf("the log goes on with %v, %v", records, err)
+				t.Errorf("the log continues with %v, %v", records, err)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if s = openIn(t, dir, &said); s.Loss() != nil {
+			if s = openIn(t, dir, &logged); s.Loss() != nil {
 				t.Errorf("the next start finds %v again", s.Loss())
 			}
 			if err := s.Close(); err != nil {
@@ -147,8 +146,8 @@ func TestLostChanges(t *testing.T) {
 	}
 }
 
-// A look at the tokens of a server that was killed leaves the loss for the server to find.
-func TestVisitLeavesTheLoss(t *testing.T) {
+// A command that opens the store only briefly leaves the loss for the next server start.
+func TestSkippedLossCheckLeavesTheLoss(t *testing.T) {
 	dir, given := crashed(t, 40)
 	if err := os.Truncate(filepath.Join(dir, "loquat.db-wal"), 100_000); err != nil {
 		t.Fatal(err)
@@ -157,28 +156,28 @@ func TestVisitLeavesTheLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	visit, err := store.Open(t.Context(), driver, store.Options{SkipLossCheck: true})
+	briefly, err := store.Open(t.Context(), driver, store.Options{SkipLossCheck: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := visit.Close(); err != nil {
+	if err := briefly.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
-	s := openIn(t, dir, &said)
+	var logged bytes.Buffer
+	s := openIn(t, dir, &logged)
 	defer s.Close()
 	if loss := s.Loss(); loss == nil || loss.Given != given {
 		t.Errorf("the server finds %v", loss)
 	}
 }
 
-// damaged makes a directory whose database has pages that are not what was written: those
-// that hold sessions and events.
+// damaged returns a directory whose database has overwritten pages: those with sessions and
+// events.
 func damaged(t *testing.T, sessions int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	var said bytes.Buffer
-	s := openIn(t, dir, &said)
+	var logged bytes.Buffer
+	s := openIn(t, dir, &logged)
 	for i := range sessions {
 		createIn(t, s, fmt.Sprint("session-", i))
 	}
@@ -202,13 +201,13 @@ func damaged(t *testing.T, sessions int) (dir string) {
 	return dir
 }
 
-// The log has one line for a damaged database, however many calls fail on it, and the
-// store is no longer healthy.
+// A damaged database is logged once, regardless of how many calls fail, and makes the store
+// unhealthy.
 func TestDamageIsReportedOnce(t *testing.T) {
 	const sessions = 400
 	dir := damaged(t, sessions)
-	var said bytes.Buffer
-	s := openIn(t, dir, &said)
+	var logged bytes.Buffer
+	s := openIn(t, dir, &logged)
 	defer s.Close()
 	failed := 0
 	for i := range sessions {
@@ -230,8 +229,8 @@ func TestDamageIsReportedOnce(t *testing.T) {
 	if failed < 10 {
 		t.Fatalf("%d sessions cannot be read: the test damages too little", failed)
 	}
-	if n := strings.Count(said.String(), "level=ERROR"); n != 1 || !strings.Contains(said.String(), "the database is damaged") || !strings.Contains(said.String(), "loquat check") {
-		t.Errorf("%d reads have failed, the log has %d errors:\n%.2000s", failed, n, said.String())
+	if n := strings.Count(logged.String(), "level=ERROR"); n != 1 || !strings.Contains(logged.String(), "the database is damaged") || !strings.Contains(logged.String(), "loquat check") {
+		t.Errorf("%d reads have failed, the log has %d errors:\n%.2000s", failed, n, logged.String())
 	}
 	fault, ok := errors.AsType[store.Fault](s.Healthy())
 	if !ok || fault != store.Damaged {

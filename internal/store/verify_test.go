@@ -12,7 +12,7 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// Each rule finds what breaks it, and nothing else is found.
+// Each rule finds the violation that its case makes. An intact database has none.
 func TestVerify(t *testing.T) {
 	breaks := map[string]string{
 		"the log has one row":                                          `INSERT INTO log (store_id, last_event_id) VALUES ('another', 1000)`,

@@ -11,17 +11,17 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// lateDriver takes its time to tell of a commit that readers can see already.
+// lateDriver delays the return of Write after its commit has become visible to readers.
 type lateDriver struct {
 	store.Driver
-	visible, tell chan struct{} // nil: it tells at once
+	visible, proceed chan struct{} // nil: no delay
 }
 
 func (d *lateDriver) Write(ctx context.Context, fn func(store.SQL) error) error {
 	err := d.Driver.Write(ctx, fn)
-	if d.tell != nil {
+	if d.proceed != nil {
 		close(d.visible)
-		<-d.tell
+		<-d.proceed
 	}
 	return err
 }
@@ -38,7 +38,7 @@ func TestViewIsNeverAheadOfTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	late.visible, late.tell = make(chan struct{}), make(chan struct{})
+	late.visible, late.proceed = make(chan struct{}), make(chan struct{})
 
 	done := make(chan error, 1)
 	go func() {
@@ -55,7 +55,7 @@ func TestViewIsNeverAheadOfTheLog(t *testing.T) {
 	err = s.View(t.Context(), func(r *store.Reader) (err error) {
 		h, err := r.Head("s")
 		seen = h.Checkpoint
-		time.AfterFunc(50*time.Millisecond, func() { close(late.tell) })
+		time.AfterFunc(50*time.Millisecond, func() { close(late.proceed) })
 		return err
 	})
 	if err != nil || seen == 0 {

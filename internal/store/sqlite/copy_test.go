@@ -14,7 +14,7 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// number reads one number of a file.
+// number returns the single number that a query reads from a file.
 func number(t *testing.T, db *sqlite.DB, query string) (n int) {
 	t.Helper()
 	err := db.Read(t.Context(), func(q store.SQL) error {
@@ -36,7 +36,7 @@ func number(t *testing.T, db *sqlite.DB, query string) (n int) {
 	return n
 }
 
-// What is copied while it is written is one state, and opens as the original does.
+// A copy taken during writes is consistent and opens like the original.
 func TestCopyWhileWriting(t *testing.T) {
 	from := t.TempDir()
 	db := open(t, from)
@@ -103,7 +103,7 @@ func TestCopyWhileWriting(t *testing.T) {
 	}
 }
 
-// What cannot be copied is refused with its reason.
+// Copy returns an error that names the reason.
 func TestCopyRefuses(t *testing.T) {
 	copyOf := func(dir string, finish func(store.SQL) error) error {
 		return sqlite.Copy(t.Context(), dir, t.TempDir(), finish)
@@ -132,8 +132,8 @@ func TestCopyRefuses(t *testing.T) {
 	}
 }
 
-// A reader that stays does not hold up each write for as long as the writer waits.
-func TestWritesBesideALongRead(t *testing.T) {
+// A long read makes the writer wait once, not at each write.
+func TestWritesDuringALongRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes more than the write-ahead log takes")
 	}
@@ -165,15 +165,15 @@ func TestWritesBesideALongRead(t *testing.T) {
 		})
 	}()
 	<-reading
-	// 120 MB: the writer waits once, at 64 MiB. What it takes without a wait the first
-	// writes tell, for this machine may be slow.
+	// 120 MB: the writer waits once, at 64 MiB. The first writes show how long a write takes
+	// without a wait, because this machine may be slow.
 	var took []time.Duration
 	for n := range 30 {
 		before := time.Now()
 		write(n)
 		took = append(took, time.Since(before))
 	}
-	const wait = 4 * time.Second // a little less than the writer does
+	const wait = 4 * time.Second // a little less than the writer waits
 	usual := slices.Max(took[:10])
 	waits := 0
 	for _, d := range took[10:] {
@@ -188,7 +188,7 @@ func TestWritesBesideALongRead(t *testing.T) {
 		t.Errorf("the write-ahead log has %d MiB, for which no write waits", size)
 	}
 	cancel()
-	<-read // it was cancelled
+	<-read // cancelled above
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ func skipOnWindows(t *testing.T) {
 	}
 }
 
-// A lock file that was removed, or replaced, lets no second server in, under whatever
-// name the directory is known.
+// If the lock file is removed or replaced, a second server still cannot start, under any path
+// of the directory.
 func TestLockFileThatWasRemoved(t *testing.T) {
 	skipOnWindows(t)
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestLockFileThatWasRemoved(t *testing.T) {
 	}
 }
 
-// A program that cleans up folders locks them for moments, which keeps no server out.
+// A cleanup program that locks the directory briefly does not prevent a start.
 func TestDirectoryThatIsLockedForAMoment(t *testing.T) {
 	skipOnWindows(t)
 	dir := t.TempDir()
@@ -93,9 +93,8 @@ func tryWrite(t *testing.T, db *sqlite.DB, statement string) error {
 	})
 }
 
-// What is taken away while it is open can be written no more, since nobody could read it
-// again. When it comes back, writing goes on; when the server stops, it writes back what
-// it has.
+// If an open file is moved or removed, writes fail, because nobody could read them later. If
+// the file comes back, writes succeed again. On close the server writes back what it has.
 func TestFilesThatAreTakenAway(t *testing.T) {
 	skipOnWindows(t)
 	const file = "loquat.db"
@@ -106,7 +105,7 @@ func TestFilesThatAreTakenAway(t *testing.T) {
 		name       string
 		spoil      func(dir string) error
 		says       string
-		back       func(dir string) error // nil: it cannot come back
+		back       func(dir string) error // nil if the file cannot be restored
 		keptAtStop bool
 	}{
 		{"the directory is removed", os.RemoveAll, file, nil, false},

@@ -11,7 +11,7 @@ import (
 	"loquat/internal/store/sqlite"
 )
 
-// requirePrivate fails for every file below a directory that others may read.
+// requirePrivate fails for every file in a directory that other users may read.
 func requirePrivate(t *testing.T, dir string) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -31,8 +31,7 @@ func requirePrivate(t *testing.T, dir string) (files int) {
 	return files
 }
 
-// openDirectory is a data directory that everybody may list, as many administrators
-// make it.
+// openDirectory returns a data directory that every user may list, which is common.
 func openDirectory(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -62,7 +61,7 @@ func TestFilesOfOlderVersionsBecomePrivate(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no permissions")
 	}
-	// The first directory is left as a crash leaves one: with its write-ahead log.
+	// The first directory is left as after a crash, with its write-ahead log.
 	running := openDirectory(t)
 	db := open(t, running)
 	defer db.Close()
@@ -80,7 +79,7 @@ func TestFilesOfOlderVersionsBecomePrivate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := filepath.Join(dir, "loquat.json") // somebody else's file stays as it is
+	other := filepath.Join(dir, "loquat.json") // files of other programs stay unchanged
 	if err := os.WriteFile(other, []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func TestFilesOfOlderVersionsBecomePrivate(t *testing.T) {
 	requirePrivate(t, dir)
 }
 
-// While a copy is written, others cannot read it either.
+// Other users cannot read a copy while it is written.
 func TestCopiesArePrivate(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no permissions")

@@ -10,8 +10,7 @@ import (
 	"loquat/internal/store"
 )
 
-// Reads that all begin before any of them knows its statement do not wait for each
-// other, however many there are.
+// Many reads that start together, before their statement is prepared, do not deadlock.
 func TestReadsBeginTogether(t *testing.T) {
 	db := open(t, t.TempDir())
 	defer db.Close()
@@ -39,7 +38,7 @@ func TestReadsBeginTogether(t *testing.T) {
 			}
 		})
 		if i == together-1 {
-			begun.Wait() // all of these have their connection, and the others come on top
+			begun.Wait() // these reads have a connection each, and further reads follow
 		}
 	}
 	reads.Wait()

@@ -54,7 +54,7 @@ func TestOneProcessADirectory(t *testing.T) {
 	}
 }
 
-// What to do about a file that is no database stands beside that it is none.
+// The error for a file that is not a database says what to do.
 func TestDamagedFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "loquat.db")
@@ -82,16 +82,16 @@ func TestNewerFileIsRefused(t *testing.T) {
 	if _, err := sqlite.Open(t.Context(), dir, slog.Default()); err == nil || !strings.Contains(err.Error(), "schema 999") {
 		t.Errorf("opening a newer file: %v", err)
 	}
-	// The refusal lets go of the directory.
+	// The failed opening has unlocked the directory.
 	if _, err := sqlite.Open(t.Context(), dir, slog.Default()); err == nil || strings.Contains(err.Error(), "in use") {
 		t.Errorf("opening it again: %v", err)
 	}
 }
 
-// A file of each older version becomes like a new one, and stays the store that it was.
-// The steps are numbered without a gap: one that filled it later would not be taken by
-// those who have the one behind it.
-func TestOlderFilesAreBroughtUp(t *testing.T) {
+// A file of each older version is migrated to the schema of a new one and keeps its store_id.
+// The steps are numbered without gaps: databases beyond a gap would never run a step that
+// fills it later.
+func TestOlderFilesAreMigrated(t *testing.T) {
 	steps, err := os.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)
@@ -131,8 +131,8 @@ func TestOlderFilesAreBroughtUp(t *testing.T) {
 	}
 }
 
-// tables opens the file of a directory and tells what is in it: whether the store is a
-// new one, and the statements that would make its tables.
+// tables opens the store of a directory and returns whether it is new and the statements that
+// create its tables.
 func tables(t *testing.T, dir string) string {
 	t.Helper()
 	db := open(t, dir)
@@ -160,7 +160,7 @@ func tables(t *testing.T, dir string) string {
 	return strings.Join(out, "\n")
 }
 
-// fill writes so many MiB, a MiB at a time, each in place of the one before.
+// fill writes MiB after MiB, each replacing the one before.
 func fill(t *testing.T, db *sqlite.DB, mib int) {
 	t.Helper()
 	for range mib {
@@ -173,7 +173,7 @@ func fill(t *testing.T, db *sqlite.DB, mib int) {
 	}
 }
 
-// walSize is the size of the write-ahead log in MiB, rounded up.
+// walSize returns the size of the write-ahead log in MiB, rounded up.
 func walSize(t *testing.T, dir string) int {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(dir, "loquat.db-wal"))
@@ -183,7 +183,7 @@ func walSize(t *testing.T, dir string) int {
 	return int((info.Size() + 1<<20 - 1) >> 20)
 }
 
-// The file shrinks when what was in it is gone, and giving room back comes to an end.
+// Reclaim shrinks the file after its rows are removed, and comes to an end.
 func TestRoomIsGivenBack(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir)
@@ -224,7 +224,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 	}
 }
 
-// A log that a busy time made large is cut once nothing is written.
+// A large write-ahead log is truncated once the database is idle.
 func TestWriteAheadLogAtRest(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir)
@@ -237,8 +237,8 @@ func TestWriteAheadLogAtRest(t *testing.T) {
 	}
 }
 
-// A reader that does not end makes the log grow, but not beyond the hard limit by
-// more than what is written until it ends; the writer is held up, not refused.
+// A long read lets the write-ahead log grow, but only slightly beyond the hard limit. The
+// writer is delayed, but does not fail.
 func TestWriteAheadLogThatIsPinned(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes more than the hard limit")
@@ -263,8 +263,8 @@ func TestWriteAheadLogThatIsPinned(t *testing.T) {
 	}()
 	<-reading
 	time.AfterFunc(time.Second, func() { close(release) })
-	// Somebody else who copies back keeps the writer from it for moments: no reason to wait
-	// for less often.
+	// Another WAL checkpoint blocks the writer's own only briefly, so it must not make the
+	// writer's waits rarer.
 	ctx, stop := context.WithCancel(t.Context())
 	others := make(chan error)
 	for range 3 {
@@ -309,7 +309,7 @@ func TestDirectoryThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A panic within a transaction keeps nothing of it.
+// A panic within a transaction rolls it back.
 func TestPanicRollsBack(t *testing.T) {
 	db := open(t, t.TempDir())
 	defer db.Close()

@@ -16,7 +16,7 @@ func assetOf(id, content string) loquat.Asset {
 	return loquat.Asset{AssetID: id, MediaType: "image/png", Size: int64(len(content)), SHA256: content, Name: id + ".png"}
 }
 
-// showing is a message with these assets.
+// showing returns a message with these assets attached.
 func showing(tx *store.Tx, content string, ids ...string) loquat.Message {
 	var list []loquat.Object
 	for _, id := range ids {
@@ -29,7 +29,7 @@ func showing(tx *store.Tx, content string, ids ...string) loquat.Message {
 	return m
 }
 
-// changeSession changes a session in a transaction.
+// changeSession changes a session in one transaction with a checkpoint.
 func changeSession(t *testing.T, s *store.Store, id string, fn func(*store.Tx, *store.Head) error) {
 	t.Helper()
 	update(t, s, func(tx *store.Tx) error {
@@ -44,7 +44,7 @@ func changeSession(t *testing.T, s *store.Store, id string, fn func(*store.Tx, *
 	})
 }
 
-// assets checks who owns what, and what a deletion frees.
+// assets checks the owners of assets and what a deletion frees.
 func assets(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 1)
@@ -57,7 +57,7 @@ func assets(t *testing.T, open Open) {
 		_, err := tx.AppendMessage(h, showing(tx, "see", "1", "1", "nothing"))
 		return err
 	})
-	update(t, s, func(tx *store.Tx) error { // a copy has what its messages name
+	update(t, s, func(tx *store.Tx) error { // a copy gets the assets of its messages
 		_, err := finish(tx, "a", "b", store.Draft{}, nil)
 		return err
 	})
@@ -100,13 +100,13 @@ func assets(t *testing.T, open Open) {
 		return nil
 	})
 	freedAre(t, s, "x", "y")
-	update(t, s, func(tx *store.Tx) error { return tx.SettleFile("y", true) }) // which lost its owner since it was looked at
+	update(t, s, func(tx *store.Tx) error { return tx.SettleFile("y", true) }) // it lost its owner after the caller looked
 	freedAre(t, s, "x", "y")
 	update(t, s, func(tx *store.Tx) error { return errors.Join(tx.SettleFile("x", true), tx.SettleFile("y", false)) })
 	freedAre(t, s)
 }
 
-// freedAre wants these hashes to be those whose files have to be looked at.
+// freedAre checks which hashes FreedFiles returns.
 func freedAre(t *testing.T, s *store.Store, want ...string) {
 	t.Helper()
 	view(t, s, func(r *store.Reader) error {
@@ -117,8 +117,8 @@ func freedAre(t *testing.T, s *store.Store, want ...string) {
 	})
 }
 
-// assetUses runs random changes of messages and compares which assets are used, and by
-// which message first, with what the messages say.
+// assetUses makes random changes of messages. It compares AssetUse with the messages
+// themselves.
 func assetUses(t *testing.T, open Open) {
 	s := start(t, open)
 	session := 0

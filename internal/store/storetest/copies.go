@@ -9,7 +9,7 @@ import (
 	"loquat/internal/store"
 )
 
-// finish ends the copy of a session and publishes it.
+// finish finishes the copy of a session and publishes it.
 func finish(tx *store.Tx, from, to string, d store.Draft, upTo *int) (store.Head, error) {
 	source, err := tx.Head(from)
 	if err != nil {
@@ -25,10 +25,10 @@ func finish(tx *store.Tx, from, to string, d store.Draft, upTo *int) (store.Head
 	return h, tx.Checkpoint(&h, nil, false)
 }
 
-// long is how many messages take several pieces.
+// long is a number of messages that takes several transactions to copy.
 const long = 1200
 
-// copies checks what a copy is after its source was changed between its pieces.
+// copies checks copies whose source changes between the transactions.
 func copies(t *testing.T, open Open) {
 	s := start(t, open)
 	middle := long / 2
@@ -72,7 +72,7 @@ type meanwhile func(*store.Tx, *store.Head) error
 
 func failure[T any](_ T, err error) error { return err }
 
-// unseen wants nothing to tell of a draft.
+// unseen checks that readers cannot see a draft.
 func unseen(t *testing.T, s *store.Store, id string) {
 	t.Helper()
 	view(t, s, func(r *store.Reader) error {
@@ -114,7 +114,7 @@ func sameMessages(t *testing.T, s *store.Store, from, to string, count int) {
 		}
 		return err
 	})
-	// It is a session like any other.
+	// The copy can be changed like any session.
 	changeSession(t, s, to, func(tx *store.Tx, h *store.Head) error {
 		index, err := tx.AppendMessage(h, message(tx, "more"))
 		if index != count {
@@ -124,7 +124,7 @@ func sameMessages(t *testing.T, s *store.Store, from, to string, count int) {
 	})
 }
 
-// dropped gives a draft up and wants nothing to be left of it.
+// dropped drops a draft and checks that its rows are removed.
 func dropped(t *testing.T, s *store.Store, d store.Draft) {
 	t.Helper()
 	update(t, s, func(tx *store.Tx) error { return tx.DropDraft(d) })

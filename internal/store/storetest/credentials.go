@@ -9,7 +9,7 @@ import (
 	"loquat/internal/store"
 )
 
-// credentials: what was stored is loaded unchanged, also after the store was reopened.
+// credentials checks that credentials are loaded as they were stored, also after reopening.
 func credentials(t *testing.T, open Open) {
 	s := start(t, open)
 	at := time.Date(2026, 11, 21, 10, 0, 0, 123e6, time.UTC)
@@ -55,7 +55,8 @@ func credentials(t *testing.T, open Open) {
 	decidePairing(t, s, code)
 }
 
-// decidePairing: the decision sees the stored code, or nil, and what it returns is written.
+// decidePairing checks that decide gets the stored code, or nil, and that its result is
+// stored.
 func decidePairing(t *testing.T, s *store.Store, code loquat.PairingCode) {
 	for public, want := range map[string]*loquat.PairingCode{"A7": &code, "B8": nil} {
 		err := s.DecidePairing(t.Context(), public, func(got *loquat.PairingCode) loquat.CredentialChange {

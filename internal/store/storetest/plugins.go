@@ -8,7 +8,8 @@ import (
 	"loquat/internal/store"
 )
 
-// What a plugin keeps is replaced as a whole, is its own, and survives a reopening.
+// pluginStates checks that a plugin's state is replaced as a whole, belongs to that plugin
+// alone, and is there after reopening.
 func pluginStates(t *testing.T, open Open) {
 	s := start(t, open)
 	state := func(s *store.Store, plugin string) (n string) {
@@ -20,21 +21,21 @@ func pluginStates(t *testing.T, open Open) {
 		return n
 	}
 	if got := state(s, "a"); got != "" {
-		t.Errorf("a plugin that keeps nothing has %s", got)
+		t.Errorf("a plugin without state has %s", got)
 	}
 	for _, n := range []int{1, 2} {
 		update(t, s, func(tx *store.Tx) error { return tx.SetPluginState("a", loquat.Object{}.Set("n", n)) })
 	}
 	update(t, s, func(tx *store.Tx) error { return tx.SetPluginState("b", loquat.Object{}.Set("n", 3)) })
-	spoil := errors.New("spoilt")
+	failure := errors.New("failed")
 	if err := s.Update(t.Context(), func(tx *store.Tx) error {
-		return errors.Join(tx.SetPluginState("a", loquat.Object{}.Set("n", 4)), spoil)
-	}); !errors.Is(err, spoil) {
-		t.Errorf("a spoilt update: %v", err)
+		return errors.Join(tx.SetPluginState("a", loquat.Object{}.Set("n", 4)), failure)
+	}); !errors.Is(err, failure) {
+		t.Errorf("a failed update: %v", err)
 	}
 	s.Close()
 	s = start(t, open)
 	if a, b := state(s, "a"), state(s, "b"); a != "2" || b != "3" {
-		t.Errorf("after a reopening the plugins keep %s and %s", a, b)
+		t.Errorf("after reopening, the plugins have %s and %s", a, b)
 	}
 }

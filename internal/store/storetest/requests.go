@@ -51,7 +51,7 @@ func requests(t *testing.T, open Open) {
 			t.Errorf("stored request is %+v", q)
 		}
 		if _, err := tx.FenceRequest("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("guard for another owner: %v", err)
+			t.Errorf("FenceRequest for another owner: %v", err)
 		}
 		if cancelled, err := tx.Fence(q); cancelled || err != nil {
 			t.Errorf("fence of a request that runs: %v, %v", cancelled, err)
@@ -72,7 +72,7 @@ func requests(t *testing.T, open Open) {
 			return err
 		}
 		if got := texts(t, records); len(records) != 1 || !slices.Equal(got, []string{"x"}) {
-			t.Errorf("above the mark: %v", records)
+			t.Errorf("above the closed steps: %v", records)
 		}
 		first, err := tx.FirstEvent(q)
 		if err != nil || first != q.ClosedUpTo {
@@ -82,7 +82,7 @@ func requests(t *testing.T, open Open) {
 	})
 	update(t, s, func(tx *store.Tx) error {
 		if _, err := tx.FenceRequest("r", "me"); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("guard after the end: %v", err)
+			t.Errorf("FenceRequest after the end: %v", err)
 		}
 		q, err := tx.Request("r")
 		if err != nil {
@@ -232,7 +232,7 @@ func deletion(t *testing.T, open Open) {
 
 func second[T any](_ T, err error) error { return err }
 
-func answers(t *testing.T, open Open) {
+func replays(t *testing.T, open Open) {
 	s := start(t, open)
 	want := store.Replay{BodyHash: [32]byte{9}, Result: []byte(`{"a":1}`)}
 	update(t, s, func(tx *store.Tx) error { return tx.StoreReplay("k", "POST", "/x", want) })
@@ -279,8 +279,8 @@ func closing(t *testing.T, open Open) {
 	}
 }
 
-// thinning removes the increments of requests that have ended, and only those.
-func thinning(t *testing.T, open Open) {
+// cleanup checks that the increments of ended requests are removed, and only those.
+func cleanup(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
 	update(t, s, func(tx *store.Tx) error {
@@ -292,7 +292,7 @@ func thinning(t *testing.T, open Open) {
 			if err := tx.StartRequest(&q, "me"); err != nil {
 				return err
 			}
-			for range 700 { // more than one transaction of a sweep removes
+			for range 700 { // more than one transaction removes
 				if _, err := tx.Publish(partial(id), &h, &q); err != nil {
 					return err
 				}
@@ -324,15 +324,15 @@ func thinning(t *testing.T, open Open) {
 	view(t, s, func(r *store.Reader) error {
 		for _, f := range []store.Filter{{}, {SessionID: "a"}, {RequestID: "ended"}} {
 			if gone, err := r.NewestRemoved(f); gone != 0 || err != nil {
-				t.Errorf("%+v: gone up to %s, %v: thinning makes no cursor too old", f, gone, err)
+				t.Errorf("%+v: removed up to %s, %v: cleanup must not make a cursor too old", f, gone, err)
 			}
 		}
 		return nil
 	})
 }
 
-// retention removes what is old, but nothing above a session's cursor and nothing of
-// a request that runs. The store of the test keeps events for no time at all.
+// retention checks that old events are removed, except those above a session's cursor and
+// those of a running request. The retention of the test is one nanosecond.
 func retention(t *testing.T, open Open) {
 	s, err := store.Open(t.Context(), open(t), store.Options{Retention: 1})
 	if err != nil {
@@ -340,7 +340,7 @@ func retention(t *testing.T, open Open) {
 	}
 	t.Cleanup(func() { s.Close() })
 	if err := s.Cleanup(t.Context()); err != nil {
-		t.Errorf("a sweep of an empty store: %v", err)
+		t.Errorf("cleanup of an empty store: %v", err)
 	}
 	create(t, s, "a", 1)
 	var started, old loquat.EventID
@@ -389,7 +389,7 @@ func retention(t *testing.T, open Open) {
 	view(t, s, func(r *store.Reader) error {
 		for f, want := range map[store.Filter]loquat.EventID{{}: checkpoint, {SessionID: "a"}: checkpoint, {RequestID: "r"}: 0, {SessionID: "b"}: 0} {
 			if gone, err := r.NewestRemoved(f); gone != want || err != nil {
-				t.Errorf("%+v: gone up to %s, %v; want %s", f, gone, err, want)
+				t.Errorf("%+v: removed up to %s, %v; want %s", f, gone, err, want)
 			}
 		}
 		h, err := r.Head("a")
@@ -398,7 +398,7 @@ func retention(t *testing.T, open Open) {
 		}
 		now, err := r.History(h, h.Rev, false)
 		if err != nil || len(now.Versions) != 1 || now.Versions[0].Message.Content != "new" || now.Metadata.String("name") != "a" {
-			t.Errorf("the session after the sweep: %+v, %v", now, err)
+			t.Errorf("the session after the cleanup: %+v, %v", now, err)
 		}
 		if rev, err := r.RevisionAt(h, h.Cursor); err != nil || rev != h.Rev {
 			t.Errorf("the revision at the cursor is %d, %v: it can be paged as long as the session lives", rev, err)
@@ -410,7 +410,7 @@ func retention(t *testing.T, open Open) {
 		return nil
 	})
 	if gone, settled := s.NewestRemovedOverall(); gone != checkpoint || !settled || old >= checkpoint {
-		t.Errorf("gone of all is %s, settled %v, want %s", gone, settled, checkpoint)
+		t.Errorf("newest removed overall is %s, settled %v, want %s", gone, settled, checkpoint)
 	}
 }
 

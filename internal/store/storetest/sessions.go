@@ -13,8 +13,7 @@ import (
 	"loquat/internal/store"
 )
 
-// messagesModel runs random changes against a plain slice, and looks at every
-// revision that there ever was.
+// messagesModel makes random changes and compares every revision with a plain slice.
 func messagesModel(t *testing.T, open Open) {
 	s := start(t, open)
 	session := 0
@@ -69,8 +68,7 @@ func messagesModel(t *testing.T, open Open) {
 	})
 }
 
-// historyIs wants the history from a revision on to say the same as the model of each
-// revision that it covers.
+// historyIs compares a history with the model, at each revision that the history covers.
 func historyIs(r *store.Reader, h store.Head, from int64, model map[int64][]string) error {
 	history, err := r.History(h, from, false)
 	if err != nil {
@@ -101,7 +99,7 @@ func historyAt(history store.History, rev int64) []string {
 	return out
 }
 
-// longHistories checks that a history ends before it is too much, and not too early.
+// longHistories checks that a history ends before it is too large, and not too early.
 func longHistories(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 1)
@@ -149,7 +147,7 @@ func longHistories(t *testing.T, open Open) {
 	})
 }
 
-// change makes one random change to a session and to its model.
+// change makes one random change to a session and its model.
 func change(rt *rapid.T, tx *store.Tx, h *store.Head, now []string, step int) ([]string, error) {
 	kind := rapid.SampledFrom([]string{"append", "append", "modify", "delete", "delete from"}).Draw(rt, "change")
 	if len(now) == 0 {

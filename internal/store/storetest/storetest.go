@@ -1,5 +1,4 @@
-// Package storetest is the contract of a store as tests: what every driver has to
-// pass, whatever database it brings.
+// Package storetest contains the tests that every driver of a store must pass.
 package storetest
 
 import (
@@ -17,23 +16,23 @@ import (
 	"loquat/internal/store"
 )
 
-// Open opens the database that a test calls by name: the same one again after it was
-// closed. The test ends with it closed.
+// Open opens the database of a test. After a close it opens the same database again. The end
+// of the test closes it.
 type Open func(t *testing.T) store.Driver
 
-// Run runs the contract. open returns, for each test, a function that opens one
-// database again and again.
+// Run runs all tests. open is called once per test and returns the function that opens the
+// test's database.
 func Run(t *testing.T, open func(t *testing.T) Open) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, Open)
 	}{
 		{"ids follow commits", idsFollowCommits},
-		{"ids survive a reopening", idsSurvive},
-		{"a copy is a log of its own", copyIsItsOwn},
+		{"ids continue after reopening", idsSurvive},
+		{"a copy gets a log of its own", copyIsItsOwn},
 		{"a failed update leaves nothing", failedUpdate},
-		{"a failed update spares its batch", failedUpdateInBatch},
-		{"an update whose caller left is dropped", abandonedUpdate},
+		{"a failed update does not affect its batch", failedUpdateInBatch},
+		{"an update whose caller gave up is dropped", abandonedUpdate},
 		{"concurrent updates all land, in one order", concurrentUpdates},
 		{"followers miss nothing", followers},
 		{"a batch reads its own events", ownEvents},
@@ -41,7 +40,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"windows end at their bounds", windowBounds},
 		{"messages against a model", messagesModel},
 		{"sessions at old revisions", oldRevisions},
-		{"histories that are long", longHistories},
+		{"long histories", longHistories},
 		{"copies of long sessions", copies},
 		{"checkpoints and cursors", checkpoints},
 		{"lists of sessions", lists},
@@ -50,9 +49,9 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"requests", requests},
 		{"the queue of a session", queue},
 		{"deleting a session", deletion},
-		{"thinning what has ended", thinning},
+		{"cleanup of ended requests", cleanup},
 		{"retention", retention},
-		{"answers", answers},
+		{"idempotent replays", replays},
 		{"credentials and pairing codes", credentials},
 		{"states of plugins", pluginStates},
 		{"closing", closing},
@@ -85,7 +84,7 @@ func view(t *testing.T, s *store.Store, fn func(*store.Reader) error) {
 	}
 }
 
-// create makes a session with messages m0, m1, …
+// create creates a session with messages m0, m1, …
 func create(t *testing.T, s *store.Store, id string, messages int) {
 	t.Helper()
 	update(t, s, func(tx *store.Tx) error {
@@ -109,7 +108,7 @@ func message(tx *store.Tx, content string) loquat.Message {
 	return loquat.Message{ID: "id-" + content, Role: loquat.RoleUser, Content: content, CreatedAt: tx.Now}
 }
 
-// say publishes a partial of a session.
+// say publishes a partial event of a session.
 func say(tx *store.Tx, sessionID, text string) (loquat.EventID, error) {
 	h, err := tx.Head(sessionID)
 	if err != nil {
@@ -163,8 +162,8 @@ func idsFollowCommits(t *testing.T, open Open) {
 	}
 }
 
-// A database that is known as a copy goes on under another id, far above what the one
-// that it was taken from may have given meanwhile; once, and not at each start.
+// The first opening of a copy gives it a new id and continues far above the ids of the
+// original. Later openings change nothing.
 func copyIsItsOwn(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 1)
@@ -268,8 +267,8 @@ func failedUpdate(t *testing.T, open Open) {
 	}
 }
 
-// failedUpdateInBatch holds the committer with one update while others gather, some
-// of which fail before and some after they wrote.
+// failedUpdateInBatch blocks the committer with one update while others gather. Some of these
+// fail before they write, some after.
 func failedUpdateInBatch(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
@@ -299,7 +298,7 @@ func failedUpdateInBatch(t *testing.T, open Open) {
 			})
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // let them gather; nothing depends on it
+	time.Sleep(50 * time.Millisecond) // lets them gather; the result does not depend on it
 	close(hold)
 	all.Wait()
 	kept := map[string]bool{}
@@ -410,7 +409,7 @@ func followers(t *testing.T, open Open) {
 					select {
 					case <-watch.C():
 					case <-time.After(20 * time.Second):
-						t.Errorf("follower %d heard nothing after %d of %d", f, seen, want)
+						t.Errorf("follower %d was not woken after %d of %d", f, seen, want)
 						return
 					}
 				}
@@ -514,8 +513,8 @@ func windowBounds(t *testing.T, open Open) {
 	check(start(t, open))
 }
 
-// ownEvents: however many events a batch publishes, its own reads and all later ones find
-// each of them, once and in order.
+// ownEvents checks that a batch of any size reads its own events, and that later reads find
+// each event once and in order.
 func ownEvents(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
