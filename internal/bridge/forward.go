@@ -292,7 +292,7 @@ func (l *link) pushAcked(event string, payload []byte, id loquat.EventID) error 
 	})
 }
 
-// pushAccess tells the bridge who may come, now and at every change.
+// pushAccess pushes the valid tokens and pairing codes, now and at every change.
 func (l *link) pushAccess() {
 	for {
 		now, changed := l.opts.Access()

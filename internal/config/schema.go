@@ -84,7 +84,7 @@ func (p Problem) String() string { return p.Path + ": " + p.Message }
 
 // Owner is a part of the program that owns configuration keys: a loaded plugin.
 type Owner interface {
-	// ConfigSchema is the keys that may stand at the top level, under
+	// ConfigSchema returns the keys that are allowed at the top level, under
 	// `providers.<id>` and under `agents.<id>`, where later layers win.
 	ConfigSchema() Schema
 }
