@@ -20,6 +20,7 @@ type answerWriter struct {
 	http.ResponseWriter
 	method   string
 	route    *route.Route // nil until one is found
+	file     string       // pattern of the static file, "" for none
 	began    time.Time
 	who      auth.Principal // nobody on an open route
 	admitted bool           // the call's token, or that none is needed, was checked

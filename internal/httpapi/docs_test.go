@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"loquat"
-	"loquat/internal/httpapi/route"
 )
 
 // /docs shows every operation and schema of the document, to everybody, without other hosts
@@ -19,7 +18,7 @@ func TestDocsPage(t *testing.T) {
 	}
 	r.do("GET", "/sessions", "").wantProblem(t, 401, loquat.CodeUnauthorized)
 	got := r.do("GET", "/docs", "").want(t, 200)
-	if media, policy := got.Header.Get("Content-Type"), got.Header.Get("Content-Security-Policy"); media != "text/html; charset=utf-8" || policy != webPolicy {
+	if media, policy := got.Header.Get("Content-Type"), got.Header.Get("Content-Security-Policy"); media != "text/html; charset=utf-8" || policy != filePolicy {
 		t.Errorf("media type %q, policy %q", media, policy)
 	}
 	page := string(got.body)
@@ -58,7 +57,7 @@ func TestDocumentOfAccess(t *testing.T) {
 	body := string(r.do("GET", "/openapi.json", "").want(t, 200).body)
 	open := 0
 	for _, rt := range r.api.table.Routes {
-		if rt.Open && rt.Tag != route.FileTag {
+		if rt.Open {
 			open++
 		}
 	}

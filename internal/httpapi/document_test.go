@@ -210,9 +210,13 @@ func TestDocumentWithoutFiles(t *testing.T) {
 	r := newRig(t)
 	doc := r.document()
 	for _, rt := range r.api.table.Routes {
-		methods, listed := doc.Paths[strings.TrimSuffix(rt.Path, "{$}")]
-		if listed == (rt.Tag == route.FileTag) {
-			t.Errorf("%s is listed: %v, %v", rt.Path, listed, methods)
+		if _, listed := doc.Paths[rt.Path]; !listed {
+			t.Errorf("%s is not listed", rt.Path)
+		}
+	}
+	for at := range r.api.table.Files {
+		if methods, listed := doc.Paths[at]; listed {
+			t.Errorf("the file %s is listed: %v", at, methods)
 		}
 	}
 }

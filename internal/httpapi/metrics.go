@@ -70,6 +70,8 @@ func (m *metrics) observe(w *answerWriter) {
 	}
 	if w.route != nil {
 		path = w.route.Path
+	} else if w.file != "" {
+		path = w.file
 	}
 	status := "none" // the client went away
 	if w.status != 0 {

@@ -83,21 +83,17 @@ func New(opts Options) (http.Handler, error) {
 	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
 		return nil, err
 	}
-	client, err := webRoutes(opts.Web)
-	if err != nil {
-		return nil, err
-	}
 	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
-		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), client, a.bridgeRoutes(opts.Bridge))
+		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
 	schemas := newSchemas()
 	if a.document, err = describe(routes, schemas); err != nil {
 		return nil, err
 	}
-	docs, err := docsRoutes(a.document)
+	files, err := a.files(opts.Web)
 	if err != nil {
 		return nil, err
 	}
-	a.table = route.NewTable(route.Options{Routes: append(routes, docs...), Schemas: schemas, Call: a.serve, Fail: a.fail})
+	a.table = route.NewTable(route.Options{Routes: routes, Files: files, Schemas: schemas, Call: a.serve, Fail: a.fail})
 	return a, nil
 }
 

@@ -39,9 +39,6 @@ func Describe(routes []Route, schemas Schemas, d Document) ([]byte, error) {
 	closed := map[string]bool{}
 	for i := range routes {
 		r := &routes[i]
-		if r.Tag == FileTag {
-			continue // files are not operations
-		}
 		if r.Body != nil {
 			schemas.close(closed, schemas.Of(r.Body))
 		}
@@ -54,9 +51,6 @@ func Describe(routes []Route, schemas Schemas, d Document) ([]byte, error) {
 	}
 	return out, nil
 }
-
-// FileTag marks the routes that serve files, which are not part of the API.
-const FileTag = "web"
 
 // close notes the schemas of a body and of what is in it: nothing more than they
 // list may be sent.
@@ -83,7 +77,7 @@ func (schemas Schemas) close(closed map[string]bool, s *huma.Schema) {
 func (schemas Schemas) operation(r *Route, d Document) *huma.Operation {
 	failure := r.ErrorForm()
 	op := &huma.Operation{
-		Method: r.Method, Path: strings.TrimSuffix(r.Path, "{$}"), OperationID: r.ID, Summary: r.Summary, Tags: []string{r.Tag},
+		Method: r.Method, Path: r.Path, OperationID: r.ID, Summary: r.Summary, Tags: []string{r.Tag},
 		Responses: map[string]*huma.Response{
 			"4XX":     {Description: "A failure of the client", Content: schemas.content(failure.Body, failure.Media)},
 			"default": {Description: "A failure", Content: schemas.content(failure.Body, failure.Media)},

@@ -80,6 +80,7 @@ func (r *Route) medias() []string {
 type Options struct {
 	Routes  []Route
 	Schemas Schemas
+	Files   map[string]http.HandlerFunc // static files by path, which are no operations of the API
 
 	// Call serves a call of a route. It decides who may make the call, then uses Read.
 	Call func(http.ResponseWriter, *http.Request, *Route) error
@@ -106,6 +107,18 @@ func NewTable(opts Options) *Table {
 	}
 	for pattern, routes := range byPath {
 		t.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { t.dispatch(w, r, routes) })
+	}
+	for at, serve := range t.Files {
+		if at == "/" {
+			at = "/{$}" // not everything below
+		}
+		t.mux.HandleFunc(at, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet && r.Method != http.MethodHead {
+				t.Fail(w, r, nil, WrongMethod(w, r, []string{http.MethodGet, http.MethodHead}))
+				return
+			}
+			serve(w, r)
+		})
 	}
 	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { t.Fail(w, r, nil, t.notFound(r)) })
 	return t
