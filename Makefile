@@ -1,4 +1,4 @@
-# Everything here needs Go alone; race also needs a C compiler.
+# These targets need only Go; race also needs a C compiler.
 
 GO         ?= go
 FUZZTIME   ?= 10s
@@ -10,25 +10,25 @@ STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
 .PHONY: run build test race conformance fuzz soak bench lint vulnerabilities fmt clean
 
-run: ## the server, on the configuration that it finds or on its defaults
+run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
 
-build: ## bin/loquat
+build: ## build bin/loquat
 	$(GO) build -trimpath -o bin/loquat ./cmd/loquat
 
 test:
 	$(GO) test -timeout 15m ./...
 
-race: ## -short leaves out what only takes longer under the race detector
+race: ## run the tests under the race detector; -short skips slow ones
 	$(GO) test -race -short -timeout 15m ./...
 
-conformance: ## the recordings and tables of $$LOQUAT_SHARED against a running server
+conformance: ## run the recordings and tables of $$LOQUAT_SHARED against a server
 	$(GO) test -count=1 -timeout 10m -v -run '^TestConformance' ./internal/e2e/conformance
 
-crash: ## kill -9 under load, ROUNDS times; LOQUAT_CRASH_SEED repeats a run's choices
+crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a run
 	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./internal/e2e/crash
 
-fuzz: ## every fuzz test for FUZZTIME
+fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \
 		names=$$($(GO) test -list '^Fuzz' $$pkg) || exit 1; \
 		for name in $$(echo "$$names" | grep '^Fuzz'); do \
@@ -36,10 +36,10 @@ fuzz: ## every fuzz test for FUZZTIME
 		done; \
 	done
 
-soak: ## everything at once for SECONDS, over bad lines, under the race detector
+soak: ## run all features for SECONDS over a faulty network, with the race detector
 	LOQUAT_SOAK_SECONDS=$(SECONDS) $(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestSoak$$' ./internal/e2e/crash
 
-bench: ## side by side with other clients; BENCHFLAGS='-only decoder' for a part
+bench: ## run the benchmarks; BENCHFLAGS='-only decoder' runs a part
 	$(GO) -C bench run . $(BENCHFLAGS)
 
 lint:
@@ -50,7 +50,7 @@ lint:
 	$(STATICCHECK) ./...
 	$(STATICCHECK) -tags crashpoints ./internal/store
 
-vulnerabilities: ## of the dependencies, as far as they are known and called
+vulnerabilities: ## report known vulnerabilities that the code can reach
 	.ci/vulnerabilities
 
 fmt:

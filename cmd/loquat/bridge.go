@@ -33,9 +33,9 @@ func newBridgeCommand() *cobra.Command {
 	var opts bridgeOptions
 	cmd := &cobra.Command{
 		Use:   "bridge",
-		Short: "Run only the bridge, for servers that cannot be reached from outside",
-		Long: "Runs the bridge alone, on a public host: servers behind NAT forward their events to it, and apps\n" +
-			"follow them over Phoenix Channels. Its configuration lists the servers, with their tokens, under\n" +
+		Short: "Run a standalone bridge for servers that cannot be reached from outside",
+		Long: "Runs a standalone bridge on a public host. Servers behind NAT forward their events to it, and apps\n" +
+			"follow the events over Phoenix Channels. Its configuration lists the servers, with their tokens, under\n" +
 			"bridge.servers; a server names the bridge with bridge.url, bridge.server_id and bridge.token.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
