@@ -25,8 +25,7 @@ import (
 )
 
 // Every topic against every kind of caller, with the bridge in the server and with one
-// that stands alone. Between the two, what the server tells of who may come is the real
-// thing.
+// that stands alone, which gets its tokens from the real server.
 func TestBridgeAccess(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		t.Run(map[bool]string{false: "in serve", true: "standing alone"}[alone], func(t *testing.T) {

@@ -111,8 +111,7 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
-// A client that follows a session on a real server has, when the reply is there,
-// what the server has.
+// A client that follows a session on a real server ends with the server's session.
 func TestFollowRealServer(t *testing.T) {
 	ctx := t.Context()
 	opts := serveOptions{listen: "127.0.0.1:0", data: t.TempDir(), demo: true}

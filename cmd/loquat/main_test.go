@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A failure that a flag mends names the flag.
+// An error that a flag would avoid names the flag.
 func TestAdvice(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

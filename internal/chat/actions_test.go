@@ -137,8 +137,8 @@ func TestApplicationState(t *testing.T) {
 	if got, err := r.act(chat.Action{ActionID: "look"}); got != "20" || err != nil {
 		t.Errorf("after 20 counts the state is %s, %v", got, err)
 	}
-	if _, err := r.ApplicationUISchema(t.Context(), "", ""); err != nil || string(app.told().State["n"]) != "20" {
-		t.Errorf("the schema was asked for with %v, %v", app.told().State, err)
+	if _, err := r.ApplicationUISchema(t.Context(), "", ""); err != nil || string(app.newestInput().State["n"]) != "20" {
+		t.Errorf("the schema was asked for with %v, %v", app.newestInput().State, err)
 	}
 }
 

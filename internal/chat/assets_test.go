@@ -305,7 +305,7 @@ func TestAssetsAtOnce(t *testing.T) {
 	}
 }
 
-// What nobody attaches does not stay for ever, and is never much.
+// Uploads that no message uses are limited in number and removed by age.
 func TestUploadsThatNobodyAttaches(t *testing.T) {
 	r := newRig(t)
 	r.provider.then(phase{hang: true})

@@ -41,7 +41,7 @@ func TestDeletedSession(t *testing.T) {
 	s := r.create(loquat.NewSession{SessionID: "mine"})
 	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
 	waiting := make(chan error)
-	go func() { // a follower of the request is told
+	go func() { // a follower of the request learns of the deletion
 		since := r.store.Last()
 		for {
 			w, err := r.events(feed.Query{RequestID: q.RequestID, Since: &since, Wait: 20 * time.Second})

@@ -88,7 +88,7 @@ func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
 	}
 }
 
-// What changes while a long session is copied is in the copy, or the copy begins anew.
+// A change of a long session during its copy is in the copy, or the copy starts again.
 func TestForkOfSessionThatChanges(t *testing.T) {
 	g := &gauge{}
 	r := newRigOn(t, func(db store.Driver) store.Driver { g.Driver = db; return g })

@@ -16,8 +16,8 @@ import (
 	"loquat/internal/plugin"
 )
 
-// An override of one agent is none of another: its endpoint never sees the other's key,
-// and what stands there from before does not stand in the way of other changes.
+// An override that was made for one agent does not apply to another: its endpoint never gets
+// the other agent's key. Overrides from before do not prevent other changes.
 func TestOverridesOfAnotherAgent(t *testing.T) {
 	r := newRig(t)
 	cfg, problems := config.Parse([]byte(`{
@@ -185,8 +185,8 @@ func TestFollowersSeeTheEnds(t *testing.T) {
 	}
 }
 
-// A tool that tells of progress after it has answered is not heard: its end was the last
-// of its call.
+// Progress that a tool reports after its result is dropped: tool_partial end was the last
+// event of the call.
 func TestProgressAfterTheEnd(t *testing.T) {
 	late := make(chan func(string, *float64, *float64), 1)
 	r := newRig(t, tool{"early", func(_ context.Context, call plugin.ToolCall) (plugin.ToolResult, error) {

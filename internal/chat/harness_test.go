@@ -208,7 +208,7 @@ func newRig(t testing.TB, tools ...plugin.Tool) *rig {
 	return newRigOn(t, func(db store.Driver) store.Driver { return db }, tools...)
 }
 
-// newRigOn is newRig on a database that a test may stand in front of.
+// newRigOn is newRig with a driver that the test wraps.
 func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plugin.Tool) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)

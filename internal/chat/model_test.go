@@ -474,7 +474,7 @@ func (m *machine) afterRestart(t *rapid.T) {
 func raceable(s *modelSession) bool { return inModel(s) && len(s.queue) == 0 }
 
 // race lets the model say a word and finish, or not, while the request is cancelled,
-// or another one is sent, or both. What may come of it is told by the answers.
+// or another one is sent, or both. The answers say which outcomes are possible.
 func (m *machine) race(t *rapid.T) {
 	s := m.some(t, raceable)
 	q, a := s.running, m.act(t, s)
@@ -584,8 +584,8 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-// checkLogs checks what the log tells of each session: whoever follows it, from
-// wherever, gets to what is stored, and each request has one beginning and one end.
+// checkLogs checks the log of each session: a fold from any cursor ends with the stored
+// session, and each request has one beginning and one end.
 func (m *machine) checkLogs(t *rapid.T) {
 	for _, s := range m.sessions {
 		events := m.r.log(s.id, 0)

@@ -50,7 +50,7 @@ func TestSetOverride(t *testing.T) {
 	}
 }
 
-// What cannot be set is refused with its place, and nothing changes.
+// An override that is not allowed is refused with its place, and nothing changes.
 func TestSetOverrideRefuses(t *testing.T) {
 	r := newRig(t)
 	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"temperature": 1}}`)})

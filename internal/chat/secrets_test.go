@@ -133,7 +133,7 @@ func TestSecretsOfOverridesAreNotShown(t *testing.T) {
 	}
 }
 
-// What a client read can be written back: the secrets stay as they are.
+// A client can write back the overrides that it has read: the secrets do not change.
 func TestShownSecretsAreWrittenBack(t *testing.T) {
 	r := newRig(t)
 	r.load(secretiveConfig)
@@ -168,7 +168,7 @@ func TestShownSecretsAreWrittenBack(t *testing.T) {
 	if got, want := params(), strings.Replace(before, "option-secret-0002", "option-secret-0005", 1); got != want {
 		t.Errorf("after a change of one secret a request runs with\n%s, want\n%s", got, want)
 	}
-	// Where there is no secret, nothing can stand for it.
+	// A placeholder is refused where the session has no secret.
 	for place, wrong := range map[string]string{
 		"api_key":       `{"api_key": {"set": true}}`,
 		"deep[0].token": `{"deep": [{"token": {"set": true}}]}`,

@@ -233,8 +233,8 @@ func TestCancelWhileStreaming(t *testing.T) {
 	}
 }
 
-// flagCancelled is a cancel of which only the store knows yet, as the moment before a
-// worker is told, or in a process that dies right after its 202.
+// flagCancelled stores a cancel without cancelling the worker, as in the moment after the
+// 202 or in a process that dies then.
 func (r *rig) flagCancelled(requestID string) {
 	r.t.Helper()
 	err := r.store.Update(r.t.Context(), func(tx *store.Tx) error {
@@ -498,7 +498,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// What was answered is answered again, also when its session is gone by then.
+// A repeat gets the first answer, even after the session was deleted.
 func TestRepeatsOutliveTheSession(t *testing.T) {
 	r := newRig(t)
 	s := r.create(loquat.NewSession{SessionID: "mine"})
@@ -647,8 +647,8 @@ func TestCancelBeforeACrash(t *testing.T) {
 	}
 }
 
-// Of a round of tools that a crash cut off, what clients have seen end is kept; of the
-// rest the outcome is unknown.
+// After a crash in a tool round, results that clients have seen are kept. The other calls
+// get a message that their outcome is unknown.
 func TestCrashInATool(t *testing.T) {
 	unknown := "tool:" + loop.UnknownOutcome(loquat.Message{}, loquat.ToolCall{}).Content
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ import (
 	"loquat/internal/ui"
 )
 
-// panel is a plugin that shows what a test gives it and remembers what it was told.
+// panel is a plugin that shows the elements of a test and records its inputs.
 type panel struct {
 	name, kind string
 	elements   []string
@@ -58,8 +58,8 @@ func (p *panel) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, err
 	return out, nil
 }
 
-// told is the newest input.
-func (p *panel) told() ui.Input {
+// newestInput returns the newest input.
+func (p *panel) newestInput() ui.Input {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.given[len(p.given)-1]
@@ -139,7 +139,7 @@ func TestConfigValues(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.key, got, c.want)
 		}
 	}
-	told, err := json.Marshal(p.told().Config)
+	told, err := json.Marshal(p.newestInput().Config)
 	if err != nil || strings.Contains(string(told), "hunter") || !strings.Contains(string(told), `"er":7`) {
 		t.Errorf("the plugin was told %s, %v", told, err)
 	}
@@ -148,8 +148,8 @@ func TestConfigValues(t *testing.T) {
 	}
 }
 
-// What only an element calls secret is so before anybody is told it: other plugins, tools,
-// actions, and those who read what a backend says.
+// A setting that only its element calls secret is redacted from the start: for other
+// plugins, tools and actions, and in texts of a backend.
 func TestSecretsOfElementsFromTheStart(t *testing.T) {
 	var mu sync.Mutex
 	var told []string
@@ -343,8 +343,8 @@ func TestRequestRunsWithWhatIsShown(t *testing.T) {
 	}
 }
 
-// Core plugins show in one schema, application plugins in the other; each is told what
-// is its business.
+// Core plugins show in one schema, application plugins in the other, and each gets only its
+// own input.
 func TestSchemas(t *testing.T) {
 	r := newRig(t)
 	action := func(id string) string { return `{"ui_type": "session_action", "id": "` + id + `", "action_id": "x"}` }
@@ -366,14 +366,14 @@ func TestSchemas(t *testing.T) {
 	if got := list(r.UISchema(t.Context(), s.SessionID)); got != " f(feature) e(provider_extension) model request_options" {
 		t.Errorf("core: %q", got)
 	}
-	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "")); got != "a1 a2 k" || one.told().Config == nil {
+	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "")); got != "a1 a2 k" || one.newestInput().Config == nil {
 		t.Errorf("application: %q", got)
 	}
 	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "two")); got != "a2 k" {
 		t.Errorf("of one plugin: %q", got)
 	}
-	if got := list(r.ApplicationUISchema(t.Context(), "", "")); got != "a1 a2 k" || one.told().Config != nil {
-		t.Errorf("whatever the session: %q, config %v", got, one.told().Config)
+	if got := list(r.ApplicationUISchema(t.Context(), "", "")); got != "a1 a2 k" || one.newestInput().Config != nil {
+		t.Errorf("whatever the session: %q, config %v", got, one.newestInput().Config)
 	}
 	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "feature")); got != "" {
 		t.Errorf("of a plugin that is no application: %q", got)

@@ -68,7 +68,7 @@ func cacheKey(agentID string, overrides loquat.Object) (string, error) {
 	return agentID + "\n" + string(b), nil
 }
 
-// resolveFunc resolves anew and reports whether the result may be kept.
+// resolveFunc resolves again and reports whether the result may be kept.
 type resolveFunc func(context.Context) (out Resolved, keep bool, err error)
 
 // get returns what is kept, or has it resolved. Those who ask at the same time share one
