@@ -14,24 +14,24 @@ import (
 	"loquat/internal/config"
 )
 
-// exchange is an HTTP request that can be made again and again.
+// exchange describes an HTTP request that can be sent several times.
 type exchange struct {
 	*Provider
 	settings *settings
 	method   string
 	path     string
-	body     *body // nil: none
-	paced    bool  // it keeps its distance from other requests to the same base URL
+	body     *body // nil for a request without a body
+	paced    bool  // the start waits for its slot among the requests to the same base URL
 }
 
-// answer is a successful response whose body has begun. Who has one closes it.
+// answer holds a successful response whose body has begun. The owner must close it.
 type answer struct {
 	io.Reader
 	resp  *http.Response
 	watch *watch
 	ctx   context.Context // of this attempt
-	json  bool            // it is one JSON value, whatever its content type says
-	whole []byte          // all of the body, once it was read
+	json  bool            // the body is one JSON value, regardless of its content type
+	whole []byte          // the complete body, once it has been read
 }
 
 func (a *answer) close() {
@@ -39,7 +39,7 @@ func (a *answer) close() {
 	a.resp.Body.Close()
 }
 
-// requestIDHeader is where backends tell their own name of a request.
+// requestIDHeader is the response header in which backends return their own request id.
 const requestIDHeader = "X-Request-Id"
 
 func (a *answer) requestID() string { return a.resp.Header.Get(requestIDHeader) }
@@ -103,7 +103,7 @@ func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error)
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "text/event-stream, application/json")
-	req.Header.Set("Accept-Encoding", "identity") // a compressed stream arrives in lumps
+	req.Header.Set("Accept-Encoding", "identity") // servers that compress a stream delay and batch its events
 	req.Header.Set("User-Agent", x.agent)
 	if x.settings.apiKey != "" {
 		req.Header.Set("Authorization", "Bearer "+x.settings.apiKey)
@@ -111,8 +111,8 @@ func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error)
 	return req, nil
 }
 
-// failed turns an error of the transport into a failure: otherwise, when it is
-// neither the caller's wish nor a timeout.
+// failed converts a transport error into a failure. The kind is otherwise, unless the
+// caller cancelled or a timeout expired.
 func (a *answer) failed(ctx context.Context, err error, otherwise failKind) *failure {
 	timeout := failTimeout
 	if otherwise == failStream {
@@ -134,7 +134,7 @@ func (a *answer) failed(ctx context.Context, err error, otherwise failKind) *fai
 	return &failure{kind: otherwise, err: err, unreached: isDialError(err)}
 }
 
-// isUnusable reports whether err is about what the answer is, not about its connection.
+// isUnusable reports whether err concerns the content of the answer and not the connection.
 func isUnusable(err error) bool { return errors.Is(err, errTooMuch) || errors.Is(err, errCoding) }
 
 // isDialError reports whether no connection was made.
@@ -143,7 +143,7 @@ func isDialError(err error) bool {
 	return ok && e.Op == "dial"
 }
 
-// refused makes the failure of an error status. The failure owns the answer.
+// refused returns the failure for an error status. The failure owns the answer.
 func (a *answer) refused() *failure {
 	return &failure{
 		kind: failStatus, status: a.resp.StatusCode, requestID: a.requestID(),
@@ -152,16 +152,16 @@ func (a *answer) refused() *failure {
 	}
 }
 
-// maxErrorBody is how much of an error's body is read to find its message.
+// maxErrorBody limits the bytes of an error's body that are read to find its message.
 const maxErrorBody = 64 << 10
 
-// errorBodyTime is how long an error waits for the rest of its body.
+// errorBodyTime limits how long explain waits for the rest of an error's body.
 const errorBodyTime = time.Second
 
 var errErrorBodyTime = errors.New("the body of the error took too long")
 
-// explain adds what the backend says in the body of an error status, as far as the body
-// arrives in time. It closes the answer.
+// explain adds the message from the body of an error status, or the part that arrives
+// within errorBodyTime. It closes the answer.
 func (f *failure) explain(ctx context.Context) *failure {
 	a := f.unread
 	if a == nil {
@@ -170,7 +170,7 @@ func (f *failure) explain(ctx context.Context) *failure {
 	defer f.dismiss()
 	timer := time.AfterFunc(errorBodyTime, func() { a.watch.cancel(errErrorBodyTime) })
 	defer timer.Stop()
-	// An error ends the body; what came before it is enough.
+	// The error is ignored: the bytes before it are enough for a message.
 	text, err := io.ReadAll(io.LimitReader(a, maxErrorBody))
 	if errors.Is(err, errCoding) {
 		f.err = err
@@ -218,8 +218,8 @@ func (a *answer) begin(ctx context.Context) *failure {
 	return nil
 }
 
-// neverBegan is the failure of a body without a first byte. A timeout is one
-// before streaming; anything else is left to who reads the body.
+// neverBegan returns the failure for a body without a first byte. A timeout counts as
+// one before streaming. Other errors are left to the reader of the body.
 func (a *answer) neverBegan(ctx context.Context, err error) *failure {
 	if f := a.failed(ctx, err, failConnect); f.kind != failConnect {
 		return f
@@ -232,8 +232,8 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// liveBody notes each read as a sign of life, and what is between two as none of the
-// backend's.
+// liveBody reports each read to the watch as activity. The time between two reads is
+// the reader's and does not count as silence of the backend.
 type liveBody struct {
 	body  io.Reader
 	watch *watch
@@ -246,7 +246,7 @@ func (b *liveBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedBody bounds the sum of what is read.
+// boundedBody limits the total number of bytes that are read.
 type boundedBody struct {
 	body        io.Reader
 	left, limit int64
@@ -264,7 +264,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reading makes a reading of this answer.
+// reading returns a reading of this answer.
 func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *reading {
 	r := &reading{spoke: a.watch.speak, ending: a.watch.end, done: a.watch.finish}
 	if x.settings.debugStream {
@@ -275,7 +275,7 @@ func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *r
 	return r
 }
 
-// readAll reads the rest of an answer that is no stream, where every byte is data.
+// readAll reads the rest of an answer that is not a stream. Every byte counts as data.
 func (a *answer) readAll() ([]byte, error) {
 	if a.whole != nil {
 		return a.whole, nil
@@ -283,14 +283,14 @@ func (a *answer) readAll() ([]byte, error) {
 	return readPieces(speaking{a})
 }
 
-// The sizes of the pieces in which an answer is read.
+// The buffer sizes in which an answer is read, in bytes.
 const (
 	firstPiece = 16 << 10
 	lastPiece  = 1 << 20
 )
 
-// readPieces is io.ReadAll for what may be large: it never copies what it has in order to
-// make room for more, but once at the end.
+// readPieces reads all of a body that may be large. Unlike io.ReadAll it never copies
+// bytes in order to grow a buffer: it copies once, at the end.
 func readPieces(r io.Reader) ([]byte, error) {
 	var pieces [][]byte
 	size := 0
@@ -318,7 +318,7 @@ func joinPieces(pieces [][]byte, size int) []byte {
 	whole := make([]byte, 0, size)
 	for i, piece := range pieces {
 		whole = append(whole, piece...)
-		pieces[i] = nil // it may be freed while the rest is copied
+		pieces[i] = nil // lets the collector free the piece while the rest is copied
 	}
 	return whole
 }

@@ -11,22 +11,21 @@ import (
 	"loquat"
 )
 
-// body is an encoded request in parts. Inline images are parts of their own that point
-// into the session's messages, and stored ones are read and encoded only while they are
-// sent, so that no copies of either are made, and the same body can be sent again for a
-// retry.
+// body holds an encoded request in parts. An inline image is a separate part that points
+// into the session's messages. A stored image is read and encoded only while it is sent.
+// So no image is copied, and a retry can send the same body again.
 type body struct {
 	parts []part
 	size  int64
 }
 
-// part is bytes, or a file that is sent in base64.
+// part holds bytes, or a file that is sent in base64.
 type part struct {
 	bytes []byte
 	file  *file
 }
 
-// file is a stored image.
+// file describes a stored image.
 type file struct {
 	mediaType string
 	size      int64 // of the image, not of its base64
@@ -43,14 +42,14 @@ func (b *body) addFile(f *file) {
 	b.size += (f.size + 2) / 3 * 4
 }
 
-// reader returns the body from its start. heard is called at every read, as a sign
-// that the backend takes it.
+// reader returns the body from its start. It calls heard at every read, because a read
+// shows that the backend accepts data.
 func (b *body) reader(heard func()) io.ReadCloser {
 	return &bodyReader{parts: b.parts, heard: heard}
 }
 
-// bodyReader reads part after part. What of the first one is in memory is in rest.
-// Transports close a body while they read it.
+// bodyReader reads one part after the other. rest holds the bytes of the first part that
+// are in memory. Transports may close a body while they read it.
 type bodyReader struct {
 	mu     sync.Mutex
 	closed bool
@@ -60,9 +59,9 @@ type bodyReader struct {
 	began bool // the first part is being read
 	heard func()
 
-	content  io.ReadCloser // of the first part, when that is a file
-	left     int64         // of content
-	raw, enc []byte        // the piece of it that is being encoded, and its base64
+	content  io.ReadCloser // the open file of the first part; nil if the part is not a file
+	left     int64         // bytes of content that are still to be read
+	raw, enc []byte        // the bytes of content that are being encoded, and their base64
 }
 
 func (r *bodyReader) Read(p []byte) (n int, err error) {
@@ -86,7 +85,7 @@ func (r *bodyReader) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// fill gets the next bytes into rest.
+// fill puts the next bytes into rest.
 func (r *bodyReader) fill() error {
 	for len(r.rest) == 0 {
 		switch {
@@ -119,8 +118,8 @@ func (r *bodyReader) begin(p part) (err error) {
 	return err
 }
 
-// encodePiece is how much of a file is encoded at a time; it is a multiple of 3, so that
-// only the last piece is padded.
+// encodePiece is the number of bytes of a file that are encoded at a time. It is a
+// multiple of 3, so that only the end of the file is padded.
 const encodePiece = 12 << 10
 
 func (r *bodyReader) encode() error {
@@ -145,7 +144,7 @@ func (r *bodyReader) Close() error {
 	return r.end()
 }
 
-// end is done with the first part.
+// end closes the file of the first part, if it has one, and removes the part.
 func (r *bodyReader) end() error {
 	if r.content == nil {
 		return nil
@@ -161,8 +160,8 @@ type assets struct {
 	open func(context.Context, string) (loquat.Asset, io.ReadCloser, error)
 }
 
-// resolve turns an image that names an asset into its file, or into the note that it is
-// not there.
+// resolve replaces the asset id of an image by the asset's file, or by a note that the
+// asset does not exist.
 func (a assets) resolve(img *image) {
 	if img.assetID == "" {
 		return

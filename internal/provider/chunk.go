@@ -9,8 +9,8 @@ import (
 	"loquat"
 )
 
-// chunk is what one piece of an answer says: an event of a stream, or a whole
-// completion. Its slices are views that the next decode overwrites.
+// chunk holds the decoded content of one event of a stream, or of a whole completion.
+// Its slices are views that the next decode overwrites.
 type chunk struct {
 	model            []byte
 	text             []byte
@@ -23,21 +23,21 @@ type chunk struct {
 	parts            []json.RawMessage
 	calls            []callDelta
 	legacy           *callDelta // of the function_call of a delta
-	whole            bool       // calls are complete ones, of a message
-	fields           []field    // what else the delta holds
-	notes            []field    // what else the completion holds that is worth keeping
+	whole            bool       // calls holds complete calls from a message, not deltas
+	fields           []field    // the other members of the delta
+	notes            []field    // the other members of the completion for which noted is true
 
-	choices bool // the answer had choices, though perhaps none in them
+	choices bool // the answer had a choices list, which may be empty
 	choice  bool // there was a choice 0
 }
 
-// field is a member of an object that is kept as it came.
+// field holds a member of an object whose value is kept unchanged.
 type field struct {
 	key   []byte
 	value json.RawMessage
 }
 
-// callDelta is a piece of a tool call, or a whole one.
+// callDelta holds a part of a tool call, or a whole call.
 type callDelta struct {
 	index          int  // -1 when none was given
 	custom         bool // it calls a custom tool: args is the text of its input
@@ -49,12 +49,12 @@ func (c *chunk) reset() {
 	*c = chunk{parts: c.parts[:0], calls: c.calls[:0], fields: c.fields[:0], notes: c.notes[:0]}
 }
 
-// The names of reasoning in a delta. The texts of the first two are kept side by side.
+// The names of reasoning in a delta. The texts of the first two are kept separately.
 const (
 	reasoningContent = "reasoning_content"
 	reasoningPlain   = "reasoning"
 	reasoningDetails = "reasoning_details"
-	contentParts     = "content_parts" // our name for parts of a content list that are no text
+	contentParts     = "content_parts" // our name for the parts of a content list that are not text
 )
 
 const (
@@ -63,8 +63,8 @@ const (
 	customInput  = "input"
 )
 
-// noted reports whether a member of the completion itself is kept: what search
-// backends say about their sources.
+// noted reports whether a member of the completion itself is kept. These are the members
+// in which search backends list their sources.
 func noted(key []byte) bool {
 	switch string(key) {
 	case "citations", "search_results", "images", "related_questions":
@@ -73,15 +73,15 @@ func noted(key []byte) bool {
 	return false
 }
 
-// chunkDecoder turns JSON into chunks: at once where the shape is the usual one, in
-// the general way where it is not.
+// chunkDecoder decodes JSON into chunks. JSON of the usual shape is read in one pass by
+// the scanner; anything else is read by decodeGeneral.
 type chunkDecoder struct {
 	scanner
 	chunk
 	stats Stats
 
-	saidIn string // the member of a choice that holds what was said: delta, or message
-	beside bool   // the other one is there, too, or instead of it
+	saidIn string // the member of a choice that holds the content: delta or message
+	beside bool   // the choice has the other one of delta and message
 	groq   json.RawMessage
 	alone  json.RawMessage // reasoning_details
 	seen   uint64
@@ -90,17 +90,17 @@ type chunkDecoder struct {
 // Stats counts how answers were decoded.
 type Stats struct {
 	Chunks    int // JSON values decoded
-	Fallbacks int // those of them that took the general way
+	Fallbacks int // how many of them decodeGeneral decoded
 }
 
-// maxMembers bounds what one piece of an answer is made of, since each member costs
-// more memory than it has bytes. Answers with the log probabilities of every token have
-// by far the most of them.
+// maxMembers limits the JSON members of one event or completion, because each member
+// costs more memory than it has bytes. Answers with log probabilities of every token have
+// by far the most members.
 const maxMembers = 4 << 20
 
 var errTooManyMembers = fmt.Errorf("it has more than %d members", maxMembers)
 
-// bounded refuses data that would take far more memory than its size.
+// bounded returns an error for data that would take far more memory than its size.
 func bounded(data []byte) error {
 	if len(data) > maxMembers && bytes.Count(data, []byte{','}) > maxMembers {
 		return errTooManyMembers
@@ -108,7 +108,7 @@ func bounded(data []byte) error {
 	return nil
 }
 
-// isBound reports that a bound refused an answer which is perhaps valid JSON.
+// isBound reports whether err comes from a limit. The answer may still be valid JSON.
 func isBound(err error) bool {
 	_, deep := errors.AsType[*loquat.DepthError](err)
 	return deep || errors.Is(err, errTooManyMembers)
@@ -131,8 +131,8 @@ func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
 	return &d.chunk, nil
 }
 
-// decodeWhole reads an answer that is one completion. Where it has both a message
-// and a delta, the message is the whole.
+// decodeWhole reads an answer that is one completion. If it has both a message and a
+// delta, the message holds the complete reply and counts.
 func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
 	if err := bounded(data); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
 	return &d.chunk, nil
 }
 
-// Bits of known keys: a key that comes twice is left to the general way.
+// Bits of known keys. JSON with a key that appears twice is left to decodeGeneral.
 const (
 	seenModel = 1 << iota
 	seenChoices
@@ -179,7 +179,7 @@ func (d *chunkDecoder) decodeFast(data []byte) bool {
 	d.scanner.reset(data)
 	d.chunk.reset()
 	d.seen, d.beside, d.groq, d.alone = 0, false, nil, nil
-	return d.object(d.member) && d.atEnd() && d.settle()
+	return d.object(d.member) && d.atEnd() && d.isComplete()
 }
 
 // member reads a member of the completion.
@@ -199,7 +199,7 @@ func (d *chunkDecoder) member(key []byte) (ok bool) {
 	case "usage":
 		return d.once(seenUsage) && d.objectOrNull(&d.usage)
 	case "error":
-		// Rare enough for the general way, unless it is null.
+		// Errors are rare, so decodeGeneral reads them, unless the value is null.
 		return d.once(seenError) && d.null()
 	case "x_groq":
 		return d.once(seenGroq) && d.objectOrNull(&d.groq)
@@ -214,8 +214,8 @@ func (d *chunkDecoder) member(key []byte) (ok bool) {
 	return ok
 }
 
-// firstChoice reads the only choice. Where there are several, the general way
-// picks one.
+// firstChoice reads the only choice. If there are several, it fails and decodeGeneral
+// selects one.
 func (d *chunkDecoder) firstChoice(i int) bool {
 	return i == 0 && d.object(d.choiceMember)
 }
@@ -276,8 +276,8 @@ func (d *chunkDecoder) deltaMember(key []byte) bool {
 	return ok && d.keep(&d.fields, key, v)
 }
 
-// settle reads what could not be read in passing.
-func (d *chunkDecoder) settle() bool {
+// isComplete reports whether the scanner read all that counts. If not, decodeGeneral must read the JSON.
+func (d *chunkDecoder) isComplete() bool {
 	if d.seen&seenChoices == 0 {
 		return false
 	}
@@ -287,7 +287,7 @@ func (d *chunkDecoder) settle() bool {
 	if d.usage == nil && d.groq != nil {
 		return false
 	}
-	// Details are looked into only where they are all that tells of the reasoning.
+	// reasoning_details is read only if no other member holds the reasoning.
 	return len(d.reasoning)+len(d.chunk.reasoningContent) > 0 || d.alone == nil || string(d.alone) == "[]" || string(d.alone) == "null"
 }
 
@@ -338,11 +338,11 @@ func (d *chunkDecoder) call(int) bool {
 	})
 }
 
-// maxQuick is how many further members of an object are looked through one by one;
-// with more of them the general way is the quicker one.
+// maxQuick limits the further members of an object that are searched one by one. With
+// more members decodeGeneral is faster.
 const maxQuick = 64
 
-// keep notes a member that is passed on as it came, unless it says nothing.
+// keep adds a member to list unchanged, unless its value is null or "".
 func (d *chunkDecoder) keep(list *[]field, key []byte, v json.RawMessage) bool {
 	if len(*list) == maxQuick {
 		return false
@@ -356,7 +356,7 @@ func (d *chunkDecoder) keep(list *[]field, key []byte, v json.RawMessage) bool {
 	return true
 }
 
-// saysNothing is true of null and "".
+// saysNothing reports whether v is null or "".
 func saysNothing(v json.RawMessage) bool {
 	return len(v) == 0 || string(v) == "null" || string(v) == `""`
 }

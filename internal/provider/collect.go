@@ -10,15 +10,15 @@ import (
 	"loquat"
 )
 
-// maxCalls bounds the tool calls of one reply, maxFields what it, and each of them, has
-// of fields that are kept as they came.
+// maxCalls limits the tool calls of one reply. maxFields limits the unknown fields that
+// are kept for the reply, and for each call.
 const (
 	maxCalls  = 1024
 	maxFields = 1024
 )
 
-// maxArguments bounds the arguments of all tool calls of one reply, in bytes: they are
-// stored and sent more often than its text.
+// maxArguments limits the arguments of all tool calls of one reply, in bytes. Arguments
+// are stored and sent more often than the reply's text.
 const maxArguments = 16 << 20
 
 var (
@@ -28,11 +28,11 @@ var (
 	errTooManyFields = fmt.Errorf("the backend's reply has more than %d fields that are not known", maxFields)
 )
 
-// MetaRequestedModel is the metadata key of the model that was asked for, where the
-// backend said another name for what answered.
+// MetaRequestedModel is the metadata key of the requested model. It is set if the backend
+// reported a different model for the reply.
 const MetaRequestedModel = "requested_model"
 
-// collector makes one reply of the chunks of one answer.
+// collector combines the chunks of one answer into one reply.
 type collector struct {
 	text             loquat.TextBuilder
 	reasoning        loquat.TextBuilder // metadata.reasoning
@@ -48,7 +48,7 @@ type collector struct {
 	done             bool             // [DONE] came
 }
 
-// add takes in a chunk and returns the increment to show, if there is one.
+// add adds a chunk to the reply and returns the increment to show, if there is one.
 func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 	if c.model == "" && len(ch.model) > 0 {
 		c.model = string(ch.model)
@@ -98,15 +98,15 @@ func listOf(parts []json.RawMessage) json.RawMessage {
 	return append(list, ']')
 }
 
-// kept is metadata that grows: lists are concatenated, of other values the last counts.
+// kept holds metadata that may arrive repeatedly. Lists are concatenated; of other values the last one counts.
 type kept struct {
 	key   string
 	value json.RawMessage // of a list: without its closing bracket
 	list  bool
 }
 
-// keep notes a field, for the reply and, when it is a list or an object, for the
-// increment too. Scalars are for the reply alone: backends repeat them in each chunk.
+// keep adds a field to the reply. A list or an object is added to the increment, too.
+// Scalars are not, because backends repeat them in each chunk.
 func (c *collector) keep(inc *loquat.Chunk, f field) (shown bool) {
 	if saysNothing(f.value) || string(f.value) == "[]" {
 		return false
@@ -144,7 +144,7 @@ func (c *collector) keptAt(key []byte) *kept {
 	return k
 }
 
-// json returns the value. Nothing may be added to it after that.
+// json returns the value. The caller must not add to k afterwards.
 func (k *kept) json() json.RawMessage {
 	if k.list {
 		return append(k.value, ']')
@@ -152,15 +152,15 @@ func (k *kept) json() json.RawMessage {
 	return k.value
 }
 
-// call is a tool call while it comes in.
+// call holds a tool call while it arrives.
 type call struct {
-	index          int // the newest that a piece of it had, -1 without one
+	index          int // the index of the newest delta that had one; -1 if none had
 	id             string
 	name           string
 	args           []byte
 	custom         bool      // args is a text, not JSON
 	state          jsonState // of args
-	renamed        bool      // its name came again after whole arguments
+	renamed        bool      // the name was repeated after the arguments were complete
 	extra, fnExtra loquat.Object
 }
 
@@ -195,7 +195,7 @@ func (c *collector) addCalls(ch *chunk) error {
 	return nil
 }
 
-// addLegacy adds a piece of a function_call.
+// addLegacy adds a delta of a function_call.
 func (c *collector) addLegacy(d *callDelta) error {
 	if d == nil {
 		return nil
@@ -213,8 +213,8 @@ func (c *collector) addLegacy(d *callDelta) error {
 	return nil
 }
 
-// target finds the call that a piece belongs to; nil means a new one. i is its
-// place in the chunk.
+// target returns the call to which a delta belongs, or nil if the delta begins a new
+// call. i is the delta's index in the chunk.
 func (c *collector) target(d *callDelta, whole bool, i int) *call {
 	if whole || len(c.calls) == 0 {
 		return nil
@@ -232,11 +232,11 @@ func (c *collector) target(d *callDelta, whole bool, i int) *call {
 	case len(d.id) > 0:
 		for _, known := range c.calls {
 			if known.id == string(d.id) {
-				t = known // the newest of that id
+				t = known // the newest call with that id
 			}
 		}
 		if t == nil && last.id == "" && len(d.name) == 0 {
-			t = last // a late id
+			t = last // the id arrived after the beginning of the call
 		}
 		if t == nil {
 			return nil
@@ -244,7 +244,7 @@ func (c *collector) target(d *callDelta, whole bool, i int) *call {
 	default:
 		t = last
 		if len(d.name) > 0 && i > 0 {
-			return nil // neither index nor id: each entry of a list is a call
+			return nil // without index and id, each entry of a list is a call
 		}
 	}
 	if !t.custom && t.state.complete() && t.startsAnother(d) {
@@ -253,8 +253,8 @@ func (c *collector) target(d *callDelta, whole bool, i int) *call {
 	return t
 }
 
-// newestAt returns the newest call of an index. Replies hold few calls: a search costs
-// less than a map.
+// newestAt returns the newest call with an index. Replies hold few calls, so a search
+// costs less than a map.
 func (c *collector) newestAt(index int) *call {
 	for i := len(c.calls) - 1; i >= 0; i-- {
 		if c.calls[i].index == index {
@@ -264,9 +264,9 @@ func (c *collector) newestAt(index int) *call {
 	return nil
 }
 
-// startsAnother tells, of a piece for a call whose arguments are whole, whether it
-// begins another call under the same index and id. A backend that merely repeats
-// the name in every piece does not.
+// startsAnother reports whether a delta for t, whose arguments are complete, begins
+// another call with the same index and id. Backends that merely repeat the name in every
+// delta do not begin one.
 func (t *call) startsAnother(d *callDelta) bool {
 	args := len(bytes.TrimSpace(d.args)) > 0
 	switch {
@@ -314,7 +314,7 @@ func keepRaw(o loquat.Object, f field) loquat.Object {
 	return o
 }
 
-// jsonState follows arguments as they come in, to know when an object is whole.
+// jsonState scans arguments as they arrive and detects when the object is complete.
 type jsonState struct {
 	depth             int
 	inString, escaped bool
@@ -342,7 +342,7 @@ func (s *jsonState) feed(b []byte) {
 
 func (s *jsonState) complete() bool { return s.opened && s.depth <= 0 && !s.inString }
 
-// ended reports whether the answer came to an end that the backend meant.
+// ended reports whether the backend marked the end of the answer.
 func (c *collector) ended() bool { return c.done || c.finish != "" }
 
 // reply returns the whole answer.
@@ -388,7 +388,7 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 	return r
 }
 
-// remains returns what counts of an answer that died: its usage, nil without one.
+// remains returns a reply with only the usage of a broken answer, or nil without usage.
 func (c *collector) remains() *loquat.Reply {
 	if c.usage == nil {
 		return nil
@@ -398,11 +398,11 @@ func (c *collector) remains() *loquat.Reply {
 	return &loquat.Reply{Metadata: meta}
 }
 
-// newCallID makes the id of a tool call that has none of its own.
+// newCallID returns an id for a tool call to which the backend gave none.
 func newCallID() string { return "call_" + rand.Text() }
 
-// toolCalls returns the calls. Each has an id of its own, for results are told
-// apart by it.
+// toolCalls returns the calls. Each has a unique id, by which results are matched to
+// calls.
 func (c *collector) toolCalls() []loquat.ToolCall {
 	if len(c.calls) == 0 {
 		return nil
@@ -423,8 +423,8 @@ func (c *collector) toolCalls() []loquat.ToolCall {
 	return out
 }
 
-// toolCall returns the whole call. Tools take JSON, so the text of a custom call becomes the
-// argument input. Extra has the call as it came.
+// toolCall returns the complete call. Tools take JSON, so the text of a custom call
+// becomes the argument `input`. Extra holds the call as the backend sent it.
 func (t *call) toolCall(id string) loquat.ToolCall {
 	c := loquat.ToolCall{ID: id, Name: t.name, Arguments: string(t.args), Extra: t.extra, FunctionExtra: t.fnExtra}
 	if t.custom {
@@ -436,7 +436,7 @@ func (t *call) toolCall(id string) loquat.ToolCall {
 	return c
 }
 
-// object returns the name, the argument and what else came with them.
+// object returns a JSON object of the name, the argument and the unknown fields.
 func (t *call) object(argument string) json.RawMessage {
 	o := t.fnExtra.Clone().Set("name", t.name)
 	o[argument] = loquat.Quote(string(t.args))

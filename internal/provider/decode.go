@@ -10,18 +10,18 @@ import (
 	"loquat/internal/sse"
 )
 
-// reading is the decoding of one answer.
+// reading decodes one answer.
 type reading struct {
 	decoder   chunkDecoder
 	collector collector
 
-	spoke  func()       // data came, not just a comment; may be nil
-	ending func()       // finish_reason came; may be nil
-	done   func()       // [DONE] came; may be nil
-	debug  func([]byte) // gets each chunk as it came; may be nil
+	spoke  func()       // called when data arrives, not for comments; may be nil
+	ending func()       // called when finish_reason arrives; may be nil
+	done   func()       // called when [DONE] arrives; may be nil
+	debug  func([]byte) // called with each chunk as it was received; may be nil
 }
 
-// stream reads a stream to its end and hands on increments. A stream is complete once the
+// stream reads a stream to its end and emits increments. A stream is complete once the
 // backend has sent [DONE] or a finish_reason, even if the connection breaks after that.
 func (a *reading) stream(r io.Reader, emit func(loquat.Chunk) bool) *failure {
 	for ev, err := range sse.Events(r, 0) {
@@ -60,7 +60,7 @@ func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
 	}
 	data := bytes.TrimSpace(ev.Data)
 	if len(data) == 0 || data[0] == ':' {
-		return nil // a comment in the wrong dress
+		return nil // some backends send comments as data
 	}
 	if a.spoke != nil {
 		a.spoke()
@@ -108,7 +108,7 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 	return nil
 }
 
-// end notes [DONE]. What still comes matters only if it tells of usage.
+// end records [DONE]. Of later events only their usage counts.
 func (a *reading) end() {
 	a.collector.done = true
 	if a.done != nil {

@@ -16,12 +16,12 @@ import (
 // errCoding reports that the backend compressed its answer in a way that cannot be read.
 var errCoding = errors.New("the body is compressed")
 
-// decompressed is a body that a backend may have compressed, though requests ask for none
-// of it. It finds that out when the body begins: a Content-Encoding may be missing, or may
-// be left over from a proxy that has decompressed the body.
+// decompressed reads a body that a backend may have compressed, although requests ask for
+// no compression. It decides by the first bytes of the body. The Content-Encoding may be
+// missing, or it may be left over from a proxy that has decompressed the body.
 type decompressed struct {
 	body   io.Reader
-	coding string    // Content-Encoding without identity
+	coding string    // Content-Encoding; "" for identity
 	plain  io.Reader // nil until the body has begun
 }
 

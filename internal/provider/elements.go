@@ -13,15 +13,15 @@ import (
 	"loquat/internal/ui"
 )
 
-// The tags that the adapter knows.
+// The tags that the adapter uses.
 const (
 	tagTools     = "supports_tools"
 	tagImages    = "supports_images"
 	tagReasoning = "supports_reasoning"
 )
 
-// UIElements describes the settings that a session may change, what to show under
-// messages and in the status bar, and the choice of a model.
+// UIElements returns the settings that a session may change, including the model, and
+// the fields to show under messages and in the status bar.
 func (p *Provider) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, error) {
 	can := func(tag string) bool { return in.Config == nil || slices.Contains(in.Tags, tag) }
 	elements := []loquat.Object{element("model_picker", "key", "model", "label", "Model", "order", 0)}
@@ -37,7 +37,7 @@ func (p *Provider) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, 
 	return append(elements, shownOfMessages(can(tagReasoning))...), nil
 }
 
-// shownOfMessages are the fields below messages and in the status bar.
+// shownOfMessages returns the fields to show below messages and in the status bar.
 func shownOfMessages(reasoning bool) []loquat.Object {
 	exists := func(path string) map[string]any { return map[string]any{"path": path, "exists": true} }
 	elements := []loquat.Object{
@@ -55,7 +55,7 @@ func shownOfMessages(reasoning bool) []loquat.Object {
 	return elements
 }
 
-// element makes an element of fields, given as names and values by turns.
+// element returns an element. fields holds names and values alternately.
 func element(uiType string, fields ...any) loquat.Object {
 	e := loquat.Object{}.Set("ui_type", uiType)
 	for i := 0; i < len(fields); i += 2 {
@@ -64,7 +64,7 @@ func element(uiType string, fields ...any) loquat.Object {
 	return e
 }
 
-// setting makes the config element of a field, or nil if there is nothing to choose.
+// setting returns the config element of a field, or nil if there is nothing to choose.
 func setting(f config.Field, in ui.Input) loquat.Object {
 	e := element("config", "key", f.Key, "label", f.Label, "description", f.Doc)
 	switch f.Kind {
@@ -86,7 +86,7 @@ func setting(f config.Field, in ui.Input) loquat.Object {
 		e.Set("required", true)
 	}
 	if strings.Contains(f.Key, ".") {
-		// A key of its own, so that a session can change one key of the object alone.
+		// With a separate key, a session can change a single key of the object.
 		e.Set("key", strings.ReplaceAll(f.Key, ".", "_")).Set("config_path", f.Key).Set("default", f.Default)
 	}
 	switch f.Key {
@@ -105,7 +105,7 @@ func setting(f config.Field, in ui.Input) loquat.Object {
 	return e
 }
 
-// modelSetting is a choice among the models that the backend lists, else a text.
+// modelSetting returns a choice of the models that the backend lists, or a text field without such a list.
 func modelSetting(e loquat.Object, models []loquat.Model) loquat.Object {
 	var options []option
 	for _, m := range models {
@@ -129,7 +129,7 @@ type option struct {
 	Label string `json:"label"`
 }
 
-// endpointSetting is a choice among the configured endpoints, nil without them.
+// endpointSetting returns a choice of the configured endpoints, or nil if none are configured.
 func endpointSetting(e, c loquat.Object) loquat.Object {
 	endpoints := c.Object("endpoint_options")
 	var options []option
@@ -152,9 +152,9 @@ func endpointSetting(e, c loquat.Object) loquat.Object {
 	return e.Set("type", "dropdown").Set("options", options)
 }
 
-// Tags says what the backend can do with the configured model, as far as its
-// descriptor tells. What nobody denies counts as possible: an element too many is a
-// smaller harm than one that is missing.
+// Tags returns the capabilities of the configured model, according to the model's
+// descriptor. Capabilities default to supported, because an unnecessary element does
+// less harm than a missing one.
 func (p *Provider) Tags(c loquat.Object, models []loquat.Model) []string {
 	var model loquat.Object
 	if i := slices.IndexFunc(models, func(m loquat.Model) bool { return m.ID == c.String("model") }); i >= 0 {
@@ -174,13 +174,13 @@ func (p *Provider) Tags(c loquat.Object, models []loquat.Model) []string {
 	return tags
 }
 
-// capable looks for a capability under all its names in the places where backends tell
-// of it: a flag supports_NAME, a flag or a word in `capabilities`, a word in a list of
-// its own.
+// capable reports whether a model has a capability, under any of its names. Backends
+// report it as a flag supports_NAME, as a flag or word in `capabilities`, or as a word
+// in list. If a backend reports nothing, the capability counts as supported.
 func capable(model loquat.Object, list json.RawMessage, names ...string) bool {
 	for _, name := range names {
 		for _, flag := range []json.RawMessage{model["supports_"+name], model.Object("capabilities")[name]} {
-			if is, told := truth(flag); told {
+			if is, ok := truth(flag); ok {
 				return is
 			}
 		}
@@ -199,8 +199,9 @@ func capable(model loquat.Object, list json.RawMessage, names ...string) bool {
 	return !denied
 }
 
-// truth reads true, false, or an object whose `supported` is one of them.
-func truth(raw json.RawMessage) (is, told bool) {
+// truth reads true, false, or an object whose `supported` is true or false. ok is false
+// for any other value.
+func truth(raw json.RawMessage) (is, ok bool) {
 	if json.Unmarshal(raw, &is) == nil && string(raw) != "null" {
 		return is, true
 	}

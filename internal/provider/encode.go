@@ -10,7 +10,7 @@ import (
 	"loquat"
 )
 
-// encode makes the request's body.
+// encode returns the request's body.
 func (s *settings) encode(ctx context.Context, req loquat.LLMRequest) (*body, error) {
 	fields := s.fields(req)
 	e := encoder{settings: s, assets: assets{ctx: ctx, open: req.OpenAsset}}
@@ -36,7 +36,7 @@ func (s *settings) encode(ctx context.Context, req loquat.LLMRequest) (*body, er
 	return &e.body, nil
 }
 
-// fields is the body without model and messages.
+// fields returns the body's members except model and messages.
 func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
 	fields := loquat.Object{}.Set("stream", req.Stream)
 	if req.Stream && s.includeUsage {
@@ -59,7 +59,7 @@ func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
 	return fields
 }
 
-// uniqueTools joins lists of tool schemas; the first of a name counts.
+// uniqueTools concatenates lists of tool schemas. Of several schemas with one name it keeps the first.
 func uniqueTools(lists ...[]json.RawMessage) []json.RawMessage {
 	var out []json.RawMessage
 	seen := map[string]bool{}
@@ -163,8 +163,8 @@ func (e *encoder) parts(t turn) {
 	e.raw("]")
 }
 
-// callAsItCame encodes a call for the backend. The arguments that the service gives to a
-// custom call are not part of it.
+// callAsItCame encodes a call as the backend sent it. The arguments that the service
+// makes up for a custom call are left out.
 func callAsItCame(c loquat.ToolCall) ([]byte, error) {
 	if c.Extra.String("type") == customTool && c.Extra.Object(customTool) != nil {
 		return json.Marshal(c.Extra.Clone().Set("id", c.ID))

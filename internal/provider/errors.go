@@ -15,35 +15,35 @@ import (
 	"loquat/internal/config"
 )
 
-// failKind tells what may be done about a failure.
+// failKind classifies a failure by what may be done about it.
 type failKind uint8
 
 const (
-	failStatus    failKind = iota + 1 // an HTTP status that is no success
+	failStatus    failKind = iota + 1 // an HTTP status other than success
 	failTimeout                       // a timeout before streaming began
-	failConnect                       // no answer, or one cut short without streaming
+	failConnect                       // no answer, or an answer cut short that was not streamed
 	failStream                        // a connection error of an active stream
-	failBackend                       // the backend said so, or cannot be understood
+	failBackend                       // the backend reported an error, or its answer cannot be decoded
 	failCancelled                     // the caller's context ended
-	failStopped                       // the caller reads no more
+	failStopped                       // the caller stopped reading
 )
 
-// failure is one failed attempt.
+// failure describes one failed attempt.
 type failure struct {
 	kind       failKind
 	status     int
 	retryAfter time.Duration
-	message    string  // of the backend, as it came
-	requestID  string  // the backend's own
-	unread     *answer // of an error status whose body has not been read; nil otherwise
+	message    string  // the backend's message, not redacted
+	requestID  string  // the backend's id of the request
+	unread     *answer // the answer with an error status whose body has not been read; nil otherwise
 	unreached  bool    // no connection was made
 	err        error
 }
 
-// maxQuote is how much of a backend's answer an error repeats.
+// maxQuote limits the bytes of a backend's answer that an error message repeats.
 const maxQuote = 2 << 10
 
-// asError makes the error that reaches the user.
+// asError returns the error that the user sees.
 func (f *failure) asError(secrets *config.Masker, attempts int) error {
 	if f.kind == failCancelled {
 		return f.err
@@ -107,7 +107,7 @@ func quote(s string) string {
 	return s[:cut] + "…"
 }
 
-// maskedError keeps the chain of causes but says nothing secret.
+// maskedError keeps the chain of causes. Its text holds no secrets.
 type maskedError struct {
 	text string
 	err  error
@@ -116,7 +116,7 @@ type maskedError struct {
 func (e *maskedError) Error() string { return e.text }
 func (e *maskedError) Unwrap() error { return e.err }
 
-// errorBody makes a message of the body of an answer that is no success.
+// errorBody returns the message in the body of an error status.
 func errorBody(body []byte) string {
 	body = bytes.TrimPrefix(bytes.TrimSpace(body), []byte("data:"))
 	if !json.Valid(body) {
@@ -134,8 +134,8 @@ func errorBody(body []byte) string {
 	return backendMessage(body)
 }
 
-// backendMessage finds what an error object says: its own message, that of the
-// error within, the detail; else all of it.
+// backendMessage returns the message of an error object: its own message, the message of
+// a nested error, or the detail. Without any of them it returns the whole object.
 func backendMessage(raw json.RawMessage) string {
 	if t := text(raw); t != nil {
 		return string(t)

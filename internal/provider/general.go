@@ -14,9 +14,9 @@ import (
 // object is a JSON object for reading.
 type object = map[string]json.RawMessage
 
-// decodeGeneral reads any JSON value that a backend may answer with. It looks for
-// meaning wherever a backend is known to put it, and skips what has the wrong type.
-// saidIn are the members of a choice that hold what was said; the first there is counts.
+// decodeGeneral decodes any JSON value that a backend may return. It reads every member
+// that a known backend uses and skips values of the wrong type. saidIn lists the members
+// of a choice that may hold the content; the first one present counts.
 func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
 	if err := loquat.CheckDepth(data); err != nil {
 		return err
@@ -55,7 +55,7 @@ func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
 	return nil
 }
 
-// choiceZero returns the choice of index 0, which is also that of no index.
+// choiceZero returns the choice with index 0. A choice without an index counts as 0.
 func choiceZero(choices []json.RawMessage) object {
 	for _, raw := range choices {
 		choice := asMap(raw)
@@ -89,7 +89,7 @@ func (c *chunk) addChoice(choice object, saidIn []string) {
 		c.reasoning = detailText(delta[reasoningDetails])
 	}
 	if refusal := text(delta["refusal"]); refusal != nil {
-		c.refusal = refusal // a part that says the same counts once
+		c.refusal = refusal // replaces a refusal from a content part, which repeats it
 	}
 	var calls []json.RawMessage
 	if json.Unmarshal(delta["tool_calls"], &calls) == nil {
@@ -117,8 +117,8 @@ func (c *chunk) addChoice(choice object, saidIn []string) {
 	}
 }
 
-// isKnownType is false for a value that the readers above could not use, which is
-// then kept as it came.
+// isKnownType reports whether the functions above could read a value. A value that they
+// could not read is kept unchanged.
 func isKnownType(key string, v json.RawMessage) bool {
 	switch v[0] {
 	case 'n', '"':
@@ -132,7 +132,7 @@ func isKnownType(key string, v json.RawMessage) bool {
 }
 
 // addContent reads a content: a string, a part, or a list of parts. It returns the
-// text of the parts that are thinking.
+// text of the thinking parts.
 func (c *chunk) addContent(raw json.RawMessage) (thinking []byte) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
@@ -184,7 +184,7 @@ func thinkingText(raw json.RawMessage) []byte {
 	return out
 }
 
-// detailText is the text within reasoning_details.
+// detailText returns the text within reasoning_details.
 func detailText(raw json.RawMessage) []byte {
 	var details []json.RawMessage
 	var out []byte
@@ -223,7 +223,7 @@ func generalCall(call object) callDelta {
 	return c
 }
 
-// read takes the name of what is called, its argument and what else fn holds.
+// read copies the name, the argument and the unknown fields from fn.
 func (c *callDelta) read(fn object, argument string) {
 	c.name = text(fn["name"])
 	switch args := fn[argument]; {
@@ -287,7 +287,7 @@ func asObject(raw json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// number reads a whole number, also one in quotes; -1 when there is none.
+// number reads an integer, which may be in quotes. It returns -1 for anything else.
 func number(raw json.RawMessage) int {
 	n, err := strconv.Atoi(strings.Trim(string(raw), `"`))
 	if err != nil {

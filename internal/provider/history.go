@@ -9,18 +9,18 @@ import (
 	"loquat"
 )
 
-// turn is a message as it is going to be sent.
+// turn holds a message in the form in which it is sent.
 type turn struct {
 	loquat.Message
 	calls  []loquat.ToolCall
 	images []image
-	echo   bool // its reasoning goes along
+	echo   bool // the message's reasoning is sent, too
 }
 
-// image is an attachment, or the note that stands in for one that cannot be sent.
+// image holds an attachment, or the note that replaces an attachment that cannot be sent.
 type image struct {
 	url     json.RawMessage // a JSON string, not copied: it may be large
-	assetID string          // to be resolved to a file or a note
+	assetID string          // assets.resolve replaces it by a file or a note
 	file    *file
 	note    string
 }
@@ -33,8 +33,8 @@ const (
 	noteUnresolved = "[An image attachment is left out: it cannot be read.]"
 )
 
-// history turns messages into what strict backends accept: every tool message
-// answers a call right before it, every call is answered, no assistant message is
+// history converts messages to turns that strict backends accept. Every tool message
+// directly follows its call, every call has a result, and no assistant message is
 // empty.
 func (s *settings) history(providerID string, messages []loquat.Message) []turn {
 	lastUser := -1
@@ -79,14 +79,14 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 	return turns
 }
 
-// showing is the turn that shows the images of a round of tools to the model within its
-// loop, where no user message follows that could.
+// showing returns a turn with the images of a tool round. It is needed within a tool
+// loop, where no user message follows that could carry the images.
 func showing(images []image) turn {
 	return turn{Message: loquat.Message{Role: loquat.RoleUser, Content: loquat.ToolImagesText}, images: images}
 }
 
-// results finds the answers to calls in the messages that follow, up to the next
-// assistant message, and makes up those that are missing.
+// results returns the results of calls, with their images. It searches the following
+// messages up to the next assistant message and makes up results that are missing.
 func (s *settings) results(calls []loquat.ToolCall, following []loquat.Message) (turns []turn, images []image) {
 	if len(calls) == 0 {
 		return nil, nil
@@ -111,7 +111,7 @@ func (s *settings) results(calls []loquat.ToolCall, following []loquat.Message) 
 	return turns, images
 }
 
-// echoes tells whether a message's reasoning goes back to the backend.
+// echoes reports whether a message's reasoning is sent back to the backend.
 func (s *settings) echoes(providerID string, m loquat.Message, inLoop bool) bool {
 	switch s.reasoningEcho {
 	case echoAlways:
@@ -126,7 +126,7 @@ func (s *settings) echoes(providerID string, m loquat.Message, inLoop bool) bool
 	return inLoop && model == s.model && m.Metadata.String(loquat.MetaProvider) == providerID
 }
 
-// images reads a message's attachments.
+// images returns a message's attachments.
 func (s *settings) images(m loquat.Message) []image {
 	raw := m.Metadata[loquat.MetaAttachments]
 	var list []json.RawMessage
@@ -166,7 +166,7 @@ func isString(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
 func isData(raw json.RawMessage) bool { return bytes.HasPrefix(raw, []byte(`"data:`)) }
 
-// mergeSystem makes one of all system messages.
+// mergeSystem merges all system messages into one.
 func mergeSystem(turns []turn) []turn {
 	var texts []string
 	rest := make([]turn, 0, len(turns)+1)

@@ -9,11 +9,11 @@ import (
 	"loquat"
 )
 
-// Models asks {base_url}/models what the backend offers: none, without an error,
-// when it has no such route.
+// Models returns the models that {base_url}/models lists. If the backend has no such
+// route, Models returns none and no error.
 func (p *Provider) Models(ctx context.Context, c loquat.Object) ([]loquat.Model, error) {
 	if len(c["model"]) == 0 {
-		c = c.Clone().Set("model", "none") // whoever asks for models may have none yet
+		c = c.Clone().Set("model", "none") // the config may not name a model yet
 	}
 	s, err := p.settingsOf(c)
 	if err != nil {
@@ -44,8 +44,8 @@ func (p *Provider) Models(ctx context.Context, c loquat.Object) ([]loquat.Model,
 	return models, nil
 }
 
-// decodeModels reads a list of descriptors, bare or under data or models. Those
-// without an id are left out.
+// decodeModels reads a list of descriptors, either bare or under `data` or `models`. It
+// skips descriptors without an id.
 func decodeModels(data []byte) ([]loquat.Model, error) {
 	if err := loquat.CheckDepth(data); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ type paceScope struct {
 	last time.Time // when the last request started
 }
 
-// wait returns when a request to a scope may start: interval after the start before it.
+// wait returns when a request to a scope may start: interval after the start of the previous request.
 func (p *pacer) wait(ctx context.Context, scope string, interval time.Duration) error {
 	s := p.scope(scope, interval > 0)
 	if s == nil {

@@ -1,17 +1,17 @@
 // Package provider runs models of any backend that speaks the chat-completions
 // convention over HTTP, streaming or not.
 //
-// It promises that what backends are known to do differently comes out the same:
-// text, reasoning, tool calls with ids of their own, usage. What it does not know
-// is kept as it came. Failures are retried by the configured lists and recovered by
-// the configured mode, and never otherwise; a cancelled call closes its connection
-// at once; every answer, line and wait has a bound.
+// The package hides the known differences between backends: it returns text, reasoning,
+// usage, and tool calls with unique ids in one form. Unknown fields are kept unchanged.
+// Failures are retried only by the configured lists and recovered only in the configured
+// mode. A cancelled call closes its connection at once. Every answer, line and wait has
+// a limit.
 //
-// The rings from inside out, one file each: attempt is one HTTP call; retry repeats
-// it before streaming begins; recover starts a broken stream again. Beside them,
-// encode and history make a request, decode and collect read an answer.
+// Three layers run a call, from inside out, in one file each: attempt makes one HTTP
+// call; retry repeats it before streaming begins; recover restarts a broken stream. The
+// files encode and history build a request, and decode and collect read an answer.
 //
-// It runs no tools, stores nothing, and never edits what a model said.
+// The package runs no tools, stores nothing, and never edits a model's reply.
 package provider
 
 import (
@@ -28,20 +28,20 @@ import (
 	"loquat/internal/config"
 )
 
-// DefaultMaxResponseBytes is the size at which an answer is given up.
+// DefaultMaxResponseBytes is the default size in bytes beyond which an answer fails.
 const DefaultMaxResponseBytes = config.DefaultMaxResponseBytes
 
-// Options are what a Provider needs of the program. The zero value works.
+// Options configure a Provider. The zero value is valid.
 type Options struct {
-	Transport        http.RoundTripper // nil: one of its own
+	Transport        http.RoundTripper // nil: a new one with the package's defaults
 	Logger           *slog.Logger      // nil: none
 	MaxResponseBytes int64             // 0: DefaultMaxResponseBytes
 	UserAgent        string            // "": loquat
-	Secrets          *config.Masker    // what backends may not repeat, besides the secrets of each config; nil: nothing
+	Secrets          *config.Masker    // secrets to redact in addition to those of each config; may be nil
 }
 
-// Provider is the adapter. It is safe for concurrent use; all requests of a
-// process should share one, for pacing is kept in it.
+// Provider is the adapter. It is safe for concurrent use. All requests of a process
+// should share one Provider, because it holds the state of the pacing.
 type Provider struct {
 	client   *http.Client
 	log      *slog.Logger
@@ -51,7 +51,7 @@ type Provider struct {
 	pace     pacer
 }
 
-// New makes a Provider.
+// New returns a Provider.
 func New(o Options) *Provider {
 	p := &Provider{log: o.Logger, maxBytes: o.MaxResponseBytes, agent: o.UserAgent, secrets: o.Secrets}
 	if p.log == nil {
@@ -78,8 +78,8 @@ func New(o Options) *Provider {
 func defaultTransport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 64
-	t.DisableCompression = true // a compressed stream arrives in lumps
-	t.TLSHandshakeTimeout = 0   // `timeout` bounds it
+	t.DisableCompression = true // servers that compress a stream delay and batch its events
+	t.TLSHandshakeTimeout = 0   // `timeout` limits the handshake, too
 	t.DialContext = dial
 	return t
 }
@@ -87,8 +87,8 @@ func defaultTransport() http.RoundTripper {
 // watchKey is the key of the watch in the context of a call.
 type watchKey struct{}
 
-// dial connects within the call's `timeout`. A host with several addresses has it shared
-// out among them, so that one that is dead leaves time for the next.
+// dial connects within the call's `timeout`. Several addresses of a host share the
+// timeout, so that an address that does not answer leaves time for the next.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w, _ := ctx.Value(watchKey{}).(*watch)
 	d := net.Dialer{KeepAlive: 30 * time.Second}
@@ -106,23 +106,23 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// Name is the reference by which `plugins` names the adapter.
+// Name returns the reference by which `plugins` names the adapter.
 func (p *Provider) Name() string { return "loquat.providers.reference_generic_compatible" }
 
-// Kind is provider.
+// Kind returns "provider".
 func (p *Provider) Kind() string { return "provider" }
 
-// Selector is the value of a provider config's `provider` that chooses it.
+// Selector returns the value of a provider config's `provider` that selects the adapter.
 func (p *Provider) Selector() string { return Selector }
 
-// ConfigSchema is the keys of a provider config.
+// ConfigSchema returns the keys of a provider config.
 func (p *Provider) ConfigSchema() config.Schema { return schema }
 
-// Close gives up idle connections.
+// Close closes idle connections.
 func (p *Provider) Close() { p.client.CloseIdleConnections() }
 
-// Chat runs one phase. It ends with a chunk whose Reply is set, or with an error,
-// beside which a Reply may tell of the usage of what was lost.
+// Chat runs one phase. The last chunk has a Reply, or comes with an error. The Reply next
+// to an error, if there is one, holds only the usage of the failed phase.
 func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
 	return func(yield func(loquat.Chunk, error) bool) {
 		s, err := p.settingsOf(req.Config)
@@ -146,8 +146,8 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 	}
 }
 
-// DecodeStream decodes a recorded stream without HTTP around it, as Chat would
-// decode it.
+// DecodeStream decodes a recorded stream in the way in which Chat decodes the body of a
+// response.
 func DecodeStream(r io.Reader, providerID string) iter.Seq2[loquat.Chunk, error] {
 	return func(yield func(loquat.Chunk, error) bool) {
 		var a reading
@@ -161,7 +161,7 @@ func DecodeStream(r io.Reader, providerID string) iter.Seq2[loquat.Chunk, error]
 	}
 }
 
-// DecodeStats decodes a recorded stream and tells how.
+// DecodeStats decodes a recorded stream and returns counts of how it was decoded.
 func DecodeStats(r io.Reader) Stats {
 	var a reading
 	a.stream(r, func(loquat.Chunk) bool { return true })

@@ -7,7 +7,7 @@ import (
 	"loquat"
 )
 
-// phase is one call of Chat. Its counters live as long as it does.
+// phase holds the state of one call of Chat.
 type phase struct {
 	exchange
 	ctx        context.Context
@@ -17,13 +17,13 @@ type phase struct {
 
 	attempts   int  // HTTP requests made
 	retries    int  // pre-stream retries
-	recoveries int  // streams started again
+	recoveries int  // restarts of the stream
 	visible    bool // some text has been shown
 	restarted  bool // the next increment is the first of a recovered stream
 }
 
-// run makes streams until one comes to its end. Before streaming begins the inner
-// ring decides; once it has begun, a connection error may start it again.
+// run opens and reads answers until one is complete or fails for good. open retries
+// failures before streaming; after streaming began, run may recover a connection error.
 func (ph *phase) run() {
 	for {
 		r, f := ph.once()
@@ -61,7 +61,7 @@ func (ph *phase) once() (*reading, *failure) {
 	return r, f
 }
 
-// consume reads a body of either kind, whatever was asked for.
+// consume reads a body, which may be a stream or JSON regardless of what was requested.
 func (ph *phase) consume(a *answer, r *reading) *failure {
 	emit := ph.emit
 	if !ph.stream {
@@ -78,7 +78,7 @@ func (ph *phase) consume(a *answer, r *reading) *failure {
 		f = r.stream(a, emit)
 	}
 	if f == nil && ph.ctx.Err() != nil && !r.collector.done {
-		return cancelled(ph.ctx) // the cancel ended the stream
+		return cancelled(ph.ctx) // the caller's cancel ended the stream
 	}
 	if f == nil || f.kind != failStream {
 		return f
@@ -89,8 +89,8 @@ func (ph *phase) consume(a *answer, r *reading) *failure {
 	return a.failed(ph.ctx, f.err, failConnect)
 }
 
-// readWhole reads the body of an answer that is not streamed, so that all that can
-// happen to it happens before it counts as an answer.
+// readWhole reads the complete body of an answer that is not streamed. A body that breaks
+// off is then a failure before streaming, which may be retried.
 func (ph *phase) readWhole(a *answer) *failure {
 	data, err := a.readAll()
 	if err != nil && (a.json || ph.ctx.Err() != nil || !isCompleteStream(data)) {
@@ -107,7 +107,7 @@ func isCompleteStream(data []byte) bool {
 	return r.stream(bytes.NewReader(data), func(loquat.Chunk) bool { return true }) == nil
 }
 
-// emit hands on an increment.
+// emit passes an increment to the caller and reports whether the caller wants more.
 func (ph *phase) emit(c loquat.Chunk) bool {
 	c.Restarted, ph.restarted = ph.restarted, false
 	redactChunk(&c, ph.settings.secrets)
@@ -115,8 +115,8 @@ func (ph *phase) emit(c loquat.Chunk) bool {
 	return ph.yield(c, nil)
 }
 
-// mayRecover tells whether a failure starts the stream again. Failing to connect
-// counts as such only while recovering.
+// mayRecover reports whether the stream is restarted after a failure. A failure to
+// connect counts only during a recovery.
 func (ph *phase) mayRecover(f *failure) bool {
 	if !ph.stream || ph.recoveries >= ph.settings.maxRecoveries {
 		return false
@@ -133,7 +133,7 @@ func (ph *phase) mayRecover(f *failure) bool {
 	return false
 }
 
-// raise ends the phase with an error and what is known of the usage.
+// raise ends the phase with an error and with the usage, as far as it is known.
 func (ph *phase) raise(r *reading, f *failure) {
 	var c loquat.Chunk
 	if r != nil {

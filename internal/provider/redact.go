@@ -8,9 +8,9 @@ import (
 	"loquat/internal/config"
 )
 
-// exempt reports whether metadata under a key is never redacted: what the model said,
-// which stays as it came like the reply's content and the arguments of its calls, and
-// what this program wrote itself.
+// exempt reports whether metadata under a key is never redacted. Exempt are the model's
+// own words, which stay unchanged like the reply's content and the arguments of its
+// calls, and metadata that this program wrote.
 func exempt(key string) bool {
 	switch key {
 	case loquat.MetaProvider:
@@ -33,14 +33,14 @@ func redactChunk(c *loquat.Chunk, secrets *config.Masker) {
 	for i := range c.Reply.ToolCalls {
 		call := &c.Reply.ToolCalls[i]
 		if secrets.Mask(call.ID) != call.ID {
-			call.ID = newCallID() // two that were redacted would be the same
+			call.ID = newCallID() // two redacted ids would be equal
 		}
 		redactObject(call.Extra, secrets)
 		redactObject(call.FunctionExtra, secrets)
 	}
 }
 
-// redactText removes secrets from what a backend said. In JSON they may be escaped.
+// redactText removes secrets from a backend's text. Within JSON the secrets may be escaped.
 func redactText(text string, secrets *config.Masker) string {
 	if json.Valid([]byte(text)) {
 		text = string(secrets.MaskJSON(json.RawMessage(strings.TrimSpace(text))))
@@ -48,13 +48,13 @@ func redactText(text string, secrets *config.Masker) string {
 	return secrets.Mask(text)
 }
 
-// redactModel does the same to the description of a model.
+// redactModel removes secrets from the description of a model.
 func redactModel(m *loquat.Model, secrets *config.Masker) {
 	m.ID, m.Name = secrets.Mask(m.ID), secrets.Mask(m.Name)
 	redactObject(m.Extra, secrets)
 }
 
-// redactObject redacts the values and the names of o in place, but for the exempt ones.
+// redactObject removes secrets from the names and values of o in place, except the exempt ones.
 func redactObject(o loquat.Object, secrets *config.Masker) {
 	for key, value := range o {
 		if exempt(key) {

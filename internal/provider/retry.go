@@ -11,9 +11,9 @@ import (
 	"loquat/internal/backoff"
 )
 
-// open makes attempts until one succeeds, no list has a delay for its failure, or
-// the caller has enough. Rate limits, statuses and timeouts share one counter: the
-// delay of attempt N is entry N of the list that matches the failure.
+// open makes attempts until one succeeds, no list has a delay for the failure, or the
+// caller stops. Rate limits, statuses and timeouts share one counter: the delay after
+// attempt N is entry N of the list that matches the failure.
 func (ph *phase) open() (*answer, *failure) {
 	for {
 		ph.attempts++
@@ -43,7 +43,7 @@ func (ph *phase) open() (*answer, *failure) {
 	}
 }
 
-// delays finds the list that matches a failure; nil means that it is raised.
+// delays returns the list of delays that matches a failure, or nil if it is not retried.
 func (s *settings) delays(f *failure) (cause string, delays []time.Duration) {
 	switch {
 	case f.kind == failTimeout:
@@ -56,7 +56,7 @@ func (s *settings) delays(f *failure) (cause string, delays []time.Duration) {
 	return loquat.CauseStatus, s.statusDelays[f.status]
 }
 
-// announce tells of a wait or recovery that is about to begin.
+// announce emits a notice of a retry delay or a recovery that is about to begin.
 func (ph *phase) announce(cause string, status, attempt int, delay time.Duration) bool {
 	return ph.yield(loquat.Chunk{Retry: &loquat.Retry{
 		Attempt:  attempt,
@@ -67,11 +67,11 @@ func (ph *phase) announce(cause string, status, attempt int, delay time.Duration
 	}}, nil)
 }
 
-// maxRetryAfter is what a Retry-After may say before it counts as junk.
+// maxRetryAfter is the longest Retry-After that is accepted. Longer ones are ignored.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// parseRetryAfter reads seconds or an HTTP date. A date is rounded up, what is past
-// is 0, and what is neither is ignored.
+// parseRetryAfter reads seconds or an HTTP date, rounded up to seconds. For a
+// past date, or any other text, it returns 0.
 func parseRetryAfter(s string) time.Duration {
 	s = strings.TrimSpace(s)
 	if seconds, err := strconv.ParseFloat(s, 64); err == nil {

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON in one pass, without copies but for strings that hold escapes.
-// It accepts a subset of what encoding/json accepts: where it is unsure (invalid
-// UTF-8, keys with escapes, deep nesting) it gives up, and the caller takes the
-// general way. What it does accept means the same to both.
+// scanner reads JSON in one pass. It copies only strings that hold escapes. It accepts a
+// subset of the input that encoding/json accepts and decodes that subset identically. On
+// invalid UTF-8, keys with escapes and deep nesting it fails, and the caller falls back
+// to decodeGeneral.
 type scanner struct {
 	b       []byte
 	i       int
@@ -21,7 +21,7 @@ func (s *scanner) reset(b []byte) { s.b, s.i, s.scratch = b, 0, s.scratch[:0] }
 
 func (s *scanner) space() {
 	if s.i < len(s.b) && s.b[s.i] > ' ' {
-		return // nearly always
+		return // the usual case
 	}
 	s.spaces()
 }
@@ -40,7 +40,7 @@ func (s *scanner) spaces() {
 // peek returns the first byte of the next token, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.i < len(s.b) && s.b[s.i] > ' ' {
-		return s.b[s.i] // mostly there is no space
+		return s.b[s.i] // fast path: usually no space precedes a token
 	}
 	s.space()
 	if s.i < len(s.b) {
@@ -59,7 +59,7 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) atEnd() bool { return s.peek() == 0 && s.i == len(s.b) }
 
-// object calls member for each key; member has to read the value.
+// object calls member for each key. member must read the value.
 func (s *scanner) object(member func(key []byte) bool) bool {
 	if !s.take('{') {
 		return false
@@ -81,7 +81,7 @@ func (s *scanner) object(member func(key []byte) bool) bool {
 	}
 }
 
-// array calls element before each element, which it has to read.
+// array calls element before each element. element must read the element.
 func (s *scanner) array(element func(i int) bool) bool {
 	if !s.take('[') {
 		return false
@@ -102,7 +102,7 @@ func (s *scanner) array(element func(i int) bool) bool {
 	}
 }
 
-// plain marks the bytes that stand for themselves within a string.
+// plain marks the bytes that need no decoding within a string.
 var plain = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf
@@ -110,7 +110,7 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// stringToken reads a string and returns what stands between its quotes.
+// stringToken reads a string and returns the bytes between its quotes.
 func (s *scanner) stringToken() (raw []byte, escaped, ok bool) {
 	if !s.take('"') {
 		return nil, false, false
@@ -145,8 +145,8 @@ func (s *scanner) stringToken() (raw []byte, escaped, ok bool) {
 	return nil, false, false
 }
 
-// str reads a string and decodes it. U+0000 becomes U+FFFD, for no text of the
-// service may hold it.
+// str reads a string and decodes it. It replaces U+0000 with U+FFFD, because texts of the
+// service must not hold U+0000.
 func (s *scanner) str() ([]byte, bool) {
 	raw, escaped, ok := s.stringToken()
 	if !ok || !escaped {
@@ -154,7 +154,7 @@ func (s *scanner) str() ([]byte, bool) {
 	}
 	from := len(s.scratch)
 	if len(raw) > cap(s.scratch)-from {
-		s.scratch = slices.Grow(s.scratch, len(raw)) // unescaped, it is no longer
+		s.scratch = slices.Grow(s.scratch, len(raw)) // unescaping never makes a string longer
 	}
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {
@@ -171,7 +171,7 @@ func (s *scanner) str() ([]byte, bool) {
 	return s.scratch[from:len(s.scratch):len(s.scratch)], true
 }
 
-// unescape decodes the escape at the front of raw and returns its length.
+// unescape decodes the escape at the start of raw and returns its length.
 func (s *scanner) unescape(raw []byte) (int, bool) {
 	switch c := raw[1]; c {
 	case '"', '\\', '/':
@@ -237,10 +237,10 @@ func hex4(raw []byte) (rune, bool) {
 	return r, true
 }
 
-// maxDepth is the nesting at which the scanner gives up.
+// maxDepth is the deepest nesting that the scanner reads.
 const maxDepth = 64
 
-// raw reads any value and returns it as it stands.
+// raw reads any value and returns its bytes unchanged.
 func (s *scanner) raw() (json.RawMessage, bool) {
 	s.space()
 	start := s.i
@@ -298,7 +298,7 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// null reads a null if there is one.
+// null reads a null, and reports whether there was one.
 func (s *scanner) null() bool { return s.peek() == 'n' && s.literal("null") }
 
 func (s *scanner) number() bool {
@@ -334,7 +334,7 @@ func (s *scanner) digits() bool {
 	return s.i > start
 }
 
-// index reads a small whole number.
+// index reads a small non-negative integer.
 func (s *scanner) index() (int, bool) {
 	s.space()
 	start, n := s.i, 0

@@ -50,9 +50,9 @@ const (
 	groupFormat    = "format"
 )
 
-// schema is the one table of the adapter's keys. The check of the configuration, the
-// reference page, the reading of settings and the elements of the UI derive from it.
-// The elements have its order.
+// schema lists the adapter's keys. The validation of the configuration, the reference
+// page, the reading of settings and the elements of the UI derive from it. The elements
+// follow its order.
 var schema = config.Schema{
 	{Key: "provider", Group: groupBackend, Kind: config.String, Required: true, Doc: "Provider selector: " + Selector + "."},
 	{Key: "model", Group: groupBackend, Label: "Model", Kind: config.String, Required: true, Check: checkModel, Doc: "Model id sent in the request."},
@@ -79,7 +79,7 @@ var schema = config.Schema{
 	{Key: "debug_stream", Group: groupFormat, Label: "Log the stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded. The log then contains texts of sessions."},
 }
 
-// defaults is the JSON of the schema's defaults, by key.
+// defaults maps each key of the schema to the JSON of its default.
 var defaults = func() loquat.Object {
 	o := loquat.Object{}
 	for _, f := range schema {
@@ -90,7 +90,7 @@ var defaults = func() loquat.Object {
 	return o
 }()
 
-// settings is an effective config as the adapter understands it.
+// settings holds the parsed values of an effective config.
 type settings struct {
 	model             string
 	baseURL           *url.URL
@@ -112,18 +112,18 @@ type settings struct {
 	mergeSystem       bool
 	tools             []json.RawMessage
 	toolChoice        json.RawMessage
-	secrets           *config.Masker // what must not leave the adapter
+	secrets           *config.Masker // removes the secrets from all that the adapter returns
 }
 
-// settingsOf reads an effective config. An error names the key.
+// settingsOf returns the settings of an effective config. An error names the key.
 func (p *Provider) settingsOf(c loquat.Object) (settings, error) {
 	s, err := readSettings(c)
 	s.secrets = p.secrets.With(config.SecretsIn(c))
 	return s, err
 }
 
-// readSettings reads an effective config, but for its secrets. It accepts the values that
-// the schema accepts.
+// readSettings returns the settings of an effective config without its secrets. It
+// accepts the values that the schema accepts.
 func readSettings(c loquat.Object) (settings, error) {
 	r := &reader{config: c}
 	recovery := &reader{config: read[loquat.Object](r, "stream_recovery"), prefix: "stream_recovery."}
@@ -165,8 +165,8 @@ func (r *reader) fail(key string, err error) {
 	}
 }
 
-// raw returns the value at a key of the schema: the default if the value is absent, null
-// or not valid; nil if there is no default.
+// raw returns the value of a key of the schema. If the value is absent, null or invalid,
+// raw returns the default, or nil without a default.
 func (r *reader) raw(key string) json.RawMessage {
 	f := schema.Field(r.prefix + key)
 	raw := r.config[key]
@@ -183,7 +183,7 @@ func (r *reader) raw(key string) json.RawMessage {
 	return defaults[f.Key]
 }
 
-// readAs returns what parse makes of a value, or the zero value if there is none.
+// readAs returns the value of a key, converted by parse. Without a value it returns zero.
 func readAs[T any](r *reader, key string, parse func(json.RawMessage) (T, error)) (v T) {
 	raw := r.raw(key)
 	if raw == nil {

@@ -9,8 +9,8 @@ import (
 	"loquat"
 )
 
-// addUsage puts the backend's usage into metadata, as it came and as the summary
-// that all providers share.
+// addUsage adds the backend's usage to metadata, both unchanged and as the summary that
+// all providers share.
 func addUsage(meta loquat.Object, raw json.RawMessage) {
 	if raw == nil {
 		return
@@ -27,7 +27,7 @@ func addUsage(meta loquat.Object, raw json.RawMessage) {
 	if !hasReasoning {
 		reasoning, hasReasoning = tokens(u.reasoning)
 	}
-	buf := make([]byte, 0, 4*(19+27)) // what four counts take at the most, in both forms
+	buf := make([]byte, 0, 4*(19+27)) // the maximum size of four counts in both forms
 	for _, n := range []struct {
 		key, formatted string
 		value          int64
@@ -49,7 +49,7 @@ func addUsage(meta loquat.Object, raw json.RawMessage) {
 	}
 }
 
-// usage holds the counts of a usage object, each as it came.
+// usage holds the raw JSON of the counts of a usage object.
 type usage struct{ prompt, completion, total, detailed, reasoning json.RawMessage }
 
 func readUsage(raw json.RawMessage) (u usage) {
@@ -74,8 +74,8 @@ func readUsage(raw json.RawMessage) (u usage) {
 	return u
 }
 
-// members visits the members of an object, if raw is one. A member may be visited
-// twice; its value is then the same.
+// members calls visit for each member if raw is an object. It may visit a member twice,
+// with the same value.
 func members(raw json.RawMessage, visit func(key []byte, value json.RawMessage)) {
 	s := scanner{b: raw}
 	if s.object(func(key []byte) bool {
@@ -92,7 +92,7 @@ func members(raw json.RawMessage, visit func(key []byte, value json.RawMessage))
 	}
 }
 
-// tokens reads a count, also one written as 12.0. What raw holds is valid JSON.
+// tokens reads a count, which may be written as 12.0. raw must be valid JSON.
 func tokens(raw json.RawMessage) (int64, bool) {
 	if len(raw) == 0 || raw[0] < '0' || raw[0] > '9' {
 		return 0, false
@@ -107,7 +107,7 @@ func tokens(raw json.RawMessage) (int64, bool) {
 	return int64(f), true
 }
 
-// appendThousands writes the digits 12345 as 12,345.
+// appendThousands appends digits with separators: 12345 becomes 12,345.
 func appendThousands(dst, digits []byte) []byte {
 	for i, d := range digits {
 		if i > 0 && (len(digits)-i)%3 == 0 {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// maxComments is how long comments alone keep a stream alive.
+// maxComments limits how long comments without data keep a stream alive.
 const maxComments = 30 * time.Minute
 
-// afterDone is how long a stream may stay open after its [DONE], for late usage and
-// so that its connection can be used again.
+// afterDone limits how long a stream may stay open after its [DONE]. The time allows for
+// late usage, and for an end of the body after which the connection can be reused.
 const afterDone = 50 * time.Millisecond
 
 var (
@@ -21,26 +21,26 @@ var (
 	errAfterEnd = errors.New("the backend keeps its stream open after [DONE]")
 )
 
-// watch cancels an HTTP call that goes quiet. Activity is only noted down, so that
-// it costs next to nothing; one timer looks at the notes.
+// watch cancels an HTTP call whose backend sends nothing for the timeout. Activity only
+// stores a time, which is cheap. A timer compares the stored times with the clock.
 //
-// A look that comes late shows that the process did not run: it was stopped, its container
-// was paused, or it had no CPU. Nobody could read then, so that time is not silence. The
-// timer therefore looks more often than the timeout asks for.
+// If the timer fires late, the process did not run: it was stopped, its container was
+// paused, or it had no CPU. Nothing could be read in that time, so it does not count as
+// silence. The timer therefore fires more often than the timeout requires.
 type watch struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
-	tick    time.Duration        // between two looks, at most
-	now     func() time.Duration // since the call began
-	heard   atomic.Int64         // nanoseconds after the beginning of the last activity
-	spoke   atomic.Int64         // the same of the last activity that brought data
-	ending  atomic.Bool          // finish_reason came
-	unread  atomic.Bool          // nobody waits for the backend at the moment: its silence is ours
+	tick    time.Duration        // the longest time between two runs of look
+	now     func() time.Duration // the time since the call began
+	heard   atomic.Int64         // when the last activity was, in nanoseconds since the call began
+	spoke   atomic.Int64         // when the last activity with data was, in nanoseconds since the call began
+	ending  atomic.Bool          // finish_reason has arrived
+	unread  atomic.Bool          // our reader is busy; the timeout does not run
 
 	mu    sync.Mutex
 	timer *time.Timer
-	due   time.Duration // when the timer looks next
-	ended bool          // the timer is no longer for looking
+	due   time.Duration // when the timer fires next
+	ended bool          // the timer no longer runs look
 }
 
 func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
@@ -48,7 +48,7 @@ func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
 	return newWatchWith(func() time.Duration { return time.Since(start) }, timeout, cancel)
 }
 
-// newWatchWith is newWatch with a clock, which begins at 0.
+// newWatchWith returns a watch that uses the clock now, which must begin at 0.
 func newWatchWith(now func() time.Duration, timeout time.Duration, cancel context.CancelCauseFunc) *watch {
 	tick := min(max(timeout/8, 10*time.Millisecond), time.Second, timeout)
 	w := &watch{cancel: cancel, timeout: timeout, tick: tick, now: now, due: tick}
@@ -58,11 +58,11 @@ func newWatchWith(now func() time.Duration, timeout time.Duration, cancel contex
 	return w
 }
 
-// hear notes a sign of life.
+// hear records activity of the backend.
 func (w *watch) hear() { w.heard.Store(int64(w.now())) }
 
-// listen notes that the backend's silence counts from here on. The time since it was
-// heard last was the reader's own.
+// listen records that the reader waits for the backend. Silence counts from now on; the
+// time since the last activity was spent by the reader.
 func (w *watch) listen() {
 	if !w.unread.Load() {
 		return
@@ -72,19 +72,19 @@ func (w *watch) listen() {
 	w.unread.Store(false)
 }
 
-// rest notes that the reader has turned to something else.
+// rest records that the reader stopped waiting for the backend.
 func (w *watch) rest() {
 	w.hear()
 	w.unread.Store(true)
 }
 
-// speak notes that the last sign of life brought data.
+// speak records that the last activity brought data.
 func (w *watch) speak() { w.spoke.Store(w.heard.Load()) }
 
-// end notes that finish_reason came.
+// end records that finish_reason has arrived.
 func (w *watch) end() { w.ending.Store(true) }
 
-// finish cancels the call soon.
+// finish cancels the call after afterDone.
 func (w *watch) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,18 +97,18 @@ func (w *watch) finish() {
 }
 
 func (w *watch) look() {
-	resting := w.unread.Load() // first: who listens again has noted the time before
+	resting := w.unread.Load() // read first: listen stores the time before it clears unread
 	late := w.excuse()
 	now := w.now()
 	silence := w.timeout - (now - time.Duration(w.heard.Load()))
 	comments := max(maxComments, w.timeout) - (now - time.Duration(w.spoke.Load()))
-	if w.ending.Load() { // the reply is complete: comments do not hold it up
+	if w.ending.Load() { // the reply is complete, so comments do not keep the stream open
 		comments = w.timeout - (now - time.Duration(w.spoke.Load()))
 	}
 	if resting {
 		silence, comments = w.timeout, w.timeout
 	}
-	if late >= w.tick { // what came meanwhile waits to be read
+	if late >= w.tick { // data that arrived meanwhile still has to be read
 		silence, comments = max(silence, w.tick), max(comments, w.tick)
 	}
 	switch {
@@ -127,7 +127,7 @@ func (w *watch) look() {
 	}
 }
 
-// excuse takes the time by which a look is late out of the silence, and returns it.
+// excuse returns how late the timer fired, and subtracts that time from the silence.
 func (w *watch) excuse() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +144,7 @@ func (w *watch) excuse() time.Duration {
 	return late
 }
 
-// left returns how much of the timeout is left for the backend to be heard.
+// left returns the rest of the timeout, within which the backend must show activity.
 func (w *watch) left() time.Duration {
 	w.excuse()
 	return w.timeout - (w.now() - time.Duration(w.heard.Load()))
