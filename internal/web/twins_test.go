@@ -9,7 +9,7 @@ import (
 	"loquat/internal/ui"
 )
 
-// twinCase is one question to both sides, with the server's answer.
+// twinCase is one input for the server and the page, with the server's results.
 type twinCase struct {
 	Context   map[string]any `json:"context"`
 	Root      ui.Root        `json:"root"`
@@ -35,7 +35,7 @@ for (const c of JSON.parse(readFileSync(0, "utf8"))) {
 }
 process.exitCode = faults ? 1 : 0;`
 
-// Server and page agree on conditions, paths and texts that nobody thought of.
+// The server and the page agree on random conditions, paths and texts.
 func TestTwins(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -60,7 +60,7 @@ func TestTwins(t *testing.T) {
 		if data, c.Found = ui.Lookup(c.Path, c.Root, in); c.Found {
 			c.Text = ui.Render("<{{data}}>", data)
 		}
-		if strings.Contains(c.Text, ":") { // the keys of an object come in any order
+		if strings.Contains(c.Text, ":") { // the order of an object's keys is undefined
 			c.Text = ""
 		}
 		if c.Visible {
@@ -72,7 +72,7 @@ func TestTwins(t *testing.T) {
 		cases[i] = c
 	}
 	if visible < 500 || valid-visible < 500 || len(cases)-valid < 500 {
-		t.Fatalf("of %d conditions %d are valid and %d hold: too few of a kind to tell anything", len(cases), valid, visible)
+		t.Fatalf("of %d conditions %d are valid and %d hold: too few of one kind to compare the two sides", len(cases), valid, visible)
 	}
 	input, err := json.Marshal(cases)
 	if err != nil {
@@ -81,8 +81,8 @@ func TestTwins(t *testing.T) {
 	runModules(t, runTwins, input)
 }
 
-// dice makes JSON of few parts, so that they meet; its numbers are of the type that
-// decoding gives them.
+// dice makes random JSON from few keys and values, so that conditions often match. Its
+// numbers are float64, as after decoding.
 type dice struct{ *rand.Rand }
 
 func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }

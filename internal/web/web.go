@@ -1,8 +1,7 @@
-// Package web is the browser client: a page, its script, its style and its icon.
+// Package web embeds the browser client: a page, its scripts, its style and its icon.
 //
-// It promises that the page loads nothing from elsewhere, runs no inline script, and
-// talks only to the HTTP API of the server that it came from. It does not serve
-// itself: internal/httpapi does.
+// The page loads nothing from other servers, runs no inline script, and calls only the
+// HTTP API of the server that it came from. Package internal/httpapi serves the files.
 package web
 
 import (
@@ -13,7 +12,7 @@ import (
 //go:embed static
 var static embed.FS
 
-// Files returns the client, with index.html as its page.
+// Files returns the client's files; index.html is the page.
 func Files() fs.FS {
 	files, err := fs.Sub(static, "static")
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// runModules runs a script with the client's modules beside it, under Node.js; input
-// comes on its standard input. A script fails by a non-zero exit, saying why.
+// runModules runs a script under Node.js, in a directory with the client's modules. The
+// script reads input from standard input. It fails with a non-zero exit status.
 func runModules(t *testing.T, script string, input []byte) {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		t.Skip("no node on this machine: the scripts of the page are not run")
+		t.Skip("Node.js is not installed: the page's scripts are not tested")
 	}
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, Files()); err != nil {
@@ -50,7 +50,7 @@ for (const { name, root, condition, expect } of cases) {
   }
 }`
 
-// The page shows what the server's rules say: the same tables hold for both.
+// The page and the server evaluate conditions alike: both are tested with the same tables.
 func TestConditions(t *testing.T) {
 	shared := os.Getenv("LOQUAT_SHARED")
 	if shared == "" {
@@ -73,7 +73,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// The texts of elements are those that the server's rules make.
+// The page renders the texts of elements as the server does.
 func TestRender(t *testing.T) {
 	runModules(t, `
 import { render, lookup, rootOf, dataRootOf, visible, valid } from "./conditions.js";
@@ -98,7 +98,7 @@ assert.equal(valid({ not: deep }), false);
 assert.equal(visible({ not: deep }, "session", context), false);`, nil)
 }
 
-// What elements mean, apart from the page.
+// The rules of elements, tested without the page.
 func TestElements(t *testing.T) {
 	runModules(t, `
 import { acceptOf, configOf, optionsOf, paramsOf, runnable, shown, textOf } from "./elements.js";
@@ -142,46 +142,46 @@ assert.deepEqual(optionsOf({ options: "a" }), []);
 assert.equal(acceptOf({ supported_file_types: ["image/png", ".gif", "jpg"] }), "image/png,.gif,.jpg");`, nil)
 }
 
-// The page's fold of events is that of the root package, rule by rule.
+// The page folds events by the same rules as the root package.
 func TestFold(t *testing.T) {
 	runModules(t, `
 import { Fold } from "./fold.js";
 import assert from "node:assert/strict";
 const fold = new Fold({ session_id: "s", agent_id: "a", metadata: {}, messages: [{ id: "1", role: "user", content: "x" }], cursor_event_id: "05" });
 let id = 5;
-const tell = (type, more = {}) => fold.apply({ event_id: String(++id).padStart(2, "0"), session_id: "s", type, ...more });
+const apply = (type, more = {}) => fold.apply({ event_id: String(++id).padStart(2, "0"), session_id: "s", type, ...more });
 const contents = () => fold.messages.map((m) => m.content).join();
-const partial = (content, metadata) => tell("partial", { request_id: "r", message: { role: "assistant", content, metadata } });
+const partial = (content, metadata) => apply("partial", { request_id: "r", message: { role: "assistant", content, metadata } });
 assert.equal(fold.apply({ event_id: "05", session_id: "s", type: "session_deleted" }), false);
 assert.equal(fold.apply({ event_id: "99", session_id: "other", type: "session_deleted" }), false);
-tell("request_started", { request_id: "r" });
+apply("request_started", { request_id: "r" });
 assert.equal(fold.active, "r");
 partial("a", { reasoning: "t" });
 partial("b");
 assert.deepEqual(fold.draft, { request: "r", content: "ab", metadata: { reasoning: "t" } });
 partial("c", { stream_restarted: true });
 assert.equal(fold.draft.content, "c");
-tell("final", { request_id: "r", messages: [{ id: "2", role: "assistant", content: "c" }] });
+apply("final", { request_id: "r", messages: [{ id: "2", role: "assistant", content: "c" }] });
 assert.equal(fold.draft, null);
 assert.equal(fold.reply.id, "2");
-tell("request_completed", { request_id: "r" });
+apply("request_completed", { request_id: "r" });
 assert.equal(fold.active, "");
-tell("message_appended", { message: { id: "1", role: "user", content: "again" } });
-tell("message_appended", { message: { id: "3", role: "user", content: "z" } });
-tell("message_modified", { index: 2, content: "y" });
+apply("message_appended", { message: { id: "1", role: "user", content: "again" } });
+apply("message_appended", { message: { id: "3", role: "user", content: "z" } });
+apply("message_modified", { index: 2, content: "y" });
 assert.equal(contents(), "again,c,y");
-tell("message_modified", { index: 0, content: "sum", message: { id: "1", role: "system", content: "sum" } });
+apply("message_modified", { index: 0, content: "sum", message: { id: "1", role: "system", content: "sum" } });
 assert.equal(fold.messages[0].role, "system");
-tell("messages_deleted", { indices: [0, 2] });
+apply("messages_deleted", { indices: [0, 2] });
 assert.equal(contents(), "c");
-tell("checkpoint", { timestamp: "t1" });
+apply("checkpoint", { timestamp: "t1" });
 assert.equal(fold.session.agent_id, "a");
-tell("checkpoint", { timestamp: "t2", agent_id: "b", metadata: { title: "T" } });
+apply("checkpoint", { timestamp: "t2", agent_id: "b", metadata: { title: "T" } });
 assert.equal(fold.title + fold.session.agent_id, "Tb");`, nil)
 }
 
-// A call that is refused asks for a token once, whoever else calls meanwhile, and is
-// then made again; a link with a pairing code needs no token, but the user's consent.
+// Calls that need a token share one dialog and are made again after the user signs in. A
+// link with a pairing code needs the user's consent instead of a token.
 func TestSignIn(t *testing.T) {
 	runModules(t, `
 import { call } from "./api.js";
@@ -249,8 +249,8 @@ assert.deepEqual(await call("GET", "/sessions"), { fine: "/sessions" });
 assert.equal(of("dialog").length, 3);`, nil)
 }
 
-// Whatever the page's parts are, they load nothing from elsewhere and make no markup
-// of texts; httpapi's tests hold the page itself to its policy.
+// No file of the page turns text into markup. The tests of httpapi check the page's content
+// security policy.
 func TestFilesAreSafe(t *testing.T) {
 	entries, err := fs.ReadDir(Files(), ".")
 	if err != nil {
@@ -269,7 +269,7 @@ func TestFilesAreSafe(t *testing.T) {
 	}
 }
 
-// Both kinds of reasoning grow on their own, and one text that comes twice is shown once.
+// The two reasoning texts of a draft grow independently. If both are equal, one is shown.
 func TestReasoningOfDraft(t *testing.T) {
 	runModules(t, `
 import { Fold } from "./fold.js";
@@ -291,7 +291,7 @@ assert.equal(reasoningOf({ reasoning: { a: 1 }, reasoning_content: "" }), "");
 assert.equal(reasoningOf(undefined), "");`, nil)
 }
 
-// What the page says of a reply that has no text, or that ended for another reason than stop.
+// The page adds a remark to a reply without text, or with a finish_reason other than stop.
 func TestRemarksOfReplies(t *testing.T) {
 	runModules(t, `
 import { remarksOf } from "./message.js";

@@ -1,42 +1,43 @@
 // The server's HTTP API.
 
-import { admitted } from "./auth.js";
+import { askedForToken } from "./auth.js";
 
-// call answers with the JSON of a route. A failure is an Error with the fields of the
+// call returns the JSON that a route answers. It throws an Error with the fields of the
 // problem document: code, detail, errors.
 export async function call(method, path, body) {
-  if (body === undefined) return answered(await asked(path, { method, headers: once(method, path) }));
-  const headers = { ...once(method, path), "Content-Type": "application/json" };
-  return answered(await asked(path, { method, headers, body: JSON.stringify(body) }));
+  if (body === undefined) return parseAnswer(await fetchSignedIn(path, { method, headers: idempotencyKey(method, path) }));
+  const headers = { ...idempotencyKey(method, path), "Content-Type": "application/json" };
+  return parseAnswer(await fetchSignedIn(path, { method, headers, body: JSON.stringify(body) }));
 }
 
 // upload stores a file as an asset of a session.
 export async function upload(sessionId, file) {
   const path = `/sessions/${encodeURIComponent(sessionId)}/assets?name=${encodeURIComponent(file.name)}`;
-  return answered(await asked(path, { method: "POST", headers: { "Content-Type": file.type }, body: file }));
+  return parseAnswer(await fetchSignedIn(path, { method: "POST", headers: { "Content-Type": file.type }, body: file }));
 }
 
-// once lets the server tell a repeat by the browser from a second call.
-function once(method, path) {
+// idempotencyKey returns a header by which the server recognizes a repeat by the browser.
+function idempotencyKey(method, path) {
   if (method !== "POST" || path.includes("/actions/")) return {};
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return { "Idempotency-Key": Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("") };
 }
 
-// asked makes a call, and once more when the server had to know first who this is.
-async function asked(path, options) {
-  const answer = await reached(path, options);
+// fetchSignedIn makes a call. If the server requires a token, it asks the user for one and
+// makes the call again.
+async function fetchSignedIn(path, options) {
+  const answer = await fetchAnswer(path, options);
   if (answer.status !== 401) return answer;
-  await admitted();
-  return reached(path, options);
+  await askedForToken();
+  return fetchAnswer(path, options);
 }
 
-// reached says in words of its own that no answer came: browsers only say that they failed.
-const reached = (path, options) => fetch(path, options).catch(() => {
+// fetchAnswer replaces the browser's error when no answer came: "Failed to fetch" helps nobody.
+const fetchAnswer = (path, options) => fetch(path, options).catch(() => {
   throw new Error("The server cannot be reached. Try again when the connection is back.");
 });
 
-async function answered(answer) {
+async function parseAnswer(answer) {
   const value = answer.status === 204 ? null : await answer.json().catch(() => ({}));
   if (!answer.ok) throw Object.assign(new Error(value.detail || answer.statusText || `status ${answer.status}`), value);
   return value;

@@ -1,5 +1,5 @@
-// The web client. What is on the page is a fold of what the server tells: a snapshot
-// of the chosen session, then its events. Texts go in as textContent, never as markup.
+// The web client. The page shows a fold: the snapshot of the chosen session, then the
+// session's events. Texts are set as textContent, never as markup.
 
 import { call } from "./api.js";
 import { Attachments } from "./attachments.js";
@@ -20,20 +20,20 @@ const page = {
   status: byId("status"), notice: byId("notice"), composer: byId("composer"), content: byId("content"), stop: byId("stop"),
 };
 
-const silence = 40_000; // heartbeats come every 15 s: after this the line is dead
+const silence = 40_000; // ms; heartbeats come every 15 s, so a longer silence means a lost connection
 
 let source = null;  // the stream of all sessions
-let lastId = "";    // of the last event that it brought
-let deadline = 0;   // timer of the silence
-let chosen = null;  // the fold of the session that is shown
-let ui = nothing;   // its elements and values
-let fields = [];    // what the list shows of each session
-let waiting = null; // events that came while a snapshot is loaded
+let lastId = "";    // id of the stream's last event
+let deadline = 0;   // timer that reconnects after a silence
+let chosen = null;  // the fold of the session on the page
+let ui = nothing;   // the elements and values of that session
+let fields = [];    // the elements that the list shows for each session
+let waiting = null; // events that arrived while a snapshot is loaded
 
 // The server.
 
-// tried tells the user what failed; guarded also takes away what was told before.
-const tried = (work) => async (...args) => {
+// notifying wraps work so that the user sees its error. guarded also hides the last notice.
+const notifying = (work) => async (...args) => {
   try {
     return await work(...args);
   } catch (err) {
@@ -43,7 +43,7 @@ const tried = (work) => async (...args) => {
 
 const guarded = (work) => (...args) => {
   page.notice.hidden = true;
-  return tried(work)(...args);
+  return notifying(work)(...args);
 };
 
 function notify(text, kind) {
@@ -73,23 +73,23 @@ function showState(state, text) {
 function connect() {
   source?.close();
   const mine = source = new EventSource("/events/stream?session=omit" + (lastId ? `&since_id=${lastId}` : ""));
-  const heard = () => {
+  const restartTimer = () => {
     clearTimeout(deadline);
     deadline = setTimeout(connect, silence);
   };
-  heard();
+  restartTimer();
   mine.onopen = () => {
-    heard();
+    restartTimer();
     showState("live", "Live");
     page.signOut.hidden = !signedIn();
     reload();
   };
   mine.onmessage = (e) => {
-    heard();
+    restartTimer();
     lastId = e.lastEventId;
     receive(JSON.parse(e.data));
   };
-  mine.addEventListener("heartbeat", heard);
+  mine.addEventListener("heartbeat", restartTimer);
   mine.addEventListener("gone", () => {
     lastId = "";
     connect();
@@ -99,7 +99,8 @@ function connect() {
     showState("lost", "Connection lost, trying again…");
     if (mine.readyState === EventSource.CLOSED) {
       clearTimeout(deadline);
-      // The browser does not say why it was refused: this call does, and asks for a token.
+      // EventSource does not say why the server refused it. This call finds out, and asks
+      // the user for a token if one is needed.
       call("GET", "/version").then(connect, () => { deadline = setTimeout(connect, 3000); });
     }
   };
@@ -113,7 +114,7 @@ let listTimer = 0;
 function receive(event) {
   if (["session_created", "session_deleted", "checkpoint", "request_started", "request_completed"].includes(event.type)) {
     clearTimeout(listTimer);
-    listTimer = setTimeout(tried(showSessions), 200);
+    listTimer = setTimeout(notifying(showSessions), 200);
   }
   if (waiting) waiting.push(event);
   else if (chosen?.apply(event)) {
@@ -126,7 +127,7 @@ function receive(event) {
 
 // The sessions.
 
-let pages = 1; // that the list shows
+let pages = 1; // number of pages that the list shows
 async function showSessions() {
   const sessions = [];
   let next = "/sessions?limit=100";
@@ -149,8 +150,8 @@ async function showSessions() {
   }));
 }
 
-// choose loads a snapshot and what happened since its cursor; the stream goes on from
-// there. Events that came meanwhile wait, and those known already are skipped.
+// choose loads a session's snapshot and the events after its cursor. Events that the stream
+// delivers meanwhile are applied afterwards; the fold skips those that it already has.
 let choosing = 0;
 async function choose(id) {
   const turn = ++choosing;
@@ -177,7 +178,7 @@ async function choose(id) {
   if (turn === choosing) await refresh();
 }
 
-// leave forgets what belongs to the session that was shown.
+// leave clears everything on the page that belongs to the previous session.
 function leave() {
   ui = nothing;
   page.said.textContent = "";
@@ -185,9 +186,9 @@ function leave() {
   settings.dialog.close();
 }
 
-// refresh asks again what plugins and settings bring to the session.
+// refresh loads the session's elements and settings again.
 let refreshing = 0;
-const refresh = tried(async () => {
+const refresh = notifying(async () => {
   const turn = ++refreshing;
   const found = chosen ? await loadElements(chosen.id) : nothing;
   if (turn !== refreshing) return;
@@ -198,7 +199,7 @@ const refresh = tried(async () => {
   await models.show();
 });
 
-// context is what conditions and data look into.
+// context returns the object that the paths of conditions and data refer to.
 const context = (message) => ({ session: chosen?.session, message, config: ui.config });
 
 async function write(key, value) {
@@ -218,8 +219,8 @@ function draw() {
   });
 }
 
-const painted = new Map(); // message to its item and footer: only what changed is made anew
-let stale = false;         // the footers have to be looked at again
+const painted = new Map(); // message to its item and footer, to rebuild only what changed
+let stale = false;         // the footers have to be compared again
 function paint() {
   const list = page.transcript;
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
@@ -238,7 +239,7 @@ function paint() {
   paintSession();
 }
 
-// arrange moves only what is not in its place, so that the keyboard keeps its own.
+// arrange moves only items that are out of place, so that the focus stays where it is.
 function arrange(list, items) {
   items.forEach((item, i) => {
     if (list.children[i] !== item) list.insertBefore(item, list.children[i] ?? null);
@@ -246,25 +247,26 @@ function arrange(list, items) {
   while (list.children.length > items.length) list.lastElementChild.remove();
 }
 
-// paintSession shows what elements bring, but for messages.
+// paintSession shows the elements that belong to the session and not to a message.
 function paintSession() {
   page.status.textContent = texts(ui.elements, "status_bar", context(chosen?.reply)).join(" · ");
   page.settings.hidden = !chosen || settable(ui, context()).length === 0;
-  keep("actions", chosen ? shown(ui.elements, "session_action", context()) : [],
+  rebuildIfChanged("actions", chosen ? shown(ui.elements, "session_action", context()) : [],
     () => page.actions.replaceChildren(...actions(ui.elements, "session_action", context, outcome)));
-  keep("attachments", chosen ? shown(ui.elements, "composer_attachment", context()) : [], (elements) => attachments.offer(elements));
+  rebuildIfChanged("attachments", chosen ? shown(ui.elements, "composer_attachment", context()) : [], (elements) => attachments.offer(elements));
 }
 
-// keep makes buttons anew only when their elements changed: the keyboard keeps its place.
+// rebuildIfChanged replaces buttons only when their elements changed, so that the focus
+// stays where it is.
 const kept = {};
-function keep(name, elements, make) {
+function rebuildIfChanged(name, elements, make) {
   const now = JSON.stringify(elements);
   if (kept[name] === now) return;
   kept[name] = now;
   make(elements);
 }
 
-// outcome tells how an action went.
+// outcome shows the result or the error of an action.
 const outcome = {
   async done(e, result) {
     const text = typeof result === "string" ? result : result?.message;
@@ -299,7 +301,7 @@ function itemOf(m) {
   return known.item;
 }
 
-// paintFooter shows what elements bring to a message.
+// paintFooter shows the elements that belong to a message.
 function paintFooter(known, m) {
   const said = texts(ui.elements, "message_footer", context(m));
   const made = JSON.stringify([said, shown(ui.elements, "message_action", context(m))]);
@@ -329,7 +331,7 @@ page.more.onclick = guarded(async () => {
   await showSessions();
 });
 
-// What was shown is gone with the page; the new one asks who this is.
+// Loading the page again removes everything that it shows, and asks for a token.
 page.signOut.onclick = guarded(async () => {
   await signOut();
   location.replace(location.pathname);
@@ -366,7 +368,7 @@ page.content.onpaste = (e) => {
 };
 
 page.stop.onclick = guarded(async () => {
-  page.content.focus(); // the button goes
+  page.content.focus(); // the button is about to disappear
   if (chosen?.active) await call("POST", `/requests/${chosen.active}/cancel`);
 });
 

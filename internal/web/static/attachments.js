@@ -1,4 +1,4 @@
-// Images that go out with the next message.
+// Images that will be sent with the next message.
 
 import { call, upload } from "./api.js";
 import { button, element } from "./dom.js";
@@ -6,14 +6,14 @@ import { acceptOf } from "./elements.js";
 import { ask } from "./forms.js";
 import { pathOf } from "./session.js";
 
-// Attachments fills two places: the buttons, and what is attached so far. session
-// returns the id of the session to upload to; guarded wraps what may fail.
+// Attachments fills two elements: the buttons, and the list of attached images. session
+// returns the id of the session to upload to. guarded wraps functions that may fail.
 export class Attachments {
   constructor(buttons, list, session, guarded) {
     Object.assign(this, { buttons, list, session, guarded, attached: [] });
   }
 
-  // offer shows the buttons that the elements of the session ask for.
+  // offer shows a button for each element that accepts images.
   offer(elements) {
     const images = elements.filter((e) => (e.attachment_type || "image") === "image");
     this.offered = images.length > 0;
@@ -30,13 +30,13 @@ export class Attachments {
     }));
   }
 
-  // take uploads files, one after the other.
+  // take uploads files one after the other and attaches them.
   take = (files) => this.guarded(async () => {
     const id = this.session();
     for (const file of files) {
       const { asset_id, name } = await upload(id, file);
       const drop = this.guarded(() => call("DELETE", `${pathOf(id)}/assets/${encodeURIComponent(asset_id)}`));
-      if (this.session() !== id) return drop(); // the user went elsewhere
+      if (this.session() !== id) return drop(); // the user chose another session
       this.add({ type: "image", asset_id }, name || file.name, drop);
     }
   })();

@@ -1,13 +1,13 @@
-// Coming in: a token that somebody types, or the pairing code of a link, becomes a
-// cookie. From then on the browser shows it by itself, for streams and images too.
+// Sign-in. A token that the user types, or the pairing code of a link, is exchanged for a
+// cookie. The browser sends the cookie with every request, for streams and images too.
 
 import { element } from "./dom.js";
 import { ask } from "./forms.js";
 
-let asking = null; // the question that is open: many calls ask once
+let asking = null; // the promise of the open dialog; calls that need a token share it
 
-// admitted waits until the server knows who this is.
-export function admitted() {
+// askedForToken resolves when the user has signed in. Concurrent calls share one dialog.
+export function askedForToken() {
   asking ??= askToken().finally(() => { asking = null; });
   return asking;
 }
@@ -21,40 +21,40 @@ async function answerOf(call) {
   return value;
 }
 
-// The cookie cannot be seen from here: a note beside it says that there is one. Without
-// cookies there is no place for the note either.
+// Scripts cannot read the cookie, so an entry in localStorage records that there is one.
+// Browsers that block cookies block localStorage as well.
 const note = "signed-in";
 
-function stored(deed) {
+function withStorage(use) {
   try {
-    return deed(localStorage);
+    return use(localStorage);
   } catch {
     return null;
   }
 }
 
-// signedIn says whether there is something to sign out of.
-export const signedIn = () => stored((s) => s.getItem(note)) !== null;
+// signedIn reports whether this browser has signed in.
+export const signedIn = () => withStorage((s) => s.getItem(note)) !== null;
 
-// signIn turns a token into the cookie.
+// signIn exchanges a token for the cookie.
 export async function signIn(token) {
   await post("/auth/session", { token });
-  stored((s) => s.setItem(note, "yes"));
+  withStorage((s) => s.setItem(note, "yes"));
 }
 
-// signOut ends the cookie, here and on the server.
+// signOut ends the browser session on the server and removes the cookie.
 export async function signOut() {
   await answerOf(fetch("/auth/session", { method: "DELETE" }));
-  stored((s) => s.removeItem(note));
+  withStorage((s) => s.removeItem(note));
 }
 
-// pairBy claims the pairing code of a link like /#pair=CODE, once the user agrees: a link
-// of somebody else would sign this browser in as theirs, who then read what is written
-// here. It is false when the link has none, or the user does not agree.
+// pairBy claims the pairing code of a link like /#pair=CODE. It asks the user first: a link
+// from somebody else would sign this browser in as their device, and they could read what
+// the user writes. It returns false without a code, or if the user does not agree.
 export async function pairBy(hash) {
   const [, code] = /^#pair=([\w-]+)$/.exec(hash) || [];
   if (!code) return false;
-  history.replaceState(null, "", location.pathname); // or the code would stay in the history
+  history.replaceState(null, "", location.pathname); // keeps the code out of the history
   let paired = false;
   await ask({
     title: "Pair this browser?",
@@ -79,7 +79,7 @@ function askToken() {
   const form = element("form", "", undefined, label, input, fault, element("div", "buttons", undefined, go));
   const dialog = element("dialog", "", undefined, form);
   dialog.setAttribute("aria-label", "Sign in");
-  dialog.oncancel = (e) => e.preventDefault(); // without a token there is nothing to see
+  dialog.oncancel = (e) => e.preventDefault(); // the page is empty without a token
   document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => {

@@ -1,11 +1,11 @@
-// When elements show, and what they show: the rules of the server's package ui, for the
-// browser. Both are tested against the same tables. One thing differs: a browser reads
-// numbers as doubles, so integers beyond 2^53 that are close may count as equal.
+// The conditions and templates of elements: the rules of the server's package ui, for the
+// browser. Both are tested with the same tables. One difference remains: a browser reads
+// numbers as doubles, so close integers beyond 2^53 may compare as equal.
 
-const maxDepth = 32; // conditions within conditions
+const maxDepth = 32; // of nested conditions
 const roots = ["session", "message", "config"];
 
-// rootOf is what the paths of an element's condition start from.
+// rootOf returns the object from which the paths of an element's condition start.
 export function rootOf(uiType) {
   switch (uiType) {
     case "message_footer": case "message_action": case "status_bar": return "message";
@@ -14,26 +14,26 @@ export function rootOf(uiType) {
   return uiType ? "session" : "config";
 }
 
-// dataRootOf is what an element's `data` starts from.
+// dataRootOf returns the object from which an element's `data` starts.
 export const dataRootOf = (uiType) => (uiType === "session_list_field" ? "session.metadata" : rootOf(uiType));
 
-// visible says whether a condition holds in a context {session, message, config}. No
-// condition holds, a malformed one never does.
+// visible reports whether a condition holds in a context {session, message, config}. A
+// missing condition always holds, a malformed one never does.
 export function visible(condition, root, context) {
-  const test = understood(condition);
+  const test = compileCondition(condition);
   return test !== null && test(root, context);
 }
 
-// valid is false of a malformed condition.
-export const valid = (condition) => understood(condition) !== null;
+// valid returns false for a malformed condition.
+export const valid = (condition) => compileCondition(condition) !== null;
 
-// lookup returns {found, value} of what a path leads to.
+// lookup returns {found, value} for the value at a path.
 export function lookup(path, root, context) {
   const p = parsePath(path);
   return p ? find(p, root, context) : missing;
 }
 
-// render puts data into a template, which is plain text.
+// render inserts data into a template, which is plain text.
 export function render(template, data) {
   return template ? template.replaceAll("{{data}}", () => text(data)) : text(data);
 }
@@ -53,9 +53,9 @@ function text(data) {
   return typeof data === "string" ? data : JSON.stringify(data);
 }
 
-// understood makes a function of a condition, or null of a malformed one: what is
-// malformed is so wherever it stands, also where nothing would ask it.
-function understood(condition) {
+// compileCondition turns a condition into a function. It returns null if any part of the
+// condition is malformed, even a part that would never be evaluated.
+function compileCondition(condition) {
   if (condition === undefined || condition === null) return () => true;
   try {
     return newTest(condition, 1);
@@ -69,7 +69,7 @@ class Malformed extends Error {}
 
 const isObject = (v) => typeof v === "object" && v !== null && !Array.isArray(v);
 
-// newTest reads one condition: all of its keys hold together.
+// newTest compiles one condition object, which holds if all of its keys hold.
 function newTest(condition, depth) {
   if (!isObject(condition) || depth > maxDepth) throw new Malformed();
   const tests = [];
@@ -109,17 +109,19 @@ function newQuestion(operator, operand, path) {
       case "exists": return found === operand;
       case "empty": return empty(value) === operand;
     }
-    return !empty(value) && value !== false; // path alone
+    return !empty(value) && value !== false; // a path without an operator
   };
 }
 
-// empty is true of what is missing or holds nothing; 0 and false are values.
+// empty returns true for a missing value and an empty text, list or object, but not for 0
+// and false.
 function empty(value) {
   if (value === undefined || value === null || value === "") return true;
   return typeof value === "object" && Object.keys(value).length === 0;
 }
 
-// parsePath reads dotted keys with an optional root in front, or returns null.
+// parsePath parses dotted keys with an optional root in front. It returns null if the path
+// is malformed.
 function parsePath(path) {
   if (typeof path !== "string") return null;
   let keys = path.split("."), root = "";

@@ -1,4 +1,4 @@
-// Small parts of the page. Texts go in as textContent, never as markup.
+// Small parts of the page. Texts are set as textContent, never as markup.
 
 export function element(name, className, text, ...children) {
   const e = document.createElement(name);
@@ -19,5 +19,6 @@ export function folded(summary, text) {
   return element("details", "", undefined, element("summary", "", summary), element("div", "text", text));
 }
 
-// listOf is the objects in a list that a client or plugin may have made of anything.
+// listOf returns the objects in a list. The value comes from a client or plugin, so it may
+// be no list at all, or contain anything.
 export const listOf = (value) => (Array.isArray(value) ? value : []).filter((v) => v && typeof v === "object");

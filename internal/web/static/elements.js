@@ -1,28 +1,27 @@
-// What a page needs to know of elements, without the page. What is not known of them
-// is left alone.
+// The rules of elements, independent of the page. Unknown fields and types are ignored.
 
 import { dataRootOf, lookup, render, rootOf, visible } from "./conditions.js";
 
-// shown picks the elements of a type that show in a context, in their order.
+// shown returns the elements of a type whose condition holds in a context, in their order.
 export function shown(elements, uiType, context) {
   return elements
     .filter((e) => e.ui_type === uiType && visible(e.condition, rootOf(uiType), context))
     .sort((a, b) => (Number(a.order) || 0) - (Number(b.order) || 0));
 }
 
-// textOf is what a footer, a status or a field of the session list says, or null: what
-// has no data is hidden.
+// textOf returns the text of a footer, a status or a field of the session list. It returns
+// null for an element without data, which is hidden.
 export function textOf(element, context) {
   const { found, value } = lookup(element.data, dataRootOf(element.ui_type), context);
   return found && value !== null ? render(typeof element.template === "string" ? element.template : "", value) : null;
 }
 
-// runnable is false of actions that this page has no dialog for.
+// runnable returns false for actions whose kind of dialog this page does not have.
 export const runnable = (element) => !element.dialog || (element.dialog.kind ?? "form") === "form";
 
-// paramsOf are the params of an action: what param_map says, from the context
-// {session, message} and the dialog's inputs, inputs that it does not speak of under
-// their own names, and fixed_params as they are.
+// paramsOf returns the params of an action. param_map takes values from the context
+// {session, message} and from the dialog's inputs. Inputs that param_map does not mention
+// keep their names. fixed_params are added unchanged and win over the others.
 export function paramsOf(element, context, inputs = {}) {
   const params = Object.create(null);
   const map = Object.entries(element.param_map || {});
@@ -42,8 +41,8 @@ function resolved(expression, context, inputs) {
   return Object.hasOwn(inputs, name) ? inputs[name] : undefined;
 }
 
-// configOf is the effective config as far as its elements tell: what a session or the
-// configuration chose. Defaults are for display only.
+// configOf returns the config that a session or the configuration set, as far as the
+// elements show it. Defaults are only for display, so they are not included.
 export function configOf(elements, values) {
   const config = Object.create(null);
   const chosen = ([, v]) => v.source === "override" || v.source === "config";
@@ -62,14 +61,14 @@ function place(object, keys, value) {
   object[keys.at(-1)] = value;
 }
 
-// optionsOf are the {value, label} of a select or dropdown.
+// optionsOf returns the {value, label} of each option of a select or dropdown.
 export function optionsOf(element) {
   const options = Array.isArray(element.options) ? element.options : [];
   return options.map((o) => (typeof o === "object" && o ? { value: o.value, label: String(o.label ?? o.value) } : { value: o, label: String(o) }));
 }
 
-// acceptOf turns supported_file_types into what a file input takes: media types stay,
-// names of files get a dot.
+// acceptOf converts supported_file_types to the accept attribute of a file input. Media
+// types stay as they are; file extensions get a dot.
 export function acceptOf(element) {
   const types = Array.isArray(element.supported_file_types) ? element.supported_file_types.map(String) : [];
   return types.map((t) => (t.includes("/") || t.startsWith(".") ? t : `.${t}`)).join(",");

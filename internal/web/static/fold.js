@@ -1,8 +1,8 @@
-// What a client makes of a session: its snapshot, then its events.
+// The fold of a session: its snapshot with the events after it applied.
 
 export const titleOf = (session) => session.metadata?.title || `Session ${session.session_id.slice(-8)}`;
 
-// Fold is what a client makes of a session's events.
+// Fold applies a session's events to its snapshot.
 export class Fold {
   constructor(snapshot) {
     const { session_id, agent_id, created_at, updated_at, metadata } = snapshot;
@@ -17,13 +17,14 @@ export class Fold {
 
   get title() { return titleOf(this.about); }
 
-  // session is what conditions and data look into.
+  // session returns the object that the paths of conditions and data refer to.
   get session() { return { ...this.about, messages: this.messages }; }
 
-  // reply is the last assistant message, if there is one.
+  // reply returns the last assistant message, if there is one.
   get reply() { return this.messages.findLast((m) => m.role === "assistant"); }
 
-  // apply takes in the next event. It is false when nothing changed.
+  // apply applies the next event. It returns false for an event of another session, or one
+  // that was applied before.
   apply(e) {
     if (e.session_id !== this.id || e.event_id <= this.position) return false;
     this.position = e.event_id;

@@ -7,22 +7,22 @@ import { optionsOf } from "./elements.js";
 let made = 0; // ids of inputs
 
 // control makes the input of a config element or dialog input {type, label, …}. read
-// returns its value, undefined when it is left empty; it throws what it cannot read.
-// tell says below it what is wrong with it, "" takes that back.
+// returns its value, undefined when it is empty, and throws an Error for an invalid value.
+// showError shows an error below the input; "" removes the error.
 export function control(spec, value) {
   const id = `input-${++made}`;
   const name = spec.label || spec.name || spec.key || "";
   if (spec.type === "select" && optionsOf(spec).length) return chips(spec, name, id, value);
   const { node, read } = plain(spec, value);
   node.id = id;
-  node.required = Boolean(spec.required) && node.type !== "checkbox"; // off is an answer, too
+  node.required = Boolean(spec.required) && node.type !== "checkbox"; // an unchecked box is a valid answer
   const label = element("label", "", name);
   label.htmlFor = id;
   const row = element("div", node.type === "checkbox" ? "field tick" : "field", undefined, label, node);
-  return { node: row, input: node, read, tell: describe(row, spec, node, id) };
+  return { node: row, input: node, read, showError: describe(row, spec, node, id) };
 }
 
-// describe adds what helps with an input, and returns its tell.
+// describe adds the help text and the place for errors. It returns the input's showError.
 function describe(row, spec, input, id) {
   const help = element("p", "quiet", spec.description || "");
   const fault = element("p", "fault");
@@ -63,11 +63,11 @@ function parsed(text) {
   try {
     return JSON.parse(text);
   } catch (err) {
-    throw new Error(`This is no JSON: ${err.message}`);
+    throw new Error(`This is not valid JSON: ${err.message}`);
   }
 }
 
-// withCurrent are the options, with a value that is none of them still to be seen.
+// withCurrent returns the options. It adds the current value if it is not one of them.
 function withCurrent(spec, value) {
   const options = optionsOf(spec);
   if (value !== undefined && value !== null && !options.some((o) => equal(o.value, value))) {
@@ -90,7 +90,7 @@ function choice(spec, value) {
   return { node, read: () => options[node.selectedIndex]?.value };
 }
 
-// chips show all options at once.
+// chips makes radio buttons, which show all options at once.
 function chips(spec, name, id, value) {
   const options = withCurrent(spec, value);
   const group = element("fieldset", "field chips", undefined, element("legend", "", name));
@@ -107,12 +107,13 @@ function chips(spec, name, id, value) {
     group.append(input, label);
     return input;
   });
-  return { node: group, input: group, read: () => options[inputs.findIndex((i) => i.checked)]?.value, tell: describe(group, spec, group, id) };
+  return { node: group, input: group, read: () => options[inputs.findIndex((i) => i.checked)]?.value, showError: describe(group, spec, group, id) };
 }
 
-// ask shows a form and, when it is submitted, gives its values by input name to submit.
-// What fails is told in the dialog, which stays open: below the input that inputOf names
-// for the location of a fault, else above the buttons. It is done when the dialog closes.
+// ask shows a dialog with a form. When the user submits the form, ask calls submit with the
+// values by input name. If submit fails, the dialog stays open and shows each error below
+// the input that inputOf returns for the error's location, or else above the buttons.
+// The promise resolves when the dialog closes.
 export function ask({ title, message, inputs = [], confirm = "Run", inputOf = () => "" }, submit) {
   const controls = inputs.map((spec) => ({ name: spec.name, ...control(spec) }));
   const fault = element("p", "fault");
@@ -130,13 +131,13 @@ export function ask({ title, message, inputs = [], confirm = "Run", inputOf = ()
   form.onsubmit = async (e) => {
     e.preventDefault();
     fault.textContent = "";
-    controls.forEach((c) => c.tell(""));
+    controls.forEach((c) => c.showError(""));
     go.disabled = true;
     try {
       await submit(valuesOf(controls));
       dialog.close();
     } catch (err) {
-      fault.textContent = tellEach(err, (location) => controls.find((c) => c.name === inputOf(location)));
+      fault.textContent = showErrors(err, (location) => controls.find((c) => c.name === inputOf(location)));
     } finally {
       go.disabled = false;
     }
@@ -151,17 +152,18 @@ export function ask({ title, message, inputs = [], confirm = "Run", inputOf = ()
   });
 }
 
-// tellEach gives each fault to the control at its location, and returns what is left.
-function tellEach(err, controlAt) {
+// showErrors shows each field error at the control of its location. It returns the
+// messages that belong to no control.
+function showErrors(err, controlAt) {
   if (!err.errors?.length) return err.message;
   return err.errors.filter((e) => {
     const control = controlAt(e.location);
-    control?.tell(e.message);
+    control?.showError(e.message);
     return !control;
   }).map((e) => e.message).join("; ");
 }
 
-// valuesOf leaves out what was left empty.
+// valuesOf returns the values by input name, without those of empty inputs.
 function valuesOf(controls) {
   const values = {};
   for (const c of controls) {

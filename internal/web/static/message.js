@@ -1,11 +1,11 @@
-// What a message says besides its text.
+// The parts of a message next to its text: reasoning and remarks.
 
 import { listOf } from "./dom.js";
 
 const isText = (value) => typeof value === "string" && value !== "";
 
-// reasoningOf is the reasoning text of a message. Some backends give two texts, others one
-// text twice.
+// reasoningOf returns the reasoning text of a message. Some backends send two texts, others
+// send one text in both fields.
 export function reasoningOf(meta) {
   return [...new Set([meta?.reasoning_content, meta?.reasoning].filter(isText))].join("\n\n");
 }
@@ -15,8 +15,8 @@ const endings = {
   content_filter: "A content filter of the backend cut the reply (finish_reason content_filter).",
 };
 
-// remarksOf are the sentences that say how a reply ended where its text does not. A draft,
-// which has no id, has not ended.
+// remarksOf returns sentences that say how a reply ended, if its text does not show that.
+// A draft has no id and has not ended.
 export function remarksOf({ id, role, content, metadata }) {
   const meta = metadata || {};
   const remarks = [];

@@ -1,18 +1,18 @@
-// The choice of a model beside the message box.
+// The choice of a model next to the message box.
 
 import { call } from "./api.js";
 import { element } from "./dom.js";
 import { optionsOf, shown } from "./elements.js";
 
-// ModelPicker fills place. source returns {id, ui, context} of the session, or null;
-// choose writes a setting.
+// ModelPicker fills the element place. source returns {id, ui, context} of the session, or
+// null. choose writes a setting.
 export class ModelPicker {
   constructor(place, source, choose) {
     Object.assign(this, { place, source, choose });
   }
 
-  // show offers the models that the picker's setting allows, else those that the
-  // backend lists. Without any there is nothing to pick.
+  // show offers the models that the picker's setting allows, or else those that the
+  // backend lists. If there are none, it shows no picker.
   async show() {
     const now = this.source();
     const pickers = now ? shown(now.ui.elements, "model_picker", now.context) : [];
@@ -26,7 +26,7 @@ export class ModelPicker {
   async row(picker, { id, ui }) {
     const key = picker.key || "model";
     const setting = ui.elements.find((e) => e.ui_type === "config" && e.key === key);
-    if (!setting) return null; // no session could write it
+    if (!setting) return null; // without the setting a choice could not be stored
     let options = optionsOf(setting);
     if (options.length === 0) {
       const { models } = await call("GET", `/models?session_id=${encodeURIComponent(id)}`);

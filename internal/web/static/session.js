@@ -1,4 +1,4 @@
-// What plugins and settings bring to the session that is shown: elements and values.
+// The elements and settings of the session on the page.
 
 import { call } from "./api.js";
 import { button, element, listOf } from "./dom.js";
@@ -9,25 +9,27 @@ export const nothing = { elements: [], values: {}, config: {}, wide: false };
 
 export const pathOf = (id) => `/sessions/${encodeURIComponent(id)}`;
 
-// loadElements asks for a session's elements and the values of its settings.
+// loadElements loads a session's elements and the values of its settings. wide reports
+// whether elements of messages depend on the whole session.
 export async function loadElements(id) {
   const [core, application, config] = await Promise.all(
     ["/ui-schema", "/application/ui-schema", "/config"].map((route) => optional(pathOf(id) + route)));
   const elements = [...elementsOf(core), ...elementsOf(application)];
   const values = config?.values || {};
-  // What a message shows of its session changes with the session.
+  // Such elements have to be compared again whenever the session changes.
   const wide = elements.some((e) => e.ui_type.startsWith("message_") && JSON.stringify([e.condition, e.data]).includes('"$session.'));
   return { elements, values, config: configOf(elements, values), wide };
 }
 
-// listFields are what the list of sessions shows of each.
+// listFields returns the elements that the list shows for each session.
 export const listFields = async () => elementsOf(await optional("/application/ui-schema"));
 
 function elementsOf(schema) {
   return listOf(schema?.elements).map((e) => ({ ...e, ui_type: String(e.ui_type || "config") }));
 }
 
-// optional is null where a server has no such route, or not for this user.
+// optional returns null if the server does not have the route, or does not allow it to
+// this user.
 async function optional(path) {
   try {
     return await call("GET", path);
@@ -37,13 +39,13 @@ async function optional(path) {
   }
 }
 
-// texts are what the elements of a type say.
+// texts returns the texts of all elements of a type.
 export function texts(elements, uiType, context) {
   return shown(elements, uiType, context).map((e) => textOf(e, context)).filter((t) => t !== null && t !== "");
 }
 
-// actions are the buttons of a type. done is told what an action answered, failed why it
-// did not run; the context is asked for when a button is pressed.
+// actions returns the buttons of a type. done is called with an action's result, failed
+// with its error. context is called when the user presses a button.
 export function actions(elements, uiType, context, { done, failed }) {
   return shown(elements, uiType, context()).filter(runnable).map((e) => button(e.label || e.action_id, async () => {
     const perform = async (inputs) => done(e, await run(e, context(), inputs));
@@ -52,7 +54,7 @@ export function actions(elements, uiType, context, { done, failed }) {
   }));
 }
 
-// inputOf names the dialog input whose value a fault is about: body.params.NAME.
+// inputOf returns the dialog input that an error location body.params.NAME refers to.
 const inputOf = (e) => (location) => {
   const param = location.replace(/^body\.params\./, "");
   return String(e.param_map?.[param] ?? param).replace(/^\$dialog\./, "");
@@ -65,11 +67,11 @@ async function run(e, context, inputs) {
   return (await call("POST", path, body)).result;
 }
 
-// override sets one setting of a session, as it stands; null takes the override back.
+// override writes one setting of a session as given; null removes the override.
 export const override = (id, key, value) => call("PUT", `${pathOf(id)}/config/${encodeURIComponent(key)}`, { value: value ?? null });
 
-// images are what a message has attached. A remote one is a link: the page loads nothing
-// from elsewhere.
+// images returns the images attached to a message. A remote image is shown as a link,
+// because the page loads nothing from other servers.
 export function images(id, message) {
   return listOf(message.metadata?.attachments).map((a, i) => {
     const name = a.name || `Image ${i + 1}`;

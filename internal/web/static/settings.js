@@ -6,27 +6,27 @@ import { control } from "./forms.js";
 
 const origins = { override: "set for this session", config: "from the configuration", ui_default: "default", schema_default: "default", none: "not set" };
 
-// settable are the settings that show.
+// settable returns the config elements whose condition holds.
 export const settable = (ui, context) => ui.elements.filter((e) => e.ui_type === "config" && e.key && visible(e.condition, rootOf("config"), context));
 
-// Settings is the dialog. source returns {ui, context} as they are now; write stores one
-// setting and is done when source knows of it.
+// Settings is the dialog. source returns the current {ui, context}. write stores one
+// setting and resolves when source returns the new value.
 export class Settings {
   constructor(dialog, source, write) {
     Object.assign(this, { dialog, source, write });
-    this.rows = new Map(); // by key, with what each was made of
+    this.rows = new Map(); // rows by key, each with the JSON of its element and value
     this.fields = element("div");
     dialog.append(this.fields, element("div", "buttons", undefined, button("Close", () => dialog.close(), "primary")));
   }
 
   open() {
-    this.rows.clear(); // what was refused and not mended is forgotten
+    this.rows.clear(); // drops values that the server refused and the user did not fix
     this.draw();
     this.dialog.showModal();
   }
 
-  // draw makes anew what changed: what is being typed elsewhere stays, and so does the
-  // place of the keyboard.
+  // draw rebuilds only the rows that changed. Text that the user is typing in other rows
+  // stays, and so does the focus.
   draw() {
     const { ui, context } = this.source();
     const focused = document.activeElement?.closest("[data-key]")?.dataset.key;
@@ -49,12 +49,12 @@ export class Settings {
     row.dataset.key = e.key;
     if (secret) c.input.disabled = true;
     const change = async (read) => {
-      c.tell("");
+      c.showError("");
       try {
         await this.write(e.key, read());
         this.draw();
-      } catch (err) { // what was not taken stays to be mended
-        c.tell(err.errors?.map((each) => each.message).join("; ") || err.message);
+      } catch (err) { // the refused value stays in the input for the user to fix
+        c.showError(err.errors?.map((each) => each.message).join("; ") || err.message);
       }
     };
     c.node.onchange = () => change(c.read);
