@@ -42,9 +42,8 @@ var frontends = []struct {
 	{"caddy", startCaddy},
 }
 
-// What docs/access.md shows for proxies holds as it stands there, but for addresses and
-// places: TLS, the API, event streams, long polls, sockets, uploads, and who it is that
-// calls.
+// The proxy configurations in docs/access.md work unchanged, except for addresses and paths:
+// TLS, the API, event streams, long polls, sockets, uploads, and the client's address.
 func TestProxies(t *testing.T) {
 	for _, proxy := range frontends {
 		t.Run(proxy.name, func(t *testing.T) {
@@ -93,16 +92,16 @@ func newFront(t *testing.T) *front {
 	}
 	cfg := f.write("loquat.json", f.sample("json"))
 	args := []string{"--config", cfg, "--data", filepath.Join(f.dir, "data")}
-	var out, told bytes.Buffer
-	if err := binary.Run(t.Context(), append([]string{"token", "new", "me"}, args...), strings.NewReader(""), &out, &told); err != nil {
-		t.Fatalf("%v: %s", err, &told)
+	var out, stderr bytes.Buffer
+	if err := binary.Run(t.Context(), append([]string{"token", "new", "me"}, args...), strings.NewReader(""), &out, &stderr); err != nil {
+		t.Fatalf("%v: %s", err, &stderr)
 	}
 	f.token = strings.TrimSpace(out.String())
 	f.server = binary.Start(t, nil, append([]string{"serve", "--demo", "--listen", "127.0.0.1:0"}, args...)...)
 	return f
 }
 
-// sample is what the page shows in a language, with the places of this run.
+// sample returns the page's code sample in a language, with the paths of this run.
 func (f *front) sample(language string) string {
 	f.t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "access.md"))
@@ -265,7 +264,7 @@ func (f *front) say(t *testing.T, session string) {
 	f.ask(t, http.MethodPost, "/sessions/"+session+"/messages", `{"role": "user", "content": "hello"}`, "")
 }
 
-// Tokens, names and origins count as without a proxy, and the cookie is for HTTPS alone.
+// Tokens, host names and origins are checked as without a proxy, and the cookie is Secure.
 func (f *front) testAccess(t *testing.T) {
 	origin := strings.TrimSuffix(f.url(""), "/")
 	resp := f.call(t, http.MethodPost, "/auth/session", strings.NewReader(`{"token": "`+f.token+`"}`), "Authorization: ", "Origin: "+origin)
@@ -296,7 +295,7 @@ func (f *front) testAccess(t *testing.T) {
 	}
 }
 
-// Events come when they happen, however long nothing has.
+// Events arrive at once, even after a long silence.
 func (f *front) testStream(t *testing.T) {
 	session := f.session(t)
 	resp := f.call(t, http.MethodGet, "/events/stream?session_id="+session, nil)
@@ -365,8 +364,7 @@ func (f *front) testPoll(t *testing.T) {
 	<-said
 }
 
-// An image that is larger than what proxies take unless they are told goes up and comes
-// back.
+// An image larger than the proxies' default limit can be uploaded and read back.
 func (f *front) testUpload(t *testing.T) {
 	picture := binary.Photo(1, 12<<20)
 	session := f.session(t)
@@ -381,7 +379,7 @@ func (f *front) testUpload(t *testing.T) {
 	}
 }
 
-// A socket opens, joins, stays through silence and hears what happens.
+// A socket opens, joins, survives a silence and receives events.
 func (f *front) testSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), f.silence+time.Minute)
 	defer cancel()
@@ -392,7 +390,7 @@ func (f *front) testSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.CloseNow()
-	heard := func(want string) {
+	receive := func(want string) {
 		t.Helper()
 		for {
 			_, frame, err := conn.Read(ctx)
@@ -409,19 +407,19 @@ func (f *front) testSocket(t *testing.T) {
 	if err := conn.Write(ctx, websocket.MessageText, []byte(join)); err != nil {
 		t.Fatal(err)
 	}
-	heard(`"status":"ok"`)
+	receive(`"status":"ok"`)
 	for rest := f.silence; rest > 0; rest -= 30 * time.Second { // as often as Phoenix clients have a heartbeat
 		time.Sleep(min(rest, 30*time.Second))
 		if err := conn.Write(ctx, websocket.MessageText, []byte(`[null,"2","phoenix","heartbeat",{}]`)); err != nil {
 			t.Fatal(err)
 		}
-		heard(`"phoenix"`)
+		receive(`"phoenix"`)
 	}
 	f.say(t, session)
-	heard(`"message_appended"`)
+	receive(`"message_appended"`)
 }
 
-// serverID is the name in the topic of apps, as pairing tells it.
+// serverID returns the server id in the topic of apps, from the answer of /pairing.
 func (f *front) serverID(t *testing.T) string {
 	t.Helper()
 	return f.ask(t, http.MethodPost, "/pairing", `{}`, "server_id")
@@ -437,8 +435,8 @@ func (f *front) testApp(t *testing.T) {
 	app.Until("event")
 }
 
-// Who guesses is known by the address that the proxy saw, whatever the guesser says
-// that it is, and others are not held up.
+// Wrong tokens count for the address that the proxy saw, whatever address the client claims.
+// Other clients are not delayed.
 func (f *front) testGuesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is one address of loopback alone")

@@ -18,10 +18,9 @@ import (
 	"loquat/internal/e2e/binary"
 )
 
-// Secrets are planted everywhere: in the configuration, in files, in the environment,
-// and in what the server makes itself. Then everything is done that can be done, with
-// a backend that repeats what it was sent. None of them is anywhere after that, but in
-// the one answer that is there to tell it.
+// No secret appears where it should not. The test puts secrets into the configuration, files
+// and the environment, has the server make more, and calls every route with a backend that
+// repeats what it receives. Each secret may appear only in the answer that delivers it.
 func TestSecretsStaySecret(t *testing.T) {
 	planted := map[string]string{
 		"the key of the provider": "sk-planted-b7e2c1d9f04a",
@@ -40,7 +39,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		"PLANTED_KEY=" + planted["the key of the provider"], "PLANTED_READ=" + planted["a token for reading"], "OTHER_SECRET=" + planted["an environment variable"],
 	}, "serve", "--config", filepath.Join(dir, "loquat.json"), "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0")
 
-	w := &snooper{t: t, url: p.URL, token: planted["a token of a file"]}
+	w := &recorder{t: t, url: p.URL, token: planted["a token of a file"]}
 	maps.Copy(planted, w.makeSecrets())
 	inSession := w.bringSecrets()
 	w.failEverywhere()
@@ -55,7 +54,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	p.End(t)
 
 	evidence := map[string]string{
-		"the log": p.Log.String(), "the answers": w.heard.String(),
+		"the log": p.Log.String(), "the answers": w.answers.String(),
 		"the data of the running server": running, "the data of the server that was stopped": readAll(t, filepath.Join(dir, "data")),
 	}
 	for what, secret := range inSession { // which the data have to hold
@@ -75,7 +74,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(w.heard.String(), "***") || !strings.Contains(w.heard.String(), "the backend repeats") {
+	if !strings.Contains(w.answers.String(), "***") || !strings.Contains(w.answers.String(), "the backend repeats") {
 		t.Error("the backend's errors did not come through, masked")
 	}
 }
@@ -91,8 +90,8 @@ func secretsConfig(backend, file string) string {
 	}`, backend+"/v1", backend+"/listed", file)
 }
 
-// echoSecrets is a backend that repeats the key that it was sent: in a status, in an
-// error within a stream, in headers.
+// echoSecrets is a backend that repeats the key it received: in a status, in an error
+// within a stream, and in headers.
 func echoSecrets(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	key := r.Header.Get("Authorization")
@@ -102,47 +101,47 @@ func echoSecrets(w http.ResponseWriter, r *http.Request) {
 		Hook   string `json:"hook"`
 	}
 	_ = json.Unmarshal(body, &sent)
-	told, _ := json.Marshal("the backend repeats " + key + " " + sent.APIKey + " " + sent.Hook)
+	repeated, _ := json.Marshal("the backend repeats " + key + " " + sent.APIKey + " " + sent.Hook)
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/listed/models"):
-		fmt.Fprintf(w, `{"data":[{"id":%s,"owner":%[1]s}]}`, told)
+		fmt.Fprintf(w, `{"data":[{"id":%s,"owner":%[1]s}]}`, repeated)
 	case !strings.HasSuffix(r.URL.Path, "/chat/completions"):
 		http.Error(w, "no models for "+key, http.StatusForbidden)
 	case bytes.Contains(body, []byte("refuse as JSON")):
 		w.WriteHeader(http.StatusUnauthorized)
-		fmt.Fprintf(w, `{"error":{"message":%s,"type":%s}}`, told, told)
+		fmt.Fprintf(w, `{"error":{"message":%s,"type":%s}}`, repeated, repeated)
 	case bytes.Contains(body, []byte("refuse as text")):
 		http.Error(w, "the backend repeats "+key, http.StatusBadGateway)
 	case bytes.Contains(body, []byte("fail in the stream")):
 		w.Header().Set("Content-Type", binary.EventStream)
-		fmt.Fprintf(w, "%sdata: {\"error\":{\"message\":%s}}\n\n", binary.SSEText("half"), told)
+		fmt.Fprintf(w, "%sdata: {\"error\":{\"message\":%s}}\n\n", binary.SSEText("half"), repeated)
 	case bytes.Contains(body, []byte("no JSON")):
 		w.Header().Set("Content-Type", binary.EventStream)
 		fmt.Fprintf(w, "data: {broken %s\n\n", key)
 	default:
 		w.Header().Set("Content-Type", binary.EventStream)
-		fmt.Fprintf(w, "data: {\"model\":%s,\"usage\":{\"total_tokens\":3,\"note\":%[1]s},\"citations\":[%[1]s],\"choices\":[{\"index\":0,\"delta\":{\"vendor\":%[1]s}}]}\n\n", told)
+		fmt.Fprintf(w, "data: {\"model\":%s,\"usage\":{\"total_tokens\":3,\"note\":%[1]s},\"citations\":[%[1]s],\"choices\":[{\"index\":0,\"delta\":{\"vendor\":%[1]s}}]}\n\n", repeated)
 		fmt.Fprint(w, binary.SSEText("fine")+binary.SSEStop)
 	}
 }
 
-// snooper makes calls and keeps all that it hears.
-type snooper struct {
+// recorder makes calls and keeps all answers.
+type recorder struct {
 	t          *testing.T
 	url, token string
-	heard      strings.Builder
+	answers    strings.Builder
 }
 
-// do makes a call and keeps the answer, headers too.
-func (w *snooper) do(method, path, body string, headers ...string) []byte {
+// do makes a call and keeps the answer with its headers.
+func (w *recorder) do(method, path, body string, headers ...string) []byte {
 	w.t.Helper()
 	answer, header := w.quietly(method, path, body, headers...)
-	fmt.Fprintf(&w.heard, "%s %s\n%v\n%s\n", method, path, header, answer)
+	fmt.Fprintf(&w.answers, "%s %s\n%v\n%s\n", method, path, header, answer)
 	return answer
 }
 
-// quietly makes a call whose answer is there to tell a secret.
-func (w *snooper) quietly(method, path, body string, headers ...string) ([]byte, http.Header) {
+// quietly makes a call without keeping the answer, for answers that deliver a secret.
+func (w *recorder) quietly(method, path, body string, headers ...string) ([]byte, http.Header) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -162,11 +161,11 @@ func (w *snooper) quietly(method, path, body string, headers ...string) ([]byte,
 		w.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	answer, _ := io.ReadAll(resp.Body) // a stream ends with the client's patience
+	answer, _ := io.ReadAll(resp.Body) // a stream ends at the client's timeout
 	return answer, resp.Header
 }
 
-func (w *snooper) field(answer []byte, name string) string {
+func (w *recorder) field(answer []byte, name string) string {
 	w.t.Helper()
 	var fields map[string]any
 	if err := json.Unmarshal(answer, &fields); err != nil {
@@ -179,8 +178,8 @@ func (w *snooper) field(answer []byte, name string) string {
 	return s
 }
 
-// makeSecrets has the server make all that it can make.
-func (w *snooper) makeSecrets() map[string]string {
+// makeSecrets has the server make a secret of each kind.
+func (w *recorder) makeSecrets() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
 	made, _ := w.quietly("POST", "/tokens", `{"name":"made"}`)
@@ -202,7 +201,7 @@ func (w *snooper) makeSecrets() map[string]string {
 	out["a cookie"] = cookie.Value
 	w.do("GET", "/sessions", "", "Authorization: ", "Cookie: "+cookie.Name+"="+cookie.Value)
 
-	// What is wrong repeats what was sent, or not.
+	// Errors may repeat the input, but never a secret.
 	w.do("POST", "/pairing/claim", `{"code":"`+used+`","device_name":"second"}`)
 	w.do("POST", "/pairing/claim", `{"code":"`+open+`","device_name":"two\nlines"}`)
 	w.do("POST", "/pairing/claim", `{"code":"`+open+`","device_name":7}`)
@@ -213,8 +212,8 @@ func (w *snooper) makeSecrets() map[string]string {
 	return out
 }
 
-// bringSecrets gives a session secrets of its own, which its backend repeats.
-func (w *snooper) bringSecrets() map[string]string {
+// bringSecrets sets secrets in a session, which its backend repeats.
+func (w *recorder) bringSecrets() map[string]string {
 	w.t.Helper()
 	out := map[string]string{"an option of a session": "planted-option-7d1e0f", "the user part of a URL": "planted-user-part-c41"}
 	w.do("POST", "/sessions", `{"session_id":"s0"}`)
@@ -223,8 +222,8 @@ func (w *snooper) bringSecrets() map[string]string {
 	return out
 }
 
-// failEverywhere has requests fail in every way in which a backend can tell something.
-func (w *snooper) failEverywhere() {
+// failEverywhere has requests fail in every way in which a backend can return text.
+func (w *recorder) failEverywhere() {
 	w.t.Helper()
 	for i, content := range []string{"refuse as JSON", "refuse as text", "fail in the stream", "no JSON", "reply"} {
 		id := fmt.Sprintf("s%d", i)
@@ -249,7 +248,7 @@ func (w *snooper) failEverywhere() {
 }
 
 // readEverything reads every route that the server's own document lists.
-func (w *snooper) readEverything() {
+func (w *recorder) readEverything() {
 	w.t.Helper()
 	var document struct {
 		Paths map[string]map[string]any `json:"paths"`

@@ -185,13 +185,13 @@ func Exit(t *testing.T, args ...string) (code int, stderr string) {
 	return cmd.ProcessState.ExitCode(), said.String()
 }
 
-// Data is the directory that the process was told to use.
+// Data returns the value of the process's --data option.
 func (p *Process) Data() string {
 	return p.Cmd.Args[slices.Index(p.Cmd.Args, "--data")+1]
 }
 
-// Stopped waits for the end of a process that was told to stop, and returns how it
-// ended: its exit code, -1 when a signal killed it.
+// Stopped waits until a process that was sent a signal ends. It returns the exit code, or
+// -1 if a signal killed the process.
 func (p *Process) Stopped(t *testing.T) int {
 	t.Helper()
 	killer := time.AfterFunc(20*time.Second, func() { _ = p.Cmd.Process.Kill() })

@@ -133,7 +133,7 @@ func testBridgeCrash(t *testing.T, tw *town, rounds int) {
 			t.Fatalf("event %d is %s, want %s", i, said.EventID(), id)
 		}
 	}
-	t.Logf("%d kills, %d events, each heard once and in order", 2*rounds, len(want))
+	t.Logf("%d kills, %d events, each received once and in order", 2*rounds, len(want))
 }
 
 // post sends something until it is acknowledged, and returns the session's id.
@@ -165,7 +165,7 @@ func (tw *town) post(ctx context.Context, path, body string) string {
 	return ""
 }
 
-// The client in docs/bridge.md, as it stands there.
+// The client in docs/bridge.md works unchanged.
 func TestBridgeDoc(t *testing.T) {
 	dir := phxtest.Dir(t)
 	doc, err := os.ReadFile("../../../docs/bridge.md")
@@ -176,7 +176,7 @@ func TestBridgeDoc(t *testing.T) {
 	if code == nil {
 		t.Fatal("there is no client in docs/bridge.md")
 	}
-	file := filepath.Join(dir, fmt.Sprintf("doc-%d.mjs", os.Getpid())) // beside its packages
+	file := filepath.Join(dir, fmt.Sprintf("doc-%d.mjs", os.Getpid())) // in the directory of its npm packages
 	if err := os.WriteFile(file, code[1], 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestBridgeDoc(t *testing.T) {
 	}
 }
 
-// A bridge that stands alone says how it is, and tells its figures to who has a token.
+// A separate bridge reports its health to everybody, and its metrics to callers with a token.
 func TestBridgeMetrics(t *testing.T) {
 	tw := newTown(t, true)
 	url := "http://" + tw.bridge.Address

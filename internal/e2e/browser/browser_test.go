@@ -242,8 +242,8 @@ func (p *page) signIn() {
 	p.until("the user is in", live+` && !document.querySelector("dialog[open]") && !document.querySelector("#sign-out").hidden`)
 }
 
-// What plugins bring is on the page, at its place and as text, whatever it holds; an
-// action with a dialog runs by the keyboard alone, and an image goes out with a message.
+// The page shows the elements of plugins in their places, and always as text. An action with
+// a dialog can be run with the keyboard alone, and an image can be sent with a message.
 func TestBrowserElements(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3 here")

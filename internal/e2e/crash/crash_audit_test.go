@@ -10,13 +10,13 @@ import (
 	"loquat"
 )
 
-// truth is what a settled server says of itself: the log from its beginning, the
-// sessions, and the requests.
+// truth is the state of an idle server: the log from its beginning, the sessions, and the
+// requests.
 type truth struct {
 	log       []loquat.Event
 	bySession map[string][]loquat.Event
 	byRequest map[string][]loquat.Event
-	sessions  map[string]loquat.Snapshot // but for those that were deleted
+	sessions  map[string]loquat.Snapshot // without deleted sessions
 	requests  map[string]loquat.Request  // of these sessions
 }
 
@@ -40,7 +40,7 @@ func (t *truth) deleted(sessionID string) bool {
 	return len(events) > 0 && events[len(events)-1].Type == loquat.SessionDeleted
 }
 
-// check returns everything that is wrong with the truth in itself.
+// check returns all contradictions within the truth.
 func (t *truth) check() (faults []error) {
 	note := func(err error) {
 		if err != nil {
@@ -54,7 +54,7 @@ func (t *truth) check() (faults []error) {
 	}
 	for id, s := range t.sessions {
 		note(checkSessionOrder(t.bySession[id]))
-		note(sameMessages("session "+id, retell(t.bySession[id], 0), s.Messages))
+		note(sameMessages("session "+id, replay(t.bySession[id], 0), s.Messages))
 		note(checkMetadata(t.bySession[id], s.Metadata))
 		if s.ActiveRequestID != "" {
 			note(fmt.Errorf("session %s: request %s runs after all have ended", id, s.ActiveRequestID))
@@ -70,15 +70,15 @@ func (t *truth) check() (faults []error) {
 	return faults
 }
 
-// replayed is a session as its log tells it, and what was wrong with the telling.
+// replayed is a session built from its events, and the errors in these events.
 type replayed struct {
 	messages []loquat.Message
 	err      error
 }
 
-// retell applies the events of a session up to an id, 0 being all. Unlike a client's
-// fold it takes nothing twice and knows no place that is not there.
-func retell(events []loquat.Event, upTo loquat.EventID) (out replayed) {
+// replay applies the events of a session up to an id; 0 means all. Unlike a client's fold,
+// replay reports a message that is added twice and an index that does not exist.
+func replay(events []loquat.Event, upTo loquat.EventID) (out replayed) {
 	known := map[string]bool{}
 	add := func(at loquat.EventID, messages ...loquat.Message) {
 		for _, m := range messages {
@@ -124,19 +124,19 @@ func retell(events []loquat.Event, upTo loquat.EventID) (out replayed) {
 	return out
 }
 
-// sameMessages compares a replay with what is stored.
-func sameMessages(what string, told replayed, stored []loquat.Message) error {
-	if told.err != nil {
-		return fmt.Errorf("%s: %w", what, told.err)
+// sameMessages compares a replay with the stored messages.
+func sameMessages(what string, replay replayed, stored []loquat.Message) error {
+	if replay.err != nil {
+		return fmt.Errorf("%s: %w", what, replay.err)
 	}
-	a, b := asText(told.messages), asText(stored)
+	a, b := asText(replay.messages), asText(stored)
 	if a != b {
 		return fmt.Errorf("%s: its events tell\n  %s\nand it is\n  %s", what, a, b)
 	}
 	return nil
 }
 
-// checkMetadata compares the stored metadata with the last that was told.
+// checkMetadata compares the stored metadata with the newest in the events.
 func checkMetadata(events []loquat.Event, stored loquat.Object) error {
 	for _, e := range slices.Backward(events) {
 		if e.Type != loquat.Checkpoint || e.AgentID == "" {
@@ -165,8 +165,8 @@ func textOf(v any) string {
 	return string(b)
 }
 
-// checkSessionOrder wants a checkpoint after every change of a session, and one
-// request at a time.
+// checkSessionOrder fails unless a checkpoint follows every change of a session and
+// requests run one at a time.
 func checkSessionOrder(events []loquat.Event) error {
 	running := ""
 	for i, e := range events {
@@ -201,14 +201,14 @@ func closesChange(change, next loquat.Event) bool {
 	return next.Type == loquat.Checkpoint && next.RequestID == change.RequestID
 }
 
-// neverRan reports whether a request was cancelled in the transaction that tells of it.
+// neverRan reports whether a request was cancelled in the transaction that created it.
 func neverRan(events []loquat.Event) bool {
 	return len(events) >= 3 && events[1].Type == loquat.RequestCancelled && events[2].Type == loquat.RequestCompleted &&
 		events[1].RequestID == events[0].RequestID && events[2].RequestID == events[0].RequestID &&
 		events[2].EventID == events[0].EventID+2
 }
 
-// stage is where a request stands by the events that it has published.
+// stage is how far a request has come, according to its events.
 type stage string
 
 const (
@@ -224,14 +224,14 @@ const (
 	stageEnded    stage = "ended"
 )
 
-// step is what an event does to a stage.
+// step is the change of stage that an event makes.
 type step struct {
 	from stage
 	kind loquat.EventType
 }
 
-// steps is the specification's order of events within a request, with the
-// abnormal ends. What needs more than the stage is in requestOrder.admits.
+// steps is the specification's order of events within a request, including abnormal ends.
+// Rules that depend on more than the stage are in requestOrder.admits.
 var steps = map[step]stage{
 	{stageNew, loquat.RequestStarted}:        stageReady,
 	{stageReady, loquat.RetryScheduled}:      stageReady,
@@ -261,13 +261,13 @@ type requestOrder struct {
 	at         stage
 	streams    bool
 	incomplete string            // of the last final
-	wantsTools bool              // the last final asks for them
+	wantsTools bool              // the last final contains tool calls
 	calls      []string          // ids, while tools run
 	phases     map[string]string // of tool_partials, by call
 }
 
-// checkRequestOrder wants the events of an ended request in the order that the
-// specification fixes. Increments may be missing: they are superseded.
+// checkRequestOrder fails unless the events of an ended request have the order that the
+// specification fixes. Superseded increments may be missing.
 func checkRequestOrder(events []loquat.Event) error {
 	o := requestOrder{at: stageNew}
 	for _, e := range events {
@@ -286,7 +286,7 @@ func checkRequestOrder(events []loquat.Event) error {
 	return nil
 }
 
-// admits says what is wrong with an event that comes in its place, and remembers it.
+// admits returns an error if an event may not come next, and records the event.
 func (o *requestOrder) admits(e loquat.Event) (fault string) {
 	switch e.Type {
 	case loquat.RequestStarted:
@@ -366,7 +366,7 @@ func (o *requestOrder) admitsResults(e loquat.Event) string {
 	return ""
 }
 
-// checkStatus compares how a request ended with what is stored of it.
+// checkStatus compares the end of a request in the log with its stored status.
 func checkStatus(events []loquat.Event, q loquat.Request) error {
 	want := loquat.StatusCompleted
 	for _, e := range events {
@@ -394,7 +394,7 @@ func describe(e loquat.Event) string {
 	return text + " of session " + e.SessionID
 }
 
-// outline shows the order of events; of many, the first.
+// outline lists the types of events in order, at most the first few.
 func outline(events []loquat.Event) string {
 	const most = 40
 	var parts []string

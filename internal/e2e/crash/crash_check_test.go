@@ -42,7 +42,7 @@ func written(story string) (events []loquat.Event) {
 	return events
 }
 
-// The check that a crash run rests on tells right orders from wrong ones.
+// checkRequestOrder accepts valid orders of events and rejects invalid ones.
 func TestRequestOrder(t *testing.T) {
 	const (
 		begin = "request_started:stream assistant_message:start partial assistant_message:end "
@@ -120,19 +120,19 @@ func TestRetell(t *testing.T) {
 		if upTo == 0 {
 			continue
 		}
-		told := retell(events, loquat.EventID(upTo))
+		replayedSession := replay(events, loquat.EventID(upTo))
 		var got []string
-		for _, m := range told.messages {
+		for _, m := range replayedSession.messages {
 			got = append(got, m.Content)
 		}
-		if told.err != nil && strings.Contains(told.err.Error(), "again") {
+		if replayedSession.err != nil && strings.Contains(replayedSession.err.Error(), "again") {
 			got = append(got, "again")
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("up to %d: %q, want %q", upTo, got, want)
 		}
 	}
-	if told := retell(events, 0); told.err == nil || !strings.Contains(told.err.Error(), "message 5 of 2") {
-		t.Errorf("a deletion beyond the end: %v", told.err)
+	if replayedSession := replay(events, 0); replayedSession.err == nil || !strings.Contains(replayedSession.err.Error(), "message 5 of 2") {
+		t.Errorf("a deletion beyond the end: %v", replayedSession.err)
 	}
 }

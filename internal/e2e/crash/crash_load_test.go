@@ -14,13 +14,13 @@ import (
 	"loquat/internal/client"
 )
 
-// promise is what an acknowledged change obliges the server to, for ever.
+// promise is a fact that an acknowledged change makes permanent.
 type promise struct {
 	what, sessionID string
 	kept            func(*truth) error
 }
 
-// promises are all that were given.
+// promises collects the promises of all acknowledged changes.
 type promises struct {
 	mu    sync.Mutex
 	given []promise
@@ -34,7 +34,7 @@ func (p *promises) add(what, sessionID string, kept func(*truth) error) {
 	p.kinds[what]++
 }
 
-// check returns the promises that are broken. What was said of a session ends with it.
+// check returns the broken promises. Promises about a deleted session no longer hold.
 func (p *promises) check(t *truth) (faults []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,7 +55,7 @@ func (p *promises) counts() map[string]int {
 	return maps.Clone(p.kinds)
 }
 
-// crowd is the clients that change sessions, all of them any session.
+// crowd is the set of clients that change sessions. Every client may change any session.
 type crowd struct {
 	c        *client.Client
 	promises *promises
@@ -63,7 +63,7 @@ type crowd struct {
 	opened   func(loquat.Snapshot) // a session was made
 	fault    func(error)
 
-	gate sync.RWMutex // held shared by changes, alone by who wants them to pause
+	gate sync.RWMutex // changes hold the read lock; the write lock pauses all changes
 
 	mu       sync.Mutex
 	serial   int
@@ -72,7 +72,7 @@ type crowd struct {
 	again    []repeat
 }
 
-// target is a session that is changed, and what the crowd last knew of it.
+// target is a session that is changed, with its last known state.
 type target struct {
 	id         string
 	count      int // messages
@@ -80,7 +80,7 @@ type target struct {
 	requests   []string // the newest
 }
 
-// repeat is a POST that was acknowledged, made once more.
+// repeat is an acknowledged POST that is made again.
 type repeat struct {
 	sessionID, what, first string
 	call                   func(context.Context) (any, error)
@@ -95,7 +95,7 @@ const (
 	opPatience   = 20 * time.Second
 )
 
-// user is one of the crowd, by itself a sequence of calls.
+// user is one client of the crowd. It makes one call at a time.
 type user struct {
 	*crowd
 	random *rand.Rand
@@ -111,8 +111,8 @@ func (u user) run(ctx context.Context) {
 	}
 }
 
-// act makes one call. Refusals that the state of the session explains are fine; what
-// is not acknowledged may or may not have happened.
+// act makes one call. A refusal that the session's state explains is no fault. A call
+// without an acknowledgement may or may not have taken effect.
 func (u user) act(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, opPatience)
 	defer cancel()
@@ -125,7 +125,7 @@ func (u user) act(ctx context.Context) {
 	u.judge(what, t.id, op(ctx, t), fine...)
 }
 
-// choose draws what to do, and which refusals may come of it.
+// choose picks a random operation and returns the refusals that it may meet.
 func (u user) choose() (string, func(context.Context, *target) error, []loquat.Code) {
 	const invalid, busy, overtaken = loquat.CodeInvalid, loquat.CodeBusy, loquat.CodePreconditionFailed
 	switch n := u.random.IntN(100); {
@@ -152,7 +152,7 @@ func (u user) choose() (string, func(context.Context, *target) error, []loquat.C
 	}
 }
 
-// judge notes a refusal that nothing explains.
+// judge records a refusal that nothing explains.
 func (u user) judge(what, sessionID string, err error, fine ...loquat.Code) {
 	code := loquat.CodeOf(err)
 	gone := code == loquat.CodeNotFound && u.isDeleting(sessionID)
@@ -179,7 +179,7 @@ func (u user) pick() *target {
 	return u.sessions[u.random.IntN(len(u.sessions))]
 }
 
-// mark makes a text that nothing else has.
+// mark makes a unique text.
 func (u user) mark(what string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -187,8 +187,8 @@ func (u user) mark(what string) string {
 	return fmt.Sprintf("%s %d", what, u.serial)
 }
 
-// learned keeps what an answer told of a session.
-func (u user) learned(t *target, count int, checkpoint loquat.EventID) {
+// recordState stores the message count and the checkpoint from an answer.
+func (u user) recordState(t *target, count int, checkpoint loquat.EventID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	t.count, t.checkpoint = count, checkpoint
@@ -271,7 +271,7 @@ func (u user) fork(ctx context.Context, t *target) error {
 	return nil
 }
 
-// made takes a new session in.
+// made records a new session, and what its answer promised.
 func (u user) made(what, source string, s loquat.Snapshot, again func(context.Context) (any, error)) {
 	u.promises.add(what, s.SessionID, func(t *truth) error {
 		events := t.bySession[s.SessionID]
@@ -317,7 +317,7 @@ func (u user) append(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	u.learned(t, done.Index+1, done.CursorEventID)
+	u.recordState(t, done.Index+1, done.CursorEventID)
 	u.promises.add("append", t.id, func(tr *truth) error {
 		i, err := changeBefore(tr.bySession[t.id], done.CursorEventID, loquat.MessageAppended)
 		if err != nil {
@@ -381,7 +381,7 @@ func (u user) describe(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	u.learned(t, len(s.Messages), s.Checkpoint)
+	u.recordState(t, len(s.Messages), s.Checkpoint)
 	u.states.add(state{"the session that a change of metadata answered with", t.id, s.CursorEventID, s.Messages})
 	u.promises.add("change of metadata", t.id, func(tr *truth) error {
 		for _, e := range tr.bySession[t.id] {
@@ -401,7 +401,7 @@ func (u user) snapshot(ctx context.Context, t *target) error {
 		if err != nil {
 			return err
 		}
-		u.learned(t, len(s.Messages), s.Checkpoint)
+		u.recordState(t, len(s.Messages), s.Checkpoint)
 		u.states.add(state{"a snapshot", t.id, s.CursorEventID, s.Messages})
 		return nil
 	}
@@ -447,14 +447,14 @@ func (u user) send(ctx context.Context, t *target) error {
 	u.promises.add("send", t.id, func(tr *truth) error { return sendKept(tr, s, done) })
 	u.remember("send", t.id, done, func(ctx context.Context) (any, error) {
 		if s.RequestID != "" {
-			return u.c.Send(ctx, t.id, s) // with another key: the request_id tells
+			return u.c.Send(ctx, t.id, s) // with a new key: the request_id identifies the repeat
 		}
 		return u.c.Send(ctx, t.id, s, key)
 	})
 	return nil
 }
 
-// sendKept wants what an acknowledged send promises.
+// sendKept fails unless the log keeps what an acknowledged send promised.
 func sendKept(t *truth, s loquat.Send, done loquat.SendResult) error {
 	q, own := t.requests[done.RequestID], t.byRequest[done.RequestID]
 	if !q.Status.Ended() || len(own) == 0 {
@@ -493,7 +493,7 @@ func (u user) cancel(ctx context.Context, t *target) error {
 	id := requests[len(requests)-1-u.random.IntN(len(requests))]
 	done, err := u.c.Cancel(ctx, id)
 	if err != nil || done.Status != loquat.StatusRunning && done.Status != loquat.StatusCancelled {
-		return err // it had ended
+		return err // the request had ended
 	}
 	u.promises.add("cancel", t.id, func(tr *truth) error {
 		if q := tr.requests[id]; q.Status != loquat.StatusCancelled {
@@ -504,8 +504,8 @@ func (u user) cancel(ctx context.Context, t *target) error {
 	return nil
 }
 
-// changeBefore returns the place of the event that a change of messages is told by,
-// right before the checkpoint that its answer named.
+// changeBefore returns the index of the event of a change of messages. It is the event
+// before the checkpoint that the answer to the change named.
 func changeBefore(events []loquat.Event, checkpoint loquat.EventID, kind loquat.EventType) (int, error) {
 	i := slices.IndexFunc(events, func(e loquat.Event) bool { return e.EventID == checkpoint })
 	if i < 1 || events[i].Type != loquat.Checkpoint || events[i-1].Type != kind {
@@ -523,7 +523,7 @@ func newestCheckpoint(events []loquat.Event) (id loquat.EventID) {
 	return id
 }
 
-// script makes up how the backend answers a session's requests, one after the other.
+// script makes random answers of the backend to a session's requests.
 func script(random *rand.Rand, id string) map[string]any {
 	call := func(name string) map[string]any {
 		return map[string]any{"name": name, "arguments": map[string]int{"n": 1}}

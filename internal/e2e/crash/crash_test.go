@@ -265,8 +265,8 @@ func (e *era) round() {
 	}
 }
 
-// calmly runs fn beside a server that lives, while nobody changes anything, and then
-// kills the server.
+// calmly runs fn while a server runs and nobody changes anything, and then kills the
+// server.
 func (e *era) calmly(fn func(context.Context)) {
 	s := e.start("")
 	e.current = s
@@ -398,7 +398,7 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 func (e *era) audit(ctx context.Context) {
 	e.total.audits++
 	if err := e.settle(ctx); err != nil {
-		_ = e.current.Cmd.Process.Signal(syscall.SIGQUIT) // it tells where it hangs
+		_ = e.current.Cmd.Process.Signal(syscall.SIGQUIT) // prints the goroutines, which shows where the server hangs
 		select {
 		case <-e.current.died:
 		case <-time.After(crashPatience):
@@ -459,7 +459,7 @@ func (e *era) settle(ctx context.Context) error {
 	}
 }
 
-// read reads the log from its beginning, and all that it tells of.
+// read reads the log from its beginning, and all sessions and requests in it.
 func (e *era) read(ctx context.Context) (*truth, error) {
 	var log []loquat.Event
 	for at := loquat.EventID(0); ; {
@@ -528,8 +528,8 @@ func (c *crowd) wasDeleting(id string) bool {
 	return c.deleting[id]
 }
 
-// onlyOnce wants every change to be told once, whether or not it was acknowledged:
-// their texts are all different.
+// onlyOnce fails if the log holds a change twice, acknowledged or not. Each change has a
+// unique text.
 func (c *crowd) onlyOnce(t *truth) (faults []error) {
 	first := map[string]loquat.EventID{}
 	for _, e := range t.log {

@@ -58,25 +58,25 @@ func (s sighting) agrees(other sighting) bool {
 		(strings.HasSuffix(a.Message.Content, b.Message.Content) || strings.HasSuffix(b.Message.Content, a.Message.Content))
 }
 
-// missing returns what was seen and is no longer told, superseded increments and
-// deleted sessions aside.
+// missing returns an error for each event that a client saw and the log no longer holds.
+// Superseded increments and events of deleted sessions may be missing.
 func (w *witness) missing(t *truth) (faults []error) {
-	told := make(map[loquat.EventID]bool, len(t.log))
+	logged := make(map[loquat.EventID]bool, len(t.log))
 	for _, e := range t.log {
-		told[e.EventID] = true
+		logged[e.EventID] = true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.seen {
 		superseded := s.event.Type == loquat.Partial || s.event.Type == loquat.ToolPartial
-		if !told[id] && !superseded && !t.deleted(s.event.SessionID) {
-			faults = append(faults, fmt.Errorf("a client has seen what is gone: %s", s.text))
+		if !logged[id] && !superseded && !t.deleted(s.event.SessionID) {
+			faults = append(faults, fmt.Errorf("a client saw an event that the log no longer holds: %s", s.text))
 		}
 	}
 	return faults
 }
 
-// story tells what anybody saw of a request.
+// story returns the events of a request that any client saw, one a line.
 func (w *witness) story(requestID string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +107,7 @@ type watcher struct {
 
 	mu    sync.Mutex
 	folds map[string]*loquat.Fold
-	void  map[string]bool // requests of which what was shown is no longer what counts
+	void  map[string]bool // requests whose stream restarted: the final may differ from the draft
 	at    loquat.EventID
 }
 
@@ -123,7 +123,7 @@ func (w *watcher) follow(ctx context.Context) error {
 		}
 		code := loquat.CodeOf(err)
 		if ctx.Err() != nil || w.finished() || code == "" || code == loquat.CodeUnavailable {
-			continue // the server is away: it comes back
+			continue // the server is down until its next start
 		}
 		return fmt.Errorf("%s after %s: %w", w.name, w.position(), err)
 	}
@@ -186,7 +186,7 @@ func (w *watcher) poll(ctx context.Context) error {
 	return nil
 }
 
-// take takes in the next event.
+// take applies the next event.
 func (w *watcher) take(e loquat.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,7 +218,7 @@ func (w *watcher) take(e loquat.Event) error {
 	return nil
 }
 
-// keepsDraft wants a final to begin with what was shown of it.
+// keepsDraft fails unless a final begins with the draft that was shown before it.
 func keepsDraft(shown *loquat.Draft, e loquat.Event) error {
 	if e.Type != loquat.Final || shown == nil || shown.RequestID != e.RequestID {
 		return nil
@@ -288,8 +288,8 @@ func (l *stateLedger) add(s state) {
 	l.waiting = append(l.waiting, s)
 }
 
-// check holds each state against the log up to its position. When they agree, polling
-// on from there brings no effect twice and misses none.
+// check compares each state with the log up to its position. If they agree, a client that
+// polls on from there applies each event exactly once.
 func (l *stateLedger) check(t *truth) (faults []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -299,7 +299,7 @@ func (l *stateLedger) check(t *truth) (faults []error) {
 		}
 		l.checked++
 		what := fmt.Sprintf("%s of %s at %s", s.what, s.sessionID, s.at)
-		if err := sameMessages(what, retell(t.bySession[s.sessionID], s.at), s.messages); err != nil {
+		if err := sameMessages(what, replay(t.bySession[s.sessionID], s.at), s.messages); err != nil {
 			faults = append(faults, err)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	soakSecondsShort = 4
 	soakUsers        = 8
 	soakPlaces       = 12 // sessions that are in use at once
-	soakDeeds        = 40 // after which a session is checked and another takes its place
+	soakOperations   = 40 // after which a session is checked and another takes its place
 	soakPatience     = time.Minute
 )
 
@@ -100,8 +100,8 @@ func soakLength(t *testing.T) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// soakProgram builds the program with the race detector. A short run does without,
-// for building everything anew takes longer than the run.
+// soakProgram builds the program with the race detector. A short run uses the program
+// without it, because building everything again takes longer than the run.
 func soakProgram(t *testing.T) (path string, raced bool) {
 	t.Helper()
 	if testing.Short() {
@@ -158,14 +158,14 @@ type soak struct {
 	direct *client.Client // past the proxies
 	places []*place
 
-	mu       sync.Mutex
-	deeds    map[string]int
-	ends     map[loquat.RequestStatus]int
-	sessions int // checked
-	folds    int // compared
-	heard    int // events that followers heard
-	heap     []float64
-	resident []float64
+	mu         sync.Mutex
+	operations map[string]int
+	ends       map[loquat.RequestStatus]int
+	sessions   int // checked
+	folds      int // compared
+	received   int // events that followers received
+	heap       []float64
+	resident   []float64
 }
 
 func newSoak(ctx context.Context, t *testing.T, url, line string) *soak {
@@ -174,7 +174,7 @@ func newSoak(ctx context.Context, t *testing.T, url, line string) *soak {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &soak{ctx: ctx, t: t, url: url, line: line, direct: direct, deeds: map[string]int{}, ends: map[loquat.RequestStatus]int{}}
+	return &soak{ctx: ctx, t: t, url: url, line: line, direct: direct, operations: map[string]int{}, ends: map[loquat.RequestStatus]int{}}
 }
 
 // through makes a client whose lines lead through the proxy, and which gives up on
@@ -235,9 +235,9 @@ type place struct {
 	followers []*soakFollower
 	leave     func() // ends the followers
 
-	mu       sync.Mutex
-	deeds    int
-	requests []string // that were sent, perhaps in vain
+	mu         sync.Mutex
+	operations int
+	requests   []string // that were sent, perhaps in vain
 }
 
 // occupy creates a session for a place and lets three clients follow it.
@@ -250,7 +250,7 @@ func (s *soak) occupy(p *place, random *rand.Rand) {
 		s.t.Error(err)
 		return
 	}
-	p.id, p.deeds, p.requests = created.SessionID, 0, nil
+	p.id, p.operations, p.requests = created.SessionID, 0, nil
 	ctx, cancel := context.WithCancel(s.ctx)
 	var all sync.WaitGroup
 	p.followers = nil
@@ -290,15 +290,15 @@ type soakUser struct {
 func (u soakUser) act() {
 	p := u.places[u.random.IntN(len(u.places))]
 	p.inUse.RLock()
-	name, fine, err := u.deed(p)
+	name, fine, err := u.operate(p)
 	p.mu.Lock()
-	p.deeds++
-	enough := p.deeds >= soakDeeds
+	p.operations++
+	enough := p.operations >= soakOperations
 	p.mu.Unlock()
 	p.inUse.RUnlock()
 	u.judge(name, err, fine)
 	if enough && p.inUse.TryLock() {
-		if p.deeds >= soakDeeds {
+		if p.operations >= soakOperations {
 			u.settle(p)
 			u.occupy(p, u.random)
 		}
@@ -307,9 +307,9 @@ func (u soakUser) act() {
 	time.Sleep(time.Duration(u.random.IntN(60)) * time.Millisecond)
 }
 
-// deed does one thing and names the refusals that are to be expected of it. A line
-// that breaks too often is always to be expected.
-func (u soakUser) deed(p *place) (name string, fine []loquat.Code, err error) {
+// operate does one random operation. It returns the operation's name and the refusals that
+// are expected. A connection that breaks too often is always expected.
+func (u soakUser) operate(p *place) (name string, fine []loquat.Code, err error) {
 	ctx := u.ctx
 	switch n := u.random.IntN(100); {
 	case n < 45:
@@ -368,7 +368,7 @@ func (s *soak) judge(name string, err error, fine []loquat.Code) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deeds[name+" "+string(code)]++
+	s.operations[name+" "+string(code)]++
 }
 
 // cancelAll spares the end of a run the wait for what is queued.
@@ -459,7 +459,7 @@ func (s *soak) log(session string) (events []loquat.Event, err error) {
 	}
 }
 
-// soakFollower keeps a fold of a session, over a bad line.
+// soakFollower keeps a fold of a session over a faulty network.
 type soakFollower struct {
 	*soak
 	session string
@@ -490,7 +490,7 @@ func (f *soakFollower) run(ctx context.Context, kind int) {
 	}
 }
 
-// stream follows for some events, then connects anew.
+// stream follows for some events, then connects again.
 func (f *soakFollower) stream(ctx context.Context) error {
 	left := 1 + f.random.IntN(300)
 	since := f.position()
@@ -517,7 +517,7 @@ func (f *soakFollower) poll(ctx context.Context) error {
 	return nil
 }
 
-// reload follows as a client does that comes when a reply is half told.
+// reload follows like a client that connects in the middle of a reply.
 func (f *soakFollower) reload(ctx context.Context) error {
 	left := 1 + f.random.IntN(300)
 	for u, err := range f.client.FollowSession(ctx, f.session) {
@@ -553,7 +553,7 @@ func (f *soakFollower) apply(events ...loquat.Event) {
 	}
 	f.soak.mu.Lock()
 	defer f.soak.mu.Unlock()
-	f.heard += len(events)
+	f.received += len(events)
 }
 
 // await waits until the fold is as the session is stored.
@@ -615,13 +615,13 @@ func (s *soak) checkMemory(raced bool) {
 	}
 }
 
-// report tells what was done, and fails when there was too little to trust.
+// report logs how much was done, and fails if that was too little to prove anything.
 func (s *soak) report() {
-	s.t.Logf("deeds: %v", s.deeds)
+	s.t.Logf("operations: %v", s.operations)
 	s.t.Logf("ends of requests: %v", s.ends)
-	s.t.Logf("%d sessions checked, %d folds compared, %d events heard", s.sessions, s.folds, s.heard)
+	s.t.Logf("%d sessions checked, %d folds compared, %d events received", s.sessions, s.folds, s.received)
 	for _, name := range []string{"send done", "cancel done", "append done", "describe done", "load done"} {
-		if s.deeds[name] == 0 {
+		if s.operations[name] == 0 {
 			s.t.Errorf("nobody ever had a %q", name)
 		}
 	}

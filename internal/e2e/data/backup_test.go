@@ -79,11 +79,11 @@ type staff struct {
 	end  context.CancelFunc
 	busy sync.WaitGroup
 
-	mu      sync.Mutex
-	said    map[string]int    // by session: how many messages were acknowledged
-	images  map[string]string // by path: the hash of its bytes
-	removed map[string]bool   // paths of images
-	deeds   int
+	mu         sync.Mutex
+	said       map[string]int    // by session: how many messages were acknowledged
+	images     map[string]string // by path: the hash of its bytes
+	removed    map[string]bool   // paths of images
+	operations int
 }
 
 // writers are those of the staff that append messages.
@@ -106,7 +106,7 @@ func newStaff(t *testing.T, c *client.Client, url string) *staff {
 					return
 				}
 				u.mu.Lock()
-				u.deeds++
+				u.operations++
 				u.mu.Unlock()
 			}
 		})
@@ -125,12 +125,12 @@ func (u *staff) atWork() {
 	count := func() int {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		return u.deeds
+		return u.operations
 	}
 	before := count()
 	for began := time.Now(); count() < before+50; time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > time.Minute || u.t.Failed() {
-			u.t.Fatalf("the users have done %d deeds in %s", count()-before, time.Since(began))
+			u.t.Fatalf("the users have done %d operations in %s", count()-before, time.Since(began))
 		}
 	}
 }
@@ -194,17 +194,17 @@ func (u *staff) send(ctx context.Context, session string, n int) error {
 	return nil
 }
 
-// deedsDone is what was acknowledged at some moment.
-type deedsDone struct {
+// operationsDone is what was acknowledged at some moment.
+type operationsDone struct {
 	said    map[string]int
 	images  map[string]string
 	removed map[string]bool
 }
 
-func (u *staff) acknowledged() deedsDone {
+func (u *staff) acknowledged() operationsDone {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s := deedsDone{map[string]int{}, map[string]string{}, map[string]bool{}}
+	s := operationsDone{map[string]int{}, map[string]string{}, map[string]bool{}}
 	for session, n := range u.said {
 		s.said[session] = n
 	}
@@ -217,7 +217,7 @@ func (u *staff) acknowledged() deedsDone {
 }
 
 // removedSince are images of a state that may be gone by now.
-func (u *staff) removedSince(s deedsDone) map[string]bool {
+func (u *staff) removedSince(s operationsDone) map[string]bool {
 	now := u.acknowledged()
 	gone := map[string]bool{}
 	for path := range s.images {
@@ -244,9 +244,9 @@ func restored(t *testing.T, dir string) *restoredServer {
 	return &restoredServer{t, url, c}
 }
 
-// checkSessions holds each writer's messages against what it was told: all of those,
-// and perhaps some more, in their order.
-func (r *restoredServer) checkSessions(floor deedsDone) {
+// checkSessions compares the stored messages of each writer with the acknowledged ones.
+// All of those must be there, in order; unacknowledged ones may follow.
+func (r *restoredServer) checkSessions(floor operationsDone) {
 	r.t.Helper()
 	for session, said := range floor.said {
 		s, err := r.c.Session(r.t.Context(), session)
@@ -264,7 +264,7 @@ func (r *restoredServer) checkSessions(floor deedsDone) {
 	}
 }
 
-func (r *restoredServer) checkImages(floor deedsDone, removed map[string]bool) {
+func (r *restoredServer) checkImages(floor operationsDone, removed map[string]bool) {
 	r.t.Helper()
 	checked := 0
 	for path, hash := range floor.images {
@@ -303,7 +303,7 @@ func (r *restoredServer) checkLog(original *client.Client, last loquat.EventID) 
 			r.t.Errorf("event %s is not beyond those of the server, %s", id, newestOfTheirs)
 		}
 	}
-	// Who has seen what the copy does not have is told to load again; who has not goes on.
+	// A client that saw an event which the copy lacks gets 410; other clients continue.
 	if _, err := r.c.Events(r.t.Context(), client.Query{Since: &newestOfTheirs}); loquat.CodeOf(err) != loquat.CodeGone {
 		r.t.Errorf("after an event of the server alone: %v", err)
 	}
@@ -349,7 +349,8 @@ func (r *restoredServer) events(c *client.Client) map[loquat.EventID]string {
 	return all
 }
 
-// What a copy is made of: sessions of a server that has stopped, and what is refused.
+// A backup works without a running server. It refuses a directory without data and an
+// existing target.
 func TestBackupOfAStoppedServer(t *testing.T) {
 	data, to := t.TempDir(), filepath.Join(t.TempDir(), "copy")
 	backup := func(args ...string) (string, error) {

@@ -16,9 +16,8 @@ import (
 	"loquat/internal/e2e/binary"
 )
 
-// What is older than events.retention_seconds goes, and whoever would miss it is told
-// so; a session's cursor can always be followed from, and a request that runs keeps
-// all of its events, however long it takes.
+// Events older than events.retention_seconds are removed, and a client that would miss one
+// gets 410. A session's cursor always works, and a running request keeps all of its events.
 func TestRetention(t *testing.T) {
 	retention := 2
 	if testing.Short() {
@@ -110,7 +109,7 @@ func checkGone(ctx context.Context, t *testing.T, c *client.Client, url string, 
 	}
 	for _, err := range c.Follow(ctx, client.Query{Since: &since, SessionID: session}) {
 		if loquat.CodeOf(err) != loquat.CodeGone {
-			t.Errorf("a follower is told %v", err)
+			t.Errorf("a follower gets %v", err)
 		}
 		break
 	}

@@ -118,8 +118,8 @@ func (r *longRun) ended(ctx context.Context) loquat.Request {
 	}
 }
 
-// A large reply takes few times its size of memory, whatever becomes of it, and a start
-// that takes it up takes no more than running did.
+// A large reply needs a small multiple of its size in memory, regardless of how its request
+// ends. A start that reconciles such a request needs no more than running it did.
 func TestMemoryOfLargeReplies(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("long, and reads /proc: sends 300 MB")

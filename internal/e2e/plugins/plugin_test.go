@@ -235,8 +235,8 @@ func (r *pluginRig) story(ctx context.Context, request string) ([]loquat.Event, 
 	}
 }
 
-// Servers from npm run as plugins, unchanged: results stand in the order of the calls,
-// progress comes before them, none of it late and none of it lost.
+// MCP servers from npm run unchanged as plugins. Results have the order of the calls. All
+// progress arrives, and before the results.
 // LOQUAT_PLUGIN_CALLS says how many streamed calls are made.
 func TestPluginServers(t *testing.T) {
 	t.Parallel()
@@ -414,7 +414,7 @@ func TestPluginsHarmNobody(t *testing.T) {
 	}
 }
 
-// A server that is told to stop takes its plugins along.
+// A server that stops on a signal ends its plugins.
 func TestPluginsEndWithTheServer(t *testing.T) {
 	t.Parallel()
 	r := newPluginRig(t)
@@ -435,8 +435,8 @@ func TestPluginsEndWithTheServer(t *testing.T) {
 	}
 }
 
-// What a plugin has started, and what would not heed the end of its input, does not
-// outlive a server that is killed.
+// When a server is killed, its plugins end, with the processes that they started, even if
+// a plugin ignores the end of its input.
 func TestNothingOutlivesAKilledServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

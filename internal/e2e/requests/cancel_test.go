@@ -21,7 +21,7 @@ import (
 // cancelCase is a phase of a request in which it is cancelled.
 type cancelCase struct {
 	name     string
-	settings string // of the provider, beside the usual ones
+	settings string // of the provider, in addition to the usual ones
 	script   string // of the backend
 	whole    bool   // the request does not stream
 	requests int    // that the backend has seen when the time has come

@@ -35,8 +35,8 @@ func answers(contentType, body string) http.HandlerFunc {
 	}
 }
 
-// onTheWire speaks for itself, without the help of an HTTP server, once it has heard
-// the whole request: or the client might notice first that it is not listened to.
+// onTheWire writes raw bytes to the connection instead of an HTTP answer. It first reads the
+// whole request; otherwise the client might fail while it still writes.
 func onTheWire(speak func(net.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
