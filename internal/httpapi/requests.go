@@ -10,10 +10,6 @@ import (
 func (a *api) requestRoutes() []route.Route {
 	return []route.Route{
 		{
-			Method: http.MethodPost, Path: "/sessions/{session_id}/send", ID: "send", Tag: "requests", Summary: "Ask for a reply",
-			Serve: a.send, Change: true, Body: loquat.Send{}, Responses: []route.Response{{Status: http.StatusAccepted, Body: loquat.SendResult{}, ETag: true}},
-		},
-		{
 			Method: http.MethodGet, Path: "/requests/{request_id}", ID: "getRequest", Tag: "requests", Summary: "See where a request stands",
 			Serve: a.getRequest, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Request{}}},
 		},
@@ -23,19 +19,6 @@ func (a *api) requestRoutes() []route.Route {
 			Responses: []route.Response{{Status: http.StatusAccepted, Body: loquat.CancelResult{}}, {Status: http.StatusOK, Body: loquat.CancelResult{}}},
 		},
 	}
-}
-
-func (a *api) send(x *route.Exchange) error {
-	in, err := route.Decode[loquat.Send](x)
-	if err != nil {
-		return err
-	}
-	s, err := a.chat.Send(x.R.Context(), x.Call, x.Path("session_id"), in)
-	if err != nil {
-		return err
-	}
-	x.W.Header().Set("Location", "/requests/"+s.Body.RequestID)
-	return replyChanged(x, http.StatusAccepted, s)
 }
 
 func (a *api) getRequest(x *route.Exchange) error {

@@ -83,7 +83,7 @@ func New(opts Options) (http.Handler, error) {
 	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
 		return nil, err
 	}
-	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
+	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
 		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
 	schemas := newSchemas()
 	if a.document, err = describe(routes, schemas); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -195,20 +194,6 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 func (r *Reader) last() (id loquat.EventID, err error) {
 	err = one(r.q, `SELECT last_event_id FROM log`, nil, &id)
 	return id, err
-}
-
-// RevisionAt returns the revision of a session at one of its checkpoints. The error is gone if
-// that event was removed.
-func (r *Reader) RevisionAt(h Head, at loquat.EventID) (int64, error) {
-	if at == h.Cursor { // every change of messages moves the cursor
-		return h.Rev, nil
-	}
-	var rev int64
-	err := one(r.q, `SELECT rev FROM events WHERE event_id = ? AND sid = ? AND type = 'checkpoint'`, []any{at, h.SID}, &rev)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, loquat.Errorf(loquat.CodeGone, "the snapshot at %s is not kept; load the messages again without at", at)
-	}
-	return rev, err
 }
 
 // Publish assigns an id to an event of a session, and of a request unless req is nil, and adds

@@ -131,34 +131,6 @@ func (tx *Tx) Describe(h *Head, agentID string, metadata loquat.Object) {
 	h.Rev++
 }
 
-// Checkpoint publishes the checkpoint that follows a change and writes the head. The
-// checkpoint becomes the cursor, unless keepCursor is true because clients would otherwise
-// skip increments in flight.
-func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
-	now := tx.Now
-	e := loquat.Event{Type: loquat.Checkpoint, Timestamp: &now}
-	if h.described {
-		e.AgentID, e.Metadata = h.AgentID, h.Metadata
-		if tx.shown != nil {
-			e.Metadata = (*tx.shown)(h.Metadata)
-		}
-		if err := tx.writeDescription(h); err != nil {
-			return err
-		}
-	}
-	id, err := tx.Publish(e, h, req)
-	if err != nil {
-		return err
-	}
-	h.Checkpoint, h.UpdatedAt, h.described = id, tx.Now, false
-	if !keepCursor {
-		h.Cursor = id
-	}
-	return tx.exec(`UPDATE sessions SET rev = ?, cursor_event_id = ?, checkpoint_event_id = ?, message_count = ?,
-		message_bytes = ?, next_seq = ?, edited_rev = ?, updated_at = ? WHERE sid = ?`,
-		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, h.edited, micros(tx.Now), h.SID)
-}
-
 func (tx *Tx) writeDescription(h *Head) error {
 	metadata, err := json.Marshal(h.Metadata)
 	if err != nil {
