@@ -9,14 +9,14 @@ import (
 	"loquat"
 )
 
-// ActionQuery names an action; what is "" may be anything.
+// ActionQuery selects the plugins that run an action. An empty field matches any value.
 type ActionQuery struct {
 	ActionID string
 	Owner    string // action_owner: application, feature or provider_extension
 	Plugin   string // name of the plugin
 }
 
-// ownerOf is the action_owner of a plugin's actions.
+// ownerOf returns the action_owner of a plugin's actions.
 func ownerOf(p Plugin) string {
 	switch p.Kind() {
 	case KindExtension, KindFeature:
@@ -25,7 +25,7 @@ func ownerOf(p Plugin) string {
 	return KindApplication
 }
 
-// Actors returns the plugins that run an action, in order.
+// Actors returns the plugins that match q, in the order of the configuration.
 func (r *Registry) Actors(q ActionQuery) []Plugin {
 	var out []Plugin
 	for _, p := range r.plugins {
@@ -40,12 +40,12 @@ func (r *Registry) Actors(q ActionQuery) []Plugin {
 func ActionsOf(p Plugin) []string {
 	actions := []string{}
 	if a, ok := p.(Actor); ok {
-		_ = contain(func() error { actions = append(actions, a.Actions()...); return nil }) // one that panics runs none
+		_ = contain(func() error { actions = append(actions, a.Actions()...); return nil }) // a plugin that panics has no actions
 	}
 	return actions
 }
 
-// TheActor returns the only one of those that run an action.
+// TheActor returns the single plugin that runs the action. It fails if there are none or several.
 func (q ActionQuery) TheActor(actors []Plugin) (Plugin, error) {
 	switch len(actors) {
 	case 0:
@@ -71,8 +71,8 @@ func (q ActionQuery) restriction() string {
 	return out
 }
 
-// Act runs an action of p, which is an Actor. It returns when ctx ends, whatever the
-// plugin does, and makes an error of its panic.
+// Act runs an action of p, which must be an Actor. It returns when ctx ends, even if the
+// plugin hangs. A panic of the plugin becomes an error.
 func Act(ctx context.Context, p Plugin, call ActionCall) (ActionResult, error) {
 	type outcome struct {
 		result ActionResult

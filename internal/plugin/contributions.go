@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	callTimeout = 2 * time.Second // after it an answer goes on without the plugin
-	failPause   = 5 * time.Second // a plugin is skipped as long after a failed call
-	maxCalls    = 32              // calls of one plugin at a time, which bounds the goroutines that hang; more wait
-	maxLogged   = 50              // faults of one plugin's elements that are logged
+	callTimeout = 2 * time.Second // a response waits at most this long for a plugin
+	failPause   = 5 * time.Second // a plugin is skipped for this long after a failed call
+	maxCalls    = 32              // concurrent calls of one plugin; limits the goroutines that hang, and further calls wait
+	maxLogged   = 50              // limit of logged faults in one plugin's elements
 )
 
 // Gatherer asks plugins for their contributions to the UI, all plugins at the same time.
 //
-// A plugin that fails, or takes longer than callTimeout, is left out and reported by the
-// log and by Problems. It is skipped while its call hangs, and for failPause after.
+// A plugin that fails, or takes longer than callTimeout, is left out and reported in the
+// log and by Problems. It is skipped while its call hangs, and for failPause afterwards.
 type Gatherer struct {
 	registry     *Registry
 	log          *slog.Logger
 	learn        func([]loquat.Object)
-	contributors map[string]*contributor // by the name of the plugin; not changed
+	contributors map[string]*contributor // by the name of the plugin; never modified
 }
 
-// NewGatherer returns the gatherer of a registry's plugins. It calls learn with the raw
-// contribution of a plugin before Unheard leaves that plugin out.
+// NewGatherer returns a Gatherer for a registry's plugins. The Gatherer calls learn with a
+// plugin's raw contribution before Unheard stops listing that plugin.
 func NewGatherer(r *Registry, log *slog.Logger, learn func([]loquat.Object)) *Gatherer {
 	g := &Gatherer{registry: r, log: log, learn: learn, contributors: map[string]*contributor{}}
 	for _, p := range r.Plugins() {
@@ -46,8 +46,8 @@ func NewGatherer(r *Registry, log *slog.Logger, learn func([]loquat.Object)) *Ga
 	return g
 }
 
-// Core returns the plugins whose elements belong to an agent: its own provider, and
-// all extensions, features and tools but the extensions of other providers.
+// Core returns the plugins whose elements belong to an agent: the agent's provider, and
+// all extensions, features and tools, except the extensions of other providers.
 func (r *Registry) Core(selector string) []Plugin {
 	own, _ := r.Provider(selector)
 	foreign := func(p Plugin) bool {
@@ -72,7 +72,7 @@ func (r *Registry) Applications() []Plugin {
 	return slices.DeleteFunc(slices.Clone(r.plugins), func(p Plugin) bool { return p.Kind() != KindApplication })
 }
 
-// Tags returns the capabilities that plugins name, of themselves or of their backend.
+// Tags returns the capabilities that plugins report for themselves or for their backend.
 func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.Model) []string {
 	tags := []string{}
 	for _, p := range plugins {
@@ -93,7 +93,7 @@ func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.
 }
 
 // Gather asks plugins for their elements and normalises them in the order of the plugins.
-// input returns what a plugin is given.
+// input returns the input for a plugin.
 func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []loquat.Object {
 	contributions := make([]*contribution, len(plugins))
 	var calls sync.WaitGroup
@@ -108,7 +108,7 @@ func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plug
 	for i, p := range plugins {
 		if c := contributions[i]; c != nil {
 			g.learn(c.elements)
-			g.contributors[p.Name()].heard.Store(true)
+			g.contributors[p.Name()].contributed.Store(true)
 			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: c.elements})
 		}
 	}
@@ -127,7 +127,7 @@ func elementOwner(p Plugin) string {
 	return ""
 }
 
-// Problems returns what is left out of a plugin's contribution, and why.
+// Problems returns why parts of a plugin's contribution, or all of it, are left out.
 func (g *Gatherer) Problems(p Plugin) []string {
 	c, ok := g.contributors[p.Name()]
 	if !ok {
@@ -145,7 +145,7 @@ func (g *Gatherer) Problems(p Plugin) []string {
 // Unheard returns the plugins that have elements but have not contributed any yet.
 func (g *Gatherer) Unheard(plugins []Plugin) (out []Plugin) {
 	for _, p := range plugins {
-		if c, ok := g.contributors[p.Name()]; ok && !c.heard.Load() {
+		if c, ok := g.contributors[p.Name()]; ok && !c.contributed.Load() {
 			out = append(out, p)
 		}
 	}
@@ -172,27 +172,27 @@ func (g *Gatherer) Missing(plugins []Plugin) (out []string) {
 	return out
 }
 
-// contributor calls one plugin and keeps how the last calls ended.
+// contributor calls one plugin and records how the last calls ended.
 type contributor struct {
-	elements Elements
-	log      *slog.Logger
-	slots    chan struct{} // holds one value for each call that has not returned
-	heard    atomic.Bool   // a contribution was learned
+	elements    Elements
+	log         *slog.Logger
+	slots       chan struct{} // holds one value for each call that has not returned
+	contributed atomic.Bool   // a contribution was learned
 
 	mu      sync.Mutex
 	hanging int       // calls that timed out and have not returned
-	until   time.Time // the plugin is skipped until then
+	until   time.Time // when the plugin is called again after a failure
 	failure string    // why the plugin is left out, "" if it is not
 	down    string    // why the last call found no process, "" if it found one
 	faults  []string  // of single elements in the newest contribution
 	logged  []string  // faults of any contribution that are in the log
 }
 
-// contribution is what a plugin returned.
+// contribution holds the elements that a plugin returned.
 type contribution struct{ elements []loquat.Object }
 
-// ask calls the plugin. It returns nil if the plugin is skipped or fails, and if ctx ends.
-// A call goes on without its caller, so a caller that leaves is not a failure.
+// ask calls the plugin. It returns nil if the plugin is skipped or fails, or if ctx ends.
+// The call continues without its caller, so a cancelled caller is not a failure.
 func (c *contributor) ask(ctx context.Context, in ui.Input) *contribution {
 	if c.skipped() {
 		return nil
@@ -254,7 +254,7 @@ func (c *contributor) start(ctx context.Context, in ui.Input) <-chan *contributi
 	return result
 }
 
-// noteHang notes that a call timed out.
+// noteHang records that a call timed out.
 func (c *contributor) noteHang() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +262,7 @@ func (c *contributor) noteHang() {
 	c.fail(fmt.Errorf("it did not answer within %s", callTimeout))
 }
 
-// noteLateReturn notes that a call returned after it timed out. It may run before noteHang.
+// noteLateReturn records that a call returned after it timed out. It may run before noteHang.
 func (c *contributor) noteLateReturn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,7 +270,7 @@ func (c *contributor) noteLateReturn() {
 	c.until = time.Now().Add(failPause)
 }
 
-// noteReturn notes how a call ended in time, and reports whether it succeeded.
+// noteReturn records how a call within the timeout ended, and reports whether it succeeded.
 func (c *contributor) noteReturn(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,7 +289,7 @@ func (c *contributor) noteReturn(err error) bool {
 	return err == nil
 }
 
-// fail is called with c.mu held.
+// fail records a failure of the plugin. The caller must hold c.mu.
 func (c *contributor) fail(err error) {
 	if c.failure != err.Error() {
 		c.failure = err.Error()
@@ -298,8 +298,8 @@ func (c *contributor) fail(err error) {
 	c.until = time.Now().Add(failPause)
 }
 
-// noteFaults keeps what is left out of a contribution. Each fault is logged once, because a
-// plugin shows other elements in other sessions, so faults come and go.
+// noteFaults records the faults of a contribution. It logs each fault once: a plugin
+// returns different elements for different sessions, so the same fault appears repeatedly.
 func (c *contributor) noteFaults(faults []ui.ElementError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -317,7 +317,7 @@ func (c *contributor) noteFaults(faults []ui.ElementError) {
 	}
 }
 
-// contain calls a plugin and returns its panic as an error.
+// contain runs a call of a plugin and returns a panic as an error.
 func contain(call func() error) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -327,7 +327,7 @@ func contain(call func() error) (err error) {
 	return call()
 }
 
-// panicError is a panic of a plugin. Only the log shows its stack.
+// panicError reports a panic of a plugin. Only the log shows its stack.
 type panicError struct {
 	fault any
 	stack string
@@ -335,5 +335,5 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.fault) }
 
-// LogValue adds the stack.
+// LogValue returns the message with the stack.
 func (e *panicError) LogValue() slog.Value { return slog.StringValue(e.Error() + "\n" + e.stack) }

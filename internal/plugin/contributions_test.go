@@ -256,7 +256,7 @@ func TestCallsBehindHangingOnes(t *testing.T) {
 }
 
 // The success of a call does not hide that another call hangs.
-func TestSuccessBesideAHang(t *testing.T) {
+func TestSuccessDuringAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, release := make(chan time.Duration, 2), make(chan struct{})
 		calls <- time.Hour
@@ -320,7 +320,7 @@ func TestFailingPlugin(t *testing.T) {
 	}
 }
 
-// A caller that goes away is no failure of the plugin that it asked.
+// A call that its caller cancels does not count as a failure of the plugin.
 func TestCallerGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newTestGatherer(t, &shower{name: "slow", kind: KindTool, show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
@@ -338,8 +338,8 @@ func TestCallerGoesAway(t *testing.T) {
 	})
 }
 
-// Faults of single elements are logged once each, and are no problem any more when the
-// plugin has mended them.
+// Each fault of an element is logged once. It is removed from the problems when the
+// plugin has fixed the element.
 func TestFaultyElements(t *testing.T) {
 	shown := []loquat.Object{loquat.Object{}.Set("key", "a"), loquat.Object{}.Set("key", "b").Set("condition", map[string]any{"near": 1})}
 	p := &shower{name: "p", kind: KindTool, show: func(context.Context, ui.Input) ([]loquat.Object, error) { return shown, nil }}

@@ -1,10 +1,9 @@
-// Package plugin holds the contracts between the service and what plugs into it,
-// and the registry of what is loaded. A plugin is a value with a name and a kind; each
-// of its powers is an interface of one or two methods, found by assertion.
+// Package plugin defines the interfaces between the service and its plugins, and the
+// registry of the loaded plugins. A plugin is a value with a name and a kind. For each of
+// its capabilities it implements a small interface, which type assertions find.
 //
-// It promises that the order of plugins is the order of the configuration, and that
-// a name is loaded once. It knows nothing of processes: a plugin that runs as one
-// stands behind the same contracts.
+// Plugins keep the order of the configuration, and each name is loaded once. The package
+// does not manage processes: a plugin process implements the same interfaces.
 package plugin
 
 import (
@@ -17,12 +16,12 @@ import (
 	"loquat/internal/ui"
 )
 
-// Plugin is what every plugin is.
+// Plugin is implemented by every plugin.
 type Plugin interface {
-	// Name is the reference by which the configuration's `plugins` names it, or the
+	// Name returns the reference by which the configuration's `plugins` names it, or the
 	// name in its manifest.
 	Name() string
-	// Kind is one of the kinds below: what the plugin is for. It decides which schema
+	// Kind returns one of the kinds below. The kind decides which schema
 	// shows its elements and who owns its actions.
 	Kind() string
 }
@@ -34,51 +33,51 @@ const (
 	KindFeature     = "feature"
 	KindTool        = "tool"
 	KindApplication = "application"
-	KindUnknown     = "unknown" // of a process whose manifest does not tell
+	KindUnknown     = "unknown" // the manifest of the plugin process names no kind
 )
 
-// Extension is a plugin that comes with another one: it is loaded when that one is.
+// Extension is a plugin that belongs to another plugin and is loaded with it.
 type Extension interface {
 	BroughtBy() string
 }
 
-// Process is a plugin that has to be started. It comes up in the background, and offers
-// nothing before that.
+// Process is a plugin that must be started. It starts in the background and offers
+// nothing until it runs.
 type Process interface {
-	// Start returns at once. The plugin runs until Stop.
+	// Start starts the plugin and returns at once. The plugin runs until Stop.
 	Start(ctx context.Context)
-	// Stop ends all of it and returns when nothing of it is left.
+	// Stop ends the plugin with all its processes and returns when they have ended.
 	Stop()
-	// FirstStart is closed when the first start has come to an end: the plugin runs,
-	// the start has failed, or it took longer than a start may take.
+	// FirstStart returns a channel that is closed when the first start has ended: the
+	// plugin runs, the start failed, or it took longer than a start may take.
 	FirstStart() <-chan struct{}
-	// AwaitRunning waits a moment for a plugin that restarts. An error names the plugin,
+	// AwaitRunning waits briefly for a plugin that restarts. An error names the plugin,
 	// its state and the reason.
 	AwaitRunning(ctx context.Context) error
 }
 
-// Reporter is a plugin that has something to say about how it is.
+// Reporter is a plugin that reports its state.
 type Reporter interface {
 	Status() Status
 }
 
 // Notifier is a plugin that reports when its elements, or its tools, may have changed.
 type Notifier interface {
-	// OnChange registers a function that is called after each change. It returns at once.
+	// OnChange registers a function that is called after each change. changed must return at once.
 	OnChange(changed func())
 }
 
 // The values of Status.State.
 const (
 	StateRunning  = "running"
-	StateStarting = "starting" // for the first time, or again after it failed
-	StateFailed   = "failed"   // given up
+	StateStarting = "starting" // the first start, or a restart after a failure
+	StateFailed   = "failed"   // no more restarts follow
 )
 
 // Status is the state of a plugin.
 type Status = loquat.PluginStatus
 
-// StatusOf returns what a plugin reports. One that reports nothing is running.
+// StatusOf returns the status that a plugin reports. A plugin that is not a Reporter is running.
 func StatusOf(p Plugin) Status {
 	if v, ok := p.(Reporter); ok {
 		return v.Status()
@@ -86,7 +85,7 @@ func StatusOf(p Plugin) Status {
 	return Status{State: StateRunning}
 }
 
-// InFirstStart reports whether the first start of a plugin has not come to an end.
+// InFirstStart reports whether the first start of a plugin has not ended yet.
 func InFirstStart(p Plugin) bool {
 	v, ok := p.(Process)
 	if !ok {
@@ -102,123 +101,123 @@ func InFirstStart(p Plugin) bool {
 
 // Provider is a plugin that runs models.
 type Provider interface {
-	// Selector is the value of a provider config's `provider` that chooses it.
+	// Selector returns the value of a provider config's `provider` that selects the plugin.
 	Selector() string
-	// Chat runs one phase. It ends with a chunk whose Reply is set, or an error;
-	// waits and recoveries are its own. A cancelled ctx closes its connection at once.
+	// Chat runs one phase, including retries and recoveries. The last chunk has a Reply,
+	// or comes with an error. A cancelled ctx closes the connection at once.
 	Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error]
-	// Models asks the backend what it offers; none, without an error, when the
-	// backend cannot say.
+	// Models returns the models that the backend lists. If the backend cannot list
+	// models, Models returns none and no error.
 	Models(ctx context.Context, config loquat.Object) ([]loquat.Model, error)
 }
 
-// RequestEditor is a feature that edits the calls of models before they are made. An
-// error fails the request: what was to be edited must not go out as it is.
+// RequestEditor is a feature that edits model calls before they are made. An error fails
+// the request, because a call must not be sent without the edit.
 type RequestEditor interface {
 	EditRequest(ctx context.Context, req *loquat.LLMRequest) error
 }
 
-// Tagger is a plugin that names what it, or its backend, can do, like
+// Tagger is a plugin that reports capabilities of itself or of its backend, such as
 // supports_reasoning.
 type Tagger interface {
-	// Tags is given the effective config, secrets left out, and the models that the
-	// backend lists, none when it cannot say. It returns at once.
+	// Tags returns the capabilities, without blocking. config is the effective config
+	// without secrets. models are those that the backend lists, if it can.
 	Tags(config loquat.Object, models []loquat.Model) []string
 }
 
 // Elements is a plugin that describes elements of a user interface.
 type Elements interface {
-	// UIElements returns them as the specification's get_ui_elements does. They are
-	// normalised by who asks.
+	// UIElements returns the elements in the form of the specification's get_ui_elements.
+	// The caller normalises them.
 	UIElements(ctx context.Context, in ui.Input) ([]loquat.Object, error)
 }
 
 // Actor is a plugin that runs actions.
 type Actor interface {
-	// Actions are the action_ids that it runs.
+	// Actions returns the action_ids that the plugin runs.
 	Actions() []string
-	// Act runs one. An error with a code reaches the client as it is.
+	// Act runs an action. An error with a code reaches the client unchanged.
 	Act(ctx context.Context, call ActionCall) (ActionResult, error)
 }
 
-// ActionCall is one call of an action.
+// ActionCall describes one call of an action.
 type ActionCall struct {
 	ActionID  string
 	SessionID string        // "" when the action is not about a session
 	Params    loquat.Object // fixed_params applied, dialog inputs checked
 	Config    loquat.Object // effective config of the session, secrets as {"set": true}; nil without a session
-	State     loquat.Object // of an application plugin
+	State     loquat.Object // the state of an application plugin
 	Host      Host
 }
 
-// ActionResult is what an action answers.
+// ActionResult holds the result of an action.
 type ActionResult struct {
 	Result json.RawMessage // any JSON; nil is null
-	State  loquat.Object   // the application plugin's state from now on; nil leaves it
+	State  loquat.Object   // the new state of the application plugin; nil keeps the old one
 }
 
-// Host is what the service does for an action.
+// Host gives an action access to the service.
 type Host struct {
 	Sessions Sessions
 	Assets   Assets
 }
 
-// Sessions is what an action may do with sessions.
+// Sessions gives an action access to sessions.
 type Sessions interface {
-	// Messages returns a session's messages as they are now.
+	// Messages returns a session's current messages.
 	Messages(ctx context.Context, sessionID string) ([]loquat.Message, error)
-	// Ask has the session's own model answer messages; nothing is stored.
+	// Ask sends messages to the session's model and returns the reply. It stores nothing.
 	Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error)
-	// RequireIdle is a busy error while a request of the session runs or is queued.
+	// RequireIdle returns a busy error while a request of the session runs or is queued.
 	RequireIdle(ctx context.Context, sessionID string) error
-	// Compact puts one system message in the place of others, in one transaction. It
-	// is a conflict error when they, or the session's requests, changed since they
-	// were read.
+	// Compact replaces messages with one system message, in one transaction. It returns a
+	// conflict error if the messages, or the session's requests, changed since they were
+	// read.
 	Compact(ctx context.Context, sessionID string, c Compaction) error
 }
 
-// Compaction is messages that become one.
+// Compaction describes a range of messages to replace with one system message.
 type Compaction struct {
 	Start, End int              // indices, both included
-	Was        []loquat.Message // what stood there when it was read
-	Content    string           // of the system message at Start
+	Was        []loquat.Message // the messages of the range when they were read
+	Content    string           // the content of the new system message at Start
 }
 
-// Assets is what an action may do with the images of a session.
+// Assets gives an action access to the images of a session.
 type Assets interface {
-	// StoreAsset keeps an image; what the bytes deny is an invalid error.
+	// StoreAsset stores an image. It returns an invalid error if the bytes are not an image of mediaType.
 	StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error)
-	// OpenAsset returns an image and its bytes, which the caller closes.
+	// OpenAsset returns an image and a reader of its bytes, which the caller must close.
 	OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error)
-	// DeleteAsset is a conflict error while a message uses the image.
+	// DeleteAsset deletes an image. It returns a conflict error while a message uses the image.
 	DeleteAsset(ctx context.Context, sessionID, assetID string) error
 }
 
 // Toolbox is a plugin that offers tools.
 type Toolbox interface {
-	// Tools are those that can be called now. A plugin that restarts keeps its tools:
-	// their calls wait a moment for it.
+	// Tools returns the tools that can be called now. A plugin that restarts keeps its
+	// tools, and their calls wait briefly for the restart.
 	Tools() []Tool
 }
 
-// Tool is what a model may call.
+// Tool is a function that a model may call.
 type Tool interface {
-	// Name is function.name of its schema.
+	// Name returns function.name of the tool's schema.
 	Name() string
-	// Schema is the tool in the chat-completions convention:
+	// Schema returns the tool's schema in the chat-completions convention:
 	// {type: "function", function: {name, description, parameters}}.
 	Schema() json.RawMessage
-	// Call runs it. An error is no fatal failure: its text becomes the tool message.
+	// Call runs the tool. An error does not fail the request: its text becomes the tool message.
 	Call(ctx context.Context, call ToolCall) (ToolResult, error)
 }
 
-// ToolCall is one call of a tool.
+// ToolCall describes one call of a tool.
 type ToolCall struct {
 	ID        string
 	Name      string
 	Arguments json.RawMessage // a JSON object
 	Config    loquat.Object   // effective config of the request
-	Concealed loquat.Object   // the same with its secrets as {"set": true}
+	Concealed loquat.Object   // Config with secrets as {"set": true}
 	SessionID string
 	RequestID string
 
@@ -227,16 +226,16 @@ type ToolCall struct {
 	Progress func(part string, progress, total *float64)
 }
 
-// ToolResult is what a tool answers.
+// ToolResult holds the result of a tool call.
 type ToolResult struct {
 	Content  string
-	Metadata loquat.Object // such as display; may be nil
-	Images   []Image       // become assets of the session, attached to the tool message
+	Metadata loquat.Object // metadata for the tool message, such as display; may be nil
+	Images   []Image       // stored as assets of the session and attached to the tool message
 	IsError  bool
 }
 
-// Image is an image that a tool made.
+// Image holds an image that a tool returned.
 type Image struct {
-	MediaType string // as the tool says; the bytes decide
+	MediaType string // as the tool reports it; the service detects the type from the bytes
 	Data      []byte
 }

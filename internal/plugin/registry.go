@@ -7,15 +7,15 @@ import (
 	"loquat"
 )
 
-// Registry is what is loaded. The list of plugins does not change once it is made;
-// what a plugin offers may, see Tools.
+// Registry holds the loaded plugins. The list never changes after NewRegistry. The tools
+// of a plugin may change; Tools returns the current ones.
 type Registry struct {
 	plugins   []Plugin
 	providers map[string]Provider
 }
 
-// NewRegistry loads plugins in their order. The first plugin that offers a provider
-// of some selector has it.
+// NewRegistry returns a registry of plugins, in their order. If several providers have
+// the same selector, the first one is used.
 func NewRegistry(plugins ...Plugin) (*Registry, error) {
 	r := &Registry{providers: map[string]Provider{}}
 	seen := map[string]bool{}
@@ -34,16 +34,16 @@ func NewRegistry(plugins ...Plugin) (*Registry, error) {
 	return r, nil
 }
 
-// Plugins returns what is loaded, in order.
+// Plugins returns the loaded plugins, in order.
 func (r *Registry) Plugins() []Plugin { return r.plugins }
 
-// Provider returns the provider that selector chooses.
+// Provider returns the provider with a selector.
 func (r *Registry) Provider(selector string) (Provider, bool) {
 	p, ok := r.providers[selector]
 	return p, ok
 }
 
-// Models asks a provider what its backend offers, and makes an error of its panic.
+// Models returns the models of a provider's backend. A panic of the provider becomes an error.
 func Models(ctx context.Context, p Provider, config loquat.Object) (models []loquat.Model, err error) {
 	err = contain(func() (err error) {
 		models, err = p.Models(ctx, config)

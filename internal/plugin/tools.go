@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Toolset is the tools that could be called at one moment. A phase of a request takes
-// one: what the model was shown is what its calls find.
+// Toolset holds the tools that could be called at one moment. A phase of a request uses
+// one Toolset throughout, so the model's calls find the tools that the model was shown.
 type Toolset struct {
 	tools   map[string]Tool
 	schemas []json.RawMessage
-	owners  map[string]Plugin // of tools that models are shown, by name
+	owners  map[string]Plugin // the plugins of the tools that models are shown, by tool name
 	absent  []string          // plugins that do not run and have no known tool, with their states
 }
 
-// Tools gathers what all toolboxes offer now, in the order of the plugins. Where two
-// offer one name, the one that is loaded first has it. The tools of a plugin that has
-// failed are not shown to models, but can be found: their error says what is wrong.
+// Tools returns the tools that all toolboxes offer now, in the order of the plugins. If
+// two plugins offer the same name, the one loaded first wins. Tools of a failed plugin
+// are not shown to models but can be called; the call's error explains the failure.
 func (r *Registry) Tools() *Toolset {
 	set := &Toolset{tools: map[string]Tool{}, owners: map[string]Plugin{}}
 	var hidden []Tool
@@ -46,7 +46,7 @@ func (r *Registry) Tools() *Toolset {
 	return set
 }
 
-// show adds the tools of a plugin whose names are free.
+// show adds the tools of p whose names are not taken yet.
 func (s *Toolset) show(p Plugin, tools []Tool) {
 	for _, t := range tools {
 		if _, taken := s.tools[t.Name()]; taken {
@@ -57,7 +57,7 @@ func (s *Toolset) show(p Plugin, tools []Tool) {
 	}
 }
 
-// Tool returns the tool of that name.
+// Tool returns the tool with a name.
 func (s *Toolset) Tool(name string) (Tool, bool) {
 	t, ok := s.tools[name]
 	return t, ok
@@ -67,10 +67,10 @@ func (s *Toolset) Tool(name string) (Tool, bool) {
 // plugins.
 func (s *Toolset) Schemas() []json.RawMessage { return s.schemas }
 
-// Absent names the plugins that may have more tools but do not run, with their states.
+// Absent returns the names and states of plugins that do not run and may have more tools.
 func (s *Toolset) Absent() string { return strings.Join(s.absent, ", ") }
 
-// Status returns how p is, the tools included that another plugin has in its place.
+// Status returns the status of p. Its problems include tools that are left out because another plugin took the name.
 func (r *Registry) Status(p Plugin) Status {
 	status := StatusOf(p)
 	box, ok := p.(Toolbox)
@@ -87,7 +87,7 @@ func (r *Registry) Status(p Plugin) Status {
 	return status
 }
 
-// ToolNames returns the names of the tools that models can call of p now.
+// ToolNames returns the names of the tools of p that models can call now.
 func (r *Registry) ToolNames(p Plugin) []string {
 	names := []string{}
 	box, ok := p.(Toolbox)

@@ -44,8 +44,8 @@ func (t boxed) Call(context.Context, plugin.ToolCall) (plugin.ToolResult, error)
 	return plugin.ToolResult{Content: t.owner}, nil
 }
 
-// The first plugin of the list has a name; the other is told; a set that was taken
-// stays as it was while tools come and go.
+// The first plugin that offers a name keeps it, and the status of the other plugin
+// reports the conflict. A toolset does not change when plugins change their tools.
 func TestTools(t *testing.T) {
 	first, second := &box{name: "first"}, &box{name: "second", tools: []string{"a", "b"}}
 	r, err := plugin.NewRegistry(first, second)

@@ -76,12 +76,12 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 		w.stop()
 		return nil, f
 	}
-	w.hear()
+	w.noteActivity()
 	// The limit holds for the bytes on the wire and for what they decompress to.
 	wire := &liveBody{body: x.bounded(a.resp.Body), watch: w}
 	a.Reader = x.bounded(decompress(a.resp.Header, wire))
 	if a.resp.StatusCode/100 != 2 {
-		return nil, a.refused()
+		return nil, a.statusFailure()
 	}
 	if f := a.begin(ctx); f != nil {
 		a.close()
@@ -92,14 +92,14 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 
 func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error) {
 	ctx = context.WithValue(ctx, watchKey{}, w)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { w.hear() }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { w.noteActivity() }})
 	req, err := http.NewRequestWithContext(ctx, x.method, x.settings.baseURL.JoinPath(x.path).String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	if x.body != nil {
-		req.GetBody = func() (io.ReadCloser, error) { return x.body.reader(w.hear), nil }
-		req.Body, req.ContentLength = x.body.reader(w.hear), x.body.size
+		req.GetBody = func() (io.ReadCloser, error) { return x.body.reader(w.noteActivity), nil }
+		req.Body, req.ContentLength = x.body.reader(w.noteActivity), x.body.size
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "text/event-stream, application/json")
@@ -143,8 +143,8 @@ func isDialError(err error) bool {
 	return ok && e.Op == "dial"
 }
 
-// refused returns the failure for an error status. The failure owns the answer.
-func (a *answer) refused() *failure {
+// statusFailure returns the failure for an error status. The failure owns the answer.
+func (a *answer) statusFailure() *failure {
 	return &failure{
 		kind: failStatus, status: a.resp.StatusCode, requestID: a.requestID(),
 		retryAfter: parseRetryAfter(a.resp.Header.Get("Retry-After")),
@@ -203,7 +203,7 @@ func (a *answer) begin(ctx context.Context) *failure {
 		rest := bytes.TrimLeft(bytes.TrimPrefix(head[:n], []byte("\xef\xbb\xbf")), " \t\r\n")
 		if err != nil {
 			if n == 0 {
-				return a.neverBegan(ctx, err)
+				return a.emptyBodyFailure(ctx, err)
 			}
 			a.Reader = io.MultiReader(bytes.NewReader(head[:n]), failing{err})
 		} else if len(rest) == 0 {
@@ -218,9 +218,9 @@ func (a *answer) begin(ctx context.Context) *failure {
 	return nil
 }
 
-// neverBegan returns the failure for a body without a first byte. A timeout counts as
+// emptyBodyFailure returns the failure for a body without a first byte. A timeout counts as
 // one before streaming. Other errors are left to the reader of the body.
-func (a *answer) neverBegan(ctx context.Context, err error) *failure {
+func (a *answer) emptyBodyFailure(ctx context.Context, err error) *failure {
 	if f := a.failed(ctx, err, failConnect); f.kind != failConnect {
 		return f
 	}
@@ -240,9 +240,9 @@ type liveBody struct {
 }
 
 func (b *liveBody) Read(p []byte) (int, error) {
-	b.watch.listen()
+	b.watch.startWaiting()
 	n, err := b.body.Read(p)
-	b.watch.rest()
+	b.watch.stopWaiting()
 	return n, err
 }
 
@@ -266,7 +266,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 
 // reading returns a reading of this answer.
 func (x *exchange) reading(ctx context.Context, a *answer, providerID string) *reading {
-	r := &reading{spoke: a.watch.speak, ending: a.watch.end, done: a.watch.finish}
+	r := &reading{onData: a.watch.noteData, onFinishReason: a.watch.noteFinishReason, onDone: a.watch.finish}
 	if x.settings.debugStream {
 		r.debug = func(data []byte) {
 			x.log.InfoContext(ctx, "stream chunk", "provider", providerID, "data", redactText(string(data), x.settings.secrets))
@@ -327,6 +327,6 @@ type speaking struct{ *answer }
 
 func (s speaking) Read(p []byte) (int, error) {
 	n, err := s.answer.Read(p)
-	s.watch.speak()
+	s.watch.noteData()
 	return n, err
 }

@@ -10,8 +10,8 @@ import (
 	"loquat"
 )
 
-// What an answer is made of has bounds, in number as well as in size, and meeting them
-// takes no longer than reading.
+// The number and the size of an answer's members are limited. An answer beyond a limit
+// takes no longer to refuse than to read.
 func TestBoundsOfAnAnswer(t *testing.T) {
 	many := func(n int, format string) string {
 		var b strings.Builder
@@ -63,7 +63,7 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 			}
 		})
 	}
-	// What is usual is far below.
+	// Usual answers are far below the limits.
 	for chunk, err := range DecodeStream(strings.NewReader("data: "+delta(`"tool_calls":[`+many(100, `{"index":%d,"function":{"name":"f","arguments":"{}"}}`)+`],`+many(100, `"k%d":1`))+"\n\n"), "main") {
 		if err != nil || chunk.Reply != nil && (len(chunk.Reply.ToolCalls) != 100 || len(chunk.Reply.Metadata) < 100) {
 			t.Errorf("%v, %d calls", err, len(chunk.Reply.ToolCalls))

@@ -80,11 +80,11 @@ type chunkDecoder struct {
 	chunk
 	stats Stats
 
-	saidIn string // the member of a choice that holds the content: delta or message
-	beside bool   // the choice has the other one of delta and message
-	groq   json.RawMessage
-	alone  json.RawMessage // reasoning_details
-	seen   uint64
+	contentKey       string // the member of a choice that holds the content: delta or message
+	hasOtherKey      bool   // the choice has the other one of delta and message
+	groq             json.RawMessage
+	reasoningDetails json.RawMessage
+	seen             uint64
 }
 
 // Stats counts how answers were decoded.
@@ -120,7 +120,7 @@ func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
 		return nil, err
 	}
 	d.stats.Chunks++
-	if d.saidIn = "delta"; d.decodeFast(data) {
+	if d.contentKey = "delta"; d.decodeFast(data) {
 		return &d.chunk, nil
 	}
 	d.stats.Fallbacks++
@@ -137,7 +137,7 @@ func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
 	if err := bounded(data); err != nil {
 		return nil, err
 	}
-	if d.saidIn = "message"; d.decodeFast(data) {
+	if d.contentKey = "message"; d.decodeFast(data) {
 		d.chunk.whole = true
 		return &d.chunk, nil
 	}
@@ -157,8 +157,8 @@ const (
 	seenGroq
 	seenObject
 	seenChoiceIndex
-	seenSaid
-	seenBeside
+	seenContentKey
+	seenOtherKey
 	seenFinish
 	seenChoiceUsage
 	seenContent
@@ -178,7 +178,7 @@ func (d *chunkDecoder) once(bit uint64) bool {
 func (d *chunkDecoder) decodeFast(data []byte) bool {
 	d.scanner.reset(data)
 	d.chunk.reset()
-	d.seen, d.beside, d.groq, d.alone = 0, false, nil, nil
+	d.seen, d.hasOtherKey, d.groq, d.reasoningDetails = 0, false, nil, nil
 	return d.object(d.member) && d.atEnd() && d.isComplete()
 }
 
@@ -226,12 +226,12 @@ func (d *chunkDecoder) choiceMember(key []byte) bool {
 	case "index":
 		n, ok := d.index()
 		return d.once(seenChoiceIndex) && ok && n == 0
-	case d.saidIn:
-		return d.once(seenSaid) && d.object(d.deltaMember)
+	case d.contentKey:
+		return d.once(seenContentKey) && d.object(d.deltaMember)
 	case "delta", "message":
 		_, ok := d.raw()
-		d.beside = true
-		return d.once(seenBeside) && ok
+		d.hasOtherKey = true
+		return d.once(seenOtherKey) && ok
 	case "finish_reason":
 		return d.once(seenFinish) && d.stringOrNull(&d.finish)
 	case "usage":
@@ -269,7 +269,7 @@ func (d *chunkDecoder) deltaMember(key []byte) bool {
 		}
 	case reasoningDetails:
 		v, ok := d.raw()
-		d.alone = v
+		d.reasoningDetails = v
 		return d.once(seenDetails) && ok && d.keep(&d.fields, key, v)
 	}
 	v, ok := d.raw()
@@ -281,14 +281,14 @@ func (d *chunkDecoder) isComplete() bool {
 	if d.seen&seenChoices == 0 {
 		return false
 	}
-	if d.beside && d.seen&seenSaid == 0 {
+	if d.hasOtherKey && d.seen&seenContentKey == 0 {
 		return false
 	}
 	if d.usage == nil && d.groq != nil {
 		return false
 	}
 	// reasoning_details is read only if no other member holds the reasoning.
-	return len(d.reasoning)+len(d.chunk.reasoningContent) > 0 || d.alone == nil || string(d.alone) == "[]" || string(d.alone) == "null"
+	return len(d.reasoning)+len(d.chunk.reasoningContent) > 0 || d.reasoningDetails == nil || string(d.reasoningDetails) == "[]" || string(d.reasoningDetails) == "null"
 }
 
 func (d *chunkDecoder) call(int) bool {

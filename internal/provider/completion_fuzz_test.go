@@ -7,8 +7,8 @@ import (
 	"loquat"
 )
 
-// FuzzCompletion reads any bytes as an answer that does not stream: it is told as a
-// chunk or as a failure, never as both or neither, and text is UTF-8.
+// FuzzCompletion decodes any bytes as an answer that is not streamed. The result must be
+// either a chunk or a failure, and text must be UTF-8.
 func FuzzCompletion(f *testing.F) {
 	for _, s := range []string{
 		`{"choices":[{"message":{"role":"assistant","content":"hi","tool_calls":[{"id":"c","function":{"name":"f","arguments":{"a":1}}}]},"finish_reason":"stop"}],"usage":{"total_tokens":3}}`,

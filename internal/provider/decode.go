@@ -15,10 +15,10 @@ type reading struct {
 	decoder   chunkDecoder
 	collector collector
 
-	spoke  func()       // called when data arrives, not for comments; may be nil
-	ending func()       // called when finish_reason arrives; may be nil
-	done   func()       // called when [DONE] arrives; may be nil
-	debug  func([]byte) // called with each chunk as it was received; may be nil
+	onData         func()       // called when data arrives, not for comments; may be nil
+	onFinishReason func()       // called when finish_reason arrives; may be nil
+	onDone         func()       // called when [DONE] arrives; may be nil
+	debug          func([]byte) // called with each chunk as it was received; may be nil
 }
 
 // stream reads a stream to its end and emits increments. A stream is complete once the
@@ -62,8 +62,8 @@ func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
 	if len(data) == 0 || data[0] == ':' {
 		return nil // some backends send comments as data
 	}
-	if a.spoke != nil {
-		a.spoke()
+	if a.onData != nil {
+		a.onData()
 	}
 	if a.debug != nil {
 		a.debug(data)
@@ -102,8 +102,8 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 	if show && !emit(inc) {
 		return &failure{kind: failStopped}
 	}
-	if a.ending != nil && a.collector.finish != "" {
-		a.ending()
+	if a.onFinishReason != nil && a.collector.finish != "" {
+		a.onFinishReason()
 	}
 	return nil
 }
@@ -111,8 +111,8 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 // end records [DONE]. Of later events only their usage counts.
 func (a *reading) end() {
 	a.collector.done = true
-	if a.done != nil {
-		a.done()
+	if a.onDone != nil {
+		a.onDone()
 	}
 }
 

@@ -61,7 +61,7 @@ func TestSettingsCoverTheSchema(t *testing.T) {
 		}
 		places[place] = e
 	}
-	// Tools that no plugin runs cannot be called; the other keys are no session's business.
+	// Tools that no plugin runs cannot be called. A session must not change the other keys.
 	without := []string{"provider", "api_key", "endpoint_options", "stream_recovery", "tools"}
 	for _, f := range schema {
 		e := places[f.Key]
@@ -102,7 +102,7 @@ func TestModelSetting(t *testing.T) {
 	}
 }
 
-// Endpoints are a choice only where some are configured; what is in use is among them.
+// The endpoint element exists only if endpoints are configured. Its options include the endpoint in use.
 func TestEndpointSetting(t *testing.T) {
 	for _, c := range []struct{ config, want string }{
 		{`{"base_url": "http://a/v1"}`, ``},
@@ -118,7 +118,7 @@ func TestEndpointSetting(t *testing.T) {
 	}
 }
 
-// What a model is said not to do has no elements; what nobody speaks of has.
+// A capability that the descriptor denies has no tag. One that it does not mention has.
 func TestTags(t *testing.T) {
 	const all = "supports_tools supports_images supports_reasoning"
 	for _, c := range []struct{ config, model, want string }{

@@ -32,7 +32,7 @@ type expected struct {
 	Terminal  string
 }
 
-// outcome is what a whole Chat tells.
+// outcome holds the results of a complete Chat.
 type outcome struct {
 	chunks    []loquat.Chunk
 	text      string
@@ -142,7 +142,7 @@ func TestRecordings(t *testing.T) {
 				bodies.Store(&rec)
 				o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: baseConfig(srv.URL), Messages: userSays("hi"), Stream: stream})
 				if !stream && o.reply != nil {
-					o.text, o.reasoning = want.Text, want.Reasoning // only the reply tells
+					o.text, o.reasoning = want.Text, want.Reasoning // only the reply holds the text
 				}
 				if !stream && o.err != nil {
 					continue // the text before an error in a stream is not shown

@@ -15,9 +15,9 @@ import (
 type object = map[string]json.RawMessage
 
 // decodeGeneral decodes any JSON value that a backend may return. It reads every member
-// that a known backend uses and skips values of the wrong type. saidIn lists the members
+// that a known backend uses and skips values of the wrong type. contentKeys lists the members
 // of a choice that may hold the content; the first one present counts.
-func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
+func decodeGeneral(data []byte, c *chunk, contentKeys ...string) error {
 	if err := loquat.CheckDepth(data); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func decodeGeneral(data []byte, c *chunk, saidIn ...string) error {
 	}
 	if choice := choiceZero(choices); choice != nil {
 		c.choice = true
-		c.addChoice(choice, saidIn)
+		c.addChoice(choice, contentKeys)
 	}
 	if c.usage == nil {
 		c.usage = asObject(asMap(all["x_groq"])["usage"])
@@ -68,13 +68,13 @@ func choiceZero(choices []json.RawMessage) object {
 	return nil
 }
 
-func (c *chunk) addChoice(choice object, saidIn []string) {
+func (c *chunk) addChoice(choice object, contentKeys []string) {
 	c.finish = text(choice["finish_reason"])
 	if c.usage == nil {
 		c.usage = asObject(choice["usage"])
 	}
 	var delta object
-	for _, key := range saidIn {
+	for _, key := range contentKeys {
 		if delta = asMap(choice[key]); delta != nil {
 			c.whole = key == "message"
 			break

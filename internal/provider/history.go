@@ -48,7 +48,7 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 	for i, m := range messages {
 		t := turn{Message: m}
 		if m.Role != loquat.RoleTool && m.Role != loquat.RoleUser && len(pending) > 0 {
-			turns, pending = append(turns, showing(pending)), nil
+			turns, pending = append(turns, imagesTurn(pending)), nil
 		}
 		switch m.Role {
 		case loquat.RoleTool:
@@ -71,7 +71,7 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 		turns = append(turns, t)
 	}
 	if len(pending) > 0 {
-		turns = append(turns, showing(pending))
+		turns = append(turns, imagesTurn(pending))
 	}
 	if s.mergeSystem {
 		turns = mergeSystem(turns)
@@ -79,9 +79,9 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 	return turns
 }
 
-// showing returns a turn with the images of a tool round. It is needed within a tool
+// imagesTurn returns a turn with the images of a tool round. It is needed within a tool
 // loop, where no user message follows that could carry the images.
-func showing(images []image) turn {
+func imagesTurn(images []image) turn {
 	return turn{Message: loquat.Message{Role: loquat.RoleUser, Content: loquat.ToolImagesText}, images: images}
 }
 

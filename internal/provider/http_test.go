@@ -323,7 +323,7 @@ func TestPaceOfRetries(t *testing.T) {
 	})
 }
 
-// Who reads slowly is not taken for a backend that is silent.
+// A slow reader is not mistaken for a silent backend.
 func TestSlowReaderIsNoSilence(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"longer than the timeout": 25 * time.Second, "longer than comments are borne": 40 * time.Minute} {
 		t.Run(name, func(t *testing.T) {

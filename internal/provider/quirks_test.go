@@ -48,7 +48,7 @@ func TestOwnRecordings(t *testing.T) {
 			}
 			for how, frame := range framings {
 				for _, r := range []io.Reader{strings.NewReader(frame(string(raw))), iotest.OneByteReader(strings.NewReader(frame(string(raw))))} {
-					if got := tell(decoded(t, r)); !slices.Equal(got, want) {
+					if got := describe(decoded(t, r)); !slices.Equal(got, want) {
 						t.Errorf("%s:\n got %s\nwant %s", how, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 					}
 				}
@@ -57,8 +57,8 @@ func TestOwnRecordings(t *testing.T) {
 	}
 }
 
-// tell lists what an outcome says, in the words of the recordings' `want` lines.
-func tell(o outcome) []string {
+// describe lists the results of an outcome, in the words of the recordings' `want` lines.
+func describe(o outcome) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, strings.TrimSpace(fmt.Sprintf(format, args...))) }
 	if o.text != "" {
@@ -199,7 +199,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// String tells what a chunk says. The loop cleans what is kept as it came.
+// String describes a chunk. The loop cleans the values that are kept unchanged.
 func (c *chunk) String() string {
 	fields := func(list []field) string {
 		var out []string
@@ -231,8 +231,8 @@ func FuzzDecodeStream(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		whole := tell(decoded(t, bytes.NewReader(raw)))
-		pieces := tell(decoded(t, iotest.OneByteReader(bytes.NewReader(raw))))
+		whole := describe(decoded(t, bytes.NewReader(raw)))
+		pieces := describe(decoded(t, iotest.OneByteReader(bytes.NewReader(raw))))
 		if !slices.Equal(whole, pieces) {
 			t.Errorf("whole %q\npieces %q", whole, pieces)
 		}

@@ -26,7 +26,7 @@ type phase struct {
 // failures before streaming; after streaming began, run may recover a connection error.
 func (ph *phase) run() {
 	for {
-		r, f := ph.once()
+		r, f := ph.openAndRead()
 		if f == nil {
 			ph.emit(loquat.Chunk{Reply: r.collector.reply(ph.providerID, ph.settings.model)})
 			return
@@ -46,8 +46,8 @@ func (ph *phase) run() {
 	}
 }
 
-// once opens an answer and reads it.
-func (ph *phase) once() (*reading, *failure) {
+// openAndRead opens an answer and reads it.
+func (ph *phase) openAndRead() (*reading, *failure) {
 	a, f := ph.open()
 	if f != nil {
 		return nil, f

@@ -64,7 +64,7 @@ func checkRecovery(t *testing.T, broken step, mode string, maxRetries, breaks, r
 	}
 	for i, r := range o.retries {
 		if r.Attempt != i+1 || r.Cause != loquat.CauseStream || r.Delay != 0 {
-			t.Errorf("recovery %d is told as %+v", i, r)
+			t.Errorf("recovery %d is reported as %+v", i, r)
 		}
 	}
 	if ok != (o.err == nil) {
@@ -112,13 +112,13 @@ func TestRecoveryAndRetryCount(t *testing.T) {
 		o := chat(t, s, retryConfig(func(c loquat.Object) {
 			c.Set("retry_on_status", map[string]any{"500": "1, 2"}).Set("stream_recovery", map[string]any{"mode": "aggressive", "max_retries": 3})
 		}), true)
-		var told []string
+		var got []string
 		for _, r := range o.retries {
-			told = append(told, fmt.Sprintf("%s %d %v", r.Cause, r.Attempt, r.Delay))
+			got = append(got, fmt.Sprintf("%s %d %v", r.Cause, r.Attempt, r.Delay))
 		}
 		want := []string{"status 1 1s", "stream 1 0s", "status 2 2s", "stream 2 0s", "stream 3 0s"}
-		if !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 		if o.err == nil || !strings.Contains(o.err.Error(), "500") || !strings.Contains(o.err.Error(), "6 attempts") {
 			t.Errorf("error is %v", o.err)
@@ -126,7 +126,7 @@ func TestRecoveryAndRetryCount(t *testing.T) {
 	})
 }
 
-// What is no connection error of an active stream is raised at once.
+// Failures other than a connection error of an active stream are raised at once.
 func TestRaisedAtOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		step   step
@@ -167,7 +167,7 @@ func TestSilentBodyWithoutStreaming(t *testing.T) {
 	})
 }
 
-// Usage that a dead stream told of comes beside the error, but not into a recovery.
+// Usage from a broken stream is returned with the error, but is not carried into a recovery.
 func TestUsageOfDeadStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		usage := "data: {\"choices\":[],\"usage\":{\"total_tokens\":1234}}\n\n"

@@ -116,7 +116,7 @@ func TestRepliesAreRedacted(t *testing.T) {
 	}
 }
 
-// What a dead stream told of usage is redacted too, and so is its error.
+// The usage and the error of a broken stream are redacted, too.
 func TestUsageOfAFailureIsRedacted(t *testing.T) {
 	body := fmt.Sprintf(`data: {"usage":{"total_tokens":7,"detail":%s},"choices":[]}`, secretHolder) + "\n\n" + fmt.Sprintf(`data: {"error":{"message":%s}}`, inJSON) + "\n\n"
 	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewMasker([]string{fileSecret})})
@@ -143,7 +143,7 @@ func TestModelsAreRedacted(t *testing.T) {
 	}
 }
 
-// Words of a JSON schema are no secrets, though a property is called password.
+// Words of a JSON schema are not secrets, even if a property is called password.
 func TestSchemasHoldNoSecrets(t *testing.T) {
 	o := chat(t, &script{steps: []step{{status: 400, body: "a string is missing"}}}, secretSettings("http://backend.test/v1"), true)
 	if o.err == nil || !strings.Contains(o.err.Error(), "a string is missing") {

@@ -42,10 +42,10 @@ func (b *body) addFile(f *file) {
 	b.size += (f.size + 2) / 3 * 4
 }
 
-// reader returns the body from its start. It calls heard at every read, because a read
+// reader returns the body from its start. It calls onRead at every read, because a read
 // shows that the backend accepts data.
-func (b *body) reader(heard func()) io.ReadCloser {
-	return &bodyReader{parts: b.parts, heard: heard}
+func (b *body) reader(onRead func()) io.ReadCloser {
+	return &bodyReader{parts: b.parts, onRead: onRead}
 }
 
 // bodyReader reads one part after the other. rest holds the bytes of the first part that
@@ -54,10 +54,10 @@ type bodyReader struct {
 	mu     sync.Mutex
 	closed bool
 
-	parts []part
-	rest  []byte
-	began bool // the first part is being read
-	heard func()
+	parts  []part
+	rest   []byte
+	began  bool // the first part is being read
+	onRead func()
 
 	content  io.ReadCloser // the open file of the first part; nil if the part is not a file
 	left     int64         // bytes of content that are still to be read
@@ -65,7 +65,7 @@ type bodyReader struct {
 }
 
 func (r *bodyReader) Read(p []byte) (n int, err error) {
-	r.heard()
+	r.onRead()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

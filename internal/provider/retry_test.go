@@ -64,8 +64,8 @@ func TestWorkedRule(t *testing.T) {
 	})
 }
 
-// TestRetryRules compares the ring with the rule told in another way: a counter, and
-// a table of lists.
+// TestRetryRules compares the retry loop with an independent model of its rule: a counter
+// and a table of lists.
 func TestRetryRules(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		list := rapid.SliceOfN(rapid.IntRange(0, 50), 0, 4)

@@ -28,19 +28,19 @@ var (
 // paused, or it had no CPU. Nothing could be read in that time, so it does not count as
 // silence. The timer therefore fires more often than the timeout requires.
 type watch struct {
-	cancel  context.CancelCauseFunc
-	timeout time.Duration
-	tick    time.Duration        // the longest time between two runs of look
-	now     func() time.Duration // the time since the call began
-	heard   atomic.Int64         // when the last activity was, in nanoseconds since the call began
-	spoke   atomic.Int64         // when the last activity with data was, in nanoseconds since the call began
-	ending  atomic.Bool          // finish_reason has arrived
-	unread  atomic.Bool          // our reader is busy; the timeout does not run
+	cancel       context.CancelCauseFunc
+	timeout      time.Duration
+	tick         time.Duration        // the longest time between two calls of check
+	now          func() time.Duration // the time since the call began
+	lastActivity atomic.Int64         // when the last activity was, in nanoseconds since the call began
+	lastData     atomic.Int64         // when the last activity with data was, in nanoseconds since the call began
+	finishing    atomic.Bool          // finish_reason has arrived
+	readerBusy   atomic.Bool          // our reader is busy; the timeout does not run
 
 	mu    sync.Mutex
 	timer *time.Timer
 	due   time.Duration // when the timer fires next
-	ended bool          // the timer no longer runs look
+	ended bool          // the timer no longer calls check
 }
 
 func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
@@ -54,35 +54,35 @@ func newWatchWith(now func() time.Duration, timeout time.Duration, cancel contex
 	w := &watch{cancel: cancel, timeout: timeout, tick: tick, now: now, due: tick}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(tick, w.look)
+	w.timer = time.AfterFunc(tick, w.check)
 	return w
 }
 
-// hear records activity of the backend.
-func (w *watch) hear() { w.heard.Store(int64(w.now())) }
+// noteActivity records activity of the backend.
+func (w *watch) noteActivity() { w.lastActivity.Store(int64(w.now())) }
 
-// listen records that the reader waits for the backend. Silence counts from now on; the
+// startWaiting records that the reader waits for the backend. Silence counts from now on; the
 // time since the last activity was spent by the reader.
-func (w *watch) listen() {
-	if !w.unread.Load() {
+func (w *watch) startWaiting() {
+	if !w.readerBusy.Load() {
 		return
 	}
 	now := int64(w.now())
-	w.spoke.Add(now - w.heard.Swap(now))
-	w.unread.Store(false)
+	w.lastData.Add(now - w.lastActivity.Swap(now))
+	w.readerBusy.Store(false)
 }
 
-// rest records that the reader stopped waiting for the backend.
-func (w *watch) rest() {
-	w.hear()
-	w.unread.Store(true)
+// stopWaiting records that the reader stopped waiting for the backend.
+func (w *watch) stopWaiting() {
+	w.noteActivity()
+	w.readerBusy.Store(true)
 }
 
-// speak records that the last activity brought data.
-func (w *watch) speak() { w.spoke.Store(w.heard.Load()) }
+// noteData records that the last activity brought data.
+func (w *watch) noteData() { w.lastData.Store(w.lastActivity.Load()) }
 
-// end records that finish_reason has arrived.
-func (w *watch) end() { w.ending.Store(true) }
+// noteFinishReason records that finish_reason has arrived.
+func (w *watch) noteFinishReason() { w.finishing.Store(true) }
 
 // finish cancels the call after afterDone.
 func (w *watch) finish() {
@@ -96,14 +96,14 @@ func (w *watch) finish() {
 	w.timer = time.AfterFunc(afterDone, func() { w.cancel(errAfterEnd) })
 }
 
-func (w *watch) look() {
-	resting := w.unread.Load() // read first: listen stores the time before it clears unread
-	late := w.excuse()
+func (w *watch) check() {
+	resting := w.readerBusy.Load() // read first: startWaiting stores the time before it clears readerBusy
+	late := w.discountDelay()
 	now := w.now()
-	silence := w.timeout - (now - time.Duration(w.heard.Load()))
-	comments := max(maxComments, w.timeout) - (now - time.Duration(w.spoke.Load()))
-	if w.ending.Load() { // the reply is complete, so comments do not keep the stream open
-		comments = w.timeout - (now - time.Duration(w.spoke.Load()))
+	silence := w.timeout - (now - time.Duration(w.lastActivity.Load()))
+	comments := max(maxComments, w.timeout) - (now - time.Duration(w.lastData.Load()))
+	if w.finishing.Load() { // the reply is complete, so comments do not keep the stream open
+		comments = w.timeout - (now - time.Duration(w.lastData.Load()))
 	}
 	if resting {
 		silence, comments = w.timeout, w.timeout
@@ -127,8 +127,8 @@ func (w *watch) look() {
 	}
 }
 
-// excuse returns how late the timer fired, and subtracts that time from the silence.
-func (w *watch) excuse() time.Duration {
+// discountDelay returns how late the timer fired, and subtracts that time from the silence.
+func (w *watch) discountDelay() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
@@ -137,7 +137,7 @@ func (w *watch) excuse() time.Duration {
 		return 0
 	}
 	w.due = now
-	for _, mark := range []*atomic.Int64{&w.heard, &w.spoke} {
+	for _, mark := range []*atomic.Int64{&w.lastActivity, &w.lastData} {
 		for old := mark.Load(); !mark.CompareAndSwap(old, min(old+int64(late), int64(now))); old = mark.Load() {
 		}
 	}
@@ -146,8 +146,8 @@ func (w *watch) excuse() time.Duration {
 
 // left returns the rest of the timeout, within which the backend must show activity.
 func (w *watch) left() time.Duration {
-	w.excuse()
-	return w.timeout - (w.now() - time.Duration(w.heard.Load()))
+	w.discountDelay()
+	return w.timeout - (w.now() - time.Duration(w.lastActivity.Load()))
 }
 
 // stop ends the call and the watch.

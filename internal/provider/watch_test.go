@@ -17,7 +17,7 @@ func TestLookWhileTheStreamEnds(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			w := newWatch(time.Hour, cancel)
 			var both sync.WaitGroup
-			both.Go(w.look)
+			both.Go(w.check)
 			both.Go(w.finish)
 			both.Wait()
 			time.Sleep(2 * afterDone)
@@ -40,7 +40,7 @@ func (c *stoppable) now() time.Duration { return time.Since(c.start) + time.Dura
 // stop has the process stopped for d: no timer fires and nobody reads.
 func (c *stoppable) stop(d time.Duration) { c.away.Add(int64(d)) }
 
-// The time for which the process did not run is no silence of the backend.
+// Time in which the process did not run does not count as silence of the backend.
 func TestWatchOfStoppedProcess(t *testing.T) {
 	const timeout = 10 * time.Second
 	for _, tc := range []struct {
@@ -70,7 +70,7 @@ func TestWatchOfStoppedProcess(t *testing.T) {
 				resumed := time.Now()
 				for _, at := range tc.hears {
 					time.Sleep(time.Until(resumed.Add(at)))
-					w.hear()
+					w.noteActivity()
 				}
 				select {
 				case <-ctx.Done():
@@ -94,7 +94,7 @@ func TestCommentsOfStoppedProcess(t *testing.T) {
 		for range 5 {
 			clock.stop(20 * time.Minute)
 			time.Sleep(5 * time.Second)
-			w.hear()
+			w.noteActivity()
 		}
 		if err := context.Cause(ctx); err != nil {
 			t.Fatalf("25 s of comments: %v", err)
@@ -102,7 +102,7 @@ func TestCommentsOfStoppedProcess(t *testing.T) {
 		start := time.Now()
 		for ctx.Err() == nil && time.Since(start) < time.Hour {
 			time.Sleep(5 * time.Second)
-			w.hear()
+			w.noteActivity()
 		}
 		if took := time.Since(start); !errors.Is(context.Cause(ctx), errComments) || took > maxComments+10*time.Second {
 			t.Errorf("ended after %v with %v", took, context.Cause(ctx))

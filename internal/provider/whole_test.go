@@ -31,7 +31,7 @@ func TestWholeCompletionsDecodeAlike(t *testing.T) {
 		{`{"choices":[{"message":{"content":"a"}}],"error":{"message":"no"}}`, false},
 	} {
 		var quick, general chunkDecoder
-		quick.saidIn = "message"
+		quick.contentKey = "message"
 		if got := quick.decodeFast([]byte(c.text)); got != c.fast {
 			t.Errorf("%s: in passing %v", c.text, got)
 		}
