@@ -8,14 +8,15 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// progressTimeout is how long a client may read nothing of what it is sent.
+// progressTimeout is how long a client may read nothing of an answer before it is
+// disconnected.
 const progressTimeout = 30 * time.Second
 
-// writeBytes is how much is written at a time, so that a slow client which reads is not
-// taken for one that does not.
+// writeBytes is the size of one write. Small writes make the progress of a slow client
+// visible, so that it is not taken for a client that does not read.
 const writeBytes = 64 << 10
 
-// answerWriter knows what has been answered, and cuts off who does not read.
+// answerWriter records what was answered, and disconnects a client that does not read.
 type answerWriter struct {
 	http.ResponseWriter
 	method   string
@@ -23,14 +24,14 @@ type answerWriter struct {
 	file     string       // pattern of the static file, "" for none
 	began    time.Time
 	who      auth.Principal // nobody on an open route
-	admitted bool           // the call's token, or that none is needed, was checked
+	admitted bool           // the call passed the check of its token
 	status   int            // 0 until the answer begins
-	first    time.Duration  // until then
+	first    time.Duration  // from began until the answer began
 	body     *incoming      // of the request; nil when it has none
-	held     *hold          // what is kept for the client; nil when nothing is
+	held     *hold          // memory reserved for the client; nil when none is
 }
 
-// Unwrap lets http.ResponseController find what this does not do itself.
+// Unwrap returns the wrapped writer, which http.ResponseController needs.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *answerWriter) WriteHeader(status int) {
@@ -60,14 +61,14 @@ func (w *answerWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// FlushError sends what is buffered.
+// FlushError sends buffered output.
 func (w *answerWriter) FlushError() error {
 	w.extend()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// extend gives the client another while to take what comes. Writers that know no
-// deadlines are not connections.
+// extend sets the write deadline to progressTimeout from now. It ignores errors: a writer
+// without deadlines is not a connection.
 func (w *answerWriter) extend() {
 	if w.held.ended() {
 		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now())

@@ -42,7 +42,7 @@ func (a *api) assetRoutes() []route.Route {
 
 const (
 	formMedia = "multipart/form-data"
-	anyMedia  = "application/octet-stream" // says nothing
+	anyMedia  = "application/octet-stream" // counts as no type
 
 	// maxFormBytes is what a form may add to the image in it.
 	maxFormBytes = 64 << 10
@@ -51,15 +51,15 @@ const (
 	uploadTimeout = 10 * time.Minute
 )
 
-// imageBytes is an image as it is.
+// imageBytes is the raw content of an image.
 type imageBytes []byte
 
-// Schema describes bytes that are no JSON.
+// Schema returns the schema of a binary body.
 func (imageBytes) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "binary"}
 }
 
-// imageMedia are the media types that an image is uploaded as.
+// imageMedia returns the media types of the body of an upload.
 func imageMedia() map[string]any {
 	out := map[string]any{anyMedia: imageBytes(nil), formMedia: imageForm{}}
 	for _, media := range asset.MediaTypes() {
@@ -73,10 +73,10 @@ type imageForm struct {
 	File imageBytes `json:"file"`
 }
 
-// upload is an image while it arrives.
+// upload is an image that is being received.
 type upload struct {
 	name      string
-	mediaType string // as the client says; "" when it does not
+	mediaType string // as the client declares it, or ""
 	content   io.Reader
 }
 
@@ -99,7 +99,7 @@ func (a *api) storeAsset(x *route.Exchange) error {
 	return x.Reply(http.StatusCreated, stored)
 }
 
-// readUpload finds the image in a body, which is one or a form with one.
+// readUpload returns the image in a body. The body is an image, or a form with one image.
 func readUpload(r *http.Request) (upload, error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return upload{}, loquat.Errorf(loquat.CodeUnsupportedMedia, "a body with Content-Encoding %q is not understood; send the image as it is", loquat.Clip(encoding, loquat.Excerpt))
@@ -116,7 +116,7 @@ func isMultipart(r *http.Request) bool {
 	return err == nil && kind == formMedia
 }
 
-// claimedType reads the media type of an image; "" when none is said.
+// claimedType parses the declared media type of an image. It returns "" if none is declared.
 func claimedType(given string) (string, error) {
 	if given == "" {
 		return "", nil
@@ -132,7 +132,7 @@ func claimedType(given string) (string, error) {
 		loquat.Clip(given, loquat.Excerpt), strings.Join(asset.MediaTypes(), ", "))
 }
 
-// readForm finds the one field of a form.
+// readForm returns the image in a form, which must have exactly one field.
 func readForm(r *http.Request) (upload, error) {
 	form, err := r.MultipartReader()
 	if err != nil {
@@ -152,7 +152,8 @@ func readForm(r *http.Request) (upload, error) {
 	return upload{name: part.FileName(), mediaType: claimed, content: &formFile{form: form, part: part}}, err
 }
 
-// formError tells of a form that cannot be read, unless its body said why.
+// formError returns the error of a form that cannot be parsed. An error of reading the body
+// is returned unchanged.
 func formError(err error) error {
 	if e, ok := errors.AsType[*loquat.Error](err); ok {
 		return e
@@ -160,11 +161,12 @@ func formError(err error) error {
 	return route.Malformed("body", "is no whole form")
 }
 
-// formFile is the file of a form. It ends well only when the form does.
+// formFile reads the file in a form. It returns io.EOF only if the form ends correctly
+// after the file.
 type formFile struct {
 	form *multipart.Reader
 	part *multipart.Part
-	end  error // once it was met: the form cannot be asked twice
+	end  error // the result at the end of the file; the form cannot be read again
 }
 
 func (f *formFile) Read(p []byte) (int, error) {
@@ -181,7 +183,7 @@ func (f *formFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rest is io.EOF when nothing follows the file in the form.
+// rest returns io.EOF if nothing follows the file in the form.
 func (f *formFile) rest() error {
 	switch next, err := f.form.NextPart(); {
 	case err == io.EOF:
@@ -213,7 +215,7 @@ func (a *api) getAsset(x *route.Exchange) error {
 	return nil
 }
 
-// contentWriter answers with a problem where http.ServeContent would with a text.
+// contentWriter replaces the plain-text errors of http.ServeContent with problems.
 type contentWriter struct {
 	http.ResponseWriter
 	failed bool

@@ -36,41 +36,42 @@ func (a *api) authRoutes() []route.Route {
 	}
 }
 
-// door is what the outside knows of this server.
-type door struct {
+// publicAddress is the URLs and names under which others reach this server.
+type publicAddress struct {
 	public   string // server.public_url without a slash at its end, or ""
 	bridge   string // bridge.url, or ""
 	serverID string
 	cookie   string // name of the browser's cookie
 }
 
-// newDoor names the cookie by the data, for browsers tell ports of one host not apart.
-func newDoor(c *config.Config, ownID string) door {
-	d := door{public: strings.TrimRight(c.Server.PublicURL, "/"), bridge: c.Bridge.URL, serverID: c.Bridge.ServerID, cookie: "loquat-" + ownID[:8]}
-	if d.serverID == "" {
-		d.serverID = ownID
+// newPublicAddress takes the addresses from the configuration. The cookie's name contains
+// ownID, because browsers share cookies between all ports of a host.
+func newPublicAddress(c *config.Config, ownID string) publicAddress {
+	p := publicAddress{public: strings.TrimRight(c.Server.PublicURL, "/"), bridge: c.Bridge.URL, serverID: c.Bridge.ServerID, cookie: "loquat-" + ownID[:8]}
+	if p.serverID == "" {
+		p.serverID = ownID
 	}
-	return d
+	return p
 }
 
-// base is the URL under which this server is reached.
-func (d door) base(from caller) string {
-	if d.public != "" {
-		return d.public
+// base returns the URL under which the caller reaches this server.
+func (p publicAddress) base(from caller) string {
+	if p.public != "" {
+		return p.public
 	}
 	return from.scheme + "://" + from.host
 }
 
-// secure reports whether browsers reach this server by HTTPS.
-func (d door) secure(from caller) bool {
-	return from.scheme == "https" || strings.HasPrefix(d.public, "https://")
+// secure reports whether browsers reach this server over HTTPS.
+func (p publicAddress) secure(from caller) bool {
+	return from.scheme == "https" || strings.HasPrefix(p.public, "https://")
 }
 
-// hostCookie is the prefix of cookies that browsers take from HTTPS alone, and only
-// for the very host.
+// hostCookie is a cookie prefix. Browsers accept such a cookie only over HTTPS, and send it
+// only to the exact host that set it.
 const hostCookie = "__Host-"
 
-// cookie returns the cookie of that name.
+// cookie returns the value of a cookie, with or without the prefix hostCookie.
 func (c caller) cookie(r *http.Request, name string) (string, bool) {
 	for _, n := range []string{hostCookie + name, name} {
 		if cookie, err := r.Cookie(n); err == nil && cookie.Value != "" {
@@ -80,10 +81,10 @@ func (c caller) cookie(r *http.Request, name string) (string, bool) {
 	return "", false
 }
 
-// setCookie sets the browser's cookie, or takes it away when value is "".
+// setCookie sets the browser's cookie, or removes it if value is "".
 func (a *api) setCookie(x *route.Exchange, value string, until time.Time) {
-	secure := a.door.secure(a.proxies.caller(x.R))
-	c := &http.Cookie{Name: a.door.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
+	secure := a.public.secure(a.proxies.caller(x.R))
+	c := &http.Cookie{Name: a.public.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
 	if secure {
 		c.Name = hostCookie + c.Name
 	}
@@ -107,7 +108,7 @@ func (a *api) signIn(x *route.Exchange) error {
 }
 
 func (a *api) signOut(x *route.Exchange) error {
-	if cookie, ok := a.proxies.caller(x.R).cookie(x.R, a.door.cookie); ok {
+	if cookie, ok := a.proxies.caller(x.R).cookie(x.R, a.public.cookie); ok {
 		if x.R.Header.Get("Origin") == "" {
 			return errNoOrigin()
 		}
@@ -119,7 +120,7 @@ func (a *api) signOut(x *route.Exchange) error {
 	return done(x)
 }
 
-// done answers that there is nothing more to say.
+// done answers 204 No Content.
 func done(x *route.Exchange) error {
 	x.W.Header().Set("Cache-Control", "no-store")
 	x.W.WriteHeader(http.StatusNoContent)

@@ -16,14 +16,14 @@ import (
 
 // Sockets is the bridge in this process: it serves the WebSockets of apps.
 type Sockets interface {
-	// Refuse says why a request is not served.
+	// Refuse returns an error if a request must not be served.
 	Refuse(r *http.Request, from netip.Addr) error
-	// Serve serves one that is not refused, until its socket ends.
+	// Serve serves a request that was not refused, until its socket closes.
 	Serve(w http.ResponseWriter, r *http.Request, from netip.Addr)
 }
 
-// bridgeRoutes is the endpoint of Phoenix Channels. It is open, because tokens come in
-// the joins.
+// bridgeRoutes returns the endpoint of Phoenix Channels. It needs no token, because tokens
+// are sent when a client joins a topic.
 func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 	if sockets == nil {
 		return nil
@@ -43,11 +43,10 @@ func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 	}}
 }
 
-// Guard lets requests to a handler through whose Host and Origin are those of a
-// server, as the API does. RemoteAddr is then the client's, also behind proxies that
-// are trusted.
+// Guard passes a request to next if its Host and Origin are allowed, as the API does. It
+// sets RemoteAddr to the client's address, also behind trusted proxies.
 func Guard(address string, server config.Server, next http.Handler) (http.Handler, error) {
-	g, err := newGuard(address, server)
+	g, err := newOriginCheck(address, server)
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +69,9 @@ func Guard(address string, server config.Server, next http.Handler) (http.Handle
 	}), nil
 }
 
-// Metrics shows a registry, with figures of the process beside, to who has a token of
-// scope full or read, for what serves no API. Behind Guard, RemoteAddr is the client's.
+// Metrics returns a handler that shows a registry and metrics of the process to callers with
+// a token of scope full or read. It is for processes without the API. RemoteAddr must be the
+// client's address, as Guard sets it.
 func Metrics(registry *prometheus.Registry, keeper *auth.Keeper) (http.Handler, error) {
 	if err := registerProcess(registry); err != nil {
 		return nil, err

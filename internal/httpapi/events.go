@@ -24,7 +24,7 @@ const (
 
 const streamMedia = "text/event-stream"
 
-// heartbeat is the pause between two signs of life of a stream.
+// heartbeat is the time between two heartbeats of a stream.
 const heartbeat = 15 * time.Second
 
 func (a *api) eventRoutes() []route.Route {
@@ -77,9 +77,9 @@ func (a *api) getEvents(x *route.Exchange) error {
 	return a.writeEvents(ctx, x.W, window.Events)
 }
 
-// writeEvents writes events one by one, from where they are kept: a window with its
-// sessions may be far larger than what should be held at once. What fails after the first
-// cuts the answer, because its status was sent.
+// writeEvents reads and writes events one by one, because a window with its sessions may be
+// too large for memory. A failure after the first event aborts the connection, because the
+// status was already sent.
 func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []loquat.Record) error {
 	out := bufio.NewWriterSize(w, 16<<10) // keeps an error until Flush
 	_, _ = out.WriteString(openEvents)
@@ -105,7 +105,7 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []l
 	return nil
 }
 
-// errorKeeper tells errors of writing from those of what is to be written.
+// errorKeeper keeps the error of its Writer, to distinguish it from an error of the event.
 type errorKeeper struct {
 	io.Writer
 	err error
@@ -138,7 +138,7 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	h := x.W.Header()
 	h.Set("Content-Type", streamMedia)
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // proxies that hold back would make it a poll
+	h.Set("X-Accel-Buffering", "no") // keeps nginx from buffering the stream
 	x.W.WriteHeader(http.StatusOK)
 	if x.R.Method == http.MethodHead {
 		return nil
@@ -148,7 +148,7 @@ func (a *api) streamEvents(x *route.Exchange) error {
 		next: func(ctx context.Context, q feed.Query) (feed.Window, error) {
 			w, err := heldBy(x.W).window(ctx, q, a.feed.Events)
 			if _, ok := errors.AsType[noRoom](err); ok {
-				return feed.Window{}, nil // a stream waits for room: it holds nothing
+				return feed.Window{}, nil // the stream tries again later and holds nothing meanwhile
 			}
 			return w, err
 		},
@@ -165,7 +165,7 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	return nil // the answer has begun: whoever was cut off resumes from the last id
 }
 
-// isGone reports whether what a stream asked for is no longer kept, or never was.
+// isGone reports whether the events or the session of a stream no longer exist, or never did.
 func isGone(err error) bool {
 	code := loquat.CodeOf(err)
 	return code == loquat.CodeGone || code == loquat.CodeNotFound
@@ -183,7 +183,8 @@ type stream struct {
 	frame []byte // reused
 }
 
-// run sends where it starts, then what happens, until the client or the service ends.
+// run sends the id at which the stream starts, then events, until the client disconnects or
+// the service stops.
 func (s *stream) run(ctx context.Context) error {
 	if err := s.send(sse.Frame{ID: s.position.String()}); err != nil {
 		return err
@@ -210,13 +211,13 @@ func (s *stream) run(ctx context.Context) error {
 	}
 }
 
-// sendEvents sends a window and then what the writer still holds of it.
+// sendEvents writes the events of a window and flushes them.
 func (s *stream) sendEvents(ctx context.Context, window feed.Window) (err error) {
 	if len(window.Events) == 0 {
 		return nil
 	}
 	for i, rec := range window.Events {
-		// An event is one line, so that it can go into its frame from where it is kept.
+		// An event is one line of JSON, so it can be written without a copy in sse.Frame.
 		_, _ = s.out.WriteString("id: " + rec.ID.String() + "\ndata: ")
 		if err := s.write(ctx, s.out, rec); err != nil {
 			return err
@@ -245,8 +246,8 @@ func (s *stream) push() error {
 	return s.flush()
 }
 
-// gone tells the client to load its snapshot again. The status is 200 already, for
-// browsers show no other.
+// gone sends the event after which the client loads its snapshot again. It is not a status,
+// because browsers hide the status of a refused stream.
 func (s *stream) gone(cause error) error {
 	p := route.ProblemOf(cause)
 	data, err := json.Marshal(loquat.Gone{Code: p.Code, Detail: p.Detail})

@@ -11,7 +11,8 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// Files are served from folders, too, with the headers of the page. They are no operations.
+// Files in folders are served with the headers of the page, and the document does not list
+// them.
 func TestFilesInFolders(t *testing.T) {
 	r := newRig(t)
 	files, err := r.api.files(fstest.MapFS{

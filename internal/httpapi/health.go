@@ -55,7 +55,7 @@ func (a *api) ready(x *route.Exchange) error {
 	return x.Reply(http.StatusOK, r)
 }
 
-// apiVersion changes when something that clients rely on goes away.
+// apiVersion is increased when something that clients rely on is removed.
 const apiVersion = 1
 
 func (a *api) getVersion(x *route.Exchange) error {

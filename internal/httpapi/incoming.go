@@ -21,8 +21,8 @@ const (
 	openBodyTimeout = 10 * time.Second
 	bodySilence     = 30 * time.Second
 
-	// settleTime and settleBytes bound what is read of a body that the route left, before
-	// the answer. Most of these bodies are small and have arrived: the connection can then
+	// settleTime and settleBytes limit how much of an unread body is read before the
+	// answer. Most of these bodies are small and have arrived, so that the connection can
 	// be used again.
 	settleTime  = 50 * time.Millisecond
 	settleBytes = 64 << 10
@@ -38,8 +38,8 @@ const (
 	lingerOpenAtFirst = 30
 )
 
-// bodyLimit is how much may be sent, and the key of the configuration that says so: ""
-// where none does.
+// bodyLimit is the largest size of a body, and the configuration key of the limit, "" if
+// there is none.
 type bodyLimit struct {
 	bytes int64
 	key   string
@@ -64,13 +64,13 @@ func (l bodyLimit) exceeded() error {
 	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
 }
 
-// incoming is the body of a request while it arrives. It sets the deadlines of all reads,
-// of those after the answer, too.
+// incoming is the body of a request while it is received. It sets the deadlines of all reads,
+// including those after the answer.
 type incoming struct {
 	raw     io.Reader // as net/http reads it
 	rc      *http.ResponseController
 	http1   bool
-	expects bool // the client waits to be told that it may send the body
+	expects bool // the client waits for 100 Continue before it sends the body
 
 	limit   bodyLimit
 	bounded io.Reader // raw up to the limit
@@ -97,7 +97,7 @@ func (b *incoming) open(limit bodyLimit, within time.Duration) {
 	b.bounded = http.MaxBytesReader(nil, io.NopCloser(b.raw), limit.bytes)
 }
 
-// Read reads within the limits of open. Its errors are answers.
+// Read reads within the limits of open. Its errors can be sent as answers.
 func (b *incoming) Read(p []byte) (int, error) {
 	n, err := b.read(b.bounded, p, bodySilence, b.until)
 	switch {
@@ -115,8 +115,8 @@ func (b *incoming) Read(p []byte) (int, error) {
 // Close does nothing: net/http closes the body after the answer.
 func (b *incoming) Close() error { return nil }
 
-// read reads with a deadline. Once the body is whole there is none: the server then reads
-// the connection only to notice that the client has gone.
+// read reads with a deadline. It removes the deadline once the body is complete: the server
+// then reads the connection only to notice that the client disconnected.
 func (b *incoming) read(from io.Reader, p []byte, silence time.Duration, until time.Time) (int, error) {
 	b.begun = true
 	deadline := time.Now().Add(silence)
@@ -135,7 +135,7 @@ func (b *incoming) read(from io.Reader, p []byte, silence time.Duration, until t
 	return n, err
 }
 
-// discard reads on until the body is whole or a bound is reached.
+// discard reads until the body is complete or a limit is reached.
 func (b *incoming) discard(maxBytes int, silence, within time.Duration) {
 	until := time.Now().Add(within)
 	buf := make([]byte, 512) // many clients send nothing at all
@@ -164,8 +164,8 @@ func (b *incoming) settle(h http.Header) {
 	}
 }
 
-// linger reads on after the answer, so that the client gets to read it. What is then left
-// of the body ends with the connection.
+// linger reads the body on after the answer, so that the client gets to read the answer.
+// Then the connection is closed, even if more of the body would follow.
 func (b *incoming) linger(maxBytes int) {
 	if b == nil || b.whole || !b.http1 {
 		return
@@ -179,8 +179,8 @@ func (b *incoming) linger(maxBytes int) {
 	}
 }
 
-// hold keeps the connection from being closed to make room for others, from when the body
-// is whole: a client that stalls counts as idle.
+// hold marks the connection as active once the body is complete, so that it is not closed to
+// make room for others. Until then a client that sends nothing counts as idle.
 func (b *incoming) hold(ctx context.Context) (release func()) {
 	if b == nil || b.whole {
 		return connlimit.Hold(ctx)
@@ -193,7 +193,7 @@ func (b *incoming) hold(ctx context.Context) (release func()) {
 	}
 }
 
-// arrive gives a request a body whose reads have deadlines. ended is to be called after the
+// arrive gives a request a body whose reads have deadlines. The caller calls ended after the
 // answer.
 func (t *throttle) arrive(w *answerWriter, r *http.Request, from caller) (out *http.Request, ended func()) {
 	if w.body = newIncoming(w.ResponseWriter, r); w.body == nil {

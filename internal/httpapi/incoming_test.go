@@ -198,7 +198,7 @@ func TestReadingOnIsBounded(t *testing.T) {
 	})
 }
 
-// A client that asks before it sends a body is not told to send one that is refused.
+// A client that waits for 100 Continue does not get it if its body will be refused.
 func TestRefusedBodiesAreNotAskedFor(t *testing.T) {
 	r := newRig(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// streamWindow is how many bytes of events a stream takes from the log at a time. What a
-	// client that does not read holds is then small.
+	// streamWindow is how many bytes of events a stream reads from the log at a time. It
+	// limits what is held for a client that does not read.
 	streamWindow = 256 << 10
 
-	// freeBytes of a window need no reservation: what is new is small.
+	// freeBytes of a window need no reservation, because most new events are small.
 	freeBytes = 64 << 10
 
 	// reserveWait is how long a call waits for others to finish before it is refused.
@@ -51,8 +51,8 @@ type inflight struct {
 
 // tokenUse is what the calls of one token use. inflight.mu guards the numbers.
 type tokenUse struct {
-	calls     int // that hold something, or may
-	followers int // that follow the log
+	calls     int // calls that hold memory, or may
+	followers int // calls that follow the log
 	bytes     *semaphore.Weighted
 }
 
@@ -60,10 +60,10 @@ type tokenUse struct {
 type hold struct {
 	in    *inflight
 	token *tokenUse
-	cut   func() // ends the connection
+	cut   func() // closes the connection
 
 	bytes atomic.Int64
-	moved atomic.Int64 // when the client last took something, in Unix nanoseconds
+	moved atomic.Int64 // time of the client's last read, in Unix nanoseconds
 	isCut atomic.Bool
 }
 
@@ -112,7 +112,7 @@ func (in *inflight) use(who auth.Principal) *tokenUse {
 	return &tokenUse{bytes: semaphore.NewWeighted(in.limits.MaxInflightBytesPerToken)}
 }
 
-// tokenName names a token; all callers without one are one.
+// tokenName returns a unique name of a token. All callers without a token share one name.
 func tokenName(who auth.Principal) string { return who.Kind + " " + who.ID }
 
 // enter adds a call. The caller holds the lock.
@@ -132,7 +132,7 @@ func (in *inflight) enter(who auth.Principal, use *tokenUse, cut func()) (h *hol
 	}
 }
 
-// progress notes that the client took something.
+// progress records that the client read something.
 func (h *hold) progress() {
 	if h != nil {
 		h.moved.Store(time.Now().UnixNano())
@@ -155,7 +155,7 @@ func (h *hold) release() {
 func (h *hold) ofToken(n int64) int64 { return min(n, h.in.limits.MaxInflightBytesPerToken) }
 func (h *hold) ofAll(n int64) int64   { return min(n, h.in.limits.MaxInflightBytes) }
 
-// noRoom is the refusal of a reservation.
+// noRoom is the error of a reservation that was refused.
 type noRoom struct{ error }
 
 func (e noRoom) Unwrap() error { return e.error }
@@ -179,7 +179,7 @@ func (h *hold) reserve(ctx context.Context, bytes int64) error {
 		return h.refusal(ctx, loquat.CodeUnavailable,
 			"answers of %d bytes are on their way to clients; try again later, or raise limits.max_inflight_bytes", h.in.limits.MaxInflightBytes)
 	}
-	h.progress() // until now there was nothing to take
+	h.progress() // until now the client had nothing to read
 	h.bytes.Store(bytes)
 	return nil
 }
@@ -217,8 +217,8 @@ func (h *hold) acquire(ctx context.Context, s *semaphore.Weighted, n int64, of *
 	return s.Acquire(ctx, n)
 }
 
-// cutStuck ends the call whose client has read nothing for longest. However many wait, only
-// so many calls are ended in a while, because each makes room for some.
+// cutStuck ends the call whose client has read nothing for longest. It ends at most one call
+// per cutPause, because each frees memory for several waiting calls.
 func (in *inflight) cutStuck(of *tokenUse) {
 	now := time.Now()
 	before := now.Add(-stuckAfter).UnixNano()

@@ -59,8 +59,8 @@ func TestFollowersAreBounded(t *testing.T) {
 	}
 }
 
-// What clients have not read is bounded, for each token and in all. A client that does not
-// read is cut off when another needs the room; one that reads is not.
+// The bytes that clients have not read are bounded, for each token and in total. A client
+// that does not read is disconnected when another needs the memory; a reading one is not.
 func TestBytesInFlightAreBounded(t *testing.T) {
 	const mb = 1 << 20
 	for _, tt := range []struct {

@@ -47,7 +47,7 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics,
 	return m, registerProcess(registry)
 }
 
-// registerProcess adds the figures of the process itself.
+// registerProcess adds the metrics of the process itself.
 func registerProcess(registry *prometheus.Registry) error {
 	return register(registry, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
@@ -73,7 +73,7 @@ func (m *metrics) observe(w *answerWriter) {
 	} else if w.file != "" {
 		path = w.file
 	}
-	status := "none" // the client went away
+	status := "none" // the client disconnected
 	if w.status != 0 {
 		status = strconv.Itoa(w.status)
 		m.latency.WithLabelValues(method, path).Observe(w.first.Seconds())

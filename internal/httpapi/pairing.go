@@ -38,26 +38,26 @@ func (a *api) pair(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	door := a.door
-	p.URL, p.ServerID = door.claimURL(a.proxies.caller(x.R)), door.serverID
+	public := a.public
+	p.URL, p.ServerID = public.claimURL(a.proxies.caller(x.R)), public.serverID
 	return x.Reply(http.StatusOK, p)
 }
 
-// claimURL is where a device claims its code. One that is to use a bridge may reach
-// nothing else.
-func (d door) claimURL(from caller) string {
-	if d.bridge != "" {
-		return "http" + strings.TrimPrefix(strings.TrimSuffix(strings.TrimRight(d.bridge, "/"), "/bridge"), "ws")
+// claimURL returns the URL where a device claims its code. If a separate bridge is
+// configured, the URL is there, because the device may not reach this server.
+func (p publicAddress) claimURL(from caller) string {
+	if p.bridge != "" {
+		return "http" + strings.TrimPrefix(strings.TrimSuffix(strings.TrimRight(p.bridge, "/"), "/bridge"), "ws")
 	}
-	return d.base(from)
+	return p.base(from)
 }
 
-// bridgeURL is the bridge that a device joins; /websocket comes after it.
-func (d door) bridgeURL(from caller) string {
-	if d.bridge != "" {
-		return d.bridge
+// bridgeURL returns the URL of the bridge that a device joins, without /websocket.
+func (p publicAddress) bridgeURL(from caller) string {
+	if p.bridge != "" {
+		return p.bridge
 	}
-	return "ws" + strings.TrimPrefix(d.base(from), "http") + "/bridge"
+	return "ws" + strings.TrimPrefix(p.base(from), "http") + "/bridge"
 }
 
 func (a *api) claim(x *route.Exchange) error {
@@ -69,8 +69,8 @@ func (a *api) claim(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	door := a.door
-	return x.Reply(http.StatusOK, loquat.ClaimedDevice{DeviceID: device.ID, Token: secret, ServerID: door.serverID, BridgeURL: door.bridgeURL(a.proxies.caller(x.R))})
+	public := a.public
+	return x.Reply(http.StatusOK, loquat.ClaimedDevice{DeviceID: device.ID, Token: secret, ServerID: public.serverID, BridgeURL: public.bridgeURL(a.proxies.caller(x.R))})
 }
 
 func (a *api) listDevices(x *route.Exchange) error {

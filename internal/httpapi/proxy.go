@@ -10,19 +10,18 @@ import (
 	"loquat/internal/config"
 )
 
-// caller is the other end of a call: what the connection says, or what a trusted
-// proxy says that stands between.
+// caller is the client of a call, according to the connection or to a trusted proxy.
 type caller struct {
-	address netip.Addr // zero when it is not known
+	address netip.Addr // zero if unknown
 	scheme  string     // http or https
-	host    string     // as the browser named this server
-	proxied bool       // host is the proxy's word
+	host    string     // the name by which the browser called this server
+	proxied bool       // host was forwarded by a proxy
 }
 
 // proxies are the networks whose X-Forwarded-* headers count.
 type proxies []netip.Prefix
 
-// newProxies reads server.trusted_proxies, which were checked.
+// newProxies parses server.trusted_proxies, which the configuration has validated.
 func newProxies(given []string) (out proxies) {
 	for _, s := range given {
 		if p, err := netip.ParsePrefix(s); err == nil {
@@ -43,9 +42,9 @@ func (p proxies) trusts(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(a) })
 }
 
-// caller finds the other end. Everybody can send these headers, so only what trusted
-// proxies added counts: addresses are read from the right, up to the first that is
-// no proxy.
+// caller returns the client of a request. Everybody can send X-Forwarded-* headers, so only
+// entries that trusted proxies added count. Addresses are read from the right, up to the
+// first that is not a trusted proxy.
 func (p proxies) caller(r *http.Request) caller {
 	c := caller{scheme: "http", host: r.Host}
 	if r.TLS != nil {
@@ -65,7 +64,7 @@ func (p proxies) caller(r *http.Request) caller {
 		}
 		c.address = a
 	}
-	// Where several proxies add to them, the one that is next to the browser comes first.
+	// If several proxies add entries, the proxy next to the browser adds the first.
 	if protos := items(r, "X-Forwarded-Proto"); len(protos) > 0 && (protos[0] == "http" || protos[0] == "https") {
 		c.scheme = protos[0]
 	}
@@ -75,7 +74,7 @@ func (p proxies) caller(r *http.Request) caller {
 	return c
 }
 
-// items splits a header that may come several times and hold lists.
+// items returns the entries of a header that may be repeated and may contain lists.
 func items(r *http.Request, header string) (out []string) {
 	for _, line := range r.Header.Values(header) {
 		for item := range strings.SplitSeq(line, ",") {
@@ -85,7 +84,7 @@ func items(r *http.Request, header string) (out []string) {
 	return out
 }
 
-// parseHop reads an address, with which some proxies write a port.
+// parseHop parses an address. Some proxies add a port.
 func parseHop(s string) (netip.Addr, error) {
 	if host, _, err := net.SplitHostPort(s); err == nil {
 		s = host

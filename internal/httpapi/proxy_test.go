@@ -9,7 +9,7 @@ import (
 	"loquat/internal/config"
 )
 
-// Who the other end is: only what trusted proxies say counts.
+// The caller's address, scheme and host come only from headers that trusted proxies set.
 func TestCaller(t *testing.T) {
 	trusted := newProxies([]string{"10.0.0.0/8", "127.0.0.1", "2001:db8::/32"})
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestCaller(t *testing.T) {
 // can send the proxy's headers as well, so both names are looked at.
 func TestForwardedHost(t *testing.T) {
 	server := config.Server{PublicURL: "https://chat.example", TrustedProxies: []string{"127.0.0.1"}}
-	g, err := newGuard("127.0.0.1:8787", server)
+	g, err := newOriginCheck("127.0.0.1:8787", server)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,20 +11,21 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// access is who may do what: the one place where it is decided. Without tokens
-// everybody who gets past the guard may do everything.
+// access decides who may make which call. No other code decides this. While no token
+// exists, everybody who passes the origin check may make every call.
 type access struct {
 	keeper   *auth.Keeper
 	cookie   string // name of the browser's cookie
 	requests requests
 }
 
-// requests tells which session a request is of.
+// requests returns requests, to look up the session of one.
 type requests interface {
 	Request(ctx context.Context, id string) (loquat.Request, error)
 }
 
-// admit lets a call of a route in and says whose it is, or why not.
+// admit returns the principal of a call, or the error that refuses the call. The principal
+// of an open route is empty.
 func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Principal, error) {
 	if t.Open {
 		return auth.Principal{}, nil
@@ -42,8 +43,8 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 	return who, nil
 }
 
-// identify says who makes a call. A token that is shown has to be good, also where
-// none is needed: who shows one relies on it.
+// identify returns the principal of a call. If the call carries a token, the token must be
+// valid, even when the server requires none.
 func (a access) identify(r *http.Request, from caller) (auth.Principal, error) {
 	if token, ok := bearer(r); ok {
 		return a.keeper.Authorize(r.Context(), token, from.address)
@@ -61,7 +62,8 @@ func bearer(r *http.Request) (token string, ok bool) {
 	return token, strings.EqualFold(scheme, "Bearer")
 }
 
-// errNoOrigin refuses what another page may have made a browser do.
+// errNoOrigin refuses a change with a cookie but without Origin: a page of another site may
+// have made the browser send it.
 func errNoOrigin() error {
 	return loquat.Errorf(loquat.CodeForbidden, "a change by cookie needs the header Origin, with an origin that is allowed; browsers send it")
 }
@@ -83,8 +85,8 @@ func (a access) allows(who auth.Principal, r *http.Request, t *route.Route) bool
 	return false
 }
 
-// follow calls a route whose answer may take long, and ends it when the caller loses
-// the right to be here.
+// follow calls a route whose answer may take long. It cancels the call when the caller's
+// token is revoked or expires.
 func (a access) follow(x *route.Exchange, who auth.Principal, serve func(*route.Exchange) error) error {
 	ctx, done := a.keeper.During(x.R.Context(), who)
 	defer done()
@@ -96,7 +98,7 @@ func (a access) follow(x *route.Exchange, who auth.Principal, serve func(*route.
 	return err
 }
 
-// sessionOf returns the one session that a call is about, "" when it is about more.
+// sessionOf returns the session that a call is limited to, or "" if it is not limited to one.
 func (a access) sessionOf(r *http.Request, t *route.Route) string {
 	query := r.URL.Query()
 	request := r.PathValue("request_id")

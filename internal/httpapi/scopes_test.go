@@ -30,9 +30,9 @@ const passed = 299
 // fileTag marks what stands for a static file in this test.
 const fileTag = "file"
 
-// Every route against every kind of caller: made from the table of routes, so that a
-// new one cannot be forgotten. What the routes do is left out; all that stands before
-// them is the real thing.
+// Every route answers every kind of caller with the expected status. The cases are made from
+// the table of routes, so that no new route is forgotten. Only the routes' own work is
+// replaced.
 func TestAccess(t *testing.T) {
 	r := newRig(t)
 	r.api.access.requests = requestsOf{"request-of-mine": "mine", "request-of-theirs": "theirs"}
@@ -57,7 +57,7 @@ func TestAccess(t *testing.T) {
 				q.Host = "app.example"
 				q.Header.Set("Authorization", c.authorization)
 				if c.cookie != "" {
-					q.AddCookie(&http.Cookie{Name: r.api.door.cookie, Value: c.cookie})
+					q.AddCookie(&http.Cookie{Name: r.api.public.cookie, Value: c.cookie})
 				}
 				for name, value := range c.headers {
 					q.Header.Set(name, value)
@@ -92,8 +92,8 @@ var withoutToken = []string{
 	"/healthz", "/readyz", "/openapi.json", "/auth/session", "/pairing/claim", "/bridge/websocket",
 }
 
-// callersOf makes every kind of caller. What each may is said here once more, in
-// other words than those of the table of routes.
+// callersOf returns every kind of caller. The rights of each are stated here independently of
+// the table of routes.
 func callersOf(t *testing.T, k *auth.Keeper) []shown {
 	t.Helper()
 	secret := func(n loquat.NewToken) string {

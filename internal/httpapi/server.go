@@ -27,7 +27,7 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// Options are what the API is made of.
+// Options are the parts and settings of the API.
 type Options struct {
 	Service *chat.Service
 	Feed    *feed.Feed
@@ -35,7 +35,7 @@ type Options struct {
 	Config  *config.Config
 	Logger  *slog.Logger // nil: the default one
 	Version string       // of the build
-	Address string       // that is listened on, like 127.0.0.1:8787
+	Address string       // the listening address, like 127.0.0.1:8787
 
 	// Web is the browser client, with index.html as its page. Nil serves none.
 	Web fs.FS
@@ -43,40 +43,41 @@ type Options struct {
 	// Bridge serves /bridge/websocket. Nil: the bridge is elsewhere.
 	Bridge Sockets
 
-	// Metrics is what /metrics shows; others may register with it. Nil makes one.
+	// Metrics is the registry that /metrics shows. Others may register with it. Nil: a new
+	// registry is made.
 	Metrics *prometheus.Registry
 }
 
-// api is the handler and all that its routes share.
+// api is the handler, with everything that its routes share.
 type api struct {
 	chat     *chat.Service
 	feed     *feed.Feed
 	log      *slog.Logger
 	version  string
-	guard    guard
+	origins  originCheck
 	proxies  proxies
 	throttle *throttle
 	inflight *inflight
 	access   access
-	door     door
+	public   publicAddress
 	metrics  *metrics
 	document []byte // of /openapi.json
 	table    *route.Table
 	limits   config.Limits
 }
 
-// New makes the handler. Its streams end when the feed is closed.
+// New returns the handler. Its streams end when the feed is closed.
 func New(opts Options) (http.Handler, error) {
-	guard, err := newGuard(opts.Address, opts.Config.Server)
+	origins, err := newOriginCheck(opts.Address, opts.Config.Server)
 	if err != nil {
 		return nil, err
 	}
 	a := &api{
-		chat: opts.Service, feed: opts.Feed, log: opts.Logger, version: opts.Version, guard: guard, proxies: newProxies(opts.Config.Server.TrustedProxies),
-		door: newDoor(opts.Config, opts.Service.ServerID()), limits: opts.Config.Limits,
+		chat: opts.Service, feed: opts.Feed, log: opts.Logger, version: opts.Version, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
+		public: newPublicAddress(opts.Config, opts.Service.ServerID()), limits: opts.Config.Limits,
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflight(a.limits)
-	a.access = access{keeper: opts.Access, cookie: a.door.cookie, requests: opts.Service}
+	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -97,7 +98,8 @@ func New(opts Options) (http.Handler, error) {
 	return a, nil
 }
 
-// ServeHTTP is what stands before all routes.
+// ServeHTTP does what all routes share: it limits bodies, counts, recovers from panics and
+// checks Host and Origin. Then it calls the table of routes.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
 	from := a.proxies.caller(r)
@@ -106,18 +108,18 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	defer a.metrics.observe(w)
 	defer a.rescue(w, r)
 	protect(w.Header(), from)
-	if err := a.guard.admit(w, r, from); err != nil {
+	if err := a.origins.admit(w, r, from); err != nil {
 		a.fail(w, r, nil, err)
 		return
 	}
-	if a.guard.preflight(w, r) {
+	if a.origins.preflight(w, r) {
 		return
 	}
 	a.table.ServeHTTP(w, r)
 }
 
-// serve decides who may call a route, reads what the route declares, then lets it do its
-// work.
+// serve checks whether the caller may call a route, reads the declared inputs, and runs the
+// route.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) error {
 	from := a.proxies.caller(r)
 	aw, _ := w.(*answerWriter)
@@ -169,7 +171,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	return t.Serve(x)
 }
 
-// timeoutOf is how long a body of a route may take to arrive.
+// timeoutOf returns how long the body of a route may take to arrive.
 func timeoutOf(r *route.Route) time.Duration {
 	switch {
 	case r.Open:
@@ -186,9 +188,9 @@ func replyChanged[T any](x *route.Exchange, status int, a chat.Answer[T]) error 
 	return x.Reply(status, a.Body)
 }
 
-// fail answers in the form of the route, with a problem where there is none. What is not a client's doing goes to the log. A client
-// that has closed only its half of the connection still reads: silence would count as
-// success.
+// fail answers with an error, in the route's own form or as a problem. Internal errors are
+// logged. It answers even after the client closed its side of the connection: the client may
+// still read, and would take silence for success.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Cause(r.Context())) {
 		err = loquat.Errorf(loquat.CodeUnavailable, "the connection was closed before there was an answer; nothing was changed")
@@ -200,7 +202,8 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err e
 	t.ErrorForm().Write(w, err)
 }
 
-// rescue turns a panic into an answer, or cuts one that has begun.
+// rescue answers a panic with an internal error. If the answer has begun, it aborts the
+// connection.
 func (a *api) rescue(w *answerWriter, r *http.Request) {
 	v := recover()
 	if v == nil {

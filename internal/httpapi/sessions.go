@@ -14,7 +14,8 @@ const (
 	maxSessions     = 200
 )
 
-// forkRoute makes a session besides the one that it is called on.
+// forkRoute is the operation id of the route that forks a session. It makes another session, so a token
+// of one session may not call it.
 const forkRoute = "forkSession"
 
 func (a *api) sessionRoutes() []route.Route {
@@ -126,12 +127,12 @@ func (a *api) updateSession(x *route.Exchange) error {
 	return replySession(x, http.StatusOK, s)
 }
 
-// refuseRemoval refuses a null where a merge patch would remove what every session
-// has.
+// refuseRemoval returns an error for each null in a merge patch: null would remove a field
+// that every session has.
 func refuseRemoval(body []byte) error {
 	var fields loquat.Object
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return nil // there was no body
+		return nil // the request has no body
 	}
 	var f route.FieldErrors
 	for name, value := range fields {

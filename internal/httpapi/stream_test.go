@@ -198,8 +198,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// TestClientThatDoesNotRead has a client that reads the head of a stream and then
-// nothing more: it is cut off, and the slow one beside it is not.
+// TestClientThatDoesNotRead checks that a client which stops reading after the head of a
+// stream is disconnected, and that a slow client is not.
 func TestClientThatDoesNotRead(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"never": time.Hour, "slowly": progressTimeout - time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -16,13 +16,13 @@ const (
 	// maxOpenBody is the largest body, in bytes, of a route that needs no token.
 	maxOpenBody = 16 << 10
 
-	// What one address may do without a token: so many calls at first, then so many a
-	// second. Those with a body cost more.
+	// The calls that one address may make without a token: a burst, then a rate per second.
+	// Calls with a body have a lower limit.
 	openBurst, openRate         = 1000, 100
 	openBodyBurst, openBodyRate = 100, 5
 
-	// maxOpenWork is how many bodies of calls without a token are worked on at the same
-	// time. Reading them does not count: a client that sends slowly holds up no other.
+	// maxOpenWork is how many bodies of calls without a token are processed at the same
+	// time. Reading a body does not count, so a slow client does not delay others.
 	maxOpenWork = 8
 
 	// throttlePause delays the answer to an address that calls too often. A client that
@@ -36,7 +36,7 @@ type throttle struct {
 	proxies proxies
 	calls   *ratelimit.Limiter
 	bodies  *ratelimit.Limiter
-	lingers *ratelimit.Limiter // of answers to bodies that are read on for
+	lingers *ratelimit.Limiter // limits after how many answers the body is read on
 	working chan struct{}
 }
 
@@ -50,8 +50,8 @@ func newThrottle(p proxies) *throttle {
 	}
 }
 
-// within counts a call of an address. The address of a trusted proxy that does not say who
-// its client is stands for many clients, so it has no limit of its own.
+// within counts a call of an address and reports whether it is within the limit. A trusted
+// proxy that does not name its client stands for many clients, so it has no limit.
 func (t *throttle) within(l *ratelimit.Limiter, from caller) bool {
 	return t.proxies.trusts(from.address) || l.Allow(from.address)
 }
@@ -72,7 +72,7 @@ func (t *throttle) admitBody(ctx context.Context, from caller) error {
 	return loquat.Errorf(loquat.CodeRateLimited, "this address calls routes that need no token too often: at most %d times at first, then %d times a second", openBodyBurst, openBodyRate)
 }
 
-// work waits until fewer than maxOpenWork bodies are worked on. The caller calls done
+// work waits until fewer than maxOpenWork bodies are processed. The caller calls done
 // afterwards.
 func (t *throttle) work(ctx context.Context) (done func(), err error) {
 	select {

@@ -80,7 +80,7 @@ func replyElements(x *route.Exchange, elements []loquat.Object, err error) error
 	sum := sha256.Sum256(body)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	x.W.Header().Set("ETag", tag)
-	x.W.Header().Set("Cache-Control", "private, no-cache") // may be kept, and has to be asked for again
+	x.W.Header().Set("Cache-Control", "private, no-cache") // clients may store it, but must revalidate it
 	if matchesTag(x.R.Header.Values("If-None-Match"), tag) {
 		x.W.WriteHeader(http.StatusNotModified)
 		return nil
@@ -88,7 +88,7 @@ func replyElements(x *route.Exchange, elements []loquat.Object, err error) error
 	return x.Reply(http.StatusOK, schema)
 }
 
-// matchesTag compares weakly, as it is right for what a client has kept.
+// matchesTag reports whether a tag of If-None-Match matches. The comparison is weak.
 func matchesTag(values []string, tag string) bool {
 	for given := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		given = strings.TrimPrefix(strings.TrimSpace(given), "W/")

@@ -111,7 +111,7 @@ func (u user) run(ctx context.Context) {
 	}
 }
 
-// act makes one call. A refusal that the session's state explains is no fault. A call
+// act makes one call. A refusal that the session's state explains is expected. A call
 // without an acknowledgement may or may not have taken effect.
 func (u user) act(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, opPatience)

@@ -94,7 +94,7 @@ func toolMessage(t *testing.T, c *client.Client, sessionID string) string {
 	return ""
 }
 
-// The plugin in Python does what the guide says of it, as it stands there.
+// The guide's plugin in Python works unchanged.
 func TestGuidePython(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3 here")
@@ -130,7 +130,7 @@ func TestGuidePython(t *testing.T) {
 	}
 }
 
-// The plugin in TypeScript does what the guide says of it, as it stands there.
+// The guide's plugin in TypeScript works unchanged.
 func TestGuideTypeScript(t *testing.T) {
 	if testing.Short() {
 		t.Skip("installs npm packages")
@@ -156,7 +156,7 @@ func TestGuideTypeScript(t *testing.T) {
 	}
 }
 
-// The plugin in Go does what the guide says of it, compiled in as it stands there.
+// The guide's plugin in Go works unchanged when it is compiled in.
 func TestGuideGo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program once more")

@@ -29,8 +29,8 @@ func readBody(r *http.Request, media []string) ([]byte, error) {
 	return body, checkMedia(r, media)
 }
 
-// checkMedia refuses what does not say that it is JSON. A body without a type is
-// taken for JSON: browsers cannot send one across origins without the guard seeing it.
+// checkMedia refuses a body that is not declared as JSON. A body without a type counts as
+// JSON: a browser always sends Origin with a request to another origin, which is checked.
 func checkMedia(r *http.Request, media []string) error {
 	given := r.Header.Get("Content-Type")
 	if given == "" {
@@ -48,8 +48,8 @@ func checkMedia(r *http.Request, media []string) error {
 	return loquat.Errorf(loquat.CodeUnsupportedMedia, "a body of type %q is not understood; send UTF-8 with Content-Type: %s", loquat.Clip(given, loquat.Excerpt), media[0])
 }
 
-// checkJSON holds a body against the grammar, with no name twice in an object, valid
-// UTF-8 and bounded depth.
+// checkJSON returns an error unless a body is valid JSON in valid UTF-8, with bounded depth
+// and without duplicate names in an object.
 func checkJSON(body []byte) error {
 	d := jsontext.NewDecoder(bytes.NewReader(body))
 	for {
@@ -138,7 +138,7 @@ func Decode[T any](x *Exchange) (T, error) {
 	return in, nil
 }
 
-// decodeError tells of what a schema cannot find, such as a number out of range.
+// decodeError reports faults that a schema cannot find, such as a number out of range.
 func decodeError(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return loquat.Invalid("body."+te.Field, "cannot hold %s", loquat.Clip(te.Value, loquat.Excerpt))

@@ -14,7 +14,7 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// Document says what the OpenAPI document has besides the table.
+// Document is the content of the OpenAPI document that is not in the table.
 type Document struct {
 	Info     huma.Info
 	Tags     []*huma.Tag
@@ -52,8 +52,8 @@ func Describe(routes []Route, schemas Schemas, d Document) ([]byte, error) {
 	return out, nil
 }
 
-// close notes the schemas of a body and of what is in it: nothing more than they
-// list may be sent.
+// close adds the schemas of a body, and of all values in it, to closed. A closed schema
+// forbids fields that it does not list.
 func (schemas Schemas) close(closed map[string]bool, s *huma.Schema) {
 	if s == nil {
 		return

@@ -12,8 +12,8 @@ import (
 // maxKey is the length of an Idempotency-Key.
 const maxKey = 255
 
-// callOf reads what a change carries beside its parameters. The query counts as part
-// of the body, for it may hold what is to be changed.
+// callOf reads the headers of a change and hashes its input. The hash includes the query,
+// because the query may say what to change.
 func callOf(r *http.Request, body []byte) (chat.Call, error) {
 	call := chat.Call{Method: r.Method, Path: r.URL.Path, IfMatch: parseIfMatch(r.Header.Values("If-Match"))}
 	hash := sha256.New()
@@ -35,8 +35,8 @@ func callOf(r *http.Request, body []byte) (chat.Call, error) {
 	return call, nil
 }
 
-// parseIfMatch reads the precondition of a change. The comparison is strong: a weak
-// tag matches nothing, as does what is no tag of this server.
+// parseIfMatch parses the precondition of a change. The comparison is strong: a weak tag, or
+// a tag that this server did not make, matches nothing.
 func parseIfMatch(values []string) *chat.Match {
 	if len(values) == 0 {
 		return nil

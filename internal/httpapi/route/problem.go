@@ -35,13 +35,13 @@ var statuses = map[loquat.Code]int{
 	loquat.CodeInternal:           http.StatusInternalServerError,
 }
 
-// retryAfter is what a client is told to wait, in seconds, where waiting helps.
+// retryAfter is the default of Retry-After, in seconds, for codes where waiting helps.
 var retryAfter = map[loquat.Code]int{
 	loquat.CodeRateLimited: 5,
 	loquat.CodeUnavailable: 2,
 }
 
-// waitFor is what the failure says itself, or what is usual for its code.
+// waitFor returns the error's own RetryAfter, or the default of its code.
 func waitFor(code loquat.Code, err error) int {
 	if e, ok := errors.AsType[*loquat.Error](err); ok && e.RetryAfter > 0 {
 		return e.RetryAfter
@@ -52,8 +52,8 @@ func waitFor(code loquat.Code, err error) int {
 // MaxFieldErrors bounds the field errors that one answer lists. One more entry counts the rest.
 const MaxFieldErrors = 100
 
-// ProblemOf makes the answer of an error. What is no *loquat.Error is internal, and
-// nothing of it is told.
+// ProblemOf returns the problem that answers an error. An error that is not a *loquat.Error
+// is internal; its text is not shown to clients.
 func ProblemOf(err error) loquat.Problem {
 	e, ok := errors.AsType[*loquat.Error](err)
 	status, known := http.StatusInternalServerError, false
@@ -121,14 +121,14 @@ func Refusal(err error) []byte {
 		p.Status, p.Title, ProblemMedia, body.Len(), waitFor(p.Code, err), body.Bytes())
 }
 
-// writeJSON writes v. An answer that cannot be written has nobody who reads it.
+// writeJSON writes v. It ignores errors, because they mean that the client disconnected.
 func writeJSON(w io.Writer, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)
 }
 
-// malformed is an input that cannot be parsed: 400.
+// Malformed returns the error for an input that cannot be parsed: 400.
 func Malformed(location, format string, args ...any) *loquat.Error {
 	e := loquat.Invalid(location, format, args...)
 	e.Malformed = true
@@ -143,10 +143,10 @@ type FieldErrors struct {
 	more      int
 }
 
-// List returns what was collected.
+// List returns the collected field errors.
 func (f *FieldErrors) List() []loquat.FieldError { return f.list }
 
-// full counts a fault that there is no room for.
+// full reports whether the list is full. If it is, full counts the fault instead.
 func (f *FieldErrors) full() bool {
 	if len(f.list) < MaxFieldErrors {
 		return false
@@ -163,7 +163,7 @@ func (f *FieldErrors) Add(location, format string, args ...any) {
 	f.list = append(f.list, loquat.FieldError{Location: location, Message: fmt.Sprintf(format, args...)})
 }
 
-// err returns nil when nothing is wrong.
+// Err returns an error with all faults, or nil if there are none.
 func (f *FieldErrors) Err() error {
 	if len(f.list) == 0 {
 		return nil

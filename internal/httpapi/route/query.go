@@ -27,8 +27,8 @@ const (
 	Indices                  // integers from 0, separated by commas
 )
 
-// Param is a parameter of a route's query. What cannot be parsed is 400, what is
-// parsed and out of bounds is 422.
+// Param is a parameter of a route's query. A value that cannot be parsed is answered with
+// 400, a value out of bounds with 422.
 type Param struct {
 	Name     string
 	Kind     ParamKind
@@ -76,7 +76,7 @@ func parseQuery(params []Param, raw string) (Query, error) {
 	return q, wrong.Err()
 }
 
-// parse returns the value, or what it should have been.
+// parse returns the value, or a description of the values that are expected.
 func (p Param) parse(s string) (v any, expected string) {
 	var err error
 	switch p.Kind {
@@ -186,7 +186,7 @@ func (q Query) Seconds(name string) time.Duration {
 	return time.Duration(math.Round(s * float64(time.Second)))
 }
 
-// Indices returns whether the parameter was given, too.
+// Indices returns the list, and whether the parameter was given.
 func (q Query) Indices(name string) (list []int, given bool) {
 	list, given = q[name].([]int)
 	return list, given

@@ -26,7 +26,7 @@ func (s Schemas) Alias(noun, written any) {
 	s.registry.RegisterTypeAlias(reflect.TypeOf(noun), reflect.TypeOf(written))
 }
 
-// Map returns the schemas by name, to be added to.
+// Map returns the schemas by name. The caller may add to the map.
 func (s Schemas) Map() map[string]*huma.Schema { return s.registry.Map() }
 
 // schemaName writes `problem` and `toolCallText` as loquat.Problem and ToolCall.
@@ -48,8 +48,8 @@ func (s Schemas) requiresBody(v any) bool {
 	return len(schema.Required) > 0
 }
 
-// open lets the objects of all schemas but these hold more than they list, for
-// answers only grow; and no list of an answer or a body is ever null.
+// open allows unlisted fields in all schemas except closed ones, because later versions add
+// fields to answers. It also declares that no list is ever null.
 func (s Schemas) open(closed map[string]bool) {
 	for name, schema := range s.Map() {
 		if !closed[SchemaPrefix+name] && schema.AdditionalProperties == false {

@@ -1,11 +1,10 @@
-// Package route is what all routes of an HTTP API share: a table of routes, which says what
-// is parsed, what is validated and what the OpenAPI document lists, and the forms of
-// successes and failures. It knows no resource.
+// Package route is the framework of the HTTP API. A table of routes determines what is
+// parsed, what is validated and what the OpenAPI document lists. The package also defines
+// the forms of successes and failures. It does not know any resource.
 //
-// A route takes query parameters, a JSON body and the headers of a change. What cannot be
-// parsed is answered with 400, what is parsed and wrong with 422, and all faults of an input
-// are reported at once. A failure is an RFC 9457 problem, unless the route has a form of its
-// own.
+// A route takes query parameters, a JSON body and the headers of a change. An input that
+// cannot be parsed is answered with 400, an invalid one with 422. All faults of an input are
+// reported at once. A failure is an RFC 9457 problem, unless the route has its own form.
 package route
 
 import (
@@ -29,7 +28,7 @@ type Route struct {
 	Change    bool           // takes Idempotency-Key and If-Match
 	Matches   bool           // takes If-Match alone
 	Body      any            // a value of the type that Decode is called with; nil: no body is read
-	Media     string         // of the body, besides application/json
+	Media     string         // of the body, in addition to application/json
 	Upload    map[string]any // a body that Serve reads from R: its media types, each with a value of its type
 	Responses []Response
 	Errors    *ErrorForm // nil: problems
@@ -76,11 +75,11 @@ func (r *Route) medias() []string {
 	return []string{jsonMedia}
 }
 
-// Options are what a table is made of.
+// Options are the parts of a table.
 type Options struct {
 	Routes  []Route
 	Schemas Schemas
-	Files   map[string]http.HandlerFunc // static files by path, which are no operations of the API
+	Files   map[string]http.HandlerFunc // static files by path; the document does not list them
 
 	// Call serves a call of a route. It decides who may make the call, then uses Read.
 	Call func(http.ResponseWriter, *http.Request, *Route) error

@@ -13,16 +13,17 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// guard refuses what a browser was tricked into: pages of other origins, and names
-// that were made to point here. It looks at Host and Origin alone.
-type guard struct {
-	address string              // that is listened on
-	hosts   map[string]bool     // further values of Host, with port
-	origins map[string]struct{} // further values of Origin
+// originCheck protects against requests that a browser was tricked into: by a page of
+// another origin, or by a host name that was made to resolve to this server (DNS
+// rebinding). It checks the headers Host and Origin.
+type originCheck struct {
+	address string              // the address on which the server listens
+	hosts   map[string]bool     // further allowed values of Host, with port
+	origins map[string]struct{} // further allowed values of Origin, with port
 }
 
-func newGuard(address string, server config.Server) (guard, error) {
-	g := guard{address: address, hosts: map[string]bool{}, origins: map[string]struct{}{}}
+func newOriginCheck(address string, server config.Server) (originCheck, error) {
+	g := originCheck{address: address, hosts: map[string]bool{}, origins: map[string]struct{}{}}
 	for i, given := range append([]string{server.PublicURL}, server.AllowedOrigins...) {
 		if given == "" {
 			continue
@@ -33,7 +34,7 @@ func newGuard(address string, server config.Server) (guard, error) {
 			if i > 0 {
 				where = fmt.Sprintf("server.allowed_origins[%d]", i-1)
 			}
-			return guard{}, fmt.Errorf("%s: %q is no http or https URL", where, given)
+			return originCheck{}, fmt.Errorf("%s: %q is not an http or https URL", where, given)
 		}
 		g.hosts[withPort(u.Host, u.Scheme)] = true
 		g.origins[originOf(u)] = struct{}{}
@@ -41,10 +42,10 @@ func newGuard(address string, server config.Server) (guard, error) {
 	return g, nil
 }
 
-// originOf writes an origin with its port, so that :443 and nothing are the same.
+// originOf returns an origin with its port, so that https://a and https://a:443 are equal.
 func originOf(u *url.URL) string { return u.Scheme + "://" + withPort(u.Host, u.Scheme) }
 
-// withPort adds the scheme's port where there is none.
+// withPort adds the scheme's default port if host has none.
 func withPort(host, scheme string) string {
 	host = strings.ToLower(host)
 	if u := (&url.URL{Host: host}); u.Port() == "" {
@@ -57,11 +58,12 @@ func withPort(host, scheme string) string {
 	return host
 }
 
-// admit lets a request in, or says why not. Browsers of allowed origins are told so.
-func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error {
+// admit returns an error if the Host or Origin of a request is not allowed. For an allowed
+// other origin it sets the CORS headers.
+func (g originCheck) admit(w http.ResponseWriter, r *http.Request, from caller) error {
 	own, scheme := g.own(r), from.scheme
-	// What a trusted proxy says of the host is looked at as well, not instead: a page can
-	// make a browser on the proxy's machine say it, too.
+	// Both Host and the host that a trusted proxy forwards are checked: a page can make a
+	// browser on the proxy's machine send the proxy's headers.
 	for _, host := range []string{r.Host, from.host} {
 		if !isOwn(own, withPort(host, scheme)) && !isOwn(own, withPort(host, "http")) && !g.allowedHost(host) {
 			return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", loquat.Clip(host, loquat.Excerpt))
@@ -69,7 +71,7 @@ func (g guard) admit(w http.ResponseWriter, r *http.Request, from caller) error 
 	}
 	w.Header().Add("Vary", "Origin")
 	origins := r.Header.Values("Origin")
-	if len(origins) > 1 { // whatever stands between may have checked another one
+	if len(origins) > 1 { // a proxy may have checked another one of them
 		return route.Malformed("header.Origin", "is given %d times", len(origins))
 	}
 	if len(origins) == 0 || origins[0] == "" {
@@ -97,23 +99,23 @@ func errOrigin(origin string) error {
 	return loquat.Errorf(loquat.CodeForbidden, "Origin %q is neither this server nor in server.allowed_origins", loquat.Clip(origin, loquat.Excerpt))
 }
 
-// allowedHost compares with both ports that a name without one may mean: what ends
-// TLS in front of this server leaves Host as the browser sent it.
-func (g guard) allowedHost(host string) bool {
+// allowedHost reports whether a host is configured. A host without a port is tried with both
+// default ports: behind a proxy that ends TLS, this server does not see the scheme.
+func (g originCheck) allowedHost(host string) bool {
 	return g.hosts[withPort(host, "http")] || g.hosts[withPort(host, "https")]
 }
 
-// own is the address that the connection came in on, which is more than the one that
-// is listened on when that is all of them.
-func (g guard) own(r *http.Request) string {
+// own returns the local address of the connection. It is more specific than the listening
+// address if the server listens on all addresses.
+func (g originCheck) own(r *http.Request) string {
 	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 		return addr.String()
 	}
 	return g.address
 }
 
-// isOwn reports whether host is the address own, for which `localhost` and every
-// other loopback address are as good when it is one.
+// isOwn reports whether host is the address own. If own is a loopback address, `localhost`
+// and every other loopback address match too.
 func isOwn(own, host string) bool {
 	address, err := netip.ParseAddrPort(own)
 	if err != nil {
@@ -134,8 +136,9 @@ func isOwn(own, host string) bool {
 	return named.Unmap() == address.Addr().Unmap() || loopback && named.Unmap().IsLoopback()
 }
 
-// preflight answers a browser that asks what it may do. The request was admitted.
-func (g guard) preflight(w http.ResponseWriter, r *http.Request) bool {
+// preflight answers a CORS preflight request that admit allowed, and reports whether the
+// request was one.
+func (g originCheck) preflight(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
@@ -147,15 +150,15 @@ func (g guard) preflight(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// protect sets what keeps browsers from using answers for what they are not. The page
-// has a policy of its own.
+// protect sets the security headers of an answer. Static files replace the content security
+// policy with their own.
 func protect(h http.Header, from caller) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	// For localhost it would hold on all ports, those of others too.
+	// For localhost the header would apply to all ports, also those of other programs.
 	if name := (&url.URL{Host: from.host}).Hostname(); from.scheme == "https" && name != "localhost" {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
