@@ -129,8 +129,11 @@ func TestManyMessages(t *testing.T) {
 		for i := range 10_000 {
 			l.Log(slog.LevelWarn, fmt.Sprint("message ", i))
 		}
-		if got := b.lines(); len(got) != maxMessages+whole || len(l.known) != maxMessages+1 {
-			t.Errorf("%d lines, %d known", len(got), len(l.known))
+		l.mu.Lock()
+		known := len(l.known)
+		l.mu.Unlock()
+		if got := b.lines(); len(got) != maxMessages+whole || known != maxMessages+1 {
+			t.Errorf("%d lines, %d known", len(got), known)
 		}
 		time.Sleep(interval)
 		synctest.Wait()
