@@ -13,8 +13,7 @@ import (
 	"loquat"
 )
 
-// TestSessionLife goes through every verb of a session. do holds each answer to the
-// document.
+// TestSessionLife makes every call of a session. do compares each answer with the document.
 func TestSessionLife(t *testing.T) {
 	r := newRig(t)
 	made := r.do("POST", "/sessions", `{"session_id":"s","metadata":{"k":1,"gone":2},"messages":[{"role":"system","content":""},{"role":"user","content":"Hello\nthere"}]}`).want(t, 201)
@@ -90,7 +89,7 @@ func TestRepeats(t *testing.T) {
 	r.do("DELETE", at+"/messages?indices=1", "", "Idempotency-Key: d").wantProblem(t, 422, loquat.CodeInvalid)
 }
 
-// A key answers for 24 hours, also when what was made, or where, is deleted since.
+// A key replays its answer for 24 hours, even after the result or its session was deleted.
 func TestRepeatsAfterTheEnd(t *testing.T) {
 	r := newRig(t)
 	r.do("POST", "/sessions", `{"session_id":"other"}`).want(t, 201)
@@ -278,7 +277,7 @@ func TestWebClient(t *testing.T) {
 	}
 }
 
-// wantNothing wants the status and no body.
+// wantNothing fails unless the answer has the status and no body.
 func (g reply) wantNothing(t *testing.T, status int) {
 	t.Helper()
 	if g.StatusCode != status || len(g.body) > 0 {
@@ -286,7 +285,7 @@ func (g reply) wantNothing(t *testing.T, status int) {
 	}
 }
 
-// TestDocument holds /openapi.json and the table of routes against each other.
+// TestDocument compares /openapi.json with the table of routes.
 func TestDocument(t *testing.T) {
 	r := newRig(t)
 	got := r.do("GET", "/openapi.json", "").want(t, 200)

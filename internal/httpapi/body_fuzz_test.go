@@ -7,8 +7,8 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// FuzzDecodeBody reads any bytes as the body of each change: what the schema lets
-// through can be decoded, and what is refused is the client's fault and named so.
+// FuzzDecodeBody decodes random bytes as the body of each change. A body that the schema
+// allows must decode, and every refusal must be an error of the client.
 func FuzzDecodeBody(f *testing.F) {
 	for _, s := range []string{
 		`{"content":"a","metadata":{"x":1},"request_id":"r","delete_from":1,"on_busy":"queue","attachments":[{"type":"image","url":"u"}]}`,

@@ -60,7 +60,7 @@ func (p *parrot) Chat(ctx context.Context, _ loquat.LLMRequest) iter.Seq2[loquat
 	}
 }
 
-// rig is a whole server on a store of its own.
+// rig is a complete server with its own store.
 type rig struct {
 	t      *testing.T
 	server *httptest.Server
@@ -126,7 +126,7 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	return r
 }
 
-// stop ends the service without grace, as the end of a process would.
+// stop ends the service at once, as the end of the process would.
 func (r *rig) stop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -180,7 +180,7 @@ func (r *rig) doReader(method, path string, body io.Reader, headers ...string) r
 	return out
 }
 
-// checkAgainstDocument holds every answer of every test to what /openapi.json says.
+// checkAgainstDocument compares every answer of every test with /openapi.json.
 func (r *rig) checkAgainstDocument(method, path string, got reply) {
 	r.t.Helper()
 	if got.StatusCode >= 400 {

@@ -16,8 +16,8 @@ import (
 	"loquat"
 )
 
-// A body that does not come is cut, on every kind of route: the client gets its answer in
-// bounded time, and soon after it the connection ends.
+// If a body does not arrive, the client gets an answer in bounded time on every kind of
+// route, and the connection is closed soon afterwards.
 func TestStalledBodiesAreCut(t *testing.T) {
 	r := newRig(t)
 	const slow = 20 * time.Second // between two bytes of a body that drips

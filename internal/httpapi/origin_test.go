@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// More than one Host or Origin is refused: whatever stands between client and server may
-// have checked another one than the server does.
+// More than one Host or Origin is refused: a proxy may have checked another one than the
+// server does.
 func TestOneHostAndOneOrigin(t *testing.T) {
 	r := newRig(t)
 	address := r.server.Listener.Addr().String()

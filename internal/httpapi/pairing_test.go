@@ -14,7 +14,7 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// A device from its code to its end.
+// A device is paired, used and removed.
 func TestPairing(t *testing.T) {
 	r := newRig(t)
 	_, admin, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "admin"})
@@ -48,7 +48,7 @@ func TestPairing(t *testing.T) {
 		t.Errorf("the devices are %s", list.body)
 	}
 
-	// What the device follows ends with it, at once.
+	// The device's streams end at once when the device is removed.
 	stream := r.stream(device)
 	poll := r.poll(t, d.field(t, "token"))
 	r.do("DELETE", "/devices/"+d.field(t, "device_id"), "", full).want(t, 204)
@@ -60,7 +60,7 @@ func TestPairing(t *testing.T) {
 	r.do("DELETE", "/devices/"+d.field(t, "device_id"), "", full).wantProblem(t, 404, loquat.CodeNotFound)
 }
 
-// A browser's cookie: what it looks like, what it opens, and its end.
+// A browser's cookie has the right attributes, authenticates calls and ends with sign-out.
 func TestBrowserSession(t *testing.T) {
 	r := newRig(t)
 	_, token, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "me"})
@@ -91,7 +91,7 @@ func TestBrowserSession(t *testing.T) {
 	r.do("GET", "/sessions", "", "Authorization: Bearer "+token).want(t, 200)
 }
 
-// The cookie is for HTTPS alone where the server is reached by it, however it knows.
+// The cookie is Secure whenever browsers reach the server over HTTPS.
 func TestSecureCookie(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -186,7 +186,7 @@ func (f following) wantEnd(t *testing.T) {
 	}
 }
 
-// poll is a long poll that has begun and waits for what does not happen.
+// poll is a long poll that has begun and waits for an event that never comes.
 func (r *rig) poll(t *testing.T, token string) <-chan error {
 	t.Helper()
 	who, err := r.keeper.Authorize(t.Context(), token, caller{}.address)

@@ -42,8 +42,8 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// A page that made a browser on the proxy's machine call this server by another name
-// can send the proxy's headers as well, so both names are looked at.
+// A page that makes a browser on the proxy's machine call this server by another name can
+// send the proxy's headers as well, so both names are checked.
 func TestForwardedHost(t *testing.T) {
 	server := config.Server{PublicURL: "https://chat.example", TrustedProxies: []string{"127.0.0.1"}}
 	g, err := newOriginCheck("127.0.0.1:8787", server)

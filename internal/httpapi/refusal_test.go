@@ -11,8 +11,8 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// TestRefusals sends what is wrong to every kind of route. That each answer is a
-// whole problem document is checked by do itself.
+// TestRefusals sends invalid inputs to every kind of route. do checks that each answer is a
+// complete problem document.
 func TestRefusals(t *testing.T) {
 	r := newRig(t)
 	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)

@@ -15,7 +15,7 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// shown is what a caller shows.
+// shown is the credentials that a caller sends, with the expected status.
 type shown struct {
 	what          string
 	authorization string
@@ -24,7 +24,7 @@ type shown struct {
 	may           func(t *route.Route, session string) int // the status that the call is answered with
 }
 
-// passed is what a route answers in this test when a call gets through to it.
+// passed is the status that a route answers in this test when a call reaches it.
 const passed = 299
 
 // fileTag marks what stands for a static file in this test.
@@ -53,7 +53,7 @@ func TestAccess(t *testing.T) {
 			}
 			for j, c := range callers {
 				q := httptest.NewRequest(rt.Method, target, nil)
-				q.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i, j) // or wrong tokens would count as guessing
+				q.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i, j) // own addresses, so that the attempt limiter does not slow down wrong tokens
 				q.Host = "app.example"
 				q.Header.Set("Authorization", c.authorization)
 				if c.cookie != "" {
@@ -84,10 +84,10 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// fullOnly are the routes that only the scope full opens, also to read.
+// fullOnly lists the routes that need the scope full, even to read.
 var fullOnly = []string{"/pairing", "/devices", "/devices/{device_id}", "/tokens", "/tokens/{token_id}"}
 
-// withoutToken are the routes that want no token, but for the files of the page.
+// withoutToken lists the routes that need no token, except the files of the page.
 var withoutToken = []string{
 	"/healthz", "/readyz", "/openapi.json", "/auth/session", "/pairing/claim", "/bridge/websocket",
 }
@@ -192,7 +192,7 @@ func paired(t *testing.T, k *auth.Keeper, scope string) string {
 	return secret
 }
 
-// requestsOf says of requests which sessions they are of.
+// requestsOf maps the ids of requests to the ids of their sessions.
 type requestsOf map[string]string
 
 func (r requestsOf) Request(_ context.Context, id string) (loquat.Request, error) {
@@ -229,8 +229,8 @@ func TestAccessByRequest(t *testing.T) {
 	}
 }
 
-// Without tokens everybody may do everything, but a token that is shown has to be
-// good; the first token closes the server, and the end of the last opens it again.
+// While no token exists, everybody may make every call, but a token that a call carries must
+// be valid. The first token closes the server; removing the last opens it again.
 func TestOpenServer(t *testing.T) {
 	r := newRig(t)
 	r.do("GET", "/sessions", "").want(t, 200)

@@ -37,8 +37,7 @@ func (p panel) Act(_ context.Context, call plugin.ActionCall) (plugin.ActionResu
 	return plugin.ActionResult{Result: loquat.Object{}.Set("r", map[string]any{"by": p.name, "params": call.Params})["r"]}, nil
 }
 
-// every is an element of each type, with all that the specification says may be in it,
-// and something that it does not know.
+// every has an element of each type, with all fields of the specification and an unknown one.
 const every = `[
 	{"key": "lang", "type": "text", "label": "Language", "description": "d", "default": "en", "required": true, "placeholder": "p", "config_path": "a.b", "condition": {"path": "model"}},
 	{"ui_type": "config", "key": "on", "type": "checkbox"},
