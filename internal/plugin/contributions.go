@@ -85,7 +85,7 @@ func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.
 			return nil
 		})
 		if err != nil {
-			g.log.Error("a plugin cannot name its tags", "plugin", p.Name(), "error", err)
+			g.log.Error("a plugin failed to report its tags", "plugin", p.Name(), "error", err)
 		}
 	}
 	slices.Sort(tags)
@@ -282,7 +282,7 @@ func (c *contributor) noteReturn(err error) bool {
 		c.fail(err)
 	case c.hanging <= 0: // else the plugin is still skipped
 		if c.failure != "" {
-			c.log.Info("a plugin shows its elements again")
+			c.log.Info("the elements of a plugin are included again")
 		}
 		c.failure, c.until = "", time.Time{}
 	}

@@ -17,7 +17,7 @@ import (
 	"loquat/internal/ui"
 )
 
-// shower is a plugin whose elements a test decides.
+// shower is a plugin whose elements the test supplies.
 type shower struct {
 	name, kind string
 	brought    string
@@ -40,7 +40,7 @@ func (p *shower) Tags(loquat.Object, []loquat.Model) []string {
 	return p.tags()
 }
 
-// model makes a shower a provider.
+// model is a shower that is also a provider.
 type model struct {
 	*shower
 	Provider
@@ -64,7 +64,7 @@ func newTestGatherer(t *testing.T, plugins ...Plugin) *Gatherer {
 	return NewGatherer(r, slog.New(slog.DiscardHandler), func([]loquat.Object) {})
 }
 
-// keys asks all plugins and returns the keys of what they show.
+// keys asks all plugins and returns the keys of their elements.
 func (g *Gatherer) keys(ctx context.Context) string {
 	var keys []string
 	for _, e := range g.Gather(ctx, g.registry.Plugins(), func(Plugin) ui.Input { return ui.Input{Config: loquat.Object{}} }) {
@@ -95,8 +95,8 @@ func TestCorePlugins(t *testing.T) {
 	}
 }
 
-// Elements come in the order of the plugins, whoever answers first, and say whose they
-// are.
+// Elements follow the order of the plugins, regardless of which plugin returns first, and
+// name their owner.
 func TestGatherInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := func(key string, d time.Duration) func(context.Context, ui.Input) ([]loquat.Object, error) {
@@ -124,7 +124,7 @@ func TestGatherInOrder(t *testing.T) {
 	})
 }
 
-// A call that is given up ends as one whose deadline has passed: the plugin is in doubt.
+// The context of a call that times out ends with DeadlineExceeded, so the plugin can report a timeout.
 func TestGivenUpCallsAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause error
@@ -141,7 +141,7 @@ func TestGivenUpCallsAreLate(t *testing.T) {
 	})
 }
 
-// A plugin whose process is down is missing, but no trouble: it is asked again at once.
+// A plugin whose process is down is missing, but has not failed: it is asked again at once.
 func TestPluginsThatAreDown(t *testing.T) {
 	down := true
 	g := newTestGatherer(t, &shower{name: "good", kind: KindTool, show: one("good")}, &shower{name: "bad", kind: KindTool, show: func(ctx context.Context, in ui.Input) ([]loquat.Object, error) {
@@ -164,8 +164,8 @@ func TestPluginsThatAreDown(t *testing.T) {
 	}
 }
 
-// A plugin that hangs delays an answer by two seconds. It is then skipped while its call
-// hangs and for a pause after. When it answers again it is back.
+// A plugin that hangs delays a response by two seconds. It is then skipped while its call
+// hangs, and for failPause afterwards. After the next successful call it is included again.
 func TestHangingPluginIsSkipped(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -234,7 +234,7 @@ func TestHangingPluginIsSkipped(t *testing.T) {
 	}
 }
 
-// A call that is queued behind calls that hang is not made, and delays nobody further.
+// A call that is queued behind hanging calls is not made and causes no further delay.
 func TestCallsBehindHangingOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
@@ -283,7 +283,7 @@ func TestSuccessDuringAHang(t *testing.T) {
 	})
 }
 
-// One that fails or panics is left out, and not called at once again.
+// A plugin that fails or panics is left out, and is not called again at once.
 func TestFailingPlugin(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errors.New("no luck") },
@@ -420,7 +420,7 @@ func TestFindAction(t *testing.T) {
 	}
 }
 
-// An action ends with its context, and its panic is an error.
+// Act returns when its context ends, and returns a panic as an error.
 func TestAct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -15,7 +15,7 @@ type Registry struct {
 }
 
 // NewRegistry returns a registry of plugins, in their order. If several providers have
-// the same selector, the first one is used.
+// the same selector, the first one is used. A name that is listed twice is an error.
 func NewRegistry(plugins ...Plugin) (*Registry, error) {
 	r := &Registry{providers: map[string]Provider{}}
 	seen := map[string]bool{}

@@ -81,7 +81,7 @@ func (r *Registry) Status(p Plugin) Status {
 	status.Problems = slices.Clone(status.Problems)
 	for _, t := range box.Tools() {
 		if owner, ok := set.owners[t.Name()]; ok && owner != p {
-			status.Problems = append(status.Problems, fmt.Sprintf("tool %q is left out: plugin %s, which is listed before, offers one of this name", t.Name(), owner.Name()))
+			status.Problems = append(status.Problems, fmt.Sprintf("tool %q is left out: plugin %s, which is listed before it, offers a tool of the same name", t.Name(), owner.Name()))
 		}
 	}
 	return status

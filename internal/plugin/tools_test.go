@@ -90,9 +90,9 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// A plugin that restarts keeps its tools and their names. One that has failed is not
-// offered to models, but a call of its tool finds it. Of plugins that do not run and
-// never offered a tool the set knows the states.
+// A plugin that restarts keeps its tools and their names. Tools of a failed plugin are
+// not offered to models, but can be found by a call. The set lists the states of plugins
+// that do not run and never offered a tool.
 func TestToolsOfPluginsThatDoNotRun(t *testing.T) {
 	for _, c := range []struct {
 		state         string

@@ -14,7 +14,7 @@ import (
 	"loquat"
 )
 
-// tokens is a stream as backends send it, of n increments.
+// tokenStream returns a stream of n increments, in the form that backends send.
 func tokenStream(n int) []byte {
 	var b bytes.Buffer
 	for i := range n {
@@ -24,7 +24,7 @@ func tokenStream(n int) []byte {
 	return b.Bytes()
 }
 
-// At most two allocations for each chunk, those of its text included.
+// Decoding makes at most two allocations for each chunk, including those for its text.
 func TestAllocationsPerChunk(t *testing.T) {
 	allocs := func(n int) float64 {
 		in := tokenStream(n)

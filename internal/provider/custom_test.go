@@ -9,7 +9,7 @@ import (
 	"loquat"
 )
 
-// Calls of every kind come out of a completion, and go back to the backend as they came.
+// Calls of every kind are decoded from a completion and sent back to the backend unchanged.
 func TestKindsOfCallsRoundTrip(t *testing.T) {
 	for _, tc := range []struct {
 		name, call      string
@@ -71,7 +71,7 @@ func checkSentBack(t *testing.T, reply *loquat.Reply, want, came string) {
 	}
 }
 
-// A legacy function_call keeps its name and all of its arguments, however its pieces come.
+// A legacy function_call keeps its name and all of its arguments, however its deltas are split.
 func TestLegacyFunctionCall(t *testing.T) {
 	delta := func(calls ...string) string {
 		var b strings.Builder

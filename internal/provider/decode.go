@@ -82,7 +82,7 @@ func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
 	case err != nil && ev.Unterminated:
 		return nil // cut in the middle: the end of the stream decides
 	case err != nil:
-		return &failure{kind: failBackend, message: string(data), err: fmt.Errorf("a chunk of the stream is no JSON: %w", err)}
+		return &failure{kind: failBackend, message: string(data), err: fmt.Errorf("a chunk of the stream is not valid JSON: %w", err)}
 	}
 	return a.chunk(ch, string(ev.Name) == "error", data, emit)
 }
@@ -145,7 +145,7 @@ func (a *reading) completion(data []byte, emit func(loquat.Chunk) bool) *failure
 	case isBound(err):
 		return &failure{kind: failBackend, err: err}
 	case err != nil:
-		return &failure{kind: failBackend, message: string(data), err: errors.New("the answer is no completion")}
+		return &failure{kind: failBackend, message: string(data), err: errors.New("the answer is not a completion")}
 	case ch.choice:
 		ch.failure = nil
 		return a.chunk(ch, false, data, emit)

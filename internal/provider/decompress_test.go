@@ -104,7 +104,7 @@ func TestContentEncodingThatDoesNotHold(t *testing.T) {
 	}
 }
 
-// limits.max_response_bytes bounds what an answer is after its decompression, too.
+// limits.max_response_bytes also limits the size of an answer after decompression.
 func TestDecompressionBomb(t *testing.T) {
 	for name, data := range map[string]string{
 		"stream": strings.Repeat(says("x"), 100_000),
@@ -132,7 +132,7 @@ func TestDecompressionBomb(t *testing.T) {
 	}
 }
 
-// Increments of a compressed stream come when the backend flushes them.
+// Increments of a compressed stream arrive when the backend flushes them.
 func TestCompressedStreamIsNotHeldBack(t *testing.T) {
 	for _, coding := range []string{"gzip", "deflate"} {
 		t.Run(coding, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestCompressedStreamIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// Silence within a compressed stream is silence.
+// The timeout also applies to silence within a compressed stream.
 func TestSilenceOfCompressedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := compressed(t, "gzip", says("hello")+done)
@@ -190,7 +190,7 @@ func TestSilenceOfCompressedStream(t *testing.T) {
 	})
 }
 
-// Only a backend that cannot be reached, or does not know the path, may have another base_url.
+// The hint at base_url is given only if the backend cannot be reached or does not know the path.
 func TestHintAtBaseURL(t *testing.T) {
 	// hijack answers with bytes of its own, then closes the connection.
 	hijack := func(answer string) http.HandlerFunc {

@@ -8,8 +8,8 @@ import (
 	"loquat"
 )
 
-// What nests too deep to be stored is refused where it comes in, wherever it stands, and
-// the error names the place.
+// An answer with JSON that nests too deep to be stored is refused on arrival. The error
+// names the place of the JSON within the answer.
 func TestDepthOfAnAnswer(t *testing.T) {
 	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 	for _, c := range []struct {

@@ -14,8 +14,8 @@ import (
 	"loquat"
 )
 
-// deafAddress is one at which connections are neither taken nor refused: its queue is
-// full, and nobody accepts.
+// deafAddress returns an address at which connections are neither accepted nor refused,
+// because the listener's queue is full.
 func deafAddress(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -45,7 +45,7 @@ func deafAddress(t *testing.T) string {
 	return ""
 }
 
-// The time that connecting may take is the configured one, however long or short.
+// Connecting takes at most the configured timeout, whether that is long or short.
 func TestTimeoutOfConnecting(t *testing.T) {
 	dialled := make(chan error, 1)
 	transport := defaultTransport().(*http.Transport)

@@ -43,8 +43,8 @@ func parse(t *testing.T, text string) loquat.Object {
 	return o
 }
 
-// Every key that a session may change has one setting, whose own default fits it, and
-// the rest has none.
+// Every key that a session may change has one setting, and the setting accepts the key's
+// default. The other keys have none.
 func TestSettingsCoverTheSchema(t *testing.T) {
 	all := elements(t, ui.Input{Config: parse(t, `{"model": "m", "base_url": "http://a/v1", "endpoint_options": {"b": "http://b/v1"}}`), Tags: []string{tagTools, tagImages, tagReasoning}})
 	places := map[string]loquat.Object{}
@@ -153,8 +153,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// The fields below a message show what the adapter notes of usage, and nothing where
-// it has nothing to note.
+// The fields below a message show the usage that the adapter recorded. Without usage they
+// show nothing.
 func TestFooters(t *testing.T) {
 	usage := loquat.Object{}
 	addUsage(usage, json.RawMessage(`{"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500, "completion_tokens_details": {"reasoning_tokens": 1234}}`))

@@ -16,7 +16,7 @@ import (
 	"loquat"
 )
 
-// expected is what an independent reader made of a recording.
+// expected holds the results of an independent decoder for a recording.
 type expected struct {
 	Kind      string
 	Model     string
@@ -76,7 +76,7 @@ func userSays(s string) []loquat.Message {
 	return []loquat.Message{{Role: loquat.RoleUser, Content: s}}
 }
 
-// sharedDir is where the recordings are that do not belong to the project.
+// sharedDir returns the directory of the recordings that are not part of the project.
 func sharedDir(t testing.TB, sub string) string {
 	dir := os.Getenv("LOQUAT_SHARED")
 	if dir == "" {
@@ -89,7 +89,7 @@ func sharedDir(t testing.TB, sub string) string {
 	return dir
 }
 
-// framings are ways to put the same stream on the wire.
+// framings lists ways to send the same stream.
 var framings = map[string]func(string) string{
 	"as recorded": func(s string) string { return s },
 	"crlf":        func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
@@ -153,7 +153,7 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// recorded is an answer to be replayed.
+// recorded holds an answer to replay.
 type recorded struct {
 	status      int
 	contentType string
@@ -262,7 +262,7 @@ func checkError(t *testing.T, how string, want expected, o outcome) {
 	}
 }
 
-// sameJSON compares values: numbers count by value, for notations differ.
+// sameJSON reports whether two values are equal. It compares numbers by value, because notations differ.
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y any
 	if len(a) > 0 && json.Unmarshal(a, &x) != nil || len(b) > 0 && json.Unmarshal(b, &y) != nil {

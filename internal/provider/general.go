@@ -31,7 +31,7 @@ func decodeGeneral(data []byte, c *chunk, contentKeys ...string) error {
 		all = list[0] // some backends wrap their error in a list
 	}
 	if all == nil {
-		return fmt.Errorf("null where an object is due")
+		return fmt.Errorf("null instead of an object")
 	}
 	c.model = text(all["model"])
 	c.usage = asObject(all["usage"])

@@ -61,7 +61,7 @@ func TestRequestOnTheWire(t *testing.T) {
 	}
 }
 
-// Cancel closes the connection at once; so does a caller that reads no further.
+// The connection is closed at once if the caller cancels or stops reading.
 func TestConnectionIsClosedAtOnce(t *testing.T) {
 	for _, how := range []string{"cancel", "stop reading"} {
 		t.Run(how, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestCutOnTheWire(t *testing.T) {
 	}
 }
 
-// A backend that does not close after [DONE] holds nobody up.
+// A backend that does not close the stream after [DONE] does not delay the reply.
 func TestOpenAfterDone(t *testing.T) {
 	p, c := backend(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, says("a")+done)
@@ -203,7 +203,7 @@ func TestErrorDetail(t *testing.T) {
 	}
 }
 
-// A secret must not leak where a cut goes through it.
+// A secret must not leak if the message is cut in the middle of it.
 func TestSecretAtTheCut(t *testing.T) {
 	c := baseConfig(testURL)
 	o := chat(t, &script{steps: []step{{status: 500, body: strings.Repeat("x", maxQuote-5) + "sk-secret-key"}}}, c, true)
@@ -310,7 +310,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// Pacing counts retries and recoveries.
+// Pacing also applies to retries and recoveries.
 func TestPaceOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{steps: []step{{status: 500}, {body: says("x"), cut: errReset}, {body: says("x") + done}}}
@@ -347,7 +347,7 @@ func TestSlowReaderIsNoSilence(t *testing.T) {
 	}
 }
 
-// Over a real connection: the retry comes while the backend still writes its error.
+// Over a real connection, the retry is sent while the backend still writes its error.
 func TestRetryOvertakesTheErrorBodyOnTheWire(t *testing.T) {
 	retried := make(chan struct{})
 	var requests atomic.Int32

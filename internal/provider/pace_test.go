@@ -57,7 +57,7 @@ func TestDiscoveryIsNotPaced(t *testing.T) {
 	})
 }
 
-// One base URL in several spellings is one scope of pacing.
+// Several spellings of one base URL share one pacing scope.
 func TestPacingComparesNormalizedURLs(t *testing.T) {
 	for second, same := range map[string]bool{
 		"http://backend.test/v1":     true,
@@ -94,8 +94,8 @@ func TestPacingComparesNormalizedURLs(t *testing.T) {
 	}
 }
 
-// Requests that wait start in the order in which they came, an interval apart. One that
-// gives up leaves no gap, also when it gives up at the moment when it may start.
+// Waiting requests start in the order of their arrival, one interval apart. A request
+// that gives up leaves no gap, even if it gives up at the moment when it may start.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval = time.Second

@@ -27,8 +27,8 @@ func decoded(t *testing.T, r io.Reader) outcome {
 	return o
 }
 
-// TestOwnRecordings reads testdata/*.sse: comments at the top of each say what it
-// is, and `: want` lines what must come of it.
+// TestOwnRecordings reads testdata/*.sse. Comments at the top of each file describe the
+// recording, and `: want` lines list the expected results.
 func TestOwnRecordings(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.sse")
 	if err != nil || len(files) == 0 {
@@ -150,7 +150,7 @@ func TestThousands(t *testing.T) {
 	}
 }
 
-// An answer of the other kind than was asked for is read all the same.
+// An answer is read even if it is a stream where JSON was requested, or the reverse.
 func TestOtherKindOfAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body   string
@@ -167,7 +167,7 @@ func TestOtherKindOfAnswer(t *testing.T) {
 	}
 }
 
-// Both decoders have to make the same of whatever the fast one takes.
+// For any input that the fast decoder accepts, both decoders must return the same chunk.
 func FuzzDecode(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.sse")
 	for _, file := range files {
@@ -220,7 +220,7 @@ func (c *chunk) String() string {
 	return s
 }
 
-// Whatever a backend sends, in whatever pieces: no panic, and the same result.
+// No input causes a panic, and the result does not depend on how the input is split.
 func FuzzDecodeStream(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.sse")
 	for _, file := range files {

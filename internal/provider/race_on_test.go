@@ -2,6 +2,6 @@
 
 package provider
 
-// raceCopies is how many more copies of a text are made under the race detector, which keeps
-// the compiler from avoiding them.
+// raceCopies is the number of additional copies of a text under the race detector, which
+// prevents the compiler from eliding them.
 const raceCopies = 1

@@ -14,7 +14,7 @@ import (
 	"loquat"
 )
 
-// places are where a stream can break, and whether text has been shown by then.
+// places lists where a stream can break, and whether text has been shown by then.
 var places = map[string]struct {
 	step    step
 	visible bool
@@ -90,8 +90,8 @@ func checkRecovery(t *testing.T, broken step, mode string, maxRetries, breaks, r
 	}
 }
 
-// brokenBefore counts recovered streams that broke before they showed anything, and
-// so before they could say that they restart.
+// brokenBefore returns the number of recovered streams that broke before their first
+// increment, and therefore before they could report the restart.
 func brokenBefore(s step, recoveries int) int {
 	if strings.Contains(s.body, "dead") || strings.Contains(s.body, "hm") || strings.Contains(s.body, `" "`) {
 		return 0
@@ -99,8 +99,8 @@ func brokenBefore(s step, recoveries int) int {
 	return recoveries - 1
 }
 
-// Recovery leaves the pre-stream counter alone, and a recovery that cannot connect
-// uses up one.
+// A recovery does not change the pre-stream counter. A recovery that cannot connect
+// counts as a recovery.
 func TestRecoveryAndRetryCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{steps: []step{
@@ -156,7 +156,7 @@ func TestRaisedAtOnce(t *testing.T) {
 	}
 }
 
-// A body that is slow without streaming is a timeout, which has its list.
+// A silent body that is not streamed is a timeout and is retried by the list for timeouts.
 func TestSilentBodyWithoutStreaming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{steps: []step{{body: `{"choices":`, stall: true}, {body: hello}}}
@@ -204,7 +204,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A stream that talks is not cut by the timeout; one of comments alone is, in the end.
+// The timeout does not end a stream that sends data. A stream of only comments ends after maxComments.
 func TestSlowStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(line string, n int) outcome {
@@ -236,7 +236,7 @@ func TestBoundOfAnswer(t *testing.T) {
 	})
 }
 
-// Once finish_reason has come the reply is complete, however the stream ends.
+// After finish_reason the reply is complete, regardless of how the stream ends.
 func TestBreakAfterFinishReason(t *testing.T) {
 	finish := "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
 	usage := "data: {\"choices\":[],\"usage\":{\"total_tokens\":7}}\n\n"
@@ -293,7 +293,7 @@ func TestBreakWithoutItsFinishReason(t *testing.T) {
 	}
 }
 
-// Who cancels after finish_reason has cancelled.
+// A cancel after finish_reason still cancels the call.
 func TestCancelAfterFinishReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -38,7 +38,7 @@ var (
 	secretHolder = fmt.Sprintf(`{"note":%s,"deep":[{"also":%[1]s},123456],%[1]s:true}`, inJSON)
 )
 
-// assertRedacted fails when v, as JSON, holds a secret.
+// assertRedacted fails the test if v, encoded as JSON, holds a secret.
 func assertRedacted(t *testing.T, what string, v any) {
 	t.Helper()
 	raw, err := json.Marshal(v)

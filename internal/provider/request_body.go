@@ -144,7 +144,7 @@ func (r *bodyReader) Close() error {
 	return r.end()
 }
 
-// end closes the file of the first part, if it has one, and removes the part.
+// end closes the file of the first part, if one is open.
 func (r *bodyReader) end() error {
 	if r.content == nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"loquat"
 )
 
-// shelf is stored images by asset_id.
+// shelf holds stored images by asset_id.
 type shelf struct {
 	mu     sync.Mutex
 	images map[string][]byte
@@ -59,7 +59,7 @@ func withImages(ids ...string) []loquat.Message {
 	return []loquat.Message{{Role: "user", Content: "see", Metadata: loquat.Object{}.Set("attachments", list)}}
 }
 
-// Whatever sizes the images and the reads have, the body is the JSON that it should be.
+// The body is the expected JSON for all sizes of images and reads.
 func TestStoredImagesAreInlined(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := &shelf{images: map[string][]byte{}}
@@ -115,7 +115,7 @@ func TestImagesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A retry sends the images again, with a length that is known, and leaves none open.
+// A retry sends the images again with a known length, and closes all of them.
 func TestStoredImagesAreSentAgain(t *testing.T) {
 	content := bytes.Repeat([]byte("pixel"), 100_000)
 	s := &shelf{images: map[string][]byte{"a": content}}
@@ -152,7 +152,7 @@ func TestStoredImagesAreSentAgain(t *testing.T) {
 	}
 }
 
-// An image that ends early fails the call: the length was promised.
+// An image that is shorter than announced fails the call, because Content-Length was already sent.
 func TestImageThatShrank(t *testing.T) {
 	f := &file{size: 10, open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("short")), nil }}
 	var b body

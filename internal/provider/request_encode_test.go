@@ -14,7 +14,7 @@ import (
 	"loquat"
 )
 
-// sent returns the body that a request makes.
+// sent returns the body that is sent for a request.
 func sent(t *testing.T, req loquat.LLMRequest) loquat.Object {
 	t.Helper()
 	s, err := readSettings(req.Config)
@@ -158,9 +158,9 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Whatever the messages of a session are, what is sent of them is what strict backends
-// take: each call is answered once, right after it, and nothing else is an answer; no
-// assistant message is empty.
+// For any messages of a session, strict backends accept the messages that are sent. Each
+// call has one result directly after it, and no other message is a result. No assistant
+// message is empty.
 func TestHistoryIsValid(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		id := rapid.SampledFrom([]string{"a", "b", "c"})
@@ -195,7 +195,7 @@ func TestHistoryIsValid(t *testing.T) {
 	})
 }
 
-// faultOf says what a strict backend refuses messages for, "" for nothing.
+// faultOf returns the reason for which a strict backend refuses messages, or "".
 func faultOf(raw json.RawMessage) string {
 	var messages []struct {
 		Role       string
@@ -275,7 +275,7 @@ func TestReasoningEcho(t *testing.T) {
 	}
 }
 
-// What a reply says of itself has to be enough to send its reasoning back.
+// The metadata of a reply must be sufficient to send its reasoning back.
 func TestEchoOfOwnReply(t *testing.T) {
 	c := reading{}
 	stream := "data: {\"model\":\"m-2026\",\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\",\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n"

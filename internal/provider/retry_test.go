@@ -26,7 +26,7 @@ func retryConfig(set func(loquat.Object)) loquat.Object {
 	return c
 }
 
-// waits is how long each retry was put off.
+// waits returns the delay of each retry.
 func (o outcome) waits() []time.Duration {
 	var out []time.Duration
 	for _, r := range o.retries {

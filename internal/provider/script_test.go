@@ -14,7 +14,7 @@ import (
 	"loquat/internal/backoff"
 )
 
-// step is what a scripted backend does with one request.
+// step describes how a scripted backend handles one request.
 type step struct {
 	status int           // 0 means 200
 	header http.Header   // of the answer
@@ -94,7 +94,7 @@ func (b *scriptBody) Close() error { return nil }
 
 var errReset = errors.New("connection reset by peer")
 
-// says is a stream of one increment; done ends it.
+// says returns a stream of one increment; done ends the stream.
 func says(text string) string {
 	return fmt.Sprintf("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q}}]}\n\n", text)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Once [DONE] has come the call ends soon, also when the timer looks at that very moment.
+// After [DONE] the call ends soon, even if the timer fires at the same moment.
 func TestLookWhileTheStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 2_000 {
@@ -29,7 +29,7 @@ func TestLookWhileTheStreamEnds(t *testing.T) {
 	})
 }
 
-// stoppable is a clock that runs on while the process is stopped.
+// stoppable is a clock that continues while the process is stopped.
 type stoppable struct {
 	start time.Time
 	away  atomic.Int64
@@ -37,7 +37,7 @@ type stoppable struct {
 
 func (c *stoppable) now() time.Duration { return time.Since(c.start) + time.Duration(c.away.Load()) }
 
-// stop has the process stopped for d: no timer fires and nobody reads.
+// stop simulates a stop of the process for d: no timer fires and nothing is read.
 func (c *stoppable) stop(d time.Duration) { c.away.Add(int64(d)) }
 
 // Time in which the process did not run does not count as silence of the backend.
@@ -84,7 +84,7 @@ func TestWatchOfStoppedProcess(t *testing.T) {
 	}
 }
 
-// Neither do stops count for how long comments alone carry a stream.
+// Time in which the process was stopped does not count towards maxComments.
 func TestCommentsOfStoppedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())

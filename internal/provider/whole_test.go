@@ -13,8 +13,8 @@ import (
 	"loquat"
 )
 
-// A whole completion is read in passing where its shape is the usual one, and means then
-// what the general way makes of it.
+// A completion of the usual shape is read by the scanner. The result must equal that of
+// decodeGeneral.
 func TestWholeCompletionsDecodeAlike(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -61,7 +61,7 @@ func TestWholeCompletionsDecodeAlike(t *testing.T) {
 	}
 }
 
-// readPieces reads what io.ReadAll reads, however it comes and ends.
+// readPieces returns the same bytes and error as io.ReadAll for all kinds of readers.
 func TestReadPieces(t *testing.T) {
 	for _, size := range []int{0, 1, firstPiece - 1, firstPiece, firstPiece + 1, 5 << 20} {
 		data := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
@@ -117,7 +117,7 @@ func TestLargeRepliesAreNotCopiedToGrow(t *testing.T) {
 	}
 }
 
-// The arguments of tool calls have a bound of their own.
+// The arguments of tool calls have a separate limit.
 func TestBoundOfArguments(t *testing.T) {
 	piece := strings.Repeat("x", 1<<20)
 	stream := strings.Repeat(`data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"`+piece+`"}}]}}]}`+"\n\n", 17)
