@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"loquat"
 	"loquat/internal/asset"
 	"loquat/internal/config"
@@ -248,11 +246,3 @@ func (s *Service) StoreID() string { return s.store.ID() }
 // ServerID returns the name of the server when the configuration gives none: the name of
 // the store, or of the store that it was copied from.
 func (s *Service) ServerID() string { return s.store.ServerID() }
-
-// newID returns an id that sorts by time.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// newMessage returns a message without content.
-func newMessage(role string) loquat.Message {
-	return loquat.Message{ID: newID(), Role: role, CreatedAt: time.Now().UTC().Truncate(time.Millisecond)}
-}
