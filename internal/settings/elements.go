@@ -98,8 +98,8 @@ func (r *Resolver) applicationStates(ctx context.Context) (map[string]loquat.Obj
 	})
 }
 
-// gather asks plugins for their elements.
-func (r *Resolver) gather(ctx context.Context, pc Context, plugins []plugin.Plugin) []loquat.Object {
+// Elements asks some plugins for their elements in a context.
+func (r *Resolver) Elements(ctx context.Context, pc Context, plugins []plugin.Plugin) []loquat.Object {
 	return r.gatherer.Gather(ctx, plugins, func(p plugin.Plugin) ui.Input {
 		return ui.Input{State: pc.states[p.Name()], Config: pc.Redacted, Tags: pc.tags, Models: pc.models}
 	})
@@ -129,8 +129,8 @@ func (r *Resolver) askUnseen(ctx context.Context, pc Context) {
 func (r *Resolver) gatherAll(ctx context.Context, pc Context) []loquat.Object {
 	var application []loquat.Object
 	var asked sync.WaitGroup
-	asked.Go(func() { application = r.gather(ctx, pc, r.plugins.Applications()) })
-	elements := r.gather(ctx, pc, r.corePlugins(pc))
+	asked.Go(func() { application = r.Elements(ctx, pc, r.plugins.Applications()) })
+	elements := r.Elements(ctx, pc, r.corePlugins(pc))
 	asked.Wait()
 	places := map[string]int{}
 	for i, e := range elements {
@@ -163,11 +163,6 @@ func settingKey(e loquat.Object) string {
 	return e.String("key")
 }
 
-// Elements asks some plugins for their elements in a context.
-func (r *Resolver) Elements(ctx context.Context, pc Context, plugins []plugin.Plugin) []loquat.Object {
-	return r.gather(ctx, pc, plugins)
-}
-
 // UISchema returns the elements of the core plugins: the agent's provider, and the
 // extensions, features and tools that are loaded.
 func (r *Resolver) UISchema(ctx context.Context, agentID string, overrides loquat.Object) ([]loquat.Object, error) {
@@ -176,7 +171,7 @@ func (r *Resolver) UISchema(ctx context.Context, agentID string, overrides loqua
 		return nil, err
 	}
 	defer r.resolved.drop(agentID, overrides) // a request runs with what was shown before it
-	return r.gather(ctx, pc, r.corePlugins(pc)), nil
+	return r.Elements(ctx, pc, r.corePlugins(pc)), nil
 }
 
 // ApplicationUISchema returns the elements of the application plugins, or of the one that
@@ -187,7 +182,7 @@ func (r *Resolver) ApplicationUISchema(ctx context.Context, agentID string, over
 		return nil, err
 	}
 	defer r.resolved.drop(agentID, overrides)
-	return r.gather(ctx, pc, r.applications(name)), nil
+	return r.Elements(ctx, pc, r.applications(name)), nil
 }
 
 // GlobalContext returns the context without an agent, in which application plugins show
@@ -204,7 +199,7 @@ func (r *Resolver) GlobalUISchema(ctx context.Context, name string) ([]loquat.Ob
 	if err != nil {
 		return nil, err
 	}
-	return r.gather(ctx, pc, r.applications(name)), nil
+	return r.Elements(ctx, pc, r.applications(name)), nil
 }
 
 // applications returns the application plugins with a name, "" for all.
