@@ -15,7 +15,7 @@ type LLMRequest struct {
 	SessionID  string            // of the session that the call is for
 	RequestID  string            // "" if the call belongs to no request, such as the call for a summary
 	Config     Object            // effective config of the request
-	Concealed  Object            // Config with its secrets as {"set": true}, for plugins that do not need the secrets
+	Redacted   Object            // Config with its secrets as {"set": true}, for plugins that do not need the secrets
 	Messages   []Message         // oldest first
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention
 	Stream     bool

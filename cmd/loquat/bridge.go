@@ -48,7 +48,7 @@ func newBridgeCommand() *cobra.Command {
 
 // serveBridge runs a bridge until ctx ends.
 func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writer) error {
-	secrets := &config.Masker{}
+	secrets := &config.Redactor{}
 	log := newLogger(stderr, secrets)
 	cfg, err := bridgeConfig(opts, log)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // newLogger writes for people on a terminal and for machines elsewhere.
-func newLogger(w io.Writer, secrets *config.Masker) *slog.Logger {
+func newLogger(w io.Writer, secrets *config.Redactor) *slog.Logger {
 	f, ok := w.(*os.File)
 	return newLog(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "", secrets)
 }
@@ -27,14 +27,14 @@ const maxLogged = 32 << 10
 // errors are clipped: whoever logs an error need not know what others put into it.
 // The handler for terminals passes escape sequences on, so they are cleaned here;
 // the other one quotes them.
-func newLog(w io.Writer, terminal bool, secrets *config.Masker) *slog.Logger {
-	conceal := func(_ []string, a slog.Attr) slog.Attr {
+func newLog(w io.Writer, terminal bool, secrets *config.Redactor) *slog.Logger {
+	redact := func(_ []string, a slog.Attr) slog.Attr {
 		var text string
 		switch v := a.Value.Any().(type) {
 		case string:
-			text = secrets.Mask(v)
+			text = secrets.Redact(v)
 		case error:
-			text = loquat.Clip(secrets.Mask(v.Error()), maxLogged)
+			text = loquat.Clip(secrets.Redact(v.Error()), maxLogged)
 		default:
 			return a
 		}
@@ -45,7 +45,7 @@ func newLog(w io.Writer, terminal bool, secrets *config.Masker) *slog.Logger {
 		return a
 	}
 	if terminal {
-		return slog.New(tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly, ReplaceAttr: conceal}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{TimeFormat: time.TimeOnly, ReplaceAttr: redact}))
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: conceal}))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: redact}))
 }

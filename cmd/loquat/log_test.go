@@ -11,9 +11,9 @@ import (
 )
 
 // Secrets are taken out of messages, texts and errors, in groups too, whoever logs them.
-func TestLogConceals(t *testing.T) {
+func TestLogRedacts(t *testing.T) {
 	const secret = "sk-0123456789"
-	secrets := &config.Masker{}
+	secrets := &config.Redactor{}
 	var out strings.Builder
 	log := newLogger(&out, secrets)
 	log.Info("before any are known", "n", 1)

@@ -14,7 +14,7 @@ import (
 
 // compiledIn returns the compiled-in plugins in loading order. To add a plugin to the binary,
 // add it here. secrets are redacted in text from backends.
-func compiledIn(limits config.Limits, log *slog.Logger, secrets *config.Masker) []plugin.Plugin {
+func compiledIn(limits config.Limits, log *slog.Logger, secrets *config.Redactor) []plugin.Plugin {
 	return []plugin.Plugin{
 		provider.New(provider.Options{Logger: log, MaxResponseBytes: limits.MaxResponseBytes, UserAgent: "loquat/" + version(), Secrets: secrets}),
 		builtin.Attachments{},

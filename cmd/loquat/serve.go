@@ -91,7 +91,7 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 // server is a running server and its parts, in the order in which they are started.
 type server struct {
 	log     *slog.Logger
-	secrets *config.Masker // redacts secrets in the log and in text from backends
+	secrets *config.Redactor // redacts secrets in the log and in text from backends
 	grace   time.Duration
 	scripts *scripted // the scripted backend, when it is used
 	store   *store.Store
@@ -111,7 +111,7 @@ type server struct {
 
 // newServer starts all parts of a server. On an error it stops those that it started.
 func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *server, err error) {
-	s = &server{failed: make(chan error, 1), secrets: &config.Masker{}}
+	s = &server{failed: make(chan error, 1), secrets: &config.Redactor{}}
 	s.log = newLogger(stderr, s.secrets)
 	defer func() {
 		if err != nil {
@@ -139,7 +139,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	plugins = withProcesses(cfg, plugins, mcphost.Options{
-		CacheDir: cfg.PluginCache(), Logger: s.log, Redact: s.secrets.Mask, Guard: s.guard,
+		CacheDir: cfg.PluginCache(), Logger: s.log, Redact: s.secrets.Redact, Guard: s.guard,
 	})
 	registry, err := plugin.NewRegistry(plugins...)
 	if err != nil {

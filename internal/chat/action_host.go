@@ -94,7 +94,7 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	}
 	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")
-	req.Concealed = x.s.settings.Redact(req.Config)
+	req.Redacted = x.s.settings.Redact(req.Config)
 	if err := x.s.plugins.EditRequest(ctx, &req); err != nil {
 		return loquat.Reply{}, x.failed(ctx, err)
 	}

@@ -119,7 +119,7 @@ func (s *Service) act(ctx context.Context, p plugin.Plugin, call plugin.ActionCa
 	}
 	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Code != loquat.CodeInternal {
 		redacted := *e
-		redacted.Detail = s.masker.Mask(e.Detail)
+		redacted.Detail = s.redactor.Redact(e.Detail)
 		return plugin.ActionResult{}, &redacted
 	}
 	s.log.Error("an action failed", "action_id", call.ActionID, "plugin", p.Name(), "session_id", call.SessionID, "error", err)

@@ -242,8 +242,8 @@ func TestCompactRange(t *testing.T) {
 		if len(asked.Tools) > 0 || strings.Contains(question, "in French") != (indices.Start == 1) || strings.Contains(question, "four") != (indices.End == 4) {
 			t.Errorf("%s: the model was asked %q", c.params, question)
 		}
-		if asked.Config.String("model") == "" || asked.Concealed.String("model") != asked.Config.String("model") {
-			t.Errorf("%s: those who edit the call are told %v of %v", c.params, asked.Concealed, asked.Config)
+		if asked.Config.String("model") == "" || asked.Redacted.String("model") != asked.Config.String("model") {
+			t.Errorf("%s: those who edit the call are told %v of %v", c.params, asked.Redacted, asked.Config)
 		}
 		if indices.Start <= 2 && !strings.Contains(question, `(calls the tool find with {"q": 1})`) {
 			t.Errorf("%s: the model is not told of the call: %q", c.params, question)

@@ -82,9 +82,9 @@ func (s *Service) Plugins() []loquat.Plugin {
 		}
 		info.Problems = slices.Concat(info.Problems, s.settings.Problems(p), s.absences.problems(p.Name()))
 		for i, text := range info.Problems {
-			info.Problems[i] = s.masker.Mask(text)
+			info.Problems[i] = s.redactor.Redact(text)
 		}
-		info.Detail = s.masker.Mask(info.Detail)
+		info.Detail = s.redactor.Redact(info.Detail)
 		out = append(out, info)
 	}
 	return out

@@ -149,7 +149,7 @@ func (s *Service) describe(failure error) string {
 	} else if errors.Is(failure, errShutdown) || errors.Is(failure, errCrashed) {
 		detail = failure.Error()
 	}
-	return s.masker.Mask(detail)
+	return s.redactor.Redact(detail)
 }
 
 // openStep is what a request published since its last closed step.

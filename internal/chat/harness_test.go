@@ -273,7 +273,7 @@ func (r *rig) restart() {
 	r.t.Helper()
 	r.Service = chat.New(chat.Options{
 		Store: r.store, Assets: r.images, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.NewTextHandler(&r.said, nil)),
-		Secrets: config.NewMasker([]string{"hunter2"}),
+		Secrets: config.NewRedactor([]string{"hunter2"}),
 	})
 	r.lives = append(r.lives, r.Service)
 	r.Feed = feed.New(r.store)

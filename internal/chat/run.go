@@ -137,8 +137,8 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 	return loop.Job{
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
-		Concealed: s.settings.Redact(resolved.Config),
-		History:   history, Stream: stored.Stream, StreamTools: stored.StreamTools,
+		Redacted: s.settings.Redact(resolved.Config),
+		History:  history, Stream: stored.Stream, StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.OpenAsset(ctx, q.SessionID, assetID)

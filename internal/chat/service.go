@@ -30,8 +30,8 @@ type Options struct {
 	Assets  *asset.Dir // where images are kept
 	Config  *config.Config
 	Plugins *plugin.Registry
-	Logger  *slog.Logger   // nil: the default one
-	Secrets *config.Masker // redacts secrets in texts of backends and plugins; nil: there are none
+	Logger  *slog.Logger     // nil: the default one
+	Secrets *config.Redactor // redacts secrets in texts of backends and plugins; nil: there are none
 }
 
 // Service runs the verbs. Make one with New, start it with Start.
@@ -41,7 +41,7 @@ type Service struct {
 	config   *config.Config
 	plugins  *plugin.Registry
 	log      *slog.Logger
-	masker   *config.Masker
+	redactor *config.Redactor
 	owner    string          // name of this process in the rows of its requests
 	noted    map[string]bool // requests whose row says that this start reconciles them; used by reconcile alone
 	settings *settings.Resolver
@@ -82,17 +82,17 @@ func sweepPause(retention time.Duration) time.Duration {
 func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		masker: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{},
+		redactor: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{},
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if s.masker == nil {
-		s.masker = &config.Masker{}
+	if s.redactor == nil {
+		s.redactor = &config.Redactor{}
 	}
 	s.store.ShowMetadata(s.shown)
-	s.settings = settings.New(settings.Options{Store: s.store, Config: s.config, Plugins: s.plugins, Logger: s.log, Masker: s.masker})
+	s.settings = settings.New(settings.Options{Store: s.store, Config: s.config, Plugins: s.plugins, Logger: s.log, Redactor: s.redactor})
 	for _, p := range s.plugins.Applications() {
 		s.states[p.Name()] = make(chan struct{}, 1)
 	}

@@ -342,7 +342,7 @@ func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 }
 
 // The message about an invalid secret does not show its value.
-func TestCheckMasksSecrets(t *testing.T) {
+func TestCheckRedactsSecrets(t *testing.T) {
 	env := world{files: map[string]string{"/s": "very-secret-mode"}}.env()
 	c, _ := Parse([]byte(`{"providers": {"main": {"provider": "generic", "model": "m", "stream_recovery": {"mode": "${file:/s}"}}}}`), env)
 	got := lines(c.Check(around))

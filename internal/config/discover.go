@@ -69,11 +69,11 @@ func discoverHosted(ctx context.Context, env Environment, client *http.Client, b
 		ctx, cancel := context.WithTimeout(ctx, hostedTimeout)
 		defer cancel()
 		models, err := listModels(ctx, client, baseURL, key)
-		mask := (&Config{raw: loquat.Object{}.Set("api_key", key).Set("base_url", baseURL)}).Secrets()
-		shown := NewMasker(mask).Mask(baseURL)
+		secrets := (&Config{raw: loquat.Object{}.Set("api_key", key).Set("base_url", baseURL)}).Secrets()
+		shown := NewRedactor(secrets).Redact(baseURL)
 		if err != nil {
 			return Found{}, fmt.Errorf("asking %s for its models: %s; set LOQUAT_MODEL to the model to use, or check OPENAI_API_KEY and OPENAI_BASE_URL, which usually ends in a version such as /v1",
-				shown, NewMasker(mask).Mask(err.Error()))
+				shown, NewRedactor(secrets).Redact(err.Error()))
 		}
 		if len(models) == 0 {
 			return Found{}, fmt.Errorf("%s lists no models; set LOQUAT_MODEL to the model to use", shown)
@@ -91,7 +91,7 @@ func found(env Environment, name, baseURL, key, model string) Found {
 	raw := loquat.Object{}.Set("providers", map[string]loquat.Object{loquat.DefaultAgent: provider})
 	return Found{
 		Config: New(raw, env),
-		Notice: NewMasker(SecretsIn(provider)).Mask(fmt.Sprintf("no configuration file; using the model %s of %s", model, name)),
+		Notice: NewRedactor(SecretsIn(provider)).Redact(fmt.Sprintf("no configuration file; using the model %s of %s", model, name)),
 	}
 }
 

@@ -45,7 +45,7 @@ func Endpoint(base loquat.Object, choice json.RawMessage) (configured string, ok
 		if NormalizeURL(endpoint) == chosen {
 			return endpoint, true
 		}
-		if NormalizeURL((&redactor{}).userParts(endpoint)) == chosen {
+		if NormalizeURL((&secretFinder{}).userParts(endpoint)) == chosen {
 			shown = append(shown, endpoint)
 		}
 	}

@@ -47,6 +47,6 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !utf8.Valid(shown) {
 			t.Errorf("%q is shown as %q: %v", data, shown, err)
 		}
-		config.NewMasker(c.Secrets()).Mask(string(data))
+		config.NewRedactor(c.Secrets()).Redact(string(data))
 	})
 }

@@ -12,7 +12,7 @@ import (
 // recognized by their names, by the schema, and as user parts of URLs. A session may have
 // secrets of its own, such as an api_key in its request_options.
 func RedactObject(o loquat.Object, schema Schema) loquat.Object {
-	r := &redactor{schema: schema}
+	r := &secretFinder{schema: schema}
 	return r.layer(o)
 }
 
@@ -41,7 +41,7 @@ func shows(key string, given, secret json.RawMessage) bool {
 	}
 	var text, known string
 	return json.Unmarshal(given, &text) == nil && json.Unmarshal(secret, &known) == nil &&
-		hasPlaceholder(text) && (&redactor{}).userParts(known) == text
+		hasPlaceholder(text) && (&secretFinder{}).userParts(known) == text
 }
 
 func restoreValue(key string, given, before, base json.RawMessage) json.RawMessage {
@@ -73,7 +73,7 @@ func isPlaceholder(raw json.RawMessage) bool {
 	return set == "true" || set == "false"
 }
 
-func hasPlaceholder(text string) bool { return strings.Contains(text, "://"+masked+"@") }
+func hasPlaceholder(text string) bool { return strings.Contains(text, "://"+placeholder+"@") }
 
 // Placeholders reports the placeholders in a client's overrides for which the session has no
 // secret. It ignores base_url, which clients choose by its redacted form.
@@ -112,7 +112,7 @@ func (ch *checker) placeholders(place, key string, raw json.RawMessage) {
 		var text string
 		mustDecode(raw, &text)
 		if hasPlaceholder(text) {
-			ch.fault(place, "has %s for the user part of a URL that the session does not have; %s", masked, remedy)
+			ch.fault(place, "has %s for the user part of a URL that the session does not have; %s", placeholder, remedy)
 		}
 	}
 }

@@ -18,14 +18,14 @@ import (
 // Secrets are replaced by {"set": true}. If there are process plugins, so are values that no
 // owner knows, because only the processes know which of them are secret.
 func (c *Config) Redacted(owners ...Owner) loquat.Object {
-	r := c.redactor(owners)
+	r := c.secretFinder(owners)
 	r.knownOnly = slices.ContainsFunc(c.Plugins, isProcess)
 	return r.whole(c.withDefaults(r.owned))
 }
 
 // Secrets returns every secret value that the configuration holds.
 func (c *Config) Secrets(owners ...Owner) []string {
-	r := c.redactor(owners)
+	r := c.secretFinder(owners)
 	r.whole(c.raw)
 	secrets := slices.Concat(r.found, c.fileSecrets)
 	slices.Sort(secrets)
@@ -35,7 +35,7 @@ func (c *Config) Secrets(owners ...Owner) []string {
 // SecretsOf returns every secret value that the configuration holds at the keys of a
 // schema, and at those that are secret by name.
 func (c *Config) SecretsOf(schema Schema) []string {
-	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
+	r := &secretFinder{schema: schema, fromFiles: c.fileSecrets}
 	r.whole(c.raw)
 	return r.found
 }
@@ -43,20 +43,20 @@ func (c *Config) SecretsOf(schema Schema) []string {
 // SecretsIn returns the secret values in a dictionary that are recognizable by their names
 // or as user parts of URLs.
 func SecretsIn(o loquat.Object) []string {
-	r := &redactor{}
+	r := &secretFinder{}
 	r.layer(o)
 	return r.found
 }
 
-// Conceal returns an effective config whose secrets are replaced by {"set": true}.
-func (c *Config) Conceal(effective loquat.Object, schema Schema) loquat.Object {
-	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
+// Redact returns an effective config whose secrets are replaced by {"set": true}.
+func (c *Config) Redact(effective loquat.Object, schema Schema) loquat.Object {
+	r := &secretFinder{schema: schema, fromFiles: c.fileSecrets}
 	return r.layer(effective)
 }
 
-// ConcealAt redacts the value at a path of an effective config as Conceal does.
-func (c *Config) ConcealAt(path []string, value json.RawMessage, schema Schema) json.RawMessage {
-	r := &redactor{schema: schema, fromFiles: c.fileSecrets}
+// RedactAt redacts the value at a path of an effective config as Redact does.
+func (c *Config) RedactAt(path []string, value json.RawMessage, schema Schema) json.RawMessage {
+	r := &secretFinder{schema: schema, fromFiles: c.fileSecrets}
 	if len(value) == 0 {
 		return json.RawMessage("null")
 	}
@@ -66,13 +66,13 @@ func (c *Config) ConcealAt(path []string, value json.RawMessage, schema Schema) 
 	return r.value(path[len(path)-1], strings.Join(path, "."), value)
 }
 
-func (c *Config) redactor(owners []Owner) *redactor {
+func (c *Config) secretFinder(owners []Owner) *secretFinder {
 	owned := Loaded{Owners: owners}.schema()
-	return &redactor{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fileSecrets}
+	return &secretFinder{owned: owned, schema: slices.Concat(Keys(), owned), fromFiles: c.fileSecrets}
 }
 
-// redactor replaces the secrets in a configuration and collects them.
-type redactor struct {
+// secretFinder replaces the secrets in a configuration and collects them.
+type secretFinder struct {
 	owned, schema Schema
 	fromFiles     []string // values from files, which are secret everywhere
 	knownOnly     bool     // hide what the schema does not know
@@ -80,7 +80,7 @@ type redactor struct {
 }
 
 // layer redacts an object that has the keys of the schema.
-func (r *redactor) layer(o loquat.Object) loquat.Object {
+func (r *secretFinder) layer(o loquat.Object) loquat.Object {
 	out := make(loquat.Object, len(o))
 	for key, value := range o {
 		field, inner := r.schema.at(key)
@@ -94,7 +94,7 @@ func (r *redactor) layer(o loquat.Object) loquat.Object {
 }
 
 // whole redacts a configuration: its own keys, and the layers in it.
-func (r *redactor) whole(o loquat.Object) loquat.Object {
+func (r *secretFinder) whole(o loquat.Object) loquat.Object {
 	out := r.layer(o)
 	for _, key := range []string{"providers", "agents"} {
 		entries, ok := asObject(o[key])
@@ -114,7 +114,7 @@ func (r *redactor) whole(o loquat.Object) loquat.Object {
 }
 
 // value redacts the value of a key, whose name in the schema is schemaKey.
-func (r *redactor) value(key, schemaKey string, raw json.RawMessage) json.RawMessage {
+func (r *secretFinder) value(key, schemaKey string, raw json.RawMessage) json.RawMessage {
 	field, _ := r.schema.at(schemaKey)
 	secret := loquat.SecretName(key) || field != nil && field.Secret
 	switch {
@@ -153,13 +153,13 @@ func (r *redactor) value(key, schemaKey string, raw json.RawMessage) json.RawMes
 }
 
 // hide collects the strings and numbers of a secret value and returns its placeholder.
-func (r *redactor) hide(raw json.RawMessage) json.RawMessage {
+func (r *secretFinder) hide(raw json.RawMessage) json.RawMessage {
 	set := !isNull(raw) && string(raw) != `""`
 	r.collect(raw)
 	return encode(map[string]bool{"set": set})
 }
 
-func (r *redactor) collect(raw json.RawMessage) {
+func (r *secretFinder) collect(raw json.RawMessage) {
 	switch raw[0] {
 	case '{':
 		o, _ := asObject(raw)
@@ -188,7 +188,7 @@ func (r *redactor) collect(raw json.RawMessage) {
 }
 
 // isSchema reports whether an object is a JSON schema, for example of a property called
-// password. The words of a schema are not secrets: masking "string" would damage every text.
+// password. The words of a schema are not secrets: redacting "string" would damage every text.
 func isSchema(o loquat.Object) bool {
 	types := []string{o.String("type")}
 	_ = json.Unmarshal(o["type"], &types) // which may be a list
@@ -201,7 +201,7 @@ func isSchema(o loquat.Object) bool {
 var userPart = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s]*)@`)
 
 // userParts hides the user parts of the URLs in s.
-func (r *redactor) userParts(s string) string {
+func (r *secretFinder) userParts(s string) string {
 	return userPart.ReplaceAllStringFunc(s, func(match string) string {
 		parts := userPart.FindStringSubmatch(match)
 		r.found = append(r.found, parts[2])
@@ -211,7 +211,7 @@ func (r *redactor) userParts(s string) string {
 				r.found = append(r.found, plain)
 			}
 		}
-		return parts[1] + masked + "@"
+		return parts[1] + placeholder + "@"
 	})
 }
 
@@ -275,31 +275,31 @@ func setDefault(o loquat.Object, key string, value json.RawMessage) {
 	}
 }
 
-// masked replaces a secret in a text.
-const masked = "***"
+// placeholder replaces a secret in a text.
+const placeholder = "***"
 
-// minSecret is the length in bytes below which a value is not masked. Masking every "a"
+// minSecret is the length in bytes below which a value is not redacted. Redacting every "a"
 // would make the text unreadable and show the secret.
 const minSecret = 4
 
-// Masker removes known secrets from foreign texts, such as a backend's errors. The zero
-// value and nil mask nothing. A Masker is safe for concurrent use.
-type Masker struct {
+// Redactor removes known secrets from foreign texts, such as a backend's errors. The zero
+// value and nil redact nothing. A Redactor is safe for concurrent use.
+type Redactor struct {
 	adding sync.Mutex
 	forms  atomic.Pointer[[]string] // of the secrets, the longest first
 }
 
-// NewMasker masks the given values.
-func NewMasker(secrets []string) *Masker {
-	m := &Masker{}
+// NewRedactor redacts the given values.
+func NewRedactor(secrets []string) *Redactor {
+	m := &Redactor{}
 	m.Add(secrets)
 	return m
 }
 
-// With returns a Masker that also masks the given values. Values that are added to m later
-// are not added to the new Masker.
-func (m *Masker) With(secrets []string) *Masker {
-	out := &Masker{}
+// With returns a Redactor that also redacts the given values. Values that are added to m later
+// are not added to the new Redactor.
+func (m *Redactor) With(secrets []string) *Redactor {
+	out := &Redactor{}
 	if known := m.known(); known != nil {
 		out.forms.Store(&known)
 	}
@@ -309,9 +309,9 @@ func (m *Masker) With(secrets []string) *Masker {
 	return out
 }
 
-// Add adds values to mask: as they are, as encoded in JSON strings, and as encoded in URLs.
-// For "Bearer x", x alone is masked too. Values under 4 bytes are not masked.
-func (m *Masker) Add(secrets []string) {
+// Add adds values to redact: as they are, as encoded in JSON strings, and as encoded in URLs.
+// For "Bearer x", x alone is redacted too. Values under 4 bytes are not redacted.
+func (m *Redactor) Add(secrets []string) {
 	m.adding.Lock()
 	defer m.adding.Unlock()
 	forms := map[string]bool{}
@@ -337,25 +337,25 @@ func (m *Masker) Add(secrets []string) {
 	m.forms.Store(&all)
 }
 
-func (m *Masker) known() []string {
+func (m *Redactor) known() []string {
 	if m == nil || m.forms.Load() == nil {
 		return nil
 	}
 	return *m.forms.Load()
 }
 
-// Mask returns text with every secret replaced by ***.
-func (m *Masker) Mask(text string) string {
+// Redact returns text with every secret replaced by ***.
+func (m *Redactor) Redact(text string) string {
 	for _, s := range m.known() {
-		text = strings.ReplaceAll(text, s, masked)
+		text = strings.ReplaceAll(text, s, placeholder)
 	}
 	return text
 }
 
-// MaskJSON masks strings and member names within a JSON value, however they are escaped. A
-// value without secrets is returned unchanged. Numbers are never masked: a token count may
+// RedactJSON redacts strings and member names within a JSON value, however they are escaped. A
+// value without secrets is returned unchanged. Numbers are never redacted: a token count may
 // equal a password by chance.
-func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
+func (m *Redactor) RedactJSON(raw json.RawMessage) json.RawMessage {
 	if !m.mayHold(raw) {
 		return raw
 	}
@@ -365,14 +365,14 @@ func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 		if json.Unmarshal(raw, &o) != nil {
 			return raw
 		}
-		masked, changed := make(loquat.Object, len(o)), false
+		redacted, changed := make(loquat.Object, len(o)), false
 		for name, v := range o {
-			shown, value := m.Mask(name), m.MaskJSON(v)
+			shown, value := m.Redact(name), m.RedactJSON(v)
 			changed = changed || shown != name || !bytes.Equal(value, v)
-			masked[shown] = value
+			redacted[shown] = value
 		}
 		if changed {
-			return encode(masked)
+			return encode(redacted)
 		}
 	case '[':
 		var list []json.RawMessage
@@ -381,7 +381,7 @@ func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 		}
 		changed := false
 		for i, v := range list {
-			list[i] = m.MaskJSON(v)
+			list[i] = m.RedactJSON(v)
 			changed = changed || !bytes.Equal(list[i], v)
 		}
 		if changed {
@@ -392,8 +392,8 @@ func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 		if json.Unmarshal(raw, &s) != nil {
 			return raw
 		}
-		if masked := m.Mask(s); masked != s {
-			return loquat.Quote(masked)
+		if redacted := m.Redact(s); redacted != s {
+			return loquat.Quote(redacted)
 		}
 	}
 	return raw
@@ -401,7 +401,7 @@ func (m *Masker) MaskJSON(raw json.RawMessage) json.RawMessage {
 
 // mayHold reports whether a JSON value may contain a secret: literally, or in an escaped
 // form.
-func (m *Masker) mayHold(raw json.RawMessage) bool {
+func (m *Redactor) mayHold(raw json.RawMessage) bool {
 	known := m.known()
 	if len(known) == 0 || len(raw) == 0 {
 		return false

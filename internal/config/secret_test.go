@@ -95,11 +95,11 @@ func TestRedactedShowsTheAgentThatHolds(t *testing.T) {
 	}
 }
 
-func TestMask(t *testing.T) {
-	m := NewMasker([]string{"abc", "abcd", "abcdefgh", `q"u<te`, "p@ss word", "naïve"})
+func TestRedact(t *testing.T) {
+	m := NewRedactor([]string{"abc", "abcd", "abcdefgh", `q"u<te`, "p@ss word", "naïve"})
 	for text, want := range map[string]string{
 		"":                       "",
-		"abc":                    "abc", // too short to be masked
+		"abc":                    "abc", // too short to be redacted
 		"abcd":                   "***",
 		"xabcdefghx abcd":        "x***x ***",
 		`{"k": "q\"u<te"}`:       `{"k": "***"}`,
@@ -108,19 +108,19 @@ func TestMask(t *testing.T) {
 		"/v1/p@ss%20word/models": "/v1/***/models",
 		"naïve naive":            "*** naive",
 	} {
-		if got := m.Mask(text); got != want {
-			t.Errorf("Mask(%s) = %s, want %s", text, got, want)
+		if got := m.Redact(text); got != want {
+			t.Errorf("Redact(%s) = %s, want %s", text, got, want)
 		}
 	}
-	later := new(Masker)
-	if got := later.Mask("abcd"); got != "abcd" {
-		t.Errorf("a masker without secrets made %s", got)
+	later := new(Redactor)
+	if got := later.Redact("abcd"); got != "abcd" {
+		t.Errorf("a redactor without secrets made %s", got)
 	}
 	for _, more := range [][]string{{"abcd"}, {"abcdefgh", "abcd"}, nil} {
 		later.Add(more)
 	}
-	if got := later.Mask("abcdefgh abcd"); got != "*** ***" {
-		t.Errorf("a masker that learned made %s", got)
+	if got := later.Redact("abcdefgh abcd"); got != "*** ***" {
+		t.Errorf("a redactor that learned made %s", got)
 	}
 }
 
@@ -226,8 +226,8 @@ func TestCheckOverrides(t *testing.T) {
 }
 
 // JSON without a secret stays byte for byte, and JSON with one stays JSON.
-func TestMaskJSON(t *testing.T) {
-	m := NewMasker([]string{"hunter2", "1234"})
+func TestRedactJSON(t *testing.T) {
+	m := NewRedactor([]string{"hunter2", "1234"})
 	for raw, want := range map[string]string{
 		``:                                    ``,
 		`null`:                                `null`,
@@ -239,12 +239,12 @@ func TestMaskJSON(t *testing.T) {
 		`{"a": {"b": "hunter2"}, "c": 1e400}`: `{"a":{"b":"***"},"c":1e400}`,
 		`{broken hunter2`:                     `{broken hunter2`,
 	} {
-		if got := string(m.MaskJSON(json.RawMessage(raw))); got != want {
-			t.Errorf("MaskJSON(%s) = %s, want %s", raw, got, want)
+		if got := string(m.RedactJSON(json.RawMessage(raw))); got != want {
+			t.Errorf("RedactJSON(%s) = %s, want %s", raw, got, want)
 		}
 	}
-	var none *Masker
-	if got := none.MaskJSON(json.RawMessage(`"hunter2"`)); string(got) != `"hunter2"` {
-		t.Errorf("no masker made %s", got)
+	var none *Redactor
+	if got := none.RedactJSON(json.RawMessage(`"hunter2"`)); string(got) != `"hunter2"` {
+		t.Errorf("no redactor made %s", got)
 	}
 }

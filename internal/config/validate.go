@@ -52,9 +52,9 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	c.checkServer(ch, loaded.Insecure)
 	c.checkBridge(ch)
 
-	mask := NewMasker(c.Secrets(loaded.Owners...))
+	redactor := NewRedactor(c.Secrets(loaded.Owners...))
 	for i := range ch.problems {
-		ch.problems[i].Message = mask.Mask(ch.problems[i].Message)
+		ch.problems[i].Message = redactor.Redact(ch.problems[i].Message)
 	}
 	return InOrder(ch.problems)
 }

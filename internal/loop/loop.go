@@ -27,7 +27,7 @@ type Job struct {
 	Provider      plugin.Provider
 	Plugins       *plugin.Registry
 	Config        loquat.Object // the settings resolved when the request started
-	Concealed     loquat.Object // Config with its secrets as {"set": true}
+	Redacted      loquat.Object // Config with its secrets as {"set": true}
 	History       []loquat.Message
 	Stream        bool
 	StreamTools   bool
@@ -109,7 +109,7 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		SessionID:  job.SessionID,
 		RequestID:  job.RequestID,
 		Config:     job.Config,
-		Concealed:  job.Concealed,
+		Redacted:   job.Redacted,
 		Messages:   history,
 		Tools:      tools.Schemas(),
 		Stream:     job.Stream,

@@ -137,7 +137,7 @@ func (r *toolRound) callTool(ctx context.Context, call loquat.ToolCall) (result 
 	}()
 	result, err = tool.Call(ctx, plugin.ToolCall{
 		ID: call.ID, Name: call.Name, Arguments: arguments,
-		Config: r.job.Config, Concealed: r.job.Concealed, SessionID: r.job.SessionID, RequestID: r.job.RequestID,
+		Config: r.job.Config, Redacted: r.job.Redacted, SessionID: r.job.SessionID, RequestID: r.job.RequestID,
 		Progress: func(part string, progress, total *float64) {
 			part, progress, total = loquat.CleanText(part), finite(progress), finite(total)
 			if err := r.publish(ctx, call, loquat.PhaseStream, loquat.Payload{Part: &part, Progress: progress, Total: total}); err != nil {

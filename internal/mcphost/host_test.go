@@ -356,7 +356,7 @@ func TestNoStart(t *testing.T) {
 // plain MCP server do not.
 func TestAbout(t *testing.T) {
 	call := plugin.ToolCall{Name: "about", Arguments: json.RawMessage(`{}`), SessionID: "s", RequestID: "r",
-		Config: loquat.Object{}.Set("api_key", "hunter2"), Concealed: loquat.Object{}.Set("api_key", map[string]bool{"set": true}).Set("sides", 20)}
+		Config: loquat.Object{}.Set("api_key", "hunter2"), Redacted: loquat.Object{}.Set("api_key", map[string]bool{"set": true}).Set("sides", 20)}
 	for _, c := range []struct {
 		manifest manifest
 		want     string

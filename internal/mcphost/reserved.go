@@ -199,7 +199,7 @@ func (p *Plugin) transform(ctx context.Context, name string, req *loquat.LLMRequ
 
 func transformArguments(req *loquat.LLMRequest) map[string]any {
 	return map[string]any{
-		"config": orObject(req.Concealed), "session_id": req.SessionID, "request_id": req.RequestID,
+		"config": orObject(req.Redacted), "session_id": req.SessionID, "request_id": req.RequestID,
 		"messages": orEmpty(req.Messages), "params": config.RedactObject(req.Params, nil),
 	}
 }

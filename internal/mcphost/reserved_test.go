@@ -259,7 +259,7 @@ func TestActionError(t *testing.T) {
 func TestTransform(t *testing.T) {
 	p, _ := startFake(t, "", manifest{"kind": "feature", "transforms": []string{"answer"}})
 	running(t, p)
-	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Concealed: object(t, `{"api_key": {"set": true}}`), Params: object(t, `{"extra": [{"token": "hunter2"}]}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}
+	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Redacted: object(t, `{"api_key": {"set": true}}`), Params: object(t, `{"extra": [{"token": "hunter2"}]}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}
 	err := p.EditRequest(t.Context(), &req)
 	if err == nil || loquat.CodeOf(err) != loquat.CodeBackendError || !strings.Contains(err.Error(), `plugin fake could not edit the request to the model: answer: it did not answer {messages?, params?}`) {
 		t.Errorf("an answer of another form: %v", err)

@@ -148,7 +148,7 @@ func (p *Plugin) about(call plugin.ToolCall) map[string]any {
 	if len(p.manifest.UI) == 0 {
 		return nil
 	}
-	return map[string]any{"session_id": call.SessionID, "request_id": call.RequestID, "config": orObject(call.Concealed)}
+	return map[string]any{"session_id": call.SessionID, "request_id": call.RequestID, "config": orObject(call.Redacted)}
 }
 
 // Call calls the tool in the process.

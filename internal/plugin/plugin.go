@@ -217,7 +217,7 @@ type ToolCall struct {
 	Name      string
 	Arguments json.RawMessage // a JSON object
 	Config    loquat.Object   // effective config of the request
-	Concealed loquat.Object   // Config with secrets as {"set": true}
+	Redacted  loquat.Object   // Config with secrets as {"set": true}
 	SessionID string
 	RequestID string
 

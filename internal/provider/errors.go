@@ -44,18 +44,18 @@ type failure struct {
 const maxQuote = 2 << 10
 
 // asError returns the error that the user sees.
-func (f *failure) asError(secrets *config.Masker, attempts int) error {
+func (f *failure) asError(secrets *config.Redactor, attempts int) error {
 	if f.kind == failCancelled {
 		return f.err
 	}
 	e := loquat.Errorf(loquat.CodeBackendError, "%s", f.detail(secrets, attempts))
 	if f.err != nil {
-		e.Err = &maskedError{text: secrets.Mask(f.err.Error()), err: f.err}
+		e.Err = &redactedError{text: secrets.Redact(f.err.Error()), err: f.err}
 	}
 	return e
 }
 
-func (f *failure) detail(secrets *config.Masker, attempts int) string {
+func (f *failure) detail(secrets *config.Redactor, attempts int) string {
 	var b strings.Builder
 	switch f.kind {
 	case failStatus:
@@ -74,14 +74,14 @@ func (f *failure) detail(secrets *config.Masker, attempts int) string {
 		}
 	}
 	if f.err != nil {
-		b.WriteString(": " + secrets.Mask(f.err.Error()))
+		b.WriteString(": " + secrets.Redact(f.err.Error()))
 	}
 	if f.message != "" {
-		// Masked before it is cut: half a secret would not be recognised.
+		// Redacted before it is cut: half a secret would not be recognised.
 		b.WriteString(": " + quote(redactText(f.message, secrets)))
 	}
 	if f.requestID != "" {
-		b.WriteString("; the backend's request id is " + secrets.Mask(f.requestID))
+		b.WriteString("; the backend's request id is " + secrets.Redact(f.requestID))
 	}
 	if attempts == 1 {
 		b.WriteString("; 1 attempt was made")
@@ -107,14 +107,14 @@ func quote(s string) string {
 	return s[:cut] + "…"
 }
 
-// maskedError keeps the chain of causes. Its text holds no secrets.
-type maskedError struct {
+// redactedError keeps the chain of causes. Its text holds no secrets.
+type redactedError struct {
 	text string
 	err  error
 }
 
-func (e *maskedError) Error() string { return e.text }
-func (e *maskedError) Unwrap() error { return e.err }
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.err }
 
 // errorBody returns the message in the body of an error status.
 func errorBody(body []byte) string {

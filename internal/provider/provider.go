@@ -38,7 +38,7 @@ type Options struct {
 	Logger           *slog.Logger      // nil: none
 	MaxResponseBytes int64             // 0: DefaultMaxResponseBytes
 	UserAgent        string            // "": loquat
-	Secrets          *config.Masker    // secrets to redact in addition to those of each config; may be nil
+	Secrets          *config.Redactor  // secrets to redact in addition to those of each config; may be nil
 }
 
 // Provider is the adapter. It is safe for concurrent use. All requests of a process
@@ -48,7 +48,7 @@ type Provider struct {
 	log      *slog.Logger
 	maxBytes int64
 	agent    string
-	secrets  *config.Masker
+	secrets  *config.Redactor
 	pace     pacer
 }
 

@@ -75,7 +75,7 @@ func TestRepliesAreRedacted(t *testing.T) {
 		"whole": fmt.Sprintf(`{%s,"choices":[{"index":0,"message":{%s},"finish_reason":%s}]}`, around, spoken, inJSON),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewMasker([]string{fileSecret})})
+			p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
 			o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: secretSettings("http://backend.test/v1"), Messages: userSays("hi"), Stream: name == "streamed"})
 			if o.err != nil || o.reply == nil {
 				t.Fatalf("the reply is %v, the error %v", o.reply, o.err)
@@ -119,7 +119,7 @@ func TestRepliesAreRedacted(t *testing.T) {
 // The usage and the error of a broken stream are redacted, too.
 func TestUsageOfAFailureIsRedacted(t *testing.T) {
 	body := fmt.Sprintf(`data: {"usage":{"total_tokens":7,"detail":%s},"choices":[]}`, secretHolder) + "\n\n" + fmt.Sprintf(`data: {"error":{"message":%s}}`, inJSON) + "\n\n"
-	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewMasker([]string{fileSecret})})
+	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
 	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: secretSettings("http://backend.test/v1"), Messages: userSays("hi"), Stream: true})
 	if o.err == nil || o.reply == nil {
 		t.Fatalf("the reply is %v, the error %v", o.reply, o.err)
@@ -130,7 +130,7 @@ func TestUsageOfAFailureIsRedacted(t *testing.T) {
 
 func TestModelsAreRedacted(t *testing.T) {
 	body := fmt.Sprintf(`{"data":[{"id":%s,"name":%[1]s,"context_length":123456,"owner":%s}]}`, inJSON, secretHolder)
-	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewMasker([]string{fileSecret})})
+	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
 	models, err := p.Models(t.Context(), secretSettings("http://backend.test/v1"))
 	if err != nil || len(models) != 1 {
 		t.Fatalf("got %v, %v", models, err)

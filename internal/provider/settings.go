@@ -112,7 +112,7 @@ type settings struct {
 	mergeSystem       bool
 	tools             []json.RawMessage
 	toolChoice        json.RawMessage
-	secrets           *config.Masker // removes the secrets from all that the adapter returns
+	secrets           *config.Redactor // removes the secrets from all that the adapter returns
 }
 
 // settingsOf returns the settings of an effective config. An error names the key.

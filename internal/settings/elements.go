@@ -51,7 +51,7 @@ func (r *Resolver) Context(ctx context.Context, agentID string, overrides loquat
 		return Context{}, err
 	}
 	r.askUnseen(ctx, pc)
-	pc.Redacted = r.config.Conceal(pc.Config, r.secretSchema())
+	pc.Redacted = r.config.Redact(pc.Config, r.secretSchema())
 	pc.models = r.models.look(pc.Resolved).models
 	if models {
 		pc.models = r.models.soon(ctx, pc.Resolved)
@@ -113,7 +113,7 @@ func (r *Resolver) askUnseen(ctx context.Context, pc Context) {
 	if len(unseen) == 0 {
 		return
 	}
-	known := r.config.Conceal(pc.Config, r.secretSchema())
+	known := r.config.Redact(pc.Config, r.secretSchema())
 	maps.DeleteFunc(known, func(key string, _ json.RawMessage) bool { return key != "provider" && r.isUnknownToSchemas(key) })
 	r.gatherer.Gather(ctx, unseen, func(p plugin.Plugin) ui.Input {
 		in := ui.Input{State: pc.states[p.Name()]}

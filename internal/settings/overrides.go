@@ -108,7 +108,7 @@ func (r *Resolver) faultsOf(given loquat.Object, pc Context, elements []loquat.O
 // missing names the plugins that do not show their settings at the moment, "" for none.
 func (r *Resolver) missing(pc Context) string {
 	silent := r.gatherer.Missing(r.pluginsOf(pc))
-	return r.masker.Mask(strings.Join(silent, "; "))
+	return r.redactor.Redact(strings.Join(silent, "; "))
 }
 
 // RestoreSecrets returns the overrides that a client gave with the secrets of those that
@@ -138,9 +138,9 @@ func (r *Resolver) Values(ctx context.Context, agentID string, overrides loquat.
 	for _, e := range elements {
 		key := settingKey(e)
 		if v, ok := values[key]; ok {
-			v.Value = r.config.ConcealAt([]string{key}, v.Value, secrets)
+			v.Value = r.config.RedactAt([]string{key}, v.Value, secrets)
 			if path := ui.ConfigPath(e); len(path) > 0 {
-				v.Value = r.config.ConcealAt(path, v.Value, secrets)
+				v.Value = r.config.RedactAt(path, v.Value, secrets)
 			}
 			values[key] = v
 		}

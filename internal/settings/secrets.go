@@ -10,7 +10,7 @@ import (
 )
 
 // learnSecrets remembers which settings their elements call secret: from now on no other
-// plugin is shown them, and they are masked.
+// plugin is shown them, and they are redacted.
 func (r *Resolver) learnSecrets(elements []loquat.Object) {
 	var learned config.Schema
 	r.mu.Lock()
@@ -28,7 +28,7 @@ func (r *Resolver) learnSecrets(elements []loquat.Object) {
 		}
 	}
 	if len(learned) > 0 {
-		r.masker.Add(r.config.SecretsOf(learned))
+		r.redactor.Add(r.config.SecretsOf(learned))
 		r.Invalidate()
 	}
 }
@@ -43,7 +43,7 @@ func (r *Resolver) secretSchema() config.Schema {
 
 // Redact returns an effective config with {"set": true} in place of each secret.
 func (r *Resolver) Redact(cfg loquat.Object) loquat.Object {
-	return r.config.Conceal(cfg, r.secretSchema())
+	return r.config.Redact(cfg, r.secretSchema())
 }
 
 // RedactOverrides returns the overrides of a session without the secrets within them.

@@ -25,11 +25,11 @@ import (
 
 // Options are what a Resolver is made of.
 type Options struct {
-	Store   *store.Store // holds the states of application plugins
-	Config  *config.Config
-	Plugins *plugin.Registry
-	Logger  *slog.Logger
-	Masker  *config.Masker // is taught the secrets that elements name
+	Store    *store.Store // holds the states of application plugins
+	Config   *config.Config
+	Plugins  *plugin.Registry
+	Logger   *slog.Logger
+	Redactor *config.Redactor // is taught the secrets that elements name
 }
 
 // Resolver resolves settings. It is safe for concurrent use.
@@ -38,7 +38,7 @@ type Resolver struct {
 	config   *config.Config
 	plugins  *plugin.Registry
 	schema   config.Schema // of all plugins
-	masker   *config.Masker
+	redactor *config.Redactor
 	gatherer *plugin.Gatherer
 	models   *modelCache
 	resolved *cache
@@ -49,7 +49,7 @@ type Resolver struct {
 
 // New makes a resolver. It asks no plugin yet.
 func New(opts Options) *Resolver {
-	r := &Resolver{store: opts.Store, config: opts.Config, plugins: opts.Plugins, masker: opts.Masker, resolved: newCache()}
+	r := &Resolver{store: opts.Store, config: opts.Config, plugins: opts.Plugins, redactor: opts.Redactor, resolved: newCache()}
 	r.models = newModelCache(r.Invalidate)
 	r.gatherer = plugin.NewGatherer(r.plugins, opts.Logger, r.learnSecrets)
 	for _, p := range r.plugins.Plugins() {

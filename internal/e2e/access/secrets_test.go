@@ -75,7 +75,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		}
 	}
 	if !strings.Contains(w.answers.String(), "***") || !strings.Contains(w.answers.String(), "the backend repeats") {
-		t.Error("the backend's errors did not come through, masked")
+		t.Error("the backend's errors did not come through, redacted")
 	}
 }
 
