@@ -11,10 +11,11 @@ import (
 // batch.
 type eventWriter struct {
 	SQL
-	rows []any // eventWidth values each
+	rows  []any // eventWidth values each
+	bytes int   // size of the bodies in rows
 }
 
-// The columns of an event, in the order of add's arguments.
+// The columns of an event, in the order of add's values. The body comes last.
 const (
 	eventInsert = `INSERT INTO events (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES `
 	eventValues = `(?, ?, ?, ?, ?, ?, ?, ?)`
@@ -29,7 +30,20 @@ var eventInserts = func() (out []string) {
 	return out
 }()
 
-func (w *eventWriter) add(values ...any) { w.rows = append(w.rows, values...) }
+// maxInsertBytes is the size of collected bodies at which they are inserted. It bounds the
+// memory of one statement, because PostgreSQL's driver copies all its values.
+const maxInsertBytes = 8 << 20
+
+func (w *eventWriter) add(body []byte, values ...any) error {
+	if w.bytes > 0 && w.bytes+len(body) > maxInsertBytes {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	w.rows = append(append(w.rows, values...), body)
+	w.bytes += len(body)
+	return nil
+}
 
 // flush inserts the collected events.
 func (w *eventWriter) flush() error {
@@ -41,7 +55,7 @@ func (w *eventWriter) flush() error {
 			}
 		}
 	}
-	w.rows = w.rows[:0]
+	w.rows, w.bytes = w.rows[:0], 0
 	return nil
 }
 

@@ -220,7 +220,9 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	tx.last++
 	rec.ID, rec.At = tx.last, tx.Now
 	tx.wrote = true
-	tx.log.add(rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now), rec.Body)
+	if err := tx.log.add(rec.Body, rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now)); err != nil {
+		return 0, err
+	}
 	tx.published = append(tx.published, rec)
 	return rec.ID, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"loquat"
 )
@@ -15,6 +16,9 @@ import (
 // Messages returns up to limit messages (-1: all) of a session at a revision, starting at
 // index from.
 func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message, error) {
+	if limit < 0 {
+		limit = math.MaxInt
+	}
 	const columns = `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND `
 	query, args := columns+`rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, []any{h.SID, limit, from}
 	if rev != h.Rev {

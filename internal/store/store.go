@@ -170,15 +170,17 @@ func (s *Store) VisibleMetadata(metadata loquat.Object) loquat.Object {
 // requireLog returns an error if the log table does not hold exactly one valid row.
 func requireLog(ctx context.Context, driver Driver) error {
 	var rows int
-	var last, gone string
+	var last, gone any // SQLite stores any type in a column
 	err := driver.Read(ctx, func(q SQL) error {
-		return one(q, `SELECT count(*), coalesce(max(typeof(last_event_id)), ''), coalesce(max(typeof(gone_event_id)), '') FROM log`, nil, &rows, &last, &gone)
+		return one(q, `SELECT count(*), max(last_event_id), max(gone_event_id) FROM log`, nil, &rows, &last, &gone)
 	})
+	_, lastOK := last.(int64)
+	_, goneOK := gone.(int64)
 	switch {
 	case err != nil:
 	case rows != 1:
 		err = fmt.Errorf("its log has %d rows, not 1", rows)
-	case last != "integer" || gone != "integer":
+	case !lastOK || !goneOK:
 		err = errors.New("the ids of its log are not numbers")
 	}
 	if err != nil {
@@ -316,7 +318,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	var notInTail <-chan struct{}
 	var fnErr error
 	err := s.driver.Read(ctx, func(q SQL) error {
-		r := &Reader{q: taggedSQL{q}}
+		r := &Reader{q: &taggedSQL{SQL: q}}
 		fnErr = fn(r)
 		// The database shows a commit shortly before the tail has its events.
 		if committing := s.committing.Load(); committing != nil {
@@ -391,8 +393,9 @@ func (s *Store) gather(batch []*update) []*update {
 	return batch
 }
 
-// commit writes a batch. An update that fails after it wrote has its transaction rolled back:
-// it gets its error, and the remaining updates run again.
+// commit writes a batch. If an update fails after it wrote, or a statement of an update fails,
+// the transaction is rolled back: the update gets its error, and the remaining updates run
+// again.
 func (s *Store) commit(batch []*update) {
 	inTail := make(chan struct{})
 	s.committing.Store(&inTail)
@@ -419,7 +422,7 @@ func (s *Store) commit(batch []*update) {
 		if err == nil {
 			afterCommit()
 		}
-		if failed, ok := errors.AsType[*failedAfterWriteError](err); ok {
+		if failed, ok := errors.AsType[*spoiledError](err); ok {
 			u := remaining[failed.index]
 			u.err = s.classify(failed.err)
 			close(u.done)
@@ -438,13 +441,15 @@ func (s *Store) commit(batch []*update) {
 }
 
 func (s *Store) begin(q SQL) *Tx {
-	log := &eventWriter{SQL: taggedSQL{q}}
+	statements := &taggedSQL{SQL: q}
+	log := &eventWriter{SQL: statements}
 	return &Tx{
-		shown:  s.shown.Load(),
-		Reader: Reader{q: log},
-		Now:    time.Now().UTC().Truncate(time.Millisecond),
-		last:   s.Last(),
-		log:    log,
+		statements: statements,
+		shown:      s.shown.Load(),
+		Reader:     Reader{q: log},
+		Now:        time.Now().UTC().Truncate(time.Millisecond),
+		last:       s.Last(),
+		log:        log,
 	}
 }
 
@@ -517,26 +522,37 @@ func asDatabaseError(err error) error {
 }
 
 // taggedSQL returns errors of statements as databaseErrors.
-type taggedSQL struct{ SQL }
-
-func (t taggedSQL) Exec(query string, args ...any) (int64, error) {
-	n, err := t.SQL.Exec(query, args...)
-	return n, asDatabaseError(err)
+type taggedSQL struct {
+	SQL
+	failed error // of the first statement that failed
 }
 
-func (t taggedSQL) Query(query string, args ...any) (*sql.Rows, error) {
+func (t *taggedSQL) tag(err error) error {
+	err = asDatabaseError(err)
+	if t.failed == nil {
+		t.failed = err
+	}
+	return err
+}
+
+func (t *taggedSQL) Exec(query string, args ...any) (int64, error) {
+	n, err := t.SQL.Exec(query, args...)
+	return n, t.tag(err)
+}
+
+func (t *taggedSQL) Query(query string, args ...any) (*sql.Rows, error) {
 	rows, err := t.SQL.Query(query, args...)
-	return rows, asDatabaseError(err)
+	return rows, t.tag(err)
 }
 
 // Reclaim calls the driver's Reclaim, if it has one.
-func (t taggedSQL) Reclaim() (more bool, err error) {
+func (t *taggedSQL) Reclaim() (more bool, err error) {
 	r, ok := t.SQL.(reclaimer)
 	if !ok {
 		return false, nil
 	}
 	more, err = r.Reclaim()
-	return more, asDatabaseError(err)
+	return more, t.tag(err)
 }
 
 // reclaimer is implemented by drivers whose files do not shrink on their own.
@@ -546,14 +562,15 @@ type reclaimer interface{ Reclaim() (more bool, err error) }
 // deleted, or was taken over by another node. The worker then stops silently.
 var ErrFenced = errors.New("the request is no longer this worker's")
 
-// failedAfterWriteError reports an update that failed after it wrote.
-type failedAfterWriteError struct {
+// spoiledError reports an update that failed and left its transaction unusable for the rest of
+// the batch.
+type spoiledError struct {
 	index int
 	err   error
 }
 
-func (e *failedAfterWriteError) Error() string { return e.err.Error() }
-func (e *failedAfterWriteError) Unwrap() error { return e.err }
+func (e *spoiledError) Error() string { return e.err.Error() }
+func (e *spoiledError) Unwrap() error { return e.err }
 
 // one scans the first row of a query. It returns sql.ErrNoRows if there is none.
 func one(q SQL, query string, args []any, dest ...any) error {

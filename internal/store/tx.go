@@ -21,16 +21,25 @@ type Tx struct {
 	published []loquat.Record
 	wrote     bool
 
+	statements *taggedSQL // of the whole batch
+
 	shown *func(loquat.Object) loquat.Object // what events show of metadata; nil means all
 }
 
-// runAll runs the updates of a batch in order.
+// runAll runs the updates of a batch in order. An update spoils the transaction if it fails
+// after it wrote, or if one of its statements fails: PostgreSQL then accepts no further
+// statement. An update that ignores the error of a statement fails with this error.
 func (tx *Tx) runAll(batch []*update) error {
 	before := tx.last
 	for i, u := range batch {
 		tx.wrote = false
-		if u.err = u.run(tx); u.err != nil && tx.wrote {
-			return &failedAfterWriteError{index: i, err: u.err}
+		u.err = u.run(tx)
+		failed := tx.statements.failed
+		if u.err == nil {
+			u.err = failed
+		}
+		if u.err != nil && (tx.wrote || failed != nil) {
+			return &spoiledError{index: i, err: u.err}
 		}
 	}
 	if tx.last == before {

@@ -7,42 +7,43 @@ import (
 	"loquat"
 )
 
-// rule is an invariant of the database. Its query returns one text per row that violates it.
+// rule is an invariant of the database. Its query returns one row per violation.
 type rule struct {
 	name  string
+	text  string // fmt.Sprintf format of the columns of a violation
 	query string
 	full  bool // reads whole tables
 }
 
-// rules are invariants that SQLite itself cannot check: how ids, cursors, revisions and owners
+// rules are invariants that the database itself cannot check: how ids, cursors, revisions and owners
 // relate.
 var rules = []rule{
-	{name: "the log has one row", query: `SELECT count(*) || ' rows' FROM log HAVING count(*) <> 1`},
-	{name: "no event is above the newest id given", query: `SELECT printf('event %016d is above %016d', max(event_id), (SELECT last_event_id FROM log))
+	{name: "the log has one row", text: "%d rows", query: `SELECT count(*) FROM log HAVING count(*) <> 1`},
+	{name: "no event is above the newest id given", text: "event %016d is above %016d", query: `SELECT max(event_id), (SELECT last_event_id FROM log)
 		FROM events HAVING max(event_id) > (SELECT last_event_id FROM log)`},
-	{name: "ids of other logs are not used", query: `SELECT printf('event %016d', e.event_id) FROM foreign_ids f JOIN events e ON e.event_id > f.above AND e.event_id < f.below`},
-	{name: "cursors of sessions are events that were given", query: `SELECT printf('session %s, cursor %016d, checkpoint %016d', session_id, cursor_event_id, checkpoint_event_id)
+	{name: "ids of other logs are not used", text: "event %016d", query: `SELECT e.event_id FROM foreign_ids f JOIN events e ON e.event_id > f.above AND e.event_id < f.below`},
+	{name: "cursors of sessions are events that were given", text: "session %s, cursor %016d, checkpoint %016d", query: `SELECT session_id, cursor_event_id, checkpoint_event_id
 		FROM sessions WHERE cursor_event_id > checkpoint_event_id OR checkpoint_event_id > (SELECT last_event_id FROM log)`},
-	{name: "removed events are below the newest id given", query: `SELECT 'session ' || session_id FROM sessions WHERE gone_event_id > (SELECT last_event_id FROM log)
-		UNION ALL SELECT 'the log' FROM log WHERE gone_event_id > last_event_id`},
-	{name: "a cursor is a checkpoint of its session", query: `SELECT printf('session %s, event %016d', s.session_id, e.event_id) FROM sessions s JOIN events e ON e.event_id = s.cursor_event_id
+	{name: "removed events are below the newest id given", text: "session %s", query: `SELECT session_id FROM sessions WHERE gone_event_id > (SELECT last_event_id FROM log)`},
+	{name: "removed events of the log are below the newest id given", text: "event %016d", query: `SELECT gone_event_id FROM log WHERE gone_event_id > last_event_id`},
+	{name: "a cursor is a checkpoint of its session", text: "session %s, event %016d", query: `SELECT s.session_id, e.event_id FROM sessions s JOIN events e ON e.event_id = s.cursor_event_id
 		WHERE s.deleted = 0 AND (e.sid <> s.sid OR e.type <> 'checkpoint')`},
-	{name: "sessions have as many messages as they say", query: `SELECT 'session ' || s.session_id || ' has ' || count(m.id) || ' of ' || s.message_count
+	{name: "sessions have as many messages as they say", text: "session %s has %d of %d", query: `SELECT s.session_id, count(m.id), s.message_count
 		FROM sessions s LEFT JOIN messages m ON m.sid = s.sid AND m.rev_to IS NULL WHERE s.deleted = 0 GROUP BY s.sid HAVING count(m.id) <> s.message_count`},
-	{name: "messages and revisions belong together", query: `SELECT 'message ' || m.message_id || ' of session ' || s.session_id FROM messages m JOIN sessions s ON s.sid = m.sid
+	{name: "messages and revisions belong together", text: "message %s of session %s", query: `SELECT m.message_id, s.session_id FROM messages m JOIN sessions s ON s.sid = m.sid
 		WHERE s.deleted = 0 AND (m.rev_from > s.rev OR m.rev_to > s.rev OR m.rev_to <= m.rev_from OR m.seq >= s.next_seq)`},
-	{name: "versions of a message do not overlap", full: true, query: `SELECT 'message ' || message_id FROM
-		(SELECT message_id, rev_from, lag(coalesce(rev_to, 9223372036854775807)) OVER (PARTITION BY sid, seq ORDER BY rev_from) AS before FROM messages) WHERE before > rev_from`},
-	{name: "messages belong to sessions", full: true, query: `SELECT 'message ' || message_id FROM messages WHERE sid NOT IN (SELECT sid FROM sessions)`},
-	{name: "events belong to sessions", full: true, query: `SELECT printf('event %016d', event_id) FROM events WHERE sid NOT IN (SELECT sid FROM sessions)`},
-	{name: "events belong to requests of their session", full: true, query: `SELECT printf('event %016d', e.event_id) FROM events e LEFT JOIN requests q ON q.rid = e.rid
+	{name: "versions of a message do not overlap", text: "message %s", full: true, query: `SELECT message_id FROM
+		(SELECT message_id, rev_from, lag(coalesce(rev_to, 9223372036854775807)) OVER (PARTITION BY sid, seq ORDER BY rev_from) AS before FROM messages) v WHERE before > rev_from`},
+	{name: "messages belong to sessions", text: "message %s", full: true, query: `SELECT message_id FROM messages WHERE sid NOT IN (SELECT sid FROM sessions)`},
+	{name: "events belong to sessions", text: "event %016d", full: true, query: `SELECT event_id FROM events WHERE sid NOT IN (SELECT sid FROM sessions)`},
+	{name: "events belong to requests of their session", text: "event %016d", full: true, query: `SELECT e.event_id FROM events e LEFT JOIN requests q ON q.rid = e.rid
 		WHERE e.rid IS NOT NULL AND (q.rid IS NULL OR q.sid <> e.sid)`},
-	{name: "revisions of events were made", full: true, query: `SELECT printf('event %016d', e.event_id) FROM events e JOIN sessions s ON s.sid = e.sid WHERE s.deleted = 0 AND e.rev > s.rev`},
-	{name: "requests belong to sessions", query: `SELECT 'request ' || request_id FROM requests WHERE sid NOT IN (SELECT sid FROM sessions)`},
-	{name: "requests have ended or run", query: `SELECT 'request ' || request_id || ' is ' || status FROM requests
+	{name: "revisions of events were made", text: "event %016d", full: true, query: `SELECT e.event_id FROM events e JOIN sessions s ON s.sid = e.sid WHERE s.deleted = 0 AND e.rev > s.rev`},
+	{name: "requests belong to sessions", text: "request %s", query: `SELECT request_id FROM requests WHERE sid NOT IN (SELECT sid FROM sessions)`},
+	{name: "requests have ended or run", text: "request %s is %s", query: `SELECT request_id, status FROM requests
 		WHERE status NOT IN ('queued', 'running', 'completed', 'failed', 'cancelled') OR (status IN ('queued', 'running')) <> (ended_at IS NULL)`},
-	{name: "a session runs one request", query: `SELECT 'session ' || sid FROM requests WHERE status = 'running' GROUP BY sid HAVING count(*) > 1`},
-	{name: "images belong to sessions", query: `SELECT 'asset ' || asset_id FROM assets WHERE sid NOT IN (SELECT sid FROM sessions)`},
+	{name: "a session runs one request", text: "session row %d", query: `SELECT sid FROM requests WHERE status = 'running' GROUP BY sid HAVING count(*) > 1`},
+	{name: "images belong to sessions", text: "asset %s", query: `SELECT asset_id FROM assets WHERE sid NOT IN (SELECT sid FROM sessions)`},
 }
 
 // maxViolations is how many violations of one rule are listed.
@@ -55,7 +56,7 @@ func Verify(q SQL, full bool, report func(string)) {
 		if r.full && !full {
 			continue
 		}
-		broken, err := queryTexts(q, r.query)
+		broken, err := r.violations(q)
 		if err != nil {
 			report(fmt.Sprintf("%s: cannot be verified: %v", r.name, err))
 		}
@@ -72,18 +73,27 @@ func Verify(q SQL, full bool, report func(string)) {
 	}
 }
 
-func queryTexts(q SQL, query string) (out []string, err error) {
-	rows, err := q.Query(query)
+// violations returns one text per row that violates the rule.
+func (r rule) violations(q SQL) (out []string, err error) {
+	rows, err := q.Query(r.query)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values := make([]any, len(columns))
+	dest := make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
 	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
+		if err := rows.Scan(dest...); err != nil {
 			return out, err
 		}
-		out = append(out, text)
+		out = append(out, fmt.Sprintf(r.text, values...))
 	}
 	return out, rows.Err()
 }
@@ -94,7 +104,7 @@ func verifyJSON(q SQL, report func(string)) {
 		name, query string
 		valid       func([]byte) error
 	}{
-		{"event", `SELECT printf('%016d', event_id), body FROM events`, func(b []byte) error {
+		{"event", `SELECT event_id, body FROM events`, func(b []byte) error {
 			if _, err := loquat.ParseRecord(b); err != nil {
 				return err
 			}
@@ -118,7 +128,7 @@ func verifyColumn(q SQL, name, query string, valid func([]byte) error, report fu
 	defer rows.Close()
 	broken := 0
 	for rows.Next() {
-		var id string
+		var id any
 		var b []byte
 		if err := rows.Scan(&id, &b); err != nil {
 			return err
@@ -126,6 +136,9 @@ func verifyColumn(q SQL, name, query string, valid func([]byte) error, report fu
 		err := valid(b)
 		if err == nil {
 			continue
+		}
+		if n, ok := id.(int64); ok {
+			id = loquat.EventID(n)
 		}
 		if broken++; broken <= maxViolations {
 			report(fmt.Sprintf("%s %s: %v", name, id, err))

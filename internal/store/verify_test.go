@@ -20,6 +20,7 @@ func TestVerify(t *testing.T) {
 		"ids of other logs are not used":                               `INSERT INTO foreign_ids (above, below) VALUES (0, 2)`,
 		"cursors of sessions are events that were given":               `UPDATE sessions SET checkpoint_event_id = 5000`,
 		"removed events are below the newest id given":                 `UPDATE sessions SET gone_event_id = 5000`,
+		"removed events of the log are below the newest id given":      `UPDATE log SET gone_event_id = 5000`,
 		"a cursor is a checkpoint of its session":                      `UPDATE sessions SET cursor_event_id = 1`,
 		"sessions have as many messages as they say":                   `UPDATE sessions SET message_count = 7`,
 		"messages and revisions belong together":                       `UPDATE messages SET rev_from = 99, rev_to = NULL`,

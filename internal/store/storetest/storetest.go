@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"a copy gets a log of its own", copyIsItsOwn},
 		{"a failed update leaves nothing", failedUpdate},
 		{"a failed update does not affect its batch", failedUpdateInBatch},
+		{"a failed statement does not affect its batch", failedStatementInBatch},
 		{"an update whose caller gave up is dropped", abandonedUpdate},
 		{"concurrent updates all land, in one order", concurrentUpdates},
 		{"followers miss nothing", followers},
@@ -312,6 +313,54 @@ func failedUpdateInBatch(t *testing.T, open Open) {
 		if failed := errs[i] != nil; failed != (i%3 != 0) || kept[fmt.Sprint(i)] == failed {
 			t.Errorf("update %d: error %v, kept %v", i, errs[i], kept[fmt.Sprint(i)])
 		}
+	}
+}
+
+// failedStatementInBatch gathers updates, some of which use a session id that is taken. Of
+// these, half ignore the error of the statement.
+func failedStatementInBatch(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	since := s.Last()
+	hold, held := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = s.Update(t.Context(), func(*store.Tx) error { close(held); <-hold; return nil })
+	})
+	<-held
+	const n = 24
+	errs := make([]error, n)
+	for i := range n {
+		all.Go(func() {
+			errs[i] = s.Update(t.Context(), func(tx *store.Tx) error {
+				if _, err := say(tx, "a", fmt.Sprint(i)); err != nil || i%4 < 2 {
+					return err
+				}
+				_, err := tx.CreateSession("a", "default", nil)
+				if err == nil {
+					t.Error("a taken session id was accepted")
+				}
+				if i%4 == 3 {
+					return nil
+				}
+				return err
+			})
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // lets them gather; the result does not depend on it
+	close(hold)
+	all.Wait()
+	kept := texts(t, events(t, s, since, store.Filter{}, 1000))
+	if len(kept) != n/2 {
+		t.Errorf("%d of %d updates were kept: %v", len(kept), n/2, kept)
+	}
+	for i := range n {
+		if failed := errs[i] != nil; failed != (i%4 >= 2) || slices.Contains(kept, fmt.Sprint(i)) == failed {
+			t.Errorf("update %d: error %v", i, errs[i])
+		}
+	}
+	if err := s.Healthy(); err != nil {
+		t.Errorf("the store is not healthy: %v", err)
 	}
 }
 
