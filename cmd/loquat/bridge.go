@@ -99,7 +99,7 @@ func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts
 	if err != nil {
 		return nil, err
 	}
-	handler, err := httpapi.Guard(address, cfg.Server, hub.Handler(route.WriteProblem, metrics))
+	handler, err := httpapi.CheckOrigin(address, cfg.Server, hub.Handler(route.WriteProblem, metrics))
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -131,12 +131,12 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 	log := bridge.NewLocalLog(s.feed)
 	id := cfg.Bridge.ServerID
 	if id == "" {
-		id = s.chat.ServerID()
+		id = s.store.ServerID()
 	}
 	if cfg.Bridge.URL != "" {
 		s.startForwarder = func() error {
 			s.forwarder = bridge.StartForwarder(bridge.ForwarderOptions{
-				URL: cfg.Bridge.URL, ServerID: id, Token: cfg.Bridge.Token, StoreID: s.chat.StoreID(),
+				URL: cfg.Bridge.URL, ServerID: id, Token: cfg.Bridge.Token, StoreID: s.store.ID(),
 				Log: log, Relay: relay, Access: s.grants, Logger: s.log,
 			})
 			return s.forwarder.Register(metrics)

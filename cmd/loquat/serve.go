@@ -238,7 +238,7 @@ func (s *server) listen(cfg *config.Config) error {
 		return errors.Join(err, ln.Close())
 	}
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Feed: s.feed, Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
+		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
 		Bridge: sockets, Metrics: metrics,
 	})
 	if err != nil {

@@ -28,9 +28,9 @@ type broadcaster struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu       sync.Mutex
-	apps     map[*app]struct{}
-	position loquat.EventID // the last event that was queued for the live apps
+	mu     sync.Mutex
+	apps   map[*app]struct{}
+	cursor loquat.EventID // the last event that was queued for the live apps
 }
 
 // Times for reading the log.
@@ -40,7 +40,7 @@ const (
 )
 
 func newBroadcaster(topic string, log Log, logger *slog.Logger) *broadcaster {
-	b := &broadcaster{topic: topic, log: log, slog: logger, apps: map[*app]struct{}{}, position: log.Latest()}
+	b := &broadcaster{topic: topic, log: log, slog: logger, apps: map[*app]struct{}{}, cursor: log.Latest()}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.running.Go(b.run)
 	return b
@@ -58,7 +58,7 @@ func (b *broadcaster) close() {
 func (b *broadcaster) run() {
 	for b.ctx.Err() == nil {
 		b.mu.Lock()
-		since := b.position
+		since := b.cursor
 		b.mu.Unlock()
 		window, err := b.log.Window(b.ctx, since, 0, pumpWait)
 		switch {
@@ -80,7 +80,7 @@ func (b *broadcaster) run() {
 func (b *broadcaster) reset(since loquat.EventID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.position == since {
+	if b.cursor == since {
 		b.skipTo(b.log.Latest())
 	}
 }
@@ -94,7 +94,7 @@ func (b *broadcaster) jumpTo(at loquat.EventID) {
 
 // skipTo moves the cursor and sends all apps a gap. The caller holds the lock.
 func (b *broadcaster) skipTo(at loquat.EventID) {
-	b.position = at
+	b.cursor = at
 	for a := range b.apps {
 		a.gap(at)
 	}
@@ -111,14 +111,14 @@ func (b *broadcaster) deliver(since loquat.EventID, window []loquat.Record) {
 	last := window[len(window)-1].ID
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.position != since { // the log was reset meanwhile
+	if b.cursor != since { // the log was reset meanwhile
 		return
 	}
-	b.position = last
+	b.cursor = last
 	for a := range b.apps {
 		switch {
-		case !a.live || a.position >= last:
-		case a.position > since: // the compacted window may merge events the app already has
+		case !a.live || a.cursor >= last:
+		case a.cursor > since: // the compacted window may merge events the app already has
 			a.startCatchUp()
 		default:
 			a.queue(pushes)
@@ -189,7 +189,7 @@ func newEventPush(ctx context.Context, topic string, log Log, rec loquat.Record,
 	return phx.NewPush(topic, eventSession, append(b, '}')), nil
 }
 
-// app is one joined app. Its fields are guarded by broadcaster.mu, except position, which
+// app is one joined app. Its fields are guarded by broadcaster.mu, except cursor, which
 // the catch-up goroutine owns while live is false.
 type app struct {
 	broadcaster *broadcaster
@@ -200,10 +200,10 @@ type app struct {
 	ctx  context.Context // cancelled when the app leaves
 	stop context.CancelFunc
 
-	live     bool
-	position loquat.EventID // events up to this one are sent or queued
-	lost     bool           // not live, and the next push must be a gap
-	lostAt   loquat.EventID // where the app continues after the gap
+	live   bool
+	cursor loquat.EventID // events up to this one are sent or queued
+	lost   bool           // not live, and the next push must be a gap
+	lostAt loquat.EventID // where the app continues after the gap
 }
 
 // enter adds an app and starts its catch-up.
@@ -234,7 +234,7 @@ func (a *app) queue(pushes []pushed) {
 				return
 			}
 		}
-		a.position = p.id
+		a.cursor = p.id
 	}
 }
 
@@ -253,7 +253,7 @@ func (a *app) gap(at loquat.EventID) {
 	case !a.live:
 		a.lost, a.lostAt = true, at
 	case a.member.Offer(newGapPush(a.broadcaster.topic, at)):
-		a.position = at
+		a.cursor = at
 	default:
 		a.lost, a.lostAt = true, at
 		a.startCatchUp()
@@ -292,10 +292,10 @@ func (a *app) goLiveIfLevel() (until loquat.EventID, done bool) {
 	a.broadcaster.mu.Lock()
 	defer a.broadcaster.mu.Unlock()
 	if a.lost {
-		return a.broadcaster.position, false
+		return a.broadcaster.cursor, false
 	}
-	a.live = a.position >= a.broadcaster.position
-	return a.broadcaster.position, a.live
+	a.live = a.cursor >= a.broadcaster.cursor
+	return a.broadcaster.cursor, a.live
 }
 
 // sendUpTo sends the next window of events, at most up to until, or a pending gap.
@@ -304,10 +304,10 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 		if err := a.member.Send(a.ctx, newGapPush(a.broadcaster.topic, at)); err != nil {
 			return err
 		}
-		a.position = at
+		a.cursor = at
 		return nil
 	}
-	window, err := a.broadcaster.log.Window(a.ctx, a.position, until, 0)
+	window, err := a.broadcaster.log.Window(a.ctx, a.cursor, until, 0)
 	if err != nil {
 		return err
 	}
@@ -325,10 +325,10 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 				return err
 			}
 		}
-		a.position = rec.ID
+		a.cursor = rec.ID
 	}
 	if len(window) == 0 {
-		a.position = until
+		a.cursor = until
 	}
 	return nil
 }
@@ -348,7 +348,7 @@ func (a *app) markLost() {
 	a.broadcaster.mu.Lock()
 	defer a.broadcaster.mu.Unlock()
 	if !a.lost {
-		a.lost, a.lostAt = true, a.broadcaster.position
+		a.lost, a.lostAt = true, a.broadcaster.cursor
 	}
 }
 

@@ -185,11 +185,11 @@ func (t *appTopicJoin) Join(ctx context.Context, m *phx.Member, payload json.Raw
 	if err != nil {
 		return nil, nil, t.refuse(m, err)
 	}
-	position := since
+	cursor := since
 	if !given || response.Gap {
-		position = response.LatestEventID
+		cursor = response.LatestEventID
 	}
-	return newAppChannel(t, m, principal, token, position, params.Session != nil), response, nil
+	return newAppChannel(t, m, principal, token, cursor, params.Session != nil), response, nil
 }
 
 // start returns the response to a join: the newest event, or a gap if the events after
@@ -239,8 +239,8 @@ type appChannel struct {
 // maxGets bounds the concurrent gets of one app.
 const maxGets = 4
 
-func newAppChannel(t *appTopicJoin, m *phx.Member, principal Principal, token string, position loquat.EventID, omit bool) *appChannel {
-	a := &app{broadcaster: t.broadcaster, member: m, session: principal.SessionID, omitSession: omit, position: position}
+func newAppChannel(t *appTopicJoin, m *phx.Member, principal Principal, token string, cursor loquat.EventID, omit bool) *appChannel {
+	a := &app{broadcaster: t.broadcaster, member: m, session: principal.SessionID, omitSession: omit, cursor: cursor}
 	a.ctx, a.stop = context.WithCancel(t.broadcaster.ctx)
 	return &appChannel{app: a, joins: t, member: m, principal: principal, token: token, busy: make(chan struct{}, maxGets)}
 }

@@ -138,34 +138,6 @@ func requireFewUploads(tx *store.Tx, h store.Head) error {
 	return err
 }
 
-// sweepUploads removes images that were uploaded before a time and that no message has used.
-// Images of queued sends stay.
-func (s *Service) sweepUploads(ctx context.Context, before time.Time) error {
-	type swept struct{ read, kept int }
-	for kept := 0; ; {
-		some, err := store.Do(ctx, s.store, func(tx *store.Tx) (out swept, err error) {
-			old, err := tx.Unattached(before, kept, maxUploads)
-			out.read = len(old)
-			for _, a := range old {
-				err := removeAsset(tx, Call{}, a.SessionID, a.AssetID)
-				if loquat.CodeOf(err) == loquat.CodeConflict {
-					out.kept++
-				} else if err != nil {
-					return out, err
-				}
-			}
-			return out, err
-		})
-		if err != nil {
-			return fmt.Errorf("sweep uploads that nobody used: %w", err)
-		}
-		if some.read == 0 {
-			return nil
-		}
-		kept += some.kept
-	}
-}
-
 func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
 	index, used, err := tx.AssetUse(h, assetID)
 	if err != nil {
@@ -224,60 +196,4 @@ func lastPart(name string) string {
 		return ""
 	}
 	return name
-}
-
-// removeIfUnowned removes the file of a hash unless a session owns it, and reports whether
-// one does. The lock of the hash is held. If the removal fails, the next start repeats it.
-func (s *Service) removeIfUnowned(ctx context.Context, hash string) (owned bool) {
-	ctx = context.WithoutCancel(ctx)
-	owned, err := store.Read(ctx, s.store, func(r *store.Reader) (bool, error) { return r.Owned(hash) })
-	if err == nil && !owned {
-		err = s.assets.Remove(hash)
-	}
-	if err != nil {
-		s.log.Warn("could not remove an image that nobody owns", "sha256", hash, "error", err)
-	}
-	return owned
-}
-
-// freedAtATime is how many hashes a cleanup reads at once.
-const freedAtATime = 100
-
-// sweepFreedFiles removes the files that lost their last owner.
-func (s *Service) sweepFreedFiles(ctx context.Context) error {
-	for after := ""; ; {
-		freed, err := store.Read(ctx, s.store, func(r *store.Reader) ([]string, error) { return r.FreedFiles(after, freedAtATime) })
-		if err != nil || len(freed) == 0 {
-			return err
-		}
-		for _, hash := range freed {
-			if err := s.sweepFreedFile(ctx, hash); err != nil {
-				return fmt.Errorf("sweep the files of images: %w", err)
-			}
-			after = hash
-		}
-	}
-}
-
-func (s *Service) sweepFreedFile(ctx context.Context, hash string) error {
-	defer s.assets.Lock(hash)()
-	owned := s.removeIfUnowned(ctx, hash)
-	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash, owned) })
-}
-
-// sweepStrayFiles removes files without an owner, once at start: a crash may have happened
-// after a file was placed and before a session owned it.
-func (s *Service) sweepStrayFiles(ctx context.Context) error {
-	for hash, err := range s.assets.Files() {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		unlock := s.assets.Lock(hash)
-		s.removeIfUnowned(ctx, hash)
-		unlock()
-	}
-	return nil
 }

@@ -36,10 +36,10 @@ func (r *rig) upload(sessionID string, n int) loquat.Asset {
 	return a
 }
 
-// files counts the files that are kept, after a sweep.
+// files counts the files that are kept, after a cleanup.
 func (r *rig) files() (n int) {
 	r.t.Helper()
-	if err := r.Sweep(r.t.Context()); err != nil {
+	if err := r.Cleanup(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
 	for _, err := range r.images.Files() {
@@ -287,7 +287,7 @@ func TestAssetsAtOnce(t *testing.T) {
 					if err := r.DeleteAsset(t.Context(), s.SessionID, a.AssetID); err != nil {
 						return err
 					}
-					if err := r.Sweep(t.Context()); err != nil {
+					if err := r.Cleanup(t.Context()); err != nil {
 						return err
 					}
 				}
@@ -326,12 +326,12 @@ func TestUploadsThatNobodyAttaches(t *testing.T) {
 	if n := r.files(); n != 3 {
 		t.Errorf("%d files, want those of three pictures", n)
 	}
-	if err := r.SweepUploads(t.Context(), time.Now().Add(-time.Hour)); err != nil {
+	if err := r.RemoveUnusedUploads(t.Context(), time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	r.wantPicture(s.SessionID, shown.AssetID, 1) // nothing is old enough
 
-	if err := r.SweepUploads(t.Context(), time.Now().Add(time.Hour)); err != nil {
+	if err := r.RemoveUnusedUploads(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = r.OpenAsset(t.Context(), s.SessionID, shown.AssetID)

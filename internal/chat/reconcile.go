@@ -143,5 +143,5 @@ func (s *Service) reconcileLater(seen map[string]bool) {
 	}
 	s.reconciling.Store(false)
 	s.store.Release()
-	s.sweepLoop()
+	s.cleanupLoop()
 }

@@ -594,7 +594,7 @@ func TestSendRepeatedAfterItsSessionWasDeleted(t *testing.T) {
 	if err := r.store.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	check("after the sweep")
+	check("after the cleanup")
 	r.restart()
 	check("after a restart")
 }

@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"loquat"
 	"loquat/internal/asset"
@@ -59,24 +58,11 @@ type Service struct {
 	mu       sync.Mutex
 	workers  map[string]*worker // by request_id
 	draining bool               // no request starts any more
-	running  sync.WaitGroup     // workers and the sweeper
+	running  sync.WaitGroup     // workers and the cleanup
 }
 
 // errShutdown is the failure of a request that runs when the server stops.
 var errShutdown = errors.New("the server was shut down while the request ran")
-
-// The pause between two cleanups is as long as events are kept, within these bounds.
-const (
-	minSweepPause = time.Second
-	maxSweepPause = 30 * time.Second
-)
-
-func sweepPause(retention time.Duration) time.Duration {
-	if retention <= 0 { // all events are kept, but not all increments
-		return maxSweepPause
-	}
-	return min(max(retention, minSweepPause), maxSweepPause)
-}
 
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
@@ -108,7 +94,7 @@ func (s *Service) Start(ctx context.Context) error {
 	err := s.reconcile(ctx, seen)
 	switch {
 	case err == nil:
-		s.running.Go(s.sweepLoop)
+		s.running.Go(s.cleanupLoop)
 	case loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil:
 		s.reconciling.Store(true)
 		s.store.Hold()
@@ -170,38 +156,6 @@ func (s *Service) anyWorker() *worker {
 	return nil
 }
 
-func (s *Service) sweepLoop() {
-	if err := s.assets.Restrict(); err != nil {
-		s.log.Warn("other users of the machine may read images; make the user of the server the owner of the files", "error", err)
-	}
-	if err := s.sweepStrayFiles(s.life); err != nil && s.life.Err() == nil {
-		s.log.Warn("could not remove images that nobody owns", "error", err)
-	}
-	tick := time.NewTicker(sweepPause(s.config.Events.Retention))
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.life.Done():
-			return
-		case <-tick.C:
-			if err := s.Sweep(s.life); err != nil && s.life.Err() == nil {
-				s.log.Warn("could not sweep", "error", err)
-			}
-		}
-	}
-}
-
-// Sweep removes rows and images that nothing needs any more.
-func (s *Service) Sweep(ctx context.Context) error {
-	if err := s.store.Cleanup(ctx); err != nil {
-		return err
-	}
-	if err := s.sweepUploads(ctx, time.Now().Add(-uploadAge)); err != nil {
-		return err
-	}
-	return s.sweepFreedFiles(ctx)
-}
-
 // Ready reports whether the service can take requests.
 func (s *Service) Ready(context.Context) loquat.Readiness {
 	r := loquat.Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
@@ -239,10 +193,3 @@ func (s *Service) Running() int {
 	defer s.mu.Unlock()
 	return len(s.workers)
 }
-
-// StoreID returns the random name of the store.
-func (s *Service) StoreID() string { return s.store.ID() }
-
-// ServerID returns the name of the server when the configuration gives none: the name of
-// the store, or of the store that it was copied from.
-func (s *Service) ServerID() string { return s.store.ServerID() }

@@ -117,7 +117,7 @@ func TestRepeatsAfterTheEnd(t *testing.T) {
 		}
 	}
 	r.do("POST", "/sessions/s/assets", image, "Content-Type: image/png", "Idempotency-Key: new").wantProblem(t, 404, loquat.CodeNotFound)
-	if err := r.chat.Sweep(t.Context()); err != nil {
+	if err := r.chat.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for hash := range r.images.Files() {

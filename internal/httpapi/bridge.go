@@ -43,9 +43,9 @@ func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 	}}
 }
 
-// Guard passes a request to next if its Host and Origin are allowed, as the API does. It
+// CheckOrigin passes a request to next if its Host and Origin are allowed, as the API does. It
 // sets RemoteAddr to the client's address, also behind trusted proxies.
-func Guard(address string, server config.Server, next http.Handler) (http.Handler, error) {
+func CheckOrigin(address string, server config.Server, next http.Handler) (http.Handler, error) {
 	g, err := newOriginCheck(address, server)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func Guard(address string, server config.Server, next http.Handler) (http.Handle
 
 // Metrics returns a handler that shows a registry and metrics of the process to callers with
 // a token of scope full or read. It is for processes without the API. RemoteAddr must be the
-// client's address, as Guard sets it.
+// client's address, as CheckOrigin sets it.
 func Metrics(registry *prometheus.Registry, keeper *auth.Keeper) (http.Handler, error) {
 	if err := registerProcess(registry); err != nil {
 		return nil, err

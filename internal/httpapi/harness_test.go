@@ -64,6 +64,7 @@ func (p *parrot) Chat(ctx context.Context, _ loquat.LLMRequest) iter.Seq2[loquat
 type rig struct {
 	t      *testing.T
 	server *httptest.Server
+	store  *store.Store
 	chat   *chat.Service
 	feed   *feed.Feed
 	keeper *auth.Keeper
@@ -89,7 +90,7 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, parrot: &parrot{gate: make(chan struct{})}}
+	r := &rig{t: t, store: st, parrot: &parrot{gate: make(chan struct{})}}
 	plugins, err := plugin.NewRegistry(append([]plugin.Plugin{r.parrot}, more...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := New(Options{Service: r.chat, Feed: r.feed, Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
+	handler, err := New(Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
 	if err != nil {
 		t.Fatal(err)
 	}

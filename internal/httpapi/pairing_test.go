@@ -23,7 +23,7 @@ func TestPairing(t *testing.T) {
 	}
 	full := "Authorization: Bearer " + admin
 	p := r.do("POST", "/pairing", "", full).want(t, 200)
-	if p.field(t, "url") != r.server.URL || p.field(t, "server_id") != r.chat.StoreID() {
+	if p.field(t, "url") != r.server.URL || p.field(t, "server_id") != r.store.ServerID() {
 		t.Errorf("the code is %s", p.body)
 	}
 	until, err := time.Parse(time.RFC3339, p.field(t, "expires_at"))
@@ -34,7 +34,7 @@ func TestPairing(t *testing.T) {
 	r.do("POST", "/pairing/claim", `{"code":"`+code[:5]+`0000000000","device_name":"phone"}`).wantProblem(t, 401, loquat.CodeUnauthorized)
 	r.do("POST", "/pairing/claim", `{"code":"`+code+`"}`).wantProblem(t, 422, loquat.CodeInvalid)
 	d := r.do("POST", "/pairing/claim", `{"code":"`+strings.ToLower(code)+`","device_name":"phone ☎"}`).want(t, 200)
-	if d.field(t, "server_id") != r.chat.StoreID() || d.field(t, "bridge_url") != "ws"+strings.TrimPrefix(r.server.URL, "http")+"/bridge" {
+	if d.field(t, "server_id") != r.store.ServerID() || d.field(t, "bridge_url") != "ws"+strings.TrimPrefix(r.server.URL, "http")+"/bridge" {
 		t.Errorf("the device is %s", d.body)
 	}
 	r.do("POST", "/pairing/claim", `{"code":"`+code+`","device_name":"second"}`).wantProblem(t, 401, loquat.CodeUnauthorized)
@@ -117,7 +117,7 @@ func TestSecureCookie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handler, err := New(Options{Service: r.chat, Feed: r.feed, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
+			handler, err := New(Options{ServerID: r.store.ServerID(), Service: r.chat, Feed: r.feed, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
 			if err != nil {
 				t.Fatal(err)
 			}

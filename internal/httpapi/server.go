@@ -29,13 +29,14 @@ import (
 
 // Options are the parts and settings of the API.
 type Options struct {
-	Service *chat.Service
-	Feed    *feed.Feed
-	Access  *auth.Keeper
-	Config  *config.Config
-	Logger  *slog.Logger // nil: the default one
-	Version string       // of the build
-	Address string       // the listening address, like 127.0.0.1:8787
+	Service  *chat.Service
+	Feed     *feed.Feed
+	Access   *auth.Keeper
+	Config   *config.Config
+	Logger   *slog.Logger // nil: the default one
+	Version  string       // of the build
+	ServerID string       // name of the server when the configuration gives none
+	Address  string       // the listening address, like 127.0.0.1:8787
 
 	// Web is the browser client, with index.html as its page. Nil serves none.
 	Web fs.FS
@@ -74,7 +75,7 @@ func New(opts Options) (http.Handler, error) {
 	}
 	a := &api{
 		chat: opts.Service, feed: opts.Feed, log: opts.Logger, version: opts.Version, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
-		public: newPublicAddress(opts.Config, opts.Service.ServerID()), limits: opts.Config.Limits,
+		public: newPublicAddress(opts.Config, opts.ServerID), limits: opts.Config.Limits,
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflight(a.limits)
 	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service}

@@ -77,7 +77,7 @@ func TestSoak(t *testing.T) {
 	s.checkMemory(raced)
 	binary.CheckLeaks(t, server.URL, idle, nil)
 	server.End(t)
-	for _, sign := range []string{"DATA RACE", "panic", "could not sweep", "fatal error"} {
+	for _, sign := range []string{"DATA RACE", "panic", "the cleanup failed", "fatal error"} {
 		if log := server.Log.String(); strings.Contains(log, sign) {
 			at := strings.Index(log, sign)
 			t.Errorf("the server says:\n%s", log[max(0, at-200):min(len(log), at+5000)])

@@ -151,7 +151,7 @@ func followWhatRuns(ctx context.Context, t *testing.T, c *client.Client, from lo
 	for asked, longest := 0, 0; ; asked++ {
 		all, err := c.Events(ctx, client.Query{RequestID: request})
 		if loquat.CodeOf(err) == loquat.CodeGone && asked >= 3 && hasEnded(ctx, t, c, request) {
-			return // most of it was due long ago and went with the first sweep after the end
+			return // most of it was due long ago and went with the first cleanup after the end
 		}
 		if err != nil {
 			t.Fatalf("poll %d of the running request: %v", asked, err)
