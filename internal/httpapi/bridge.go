@@ -54,7 +54,7 @@ func CheckOrigin(address string, server config.Server, next http.Handler) (http.
 	throttle := newThrottle(trusted)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		from := trusted.caller(r)
-		w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
+		w := &responseWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
 		r, ended := throttle.arrive(w, r, from)
 		defer ended()
 		protect(w.Header(), from)

@@ -76,7 +76,7 @@ const filePolicy = "default-src 'self'; img-src 'self' data:; base-uri 'none'; f
 func (a *api) file(media string, body []byte) http.HandlerFunc {
 	etag := fmt.Sprintf(`"%.16x"`, sha256.Sum256(body))
 	return func(w http.ResponseWriter, r *http.Request) {
-		if aw, ok := w.(*answerWriter); ok {
+		if aw, ok := w.(*responseWriter); ok {
 			aw.file = r.Pattern
 		}
 		a.pace(w, r)

@@ -61,7 +61,7 @@ func register(registry *prometheus.Registry, all ...prometheus.Collector) error 
 	return nil
 }
 
-func (m *metrics) observe(w *answerWriter) {
+func (m *metrics) observe(w *responseWriter) {
 	method, path := w.method, "none"
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:

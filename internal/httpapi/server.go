@@ -58,7 +58,7 @@ type api struct {
 	origins  originCheck
 	proxies  proxies
 	throttle *throttle
-	inflight *inflight
+	inflight *inflightLimits
 	access   access
 	public   publicAddress
 	metrics  *metrics
@@ -77,7 +77,7 @@ func New(opts Options) (http.Handler, error) {
 		chat: opts.Service, feed: opts.Feed, log: opts.Logger, version: opts.Version, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
 		public: newPublicAddress(opts.Config, opts.ServerID), limits: opts.Config.Limits,
 	}
-	a.throttle, a.inflight = newThrottle(a.proxies), newInflight(a.limits)
+	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
 	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service}
 	if a.log == nil {
 		a.log = slog.Default()
@@ -86,7 +86,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
-		a.pairingRoutes(), a.authRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
+		a.pairingRoutes(), a.browserSessionRoutes(), a.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
 	schemas := newSchemas()
 	if a.document, err = describe(routes, schemas); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func New(opts Options) (http.Handler, error) {
 // ServeHTTP does what all routes share: it limits bodies, counts, recovers from panics and
 // checks Host and Origin. Then it calls the table of routes.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	w := &answerWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
+	w := &responseWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
 	from := a.proxies.caller(r)
 	r, ended := a.throttle.arrive(w, r, from)
 	defer ended()
@@ -123,7 +123,7 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // route.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) error {
 	from := a.proxies.caller(r)
-	aw, _ := w.(*answerWriter)
+	aw, _ := w.(*responseWriter)
 	if aw != nil {
 		aw.route = t
 	}
@@ -136,7 +136,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	if r.ContentLength > limit.bytes {
 		return limit.exceeded()
 	}
-	body, _ := r.Body.(*incoming)
+	body, _ := r.Body.(*requestBody)
 	if body != nil {
 		body.open(limit, timeoutOf(t))
 	}
@@ -205,7 +205,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err e
 
 // rescue answers a panic with an internal error. If the answer has begun, it aborts the
 // connection.
-func (a *api) rescue(w *answerWriter, r *http.Request) {
+func (a *api) rescue(w *responseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return

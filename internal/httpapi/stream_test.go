@@ -206,7 +206,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, ended := time.Now(), make(chan error, 1)
 				handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-					w := &answerWriter{ResponseWriter: rw}
+					w := &responseWriter{ResponseWriter: rw}
 					id := 0
 					s := newStream(w, w.FlushError, func(context.Context, feed.Query) (feed.Window, error) {
 						id++

@@ -85,7 +85,7 @@ func (t *throttle) work(ctx context.Context) (done func(), err error) {
 
 // pace delays the answer to a call without a token when its address makes too many.
 func (a *api) pace(w http.ResponseWriter, r *http.Request) {
-	if aw, ok := w.(*answerWriter); !ok || !aw.admitted {
+	if aw, ok := w.(*responseWriter); !ok || !aw.admitted {
 		a.throttle.pace(r.Context(), a.proxies.caller(r))
 	}
 }

@@ -28,7 +28,7 @@ type exchange struct {
 type answer struct {
 	io.Reader
 	resp  *http.Response
-	watch *watch
+	watch *idleWatch
 	ctx   context.Context // of this attempt
 	json  bool            // the body is one JSON value, regardless of its content type
 	whole []byte          // the complete body, once it has been read
@@ -64,7 +64,7 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 		return nil, cancelled(ctx)
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
-	w := newWatch(x.settings.timeout, cancel)
+	w := newIdleWatch(x.settings.timeout, cancel)
 	a := &answer{watch: w, ctx: callCtx}
 	req, err := x.request(callCtx, w)
 	if err != nil {
@@ -90,7 +90,7 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 	return a, nil
 }
 
-func (x *exchange) request(ctx context.Context, w *watch) (*http.Request, error) {
+func (x *exchange) request(ctx context.Context, w *idleWatch) (*http.Request, error) {
 	ctx = context.WithValue(ctx, watchKey{}, w)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { w.noteActivity() }})
 	req, err := http.NewRequestWithContext(ctx, x.method, x.settings.baseURL.JoinPath(x.path).String(), nil)
@@ -236,7 +236,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // the reader's and does not count as silence of the backend.
 type liveBody struct {
 	body  io.Reader
-	watch *watch
+	watch *idleWatch
 }
 
 func (b *liveBody) Read(p []byte) (int, error) {

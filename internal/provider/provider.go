@@ -91,7 +91,7 @@ type watchKey struct{}
 // dial connects within the call's `timeout`. Several addresses of a host share the
 // timeout, so that an address that does not answer leaves time for the next.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	w, _ := ctx.Value(watchKey{}).(*watch)
+	w, _ := ctx.Value(watchKey{}).(*idleWatch)
 	d := net.Dialer{KeepAlive: 30 * time.Second}
 	if w == nil {
 		return d.DialContext(ctx, network, address)

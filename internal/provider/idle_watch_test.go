@@ -15,7 +15,7 @@ func TestLookWhileTheStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 2_000 {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			w := newWatch(time.Hour, cancel)
+			w := newIdleWatch(time.Hour, cancel)
 			var both sync.WaitGroup
 			both.Go(w.check)
 			both.Go(w.finish)
@@ -63,7 +63,7 @@ func TestWatchOfStoppedProcess(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				clock := &stoppable{start: time.Now()}
-				w := newWatchWith(clock.now, timeout, cancel)
+				w := newIdleWatchWith(clock.now, timeout, cancel)
 				defer w.stop()
 				time.Sleep(tc.quiet)
 				clock.stop(tc.stop)
@@ -89,7 +89,7 @@ func TestCommentsOfStoppedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		clock := &stoppable{start: time.Now()}
-		w := newWatchWith(clock.now, 10*time.Second, cancel)
+		w := newIdleWatchWith(clock.now, 10*time.Second, cancel)
 		defer w.stop()
 		for range 5 {
 			clock.stop(20 * time.Minute)

@@ -21,13 +21,13 @@ var (
 	errAfterEnd = errors.New("the backend keeps its stream open after [DONE]")
 )
 
-// watch cancels an HTTP call whose backend sends nothing for the timeout. Activity only
+// idleWatch cancels an HTTP call whose backend sends nothing for the timeout. Activity only
 // stores a time, which is cheap. A timer compares the stored times with the clock.
 //
 // If the timer fires late, the process did not run: it was stopped, its container was
 // paused, or it had no CPU. Nothing could be read in that time, so it does not count as
 // silence. The timer therefore fires more often than the timeout requires.
-type watch struct {
+type idleWatch struct {
 	cancel       context.CancelCauseFunc
 	timeout      time.Duration
 	tick         time.Duration        // the longest time between two calls of check
@@ -43,15 +43,15 @@ type watch struct {
 	ended bool          // the timer no longer calls check
 }
 
-func newWatch(timeout time.Duration, cancel context.CancelCauseFunc) *watch {
+func newIdleWatch(timeout time.Duration, cancel context.CancelCauseFunc) *idleWatch {
 	start := time.Now()
-	return newWatchWith(func() time.Duration { return time.Since(start) }, timeout, cancel)
+	return newIdleWatchWith(func() time.Duration { return time.Since(start) }, timeout, cancel)
 }
 
-// newWatchWith returns a watch that uses the clock now, which must begin at 0.
-func newWatchWith(now func() time.Duration, timeout time.Duration, cancel context.CancelCauseFunc) *watch {
+// newIdleWatchWith returns an idleWatch that uses the clock now, which must begin at 0.
+func newIdleWatchWith(now func() time.Duration, timeout time.Duration, cancel context.CancelCauseFunc) *idleWatch {
 	tick := min(max(timeout/8, 10*time.Millisecond), time.Second, timeout)
-	w := &watch{cancel: cancel, timeout: timeout, tick: tick, now: now, due: tick}
+	w := &idleWatch{cancel: cancel, timeout: timeout, tick: tick, now: now, due: tick}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(tick, w.check)
@@ -59,11 +59,11 @@ func newWatchWith(now func() time.Duration, timeout time.Duration, cancel contex
 }
 
 // noteActivity records activity of the backend.
-func (w *watch) noteActivity() { w.lastActivity.Store(int64(w.now())) }
+func (w *idleWatch) noteActivity() { w.lastActivity.Store(int64(w.now())) }
 
 // startWaiting records that the reader waits for the backend. Silence counts from now on; the
 // time since the last activity was spent by the reader.
-func (w *watch) startWaiting() {
+func (w *idleWatch) startWaiting() {
 	if !w.readerBusy.Load() {
 		return
 	}
@@ -73,19 +73,19 @@ func (w *watch) startWaiting() {
 }
 
 // stopWaiting records that the reader stopped waiting for the backend.
-func (w *watch) stopWaiting() {
+func (w *idleWatch) stopWaiting() {
 	w.noteActivity()
 	w.readerBusy.Store(true)
 }
 
 // noteData records that the last activity brought data.
-func (w *watch) noteData() { w.lastData.Store(w.lastActivity.Load()) }
+func (w *idleWatch) noteData() { w.lastData.Store(w.lastActivity.Load()) }
 
 // noteFinishReason records that finish_reason has arrived.
-func (w *watch) noteFinishReason() { w.finishing.Store(true) }
+func (w *idleWatch) noteFinishReason() { w.finishing.Store(true) }
 
 // finish cancels the call after afterDone.
-func (w *watch) finish() {
+func (w *idleWatch) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ended {
@@ -96,7 +96,7 @@ func (w *watch) finish() {
 	w.timer = time.AfterFunc(afterDone, func() { w.cancel(errAfterEnd) })
 }
 
-func (w *watch) check() {
+func (w *idleWatch) check() {
 	resting := w.readerBusy.Load() // read first: startWaiting stores the time before it clears readerBusy
 	late := w.discountDelay()
 	now := w.now()
@@ -128,7 +128,7 @@ func (w *watch) check() {
 }
 
 // discountDelay returns how late the timer fired, and subtracts that time from the silence.
-func (w *watch) discountDelay() time.Duration {
+func (w *idleWatch) discountDelay() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
@@ -145,13 +145,13 @@ func (w *watch) discountDelay() time.Duration {
 }
 
 // left returns the rest of the timeout, within which the backend must show activity.
-func (w *watch) left() time.Duration {
+func (w *idleWatch) left() time.Duration {
 	w.discountDelay()
 	return w.timeout - (w.now() - time.Duration(w.lastActivity.Load()))
 }
 
 // stop ends the call and the watch.
-func (w *watch) stop() {
+func (w *idleWatch) stop() {
 	w.mu.Lock()
 	w.ended = true
 	w.timer.Stop()

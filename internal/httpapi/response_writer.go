@@ -16,8 +16,8 @@ const progressTimeout = 30 * time.Second
 // visible, so that it is not taken for a client that does not read.
 const writeBytes = 64 << 10
 
-// answerWriter records what was answered, and disconnects a client that does not read.
-type answerWriter struct {
+// responseWriter records what was answered, and disconnects a client that does not read.
+type responseWriter struct {
 	http.ResponseWriter
 	method   string
 	route    *route.Route // nil until one is found
@@ -27,14 +27,14 @@ type answerWriter struct {
 	admitted bool           // the call passed the check of its token
 	status   int            // 0 until the answer begins
 	first    time.Duration  // from began until the answer began
-	body     *incoming      // of the request; nil when it has none
+	body     *requestBody   // of the request; nil when it has none
 	held     *hold          // memory reserved for the client; nil when none is
 }
 
 // Unwrap returns the wrapped writer, which http.ResponseController needs.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *answerWriter) WriteHeader(status int) {
+func (w *responseWriter) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.body.settle(w.Header())
 	}
@@ -45,7 +45,7 @@ func (w *answerWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *answerWriter) Write(b []byte) (int, error) {
+func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -62,14 +62,14 @@ func (w *answerWriter) Write(b []byte) (int, error) {
 }
 
 // FlushError sends buffered output.
-func (w *answerWriter) FlushError() error {
+func (w *responseWriter) FlushError() error {
 	w.extend()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // extend sets the write deadline to progressTimeout from now. It ignores errors: a writer
 // without deadlines is not a connection.
-func (w *answerWriter) extend() {
+func (w *responseWriter) extend() {
 	if w.held.ended() {
 		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now())
 		return

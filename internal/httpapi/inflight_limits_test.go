@@ -14,12 +14,12 @@ import (
 	"loquat/internal/feed"
 )
 
-func testInflight() *inflight {
-	return newInflight(config.Limits{MaxFollowers: 3, MaxFollowersPerToken: 2, MaxInflightBytes: 3 << 20, MaxInflightBytesPerToken: 2 << 20})
+func testInflight() *inflightLimits {
+	return newInflightLimits(config.Limits{MaxFollowers: 3, MaxFollowersPerToken: 2, MaxInflightBytes: 3 << 20, MaxInflightBytesPerToken: 2 << 20})
 }
 
 // held returns what all calls hold.
-func (in *inflight) held() (n int64) {
+func (in *inflightLimits) held() (n int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for h := range in.holds {
@@ -29,7 +29,7 @@ func (in *inflight) held() (n int64) {
 }
 
 // join follows the log as a token. cuts counts how often the call is cut off.
-func join(t *testing.T, in *inflight, token string, cuts *int) (*hold, func()) {
+func join(t *testing.T, in *inflightLimits, token string, cuts *int) (*hold, func()) {
 	t.Helper()
 	h, done, err := in.follow(auth.Principal{ID: token}, func() { *cuts++ })
 	if err != nil {

@@ -64,9 +64,9 @@ func (l bodyLimit) exceeded() error {
 	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
 }
 
-// incoming is the body of a request while it is received. It sets the deadlines of all reads,
+// requestBody is the body of a request while it is received. It sets the deadlines of all reads,
 // including those after the answer.
-type incoming struct {
+type requestBody struct {
 	raw     io.Reader // as net/http reads it
 	rc      *http.ResponseController
 	http1   bool
@@ -80,25 +80,25 @@ type incoming struct {
 	onWhole      func()
 }
 
-// newIncoming returns nil when a request has no body.
-func newIncoming(w http.ResponseWriter, r *http.Request) *incoming {
+// newRequestBody returns nil when a request has no body.
+func newRequestBody(w http.ResponseWriter, r *http.Request) *requestBody {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
 	}
-	return &incoming{
+	return &requestBody{
 		raw: r.Body, rc: http.NewResponseController(w), http1: r.ProtoMajor == 1,
 		expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue"),
 	}
 }
 
 // open lets a route read the body, up to a limit and within a time.
-func (b *incoming) open(limit bodyLimit, within time.Duration) {
+func (b *requestBody) open(limit bodyLimit, within time.Duration) {
 	b.limit, b.until = limit, time.Now().Add(within)
 	b.bounded = http.MaxBytesReader(nil, io.NopCloser(b.raw), limit.bytes)
 }
 
 // Read reads within the limits of open. Its errors can be sent as answers.
-func (b *incoming) Read(p []byte) (int, error) {
+func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.read(b.bounded, p, bodySilence, b.until)
 	switch {
 	case err == nil || err == io.EOF:
@@ -113,11 +113,11 @@ func (b *incoming) Read(p []byte) (int, error) {
 }
 
 // Close does nothing: net/http closes the body after the answer.
-func (b *incoming) Close() error { return nil }
+func (b *requestBody) Close() error { return nil }
 
 // read reads with a deadline. It removes the deadline once the body is complete: the server
 // then reads the connection only to notice that the client disconnected.
-func (b *incoming) read(from io.Reader, p []byte, silence time.Duration, until time.Time) (int, error) {
+func (b *requestBody) read(from io.Reader, p []byte, silence time.Duration, until time.Time) (int, error) {
 	b.begun = true
 	deadline := time.Now().Add(silence)
 	if until.Before(deadline) {
@@ -136,7 +136,7 @@ func (b *incoming) read(from io.Reader, p []byte, silence time.Duration, until t
 }
 
 // discard reads until the body is complete or a limit is reached.
-func (b *incoming) discard(maxBytes int, silence, within time.Duration) {
+func (b *requestBody) discard(maxBytes int, silence, within time.Duration) {
 	until := time.Now().Add(within)
 	buf := make([]byte, 512) // many clients send nothing at all
 	for maxBytes > 0 && !b.whole {
@@ -152,7 +152,7 @@ func (b *incoming) discard(maxBytes int, silence, within time.Duration) {
 }
 
 // settle decides, before the answer, whether the connection can be used again after it.
-func (b *incoming) settle(h http.Header) {
+func (b *requestBody) settle(h http.Header) {
 	if b == nil || b.whole || !b.http1 {
 		return
 	}
@@ -166,7 +166,7 @@ func (b *incoming) settle(h http.Header) {
 
 // linger reads the body on after the answer, so that the client gets to read the answer.
 // Then the connection is closed, even if more of the body would follow.
-func (b *incoming) linger(maxBytes int) {
+func (b *requestBody) linger(maxBytes int) {
 	if b == nil || b.whole || !b.http1 {
 		return
 	}
@@ -181,7 +181,7 @@ func (b *incoming) linger(maxBytes int) {
 
 // hold marks the connection as active once the body is complete, so that it is not closed to
 // make room for others. Until then a client that sends nothing counts as idle.
-func (b *incoming) hold(ctx context.Context) (release func()) {
+func (b *requestBody) hold(ctx context.Context) (release func()) {
 	if b == nil || b.whole {
 		return connlimit.Hold(ctx)
 	}
@@ -195,8 +195,8 @@ func (b *incoming) hold(ctx context.Context) (release func()) {
 
 // arrive gives a request a body whose reads have deadlines. The caller calls ended after the
 // answer.
-func (t *throttle) arrive(w *answerWriter, r *http.Request, from caller) (out *http.Request, ended func()) {
-	if w.body = newIncoming(w.ResponseWriter, r); w.body == nil {
+func (t *throttle) arrive(w *responseWriter, r *http.Request, from caller) (out *http.Request, ended func()) {
+	if w.body = newRequestBody(w.ResponseWriter, r); w.body == nil {
 		return r, func() {}
 	}
 	out = r.WithContext(r.Context()) // net/http goes on with its own body in r

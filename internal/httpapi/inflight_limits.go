@@ -36,9 +36,9 @@ const (
 	cutPause = 250 * time.Millisecond
 )
 
-// inflight bounds, for each token and in all, how many calls follow the log and how many
+// inflightLimits bounds, for each token and in all, how many calls follow the log and how many
 // bytes of events are held for clients that have not read them yet.
-type inflight struct {
+type inflightLimits struct {
 	limits config.Limits
 	bytes  *semaphore.Weighted // in all
 
@@ -49,7 +49,7 @@ type inflight struct {
 	lastCut   time.Time
 }
 
-// tokenUse is what the calls of one token use. inflight.mu guards the numbers.
+// tokenUse is what the calls of one token use. inflightLimits.mu guards the numbers.
 type tokenUse struct {
 	calls     int // calls that hold memory, or may
 	followers int // calls that follow the log
@@ -58,7 +58,7 @@ type tokenUse struct {
 
 // hold is what one call holds. Its methods are for the call's goroutine.
 type hold struct {
-	in    *inflight
+	in    *inflightLimits
 	token *tokenUse
 	cut   func() // closes the connection
 
@@ -67,13 +67,13 @@ type hold struct {
 	isCut atomic.Bool
 }
 
-func newInflight(limits config.Limits) *inflight {
-	return &inflight{limits: limits, bytes: semaphore.NewWeighted(limits.MaxInflightBytes), by: map[string]*tokenUse{}, holds: map[*hold]struct{}{}}
+func newInflightLimits(limits config.Limits) *inflightLimits {
+	return &inflightLimits{limits: limits, bytes: semaphore.NewWeighted(limits.MaxInflightBytes), by: map[string]*tokenUse{}, holds: map[*hold]struct{}{}}
 }
 
 // follow counts a call that follows the log, until done is called. cut ends the call's
 // connection.
-func (in *inflight) follow(who auth.Principal, cut func()) (h *hold, done func(), err error) {
+func (in *inflightLimits) follow(who auth.Principal, cut func()) (h *hold, done func(), err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	use := in.use(who)
@@ -98,14 +98,14 @@ func (in *inflight) follow(who auth.Principal, cut func()) (h *hold, done func()
 }
 
 // snapshot lets a call hold a snapshot of a session, until done is called.
-func (in *inflight) snapshot(who auth.Principal, cut func()) (h *hold, done func()) {
+func (in *inflightLimits) snapshot(who auth.Principal, cut func()) (h *hold, done func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.enter(who, in.use(who), cut)
 }
 
 // use returns what the calls of a token use. The caller holds the lock.
-func (in *inflight) use(who auth.Principal) *tokenUse {
+func (in *inflightLimits) use(who auth.Principal) *tokenUse {
 	if use := in.by[tokenName(who)]; use != nil {
 		return use
 	}
@@ -116,7 +116,7 @@ func (in *inflight) use(who auth.Principal) *tokenUse {
 func tokenName(who auth.Principal) string { return who.Kind + " " + who.ID }
 
 // enter adds a call. The caller holds the lock.
-func (in *inflight) enter(who auth.Principal, use *tokenUse, cut func()) (h *hold, left func()) {
+func (in *inflightLimits) enter(who auth.Principal, use *tokenUse, cut func()) (h *hold, left func()) {
 	h = &hold{in: in, token: use, cut: cut}
 	use.calls++
 	in.by[tokenName(who)] = use
@@ -219,7 +219,7 @@ func (h *hold) acquire(ctx context.Context, s *semaphore.Weighted, n int64, of *
 
 // cutStuck ends the call whose client has read nothing for longest. It ends at most one call
 // per cutPause, because each frees memory for several waiting calls.
-func (in *inflight) cutStuck(of *tokenUse) {
+func (in *inflightLimits) cutStuck(of *tokenUse) {
 	now := time.Now()
 	before := now.Add(-stuckAfter).UnixNano()
 	var found *hold
@@ -294,7 +294,7 @@ func (h *hold) window(ctx context.Context, q feed.Query, read func(context.Conte
 // snapshot reserves room for a snapshot of a session before it is read. Its size is known
 // only after that: reply returns the rest.
 func (a *api) snapshot(x *route.Exchange) (done func(), err error) {
-	aw := x.W.(*answerWriter)
+	aw := x.W.(*responseWriter)
 	rc := http.NewResponseController(x.W)
 	h, done := a.inflight.snapshot(aw.who, func() { _ = rc.SetWriteDeadline(time.Now()) })
 	if err := h.reserve(x.R.Context(), store.WindowBytes); err != nil {
@@ -314,7 +314,7 @@ func (a *api) follow(x *route.Exchange, who auth.Principal) error {
 		return err
 	}
 	defer done()
-	if aw, ok := x.W.(*answerWriter); ok {
+	if aw, ok := x.W.(*responseWriter); ok {
 		aw.held = h
 	}
 	return a.access.follow(x, who, x.Route.Serve)
@@ -322,7 +322,7 @@ func (a *api) follow(x *route.Exchange, who auth.Principal) error {
 
 // heldBy returns what is held for the client of a call that follows.
 func heldBy(w http.ResponseWriter) *hold {
-	if aw, ok := w.(*answerWriter); ok {
+	if aw, ok := w.(*responseWriter); ok {
 		return aw.held
 	}
 	return nil

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"loquat"
+	"loquat/internal/httpapi/route"
+)
+
+func (a *api) browserSessionRoutes() []route.Route {
+	return []route.Route{
+		{
+			Method: http.MethodPost, Path: "/auth/session", ID: "signIn", Tag: "access", Summary: "Get a browser's cookie for a token",
+			Open: true, Serve: a.signIn, Body: loquat.SignIn{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SignedIn{}}},
+		},
+		{
+			Method: http.MethodDelete, Path: "/auth/session", ID: "signOut", Tag: "access", Summary: "End the session of the cookie",
+			Open: true, Serve: a.signOut, Responses: []route.Response{{Status: http.StatusNoContent}},
+		},
+	}
+}
+
+// hostCookie is a cookie prefix. Browsers accept such a cookie only over HTTPS, and send it
+// only to the exact host that set it.
+const hostCookie = "__Host-"
+
+// cookie returns the value of a cookie, with or without the prefix hostCookie.
+func (c caller) cookie(r *http.Request, name string) (string, bool) {
+	for _, n := range []string{hostCookie + name, name} {
+		if cookie, err := r.Cookie(n); err == nil && cookie.Value != "" {
+			return cookie.Value, true
+		}
+	}
+	return "", false
+}
+
+// setCookie sets the browser's cookie, or removes it if value is "".
+func (a *api) setCookie(x *route.Exchange, value string, until time.Time) {
+	secure := a.public.secure(a.proxies.caller(x.R))
+	c := &http.Cookie{Name: a.public.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
+	if secure {
+		c.Name = hostCookie + c.Name
+	}
+	if c.MaxAge = int(time.Until(until).Seconds()); value == "" {
+		c.MaxAge = -1
+	}
+	http.SetCookie(x.W, c)
+}
+
+func (a *api) signIn(x *route.Exchange) error {
+	in, err := route.Decode[loquat.SignIn](x)
+	if err != nil {
+		return err
+	}
+	s, err := a.access.keeper.SignIn(x.R.Context(), in.Token, a.proxies.caller(x.R).address)
+	if err != nil {
+		return err
+	}
+	a.setCookie(x, s.Cookie, s.ExpiresAt)
+	return x.Reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
+}
+
+func (a *api) signOut(x *route.Exchange) error {
+	if cookie, ok := a.proxies.caller(x.R).cookie(x.R, a.public.cookie); ok {
+		if x.R.Header.Get("Origin") == "" {
+			return errNoOrigin()
+		}
+		if err := a.access.keeper.SignOut(x.R.Context(), cookie); err != nil {
+			return err
+		}
+		a.setCookie(x, "", time.Time{})
+	}
+	return done(x)
+}

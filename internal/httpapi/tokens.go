@@ -1,0 +1,63 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+
+	"loquat"
+	"loquat/internal/httpapi/route"
+)
+
+func (a *api) tokenRoutes() []route.Route {
+	return []route.Route{
+		{
+			Method: http.MethodPost, Path: "/tokens", ID: "makeToken", Tag: "access", Summary: "Make a token",
+			Full: true, Serve: a.makeToken, Body: loquat.NewToken{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Token{}}},
+		},
+		{
+			Method: http.MethodGet, Path: "/tokens", ID: "listTokens", Tag: "access", Summary: "List the tokens",
+			Full: true, Serve: a.listTokens, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.TokenList{}}},
+		},
+		{
+			Method: http.MethodDelete, Path: "/tokens/{token_id}", ID: "revokeToken", Tag: "access", Summary: "Revoke a token",
+			Full: true, Serve: a.revokeToken, Responses: []route.Response{{Status: http.StatusNoContent}},
+		},
+	}
+}
+
+func (a *api) makeToken(x *route.Exchange) error {
+	in, err := route.Decode[loquat.NewToken](x)
+	if err != nil {
+		return err
+	}
+	made, secret, err := a.access.keeper.MakeToken(x.R.Context(), in)
+	if err != nil {
+		return err
+	}
+	out := made.AsToken()
+	out.Token, out.Source = secret, ""
+	x.W.Header().Set("Location", "/tokens/"+url.PathEscape(out.TokenID))
+	return x.Reply(http.StatusCreated, out)
+}
+
+func (a *api) listTokens(x *route.Exchange) error {
+	out := loquat.TokenList{Tokens: []loquat.Token{}}
+	for _, c := range a.access.keeper.Tokens() {
+		out.Tokens = append(out.Tokens, c.AsToken())
+	}
+	return x.Reply(http.StatusOK, out)
+}
+
+func (a *api) revokeToken(x *route.Exchange) error {
+	if err := a.access.keeper.RevokeToken(x.R.Context(), x.Path("token_id")); err != nil {
+		return err
+	}
+	return done(x)
+}
+
+// done answers 204 No Content.
+func done(x *route.Exchange) error {
+	x.W.Header().Set("Cache-Control", "no-store")
+	x.W.WriteHeader(http.StatusNoContent)
+	return nil
+}
