@@ -25,12 +25,9 @@ const (
 
 // Action is a call of an action.
 type Action struct {
+	loquat.Action
 	ActionID  string
 	SessionID string // "" when the action belongs to no session
-	Owner     string // action_owner; "" means any
-	Plugin    string // "" means any
-	ElementID string // element that the call comes from; its fixed_params and inputs apply; "" means none
-	Params    loquat.Object
 	IfMatch   *Match // precondition on the session; nil means none
 }
 
@@ -44,7 +41,7 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 			return nil, err
 		}
 	}
-	query := plugin.ActionQuery{ActionID: a.ActionID, Owner: a.Owner, Plugin: a.Plugin}
+	query := plugin.ActionQuery{ActionID: a.ActionID, Owner: a.ActionOwner, Plugin: a.Plugin}
 	actors := s.plugins.Actors(query)
 	if a.ElementID != "" && len(actors) > 0 {
 		if actors, a.Params, err = s.fromElement(ctx, a, pc, actors); err != nil {

@@ -57,17 +57,17 @@ func TestActions(t *testing.T) {
 		action chat.Action
 		want   string // result, or code and place
 	}{
-		{"by its owner", chat.Action{ActionID: "say", SessionID: s.SessionID, Owner: "feature", Params: params(`{"a": 1}`)}, `{"config":true,"params":{"a":1},"session":"s"}`},
-		{"without a session", chat.Action{ActionID: "say", Plugin: "two"}, `{"config":false,"params":{},"session":""}`},
+		{"by its owner", chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ActionOwner: "feature", Params: params(`{"a": 1}`)}}, `{"config":true,"params":{"a":1},"session":"s"}`},
+		{"without a session", chat.Action{ActionID: "say", Action: loquat.Action{Plugin: "two"}}, `{"config":false,"params":{},"session":""}`},
 		{"ambiguous", chat.Action{ActionID: "say", SessionID: s.SessionID}, "conflict"},
 		{"unknown", chat.Action{ActionID: "sing", SessionID: s.SessionID}, "not_found"},
-		{"of no session", chat.Action{ActionID: "say", SessionID: "nobody", Plugin: "two"}, "not_found"},
-		{"by its element", chat.Action{ActionID: "say", SessionID: s.SessionID, ElementID: "e1", Params: params(`{"n": 2, "lang": "de"}`)}, `{"config":true,"params":{"lang":"en","n":2},"session":"s"}`},
-		{"by an element whatever the session", chat.Action{ActionID: "say", ElementID: "e2", Params: params(`{"n": 2}`)}, `{"config":false,"params":{"lang":"en","n":2},"session":""}`},
-		{"of an unknown element", chat.Action{ActionID: "say", SessionID: s.SessionID, ElementID: "e9"}, "invalid body.element_id"},
-		{"of another's element", chat.Action{ActionID: "say", SessionID: s.SessionID, ElementID: "e1", Plugin: "two"}, "invalid body.element_id"},
-		{"with a wrong input", chat.Action{ActionID: "say", SessionID: s.SessionID, ElementID: "e1", Params: params(`{"n": "2"}`)}, "invalid body.params.n"},
-		{"without an input", chat.Action{ActionID: "say", SessionID: s.SessionID, ElementID: "e1"}, "invalid body.params.n"},
+		{"of no session", chat.Action{ActionID: "say", SessionID: "nobody", Action: loquat.Action{Plugin: "two"}}, "not_found"},
+		{"by its element", chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e1", Params: params(`{"n": 2, "lang": "de"}`)}}, `{"config":true,"params":{"lang":"en","n":2},"session":"s"}`},
+		{"by an element whatever the session", chat.Action{ActionID: "say", Action: loquat.Action{ElementID: "e2", Params: params(`{"n": 2}`)}}, `{"config":false,"params":{"lang":"en","n":2},"session":""}`},
+		{"of an unknown element", chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e9"}}, "invalid body.element_id"},
+		{"of another's element", chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e1", Plugin: "two"}}, "invalid body.element_id"},
+		{"with a wrong input", chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e1", Params: params(`{"n": "2"}`)}}, "invalid body.params.n"},
+		{"without an input", chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e1"}}, "invalid body.params.n"},
 		{"that fails", chat.Action{ActionID: "fail", SessionID: s.SessionID}, "backend_error"},
 		{"that panics", chat.Action{ActionID: "boom"}, "backend_error"},
 		{"that refuses", chat.Action{ActionID: "refuse"}, "conflict"},
@@ -189,7 +189,7 @@ func compact(session, params string) chat.Action {
 	if err := json.Unmarshal([]byte(params), &p); err != nil {
 		panic(err)
 	}
-	return chat.Action{ActionID: "compact_range", SessionID: session, Params: p}
+	return chat.Action{ActionID: "compact_range", SessionID: session, Action: loquat.Action{Params: p}}
 }
 
 func newCompactRig(t *testing.T) (*rig, loquat.Snapshot) {
@@ -358,7 +358,7 @@ func TestCompactRangeRefuses(t *testing.T) {
 		})
 	}
 	r, _ := newCompactRig(t)
-	if _, err := r.act(chat.Action{ActionID: "compact_range", Params: object(t, fits)}); loquat.CodeOf(err) != loquat.CodeInvalid {
+	if _, err := r.act(chat.Action{ActionID: "compact_range", Action: loquat.Action{Params: object(t, fits)}}); loquat.CodeOf(err) != loquat.CodeInvalid {
 		t.Errorf("without a session: %v", err)
 	}
 }

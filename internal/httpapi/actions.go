@@ -29,8 +29,7 @@ func (a *api) runAction(x *route.Exchange) error {
 		return err
 	}
 	result, err := a.chat.RunAction(x.R.Context(), chat.Action{
-		ActionID: x.Path("action_id"), SessionID: x.Path("session_id"), Owner: in.ActionOwner, Plugin: in.Plugin, ElementID: in.ElementID, Params: in.Params,
-		IfMatch: x.IfMatch(),
+		Action: in, ActionID: x.Path("action_id"), SessionID: x.Path("session_id"), IfMatch: x.IfMatch(),
 	})
 	if err != nil {
 		return err
