@@ -41,6 +41,7 @@ var ranks = map[string]int{
 	"provider":   2,
 	"backup":     2,
 	"check":      2,
+	"profile":    2,
 	"feed":       2,
 	"loop":       3,
 	"mcphost":    3,

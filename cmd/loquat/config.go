@@ -31,7 +31,7 @@ func newConfigCommand() *cobra.Command {
 
 func newConfigCheckCommand() *cobra.Command {
 	var file string
-	var insecure bool
+	var insecure, debugInsecure bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Find everything that is wrong with a configuration",
@@ -47,7 +47,7 @@ func newConfigCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, problems, _ := readConfig(path, insecure)
+			_, problems, _ := readConfig(path, insecure, debugInsecure)
 			errorCount := 0
 			for _, p := range problems {
 				if p.Warning {
@@ -67,6 +67,7 @@ func newConfigCheckCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
 	flags.BoolVar(&insecure, "insecure", false, "as for serve: allow listening beyond loopback without tokens")
+	flags.BoolVar(&debugInsecure, "debug-insecure", false, "as for serve: allow profiles beyond loopback")
 	return cmd
 }
 
@@ -81,7 +82,7 @@ func newConfigShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg, problems, facts := readConfig(path, true)
+			cfg, problems, facts := readConfig(path, true, true)
 			if config.Failed(problems) {
 				return configError(problems)
 			}
@@ -110,7 +111,7 @@ func configFile(named string) (string, error) {
 
 // readConfig reads a file and returns all its problems. The Config is nil if the file cannot
 // be parsed as a configuration.
-func readConfig(path string, insecure bool) (*config.Config, []config.Problem, config.Loaded) {
+func readConfig(path string, insecure, debugInsecure bool) (*config.Config, []config.Problem, config.Loaded) {
 	cfg, problems := config.Load(path, config.ProcessEnvironment())
 	if cfg == nil {
 		return nil, problems, config.Loaded{}
@@ -120,6 +121,7 @@ func readConfig(path string, insecure bool) (*config.Config, []config.Problem, c
 	stored, _ := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
 	plugins := chosen(cfg, compiled)
 	facts := loaded(compiled, plugins, insecure || stored)
+	facts.DebugInsecure = debugInsecure
 	return cfg, config.InOrder(problems, cfg.Check(facts), startProblems(cfg, plugins), manifestProblems(cfg)), facts
 }
 

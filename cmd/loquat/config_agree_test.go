@@ -69,6 +69,8 @@ func TestConfigCheckAgreesWithServe(t *testing.T) {
 		{"a plugin that is not there", with(`"plugins": [` + reference + `, "path:` + dir + `/absent"]`), ""},
 		{"the same plugin by two paths", with(`"plugins": [` + reference + `, "path:` + dir + `/one", "path:` + dir + `/one/"]`), "plugins"},
 		{"an exposed address", with(`"server": {"listen": "0.0.0.0:0"}`), "server.listen"},
+		{"profiles on an exposed address", with(`"server": {"debug_listen": "0.0.0.0:0"}`), "server.debug_listen"},
+		{"profiles on loopback", with(`"server": {"debug_listen": "127.0.0.1:0"}`), ""},
 		{"an empty data directory", with(`"server": {"data_dir": ""}`), ""},
 		{"a bridge without a name", with(`"bridge": {"url": "ws://127.0.0.1:1/bridge"}`), "bridge.server_id"},
 		{"a bridge elsewhere", with(`"bridge": {"url": "ws://127.0.0.1:1/bridge", "server_id": "s", "token": "0123456789abcdef"}`), ""},

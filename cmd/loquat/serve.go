@@ -28,6 +28,7 @@ import (
 	"loquat/internal/httpapi"
 	"loquat/internal/mcphost"
 	"loquat/internal/plugin"
+	"loquat/internal/profile"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 	"loquat/internal/web"
@@ -40,6 +41,10 @@ type serveOptions struct {
 	data     string // directory; "" is the configuration's
 	demo     bool
 	insecure bool
+
+	debugListen   string // address of profiles; "" means the configuration's
+	debugInsecure bool
+	noProfiles    bool // serves no profiles, whatever the configuration says
 }
 
 func newServeCommand() *cobra.Command {
@@ -59,6 +64,8 @@ func newServeCommand() *cobra.Command {
 	flags.StringVar(&opts.data, "data", "", "data `directory` (default $XDG_DATA_HOME/loquat)")
 	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither a key nor a model")
 	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without server.auth_tokens")
+	flags.StringVar(&opts.debugListen, "debug-listen", "", "`address` on which to serve profiles and runtime metrics, without a token (default: nowhere)")
+	flags.BoolVar(&opts.debugInsecure, "debug-insecure", false, "serve profiles beyond loopback")
 	return cmd
 }
 
@@ -90,19 +97,20 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 
 // server is a running server and its parts, in the order in which they are started.
 type server struct {
-	log     *slog.Logger
-	secrets *config.Redactor // redacts secrets in the log and in text from backends
-	grace   time.Duration
-	scripts *scripted // the scripted backend, when it is used
-	store   *store.Store
-	access  *auth.Keeper
-	plugins []plugin.Process // plugin processes that were started
-	guard   *mcphost.Guard   // process guard of plugins
-	chat    *chat.Service
-	feed    *feed.Feed
-	http    *http.Server
-	url     string
-	failed  chan error
+	log      *slog.Logger
+	secrets  *config.Redactor // redacts secrets in the log and in text from backends
+	grace    time.Duration
+	scripts  *scripted // the scripted backend, when it is used
+	store    *store.Store
+	access   *auth.Keeper
+	profiles *profile.Server  // nil unless there is an address for it
+	plugins  []plugin.Process // plugin processes that were started
+	guard    *mcphost.Guard   // process guard of plugins
+	chat     *chat.Service
+	feed     *feed.Feed
+	http     *http.Server
+	url      string
+	failed   chan error
 
 	hub            *bridge.Hub       // nil if the bridge is elsewhere
 	forwarder      *bridge.Forwarder // to the bridge elsewhere
@@ -131,10 +139,14 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	facts := loaded(compiled, plugins, opts.insecure || tokens)
+	facts.DebugInsecure = opts.debugInsecure
 	if err := report(config.InOrder(problems, cfg.Check(facts), startProblems(cfg, plugins)), s.log); err != nil {
 		return s, err
 	}
 	s.secrets.Add(cfg.Secrets(facts.Owners...))
+	if err := s.serveProfiles(ctx, cfg.Server.DebugListen); err != nil {
+		return s, err
+	}
 	if s.guard, err = newGuard(s.log); err != nil {
 		return s, err
 	}
@@ -178,6 +190,10 @@ func (s *server) configure(ctx context.Context, opts serveOptions) (*config.Conf
 		return nil, nil, err
 	}
 	cfg.SetServer(opts.listen, opts.data)
+	cfg.SetDebugListen(opts.debugListen)
+	if opts.noProfiles {
+		cfg.Server.DebugListen = ""
+	}
 	return cfg, problems, nil
 }
 
@@ -262,6 +278,19 @@ func (s *server) listen(cfg *config.Config) error {
 	return nil
 }
 
+// serveProfiles serves profiles, unless address is "". It runs before the other parts start and
+// until they have stopped, so that these can be profiled, too.
+func (s *server) serveProfiles(ctx context.Context, address string) (err error) {
+	if address == "" {
+		return nil
+	}
+	if s.profiles, err = profile.Start(ctx, address, s.log); err != nil {
+		return err
+	}
+	s.log.Info("profiles and runtime metrics, without a token", "url", s.profiles.URL+"/debug/pprof/")
+	return nil
+}
+
 // closing is how long connections get to end after all requests have.
 const closing = 2 * time.Second
 
@@ -295,6 +324,9 @@ func (s *server) stop() {
 	}
 	if s.scripts != nil {
 		s.scripts.stop()
+	}
+	if s.profiles != nil {
+		s.profiles.Close()
 	}
 }
 

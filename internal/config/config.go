@@ -66,6 +66,7 @@ type Config struct {
 // Server is how the service is reached.
 type Server struct {
 	Listen         string
+	DebugListen    string // "" serves no profiles
 	DataDir        string
 	PublicURL      string
 	AuthTokens     []AuthToken
@@ -204,6 +205,7 @@ func New(raw loquat.Object, env Environment) *Config {
 	c := &Config{
 		Server: Server{
 			Listen:         valueAt(server, "listen", DefaultListen),
+			DebugListen:    server.String("debug_listen"),
 			DataDir:        cmp.Or(server.String("data_dir"), xdgDir(env, "XDG_DATA_HOME", ".local/share")),
 			PublicURL:      server.String("public_url"),
 			AuthTokens:     valueAt[[]AuthToken](server, "auth_tokens", nil),
@@ -280,16 +282,22 @@ func dropNulls(o loquat.Object, levels int) loquat.Object {
 // SetServer overrides the listen address and the data directory with flags. "" keeps the
 // configured value.
 func (c *Config) SetServer(listen, dataDir string) {
-	server := c.raw.Object("server")
-	if listen != "" {
-		c.Server.Listen, server = listen, server.Set("listen", listen)
+	c.setServer("listen", &c.Server.Listen, listen)
+	c.setServer("data_dir", &c.Server.DataDir, dataDir)
+}
+
+// SetDebugListen overrides the address of profiles with a flag. "" keeps the configured value.
+func (c *Config) SetDebugListen(address string) {
+	c.setServer("debug_listen", &c.Server.DebugListen, address)
+}
+
+// setServer overrides a key of server, whose decoded value is at field.
+func (c *Config) setServer(key string, field *string, value string) {
+	if value == "" {
+		return
 	}
-	if dataDir != "" {
-		c.Server.DataDir, server = dataDir, server.Set("data_dir", dataDir)
-	}
-	if server != nil {
-		c.raw = c.raw.Clone().Set("server", server)
-	}
+	*field = value
+	c.raw = c.raw.Clone().Set("server", c.raw.Object("server").Set(key, value))
 }
 
 // Loads reports whether the configuration loads the compiled-in plugin with a name.

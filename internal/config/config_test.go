@@ -283,6 +283,9 @@ func TestCheck(t *testing.T) {
 		{"localhost", server(`"listen": "localhost:0"`), ""},
 		{"open", server(`"listen": ":8787"`), `server.listen: is :8787, which others can reach, and there are no server.auth_tokens`},
 		{"open with tokens", server(`"listen": ":8787", "auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}]`), ""},
+		{"profiles", server(`"debug_listen": "127.0.0.1:6060"`), ""},
+		{"profiles for others", server(`"debug_listen": ":6060", "auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}]`), `server.debug_listen: is :6060, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure`},
+		{"profiles nowhere", server(`"debug_listen": "6060"`), `server.debug_listen: is "6060", which is no address`},
 		{"public_url", server(`"public_url": "chat.example.org"`), `server.public_url: is no URL of a kind that fits; must begin with http:// or https://`},
 		{"origin", server(`"allowed_origins": ["https://a", "https://b/c"]`), `server.allowed_origins: entry 1 is more than an origin`},
 		{"proxies", server(`"trusted_proxies": ["10.0.0.1", "10.0.0.0/8", "ten"]`), `server.trusted_proxies: entry 2 is "ten"; must be an IP address or a network`},
@@ -338,6 +341,15 @@ func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 	insecure.Insecure = true
 	if got := open.Check(insecure); len(got) > 0 {
 		t.Errorf("an open server that may be insecure: %v", got)
+	}
+	profiled := parse(t, `{`+main+`, "server": {"debug_listen": "0.0.0.0:1"}}`)
+	if got := lines(profiled.Check(insecure)); !strings.HasPrefix(got, "server.debug_listen: ") {
+		t.Errorf("profiles beyond loopback on a server that needs no token: %q", got)
+	}
+	shown := around
+	shown.DebugInsecure = true
+	if got := profiled.Check(shown); len(got) > 0 {
+		t.Errorf("profiles that others may read: %v", got)
 	}
 }
 

@@ -26,6 +26,7 @@ func Keys() Schema {
 		{Key: "agents", Kind: Object, Doc: "Map of agent_id to an object with `provider`, a provider_id, and settings that override the provider's."},
 
 		{Key: "server.listen", Kind: String, Default: DefaultListen, Check: text(checkListen), Doc: "Address to listen on; port 0 picks a free one."},
+		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; absent means nowhere. Beyond loopback it needs `--debug-insecure`."},
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
 		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL under which clients reach the server, when that is not the listening address."},
 		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Tokens that open the HTTP API: objects of `name`, `token`, `scope` (`full`, `read` or `session`) and, with scope `session`, `session_id`."},

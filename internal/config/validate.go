@@ -18,6 +18,8 @@ type Loaded struct {
 	Selectors []string // names of the loaded providers
 	Owners    []Owner  // the loaded plugins that own keys
 	Insecure  bool     // whether others may reach the server without tokens
+
+	DebugInsecure bool // whether others may read profiles
 }
 
 // schema returns the keys of all owners.
@@ -49,7 +51,7 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	c.checkProviders(ch, loaded)
 	c.checkRequired(ch, owned)
 	c.checkPlugins(ch, loaded.Compiled)
-	c.checkServer(ch, loaded.Insecure)
+	c.checkServer(ch, loaded)
 	c.checkBridge(ch)
 
 	redactor := NewRedactor(c.Secrets(loaded.Owners...))
@@ -127,7 +129,7 @@ func (c *Config) checkPlugins(ch *checker, compiled []string) {
 // slowed down, because valid tokens must work meanwhile.
 const strongTokenLength = 16
 
-func (c *Config) checkServer(ch *checker, insecure bool) {
+func (c *Config) checkServer(ch *checker, loaded Loaded) {
 	s := c.Server
 	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
 		ch.fault("server.tls", "has only one of cert_file and key_file; must have both or neither")
@@ -137,8 +139,11 @@ func (c *Config) checkServer(ch *checker, insecure bool) {
 			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; take %d random characters at least, or one that `loquat token new` makes", strongTokenLength)
 		}
 	}
-	if len(s.AuthTokens) == 0 && !insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
+	if len(s.AuthTokens) == 0 && !loaded.Insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
 		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, make one with `loquat token new`, listen on 127.0.0.1, or start with --insecure", s.Listen)
+	}
+	if s.DebugListen != "" && !loaded.DebugInsecure && checkListen(s.DebugListen) == nil && !IsLoopback(s.DebugListen) {
+		ch.fault("server.debug_listen", "is %s, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure", s.DebugListen)
 	}
 }
 
