@@ -299,4 +299,4 @@ func errFull(what string, remedy string) error {
 }
 
 // ErrEnded is the cause of During's context when a credential is revoked or expires.
-var ErrEnded = errors.New("the token is no longer good")
+var ErrEnded = errors.New("the token is no longer valid")

@@ -251,7 +251,7 @@ func (c *appChannel) Joined() {
 	during, end := c.principal.During(c.app.ctx)
 	unwatch := context.AfterFunc(during, func() {
 		if c.app.ctx.Err() == nil { // otherwise the app left by itself
-			c.member.Close(phx.ClosePolicy, "the token is no longer good")
+			c.member.Close(phx.ClosePolicy, "the token is no longer valid")
 		}
 	})
 	c.release = func() { unwatch(); end(); release() }

@@ -179,7 +179,7 @@ func assetParam(call plugin.ActionCall) (string, error) {
 func knownParams(call plugin.ActionCall, names ...string) error {
 	for name := range call.Params {
 		if !slices.Contains(names, name) {
-			return loquat.Invalid("body.params."+name, "is no parameter of %s; there are %s", call.ActionID, strings.Join(names, ", "))
+			return loquat.Invalid("body.params."+name, "is not a parameter of %s; its parameters are %s", call.ActionID, strings.Join(names, ", "))
 		}
 	}
 	return nil

@@ -176,7 +176,7 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 		return out.Result, err
 	}
 	if size := len(loquat.Object{}.Set("state", out.State)["state"]); size > maxState {
-		return nil, loquat.Errorf(loquat.CodeBackendError, "the plugin %s wants to keep %d bytes; at most %d are kept, and it keeps what it had", p.Name(), size, maxState)
+		return nil, loquat.Errorf(loquat.CodeBackendError, "the plugin %s returned a state of %d bytes; at most %d are stored, so its state did not change", p.Name(), size, maxState)
 	}
 	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetPluginState(p.Name(), out.State) })
 	s.settings.Invalidate() // elements may depend on the state

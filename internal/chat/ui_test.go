@@ -376,7 +376,7 @@ func TestSchemas(t *testing.T) {
 		t.Errorf("whatever the session: %q, config %v", got, one.newestInput().Config)
 	}
 	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "feature")); got != "" {
-		t.Errorf("of a plugin that is no application: %q", got)
+		t.Errorf("of a plugin that is not an application: %q", got)
 	}
 	_, core := r.UISchema(t.Context(), "nobody")
 	_, application := r.ApplicationUISchema(t.Context(), "nobody", "")

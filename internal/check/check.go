@@ -143,7 +143,7 @@ var remedies = []struct {
 }{
 	{Database, "restore a backup; without one, `sqlite3 loquat.db .recover` saves what can be read"},
 	{Rows, "restore a backup; or report the lines above as a fault of Loquat when the disk and the machine are sound"},
-	{Lost, "restore a backup that holds these events, if there is one; else start the server, which goes on without them and tells clients to load again"},
+	{Lost, "restore a backup that holds these events, if there is one; otherwise start the server: it continues without these events, and clients load their sessions again"},
 	{Image, "copy the file from a backup to its place in assets; or delete the messages that show the image"},
 }
 

@@ -141,9 +141,9 @@ func TestReferences(t *testing.T) {
 		{text: `${file:/binary}`, problem: "is not UTF-8"},
 		{text: `${file:relative}`, problem: "names no absolute path"},
 		{text: `${NAME`, problem: "has ${ without }"},
-		{text: `${}`, problem: "is no reference"},
-		{text: `${1ST}`, problem: "is no reference"},
-		{text: `${A:-${B}}`, problem: "is no reference"},
+		{text: `${}`, problem: "is not a reference"},
+		{text: `${1ST}`, problem: "is not a reference"},
+		{text: `${A:-${B}}`, problem: "is not a reference"},
 	} {
 		// At the top, in an object and in a list, references are the same.
 		quoted, _ := json.Marshal(tt.text)
@@ -276,7 +276,7 @@ func TestCheck(t *testing.T) {
 		{"required plugins of a wrong kind", `{` + main + `, "required_plugins": "path:/a"}`, `required_plugins: is a string; must be a list of strings`},
 		{"required plugins of an agent", `{` + main + `, "agents": {"default": {"required_plugins": []}}}`, `warning: agents.default.required_plugins: is known to no loaded part`},
 
-		{"listen", server(`"listen": "8787"`), `server.listen: is "8787", which is no address`},
+		{"listen", server(`"listen": "8787"`), `server.listen: is "8787", which is not an address`},
 		{"port", server(`"listen": "127.0.0.1:70000"`), `server.listen: has the port "70000"; must be 0 to 65535`},
 		{"named port", server(`"listen": "127.0.0.1:http"`), `server.listen: has the port "http"`},
 		{"loopback", server(`"listen": "[::1]:0"`), ""},
@@ -285,8 +285,8 @@ func TestCheck(t *testing.T) {
 		{"open with tokens", server(`"listen": ":8787", "auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}]`), ""},
 		{"profiles", server(`"debug_listen": "127.0.0.1:6060"`), ""},
 		{"profiles for others", server(`"debug_listen": ":6060", "auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}]`), `server.debug_listen: is :6060, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure`},
-		{"profiles nowhere", server(`"debug_listen": "6060"`), `server.debug_listen: is "6060", which is no address`},
-		{"public_url", server(`"public_url": "chat.example.org"`), `server.public_url: is no URL of a kind that fits; must begin with http:// or https://`},
+		{"profiles nowhere", server(`"debug_listen": "6060"`), `server.debug_listen: is "6060", which is not an address`},
+		{"public_url", server(`"public_url": "chat.example.org"`), `server.public_url: is not a URL that can be used here; must begin with http:// or https://`},
 		{"origin", server(`"allowed_origins": ["https://a", "https://b/c"]`), `server.allowed_origins: entry 1 is more than an origin`},
 		{"proxies", server(`"trusted_proxies": ["10.0.0.1", "10.0.0.0/8", "ten"]`), `server.trusted_proxies: entry 2 is "ten"; must be an IP address or a network`},
 		{"half a certificate", server(`"tls": {"cert_file": "/c"}`), `server.tls: has only one of cert_file and key_file`},
@@ -301,7 +301,7 @@ func TestCheck(t *testing.T) {
 
 		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: cannot be used: this version keeps sessions in the data directory only`},
 		{"bridge", `{` + main + `, "bridge": {"url": "wss://h/bridge"}}`, "bridge.server_id: is missing; with bridge.url it must name this server\nbridge.token: is missing"},
-		{"bridge by http", `{` + main + `, "bridge": {"url": "https://h", "server_id": "s", "token": "t"}}`, `bridge.url: is no URL`},
+		{"bridge by http", `{` + main + `, "bridge": {"url": "https://h", "server_id": "s", "token": "t"}}`, `bridge.url: is not a URL`},
 		{"limits", `{` + main + `, "limits": {"max_body_bytes": 0, "max_tool_rounds": "9"}}`, "limits.max_body_bytes: is 0; must be at least 1024\nlimits.max_tool_rounds: is a string; must be an integer"},
 		{"retention", `{` + main + `, "events": {"retention_seconds": -1}}`, `events.retention_seconds: is -1; must be from 0`},
 	} {
@@ -333,7 +333,7 @@ func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 	}
 	alone := parse(t, `{`+main+`, "timout": 3, "plugins": ["path:/p"]}`)
 	none := Loaded{Compiled: around.Compiled, Providers: []string{"loquat.provider"}}
-	if got := lines(alone.Check(none)); got != "plugins: names none that provides models; add loquat.provider, or leave plugins out" {
+	if got := lines(alone.Check(none)); got != "plugins: names no plugin that provides models; add loquat.provider, or leave plugins out" {
 		t.Errorf("plugins without one that provides models: %s", got)
 	}
 	open := parse(t, `{`+main+`, "server": {"listen": "0.0.0.0:1"}}`)

@@ -47,7 +47,7 @@ func delayEntries(raw json.RawMessage) ([]string, error) {
 	case '[':
 		var list []json.RawMessage
 		if err := json.Unmarshal(raw, &list); err != nil {
-			return nil, fmt.Errorf("is no list; %s", delaysAllowed)
+			return nil, fmt.Errorf("is not a list; %s", delaysAllowed)
 		}
 		for _, v := range list {
 			entries = append(entries, string(v))
@@ -55,7 +55,7 @@ func delayEntries(raw json.RawMessage) ([]string, error) {
 	case '"':
 		var text string
 		if err := json.Unmarshal(raw, &text); err != nil {
-			return nil, fmt.Errorf("is no string; %s", delaysAllowed)
+			return nil, fmt.Errorf("is not a string; %s", delaysAllowed)
 		}
 		if strings.TrimSpace(text) == "" {
 			return nil, nil

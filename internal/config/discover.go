@@ -134,10 +134,10 @@ func listModels(ctx context.Context, client *http.Client, baseURL, key string) (
 		Data   []struct{ ID string }
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxModelsBytes)).Decode(&list); err != nil {
-		return nil, fmt.Errorf("its answer is no list of models: %w", err)
+		return nil, fmt.Errorf("its answer is not a list of models: %w", err)
 	}
 	if list.Data == nil && list.Object != "list" {
-		return nil, errors.New("its answer is no list of models")
+		return nil, errors.New("its answer is not a list of models")
 	}
 	ids := []string{}
 	for _, m := range list.Data {

@@ -19,43 +19,43 @@ import (
 // The keys of providers are their plugins'.
 func Keys() Schema {
 	return Schema{
-		{Key: "plugin_cache_dir", Kind: String, Doc: "Directory of one writable folder for each `path:` plugin; by default `plugin-cache` in the data directory."},
+		{Key: "plugin_cache_dir", Kind: String, Doc: "Directory that has a writable folder for each `path:` plugin; by default `plugin-cache` in the data directory."},
 		{Key: "providers", Kind: Object, Doc: "Map of provider_id to provider config."},
-		{Key: "plugins", Kind: Strings, Doc: "Plugins to load: `path:` and an absolute directory, or the dotted reference of one that is compiled in; absent means all that are compiled in."},
-		{Key: "required_plugins", Kind: Strings, Doc: "Entries of `plugins` without which no request runs: a request fails while one of them does not run."},
+		{Key: "plugins", Kind: Strings, Doc: "Plugins to load: `path:` and an absolute directory, or the dotted name of a compiled-in plugin. Without this key all compiled-in plugins are loaded."},
+		{Key: "required_plugins", Kind: Strings, Doc: "Entries of `plugins` that every request needs: a request fails while one of them does not run."},
 		{Key: "agents", Kind: Object, Doc: "Map of agent_id to an object with `provider`, a provider_id, and settings that override the provider's."},
 
 		{Key: "server.listen", Kind: String, Default: DefaultListen, Check: text(checkListen), Doc: "Address to listen on; port 0 picks a free one."},
-		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; absent means nowhere. Beyond loopback it needs `--debug-insecure`."},
+		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; by default they are not served. An address beyond loopback needs `--debug-insecure`."},
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
-		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL under which clients reach the server, when that is not the listening address."},
-		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Tokens that open the HTTP API: objects of `name`, `token`, `scope` (`full`, `read` or `session`) and, with scope `session`, `session_id`."},
-		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, as `https://host:port`."},
-		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers count."},
+		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL at which clients reach the server, if it differs from the listening address."},
+		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read` or `session`) and, with scope `session`, `session_id`."},
+		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, such as `https://host:port`."},
+		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers the server reads."},
 		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
 		{Key: "server.tls.key_file", Kind: String, Doc: "File of the certificate's private key, PEM."},
-		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How long running requests may go on after a signal to stop."},
+		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How many seconds running requests may continue after a signal to stop."},
 
-		{Key: "store.url", Kind: String, Check: refuseStoreURL, Doc: "Address of a store that several servers share. This version refuses it: it has only the embedded one in the data directory."},
+		{Key: "store.url", Kind: String, Check: refuseStoreURL, Doc: "Address of a store that several servers share. This version refuses the key, because it has only the embedded store in the data directory."},
 
-		{Key: "bridge.url", Kind: String, Check: text(checkBridgeURL), Doc: "Bridge that the server forwards to, as `wss://host/bridge`; absent means the server's own."},
+		{Key: "bridge.url", Kind: String, Check: text(checkBridgeURL), Doc: "Bridge to which the server forwards its events, such as `wss://host/bridge`; by default the server has its own bridge."},
 		{Key: "bridge.server_id", Kind: String, Doc: "Name of this server at the bridge."},
 		{Key: "bridge.token", Kind: String, Secret: true, Doc: "Token with which this server joins the bridge."},
 		{Key: "bridge.servers", Kind: Labels, Secret: true, Doc: "For `loquat bridge`: map of server_id to the token of that server."},
 
-		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Largest body of a request to the HTTP API."},
-		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Largest uploaded image."},
-		{Key: "limits.max_response_bytes", Kind: Integer, Default: DefaultMaxResponseBytes, Min: bound(1024), Doc: "Largest response of a backend."},
-		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Most rounds of tool calls in one request."},
-		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Largest text of one tool result; the rest is cut, and a note in the tool message says so."},
-		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Most connections at a time. Idle ones are closed to make room; when all are in use, a new one is refused."},
-		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Most connections of one address, or of one /64 of IPv6. Addresses in `server.trusted_proxies` have no bound of their own."},
-		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Most event streams and polls at a time. One more is answered with 503."},
-		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Most event streams and polls of one token; on a server without tokens, of all callers. One more is answered with 429."},
-		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Most bytes of events and snapshots, beyond the first 64 KiB of each call, that wait for clients to read them. When they are reached, clients that do not read are cut off; if all read, a further call is answered with 503."},
-		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "The same for one token, with 429."},
+		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Maximum size of a body that a client sends to the HTTP API."},
+		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
+		{Key: "limits.max_response_bytes", Kind: Integer, Default: DefaultMaxResponseBytes, Min: bound(1024), Doc: "Maximum size of a backend's response."},
+		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Maximum number of tool rounds in one request."},
+		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Maximum size of the text of a tool result. The rest is cut, and a note in the tool message says so."},
+		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Maximum number of connections at a time. Idle connections are closed to make room. If all are in use, a new connection is refused."},
+		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of connections of one address, or of one /64 network of IPv6. It does not apply to addresses in `server.trusted_proxies`."},
+		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls at a time. The answer to a further one is 503."},
+		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
+		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503."},
+		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
 
-		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How long events are kept; 0 keeps all."},
+		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
 	}
 }
 
@@ -87,7 +87,7 @@ func each(check func(string) error) func(json.RawMessage) error {
 func checkListen(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("is %q, which is no address; must be HOST:PORT, as 127.0.0.1:8787", loquat.Clip(addr, loquat.Excerpt))
+		return fmt.Errorf("is %q, which is not an address; must be HOST:PORT, such as 127.0.0.1:8787", loquat.Clip(addr, loquat.Excerpt))
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return fmt.Errorf("has the port %q; must be 0 to 65535", loquat.Clip(port, loquat.Excerpt))
@@ -108,7 +108,7 @@ func IsLoopback(addr string) bool {
 func checkURL(s string, schemes ...string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {
-		return nil, fmt.Errorf("is no URL of a kind that fits; must begin with %s:// and name a host", strings.Join(schemes, ":// or "))
+		return nil, fmt.Errorf("is not a URL that can be used here; must begin with %s:// and name a host", strings.Join(schemes, ":// or "))
 	}
 	return u, nil
 }
@@ -133,7 +133,7 @@ func checkOrigin(s string) error {
 		return err
 	}
 	if u.Scheme+"://"+u.Host != s {
-		return errors.New("is more than an origin; must be scheme, host and port only, as https://chat.example.org")
+		return errors.New("is more than an origin; must have only scheme, host and port, such as https://chat.example.org")
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func ParseObject(data []byte) (loquat.Object, *Problem) {
 		_, err := dec.ReadToken()
 		switch {
 		case errors.Is(err, io.EOF) && !started:
-			return nil, syntaxProblem(data, 0, "is empty; must be one JSON object, {} at least")
+			return nil, syntaxProblem(data, 0, "is empty; must be a JSON object, at least {}")
 		case errors.Is(err, io.EOF):
 			return decodeObject(data)
 		case err != nil:

@@ -65,13 +65,13 @@ func (c *Config) Check(loaded Loaded) []Problem {
 func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 	selectors := loaded.Selectors
 	if len(selectors) == 0 {
-		ch.fault("plugins", "names none that provides models; add %s, or leave plugins out", strings.Join(loaded.Providers, " or "))
+		ch.fault("plugins", "names no plugin that provides models; add %s, or leave plugins out", strings.Join(loaded.Providers, " or "))
 		return
 	}
 	if _, given := c.raw["providers"]; !given && len(c.Bridge.Servers) == 0 {
-		ch.fault("providers", "is missing; must hold one provider at least, as {\"main\": {\"provider\": %q, \"model\": \"…\"}}", selectors[0])
+		ch.fault("providers", "is missing; must have at least one provider, such as {\"main\": {\"provider\": %q, \"model\": \"…\"}}", selectors[0])
 	} else if providers := c.raw.Object("providers"); given && providers != nil && len(providers) == 0 {
-		ch.fault("providers", "is empty; must hold one provider at least")
+		ch.fault("providers", "is empty; must have at least one provider")
 	}
 	for id, provider := range objectsIn(c.raw, "providers") {
 		path := "providers." + id + ".provider"
@@ -136,7 +136,7 @@ func (c *Config) checkServer(ch *checker, loaded Loaded) {
 	}
 	for i, t := range s.AuthTokens {
 		if len(t.Token) < strongTokenLength {
-			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; take %d random characters at least, or one that `loquat token new` makes", strongTokenLength)
+			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; use at least %d random characters, or a token of `loquat token new`", strongTokenLength)
 		}
 	}
 	if len(s.AuthTokens) == 0 && !loaded.Insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
@@ -163,7 +163,7 @@ func (c *Config) checkBridge(ch *checker) {
 func (c *Config) CheckBridgeServers() []Problem {
 	ch := &checker{}
 	if len(c.Bridge.Servers) == 0 {
-		ch.fault("bridge.servers", "is missing; must hold the servers that may forward to this bridge, as {\"my-server\": \"its token\"}")
+		ch.fault("bridge.servers", "is missing; must have the servers that may forward to this bridge, such as {\"my-server\": \"its token\"}")
 	}
 	for id, token := range c.Bridge.Servers {
 		if id == "" || token == "" {
@@ -259,7 +259,7 @@ func CheckObject(o loquat.Object, schema Schema) []Problem {
 		if field, _ := schema.at(key); field != nil {
 			known[key] = value
 		} else {
-			ch.fault(key, "is no key here%s", suggestion(key, schema))
+			ch.fault(key, "is not a known key here%s", suggestion(key, schema))
 		}
 	}
 	ch.object("", known, schema)

@@ -136,7 +136,7 @@ func claimedType(given string) (string, error) {
 func readForm(r *http.Request) (upload, error) {
 	form, err := r.MultipartReader()
 	if err != nil {
-		return upload{}, route.Malformed("body", "is no form: %v", err)
+		return upload{}, route.Malformed("body", "is not a form: %v", err)
 	}
 	part, err := form.NextPart()
 	if err == io.EOF {
@@ -146,7 +146,7 @@ func readForm(r *http.Request) (upload, error) {
 		return upload{}, formError(err)
 	}
 	if name := part.FormName(); name != "file" {
-		return upload{}, loquat.Invalid(route.JoinName("body", name), "is no field here; there is file")
+		return upload{}, loquat.Invalid(route.JoinName("body", name), "is not a field of this form; the field is file")
 	}
 	claimed, err := claimedType(part.Header.Get("Content-Type"))
 	return upload{name: part.FileName(), mediaType: claimed, content: &formFile{form: form, part: part}}, err
@@ -158,7 +158,7 @@ func formError(err error) error {
 	if e, ok := errors.AsType[*loquat.Error](err); ok {
 		return e
 	}
-	return route.Malformed("body", "is no whole form")
+	return route.Malformed("body", "is an incomplete form")
 }
 
 // formFile reads the file in a form. It returns io.EOF only if the form ends correctly
@@ -226,7 +226,7 @@ func (w *contentWriter) WriteHeader(status int) {
 	case status == http.StatusPreconditionFailed:
 		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image is another one than If-Match says"))
 	case status == http.StatusRequestedRangeNotSatisfiable:
-		route.SendProblem(w.ResponseWriter, route.NewProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range tells its size"))
+		route.SendProblem(w.ResponseWriter, route.NewProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range has its size"))
 	case w.failed:
 		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodeInternal, "serve an image: status %d", status))
 	default:

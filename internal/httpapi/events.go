@@ -30,7 +30,7 @@ const heartbeat = 15 * time.Second
 func (a *api) eventRoutes() []route.Route {
 	filters := []route.Param{
 		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
-		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session; from its cursor on, when there is no since_id."},
+		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session. Without since_id they start at the session's cursor."},
 		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request; from its first on, when it stands alone."},
 		{Name: "session", Only: "omit", Doc: "Leaves the session out of events that carry one."},
 	}

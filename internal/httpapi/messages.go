@@ -108,7 +108,7 @@ func (a *api) deleteMessages(x *route.Exchange) error {
 func indices(x *route.Exchange) ([]int, error) {
 	named, ok := x.Query.Indices("indices")
 	if ok && x.Body != nil {
-		return nil, loquat.Invalid("query.indices", "cannot be given beside a body; use one of them")
+		return nil, loquat.Invalid("query.indices", "cannot be given together with a body; use one of them")
 	}
 	if ok {
 		return named, nil

@@ -310,7 +310,7 @@ func TestUnknownTool(t *testing.T) {
 		want string
 	}{
 		{nil, `there is no tool named "echo"`},
-		{[]plugin.Plugin{starting{}}, `there is no tool named "echo"; these plugins do not run, so that their tools are missing: slow (starting)`},
+		{[]plugin.Plugin{starting{}}, `there is no tool named "echo"; these plugins do not run, so their tools are missing: slow (starting)`},
 	} {
 		m := &model{replies: []loquat.Reply{calling("echo")}}
 		if err := run(t, t.Context(), m, &notes{}, c.more...); err != nil {

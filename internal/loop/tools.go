@@ -122,7 +122,7 @@ func (r *toolRound) callTool(ctx context.Context, call loquat.ToolCall) (result 
 	if !ok {
 		name := loquat.Clip(call.Name, loquat.Excerpt)
 		if absent := r.tools.Absent(); absent != "" {
-			return toolError("there is no tool named %q; these plugins do not run, so that their tools are missing: %s", name, absent)
+			return toolError("there is no tool named %q; these plugins do not run, so their tools are missing: %s", name, absent)
 		}
 		return toolError("there is no tool named %q", name)
 	}

@@ -73,7 +73,7 @@ var schema = config.Schema{
 	{Key: "reasoning_echo", Group: groupReasoning, Label: "Send reasoning back", Kind: config.String, Default: echoAuto, Enum: []string{echoAuto, echoAlways, echoNever}, Doc: "Whether reasoning goes back to the backend; auto: to the provider and model it came from, within its tool loop."},
 	{Key: "tools", Group: groupTools, Kind: config.Any, Check: checkTools, Doc: "Tool schemas to offer in addition to those of plugins."},
 	{Key: "tool_choice", Group: groupTools, Label: "Use of tools", Kind: config.Any, Default: "auto", Doc: "Sent along when there are tools."},
-	{Key: "empty_content", Group: groupTools, Label: "Content beside tool calls", Kind: config.String, Default: emptyNull, Enum: []string{emptyNull, emptyString}, Doc: "Content of an assistant message that has tool calls and no text."},
+	{Key: "empty_content", Group: groupTools, Label: "Content next to tool calls", Kind: config.String, Default: emptyNull, Enum: []string{emptyNull, emptyString}, Doc: "Content of an assistant message that has tool calls and no text."},
 	{Key: "include_usage", Group: groupFormat, Label: "Ask for usage in streams", Kind: config.Boolean, Default: true, Doc: "Asks for usage in streams (stream_options.include_usage)."},
 	{Key: "merge_system_messages", Group: groupFormat, Label: "One system message", Kind: config.Boolean, Default: false, Doc: "Sends all system messages as one at the front, for backends that take only that."},
 	{Key: "debug_stream", Group: groupFormat, Label: "Log the stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded. The log then contains texts of sessions."},

@@ -84,7 +84,7 @@ func (r *Resolver) Agents() []loquat.Agent {
 // CheckAgent returns an error that names the known agents when there is no such agent.
 func (r *Resolver) CheckAgent(location, agentID string) error {
 	if _, _, err := r.config.Base(agentID); err != nil {
-		return loquat.Invalid(location, "is %q, which is no agent; there is %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(r.config.Agents(), ", "))
+		return loquat.Invalid(location, "is %q, which is not an agent; the agents are: %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(r.config.Agents(), ", "))
 	}
 	return nil
 }

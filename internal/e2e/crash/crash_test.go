@@ -71,7 +71,7 @@ func roundsWanted(t *testing.T) int {
 	if s := os.Getenv("LOQUAT_CRASH_ROUNDS"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 {
-			t.Fatalf("LOQUAT_CRASH_ROUNDS: %q is no number of kills", s)
+			t.Fatalf("LOQUAT_CRASH_ROUNDS: %q is not a number of kills", s)
 		}
 		return n
 	}

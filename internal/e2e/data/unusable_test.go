@@ -51,7 +51,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"a table is missing", change(`DROP TABLE events`), "it lacks the table events", backup, false},
 		{"the log is empty", change(`DELETE FROM log`), "log", backup, true},
 		{"two logs", change(`INSERT INTO log (store_id) VALUES ('another')`), "log", backup, true},
-		{"an id that is no number", change(`UPDATE log SET last_event_id = 'abc'`), "", backup, true},
+		{"an id that is not a number", change(`UPDATE log SET last_event_id = 'abc'`), "", backup, true},
 		{"of another program", func(path string) error { return execute(path, `CREATE TABLE users (name TEXT)`) }, "it holds the table users", backup, false},
 		{"no database", func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("no database "), 1000), 0o600) }, "file is not a database", backup, false},
 		{"a database that is cut", func(path string) error { return os.WriteFile(path, sound[:5000], 0o600) }, "malformed", backup, false},

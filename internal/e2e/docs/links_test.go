@@ -34,7 +34,7 @@ func TestLinks(t *testing.T) {
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s: %v", page, link[1], err)
 			} else if heading != "" && !strings.Contains(headings(prose(t, target)), "#"+heading+"\n") {
-				t.Errorf("%s links to %s, which is no heading there", page, link[1])
+				t.Errorf("%s links to %s, which is not a heading there", page, link[1])
 			}
 		}
 	}

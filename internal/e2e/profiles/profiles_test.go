@@ -73,7 +73,7 @@ func TestProfilesBeyondLoopback(t *testing.T) {
 		}
 	}
 	code, said := binary.Exit(t, append(plain, "--debug-listen", "6060")...)
-	if code != binary.ExitUsage || !strings.Contains(said, `server.debug_listen: is "6060", which is no address`) {
+	if code != binary.ExitUsage || !strings.Contains(said, `server.debug_listen: is "6060", which is not an address`) {
 		t.Errorf("--debug-listen 6060: exit code %d, said\n%s", code, said)
 	}
 	open := binary.Start(t, []string{"LOQUAT_DEBUG_LISTEN=0.0.0.0:0"}, append(plain, "--debug-insecure")...)

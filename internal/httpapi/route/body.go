@@ -77,7 +77,7 @@ func syntaxError(d *jsontext.Decoder, err error) error {
 	if errors.Is(se.Err, jsontext.ErrDuplicateName) {
 		return Malformed(JoinName(placeOf(d, false), se.JSONPointer.LastToken()), "is given twice")
 	}
-	return Malformed(placeOf(d, true), "is no valid JSON at byte %d: %v", se.ByteOffset, se.Err)
+	return Malformed(placeOf(d, true), "is not valid JSON at byte %d: %v", se.ByteOffset, se.Err)
 }
 
 // placeOf names the value that the decoder is at, like body.messages[0].role, or,

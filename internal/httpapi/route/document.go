@@ -30,7 +30,7 @@ func Describe(routes []Route, schemas Schemas, d Document) ([]byte, error) {
 		Components: &huma.Components{
 			Schemas: schemas.registry,
 			SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
-				Type: "http", Scheme: "bearer", Description: "An access token. A server that has none wants none."}},
+				Type: "http", Scheme: "bearer", Description: "An access token. A server without tokens requires none."}},
 		},
 		Security: []map[string][]string{{"token": {}}, {}},
 		Servers:  []*huma.Server{{URL: "/", Description: "The server that this document is of."}},

@@ -157,7 +157,7 @@ func (w *walk) additional(schema *huma.Schema, name string, value any) {
 	switch rule := schema.AdditionalProperties.(type) {
 	case bool:
 		if !rule && !w.faults.full() {
-			w.faults.Add(JoinName(w.path.String(), name), "is no field here; there are %s", strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
+			w.faults.Add(JoinName(w.path.String(), name), "is not a known field; the fields are %s", strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
 		}
 	case *huma.Schema:
 		at := JoinName(w.path.String(), name) // Pop does not know names with dots
