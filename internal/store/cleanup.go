@@ -79,6 +79,7 @@ func removeDeletedSession(tx *Tx) (more bool, err error) {
 	for _, statement := range []string{
 		`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE sid = ? AND type <> 'session_deleted' LIMIT ?)`,
 		`DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE sid = ? LIMIT ?)`,
+		`DELETE FROM message_runs WHERE (sid, first_index) IN (SELECT sid, first_index FROM message_runs WHERE sid = ? LIMIT ?)`,
 		`DELETE FROM descriptions WHERE (sid, rev_from) IN (SELECT sid, rev_from FROM descriptions WHERE sid = ? LIMIT ?)`,
 		`DELETE FROM unattached WHERE (sid, asset_id) IN (SELECT sid, asset_id FROM unattached WHERE sid = ? LIMIT ?)`,
 		`DELETE FROM asset_uses WHERE (sid, asset_id, seq) IN (SELECT sid, asset_id, seq FROM asset_uses WHERE sid = ? LIMIT ?)`,

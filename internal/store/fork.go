@@ -122,6 +122,9 @@ func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loqu
 	if err := tx.copyRows(source, &d, d.remaining(source, upTo), math.MaxInt64); err != nil {
 		return Head{}, err
 	}
+	if err := tx.copyRuns(source, d.Head); err != nil {
+		return Head{}, err
+	}
 	return d.Head, tx.copyAssets(source, d.Head)
 }
 

@@ -20,10 +20,13 @@ func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message,
 		limit = math.MaxInt
 	}
 	const columns = `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND `
-	query, args := columns+`rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, []any{h.SID, limit, from}
-	if rev != h.Rev {
-		query = columns + `rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq LIMIT ? OFFSET ?`
-		args = []any{h.SID, rev, rev, limit, from}
+	query, args := columns+`rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq LIMIT ? OFFSET ?`, []any{h.SID, rev, rev, limit, from}
+	if h.onlyAppendedSince(rev) {
+		seq, err := r.seqOf(h, from)
+		if err != nil {
+			return nil, err
+		}
+		query, args = columns+`rev_to IS NULL AND seq >= ? AND rev_from <= ? ORDER BY seq LIMIT ?`, []any{h.SID, seq, rev, limit}
 	}
 	rows, err := r.q.Query(query, args...)
 	if err != nil {
@@ -43,12 +46,41 @@ func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message,
 
 // CountAt returns how many messages a session had at a revision.
 func (r *Reader) CountAt(h Head, rev int64) (n int, err error) {
-	if rev == h.Rev {
-		return h.Count, nil
+	if h.onlyAppendedSince(rev) {
+		later, err := r.countAppended(h, rev)
+		return h.Count - later, err
 	}
 	err = one(r.q, `SELECT count(*) FROM messages WHERE sid = ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?)`,
 		[]any{h.SID, rev, rev}, &n)
 	return n, err
+}
+
+// onlyAppendedSince reports whether the messages at a revision are the first of the present
+// messages. After a change or deletion they are not, and old pages are counted from the start.
+func (h Head) onlyAppendedSince(rev int64) bool {
+	return rev == h.Rev || rev < h.Rev && h.edited <= rev
+}
+
+// countAppended returns how many messages were appended after a revision. It reads only these.
+func (r *Reader) countAppended(h Head, rev int64) (n int, err error) {
+	if rev == h.Rev {
+		return 0, nil
+	}
+	rows, err := r.q.Query(`SELECT rev_from FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq DESC`, h.SID)
+	if err != nil {
+		return 0, fmt.Errorf("count messages: %w", err)
+	}
+	defer rows.Close()
+	for ; rows.Next(); n++ {
+		var from int64
+		if err := rows.Scan(&from); err != nil {
+			return 0, fmt.Errorf("count messages: %w", err)
+		}
+		if from <= rev {
+			return n, nil
+		}
+	}
+	return n, asDatabaseError(rows.Err())
 }
 
 func scanMessage(scan func(...any) error) (loquat.Message, error) {
@@ -82,6 +114,9 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 		return 0, fmt.Errorf("append message: %w", err)
 	}
 	if err := tx.useAssets(h, h.nextSeq, m); err != nil {
+		return 0, err
+	}
+	if err := tx.beginRun(h); err != nil {
 		return 0, err
 	}
 	h.nextSeq++
@@ -148,6 +183,9 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 			return fmt.Errorf("delete messages: %w", err)
 		}
 	}
+	if err := tx.splitRuns(h, indices); err != nil {
+		return err
+	}
 	h.Count -= len(keys)
 	return nil
 }
@@ -156,8 +194,12 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 // subtracts their sizes from h.
 func (tx *Tx) selectForDeletion(h *Head, indices []int) ([]int64, error) {
 	from := indices[0]
+	first, err := tx.seqOf(*h, from)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
-		WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT ? OFFSET ?`, messageOverhead, h.SID, indices[len(indices)-1]-from+1, from)
+		WHERE sid = ? AND rev_to IS NULL AND seq >= ? ORDER BY seq LIMIT ?`, messageOverhead, h.SID, first, indices[len(indices)-1]-from+1)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
@@ -193,6 +235,9 @@ func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
 	if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND rev_to IS NULL AND seq >= ?`, h.Rev, h.SID, row.seq); err != nil {
 		return nil, fmt.Errorf("delete messages: %w", err)
 	}
+	if err := tx.cutRuns(h, from); err != nil {
+		return nil, err
+	}
 	indices := make([]int, 0, h.Count-from)
 	for i := from; i < h.Count; i++ {
 		indices = append(indices, i)
@@ -212,15 +257,17 @@ func (tx *Tx) version(h *Head, index int) (version, error) {
 	if index < 0 || index >= h.Count {
 		return version{}, noMessage(h, index)
 	}
-	var v version
-	m, err := scanMessage(func(dest ...any) error {
-		return one(tx.q, `SELECT message_id, role, content, metadata, created_at, seq FROM messages
-			WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT 1 OFFSET ?`, []any{h.SID, index}, append(dest, &v.seq)...)
+	seq, err := tx.seqOf(*h, index)
+	if err != nil {
+		return version{}, err
+	}
+	v := version{seq: seq}
+	v.message, err = scanMessage(func(dest ...any) error {
+		return one(tx.q, `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND rev_to IS NULL AND seq = ?`, []any{h.SID, seq}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return version{}, noMessage(h, index)
 	}
-	v.message = m
 	return v, err
 }
 

@@ -34,6 +34,10 @@ var rules = []rule{
 		WHERE s.deleted = 0 AND (m.rev_from > s.rev OR m.rev_to > s.rev OR m.rev_to <= m.rev_from OR m.seq >= s.next_seq)`},
 	{name: "versions of a message do not overlap", text: "message %s", full: true, query: `SELECT message_id FROM
 		(SELECT message_id, rev_from, lag(coalesce(rev_to, 9223372036854775807)) OVER (PARTITION BY sid, seq ORDER BY rev_from) AS before FROM messages) v WHERE before > rev_from`},
+	{name: "messages are found by their index", text: "session %s, index %d", full: true, query: `SELECT v.session_id, v.i FROM
+		(SELECT s.sid, s.session_id, m.seq, row_number() OVER (PARTITION BY m.sid ORDER BY m.seq) - 1 AS i
+			FROM messages m JOIN sessions s ON s.sid = m.sid WHERE m.rev_to IS NULL AND s.deleted = 0) v
+		WHERE v.seq <> coalesce((SELECT r.first_seq + v.i - r.first_index FROM message_runs r WHERE r.sid = v.sid AND r.first_index <= v.i ORDER BY r.first_index DESC LIMIT 1), v.i)`},
 	{name: "messages belong to sessions", text: "message %s", full: true, query: `SELECT message_id FROM messages WHERE sid NOT IN (SELECT sid FROM sessions)`},
 	{name: "events belong to sessions", text: "event %016d", full: true, query: `SELECT event_id FROM events WHERE sid NOT IN (SELECT sid FROM sessions)`},
 	{name: "events belong to requests of their session", text: "event %016d", full: true, query: `SELECT e.event_id FROM events e LEFT JOIN requests q ON q.rid = e.rid

@@ -23,7 +23,7 @@ func messagesModel(t *testing.T, open Open) {
 		create(t, s, id, 0)
 		var now []string
 		history := map[int64][]string{}
-		steps := rapid.IntRange(1, 12).Draw(rt, "steps")
+		steps := rapid.IntRange(1, 24).Draw(rt, "steps")
 		for step := range steps {
 			var rev int64
 			update(t, s, func(tx *store.Tx) error {
@@ -49,12 +49,17 @@ func messagesModel(t *testing.T, open Open) {
 			}
 			for rev, want := range history {
 				from := rapid.IntRange(0, len(want)).Draw(rt, "from")
-				got, err := r.Messages(h, rev, from, -1)
+				limit := rapid.IntRange(-1, len(want)).Draw(rt, "limit")
+				got, err := r.Messages(h, rev, from, limit)
 				if err != nil {
 					return err
 				}
-				if !slices.Equal(contents(got), want[from:]) {
-					rt.Fatalf("revision %d from %d: %q, want %q", rev, from, contents(got), want[from:])
+				page := want[from:]
+				if limit >= 0 {
+					page = page[:min(limit, len(page))]
+				}
+				if !slices.Equal(contents(got), page) {
+					rt.Fatalf("revision %d from %d, at most %d: %q, want %q", rev, from, limit, contents(got), page)
 				}
 				if err := historyIs(r, h, rev, history); err != nil {
 					rt.Fatal(err)
