@@ -14,7 +14,7 @@ package feed
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"loquat"
@@ -27,19 +27,21 @@ type Feed struct {
 	targets  *targetCache
 	sessions *sessionCache
 
-	closed    chan struct{} // closed by Close
-	closeOnce sync.Once
+	closed atomic.Bool // set by Close
 }
 
 // New returns a feed of the log in s.
 func New(s *store.Store) *Feed {
-	return &Feed{store: s, targets: newTargetCache(s), sessions: newSessionCache(s), closed: make(chan struct{})}
+	return &Feed{store: s, targets: newTargetCache(s), sessions: newSessionCache(s)}
 }
 
 // Close ends the waits of all followers, also of those that begin later. A follower first
 // gets the events that the log still holds for it, then the error unavailable. So call Close
 // after the last event was published.
-func (f *Feed) Close() { f.closeOnce.Do(func() { close(f.closed) }) }
+func (f *Feed) Close() {
+	f.closed.Store(true)
+	f.store.WakeAll()
+}
 
 // Latest returns the id of the newest event in the log.
 func (f *Feed) Latest() loquat.EventID { return f.store.Last() }
@@ -55,7 +57,7 @@ type Query struct {
 	OmitSession bool            // the events come without `session`
 	Raw         bool            // the events are not compacted
 	Bytes       int             // size of event bodies at which the window ends; 0 means store.WindowBytes
-	Push        bool            // the reader may be cut off between two events: compact so that it can resume from each
+	Push        bool            // the reader may be cut off between two events: compact only long windows, so that it can resume from each event
 
 	// Reserve is called with a number of bytes before event bodies of up to that size are
 	// read from the database, and with 0 if the read found none. An error of Reserve ends

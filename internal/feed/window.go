@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"sort"
 	"time"
@@ -12,54 +13,44 @@ import (
 // defaultLimit is the limit of a query that has none.
 const defaultLimit = 1000
 
+// levelEvents is the most events of a window that is pushed as it is. The follower of such a
+// window does not lag: merging its few increments would cost more than sending them.
+const levelEvents = 16
+
 // Events returns the next window of a query. If the query says so, it waits for the first
 // event. A window without events means that the wait is over.
 func (f *Feed) Events(ctx context.Context, q Query) (Window, error) {
 	if q.Since == nil && q.filter() == (store.Filter{}) {
 		return Window{Bootstrap: true, Cursor: f.store.Last()}, nil
 	}
+	if q.Wait > 0 {
+		until := time.Now().Add(q.Wait)
+		fl, err := f.Follow(ctx, q)
+		if err != nil {
+			return Window{}, err
+		}
+		defer fl.Stop()
+		return fl.Next(ctx, fl.Start(), until)
+	}
 	start, err := f.resolveStart(ctx, q)
 	if err != nil {
 		return Window{}, err
 	}
-	if q.Limit == 0 {
-		q.Limit = defaultLimit
-	}
-	if q.Wait <= 0 {
-		return f.readWindow(ctx, start.cursor, q)
-	}
-	wakeUp := f.store.Watch(start.sessionID) // before the first read, so that no event is missed
-	defer wakeUp.Stop()
-	deadline := time.NewTimer(q.Wait)
-	defer deadline.Stop()
-	for {
-		w, err := f.readWindow(ctx, start.cursor, q)
-		if err != nil || len(w.Events) > 0 {
-			return w, err
-		}
-		select {
-		case <-wakeUp.C():
-		case <-deadline.C:
-			return w, nil
-		case <-ctx.Done():
-			return w, ctx.Err()
-		case <-f.closed:
-			// The last event may have come between the read and the close.
-			if w, err := f.readWindow(ctx, start.cursor, q); err != nil || len(w.Events) > 0 {
-				return w, err
-			}
-			return w, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
-		}
-	}
-}
-
-// readWindow reads the events after a cursor without waiting.
-func (f *Feed) readWindow(ctx context.Context, cursor loquat.EventID, q Query) (Window, error) {
-	records, err := f.store.Events(ctx, cursor, q.filter(), store.Bounds{Events: q.Limit, Bytes: q.Bytes, Reserve: q.Reserve})
+	q.Limit = cmp.Or(q.Limit, defaultLimit)
+	records, err := f.store.Events(ctx, start.cursor, q.filter(), q.bounds())
 	if err != nil {
 		return Window{}, err
 	}
-	// After the read: retention may have removed events while it ran.
+	return f.window(ctx, start.cursor, q, records)
+}
+
+func (q Query) bounds() store.Bounds {
+	return store.Bounds{Events: q.Limit, Bytes: q.Bytes, Reserve: q.Reserve}
+}
+
+// window returns the window of the records after a cursor. The records must have been read
+// already: retention may remove events during the read.
+func (f *Feed) window(ctx context.Context, cursor loquat.EventID, q Query, records []loquat.Record) (Window, error) {
 	if err := f.checkRetained(ctx, cursor, q.filter()); err != nil {
 		return Window{}, err
 	}
@@ -75,10 +66,10 @@ func (f *Feed) readWindow(ctx context.Context, cursor loquat.EventID, q Query) (
 	w := Window{Events: records, Cursor: records[len(records)-1].ID}
 	switch {
 	case q.Raw:
-	case q.Push:
-		w.Events = loquat.CompactForPush(records)
-	default:
+	case !q.Push:
 		w.Events = loquat.Compact(records)
+	case len(records) > levelEvents:
+		w.Events = loquat.CompactForPush(records)
 	}
 	if q.OmitSession {
 		for i := range w.Events {

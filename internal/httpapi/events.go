@@ -64,7 +64,9 @@ func eventQuery(q route.Query) feed.Query {
 
 func (a *api) getEvents(x *route.Exchange) error {
 	ctx := x.R.Context()
-	window, err := heldBy(x.W).window(ctx, eventQuery(x.Query), a.feed.Events)
+	q, held := eventQuery(x.Query), heldBy(x.W)
+	q.Reserve = held.reserveRead
+	window, err := held.window(ctx, func(ctx context.Context) (feed.Window, error) { return a.feed.Events(ctx, q) })
 	if err != nil {
 		return err
 	}
@@ -131,9 +133,14 @@ func (a *api) streamEvents(x *route.Exchange) error {
 		}
 		q.Since = &id
 	}
-	position, err := a.feed.ResolveCursor(x.R.Context(), q)
+	held := heldBy(x.W)
+	q.Reserve = held.reserveRead
+	follower, err := a.feed.Follow(x.R.Context(), q)
 	if err != nil && !isGone(err) {
 		return err
+	}
+	if err == nil {
+		defer follower.Stop()
 	}
 	h := x.W.Header()
 	h.Set("Content-Type", streamMedia)
@@ -143,19 +150,17 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	if x.R.Method == http.MethodHead {
 		return nil
 	}
-	s := &stream{
-		query: q, position: position, out: bufio.NewWriterSize(x.W, 16<<10), flush: http.NewResponseController(x.W).Flush,
-		next: func(ctx context.Context, q feed.Query) (feed.Window, error) {
-			w, err := heldBy(x.W).window(ctx, q, a.feed.Events)
-			if _, ok := errors.AsType[noRoom](err); ok {
-				return feed.Window{}, nil // the stream tries again later and holds nothing meanwhile
-			}
-			return w, err
-		},
-		write: a.feed.WriteEvent,
-	}
+	s := &stream{out: bufio.NewWriterSize(x.W, 16<<10), flush: http.NewResponseController(x.W).Flush, write: a.feed.WriteEvent}
 	if err != nil {
 		return s.gone(err)
+	}
+	s.position = follower.Start()
+	s.next = func(ctx context.Context, until time.Time) (feed.Window, error) {
+		w, err := held.window(ctx, func(ctx context.Context) (feed.Window, error) { return follower.Next(ctx, s.position, until) })
+		if _, ok := errors.AsType[noRoom](err); ok {
+			return feed.Window{}, nil // the stream tries again later and holds nothing meanwhile
+		}
+		return w, err
 	}
 	a.metrics.streams.Inc()
 	defer a.metrics.streams.Dec()
@@ -173,11 +178,10 @@ func isGone(err error) bool {
 
 // stream follows the log for one client. It belongs to one goroutine.
 type stream struct {
-	query    feed.Query
 	position loquat.EventID // of the last event that was sent
 	out      *bufio.Writer
 	flush    func() error
-	next     func(context.Context, feed.Query) (feed.Window, error)
+	next     func(ctx context.Context, until time.Time) (feed.Window, error) // the window after position
 	write    func(context.Context, io.Writer, loquat.Record) error
 
 	frame []byte // reused
@@ -191,8 +195,7 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	beat := time.Now().Add(heartbeat)
 	for {
-		s.query.Since, s.query.Wait = &s.position, max(time.Until(beat), time.Millisecond)
-		window, err := s.next(ctx, s.query)
+		window, err := s.next(ctx, beat)
 		if isGone(err) {
 			return s.gone(err)
 		}

@@ -62,6 +62,8 @@ type hold struct {
 	token *tokenUse
 	cut   func() // closes the connection
 
+	least int64 // bytes that the read of a window must reserve
+
 	bytes atomic.Int64
 	moved atomic.Int64 // time of the client's last read, in Unix nanoseconds
 	isCut atomic.Bool
@@ -259,32 +261,34 @@ func (h *hold) shrink(bytes int64) bool {
 	return true
 }
 
-// window reads a window of the log, and holds its bytes until the next one.
-func (h *hold) window(ctx context.Context, q feed.Query, read func(context.Context, feed.Query) (feed.Window, error)) (feed.Window, error) {
-	h.release() // the last window was written
-	least := int64(0)
-	q.Reserve = func(ctx context.Context, bytes int) error {
-		if bytes == 0 {
-			return h.reserve(ctx, 0)
-		}
-		return h.reserve(ctx, max(int64(bytes), least))
+// reserveRead is the Reserve of the queries that window runs.
+func (h *hold) reserveRead(ctx context.Context, bytes int) error {
+	if bytes == 0 {
+		return h.reserve(ctx, 0)
 	}
+	return h.reserve(ctx, max(int64(bytes), h.least))
+}
+
+// window reads a window of the log, and holds its bytes until the next one.
+func (h *hold) window(ctx context.Context, read func(context.Context) (feed.Window, error)) (feed.Window, error) {
+	h.release() // the last window was written
+	h.least = 0
 	for {
-		w, err := read(ctx, q)
+		w, err := read(ctx)
 		if err != nil {
 			h.release()
 			return w, err
 		}
 		size := int64(0)
-		for _, e := range w.Events {
-			size += int64(len(e.Body))
+		for i := range w.Events {
+			size += int64(len(w.Events[i].Body))
 		}
 		if h.shrink(size) {
 			return w, nil
 		}
 		// More was read than was reserved: a single large event, or events in memory. They
 		// are read again when there is room.
-		w, least = feed.Window{}, size
+		w, h.least = feed.Window{}, size
 		if err := h.reserve(ctx, size); err != nil {
 			return w, err
 		}

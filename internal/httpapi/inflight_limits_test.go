@@ -147,12 +147,12 @@ func TestWindowsAreReserved(t *testing.T) {
 		h, end := join(t, in, "a", &cuts)
 		defer end()
 		reads := 0
-		read := func(ctx context.Context, q feed.Query) (feed.Window, error) {
+		read := func(ctx context.Context) (feed.Window, error) {
 			if reads++; reads == 1 {
-				if err := q.Reserve(ctx, 1<<20); err != nil {
+				if err := h.reserveRead(ctx, 1<<20); err != nil {
 					return feed.Window{}, err
 				}
-				if err := q.Reserve(ctx, 0); err != nil || in.held() != 1<<20 {
+				if err := h.reserveRead(ctx, 0); err != nil || in.held() != 1<<20 {
 					t.Errorf("while it waits, %d bytes are held, %v", in.held(), err)
 				}
 				go func() {
@@ -162,7 +162,7 @@ func TestWindowsAreReserved(t *testing.T) {
 			}
 			return feed.Window{Events: []loquat.Record{{Body: make([]byte, 2<<20)}}}, nil
 		}
-		w, err := h.window(t.Context(), feed.Query{Bytes: streamWindow}, read)
+		w, err := h.window(t.Context(), read)
 		if err != nil || reads != 2 || len(w.Events) != 1 || in.held() != 2<<20 {
 			t.Errorf("%d reads, %d events, %d bytes are held, %v", reads, len(w.Events), in.held(), err)
 		}

@@ -130,7 +130,7 @@ func TestStreamEndsWithTheService(t *testing.T) {
 }
 
 // newStream is a stream over a function that brings windows.
-func newStream(w io.Writer, flush func() error, next func(context.Context, feed.Query) (feed.Window, error)) *stream {
+func newStream(w io.Writer, flush func() error, next func(context.Context, time.Time) (feed.Window, error)) *stream {
 	return &stream{
 		out: bufio.NewWriter(w), flush: flush, next: next,
 		write: func(_ context.Context, w io.Writer, rec loquat.Record) error { return rec.WriteJSON(w, nil) },
@@ -150,15 +150,16 @@ func TestHeartbeats(t *testing.T) {
 				var out bytes.Buffer
 				began, id := time.Now(), 0
 				due := began.Add(pause)
-				s := newStream(&out, func() error { return nil }, func(_ context.Context, q feed.Query) (feed.Window, error) {
+				var s *stream
+				s = newStream(&out, func() error { return nil }, func(_ context.Context, until time.Time) (feed.Window, error) {
 					if time.Since(began) >= time.Minute {
 						return feed.Window{}, over
 					}
-					if *q.Since != loquat.EventID(id) {
-						t.Errorf("asks for events after %s, %d was sent", q.Since, id)
+					if s.position != loquat.EventID(id) {
+						t.Errorf("asks for events after %s, %d was sent", s.position, id)
 					}
-					if time.Until(due) > q.Wait {
-						time.Sleep(q.Wait)
+					if due.After(until) {
+						time.Sleep(time.Until(until))
 						return feed.Window{Cursor: loquat.EventID(id)}, nil
 					}
 					time.Sleep(time.Until(due))
@@ -208,7 +209,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					w := &responseWriter{ResponseWriter: rw}
 					id := 0
-					s := newStream(w, w.FlushError, func(context.Context, feed.Query) (feed.Window, error) {
+					s := newStream(w, w.FlushError, func(context.Context, time.Time) (feed.Window, error) {
 						id++
 						return feed.Window{Events: []loquat.Record{record(id)}}, nil
 					})

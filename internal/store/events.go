@@ -20,7 +20,7 @@ type Filter struct {
 	RequestID string
 }
 
-func (f Filter) matches(r loquat.Record) bool {
+func (f Filter) matches(r *loquat.Record) bool {
 	return (f.SessionID == "" || f.SessionID == r.SessionID) && (f.RequestID == "" || f.RequestID == r.RequestID)
 }
 
@@ -31,7 +31,7 @@ type bound struct {
 	taken  bool
 }
 
-func (b *bound) admits(r loquat.Record) bool {
+func (b *bound) admits(r *loquat.Record) bool {
 	if b.events == 0 || b.taken && len(r.Body) > b.bytes {
 		return false
 	}
@@ -55,8 +55,14 @@ type Bounds struct {
 // the filter match no events. The slice belongs to the caller; the bodies of the events are
 // shared.
 func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
+	return s.read(ctx, s.tail.find(f.SessionID), nil, since, f, bounds)
+}
+
+// read appends to buf the events that Events returns. p is the part of the tail for the
+// filter's session.
+func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
 	b := bound{events: bounds.Events, bytes: cmp.Or(bounds.Bytes, WindowBytes)}
-	if records, ok := s.tail.since(since, f, b); ok {
+	if records, ok := s.tail.since(p, since, f, b, buf); ok {
 		return records, nil
 	}
 	if bounds.Reserve != nil {
@@ -103,7 +109,7 @@ func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Recor
 		if err != nil {
 			return nil, err
 		}
-		if !b.admits(rec) {
+		if !b.admits(&rec) {
 			break
 		}
 		out = append(out, rec)

@@ -1,40 +1,91 @@
 package store
 
 import (
+	"cmp"
 	"maps"
 	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 
 	"loquat"
 )
 
-// Bounds of the tail. tailEvents is a number of events; tailBytes is the size of their bodies.
-const (
-	tailEvents = 1 << 14
-	tailBytes  = 16 << 20
-)
+// tailBounds bound the tail: the number of events and the size of their bodies.
+type tailBounds struct{ events, bytes int }
+
+var defaultTailBounds = tailBounds{events: 1 << 14, bytes: 16 << 20}
 
 // tail is the newest part of the log in memory: the newest events, the highest id, the
 // followers to wake, and how far retention has removed events. It is only a cache, because
-// everything in it is on disk. Only add, announceRemoval and finishRemoval change it.
+// everything in it is on disk.
+//
+// One goroutine at a time calls add. Readers take no lock for events, so a reader never
+// delays add, however many there are. A reader loads what add stored last: add replaces the
+// slice of a part, or appends beyond the length that earlier readers see.
 type tail struct {
 	removing, removed atomic.Int64 // newest event that retention is removing; newest that it has removed
 
-	mu      sync.RWMutex
-	floor   loquat.EventID // records has every committed event above floor, except those of deleted sessions
-	last    loquat.EventID // highest event id that was committed
-	records []loquat.Record
-	deleted map[string]loquat.EventID // sessions whose session_deleted is in records
+	last atomic.Int64 // highest event id that was committed; no reader sees an event above it
+	all  *part        // the events of all sessions
+
+	mu       sync.RWMutex     // also guards the lists of watches against concurrent changes
+	sessions map[string]*part // of sessions with events in the tail or with followers
+
+	// The fields below belong to add.
+	bounds  tailBounds
 	bytes   int
-	watches map[string]map[*Watch]struct{} // by session; "" is all sessions
+	parts   []*part // of the events that are being added
+	changed []*part // the same, each once
+}
+
+// part is the events of one session in the tail, or those of all sessions, and the followers
+// that wait for more of them.
+type part struct {
+	floor   atomic.Int64 // records has every event above it, except those of a deleted session
+	newest  atomic.Int64 // no event of the part is above it
+	deleted atomic.Int64 // id of the session_deleted, if it was added while the part existed
+	records atomic.Pointer[[]*loquat.Record]
+	watches atomic.Pointer[[]*Watch]
+
+	madeAt loquat.EventID // deleted shows a deletion above this event
+	inUse  bool           // add uses the part; set under tail.mu, so that release keeps the part
+	kept   []*loquat.Record
+}
+
+func newPart(floor, newest loquat.EventID) *part {
+	p := &part{madeAt: floor}
+	p.floor.Store(int64(floor))
+	p.newest.Store(int64(newest))
+	return p
+}
+
+// publish shows the kept records to readers.
+func (p *part) publish() {
+	records := p.kept
+	p.records.Store(&records)
+}
+
+// load returns the records that readers see.
+func (p *part) load() []*loquat.Record {
+	if records := p.records.Load(); records != nil {
+		return *records
+	}
+	return nil
+}
+
+// followers returns the watches of the part.
+func (p *part) followers() []*Watch {
+	if watches := p.watches.Load(); watches != nil {
+		return *watches
+	}
+	return nil
 }
 
 // newTail returns an empty tail of a log that ends at last. Retention has removed events up to
 // gone.
 func newTail(last, gone loquat.EventID) *tail {
-	t := &tail{floor: last, last: last, deleted: map[string]loquat.EventID{}, watches: map[string]map[*Watch]struct{}{}}
+	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), sessions: map[string]*part{}}
+	t.last.Store(int64(last))
 	t.announceRemoval(gone)
 	t.finishRemoval()
 	return t
@@ -57,162 +108,226 @@ func (t *tail) newestRemoved() (id loquat.EventID, settled bool) {
 }
 
 // end returns the highest committed event id. Events up to it can be read.
-func (t *tail) end() loquat.EventID {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.last
-}
+func (t *tail) end() loquat.EventID { return loquat.EventID(t.last.Load()) }
 
-// add appends the events of a commit, up to last, and wakes the followers that watch for them.
+// add appends the events of a commit, up to last, and wakes the followers that watch for them,
+// each once.
 func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	if len(published) == 0 {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.last = last
+	t.findParts(published)
 	deleted := t.forget(published)
-	for _, r := range published {
-		if r.Type == loquat.SessionDeleted {
-			t.deleted[r.SessionID] = r.ID
-		} else if deleted[r.SessionID] {
+	batch := slices.Clone(published) // one allocation for all events of the commit
+	for i := range batch {
+		r, p := &batch[i], t.parts[i]
+		if deleted[p] && r.Type != loquat.SessionDeleted {
 			continue
 		}
-		t.records = append(t.records, r)
+		p.kept = append(p.kept, r)
+		t.all.kept = append(t.all.kept, r)
 		t.bytes += len(r.Body)
 	}
+	t.all.publish()
+	for _, p := range t.changed {
+		p.publish()
+	}
+	t.last.Store(int64(last))
+	t.all.wake()
+	for _, p := range t.changed {
+		p.wake()
+	}
 	t.trim()
-	t.wake(published)
 }
 
-// forget removes the events of sessions that published deletes, and returns the ids of these
-// sessions.
-func (t *tail) forget(published []loquat.Record) (deleted map[string]bool) {
-	for _, r := range published {
-		if r.Type == loquat.SessionDeleted {
-			if deleted == nil {
-				deleted = map[string]bool{}
-			}
-			deleted[r.SessionID] = true
+// findParts sets parts and changed to the parts of the events' sessions. They stay in use
+// until the next call.
+func (t *tail) findParts(published []loquat.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.changed {
+		p.inUse = false
+	}
+	clear(t.parts)
+	clear(t.changed)
+	t.parts, t.changed = t.parts[:0], t.changed[:0]
+	for i := range published {
+		id := published[i].SessionID
+		if i > 0 && id == published[i-1].SessionID {
+			t.parts = append(t.parts, t.parts[i-1])
+			continue
+		}
+		p := t.part(id)
+		t.parts = append(t.parts, p)
+		if !p.inUse {
+			p.inUse = true
+			t.changed = append(t.changed, p)
 		}
 	}
-	if deleted == nil {
-		return nil
+}
+
+// part returns the part of a session, and makes it if there is none. Without a part, the tail
+// has no event of the session. The caller holds mu.
+func (t *tail) part(sessionID string) *part {
+	p := t.sessions[sessionID]
+	if p == nil {
+		p = newPart(loquat.EventID(t.all.floor.Load()), t.end())
+		t.sessions[sessionID] = p
 	}
-	kept := make([]loquat.Record, 0, len(t.records))
-	for _, r := range t.records {
-		if deleted[r.SessionID] {
+	return p
+}
+
+// forget removes the events of sessions that published deletes, and returns the parts of
+// these sessions.
+func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
+	var gone []*loquat.Record
+	for i := range published {
+		if published[i].Type != loquat.SessionDeleted {
+			continue
+		}
+		if deleted == nil {
+			deleted = map[*part]bool{}
+		}
+		p := t.parts[i]
+		deleted[p] = true
+		p.deleted.Store(int64(published[i].ID))
+		gone = append(gone, p.kept...)
+		p.kept = nil
+	}
+	if len(gone) == 0 {
+		return deleted
+	}
+	slices.SortFunc(gone, func(a, b *loquat.Record) int { return cmp.Compare(a.ID, b.ID) })
+	left := make([]*loquat.Record, 0, len(t.all.kept)) // readers keep the old slice
+	for _, r := range t.all.kept {
+		if len(gone) > 0 && r == gone[0] {
+			gone = gone[1:]
 			t.bytes -= len(r.Body)
 			continue
 		}
-		kept = append(kept, r)
+		left = append(left, r)
 	}
-	t.records = kept
+	t.all.kept = left
 	return deleted
+}
+
+// wake wakes the followers of a part that has a new event.
+func (p *part) wake() {
+	p.newest.Store(int64(p.kept[len(p.kept)-1].ID))
+	for _, w := range p.followers() {
+		w.Wake()
+	}
 }
 
 // trim drops the older half when a bound is exceeded. Dropping many events at once spreads the
 // cost of the copy.
 func (t *tail) trim() {
-	if len(t.records) <= tailEvents && t.bytes <= tailBytes {
+	records := t.all.kept
+	if len(records) <= t.bounds.events && t.bytes <= t.bounds.bytes {
 		return
 	}
 	drop := 0
-	for drop < len(t.records) && (len(t.records)-drop > tailEvents/2 || t.bytes > tailBytes/2) {
-		t.bytes -= len(t.records[drop].Body)
+	for drop < len(records) && (len(records)-drop > t.bounds.events/2 || t.bytes > t.bounds.bytes/2) {
+		t.bytes -= len(records[drop].Body)
 		drop++
 	}
-	t.floor = t.records[drop-1].ID
-	t.records = slices.Clone(t.records[drop:])
-	maps.DeleteFunc(t.deleted, func(_ string, id loquat.EventID) bool { return id <= t.floor })
-}
-
-func (t *tail) wake(published []loquat.Record) {
-	signal := func(session string) {
-		for w := range t.watches[session] {
-			select {
-			case w.c <- struct{}{}:
-			default:
-			}
+	floor := records[drop-1].ID
+	t.all.drop(drop, floor)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.sessions {
+		if n := indexAfter(p.kept, floor); n > 0 {
+			p.drop(n, p.kept[n-1].ID)
 		}
 	}
-	signal("")
-	previous := ""
-	for _, r := range published {
-		if r.SessionID != previous {
-			signal(r.SessionID)
-			previous = r.SessionID
-		}
-	}
+	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(floor) })
 }
 
-// since returns the matching events above an id, up to the bounds of a window. It returns
-// false if the tail does not reach back to the id.
-func (t *tail) since(since loquat.EventID, f Filter, b bound) ([]loquat.Record, bool) {
+// drop removes the first n events, up to floor. The floor rises first: a reader that sees the
+// records without these events also sees the new floor.
+func (p *part) drop(n int, floor loquat.EventID) {
+	p.floor.Store(int64(floor))
+	p.kept = slices.Clone(p.kept[n:])
+	p.publish()
+}
+
+// isUnused reports whether a tail with this floor can do without the part. The caller holds
+// tail.mu.
+func (p *part) isUnused(floor loquat.EventID) bool {
+	return !p.inUse && len(p.load()) == 0 && len(p.followers()) == 0 && p.deleted.Load() <= int64(floor)
+}
+
+// find returns the part of a session, or of all sessions if sessionID is empty. It is nil if
+// the tail has none.
+func (t *tail) find(sessionID string) *part {
+	if sessionID == "" {
+		return t.all
+	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if since < t.floor {
-		return nil, false
+	return t.sessions[sessionID]
+}
+
+// since appends to out the matching events of a part above an id, up to the bounds of a
+// window. It returns false if the part does not reach back to the id. A nil part has no
+// event above the floor of the tail.
+func (t *tail) since(p *part, since loquat.EventID, f Filter, b bound, out []loquat.Record) ([]loquat.Record, bool) {
+	if p == nil {
+		return out, int64(since) >= t.all.floor.Load()
 	}
-	from := sort.Search(len(t.records), func(i int) bool { return t.records[i].ID > since })
-	var out []loquat.Record
-	for _, r := range t.records[from:] {
+	last := t.end()
+	records := p.load() // before the floor, see drop
+	if int64(since) < p.floor.Load() {
+		return out, false
+	}
+	for _, r := range records[indexAfter(records, since):] {
+		if r.ID > last {
+			break
+		}
 		if !f.matches(r) {
 			continue
 		}
 		if !b.admits(r) {
 			break
 		}
-		out = append(out, r)
+		out = append(out, *r)
 	}
 	return out, true
+}
+
+// indexAfter returns the index of the first record above an id. It searches from the end,
+// because most readers are near it.
+func indexAfter(records []*loquat.Record, id loquat.EventID) int {
+	low, high := 0, len(records)
+	for step := 1; step <= len(records); step *= 2 {
+		if i := len(records) - step; records[i].ID <= id {
+			low = i + 1
+			break
+		} else {
+			high = i
+		}
+	}
+	i, _ := slices.BinarySearchFunc(records[low:high], id, func(r *loquat.Record, id loquat.EventID) int {
+		if r.ID <= id {
+			return -1
+		}
+		return 1
+	})
+	return low + i
 }
 
 // existsSince reports whether the tail proves that a session was not deleted above an id. It
 // returns false if the session was deleted or the tail does not reach back to the id.
 func (t *tail) existsSince(session string, since loquat.EventID) bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return since >= t.floor && t.deleted[session] <= since
+	p := t.find(session)
+	if p == nil || session == "" {
+		return int64(since) >= t.all.floor.Load()
+	}
+	return since >= p.madeAt && p.deleted.Load() <= int64(since)
 }
 
 // ExistsSince reports, from memory, whether a session that existed when the log ended at since
 // still exists. If it returns false, the caller must ask the database.
 func (s *Store) ExistsSince(sessionID string, since loquat.EventID) bool {
 	return s.tail.existsSince(sessionID, since)
-}
-
-// Watch is a follower's subscription to wake-ups. Its channel holds at most one signal. A
-// signal means only that there may be more to read.
-type Watch struct {
-	t       *tail
-	session string
-	c       chan struct{}
-}
-
-// Watch subscribes to events of a session, or of all sessions if sessionID is empty. A caller
-// that subscribes before it reads misses no event.
-func (s *Store) Watch(sessionID string) *Watch {
-	w := &Watch{t: s.tail, session: sessionID, c: make(chan struct{}, 1)}
-	s.tail.mu.Lock()
-	defer s.tail.mu.Unlock()
-	if s.tail.watches[sessionID] == nil {
-		s.tail.watches[sessionID] = map[*Watch]struct{}{}
-	}
-	s.tail.watches[sessionID][w] = struct{}{}
-	return w
-}
-
-// C returns the channel that receives a signal after matching commits.
-func (w *Watch) C() <-chan struct{} { return w.c }
-
-// Stop ends the subscription.
-func (w *Watch) Stop() {
-	w.t.mu.Lock()
-	defer w.t.mu.Unlock()
-	set := w.t.watches[w.session]
-	delete(set, w)
-	if len(set) == 0 {
-		delete(w.t.watches, w.session)
-	}
 }

@@ -1,0 +1,141 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/feed"
+	"loquat/internal/store"
+)
+
+// follow returns a follower of the query. Its waits end with ctx.
+func (r *rig) follow(ctx context.Context, q feed.Query) *feed.Follower {
+	r.t.Helper()
+	fl, err := r.Follow(ctx, q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(fl.Stop)
+	return fl
+}
+
+const soon, late = 20 * time.Millisecond, time.Minute
+
+// A follower reads window after window. A wait without events ends at its time, and the next
+// wait goes on from there.
+func TestFollower(t *testing.T) {
+	r := newRig(t)
+	cursor := r.create("s", nil)
+	r.create("other", nil)
+	fl := r.follow(t.Context(), feed.Query{SessionID: "s"})
+	if fl.Start() != cursor {
+		t.Fatalf("it starts at %s, not at %s", fl.Start(), cursor)
+	}
+	for i := range 5 {
+		began := time.Now()
+		if w, err := fl.Next(t.Context(), cursor, began.Add(soon)); err != nil || len(w.Events) != 0 || w.Cursor != cursor || time.Since(began) < soon {
+			t.Fatalf("a wait for nothing: %+v, %v after %s", w, err, time.Since(began))
+		}
+		time.AfterFunc(soon, func() {
+			r.appendMessage("other", "no concern of the follower")
+			r.appendMessage("s", fmt.Sprint(i))
+		})
+		w, err := fl.Next(t.Context(), cursor, time.Now().Add(late))
+		if err != nil || len(w.Events) != 2 || w.Events[0].Type != loquat.MessageAppended || w.Events[0].SessionID != "s" {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		again, err := fl.Next(t.Context(), cursor, time.Now().Add(late)) // as for want of memory
+		if err != nil || len(again.Events) != 2 || again.Cursor != w.Cursor {
+			t.Fatalf("the same window again: %+v, %v", again, err)
+		}
+		cursor = w.Cursor
+	}
+}
+
+// Everything that ends a follower also ends a wait that has begun.
+func TestEndOfAFollower(t *testing.T) {
+	for name, c := range map[string]struct {
+		query feed.Query
+		end   func(r *rig, cancel func())
+		check func(err error) bool
+	}{
+		"the context ends":                         {feed.Query{SessionID: "s"}, func(_ *rig, cancel func()) { cancel() }, func(err error) bool { return errors.Is(err, context.Canceled) }},
+		"the feed closes":                          {feed.Query{SessionID: "s"}, func(r *rig, _ func()) { r.Close() }, hasCode(loquat.CodeUnavailable)},
+		"the feed closes, for one of all sessions": {feed.Query{}, func(r *rig, _ func()) { r.Close() }, hasCode(loquat.CodeUnavailable)},
+		"the session is deleted":                   {feed.Query{SessionID: "s"}, func(r *rig, _ func()) { r.remove("s") }, hasCode(loquat.CodeNotFound)},
+		"the session of a request is deleted":      {feed.Query{RequestID: "q"}, func(r *rig, _ func()) { r.remove("s") }, hasCode(loquat.CodeNotFound)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.create("s", nil)
+			r.enqueue("s", "q")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			fl := r.follow(ctx, c.query)
+			time.AfterFunc(soon, func() { c.end(r, cancel) })
+			cursor := fl.Start()
+			for range 3 { // the deletion is an event
+				w, err := fl.Next(ctx, cursor, time.Now().Add(late))
+				if err != nil {
+					if !c.check(err) {
+						t.Errorf("it ended with %v", err)
+					}
+					return
+				}
+				cursor = w.Cursor
+			}
+			t.Error("it goes on")
+		})
+	}
+}
+
+func hasCode(code loquat.Code) func(error) bool {
+	return func(err error) bool { return loquat.CodeOf(err) == code }
+}
+
+// A follower of a quiet session gets the session's next event from memory, even when the tail
+// has long dropped the time of the last one.
+func TestFollowerOfAQuietSessionDoesNotReadTheDatabase(t *testing.T) {
+	r := newRig(t)
+	cursor := r.create("quiet", nil)
+	r.create("busy", nil)
+	filters := []feed.Query{{SessionID: "quiet", Push: true}, {SessionID: "quiet", RequestID: "q", Since: &cursor, Push: true}}
+	r.enqueue("quiet", "q")
+	var followers []*feed.Follower
+	for _, q := range filters {
+		fl := r.follow(t.Context(), q)
+		if w, err := fl.Next(t.Context(), cursor, time.Now()); err != nil || len(w.Events) != 0 {
+			t.Fatalf("%+v, %v", w, err)
+		}
+		followers = append(followers, fl)
+	}
+	for range 40 {
+		r.update(func(tx *store.Tx) error {
+			h, err := tx.Head("busy")
+			if err != nil {
+				return err
+			}
+			for range 1000 {
+				if _, err := tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Content: "x"}}, &h, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	before := r.reads.Load()
+	r.publish("quiet", "q", loquat.Event{Type: loquat.RequestStarted})
+	for i, fl := range followers {
+		w, err := fl.Next(t.Context(), cursor, time.Now().Add(late))
+		if err != nil || len(w.Events) != 1 || w.Events[0].Type != loquat.RequestStarted {
+			t.Errorf("%+v: %+v, %v", filters[i], w, err)
+		}
+	}
+	if n := r.reads.Load() - before; n != 0 {
+		t.Errorf("%d reads of the database", n)
+	}
+}

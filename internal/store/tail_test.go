@@ -1,0 +1,205 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"loquat"
+)
+
+// tailModel is a tail that holds everything, and its watches.
+type tailModel struct {
+	tail    *tail
+	log     []loquat.Record
+	deleted map[string]loquat.EventID
+	last    loquat.EventID
+	watches map[*Watch]loquat.EventID // the end of the log when each joined
+}
+
+var tailSessions = []string{"a", "b", "c", "d"}
+
+// TestTailAgainstAPlainLog compares the tail with a plain log under random commits, deletions,
+// followers and reads. The tail may refuse to answer only about what it dropped.
+func TestTailAgainstAPlainLog(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		start := loquat.EventID(rapid.IntRange(0, 5).Draw(t, "start"))
+		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, watches: map[*Watch]loquat.EventID{}}
+		m.tail.bounds = tailBounds{events: 16, bytes: 400}
+		t.Repeat(map[string]func(*rapid.T){
+			"commit": m.commit,
+			"join":   m.join,
+			"leave":  m.leave,
+			"":       m.check,
+		})
+	})
+}
+
+func (m *tailModel) commit(t *rapid.T) {
+	var batch []loquat.Record
+	changed := map[string]bool{"": true}
+	for range rapid.IntRange(1, 6).Draw(t, "events") {
+		m.last++
+		r := loquat.Record{ID: m.last, Type: loquat.Partial, SessionID: rapid.SampledFrom(tailSessions).Draw(t, "session"),
+			RequestID: rapid.SampledFrom([]string{"", "q", "r"}).Draw(t, "request"), Body: make([]byte, rapid.IntRange(2, 60).Draw(t, "size"))}
+		if rapid.IntRange(0, 15).Draw(t, "deletes") == 0 && m.deleted[r.SessionID] == 0 {
+			r.Type, r.RequestID = loquat.SessionDeleted, ""
+			m.deleted[r.SessionID] = r.ID
+			gone := func(old loquat.Record) bool { return old.SessionID == r.SessionID }
+			m.log, batch = slices.DeleteFunc(m.log, gone), slices.DeleteFunc(batch, gone)
+		} else if m.deleted[r.SessionID] != 0 {
+			continue // a deleted session has no further events
+		}
+		changed[r.SessionID] = true
+		batch = append(batch, r)
+	}
+	m.tail.add(m.last, batch)
+	m.log = append(m.log, batch...)
+	for w := range m.watches {
+		select {
+		case <-w.C():
+			if !changed[w.session] || len(batch) == 0 {
+				t.Fatalf("a follower of %q was woken by %v", w.session, batch)
+			}
+		default:
+			if changed[w.session] && len(batch) > 0 {
+				t.Fatalf("a follower of %q was not woken by %v", w.session, batch)
+			}
+		}
+	}
+	if len(batch) == 0 {
+		m.last = m.tail.end()
+	}
+}
+
+func (m *tailModel) join(t *rapid.T) {
+	w := &Watch{store: &Store{tail: m.tail}, c: make(chan struct{}, 1)}
+	w.session = rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "session")
+	m.tail.join(w)
+	m.watches[w] = m.last
+}
+
+func (m *tailModel) leave(t *rapid.T) {
+	for w := range m.watches {
+		w.Stop()
+		delete(m.watches, w)
+		return
+	}
+}
+
+func (m *tailModel) check(t *rapid.T) {
+	f := Filter{SessionID: rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "of"), RequestID: rapid.SampledFrom([]string{"", "q"}).Draw(t, "of request")}
+	since := loquat.EventID(rapid.Int64Range(0, int64(m.last)).Draw(t, "since"))
+	b := bound{events: rapid.IntRange(1, 9).Draw(t, "limit"), bytes: rapid.IntRange(1, 200).Draw(t, "bytes")}
+	var want []loquat.Record
+	newest := loquat.EventID(0) // of the filter's session
+	left := b
+	for i := range m.log {
+		r := &m.log[i]
+		if f.SessionID == "" || f.SessionID == r.SessionID {
+			newest = r.ID
+		}
+		if r.ID > since && f.matches(r) {
+			if !left.admits(r) {
+				left.events = 0
+				continue
+			}
+			want = append(want, *r)
+		}
+	}
+	got, ok := m.tail.since(m.tail.find(f.SessionID), since, f, b, nil)
+	if ok && !slices.EqualFunc(got, want, func(a, b loquat.Record) bool { return a.ID == b.ID && a.SessionID == b.SessionID }) {
+		t.Fatalf("%+v since %d: %v, want %v", f, since, got, want)
+	}
+	if !ok && since >= m.last {
+		t.Fatalf("the tail does not know what follows the newest event %d", m.last)
+	}
+	if exists := m.tail.existsSince(f.SessionID, since); exists && m.deleted[f.SessionID] > since {
+		t.Fatalf("%q was deleted at %d, after %d", f.SessionID, m.deleted[f.SessionID], since)
+	}
+	for w, joined := range m.watches {
+		if w.session != f.SessionID {
+			continue
+		}
+		if at := max(joined, newest); !ok && since >= at {
+			t.Fatalf("a follower of %q since %d is level at %d, but has to read the database at %d", w.session, joined, at, since)
+		}
+		if w.Newest() < newest {
+			t.Fatalf("the newest event of %q is %d, not %d", w.session, newest, w.Newest())
+		}
+		if w.session != "" && since >= joined && m.deleted[w.session] <= since && !m.tail.existsSince(w.session, since) {
+			t.Fatalf("followed since %d, %q is not known to exist since %d", joined, w.session, since)
+		}
+	}
+	if n := len(m.tail.all.load()); n > m.tail.bounds.events {
+		t.Fatalf("the tail holds %d events", n)
+	}
+	if len(m.watches) == 0 && len(m.tail.sessions) > len(tailSessions) {
+		t.Fatalf("the tail keeps %d sessions that nobody follows", len(m.tail.sessions))
+	}
+}
+
+// TestTailWhileItChanges reads, joins and leaves while events are added. Each follower sees
+// every event of its session once and in order.
+func TestTailWhileItChanges(t *testing.T) {
+	const commits, followers = 3000, 8
+	tl := newTail(0, 0)
+	tl.bounds = tailBounds{events: 1 << 20, bytes: 1 << 30}
+	s := &Store{tail: tl}
+	var all sync.WaitGroup
+	for i := range followers {
+		all.Go(func() {
+			w := s.Watch(fmt.Sprint("s", i%4))
+			defer w.Stop()
+			at, seen := loquat.EventID(0), 0
+			var buf []loquat.Record
+			for seen < commits/4 {
+				newest := w.Newest()
+				var ok bool
+				if buf, ok = tl.since(w.part, at, Filter{SessionID: w.session}, bound{events: 5, bytes: 1 << 20}, buf[:0]); !ok {
+					t.Error("the tail dropped an event")
+					return
+				}
+				for _, r := range buf {
+					if r.ID <= at || r.SessionID != w.session || r.ID > tl.end() {
+						t.Errorf("%s got %d of %s after %d, the log ends at %d", w.session, r.ID, r.SessionID, at, tl.end())
+						return
+					}
+					at = r.ID
+					seen++
+				}
+				if len(buf) == 0 && w.Newest() == newest {
+					<-w.C()
+				}
+				if seen%100 == 0 {
+					s.Watch(w.session).Stop()
+				}
+			}
+		})
+	}
+	for i := range commits {
+		tl.add(loquat.EventID(i+1), []loquat.Record{{ID: loquat.EventID(i + 1), Type: loquat.Partial, SessionID: fmt.Sprint("s", i%4), Body: []byte("{}")}})
+	}
+	all.Wait()
+}
+
+// TestReadingTheTailAllocatesNothing shows that a level follower costs no memory per event.
+func TestReadingTheTailAllocatesNothing(t *testing.T) {
+	tl := newTail(0, 0)
+	w := (&Store{tail: tl}).Watch("s")
+	for i := range 1000 {
+		tl.add(loquat.EventID(i+1), []loquat.Record{{ID: loquat.EventID(i + 1), SessionID: fmt.Sprint("s"), Body: []byte("{}")}})
+	}
+	buf := make([]loquat.Record, 0, 8)
+	if n := testing.AllocsPerRun(100, func() {
+		got, ok := tl.since(w.part, 998, Filter{SessionID: "s"}, bound{events: 5, bytes: 1 << 20}, buf)
+		if !ok || len(got) != 2 {
+			t.Fatalf("%v, %v", got, ok)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for each read", n)
+	}
+}
