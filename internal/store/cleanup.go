@@ -22,7 +22,10 @@ func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.prune(ctx); err != nil {
 		return fmt.Errorf("remove events past the retention: %w", err)
 	}
-	for _, step := range []func(*Tx) (more bool, err error){removeIncrements, removeDeletedSession, removeOldReplays, reclaim} {
+	if err := s.removeIncrements(ctx); err != nil {
+		return fmt.Errorf("remove the increments of ended requests: %w", err)
+	}
+	for _, step := range []func(*Tx) (more bool, err error){removeDeletedSession, removeOldReplays, reclaim} {
 		for more := true; more; {
 			err := s.Update(ctx, func(tx *Tx) (err error) {
 				more, err = step(tx)
@@ -42,24 +45,67 @@ func (tx *Tx) remove(query string, args ...any) (int64, error) {
 	return tx.q.Exec(query, append(args, cleanupRows)...)
 }
 
-// removeIncrements removes some increments of one ended request. A reader that reads past the
-// request's end arrives at the same state without them, so no cursor becomes too old. Their
-// ids are not used again.
-func removeIncrements(tx *Tx) (more bool, err error) {
-	var rid int64
-	err = one(tx.q, `SELECT rid FROM requests WHERE thinned = 0 AND ended_at IS NOT NULL ORDER BY rid LIMIT 1`, nil, &rid)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
+// removeIncrements removes the increments of the requests that have ended. A reader that reads
+// past a request's end arrives at the same state without them, so no cursor becomes too old.
+// Their ids are not used again.
+func (s *Store) removeIncrements(ctx context.Context) error {
+	for {
+		ended, err := Do(ctx, s, (*Tx).sortEnded)
+		if err != nil || len(ended) == 0 {
+			return err
+		}
+		for len(ended) > 0 {
+			ended, err = Do(ctx, s, func(tx *Tx) ([]int64, error) { return tx.removeIncrementsOf(ended) })
+			if err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// sortEnded returns requests that have ended and may have increments. None of them are in
+// shared rows any more.
+func (tx *Tx) sortEnded() (ended []int64, err error) {
+	rows, err := tx.q.Query(`SELECT rid FROM requests WHERE thinned = 0 AND ended_at IS NOT NULL LIMIT ?`, cleanupRows)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	n, err := tx.remove(`DELETE FROM events WHERE event_id IN
-		(SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') LIMIT ?)`, rid)
-	if err != nil || n == cleanupRows {
-		return true, err
+	defer rows.Close()
+	for rows.Next() {
+		var rid int64
+		if err := rows.Scan(&rid); err != nil {
+			return nil, err
+		}
+		ended = append(ended, rid)
 	}
-	return true, tx.exec(`UPDATE requests SET thinned = 1 WHERE rid = ?`, rid)
+	if err := rows.Err(); err != nil || len(ended) == 0 {
+		return nil, asDatabaseError(err)
+	}
+	return ended, tx.sortIncrements()
+}
+
+// removeIncrementsOf removes some increments of requests. It returns the requests that may
+// have more. Increments among the events were written by earlier versions.
+func (tx *Tx) removeIncrementsOf(requests []int64) ([]int64, error) {
+	if err := tx.keepLastID(); err != nil { // see lastEventID
+		return nil, err
+	}
+	for removed := int64(0); len(requests) > 0 && removed < cleanupRows; requests = requests[1:] {
+		for _, statement := range []string{
+			`DELETE FROM increments WHERE last_event_id IN (SELECT last_event_id FROM increments WHERE rid = ? LIMIT ?)`,
+			`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') LIMIT ?)`,
+		} {
+			n, err := tx.remove(statement, requests[0])
+			if err != nil || n == cleanupRows {
+				return requests, err
+			}
+			removed += n
+		}
+		if err := tx.exec(`UPDATE requests SET thinned = 1 WHERE rid = ?`, requests[0]); err != nil {
+			return nil, err
+		}
+	}
+	return requests, nil
 }
 
 // removeDeletedSession removes some rows of one deleted session. The rows of the session and

@@ -27,7 +27,7 @@ func MarkCopy(q SQL) (last loquat.EventID, images []string, err error) {
 	if _, err := q.Exec(`UPDATE log SET copied = 1`); err != nil {
 		return 0, nil, err
 	}
-	if err := one(q, `SELECT last_event_id FROM log`, nil, &last); err != nil {
+	if err := one(q, `SELECT `+lastEventID+` FROM log`, nil, &last); err != nil {
 		return 0, nil, err
 	}
 	rows, err := q.Query(`SELECT DISTINCT sha256 FROM assets ORDER BY sha256`)
@@ -51,7 +51,7 @@ func adoptCopy(ctx context.Context, driver Driver, log *slog.Logger) error {
 	var copied bool
 	var last loquat.EventID
 	err := driver.Read(ctx, func(q SQL) error {
-		return one(q, `SELECT copied, last_event_id FROM log`, nil, &copied, &last)
+		return one(q, `SELECT copied, `+lastEventID+` FROM log`, nil, &copied, &last)
 	})
 	if err != nil || !copied {
 		return err

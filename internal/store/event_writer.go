@@ -4,16 +4,27 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+
+	"loquat"
 )
 
 // eventWriter is the transaction of a batch. It collects the batch's events and inserts them
-// together: before the first statement that uses the events table, otherwise at the end of the
+// together: before the first statement that uses their tables, otherwise at the end of the
 // batch.
 type eventWriter struct {
 	SQL
-	rows  []any // eventWidth values each
-	bytes int   // size of the bodies in rows
+	rows       []any // eventWidth values each
+	bytes      int   // size of the bodies in rows
+	increments []increment
+	written    sizeOfIncrements
 }
+
+// sizeOfIncrements is the number of increments and the bytes that they take.
+type sizeOfIncrements struct{ entries, bytes int }
+
+// maxIncrementRow is the size from which a row of increments takes no more. It bounds what a
+// reader of one increment reads.
+const maxIncrementRow = 64 << 10
 
 // The columns of an event, in the order of add's values. The body comes last.
 const (
@@ -56,12 +67,35 @@ func (w *eventWriter) flush() error {
 		}
 	}
 	w.rows, w.bytes = w.rows[:0], 0
+	err := insertIncrements(w.SQL, w.increments, nil, 0, &w.written)
+	w.increments = w.increments[:0]
+	return err
+}
+
+// insertIncrements inserts entries in as few rows as their size allows. It adds what it wrote
+// to written.
+func insertIncrements(q SQL, entries []increment, rid any, segment loquat.EventID, written *sizeOfIncrements) error {
+	for len(entries) > 0 {
+		n, size := 0, 0
+		for ; n < len(entries) && (n == 0 || size < maxIncrementRow); n++ {
+			size += len(entries[n].rest)
+		}
+		const others = 16 // bytes of an entry besides its rest, about
+		body := appendIncrements(make([]byte, 0, size+n*others), entries[:n])
+		_, err := q.Exec(`INSERT INTO increments (last_event_id, rid, segment, entries, body) VALUES (?, ?, ?, ?, ?)`, entries[n-1].id, rid, segment, n, body)
+		if err != nil {
+			return fmt.Errorf("insert increments: %w", err)
+		}
+		written.entries += n
+		written.bytes += len(body)
+		entries = entries[n:]
+	}
 	return nil
 }
 
-// flushFor calls flush before a statement that uses the events table.
+// flushFor calls flush before a statement that uses the tables of events.
 func (w *eventWriter) flushFor(query string) error {
-	if len(w.rows) == 0 || !strings.Contains(query, " events") {
+	if len(w.rows) == 0 && len(w.increments) == 0 || !strings.Contains(query, " events") && !strings.Contains(query, " increments") {
 		return nil
 	}
 	return w.flush()

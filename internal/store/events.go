@@ -5,7 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"loquat"
@@ -89,37 +91,102 @@ func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 const eventColumns = `e.event_id, CASE e.type WHEN 'checkpoint' THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
 
 func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Record, error) {
-	query, args, err := r.eventQuery(since, f, b.events)
+	query, args, err := r.eventQuery(f)
 	if err != nil || query == "" {
 		return nil, err
 	}
-	return r.scanEvents(&b, query, args...)
-}
-
-// scanEvents reads events until a bound is reached.
-func (r *Reader) scanEvents(b *bound, query string, args ...any) ([]loquat.Record, error) {
-	rows, err := r.q.Query(query, args...)
+	increments, err := r.incrementsOf(since, f, b.events)
 	if err != nil {
-		return nil, fmt.Errorf("read events: %w", err)
+		return nil, err
 	}
-	defer rows.Close()
 	var out []loquat.Record
-	for rows.Next() {
-		rec, err := scanEvent(rows)
-		if err != nil {
-			return nil, err
-		}
+	err = mergeEvents(&eventReader{q: r.q, query: query, args: args, since: since, page: b}, increments, func(rec loquat.Record) (more bool, err error) {
 		if !b.admits(&rec) {
-			break
+			return false, nil
 		}
 		out = append(out, rec)
-	}
-	return out, asDatabaseError(rows.Err())
+		return true, nil
+	})
+	return out, err
 }
 
-// eventQuery returns the query whose index fits the filter. Of a deleted session only the
-// session_deleted event can be read.
-func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, []any, error) {
+// eventReader yields the events of a query, a page at a time: not every driver allows other
+// queries while it reads rows.
+type eventReader struct {
+	q     SQL
+	query string
+	args  []any // without the last two: the event above which, and how many events
+	since loquat.EventID
+	page  bound
+
+	events []loquat.Record // read, but not yet returned
+	ended  bool
+}
+
+// next returns the next event. It returns false at the end.
+func (in *eventReader) next() (rec loquat.Record, ok bool, err error) {
+	if len(in.events) == 0 && !in.ended {
+		if err := in.read(); err != nil {
+			return rec, false, err
+		}
+	}
+	if len(in.events) == 0 {
+		return rec, false, nil
+	}
+	rec, in.events = in.events[0], in.events[1:]
+	in.since = rec.ID
+	return rec, true, nil
+}
+
+// read reads the next page.
+func (in *eventReader) read() error {
+	rows, err := in.q.Query(in.query, append(slices.Clip(in.args), in.since, in.page.events)...)
+	if err != nil {
+		return fmt.Errorf("read events: %w", err)
+	}
+	defer rows.Close()
+	in.events, in.ended = nil, true
+	for left := in.page; rows.Next(); {
+		rec, err := scanEvent(rows)
+		if err != nil {
+			return err
+		}
+		in.events = append(in.events, rec)
+		if in.ended = left.admits(&rec) && left.events > 0; !in.ended {
+			return nil
+		}
+	}
+	return asDatabaseError(rows.Err())
+}
+
+// mergeEvents calls fn with events and with increments, in the order of their ids, until fn
+// returns false or fails.
+func mergeEvents(events *eventReader, increments *incrementReader, fn func(loquat.Record) (more bool, err error)) error {
+	event, someEvent, err := events.next()
+	if err != nil {
+		return err
+	}
+	increment, someIncrement, err := increments.next()
+	for err == nil && (someEvent || someIncrement) {
+		var more bool
+		if someEvent && (!someIncrement || event.ID < increment.ID) {
+			if more, err = fn(event); more && err == nil {
+				event, someEvent, err = events.next()
+			}
+		} else if more, err = fn(increment); more && err == nil {
+			increment, someIncrement, err = increments.next()
+		}
+		if !more {
+			return err
+		}
+	}
+	return err
+}
+
+// eventQuery returns the query whose index fits the filter, without its last two arguments:
+// the event above which, and how many events. Of a deleted session only the session_deleted
+// event can be read.
+func (r *Reader) eventQuery(f Filter) (string, []any, error) {
 	if f.RequestID != "" {
 		req, err := r.Request(f.RequestID)
 		if loquat.CodeOf(err) == loquat.CodeNotFound {
@@ -131,50 +198,59 @@ func (r *Reader) eventQuery(since loquat.EventID, f Filter, limit int) (string, 
 		if f.SessionID != "" && req.SessionID != f.SessionID {
 			return "", nil, nil
 		}
-		return `SELECT ` + eventColumns + ` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id LIMIT ?`,
-			[]any{req.RID, since, limit}, nil
+		return `SELECT ` + eventColumns + ` FROM events e WHERE e.rid = ? AND e.event_id > ? ORDER BY e.event_id LIMIT ?`, []any{req.RID}, nil
 	}
 	if f.SessionID != "" {
 		return `SELECT ` + eventColumns + ` FROM events e JOIN sessions s ON s.sid = e.sid
 			WHERE e.sid = (SELECT sid FROM sessions WHERE session_id = ?) AND e.event_id > ?
-			AND (s.deleted = 0 OR e.type = 'session_deleted') ORDER BY e.event_id LIMIT ?`,
-			[]any{f.SessionID, since, limit}, nil
+			AND (s.deleted = 0 OR e.type = 'session_deleted') ORDER BY e.event_id LIMIT ?`, []any{f.SessionID}, nil
 	}
 	return `SELECT ` + eventColumns + ` FROM events e WHERE e.event_id > ?
 		AND (e.type = 'session_deleted' OR e.sid NOT IN (SELECT sid FROM sessions WHERE deleted = 1))
-		ORDER BY e.event_id LIMIT ?`, []any{since, limit}, nil
+		ORDER BY e.event_id LIMIT ?`, nil, nil
 }
 
 // EachRequestEvent calls fn with each event that a request published above since, in order,
-// until fn fails. It holds one event at a time, because together they may be large. If
+// until fn fails. It holds few events at a time, because together they may be large. If
 // increments is false it skips partial and tool_partial events.
 func (r *Reader) EachRequestEvent(req Request, since loquat.EventID, increments bool, fn func(loquat.Record) error) error {
 	query := `SELECT ` + eventColumns + ` FROM events e WHERE e.rid = ? AND e.event_id > ?`
-	if !increments {
+	var in *incrementReader
+	if increments {
+		var err error
+		if in, err = r.incrementsOf(since, Filter{RequestID: req.RequestID}, math.MaxInt); err != nil {
+			return err
+		}
+	} else {
 		query += ` AND e.type NOT IN ('partial', 'tool_partial')`
 	}
-	rows, err := r.q.Query(query+` ORDER BY e.event_id`, req.RID, since)
-	if err != nil {
-		return fmt.Errorf("read events: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		rec, err := scanEvent(rows)
-		if err != nil {
-			return err
-		}
-		if err := fn(rec); err != nil {
-			return err
-		}
-	}
-	return asDatabaseError(rows.Err())
+	events := &eventReader{q: r.q, query: query + ` ORDER BY e.event_id LIMIT ?`, args: []any{req.RID}, since: since, page: bound{events: pageEvents, bytes: pageBytes}}
+	return mergeEvents(events, in, func(rec loquat.Record) (bool, error) { return true, fn(rec) })
 }
+
+// The size of the pages in which the events of a request, and increments, are read.
+const (
+	pageEvents = 256
+	pageBytes  = 256 << 10
+)
 
 // SizeOfRequestEvents returns the bytes of all event bodies that a request published above
 // since.
 func (r *Reader) SizeOfRequestEvents(req Request, since loquat.EventID) (n int64, err error) {
-	err = one(r.q, `SELECT coalesce(sum(octet_length(body)), 0) FROM events WHERE rid = ? AND event_id > ?`, []any{req.RID, since}, &n)
-	return n, err
+	if err := one(r.q, `SELECT coalesce(sum(octet_length(body)), 0) FROM events WHERE rid = ? AND event_id > ?`, []any{req.RID, since}, &n); err != nil {
+		return 0, err
+	}
+	in, err := r.incrementsOf(since, Filter{RequestID: req.RequestID}, math.MaxInt)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		rec, ok, err := in.next()
+		if !ok || err != nil {
+			return n, err
+		}
+		n += int64(len(rec.Body))
+	}
 }
 
 func scanEvent(rows *sql.Rows) (loquat.Record, error) {
@@ -196,11 +272,19 @@ func scanEvent(rows *sql.Rows) (loquat.Record, error) {
 	return rec, nil
 }
 
+// lastEventID is the highest event id ever assigned. A commit that only adds increments does
+// not write the row of the log, because its own row names its highest id. So every transaction
+// that removes rows of increments must write the row of the log (keepLastID).
+const lastEventID = `(SELECT max(id) FROM (SELECT last_event_id AS id FROM log UNION ALL SELECT max(last_event_id) FROM increments) ids)`
+
 // last returns the highest event id ever assigned, read from the database.
 func (r *Reader) last() (id loquat.EventID, err error) {
-	err = one(r.q, `SELECT last_event_id FROM log`, nil, &id)
+	err = one(r.q, `SELECT `+lastEventID+` FROM log`, nil, &id)
 	return id, err
 }
+
+// keepLastID writes the highest event id ever assigned to the row of the log.
+func (tx *Tx) keepLastID() error { return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last) }
 
 // Publish assigns an id to an event of a session, and of a request unless req is nil, and adds
 // the event to the log. An event that carries the session shows h as it is now.
@@ -226,11 +310,16 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	tx.last++
 	rec.ID, rec.At = tx.last, tx.Now
 	tx.wrote = true
-	if err := tx.log.add(rec.Body, rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now)); err != nil {
-		return 0, err
-	}
 	tx.published = append(tx.published, rec)
-	return rec.ID, nil
+	if req != nil && isIncrement(rec.Type) {
+		tx.head = appendHead(tx.head[:0], rec.Type, rec.SessionID, rec.RequestID)
+		if in, ok := newIncrement(rec, req.RID, tx.head); ok {
+			tx.log.increments = append(tx.log.increments, in)
+			return rec.ID, nil
+		}
+	}
+	tx.otherEvents = true
+	return rec.ID, tx.log.add(rec.Body, rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now))
 }
 
 func micros(t time.Time) int64     { return t.UnixMicro() }

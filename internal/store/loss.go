@@ -44,7 +44,7 @@ func FindLoss(q SQL, m Mark) (*Loss, error) {
 	var id string
 	var copied bool
 	var last loquat.EventID
-	if err := one(q, `SELECT store_id, copied, last_event_id FROM log`, nil, &id, &copied, &last); err != nil {
+	if err := one(q, `SELECT store_id, copied, `+lastEventID+` FROM log`, nil, &id, &copied, &last); err != nil {
 		return nil, err
 	}
 	// An empty log with another id was created because the database file was missing.

@@ -98,7 +98,8 @@ type Store struct {
 
 	committing  atomic.Pointer[chan struct{}] // the batch being committed; closed once its events are in the tail
 	failing     atomic.Pointer[Fault]
-	lastFailure time.Time // time of the last failed write; owned by the committer
+	lastFailure time.Time        // time of the last failed write; owned by the committer
+	unsorted    sizeOfIncrements // what shared rows hold; owned by the committer
 	damage      atomic.Pointer[Fault]
 	held        atomic.Bool // see Hold
 	marker      marker      // nil if the driver keeps no mark
@@ -141,7 +142,10 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		if s.foreign, err = foreignIDs(q); err != nil {
 			return err
 		}
-		return one(q, `SELECT store_id, server_id, last_event_id, gone_event_id FROM log`, nil, &s.id, &s.serverID, &last, &gone)
+		if s.unsorted, err = unsortedIncrements(q); err != nil {
+			return err
+		}
+		return one(q, `SELECT store_id, server_id, `+lastEventID+`, gone_event_id FROM log`, nil, &s.id, &s.serverID, &last, &gone)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
@@ -356,6 +360,7 @@ func (s *Store) commitLoop() {
 			}
 			batch = s.gather(append(batch[:0], u))
 			s.commit(batch)
+			s.sortIfDue()
 			clear(batch) // lets the garbage collector free what the updates captured
 		case <-probe.C:
 			s.probe(batch[:0])
@@ -469,6 +474,11 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 		s.forgetFault(fault.Kind)
 		s.log.Info("the store can write again")
 	}
+	if tx.sorted {
+		s.unsorted = sizeOfIncrements{}
+	}
+	s.unsorted.entries += tx.log.written.entries
+	s.unsorted.bytes += tx.log.written.bytes
 	if s.marker != nil && len(tx.published) > 0 {
 		s.marker.Mark(Mark{StoreID: s.id, Last: tx.last})
 	}

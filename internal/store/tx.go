@@ -23,6 +23,10 @@ type Tx struct {
 
 	statements *taggedSQL // of the whole batch
 
+	otherEvents bool   // published has events that are not increments
+	sorted      bool   // sortIncrements ran
+	head        []byte // reused by Publish
+
 	shown *func(loquat.Object) loquat.Object // what events show of metadata; nil means all
 }
 
@@ -48,7 +52,10 @@ func (tx *Tx) runAll(batch []*update) error {
 	if err := tx.log.flush(); err != nil {
 		return err
 	}
-	return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last)
+	if !tx.otherEvents { // the rows of the increments name their ids; see lastEventID
+		return nil
+	}
+	return tx.keepLastID()
 }
 
 // run turns a panic into an error, so one faulty update does not end the others.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -43,6 +44,10 @@ var rules = []rule{
 	{name: "events belong to requests of their session", text: "event %016d", full: true, query: `SELECT e.event_id FROM events e LEFT JOIN requests q ON q.rid = e.rid
 		WHERE e.rid IS NOT NULL AND (q.rid IS NULL OR q.sid <> e.sid)`},
 	{name: "revisions of events were made", text: "event %016d", full: true, query: `SELECT e.event_id FROM events e JOIN sessions s ON s.sid = e.sid WHERE s.deleted = 0 AND e.rev > s.rev`},
+	{name: "increments of one request are sorted", text: "increments up to %016d", query: `SELECT last_event_id FROM increments
+		WHERE (rid IS NULL) <> (last_event_id > (SELECT sorted_event_id FROM log)) OR (rid IS NULL) <> (segment = 0) OR rid IS NOT NULL AND segment < last_event_id`},
+	{name: "increments belong to requests", text: "increments up to %016d", full: true, query: `SELECT last_event_id FROM increments
+		WHERE rid IS NOT NULL AND rid NOT IN (SELECT rid FROM requests WHERE thinned = 0)`},
 	{name: "requests belong to sessions", text: "request %s", query: `SELECT request_id FROM requests WHERE sid NOT IN (SELECT sid FROM sessions)`},
 	{name: "requests have ended or run", text: "request %s is %s", query: `SELECT request_id, status FROM requests
 		WHERE status NOT IN ('queued', 'running', 'completed', 'failed', 'cancelled') OR (status IN ('queued', 'running')) <> (ended_at IS NULL)`},
@@ -106,13 +111,14 @@ func (r rule) violations(q SQL) (out []string, err error) {
 func verifyJSON(q SQL, report func(string)) {
 	for _, c := range []struct {
 		name, query string
-		valid       func([]byte) error
+		valid       func(id any, b []byte) error
 	}{
-		{"event", `SELECT event_id, body FROM events`, func(b []byte) error {
+		{"increments", `SELECT last_event_id, body FROM increments`, validIncrements},
+		{"event", `SELECT event_id, body FROM events`, func(_ any, b []byte) error {
 			if _, err := loquat.ParseRecord(b); err != nil {
 				return err
 			}
-			return validJSON(b)
+			return validJSON(nil, b)
 		}},
 		{"message", `SELECT message_id, metadata FROM messages WHERE metadata IS NOT NULL`, validJSON},
 		{"session", `SELECT session_id, metadata FROM sessions`, validJSON},
@@ -124,7 +130,23 @@ func verifyJSON(q SQL, report func(string)) {
 	}
 }
 
-func verifyColumn(q SQL, name, query string, valid func([]byte) error, report func(string)) error {
+// validIncrements checks that the entries of a row are valid events.
+func validIncrements(key any, body []byte) error {
+	last, ok := key.(int64)
+	if !ok {
+		return fmt.Errorf("the id is %T, not a number", key)
+	}
+	var invalid error
+	err := eachIncrement(loquat.EventID(last), body, func(e increment) {
+		rec := e.record("s", "r", appendHead(nil, e.kind.eventType(), "s", "r"))
+		if invalid == nil && !json.Valid(rec.Body) {
+			invalid = fmt.Errorf("event %s is not valid JSON", e.id)
+		}
+	})
+	return cmp.Or(err, invalid)
+}
+
+func verifyColumn(q SQL, name, query string, valid func(id any, b []byte) error, report func(string)) error {
 	rows, err := q.Query(query)
 	if err != nil {
 		return err
@@ -137,7 +159,7 @@ func verifyColumn(q SQL, name, query string, valid func([]byte) error, report fu
 		if err := rows.Scan(&id, &b); err != nil {
 			return err
 		}
-		err := valid(b)
+		err := valid(id, b)
 		if err == nil {
 			continue
 		}
@@ -154,7 +176,7 @@ func verifyColumn(q SQL, name, query string, valid func([]byte) error, report fu
 	return rows.Err()
 }
 
-func validJSON(b []byte) error {
+func validJSON(_ any, b []byte) error {
 	if !json.Valid(b) {
 		return fmt.Errorf("is not valid JSON")
 	}
@@ -169,8 +191,9 @@ type Totals struct {
 
 // Count returns the totals of the database of q.
 func Count(q SQL) (t Totals, err error) {
-	err = one(q, `SELECT (SELECT last_event_id FROM log), (SELECT count(*) FROM sessions WHERE deleted = 0),
-		(SELECT count(*) FROM messages m JOIN sessions s ON s.sid = m.sid WHERE s.deleted = 0 AND m.rev_to IS NULL), (SELECT count(*) FROM events)`,
+	err = one(q, `SELECT `+lastEventID+`, (SELECT count(*) FROM sessions WHERE deleted = 0),
+		(SELECT count(*) FROM messages m JOIN sessions s ON s.sid = m.sid WHERE s.deleted = 0 AND m.rev_to IS NULL),
+		(SELECT count(*) FROM events) + (SELECT coalesce(sum(entries), 0) FROM increments)`,
 		nil, &t.Last, &t.Sessions, &t.Messages, &t.Events)
 	return t, err
 }

@@ -1,0 +1,322 @@
+package store
+
+import (
+	"cmp"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"loquat"
+)
+
+// Increments are most of what is written, and nobody needs them once their request has ended.
+// So they are kept apart from other events: a commit adds all of its increments as one shared
+// row, without an index.
+//
+// A reader of one session would have to read the increments of all sessions that stream at
+// the same time. So whenever many increments are in shared rows, sortIncrements moves them to
+// rows that hold the increments of one request each and are indexed by request. That closes a
+// segment of the log.
+
+// The number and size of the increments in shared rows at which they are sorted. They bound
+// what a reader of one session reads of other sessions, and how long sorting delays a commit.
+const (
+	sortEntries = 8192
+	sortBytes   = 2 << 20
+)
+
+// requestName is what an increment's body says of its request.
+type requestName struct {
+	request, session string
+	visible          bool // the session is not deleted
+}
+
+// incrementReader yields increments in the order of their ids. A nil incrementReader has none.
+type incrementReader struct {
+	q     SQL
+	since loquat.EventID
+	all   bool // of all requests, otherwise only those in names
+
+	names map[int64]requestName
+	heads map[incrementHead][]byte
+
+	keys    []loquat.EventID // of rows of the requests in names, not yet read
+	above   loquat.EventID   // the last key of rows
+	rows    []incrementRow   // shared rows, or of all rows, not yet in entries
+	ended   bool             // there are no rows besides keys and rows
+	entries []increment      // read, but not yet returned
+}
+
+// incrementRow is a row of the increments table.
+type incrementRow struct {
+	last    loquat.EventID
+	segment int64
+	body    []byte
+}
+
+type incrementHead struct {
+	rid  int64
+	kind loquat.EventType
+}
+
+// incrementsOf returns a reader of the increments above since that match a filter. It yields
+// at least the first limit of them. Requests whose increments were removed are skipped without
+// a look at the increments.
+func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incrementReader, error) {
+	in := &incrementReader{q: r.q, since: since, names: map[int64]requestName{}, heads: map[incrementHead][]byte{}}
+	where, args := "", []any(nil)
+	switch {
+	case f.RequestID != "":
+		where, args = `r.request_id = ?`, []any{f.RequestID}
+	case f.SessionID != "":
+		where, args = `r.sid = (SELECT sid FROM sessions WHERE session_id = ?)`, []any{f.SessionID}
+	default:
+		in.all, in.above = true, since
+		return in, nil
+	}
+	if err := in.findRequests(where, args); err != nil {
+		return nil, err
+	}
+	if len(in.names) == 0 {
+		return nil, nil
+	}
+	var sorted loquat.EventID
+	if err := one(in.q, `SELECT sorted_event_id FROM log`, nil, &sorted); err != nil {
+		return nil, err
+	}
+	for rid := range in.names {
+		if err := in.findKeys(rid, limit); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(in.keys)
+	if len(in.keys) >= limit { // each row has one at least, so the shared rows are not needed
+		in.keys, in.ended = in.keys[:limit], true
+	}
+	in.above = max(since, sorted)
+	return in, nil
+}
+
+// findRequests adds the matching requests that may have increments to names.
+func (in *incrementReader) findRequests(where string, args []any) error {
+	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND `+where, args...)
+	if err != nil {
+		return fmt.Errorf("read the requests of increments: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var rid int64
+		var name requestName
+		if err := rows.Scan(&rid, &name.request, &name.session, &name.visible); err != nil {
+			return err
+		}
+		if name.visible {
+			in.names[rid] = name
+		}
+	}
+	return asDatabaseError(rows.Err())
+}
+
+// findKeys adds the first keys of a request's own rows to keys.
+func (in *incrementReader) findKeys(rid int64, limit int) error {
+	rows, err := in.q.Query(`SELECT last_event_id FROM increments WHERE rid = ? AND last_event_id > ? ORDER BY last_event_id LIMIT ?`, rid, in.since, limit)
+	if err != nil {
+		return fmt.Errorf("read increments: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key loquat.EventID
+		if err := rows.Scan(&key); err != nil {
+			return err
+		}
+		in.keys = append(in.keys, key)
+	}
+	return asDatabaseError(rows.Err())
+}
+
+// next returns the next increment. It returns false at the end.
+func (in *incrementReader) next() (rec loquat.Record, ok bool, err error) {
+	if in == nil {
+		return rec, false, nil
+	}
+	for len(in.entries) == 0 {
+		if more, err := in.read(); err != nil || !more {
+			return rec, false, err
+		}
+	}
+	e := in.entries[0]
+	in.entries = in.entries[1:]
+	name := in.names[e.rid]
+	head, ok := in.heads[incrementHead{e.rid, e.kind.eventType()}]
+	if !ok {
+		head = appendHead(nil, e.kind.eventType(), name.session, name.request)
+		in.heads[incrementHead{e.rid, e.kind.eventType()}] = head
+	}
+	return e.record(name.session, name.request, head), true, nil
+}
+
+// read reads the next row, or the next segment if the rows of all requests are read: the rows
+// of one segment overlap. It returns false at the end.
+func (in *incrementReader) read() (more bool, err error) {
+	in.entries = in.entries[:0:0]
+	if len(in.keys) > 0 {
+		key := in.keys[0]
+		in.keys = in.keys[1:]
+		var body []byte
+		if err := one(in.q, `SELECT body FROM increments WHERE last_event_id = ?`, []any{key}, &body); err != nil {
+			return false, fmt.Errorf("read increments: %w", err)
+		}
+		return true, in.add(key, body)
+	}
+	for segment := int64(0); ; in.rows = in.rows[1:] {
+		if len(in.rows) == 0 && !in.ended {
+			if err := in.readPage(); err != nil {
+				return false, err
+			}
+		}
+		if len(in.rows) == 0 || segment != 0 && in.rows[0].segment != segment {
+			slices.SortFunc(in.entries, func(a, b increment) int { return cmp.Compare(a.id, b.id) })
+			return segment != 0, nil
+		}
+		row := in.rows[0]
+		if err := in.add(row.last, row.body); err != nil {
+			return false, err
+		}
+		if segment = row.segment; segment == 0 {
+			in.rows = in.rows[1:]
+			return true, nil
+		}
+	}
+}
+
+// readPage reads the next rows.
+func (in *incrementReader) readPage() error {
+	rows, err := in.q.Query(`SELECT last_event_id, segment, body FROM increments WHERE last_event_id > ? ORDER BY last_event_id LIMIT ?`, in.above, pageEvents)
+	if err != nil {
+		return fmt.Errorf("read increments: %w", err)
+	}
+	defer rows.Close()
+	in.rows, in.ended = nil, true
+	for size := 0; rows.Next(); {
+		var row incrementRow
+		if err := rows.Scan(&row.last, &row.segment, &row.body); err != nil {
+			return fmt.Errorf("read increments: %w", asDamage(err))
+		}
+		in.rows, in.above = append(in.rows, row), row.last
+		if size += len(row.body); size >= pageBytes || len(in.rows) == pageEvents {
+			in.ended = false
+			return nil
+		}
+	}
+	return asDatabaseError(rows.Err())
+}
+
+// add adds the matching entries of a row to entries.
+func (in *incrementReader) add(last loquat.EventID, body []byte) error {
+	var failed error
+	err := eachIncrement(last, body, func(e increment) {
+		if e.id <= in.since || failed != nil {
+			return
+		}
+		name, known := in.names[e.rid]
+		if !known && in.all {
+			name, failed = in.nameOf(e.rid)
+		}
+		if name.visible {
+			in.entries = append(in.entries, e)
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// nameOf reads the names of a request and keeps them. It returns the zero requestName for an
+// unknown request.
+func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
+	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
+		&name.request, &name.session, &name.visible)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return name, fmt.Errorf("read the request of increments: %w", err)
+	}
+	in.names[rid] = name
+	return name, nil
+}
+
+// sortIncrements moves the increments of running requests from shared rows to rows of their
+// own, and removes those of ended requests. A reader that reads past a request's end arrives
+// at the same state without them.
+func (tx *Tx) sortIncrements() error {
+	entries, err := tx.sharedIncrements()
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	if err := tx.exec(`DELETE FROM increments WHERE last_event_id > (SELECT sorted_event_id FROM log)`); err != nil {
+		return err
+	}
+	byRequest := map[int64][]increment{}
+	var order []int64
+	for _, e := range entries {
+		if _, seen := byRequest[e.rid]; !seen {
+			order = append(order, e.rid)
+		}
+		byRequest[e.rid] = append(byRequest[e.rid], e)
+	}
+	for _, rid := range order {
+		var running bool
+		err := one(tx.q, `SELECT ended_at IS NULL FROM requests WHERE rid = ?`, []any{rid}, &running)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if !running {
+			continue
+		}
+		var written sizeOfIncrements // these are sorted
+		if err := insertIncrements(tx.q, byRequest[rid], rid, tx.last, &written); err != nil {
+			return err
+		}
+	}
+	tx.log.written, tx.sorted = sizeOfIncrements{}, true
+	if err := tx.exec(`UPDATE log SET sorted_event_id = ?`, tx.last); err != nil {
+		return err
+	}
+	return tx.keepLastID()
+}
+
+// unsortedIncrements returns what the shared rows hold.
+func unsortedIncrements(q SQL) (n sizeOfIncrements, err error) {
+	err = one(q, `SELECT coalesce(sum(entries), 0), coalesce(sum(octet_length(body)), 0) FROM increments
+		WHERE last_event_id > (SELECT sorted_event_id FROM log)`, nil, &n.entries, &n.bytes)
+	return n, err
+}
+
+// sortIfDue sorts the increments if the shared rows hold many.
+func (s *Store) sortIfDue() {
+	if s.unsorted.entries < sortEntries && s.unsorted.bytes < sortBytes {
+		return
+	}
+	s.unsorted = sizeOfIncrements{} // after a failure the next attempt is as far away
+	s.commit([]*update{{fn: (*Tx).sortIncrements, done: make(chan struct{})}})
+}
+
+// sharedIncrements reads the shared rows.
+func (tx *Tx) sharedIncrements() (out []increment, err error) {
+	rows, err := tx.q.Query(`SELECT last_event_id, body FROM increments WHERE last_event_id > (SELECT sorted_event_id FROM log) ORDER BY last_event_id`)
+	if err != nil {
+		return nil, fmt.Errorf("read increments: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var last loquat.EventID
+		var body []byte
+		if err := rows.Scan(&last, &body); err != nil {
+			return nil, err
+		}
+		if err := eachIncrement(last, body, func(e increment) { out = append(out, e) }); err != nil {
+			return nil, err
+		}
+	}
+	return out, asDatabaseError(rows.Err())
+}

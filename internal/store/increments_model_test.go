@@ -1,0 +1,467 @@
+package store_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"loquat"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+)
+
+// incrementsModel publishes increments of several requests and compares what readers find in
+// the database with what was published.
+type incrementsModel struct {
+	dirs   []string
+	driver *sqlite.DB
+	s      *store.Store
+
+	running map[string]*store.Request // by session
+	ended   map[string]bool           // by request
+	log     []loquat.Record
+	newest  loquat.EventID // ever assigned
+	floor   loquat.EventID // the model has every event above it
+}
+
+var modelSessions = []string{"a", "b", "c", "d"}
+
+// The database agrees with a model of the log whatever happens in between: commits, sorting,
+// ends of requests, cleanups and crashes. No event id is assigned twice.
+func TestIncrementsAgainstAModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &incrementsModel{running: map[string]*store.Request{}, ended: map[string]bool{}}
+		defer m.remove()
+		m.open(t, m.newDir(t))
+		for _, id := range modelSessions {
+			m.update(t, func(tx *store.Tx, publish publishFunc) error {
+				h, err := tx.CreateSession(id, "default", nil)
+				if err != nil {
+					return err
+				}
+				if err := publish(loquat.Event{Type: loquat.SessionCreated}, &h, nil); err != nil {
+					return err
+				}
+				return tx.Checkpoint(&h, nil, false)
+			})
+		}
+		m.forgetUntracked(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"start":   m.start,
+			"stream":  m.stream,
+			"stream2": m.stream,
+			"end":     m.end,
+			"sort":    func(t *rapid.T) { m.update(t, func(tx *store.Tx, _ publishFunc) error { return tx.SortIncrements() }) },
+			"cleanup": func(t *rapid.T) { m.must(t, m.s.Cleanup(t.Context())) },
+			"fail":    m.fail,
+			"crash":   m.crash,
+			"":        m.check,
+		})
+	})
+}
+
+func (m *incrementsModel) must(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *incrementsModel) newDir(t *rapid.T) string {
+	dir, err := os.MkdirTemp("", "increments")
+	m.must(t, err)
+	m.dirs = append(m.dirs, dir)
+	return dir
+}
+
+func (m *incrementsModel) open(t *rapid.T, dir string) {
+	var err error
+	m.driver, err = sqlite.Open(t.Context(), dir, slog.New(slog.DiscardHandler))
+	m.must(t, err)
+	m.s, err = store.Open(t.Context(), m.driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	m.must(t, err)
+}
+
+func (m *incrementsModel) remove() {
+	m.s.Close()
+	for _, dir := range m.dirs {
+		os.RemoveAll(dir)
+	}
+}
+
+type publishFunc func(loquat.Event, *store.Head, *store.Request) error
+
+// update runs fn in a transaction and adds what it published to the model.
+func (m *incrementsModel) update(t *rapid.T, fn func(*store.Tx, publishFunc) error) {
+	t.Helper()
+	var published []loquat.Record
+	m.must(t, m.s.Update(t.Context(), func(tx *store.Tx) error {
+		published = nil
+		return fn(tx, func(e loquat.Event, h *store.Head, q *store.Request) error {
+			id, err := tx.Publish(e, h, q)
+			e.SessionID = h.SessionID
+			if q != nil {
+				e.RequestID = q.RequestID
+			}
+			rec, _ := e.Encode()
+			rec.ID, rec.At = id, tx.Now
+			published = append(published, rec)
+			return err
+		})
+	}))
+	for _, rec := range published {
+		if rec.ID <= m.newest {
+			t.Fatalf("event %s was assigned after %s", rec.ID, m.newest)
+		}
+		m.newest = rec.ID
+	}
+	m.log = append(m.log, published...)
+	m.newest = max(m.newest, m.s.Last())
+}
+
+// forgetUntracked starts the model after the events that it did not see.
+func (m *incrementsModel) forgetUntracked(t *rapid.T) {
+	m.log, m.newest, m.floor = nil, m.s.Last(), m.s.Last()
+}
+
+func (m *incrementsModel) session(t *rapid.T, running bool) (id string, ok bool) {
+	var fit []string
+	for _, id := range modelSessions {
+		if (m.running[id] != nil) == running {
+			fit = append(fit, id)
+		}
+	}
+	if len(fit) == 0 {
+		return "", false
+	}
+	return rapid.SampledFrom(fit).Draw(t, "session"), true
+}
+
+func (m *incrementsModel) start(t *rapid.T) {
+	id, ok := m.session(t, false)
+	if !ok {
+		t.Skip()
+	}
+	q := &store.Request{Request: loquat.Request{RequestID: fmt.Sprintf("%s-%d", id, m.newest)}}
+	m.update(t, func(tx *store.Tx, publish publishFunc) error {
+		h, err := tx.Head(id)
+		if err != nil {
+			return err
+		}
+		if err := tx.EnqueueRequest(&h, q, false); err != nil {
+			return err
+		}
+		if err := tx.StartRequest(q, "me"); err != nil {
+			return err
+		}
+		stream := true
+		return publish(loquat.Event{Type: loquat.RequestStarted, Stream: &stream}, &h, q)
+	})
+	m.running[id] = q
+}
+
+// anIncrement draws an event that a request streams.
+func anIncrement(t *rapid.T) loquat.Event {
+	text := rapid.OneOf(rapid.String(), rapid.StringN(0, 9, 40), rapid.Just(`"}}`), rapid.Just("\u2028\xff")).Draw(t, "text")
+	if rapid.IntRange(0, 30).Draw(t, "large") == 0 {
+		text += string(bytes.Repeat([]byte("x"), 90_000))
+	}
+	switch rapid.IntRange(0, 5).Draw(t, "kind") {
+	case 0:
+		return loquat.Event{Type: loquat.ToolPartial, Phase: loquat.PhaseStream, ToolCallID: "call", Payload: &loquat.Payload{Part: &text}}
+	case 1:
+		return loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: "assistant", Metadata: loquat.Object{"reasoning": loquat.Quote(text)}}}
+	case 2:
+		return loquat.Event{Type: loquat.RetryScheduled, Attempt: 1}
+	}
+	return loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: "assistant", Content: text}}
+}
+
+func (m *incrementsModel) stream(t *rapid.T) {
+	type part struct {
+		id string
+		e  loquat.Event
+	}
+	var parts []part
+	for range rapid.IntRange(1, 12).Draw(t, "events") {
+		if id, ok := m.session(t, true); ok {
+			parts = append(parts, part{id, anIncrement(t)})
+		}
+	}
+	flush := rapid.IntRange(0, 20).Draw(t, "flush after")
+	m.update(t, func(tx *store.Tx, publish publishFunc) error {
+		for i, p := range parts {
+			q := m.running[p.id]
+			if err := publish(p.e, &store.Head{SID: q.SID, SessionID: p.id}, q); err != nil {
+				return err
+			}
+			if i == flush { // a reader within the batch
+				if _, err := tx.SizeOfRequestEvents(*q, 0); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (m *incrementsModel) end(t *rapid.T) {
+	id, ok := m.session(t, true)
+	if !ok {
+		t.Skip()
+	}
+	q := m.running[id]
+	silent := rapid.Bool().Draw(t, "without an event") // then an increment may have the newest id
+	m.update(t, func(tx *store.Tx, publish publishFunc) error {
+		if err := tx.EndRequest(q, loquat.StatusCompleted, ""); err != nil || silent {
+			return err
+		}
+		return publish(loquat.Event{Type: loquat.RequestCompleted}, &store.Head{SID: q.SID, SessionID: id}, q)
+	})
+	delete(m.running, id)
+	m.ended[q.RequestID] = true
+}
+
+var errModel = errors.New("this update fails")
+
+// fail rolls a transaction back that wrote increments.
+func (m *incrementsModel) fail(t *rapid.T) {
+	id, ok := m.session(t, true)
+	if !ok {
+		t.Skip()
+	}
+	err := m.s.Update(t.Context(), func(tx *store.Tx) error {
+		q := m.running[id]
+		if _, err := tx.Publish(anIncrement(t), &store.Head{SID: q.SID, SessionID: id}, q); err != nil {
+			return err
+		}
+		if err := tx.SortIncrements(); err != nil {
+			return err
+		}
+		return errModel
+	})
+	if !errors.Is(err, errModel) {
+		t.Fatal(err)
+	}
+}
+
+// crash continues with the files that a killed process leaves.
+func (m *incrementsModel) crash(t *rapid.T) {
+	if len(m.dirs) > 4 {
+		t.Skip()
+	}
+	from, to := m.dirs[len(m.dirs)-1], m.newDir(t)
+	m.must(t, os.CopyFS(to, os.DirFS(from)))
+	m.must(t, m.s.Close())
+	m.open(t, to)
+	if m.s.Last() != m.newest {
+		t.Fatalf("after a crash the log ends at %s, not at %s", m.s.Last(), m.newest)
+	}
+}
+
+func (m *incrementsModel) check(t *rapid.T) {
+	f := store.Filter{}
+	var of *store.Request
+	switch rapid.IntRange(0, 3).Draw(t, "filter") {
+	case 1:
+		f.SessionID = rapid.SampledFrom(modelSessions).Draw(t, "of session")
+	case 2:
+		if id, ok := m.session(t, true); ok {
+			of = m.running[id]
+			f.RequestID = of.RequestID
+		}
+	}
+	since := max(m.floor, m.newest-loquat.EventID(rapid.IntRange(0, len(m.log)+1).Draw(t, "since")))
+	limit := rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(t, "limit")
+	m.must(t, m.s.View(t.Context(), func(r *store.Reader) error {
+		got, err := r.DatabaseEvents(since, f, limit)
+		if err != nil {
+			return err
+		}
+		m.compare(t, got, since, f, limit)
+		if of == nil {
+			return nil
+		}
+		var all []loquat.Record
+		size := 0
+		if err := r.EachRequestEvent(*of, since, true, func(rec loquat.Record) error {
+			size += len(rec.Body)
+			all = append(all, rec)
+			return nil
+		}); err != nil {
+			return err
+		}
+		m.compare(t, all, since, f, 1<<30)
+		if n, err := r.SizeOfRequestEvents(*of, since); n != int64(size) || err != nil {
+			t.Fatalf("the events of a request have %d bytes, %v, not %d", size, err, n)
+		}
+		return nil
+	}))
+	if rapid.IntRange(0, 3).Draw(t, "verify") > 0 {
+		return
+	}
+	err := m.driver.Read(t.Context(), func(q store.SQL) error {
+		store.Verify(q, true, func(problem string) { t.Fatal(problem) })
+		return nil
+	})
+	m.must(t, err)
+}
+
+// compare requires that got is what the model has above since, except that increments of
+// ended requests may be missing.
+func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.EventID, f store.Filter, limit int) {
+	full := len(got) == limit
+	for _, want := range m.log {
+		if want.ID <= since || f.SessionID != "" && want.SessionID != f.SessionID || f.RequestID != "" && want.RequestID != f.RequestID {
+			continue
+		}
+		if len(got) == 0 {
+			optional := m.ended[want.RequestID] && (want.Type == loquat.Partial || want.Type == loquat.ToolPartial)
+			if full || optional {
+				continue
+			}
+			t.Fatalf("%s event %s is missing", want.Type, want.ID)
+		}
+		if got[0].ID != want.ID {
+			if m.ended[want.RequestID] && got[0].ID > want.ID {
+				continue
+			}
+			t.Fatalf("read %s, want %s (%s)", got[0].ID, want.ID, want.Type)
+		}
+		if g := got[0]; !bytes.Equal(g.Body, want.Body) || g.Type != want.Type || g.RequestID != want.RequestID || g.SessionID != want.SessionID || !g.At.Equal(want.At) {
+			t.Fatalf("read %+v\nwant %+v", g, want)
+		}
+		got = got[1:]
+	}
+	if len(got) > 0 {
+		t.Fatalf("read event %s, which nobody published", got[0].ID)
+	}
+}
+
+// The number of increments decides when the committer sorts them.
+func TestCommitterSortsIncrements(t *testing.T) {
+	var logged bytes.Buffer
+	s := openIn(t, t.TempDir(), &logged)
+	defer s.Close()
+	createIn(t, s, "s")
+	q := &store.Request{Request: loquat.Request{RequestID: "r"}}
+	update := func(fn func(*store.Tx, *store.Head) error) {
+		t.Helper()
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head("s")
+			if err != nil {
+				return err
+			}
+			return fn(tx, &h)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(tx *store.Tx, h *store.Head) error {
+		if err := tx.EnqueueRequest(h, q, false); err != nil {
+			return err
+		}
+		return tx.StartRequest(q, "me")
+	})
+	const commits, each = 40, 500
+	most := 0
+	for range commits {
+		update(func(tx *store.Tx, h *store.Head) error {
+			for range each {
+				if _, err := tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: "assistant", Content: "text"}}, h, q); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		err := s.View(t.Context(), func(r *store.Reader) error {
+			n, err := r.SharedRows()
+			most = max(most, n)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most >= commits-5 || most < 5 {
+		t.Errorf("of %d commits up to %d were left unsorted", commits, most)
+	}
+	n := 0
+	err := s.View(t.Context(), func(r *store.Reader) error {
+		return r.EachRequestEvent(*q, 0, true, func(rec loquat.Record) error {
+			if rec.Type == loquat.Partial {
+				n++
+			}
+			if !json.Valid(rec.Body) {
+				t.Errorf("event %s is %q", rec.ID, rec.Body)
+			}
+			return nil
+		})
+	})
+	if err != nil || n != commits*each {
+		t.Errorf("the request has %d increments, %v", n, err)
+	}
+}
+
+// A damaged row of increments is reported as damage and not returned.
+func TestDamagedIncrements(t *testing.T) {
+	for name, statement := range map[string]string{
+		"cut":     `UPDATE increments SET body = substr(body, 1, length(body) - 1)`,
+		"empty":   `UPDATE increments SET body = x''`,
+		"changed": `UPDATE increments SET body = x'ff' || substr(body, 2)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			driver, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := store.Open(t.Context(), driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			createIn(t, s, "s")
+			q := &store.Request{Request: loquat.Request{RequestID: "r"}}
+			err = s.Update(t.Context(), func(tx *store.Tx) error {
+				h, err := tx.Head("s")
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(tx.EnqueueRequest(&h, q, false), tx.StartRequest(q, "me")); err != nil {
+					return err
+				}
+				for range 3 {
+					if _, err := tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: "assistant", Content: "text"}}, &h, q); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := driver.Write(t.Context(), func(w store.SQL) error { _, err := w.Exec(statement); return err }); err != nil {
+				t.Fatal(err)
+			}
+			found := verify(t, driver)
+			if !slices.ContainsFunc(found, func(text string) bool { return bytes.Contains([]byte(text), []byte("increments")) }) {
+				t.Errorf("check finds %v", found)
+			}
+			err = s.View(t.Context(), func(r *store.Reader) error {
+				_, err := r.DatabaseEvents(0, store.Filter{SessionID: "s"}, 100)
+				return err
+			})
+			if loquat.CodeOf(err) != loquat.CodeUnavailable || s.Healthy() != store.Damaged {
+				t.Errorf("a reader gets %v, the store is %v", err, s.Healthy())
+			}
+		})
+	}
+}
