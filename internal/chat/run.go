@@ -138,7 +138,7 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
 		Redacted: s.settings.Redact(resolved.Config),
-		History:  history, Stream: stored.Stream, StreamTools: stored.StreamTools,
+		History:  history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.OpenAsset(ctx, q.SessionID, assetID)

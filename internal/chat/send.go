@@ -12,12 +12,11 @@ import (
 // maxQueued bounds the queued sends of one session.
 const maxQueued = 10
 
-// storedSend is the part of a send that the request's row keeps until the request ends.
+// storedSend is what the request's row keeps of a send until the request ends. Message
+// replaces the fields of the user message, and the row has the request's id.
 type storedSend struct {
-	Message     *loquat.Message `json:"message,omitempty"` // the user message, appended at the start
-	Stream      bool            `json:"stream"`
-	StreamTools bool            `json:"stream_tools,omitempty"`
-	DeleteFrom  *int            `json:"delete_from,omitempty"`
+	loquat.Send
+	Message *loquat.Message `json:"message,omitempty"` // the user message, appended at the start
 
 	// Set when the request starts. A change of the session does not affect the request,
 	// and after a crash its messages still name the provider and the model.
@@ -185,7 +184,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 	if err := tx.StartRequest(q, s.owner); err != nil {
 		return err
 	}
-	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream}); err != nil {
+	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream}); err != nil {
 		return err
 	}
 	return tx.CloseStep(q)
@@ -278,7 +277,7 @@ func cancelQueued(tx *store.Tx, q *store.Request) error {
 		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
 	}
 	err = publish(tx, &h, q,
-		loquat.Event{Type: loquat.RequestStarted, Stream: &stored.Stream},
+		loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream},
 		loquat.Event{Type: loquat.RequestCancelled},
 		loquat.Event{Type: loquat.RequestCompleted})
 	if err != nil {

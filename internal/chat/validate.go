@@ -160,7 +160,9 @@ func checkSend(p *loquat.Send) (storedSend, error) {
 	if err := checkID("body.request_id", p.RequestID); err != nil {
 		return storedSend{}, err
 	}
-	out := storedSend{Stream: p.Streams(), StreamTools: p.StreamTools, DeleteFrom: p.DeleteFrom}
+	out, streams := storedSend{Send: *p}, p.Streams()
+	out.Stream, out.RequestID, out.OnBusy = &streams, "", ""
+	out.Content, out.Attachments, out.Metadata = nil, nil, nil
 	speaks := p.Content != nil || len(p.Attachments) > 0
 	switch {
 	case p.OnBusy != loquat.BusyReject && p.OnBusy != loquat.BusyQueue && p.OnBusy != loquat.BusyInterrupt:
