@@ -80,18 +80,6 @@ func (f FieldError) Clipped() FieldError {
 	return f
 }
 
-// InvalidFields returns the error of an input's faults, nil when there are none. It
-// clips what the faults repeat of the input.
-func InvalidFields(faults []FieldError) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	for i, f := range faults {
-		faults[i] = f.Clipped()
-	}
-	return &Error{Code: CodeInvalid, Detail: faults[0].Location + " " + faults[0].Message, Fields: faults}
-}
-
 // CodeOf returns the code of the *Error in err's chain. It returns CodeInternal if there
 // is no *Error, and "" if err is nil.
 func CodeOf(err error) Code {

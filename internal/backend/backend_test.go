@@ -299,7 +299,7 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/chat/completions", "{", 400, "invalid_json", "parse"},
 		{"POST", "/v1/chat/completions", `{"messages":[{"role":"user"}]}`, 400, "missing_model", "/v1/models"},
 		{"POST", "/v1/chat/completions", `{"model":"demo","messages":[]}`, 400, "empty_array", "at least one"},
-		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"sleep":1}`), 400, "invalid_script", `"sleep"`},
+		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"sleep":1}`), 400, "invalid_script", `sleep is not a known key here`},
 		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":[1]`), 400, "invalid_script", "object"},
 		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"chunks":-1}`), 400, "invalid_script", "chunks: -1"},
 		{"POST", "/v1/chat/completions", requestBody("demo", `,"loquat_script":{"drop":"softly"}`), 400, "invalid_script", "reset, short and clean"},
@@ -543,7 +543,7 @@ func TestParseFaults(t *testing.T) {
 		{[]string{"status=500", "status=503"}, "", "without times"},
 		{[]string{"status"}, "", "directive=value"},
 		{[]string{"status=9"}, "", "200 to 599"},
-		{[]string{"stat=500"}, "", `unknown field "stat"`},
+		{[]string{"stat=500"}, "", `stat is not a known key here; is status meant?`},
 		{[]string{"status=500,times=0"}, "", "1 to 1000"},
 		{[]string{"times=2"}, "", "no directive"},
 	}

@@ -1,9 +1,9 @@
 package backend
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"loquat/internal/strictjson"
 	"maps"
 	"net/http"
 	"slices"
@@ -77,11 +77,11 @@ const (
 type layer map[string]json.RawMessage
 
 func parseLayer(data []byte) (layer, error) {
-	var l layer
-	if err := json.Unmarshal(data, &l); err != nil {
+	o, err := strictjson.Object(data)
+	if err != nil {
 		return nil, fmt.Errorf("a script must be a JSON object: %w", err)
 	}
-	return l, nil
+	return layer(o), nil
 }
 
 // mergeOver returns below with the directives of l set.
@@ -110,10 +110,8 @@ func (l layer) script() (Script, error) {
 	if err != nil {
 		return s, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&s); err != nil {
-		return s, fmt.Errorf("%s; docs/backend.md lists the directives", strings.TrimPrefix(err.Error(), "json: "))
+	if err := strictjson.Decode(data, &s); err != nil {
+		return s, fmt.Errorf("%w; docs/backend.md lists the directives", err)
 	}
 	return s, s.validate()
 }

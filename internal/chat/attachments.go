@@ -26,9 +26,6 @@ type attachment struct {
 // attachmentKinds are the fields of which an attachment has exactly one.
 var attachmentKinds = []string{"url", "data_url", "asset_id"}
 
-// maxAttachmentFaults bounds the faults that are collected for one message's attachments.
-const maxAttachmentFaults = 100
-
 // readAttachments checks a message's attachments as far as that is possible without the
 // session, and stores them in the metadata with plain names. location is where the client
 // gave the list. The check is expensive: it decodes inline images.
@@ -43,7 +40,7 @@ func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
 	}
 	members, out, faults := make([]loquat.Object, len(list)), make([]attachment, len(list)), []loquat.FieldError(nil)
 	for i, item := range list {
-		if len(faults) >= maxAttachmentFaults {
+		if len(faults) >= loquat.MaxFieldErrors {
 			break
 		}
 		place := fmt.Sprintf("%s[%d]", location, i)
@@ -81,7 +78,7 @@ func attachmentFaults(place string, members loquat.Object) (faults []loquat.Fiel
 		faults = append(faults, loquat.FieldError{Location: place + "." + loquat.Clip(name, loquat.Excerpt), Message: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if len(faults) >= maxAttachmentFaults {
+		if len(faults) >= loquat.MaxFieldErrors {
 			break
 		}
 		var value any

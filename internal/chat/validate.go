@@ -48,7 +48,7 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 	for i, n := range p.Messages {
 		m, attached, err := checkMessage(fmt.Sprintf("body.messages[%d]", i), n)
 		messages[i], attachments, faults = m, append(attachments, attached...), append(faults, fieldsOf(err)...)
-		if len(faults) >= maxAttachmentFaults {
+		if len(faults) >= loquat.MaxFieldErrors {
 			break
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"loquat/internal/strictjson"
 	"maps"
 	"math"
 	"slices"
@@ -67,7 +68,7 @@ func delayEntries(raw json.RawMessage) ([]string, error) {
 			entries = append(entries, part)
 		}
 	default:
-		return nil, fmt.Errorf("is %s; %s", describe(raw), delaysAllowed)
+		return nil, fmt.Errorf("is %s; %s", strictjson.Kind(raw), delaysAllowed)
 	}
 	return entries, nil
 }
@@ -87,7 +88,7 @@ func ParseDelayMap(raw json.RawMessage) (map[int][]time.Duration, error) {
 	}
 	var byCode loquat.Object
 	if raw[0] != '{' || json.Unmarshal(raw, &byCode) != nil {
-		return nil, fmt.Errorf("is %s; must be an object of HTTP status code to delays", describe(raw))
+		return nil, fmt.Errorf("is %s; must be an object of HTTP status code to delays", strictjson.Kind(raw))
 	}
 	delays := make(map[int][]time.Duration, len(byCode))
 	var errs []error
@@ -118,24 +119,4 @@ func parseStatusDelays(key string, raw json.RawMessage) (int, []time.Duration, e
 	}
 	list, err := ParseDelays(raw)
 	return code, list, err
-}
-
-// describe names the kind of a JSON value but not the value, which may be secret.
-func describe(raw json.RawMessage) string {
-	if len(raw) == 0 {
-		return "missing"
-	}
-	switch raw[0] {
-	case '{':
-		return "an object"
-	case '[':
-		return "a list"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	}
-	return "a number"
 }

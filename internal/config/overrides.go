@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"loquat/internal/strictjson"
 	"maps"
 	"slices"
 
@@ -14,7 +15,7 @@ const requestOptions = "request_options"
 func requestOptionFaults(path string, raw json.RawMessage) []Problem {
 	options, ok := asObject(raw)
 	if !ok {
-		return []Problem{newProblem(path, "is %s; must be an object", describe(raw))}
+		return []Problem{newProblem(path, "is %s; must be an object", strictjson.Kind(raw))}
 	}
 	var faults []Problem
 	for _, key := range slices.Sorted(maps.Keys(options)) {
@@ -101,7 +102,7 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 		case i < 0 && key != requestOptions && missing != "":
 			ch.fault(place, "is not among the settings of this agent that are known now; %s", missing)
 		case i < 0 && key != requestOptions:
-			ch.fault(place, "is not among the settings of this agent%s", suggestion(key, schemaOf(offers)))
+			ch.fault(place, "is not among the settings of this agent%s", strictjson.Hint(key, schemaOf(offers).topKeys()))
 		case offer.ChoosesEndpoint():
 			checkBaseURL(ch, place, value, base)
 		default:
@@ -146,7 +147,7 @@ func (ch *checker) overriddenValue(place string, path []string, value json.RawMe
 	case isObject:
 		ch.object(place, below, inner)
 	case field == nil:
-		ch.fault(place, "is %s; must be an object", describe(value))
+		ch.fault(place, "is %s; must be an object", strictjson.Kind(value))
 	}
 }
 

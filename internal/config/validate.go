@@ -3,12 +3,12 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"loquat/internal/strictjson"
 	"maps"
 	"slices"
 	"strings"
 
 	"loquat"
-	"loquat/internal/nearest"
 )
 
 // Loaded describes the program for which a configuration is checked.
@@ -210,7 +210,7 @@ func (ch *checker) layers(key string, raw loquat.Object, schema Schema) {
 		case id == "":
 			ch.fault(path, "has an empty name; must have one")
 		case !ok:
-			ch.fault(path, "is %s; must be an object", describe(value))
+			ch.fault(path, "is %s; must be an object", strictjson.Kind(value))
 		default:
 			ch.object(path, layer, schema)
 		}
@@ -235,7 +235,7 @@ func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 		case field == nil && len(inner) == 0 && key == requestOptions:
 			ch.warn(place, "is not sent, because the plugin that owns it is not loaded; add it to plugins")
 		case field == nil && len(inner) == 0:
-			ch.unknown(place, suggestion(key, schema))
+			ch.unknown(place, strictjson.Hint(key, schema.topKeys()))
 		case field != nil:
 			ch.value(place, value, *field)
 		}
@@ -245,7 +245,7 @@ func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 		if below, ok := asObject(value); ok {
 			ch.object(place, below, inner)
 		} else if field == nil {
-			ch.fault(place, "is %s; must be an object", describe(value))
+			ch.fault(place, "is %s; must be an object", strictjson.Kind(value))
 		}
 	}
 }
@@ -259,7 +259,7 @@ func CheckObject(o loquat.Object, schema Schema) []Problem {
 		if field, _ := schema.at(key); field != nil {
 			known[key] = value
 		} else {
-			ch.fault(key, "is not a known key here%s", suggestion(key, schema))
+			ch.fault(key, "%s", strictjson.Unknown(key, schema.topKeys()))
 		}
 	}
 	ch.object("", known, schema)
@@ -352,7 +352,7 @@ func kindFault(kind Kind, raw json.RawMessage) string {
 		if ok {
 			return ""
 		}
-		return fmt.Sprintf("is %s; must be %s", describe(raw), what)
+		return fmt.Sprintf("is %s; must be %s", strictjson.Kind(raw), what)
 	}
 	switch kind {
 	case String:
@@ -406,11 +406,11 @@ func elementsDecode[T any](raw json.RawMessage) bool {
 	return !slices.ContainsFunc(list, func(v json.RawMessage) bool { return !decodes[T](v) })
 }
 
-// suggestion names the known key that is nearest to an unknown one.
-func suggestion(key string, schema Schema) string {
-	var known []string
-	for _, f := range schema {
-		known = append(known, topKey(f.Key))
+// topKeys returns the keys of an object with a schema.
+func (s Schema) topKeys() []string {
+	var keys []string
+	for _, f := range s {
+		keys = append(keys, topKey(f.Key))
 	}
-	return nearest.Hint(key, len(key)/3+1, known...)
+	return keys
 }

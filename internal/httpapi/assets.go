@@ -15,6 +15,7 @@ import (
 	"loquat/internal/asset"
 	"loquat/internal/chat"
 	"loquat/internal/httpapi/route"
+	"loquat/internal/strictjson"
 )
 
 func (a *api) assetRoutes() []route.Route {
@@ -146,7 +147,7 @@ func readForm(r *http.Request) (upload, error) {
 		return upload{}, formError(err)
 	}
 	if name := part.FormName(); name != "file" {
-		return upload{}, loquat.Invalid(route.JoinName("body", name), "is not a field of this form; the field is file")
+		return upload{}, loquat.Invalid(strictjson.Join("body", name), "is not a field of this form; the field is file")
 	}
 	claimed, err := claimedType(part.Header.Get("Content-Type"))
 	return upload{name: part.FileName(), mediaType: claimed, content: &formFile{form: form, part: part}}, err
@@ -191,7 +192,7 @@ func (f *formFile) rest() error {
 	case err != nil:
 		return formError(err)
 	default:
-		return loquat.Invalid(route.JoinName("body", next.FormName()), "is one field too many; there is only file")
+		return loquat.Invalid(strictjson.Join("body", next.FormName()), "is one field too many; there is only file")
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"loquat"
-	"loquat/internal/httpapi/route"
 )
 
 // Every route that takes attachments refuses the same ones, with the full path of each
@@ -92,7 +91,7 @@ func TestManyFaultsOfAttachments(t *testing.T) {
 	} {
 		got := r.do("POST", "/sessions/s/messages", `{"role":"user","content":"x","attachments":[`+list+`]}`)
 		p := got.wantProblem(t, 422, loquat.CodeInvalid)
-		if len(p.Errors) == 0 || len(p.Errors) > route.MaxFieldErrors+1 || len(got.body) > 32<<10 {
+		if len(p.Errors) == 0 || len(p.Errors) > loquat.MaxFieldErrors+1 || len(got.body) > 32<<10 {
 			t.Errorf("%s: %d faults in %d bytes", name, len(p.Errors), len(got.body))
 		}
 	}

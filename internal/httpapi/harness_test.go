@@ -222,7 +222,7 @@ func (r *rig) checkAnswer(what string, a route.Response, got reply) {
 	if media := got.Header.Get("Content-Type"); media != "application/json; charset=utf-8" {
 		r.t.Errorf("%s is of type %q", what, media)
 	}
-	var f route.FieldErrors
+	var f loquat.FieldErrors
 	r.api.table.Schemas.Validate(&f, a.Body, "answer", got.value(r.t))
 	if err := f.Err(); err != nil {
 		r.t.Errorf("%s is not what the document says: %v\n%s", what, err, got.body)

@@ -43,7 +43,7 @@ func (a *api) health(x *route.Exchange) error {
 func (a *api) ready(x *route.Exchange) error {
 	r := a.chat.Ready(x.R.Context())
 	if !r.Ready {
-		var wrong route.FieldErrors
+		var wrong loquat.FieldErrors
 		if r.Store != "ok" {
 			wrong.Add("store", "%s", r.Store)
 		}

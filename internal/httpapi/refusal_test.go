@@ -203,7 +203,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("got %q, want %q", at, want)
 	}
 	many := r.do("POST", "/sessions", `{"messages":[`+strings.Repeat("1,", 500)+`1]}`).wantProblem(t, 422, loquat.CodeInvalid)
-	if n := len(many.Errors); n != route.MaxFieldErrors+1 || !strings.Contains(many.Errors[route.MaxFieldErrors].Message, "401 more") {
+	if n := len(many.Errors); n != loquat.MaxFieldErrors+1 || !strings.Contains(many.Errors[loquat.MaxFieldErrors].Message, "401 more") {
 		t.Errorf("%d faults, the last %v", n, many.Errors[n-1])
 	}
 }

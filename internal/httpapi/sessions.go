@@ -134,7 +134,7 @@ func refuseRemoval(body []byte) error {
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return nil // the request has no body
 	}
-	var f route.FieldErrors
+	var f loquat.FieldErrors
 	for name, value := range fields {
 		if string(value) == "null" {
 			f.Add("body."+name, "cannot be removed; every session has it")

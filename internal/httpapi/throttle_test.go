@@ -69,7 +69,7 @@ func TestFaultsAreBoundedWhileTheyAreCollected(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	var f route.FieldErrors
+	var f loquat.FieldErrors
 	r.api.table.Schemas.Validate(&f, loquat.SignIn{}, "body", object)
 	err := f.Err()
 	runtime.ReadMemStats(&after)
@@ -77,7 +77,7 @@ func TestFaultsAreBoundedWhileTheyAreCollected(t *testing.T) {
 		t.Errorf("the check of %d unknown keys took %d bytes", len(object), took)
 	}
 	p := route.ProblemOf(err)
-	if len(p.Errors) != route.MaxFieldErrors+1 || p.Errors[route.MaxFieldErrors].Message != "has 499901 more faults" || !strings.Contains(p.Detail, "500001 faults") {
+	if len(p.Errors) != loquat.MaxFieldErrors+1 || p.Errors[loquat.MaxFieldErrors].Message != "has 499901 more faults" || !strings.Contains(p.Detail, "500001 faults") {
 		t.Errorf("the problem lists %d faults, last %v; detail %q", len(p.Errors), p.Errors[len(p.Errors)-1], p.Detail)
 	}
 }

@@ -1,7 +1,6 @@
 package mcphost
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,6 +14,7 @@ import (
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
+	"loquat/internal/strictjson"
 	"loquat/internal/ui"
 )
 
@@ -92,25 +92,10 @@ func readElements(data json.RawMessage) ([]loquat.Object, error) {
 	elements := make([]loquat.Object, len(list))
 	for i, raw := range list {
 		if json.Unmarshal(raw, &elements[i]) != nil {
-			return nil, fmt.Errorf("element #%d is %s; must be an object", i, kindOf(raw))
+			return nil, fmt.Errorf("element #%d is %s; must be an object", i, strictjson.Kind(raw))
 		}
 	}
 	return elements, nil
-}
-
-// kindOf returns the kind of a JSON value that is not an object.
-func kindOf(raw json.RawMessage) string {
-	switch raw[0] {
-	case '"':
-		return "a string"
-	case '[':
-		return "a list"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	}
-	return "a number"
 }
 
 // Actions returns the names of the tools under `actions`.
@@ -161,7 +146,7 @@ func (p *Plugin) actionResult(data json.RawMessage) (plugin.ActionResult, error)
 	}
 	var next loquat.Object
 	if json.Unmarshal(state, &next) != nil || next == nil {
-		return plugin.ActionResult{}, fmt.Errorf("its state is %s; state must be an object, or left out if it does not change", kindOf(state))
+		return plugin.ActionResult{}, fmt.Errorf("its state is %s; state must be an object, or left out if it does not change", strictjson.Kind(state))
 	}
 	for _, key := range slices.Sorted(maps.Keys(o)) {
 		if key != "result" && key != "state" {
@@ -210,9 +195,7 @@ func applyTransform(data json.RawMessage, req *loquat.LLMRequest) error {
 		Messages *[]loquat.Message `json:"messages"`
 		Params   loquat.Object     `json:"params"`
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&edit); err != nil {
+	if err := strictjson.Decode(data, &edit); err != nil {
 		return fmt.Errorf("it did not answer {messages?, params?}: %w", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(edit.Params)) {

@@ -280,8 +280,9 @@ func TestTransform(t *testing.T) {
 		{data: `{"messages": [{"role": "wizard", "content": ""}]}`, err: `its messages[0].role is "wizard"`},
 		{data: `{"params": {"model": "x"}}`, err: "it set params.model"},
 		{data: `{"params": {"Model": "x"}}`, err: "it set params.Model"},
-		{data: `{"message": []}`, err: "it did not answer"},
-		{data: `[]`, err: "it did not answer"},
+		{data: `{"message": [], "messages": [{"role": "user", "contents": ""}]}`, err: "it did not answer {messages?, params?}: message is not a known key here; is messages meant?; messages[0].contents is not a known key here; is content meant?"},
+		{data: `[]`, err: "is a list; must be an object"},
+		{data: `{"params": {}, "params": {"a": 1}}`, err: "params is given twice"},
 	} {
 		req := loquat.LLMRequest{Messages: []loquat.Message{{Role: "user", Content: "hi"}}, Params: object(t, cmp.Or(c.given, `{"top_p": 1}`))}
 		err := applyTransform(json.RawMessage(c.data), &req)

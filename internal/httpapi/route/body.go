@@ -1,17 +1,14 @@
 package route
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"loquat/internal/strictjson"
 	"mime"
 	"net/http"
-	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"loquat"
 )
@@ -48,67 +45,6 @@ func checkMedia(r *http.Request, media []string) error {
 	return loquat.Errorf(loquat.CodeUnsupportedMedia, "a body of type %q is not understood; send UTF-8 with Content-Type: %s", loquat.Clip(given, loquat.Excerpt), media[0])
 }
 
-// checkJSON returns an error unless a body is valid JSON in valid UTF-8, with bounded depth
-// and without duplicate names in an object.
-func checkJSON(body []byte) error {
-	d := jsontext.NewDecoder(bytes.NewReader(body))
-	for {
-		_, err := d.ReadToken()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return syntaxError(d, err)
-		}
-		if d.StackDepth() > loquat.MaxDepth {
-			return Malformed(placeOf(d, true), "is nested deeper than %d", loquat.MaxDepth)
-		}
-		if d.StackDepth() == 0 && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
-			return Malformed("body", "goes on after its JSON value, at byte %d", d.InputOffset())
-		}
-	}
-}
-
-func syntaxError(d *jsontext.Decoder, err error) error {
-	se, ok := errors.AsType[*jsontext.SyntacticError](err)
-	if !ok {
-		return Malformed(placeOf(d, true), "ends before its JSON is complete")
-	}
-	if errors.Is(se.Err, jsontext.ErrDuplicateName) {
-		return Malformed(JoinName(placeOf(d, false), se.JSONPointer.LastToken()), "is given twice")
-	}
-	return Malformed(placeOf(d, true), "is not valid JSON at byte %d: %v", se.ByteOffset, se.Err)
-}
-
-// placeOf names the value that the decoder is at, like body.messages[0].role, or,
-// without member, the innermost list or object around it.
-func placeOf(d *jsontext.Decoder, member bool) string {
-	place := "body"
-	names := strings.Split(strings.TrimPrefix(string(d.StackPointer()), "/"), "/")
-	depth := d.StackDepth()
-	if !member {
-		depth--
-	}
-	for i := 1; i <= depth; i++ {
-		kind, n := d.StackIndex(i)
-		switch {
-		case kind == '[' && n > 0:
-			place += "[" + strconv.FormatInt(n-1, 10) + "]"
-		case kind == '{' && n > 0 && i-1 < len(names):
-			place = JoinName(place, unescapePointer.Replace(names[i-1]))
-		}
-		if len(place) > 400 {
-			return place[:400] + "…"
-		}
-	}
-	return place
-}
-
-var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
-
-// JoinName adds a name that came from a client to a place, shortened.
-func JoinName(place, name string) string { return place + "." + loquat.Clip(name, loquat.Excerpt) }
-
 // Decode reads the body into a T after it was checked against T's schema. Without a body it
 // reads an empty object, unless T has required fields.
 func Decode[T any](x *Exchange) (T, error) {
@@ -120,14 +56,14 @@ func Decode[T any](x *Exchange) (T, error) {
 		}
 		body = []byte("{}")
 	}
-	if err := checkJSON(body); err != nil {
-		return in, err
+	if err := strictjson.Check(body); err != nil {
+		return in, Malformed(err.PathIn("body"), "%s (%s)", err.Message, err.Position())
 	}
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {
 		return in, Malformed("body", "cannot be read: %v", err)
 	}
-	var f FieldErrors
+	var f loquat.FieldErrors
 	x.Schemas.Validate(&f, in, "body", value)
 	if err := f.Err(); err != nil {
 		return in, err

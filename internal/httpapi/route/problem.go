@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 
 	"loquat"
 )
@@ -49,9 +47,6 @@ func waitFor(code loquat.Code, err error) int {
 	return retryAfter[code]
 }
 
-// MaxFieldErrors bounds the field errors that one answer lists. One more entry counts the rest.
-const MaxFieldErrors = 100
-
 // ProblemOf returns the problem that answers an error. An error that is not a *loquat.Error
 // is internal; its text is not shown to clients.
 func ProblemOf(err error) loquat.Problem {
@@ -68,18 +63,10 @@ func ProblemOf(err error) loquat.Problem {
 	}
 	p := NewProblem(status, e.Code, e.Detail)
 	p.RequestID = e.RequestID
-	listed := e.Fields
-	if len(listed) > MaxFieldErrors+1 { // not yet bounded while they were collected
-		listed = append(slices.Clone(listed[:MaxFieldErrors]), moreFaults(len(listed)-MaxFieldErrors))
-	}
-	for _, f := range listed {
+	for _, f := range e.Fields {
 		p.Errors = append(p.Errors, f.Clipped())
 	}
 	return p
-}
-
-func moreFaults(n int) loquat.FieldError {
-	return loquat.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", n)}
 }
 
 // NewProblem returns a problem without field errors.
@@ -133,48 +120,4 @@ func Malformed(location, format string, args ...any) *loquat.Error {
 	e := loquat.Invalid(location, format, args...)
 	e.Malformed = true
 	return e
-}
-
-// FieldErrors collects what is wrong with an input, to report all of it at once. Beyond
-// MaxFieldErrors it only counts.
-type FieldErrors struct {
-	Malformed bool // 400, not 422
-	list      []loquat.FieldError
-	more      int
-}
-
-// List returns the collected field errors.
-func (f *FieldErrors) List() []loquat.FieldError { return f.list }
-
-// full reports whether the list is full. If it is, full counts the fault instead.
-func (f *FieldErrors) full() bool {
-	if len(f.list) < MaxFieldErrors {
-		return false
-	}
-	f.more++
-	return true
-}
-
-// Add records one fault.
-func (f *FieldErrors) Add(location, format string, args ...any) {
-	if f.full() {
-		return
-	}
-	f.list = append(f.list, loquat.FieldError{Location: location, Message: fmt.Sprintf(format, args...)})
-}
-
-// Err returns an error with all faults, or nil if there are none.
-func (f *FieldErrors) Err() error {
-	if len(f.list) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(f.list, func(a, b loquat.FieldError) int { return strings.Compare(a.Location, b.Location) })
-	detail := f.list[0].Location + " " + f.list[0].Message
-	if n := len(f.list) + f.more; n > 1 {
-		detail += fmt.Sprintf("; in all %d faults", n)
-	}
-	if f.more > 0 {
-		f.list = append(f.list, moreFaults(f.more))
-	}
-	return &loquat.Error{Code: loquat.CodeInvalid, Malformed: f.Malformed, Detail: detail, Fields: f.list}
 }

@@ -48,7 +48,7 @@ func parseQuery(params []Param, raw string) (Query, error) {
 		return nil, Malformed("query", "cannot be parsed: %v", err)
 	}
 	q := Query{}
-	broken, wrong := FieldErrors{Malformed: true}, FieldErrors{}
+	broken, wrong := loquat.FieldErrors{Malformed: true}, loquat.FieldErrors{}
 	for _, p := range params {
 		given, ok := values[p.Name]
 		if !ok {
@@ -133,7 +133,7 @@ func parseIndices(s string) ([]int, error) {
 	return out, nil
 }
 
-func (p Param) check(f *FieldErrors, at string, v any) {
+func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 	var numbers []float64
 	switch v := v.(type) {
 	case int:

@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"loquat/internal/strictjson"
 	"maps"
 	"math"
 	"slices"
@@ -35,7 +36,7 @@ func init() {
 }
 
 // Validate adds what is wrong with a decoded JSON value of v's type to f.
-func (s Schemas) Validate(f *FieldErrors, v any, at string, value any) {
+func (s Schemas) Validate(f *loquat.FieldErrors, v any, at string, value any) {
 	w := walk{schemas: s, faults: f, path: huma.NewPathBuffer([]byte(at), len(at))}
 	w.value(s.Of(v), value)
 }
@@ -45,7 +46,7 @@ func (s Schemas) Validate(f *FieldErrors, v any, at string, value any) {
 // missing field at its object, and has no null that means absent.
 type walk struct {
 	schemas Schemas
-	faults  *FieldErrors
+	faults  *loquat.FieldErrors
 	path    *huma.PathBuffer
 	found   huma.ValidateResult // reused
 }
@@ -81,7 +82,7 @@ func (w *walk) value(schema *huma.Schema, value any) {
 func (w *walk) huma(schema *huma.Schema, value any) {
 	w.found.Reset()
 	huma.Validate(w.schemas.registry, schema, w.path, huma.ModeWriteToServer, value, &w.found)
-	if len(w.found.Errors) == 0 || w.faults.full() {
+	if len(w.found.Errors) == 0 || w.faults.Full() {
 		return
 	}
 	message := w.found.Errors[0].Error()
@@ -135,7 +136,7 @@ func (w *walk) list(schema *huma.Schema, list []any) {
 // object checks the fields of an object. A null at an optional name counts as absent.
 func (w *walk) object(schema *huma.Schema, object map[string]any) {
 	for _, name := range schema.Required {
-		if _, given := object[name]; !given && !w.faults.full() {
+		if _, given := object[name]; !given && !w.faults.Full() {
 			w.faults.Add(w.path.With(name), "is missing")
 		}
 	}
@@ -156,11 +157,11 @@ func (w *walk) object(schema *huma.Schema, object map[string]any) {
 func (w *walk) additional(schema *huma.Schema, name string, value any) {
 	switch rule := schema.AdditionalProperties.(type) {
 	case bool:
-		if !rule && !w.faults.full() {
-			w.faults.Add(JoinName(w.path.String(), name), "is not a known field; the fields are %s", strings.Join(slices.Sorted(maps.Keys(schema.Properties)), ", "))
+		if !rule && !w.faults.Full() {
+			w.faults.Add(strictjson.Join(w.path.String(), name), "%s", strictjson.Unknown(name, slices.Sorted(maps.Keys(schema.Properties))))
 		}
 	case *huma.Schema:
-		at := JoinName(w.path.String(), name) // Pop does not know names with dots
+		at := strictjson.Join(w.path.String(), name) // Pop does not know names with dots
 		inside := walk{schemas: w.schemas, faults: w.faults, path: huma.NewPathBuffer([]byte(at), len(at))}
 		inside.value(rule, value)
 	}

@@ -3,6 +3,7 @@ package route
 import (
 	"encoding/json"
 	"fmt"
+	"loquat"
 	"slices"
 	"testing"
 )
@@ -40,7 +41,7 @@ func TestValidate(t *testing.T) {
 		{`{"name":"abcd"}`, []string{"body.name needs a length of at most 3"}},
 		{`{"name":"A"}`, []string{`body.name has to match ^[a-zé]*$, not "A"`}},
 		{`{"name":["a"]}`, []string{"body.name has to be a string, not a list"}},
-		{`{"Name":"a"}`, []string{"body.Name is not a known field; the fields are free, inner, name, texts, yes", "body.name is missing"}},
+		{`{"Name":"a"}`, []string{"body.Name is not a known key here; is name meant?", "body.name is missing"}},
 		{`{"name":"a","yes":"true","inner":{}}`, []string{"body.inner has to be a list, not an object", "body.yes has to be true or false, not a string"}},
 		{`{"name":"a","inner":[{"role":"robot","count":0,"share":2},7]}`, []string{
 			"body.inner[0].count is at least 1, not 0", `body.inner[0].role has to be one of user, system, not "robot"`,
@@ -48,13 +49,13 @@ func TestValidate(t *testing.T) {
 		{`{"name":"a","inner":[{"role":"user","count":1.5}]}`, []string{"body.inner[0].count has to be an integer, not a fraction"}},
 		{`{"name":"a","inner":[{"role":"user"},{"role":"user"},{"role":"user"}]}`, []string{"body.inner needs at most 2 items"}},
 		{`{"name":"a","texts":{"a.b[0]":1,"c":"d"},"x":1}`, []string{"body.texts.a.b[0] has to be a string, not a number",
-			"body.x is not a known field; the fields are free, inner, name, texts, yes"}},
+			"body.x is not a known key here; the keys are free, inner, name, texts, yes"}},
 	} {
 		var value any
 		if err := json.Unmarshal([]byte(c.body), &value); err != nil {
 			t.Fatal(err)
 		}
-		var f FieldErrors
+		var f loquat.FieldErrors
 		schemas.Validate(&f, outer{}, "body", value)
 		_ = f.Err() // sorts
 		var got []string
