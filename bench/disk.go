@@ -27,30 +27,54 @@ const (
 )
 
 // The aims: the size of the data directory relative to the final messages, the time for the
-// cleanup after the end of the last request, and the size of the write-ahead log.
+// cleanup after the end of the last request, the size of the write-ahead log, and the largest
+// data directory relative to an older version's.
 const (
-	diskRatio   = 3
-	diskExtra   = 10 << 20
-	diskCleanUp = 60 * time.Second
-	walAllowed  = 128 << 20
+	diskRatio     = 2
+	diskCleanUp   = 60 * time.Second
+	walAllowed    = 128 << 20
+	maxPeakToBase = 0.5
 )
 
 // benchDisk streams a million increments through the real program and measures the space
 // that they take on disk. It also checks that a client which paused before the cleanup
-// resumes correctly.
+// resumes correctly. If an older version is given, it does the same before.
 func benchDisk(w io.Writer) ([]verdict, error) {
-	p, err := buildProgram()
+	p := program{path: productPath}
+	var err error
+	if productPath == "" {
+		p, err = buildProgram()
+	} else {
+		p.dir, err = os.MkdirTemp("", "loquat-bench-")
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer p.remove()
+	var base *diskRun
+	if basePath != "" {
+		fmt.Fprintln(w, "older version:")
+		if base, err = measureDisk(w, program{path: basePath, dir: p.dir}, "older"); err != nil {
+			return nil, fmt.Errorf("older version: %w", err)
+		}
+		fmt.Fprintln(w, "Loquat:")
+	}
+	d, err := measureDisk(w, p, "disk")
+	if err != nil {
+		return nil, err
+	}
+	return d.verdicts(base), nil
+}
+
+// measureDisk measures one program.
+func measureDisk(w io.Writer, p program, data string) (*diskRun, error) {
 	backend, err := p.start("backend", "--listen", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	defer backend.stop()
 	server, err := p.serve(fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lorem", "base_url": "%s/v1",
-		"request_options": {"loquat_script": {"chunks": %d, "chunk_bytes": %d, "rate": %d}}}}}`, backend.url, diskIncrements, diskBytes, diskRate), "disk")
+		"request_options": {"loquat_script": {"chunks": %d, "chunk_bytes": %d, "rate": %d}}}}}`, backend.url, diskIncrements, diskBytes, diskRate), data)
 	if err != nil {
 		return nil, err
 	}
@@ -61,11 +85,11 @@ func benchDisk(w io.Writer) ([]verdict, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
-	d := &diskRun{ctx: ctx, client: c, dir: p.data("disk"), w: w}
-	return d.run(server.url)
+	d := &diskRun{ctx: ctx, client: c, dir: p.data(data), w: w}
+	return d, d.run(server.url)
 }
 
-// diskRun is one run and its measurements.
+// diskRun is one run and its measurements, in bytes.
 type diskRun struct {
 	ctx    context.Context
 	client *client.Client
@@ -73,53 +97,64 @@ type diskRun struct {
 	w      io.Writer
 
 	largest, largestWAL int64 // written by the goroutine of sample until it has ended
+
+	final, size      int64 // of the replies, and of the data directory after the cleanup
+	folds, different int
 }
 
-func (d *diskRun) run(url string) ([]verdict, error) {
+func (d *diskRun) run(url string) error {
 	stopSampling := d.sample()
 	stopSlow, err := d.readSlowly(url)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	began := time.Now()
 	middle, err := d.send(diskRequests / 2)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := d.send(diskRequests - diskRequests/2); err != nil {
-		return nil, err
+		return err
 	}
 	took := time.Since(began)
 	stopSlow()
 	atEnd, err := dirSize(d.dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	stored, final, err := d.stored()
-	if err != nil {
-		return nil, err
+	var stored map[string][]byte
+	if stored, d.final, err = d.stored(); err != nil {
+		return err
 	}
 	time.Sleep(diskCleanUp)
 	stopSampling()
-	size, err := dirSize(d.dir)
-	if err != nil {
-		return nil, err
+	if d.size, err = dirSize(d.dir); err != nil {
+		return err
 	}
 	wal := fileSize(filepath.Join(d.dir, "loquat.db-wal"))
 	fmt.Fprintf(d.w, "%d increments of %d bytes in %d requests, %d at a time: %s\n", diskRequests*diskIncrements, diskBytes, diskRequests, diskAtOnce, took.Round(time.Second))
 	fmt.Fprintf(d.w, "final messages %.1f MB; data directory %.1f MB at the end of the last request, at most %.1f MB, %.1f MB after %s (%.2f times the messages)\n",
-		mb(final), mb(atEnd), mb(d.largest), mb(size), diskCleanUp, float64(size)/float64(final))
+		mb(d.final), mb(atEnd), mb(d.largest), mb(d.size), diskCleanUp, float64(d.size)/float64(d.final))
 	fmt.Fprintf(d.w, "write-ahead log: at most %.1f MB, %.1f MB at the end; %d clients read slowly\n", mb(d.largestWAL), mb(wal), diskSlow)
-	different, err := d.foldAgain(middle, stored)
-	if err != nil {
-		return nil, err
-	}
-	return []verdict{
-		{fmt.Sprintf("data directory at most %d times the final messages + %d MB, within %s", diskRatio, diskExtra>>20, diskCleanUp),
-			size <= diskRatio*final+diskExtra, fmt.Sprintf("%.1f MB of %.1f MB", mb(size), mb(diskRatio*final+diskExtra))},
+	d.folds = 2 * len(stored)
+	d.different, err = d.foldAgain(middle, stored)
+	return err
+}
+
+// verdicts compares the run with the aims. base is nil if there is no older version.
+func (d *diskRun) verdicts(base *diskRun) []verdict {
+	all := []verdict{
+		{fmt.Sprintf("data directory at most %d times the final messages, within %s", diskRatio, diskCleanUp),
+			d.size <= diskRatio*d.final, fmt.Sprintf("%.1f MB of %.1f MB", mb(d.size), mb(diskRatio*d.final))},
 		{fmt.Sprintf("write-ahead log never above %d MB, with slow readers", walAllowed>>20), d.largestWAL <= walAllowed, fmt.Sprintf("%.1f MB", mb(d.largestWAL))},
-		{"clients with a cursor from before the cleanup fold to the stored sessions", different == 0, fmt.Sprintf("%d folds, %d differ", 2*len(stored), different)},
-	}, nil
+		{"clients with a cursor from before the cleanup fold to the stored sessions", d.different == 0, fmt.Sprintf("%d folds, %d differ", d.folds, d.different)},
+	}
+	if base == nil {
+		return all
+	}
+	ratio := float64(d.largest) / float64(base.largest)
+	return append(all, verdict{fmt.Sprintf("largest data directory, with the write-ahead log, at most %g times the older version's", maxPeakToBase),
+		ratio <= maxPeakToBase, fmt.Sprintf("%.2f: %.1f MB of %.1f MB", ratio, mb(d.largest), mb(base.largest))})
 }
 
 func mb(n int64) float64 { return float64(n) / (1 << 20) }

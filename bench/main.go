@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -20,6 +21,8 @@ type section struct {
 }
 
 var sections = []section{
+	{"floor", "streams and sends compared with the least that a durable relay does, with the real program", benchFloor},
+	{"history", "sends, pages, appends, polls and start-up with 10 and 10,000 messages, with the real program", benchHistory},
 	{"decoder", "decoding a streamed answer: Loquat, encoding/json, openai-go, go-openai", benchDecoder},
 	{"store", "publishing to a follower: group commit compared with a file with as many fsyncs", benchStore},
 	{"growth", "the cost of history: polls of large stores, appends to long sessions", benchGrowth},
@@ -53,6 +56,13 @@ func main() {
 		}
 		return
 	}
+	if kind := os.Getenv(floorEnv); kind != "" {
+		if err := serveFloor(kind); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if name := os.Getenv(pluginMark); name != "" {
 		if err := runPlugin(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -60,10 +70,18 @@ func main() {
 		}
 		return
 	}
-	only := flag.String("only", "", "run only the section with this name: "+names())
+	only := flag.String("only", "", "run only these sections, separated by commas: "+names())
+	flag.IntVar(&floorPairs, "pairs", 5, "pairs of runs of the sections floor and history")
+	flag.StringVar(&floorWork, "work", "", "run only works of the section floor whose name contains this")
+	flag.StringVar(&productPath, "product", "", "program to measure in the sections floor, history and disk (default: the one built from this folder)")
+	flag.StringVar(&basePath, "base", "", "older version of the program, to compare with in the sections floor, history and disk")
+	flag.BoolVar(&markdown, "markdown", false, "print the tables of the sections floor and history as docs/benchmarks.md has them")
 	flag.Parse()
-	if err := report(os.Stdout, *only); err != nil {
+	missed, err := report(os.Stdout, *only)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+	if err != nil || missed > 0 {
 		os.Exit(1)
 	}
 }
@@ -76,31 +94,34 @@ func names() string {
 	return strings.Join(all, ", ")
 }
 
-func report(w io.Writer, only string) error {
+// report runs sections and returns how many aims they missed.
+func report(w io.Writer, only string) (missed int, err error) {
 	var verdicts []verdict
-	ran := 0
+	chosen := strings.Split(only, ",")
+	for _, name := range chosen {
+		if !slices.ContainsFunc(sections, func(s section) bool { return name == "" || s.name == name }) {
+			return 0, fmt.Errorf("there is no section %q, only %s", name, names())
+		}
+	}
 	for _, s := range sections {
-		if only != "" && only != s.name {
+		if only != "" && !slices.Contains(chosen, s.name) {
 			continue
 		}
-		ran++
 		fmt.Fprintf(w, "== %s: %s\n\n", s.name, s.what)
 		v, err := s.run(w)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return 0, fmt.Errorf("%s: %w", s.name, err)
 		}
 		verdicts = append(verdicts, v...)
-	}
-	if ran == 0 {
-		return fmt.Errorf("there is no section %q, only %s", only, names())
 	}
 	fmt.Fprintln(w, "== aims")
 	for _, v := range verdicts {
 		word := "PASS"
 		if !v.met {
 			word = "MISS"
+			missed++
 		}
 		fmt.Fprintf(w, "%s  %s: %s\n", word, v.aim, v.got)
 	}
-	return nil
+	return missed, nil
 }
