@@ -202,6 +202,6 @@ func (r *partialRun) close(window []Record, merged map[int]Record) {
 	if err != nil {
 		panic("loquat: a merged partial cannot be encoded: " + err.Error()) // cannot happen: its values were decoded from JSON
 	}
-	rec.Body = encoded.Body
+	rec.Body, rec.frame = encoded.Body, nil
 	merged[r.last] = rec
 }

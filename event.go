@@ -204,6 +204,8 @@ type Record struct {
 	Rev          int64
 	OmitMessages bool
 	At           time.Time // when the event was published
+
+	frame *frame // nil if it is not shared
 }
 
 // Encode returns the record of the event, without the id and the Session.
@@ -250,6 +252,12 @@ func (r Record) AppendJSON(dst, session []byte) []byte {
 // WriteJSON writes what AppendJSON appends, the body and the session from where they are.
 // session writes the JSON of the session; nil leaves it out.
 func (r Record) WriteJSON(w io.Writer, session func(io.Writer) error) error {
+	if session == nil {
+		if shared := r.sharedJSON(); shared != nil {
+			_, err := w.Write(shared)
+			return err
+		}
+	}
 	var head [40]byte
 	open := append(r.ID.append(append(head[:0], `{"event_id":"`...)), `",`...)
 	if _, err := w.Write(open); err != nil {

@@ -139,3 +139,32 @@ func TestFollowerOfAQuietSessionDoesNotReadTheDatabase(t *testing.T) {
 		t.Errorf("%d reads of the database", n)
 	}
 }
+
+// An event costs a level follower no memory, and all followers get the same bytes.
+func TestFollowersShareTheBytesOfAnEvent(t *testing.T) {
+	r := newRig(t)
+	r.create("s", nil)
+	r.enqueue("s", "q")
+	cursor := r.Latest()
+	r.publish("s", "q", loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Content: "x"}})
+	var shared []byte
+	for _, q := range []feed.Query{{SessionID: "s"}, {RequestID: "q"}, {Since: &cursor}} {
+		q.Push = true
+		fl := r.follow(t.Context(), q)
+		until := time.Now().Add(late)
+		next := func() {
+			w, err := fl.Next(t.Context(), cursor, until)
+			if err != nil || len(w.Events) != 1 {
+				t.Fatalf("%+v: %+v, %v", q, w, err)
+			}
+			frame := w.Events[0].Frame()
+			if shared != nil && &frame[0] != &shared[0] {
+				t.Fatal("followers have bytes of their own")
+			}
+			shared = frame
+		}
+		if n := testing.AllocsPerRun(100, next); n != 0 {
+			t.Errorf("%+v: %v allocations for each event", q, n)
+		}
+	}
+}

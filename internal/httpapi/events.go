@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"loquat"
@@ -79,17 +80,34 @@ func (a *api) getEvents(x *route.Exchange) error {
 	return a.writeEvents(ctx, x.W, window.Events)
 }
 
+// windowWriters are the buffers for windows. A call holds one only while it writes, so streams
+// that wait have none.
+var windowWriters = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }}
+
+// takeBuffer returns a buffer in front of w. giveBack must be called.
+func takeBuffer(w io.Writer) *bufio.Writer {
+	out := windowWriters.Get().(*bufio.Writer)
+	out.Reset(w)
+	return out
+}
+
+func giveBack(out *bufio.Writer) {
+	out.Reset(nil)
+	windowWriters.Put(out)
+}
+
 // writeEvents reads and writes events one by one, because a window with its sessions may be
 // too large for memory. A failure after the first event aborts the connection, because the
 // status was already sent.
 func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []loquat.Record) error {
-	out := bufio.NewWriterSize(w, 16<<10) // keeps an error until Flush
-	_, _ = out.WriteString(openEvents)
+	out := takeBuffer(w)
+	defer giveBack(out)
+	_, _ = out.WriteString(openEvents) // out keeps an error until Flush
+	failing := &errorKeeper{Writer: out}
 	for i, rec := range events {
 		if i > 0 {
 			_ = out.WriteByte(',')
 		}
-		failing := &errorKeeper{Writer: out}
 		if err := a.feed.WriteEvent(ctx, failing, rec); err != nil && failing.err == nil {
 			if i == 0 {
 				return err // nothing was sent yet
@@ -150,13 +168,17 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	if x.R.Method == http.MethodHead {
 		return nil
 	}
-	s := &stream{out: bufio.NewWriterSize(x.W, 16<<10), flush: http.NewResponseController(x.W).Flush, write: a.feed.WriteEvent}
+	s := &stream{out: x.W, flush: http.NewResponseController(x.W).Flush, write: a.feed.WriteEvent}
 	if err != nil {
 		return s.gone(err)
 	}
 	s.position = follower.Start()
-	s.next = func(ctx context.Context, until time.Time) (feed.Window, error) {
-		w, err := held.window(ctx, func(ctx context.Context) (feed.Window, error) { return follower.Next(ctx, s.position, until) })
+	read := func(ctx context.Context) (feed.Window, error) { return follower.Next(ctx, s.position, s.beat) }
+	s.next = func(ctx context.Context) (feed.Window, error) {
+		w, err := held.window(ctx, read)
+		if err == nil {
+			return w, nil
+		}
 		if _, ok := errors.AsType[noRoom](err); ok {
 			return feed.Window{}, nil // the stream tries again later and holds nothing meanwhile
 		}
@@ -179,12 +201,11 @@ func isGone(err error) bool {
 // stream follows the log for one client. It belongs to one goroutine.
 type stream struct {
 	position loquat.EventID // of the last event that was sent
-	out      *bufio.Writer
+	beat     time.Time      // of the next heartbeat
+	out      io.Writer
 	flush    func() error
-	next     func(ctx context.Context, until time.Time) (feed.Window, error) // the window after position
+	next     func(context.Context) (feed.Window, error) // the window after position; waits until beat
 	write    func(context.Context, io.Writer, loquat.Record) error
-
-	frame []byte // reused
 }
 
 // run sends the id at which the stream starts, then events, until the client disconnects or
@@ -193,57 +214,75 @@ func (s *stream) run(ctx context.Context) error {
 	if err := s.send(sse.Frame{ID: s.position.String()}); err != nil {
 		return err
 	}
-	beat := time.Now().Add(heartbeat)
+	s.beat = time.Now().Add(heartbeat)
 	for {
-		window, err := s.next(ctx, beat)
+		window, err := s.next(ctx)
 		if isGone(err) {
 			return s.gone(err)
 		}
 		if err != nil {
 			return err
 		}
-		if err := s.sendEvents(ctx, window); err != nil {
+		if err := s.sendEvents(ctx, window.Events); err != nil {
 			return err
 		}
-		if !time.Now().Before(beat) {
+		if !time.Now().Before(s.beat) {
 			if err := s.send(sse.Frame{Name: "heartbeat", Data: []byte("{}")}); err != nil {
 				return err
 			}
-			beat = time.Now().Add(heartbeat)
+			s.beat = time.Now().Add(heartbeat)
 		}
 	}
 }
 
-// sendEvents writes the events of a window and flushes them.
-func (s *stream) sendEvents(ctx context.Context, window feed.Window) (err error) {
-	if len(window.Events) == 0 {
+// sendEvents writes the events of a window and flushes them. A frame that all followers of the
+// event share is written as it is.
+func (s *stream) sendEvents(ctx context.Context, events []loquat.Record) error {
+	switch len(events) {
+	case 0:
 		return nil
+	case 1: // the only event of most windows needs no buffer
+		if frame := events[0].Frame(); frame != nil && events[0].Rev == 0 {
+			if _, err := s.out.Write(frame); err != nil {
+				return err
+			}
+			s.position, events[0] = events[0].ID, loquat.Record{}
+			return s.flush()
+		}
 	}
-	for i, rec := range window.Events {
-		// An event is one line of JSON, so it can be written without a copy in sse.Frame.
-		_, _ = s.out.WriteString("id: " + rec.ID.String() + "\ndata: ")
-		if err := s.write(ctx, s.out, rec); err != nil {
+	out := takeBuffer(s.out)
+	defer giveBack(out)
+	for i := range events {
+		if err := s.writeEvent(ctx, out, &events[i]); err != nil {
 			return err
 		}
-		if _, err := s.out.WriteString("\n\n"); err != nil {
+		s.position = events[i].ID
+		events[i] = loquat.Record{} // its memory is free as soon as it is written
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+func (s *stream) writeEvent(ctx context.Context, out *bufio.Writer, rec *loquat.Record) error {
+	if rec.Rev == 0 {
+		if frame := rec.Frame(); frame != nil {
+			_, err := out.Write(frame)
 			return err
 		}
-		s.position = rec.ID
-		window.Events[i] = loquat.Record{} // its memory is free as soon as it is written
 	}
-	return s.push()
+	// An event is one line of JSON, so it can be written without a copy in sse.Frame.
+	_, _ = out.WriteString("id: " + rec.ID.String() + "\ndata: ")
+	if err := s.write(ctx, out, *rec); err != nil {
+		return err
+	}
+	_, err := out.WriteString("\n\n")
+	return err
 }
 
 func (s *stream) send(f sse.Frame) error {
-	s.frame = f.Append(s.frame[:0])
-	if _, err := s.out.Write(s.frame); err != nil {
-		return err
-	}
-	return s.push()
-}
-
-func (s *stream) push() error {
-	if err := s.out.Flush(); err != nil {
+	if _, err := s.out.Write(f.Append(nil)); err != nil {
 		return err
 	}
 	return s.flush()

@@ -12,6 +12,10 @@ import (
 // disconnected.
 const progressTimeout = 30 * time.Second
 
+// deadlineSlack is by how much a write deadline may exceed progressTimeout. So a connection
+// that is written often sets its deadline only once a second.
+const deadlineSlack = time.Second
+
 // writeBytes is the size of one write. Small writes make the progress of a slow client
 // visible, so that it is not taken for a client that does not read.
 const writeBytes = 64 << 10
@@ -29,6 +33,7 @@ type responseWriter struct {
 	first    time.Duration  // from began until the answer began
 	body     *requestBody   // of the request; nil when it has none
 	held     *hold          // memory reserved for the client; nil when none is
+	deadline time.Time      // of writes; zero until one is set
 }
 
 // Unwrap returns the wrapped writer, which http.ResponseController needs.
@@ -67,12 +72,17 @@ func (w *responseWriter) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// extend sets the write deadline to progressTimeout from now. It ignores errors: a writer
+// extend keeps the write deadline at least progressTimeout away. It ignores errors: a writer
 // without deadlines is not a connection.
 func (w *responseWriter) extend() {
-	if w.held.ended() {
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now())
+	now := time.Now()
+	switch {
+	case w.held.ended():
+		w.deadline = now
+	case w.deadline.Sub(now) >= progressTimeout:
 		return
+	default:
+		w.deadline = now.Add(progressTimeout + deadlineSlack)
 	}
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(progressTimeout))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(w.deadline)
 }

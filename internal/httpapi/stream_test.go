@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -130,9 +129,9 @@ func TestStreamEndsWithTheService(t *testing.T) {
 }
 
 // newStream is a stream over a function that brings windows.
-func newStream(w io.Writer, flush func() error, next func(context.Context, time.Time) (feed.Window, error)) *stream {
+func newStream(w io.Writer, flush func() error, next func(context.Context) (feed.Window, error)) *stream {
 	return &stream{
-		out: bufio.NewWriter(w), flush: flush, next: next,
+		out: w, flush: flush, next: next,
 		write: func(_ context.Context, w io.Writer, rec loquat.Record) error { return rec.WriteJSON(w, nil) },
 	}
 }
@@ -151,15 +150,15 @@ func TestHeartbeats(t *testing.T) {
 				began, id := time.Now(), 0
 				due := began.Add(pause)
 				var s *stream
-				s = newStream(&out, func() error { return nil }, func(_ context.Context, until time.Time) (feed.Window, error) {
+				s = newStream(&out, func() error { return nil }, func(context.Context) (feed.Window, error) {
 					if time.Since(began) >= time.Minute {
 						return feed.Window{}, over
 					}
 					if s.position != loquat.EventID(id) {
 						t.Errorf("asks for events after %s, %d was sent", s.position, id)
 					}
-					if due.After(until) {
-						time.Sleep(time.Until(until))
+					if due.After(s.beat) {
+						time.Sleep(time.Until(s.beat))
 						return feed.Window{Cursor: loquat.EventID(id)}, nil
 					}
 					time.Sleep(time.Until(due))
@@ -209,7 +208,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					w := &responseWriter{ResponseWriter: rw}
 					id := 0
-					s := newStream(w, w.FlushError, func(context.Context, time.Time) (feed.Window, error) {
+					s := newStream(w, w.FlushError, func(context.Context) (feed.Window, error) {
 						id++
 						return feed.Window{Events: []loquat.Record{record(id)}}, nil
 					})
@@ -244,5 +243,53 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				server.Close()
 			})
 		})
+	}
+}
+
+// nowhere is a connection that takes everything.
+type nowhere struct {
+	http.ResponseWriter
+	writes, bytes int
+}
+
+func (n *nowhere) WriteHeader(int)                  {}
+func (n *nowhere) Header() http.Header              { return http.Header{} }
+func (n *nowhere) SetWriteDeadline(time.Time) error { return nil }
+func (n *nowhere) FlushError() error                { return nil }
+func (n *nowhere) Write(b []byte) (int, error) {
+	n.writes++
+	n.bytes += len(b)
+	return len(b), nil
+}
+
+// A stream writes the events of a window at once, and the frames that all followers share
+// without a copy of its own.
+func TestWritesOfAStream(t *testing.T) {
+	for events := range 5 {
+		var window []loquat.Record
+		size := 0
+		for i := range events {
+			window = append(window, record(i+1))
+		}
+		loquat.ShareFrames(window)
+		for i := range window {
+			size += len(window[i].Frame())
+		}
+		conn := &nowhere{}
+		s := newStream(&responseWriter{ResponseWriter: conn}, conn.FlushError, nil)
+		buf := make([]loquat.Record, events)
+		n := testing.AllocsPerRun(100, func() {
+			conn.writes, conn.bytes = 0, 0
+			copy(buf, window)
+			if err := s.sendEvents(t.Context(), buf); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if conn.bytes != size || conn.writes != min(events, 1) || int(s.position) != events {
+			t.Errorf("%d events of %d bytes: %d bytes in %d writes, up to %s", events, size, conn.bytes, conn.writes, s.position)
+		}
+		if n != 0 {
+			t.Errorf("%d events cost %v allocations", events, n)
+		}
 	}
 }

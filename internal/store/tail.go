@@ -10,7 +10,8 @@ import (
 	"loquat"
 )
 
-// tailBounds bound the tail: the number of events and the size of their bodies.
+// tailBounds bound the tail: the number of events and the size of their bodies. The shared
+// frames of small events can take as much again.
 type tailBounds struct{ events, bytes int }
 
 var defaultTailBounds = tailBounds{events: 1 << 14, bytes: 16 << 20}
@@ -119,6 +120,7 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	t.findParts(published)
 	deleted := t.forget(published)
 	batch := slices.Clone(published) // one allocation for all events of the commit
+	loquat.ShareFrames(batch)
 	for i := range batch {
 		r, p := &batch[i], t.parts[i]
 		if deleted[p] && r.Type != loquat.SessionDeleted {
