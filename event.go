@@ -301,7 +301,7 @@ func ParseRecord(body []byte) (Record, error) {
 	rec.Type = EventType(kind)
 	session, rest, ok := cutLeadingString(rest, `,"session_id":"`)
 	if !ok {
-		return Record{}, fmt.Errorf("a %s event goes on with its session_id", rec.Type)
+		return Record{}, fmt.Errorf("the body of a %s event has its session_id after its type", rec.Type)
 	}
 	rec.SessionID = string(session)
 	if request, _, ok := cutLeadingString(rest, `,"request_id":"`); ok {

@@ -26,8 +26,8 @@ func newBackendCommand() *cobra.Command {
 		Use:         "backend",
 		Annotations: map[string]string{envPrefix: "LOQUAT_BACKEND_"},
 		Short:       "Run a scripted chat-completions backend, for trials, demos and tests",
-		Long: "Runs a chat-completions backend that needs neither a key nor a model: it plays built-in models,\n" +
-			"replays recorded streams, and fails on request. Its base URL is http://HOST:PORT/v1.",
+		Long: "Runs a chat-completions backend that needs neither a key nor a model. It has built-in models,\n" +
+			"replays recorded streams, and fails when a request says so. Its base URL is http://HOST:PORT/v1.",
 		Example: strings.Join([]string{
 			"  loquat backend --listen 127.0.0.1:8788",
 			"  loquat backend --fault status=503,times=2 --fault drop_after=5,times=1",

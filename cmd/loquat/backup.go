@@ -15,9 +15,9 @@ func newBackupCommand() *cobra.Command {
 	var f accessFlags
 	cmd := &cobra.Command{
 		Use:   "backup DIR",
-		Short: "Copy the data directory while a server uses it",
-		Long: "Copies the data directory into a new directory, while a server uses it or not: sessions, events, tokens,\n" +
-			"devices and images, as they are at one moment. To restore the backup, start a server on the copy.",
+		Short: "Copy the data directory, also while a server uses it",
+		Long: "Copies the data directory into a new directory: sessions, events, tokens, devices and images, as they are\n" +
+			"at one moment. A server may use the data directory meanwhile. To restore a backup, start a server on it.",
 		Example: "  loquat backup /mnt/backup/loquat-monday\n  loquat serve --data /mnt/backup/loquat-monday",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -35,8 +35,8 @@ func newBridgeCommand() *cobra.Command {
 		Use:   "bridge",
 		Short: "Run a standalone bridge for servers that cannot be reached from outside",
 		Long: "Runs a standalone bridge on a public host. Servers behind NAT forward their events to it, and apps\n" +
-			"follow the events over Phoenix Channels. Its configuration lists the servers, with their tokens, under\n" +
-			"bridge.servers; a server names the bridge with bridge.url, bridge.server_id and bridge.token.",
+			"follow the events over Phoenix Channels. The bridge's configuration lists the servers and their tokens in\n" +
+			"bridge.servers. A server's configuration names the bridge: bridge.url, bridge.server_id, bridge.token.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serveBridge(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())

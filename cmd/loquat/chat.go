@@ -43,8 +43,8 @@ func newChatCommand() *cobra.Command {
 		Use:   "chat [MESSAGE]",
 		Short: "Chat in the terminal",
 		Long: "Chats with a running server, or with a server that it starts in its own process. With a message, or with\n" +
-			"a message on standard input, it prints the reply and exits. In a pipe, standard output has the text\n" +
-			"only of the reply. Ctrl-C cancels the reply; a second Ctrl-C, or one at the prompt, exits.",
+			"a message on standard input, it prints the reply and exits. In a pipe, standard output has only\n" +
+			"the text of the reply. Ctrl-C cancels the reply; a second Ctrl-C, or one at the prompt, exits.",
 		Example: strings.Join([]string{
 			`  loquat chat --demo "What is a loquat?"`,
 			`  loquat chat --server http://127.0.0.1:8787 --session SESSION`,

@@ -17,8 +17,8 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Verify the data directory",
-		Long: "Verifies the data directory, while a server uses it or not, and changes nothing: the database file,\n" +
-			"the consistency of its rows, lost changes, and the image files. Each problem is a line on\n" +
+		Long: "Verifies the data directory and changes nothing. It checks the database file, the consistency of its\n" +
+			"rows, whether events were lost, and the image files. A server may run meanwhile. Each problem is a line on\n" +
 			"standard output; the exit code is then 1. To verify a backup, name its directory with --data.",
 		Example: "  loquat check\n  loquat check --full --data /mnt/backup/loquat-monday",
 		Args:    cobra.NoArgs,

@@ -34,7 +34,7 @@ func newConfigCheckCommand() *cobra.Command {
 	var insecure, debugInsecure bool
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Find everything that is wrong with a configuration",
+		Short: "Report all errors of a configuration",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && file != "" {
@@ -66,8 +66,8 @@ func newConfigCheckCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
-	flags.BoolVar(&insecure, "insecure", false, "as for serve: allow listening beyond loopback without tokens")
-	flags.BoolVar(&debugInsecure, "debug-insecure", false, "as for serve: allow profiles beyond loopback")
+	flags.BoolVar(&insecure, "insecure", false, "check for serve --insecure")
+	flags.BoolVar(&debugInsecure, "debug-insecure", false, "check for serve --debug-insecure")
 	return cmd
 }
 
@@ -95,8 +95,8 @@ func newConfigShowCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&file, "config", "", "configuration `file` (default: the one that serve would use)")
-	flags.StringVar(&listen, "listen", "", "as for serve: `address` to listen on")
-	flags.StringVar(&data, "data", "", "as for serve: data `directory`")
+	flags.StringVar(&listen, "listen", "", "show the configuration of serve --listen `address`")
+	flags.StringVar(&data, "data", "", "show the configuration of serve --data `directory`")
 	return cmd
 }
 

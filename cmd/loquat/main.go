@@ -140,7 +140,7 @@ func prepare(cmd *cobra.Command) {
 // argumentsError reports a wrong number of arguments and shows the usage.
 func argumentsError(cmd *cobra.Command, args []string) error {
 	if !cmd.HasAvailableSubCommands() {
-		return usageError{fmt.Errorf("%d %s given; it is called as: %s", len(args), plural(len(args), "argument"), cmd.UseLine())}
+		return usageError{fmt.Errorf("%d %s given; usage: %s", len(args), plural(len(args), "argument"), cmd.UseLine())}
 	}
 	var known []string
 	for _, sub := range cmd.Commands() {

@@ -28,9 +28,9 @@ func newPairCommand() *cobra.Command {
 	var f pairFlags
 	cmd := &cobra.Command{
 		Use:   "pair",
-		Short: "Show a code with which a phone or another device gets access",
-		Long: "Creates a pairing code on a running server and shows it, with the URL where it can be claimed and, at a\n" +
-			"terminal, a QR code of both. A code is valid for five minutes and one device.",
+		Short: "Show a code that gives a phone or another device access",
+		Long: "Creates a pairing code on a running server. It shows the code, the URL at which a device claims it and, at\n" +
+			"a terminal, a QR code of both. A code is valid for five minutes and one device.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -38,7 +38,7 @@ func newPairCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.scope, "scope", "read", "what the device may do: `read` or full")
-	cmd.Flags().BoolVar(&f.json, "json", false, "print it as JSON")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print the code as JSON")
 	return cmd
 }
 

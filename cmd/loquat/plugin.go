@@ -22,7 +22,7 @@ import (
 func newPluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "List plugins, and check one of your own",
+		Short: "List plugins, or check one",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -81,10 +81,10 @@ func listPlugins(cfg *config.Config, w io.Writer) error {
 func newPluginCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check DIR",
-		Short: "Start the plugin in a directory and find everything that is wrong with it",
-		Long: "Starts the plugin in a directory as the server would, lists its tools, calls those that Loquat itself calls\n" +
-			"with sample input, and reports every fault with its place. Warnings are input that is accepted but probably\n" +
-			"not intended; warnings alone are not a failure. Actions are not run.",
+		Short: "Start the plugin in a directory and report all its faults",
+		Long: "Starts the plugin in a directory as the server would, and lists its tools. It calls the tools that Loquat\n" +
+			"itself calls, with sample input, but runs no actions. It reports every fault and where it is. A warning is\n" +
+			"about something that works but is probably a mistake; with warnings alone the exit code is 0.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])

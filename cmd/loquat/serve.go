@@ -52,8 +52,8 @@ func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: "Runs the server: HTTP API, workers and event store. Without a configuration file it looks for a\n" +
-			"backend itself: OPENAI_API_KEY and OPENAI_BASE_URL, then a local one, then the scripted one.",
+		Long: "Runs the server. Without a configuration file it takes the first backend that it finds: the one of\n" +
+			"OPENAI_API_KEY and OPENAI_BASE_URL, a local one, or its own scripted backend.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -63,7 +63,7 @@ func newServeCommand() *cobra.Command {
 	addListenFlags(flags, &opts.config, &opts.listen)
 	flags.StringVar(&opts.data, "data", "", "data `directory` (default $XDG_DATA_HOME/loquat)")
 	flags.BoolVar(&opts.demo, "demo", false, "use the scripted backend, which needs neither a key nor a model")
-	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without server.auth_tokens")
+	flags.BoolVar(&opts.insecure, "insecure", false, "listen beyond loopback even without a token")
 	flags.StringVar(&opts.debugListen, "debug-listen", "", "`address` on which to serve profiles and runtime metrics, without a token (default: nowhere)")
 	flags.BoolVar(&opts.debugInsecure, "debug-insecure", false, "serve profiles beyond loopback")
 	return cmd

@@ -155,8 +155,8 @@ func newTokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Create, list and revoke access tokens",
-		Long: "Creates, lists and revokes the access tokens of a running server, or of a data directory that none uses.\n" +
-			"From the first token on, every call of the server needs a token.",
+		Long: "Creates, lists and revokes access tokens of a running server, or of a data directory that no server uses.\n" +
+			"Once there is a token, every call of the server needs one.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -238,7 +238,7 @@ func newTokenListCommand(f *accessFlags) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the tokens as JSON")
 	return cmd
 }
 

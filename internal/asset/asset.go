@@ -106,7 +106,7 @@ func (d *Dir) Receive(r io.Reader, claimed string) (*Upload, error) {
 	}
 	f, err := os.CreateTemp(filepath.Join(d.path, incoming), "*")
 	if err != nil {
-		return nil, fmt.Errorf("keep an image: %w", err)
+		return nil, fmt.Errorf("store an image: %w", err)
 	}
 	u := &Upload{dir: d, temp: f.Name(), MediaType: mediaType}
 	err = u.writeFile(f, in)
@@ -155,10 +155,10 @@ func (u *Upload) Place() error {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("keep an image: %w", err)
+		return fmt.Errorf("store an image: %w", err)
 	}
 	if err := os.Rename(u.temp, to); err != nil {
-		return fmt.Errorf("keep an image: %w", err)
+		return fmt.Errorf("store an image: %w", err)
 	}
 	return SyncDir(folder)
 }
@@ -170,10 +170,10 @@ func SyncDir(path string) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("keep an image: %w", err)
+		return fmt.Errorf("store an image: %w", err)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("keep an image: %w", err)
+		return fmt.Errorf("store an image: %w", err)
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (k *Keeper) use(ctx context.Context, key loquat.Credential) {
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
 	if err := k.store.ChangeCredentials(ctx, loquat.CredentialChange{Used: []loquat.CredentialUse{{ID: key.ID, Day: day}}}); err != nil {
-		k.log.Warn("could not note that a key was used", "id", key.ID, "error", err)
+		k.log.Warn("could not store the day on which a token was used", "id", key.ID, "error", err)
 	}
 }
 

@@ -43,7 +43,7 @@ func checkNewToken(t loquat.NewToken) error {
 	case t.Scope != "" && t.Scope != Full && t.Scope != Read && t.Scope != Session:
 		return loquat.Invalid("body.scope", "has to be one of full, read, session")
 	case (t.Scope == Session) != (t.SessionID != ""):
-		return loquat.Invalid("body.session_id", "goes with the scope session, and only with it")
+		return loquat.Invalid("body.session_id", "is needed with the scope session, and not allowed with another scope")
 	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}

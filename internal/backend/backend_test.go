@@ -543,7 +543,7 @@ func TestParseFaults(t *testing.T) {
 		{[]string{"status=500", "status=503"}, "", "without times"},
 		{[]string{"status"}, "", "directive=value"},
 		{[]string{"status=9"}, "", "200 to 599"},
-		{[]string{"stat=500"}, "", `stat is not a known key here; is status meant?`},
+		{[]string{"stat=500"}, "", `stat is not a known key here; did you mean status?`},
 		{[]string{"status=500,times=0"}, "", "1 to 1000"},
 		{[]string{"times=2"}, "", "no directive"},
 	}

@@ -38,7 +38,7 @@ type Report struct {
 func Make(ctx context.Context, from, to string) (r Report, err error) {
 	to = filepath.Clean(to)
 	if _, err := os.Lstat(to); err == nil {
-		return Report{}, fmt.Errorf("%s is there already; name a directory that is not", to)
+		return Report{}, fmt.Errorf("%s exists; name a directory that does not exist", to)
 	}
 	parent := filepath.Dir(to)
 	notes := removeLeftovers(parent, time.Now())

@@ -49,7 +49,7 @@ func checkRequestOptions(raw json.RawMessage) error {
 		}
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("cannot hold %s, which the service sets itself", strings.Join(bad, ", "))
+		return fmt.Errorf("cannot have %s, which the server sets itself", strings.Join(bad, ", "))
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (x *sessionsHost) requireUnchanged(tx *store.Tx, sessionID string, c plugin
 	was, shown := x.seen[sessionID]
 	x.mu.Unlock()
 	if !shown || c.Start < 0 || c.End < c.Start || len(c.Was) != c.End-c.Start+1 {
-		return h, fmt.Errorf("compact messages %d to %d of session %s, of which %d were read", c.Start, c.End, sessionID, len(c.Was))
+		return h, fmt.Errorf("compact messages %d to %d of session %s: only %d messages were read", c.Start, c.End, sessionID, len(c.Was))
 	}
 	if sessionID == x.action.SessionID {
 		if err := x.action.IfMatch.check(h); err != nil {

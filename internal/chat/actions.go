@@ -131,7 +131,7 @@ func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
 	}
 	for name, err := range map[string]error{"result": loquat.CheckDepth(out.Result), "state": out.State.CheckDepth()} {
 		if err != nil {
-			return loquat.Errorf(loquat.CodeBackendError, "the %s that plugin %s answered cannot be used: %v", name, p.Name(), err)
+			return loquat.Errorf(loquat.CodeBackendError, "the %s in the answer of plugin %s cannot be used: %v", name, p.Name(), err)
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 	case <-s.life.Done():
 		return nil, errStopping
 	case <-wait.C:
-		return nil, loquat.Errorf(loquat.CodeUnavailable, "another action of plugin %s runs since more than %s; try again later", p.Name(), actionWait)
+		return nil, loquat.Errorf(loquat.CodeUnavailable, "another action of plugin %s has been running for more than %s; try again later", p.Name(), actionWait)
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)

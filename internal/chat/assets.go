@@ -133,7 +133,7 @@ const (
 func requireFewUploads(tx *store.Tx, h store.Head) error {
 	n, err := tx.CountUnattached(h)
 	if err == nil && n >= maxUploads {
-		err = loquat.Errorf(loquat.CodeRateLimited, "session %s has %d images that no message has used; attach or delete some, those that are a week old go by themselves", h.SessionID, n)
+		err = loquat.Errorf(loquat.CodeRateLimited, "session %s has %d images that no message has used; attach or delete some. The server removes them after a week", h.SessionID, n)
 	}
 	return err
 }
@@ -174,7 +174,7 @@ func assetError(place string, err error) error {
 	if coded || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the image cannot be kept at the moment; nothing of it was, try again", Err: err}
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the image cannot be stored at the moment; nothing was stored, try again", Err: err}
 }
 
 // maxAssetName is the length of an asset's name in characters.

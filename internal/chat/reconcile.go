@@ -137,7 +137,7 @@ func (s *Service) reconcileLater(seen map[string]bool) {
 			break
 		}
 		if loquat.CodeOf(err) != loquat.CodeUnavailable {
-			s.log.Error("could not reconcile what the last run left", "error", err)
+			s.log.Error("could not end the requests that the last run left", "error", err)
 			break
 		}
 	}

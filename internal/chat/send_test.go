@@ -74,11 +74,11 @@ func TestOrderOfEvents(t *testing.T) {
 				{reply: loquat.Reply{Content: "3"}},
 			},
 			story: "final() checkpoint tool_calls " +
-				"tool_results(the arguments of add cannot be read: they have to be a JSON object)" +
-				"(the arguments of add cannot be read: they have to be a JSON object: unexpected end of JSON input)(3) checkpoint " +
+				"tool_results(the arguments of add are not valid: they have to be a JSON object)" +
+				"(the arguments of add are not valid: they have to be a JSON object: unexpected end of JSON input)(3) checkpoint " +
 				"final(3) checkpoint request_completed",
-			end: "user:hi | assistant: | tool:the arguments of add cannot be read: they have to be a JSON object" +
-				" | tool:the arguments of add cannot be read: they have to be a JSON object: unexpected end of JSON input | tool:3 | assistant:3",
+			end: "user:hi | assistant: | tool:the arguments of add are not valid: they have to be a JSON object" +
+				" | tool:the arguments of add are not valid: they have to be a JSON object: unexpected end of JSON input | tool:3 | assistant:3",
 		},
 		{
 			name: "streamed tools",
@@ -98,7 +98,7 @@ func TestOrderOfEvents(t *testing.T) {
 				{reply: loquat.Reply{ToolCalls: calls("add")}}, {reply: loquat.Reply{ToolCalls: calls("add")}},
 			},
 			story: strings.Repeat("final() checkpoint tool_calls tool_results(3) checkpoint ", 3) +
-				"error(the model asked for more than 3 rounds of tools; raise limits.max_tool_rounds if that is wanted) request_completed",
+				"error(the model asked for more than 3 rounds of tools; raise limits.max_tool_rounds to allow more) request_completed",
 			status: loquat.StatusFailed,
 			end:    "user:hi" + strings.Repeat(" | assistant: | tool:3", 3),
 		},

@@ -100,7 +100,7 @@ func (s *Service) Start(ctx context.Context) error {
 		s.store.Hold()
 		s.running.Go(func() { s.reconcileLater(seen) })
 	default:
-		return fmt.Errorf("reconcile what the last run left: %w", err)
+		return fmt.Errorf("end the requests that the last run left: %w", err)
 	}
 	return nil
 }

@@ -357,7 +357,7 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 func (s *Service) dropDraft(ctx context.Context, draft store.Draft) {
 	err := s.store.Update(context.WithoutCancel(ctx), func(tx *store.Tx) error { return tx.DropDraft(draft) })
 	if err != nil {
-		s.log.Warn("could not drop the copy of a session that was given up", "error", err)
+		s.log.Warn("could not remove the unfinished copy of a session", "error", err)
 	}
 }
 

@@ -290,8 +290,8 @@ func TestOverrideOfASilentPlugin(t *testing.T) {
 	r := newRig(t)
 	r.load(valuesConfigAt(t), &panel{name: "broken", kind: plugin.KindFeature, elements: []string{`{`}}, &panel{name: "good", kind: plugin.KindFeature, elements: []string{`{"key": "size"}`}})
 	_, err := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{Metadata: object(t, `{"overrides": {"siz": 1}}`)})
-	want := "is not among the settings of this agent that are known now; plugin broken does not give its settings at the moment: "
-	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "meant?") {
+	want := "is not among the settings of this agent that are known at the moment; plugin broken does not give its settings at the moment: "
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "did you mean") {
 		t.Errorf("error %v", err)
 	}
 }

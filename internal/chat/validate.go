@@ -65,7 +65,7 @@ type overrideCheck struct {
 
 // errAgentChanged makes a change start again: its overrides were checked for the agent that
 // the session had before.
-var errAgentChanged = errors.New("the session has another agent by now")
+var errAgentChanged = errors.New("the agent of the session has changed")
 
 // checkGivenOverrides checks the overrides in the metadata that a change gives to a session,
 // "" for a new one. They are checked for agentID, or for the session's agent when it is "".

@@ -89,7 +89,7 @@ func (r *Report) add(kind Kind, format string, args ...any) {
 func (r *Report) verifyMark(in *sqlite.Inspection, q store.SQL) {
 	m, ok, err := in.Marked()
 	if err != nil {
-		r.add(Lost, "whether events are lost is not known: %v", err)
+		r.add(Lost, "the check for lost events failed: %v", err)
 	}
 	if !ok {
 		return

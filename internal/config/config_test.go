@@ -139,7 +139,7 @@ func TestReferences(t *testing.T) {
 		{text: `${BAD}`, problem: "the environment variable BAD is not UTF-8"},
 		{text: `${file:/none}`, problem: "the file /none cannot be read"},
 		{text: `${file:/binary}`, problem: "is not UTF-8"},
-		{text: `${file:relative}`, problem: "names no absolute path"},
+		{text: `${file:relative}`, problem: "does not name an absolute path"},
 		{text: `${NAME`, problem: "has ${ without }"},
 		{text: `${}`, problem: "is not a reference"},
 		{text: `${1ST}`, problem: "is not a reference"},
@@ -246,15 +246,15 @@ func TestCheck(t *testing.T) {
 		{"labels", provider(`"endpoint_options": {"a": 1}`), `must be an object of strings`},
 		{"objects", provider(`"tools": [{}, 1]`), `must be a list of objects`},
 		{"delays", provider(`"retry_on_timeout": [1, -1]`), `providers.main.retry_on_timeout: entry 1 is -1; must be seconds`},
-		{"every code", provider(`"retry_on_status": {"429": [1], "700": [1]}`), "providers.main.retry_on_status.429: has a key of its own: use rate_limit_retry_delays_seconds\nproviders.main.retry_on_status.700: is no HTTP status code"},
+		{"every code", provider(`"retry_on_status": {"429": [1], "700": [1]}`), "providers.main.retry_on_status.429: cannot be listed here; use the key rate_limit_retry_delays_seconds\nproviders.main.retry_on_status.700: is not an HTTP status code"},
 		{"codes of a wrong kind", provider(`"retry_on_status": []`), `providers.main.retry_on_status: is a list; must be an object`},
 
-		{"unknown key", provider(`"timout": 3`), `warning: providers.main.timout: is known to no loaded part; is timeout meant?`},
+		{"unknown key", provider(`"timout": 3`), `warning: providers.main.timout: is known to no loaded part; did you mean timeout?`},
 		{"unknown key, nothing near", provider(`"colour_of_the_sky": 3`), "warning: providers.main.colour_of_the_sky: is known to no loaded part"},
 		{"unknown key beside a process", `{"providers": {"main": {"provider": "generic", "model": "m", "sides": 3}}, "plugins": ["loquat.provider", "path:/p"]}`,
-			"warning: providers.main.sides: is not checked: no part that is compiled in knows it, one of the plugins that are processes may"},
-		{"unknown inner key", provider(`"stream_recovery": {"mod": "disabled"}`), `warning: providers.main.stream_recovery.mod: is known to no loaded part; is mode meant?`},
-		{"unknown top key", `{` + main + `, "sever": {}}`, `warning: sever: is known to no loaded part; is server meant?`},
+			"warning: providers.main.sides: is not checked: no compiled-in plugin knows it, but a plugin that is a process may"},
+		{"unknown inner key", provider(`"stream_recovery": {"mod": "disabled"}`), `warning: providers.main.stream_recovery.mod: is known to no loaded part; did you mean mode?`},
+		{"unknown top key", `{` + main + `, "sever": {}}`, `warning: sever: is known to no loaded part; did you mean server?`},
 
 		{"reserved options", provider(`"request_options": {"stream": true, "model": "x", "user": "u"}`), "providers.main.request_options.model: is set by the service itself; every other parameter is allowed\nproviders.main.request_options.stream: is set"},
 		{"options of a wrong kind", provider(`"request_options": 1`), `providers.main.request_options: is a number; must be an object`},
@@ -291,8 +291,8 @@ func TestCheck(t *testing.T) {
 		{"proxies", server(`"trusted_proxies": ["10.0.0.1", "10.0.0.0/8", "ten"]`), `server.trusted_proxies: entry 2 is "ten"; must be an IP address or a network`},
 		{"half a certificate", server(`"tls": {"cert_file": "/c"}`), `server.tls: has only one of cert_file and key_file`},
 		{"grace", server(`"shutdown_grace_seconds": -1`), `must be from 0 to 86400`},
-		{"token without name", server(`"auth_tokens": [{"token": "0123456789abcdef", "scope": "full"}]`), `server.auth_tokens: entry 0 has no name of its own`},
-		{"one token twice", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}, {"name": "b", "token": "0123456789abcdef", "scope": "read"}]`), `entry 1 has no token of its own`},
+		{"token without name", server(`"auth_tokens": [{"token": "0123456789abcdef", "scope": "full"}]`), `server.auth_tokens: entry 0 has no name, or the name of another token`},
+		{"one token twice", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}, {"name": "b", "token": "0123456789abcdef", "scope": "read"}]`), `entry 1 has no token, or the same as another entry`},
 		{"scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "admin"}]`), `entry 0 has the scope "admin"; must be full, read or session`},
 		{"session scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "session"}]`), `must have a session_id with the scope session`},
 		{"session_id without its scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "session_id": "s"}]`), `must have a session_id with the scope session, and only then`},
@@ -374,7 +374,7 @@ func TestBase(t *testing.T) {
 	if string(encode(got)) != want || providerID != "p" || err != nil {
 		t.Errorf("Base = %s, %s, %v, want %s", encode(got), providerID, err, want)
 	}
-	if _, _, err := c.Base("nobody"); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "there is default") {
+	if _, _, err := c.Base("nobody"); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "the agents are: default") {
 		t.Errorf("an unknown agent: %v", err)
 	}
 	lone := parse(t, `{`+main+`, "agents": {"helper": {"provider": "main"}}}`)

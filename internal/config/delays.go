@@ -109,10 +109,10 @@ func ParseDelayMap(raw json.RawMessage) (map[int][]time.Duration, error) {
 func parseStatusDelays(key string, raw json.RawMessage) (int, []time.Duration, error) {
 	code, err := strconv.Atoi(key)
 	if err != nil || len(key) != 3 || code < 100 || code > 599 {
-		return 0, nil, errors.New("is no HTTP status code; keys are 100 to 599")
+		return 0, nil, errors.New("is not an HTTP status code; must be 100 to 599")
 	}
 	if code == 429 {
-		return 0, nil, errors.New("has a key of its own: use rate_limit_retry_delays_seconds")
+		return 0, nil, errors.New("cannot be listed here; use the key rate_limit_retry_delays_seconds")
 	}
 	if isNull(raw) {
 		return code, nil, nil

@@ -72,7 +72,7 @@ func TestParseDelayMap(t *testing.T) {
 		`{"500": 1}`:               "500: is a number",
 		`[1]`:                      "is a list",
 		`null`:                     "is null",
-		`{"429": [], "boom": [1]}`: "boom: is no HTTP status code",
+		`{"429": [], "boom": [1]}`: "boom: is not an HTTP status code",
 	} {
 		if got, err := config.ParseDelayMap(json.RawMessage(raw)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseDelayMap(%s) = %v, %v, want an error with %q", raw, got, err, want)

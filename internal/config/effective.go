@@ -118,7 +118,7 @@ func (c *Config) Base(agentID string) (base loquat.Object, providerID string, er
 		}
 	}
 	if !ok {
-		return nil, "", loquat.Errorf(loquat.CodeInvalid, "the agent %q is not configured; there is %s", loquat.Clip(agentID, loquat.Excerpt), names(c.agents))
+		return nil, "", loquat.Errorf(loquat.CodeInvalid, "the agent %q is not configured; the agents are: %s", loquat.Clip(agentID, loquat.Excerpt), names(c.agents))
 	}
 	return a.base, a.providerID, nil
 }

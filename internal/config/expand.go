@@ -111,7 +111,7 @@ func (x *expander) resolve(path, reference string) string {
 
 func (x *expander) file(path, file string) string {
 	if !filepath.IsAbs(file) {
-		x.fault(path, "${file:%s} names no absolute path; write ${file:/path}", file)
+		x.fault(path, "${file:%s} does not name an absolute path; write ${file:/path}", file)
 		return ""
 	}
 	b, err := x.env.ReadFile(file)

@@ -143,7 +143,7 @@ func checkProxy(s string) error {
 		return nil
 	}
 	if _, err := netip.ParsePrefix(s); err != nil {
-		return fmt.Errorf("is %q; must be an IP address or a network, as 10.0.0.0/8", loquat.Clip(s, loquat.Excerpt))
+		return fmt.Errorf("is %q; must be an IP address or a network, such as 10.0.0.0/8", loquat.Clip(s, loquat.Excerpt))
 	}
 	return nil
 }
@@ -171,9 +171,9 @@ func checkAuthTokens(raw json.RawMessage) error {
 		}
 		switch {
 		case t.Name == "" || names[t.Name]:
-			fault("has no name of its own; each needs a different one")
+			fault("has no name, or the name of another token; each token needs its own")
 		case t.Token == "" || tokens[t.Token]:
-			fault("has no token of its own; each needs a different one")
+			fault("has no token, or the same as another entry; each entry needs its own")
 		case t.Scope != "full" && t.Scope != "read" && t.Scope != "session":
 			fault("has the scope %q; must be full, read or session", loquat.Clip(t.Scope, loquat.Excerpt))
 		case (t.Scope == "session") != (t.SessionID != ""):

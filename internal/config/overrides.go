@@ -100,7 +100,7 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 			ch.fault(place, "can never be overridden by a session")
 		case isNull(value): // always allowed, so that an override that is no longer offered can be removed
 		case i < 0 && key != requestOptions && missing != "":
-			ch.fault(place, "is not among the settings of this agent that are known now; %s", missing)
+			ch.fault(place, "is not among the settings of this agent that are known at the moment; %s", missing)
 		case i < 0 && key != requestOptions:
 			ch.fault(place, "is not among the settings of this agent%s", strictjson.Hint(key, schemaOf(offers).topKeys()))
 		case offer.ChoosesEndpoint():

@@ -202,9 +202,9 @@ func TestCheckOverrides(t *testing.T) {
 			at + ".agents can never", at + ".api_key can never", at + ".bridge can never", at + ".limits can never", at + ".plugins can never",
 			at + ".provider can never", at + ".providers can never", at + ".server can never", at + ".store can never", at + ".token can never"}},
 		{`{"pin": "1"}`, nil, []string{at + ".pin can never be overridden"}},
-		{`{"modle": "n"}`, nil, []string{at + ".modle is not among the settings of this agent; is model meant?"}},
+		{`{"modle": "n"}`, nil, []string{at + ".modle is not among the settings of this agent; did you mean model?"}},
 		{`{"timeout": "5", "model": 1}`, nil, []string{at + ".model is a number; must be a string", at + ".timeout is a string; must be a number"}},
-		{`{"retry_on_status": {"429": [1]}}`, nil, []string{at + ".retry_on_status.429 has a key of its own"}},
+		{`{"retry_on_status": {"429": [1]}}`, nil, []string{at + ".retry_on_status.429 cannot be listed here"}},
 		{`{"request_options": {"messages": [], "stream": false}}`, nil, []string{at + ".request_options.messages is set by", at + ".request_options.stream is set by"}},
 		{`{"request_options": 1}`, nil, []string{at + ".request_options is a number; must be an object"}},
 	} {

@@ -195,7 +195,7 @@ func (ch *checker) unknown(path, suggestion string) {
 	switch {
 	case ch.noProviderKnown:
 	case ch.processes:
-		ch.warn(path, "is not checked: no part that is compiled in knows it, one of the plugins that are processes may%s", suggestion)
+		ch.warn(path, "is not checked: no compiled-in plugin knows it, but a plugin that is a process may%s", suggestion)
 	default:
 		ch.warn(path, "is known to no loaded part%s", suggestion)
 	}

@@ -65,7 +65,7 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 // checkSince returns the error gone if the log never gave an event id.
 func (f *Feed) checkSince(since, latest loquat.EventID) error {
 	if since > latest {
-		return loquat.Errorf(loquat.CodeGone, "since_id %s is above the highest id that this server ever gave, %s; load the messages again and follow from their cursor", since, latest)
+		return loquat.Errorf(loquat.CodeGone, "since_id %s is above %s, the highest id that this server has assigned; load the messages again and follow from their cursor", since, latest)
 	}
 	if f.store.Foreign(since) {
 		return loquat.Errorf(loquat.CodeGone, "since_id %s is not an id of this server, whose data were restored from a backup; load the messages again and follow from their cursor", since)

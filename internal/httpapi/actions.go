@@ -17,7 +17,7 @@ func (a *api) actionRoutes() []route.Route {
 			Serve: a.runAction, Matches: true, Body: loquat.Action{}, Responses: done,
 		},
 		{
-			Method: http.MethodPost, Path: "/actions/{action_id}", ID: "runAction", Tag: "ui", Summary: "Run an action that is about no session",
+			Method: http.MethodPost, Path: "/actions/{action_id}", ID: "runAction", Tag: "ui", Summary: "Run an action without a session",
 			Serve: a.runAction, Body: loquat.Action{}, Responses: done,
 		},
 	}

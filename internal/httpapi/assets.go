@@ -24,7 +24,7 @@ func (a *api) assetRoutes() []route.Route {
 		{
 			Method: http.MethodPost, Path: path, ID: "storeAsset", Tag: "assets", Summary: "Upload an image to a session",
 			Serve: a.storeAsset, Change: true, Upload: imageMedia(), Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Asset{}}},
-			Query: []route.Param{{Name: "name", Doc: "The name of the image, in place of the form's."}},
+			Query: []route.Param{{Name: "name", Doc: "The name of the image; it replaces the file name of a form."}},
 		},
 		{
 			Method: http.MethodGet, Path: path + "/{asset_id}", ID: "getAsset", Tag: "assets", Summary: "Load an image, or a range of it",
@@ -192,7 +192,7 @@ func (f *formFile) rest() error {
 	case err != nil:
 		return formError(err)
 	default:
-		return loquat.Invalid(strictjson.Join("body", next.FormName()), "is one field too many; there is only file")
+		return loquat.Invalid(strictjson.Join("body", next.FormName()), "is not allowed; the form has only the field file")
 	}
 }
 
@@ -225,7 +225,7 @@ type contentWriter struct {
 func (w *contentWriter) WriteHeader(status int) {
 	switch w.failed = status >= http.StatusBadRequest; {
 	case status == http.StatusPreconditionFailed:
-		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image is another one than If-Match says"))
+		route.WriteProblem(w.ResponseWriter, loquat.Errorf(loquat.CodePreconditionFailed, "the image does not match If-Match"))
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		route.SendProblem(w.ResponseWriter, route.NewProblem(status, loquat.CodeInvalid, "header.Range names no bytes of the image; Content-Range has its size"))
 	case w.failed:

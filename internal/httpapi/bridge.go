@@ -38,7 +38,7 @@ func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 	return []route.Route{{
 		Method: http.MethodGet, Path: "/bridge/websocket", ID: "bridge", Tag: "bridge", Summary: "Phoenix Channels: events pushed to apps",
 		Serve: serve, Open: true,
-		Query:     []route.Param{{Name: "vsn", Doc: "The serializer: 2.0.0, or 1.0.0, which a missing one means."}},
+		Query:     []route.Param{{Name: "vsn", Doc: "The serializer: 2.0.0 or 1.0.0. Default: 1.0.0."}},
 		Responses: []route.Response{{Status: http.StatusSwitchingProtocols}},
 	}}
 }

@@ -17,8 +17,8 @@ func (a *api) catalogRoutes() []route.Route {
 			Method: http.MethodGet, Path: "/models", ID: "listModels", Tag: "catalog", Summary: "List the models that an agent's backend offers",
 			Serve: a.listModels, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ModelList{}}},
 			Query: []route.Param{
-				{Name: "agent_id", Kind: route.ID, Doc: "The agent default, or the session's, when left out."},
-				{Name: "session_id", Kind: route.ID, Doc: "Asks with the overrides of a session."},
+				{Name: "agent_id", Kind: route.ID, Doc: "By default the agent of the session, otherwise the agent default."},
+				{Name: "session_id", Kind: route.ID, Doc: "Takes the overrides of this session into account."},
 				{Name: "refresh", Kind: route.Flag, Default: false, Doc: "Asks the backend again."},
 			},
 		},

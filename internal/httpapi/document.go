@@ -40,7 +40,7 @@ func describe(routes []route.Route, schemas route.Schemas) ([]byte, error) {
 		Info: huma.Info{
 			Title: "Loquat", Version: strconv.Itoa(apiVersion),
 			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
-			Description: "Durable chat sessions, requests that run on them, and the events that tell of both. Within a version there are only additions.",
+			Description: "Durable chat sessions, requests that run on them, and the events of both. A version only gains routes and fields.",
 		},
 		Tags: tags, PathDocs: pathDocs, Integers: []string{"index"},
 	})

@@ -20,7 +20,7 @@ func addElements(s route.Schemas) {
 			{Value: "config", Name: "ConfigElement", Doc: "A setting.", Required: []string{"key"},
 				Optional: []string{"type", "label", "description", "options", "default", "required", "placeholder", "config_path", "condition", "secret", "format"}},
 			{Value: "message_footer", Name: "MessageFooterElement", Doc: "Shown under each message.", Optional: []string{"data", "template", "condition"}},
-			{Value: "status_bar", Name: "StatusBarElement", Doc: "Shown always, of the last assistant message.", Optional: []string{"data", "template", "condition"}},
+			{Value: "status_bar", Name: "StatusBarElement", Doc: "Always shown, for the last assistant message.", Optional: []string{"data", "template", "condition"}},
 			{Value: "session_action", Name: "SessionActionElement", Doc: "An action for the session.", Required: []string{"id", "action_id"}, Optional: action},
 			{Value: "message_action", Name: "MessageActionElement", Doc: "An action for each message.", Required: []string{"id", "action_id"}, Optional: action},
 			{Value: "session_list_field", Name: "SessionListFieldElement", Doc: "Shown in the list of sessions.",
@@ -36,7 +36,7 @@ func elementFields() map[string]*huma.Schema {
 	text := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: doc} }
 	yes := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Description: doc} }
 	return map[string]*huma.Schema{
-		"plugin":               text("The plugin that the element is of."),
+		"plugin":               text("The plugin of the element."),
 		"key":                  text("Of a setting, the key in metadata.overrides."),
 		"type":                 inputType(),
 		"label":                text(""),
@@ -45,10 +45,10 @@ func elementFields() map[string]*huma.Schema {
 		"default":              {Description: "Shown while there is no value. Any JSON."},
 		"required":             yes(""),
 		"placeholder":          text(""),
-		"config_path":          text("The dotted path of the value in the configuration, when it is not the key."),
+		"config_path":          text("The dotted path of the value in the configuration, if it differs from the key."),
 		"condition":            route.RefTo("Condition"),
 		"secret":               yes("The value is secret: it shows as {\"set\": true}."),
-		"format":               text("json: the value is any JSON, edited as such."),
+		"format":               text("json: the value is any JSON, and clients edit it as JSON."),
 		"data":                 text("The dotted path of what is shown."),
 		"template":             text("The text in which {{data}} is replaced."),
 		"id":                   text("Names the element in a call of its action."),
@@ -72,7 +72,7 @@ func inputType() *huma.Schema {
 func addConditions(s route.Schemas) {
 	conditions := route.ListOf(route.RefTo("Condition"))
 	s.Map()["Condition"] = &huma.Schema{
-		Type: huma.TypeObject, Description: "Holds when all that is in it holds.",
+		Type: huma.TypeObject, Description: "Holds if all of its operators hold.",
 		Properties: map[string]*huma.Schema{
 			"all": conditions, "any": conditions, "not": route.RefTo("Condition"),
 			"path": {Type: huma.TypeString, Description: "The dotted path of the value. Alone, the value has to be there and not be empty."},
@@ -85,7 +85,7 @@ func addDialogs(s route.Schemas) {
 	text := &huma.Schema{Type: huma.TypeString}
 	all := s.Map()
 	all["ElementOption"] = &huma.Schema{
-		Description: "A choice: its value alone, or with a label.",
+		Description: "A choice: a value, or a value with a label.",
 		AnyOf: []*huma.Schema{text, {Type: huma.TypeObject, Required: []string{"value"},
 			Properties: map[string]*huma.Schema{"value": {Description: "Any JSON."}, "label": text}}},
 	}

@@ -32,7 +32,7 @@ func (a *api) eventRoutes() []route.Route {
 	filters := []route.Param{
 		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
 		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session. Without since_id they start at the session's cursor."},
-		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request; from its first on, when it stands alone."},
+		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request. Without since_id they start at its first event."},
 		{Name: "session", Only: "omit", Doc: "Leaves the session out of events that carry one."},
 	}
 	paging := []route.Param{
@@ -47,7 +47,7 @@ func (a *api) eventRoutes() []route.Route {
 		{
 			Method: http.MethodGet, Path: "/events/stream", ID: "streamEvents", Tag: "events", Summary: "Follow the log as Server-Sent Events",
 			Serve: a.streamEvents, Follows: true, Query: filters, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: streamMedia,
-				Doc: "Server-Sent Events. The data of an event without a name is an Event; heartbeat is a sign of life, and gone ends the stream."}},
+				Doc: "Server-Sent Events. The data of an event without a name is an Event; heartbeat shows that the connection works, and gone ends the stream."}},
 		},
 	}
 }

@@ -28,7 +28,7 @@ func TestProblemsRepeatAnExcerpt(t *testing.T) {
 		{"request id", "POST", "/sessions/s/send", `{"content":"x","request_id":"` + long + `"}`},
 		{"unknown field", "POST", "/sessions", `{"` + long + `":1}`},
 		{"unknown wide field", "POST", "/sessions", `{"` + wide + `":1}`},
-		{"key that stands twice", "POST", "/sessions", `{"metadata":{"` + long[:20_000] + `":1,"` + long[:20_000] + `":2}}`},
+		{"key that is given twice", "POST", "/sessions", `{"metadata":{"` + long[:20_000] + `":1,"` + long[:20_000] + `":2}}`},
 		{"syntax below a long key", "POST", "/sessions", `{"metadata":{"` + long + `":nope}}`},
 		{"role", "POST", "/sessions/s/messages", `{"role":"` + long + `","content":"x"}`},
 		{"on_busy", "POST", "/sessions/s/send", `{"content":"x","on_busy":"` + long + `"}`},

@@ -14,11 +14,11 @@ import (
 func (a *api) healthRoutes() []route.Route {
 	return []route.Route{
 		{
-			Method: http.MethodGet, Path: "/healthz", ID: "health", Tag: "server", Summary: "Whether the process lives",
+			Method: http.MethodGet, Path: "/healthz", ID: "health", Tag: "server", Summary: "Whether the process runs",
 			Open: true, Serve: a.health, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Health{}}},
 		},
 		{
-			Method: http.MethodGet, Path: "/readyz", ID: "ready", Tag: "server", Summary: "Whether it can take requests",
+			Method: http.MethodGet, Path: "/readyz", ID: "ready", Tag: "server", Summary: "Whether the server can take requests",
 			Open: true, Serve: a.ready, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Readiness{}}},
 		},
 		{

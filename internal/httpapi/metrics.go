@@ -27,7 +27,7 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics,
 	}
 	m := &metrics{
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "loquat_http_answers_total", Help: "Answers given, by route and status.",
+			Name: "loquat_http_answers_total", Help: "Answers by route and status.",
 		}, []string{"method", "route", "status"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "loquat_http_answer_seconds", Help: "Time until an answer began; long polls wait on purpose.",

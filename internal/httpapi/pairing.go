@@ -15,7 +15,7 @@ func (a *api) pairingRoutes() []route.Route {
 			Full: true, Serve: a.pair, Body: loquat.NewPairing{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Pairing{}}},
 		},
 		{
-			Method: http.MethodPost, Path: "/pairing/claim", ID: "claimPairing", Tag: "access", Summary: "Become a device with a pairing code",
+			Method: http.MethodPost, Path: "/pairing/claim", ID: "claimPairing", Tag: "access", Summary: "Pair a device with a pairing code",
 			Open: true, Serve: a.claim, Body: loquat.Claim{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ClaimedDevice{}}},
 		},
 		{
@@ -23,7 +23,7 @@ func (a *api) pairingRoutes() []route.Route {
 			Full: true, Serve: a.listDevices, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.DeviceList{}}},
 		},
 		{
-			Method: http.MethodDelete, Path: "/devices/{device_id}", ID: "removeDevice", Tag: "access", Summary: "Remove a device and cut it off",
+			Method: http.MethodDelete, Path: "/devices/{device_id}", ID: "removeDevice", Tag: "access", Summary: "Remove a device and end its connections",
 			Full: true, Serve: a.removeDevice, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}

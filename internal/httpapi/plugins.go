@@ -9,7 +9,7 @@ import (
 
 func (a *api) pluginRoutes() []route.Route {
 	return []route.Route{{
-		Method: http.MethodGet, Path: "/plugins", ID: "listPlugins", Tag: "catalog", Summary: "List the plugins that are loaded, with how they are",
+		Method: http.MethodGet, Path: "/plugins", ID: "listPlugins", Tag: "catalog", Summary: "List the loaded plugins and their states",
 		Serve: a.listPlugins, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.PluginList{}}},
 	}}
 }

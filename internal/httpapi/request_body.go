@@ -59,7 +59,7 @@ func (a *api) bodyLimit(t *route.Route, r *http.Request) bodyLimit {
 
 func (l bodyLimit) exceeded() error {
 	if l.key == "" {
-		return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes, which is the most that this route takes", l.bytes)
+		return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes, the limit of this route", l.bytes)
 	}
 	return loquat.Errorf(loquat.CodeTooLarge, "the body is larger than %d bytes; send less, or raise %s", l.bytes, l.key)
 }

@@ -10,7 +10,7 @@ import (
 func (a *api) requestRoutes() []route.Route {
 	return []route.Route{
 		{
-			Method: http.MethodGet, Path: "/requests/{request_id}", ID: "getRequest", Tag: "requests", Summary: "See where a request stands",
+			Method: http.MethodGet, Path: "/requests/{request_id}", ID: "getRequest", Tag: "requests", Summary: "Load the status of a request",
 			Serve: a.getRequest, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Request{}}},
 		},
 		{

@@ -43,7 +43,7 @@ func (a *api) sessionRoutes() []route.Route {
 			Serve: a.updateSession, Change: true, Body: loquat.SessionPatch{}, Media: "application/merge-patch+json", Responses: session,
 		},
 		{
-			Method: http.MethodDelete, Path: "/sessions/{session_id}", ID: "deleteSession", Tag: "sessions", Summary: "Delete a session; its id stays taken",
+			Method: http.MethodDelete, Path: "/sessions/{session_id}", ID: "deleteSession", Tag: "sessions", Summary: "Delete a session; its id cannot be used again",
 			Serve: a.deleteSession, Change: true, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 		{

@@ -20,11 +20,11 @@ func (a *api) uiRoutes() []route.Route {
 	one := []route.Param{{Name: "plugin", Doc: "Only the elements of the application plugin of this name."}}
 	return []route.Route{
 		{
-			Method: http.MethodGet, Path: "/sessions/{session_id}/config", ID: "getConfigValues", Tag: "ui", Summary: "See the effective value of every setting of a session",
+			Method: http.MethodGet, Path: "/sessions/{session_id}/config", ID: "getConfigValues", Tag: "ui", Summary: "List the effective value of every setting of a session",
 			Serve: a.getConfigValues, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ConfigValues{}}},
 		},
 		{
-			Method: http.MethodPut, Path: "/sessions/{session_id}/config/{key}", ID: "setOverride", Tag: "ui", Summary: "Set or take back the override of one setting",
+			Method: http.MethodPut, Path: "/sessions/{session_id}/config/{key}", ID: "setOverride", Tag: "ui", Summary: "Set or remove the override of one setting",
 			Serve: a.setOverride, Change: true, Body: loquat.Override{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Snapshot{}, ETag: true}},
 		},
 		{
@@ -37,7 +37,7 @@ func (a *api) uiRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodGet, Path: "/application/ui-schema", ID: "getGlobalUISchema", Tag: "ui",
-			Summary: "List all UI elements of the application plugins, whatever the session", Serve: a.getApplicationUISchema, Query: one, Responses: schema,
+			Summary: "List all UI elements of the application plugins, without a session", Serve: a.getApplicationUISchema, Query: one, Responses: schema,
 		},
 	}
 }

@@ -83,7 +83,7 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 		}
 		if len(phase.Calls) > 0 && round >= job.MaxToolRounds {
 			return &Failure{Err: loquat.Errorf(loquat.CodeBackendError,
-				"the model asked for more than %d rounds of tools; raise limits.max_tool_rounds if that is wanted", job.MaxToolRounds), Usage: usageOf(phase.Message.Metadata)}
+				"the model asked for more than %d rounds of tools; raise limits.max_tool_rounds to allow more", job.MaxToolRounds), Usage: usageOf(phase.Message.Metadata)}
 		}
 		if err := sink.EndPhase(ctx, phase); err != nil {
 			return &Failure{Err: err, Usage: usageOf(phase.Message.Metadata)}

@@ -128,7 +128,7 @@ func (r *toolRound) callTool(ctx context.Context, call loquat.ToolCall) (result 
 	}
 	arguments, err := readArguments(call.Arguments)
 	if err != nil {
-		return toolError("the arguments of %s cannot be read: %v", call.Name, err)
+		return toolError("the arguments of %s are not valid: %v", call.Name, err)
 	}
 	defer func() {
 		if fault := recover(); fault != nil {

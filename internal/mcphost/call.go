@@ -94,7 +94,7 @@ func (c *call) take() []part {
 	defer c.mu.Unlock()
 	parts := c.parts
 	if c.omitted > 0 {
-		parts = append(parts, part{text: fmt.Sprintf("\n[%d parts are left out: they came faster than they could be taken]\n", c.omitted)})
+		parts = append(parts, part{text: fmt.Sprintf("\n[%d parts are left out: they arrived faster than they could be stored]\n", c.omitted)})
 	}
 	c.parts, c.size, c.omitted = nil, 0, 0
 	signal(c.emptied)

@@ -136,7 +136,7 @@ func TestProgressThatNobodyTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := n - len(parts) + 1
-	if note := fmt.Sprintf("\n[%d parts are left out: they came faster than they could be taken]\n", left); len(parts) < 1000 || left < 1000 || parts[0] != "0;" || parts[len(parts)-1] != note {
+	if note := fmt.Sprintf("\n[%d parts are left out: they arrived faster than they could be stored]\n", left); len(parts) < 1000 || left < 1000 || parts[0] != "0;" || parts[len(parts)-1] != note {
 		t.Errorf("%d parts, the last is %q, not %q", len(parts), parts[len(parts)-1], note)
 	}
 }

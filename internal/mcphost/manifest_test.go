@@ -29,7 +29,7 @@ func TestManifest(t *testing.T) {
 				`kind: is "provider"; must be one of provider_extension, feature, tool, application`, "name: is a number; must be a string", "start_timeout_seconds: is 4000; must be from 0.1 to 3600",
 				"timeout_seconds: is 0; must be from 0.1 to 86400", "ui: is a list; must be a list of strings"}},
 		{"unknown", `{"name": "x", "kind": "tool", "command": "y", "comand": "z", "tools": [], "zzz": 1}`,
-			[]string{"comand: is not a known key here; is command meant?", "tools: is not a known key here; the keys are name, version", "zzz: is not a known key here"}},
+			[]string{"comand: is not a known key here; did you mean command?", "tools: is not a known key here; the keys are name, version", "zzz: is not a known key here"}},
 		{"names", `{"name": "../x", "kind": "tool", "command": "y"}`, []string{`name: is "../x"; must be 1 to 64`}},
 		{"uses", `{"name": "x", "kind": "feature", "command": "y", "ui": ["a", "a"], "transforms": ["a"]}`,
 			[]string{`ui[1]: is "a", which is already named at ui[0]`, `transforms[0]: is "a", which is already named at ui[0]`}},

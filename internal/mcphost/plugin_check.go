@@ -168,7 +168,7 @@ func forbidden(elements []loquat.Object) (warnings []string) {
 		key := e.String("key")
 		offer := config.Offer{Key: key, Path: ui.ConfigPath(e)}
 		if e.String("ui_type") == "config" && !e.Bool("secret") && !offer.Overridable(nil) {
-			warnings = append(warnings, fmt.Sprintf("element %s: no session can ever change this key, or what is at its config_path; choose another", key))
+			warnings = append(warnings, fmt.Sprintf("element %s: no session can ever change this key or its config_path; choose another", key))
 		}
 	}
 	return warnings

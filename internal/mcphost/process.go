@@ -126,7 +126,7 @@ func (c command) remedied(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w; make it executable, or set command to its interpreter", err)
 	case errors.Is(err, fs.ErrNotExist) && missing == nil:
-		return fmt.Errorf("%w; its file is there, so what its first line names is missing", err)
+		return fmt.Errorf("%w; the file exists, but the interpreter that its first line names is missing", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no program %s; a command with a slash is a path from the plugin's directory, where its packages may still have to be installed", c.path)
 	case errors.Is(err, syscall.ENOEXEC):

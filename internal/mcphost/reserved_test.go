@@ -280,7 +280,7 @@ func TestTransform(t *testing.T) {
 		{data: `{"messages": [{"role": "wizard", "content": ""}]}`, err: `its messages[0].role is "wizard"`},
 		{data: `{"params": {"model": "x"}}`, err: "it set params.model"},
 		{data: `{"params": {"Model": "x"}}`, err: "it set params.Model"},
-		{data: `{"message": [], "messages": [{"role": "user", "contents": ""}]}`, err: "it did not answer {messages?, params?}: message is not a known key here; is messages meant?; messages[0].contents is not a known key here; is content meant?"},
+		{data: `{"message": [], "messages": [{"role": "user", "contents": ""}]}`, err: "it did not answer {messages?, params?}: message is not a known key here; did you mean messages?; messages[0].contents is not a known key here; did you mean content?"},
 		{data: `[]`, err: "is a list; must be an object"},
 		{data: `{"params": {}, "params": {"a": 1}}`, err: "params is given twice"},
 	} {
@@ -373,7 +373,7 @@ func TestRemedies(t *testing.T) {
 	for program, want := range map[string]string{
 		"pythn":    "there is no program pythn in Loquat's PATH, which is /nowhere",
 		"./plain":  "permission denied; make it executable, or set command to its interpreter",
-		"./script": "its file is there, so what its first line names is missing",
+		"./script": "the file exists, but the interpreter that its first line names is missing",
 		"./gone":   "there is no program " + filepath.Join(dir, "gone") + "; a command with a slash",
 	} {
 		_, err := Manifest{Command: program}.command(dir, "", nil).start()

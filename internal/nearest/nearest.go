@@ -1,7 +1,7 @@
 // Package nearest finds the known name that is most similar to a misspelled one.
 package nearest
 
-// Hint returns a question for the end of an error message, such as "; is label meant?".
+// Hint returns a question for the end of an error message, such as "; did you mean label?".
 // It names the known name that is nearest to name by the number of insertions, deletions
 // and substitutions. If every known name needs more than within of them, it returns "".
 func Hint(name string, within int, known ...string) string {
@@ -17,7 +17,7 @@ func Hint(name string, within int, known ...string) string {
 	if nearest == "" {
 		return ""
 	}
-	return "; is " + nearest + " meant?"
+	return "; did you mean " + nearest + "?"
 }
 
 // distance counts the insertions, deletions and substitutions between a and b.

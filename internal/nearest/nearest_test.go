@@ -8,12 +8,12 @@ func TestHint(t *testing.T) {
 		within int
 		want   string
 	}{
-		{"comand", 2, "; is command meant?"},
-		{"", 2, "; is id meant?"},
+		{"comand", 2, "; did you mean command?"},
+		{"", 2, "; did you mean id?"},
 		{"kind", 1, ""},
 		{"lable", 1, ""},
-		{"lable", 2, "; is label meant?"},
-		{"label", 0, "; is label meant?"},
+		{"lable", 2, "; did you mean label?"},
+		{"label", 0, "; did you mean label?"},
 	} {
 		if got := Hint(c.name, c.within, "command", "label", "id"); got != c.want {
 			t.Errorf("%q within %d: %q, want %q", c.name, c.within, got, c.want)

@@ -22,7 +22,7 @@ func Restrict(path string) error {
 		return nil
 	}
 	if err := os.Chmod(path, info.Mode()&^others); err != nil {
-		return fmt.Errorf("keep %s from other users: %w", path, err)
+		return fmt.Errorf("make %s unreadable for other users: %w", path, err)
 	}
 	return nil
 }

@@ -69,11 +69,11 @@ func TestDecode(t *testing.T) {
 		{`{"name": "x", "yes": true, "raw": [1], "free": {"a": {}}, "texts": {"a": "b"}, "inner": [{"role": "r", "count": 2}], "event": "0000000000000012", "role": "own"}`, ""},
 		{`{"name": null, "inner": null, "free": null}`, ""},
 		{`[]`, "is a list; must be an object"},
-		{`{"nme": "x"}`, "nme is not a known key here; is name meant?"},
-		{`{"Name": "x"}`, "Name is not a known key here; is name meant?"},
+		{`{"nme": "x"}`, "nme is not a known key here; did you mean name?"},
+		{`{"Name": "x"}`, "Name is not a known key here; did you mean name?"},
 		{`{"quite_other": 1}`, "quite_other is not a known key here; the keys are count, event, free, inner, name, raw, role, share, texts, yes"},
 		{`{"inner": [{}, {"rol": 1, "count": 1.5}], "name": 7, "share": "x", "texts": {"a": []}, "yes": null, "zzz": 0}`,
-			"inner[1].count is 1.5; must be an integer in its range; inner[1].rol is not a known key here; is role meant?; name is 7; must be a string; " +
+			"inner[1].count is 1.5; must be an integer in its range; inner[1].rol is not a known key here; did you mean role?; name is 7; must be a string; " +
 				"share is a string; must be a number; texts.a is a list; must be a string; zzz is not a known key here; the keys are count, event, free, inner, name, raw, role, share, texts, yes"},
 		{`{"inner": {"role": "x"}}`, "inner is an object; must be a list"},
 		{`{"event": "x"}`, `event cannot be a string: an event_id has 16 digits, "x" has 1 characters`},

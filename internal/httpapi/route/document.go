@@ -33,7 +33,7 @@ func Describe(routes []Route, schemas Schemas, d Document) ([]byte, error) {
 				Type: "http", Scheme: "bearer", Description: "An access token. A server without tokens requires none."}},
 		},
 		Security: []map[string][]string{{"token": {}}, {}},
-		Servers:  []*huma.Server{{URL: "/", Description: "The server that this document is of."}},
+		Servers:  []*huma.Server{{URL: "/", Description: "The server that this document describes."}},
 		Tags:     d.Tags,
 	}
 	closed := map[string]bool{}
@@ -145,10 +145,10 @@ func (schemas Schemas) content(v any, media ...string) map[string]*huma.MediaTyp
 
 func keyHeader() *huma.Param {
 	one, most := 1, maxKey
-	return &huma.Param{Name: "Idempotency-Key", In: "header", Description: "Makes a repeat answer what the first answered.",
+	return &huma.Param{Name: "Idempotency-Key", In: "header", Description: "A repeat with the same key gets the first answer and changes nothing.",
 		Schema: &huma.Schema{Type: huma.TypeString, MinLength: &one, MaxLength: &most}}
 }
 
 func matchHeader() *huma.Param {
-	return &huma.Param{Name: "If-Match", In: "header", Description: "The ETag that the session has to have, or *.", Schema: &huma.Schema{Type: huma.TypeString}}
+	return &huma.Param{Name: "If-Match", In: "header", Description: "The ETag that the session must have, or *.", Schema: &huma.Schema{Type: huma.TypeString}}
 }

@@ -146,7 +146,7 @@ func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 		}
 	case string:
 		if p.Only != "" && v != p.Only {
-			f.Add(at, "has to be %q, the only value there is, not %q", p.Only, loquat.Clip(v, loquat.Excerpt))
+			f.Add(at, "has to be %q, not %q", p.Only, loquat.Clip(v, loquat.Excerpt))
 		}
 	}
 	for _, n := range numbers {

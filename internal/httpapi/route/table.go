@@ -152,7 +152,7 @@ func (t *Table) dispatch(w http.ResponseWriter, r *http.Request, routes []*Route
 func WrongMethod(w http.ResponseWriter, r *http.Request, methods []string) error {
 	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)
-	return loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; there are %s", loquat.Clip(r.Method, loquat.Excerpt), allowed)
+	return loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; use one of %s", loquat.Clip(r.Method, loquat.Excerpt), allowed)
 }
 
 func methodsOf(routes []*Route) []string {

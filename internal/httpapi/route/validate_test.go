@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 		{`{"name":"abcd"}`, []string{"body.name needs a length of at most 3"}},
 		{`{"name":"A"}`, []string{`body.name has to match ^[a-zé]*$, not "A"`}},
 		{`{"name":["a"]}`, []string{"body.name has to be a string, not a list"}},
-		{`{"Name":"a"}`, []string{"body.Name is not a known key here; is name meant?", "body.name is missing"}},
+		{`{"Name":"a"}`, []string{"body.Name is not a known key here; did you mean name?", "body.name is missing"}},
 		{`{"name":"a","yes":"true","inner":{}}`, []string{"body.inner has to be a list, not an object", "body.yes has to be true or false, not a string"}},
 		{`{"name":"a","inner":[{"role":"robot","count":0,"share":2},7]}`, []string{
 			"body.inner[0].count is at least 1, not 0", `body.inner[0].role has to be one of user, system, not "robot"`,

@@ -56,7 +56,7 @@ func (db *DB) Check() error {
 
 // Faults whose cause is outside the database.
 var (
-	faultFull = store.Fault{Kind: "full", Text: "the disk is full", Remedy: "make room: the server goes on by itself"}
+	faultFull = store.Fault{Kind: "full", Text: "the disk is full", Remedy: "make room: the server continues by itself"}
 	faultLock = store.Fault{Kind: "locked", Text: "another program keeps the database locked", Remedy: "end that program"}
 )
 
