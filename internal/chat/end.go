@@ -24,8 +24,6 @@ const (
 // the error is the failure of the request; without one it says why the end could not be
 // written.
 func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
-	k.write.Lock()
-	defer k.write.Unlock()
 	// The end has to be written even while the service stops.
 	ctx, cancel := s.endContext()
 	defer cancel()
@@ -39,7 +37,7 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 		if err != nil {
 			return out, err
 		}
-		if err := k.publishPending(tx); err != nil {
+		if err := k.PublishIncrements(tx); err != nil {
 			return out, err
 		}
 		out.next, err = endBy(tx, &row, failure)

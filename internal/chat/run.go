@@ -65,10 +65,9 @@ func (s *Service) isDraining() bool {
 // runRequest runs one request to its end and returns the request that its end started.
 func (s *Service) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
-	out := newSink(s, q)
-	flushed := out.run(ctx)
+	out := newSink(ctx, s, q)
 	err := s.runJob(ctx, q, out)
-	flushed()
+	out.outbox.Close()
 	if err == nil {
 		log.Info("request completed")
 		return out.next

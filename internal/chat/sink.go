@@ -2,8 +2,10 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"loquat"
 	"loquat/internal/loop"
@@ -24,108 +26,106 @@ type sink struct {
 
 	next *store.Request // queued request that the end of this one started
 
-	write     sync.Mutex // held while increments are being written
-	taken     []loquat.Event
-	takenSize int
+	outbox *store.Outbox
+	ctx    context.Context // of the request; ends the attempts to write increments
 
 	mu      sync.Mutex
 	pending []loquat.Event
 	size    int // of pending and taken
 	failed  error
-	filled  chan struct{} // signalled when pending is no longer empty
 	drained chan struct{} // signalled when taken increments are on disk
+
+	// The increments of the committer's current transaction, and those that an earlier one
+	// could not write.
+	taken     []loquat.Event
+	takenSize int
+	attempt   uint64 // transaction that published the first of taken
+	published int    // number of taken that it published
+	failures  int    // transactions in a row that failed
 }
 
-var _ loop.Sink = (*sink)(nil)
+var (
+	_ loop.Sink      = (*sink)(nil)
+	_ store.Streamer = (*sink)(nil)
+)
 
-func newSink(s *Service, q store.Request) *sink {
-	return &sink{
+// newSink returns the sink of a request that runs until ctx ends. Its caller must call
+// outbox.Close.
+func newSink(ctx context.Context, s *Service, q store.Request) *sink {
+	k := &sink{
 		s: s, q: q, h: store.Head{SID: q.SID, SessionID: q.SessionID},
-		filled: make(chan struct{}, 1), drained: make(chan struct{}, 1),
+		ctx: ctx, drained: make(chan struct{}, 1),
 	}
+	k.outbox = s.store.NewOutbox(q, k)
+	return k
 }
 
-// run writes increments in the background until stop is called.
-func (k *sink) run(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-k.filled:
-				k.flush(ctx)
-			}
-		}
-	}()
-	return func() { cancel(); <-ended }
-}
-
-// flush writes the pending increments.
-func (k *sink) flush(ctx context.Context) {
-	k.write.Lock()
-	defer k.write.Unlock()
-	if !k.hasPending() { // a step has written them
-		return
-	}
-	_, err := persistently(ctx, k.s, func(tx *store.Tx) (none struct{}, err error) {
-		cancelled, err := tx.Fence(k.q)
-		if err != nil {
-			return none, err
-		}
-		if cancelled {
-			return none, errCancelled
-		}
-		return none, k.publishPending(tx)
-	})
-	if err == nil {
-		k.forgetTaken()
-		return
-	}
-	if ctx.Err() == nil {
-		k.fail(err)
-		k.s.cancelWorker(k.q.RequestID, err)
-	}
-}
-
-// hasPending reports whether increments wait. k.write is held.
-func (k *sink) hasPending() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.pending)+len(k.taken) > 0
-}
-
-// dropPending drops the increments that wait. k.write is held.
-func (k *sink) dropPending() {
-	k.mu.Lock()
-	k.pending = nil
-	k.mu.Unlock()
-	k.taken = nil
-}
-
-// publishPending publishes all increments that wait. It may run again after its transaction
-// was rolled back. k.write is held.
-func (k *sink) publishPending(tx *store.Tx) error {
+// PublishIncrements publishes all increments that wait. The committer calls it when it
+// collects increments, and steps call it in their transactions. Both may be in one
+// transaction: then the second publishes only what the first did not.
+func (k *sink) PublishIncrements(tx *store.Tx) error {
 	k.mu.Lock()
 	k.taken, k.takenSize = append(k.taken, k.pending...), k.size
-	k.pending = nil
+	clear(k.pending)
+	k.pending = k.pending[:0]
+	if k.attempt != tx.Attempt() { // the last transaction was rolled back
+		k.attempt, k.published = tx.Attempt(), 0
+		tx.AfterCommit(k.forgetTaken)
+	}
+	waiting := k.taken[k.published:]
+	k.published = len(k.taken)
 	k.mu.Unlock()
-	return publish(tx, &k.h, &k.q, loquat.MergeIncrements(k.taken)...)
+	return publish(tx, &k.h, &k.q, loquat.MergeIncrements(waiting)...)
 }
 
-// forgetTaken drops the increments that are on disk, which makes room for more. k.write is
-// held.
+// maxKept is the most events for which a sink keeps memory while none wait.
+const maxKept = 32
+
+// forgetTaken drops the increments that are on disk, which makes room for more.
 func (k *sink) forgetTaken() {
 	k.mu.Lock()
 	k.size -= k.takenSize
+	clear(k.taken)
+	if k.taken = k.taken[:0]; cap(k.taken) > maxKept {
+		k.taken = nil
+	}
+	if len(k.pending) == 0 && cap(k.pending) > maxKept {
+		k.pending = nil
+	}
+	k.takenSize, k.published, k.failures = 0, 0, 0
 	k.mu.Unlock()
-	k.taken, k.takenSize = nil, 0
 	select {
 	case k.drained <- struct{}{}:
 	default:
 	}
+}
+
+// dropPending drops the increments that wait.
+func (k *sink) dropPending() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pending, k.taken, k.published = nil, nil, 0
+}
+
+// IncrementsFailed tries again while the store cannot write, until the request's context
+// ends. So a disk that is full for a while loses no increments. Other errors end the request.
+func (k *sink) IncrementsFailed(err error) {
+	if k.ctx.Err() != nil {
+		return
+	}
+	if loquat.CodeOf(err) == loquat.CodeUnavailable {
+		k.mu.Lock()
+		n := k.failures
+		k.failures++
+		k.mu.Unlock()
+		time.AfterFunc(rewrite.Delay(n), k.outbox.Ready)
+		return
+	}
+	if errors.Is(err, store.ErrCancelled) {
+		err = errCancelled
+	}
+	k.fail(err)
+	k.s.cancelWorker(k.q.RequestID, err)
 }
 
 func (k *sink) fail(err error) {
@@ -148,10 +148,7 @@ func (k *sink) Publish(ctx context.Context, e loquat.Event) error {
 			k.pending = append(k.pending, e)
 			k.size += incrementSize(e)
 			k.mu.Unlock()
-			select {
-			case k.filled <- struct{}{}:
-			default:
-			}
+			k.outbox.Ready()
 			return nil
 		}
 		k.mu.Unlock()
@@ -186,8 +183,6 @@ func incrementSize(e loquat.Event) int {
 // step publishes the pending increments and runs fn, in one transaction. It fails unless the
 // request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) (next *store.Request, err error)) error {
-	k.write.Lock()
-	defer k.write.Unlock()
 	next, err := persistently(ctx, k.s, func(tx *store.Tx) (*store.Request, error) {
 		q, err := tx.FenceRequest(k.q.RequestID, k.s.owner)
 		if err != nil {
@@ -200,14 +195,13 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 		if err != nil {
 			return nil, err
 		}
-		if err := k.publishPending(tx); err != nil {
+		if err := k.PublishIncrements(tx); err != nil {
 			return nil, err
 		}
 		return fn(tx, &h, &q)
 	})
 	if err == nil {
 		k.next = next
-		k.forgetTaken()
 	}
 	return err
 }

@@ -16,7 +16,9 @@ type eventWriter struct {
 	rows       []any // eventWidth values each
 	bytes      int   // size of the bodies in rows
 	increments []increment
-	written    sizeOfIncrements
+
+	incrementBytes int // size of all increments of the batch
+	written        sizeOfIncrements
 }
 
 // sizeOfIncrements is the number of increments and the bytes that they take.

@@ -315,6 +315,7 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 		tx.head = appendHead(tx.head[:0], rec.Type, rec.SessionID, rec.RequestID)
 		if in, ok := newIncrement(rec, req.RID, tx.head); ok {
 			tx.log.increments = append(tx.log.increments, in)
+			tx.log.incrementBytes += len(in.rest)
 			return rec.ID, nil
 		}
 	}

@@ -179,12 +179,14 @@ func (tx *Tx) SetAnswer(q *Request, answer any) error {
 func (tx *Tx) StartRequest(q *Request, owner string) error {
 	now := tx.Now
 	q.Status, q.Owner, q.StartedAt = loquat.StatusRunning, owner, &now
+	tx.noteFence(q.RID, owner)
 	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ?, send = ? WHERE rid = ?`, owner, micros(now), q.Send, q.RID)
 }
 
 // SetOwner changes the owner of a running request.
 func (tx *Tx) SetOwner(q *Request, owner string) error {
 	q.Owner = owner
+	tx.noteFence(q.RID, "") // it may be cancelled
 	return tx.exec(`UPDATE requests SET owner = ? WHERE rid = ? AND status = 'running'`, owner, q.RID)
 }
 
@@ -198,6 +200,7 @@ func (tx *Tx) CloseStep(q *Request) error {
 // request_cancelled.
 func (tx *Tx) FlagCancelled(q *Request) error {
 	q.Cancelled = true
+	tx.noteFence(q.RID, "")
 	return tx.exec(`UPDATE requests SET cancelled = 1 WHERE rid = ?`, q.RID)
 }
 
@@ -208,6 +211,7 @@ func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string
 	if failure != "" {
 		detail = failure
 	}
+	tx.noteFence(q.RID, "")
 	ok, err := tx.execOne(`UPDATE requests SET status = ?, ended_at = ?, error = ?, send = NULL, owner = '' WHERE rid = ? AND status IN ('queued', 'running')`,
 		string(status), micros(now), detail, q.RID)
 	if err == nil && !ok {

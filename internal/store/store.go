@@ -90,16 +90,21 @@ type Store struct {
 	foreign   []idRange
 	retention time.Duration
 
-	queue   chan *update
-	closed  chan struct{} // closed when the committer has ended
-	stop    sync.Once
-	gate    sync.RWMutex // held shared while an update is put into queue
-	closing bool         // guarded by gate; refuses further updates
+	queue    chan *update
+	outboxes outboxes
+	closed   chan struct{} // closed when the committer has ended
+	stop     sync.Once
+	gate     sync.RWMutex // held shared while an update is put into queue
+	closing  bool         // guarded by gate; refuses further updates
 
 	committing  atomic.Pointer[chan struct{}] // the batch being committed; closed once its events are in the tail
 	failing     atomic.Pointer[Fault]
 	lastFailure time.Time        // time of the last failed write; owned by the committer
-	unsorted    sizeOfIncrements // what shared rows hold; owned by the committer
+	unsorted    sizeOfIncrements // what shared rows hold; owned by the committer, like the following
+	fences      fences
+	crowded     bool      // the last batch had increments of several requests
+	lastCommit  time.Time // when the last commit began
+	attempts    uint64
 	damage      atomic.Pointer[Fault]
 	held        atomic.Bool // see Hold
 	marker      marker      // nil if the driver keeps no mark
@@ -118,6 +123,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		driver: driver,
 		log:    opts.Logger,
 		queue:  make(chan *update, maxWaiting),
+		fences: fences{},
 		closed: make(chan struct{}),
 
 		retention: opts.Retention,
@@ -150,6 +156,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
 	}
+	s.outboxes.filled = make(chan struct{}, 1)
 	s.tail, s.windows = newTail(last, gone), semaphore.NewWeighted(parallelWindows())
 	if s.marker != nil {
 		s.marker.Mark(Mark{StoreID: s.id, Last: last})
@@ -237,10 +244,11 @@ func (s *Store) Healthy() error {
 // update is a change submitted to the store. The submitter owns its fields until it is queued,
 // then the committer until done is closed.
 type update struct {
-	fn    func(*Tx) error
-	state atomic.Int32 // waiting, started or abandoned
-	err   error
-	done  chan struct{}
+	fn     func(*Tx) error
+	state  atomic.Int32 // waiting, started or abandoned
+	err    error
+	done   chan struct{} // nil if outbox is set
+	outbox *Outbox       // whose increments fn publishes
 }
 
 const (
@@ -346,26 +354,38 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 }
 
 // commitLoop is the committer, the only goroutine that writes. While it writes one batch, the
-// next gathers in the queue.
+// next gathers in the queue and in the outboxes.
 func (s *Store) commitLoop() {
 	defer close(s.closed)
-	batch := make([]*update, 0, maxBatch)
+	var batch []*update
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	for {
+		var first *update
+		open := true
 		select {
-		case u, ok := <-s.queue:
-			if !ok {
-				return
-			}
-			batch = s.gather(append(batch[:0], u))
-			s.commit(batch)
-			s.sortIfDue()
-			clear(batch) // lets the garbage collector free what the updates captured
+		case first, open = <-s.queue:
+		case <-s.outboxes.filled:
+			first, open = s.await()
 		case <-probe.C:
 			s.probe(batch[:0])
 			s.repeatFaults()
+			continue
 		}
+		if !open {
+			return
+		}
+		batch = s.collect(batch[:0])
+		if first != nil {
+			batch = append(batch, first)
+		}
+		if batch = s.gather(batch); len(batch) == 0 { // an earlier batch has collected the increments
+			continue
+		}
+		s.lastCommit = time.Now()
+		s.commit(batch)
+		s.sortIfDue()
+		clear(batch) // lets the garbage collector free what the updates captured
 	}
 }
 
@@ -384,7 +404,7 @@ func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id
 // gather adds the updates that are already waiting. It does not wait for more: under load the
 // next batch fills while this one commits, and without load nothing is delayed.
 func (s *Store) gather(batch []*update) []*update {
-	for len(batch) < maxBatch {
+	for range maxBatch {
 		select {
 		case u, ok := <-s.queue:
 			if !ok {
@@ -417,6 +437,9 @@ func (s *Store) commit(batch []*update) {
 	for len(remaining) > 0 {
 		var tx *Tx
 		err := s.driver.Write(context.Background(), func(q SQL) error {
+			if tx != nil {
+				s.fences.update(tx.fenceChanges, false)
+			}
 			tx = s.begin(q)
 			if err := tx.runAll(remaining); err != nil {
 				return err
@@ -430,7 +453,7 @@ func (s *Store) commit(batch []*update) {
 		if failed, ok := errors.AsType[*spoiledError](err); ok {
 			u := remaining[failed.index]
 			u.err = s.classify(failed.err)
-			close(u.done)
+			u.finish()
 			remaining = append(remaining[:failed.index], remaining[failed.index+1:]...)
 			if !isDatabaseError(failed.err) {
 				continue
@@ -446,6 +469,7 @@ func (s *Store) commit(batch []*update) {
 }
 
 func (s *Store) begin(q SQL) *Tx {
+	s.attempts++
 	statements := &taggedSQL{SQL: q}
 	log := &eventWriter{SQL: statements}
 	return &Tx{
@@ -455,19 +479,27 @@ func (s *Store) begin(q SQL) *Tx {
 		Now:        time.Now().UTC().Truncate(time.Millisecond),
 		last:       s.Last(),
 		log:        log,
+		fences:     s.fences,
+		attempt:    s.attempts,
 	}
 }
 
 // finishBatch ends the updates of a batch whose transaction returned err. Their events are in
 // the tail before any caller learns of the commit.
 func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
+	if tx != nil {
+		s.fences.update(tx.fenceChanges, err == nil)
+	}
 	if err != nil {
 		err = s.unavailable(err)
 		for _, u := range batch {
 			u.err = err
-			close(u.done)
+			u.finish()
 		}
 		return
+	}
+	for _, fn := range tx.committed {
+		fn()
 	}
 	if fault := s.failing.Load(); fault != nil && time.Since(s.lastFailure) >= healthyAfter {
 		s.failing.Store(nil)
@@ -485,7 +517,7 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	s.tail.add(tx.last, tx.published)
 	for _, u := range batch {
 		u.err = s.classify(u.err)
-		close(u.done)
+		u.finish()
 	}
 }
 

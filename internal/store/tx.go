@@ -23,6 +23,11 @@ type Tx struct {
 
 	statements *taggedSQL // of the whole batch
 
+	attempt      uint64
+	committed    []func() // see AfterCommit
+	fences       fences   // after the last commit
+	fenceChanges fences   // by this transaction; an empty owner means that the request ended or was cancelled
+
 	otherEvents bool   // published has events that are not increments
 	sorted      bool   // sortIncrements ran
 	head        []byte // reused by Publish
