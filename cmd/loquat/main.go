@@ -16,7 +16,7 @@ import (
 
 	"loquat"
 	"loquat/internal/nearest"
-	"loquat/internal/store/sqlite"
+	"loquat/internal/store"
 	"loquat/internal/tui"
 )
 
@@ -90,7 +90,7 @@ func advised(cmd *cobra.Command, err error) error {
 		return f != nil && f.Value.String() == ""
 	}
 	switch {
-	case errors.Is(err, sqlite.ErrInUse) && wants("server"):
+	case errors.Is(err, store.ErrInUse) && wants("server"):
 		return fmt.Errorf("%w; or name the server that uses it with --server", err)
 	case loquat.CodeOf(err) == loquat.CodeUnauthorized && wants("token"):
 		return fmt.Errorf("%w; give it with --token or %s", err, envName(cmd, "token"))

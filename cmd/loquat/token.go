@@ -20,7 +20,7 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/client"
 	"loquat/internal/config"
-	"loquat/internal/store/sqlite"
+	"loquat/internal/store"
 	"loquat/internal/tui"
 )
 
@@ -117,7 +117,7 @@ func (f *accessFlags) open(ctx context.Context) (tokens, func() error, error) {
 		if err == nil {
 			return storedKeys{keeper}, done, nil
 		}
-		if !errors.Is(err, sqlite.ErrInUse) {
+		if !errors.Is(err, store.ErrInUse) {
 			return nil, nil, err
 		}
 	}

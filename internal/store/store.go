@@ -50,6 +50,18 @@ type Driver interface {
 	Close() error
 }
 
+// ErrInUse reports that another process uses the database.
+var ErrInUse = errors.New("another process uses the database")
+
+// Doubt is implemented by an error of Driver.Write that does not say whether the transaction
+// committed: the connection was cut while COMMIT ran.
+type Doubt interface {
+	error
+	// Resolve finds out whether the transaction committed. An error means that this is still
+	// not known.
+	Resolve(ctx context.Context) (committed bool, err error)
+}
+
 // SQL is a transaction of a driver.
 type SQL interface {
 	// Exec returns the number of changed rows.
@@ -447,6 +459,9 @@ func (s *Store) commit(batch []*update) {
 			beforeCommit()
 			return nil
 		})
+		if doubt, ok := errors.AsType[Doubt](err); ok {
+			err = s.resolve(doubt)
+		}
 		if err == nil {
 			afterCommit()
 		}
@@ -526,9 +541,13 @@ func (s *Store) unavailable(err error) error {
 	fault := s.reportFault(err)
 	s.lastFailure = time.Now()
 	s.failing.Store(&fault)
+	kept := "nothing of this change was kept, try again"
+	if errors.Is(err, errUnresolved) {
+		kept = "it is not known whether this change was kept, look before you try again"
+	}
 	return &loquat.Error{
 		Code: loquat.CodeUnavailable, Err: err,
-		Detail: "the store cannot write at the moment: " + fault.Text + "; nothing of this change was kept, try again",
+		Detail: "the store cannot write at the moment: " + fault.Text + "; " + kept,
 	}
 }
 

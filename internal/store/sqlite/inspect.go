@@ -38,7 +38,7 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 		return nil, err
 	}
 	in.lock, err = lockDir(ctx, dir, log)
-	in.InUse = errors.Is(err, ErrInUse)
+	in.InUse = errors.Is(err, store.ErrInUse)
 	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
 		return nil, err
 	}

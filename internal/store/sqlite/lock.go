@@ -15,12 +15,11 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"loquat/internal/store"
 )
 
-// ErrInUse reports that another process uses the data directory.
-var ErrInUse = errors.New("another process uses the data directory")
-
-// inUseError is an ErrInUse with details. holder is the process id, or empty if unknown.
+// inUseError is a store.ErrInUse with details. holder is the process id, or empty if unknown.
 type inUseError struct{ dir, holder string }
 
 func (e *inUseError) Error() string {
@@ -31,7 +30,7 @@ func (e *inUseError) Error() string {
 	return fmt.Sprintf("the data directory %s is in use by %s; stop it first, or choose another directory with --data", e.dir, by)
 }
 
-func (e *inUseError) Unwrap() error { return ErrInUse }
+func (e *inUseError) Unwrap() error { return store.ErrInUse }
 
 // The names of the store's files.
 const (

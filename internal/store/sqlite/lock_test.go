@@ -43,7 +43,7 @@ func TestLockFileThatWasRemoved(t *testing.T) {
 		}
 		for _, path := range []string{dir, link} {
 			second, err := sqlite.Open(t.Context(), path, slog.New(slog.DiscardHandler))
-			if !errors.Is(err, sqlite.ErrInUse) {
+			if !errors.Is(err, store.ErrInUse) {
 				t.Fatalf("%s: opening %s gives %v, %v", name, path, second, err)
 			}
 			if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another process") {

@@ -38,6 +38,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"followers miss nothing", followers},
 		{"a batch reads its own events", ownEvents},
 		{"filters", filters},
+		{"text of any bytes", anyText},
 		{"windows end at their bounds", windowBounds},
 		{"messages against a model", messagesModel},
 		{"sessions at old revisions", oldRevisions},

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// resolveTimeout is how long one attempt to resolve a Doubt may take.
+const resolveTimeout = 10 * time.Second
+
+// errUnresolved reports a batch of which nobody knows whether it committed.
+var errUnresolved = errors.New("the outcome of the commit is not known")
+
+// permanent is implemented by drivers that can lose the database for good.
+type permanent interface{ Superseded() <-chan struct{} }
+
+// resolve finds out whether a batch committed, and returns nil if it did. Its callers wait as
+// long as that takes, because an answer would be a guess. Meanwhile other updates are refused.
+// It gives up when the store closes or has lost the database.
+func (s *Store) resolve(doubt Doubt) error {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+		committed, err := doubt.Resolve(ctx)
+		cancel()
+		switch {
+		case err == nil && committed:
+			return nil
+		case err == nil:
+			return fmt.Errorf("not committed: %s", doubt)
+		}
+		refusal := s.unavailable(err)
+		if s.isClosing() || s.lostDatabase() {
+			return errors.Join(errUnresolved, err)
+		}
+		s.refuseWaiting(refusal)
+		time.Sleep(probeEvery / 4)
+	}
+}
+
+func (s *Store) isClosing() bool {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	return s.closing
+}
+
+func (s *Store) lostDatabase() bool {
+	p, ok := s.driver.(permanent)
+	if !ok {
+		return false
+	}
+	select {
+	case <-p.Superseded():
+		return true
+	default:
+		return false
+	}
+}
+
+// refuseWaiting ends the updates in the queue with an error. None of them has started.
+func (s *Store) refuseWaiting(err error) {
+	for _, u := range s.gather(nil) {
+		if u.state.CompareAndSwap(waiting, started) {
+			u.err = err
+			close(u.done)
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package postgres
+
+// Unfit exports unfit.
+var Unfit = unfit

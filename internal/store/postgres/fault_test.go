@@ -1,0 +1,398 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"loquat"
+	"loquat/internal/store"
+	"loquat/internal/store/postgres"
+	"loquat/internal/store/postgres/pgtest"
+)
+
+// The error of a database that cannot be used names it, without its password, and says what to
+// do.
+func TestDatabaseThatCannotBeUsed(t *testing.T) {
+	server := pgtest.Shared(t)
+	sql := func(database, statements string) {
+		t.Helper()
+		if err := server.Exec(database, statements); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(user, database string) string {
+		return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", user, server.Port, database)
+	}
+	sql("postgres", `CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0`)
+	sql("postgres", `CREATE DATABASE taken`)
+	sql("taken", `CREATE TABLE events (id INTEGER)`)
+	sql("postgres", `CREATE DATABASE frozen`)
+	sql("postgres", `ALTER DATABASE frozen SET default_transaction_read_only = on`)
+	sql("postgres", `CREATE DATABASE newer`)
+	sql("newer", `CREATE TABLE loquat_schema (version INTEGER); INSERT INTO loquat_schema VALUES (999)`)
+	sql("postgres", `CREATE ROLE guest LOGIN; CREATE ROLE nobody_at_all NOLOGIN`)
+	sql("postgres", `CREATE DATABASE foreign_rights`)
+	sql("postgres", `CREATE DATABASE locked`)
+	sql("foreign_rights", `REVOKE CREATE ON SCHEMA public FROM PUBLIC`)
+	sql("locked", `CREATE ROLE secretive LOGIN PASSWORD 'right'`)
+	requirePassword(t, server, "secretive")
+	for _, c := range []struct{ name, url, want, remedy string }{
+		{"nobody listens", "postgres://u:hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct store.url"},
+		{"no such host", "postgres://u:hunter2@no-such-host.invalid/loquat", "no-such-host.invalid", "correct store.url"},
+		{"no such database", at("postgres", "nothing"), "nothing", "CREATE DATABASE"},
+		{"no such user", at("nobody_at_all", "postgres"), "not permitted to log in", "correct store.url"},
+		{"wrong password", at("secretive:hunter2", "locked"), "secretive:***@", "correct store.url"},
+		{"no rights", at("guest", "foreign_rights"), "permission denied", "owner of the database"},
+		{"wrong encoding", at("postgres", "latin"), "LATIN1", "ENCODING 'UTF8'"},
+		{"read-only", at("postgres", "frozen"), "read only", "target_session_attrs=read-write"},
+		{"tables of another program", at("postgres", "taken"), "table events", "a database of its own"},
+		{"newer schema", at("postgres", "newer"), "schema is 999", "a newer one"},
+		{"not a URL", "postgres://u:hunter2@host:port/loquat", "u:***@host:port", "postgres://USER:PASSWORD@HOST"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db, err := postgres.Open(t.Context(), postgres.Options{URL: c.url, Node: "test", Logger: slog.New(slog.DiscardHandler)})
+			if err == nil {
+				db.Close()
+				t.Fatal("it was opened")
+			}
+			text := err.Error()
+			if !strings.Contains(text, c.want) || !strings.Contains(text, c.remedy) || strings.Contains(text, "hunter2") || !strings.HasPrefix(text, "store.url: ") {
+				t.Errorf("the error is %q", text)
+			}
+		})
+	}
+	if got := postgres.Unfit("130012", "UTF8", "off"); !strings.Contains(got, "PostgreSQL 13") || !strings.Contains(got, "14") {
+		t.Errorf("PostgreSQL 13: %q", got)
+	}
+	if got := postgres.Unfit("140000", "UTF8", "off"); got != "" {
+		t.Errorf("PostgreSQL 14: %q", got)
+	}
+}
+
+// requirePassword makes a server ask a user for a password.
+func requirePassword(t *testing.T, server *pgtest.Server, user string) {
+	t.Helper()
+	path := filepath.Join(server.Dir(), "data", "pg_hba.conf")
+	rules, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append([]byte("host all "+user+" 127.0.0.1/32 scram-sha-256\n"), rules...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Exec("postgres", "SELECT pg_reload_conf()"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // the main process reloads on a signal
+}
+
+func TestMasked(t *testing.T) {
+	for text, want := range map[string]string{
+		"postgres://u:p@h/d":                          "postgres://u:***@h/d",
+		"postgres://u@h/d":                            "postgres://u@h/d",
+		"postgres://u:p@ss:w@h1:1,h2:2/d?sslmode=off": "postgres://u:***@h1:1,h2:2/d?sslmode=off",
+		"postgres://h/d?password=p&user=u":            "postgres://h/d?password=***&user=u",
+		"postgres://h/d?sslpassword=p":                "postgres://h/d?sslpassword=***",
+		"host=h password=p user=u":                    "host=h password=*** user=u",
+		"host=h password='p q' user=u":                "host=h password=*** user=u",
+	} {
+		if got := postgres.Masked(text); got != want {
+			t.Errorf("%s is shown as %s", text, got)
+		}
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for range 2000 {
+		if condition() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s: it did not happen", what)
+}
+
+// refusedWith creates a session and requires that the store refuses it for a reason.
+func refusedWith(t *testing.T, s *store.Store, id, reason string) {
+	t.Helper()
+	err := create(t.Context(), s, id)
+	if loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(fmt.Sprint(err), reason) {
+		t.Errorf("%s: %v, want %q", id, err, reason)
+	}
+	if fault, ok := errors.AsType[store.Fault](s.Healthy()); !ok || !strings.Contains(fault.Text, reason) {
+		t.Errorf("%s: the store's health is %v", id, s.Healthy())
+	}
+}
+
+// recovers requires that the store stores again, on its own.
+func recovers(t *testing.T, s *store.Store, db *postgres.DB, id string, refused ...string) {
+	t.Helper()
+	eventually(t, "the store stores "+id, func() bool { return create(t.Context(), s, id) == nil })
+	eventually(t, "the store is healthy", func() bool { return s.Healthy() == nil })
+	l := ledger{accepted: []string{"before", id}, refused: refused}
+	l.check(t, s)
+	sound(t, db)
+}
+
+func mustCreate(t *testing.T, s *store.Store, id string) {
+	t.Helper()
+	if err := create(t.Context(), s, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServerIsStopped(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off")
+	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: time.Second})
+	mustCreate(t, s, "before")
+	server.Stop()
+	eventually(t, "an idle store notices", func() bool { return s.Healthy() != nil })
+	refusedWith(t, s, "during", "cannot be reached")
+	if err := s.View(t.Context(), func(r *store.Reader) error { _, err := r.Taken("before"); return err }); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a read: %v", err)
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	recovers(t, s, db, "after", "during")
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func exec(t *testing.T, conn *pgx.Conn, statement string) {
+	t.Helper()
+	if _, err := conn.Exec(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Another program locks the log for longer than the statement timeout.
+func TestStatementTimeout(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	s, db := openStore(t, postgres.Options{URL: url, StatementTimeout: 300 * time.Millisecond})
+	mustCreate(t, s, "before")
+	other := connect(t, url)
+	exec(t, other, "BEGIN")
+	exec(t, other, "SELECT * FROM log FOR UPDATE")
+	refusedWith(t, s, "during", "took too long")
+	exec(t, other, "ROLLBACK")
+	recovers(t, s, db, "after", "during")
+}
+
+func TestDatabaseBecomesReadOnly(t *testing.T) {
+	name, url := pgtest.Shared(t).Database(t)
+	s, db := openStore(t, postgres.Options{URL: url})
+	mustCreate(t, s, "before")
+	other := connect(t, url)
+	exec(t, other, "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
+	exec(t, other, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	if err := create(t.Context(), s, "cut"); err == nil {
+		t.Error("a change on a connection that was cut was accepted")
+	}
+	refusedWith(t, s, "during", "accepts no writes")
+	exec(t, other, "SET default_transaction_read_only = off")
+	exec(t, other, "ALTER DATABASE "+name+" RESET default_transaction_read_only")
+	recovers(t, s, db, "after", "during", "cut")
+}
+
+func TestRightsAreTakenAway(t *testing.T) {
+	server := pgtest.Shared(t)
+	name, url := server.Database(t)
+	owner := connect(t, url)
+	exec(t, owner, "CREATE ROLE limited LOGIN")
+	exec(t, owner, "GRANT ALL ON SCHEMA public TO limited")
+	s, db := openStore(t, postgres.Options{URL: strings.Replace(server.URL(name), "postgres@", "limited@", 1)})
+	mustCreate(t, s, "before")
+	exec(t, owner, "ALTER TABLE sessions OWNER TO postgres")
+	exec(t, owner, "REVOKE ALL ON sessions FROM limited")
+	// Other changes may still succeed, so the store counts as healthy.
+	if err := create(t.Context(), s, "during"); loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "lacks a right") {
+		t.Errorf("a change: %v", err)
+	}
+	exec(t, owner, "GRANT ALL ON sessions TO limited")
+	recovers(t, s, db, "after", "during")
+}
+
+// All places of the server are taken when this node must connect again.
+func TestTooManyConnections(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off", "max_connections=8", "superuser_reserved_connections=2", "max_wal_senders=0")
+	if err := server.Exec("postgres", "CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain"); err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Replace(server.URL("postgres"), "postgres@", "plain@", 1)
+	s, db := openStore(t, postgres.Options{URL: url, PoolSize: 4})
+	mustCreate(t, s, "before")
+	admin := connect(t, server.URL("postgres"))
+	exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'plain'")
+	var others []*pgx.Conn
+	eventually(t, "all places are taken", func() bool {
+		conn, err := pgx.Connect(t.Context(), url)
+		if err == nil {
+			others = append(others, conn)
+		}
+		return err != nil
+	})
+	_ = create(t.Context(), s, "cut") // on the connection that was ended
+	refusedWith(t, s, "during", "no more connections")
+	for _, conn := range others {
+		conn.Close(t.Context())
+	}
+	recovers(t, s, db, "after", "during", "cut")
+}
+
+// The file system of the tables is full.
+func TestDiskOfTheDatabaseIsFull(t *testing.T) {
+	server := pgtest.StartSmall(t, 24)
+	s, db := openStore(t, postgres.Options{URL: server.URL("small")})
+	mustCreate(t, s, "before")
+	other := connect(t, server.URL("small"))
+	exec(t, other, "CREATE TABLE filler (data BYTEA)")
+	exec(t, other, "ALTER TABLE filler ALTER data SET STORAGE EXTERNAL") // not compressed
+	eventually(t, "the disk is full", func() bool {
+		_, err := other.Exec(t.Context(), "INSERT INTO filler SELECT decode(repeat('ab', 4000), 'hex') FROM generate_series(1, 20)")
+		return err != nil
+	})
+	var text strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&text, "%x", i*7919)
+	}
+	err := s.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.Head("before")
+		if err != nil {
+			return err
+		}
+		for range 20 {
+			if _, err := tx.AppendMessage(&h, loquat.Message{ID: "m", Role: "user", Content: text.String()}); err != nil {
+				return err
+			}
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+	if loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "disk of the database is full") {
+		t.Errorf("a change: %v", err)
+	}
+	exec(t, other, "DROP TABLE filler")
+	recovers(t, s, db, "after")
+}
+
+// One node at a time has the log. A second one is refused while the first renews its lease.
+func TestOneNodeADatabase(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	first, _ := openStore(t, postgres.Options{URL: url, Node: "first", Lease: time.Second})
+	for _, wait := range []bool{false, true} {
+		_, err := postgres.Open(t.Context(), postgres.Options{URL: url, Node: "second", Lease: time.Second, Wait: wait, Logger: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, store.ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("process %d on ", os.Getpid())) {
+			t.Errorf("a second node (wait %v): %v", wait, err)
+		}
+	}
+	mustCreate(t, first, "a")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, _ := openStore(t, postgres.Options{URL: url, Node: "second"})
+	mustCreate(t, second, "b")
+}
+
+// A node that was paused for longer than its lease, or whose log a later process of the same
+// node has taken, writes nothing any more.
+func TestNodeThatWasOvertakenIsFenced(t *testing.T) {
+	for _, node := range []string{"first", "second"} {
+		_, url := pgtest.Shared(t).Database(t)
+		paused, db := openStore(t, postgres.Options{URL: url, Node: "first", Lease: time.Hour})
+		mustCreate(t, paused, "before")
+		if node == "second" {
+			exec(t, connect(t, url), "UPDATE log SET lease_until = clock_timestamp() - interval '1 second'")
+		}
+		s, next := openStore(t, postgres.Options{URL: url, Node: node})
+		mustCreate(t, s, "after")
+		err := create(t.Context(), paused, "fenced")
+		if loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "another server has taken over") {
+			t.Errorf("the node that was overtaken: %v", err)
+		}
+		select {
+		case <-db.Superseded():
+		default:
+			t.Error("the node does not know that it was overtaken")
+		}
+		l := ledger{accepted: []string{"before", "after"}, refused: []string{"fenced"}}
+		l.check(t, s)
+		sound(t, next)
+	}
+}
+
+// A lease that ended while nobody else took the log is renewed, and the node goes on.
+func TestLeaseThatEndedIsRenewed(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	s, db := openStore(t, postgres.Options{URL: url})
+	mustCreate(t, s, "before")
+	exec(t, connect(t, url), "UPDATE log SET lease_until = '-infinity'")
+	recovers(t, s, db, "after")
+	_, err := postgres.Open(t.Context(), postgres.Options{URL: url, Node: "second", Logger: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, store.ErrInUse) {
+		t.Errorf("a second node: %v", err)
+	}
+}
+
+// The database goes back to an older state while the node uses it, as after a failover to a
+// standby that lagged. The node must not go on with ids that it has given already.
+func TestDatabaseThatLostTransactions(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	s, db := openStore(t, postgres.Options{URL: url})
+	mustCreate(t, s, "before")
+	mustCreate(t, s, "lost")
+	exec(t, connect(t, url), "UPDATE log SET batch = batch - 1, last_event_id = last_event_id - 1")
+	err := create(t.Context(), s, "next")
+	if loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "was expected") {
+		t.Errorf("a change: %v", err)
+	}
+	<-db.Superseded()
+}
+
+// A pooler in transaction mode gives each transaction another connection.
+func TestPooler(t *testing.T) {
+	program, err := findPooler()
+	if err != nil {
+		pgtest.Missing(t, "pgbouncer")
+	}
+	server := pgtest.Shared(t)
+	name, _ := server.Database(t)
+	pooler := server.StartPooler(t, program)
+	s, db := openStore(t, postgres.Options{URL: fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", pooler, name)})
+	var l ledger
+	n := 0
+	l.fillUntil(t, s, 8, func() bool { l.mu.Lock(); defer l.mu.Unlock(); n++; return n > 300 })
+	l.check(t, s)
+	sound(t, db)
+	if len(l.refused) > 0 {
+		t.Errorf("%d updates were refused", len(l.refused))
+	}
+}
+
+func findPooler() (string, error) {
+	if path, err := osexec.LookPath("pgbouncer"); err == nil {
+		return path, nil
+	}
+	return osexec.LookPath("/usr/sbin/pgbouncer")
+}

@@ -1,0 +1,44 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"loquat/internal/store"
+	"loquat/internal/store/postgres"
+	"loquat/internal/store/postgres/pgtest"
+	"loquat/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		pgtest.StopShared()
+		os.Exit(code)
+	}))
+}
+
+func open(t *testing.T, opts postgres.Options) *postgres.DB {
+	t.Helper()
+	if opts.Node == "" {
+		opts.Node = "test"
+	}
+	opts.Logger = slog.New(slog.DiscardHandler)
+	db, err := postgres.Open(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+func TestContract(t *testing.T) {
+	server := pgtest.Shared(t)
+	storetest.Run(t, func(t *testing.T) storetest.Open {
+		_, url := server.Database(t)
+		return func(t *testing.T) store.Driver { return open(t, postgres.Options{URL: url}) }
+	})
+}

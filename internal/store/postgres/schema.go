@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// steps are the migration steps, one file per schema version. A released step must never
+// change, because existing databases have run it.
+//
+//go:embed schema/*.sql
+var steps embed.FS
+
+// oldestVersion is the oldest supported version of PostgreSQL.
+const oldestVersion = 14
+
+// migrationLock is the key of the advisory lock of migrations.
+const migrationLock = 0x6c6f71756174
+
+// unusableError reports a database that this program cannot use at all.
+type unusableError struct{ url, problem string }
+
+func (e *unusableError) Error() string { return "store.url: " + e.url + ": " + e.problem }
+
+func (db *DB) unusable(format string, args ...any) error {
+	return &unusableError{Masked(db.opts.URL), fmt.Sprintf(format, args...)}
+}
+
+// inspect checks the server and finds out whether a pooler is between it and this program.
+// Behind a pooler each transaction may use another connection, so prepared statements with
+// names are not used.
+func (db *DB) inspect(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, db.config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var version, encoding, readOnly, pid string
+	results, err := conn.PgConn().Exec(ctx, `SELECT current_setting('server_version_num'), current_setting('server_encoding'), current_setting('transaction_read_only'), pg_backend_pid()`).ReadAll()
+	if err != nil {
+		return err
+	}
+	row := results[0].Rows[0]
+	version, encoding, readOnly, pid = string(row[0]), string(row[1]), string(row[2]), string(row[3])
+	if problem := unfit(version, encoding, readOnly); problem != "" {
+		return db.unusable("%s", problem)
+	}
+	if pid != strconv.FormatUint(uint64(conn.PgConn().PID()), 10) && !strings.Contains(db.opts.URL, "default_query_exec_mode") {
+		db.config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	return nil
+}
+
+// unfit returns why a server with these settings cannot be used, or an empty string.
+func unfit(version, encoding, readOnly string) string {
+	number, err := strconv.Atoi(version)
+	switch {
+	case err != nil || number/10000 < oldestVersion:
+		return fmt.Sprintf("the server is PostgreSQL %d; use version %d or newer", number/10000, oldestVersion)
+	case encoding != "UTF8":
+		return fmt.Sprintf("the database has the encoding %s; create one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", encoding)
+	case readOnly != "off":
+		return "the server accepts no writes; " + faults[codeReadOnly].Remedy
+	}
+	return ""
+}
+
+// migrate upgrades the database to the newest schema in one transaction.
+func (db *DB) migrate(ctx context.Context) error {
+	conn, raw, err := db.connect(ctx)
+	if err != nil {
+		return err
+	}
+	usable := false
+	defer func() { release(conn, usable) }()
+	defer db.watch(raw)()
+	tx, err := raw.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+		usable = !raw.IsClosed()
+	}()
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
+		return fmt.Errorf("prepare the tables: %w", err)
+	}
+	version, err := db.version(ctx, tx)
+	if err != nil {
+		return err
+	}
+	files, err := steps.ReadDir("schema")
+	if err != nil {
+		return err
+	}
+	if version > len(files) {
+		return db.unusable("its schema is %d and this program knows %d; use the program that made it, or a newer one", version, len(files))
+	}
+	if version == len(files) {
+		return nil
+	}
+	for _, file := range files[version:] {
+		step, err := steps.ReadFile("schema/" + file.Name())
+		if err != nil {
+			return err
+		}
+		if err := simple(ctx, raw, string(step)); err != nil {
+			return fmt.Errorf("prepare the tables: %s: %w", file.Name(), err)
+		}
+	}
+	if version == 0 {
+		id, err := uuid.NewRandom()
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO log (store_id) VALUES ($1)`, id.String()); err != nil {
+			return fmt.Errorf("prepare the tables: %w", err)
+		}
+	}
+	if _, err := tx.Exec(ctx, `UPDATE loquat_schema SET version = $1`, len(files)); err != nil {
+		return fmt.Errorf("prepare the tables: %w", err)
+	}
+	return tx.Commit(ctx)
+}
+
+// createTable matches the tables that a step creates.
+var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+
+// version returns the schema version. It creates the table of the version in a database that
+// has none of the store's tables.
+func (db *DB) version(ctx context.Context, tx pgx.Tx) (version int, err error) {
+	var exists bool
+	if err := tx.QueryRow(ctx, `SELECT to_regclass('loquat_schema') IS NOT NULL`).Scan(&exists); err != nil {
+		return 0, fmt.Errorf("prepare the tables: %w", err)
+	}
+	if exists {
+		err := tx.QueryRow(ctx, `SELECT version FROM loquat_schema`).Scan(&version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return 0, db.unusable("its table loquat_schema is empty; restore a backup, or name another database")
+		}
+		return version, err
+	}
+	files, err := steps.ReadDir("schema")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		step, err := steps.ReadFile("schema/" + file.Name())
+		if err != nil {
+			return 0, err
+		}
+		for _, made := range createTable.FindAllSubmatch(step, -1) {
+			var taken bool
+			if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, string(made[1])).Scan(&taken); err != nil {
+				return 0, err
+			}
+			if taken {
+				return 0, db.unusable("it has a table %s that Loquat did not make; use a database of its own", made[1])
+			}
+		}
+	}
+	if _, err := tx.Exec(ctx, `CREATE TABLE loquat_schema (version INTEGER NOT NULL)`); err != nil {
+		return 0, fmt.Errorf("prepare the tables: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO loquat_schema (version) VALUES (0)`); err != nil {
+		return 0, fmt.Errorf("prepare the tables: %w", err)
+	}
+	return 0, nil
+}

@@ -1,0 +1,87 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// statements runs the statements of a transaction.
+type statements struct {
+	ctx      context.Context
+	conn     *sql.Conn
+	readOnly bool
+}
+
+func (s statements) Exec(query string, args ...any) (int64, error) {
+	if s.readOnly {
+		return 0, errors.New("a read transaction cannot write")
+	}
+	values, err := encode(args)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.conn.ExecContext(s.ctx, numbered(query), values...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func (s statements) Query(query string, args ...any) (*sql.Rows, error) {
+	values, err := encode(args)
+	if err != nil {
+		return nil, err
+	}
+	return s.conn.QueryContext(s.ctx, numbered(query), values...)
+}
+
+// encode turns arguments into values that fit both TEXT and BYTEA, and BIGINT: a string
+// becomes its bytes, a boolean 0 or 1.
+func encode(args []any) ([]any, error) {
+	out := make([]any, len(args))
+	for i, arg := range args {
+		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
+			return nil, err
+		}
+		switch v := value.(type) {
+		case string:
+			value = []byte(v)
+		case bool:
+			value = int64(0)
+			if v {
+				value = int64(1)
+			}
+		}
+		out[i] = value
+	}
+	return out, nil
+}
+
+var translated sync.Map // query of the store to the query of PostgreSQL
+
+// numbered returns a query with $1, $2, … in place of `?`. The queries of the store have no
+// `?` in literals.
+func numbered(query string) string {
+	if out, ok := translated.Load(query); ok {
+		return out.(string)
+	}
+	var b strings.Builder
+	rest := query
+	for n := 1; ; n++ {
+		before, after, found := strings.Cut(rest, "?")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		b.WriteString("$" + strconv.Itoa(n))
+		rest = after
+	}
+	translated.Store(query, b.String())
+	return b.String()
+}
