@@ -18,7 +18,7 @@ import (
 // Bounds of one message.
 const (
 	interval = time.Minute
-	whole    = 10 // written as they come; the rest of an interval is counted
+	usual    = 10 // written as they come; the rest of an interval is counted
 )
 
 // maxMessages bounds how many different messages are counted apart; further ones are
@@ -30,7 +30,8 @@ const (
 
 // Logger writes messages that others can cause. It is safe for concurrent use.
 type Logger struct {
-	log *slog.Logger
+	log   *slog.Logger
+	whole int // messages that are written as they come, in each interval
 
 	mu    sync.Mutex
 	known map[string]*count
@@ -48,7 +49,12 @@ type count struct {
 
 // New returns a Logger that writes to log.
 func New(log *slog.Logger) *Logger {
-	return &Logger{log: log, known: map[string]*count{}}
+	return &Logger{log: log, whole: usual, known: map[string]*count{}}
+}
+
+// Once returns a Logger that writes only the first of a message's occurrences in a minute.
+func Once(log *slog.Logger) *Logger {
+	return &Logger{log: log, whole: 1, known: map[string]*count{}}
 }
 
 // Log writes a message, or counts it when it was written often enough in this minute.
@@ -74,7 +80,7 @@ func (l *Logger) admit(level slog.Level, message string, args []any) bool {
 		c = &count{began: now}
 		l.known[message] = c
 	}
-	if c.written < whole {
+	if c.written < l.whole {
 		c.written++
 		return true
 	}

@@ -53,7 +53,7 @@ func TestMessagesAreBounded(t *testing.T) {
 				l.Log(slog.LevelInfo, "a join was refused", "client", i)
 			}
 		}
-		if got := b.lines(); len(got) != whole+3 {
+		if got := b.lines(); len(got) != usual+3 {
 			t.Errorf("%d lines: %q", len(got), got)
 		}
 		time.Sleep(interval - time.Nanosecond)
@@ -95,7 +95,7 @@ func TestMessagesAreBounded(t *testing.T) {
 				written++
 			}
 		}
-		if len(got) > 61*(whole+1) || written+left != 8*3600 {
+		if len(got) > 61*(usual+1) || written+left != 8*3600 {
 			t.Errorf("%d lines, which tell of %d+%d", len(got), written, left)
 		}
 	})
@@ -104,7 +104,7 @@ func TestMessagesAreBounded(t *testing.T) {
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, b := newTest()
-		for range whole + 5 {
+		for range usual + 5 {
 			l.Log(slog.LevelWarn, "a")
 		}
 		l.Log(slog.LevelDebug, "not enabled")
@@ -132,12 +132,12 @@ func TestManyMessages(t *testing.T) {
 		l.mu.Lock()
 		known := len(l.known)
 		l.mu.Unlock()
-		if got := b.lines(); len(got) != maxMessages+whole || known != maxMessages+1 {
+		if got := b.lines(); len(got) != maxMessages+usual || known != maxMessages+1 {
 			t.Errorf("%d lines, %d known", len(got), known)
 		}
 		time.Sleep(interval)
 		synctest.Wait()
-		if got := b.lines(); len(got) != 1 || got[0] != fmt.Sprintf(`level=WARN msg="other messages" message="message 9999" left_out=%d within=1m0s`, 10_000-maxMessages-whole) {
+		if got := b.lines(); len(got) != 1 || got[0] != fmt.Sprintf(`level=WARN msg="other messages" message="message 9999" left_out=%d within=1m0s`, 10_000-maxMessages-usual) {
 			t.Errorf("when the minute is over: %q", got)
 		}
 		l.Log(slog.LevelWarn, "another")
@@ -159,7 +159,7 @@ func TestWriter(t *testing.T) {
 			std.Printf("http: Accept error: accept tcp 127.0.0.1:80: too many open files; retrying in %dms", i)
 		}
 		got := b.lines()
-		if len(got) != 3*whole {
+		if len(got) != 3*usual {
 			t.Errorf("%d lines", len(got))
 		}
 		if want := `level=WARN msg="http: TLS handshake error" detail="192.0.2.0:40000: EOF"`; got[0] != want {
@@ -168,5 +168,24 @@ func TestWriter(t *testing.T) {
 		std.Print("\n")
 		std.Print("12:")
 		l.Flush()
+	})
+}
+
+// Once writes the first of a message's occurrences and counts the others.
+func TestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, b := newTest()
+		l = Once(l.log)
+		for range 100 {
+			l.Log(slog.LevelError, "the disk is full")
+		}
+		if got := b.lines(); len(got) != 1 {
+			t.Errorf("it wrote %q", got)
+		}
+		time.Sleep(interval)
+		synctest.Wait()
+		if got := b.lines(); len(got) != 1 || !strings.Contains(got[0], "left_out=99") {
+			t.Errorf("after a minute it wrote %q", got)
+		}
 	})
 }

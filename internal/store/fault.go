@@ -2,8 +2,7 @@ package store
 
 import (
 	"errors"
-	"sync"
-	"time"
+	"log/slog"
 )
 
 // Fault describes, for an operator, why the database fails. It contains neither paths nor user
@@ -36,66 +35,15 @@ func (s *Store) explain(err error) Fault {
 	return s.driver.Explain(err)
 }
 
-// repeatFaultsEvery is how often a continuing failure is logged again.
-const repeatFaultsEvery = time.Minute
-
-// faultLog limits how often failures are logged: the first of each kind, then at intervals the
-// number since.
-type faultLog struct {
-	mu     sync.Mutex
-	byKind map[string]*loggedFault
-}
-
-type loggedFault struct {
-	text   string
-	count  int // failures since the last log line
-	logged time.Time
-	last   error
-}
-
-// reportFault logs a database error and returns its Fault.
+// reportFault logs a database error and returns its Fault. The log has the first error of
+// each kind and then their number every minute.
 func (s *Store) reportFault(err error) Fault {
 	fault := s.explain(err)
 	if fault.Kind == Damaged.Kind {
 		s.damage.CompareAndSwap(nil, &fault)
 	}
-	if fault.Kind == "" { // the caller cancelled the call
-		return fault
+	if fault.Kind != "" { // else the caller cancelled the call
+		s.faults.Log(slog.LevelError, "the store fails: "+fault.Text, "remedy", fault.Remedy, "error", err)
 	}
-	s.faultLog.mu.Lock()
-	defer s.faultLog.mu.Unlock()
-	if c := s.faultLog.byKind[fault.Kind]; c != nil {
-		c.count++
-		c.last = err
-		return fault
-	}
-	if s.faultLog.byKind == nil {
-		s.faultLog.byKind = map[string]*loggedFault{}
-	}
-	s.faultLog.byKind[fault.Kind] = &loggedFault{text: fault.Text, logged: time.Now()}
-	s.log.Error("the store fails: "+fault.Text, "remedy", fault.Remedy, "error", err)
 	return fault
-}
-
-// forgetFault makes sure that the next failure of a kind is logged at once.
-func (s *Store) forgetFault(kind string) {
-	s.faultLog.mu.Lock()
-	defer s.faultLog.mu.Unlock()
-	delete(s.faultLog.byKind, kind)
-}
-
-// repeatFaults logs, for each kind, the number of failures since its last log line.
-func (s *Store) repeatFaults() {
-	s.faultLog.mu.Lock()
-	defer s.faultLog.mu.Unlock()
-	for kind, c := range s.faultLog.byKind {
-		switch {
-		case time.Since(c.logged) < repeatFaultsEvery:
-		case c.count == 0: // over: the next failure is logged at once
-			delete(s.faultLog.byKind, kind)
-		default:
-			s.log.Error("the store still fails: "+c.text, "times", c.count, "error", c.last)
-			*c = loggedFault{text: c.text, logged: time.Now()}
-		}
-	}
 }

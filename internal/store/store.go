@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"loquat/internal/loglimit"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,9 +123,9 @@ type Store struct {
 	marker      marker      // nil if the driver keeps no mark
 	loss        *Loss       // detected when the store was opened
 
-	faultLog faultLog
-	tail     *tail
-	windows  *semaphore.Weighted // limits concurrent reads of the log from the database
+	faults  *loglimit.Logger // failures of the database
+	tail    *tail
+	windows *semaphore.Weighted // limits concurrent reads of the log from the database
 
 	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
 }
@@ -143,6 +144,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.faults = loglimit.Once(s.log)
 	if err := requireLog(ctx, driver); err != nil {
 		return nil, err
 	}
@@ -232,6 +234,7 @@ func (s *Store) Close() (err error) {
 		close(s.queue)
 		s.gate.Unlock()
 		<-s.closed
+		s.faults.Flush()
 		err = s.driver.Close()
 	})
 	return err
@@ -381,7 +384,6 @@ func (s *Store) commitLoop() {
 			first, open = s.await()
 		case <-probe.C:
 			s.probe(batch[:0])
-			s.repeatFaults()
 			continue
 		}
 		if !open {
@@ -518,7 +520,6 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	}
 	if fault := s.failing.Load(); fault != nil && time.Since(s.lastFailure) >= healthyAfter {
 		s.failing.Store(nil)
-		s.forgetFault(fault.Kind)
 		s.log.Info("the store can write again")
 	}
 	if tx.sorted {
