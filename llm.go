@@ -16,9 +16,13 @@ type LLMRequest struct {
 	RequestID  string            // "" if the call belongs to no request, such as the call for a summary
 	Config     Object            // effective config of the request
 	Redacted   Object            // Config with its secrets as {"set": true}, for plugins that do not need the secrets
-	Messages   []Message         // oldest first
+	Messages   []Message         // oldest first, after those of Earlier
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention
 	Stream     bool
+
+	// Earlier has the messages before Messages, nil if there are none. A provider that does not
+	// read it, and a plugin that edits messages, get them in Messages: see ReadEarlier.
+	Earlier *EarlierMessages
 
 	// OpenAsset opens an image of the session for an attachment that refers to it. It may
 	// be called any number of times while the phase runs. If it is nil, the request has no
@@ -28,6 +32,29 @@ type LLMRequest struct {
 	// Params are merged over the fields that the provider's adapter sends. A null removes
 	// the field. Features set Params, which do not contain the ReservedParams.
 	Params Object
+}
+
+// EarlierMessages are stored messages of a session that are read only when they are needed.
+type EarlierMessages struct {
+	SessionID string
+	Version   string // equal as long as no message was changed or removed, only appended
+	Count     int
+
+	// Read returns the messages from an index on. The caller must not change them.
+	Read func(ctx context.Context, from int) ([]Message, error)
+}
+
+// ReadEarlier reads the earlier messages and puts them before Messages.
+func (r *LLMRequest) ReadEarlier(ctx context.Context) error {
+	if r.Earlier == nil {
+		return nil
+	}
+	earlier, err := r.Earlier.Read(ctx, 0)
+	if err != nil {
+		return err
+	}
+	r.Messages, r.Earlier = slices.Concat(earlier, r.Messages), nil
+	return nil
 }
 
 // ToolImagesText begins the user message that shows a model the images of tools, which

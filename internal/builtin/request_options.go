@@ -54,6 +54,9 @@ func checkRequestOptions(raw json.RawMessage) error {
 	return nil
 }
 
+// EditsMessages reports that the messages stay as they are.
+func (RequestOptions) EditsMessages() bool { return false }
+
 // EditRequest adds the options to the call.
 func (RequestOptions) EditRequest(_ context.Context, req *loquat.LLMRequest) error {
 	for key, value := range req.Config.Object(requestOptionsKey) {

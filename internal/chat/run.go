@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"loquat"
@@ -119,13 +120,15 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
 	}
 	// The history is read after the wait: after a crash many requests may wait at once.
-	if err := s.requireUncancelled(ctx, q); err != nil {
-		return loop.Job{}, err
+	if s.mayAwaitPlugins() {
+		if err := s.requireUncancelled(ctx, q); err != nil {
+			return loop.Job{}, err
+		}
 	}
 	if err := s.awaitPlugins(ctx, stored.AgentID, s.log.With("request_id", q.RequestID)); err != nil {
 		return loop.Job{}, err
 	}
-	history, err := s.history(ctx, q)
+	earlier, history, err := s.history(ctx, q)
 	if err != nil {
 		return loop.Job{}, err
 	}
@@ -137,7 +140,7 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
 		Redacted: s.settings.Redact(resolved.Config),
-		History:  history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
+		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.OpenAsset(ctx, q.SessionID, assetID)
@@ -148,29 +151,73 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 	}, nil
 }
 
+// mayAwaitPlugins reports whether awaitPlugins may have to wait.
+func (s *Service) mayAwaitPlugins() bool {
+	return slices.ContainsFunc(s.plugins.Plugins(), func(p plugin.Plugin) bool { return plugin.StatusOf(p).State != plugin.StateRunning })
+}
+
 // requireUncancelled returns errCancelled when the request's row has a cancel that came
 // before the worker existed.
 func (s *Service) requireUncancelled(ctx context.Context, q store.Request) error {
-	return s.store.View(ctx, func(r *store.Reader) error {
-		row, err := r.Request(q.RequestID)
-		if err == nil && row.Cancelled {
-			err = errCancelled
-		}
-		return err
-	})
+	return s.store.View(ctx, func(r *store.Reader) error { return uncancelled(r, q) })
 }
 
-// history returns the messages of the request's session.
-func (s *Service) history(ctx context.Context, q store.Request) (history []loquat.Message, err error) {
+func uncancelled(r *store.Reader, q store.Request) error {
+	row, err := r.Request(q.RequestID)
+	if err == nil && row.Cancelled {
+		err = errCancelled
+	}
+	return err
+}
+
+// longHistory is the size in bytes from which the messages of a session are read only as far
+// as the provider needs them. It caches the others.
+const longHistory = 64 << 10
+
+// history returns the messages of the request's session; those of a long session are read
+// later. It returns errCancelled like requireUncancelled.
+func (s *Service) history(ctx context.Context, q store.Request) (earlier *loquat.EarlierMessages, history []loquat.Message, err error) {
 	err = s.store.View(ctx, func(r *store.Reader) error {
+		if err := uncancelled(r, q); err != nil {
+			return err
+		}
 		h, err := r.Head(q.SessionID)
 		if err != nil {
 			return err
 		}
+		if h.Bytes() >= longHistory {
+			earlier = s.earlierMessages(h)
+			return nil
+		}
 		history, err = r.Messages(h, h.Rev, 0, -1)
 		return err
 	})
-	return history, err
+	return earlier, history, err
+}
+
+// earlierMessages returns the messages that a session has now. No others can change or remove
+// them while the request runs. It keeps what it has read, because each phase of the request
+// reads it. Only the request's worker may call Read.
+func (s *Service) earlierMessages(h store.Head) *loquat.EarlierMessages {
+	var kept []loquat.Message // the last ones
+	read := func(ctx context.Context, from int) ([]loquat.Message, error) {
+		first := h.Count - len(kept)
+		if from >= first {
+			return slices.Clip(kept[from-first:]), nil
+		}
+		err := s.store.View(ctx, func(r *store.Reader) error {
+			now, err := r.Head(h.SessionID)
+			if err == nil && now.Version() != h.Version() {
+				err = fmt.Errorf("messages of session %s changed while its request ran", h.SessionID)
+			}
+			if err == nil {
+				kept, err = r.Messages(now, now.Rev, from, h.Count-from)
+			}
+			return err
+		})
+		return slices.Clip(kept), err
+	}
+	return &loquat.EarlierMessages{SessionID: h.SessionID, Version: h.Version(), Count: h.Count, Read: read}
 }
 
 // rewrite is the delay between attempts to write while the store cannot.

@@ -26,8 +26,9 @@ type Job struct {
 	ProviderID    string
 	Provider      plugin.Provider
 	Plugins       *plugin.Registry
-	Config        loquat.Object // the settings resolved when the request started
-	Redacted      loquat.Object // Config with its secrets as {"set": true}
+	Config        loquat.Object           // the settings resolved when the request started
+	Redacted      loquat.Object           // Config with its secrets as {"set": true}
+	Earlier       *loquat.EarlierMessages // messages before History; nil: there are none
 	History       []loquat.Message
 	Stream        bool
 	StreamTools   bool
@@ -111,12 +112,18 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		Config:     job.Config,
 		Redacted:   job.Redacted,
 		Messages:   history,
+		Earlier:    job.Earlier,
 		Tools:      tools.Schemas(),
 		Stream:     job.Stream,
 		OpenAsset:  job.OpenAsset,
 	}
 	if err := job.Plugins.EditRequest(ctx, &req); err != nil {
 		return Phase{}, &Failure{Err: err}
+	}
+	if _, ok := job.Provider.(plugin.EarlierReader); !ok {
+		if err := req.ReadEarlier(ctx); err != nil {
+			return Phase{}, &Failure{Err: err}
+		}
 	}
 	out := streamer{job: job, sink: sink}
 	var reply *loquat.Reply

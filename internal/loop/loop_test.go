@@ -321,3 +321,84 @@ func TestUnknownTool(t *testing.T) {
 		}
 	}
 }
+
+// editor edits the parameters of calls, and their messages unless it says that it does not.
+type editor struct {
+	messages bool
+	saw      []string
+}
+
+func (*editor) Name() string { return "test.editor" }
+func (*editor) Kind() string { return plugin.KindFeature }
+
+func (e *editor) EditsMessages() bool { return e.messages }
+
+func (e *editor) EditRequest(_ context.Context, req *loquat.LLMRequest) error {
+	e.saw = append(e.saw, contents(req.Messages))
+	return nil
+}
+
+// earlierModel is a model that reads earlier messages itself.
+type earlierModel struct {
+	*model
+	earlier int // calls that had unread messages
+}
+
+func (*earlierModel) ReadsEarlier() {}
+
+func (m *earlierModel) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+	if req.Earlier != nil {
+		m.earlier++
+	}
+	return m.model.Chat(ctx, req)
+}
+
+// A provider and plugins that do not read earlier messages themselves get them in each phase
+// before the others. For a provider that reads them, and plugins that do not care, they stay
+// unread.
+func TestEarlierMessages(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		readsItself      bool
+		editsMessages    bool
+		wantSeen         string
+		wantReads, wantE int
+	}{
+		{"a provider that reads none", false, false, "user:hi", 2, 0},
+		{"a plugin that edits messages", true, true, "system:old|user:hi", 2, 0},
+		{"nobody needs them", true, false, "user:hi", 0, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &model{replies: []loquat.Reply{calling("f")}}
+			m.tools = []plugin.Tool{tool{"f", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) { return plugin.ToolResult{}, nil }}}
+			reader := &earlierModel{model: m}
+			e := &editor{messages: c.editsMessages}
+			registry, err := plugin.NewRegistry(m, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reads := 0
+			job := loop.Job{
+				SessionID: "s", RequestID: "q", ProviderID: "main", Provider: m, Plugins: registry, MaxToolRounds: 3, MaxToolResultBytes: maxResult,
+				History:    []loquat.Message{{Role: loquat.RoleUser, Content: "hi"}},
+				NewMessage: func(role string) loquat.Message { return loquat.Message{Role: role} },
+				Earlier: &loquat.EarlierMessages{Count: 1, Read: func(context.Context, int) ([]loquat.Message, error) {
+					reads++
+					return []loquat.Message{{Role: loquat.RoleSystem, Content: "old"}}, nil
+				}},
+			}
+			if c.readsItself {
+				job.Provider = reader
+			}
+			if err := loop.Run(t.Context(), job, &notes{}); err != nil {
+				t.Fatal(err)
+			}
+			if len(e.saw) != 2 || e.saw[0] != c.wantSeen || reads != c.wantReads || reader.earlier != c.wantE {
+				t.Errorf("the plugin saw %q; %d reads, %d calls with unread messages", e.saw, reads, reader.earlier)
+			}
+			if whole := "system:old|user:hi"; (c.wantReads > 0) != (contents(m.asked[0]) == whole) || (c.wantReads > 0) != strings.HasPrefix(contents(m.asked[1]), whole+"|assistant:") {
+				t.Errorf("the model was asked %q", m.asked)
+			}
+		})
+	}
+}

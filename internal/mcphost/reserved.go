@@ -156,6 +156,9 @@ func (p *Plugin) actionResult(data json.RawMessage) (plugin.ActionResult, error)
 	return plugin.ActionResult{Result: result, State: next}, nil
 }
 
+// EditsMessages reports whether the plugin has transforms, which get all messages.
+func (p *Plugin) EditsMessages() bool { return len(p.manifest.Transforms) > 0 }
+
 // EditRequest calls the tools under `transforms`, which may change the model's request.
 func (p *Plugin) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
 	for _, name := range p.manifest.Transforms {

@@ -117,6 +117,16 @@ type RequestEditor interface {
 	EditRequest(ctx context.Context, req *loquat.LLMRequest) error
 }
 
+// ParamsEditor is a RequestEditor that may leave the messages of a call alone. Then the
+// messages need not be read for it.
+type ParamsEditor interface {
+	// EditsMessages reports whether the plugin reads or edits messages.
+	EditsMessages() bool
+}
+
+// EarlierReader is a Provider that reads the Earlier messages of a call itself.
+type EarlierReader interface{ ReadsEarlier() }
+
 // Tagger is a plugin that reports capabilities of itself or of its backend, such as
 // supports_reasoning.
 type Tagger interface {

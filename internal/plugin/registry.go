@@ -56,6 +56,11 @@ func Models(ctx context.Context, p Provider, config loquat.Object) (models []loq
 func (r *Registry) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
 	for _, p := range r.plugins {
 		if e, ok := p.(RequestEditor); ok {
+			if v, ok := p.(ParamsEditor); !ok || v.EditsMessages() {
+				if err := req.ReadEarlier(ctx); err != nil {
+					return err
+				}
+			}
 			if err := e.EditRequest(ctx, req); err != nil {
 				return fmt.Errorf("plugin %s: %w", p.Name(), err)
 			}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"loquat"
 )
@@ -33,16 +32,20 @@ const (
 	noteUnresolved = "[An image attachment is left out: it cannot be read.]"
 )
 
-// history converts messages to turns that strict backends accept. Every tool message
-// directly follows its call, every call has a result, and no assistant message is
-// empty.
-func (s *settings) history(providerID string, messages []loquat.Message) []turn {
-	lastUser := -1
-	for i, m := range messages {
+// lastUser returns the index of the last user message, or -1.
+func lastUser(messages []loquat.Message) int {
+	for i, m := range slices.Backward(messages) {
 		if m.Role == loquat.RoleUser {
-			lastUser = i
+			return i
 		}
 	}
+	return -1
+}
+
+// turns converts messages to turns that strict backends accept. Every tool message
+// directly follows its call, every call has a result, and no assistant message is
+// empty. lastUser is the index of the last user message; it may be beyond messages.
+func (s *settings) turns(providerID string, messages []loquat.Message, lastUser int) []turn {
 	var turns []turn
 	var pending []image // of tool messages: those take only text
 	for i, m := range messages {
@@ -72,9 +75,6 @@ func (s *settings) history(providerID string, messages []loquat.Message) []turn 
 	}
 	if len(pending) > 0 {
 		turns = append(turns, imagesTurn(pending))
-	}
-	if s.mergeSystem {
-		turns = mergeSystem(turns)
 	}
 	return turns
 }
@@ -166,10 +166,8 @@ func isString(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
 func isData(raw json.RawMessage) bool { return bytes.HasPrefix(raw, []byte(`"data:`)) }
 
-// mergeSystem merges all system messages into one.
-func mergeSystem(turns []turn) []turn {
-	var texts []string
-	rest := make([]turn, 0, len(turns)+1)
+// takeSystem removes the system messages from turns and returns their texts.
+func takeSystem(turns []turn) (rest []turn, texts []string) {
 	for _, t := range turns {
 		if t.Role == loquat.RoleSystem {
 			texts = append(texts, t.Content)
@@ -177,9 +175,5 @@ func mergeSystem(turns []turn) []turn {
 			rest = append(rest, t)
 		}
 	}
-	if len(texts) == 0 {
-		return rest
-	}
-	system := turn{Message: loquat.Message{Role: loquat.RoleSystem, Content: strings.Join(texts, "\n\n")}}
-	return slices.Insert(rest, 0, system)
+	return rest, texts
 }

@@ -50,6 +50,8 @@ type Provider struct {
 	agent    string
 	secrets  *config.Redactor
 	pace     pacer
+
+	histories historyCache
 }
 
 // New returns a Provider.
@@ -119,8 +121,14 @@ func (p *Provider) Selector() string { return Selector }
 // ConfigSchema returns the keys of a provider config.
 func (p *Provider) ConfigSchema() config.Schema { return schema }
 
-// Close closes idle connections.
-func (p *Provider) Close() { p.client.CloseIdleConnections() }
+// Close closes idle connections and forgets what is cached.
+func (p *Provider) Close() {
+	p.client.CloseIdleConnections()
+	p.histories.clear()
+}
+
+// ReadsEarlier declares that Chat reads the Earlier messages of a call.
+func (p *Provider) ReadsEarlier() {}
 
 // Chat runs one phase. The last chunk has a Reply, or comes with an error. The Reply next
 // to an error, if there is one, holds only the usage of the failed phase.
@@ -131,7 +139,7 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 			yield(loquat.Chunk{}, err)
 			return
 		}
-		b, err := s.encode(ctx, req)
+		b, err := s.encode(ctx, req, &p.histories)
 		if err != nil {
 			yield(loquat.Chunk{}, err)
 			return

@@ -76,7 +76,7 @@ func TestStoredImagesAreInlined(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		b, err := set.encode(t.Context(), loquat.LLMRequest{Messages: withImages(ids...), OpenAsset: s.OpenAsset})
+		b, err := set.encode(t.Context(), loquat.LLMRequest{Messages: withImages(ids...), OpenAsset: s.OpenAsset}, nil)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 	"loquat"
 )
 
-// encode returns the request's body.
-func (s *settings) encode(ctx context.Context, req loquat.LLMRequest) (*body, error) {
+// encode returns the request's body. known has the encoded start of long histories.
+func (s *settings) encode(ctx context.Context, req loquat.LLMRequest, known *historyCache) (*body, error) {
 	fields := s.fields(req)
 	e := encoder{settings: s, assets: assets{ctx: ctx, open: req.OpenAsset}}
 	e.raw(`{"model":`)
@@ -23,13 +23,12 @@ func (s *settings) encode(ctx context.Context, req loquat.LLMRequest) (*body, er
 		e.buf = append(e.buf, fields[key]...)
 	}
 	e.raw(`,"messages":[`)
-	for i, t := range s.history(req.ProviderID, req.Messages) {
-		if i > 0 {
-			e.raw(",")
-		}
-		if err := e.turn(t); err != nil {
-			return nil, err
-		}
+	start, rest, err := s.split(ctx, req, known)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.history(start, rest); err != nil {
+		return nil, err
 	}
 	e.raw("]}")
 	e.flush()
@@ -79,6 +78,7 @@ type encoder struct {
 	assets   assets
 	body     body
 	buf      []byte // the part under construction
+	began    bool   // a turn was written
 }
 
 func (e *encoder) raw(s string)  { e.buf = append(e.buf, s...) }
@@ -89,6 +89,46 @@ func (e *encoder) flush() {
 		e.body.add(e.buf)
 		e.buf = nil
 	}
+}
+
+// next separates a turn from the one before.
+func (e *encoder) next() {
+	if e.began {
+		e.raw(",")
+	}
+	e.began = true
+}
+
+// history writes the encoded start of a history and the turns after it.
+func (e *encoder) history(start encodedHistory, rest []turn) error {
+	if e.settings.mergeSystem {
+		var texts []string
+		rest, texts = takeSystem(rest)
+		if texts = slices.Concat(start.system, texts); len(texts) > 0 {
+			e.next()
+			if err := e.turn(turn{Message: loquat.Message{Role: loquat.RoleSystem, Content: strings.Join(texts, "\n\n")}}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range start.pieces {
+		e.next()
+		if p.turn != nil {
+			if err := e.turn(p.turn.unshared()); err != nil {
+				return err
+			}
+			continue
+		}
+		e.flush()
+		e.body.add(p.bytes)
+	}
+	for _, t := range rest {
+		e.next()
+		if err := e.turn(t); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *encoder) turn(t turn) error {

@@ -21,7 +21,7 @@ func sent(t *testing.T, req loquat.LLMRequest) loquat.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.encode(t.Context(), req)
+	b, err := s.encode(t.Context(), req, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestImagesAreNotCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.encode(t.Context(), loquat.LLMRequest{Messages: messages})
+	b, err := s.encode(t.Context(), loquat.LLMRequest{Messages: messages}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

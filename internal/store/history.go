@@ -3,9 +3,19 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"loquat"
 )
+
+// Bytes returns about how many bytes the session's messages have as JSON.
+func (h Head) Bytes() int64 { return h.bytes }
+
+// Version returns a text that stays equal as long as the messages of the session are not
+// changed or removed, but only appended.
+func (h Head) Version() string {
+	return strconv.FormatInt(h.SID, 36) + "." + strconv.FormatInt(h.edited, 36)
+}
 
 // historyBytes is about how many bytes of later versions one History holds.
 const historyBytes = 2 << 20
