@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -30,11 +29,12 @@ const (
 	overIdeal   // ms beyond the time that the backend takes
 	writtenEach // bytes written to disk per chunk or send
 	peakMB      // MB of resident memory at most
+	idleMB      // MB of resident memory before the load
 	perSecond   // sends
 	figureCount
 )
 
-var figureNames = [figureCount]string{"CPU per 1,000", "p50", "p99", "p99 of the second half", "wall beyond the ideal", "bytes written each", "peak memory", "sends per second"}
+var figureNames = [figureCount]string{"CPU per 1,000", "p50", "p99", "p99 of the second half", "wall beyond the ideal", "bytes written each", "peak memory", "idle memory", "sends per second"}
 
 func (f figure) String() string { return figureNames[f] }
 
@@ -43,7 +43,7 @@ func (f figure) format(v float64) string {
 	switch f {
 	case writtenEach, perSecond:
 		return fmt.Sprintf("%.0f", v)
-	case peakMB:
+	case peakMB, idleMB:
 		return fmt.Sprintf("%.0f MB", v)
 	}
 	if v < 10 {
@@ -63,6 +63,8 @@ const (
 	theProduct
 	theBase
 )
+
+var partnerNames = [...]string{theFloor: "floor", theProduct: "Loquat", theBase: "older version"}
 
 // floorAim is an aim of a work. A ratio to another partner is the median of the pairs.
 type floorAim struct {
@@ -98,6 +100,7 @@ var floorWorkloads = []floorWorkload{
 		{perSecond, theBase, 2.5, true},
 		{p50Took, theBase, 0.4, false},
 		{p99Took, theBase, 0.4, false},
+		{idleMB, theBase, 1.1, false},
 	}},
 }
 
@@ -111,8 +114,8 @@ func benchFloor(w io.Writer) ([]verdict, error) {
 		return nil, err
 	}
 	defer f.stop()
-	aims := newTable("work", "figure", "floor", "Loquat", "older version", "× floor", "× older version", "aim", "")
-	all := newTable("work", "program", "CPU per 1,000", "p50", "p99", "p99 of the second half", "wall beyond the ideal", "bytes written each", "peak memory", "sends per second")
+	aims := newTable("work", "figure", "floor", "Loquat", "older version", "× floor", "× older version", "aim", "holds")
+	all := newTable("work", "program", "CPU per 1,000", "p50", "p99", "p99 of the second half", "wall beyond the ideal", "bytes written each", "peak memory", "idle memory", "sends per second")
 	var verdicts []verdict
 	for _, work := range floorWorkloads {
 		if !strings.Contains(work.name, floorWork) {
@@ -206,7 +209,7 @@ func (f *floorBench) compare(work floorWorkload) (runs floorRuns, err error) {
 			who := partners[(pair+turn)%len(partners)]
 			got, err := f.run(who, work)
 			if err != nil {
-				return runs, fmt.Errorf("%s: %w", [...]string{"floor", "Loquat", "older version"}[who], err)
+				return runs, fmt.Errorf("%s: %w", partnerNames[who], err)
 			}
 			runs[who] = append(runs[who], got)
 		}
@@ -226,10 +229,19 @@ func (f *floorBench) run(who partner, work floorWorkload) (figures, error) {
 	if err := warmUp(t); err != nil {
 		return figures{}, err
 	}
+	idle := float64(resident(server.cmd.Process.Pid)) / 1e6
+	var out figures
 	if work.load.sessions == 0 {
-		return measureSends(server, t)
+		out, err = measureSends(server, t)
+	} else {
+		out, err = measureStreams(server, t, work.load)
 	}
-	return measureStreams(server, t, work.load)
+	if err != nil {
+		return out, err
+	}
+	peak, err := server.peakMemory()
+	out[peakMB], out[idleMB] = float64(peak)/1e6, idle
+	return out, err
 }
 
 // warmUp streams a little, so that caches are filled and the backend is connected.
@@ -271,7 +283,7 @@ func measureStreams(server *process, t target, load streamLoad) (out figures, er
 		writtenEach: float64(after.written-before.written) / chunks,
 	}
 	out[p50Took], out[p99Took] = ms(percentile(all, 50)), ms(percentile(all, 99))
-	return out.withPeak(server)
+	return out, nil
 }
 
 func measureSends(server *process, t target) (out figures, err error) {
@@ -292,13 +304,7 @@ func measureSends(server *process, t target) (out figures, err error) {
 		perSecond:   sends / sendFor.Seconds(),
 	}
 	out[p50Took], out[p99Took] = ms(percentile(loop.took, 50)), ms(percentile(loop.took, 99))
-	return out.withPeak(server)
-}
-
-func (out figures) withPeak(server *process) (figures, error) {
-	peak, err := server.peakMemory()
-	out[peakMB] = float64(peak) / 1e6
-	return out, err
+	return out, nil
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -340,41 +346,51 @@ func showRatios(ratios []float64) string {
 // report adds the aims of a work to a table and compares the figures with them.
 func (r floorRuns) report(work floorWorkload, t *table) (verdicts []verdict) {
 	for _, aim := range work.aims {
-		shown, against := "", ""
-		got := r.medianOf(theProduct, aim.figure)
-		if aim.to != theProduct {
-			if len(r[aim.to]) == 0 { // no older version was given
-				shown = "not compared"
-			} else {
-				got = median(r.ratios(aim.to, aim.figure))
-			}
-			against = map[partner]string{theFloor: " × floor", theBase: " × older version"}[aim.to]
-		}
-		want, met := "at most", got <= aim.most
-		if aim.atLeast {
-			want, met = "at least", got >= aim.most
-		}
-		limit := fmt.Sprintf("%s %g%s", want, aim.most, against)
-		if aim.to == theProduct {
-			limit = fmt.Sprintf("%s %s", want, aim.figure.format(aim.most))
+		holds := "not compared"
+		if len(r[aim.to]) > 0 {
+			v := aim.verdict(work, r)
+			verdicts, holds = append(verdicts, v), yesOrNo(v.met)
 		}
 		base := ""
 		if len(r[theBase]) > 0 {
 			base = aim.figure.format(r.medianOf(theBase, aim.figure))
 		}
-		if shown == "" {
-			verdicts = append(verdicts, verdict{fmt.Sprintf("%s: %s %s", work.name, aim.figure, limit), met, cmp.Or(map[bool]string{true: aim.figure.format(got)}[aim.to == theProduct], fmt.Sprintf("%.2f", got))})
-			shown = map[bool]string{true: "yes", false: "**no**"}[met]
-		}
 		t.add(work.name, aim.figure.String(), aim.figure.format(r.medianOf(theFloor, aim.figure)), aim.figure.format(r.medianOf(theProduct, aim.figure)), base,
-			showRatios(r.ratios(theFloor, aim.figure)), showRatios(r.ratios(theBase, aim.figure)), limit, shown)
+			showRatios(r.ratios(theFloor, aim.figure)), showRatios(r.ratios(theBase, aim.figure)), aim.limit(), holds)
 	}
 	return verdicts
 }
 
+// limit returns the aim as text.
+func (a floorAim) limit() string {
+	want, limit := "at most", fmt.Sprintf("%g × %s", a.most, partnerNames[a.to])
+	if a.atLeast {
+		want = "at least"
+	}
+	if a.to == theProduct {
+		limit = a.figure.format(a.most)
+	}
+	return want + " " + limit
+}
+
+// verdict compares the runs with the aim.
+func (a floorAim) verdict(work floorWorkload, r floorRuns) verdict {
+	got := r.medianOf(theProduct, a.figure)
+	shown := a.figure.format(got)
+	if a.to != theProduct {
+		got = median(r.ratios(a.to, a.figure))
+		shown = fmt.Sprintf("%.2f", got)
+	}
+	met := got <= a.most
+	if a.atLeast {
+		met = got >= a.most
+	}
+	return verdict{fmt.Sprintf("%s: %s %s", work.name, a.figure, a.limit()), met, shown}
+}
+
 // list adds every figure of a work to a table.
 func (r floorRuns) list(work floorWorkload, t *table) {
-	for who, name := range []string{"floor", "Loquat", "older version"} {
+	for who, name := range partnerNames {
 		if len(r[who]) == 0 {
 			continue
 		}

@@ -279,48 +279,60 @@ func compareRounds(a, b []float64) (ratios []float64) {
 	return ratios
 }
 
+// historyRow is a row of the report: a figure, or its ratio to another figure.
+type historyRow struct {
+	name, figure, other string
+	most                float64 // the aim; 0: none
+	toBase              bool    // the aim is a ratio to the older version
+}
+
+var historyRows = []historyRow{
+	{"send on 10,000 messages until its first byte reaches the backend", "send, first byte, long", "", maxSendToBase, true},
+	{"send on 10,000 messages until its last byte reaches the backend", "send, last byte, long", "", 0, false},
+	{"first and last page of 10,000 messages", "last page", "first page", maxHistoryRatio, false},
+	{"append after 10 and 10,000 messages", "append, long", "append, short", maxHistoryRatio, false},
+	{"poll after 10 and 10,000 messages", "poll, long", "poll, short", maxHistoryRatio, false},
+	{"start-up after 10 and 10,000 messages", "start-up, long", "start-up, short", maxHistoryRatio, false},
+}
+
 func reportHistory(w io.Writer, all []*history) (verdicts []verdict, err error) {
-	t := newTable("figure", "Loquat", "ratio", "older version", "its ratio", "Loquat, × older version", "aim", "")
-	add := func(name, figure, other string, most float64, toBase bool) {
+	t := newTable("figure", "Loquat", "ratio", "older version", "its ratio", "Loquat, × older version", "aim", "holds")
+	for _, row := range historyRows {
 		product := all[0]
-		shown := fmt.Sprintf("%.2f ms", median(product.got[figure]))
-		row := []string{name, shown, "", "", "", "", "", ""}
-		var ratios []float64
-		if other != "" {
-			row[1] = fmt.Sprintf("%.2f ms and %s", median(product.got[other]), shown)
-			ratios = compareRounds(product.got[figure], product.got[other])
-			row[2] = showRatios(ratios)
-		}
+		ours, ratios := product.show(row)
+		cells := []string{row.name, ours, showRatios(ratios), "", "", ""}
 		if len(all) > 1 {
 			base := all[1]
-			row[3] = fmt.Sprintf("%.2f ms", median(base.got[figure]))
-			if other != "" {
-				row[3] = fmt.Sprintf("%.2f ms and %s", median(base.got[other]), row[3])
-				row[4] = showRatios(compareRounds(base.got[figure], base.got[other]))
-			}
-			row[5] = showRatios(compareRounds(product.got[figure], base.got[figure]))
-			if toBase {
-				ratios = compareRounds(product.got[figure], base.got[figure])
+			theirs, their := base.show(row)
+			toBase := compareRounds(product.got[row.figure], base.got[row.figure])
+			cells = []string{row.name, ours, showRatios(ratios), theirs, showRatios(their), showRatios(toBase)}
+			if row.toBase {
+				ratios = toBase
 			}
 		}
-		if most > 0 {
-			row[6], row[7] = fmt.Sprintf("at most %g", most), "not compared"
-			if len(ratios) > 0 {
-				met := median(ratios) <= most
-				row[7] = map[bool]string{true: "yes", false: "**no**"}[met]
-				verdicts = append(verdicts, verdict{name + ": " + row[6], met, fmt.Sprintf("%.2f", median(ratios))})
+		aim, holds := "", ""
+		if row.most > 0 {
+			aim, holds = fmt.Sprintf("at most %g", row.most), "not compared"
+			if row.toBase {
+				aim += " × older version"
 			}
 		}
-		t.add(row...)
+		if row.most > 0 && len(ratios) > 0 {
+			met := median(ratios) <= row.most
+			holds = yesOrNo(met)
+			verdicts = append(verdicts, verdict{row.name + ": " + aim, met, fmt.Sprintf("%.2f", median(ratios))})
+		}
+		t.add(append(cells, aim, holds)...)
 	}
-	long := fmt.Sprintf("%d messages", historyLong)
-	both := fmt.Sprintf("after %d and %d messages", historyShort, historyLong)
-	add("send on "+long+" until its first byte reaches the backend", "send, first byte, long", "", maxSendToBase, true)
-	add("send on "+long+" until its last byte reaches the backend", "send, last byte, long", "", 0, false)
-	add("first and last page of "+long, "last page", "first page", maxHistoryRatio, false)
-	add("append "+both, "append, long", "append, short", maxHistoryRatio, false)
-	add("poll "+both, "poll, long", "poll, short", maxHistoryRatio, false)
-	add("start-up "+both, "start-up, long", "start-up, short", maxHistoryRatio, false)
 	fmt.Fprintf(w, "medians of %d rounds, the spread of the ratios in brackets\n\n", floorPairs)
 	return verdicts, t.print(w)
+}
+
+// show returns the times of a row, and the ratios of its two figures if it has two.
+func (h *history) show(row historyRow) (times string, ratios []float64) {
+	times = fmt.Sprintf("%.2f ms", median(h.got[row.figure]))
+	if row.other == "" {
+		return times, nil
+	}
+	return fmt.Sprintf("%.2f and %s", median(h.got[row.other]), times), compareRounds(h.got[row.figure], h.got[row.other])
 }

@@ -45,3 +45,11 @@ func (t *table) print(w io.Writer) error {
 	}
 	return aligned.Flush()
 }
+
+// yesOrNo returns whether an aim is met, as a cell.
+func yesOrNo(met bool) string {
+	if met {
+		return "yes"
+	}
+	return "**no**"
+}
