@@ -14,7 +14,7 @@ import (
 
 // host returns what one run of an action may use of the service.
 func (s *Service) host(a Action) plugin.Host {
-	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: s}
+	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: s.Assets}
 }
 
 // sessionsHost lets an action read and change sessions. It remembers the revisions that it
@@ -81,11 +81,11 @@ func (x *sessionsHost) RequireIdle(ctx context.Context, sessionID string) error 
 // Ask asks the session's own model, without tools. It streams, because a long answer that
 // does not stream would look like a silent backend.
 func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error) {
-	h, err := x.s.head(ctx, sessionID)
+	h, err := readHead(ctx, x.s.store, sessionID)
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	if err := x.s.awaitPlugins(ctx, h.AgentID, x.s.log.With("session_id", sessionID)); err != nil {
+	if err := x.s.starts.await(ctx, h.AgentID, x.s.log.With("session_id", sessionID)); err != nil {
 		return loquat.Reply{}, err
 	}
 	e, err := x.s.settings.Resolve(ctx, h.AgentID, overridesOf(h))

@@ -65,7 +65,7 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 
 // contextForAction asks the backend for models only when the action names an element.
 func (s *Service) contextForAction(ctx context.Context, a Action) (settings.Context, error) {
-	h, err := s.head(ctx, a.SessionID)
+	h, err := readHead(ctx, s.store, a.SessionID)
 	if err == nil {
 		err = a.IfMatch.check(h)
 	}

@@ -137,7 +137,7 @@ func TestApplicationState(t *testing.T) {
 	if got, err := r.act(chat.Action{ActionID: "look"}); got != "20" || err != nil {
 		t.Errorf("after 20 counts the state is %s, %v", got, err)
 	}
-	if _, err := r.ApplicationUISchema(t.Context(), "", ""); err != nil || string(app.newestInput().State["n"]) != "20" {
+	if _, err := r.Catalog.ApplicationUISchema(t.Context(), "", ""); err != nil || string(app.newestInput().State["n"]) != "20" {
 		t.Errorf("the schema was asked for with %v, %v", app.newestInput().State, err)
 	}
 }
@@ -259,13 +259,13 @@ func TestCompactRangeFreesImages(t *testing.T) {
 	if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: "user", Attachments: attached}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteAsset(t.Context(), s.SessionID, image.AssetID); loquat.CodeOf(err) != loquat.CodeConflict {
+	if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, image.AssetID); loquat.CodeOf(err) != loquat.CodeConflict {
 		t.Errorf("deleting an image that is used: %v", err)
 	}
 	if _, err := r.act(compact(s.SessionID, `{"start": 5, "end": 5}`)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteAsset(t.Context(), s.SessionID, image.AssetID); err != nil {
+	if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, image.AssetID); err != nil {
 		t.Errorf("deleting an image that is no longer used: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -25,38 +26,45 @@ import (
 // while the file is removed. Ownership is read from committed data only: a batch that fails
 // restores the owners that it had removed.
 
-var _ plugin.Assets = (*Service)(nil)
+var _ plugin.Assets = (*Assets)(nil)
+
+// Assets keeps the images of sessions.
+type Assets struct {
+	store *store.Store
+	files *asset.Dir
+	log   *slog.Logger
+}
 
 // StoreAsset stores an image for a session. The bytes decide the media type; mediaType must
 // agree unless it is "".
-func (s *Service) StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
+func (s *Assets) StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
 	return s.AddAsset(ctx, Call{}, sessionID, name, mediaType, content)
 }
 
 // AddAsset is StoreAsset with the parameters of a change. The hash of the image is part of
 // the call's body hash.
-func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
+func (s *Assets) AddAsset(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
 	if err := CheckAssetName("body.name", name); err != nil {
 		return loquat.Asset{}, err
 	}
 	name = lastPart(name)
 	if call.IdempotencyKey == "" { // a repeat is answered even if the session was deleted since
-		if err := s.requireSession(ctx, sessionID); err != nil {
+		if _, err := readHead(ctx, s.store, sessionID); err != nil {
 			return loquat.Asset{}, err
 		}
 	}
-	upload, err := s.assets.Receive(content, mediaType)
+	upload, err := s.files.Receive(content, mediaType)
 	if err != nil {
 		return loquat.Asset{}, assetError("body", err)
 	}
 	defer upload.Discard()
 	call.BodyHash = sha256.Sum256(fmt.Appendf(call.BodyHash[:], "%s %s", upload.SHA256, name))
 	a := loquat.Asset{AssetID: newID(), MediaType: upload.MediaType, Size: upload.Size, SHA256: upload.SHA256, Name: name}
-	defer s.assets.Lock(a.SHA256)()
+	defer s.files.Lock(a.SHA256)()
 	if err := upload.Place(); err != nil {
 		return loquat.Asset{}, assetError("body", err)
 	}
-	out, err := change(ctx, s, call, func(tx *store.Tx) (loquat.Asset, error) {
+	out, err := change(ctx, s.store, call, func(tx *store.Tx) (loquat.Asset, error) {
 		h, err := headFor(tx, call, sessionID)
 		if err != nil {
 			return loquat.Asset{}, err
@@ -72,15 +80,8 @@ func (s *Service) AddAsset(ctx context.Context, call Call, sessionID, name, medi
 	return out, err
 }
 
-func (s *Service) requireSession(ctx context.Context, sessionID string) error {
-	return s.store.View(ctx, func(r *store.Reader) error {
-		_, err := r.Head(sessionID)
-		return err
-	})
-}
-
 // OpenAsset returns an image of a session and its bytes. The caller closes them.
-func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error) {
+func (s *Assets) OpenAsset(ctx context.Context, sessionID, assetID string) (loquat.Asset, io.ReadSeekCloser, error) {
 	a, err := store.Read(ctx, s.store, func(r *store.Reader) (loquat.Asset, error) {
 		h, err := r.Head(sessionID)
 		if err != nil {
@@ -91,7 +92,7 @@ func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loq
 	if err != nil {
 		return loquat.Asset{}, nil, err
 	}
-	f, err := s.assets.Open(a.SHA256, a.Size)
+	f, err := s.files.Open(a.SHA256, a.Size)
 	if err != nil {
 		return loquat.Asset{}, nil, fmt.Errorf("open asset %s: %w", assetID, err)
 	}
@@ -100,12 +101,12 @@ func (s *Service) OpenAsset(ctx context.Context, sessionID, assetID string) (loq
 
 // DeleteAsset removes an image from a session. It fails while a message or a queued send
 // uses the image.
-func (s *Service) DeleteAsset(ctx context.Context, sessionID, assetID string) error {
+func (s *Assets) DeleteAsset(ctx context.Context, sessionID, assetID string) error {
 	return s.RemoveAsset(ctx, Call{}, sessionID, assetID)
 }
 
 // RemoveAsset is DeleteAsset with the parameters of a change.
-func (s *Service) RemoveAsset(ctx context.Context, call Call, sessionID, assetID string) error {
+func (s *Assets) RemoveAsset(ctx context.Context, call Call, sessionID, assetID string) error {
 	return s.store.Update(ctx, func(tx *store.Tx) error { return removeAsset(tx, call, sessionID, assetID) })
 }
 
@@ -196,4 +197,96 @@ func lastPart(name string) string {
 		return ""
 	}
 	return name
+}
+
+// cleanUp removes images that nothing needs any more.
+func (s *Assets) cleanUp(ctx context.Context) error {
+	if err := s.removeUnusedUploads(ctx, time.Now().Add(-uploadAge)); err != nil {
+		return err
+	}
+	return s.removeFreedFiles(ctx)
+}
+
+// removeUnusedUploads removes images that were uploaded before a time and that no message has used.
+// Images of queued sends stay.
+func (s *Assets) removeUnusedUploads(ctx context.Context, before time.Time) error {
+	type removed struct{ read, kept int }
+	for kept := 0; ; {
+		some, err := store.Do(ctx, s.store, func(tx *store.Tx) (out removed, err error) {
+			old, err := tx.Unattached(before, kept, maxUploads)
+			out.read = len(old)
+			for _, a := range old {
+				err := removeAsset(tx, Call{}, a.SessionID, a.AssetID)
+				if loquat.CodeOf(err) == loquat.CodeConflict {
+					out.kept++
+				} else if err != nil {
+					return out, err
+				}
+			}
+			return out, err
+		})
+		if err != nil {
+			return fmt.Errorf("remove unused uploads: %w", err)
+		}
+		if some.read == 0 {
+			return nil
+		}
+		kept += some.kept
+	}
+}
+
+// removeIfUnowned removes the file of a hash unless a session owns it, and reports whether
+// one does. The lock of the hash is held. If the removal fails, the next start repeats it.
+func (s *Assets) removeIfUnowned(ctx context.Context, hash string) (owned bool) {
+	ctx = context.WithoutCancel(ctx)
+	owned, err := store.Read(ctx, s.store, func(r *store.Reader) (bool, error) { return r.Owned(hash) })
+	if err == nil && !owned {
+		err = s.files.Remove(hash)
+	}
+	if err != nil {
+		s.log.Warn("could not remove an image that nobody owns", "sha256", hash, "error", err)
+	}
+	return owned
+}
+
+// freedAtATime is how many hashes a cleanup reads at once.
+const freedAtATime = 100
+
+// removeFreedFiles removes the files that lost their last owner.
+func (s *Assets) removeFreedFiles(ctx context.Context) error {
+	for after := ""; ; {
+		freed, err := store.Read(ctx, s.store, func(r *store.Reader) ([]string, error) { return r.FreedFiles(after, freedAtATime) })
+		if err != nil || len(freed) == 0 {
+			return err
+		}
+		for _, hash := range freed {
+			if err := s.removeFreedFile(ctx, hash); err != nil {
+				return fmt.Errorf("remove the files of images: %w", err)
+			}
+			after = hash
+		}
+	}
+}
+
+func (s *Assets) removeFreedFile(ctx context.Context, hash string) error {
+	defer s.files.Lock(hash)()
+	owned := s.removeIfUnowned(ctx, hash)
+	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash, owned) })
+}
+
+// removeStrayFiles removes files without an owner, once at start: a crash may have happened
+// after a file was placed and before a session owned it.
+func (s *Assets) removeStrayFiles(ctx context.Context) error {
+	for hash, err := range s.files.Files() {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		unlock := s.files.Lock(hash)
+		s.removeIfUnowned(ctx, hash)
+		unlock()
+	}
+	return nil
 }

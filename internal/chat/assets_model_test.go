@@ -87,7 +87,7 @@ func (g *gallery) create(*rapid.T) {
 
 func (g *gallery) upload(t *rapid.T) {
 	w, n := g.some(t), rapid.IntRange(1, 4).Draw(t, "picture")
-	a, err := g.r.StoreAsset(g.r.t.Context(), w.id, "", "", bytes.NewReader(picture(n)))
+	a, err := g.r.Assets.StoreAsset(g.r.t.Context(), w.id, "", "", bytes.NewReader(picture(n)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func (g *gallery) deleteMessage(t *rapid.T) {
 
 func (g *gallery) deleteAsset(t *rapid.T) {
 	w, id := g.some(t), g.asset(t)
-	err := g.r.DeleteAsset(g.r.t.Context(), w.id, id)
+	err := g.r.Assets.DeleteAsset(g.r.t.Context(), w.id, id)
 	_, has := w.assets[id]
 	want := loquat.Code("")
 	switch {
@@ -202,7 +202,7 @@ func (g *gallery) crash(*rapid.T) {
 func (g *gallery) check(t *rapid.T) {
 	for _, w := range g.sessions {
 		for id, n := range w.assets {
-			a, content, err := g.r.OpenAsset(g.r.t.Context(), w.id, id)
+			a, content, err := g.r.Assets.OpenAsset(g.r.t.Context(), w.id, id)
 			if err != nil {
 				t.Fatalf("asset %s of %s: %v", id, w.id, err)
 			}

@@ -29,7 +29,7 @@ func picture(n int) []byte {
 
 func (r *rig) upload(sessionID string, n int) loquat.Asset {
 	r.t.Helper()
-	a, err := r.StoreAsset(r.t.Context(), sessionID, "", "image/png", bytes.NewReader(picture(n)))
+	a, err := r.Assets.StoreAsset(r.t.Context(), sessionID, "", "image/png", bytes.NewReader(picture(n)))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func (r *rig) files() (n int) {
 
 func (r *rig) wantPicture(sessionID, assetID string, n int) {
 	r.t.Helper()
-	a, content, err := r.OpenAsset(r.t.Context(), sessionID, assetID)
+	a, content, err := r.Assets.OpenAsset(r.t.Context(), sessionID, assetID)
 	if err != nil {
 		r.t.Errorf("open %s of %s: %v", assetID, sessionID, err)
 		return
@@ -92,17 +92,17 @@ func TestAssetsAreOwnedBySessions(t *testing.T) {
 		t.Errorf("assets %+v, %+v in %d files", one, same, r.files())
 	}
 	r.wantPicture(s.SessionID, one.AssetID, 1)
-	_, _, err := r.OpenAsset(t.Context(), other.SessionID, one.AssetID)
+	_, _, err := r.Assets.OpenAsset(t.Context(), other.SessionID, one.AssetID)
 	wantCode(t, "an asset of another session", err, loquat.CodeNotFound, one.AssetID)
 	_, err = r.AppendMessage(t.Context(), chat.Call{}, other.SessionID, showing(theirs.AssetID, one.AssetID))
 	wantCode(t, "a message with an asset of another session", err, loquat.CodeInvalid, "body.attachments[1].asset_id")
 	_, err = r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{Messages: []loquat.NewMessage{showing(one.AssetID)}})
 	wantCode(t, "a new session with an asset", err, loquat.CodeInvalid, "body.messages[0].attachments[0].asset_id")
-	_, err = r.StoreAsset(t.Context(), "nobody", "", "", bytes.NewReader(picture(9)))
+	_, err = r.Assets.StoreAsset(t.Context(), "nobody", "", "", bytes.NewReader(picture(9)))
 	wantCode(t, "an upload to no session", err, loquat.CodeNotFound, "nobody")
 
 	for _, a := range []string{one.AssetID, two.AssetID} {
-		if err := r.DeleteAsset(t.Context(), s.SessionID, a); err != nil {
+		if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, a); err != nil {
 			t.Error(err)
 		}
 	}
@@ -123,11 +123,11 @@ func TestUsedAssetsStay(t *testing.T) {
 	if _, err := r.ModifyMessage(t.Context(), chat.Call{}, s.SessionID, 1, "changed"); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "used", r.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 1 ")
+	wantCode(t, "used", r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 1 ")
 	if _, err := r.DeleteMessages(t.Context(), chat.Call{}, s.SessionID, []int{0}); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, "used after the indices moved", r.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
+	wantCode(t, "used after the indices moved", r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
 
 	fork, err := r.ForkSession(t.Context(), chat.Call{}, s.SessionID, loquat.Fork{})
 	if err != nil {
@@ -141,12 +141,12 @@ func TestUsedAssetsStay(t *testing.T) {
 		t.Errorf("%d files; the fork has two", n)
 	}
 	r.wantPicture(fork.SessionID, b.AssetID, 2)
-	wantCode(t, "used by the fork", r.DeleteAsset(t.Context(), fork.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
+	wantCode(t, "used by the fork", r.Assets.DeleteAsset(t.Context(), fork.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
 	zero := 0
 	if _, err := r.Send(t.Context(), chat.Call{}, fork.SessionID, loquat.Send{Content: text("again"), DeleteFrom: &zero}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteAsset(t.Context(), fork.SessionID, a.AssetID); err != nil {
+	if err := r.Assets.DeleteAsset(t.Context(), fork.SessionID, a.AssetID); err != nil {
 		t.Errorf("no message is left that uses it: %v", err)
 	}
 	if err := r.DeleteSession(t.Context(), chat.Call{}, fork.SessionID); err != nil {
@@ -175,10 +175,10 @@ func TestAssetsOfQueuedSends(t *testing.T) {
 	}
 	send("first")
 	send("queued")
-	wantCode(t, "queued", r.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "request queued")
+	wantCode(t, "queued", r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "request queued")
 	gate <- struct{}{}
 	r.ended("first")
-	wantCode(t, "started", r.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 2 ")
+	wantCode(t, "started", r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 2 ")
 	send("cancelled")
 	if _, err := r.Cancel(t.Context(), chat.Call{}, "cancelled"); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestAssetsOfQueuedSends(t *testing.T) {
 	if _, err := r.DeleteMessages(t.Context(), chat.Call{}, s.SessionID, []int{2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.DeleteAsset(t.Context(), s.SessionID, a.AssetID); err != nil {
+	if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID); err != nil {
 		t.Errorf("a cancelled send uses nothing: %v", err)
 	}
 }
@@ -239,7 +239,7 @@ func TestImagesOfTools(t *testing.T) {
 		t.Fatalf("tool message %q with %s", m.Content, m.Metadata["attachments"])
 	}
 	r.wantPicture(s.SessionID, ids[0], 3)
-	wantCode(t, "used by a tool message", r.DeleteAsset(t.Context(), s.SessionID, ids[0]), loquat.CodeConflict, "message 2 ")
+	wantCode(t, "used by a tool message", r.Assets.DeleteAsset(t.Context(), s.SessionID, ids[0]), loquat.CodeConflict, "message 2 ")
 	a, content, err := r.provider.seen()[1].OpenAsset(t.Context(), ids[0])
 	if err != nil {
 		t.Fatal(err)
@@ -275,16 +275,16 @@ func TestAssetsAtOnce(t *testing.T) {
 		go func() {
 			failed <- func() error {
 				for range rounds {
-					a, err := r.StoreAsset(t.Context(), s.SessionID, "", "", bytes.NewReader(picture(1)))
+					a, err := r.Assets.StoreAsset(t.Context(), s.SessionID, "", "", bytes.NewReader(picture(1)))
 					if err != nil {
 						return err
 					}
-					_, content, err := r.OpenAsset(t.Context(), s.SessionID, a.AssetID)
+					_, content, err := r.Assets.OpenAsset(t.Context(), s.SessionID, a.AssetID)
 					if err != nil {
 						return fmt.Errorf("what was just stored: %w", err)
 					}
 					content.Close()
-					if err := r.DeleteAsset(t.Context(), s.SessionID, a.AssetID); err != nil {
+					if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID); err != nil {
 						return err
 					}
 					if err := r.Cleanup(t.Context()); err != nil {
@@ -321,20 +321,20 @@ func TestUploadsThatNobodyAttaches(t *testing.T) {
 	for n := 2; n < chat.MaxUploads; n++ {
 		r.upload(s.SessionID, 3)
 	}
-	_, err := r.StoreAsset(t.Context(), s.SessionID, "", "image/png", bytes.NewReader(picture(4)))
+	_, err := r.Assets.StoreAsset(t.Context(), s.SessionID, "", "image/png", bytes.NewReader(picture(4)))
 	wantCode(t, "one upload too many", err, loquat.CodeRateLimited, "attach or delete some")
 	if n := r.files(); n != 3 {
 		t.Errorf("%d files, want those of three pictures", n)
 	}
-	if err := r.RemoveUnusedUploads(t.Context(), time.Now().Add(-time.Hour)); err != nil {
+	if err := r.Assets.RemoveUnusedUploads(t.Context(), time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	r.wantPicture(s.SessionID, shown.AssetID, 1) // nothing is old enough
 
-	if err := r.RemoveUnusedUploads(t.Context(), time.Now().Add(time.Hour)); err != nil {
+	if err := r.Assets.RemoveUnusedUploads(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = r.OpenAsset(t.Context(), s.SessionID, shown.AssetID)
+	_, _, err = r.Assets.OpenAsset(t.Context(), s.SessionID, shown.AssetID)
 	wantCode(t, "an old upload", err, loquat.CodeNotFound, "no asset")
 	r.wantPicture(s.SessionID, queued.AssetID, 2)
 	r.wantPicture(other.SessionID, used.AssetID, 1)

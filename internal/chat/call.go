@@ -97,8 +97,8 @@ func runOnce[T any](tx *store.Tx, call Call, change func() (T, error)) (T, error
 }
 
 // change runs fn in one transaction, once for each Idempotency-Key, and returns its answer.
-func change[T any](ctx context.Context, s *Service, call Call, fn func(*store.Tx) (T, error)) (T, error) {
-	return store.Do(ctx, s.store, func(tx *store.Tx) (T, error) {
+func change[T any](ctx context.Context, s *store.Store, call Call, fn func(*store.Tx) (T, error)) (T, error) {
+	return store.Do(ctx, s, func(tx *store.Tx) (T, error) {
 		return runOnce(tx, call, func() (T, error) { return fn(tx) })
 	})
 }

@@ -6,85 +6,96 @@ import (
 	"slices"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/plugin"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 	"loquat/internal/ui"
 )
 
-// head reads the head of a session.
-func (s *Service) head(ctx context.Context, sessionID string) (store.Head, error) {
-	return store.Read(ctx, s.store, func(r *store.Reader) (store.Head, error) { return r.Head(sessionID) })
+// Catalog answers what clients can choose from: agents, models, settings and plugins.
+type Catalog struct {
+	store    *store.Store
+	settings *settings.Resolver
+	plugins  *plugin.Registry
+	starts   *pluginStarts
+	redactor *config.Redactor
+}
+
+// readHead reads the head of a session.
+func readHead(ctx context.Context, s *store.Store, sessionID string) (store.Head, error) {
+	return store.Read(ctx, s, func(r *store.Reader) (store.Head, error) { return r.Head(sessionID) })
 }
 
 // overridesOf returns the overrides of a session.
 func overridesOf(h store.Head) loquat.Object { return h.Metadata.Object(loquat.MetaOverrides) }
 
 // Agents returns the agents that a session may use.
-func (s *Service) Agents() []loquat.Agent { return s.settings.Agents() }
+func (c *Catalog) Agents() []loquat.Agent { return c.settings.Agents() }
 
 // Models returns the models that the backend of an agent lists, or that of a session with
 // its overrides.
-func (s *Service) Models(ctx context.Context, agentID, sessionID string, refresh bool) ([]loquat.Model, error) {
+func (c *Catalog) Models(ctx context.Context, agentID, sessionID string, refresh bool) ([]loquat.Model, error) {
 	if sessionID == "" {
 		agentID = cmp.Or(agentID, loquat.DefaultAgent)
-		if err := s.settings.CheckAgent("query.agent_id", agentID); err != nil {
+		if err := c.settings.CheckAgent("query.agent_id", agentID); err != nil {
 			return nil, err
 		}
-		return s.settings.Models(ctx, agentID, nil, refresh)
+		return c.settings.Models(ctx, agentID, nil, refresh)
 	}
-	h, err := s.head(ctx, sessionID)
+	h, err := readHead(ctx, c.store, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	return s.settings.Models(ctx, cmp.Or(agentID, h.AgentID), overridesOf(h), refresh)
+	return c.settings.Models(ctx, cmp.Or(agentID, h.AgentID), overridesOf(h), refresh)
 }
 
 // UISchema returns what the core plugins show for a session: its provider, and the
 // extensions, features and tools that are loaded.
-func (s *Service) UISchema(ctx context.Context, sessionID string) ([]loquat.Object, error) {
-	h, err := s.head(ctx, sessionID)
+func (c *Catalog) UISchema(ctx context.Context, sessionID string) ([]loquat.Object, error) {
+	h, err := readHead(ctx, c.store, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	return s.settings.UISchema(ctx, h.AgentID, overridesOf(h))
+	return c.settings.UISchema(ctx, h.AgentID, overridesOf(h))
 }
 
 // ApplicationUISchema returns what the application plugins show, or the one that is
 // named: for a session, or, without one, every element that they have.
-func (s *Service) ApplicationUISchema(ctx context.Context, sessionID, name string) ([]loquat.Object, error) {
+func (c *Catalog) ApplicationUISchema(ctx context.Context, sessionID, name string) ([]loquat.Object, error) {
 	if sessionID == "" {
-		return s.settings.GlobalUISchema(ctx, name)
+		return c.settings.GlobalUISchema(ctx, name)
 	}
-	h, err := s.head(ctx, sessionID)
+	h, err := readHead(ctx, c.store, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	return s.settings.ApplicationUISchema(ctx, h.AgentID, overridesOf(h), name)
+	return c.settings.ApplicationUISchema(ctx, h.AgentID, overridesOf(h), name)
 }
 
 // ConfigValues returns the effective value of every setting of a session, with where
 // it comes from. Of secrets it says only whether they are set.
-func (s *Service) ConfigValues(ctx context.Context, sessionID string) (map[string]ui.Value, error) {
-	h, err := s.head(ctx, sessionID)
+func (c *Catalog) ConfigValues(ctx context.Context, sessionID string) (map[string]ui.Value, error) {
+	h, err := readHead(ctx, c.store, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	return s.settings.Values(ctx, h.AgentID, overridesOf(h))
+	return c.settings.Values(ctx, h.AgentID, overridesOf(h))
 }
 
 // Plugins lists what is loaded, in order.
-func (s *Service) Plugins() []loquat.Plugin {
+func (c *Catalog) Plugins() []loquat.Plugin {
 	out := []loquat.Plugin{}
-	for _, p := range s.plugins.Plugins() {
+	for _, p := range c.plugins.Plugins() {
 		info := loquat.Plugin{
-			Name: p.Name(), Kind: p.Kind(), PluginStatus: s.plugins.Status(p),
-			Tools: s.plugins.ToolNames(p), Actions: plugin.ActionsOf(p),
+			Name: p.Name(), Kind: p.Kind(), PluginStatus: c.plugins.Status(p),
+			Tools: c.plugins.ToolNames(p), Actions: plugin.ActionsOf(p),
 		}
-		info.Problems = slices.Concat(info.Problems, s.settings.Problems(p), s.absences.problems(p.Name()))
+		info.Problems = slices.Concat(info.Problems, c.settings.Problems(p), c.starts.problems(p.Name()))
 		for i, text := range info.Problems {
-			info.Problems[i] = s.redactor.Redact(text)
+			info.Problems[i] = c.redactor.Redact(text)
 		}
-		info.Detail = s.redactor.Redact(info.Detail)
+		info.Detail = c.redactor.Redact(info.Detail)
 		out = append(out, info)
 	}
 	return out

@@ -280,7 +280,7 @@ func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 // startNext starts the queued request of a session that is to run next, unless the
 // service is stopping: then it waits for the next start.
 func (s *Service) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
-	if s.isDraining() {
+	if s.workers.isDraining() {
 		return nil, nil
 	}
 	q, ok, err := tx.NextQueued(*h)

@@ -9,6 +9,6 @@ import (
 const MaxUploads = maxUploads
 
 // RemoveUnusedUploads is the part of Cleanup that goes by age.
-func (s *Service) RemoveUnusedUploads(ctx context.Context, before time.Time) error {
+func (s *Assets) RemoveUnusedUploads(ctx context.Context, before time.Time) error {
 	return s.removeUnusedUploads(ctx, before)
 }

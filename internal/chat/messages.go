@@ -56,7 +56,7 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loq
 	if err != nil {
 		return Answer[loquat.MessageResult]{}, err
 	}
-	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
+	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
 		h, err := s.headForMessages(tx, call, id)
 		if err != nil {
 			return out, err
@@ -102,7 +102,7 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 // checkpoint.
 func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (Answer[loquat.MessageResult], error) {
 	content = loquat.CleanText(content)
-	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
+	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
 		h, err := s.headForMessages(tx, call, id)
 		if err != nil {
 			return out, err
@@ -128,7 +128,7 @@ func (s *Service) DeleteMessages(ctx context.Context, call Call, id string, indi
 	if len(indices) == 0 {
 		return Answer[loquat.DeleteResult]{}, loquat.Invalid("body.indices", "has to name at least one message")
 	}
-	return change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.DeleteResult], err error) {
+	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.DeleteResult], err error) {
 		h, err := s.headForMessages(tx, call, id)
 		if err != nil {
 			return out, err

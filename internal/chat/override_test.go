@@ -108,7 +108,7 @@ func TestSetOverrideKeepsSecrets(t *testing.T) {
 		seen := r.provider.seen()
 		return compactJSON(t, seen[len(seen)-1].Params)
 	}
-	values, err := r.ConfigValues(t.Context(), s.SessionID)
+	values, err := r.Catalog.ConfigValues(t.Context(), s.SessionID)
 	if got, want := compactJSON(t, values["request_options"].Value), `{"api_key":{"set":true},"n":1,"url":"https://***@a/"}`; err != nil || got != want {
 		t.Fatalf("the value is shown as %s, want %s (%v)", got, want, err)
 	}

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/plugin"
 )
 
-// awaitPlugins waits until the plugins that an agent enables have ended their first
+// await waits until the plugins that an agent enables have ended their first
 // start. It fails when a required one does not run. The log and Plugins report others
 // that do not run: the request starts without them.
-func (s *Service) awaitPlugins(ctx context.Context, agentID string, log *slog.Logger) error {
+func (s *pluginStarts) await(ctx context.Context, agentID string, log *slog.Logger) error {
 	base, _, err := s.config.Base(agentID)
 	if err != nil {
 		return err
@@ -35,7 +36,7 @@ func (s *Service) awaitPlugins(ctx context.Context, agentID string, log *slog.Lo
 		}
 		if !status.Required {
 			absent = append(absent, fmt.Sprintf("%s (%s)", p.Name(), status.State))
-			s.absences.note(p.Name())
+			s.note(p.Name())
 		} else if err := process.AwaitRunning(ctx); ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if err != nil {
@@ -78,30 +79,34 @@ func awaitFirstStarts(ctx context.Context, plugins []plugin.Plugin, log *slog.Lo
 	return nil
 }
 
-// absences counts the requests that started while a plugin did not run.
-type absences struct {
+// pluginStarts makes requests wait for plugins that start, and counts those that started
+// while a plugin did not run.
+type pluginStarts struct {
+	config  *config.Config
+	plugins *plugin.Registry
+
 	mu     sync.Mutex
 	counts map[string]int // by the name of the plugin
 	last   map[string]time.Time
 }
 
-func (a *absences) note(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.counts == nil {
-		a.counts, a.last = map[string]int{}, map[string]time.Time{}
+func (s *pluginStarts) note(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counts == nil {
+		s.counts, s.last = map[string]int{}, map[string]time.Time{}
 	}
-	a.counts[name]++
-	a.last[name] = time.Now()
+	s.counts[name]++
+	s.last[name] = time.Now()
 }
 
 // problems reports how many requests a plugin has missed.
-func (a *absences) problems(name string) []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n := a.counts[name]
+func (s *pluginStarts) problems(name string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.counts[name]
 	if n == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("requests that started while it did not run: %d, the last at %s", n, a.last[name].UTC().Format(time.RFC3339))}
+	return []string{fmt.Sprintf("requests that started while it did not run: %d, the last at %s", n, s.last[name].UTC().Format(time.RFC3339))}
 }

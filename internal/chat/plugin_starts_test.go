@@ -206,7 +206,7 @@ func TestRequestsWithoutPlugins(t *testing.T) {
 			if want := map[bool]loquat.RequestStatus{true: loquat.StatusFailed, false: loquat.StatusCompleted}[c.fails != ""]; q.Status != want || q.Error != c.fails {
 				t.Errorf("the request is %s: %s", q.Status, q.Error)
 			}
-			infos := r.Plugins()
+			infos := r.Catalog.Plugins()
 			info := infos[len(infos)-1]
 			if got := strings.Contains(strings.Join(info.Problems, ""), "requests that started while it did not run: 1, the last at 20"); got != c.noted {
 				t.Errorf("problems %q", info.Problems)
@@ -243,7 +243,7 @@ func TestEndOfARequestThatWaits(t *testing.T) {
 					slow.status.Required = true
 					slow.become(plugin.StateStarting, "")
 					slow.await = func(ctx context.Context) {
-						r.Service.Plugins() // whatever takes locks goes on
+						r.Service.Catalog.Plugins() // whatever takes locks goes on
 						<-ctx.Done()
 					}
 				}

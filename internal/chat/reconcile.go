@@ -38,7 +38,7 @@ func (s *Service) reconcile(ctx context.Context, seen map[string]bool) error {
 		if err != nil { // the other sessions are served
 			s.log.Error("could not reconcile a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
 		}
-		s.startWorker(next)
+		s.workers.start(next)
 	}
 	if n := len(seen); n > 0 {
 		s.log.Info("ended or restarted the requests that the last run left", "sessions", n)
@@ -127,7 +127,7 @@ func (s *Service) reconcileLater(seen map[string]bool) {
 		case <-time.After(reconcilePause):
 		}
 		s.starting.RLock() // the service does not begin to stop meanwhile
-		if s.isDraining() {
+		if s.workers.isDraining() {
 			s.starting.RUnlock()
 			return
 		}

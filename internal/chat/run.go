@@ -21,48 +21,6 @@ import (
 // errCancelled is the failure of a request that was cancelled.
 var errCancelled = errors.New("the request was cancelled")
 
-// worker is a request that runs in this process.
-type worker struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the request has its end
-}
-
-// startWorker runs a request that a committed transaction has started. It does nothing for
-// nil.
-func (s *Service) startWorker(q *store.Request) {
-	if q == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(s.life)
-	w := &worker{cancel: cancel, done: make(chan struct{})}
-	s.workers[q.RequestID] = w
-	s.running.Go(func() {
-		defer cancel(nil)
-		s.startWorker(s.runRequest(ctx, *q)) // before this worker ends, so that the service is never idle in between
-		s.mu.Lock()
-		delete(s.workers, q.RequestID)
-		s.mu.Unlock()
-		close(w.done)
-	})
-}
-
-// cancelWorker stops a request of this process, with a cause.
-func (s *Service) cancelWorker(requestID string, cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w, ok := s.workers[requestID]; ok {
-		w.cancel(cause)
-	}
-}
-
-func (s *Service) isDraining() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.draining
-}
-
 // runRequest runs one request to its end and returns the request that its end started.
 func (s *Service) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
@@ -125,7 +83,7 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 			return loop.Job{}, err
 		}
 	}
-	if err := s.awaitPlugins(ctx, stored.AgentID, s.log.With("request_id", q.RequestID)); err != nil {
+	if err := s.starts.await(ctx, stored.AgentID, s.log.With("request_id", q.RequestID)); err != nil {
 		return loop.Job{}, err
 	}
 	earlier, history, err := s.history(ctx, q)
@@ -143,10 +101,10 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
-			return s.OpenAsset(ctx, q.SessionID, assetID)
+			return s.Assets.OpenAsset(ctx, q.SessionID, assetID)
 		},
 		StoreImage: func(ctx context.Context, img plugin.Image) (loquat.Asset, error) {
-			return s.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
+			return s.Assets.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
 		},
 	}, nil
 }

@@ -39,9 +39,9 @@ func (e *evidence) read(ids ...string) {
 	e.t.Helper()
 	for _, id := range ids {
 		e.add(e.r.Session(e.t.Context(), id))
-		e.add(e.r.ConfigValues(e.t.Context(), id))
-		e.add(e.r.UISchema(e.t.Context(), id))
-		e.add(e.r.ApplicationUISchema(e.t.Context(), id, ""))
+		e.add(e.r.Catalog.ConfigValues(e.t.Context(), id))
+		e.add(e.r.Catalog.UISchema(e.t.Context(), id))
+		e.add(e.r.Catalog.ApplicationUISchema(e.t.Context(), id, ""))
 	}
 	e.add(e.r.Sessions(e.t.Context(), 50, ""))
 	for since := loquat.EventID(0); ; {
@@ -220,7 +220,7 @@ func TestChoiceOfAnEndpoint(t *testing.T) {
 		if got := seen[len(seen)-1].Config.String("base_url"); got != tc.used {
 			t.Errorf("%s: the request goes to %s, want %s", tc.choice, got, tc.used)
 		}
-		values, err := r.ConfigValues(t.Context(), s.SessionID)
+		values, err := r.Catalog.ConfigValues(t.Context(), s.SessionID)
 		if got := string(values["base_url"].Value); err != nil || strings.Contains(got, "secret") {
 			t.Errorf("%s is shown as %s (%v)", tc.choice, got, err)
 		}

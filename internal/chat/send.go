@@ -62,9 +62,9 @@ func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send)
 		return out.answer, err
 	}
 	if out.interrupted != nil {
-		s.cancelWorker(out.interrupted.RequestID, errCancelled)
+		s.workers.cancel(out.interrupted.RequestID, errCancelled)
 	}
-	s.startWorker(out.started)
+	s.workers.start(out.started)
 	return out.answer, nil
 }
 
@@ -103,7 +103,7 @@ func replayedSend(tx *store.Tx, call Call, sessionID, requestID string) (Answer[
 
 // send stores the request, and starts it if no request runs on the session.
 func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out sent, err error) {
-	if s.isDraining() {
+	if s.workers.isDraining() {
 		return out, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
 	h, err := headFor(tx, call, id)
@@ -243,7 +243,7 @@ func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error
 // Cancel ends a queued request at once. For a running request it makes request_cancelled the
 // only possible end. It does nothing to a request that has ended.
 func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loquat.CancelResult], error) {
-	out, err := change(ctx, s, call, func(tx *store.Tx) (out Answer[loquat.CancelResult], err error) {
+	out, err := change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.CancelResult], err error) {
 		q, err := tx.Request(id)
 		if err != nil {
 			return out, err
@@ -261,7 +261,7 @@ func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loqu
 		return out, err
 	})
 	if err == nil && out.Body.Status == loquat.StatusRunning {
-		s.cancelWorker(id, errCancelled)
+		s.workers.cancel(id, errCancelled)
 	}
 	return out, err
 }

@@ -516,7 +516,7 @@ func TestRepeatsOutliveTheSession(t *testing.T) {
 			return r.AppendMessage(t.Context(), call("/messages"), s.SessionID, loquat.NewMessage{Role: "user", Content: "x"})
 		},
 		"upload": func() (any, error) {
-			return r.AddAsset(t.Context(), call("/assets"), s.SessionID, "", "", bytes.NewReader(picture(1)))
+			return r.Assets.AddAsset(t.Context(), call("/assets"), s.SessionID, "", "", bytes.NewReader(picture(1)))
 		},
 		"send": func() (any, error) {
 			return r.Send(t.Context(), call("/send"), s.SessionID, loquat.Send{Content: text("hi"), RequestID: "request"})

@@ -35,8 +35,10 @@ type Options struct {
 
 // Service runs the verbs. Make one with New, start it with Start.
 type Service struct {
+	Assets  *Assets  // images of sessions
+	Catalog *Catalog // what clients can choose from
+
 	store    *store.Store
-	assets   *asset.Dir
 	config   *config.Config
 	plugins  *plugin.Registry
 	log      *slog.Logger
@@ -45,8 +47,8 @@ type Service struct {
 	noted    map[string]bool // requests whose row says that this start reconciles them; used by reconcile alone
 	settings *settings.Resolver
 
-	absences absences
-	states   map[string]chan struct{} // by application plugin: full while an action of it runs
+	starts *pluginStarts
+	states map[string]chan struct{} // by application plugin: full while an action of it runs
 
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
@@ -55,10 +57,7 @@ type Service struct {
 
 	starting sync.RWMutex // held shared from the decision to start a request until it is launched
 
-	mu       sync.Mutex
-	workers  map[string]*worker // by request_id
-	draining bool               // no request starts any more
-	running  sync.WaitGroup     // workers and the cleanup
+	workers workers
 }
 
 // errShutdown is the failure of a request that runs when the server stops.
@@ -67,8 +66,8 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		store: opts.Store, assets: opts.Assets, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		redactor: opts.Secrets, owner: newID(), noted: map[string]bool{}, workers: map[string]*worker{},
+		store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
+		redactor: opts.Secrets, owner: newID(), noted: map[string]bool{},
 		states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
@@ -83,6 +82,10 @@ func New(opts Options) *Service {
 		s.states[p.Name()] = make(chan struct{}, 1)
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
+	s.workers = workers{life: s.life, run: s.runRequest, byID: map[string]*worker{}}
+	s.starts = &pluginStarts{config: s.config, plugins: s.plugins}
+	s.Catalog = &Catalog{store: s.store, settings: s.settings, plugins: s.plugins, starts: s.starts, redactor: s.redactor}
+	s.Assets = &Assets{store: s.store, files: opts.Assets, log: s.log}
 	return s
 }
 
@@ -94,11 +97,11 @@ func (s *Service) Start(ctx context.Context) error {
 	err := s.reconcile(ctx, seen)
 	switch {
 	case err == nil:
-		s.running.Go(s.cleanupLoop)
+		s.workers.running.Go(s.cleanupLoop)
 	case loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil:
 		s.reconciling.Store(true)
 		s.store.Hold()
-		s.running.Go(func() { s.reconcileLater(seen) })
+		s.workers.running.Go(func() { s.reconcileLater(seen) })
 	default:
 		return fmt.Errorf("end the requests that the last run left: %w", err)
 	}
@@ -110,29 +113,12 @@ func (s *Service) Start(ctx context.Context) error {
 // stay queued for the next start. After Stop no request publishes an event.
 func (s *Service) Stop(ctx context.Context) {
 	s.starting.Lock() // no request is between the decision to start it and its worker
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
+	s.workers.drain()
 	s.starting.Unlock()
-	s.awaitIdle(ctx)
+	s.workers.awaitIdle(ctx)
 	s.awaitActions(ctx)
 	s.end(errShutdown)
-	s.running.Wait()
-}
-
-// awaitIdle returns when no worker is left or ctx ends.
-func (s *Service) awaitIdle(ctx context.Context) {
-	for {
-		w := s.anyWorker()
-		if w == nil {
-			return
-		}
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			return
-		}
-	}
+	s.workers.running.Wait()
 }
 
 // awaitActions waits until no action of an application plugin runs, and lets none begin.
@@ -147,15 +133,6 @@ func (s *Service) awaitActions(ctx context.Context) {
 	}
 }
 
-func (s *Service) anyWorker() *worker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.workers {
-		return w
-	}
-	return nil
-}
-
 // Ready reports whether the service can take requests.
 func (s *Service) Ready(context.Context) loquat.Readiness {
 	r := loquat.Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
@@ -168,7 +145,7 @@ func (s *Service) Ready(context.Context) loquat.Readiness {
 	if s.reconciling.Load() {
 		r.Ready, r.Detail["start"] = false, "requests of the last run are ended once the store can write; until then the server only reads"
 	}
-	if err := s.assets.Check(); err != nil {
+	if err := s.Assets.files.Check(); err != nil {
 		r.Ready, r.Detail["images"] = false, err.Error()
 	}
 	for _, p := range s.plugins.Plugins() {
@@ -179,17 +156,11 @@ func (s *Service) Ready(context.Context) loquat.Readiness {
 			r.Ready, r.Detail["plugin "+p.Name()] = false, "starting for the first time; requests wait for it"
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
+	if s.workers.isDraining() {
 		r.Ready, r.Detail["shutdown"] = false, "the server is shutting down"
 	}
 	return r
 }
 
 // Running returns how many requests run in this process.
-func (s *Service) Running() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.workers)
-}
+func (s *Service) Running() int { return s.workers.count() }

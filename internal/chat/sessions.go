@@ -56,7 +56,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 	if fault != nil && call.IdempotencyKey == "" {
 		return loquat.Snapshot{}, fault
 	}
-	out, err := change(ctx, s, call, func(tx *store.Tx) (out storedSnapshot, err error) {
+	out, err := change(ctx, s.store, call, func(tx *store.Tx) (out storedSnapshot, err error) {
 		if fault != nil { // reported only here, because a repeat gets the first answer
 			return out, fault
 		}
@@ -200,7 +200,7 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loq
 	}
 	var out storedSnapshot
 	err := s.withOverrideCheck(ctx, id, named, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
-		out, err = change(ctx, s, call, func(tx *store.Tx) (storedSnapshot, error) { return s.updateSession(tx, call, id, p, v) })
+		out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) { return s.updateSession(tx, call, id, p, v) })
 		return err
 	})
 	if err != nil {
@@ -245,7 +245,7 @@ func (s *Service) SetOverride(ctx context.Context, call Call, id, key string, va
 	given.Clean()
 	var out storedSnapshot
 	err := s.withOverrideCheck(ctx, id, "", loquat.Object{}.Set(loquat.MetaOverrides, given), replaceKeys, func(v overrideCheck) (err error) {
-		out, err = change(ctx, s, call, func(tx *store.Tx) (storedSnapshot, error) {
+		out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) {
 			h, err := headFor(tx, call, id)
 			if err != nil {
 				return storedSnapshot{}, err
@@ -306,7 +306,7 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 		return err
 	}
 	for _, q := range ended {
-		s.cancelWorker(q.RequestID, store.ErrFenced)
+		s.workers.cancel(q.RequestID, store.ErrFenced)
 	}
 	return nil
 }
@@ -343,7 +343,7 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 	}
 	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // forkSession reports it, unless the call is a repeat
 		err = s.withOverrideCheck(ctx, id, p.AgentID, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
-			out, err = change(ctx, s, call, func(tx *store.Tx) (storedSnapshot, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
+			out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
 			return err
 		})
 	}

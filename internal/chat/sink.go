@@ -125,7 +125,7 @@ func (k *sink) IncrementsFailed(err error) {
 		err = errCancelled
 	}
 	k.fail(err)
-	k.s.cancelWorker(k.q.RequestID, err)
+	k.s.workers.cancel(k.q.RequestID, err)
 }
 
 func (k *sink) fail(err error) {

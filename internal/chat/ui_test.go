@@ -67,7 +67,7 @@ func (p *panel) newestInput() ui.Input {
 
 func (r *rig) value(session, key string) string {
 	r.t.Helper()
-	values, err := r.ConfigValues(r.t.Context(), session)
+	values, err := r.Catalog.ConfigValues(r.t.Context(), session)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestConfigValues(t *testing.T) {
 	if err != nil || strings.Contains(string(told), "hunter") || !strings.Contains(string(told), `"er":7`) {
 		t.Errorf("the plugin was told %s, %v", told, err)
 	}
-	if _, err := r.ConfigValues(t.Context(), "nobody"); loquat.CodeOf(err) != loquat.CodeNotFound {
+	if _, err := r.Catalog.ConfigValues(t.Context(), "nobody"); loquat.CodeOf(err) != loquat.CodeNotFound {
 		t.Errorf("values of no session: %v", err)
 	}
 }
@@ -160,9 +160,9 @@ func TestSecretsOfElementsFromTheStart(t *testing.T) {
 	}
 	for _, kind := range []string{plugin.KindFeature, plugin.KindApplication} {
 		for first, use := range map[string]func(*rig, string){
-			"the schema":             func(r *rig, s string) { _, _ = r.UISchema(t.Context(), s) },
-			"the application schema": func(r *rig, s string) { _, _ = r.ApplicationUISchema(t.Context(), s, "") },
-			"the values":             func(r *rig, s string) { _, _ = r.ConfigValues(t.Context(), s) },
+			"the schema":             func(r *rig, s string) { _, _ = r.Catalog.UISchema(t.Context(), s) },
+			"the application schema": func(r *rig, s string) { _, _ = r.Catalog.ApplicationUISchema(t.Context(), s, "") },
+			"the values":             func(r *rig, s string) { _, _ = r.Catalog.ConfigValues(t.Context(), s) },
 			"an override": func(r *rig, s string) {
 				_, _ = r.UpdateSession(t.Context(), chat.Call{}, s, loquat.SessionPatch{Metadata: object(t, `{"overrides": {"lamp": "on"}}`)})
 			},
@@ -276,7 +276,7 @@ func TestTheLaterSettingCounts(t *testing.T) {
 			}
 		}
 		if kinds == [2]string{plugin.KindFeature, plugin.KindTool} {
-			elements, err := r.UISchema(t.Context(), s.SessionID)
+			elements, err := r.Catalog.UISchema(t.Context(), s.SessionID)
 			n := len(elements)
 			if err != nil || !strings.HasSuffix(names(elements), " shared own") || elements[n-2].String("plugin") != "last" {
 				t.Errorf("the schema shows %s (%v)", names(elements), err)
@@ -363,23 +363,23 @@ func TestSchemas(t *testing.T) {
 		}
 		return names(elements)
 	}
-	if got := list(r.UISchema(t.Context(), s.SessionID)); got != " f(feature) e(provider_extension) model request_options" {
+	if got := list(r.Catalog.UISchema(t.Context(), s.SessionID)); got != " f(feature) e(provider_extension) model request_options" {
 		t.Errorf("core: %q", got)
 	}
-	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "")); got != "a1 a2 k" || one.newestInput().Config == nil {
+	if got := list(r.Catalog.ApplicationUISchema(t.Context(), s.SessionID, "")); got != "a1 a2 k" || one.newestInput().Config == nil {
 		t.Errorf("application: %q", got)
 	}
-	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "two")); got != "a2 k" {
+	if got := list(r.Catalog.ApplicationUISchema(t.Context(), s.SessionID, "two")); got != "a2 k" {
 		t.Errorf("of one plugin: %q", got)
 	}
-	if got := list(r.ApplicationUISchema(t.Context(), "", "")); got != "a1 a2 k" || one.newestInput().Config != nil {
+	if got := list(r.Catalog.ApplicationUISchema(t.Context(), "", "")); got != "a1 a2 k" || one.newestInput().Config != nil {
 		t.Errorf("whatever the session: %q, config %v", got, one.newestInput().Config)
 	}
-	if got := list(r.ApplicationUISchema(t.Context(), s.SessionID, "feature")); got != "" {
+	if got := list(r.Catalog.ApplicationUISchema(t.Context(), s.SessionID, "feature")); got != "" {
 		t.Errorf("of a plugin that is not an application: %q", got)
 	}
-	_, core := r.UISchema(t.Context(), "nobody")
-	_, application := r.ApplicationUISchema(t.Context(), "nobody", "")
+	_, core := r.Catalog.UISchema(t.Context(), "nobody")
+	_, application := r.Catalog.ApplicationUISchema(t.Context(), "nobody", "")
 	if loquat.CodeOf(core) != loquat.CodeNotFound || loquat.CodeOf(application) != loquat.CodeNotFound {
 		t.Errorf("schemas of no session: %v, %v", core, application)
 	}

@@ -76,7 +76,7 @@ func (s *Service) checkGivenOverrides(ctx context.Context, sessionID, agentID st
 	}
 	var before loquat.Object
 	if sessionID != "" {
-		h, err := s.head(ctx, sessionID)
+		h, err := readHead(ctx, s.store, sessionID)
 		if loquat.CodeOf(err) == loquat.CodeNotFound {
 			return overrideCheck{}, nil // the change itself reports it
 		}

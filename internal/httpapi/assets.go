@@ -92,7 +92,7 @@ func (a *api) storeAsset(x *route.Exchange) error {
 		}
 		in.name = name
 	}
-	stored, err := a.chat.AddAsset(x.R.Context(), x.Call, x.Path("session_id"), in.name, in.mediaType, in.content)
+	stored, err := a.chat.Assets.AddAsset(x.R.Context(), x.Call, x.Path("session_id"), in.name, in.mediaType, in.content)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (f *formFile) rest() error {
 }
 
 func (a *api) getAsset(x *route.Exchange) error {
-	image, content, err := a.chat.OpenAsset(x.R.Context(), x.Path("session_id"), x.Path("asset_id"))
+	image, content, err := a.chat.Assets.OpenAsset(x.R.Context(), x.Path("session_id"), x.Path("asset_id"))
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (w *contentWriter) Write(b []byte) (int, error) {
 }
 
 func (a *api) deleteAsset(x *route.Exchange) error {
-	if err := a.chat.RemoveAsset(x.R.Context(), x.Call, x.Path("session_id"), x.Path("asset_id")); err != nil {
+	if err := a.chat.Assets.RemoveAsset(x.R.Context(), x.Call, x.Path("session_id"), x.Path("asset_id")); err != nil {
 		return err
 	}
 	x.W.WriteHeader(http.StatusNoContent)

@@ -15,5 +15,5 @@ func (a *api) pluginRoutes() []route.Route {
 }
 
 func (a *api) listPlugins(x *route.Exchange) error {
-	return x.Reply(http.StatusOK, loquat.PluginList{Plugins: a.chat.Plugins()})
+	return x.Reply(http.StatusOK, loquat.PluginList{Plugins: a.chat.Catalog.Plugins()})
 }

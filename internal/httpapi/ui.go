@@ -55,12 +55,12 @@ func (a *api) setOverride(x *route.Exchange) error {
 }
 
 func (a *api) getUISchema(x *route.Exchange) error {
-	elements, err := a.chat.UISchema(x.R.Context(), x.Path("session_id"))
+	elements, err := a.chat.Catalog.UISchema(x.R.Context(), x.Path("session_id"))
 	return replyElements(x, elements, err)
 }
 
 func (a *api) getApplicationUISchema(x *route.Exchange) error {
-	elements, err := a.chat.ApplicationUISchema(x.R.Context(), x.Path("session_id"), x.Query.Text("plugin"))
+	elements, err := a.chat.Catalog.ApplicationUISchema(x.R.Context(), x.Path("session_id"), x.Query.Text("plugin"))
 	return replyElements(x, elements, err)
 }
 
@@ -100,7 +100,7 @@ func matchesTag(values []string, tag string) bool {
 }
 
 func (a *api) getConfigValues(x *route.Exchange) error {
-	values, err := a.chat.ConfigValues(x.R.Context(), x.Path("session_id"))
+	values, err := a.chat.Catalog.ConfigValues(x.R.Context(), x.Path("session_id"))
 	if err != nil {
 		return err
 	}
