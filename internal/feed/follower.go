@@ -28,7 +28,7 @@ type Follower struct {
 }
 
 // keptRecords is the most records for which a Follower keeps its memory between windows.
-const keptRecords = 64
+const keptRecords = 8
 
 // Follow returns a follower of a query, which starts as ResolveCursor says. Its waits end when
 // ctx ends. Stop must be called. The query's Wait does not count.

@@ -74,7 +74,13 @@ func Events(r io.Reader, maxEvent int) iter.Seq2[Event, error] {
 	}
 }
 
-const firstBuffer = 16 << 10
+// firstBuffer is the size of the first buffer, which is enough for most streams: their backend
+// sends one small event at a time. fastBuffer is the size of the buffer after a read that
+// filled it, so that a fast stream needs few reads.
+const (
+	firstBuffer = 4 << 10
+	fastBuffer  = 16 << 10
+)
 
 // span is a part of the decoder's buffer. When the buffer moves, shift adjusts all spans.
 type span struct{ from, to int }
@@ -85,6 +91,8 @@ type decoder struct {
 	r   io.Reader
 	max int
 	err error // error of r, returned when the buffer is used up
+
+	filled bool // the last read filled the buffer
 
 	buf   []byte // read so far; buf[event:] is the current event
 	event int    // where the current event starts
@@ -293,18 +301,25 @@ func (d *decoder) fill() error {
 	if d.event > 0 {
 		d.shift()
 	}
-	if len(d.buf) == cap(d.buf) {
-		if len(d.buf) >= d.max {
-			return fmt.Errorf("%w: more than %d bytes without an end", ErrTooLarge, d.max)
-		}
-		grown := make([]byte, len(d.buf), min(max(2*cap(d.buf), firstBuffer), d.max))
+	if len(d.buf) >= d.max {
+		return fmt.Errorf("%w: more than %d bytes without an end", ErrTooLarge, d.max)
+	}
+	size := cap(d.buf)
+	if len(d.buf) == size {
+		size = max(2*size, firstBuffer)
+	}
+	if d.filled {
+		size = max(size, fastBuffer)
+	}
+	if size = min(size, d.max); size > cap(d.buf) {
+		grown := make([]byte, len(d.buf), size)
 		copy(grown, d.buf)
 		d.buf = grown
 	}
 	for range 100 {
 		n, err := d.r.Read(d.buf[len(d.buf):cap(d.buf)])
 		d.buf = d.buf[:len(d.buf)+n]
-		d.err = err
+		d.err, d.filled = err, len(d.buf) == cap(d.buf)
 		if n > 0 || err != nil {
 			return nil
 		}

@@ -126,8 +126,8 @@ func TestNoAllocationsPerEvent(t *testing.T) {
 			}
 		})
 	}
-	if few, many := allocs(10), allocs(10_000); many > few {
-		t.Errorf("%v allocations for 10 events, %v for 10,000", few, many)
+	if few, many := allocs(1000), allocs(10_000); many > few {
+		t.Errorf("%v allocations for 1,000 events, %v for 10,000", few, many)
 	}
 }
 
@@ -232,6 +232,30 @@ func BenchmarkEvents(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+		}
+	}
+}
+
+// A slow stream keeps a small buffer. A fast one gets a larger buffer, but no more than that
+// for small events.
+func TestBufferOfADecoder(t *testing.T) {
+	event := "data: " + strings.Repeat("x", 200) + "\n\n"
+	for name, c := range map[string]struct {
+		read io.Reader
+		want int
+	}{
+		"one event at a time": {iotest.OneByteReader(strings.NewReader(strings.Repeat(event, 200))), firstBuffer},
+		"all at once":         {strings.NewReader(strings.Repeat(event, 1000)), fastBuffer},
+		"a large event":       {strings.NewReader("data: " + strings.Repeat("x", 20<<10) + "\n\n"), 2 * fastBuffer},
+	} {
+		d := &decoder{r: c.read, max: 1 << 20}
+		for {
+			if _, err := d.next(); err != nil {
+				break
+			}
+		}
+		if cap(d.buf) != c.want {
+			t.Errorf("%s: a buffer of %d bytes, want %d", name, cap(d.buf), c.want)
 		}
 	}
 }
