@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"sync"
 
 	"loquat/internal/apipage"
 )
@@ -34,18 +35,14 @@ const (
 // files returns the static files by path: the web client with its folders, if there is one,
 // and the page that shows the OpenAPI document. Anybody may load them.
 func (a *api) files(client fs.FS) (map[string]http.HandlerFunc, error) {
-	page, err := apipage.Render(a.document, apipage.Paths{Document: documentPath, Style: docsStylePath, Icon: "/icon.svg"})
-	if err != nil {
-		return nil, err
-	}
 	out := map[string]http.HandlerFunc{
-		docsPath:      a.file(fileMedia[".html"], page),
+		docsPath:      a.docs(),
 		docsStylePath: a.file(fileMedia[".css"], apipage.Style),
 	}
 	if client == nil {
 		return out, nil
 	}
-	err = fs.WalkDir(client, ".", func(name string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(client, ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -67,6 +64,23 @@ func (a *api) files(client fs.FS) (map[string]http.HandlerFunc, error) {
 		return nil, fmt.Errorf("read the web client: %w", err)
 	}
 	return out, nil
+}
+
+// docs serves the page that shows the OpenAPI document. The first call renders the page,
+// because that would take a quarter of the server's start.
+func (a *api) docs() http.HandlerFunc {
+	page := sync.OnceValues(func() (http.HandlerFunc, error) {
+		body, err := apipage.Render(a.document, apipage.Paths{Document: documentPath, Style: docsStylePath, Icon: "/icon.svg"})
+		return a.file(fileMedia[".html"], body), err
+	})
+	return func(w http.ResponseWriter, r *http.Request) {
+		serve, err := page()
+		if err != nil {
+			a.fail(w, r, nil, err)
+			return
+		}
+		serve(w, r)
+	}
 }
 
 // filePolicy lets a page use the files of this server, and nothing else.
