@@ -12,7 +12,7 @@ import (
 	"loquat/internal/store"
 )
 
-// host returns what one run of an action may use of the service.
+// host returns the functions of the service that an action may call.
 func (s *Service) host(a Action) plugin.Host {
 	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: s.Assets}
 }
@@ -78,8 +78,8 @@ func (x *sessionsHost) RequireIdle(ctx context.Context, sessionID string) error 
 	})
 }
 
-// Ask asks the session's own model, without tools. It streams, because a long answer that
-// does not stream would look like a silent backend.
+// Ask asks the session's model, without tools. It streams, because the idle timeout would end a
+// long answer that is not streamed.
 func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error) {
 	h, err := readHead(ctx, x.s.store, sessionID)
 	if err != nil {
@@ -109,7 +109,7 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	return loquat.Reply{}, loquat.Errorf(loquat.CodeBackendError, "provider %s ended without a reply", e.ProviderID)
 }
 
-// failed returns the cause when the caller has left, otherwise a backend_error.
+// failed returns the context's cause if the caller disconnected, otherwise a backend_error.
 func (x *sessionsHost) failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -140,10 +140,9 @@ func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
 // errStopping ends the actions of application plugins when the server stops.
 var errStopping = loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; try again in a moment")
 
-// actWithState runs an action of an application plugin. Actions of one plugin run one after
-// the other, because each gets the state that the one before returned. An action that has
-// begun runs to its end even if the caller disconnects: otherwise the state would miss what
-// the plugin did.
+// actWithState runs an action of an application plugin. Actions of one plugin run one after the
+// other, because each gets the state that the one before returned. An action runs to its end
+// even if the caller disconnects. Otherwise the new state would be lost.
 func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (json.RawMessage, error) {
 	turn := s.states[p.Name()]
 	wait := time.NewTimer(actionWait)

@@ -21,10 +21,10 @@ import (
 	"loquat/internal/store"
 )
 
-// The file of an image is in place before a session owns the image, and is removed after
-// the last owner is gone. Both happen under the lock of the hash, so that no owner appears
-// while the file is removed. Ownership is read from committed data only: a batch that fails
-// restores the owners that it had removed.
+// The file of an image is written before the first session owns the image, and removed after
+// the last owner is removed. Both happen under the lock of the hash, so that no owner is added
+// while the file is removed. Owners are read from committed data only, because a batch that
+// fails restores the owners that it had removed.
 
 var _ plugin.Assets = (*Assets)(nil)
 
@@ -48,7 +48,7 @@ func (s *Assets) AddAsset(ctx context.Context, call Call, sessionID, name, media
 		return loquat.Asset{}, err
 	}
 	name = lastPart(name)
-	if call.IdempotencyKey == "" { // a repeat is answered even if the session was deleted since
+	if call.IdempotencyKey == "" { // a repeat gets its answer even if the session was deleted meanwhile
 		if _, err := readHead(ctx, s.store, sessionID); err != nil {
 			return loquat.Asset{}, err
 		}
@@ -163,8 +163,8 @@ func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
 	return nil
 }
 
-// assetError returns the error of an image that is not stored, with the place of the image
-// in the input.
+// assetError returns the error for an image that cannot be stored, with its location in the
+// input.
 func assetError(place string, err error) error {
 	if r, ok := errors.AsType[*asset.ImageError](err); ok {
 		e := loquat.Invalid(place, "%s", r.Clause)

@@ -27,8 +27,8 @@ type attachment struct {
 var attachmentKinds = []string{"url", "data_url", "asset_id"}
 
 // readAttachments checks a message's attachments as far as that is possible without the
-// session, and stores them in the metadata with plain names. location is where the client
-// gave the list. The check is expensive: it decodes inline images.
+// session, and stores them in the metadata. location is the location of the list in the
+// client's input. The check is expensive because it decodes inline images.
 func readAttachments(location string, m *loquat.Message) ([]attachment, error) {
 	raw, ok := m.Metadata[loquat.MetaAttachments]
 	if !ok {

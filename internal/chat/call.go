@@ -29,7 +29,7 @@ type Match struct {
 	IDs []loquat.EventID
 }
 
-// Answer is the answer to a change: the body, and what HTTP puts into headers and status.
+// Answer is the answer to a change: the body, and the values for HTTP headers and the status.
 type Answer[T any] struct {
 	Body       T
 	Checkpoint loquat.EventID // newest checkpoint of the session, its ETag; 0 when there is none
@@ -103,8 +103,8 @@ func change[T any](ctx context.Context, s *store.Store, call Call, fn func(*stor
 	})
 }
 
-// isReplay reports whether a call repeats one that was answered. Callers use it to save
-// work early; runOnce decides.
+// isReplay reports whether a call repeats one that was answered. Callers use it to skip work
+// that a repeat does not need. Only runOnce decides, within the transaction.
 func (s *Service) isReplay(ctx context.Context, call Call) (bool, error) {
 	if call.IdempotencyKey == "" {
 		return false, nil

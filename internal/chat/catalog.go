@@ -33,7 +33,7 @@ func overridesOf(h store.Head) loquat.Object { return h.Metadata.Object(loquat.M
 // Agents returns the agents that a session may use.
 func (c *Catalog) Agents() []loquat.Agent { return c.settings.Agents() }
 
-// Models returns the models that the backend of an agent lists, or that of a session with
+// Models returns the models of an agent's backend, or of the backend that a session uses with
 // its overrides.
 func (c *Catalog) Models(ctx context.Context, agentID, sessionID string, refresh bool) ([]loquat.Model, error) {
 	if sessionID == "" {
@@ -50,8 +50,8 @@ func (c *Catalog) Models(ctx context.Context, agentID, sessionID string, refresh
 	return c.settings.Models(ctx, cmp.Or(agentID, h.AgentID), overridesOf(h), refresh)
 }
 
-// UISchema returns what the core plugins show for a session: its provider, and the
-// extensions, features and tools that are loaded.
+// UISchema returns the elements of the core plugins for a session: of its provider, and of the
+// loaded extensions, features and tools.
 func (c *Catalog) UISchema(ctx context.Context, sessionID string) ([]loquat.Object, error) {
 	h, err := readHead(ctx, c.store, sessionID)
 	if err != nil {
@@ -60,8 +60,8 @@ func (c *Catalog) UISchema(ctx context.Context, sessionID string) ([]loquat.Obje
 	return c.settings.UISchema(ctx, h.AgentID, overridesOf(h))
 }
 
-// ApplicationUISchema returns what the application plugins show, or the one that is
-// named: for a session, or, without one, every element that they have.
+// ApplicationUISchema returns the elements of all application plugins, or of one: those for a
+// session, or all of them without a session.
 func (c *Catalog) ApplicationUISchema(ctx context.Context, sessionID, name string) ([]loquat.Object, error) {
 	if sessionID == "" {
 		return c.settings.GlobalUISchema(ctx, name)

@@ -19,10 +19,10 @@ const (
 	incompleteInterrupted = "interrupted"
 )
 
-// endAbnormally ends a request of this process: as cancelled when a cancel was
-// acknowledged, otherwise as failed. Text that clients have seen is kept. With a status,
-// the error is the failure of the request; without one it says why the end could not be
-// written.
+// endAbnormally ends a request of this process: as cancelled if a cancel was acknowledged,
+// otherwise as failed. Text that clients have seen is kept. If status is not empty, the error
+// is the failure of the request. Otherwise the end could not be written, and the error says
+// why.
 func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
 	// The end has to be written even while the service stops.
 	ctx, cancel := s.endContext()
@@ -109,7 +109,7 @@ func (s *Service) endWithout(tx *store.Tx, q *store.Request, failure error) (*st
 	return s.endStep(tx, &h, q, open, failure)
 }
 
-// endStep closes the open step of a running request and ends the request.
+// endStep closes the open step of a running request, then ends the request.
 func (s *Service) endStep(tx *store.Tx, h *store.Head, q *store.Request, open openStep, failure error) (*store.Request, error) {
 	unfinished, _ := errors.AsType[*loop.Failure](failure)
 	if err := open.close(tx, h, q, incompleteOf(*q, failure), unfinished); err != nil {
@@ -153,7 +153,7 @@ func (s *Service) describe(failure error) string {
 // openStep is what a request published since its last closed step.
 type openStep struct {
 	streaming bool          // assistant_message start without its end
-	draft     *loquat.Delta // what a client's fold shows
+	draft     *loquat.Delta // the draft that clients have computed
 	calls     []loquat.ToolCall
 	finished  map[string]loquat.Message
 }
@@ -236,7 +236,7 @@ func (o openStep) visible() bool {
 // hasText reports whether raw is a text that is not empty.
 func hasText(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
-// kept is the message that keeps what was visible of a phase.
+// kept returns a message with the text and reasoning that clients have seen of a phase.
 func (o openStep) kept(q store.Request, why string, unfinished *loop.Failure) (loquat.Message, error) {
 	var stored storedSend
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
@@ -260,8 +260,8 @@ func (o openStep) kept(q store.Request, why string, unfinished *loop.Failure) (l
 	return m, nil
 }
 
-// results are the tool messages of a round that was cut short, in the order of its
-// calls: those that finished, and for the rest that their outcome is unknown.
+// results returns the tool messages of an interrupted round, in the order of its calls. For
+// calls that did not finish, the message says that their outcome is unknown.
 func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 	out := make([]loquat.Message, len(o.calls))
 	for i, call := range o.calls {
@@ -277,8 +277,8 @@ func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 	return out
 }
 
-// startNext starts the queued request of a session that is to run next, unless the
-// service is stopping: then it waits for the next start.
+// startNext starts the next queued request of a session. While the service is stopping it does
+// nothing, and the next start of the server starts the request.
 func (s *Service) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
 	if s.workers.isDraining() {
 		return nil, nil

@@ -58,7 +58,7 @@ func missingPlugin(err error) error {
 	return loquat.Errorf(loquat.CodeUnavailable, "%s; required_plugins lists it, so nothing runs without it", why)
 }
 
-// awaitFirstStarts returns when the first start of each plugin has come to an end.
+// awaitFirstStarts returns when the first start of each plugin has succeeded or failed.
 func awaitFirstStarts(ctx context.Context, plugins []plugin.Plugin, log *slog.Logger) error {
 	logged := false
 	for _, p := range plugins {

@@ -14,9 +14,9 @@ import (
 // errCrashed is the failure of a request whose process died.
 var errCrashed = errors.New("the server stopped unexpectedly while the request ran")
 
-// reconcile ends the requests that ran when the last process died, drops its unfinished
-// copies of sessions, and starts queued sends. After a failure it can be called again:
-// seen holds the sessions that are done.
+// reconcile ends the requests that ran when the last process died, removes unfinished copies of
+// sessions, and starts queued sends. After a failure it can be called again; seen has the
+// sessions that are done.
 func (s *Service) reconcile(ctx context.Context, seen map[string]bool) error {
 	ctx = store.WhileHeld(ctx)
 	if err := s.store.Update(ctx, (*store.Tx).DropDrafts); err != nil {
@@ -35,7 +35,7 @@ func (s *Service) reconcile(ctx context.Context, seen map[string]bool) error {
 			return err
 		}
 		seen[q.SessionID] = true
-		if err != nil { // the other sessions are served
+		if err != nil { // continue with the other sessions
 			s.log.Error("could not reconcile a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
 		}
 		s.workers.start(next)
@@ -46,12 +46,13 @@ func (s *Service) reconcile(ctx context.Context, seen map[string]bool) error {
 	return nil
 }
 
-// The rules for a request that a start may not survive. While a start reconciles a request
-// that has streamed much, the request's owner says so, with the number of such starts.
+// Reading the events of a large request may need more memory than there is, and the system then
+// kills the server. So while a start reads such a request, the owner in its row has the number
+// of starts that have tried.
 const (
 	reconcilingOwner = "taking up: "
-	largeStep        = 4 << 20 // bytes of events from which a start notes that it reads them
-	maxReconciles    = 2       // starts that may die before the request ends without its events
+	largeStep        = 4 << 20 // bytes of events from which a start is counted in the row
+	maxReconciles    = 2       // starts that may be killed before the request is ended without its events
 )
 
 // reconcileSession ends the running request q of a session, or starts q when it is the
@@ -86,7 +87,7 @@ func (s *Service) reconcileSession(ctx context.Context, q store.Request) (next *
 	next, err = end(s.endRequest, errCrashed)
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case loquat.CodeOf(err) == loquat.CodeUnavailable: // this start survived it
+	case loquat.CodeOf(err) == loquat.CodeUnavailable: // the store failed, not this start
 		_ = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetOwner(&q, q.Owner) })
 	default:
 		s.log.Error("a request ends without its streamed text: the text cannot be read", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
@@ -95,11 +96,11 @@ func (s *Service) reconcileSession(ctx context.Context, q store.Request) (next *
 	return next, err
 }
 
-// noteReconcile notes that a start reconciles a request that has streamed much. It reports
-// how much, and whether the starts before survived.
+// noteReconcile counts this start in the row of a request that has streamed much. It returns
+// the bytes of its events, and whether too many earlier starts were killed.
 func (s *Service) noteReconcile(ctx context.Context, q store.Request) (size int64, survivable bool, err error) {
 	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.ClosedUpTo) })
-	if err != nil || size < largeStep || s.noted[q.RequestID] { // noted, when the store could not write before
+	if err != nil || size < largeStep || s.noted[q.RequestID] { // already counted by an earlier attempt of this start
 		return size, true, err
 	}
 	died := 0

@@ -62,7 +62,7 @@ func (s *Service) runJob(ctx context.Context, q store.Request, out *sink) (err e
 	return loop.Run(ctx, job, out)
 }
 
-// withCause replaces the error of a stopped request by the reason why it was stopped, and
+// withCause replaces the error of a stopped request with the reason why it was stopped. It
 // keeps the usage and the finished results of the failure.
 func withCause(err, cause error) error {
 	if f, ok := errors.AsType[*loop.Failure](err); ok {
@@ -71,13 +71,13 @@ func withCause(err, cause error) error {
 	return cause
 }
 
-// newJob collects what a request runs with.
+// newJob returns the job of a request: its settings, plugins and history.
 func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error) {
 	var stored storedSend
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
 	}
-	// The history is read after the wait: after a crash many requests may wait at once.
+	// The history is read after the wait, because after a crash many requests may wait at once.
 	if s.mayAwaitPlugins() {
 		if err := s.requireUncancelled(ctx, q); err != nil {
 			return loop.Job{}, err

@@ -220,7 +220,7 @@ func (s *Service) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend
 	return tx.Checkpoint(h, nil, false)
 }
 
-// requireQuestion requires that the last message is of role user or tool.
+// requireQuestion returns an error unless the last message has the role user or tool.
 func requireQuestion(tx *store.Tx, h store.Head) error {
 	last, err := tx.Messages(h, h.Rev, max(0, h.Count-1), 1)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package chat holds the verbs of the service: create, fork, append, modify, delete,
-// send and cancel. It is the only writer to the store.
+// Package chat has the operations of the service: create, fork, append, modify, delete, send
+// and cancel. It is the only package that writes sessions and requests to the store.
 //
-// It promises that each verb and its events are one transaction; that a change is on disk
-// before its answer; that every request has exactly one end; and that a request keeps
-// running after its client disconnected. It does not know HTTP. Its callers parse
-// parameters; chat validates them.
+// It promises that each operation and its events are one transaction; that a change is on disk
+// before its answer; that every request ends exactly once; and that a request keeps running
+// after its client disconnected. It does not know HTTP. Its callers parse parameters; chat
+// validates them.
 package chat
 
 import (
@@ -33,7 +33,7 @@ type Options struct {
 	Secrets *config.Redactor // redacts secrets in texts of backends and plugins; nil: there are none
 }
 
-// Service runs the verbs. Make one with New, start it with Start.
+// Service runs the operations. Make one with New, start it with Start.
 type Service struct {
 	Assets  *Assets  // images of sessions
 	Catalog *Catalog // what clients can choose from
@@ -44,7 +44,7 @@ type Service struct {
 	log      *slog.Logger
 	redactor *config.Redactor
 	owner    string          // name of this process in the rows of its requests
-	noted    map[string]bool // requests whose row says that this start reconciles them; used by reconcile alone
+	noted    map[string]bool // requests whose row counts this start; used only by reconcile
 	settings *settings.Resolver
 
 	starts *pluginStarts
@@ -121,8 +121,8 @@ func (s *Service) Stop(ctx context.Context) {
 	s.workers.running.Wait()
 }
 
-// awaitActions waits until no action of an application plugin runs, and lets none begin.
-// It returns early when ctx ends.
+// awaitActions prevents further actions of application plugins and waits until none runs or ctx
+// ends.
 func (s *Service) awaitActions(ctx context.Context) {
 	for _, turn := range s.states {
 		select {
@@ -139,7 +139,7 @@ func (s *Service) Ready(context.Context) loquat.Readiness {
 	if err := s.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
 	}
-	if loss := s.store.Loss(); loss != nil { // reported, but the server can work
+	if loss := s.store.Loss(); loss != nil { // Ready only reports a loss; the server can work
 		r.Detail["lost"] = loss.Error()
 	}
 	if s.reconciling.Load() {

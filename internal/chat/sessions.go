@@ -104,7 +104,7 @@ func (s *Service) created(tx *store.Tx, h *store.Head, source string) (storedSna
 	return s.changed(tx, *h)
 }
 
-// changed returns the answer to a change of a session.
+// changed returns a session as the answer to its change.
 func (s *Service) changed(tx *store.Tx, h store.Head) (storedSnapshot, error) {
 	out, err := s.snapshotOf(&tx.Reader, h)
 	if err == nil && !h.Long() {
@@ -265,8 +265,8 @@ func (s *Service) SetOverride(ctx context.Context, call Call, id, key string, va
 	return s.completeSnapshot(ctx, out)
 }
 
-// atValue returns an error about an override as one about the value of a call that gives
-// this override alone.
+// atValue returns an error about an override with the location body.value, for a call that sets
+// only this override.
 func atValue(err error, key string) error {
 	e, ok := errors.AsType[*loquat.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -311,12 +311,12 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 	return nil
 }
 
-// maxDrafts bounds how often a fork prepares a copy that a change of the source makes stale.
+// maxDrafts bounds how often a fork starts again because its source was changed meanwhile.
 const maxDrafts = 4
 
 // ForkSession copies a session up to an index. It publishes session_created with
-// source_session_id, and checkpoint. The copy holds only persisted messages, so nothing of a
-// running request's open phase.
+// source_session_id, and checkpoint. The copy has only stored messages, so it has no text of a
+// phase that still streams.
 func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loquat.Fork) (loquat.Snapshot, error) {
 	p.Metadata.Clean()
 	for try := 0; ; try++ {
@@ -332,8 +332,8 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loqua
 	}
 }
 
-// tryFork forks once. With prepare it copies most of a long session before its transaction,
-// so that the transaction is short.
+// tryFork makes one attempt to fork. With prepare it copies most of a long session before the
+// last transaction, so that this transaction is short.
 func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fork, prepare bool) (out storedSnapshot, err error) {
 	newSession := newID()
 	var draft store.Draft
@@ -341,7 +341,7 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 	if err == nil && !repeat && prepare {
 		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
 	}
-	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // forkSession reports it, unless the call is a repeat
+	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // forkSession returns this error, unless the call is a repeat
 		err = s.withOverrideCheck(ctx, id, p.AgentID, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
 			out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
 			return err

@@ -55,20 +55,21 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 	return messages, attachments, loquat.InvalidFields(faults)
 }
 
-// overrideCheck is the result of checking the overrides that a change gives. The check asks
-// plugins, for which a transaction must not wait. So it runs before the transaction, for the
-// agent that the session has at that time.
+// overrideCheck is the result of checking the overrides of a change. The check asks plugins,
+// and a transaction must not wait for plugins. So the check runs before the transaction, for
+// the agent that the session has at that time.
 type overrideCheck struct {
 	agentID string // "" when the change gives no overrides
 	err     error
 }
 
-// errAgentChanged makes a change start again: its overrides were checked for the agent that
-// the session had before.
+// errAgentChanged makes a change start again, because its overrides were checked for another
+// agent than the session has now.
 var errAgentChanged = errors.New("the agent of the session has changed")
 
-// checkGivenOverrides checks the overrides in the metadata that a change gives to a session,
-// "" for a new one. They are checked for agentID, or for the session's agent when it is "".
+// checkGivenOverrides checks the overrides in the metadata of a change. sessionID is "" for a
+// new session. The overrides are checked for agentID, or for the session's agent if agentID is
+// "".
 func (s *Service) checkGivenOverrides(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger) (overrideCheck, error) {
 	raw, ok := given[loquat.MetaOverrides]
 	if !ok {
@@ -98,8 +99,8 @@ func (s *Service) checkGivenOverrides(ctx context.Context, sessionID, agentID st
 	return overrideCheck{agentID, err}, nil
 }
 
-// checkDescription checks the agent if the change names it, and returns the result of the
-// check of the overrides.
+// checkDescription checks the agent if the change names one, then returns the result of the
+// overrides' check.
 func (s *Service) checkDescription(agentID string, agentNamed bool, v overrideCheck) error {
 	if agentNamed {
 		if err := s.settings.CheckAgent("body.agent_id", agentID); err != nil {
@@ -115,8 +116,8 @@ func (s *Service) checkDescription(agentID string, agentNamed bool, v overrideCh
 // maxRechecks bounds how often a change starts again because the agent changed.
 const maxRechecks = 5
 
-// withOverrideCheck checks the given overrides and runs the change with the result. It
-// starts again when the session's agent has changed meanwhile.
+// withOverrideCheck checks the given overrides, then runs the change with the result. It starts
+// again if the session's agent changed meanwhile.
 func (s *Service) withOverrideCheck(ctx context.Context, sessionID, agentID string, given loquat.Object, merge settings.Merger, change func(overrideCheck) error) error {
 	for range maxRechecks {
 		v, err := s.checkGivenOverrides(ctx, sessionID, agentID, given, merge)

@@ -37,7 +37,7 @@ func (w *workers) start(q *store.Request) {
 	w.byID[q.RequestID] = own
 	w.running.Go(func() {
 		defer cancel(nil)
-		w.start(w.run(ctx, *q)) // before this worker ends, so that the service is never idle in between
+		w.start(w.run(ctx, *q)) // before this worker ends, so that awaitIdle does not return in between
 		w.mu.Lock()
 		delete(w.byID, q.RequestID)
 		w.mu.Unlock()

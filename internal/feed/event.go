@@ -22,7 +22,7 @@ func (f *Feed) WriteEvent(ctx context.Context, w io.Writer, rec loquat.Record) e
 	return rec.WriteJSON(w, session.writer())
 }
 
-// AppendEvent appends what WriteEvent writes. On an error it returns dst.
+// AppendEvent appends the JSON that WriteEvent writes. On an error it returns dst.
 func (f *Feed) AppendEvent(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
 	session, err := f.sessionOf(ctx, rec)
 	if err != nil {

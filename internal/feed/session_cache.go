@@ -156,12 +156,12 @@ func (s *cachedSession) encode(rec loquat.Record, visibleMetadata func(loquat.Ob
 // sessionJSON is the JSON of a session at a revision, in pieces. It is empty for an event
 // that shows no session.
 type sessionJSON struct {
-	withoutMessages []byte // ends with the empty list of messages, unless they are omitted
+	withoutMessages []byte // ends with an empty list of messages, unless messages are omitted
 	messages        []encodedMessage
 	revision        int64
 }
 
-// endOfMessages is what ends the JSON of a session: its messages are its last field.
+// endOfMessages ends the JSON of a session, because messages are its last field.
 const endOfMessages = "]}"
 
 // size returns the number of bytes that writer writes, or a few more.

@@ -264,7 +264,7 @@ func (r *toolRound) attachImages(ctx context.Context, m *loquat.Message, images 
 	}
 }
 
-// UnknownOutcome returns the message for a call whose tool did not finish.
+// UnknownOutcome returns the tool message for a call whose tool did not finish.
 func UnknownOutcome(m loquat.Message, call loquat.ToolCall) loquat.Message {
 	m.Content = "The request was cut short while this tool ran. Whether it took effect is unknown."
 	m.Metadata = loquat.Object{}.
