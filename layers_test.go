@@ -288,7 +288,7 @@ func exportedReceiver(fn *ast.FuncDecl) bool {
 	return exported
 }
 
-// wireForms are the structs with JSON tags that packages besides the root may have, each
+// wireForms are the structs with JSON tags that packages other than the root may have, each
 // because it is not a noun of the API.
 var wireForms = map[string]string{
 	"chat.answerExtra":     "the part of a stored answer that HTTP puts into headers",

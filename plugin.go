@@ -16,7 +16,7 @@ type PluginStatus struct {
 	Detail   string   `json:"detail,omitempty"`   // why it is not running
 	Version  string   `json:"version,omitempty"`
 	Restarts int      `json:"restarts,omitempty"`
-	Problems []string `json:"problems,omitempty"` // what of it is left out, and why
+	Problems []string `json:"problems,omitempty"` // parts that are left out, with the reason
 }
 
 // PluginList answers GET /plugins.

@@ -80,8 +80,8 @@ func syntheticWorkloads() []workload {
 	}
 }
 
-// recordedWorkloads groups the recorded streams by their content. It returns nil if there
-// are no recordings.
+// recordedWorkloads groups the recorded streams by their content. It returns nil if there are
+// not recordings.
 func recordedWorkloads() ([]workload, error) {
 	shared := os.Getenv("LOQUAT_SHARED")
 	if shared == "" {

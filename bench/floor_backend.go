@@ -27,7 +27,7 @@ func serveFloor(kind string) error {
 	return fmt.Errorf("%s is %q", floorEnv, kind)
 }
 
-// order is what the last user message tells the backend to stream.
+// order is the stream that the last user message asks the backend for.
 var order = regexp.MustCompile(`stream (\d+) chunks at (\d+)/s`)
 
 // orderOf returns the message that makes the backend stream chunks at a rate.

@@ -291,7 +291,7 @@ func (s *server) serveProfiles(ctx context.Context, address string) (err error) 
 	return nil
 }
 
-// closing is how long connections get to end after all requests have.
+// closing is how long the server waits for connections to end after all requests have ended.
 const closing = 2 * time.Second
 
 // stop stops the parts in reverse order. Clients can follow until the last request has ended.

@@ -64,7 +64,7 @@ type tokenUse struct {
 	end   context.CancelFunc
 }
 
-// authenticate is the Authenticate of the remote server.
+// authenticate implements Authenticate for the remote server.
 func (r *remote) authenticate(ctx context.Context, token string, from netip.Addr) (Principal, error) {
 	if err := r.await(ctx, func() bool { return r.ready }); err != nil {
 		return Principal{}, err
@@ -84,7 +84,7 @@ func (r *remote) authenticate(ctx context.Context, token string, from netip.Addr
 
 func (t Token) expired() bool { return t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt) }
 
-// during is of Principal.
+// during implements Principal.During.
 func (r *remote) during(ctx context.Context, t Token) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancel(ctx)
 	stop := func() {}

@@ -29,7 +29,7 @@ type doneParams struct {
 	Error loquat.Code `json:"error,omitempty"`
 }
 
-// get is the Get of the remote server.
+// get implements Get for the remote server.
 func (r *remote) get(ctx context.Context, token, path string, from netip.Addr, take func(Part) error) (Answer, error) {
 	return r.ask(ctx, eventGet, askParams{Path: path, Token: token, Address: from}, take)
 }

@@ -34,11 +34,11 @@ func (Attachments) Name() string { return "reference_generic_compatible_attachme
 // Kind is provider_extension.
 func (Attachments) Kind() string { return plugin.KindExtension }
 
-// BroughtBy is the provider whose images these are.
+// BroughtBy returns the provider that this extension belongs to.
 func (Attachments) BroughtBy() string { return "loquat.providers.reference_generic_compatible" }
 
-// UIElements is one composer_attachment that offers the kinds of images that the config
-// allows, or nothing when it allows none.
+// UIElements returns a composer_attachment with the kinds of images that the config allows, or
+// no element if it allows none.
 func (Attachments) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, error) {
 	inline := string(in.Config["allow_image_attachment_base64"]) != "false"
 	byURL := string(in.Config["allow_image_attachment_url"]) != "false"
@@ -58,7 +58,7 @@ func (Attachments) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, 
 		Set("supported_file_types", types)}, nil
 }
 
-// Actions are the action_ids of the extension.
+// Actions returns the action_ids of the extension.
 func (Attachments) Actions() []string {
 	return []string{storeAttachment, deleteAttachment, downloadAttachment}
 }

@@ -24,10 +24,10 @@ func (CompactRange) Name() string { return "loquat.features.compact_range" }
 // Kind is feature.
 func (CompactRange) Kind() string { return plugin.KindFeature }
 
-// Actions is compact_range alone.
+// Actions returns compact_range.
 func (CompactRange) Actions() []string { return []string{compactRange} }
 
-// UIElements shows an action of sessions that asks for the range.
+// UIElements returns a session action whose dialog asks for the range.
 func (CompactRange) UIElements(context.Context, ui.Input) ([]loquat.Object, error) {
 	type input struct {
 		Name        string `json:"name"`
@@ -56,7 +56,7 @@ func (CompactRange) UIElements(context.Context, ui.Input) ([]loquat.Object, erro
 		Set("condition", map[string]any{"path": "messages.0", "exists": true})}, nil
 }
 
-// span is the params: indices, both included.
+// span holds the params of the action: two indices, both included.
 type span struct {
 	start, end   int
 	instructions string

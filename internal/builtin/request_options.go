@@ -54,7 +54,7 @@ func checkRequestOptions(raw json.RawMessage) error {
 	return nil
 }
 
-// EditsMessages reports that the messages stay as they are.
+// EditsMessages returns false: the plugin does not read or change messages.
 func (RequestOptions) EditsMessages() bool { return false }
 
 // EditRequest adds the options to the call.
@@ -71,7 +71,7 @@ func (RequestOptions) EditRequest(_ context.Context, req *loquat.LLMRequest) err
 	return nil
 }
 
-// UIElements shows the key as JSON to edit.
+// UIElements returns a setting that is edited as JSON.
 func (RequestOptions) UIElements(context.Context, ui.Input) ([]loquat.Object, error) {
 	return []loquat.Object{loquat.Object{}.
 		Set("ui_type", "config").

@@ -122,7 +122,7 @@ func TestSlowLimitsTheRate(t *testing.T) {
 	}
 }
 
-// The same seed draws the same faults, and the probability of one fault does not affect the
+// Equal seeds draw equal faults, and the probability of one fault does not affect the
 // others.
 func TestSeed(t *testing.T) {
 	drawAll := func(o Options) (drawn []faults) {

@@ -14,7 +14,7 @@ const (
 	metadataSchema   = "MessageMetadata"
 )
 
-// addAttachments describes the forms of an attachment, and where attachments stand.
+// addAttachments describes the forms of an attachment, and the fields with attachments.
 func addAttachments(s route.Schemas) {
 	forms := []struct{ name, field, doc string }{
 		{"ImageByURL", "url", "An absolute http or https URL, which the backend loads."},

@@ -189,7 +189,7 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	if err := s.run(x.R.Context()); err != nil && x.R.Context().Err() == nil {
 		a.log.Debug("a stream ended", "position", s.position.String(), "error", err)
 	}
-	return nil // the answer has begun: whoever was cut off resumes from the last id
+	return nil // the answer has begun; a client that was disconnected resumes from its last id
 }
 
 // isGone reports whether the events or the session of a stream no longer exist, or never did.

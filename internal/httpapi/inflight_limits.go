@@ -28,8 +28,8 @@ const (
 	// reserveWait is how long a call waits for others to finish before it is refused.
 	reserveWait = 5 * time.Second
 
-	// stuckAfter is how long a client may take nothing of its answer before its connection
-	// can be closed because others need the memory.
+	// stuckAfter is how long a client may read nothing of its answer before its connection can
+	// be closed because others need the memory.
 	stuckAfter = time.Second
 
 	// cutPause is the least time between two connections that are closed for others.
@@ -49,14 +49,14 @@ type inflightLimits struct {
 	lastCut   time.Time
 }
 
-// tokenUse is what the calls of one token use. inflightLimits.mu guards the numbers.
+// tokenUse counts the calls of one token. inflightLimits.mu guards the numbers.
 type tokenUse struct {
-	calls     int // calls that hold memory, or may
+	calls     int // calls that may reserve memory
 	followers int // calls that follow the log
 	bytes     *semaphore.Weighted
 }
 
-// hold is what one call holds. Its methods are for the call's goroutine.
+// hold is the memory that one call has reserved. Only the call's goroutine uses its methods.
 type hold struct {
 	in    *inflightLimits
 	token *tokenUse
@@ -144,7 +144,7 @@ func (h *hold) progress() {
 // ended reports whether the call was ended in favour of others.
 func (h *hold) ended() bool { return h != nil && h.isCut.Load() }
 
-// release gives back all that the call holds.
+// release gives back the whole reservation.
 func (h *hold) release() {
 	if n := h.bytes.Swap(0); n > 0 {
 		h.token.bytes.Release(h.ofToken(n))
@@ -152,8 +152,8 @@ func (h *hold) release() {
 	}
 }
 
-// A call that needs more than a bound counts as much as the bound: it is allowed while no
-// other call holds anything.
+// A call that needs more than a bound reserves the bound. So it is allowed while no other call
+// has a reservation.
 func (h *hold) ofToken(n int64) int64 { return min(n, h.in.limits.MaxInflightBytesPerToken) }
 func (h *hold) ofAll(n int64) int64   { return min(n, h.in.limits.MaxInflightBytes) }
 
@@ -162,9 +162,9 @@ type noRoom struct{ error }
 
 func (e noRoom) Unwrap() error { return e.error }
 
-// reserve changes what the call holds to a number of bytes. It waits for a while until
-// there is room, in the order of calls, and cuts off clients that do not read. The call
-// holds nothing while it waits.
+// reserve changes the call's reservation to a number of bytes. It waits up to reserveWait for
+// room, in the order of calls, and disconnects clients that do not read. The call has no
+// reservation while it waits.
 func (h *hold) reserve(ctx context.Context, bytes int64) error {
 	h.release()
 	if bytes <= freeBytes {
@@ -193,8 +193,8 @@ func (h *hold) refusal(ctx context.Context, code loquat.Code, format string, byt
 	return noRoom{loquat.Errorf(code, format, bytes)}
 }
 
-// acquire waits for a semaphore, and meanwhile cuts off clients that do not read: those of a
-// token, or all when it is nil.
+// acquire waits for a semaphore, and meanwhile disconnects clients that do not read: those of a
+// token, or all if token is nil.
 func (h *hold) acquire(ctx context.Context, s *semaphore.Weighted, n int64, of *tokenUse) error {
 	if s.TryAcquire(n) {
 		return nil
@@ -244,8 +244,8 @@ func (in *inflightLimits) cutStuck(of *tokenUse) {
 	}
 }
 
-// shrink gives back what a read did not need. It reports false when the read needs more than
-// is held.
+// shrink gives back the part of the reservation that a read did not need. It returns false if
+// the read needs more than is reserved.
 func (h *hold) shrink(bytes int64) bool {
 	held := h.bytes.Load()
 	switch {
@@ -261,7 +261,7 @@ func (h *hold) shrink(bytes int64) bool {
 	return true
 }
 
-// reserveRead is the Reserve of the queries that window runs.
+// reserveRead implements feed.Query.Reserve.
 func (h *hold) reserveRead(ctx context.Context, bytes int) error {
 	if bytes == 0 {
 		return h.reserve(ctx, 0)
@@ -269,7 +269,8 @@ func (h *hold) reserveRead(ctx context.Context, bytes int) error {
 	return h.reserve(ctx, max(int64(bytes), h.least))
 }
 
-// window reads a window of the log, and holds its bytes until the next one.
+// window reads a window of the log. The reservation for its bytes lasts until the next window
+// is read.
 func (h *hold) window(ctx context.Context, read func(context.Context) (feed.Window, error)) (feed.Window, error) {
 	h.release() // the last window was written
 	h.least = 0
@@ -295,8 +296,8 @@ func (h *hold) window(ctx context.Context, read func(context.Context) (feed.Wind
 	}
 }
 
-// snapshot reserves room for a snapshot of a session before it is read. Its size is known
-// only after that: reply returns the rest.
+// snapshot reserves room for a snapshot of a session before it is read. The size is known only
+// after the read; then reply gives back the rest.
 func (a *api) snapshot(x *route.Exchange) (done func(), err error) {
 	aw := x.W.(*responseWriter)
 	rc := http.NewResponseController(x.W)
@@ -324,7 +325,7 @@ func (a *api) follow(x *route.Exchange, who auth.Principal) error {
 	return a.access.follow(x, who, x.Route.Serve)
 }
 
-// heldBy returns what is held for the client of a call that follows.
+// heldBy returns the reservation of a call that follows the log.
 func heldBy(w http.ResponseWriter) *hold {
 	if aw, ok := w.(*responseWriter); ok {
 		return aw.held

@@ -27,9 +27,9 @@ const (
 	settleTime  = 50 * time.Millisecond
 	settleBytes = 64 << 10
 
-	// After an answer to a body that did not arrive whole the server reads on for a while.
-	// If it closed the connection at once, a client that writes its whole body before it
-	// reads would never see the answer.
+	// After the answer to an incomplete body the server continues to read for a while. If it
+	// closed the connection at once, a client that writes its whole body before it reads would
+	// never see the answer.
 	lingerTime        = 10 * time.Second
 	lingerSilence     = 2 * time.Second
 	lingerBytes       = 64 << 20
@@ -164,8 +164,8 @@ func (b *requestBody) settle(h http.Header) {
 	}
 }
 
-// linger reads the body on after the answer, so that the client gets to read the answer.
-// Then the connection is closed, even if more of the body would follow.
+// linger continues to read the body after the answer, so that the client can read the answer.
+// Then the connection is closed, even if the body is not complete.
 func (b *requestBody) linger(maxBytes int) {
 	if b == nil || b.whole || !b.http1 {
 		return

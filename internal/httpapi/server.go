@@ -2,9 +2,9 @@
 // call to package chat and returns JSON. Package route is the framework below: the table of
 // routes, parameters, bodies, problems and the OpenAPI document.
 //
-// This package decides who may call which route (scopes.go), checks Host and Origin, and
-// bounds what connections cost: no input is read past its bound, and a client that stops
-// reading is disconnected. It holds no state of its own but counters and limiters.
+// This package decides who may call which route (scopes.go), checks Host and Origin, and bounds
+// the cost of connections: no input is read past its bound, and a client that stops reading is
+// disconnected. Its only state is counters and limiters.
 package httpapi
 
 import (

@@ -65,7 +65,7 @@ func (a *api) createSession(x *route.Exchange) error {
 	return replyCreated(x, s)
 }
 
-// replyCreated answers with a session that did not exist before.
+// replyCreated answers with a new session: 201 and Location.
 func replyCreated(x *route.Exchange, s loquat.Snapshot) error {
 	x.W.Header().Set("Location", "/sessions/"+s.SessionID)
 	return replySession(x, http.StatusCreated, s)

@@ -30,13 +30,13 @@ const (
 	throttlePause = time.Second
 )
 
-// throttle bounds what calls without a token cost: how often an address makes them, and
-// how many bodies are worked on at the same time.
+// throttle bounds the cost of calls without a token: how often an address makes them, and how
+// many bodies are processed at the same time.
 type throttle struct {
 	proxies proxies
 	calls   *ratelimit.Limiter
 	bodies  *ratelimit.Limiter
-	lingers *ratelimit.Limiter // limits after how many answers the body is read on
+	lingers *ratelimit.Limiter // limits how often the rest of a body is read after the answer
 	working chan struct{}
 }
 

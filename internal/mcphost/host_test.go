@@ -290,7 +290,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 // Stopping a plugin ends all its processes, even those that ignore the end of their input.
-// The same holds when the plugin's process ends by itself.
+// It is also so when the plugin's process ends by itself.
 func TestNothingIsLeft(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
 		t.Skip("needs sleep")

@@ -34,8 +34,8 @@ type ReportedTool struct {
 // uiTimeout is how long listing the elements may take.
 const uiTimeout = 2 * time.Second
 
-// Check starts the plugin of a directory once, calls what Loquat would call, and reports
-// what is wrong. It does not run actions, because they have effects.
+// Check starts the plugin of a directory once, calls the tools that Loquat itself calls, and
+// reports all faults. It does not run actions, because they have effects.
 func Check(ctx context.Context, dir string, opts Options) Report {
 	p := New(dir, opts)
 	r := Report{Name: p.Name(), Version: p.manifest.Version, Kind: p.Kind()}
@@ -101,7 +101,7 @@ func (r *Report) checkUI(ctx context.Context, p *Plugin, s *session) {
 	r.Warnings = append(r.Warnings, once(without.warnings, with.warnings)...)
 }
 
-// once merges the messages of the two calls. A message of only one call says of which.
+// once merges the messages of the two calls. A message of only one call names that call.
 func once(without, with []string) (said []string) {
 	for _, text := range without {
 		if !slices.Contains(with, text) {

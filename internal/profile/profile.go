@@ -2,8 +2,8 @@
 // own, for whoever runs the server.
 //
 // It asks for no token: whoever reaches the address may read. So it refuses calls that a
-// browser makes for a page of another site, and the command lets it listen beyond loopback
-// only when told so. Its connections are limited, and so is how long a profile may take.
+// browser makes for a page of another site, and the command lets it listen beyond loopback only
+// if the caller allows it. The number of connections and the duration of a profile are limited.
 package profile
 
 import (

@@ -85,8 +85,8 @@ func imagesTurn(images []image) turn {
 	return turn{Message: loquat.Message{Role: loquat.RoleUser, Content: loquat.ToolImagesText}, images: images}
 }
 
-// results returns the results of calls, with their images. It searches the following
-// messages up to the next assistant message and makes up results that are missing.
+// results returns the results of calls, with their images. It searches the following messages
+// up to the next assistant message. For a missing result it returns a placeholder.
 func (s *settings) results(calls []loquat.ToolCall, following []loquat.Message) (turns []turn, images []image) {
 	if len(calls) == 0 {
 		return nil, nil

@@ -17,8 +17,8 @@ const (
 	joinedPiece     = 64 << 10 // a piece below this size grows instead of being followed by another
 )
 
-// historyCache keeps the start of long histories as it stands in a request's body, so that a
-// call need not read, decode and encode all messages of its session again.
+// historyCache keeps the encoded start of long histories, so that a call need not read, decode
+// and encode all messages of its session again.
 //
 // Key: the session's id. An entry counts only for the same version of the messages and the same
 // settings; otherwise it is replaced.
@@ -41,7 +41,7 @@ type cachedHistory struct {
 	used    time.Time
 }
 
-// historyShape holds all that the encoding of a message depends on besides the messages.
+// historyShape holds everything except the messages that their encoding depends on.
 type historyShape struct {
 	providerID, model, reasoningEcho, emptyContent string
 	allowData, allowURL, mergeSystem               bool

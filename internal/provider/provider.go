@@ -121,7 +121,7 @@ func (p *Provider) Selector() string { return Selector }
 // ConfigSchema returns the keys of a provider config.
 func (p *Provider) ConfigSchema() config.Schema { return schema }
 
-// Close closes idle connections and forgets what is cached.
+// Close closes idle connections and empties the caches.
 func (p *Provider) Close() {
 	p.client.CloseIdleConnections()
 	p.histories.clear()

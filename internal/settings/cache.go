@@ -16,7 +16,7 @@ import (
 
 const (
 	maxResolved  = 1024        // the bound of a cache, in entries
-	refreshAfter = time.Second // age at which a use has an entry resolved again
+	refreshAfter = time.Second // the use of an entry of this age resolves it again
 )
 
 // cache keeps resolved settings.
@@ -71,8 +71,8 @@ func cacheKey(agentID string, overrides loquat.Object) (string, error) {
 // resolveFunc resolves again and reports whether the result may be kept.
 type resolveFunc func(context.Context) (out Resolved, keep bool, err error)
 
-// get returns what is kept, or has it resolved. Those who ask at the same time share one
-// call of resolve, which does not end with the caller that came first.
+// get returns the cached settings or resolves them. Concurrent callers share one call of
+// resolve, which does not end with its first caller.
 func (c *cache) get(ctx context.Context, agentID string, overrides loquat.Object, resolve resolveFunc) (Resolved, error) {
 	key, err := cacheKey(agentID, overrides)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *cache) get(ctx context.Context, agentID string, overrides loquat.Object
 	}
 }
 
-// start resolves in the background, unless that runs already. A result counts for the
+// start resolves in the background, unless this already runs. A result counts for the
 // generation in which its resolution began.
 func (c *cache) start(ctx context.Context, key string, generation uint64, resolve resolveFunc) <-chan singleflight.Result {
 	ctx = context.WithoutCancel(ctx)
@@ -111,7 +111,7 @@ func (c *cache) start(ctx context.Context, key string, generation uint64, resolv
 	})
 }
 
-// clone returns a copy whose config its user may change.
+// clone returns a copy whose config the caller may change.
 func (r Resolved) clone() Resolved {
 	r.Config = r.Config.Clone()
 	return r

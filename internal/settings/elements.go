@@ -15,9 +15,9 @@ import (
 	"loquat/internal/ui"
 )
 
-// Context is what plugins are given when they are asked for elements: an agent with the
-// overrides of a session. Only the plugins' elements say which overrides are offered, so
-// every override that no rule forbids is included here.
+// Context is the input for plugins that are asked for elements: an agent with the overrides of
+// a session. Only the elements say which overrides are offered, so a Context includes every
+// override that no rule forbids.
 type Context struct {
 	Resolved
 	Redacted loquat.Object // the effective config without its secrets
@@ -31,7 +31,7 @@ type Context struct {
 }
 
 // Context returns the context of an agent with overrides. With models it may wait for the
-// backend to list its models; otherwise the list that is known counts, however old.
+// backend to list its models. Otherwise it uses the cached list, regardless of its age.
 func (r *Resolver) Context(ctx context.Context, agentID string, overrides loquat.Object, models bool) (Context, error) {
 	base, _, err := r.config.Base(agentID)
 	if err != nil {
@@ -70,12 +70,12 @@ func (r *Resolver) corePlugins(pc Context) []plugin.Plugin {
 	return r.plugins.Core(pc.Config.String("provider"))
 }
 
-// pluginsOf returns all plugins whose elements show in a context.
+// pluginsOf returns all plugins whose elements belong to a context.
 func (r *Resolver) pluginsOf(pc Context) []plugin.Plugin {
 	return slices.Concat(r.corePlugins(pc), r.plugins.Applications())
 }
 
-// complete reports whether every plugin of a context shows its elements at the moment.
+// complete reports whether every plugin of a context returns its elements at the moment.
 func (r *Resolver) complete(pc Context) bool {
 	plugins := r.pluginsOf(pc)
 	return len(r.gatherer.Unheard(plugins)) == 0 && len(r.gatherer.Missing(plugins)) == 0
@@ -105,9 +105,9 @@ func (r *Resolver) Elements(ctx context.Context, pc Context, plugins []plugin.Pl
 	})
 }
 
-// askUnseen asks the plugins that have not shown any element yet, before any plugin is
-// shown the settings that they may call secret. The asked plugins are shown only settings
-// that schemas know; application plugins are asked for every element that they have.
+// askUnseen asks the plugins that have not returned any element yet. Their elements may call
+// settings secret, so this happens before any plugin gets those settings. The asked plugins get
+// only settings that schemas know; application plugins are asked for all their elements.
 func (r *Resolver) askUnseen(ctx context.Context, pc Context) {
 	unseen := r.gatherer.Unheard(r.pluginsOf(pc))
 	if len(unseen) == 0 {
@@ -124,8 +124,9 @@ func (r *Resolver) askUnseen(ctx context.Context, pc Context) {
 	})
 }
 
-// gatherAll asks core and application plugins at the same time. Where both have a setting
-// with the same key, that of the plugin listed later counts, at the place of the core's.
+// gatherAll asks core and application plugins at the same time. If both have a setting with the
+// same key, the setting of the plugin that is listed later counts, at the place of the core
+// plugin's.
 func (r *Resolver) gatherAll(ctx context.Context, pc Context) []loquat.Object {
 	var application []loquat.Object
 	var asked sync.WaitGroup
@@ -170,12 +171,11 @@ func (r *Resolver) UISchema(ctx context.Context, agentID string, overrides loqua
 	if err != nil {
 		return nil, err
 	}
-	defer r.resolved.drop(agentID, overrides) // a request runs with what was shown before it
+	defer r.resolved.drop(agentID, overrides) // so that the next request runs with the settings that the client has seen
 	return r.Elements(ctx, pc, r.corePlugins(pc)), nil
 }
 
-// ApplicationUISchema returns the elements of the application plugins, or of the one that
-// is named.
+// ApplicationUISchema returns the elements of the application plugins, or of one of them.
 func (r *Resolver) ApplicationUISchema(ctx context.Context, agentID string, overrides loquat.Object, name string) ([]loquat.Object, error) {
 	pc, err := r.Context(ctx, agentID, overrides, true)
 	if err != nil {
@@ -185,15 +185,14 @@ func (r *Resolver) ApplicationUISchema(ctx context.Context, agentID string, over
 	return r.Elements(ctx, pc, r.applications(name)), nil
 }
 
-// GlobalContext returns the context without an agent, in which application plugins show
-// every element that they have.
+// GlobalContext returns a context without an agent. In this context application plugins return
+// all their elements.
 func (r *Resolver) GlobalContext(ctx context.Context) (pc Context, err error) {
 	pc.states, err = r.applicationStates(ctx)
 	return pc, err
 }
 
-// GlobalUISchema returns every element of the application plugins, or of the one that is
-// named.
+// GlobalUISchema returns all elements of the application plugins, or of one of them.
 func (r *Resolver) GlobalUISchema(ctx context.Context, name string) ([]loquat.Object, error) {
 	pc, err := r.GlobalContext(ctx)
 	if err != nil {

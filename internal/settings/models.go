@@ -29,15 +29,15 @@ const (
 	modelsKept = 64
 )
 
-// How long those wait for a list of models who can do without, and for how long a
-// backend that kept them waiting is not waited for again.
+// How long a caller that does not need the list of models waits for it, and for how long such
+// callers do not wait again for a backend that took longer.
 const (
 	modelsPatience = 2 * time.Second
 	modelsPause    = 30 * time.Second
 )
 
-// modelCache keeps the models of backends. Calls for one backend at one time share
-// one question to it.
+// modelCache keeps the models of backends. Concurrent callers for the same backend share one
+// call of it.
 type modelCache struct {
 	asking  singleflight.Group
 	changed func() // called when a backend lists other models than before
@@ -46,12 +46,12 @@ type modelCache struct {
 	lists map[string]modelList
 }
 
-// modelList is what is known of a backend's models: nothing yet when known is false.
+// modelList is the newest list of a backend's models. If known is false, there was none yet.
 type modelList struct {
 	known  bool
 	models []loquat.Model
 	at     time.Time
-	slow   time.Time // when it failed to give a list in time
+	slow   time.Time // when the backend last failed to list its models in time
 }
 
 func newModelCache(changed func()) *modelCache {
@@ -78,8 +78,8 @@ func (c *modelCache) get(ctx context.Context, e Resolved, refresh bool) ([]loqua
 	}
 }
 
-// soon returns a backend's models without much waiting: those of an old list, while a
-// new one is asked for, or none.
+// soon returns a backend's models after a short wait at most: of the cached list, while a new
+// list is loaded, or none.
 func (c *modelCache) soon(ctx context.Context, e Resolved) []loquat.Model {
 	list := c.look(e)
 	if list.known && time.Since(list.at) < modelsAge || time.Since(list.slow) < modelsPause {
@@ -104,8 +104,8 @@ func (c *modelCache) soon(ctx context.Context, e Resolved) []loquat.Model {
 	return nil
 }
 
-// ask asks the backend. The question outlives the caller that happened to come first:
-// others share it.
+// ask asks the backend for its models. The call does not end with its first caller, because
+// others may wait for it.
 func (c *modelCache) ask(ctx context.Context, e Resolved) <-chan singleflight.Result {
 	return c.asking.DoChan(modelKey(e), func() (any, error) {
 		models, err := plugin.Models(context.WithoutCancel(ctx), e.Provider, e.Config)
@@ -123,7 +123,7 @@ func (c *modelCache) ask(ctx context.Context, e Resolved) <-chan singleflight.Re
 	})
 }
 
-// look returns what is known of a backend, however old.
+// look returns the newest list of a backend, regardless of its age.
 func (c *modelCache) look(e Resolved) modelList {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"loquat/internal/ui"
 )
 
-// accepted returns the overrides that are offered and valid. They were checked when they
-// were stored, but since then the session may have changed its agent, or the server its
-// configuration: a base_url of one agent must not get the key of another. The choice of
-// an endpoint becomes the endpoint as it is configured.
+// accepted returns the overrides that are offered and valid. They were checked when they were
+// stored, but the session's agent or the configuration may have changed since. Without this
+// check, a base_url of one agent could get the key of another. A chosen endpoint is replaced
+// with the configured URL.
 func (r *Resolver) accepted(overrides, base loquat.Object, offers []config.Offer) loquat.Object {
 	if len(overrides) == 0 {
 		return nil
@@ -51,8 +51,8 @@ func (r *Resolver) settingsAmong(elements []loquat.Object) (settings []loquat.Ob
 	return settings, offers
 }
 
-// requestOptionsOffer may be overridden also where the plugin is not loaded that shows
-// an element for it.
+// requestOptionsOffer allows overrides of request_options even if the plugin with the element
+// for it is not loaded.
 var requestOptionsOffer = config.Offer{Key: "request_options"}
 
 // writeThrough writes each effective value at its element's config_path.
@@ -82,8 +82,8 @@ func (r *Resolver) CheckOverrides(ctx context.Context, agentID string, before lo
 	return loquat.InvalidFields(r.faultsOf(given, pc, r.gatherAll(ctx, pc), location))
 }
 
-// faultsOf checks overrides that are to be stored against the rules of the configuration
-// and of the elements that offer them.
+// faultsOf checks overrides before they are stored, against the rules of the configuration and
+// of the elements that offer them.
 func (r *Resolver) faultsOf(given loquat.Object, pc Context, elements []loquat.Object, location string) []loquat.FieldError {
 	settings, offers := r.settingsAmong(elements)
 	faults := config.CheckOverrides(location, given, pc.base, r.secretSchema(), append(offers, requestOptionsOffer), r.missing(pc))
@@ -95,7 +95,7 @@ func (r *Resolver) faultsOf(given loquat.Object, pc Context, elements []loquat.O
 			return f.Location == place || strings.HasPrefix(f.Location, place+".")
 		})
 		path := ui.ConfigPath(e)
-		if reported || key == "base_url" || len(path) > 0 && path[0] == "base_url" { // its rule is config's
+		if reported || key == "base_url" || len(path) > 0 && path[0] == "base_url" { // package config checks it
 			continue
 		}
 		if err := ui.CheckValue(e, given[key]); err != nil {
@@ -105,14 +105,14 @@ func (r *Resolver) faultsOf(given loquat.Object, pc Context, elements []loquat.O
 	return faults
 }
 
-// missing names the plugins that do not show their settings at the moment, "" for none.
+// missing names the plugins that do not return their elements at the moment, "" for none.
 func (r *Resolver) missing(pc Context) string {
 	silent := r.gatherer.Missing(r.pluginsOf(pc))
 	return r.redactor.Redact(strings.Join(silent, "; "))
 }
 
-// RestoreSecrets returns the overrides that a client gave with the secrets of those that
-// the session has, wherever the client repeats what it was shown of them.
+// RestoreSecrets returns the overrides that a client gave. Where the client repeats the
+// redacted form of a secret that the session has, the result has the secret.
 func (r *Resolver) RestoreSecrets(agentID string, given, before loquat.Object) loquat.Object {
 	base, _, err := r.config.Base(agentID)
 	if err != nil {

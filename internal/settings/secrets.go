@@ -9,8 +9,8 @@ import (
 	"loquat/internal/ui"
 )
 
-// learnSecrets remembers which settings their elements call secret: from now on no other
-// plugin is shown them, and they are redacted.
+// learnSecrets records which settings the elements call secret. From then on they are redacted,
+// and no other plugin gets them.
 func (r *Resolver) learnSecrets(elements []loquat.Object) {
 	var learned config.Schema
 	r.mu.Lock()
@@ -33,8 +33,7 @@ func (r *Resolver) learnSecrets(elements []loquat.Object) {
 	}
 }
 
-// secretSchema returns the schema that says what is secret: that of the plugins, and the
-// settings that elements call secret.
+// secretSchema returns the schema of the plugins with the settings that elements call secret.
 func (r *Resolver) secretSchema() config.Schema {
 	r.mu.Lock()
 	defer r.mu.Unlock()

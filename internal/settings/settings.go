@@ -1,14 +1,14 @@
-// Package settings resolves what a request runs with and what clients are shown of it:
-// agents, the overrides of a session, the effective config, the elements of plugins and
-// the models of backends.
+// Package settings resolves the settings of a request and of the clients' views: agents, the
+// overrides of a session, the effective config, the elements of plugins and the models of
+// backends.
 //
 // It promises that an override counts only while the agent offers it; that settings are
-// resolved once and kept until something that they depend on changes; and that no plugin
-// and no client is shown a secret. It changes nothing: whoever stores overrides is
-// package chat. It does not know requests or HTTP.
+// resolved once and cached until something that they depend on changes; and that no plugin and
+// no client gets a secret. It stores nothing: package chat stores overrides. It does not know
+// requests or HTTP.
 //
-// What it keeps (resolved settings, lists of models, which settings elements call secret)
-// is a copy in this process's memory; a new process asks again.
+// Its caches (resolved settings, lists of models, which settings elements call secret) are in
+// memory; a new process asks the plugins and backends again.
 package settings
 
 import (
@@ -23,13 +23,13 @@ import (
 	"loquat/internal/store"
 )
 
-// Options are what a Resolver is made of.
+// Options configure a Resolver.
 type Options struct {
 	Store    *store.Store // holds the states of application plugins
 	Config   *config.Config
 	Plugins  *plugin.Registry
 	Logger   *slog.Logger
-	Redactor *config.Redactor // is taught the secrets that elements name
+	Redactor *config.Redactor // gets the secrets that elements name
 }
 
 // Resolver resolves settings. It is safe for concurrent use.
@@ -47,7 +47,7 @@ type Resolver struct {
 	secrets config.Schema // settings that elements call secret
 }
 
-// New makes a resolver. It asks no plugin yet.
+// New returns a resolver. It does not ask plugins yet.
 func New(opts Options) *Resolver {
 	r := &Resolver{store: opts.Store, config: opts.Config, plugins: opts.Plugins, redactor: opts.Redactor, resolved: newCache()}
 	r.models = newModelCache(r.Invalidate)
@@ -63,7 +63,7 @@ func New(opts Options) *Resolver {
 	return r
 }
 
-// Resolved is what a request of a session runs with.
+// Resolved holds the settings of a request.
 type Resolved struct {
 	ProviderID string
 	Provider   plugin.Provider
@@ -89,8 +89,8 @@ func (r *Resolver) CheckAgent(location, agentID string) error {
 	return nil
 }
 
-// ResolveStatic resolves as far as the schemas of the plugins tell, without asking one.
-// Overrides that only an element offers do not count.
+// ResolveStatic resolves with the schemas of the plugins, without asking a plugin. Overrides
+// that only an element offers do not count.
 func (r *Resolver) ResolveStatic(agentID string, overrides loquat.Object) (Resolved, error) {
 	base, _, err := r.config.Base(agentID)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Resolver) ResolveStatic(agentID string, overrides loquat.Object) (Resol
 	return r.resolveWith(agentID, r.accepted(overrides, base, config.SchemaOffers(r.schema, base)))
 }
 
-// resolveWith resolves with overrides that were checked.
+// resolveWith resolves with overrides that were already checked.
 func (r *Resolver) resolveWith(agentID string, overrides loquat.Object) (Resolved, error) {
 	cfg, providerID, err := r.config.Effective(agentID, overrides)
 	if err != nil {
@@ -113,9 +113,9 @@ func (r *Resolver) resolveWith(agentID string, overrides loquat.Object) (Resolve
 	return Resolved{ProviderID: providerID, Provider: p, Config: cfg}, nil
 }
 
-// Resolve returns what a request runs with: the base config, the overrides that elements
-// offer, and each value at its element's config_path. It waits for plugins, not for
-// backends. The result is kept, see cache.
+// Resolve returns the settings of a request: the base config, the overrides that elements
+// offer, and each value at its element's config_path. It waits for plugins, not for backends.
+// The result is cached, see cache.
 func (r *Resolver) Resolve(ctx context.Context, agentID string, overrides loquat.Object) (Resolved, error) {
 	return r.resolved.get(ctx, agentID, overrides, func(ctx context.Context) (Resolved, bool, error) {
 		pc, err := r.Context(ctx, agentID, overrides, false)
@@ -127,7 +127,7 @@ func (r *Resolver) Resolve(ctx context.Context, agentID string, overrides loquat
 	})
 }
 
-// resolveFrom resolves with the elements that the plugins showed in a context.
+// resolveFrom resolves with the elements that the plugins returned for a context.
 func (r *Resolver) resolveFrom(pc Context, elements []loquat.Object) (Resolved, error) {
 	settings, offers := r.settingsAmong(elements)
 	overrides := r.accepted(pc.overrides, pc.base, append(offers, requestOptionsOffer))
@@ -139,6 +139,5 @@ func (r *Resolver) resolveFrom(pc Context, elements []loquat.Object) (Resolved, 
 	return out, nil
 }
 
-// Invalidate drops the settings that were resolved: something changed that they may
-// depend on.
+// Invalidate drops all cached settings. Call it when something changed that they may depend on.
 func (r *Resolver) Invalidate() { r.resolved.invalidate() }

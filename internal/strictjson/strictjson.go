@@ -33,7 +33,7 @@ func (e *SyntaxError) Error() string { return e.Position() + ": " + e.Text() }
 // Position returns the place in the text.
 func (e *SyntaxError) Position() string { return fmt.Sprintf("line %d, column %d", e.Line, e.Column) }
 
-// PathIn returns the path of a value that stands in another one, such as body.messages[0].
+// PathIn returns the path of a value within another one, such as body.messages[0].
 func (e *SyntaxError) PathIn(outer string) string {
 	if e.Path == "" || e.Path[0] == '[' {
 		return outer + e.Path

@@ -141,7 +141,7 @@ func (r *Renderer) increment(q *request, screen *Screen, st style, shown *shownT
 	q.streamed = true
 }
 
-// restart says that the increments shown so far are void.
+// restart shows that the increments so far do not count any more.
 func (r *Renderer) restart(q *request) {
 	if q.streamed {
 		r.side.line(yellow, "the connection to the backend broke; the reply begins again and replaces the text above")

@@ -96,7 +96,7 @@ func canonical(texts []string) string {
 type reader struct {
 	t       *testing.T
 	home    string
-	backend string // stands in for https://api.openai.com
+	backend string // replaces https://api.openai.com
 	server  *exec.Cmd
 	address string
 	ids     map[string]string // events of the README, and those of this run

@@ -13,8 +13,8 @@ import (
 	"loquat"
 )
 
-// readBody reads the whole body, once, so that its hash and its meaning are
-// of the same bytes.
+// readBody reads the whole body once, so that the hash and the decoded value are of the same
+// bytes.
 func readBody(r *http.Request, media []string) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -44,7 +44,7 @@ type Response struct {
 	Body    any    // a value of the type; nil: none
 	Media   string // "" is application/json
 	ETag    bool
-	ETagDoc string // what the ETag stands for; "" means the newest checkpoint of the session
+	ETagDoc string // the meaning of the ETag; "" means the newest checkpoint of the session
 	Doc     string
 }
 
@@ -55,7 +55,7 @@ type ErrorForm struct {
 	Write func(w http.ResponseWriter, err error)
 }
 
-// problems is the form of routes that have none of their own.
+// problems is the default form.
 var problems = &ErrorForm{Body: loquat.Problem{}, Media: ProblemMedia, Write: WriteProblem}
 
 // ErrorForm returns the form of the route's failures. A nil route has the default one.
@@ -170,8 +170,8 @@ func methodsOf(routes []*Route) []string {
 // maxHint is the length of the longest path that an answer suggests.
 const maxHint = 300
 
-// notFound reports an unknown path. When only its slashes are wrong, it names the right one.
-// It does not redirect: clients drop the body or the token on the way, and never learn.
+// notFound reports an unknown path. When only its slashes are wrong, it names the right one. It
+// does not redirect, because clients drop the body or the token when they follow a redirect.
 func (t *Table) notFound(r *http.Request) error {
 	clean := path.Clean("/" + r.URL.Path)
 	if clean != r.URL.Path && len(clean) <= maxHint && t.has(clean) {

@@ -35,7 +35,7 @@ func init() {
 	validation.MsgExpectedRFC3339DateTime = "has to be a time of RFC 3339"
 }
 
-// Validate adds what is wrong with a decoded JSON value of v's type to f.
+// Validate adds the faults of a decoded JSON value of v's type to f.
 func (s Schemas) Validate(f *loquat.FieldErrors, v any, at string, value any) {
 	w := walk{schemas: s, faults: f, path: huma.NewPathBuffer([]byte(at), len(at))}
 	w.value(s.Of(v), value)
@@ -78,7 +78,7 @@ func (w *walk) value(schema *huma.Schema, value any) {
 	}
 }
 
-// huma validates a value without the values in it, and reports its first fault.
+// huma validates a value, but not the values within it, and reports the first fault.
 func (w *walk) huma(schema *huma.Schema, value any) {
 	w.found.Reset()
 	huma.Validate(w.schemas.registry, schema, w.path, huma.ModeWriteToServer, value, &w.found)
