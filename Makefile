@@ -8,7 +8,7 @@ ROUNDS     ?= 1000
 # The versions of tools are pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance fuzz soak bench lint vulnerabilities fmt clean
+.PHONY: run build test race conformance postgres fuzz soak bench lint vulnerabilities fmt clean
 
 run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
@@ -27,6 +27,10 @@ conformance: ## run the recordings and tables of $$LOQUAT_SHARED against a serve
 
 crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a run
 	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./internal/e2e/crash
+
+postgres: ## run the tests that matter with the store in PostgreSQL, which must be installed
+	LOQUAT_TEST_STORE=postgres LOQUAT_CRASH_ROUNDS=$${LOQUAT_CRASH_ROUNDS:-8} $(GO) test -count=1 -timeout 10m \
+		-run '^(TestModel|TestAssetModel|TestCrash|TestConformance.*)$$' ./internal/chat ./internal/e2e/crash ./internal/e2e/conformance
 
 fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \

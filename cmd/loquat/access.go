@@ -27,11 +27,11 @@ func configTokens(cfg *config.Config) (tokens []auth.ConfigToken) {
 	return tokens
 }
 
-// storedTokens reports whether the data directory holds tokens. It looks only if that decides
+// storedTokens reports whether the store holds tokens. It looks only if that decides
 // whether the configuration is valid: others can reach the server, and the configuration has
 // no tokens.
 func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *slog.Logger) (bool, error) {
-	if insecure || len(cfg.Server.AuthTokens) > 0 || config.IsLoopback(cfg.Server.Listen) || !sqlite.Exists(cfg.Server.DataDir) {
+	if insecure || len(cfg.Server.AuthTokens) > 0 || config.IsLoopback(cfg.Server.Listen) || cfg.Store.URL == "" && !sqlite.Exists(cfg.Server.DataDir) {
 		return false, nil
 	}
 	keeper, done, err := openStored(ctx, cfg, log)
@@ -41,9 +41,9 @@ func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *s
 	return keeper.Closed(), done()
 }
 
-// openStored opens the tokens of a data directory that no server uses.
+// openStored opens the tokens of a store that no server uses.
 func openStored(ctx context.Context, cfg *config.Config, log *slog.Logger) (*auth.Keeper, func() error, error) {
-	driver, err := sqlite.OpenForServer(ctx, cfg.Server.DataDir, log)
+	driver, err := openDriver(ctx, cfg, false, log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -58,7 +58,7 @@ func TestConfigCheckAgreesWithServe(t *testing.T) {
 		{"null in a list", with(`"plugins": [null]`), "plugins"},
 		{"null in a list of delays", option(`"retry_on_timeout": [null]`), "providers.main.retry_on_timeout"},
 
-		{"a store elsewhere", with(`"store": {"url": "postgres://db/loquat"}`), "store.url"},
+		{"a store elsewhere", with(`"store": {"url": "mysql://db/loquat"}`), "store.url"},
 		{"an empty store", with(`"store": {}`), ""},
 		{"half a certificate", with(`"server": {"tls": {"cert_file": "` + dir + `/a.pem"}}`), "server.tls"},
 		{"a certificate that is not there", with(`"server": {"tls": {"cert_file": "` + dir + `/c.pem", "key_file": "` + dir + `/d.pem"}}`), "server.tls"},

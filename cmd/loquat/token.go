@@ -55,8 +55,9 @@ func (f *accessFlags) configuration() (*config.Config, error) {
 	return cfg, nil
 }
 
-// dataDir returns the named data directory, or that of the configuration.
-func (f *accessFlags) dataDir() (string, error) {
+// dataDir returns the named data directory, or that of the configuration. If the sessions are
+// not there, the error contains the remedy.
+func (f *accessFlags) dataDir(remedy string) (string, error) {
 	if f.data != "" {
 		return f.data, nil
 	}
@@ -64,7 +65,7 @@ func (f *accessFlags) dataDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cfg.Server.DataDir, nil
+	return cfg.Server.DataDir, requireEmbedded(cfg, remedy)
 }
 
 // client returns a client of the named server, or of the server that the configuration

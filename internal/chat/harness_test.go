@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,21 @@ import (
 	"loquat/internal/ui"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		closeDatabases()
+		os.Exit(code)
+	}))
+}
+
+// openDatabase opens a new database, and closeDatabases ends what openDatabase started. The
+// variable LOQUAT_TEST_STORE chooses another kind.
+var (
+	openDatabase = func(t testing.TB, log *slog.Logger) (store.Driver, error) {
+		return sqlite.Open(t.Context(), t.TempDir(), log)
+	}
+	closeDatabases = func() {}
+)
 
 // phase is what the fake provider does in one phase: chunks in order, each after the
 // gate let it pass, then a reply or an error.
@@ -212,7 +227,7 @@ func newRig(t testing.TB, tools ...plugin.Tool) *rig {
 func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plugin.Tool) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
+	db, err := openDatabase(t, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,8 @@ import (
 // The defaults of the service's own keys.
 const (
 	DefaultListen           = "127.0.0.1:8787"
+	DefaultPoolSize         = 10
+	DefaultStatementTimeout = 30 * time.Second
 	DefaultShutdownGrace    = 10 * time.Second
 	DefaultRetention        = 7 * 24 * time.Hour
 	DefaultMaxBodyBytes     = 8 << 20
@@ -89,7 +91,11 @@ type TLS struct{ CertFile, KeyFile string }
 
 // Store is where sessions and events are kept. An empty URL means the embedded
 // database in the data directory.
-type Store struct{ URL string }
+type Store struct {
+	URL              string // empty means the file in the data directory
+	PoolSize         int
+	StatementTimeout time.Duration
+}
 
 // Bridge is the bridge that this server forwards to and, for `loquat bridge`, the
 // servers that may forward to it.
@@ -214,7 +220,11 @@ func New(raw loquat.Object, env Environment) *Config {
 			TLS:            TLS{CertFile: tls.String("cert_file"), KeyFile: tls.String("key_file")},
 			ShutdownGrace:  secondsAt(server, "shutdown_grace_seconds", DefaultShutdownGrace),
 		},
-		Store: Store{URL: raw.Object("store").String("url")},
+		Store: Store{
+			URL:              raw.Object("store").String("url"),
+			PoolSize:         valueAt(raw.Object("store"), "pool_size", DefaultPoolSize),
+			StatementTimeout: secondsAt(raw.Object("store"), "statement_timeout_seconds", DefaultStatementTimeout),
+		},
 		Bridge: Bridge{
 			URL:      bridge.String("url"),
 			ServerID: bridge.String("server_id"),

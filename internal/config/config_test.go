@@ -299,7 +299,7 @@ func TestCheck(t *testing.T) {
 		{"unknown key of a token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "scopes": []}]`), `entry 0 has the key scopes; must be one of`},
 		{"short token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcde", "scope": "full"}]`), "warning: server.auth_tokens[0].token: is short enough to be guessed"},
 
-		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: cannot be used: this version keeps sessions in the data directory only`},
+		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: is not the address of a database; must begin with postgres://`},
 		{"bridge", `{` + main + `, "bridge": {"url": "wss://h/bridge"}}`, "bridge.server_id: is missing; with bridge.url it must name this server\nbridge.token: is missing"},
 		{"bridge by http", `{` + main + `, "bridge": {"url": "https://h", "server_id": "s", "token": "t"}}`, `bridge.url: is not a URL`},
 		{"limits", `{` + main + `, "limits": {"max_body_bytes": 0, "max_tool_rounds": "9"}}`, "limits.max_body_bytes: is 0; must be at least 1024\nlimits.max_tool_rounds: is a string; must be an integer"},

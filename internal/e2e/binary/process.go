@@ -72,6 +72,10 @@ func start(t testing.TB, path string, env []string, args ...string) *Process {
 
 // Launch starts the program at path and does not wait for anything.
 func Launch(path string, env []string, args ...string) (*Process, error) {
+	args, err := withStore(args)
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(CleanEnv(), env...)
 	return LaunchCommand(cmd)

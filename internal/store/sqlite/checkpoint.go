@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"loquat/internal/store/datadir"
 	"os"
 	"time"
 )
@@ -28,8 +29,8 @@ func (db *DB) checkpointLoop() {
 			return
 		case <-tick.C:
 		}
-		if time.Since(synced) >= markSyncEvery {
-			db.mark.sync()
+		if time.Since(synced) >= datadir.MarkSyncEvery {
+			db.mark.Sync()
 			synced = time.Now()
 		}
 		if db.walSize() <= walSoftLimit {

@@ -10,6 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"loquat/internal/store"
+	"loquat/internal/store/datadir"
 )
 
 // movedError reports that an open file was moved or removed. SQLite would keep writing to it,
@@ -30,8 +31,8 @@ type pinnedFile struct {
 // connection does.
 func (db *DB) pin() error {
 	paths := []string{db.path, db.path + "-wal", db.path + "-shm"}
-	if db.lock.dir == nil { // only the lock file keeps a second server out
-		paths = append(paths, filepath.Join(filepath.Dir(db.path), lockName))
+	if !db.lock.OnDirectory() { // only the lock file keeps a second server out
+		paths = append(paths, filepath.Join(filepath.Dir(db.path), datadir.LockName))
 	}
 	for _, path := range paths {
 		info, err := os.Stat(path)

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"loquat/internal/store"
+	"loquat/internal/store/datadir"
 )
 
 // FullDiskDB is a database that was opened while the disk was full. It serves reads until
@@ -24,7 +25,7 @@ import (
 type FullDiskDB struct {
 	dir    string
 	log    *slog.Logger
-	lock   *lock
+	lock   *datadir.Lock
 	mark   store.Mark
 	marked bool // mark was found
 
@@ -42,7 +43,7 @@ var errNoSpace = fmt.Errorf("the disk has been full since the start: %w", syscal
 // OpenForServer is Open for a server. On a full disk it returns a FullDiskDB, so that the
 // server can start and serve reads.
 func OpenForServer(ctx context.Context, dir string, log *slog.Logger) (store.Driver, error) {
-	lock, err := makeAndLock(ctx, dir, log)
+	lock, err := datadir.Make(ctx, dir, log)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +52,13 @@ func OpenForServer(ctx context.Context, dir string, log *slog.Logger) (store.Dri
 		return db, nil
 	}
 	if explain(err).Kind != faultFull.Kind {
-		return nil, errors.Join(err, lock.unlock())
+		return nil, errors.Join(err, lock.Release())
 	}
 	p := &FullDiskDB{dir: dir, log: log, lock: lock}
 	if opening := p.openToRead(ctx); opening != nil { // err names the cause
-		return nil, errors.Join(err, lock.unlock())
+		return nil, errors.Join(err, lock.Release())
 	}
-	if p.mark, p.marked, err = readMark(filepath.Join(dir, markName)); err != nil {
+	if p.mark, p.marked, err = datadir.ReadMark(filepath.Join(dir, datadir.MarkName)); err != nil {
 		log.Warn("the mark of the last run cannot be read; lost events would go unnoticed", "error", err)
 	}
 	log.Error("the disk is full: the server starts, serves reads and refuses changes", "remedy", faultFull.Remedy, "dir", dir)
@@ -195,5 +196,5 @@ func (p *FullDiskDB) Close() (err error) {
 	if p.reading != nil {
 		err = p.reading.Close()
 	}
-	return errors.Join(err, p.lock.unlock())
+	return errors.Join(err, p.lock.Release())
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"loquat/internal/store"
+	"loquat/internal/store/datadir"
 )
 
 // Inspection reads the database of a data directory, which may be in use, without changing it.
@@ -18,7 +19,7 @@ type Inspection struct {
 	InUse bool // a server uses the directory and may change it
 
 	path string
-	lock *lock
+	lock *datadir.Lock
 	db   *sql.DB
 
 	mark    store.Mark
@@ -37,13 +38,13 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 	if err != nil {
 		return nil, err
 	}
-	in.lock, err = lockDir(ctx, dir, log)
+	in.lock, err = datadir.Take(ctx, dir, log)
 	in.InUse = errors.Is(err, store.ErrInUse)
 	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
 		return nil, err
 	}
 	// Read the mark before the database: a later mark could name events that are read too early.
-	in.mark, in.marked, in.markErr = readMark(filepath.Join(dir, markName))
+	in.mark, in.marked, in.markErr = datadir.ReadMark(filepath.Join(dir, datadir.MarkName))
 	source := dsnOf(in.path, "ro", "query_only(1)", busyTimeout(lockTimeout))
 	if wal, err := os.Stat(in.path + "-wal"); !in.InUse && (err != nil || wal.Size() == 0) {
 		source += "&immutable=1" // creates no files, and works on read-only file systems
@@ -119,7 +120,7 @@ func (in *Inspection) Close() (err error) {
 		err = in.db.Close()
 	}
 	if in.lock != nil {
-		err = errors.Join(err, in.lock.unlock())
+		err = errors.Join(err, in.lock.Release())
 	}
 	return err
 }

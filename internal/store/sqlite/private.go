@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"loquat/internal/private"
+	"loquat/internal/store/datadir"
 )
 
 // makePrivate creates the database file if it is missing, and removes other users' permissions
@@ -44,5 +45,5 @@ func (db *DB) makePrivate(dir string) error {
 
 // isOwn reports whether a file name in the data directory belongs to the store.
 func isOwn(name string) bool {
-	return name == dbName || strings.HasPrefix(name, dbName+"-") || name == lockName || name == markName
+	return name == dbName || strings.HasPrefix(name, dbName+"-") || name == datadir.LockName || name == datadir.MarkName
 }

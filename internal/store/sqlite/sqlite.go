@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,6 +22,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"loquat/internal/store"
+	"loquat/internal/store/datadir"
 )
 
 // readers is how many reads run concurrently.
@@ -42,7 +42,7 @@ const (
 type DB struct {
 	path  string
 	log   *slog.Logger
-	lock  *lock
+	lock  *datadir.Lock
 	write *sql.Conn // the only writing connection; owned by the committer
 	pool  *sql.DB   // pool of write and checkpointer
 	read  *sql.DB
@@ -53,7 +53,7 @@ type DB struct {
 	nextWaitSize      int64     // size of the write-ahead log at which the committer waits again
 	writes            atomic.Int64
 
-	mark   *markFile
+	mark   *datadir.MarkFile
 	pinned []pinnedFile // open files that must stay in place
 
 	statements map[string]*sql.Stmt // prepared on write; owned by the committer
@@ -71,27 +71,20 @@ var _ store.Driver = (*DB)(nil)
 // Open opens the database file in dir and creates both if they are missing. If another process
 // uses the directory, the error names that process.
 func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
-	lock, err := makeAndLock(ctx, dir, log)
+	lock, err := datadir.Make(ctx, dir, log)
 	if err != nil {
 		return nil, err
 	}
 	db, err := openLocked(ctx, dir, lock, log)
 	if err != nil {
-		return nil, errors.Join(err, lock.unlock())
+		return nil, errors.Join(err, lock.Release())
 	}
 	return db, nil
 }
 
-func makeAndLock(ctx context.Context, dir string, log *slog.Logger) (*lock, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
-	}
-	return lockDir(ctx, dir, log)
-}
-
 // openLocked opens the database file of a locked directory. On success the DB owns the lock,
 // otherwise the caller does.
-func openLocked(ctx context.Context, dir string, lock *lock, log *slog.Logger) (*DB, error) {
+func openLocked(ctx context.Context, dir string, lock *datadir.Lock, log *slog.Logger) (*DB, error) {
 	db := &DB{
 		path: filePath(dir), log: log, lock: lock,
 		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{}, reading: make(chan struct{}, readers),
@@ -126,7 +119,7 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	if err := requireStore(ctx, db.path); err != nil {
 		return err
 	}
-	db.mark = openMark(dir, db.log)
+	db.mark = datadir.OpenMark(dir, db.log)
 	// auto_vacuum must come first: it takes effect only before the first write, and changing
 	// the journal mode writes.
 	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(lockTimeout),
@@ -234,12 +227,18 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	return fn(reader{ctx, db, tx})
 }
 
+// Marked returns the mark of the last process.
+func (db *DB) Marked() (store.Mark, bool) { return db.mark.Marked() }
+
+// Mark writes the newest event id outside of the database. It does not wait for the disk.
+func (db *DB) Mark(m store.Mark) { db.mark.Mark(m) }
+
 // Close stops checkpointLoop, copies the write-ahead log back to the database and unlocks the
 // directory.
 func (db *DB) Close() error {
 	close(db.stop)
 	<-db.done
-	return errors.Join(db.release(), db.lock.unlock())
+	return errors.Join(db.release(), db.lock.Release())
 }
 
 func (db *DB) release() error {
@@ -267,7 +266,7 @@ func (db *DB) release() error {
 		errs = append(errs, db.pool.Close())
 	}
 	if db.mark != nil {
-		errs = append(errs, db.mark.close())
+		errs = append(errs, db.mark.Close())
 	}
 	return errors.Join(errs...)
 }

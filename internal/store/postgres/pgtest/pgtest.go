@@ -35,29 +35,39 @@ const startTimeout = 10 * time.Second
 type Server struct {
 	Port int
 
-	bin      string // folder of the programs
-	dir      string // has data and the log
-	settings []string
-	account  *account // nil is the user of the tests
-	small    int      // MiB of the file system at smallDir; 0 means none
-	cmd      *exec.Cmd
-	hold     io.Closer // the server stops when this pipe is closed
-	log      string
+	bin       string // folder of the programs
+	dir       string // has data and the log
+	settings  []string
+	account   *account // nil is the user of the tests
+	temporary bool     // the cluster is removed when the server ends
+	small     int      // MiB of the file system at smallDir; 0 means none
+	cmd       *exec.Cmd
+	hold      io.Closer // the server stops when this pipe is closed
+	log       string
 }
 
 // Binaries returns the folder of PostgreSQL's programs. It skips the test if there is none; if
 // the variable CI is set, it fails the test.
 func Binaries(t testing.TB) string {
 	t.Helper()
+	bin, ok := installed()
+	if !ok {
+		Missing(t, "initdb, of PostgreSQL's server")
+	}
+	return bin
+}
+
+// installed returns the folder of the newest PostgreSQL.
+func installed() (bin string, ok bool) {
 	if path, err := exec.LookPath("initdb"); err == nil {
-		return filepath.Dir(path)
+		return filepath.Dir(path), true
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
-		Missing(t, "initdb, of PostgreSQL's server")
+		return "", false
 	}
 	slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
-	return filepath.Dir(found[0])
+	return filepath.Dir(found[0]), true
 }
 
 func version(path string) int {
@@ -297,9 +307,13 @@ func (s *Server) launch() error {
 	}
 	// The shell stops the server when its standard input ends, so no server outlives the
 	// tests.
-	const script = `"$0" "$@" >>"$LOG" 2>&1 </dev/null & pid=$!; cat >/dev/null; kill -INT $pid 2>/dev/null; wait $pid`
+	const script = `"$0" "$@" >>"$LOG" 2>&1 </dev/null & pid=$!; cat >/dev/null; kill -INT $pid 2>/dev/null; wait $pid
+		if [ -n "$TEMPORARY" ]; then rm -rf "$TEMPORARY"; fi`
 	s.cmd = s.command("sh", append([]string{"-c", script, filepath.Join(s.bin, "postgres")}, args...)...)
 	s.cmd.Env = append(os.Environ(), "LOG="+s.log)
+	if s.temporary {
+		s.cmd.Env = append(s.cmd.Env, "TEMPORARY="+s.dir)
+	}
 	var err error
 	if s.hold, err = s.cmd.StdinPipe(); err != nil {
 		return err
@@ -406,16 +420,32 @@ func (s *Server) Exec(database, statements string) error {
 	return err
 }
 
+// Run starts a server that runs until the process of the tests ends, with settings such as
+// "fsync=off".
+func Run(settings ...string) (*Server, error) {
+	bin, ok := installed()
+	if !ok {
+		return nil, errors.New("initdb, of PostgreSQL's server, is not installed")
+	}
+	return startWith(&Server{bin: bin, settings: settings, temporary: true})
+}
+
 var databases atomic.Int64
 
 // Database creates an empty database. It returns the name and the URL of the database.
 func (s *Server) Database(t testing.TB) (name, url string) {
 	t.Helper()
-	name = fmt.Sprintf("test_%d", databases.Add(1))
-	if err := s.Exec("postgres", "CREATE DATABASE "+name); err != nil {
+	name, err := s.NewDatabase()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return name, s.URL(name)
+}
+
+// NewDatabase creates an empty database and returns its name.
+func (s *Server) NewDatabase() (name string, err error) {
+	name = fmt.Sprintf("test_%d", databases.Add(1))
+	return name, s.Exec("postgres", "CREATE DATABASE "+name)
 }
 
 var shared struct {
@@ -447,5 +477,17 @@ func StopShared() {
 	if shared.server != nil {
 		shared.server.remove()
 		shared.server = nil
+	}
+}
+
+// Own gives a file the owner of another file.
+func Own(t testing.TB, path string, like os.FileInfo) {
+	t.Helper()
+	owner, ok := like.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatal("files have no owners here")
+	}
+	if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package sqlite
+package datadir
 
 import (
 	"errors"
@@ -15,15 +15,15 @@ import (
 	"loquat/internal/store"
 )
 
-// markName is the file that holds the mark, next to the database.
-const markName = "loquat.mark"
+// MarkName is the file that holds the mark, next to the database.
+const MarkName = "loquat.mark"
 
-// markSyncEvery is how often the mark is synced to disk.
-const markSyncEvery = 5 * time.Second
+// MarkSyncEvery is how often the mark is synced to disk.
+const MarkSyncEvery = 5 * time.Second
 
-// markFile holds one line of fixed length, which is overwritten in place: store id, newest
+// MarkFile holds one line of fixed length, which is overwritten in place: store id, newest
 // event id, and a checksum of both.
-type markFile struct {
+type MarkFile struct {
 	log    *slog.Logger
 	f      *os.File // nil if the file cannot be opened
 	dirty  atomic.Bool
@@ -34,13 +34,13 @@ type markFile struct {
 	known bool
 }
 
-// openMark reads the mark of the last process. Without a usable mark file the store still
+// OpenMark reads the mark of the last process. Without a usable mark file the store still
 // opens; only loss detection is off.
-func openMark(dir string, log *slog.Logger) *markFile {
-	m := &markFile{log: log}
-	path := filepath.Join(dir, markName)
+func OpenMark(dir string, log *slog.Logger) *MarkFile {
+	m := &MarkFile{log: log}
+	path := filepath.Join(dir, MarkName)
 	var err error
-	if m.found, m.known, err = readMark(path); err != nil {
+	if m.found, m.known, err = ReadMark(path); err != nil {
 		log.Warn("the mark of the last run cannot be read; lost events would go unnoticed", "error", err)
 	}
 	if m.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
@@ -49,8 +49,8 @@ func openMark(dir string, log *slog.Logger) *markFile {
 	return m
 }
 
-// readMark reads a mark file. A missing or empty file has no mark.
-func readMark(path string) (m store.Mark, ok bool, err error) {
+// ReadMark reads a mark file. A missing or empty file has no mark.
+func ReadMark(path string) (m store.Mark, ok bool, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && len(b) == 0 {
 		return store.Mark{}, false, nil
@@ -75,12 +75,10 @@ func markLine(m store.Mark) string {
 }
 
 // Marked returns the mark of the last process.
-func (db *DB) Marked() (store.Mark, bool) { return db.mark.found, db.mark.known }
+func (m *MarkFile) Marked() (store.Mark, bool) { return m.found, m.known }
 
 // Mark writes the newest event id. It does not wait for the disk.
-func (db *DB) Mark(m store.Mark) { db.mark.write(m) }
-
-func (m *markFile) write(mark store.Mark) {
+func (m *MarkFile) Mark(mark store.Mark) {
 	if m.f == nil {
 		return
 	}
@@ -100,17 +98,18 @@ func (m *markFile) write(mark store.Mark) {
 	m.dirty.Store(true)
 }
 
-// sync syncs the mark to disk.
-func (m *markFile) sync() {
+// Sync syncs the mark to disk.
+func (m *MarkFile) Sync() {
 	if m.f != nil && m.dirty.Swap(false) {
 		_ = m.f.Sync() // a failure only weakens loss detection; no change fails
 	}
 }
 
-func (m *markFile) close() error {
+// Close syncs and closes the file.
+func (m *MarkFile) Close() error {
 	if m.f == nil {
 		return nil
 	}
-	m.sync()
+	m.Sync()
 	return m.f.Close()
 }

@@ -1,10 +1,11 @@
-package sqlite
+// Package datadir keeps what a node has in its data directory besides its database and its
+// images: the lock, the mark and the node's id.
+package datadir
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,41 +26,20 @@ type inUseError struct{ dir, holder string }
 func (e *inUseError) Error() string {
 	by := "process " + e.holder
 	if e.holder == "" {
-		by = "another process, whose " + lockName + " was removed"
+		by = "another process, whose " + LockName + " was removed"
 	}
 	return fmt.Sprintf("the data directory %s is in use by %s; stop it first, or choose another directory with --data", e.dir, by)
 }
 
 func (e *inUseError) Unwrap() error { return store.ErrInUse }
 
-// The names of the store's files.
-const (
-	dbName   = "loquat.db" // SQLite appends -wal and -shm
-	lockName = "loquat.lock"
-)
+// LockName is the file that holds the id of the process that uses a directory.
+const LockName = "loquat.lock"
 
-// filePath returns the path of the database file in a directory.
-func filePath(dir string) string { return filepath.Join(dir, dbName) }
-
-// Exists reports whether dir has a database file.
-func Exists(dir string) bool {
-	_, err := os.Stat(filePath(dir))
-	return err == nil
-}
-
-// Remove removes the database file of an unused directory, if there is one.
-func Remove(dir string) error {
-	err := os.Remove(filePath(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// lock excludes other processes from a data directory. The lock file contains the process id;
+// Lock excludes other processes from a data directory. The lock file contains the process id;
 // older versions check only this file. The directory itself is locked too: if somebody removes
 // the lock file, a second server still cannot start.
-type lock struct {
+type Lock struct {
 	file *flock.Flock
 	dir  *flock.Flock // nil if the file system cannot lock directories
 }
@@ -68,10 +48,19 @@ type lock struct {
 // Cleanup programs of the system take the same lock briefly.
 const dirLockWait = time.Second
 
-// lockDir takes both locks of a directory.
-func lockDir(ctx context.Context, dir string, log *slog.Logger) (*lock, error) {
-	path := filepath.Join(dir, lockName)
-	l := &lock{file: flock.New(path)}
+// Make creates a directory if it is missing and locks it. If another process uses it, the
+// error is a store.ErrInUse that names this process.
+func Make(ctx context.Context, dir string, log *slog.Logger) (*Lock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	return Take(ctx, dir, log)
+}
+
+// Take locks a directory that exists.
+func Take(ctx context.Context, dir string, log *slog.Logger) (*Lock, error) {
+	path := filepath.Join(dir, LockName)
+	l := &Lock{file: flock.New(path)}
 	ok, err := l.file.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
@@ -85,14 +74,14 @@ func lockDir(ctx context.Context, dir string, log *slog.Logger) (*lock, error) {
 	}
 	err = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
 	if err != nil && !errors.Is(err, syscall.ENOSPC) { // a full disk does not affect the lock
-		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), l.unlock())
+		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), l.Release())
 	}
 	return l, nil
 }
 
 // lockInode locks the directory itself, with flock(2) on Linux, macOS and the BSDs. Windows
 // needs no such lock, because it does not allow an open lock file to be removed.
-func (l *lock) lockInode(ctx context.Context, dir string, log *slog.Logger) error {
+func (l *Lock) lockInode(ctx context.Context, dir string, log *slog.Logger) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
@@ -108,12 +97,17 @@ func (l *lock) lockInode(ctx context.Context, dir string, log *slog.Logger) erro
 	case ctx.Err() != nil:
 		return err
 	}
-	log.Warn("the directory cannot be locked here, as on a network file system; "+lockName+" alone keeps a second server out, do not remove it", "dir", dir, "error", err)
+	log.Warn("the directory cannot be locked here, as on a network file system; "+LockName+" alone keeps a second server out, do not remove it", "dir", dir, "error", err)
 	l.dir = nil
 	return nil
 }
 
-func (l *lock) unlock() error {
+// OnDirectory reports whether the directory itself is locked. Otherwise only the lock file
+// keeps other processes out.
+func (l *Lock) OnDirectory() bool { return l.dir != nil }
+
+// Release unlocks the directory.
+func (l *Lock) Release() error {
 	err := l.file.Unlock()
 	if l.dir != nil {
 		err = errors.Join(err, l.dir.Unlock())
