@@ -8,15 +8,15 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-func (a *api) browserSessionRoutes() []route.Route {
+func (k *credentials) browserSessionRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodPost, Path: "/auth/session", ID: "signIn", Tag: "access", Summary: "Get a browser's cookie for a token",
-			Open: true, Serve: a.signIn, Body: loquat.SignIn{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SignedIn{}}},
+			Open: true, Serve: k.signIn, Body: loquat.SignIn{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SignedIn{}}},
 		},
 		{
 			Method: http.MethodDelete, Path: "/auth/session", ID: "signOut", Tag: "access", Summary: "End the session of the cookie",
-			Open: true, Serve: a.signOut, Responses: []route.Response{{Status: http.StatusNoContent}},
+			Open: true, Serve: k.signOut, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
 }
@@ -36,9 +36,9 @@ func (c caller) cookie(r *http.Request, name string) (string, bool) {
 }
 
 // setCookie sets the browser's cookie, or removes it if value is "".
-func (a *api) setCookie(x *route.Exchange, value string, until time.Time) {
-	secure := a.public.secure(a.proxies.caller(x.R))
-	c := &http.Cookie{Name: a.public.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
+func (k *credentials) setCookie(x *route.Exchange, value string, until time.Time) {
+	secure := k.public.secure(k.proxies.caller(x.R))
+	c := &http.Cookie{Name: k.public.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
 	if secure {
 		c.Name = hostCookie + c.Name
 	}
@@ -48,28 +48,28 @@ func (a *api) setCookie(x *route.Exchange, value string, until time.Time) {
 	http.SetCookie(x.W, c)
 }
 
-func (a *api) signIn(x *route.Exchange) error {
+func (k *credentials) signIn(x *route.Exchange) error {
 	in, err := route.Decode[loquat.SignIn](x)
 	if err != nil {
 		return err
 	}
-	s, err := a.access.keeper.SignIn(x.R.Context(), in.Token, a.proxies.caller(x.R).address)
+	s, err := k.keeper.SignIn(x.R.Context(), in.Token, k.proxies.caller(x.R).address)
 	if err != nil {
 		return err
 	}
-	a.setCookie(x, s.Cookie, s.ExpiresAt)
+	k.setCookie(x, s.Cookie, s.ExpiresAt)
 	return x.Reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
 }
 
-func (a *api) signOut(x *route.Exchange) error {
-	if cookie, ok := a.proxies.caller(x.R).cookie(x.R, a.public.cookie); ok {
+func (k *credentials) signOut(x *route.Exchange) error {
+	if cookie, ok := k.proxies.caller(x.R).cookie(x.R, k.public.cookie); ok {
 		if x.R.Header.Get("Origin") == "" {
 			return errNoOrigin()
 		}
-		if err := a.access.keeper.SignOut(x.R.Context(), cookie); err != nil {
+		if err := k.keeper.SignOut(x.R.Context(), cookie); err != nil {
 			return err
 		}
-		a.setCookie(x, "", time.Time{})
+		k.setCookie(x, "", time.Time{})
 	}
 	return done(x)
 }

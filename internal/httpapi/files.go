@@ -34,9 +34,9 @@ const (
 
 // files returns the static files by path: the web client with its folders, if there is one,
 // and the page that shows the OpenAPI document. Anybody may load them.
-func (a *api) files(client fs.FS) (map[string]http.HandlerFunc, error) {
+func (a *api) files(client fs.FS, document []byte) (map[string]http.HandlerFunc, error) {
 	out := map[string]http.HandlerFunc{
-		docsPath:      a.docs(),
+		docsPath:      a.docs(document),
 		docsStylePath: a.file(fileMedia[".css"], apipage.Style),
 	}
 	if client == nil {
@@ -68,9 +68,9 @@ func (a *api) files(client fs.FS) (map[string]http.HandlerFunc, error) {
 
 // docs serves the page that shows the OpenAPI document. The first call renders the page,
 // because that would take a quarter of the server's start.
-func (a *api) docs() http.HandlerFunc {
+func (a *api) docs(document []byte) http.HandlerFunc {
 	page := sync.OnceValues(func() (http.HandlerFunc, error) {
-		body, err := apipage.Render(a.document, apipage.Paths{Document: documentPath, Style: docsStylePath, Icon: "/icon.svg"})
+		body, err := apipage.Render(document, apipage.Paths{Document: documentPath, Style: docsStylePath, Icon: "/icon.svg"})
 		return a.file(fileMedia[".html"], body), err
 	})
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -15,11 +15,12 @@ import (
 // them.
 func TestFilesInFolders(t *testing.T) {
 	r := newRig(t)
+	document := r.do("GET", "/openapi.json", "").body
 	files, err := r.api.files(fstest.MapFS{
 		"index.html":          {Data: []byte("<p>page")},
 		"static/app.css":      {Data: []byte("p {}")},
 		"static/js/deep/a.js": {Data: []byte("1")},
-	})
+	}, document)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestFilesInFolders(t *testing.T) {
 	if want := `loquat_http_answers_total{method="GET",route="/static/app.css",status="200"} 1`; !strings.Contains(w.Body.String(), want) {
 		t.Errorf("metrics lack %s", want)
 	}
-	if _, err := r.api.files(fstest.MapFS{"static/a.exe": {}}); err == nil || !strings.Contains(err.Error(), "static/a.exe") {
+	if _, err := r.api.files(fstest.MapFS{"static/a.exe": {}}, document); err == nil || !strings.Contains(err.Error(), "static/a.exe") {
 		t.Errorf("an unknown media type: %v", err)
 	}
 }

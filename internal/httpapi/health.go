@@ -8,40 +8,49 @@ import (
 	"slices"
 
 	"loquat"
+	"loquat/internal/chat"
 	"loquat/internal/httpapi/route"
 )
 
-func (a *api) healthRoutes() []route.Route {
+// serverState serves the routes that are about the server itself.
+type serverState struct {
+	chat     *chat.Service
+	version  string
+	metrics  *metrics
+	document []byte // of /openapi.json
+}
+
+func (s *serverState) routes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/healthz", ID: "health", Tag: "server", Summary: "Whether the process runs",
-			Open: true, Serve: a.health, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Health{}}},
+			Open: true, Serve: s.health, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Health{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/readyz", ID: "ready", Tag: "server", Summary: "Whether the server can take requests",
-			Open: true, Serve: a.ready, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Readiness{}}},
+			Open: true, Serve: s.ready, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Readiness{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/version", ID: "version", Tag: "server", Summary: "The build and the version of the API",
-			Serve: a.getVersion, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Version{}}},
+			Serve: s.getVersion, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Version{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/metrics", ID: "metrics", Tag: "server", Summary: "Counters for Prometheus",
-			Serve: a.scrape, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: "text/plain"}},
+			Serve: s.scrape, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: "text/plain"}},
 		},
 		{
 			Method: http.MethodGet, Path: documentPath, ID: "openapi", Tag: "server", Summary: "This document",
-			Open: true, Serve: a.openAPI, Responses: []route.Response{{Status: http.StatusOK, Body: map[string]any{}}},
+			Open: true, Serve: s.openAPI, Responses: []route.Response{{Status: http.StatusOK, Body: map[string]any{}}},
 		},
 	}
 }
 
-func (a *api) health(x *route.Exchange) error {
+func (s *serverState) health(x *route.Exchange) error {
 	return x.Reply(http.StatusOK, loquat.Health{Status: "ok"})
 }
 
-func (a *api) ready(x *route.Exchange) error {
-	r := a.chat.Ready(x.R.Context())
+func (s *serverState) ready(x *route.Exchange) error {
+	r := s.chat.Ready(x.R.Context())
 	if !r.Ready {
 		var wrong loquat.FieldErrors
 		if r.Store != "ok" {
@@ -58,20 +67,20 @@ func (a *api) ready(x *route.Exchange) error {
 // apiVersion is increased when something that clients rely on is removed.
 const apiVersion = 1
 
-func (a *api) getVersion(x *route.Exchange) error {
-	return x.Reply(http.StatusOK, loquat.Version{Version: a.version, API: apiVersion, Go: runtime.Version()})
+func (s *serverState) getVersion(x *route.Exchange) error {
+	return x.Reply(http.StatusOK, loquat.Version{Version: s.version, API: apiVersion, Go: runtime.Version()})
 }
 
-func (a *api) scrape(x *route.Exchange) error {
-	a.metrics.handler.ServeHTTP(x.W, x.R)
+func (s *serverState) scrape(x *route.Exchange) error {
+	s.metrics.handler.ServeHTTP(x.W, x.R)
 	return nil
 }
 
-func (a *api) openAPI(x *route.Exchange) error {
+func (s *serverState) openAPI(x *route.Exchange) error {
 	h := x.W.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	if _, err := x.W.Write(a.document); err != nil {
+	if _, err := x.W.Write(s.document); err != nil {
 		return fmt.Errorf("write the document: %w", err)
 	}
 	return nil

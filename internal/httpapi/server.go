@@ -54,7 +54,6 @@ type api struct {
 	chat     *chat.Service
 	feed     *feed.Feed
 	log      *slog.Logger
-	version  string
 	origins  originCheck
 	proxies  proxies
 	throttle *throttle
@@ -62,7 +61,6 @@ type api struct {
 	access   access
 	public   publicAddress
 	metrics  *metrics
-	document []byte // of /openapi.json
 	table    *route.Table
 	limits   config.Limits
 }
@@ -74,7 +72,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	a := &api{
-		chat: opts.Service, feed: opts.Feed, log: opts.Logger, version: opts.Version, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
+		chat: opts.Service, feed: opts.Feed, log: opts.Logger, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
 		public: newPublicAddress(opts.Config, opts.ServerID), limits: opts.Config.Limits,
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
@@ -85,13 +83,15 @@ func New(opts Options) (http.Handler, error) {
 	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
 		return nil, err
 	}
-	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), a.healthRoutes(),
-		a.pairingRoutes(), a.browserSessionRoutes(), a.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
+	state := &serverState{chat: opts.Service, version: opts.Version, metrics: a.metrics}
+	keys := &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}
+	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
+		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
 	schemas := newSchemas()
-	if a.document, err = describe(routes, schemas); err != nil {
+	if state.document, err = describe(routes, schemas); err != nil {
 		return nil, err
 	}
-	files, err := a.files(opts.Web)
+	files, err := a.files(opts.Web, state.document)
 	if err != nil {
 		return nil, err
 	}

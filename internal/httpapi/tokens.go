@@ -5,32 +5,40 @@ import (
 	"net/url"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/httpapi/route"
 )
 
-func (a *api) tokenRoutes() []route.Route {
+// credentials serves the routes of tokens, devices, pairing codes and browser sessions.
+type credentials struct {
+	keeper  *auth.Keeper
+	public  publicAddress
+	proxies proxies
+}
+
+func (k *credentials) tokenRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodPost, Path: "/tokens", ID: "makeToken", Tag: "access", Summary: "Make a token",
-			Full: true, Serve: a.makeToken, Body: loquat.NewToken{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Token{}}},
+			Full: true, Serve: k.makeToken, Body: loquat.NewToken{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Token{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/tokens", ID: "listTokens", Tag: "access", Summary: "List the tokens",
-			Full: true, Serve: a.listTokens, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.TokenList{}}},
+			Full: true, Serve: k.listTokens, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.TokenList{}}},
 		},
 		{
 			Method: http.MethodDelete, Path: "/tokens/{token_id}", ID: "revokeToken", Tag: "access", Summary: "Revoke a token",
-			Full: true, Serve: a.revokeToken, Responses: []route.Response{{Status: http.StatusNoContent}},
+			Full: true, Serve: k.revokeToken, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
 }
 
-func (a *api) makeToken(x *route.Exchange) error {
+func (k *credentials) makeToken(x *route.Exchange) error {
 	in, err := route.Decode[loquat.NewToken](x)
 	if err != nil {
 		return err
 	}
-	made, secret, err := a.access.keeper.MakeToken(x.R.Context(), in)
+	made, secret, err := k.keeper.MakeToken(x.R.Context(), in)
 	if err != nil {
 		return err
 	}
@@ -40,16 +48,16 @@ func (a *api) makeToken(x *route.Exchange) error {
 	return x.Reply(http.StatusCreated, out)
 }
 
-func (a *api) listTokens(x *route.Exchange) error {
+func (k *credentials) listTokens(x *route.Exchange) error {
 	out := loquat.TokenList{Tokens: []loquat.Token{}}
-	for _, c := range a.access.keeper.Tokens() {
+	for _, c := range k.keeper.Tokens() {
 		out.Tokens = append(out.Tokens, c.AsToken())
 	}
 	return x.Reply(http.StatusOK, out)
 }
 
-func (a *api) revokeToken(x *route.Exchange) error {
-	if err := a.access.keeper.RevokeToken(x.R.Context(), x.Path("token_id")); err != nil {
+func (k *credentials) revokeToken(x *route.Exchange) error {
+	if err := k.keeper.RevokeToken(x.R.Context(), x.Path("token_id")); err != nil {
 		return err
 	}
 	return done(x)
