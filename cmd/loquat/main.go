@@ -59,7 +59,8 @@ func printable(err error) string {
 	return tui.Clean(strings.Join(lines, "\n"))
 }
 
-// run is the whole program but for the process around it.
+// run runs a command line. It does not use the arguments, the streams or the exit code of the
+// process.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root := &cobra.Command{
 		Use:           "loquat",

@@ -65,7 +65,7 @@ type Config struct {
 	fileSecrets []string // the values that came from a ${file:…}
 }
 
-// Server is how the service is reached.
+// Server holds the addresses and access settings of the HTTP server.
 type Server struct {
 	Listen         string
 	DebugListen    string // "" serves no profiles
@@ -78,7 +78,7 @@ type Server struct {
 	ShutdownGrace  time.Duration
 }
 
-// AuthToken opens the HTTP API.
+// AuthToken is an access token of the configuration.
 type AuthToken struct {
 	Name      string `json:"name"`
 	Token     string `json:"token"`
@@ -89,8 +89,7 @@ type AuthToken struct {
 // TLS is a certificate with its key, or empty.
 type TLS struct{ CertFile, KeyFile string }
 
-// Store is where sessions and events are kept. An empty URL means the embedded
-// database in the data directory.
+// Store selects the database. An empty URL means the embedded database in the data directory.
 type Store struct {
 	URL              string // empty means the file in the data directory
 	PoolSize         int
@@ -106,7 +105,7 @@ type Bridge struct {
 	Servers  map[string]string // server_id to token
 }
 
-// Limits bound what one call may cost.
+// Limits bound the cost of calls.
 type Limits struct {
 	MaxBodyBytes       int64
 	MaxAssetBytes      int64
@@ -122,7 +121,7 @@ type Limits struct {
 	MaxInflightBytesPerToken int64
 }
 
-// Events is how long events are kept; a Retention of 0 keeps them all.
+// Events sets how long events are kept; a Retention of 0 keeps them for ever.
 type Events struct{ Retention time.Duration }
 
 // Environment gives access to variables and files.

@@ -107,9 +107,9 @@ func (c *Config) UseOnly(providerID string, provider loquat.Object) {
 // Agents returns the agent_ids, sorted.
 func (c *Config) Agents() []string { return slices.Sorted(maps.Keys(c.agents)) }
 
-// Base returns the base config of an agent, which must not be changed, and the
-// provider_id that it uses. A lone agent also answers to the name of the default
-// agent, so that a session that names none has one.
+// Base returns the base config of an agent, which must not be changed, and the provider_id that
+// it uses. If there is only one agent, it is also found under the name of the default agent,
+// for sessions that name none.
 func (c *Config) Base(agentID string) (base loquat.Object, providerID string, err error) {
 	a, ok := c.agents[agentID]
 	if !ok && agentID == loquat.DefaultAgent && len(c.agents) == 1 {

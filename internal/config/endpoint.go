@@ -30,10 +30,10 @@ func NormalizeURL(s string) string {
 	return u.String()
 }
 
-// Endpoint returns the endpoint of an agent that a session chose: its base_url or one
-// of its endpoint_options, as the configuration has it. A choice is compared after
-// NormalizeURL. It may also be what clients are shown of an endpoint with a user part,
-// unless that stands for several.
+// Endpoint returns the endpoint of an agent that a session chose: its base_url or one of its
+// endpoint_options, as the configuration has it. A choice is compared after NormalizeURL. The
+// choice may also be the redacted form of an endpoint with a user part, unless several
+// endpoints have this form.
 func Endpoint(base loquat.Object, choice json.RawMessage) (configured string, ok bool) {
 	var chosen string
 	if json.Unmarshal(choice, &chosen) != nil || chosen == "" {

@@ -63,7 +63,7 @@ func Keys() Schema {
 
 func bound(v float64) *float64 { return &v }
 
-// text makes a Field.Check of a check of a string.
+// text converts a check of a string to a Field.Check.
 func text(check func(string) error) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var s string
@@ -72,7 +72,7 @@ func text(check func(string) error) func(json.RawMessage) error {
 	}
 }
 
-// each makes a Field.Check of a check of every string in a list.
+// each converts a check of a string to a Field.Check of a list of strings.
 func each(check func(string) error) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var list []string

@@ -54,11 +54,11 @@ func (f Field) Validate(raw json.RawMessage) error {
 	return nil
 }
 
-// Schema is the keys that one part owns.
+// Schema lists the keys that one part of the program owns.
 type Schema []Field
 
-// Field returns the field of a key, which may have dots. It panics if the schema has no
-// such field: only code names keys, and the code and its schema must agree.
+// Field returns the field of a key, which may have dots. It panics if the schema has no such
+// field, because the key is a constant in the code.
 func (s Schema) Field(key string) Field {
 	i := slices.IndexFunc(s, func(f Field) bool { return f.Key == key })
 	if i < 0 {

@@ -75,7 +75,7 @@ func (c *Config) secretFinder(owners []Owner) *secretFinder {
 type secretFinder struct {
 	owned, schema Schema
 	fromFiles     []string // values from files, which are secret everywhere
-	knownOnly     bool     // hide what the schema does not know
+	knownOnly     bool     // redact values of keys that the schema does not have
 	found         []string
 }
 
@@ -243,7 +243,7 @@ func (c *Config) withDefaults(owned Schema) loquat.Object {
 	return full
 }
 
-// mergeGiven lays what was given, if anything, over what holds without it.
+// mergeGiven merges the given values, if there are any, over the defaults.
 func mergeGiven(under, given json.RawMessage) json.RawMessage {
 	if given == nil {
 		return under

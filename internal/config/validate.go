@@ -61,7 +61,8 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	return InOrder(ch.problems)
 }
 
-// checkProviders checks that there is one, and that each chooses a plugin that is loaded.
+// checkProviders checks that there is at least one provider, and that each selects a loaded
+// plugin.
 func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 	selectors := loaded.Selectors
 	if len(selectors) == 0 {
@@ -250,8 +251,8 @@ func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 	}
 }
 
-// CheckObject finds everything that is wrong with an object that may hold the keys of
-// a schema and no others, sorted by place.
+// CheckObject returns all problems of an object that may have only the keys of a schema, sorted
+// by place.
 func CheckObject(o loquat.Object, schema Schema) []Problem {
 	ch := &checker{}
 	known := loquat.Object{}

@@ -10,15 +10,15 @@ import (
 // resolveTimeout is how long one attempt to resolve a Doubt may take.
 const resolveTimeout = 10 * time.Second
 
-// errUnresolved reports a batch of which nobody knows whether it committed.
+// errUnresolved reports a batch for which it is unknown whether it committed.
 var errUnresolved = errors.New("the outcome of the commit is not known")
 
 // permanent is implemented by drivers that can lose the database for good.
 type permanent interface{ Superseded() <-chan struct{} }
 
-// resolve finds out whether a batch committed, and returns nil if it did. Its callers wait as
-// long as that takes, because an answer would be a guess. Meanwhile other updates are refused.
-// It gives up when the store closes or has lost the database.
+// resolve finds out whether a batch committed, and returns nil if it did. The callers of the
+// batch's updates wait until then, because an earlier answer would be a guess. Meanwhile other
+// updates are refused. It gives up when the store closes or has lost the database.
 func (s *Store) resolve(doubt Doubt) error {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)

@@ -15,8 +15,8 @@ type Fault struct {
 
 func (f Fault) Error() string { return f.Text + "; " + f.Remedy }
 
-// Damaged is the Fault of a database file whose content is not what was written. It is
-// permanent.
+// Damaged is the Fault of a database file that no longer has the content that was written. It
+// is permanent.
 var Damaged = Fault{Kind: "damaged", Text: "the database is damaged", Remedy: "stop the server, run loquat check, restore a backup"}
 
 // damageError reports a row that this package cannot have written.

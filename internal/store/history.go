@@ -35,7 +35,7 @@ type Version struct {
 	Message     loquat.Message
 }
 
-// At reports whether the version is valid at a revision.
+// At reports whether a revision includes the version.
 func (v Version) At(rev int64) bool { return v.From <= rev && (v.Until == 0 || rev < v.Until) }
 
 // History returns a session from revision rev up to the latest revision that historyBytes

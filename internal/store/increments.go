@@ -10,9 +10,9 @@ import (
 	"loquat"
 )
 
-// Increments are most of what is written, and nobody needs them once their request has ended.
-// So they are kept apart from other events: a commit adds all of its increments as one shared
-// row, without an index.
+// Increments are most of the data that is written, and they are not needed once their request
+// has ended. So they have a table of their own: a commit adds all of its increments as one
+// shared row, without an index.
 //
 // A reader of one session would have to read the increments of all sessions that stream at
 // the same time. So whenever many increments are in shared rows, sortIncrements moves them to
@@ -26,7 +26,7 @@ const (
 	sortBytes   = 2 << 20
 )
 
-// requestName is what an increment's body says of its request.
+// requestName holds the ids that an increment's body has of its request.
 type requestName struct {
 	request, session string
 	visible          bool // the session is not deleted
@@ -285,7 +285,7 @@ func (tx *Tx) sortIncrements() error {
 	return tx.keepLastID()
 }
 
-// unsortedIncrements returns what the shared rows hold.
+// unsortedIncrements returns the number and size of the increments in shared rows.
 func unsortedIncrements(q SQL) (n sizeOfIncrements, err error) {
 	err = one(q, `SELECT coalesce(sum(entries), 0), coalesce(sum(octet_length(body)), 0) FROM increments
 		WHERE last_event_id > (SELECT sorted_event_id FROM log)`, nil, &n.entries, &n.bytes)
@@ -297,7 +297,7 @@ func (s *Store) sortIfDue() {
 	if s.unsorted.entries < sortEntries && s.unsorted.bytes < sortBytes {
 		return
 	}
-	s.unsorted = sizeOfIncrements{} // after a failure the next attempt is as far away
+	s.unsorted = sizeOfIncrements{} // after a failure the next attempt comes after as many increments
 	s.commit([]*update{{fn: (*Tx).sortIncrements, done: make(chan struct{})}})
 }
 

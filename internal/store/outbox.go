@@ -25,7 +25,7 @@ var ErrCancelled = errors.New("the request was cancelled")
 // Outbox is where a running request reports that increments wait.
 //
 // The committer collects increments when it builds a batch. So a request needs no goroutine to
-// write them, and what waits for the same commit can be merged.
+// write them, and increments that wait for the same commit can be merged.
 type Outbox struct {
 	s        *Store
 	request  Request // its row id and owner
@@ -175,7 +175,7 @@ func (tx *Tx) fenceIncrements(q Request) error {
 	return nil
 }
 
-// update takes in what a transaction noted.
+// update adds the notes of a transaction.
 func (f fences) update(changes fences, committed bool) {
 	for rid, owner := range changes {
 		if owner == "" || !committed {

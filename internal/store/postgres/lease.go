@@ -24,8 +24,8 @@ func (e *inUseError) Error() string {
 
 func (e *inUseError) Unwrap() error { return store.ErrInUse }
 
-// SupersededError reports that this node no longer has the log. It is permanent: what the
-// node has in memory may differ from the database.
+// SupersededError reports that this node no longer owns the log. It is permanent, because the
+// node's memory may differ from the database.
 type SupersededError struct{ reason string }
 
 func (e *SupersededError) Error() string {
