@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,17 +106,15 @@ func (e Event) isLarge() bool {
 // encodeMessages encodes a final or tool_results event. It produces the same JSON as
 // encoding/json, but copies the messages only once.
 func (e Event) encodeMessages() ([]byte, error) {
-	names := []string{string(e.Type), e.SessionID, e.RequestID}
-	const others = 200 // names of fields, and the time, of one message
-	size := others
-	for _, name := range names {
-		size += quotedSize(name)
-	}
 	for _, m := range e.Messages {
 		if err := m.Metadata.checkValid(); err != nil {
 			return nil, fmt.Errorf("metadata: %w", err)
 		}
-		size += others + quotedSize(m.ID) + quotedSize(m.Role) + quotedSize(m.Content) + m.Metadata.encodedSize()
+	}
+	names := []string{string(e.Type), e.SessionID, e.RequestID}
+	size := e.MessagesSize()
+	for _, name := range names {
+		size += quotedSize(name)
 	}
 	dst := AppendString(append(make([]byte, 0, size), `{"type":`...), names[0])
 	dst = AppendString(append(dst, `,"session_id":`...), names[1])
@@ -130,6 +129,55 @@ func (e Event) encodeMessages() ([]byte, error) {
 		dst = m.append(dst)
 	}
 	return append(dst, "]}"...), nil
+}
+
+// MessagesSize returns how many bytes the messages of an event have as JSON, or a few more.
+func (e Event) MessagesSize() int {
+	const others = 200 // names of fields, and the time, of one message
+	size := others
+	for _, m := range e.Messages {
+		size += others + quotedSize(m.ID) + quotedSize(m.Role) + quotedSize(m.Content) + m.Metadata.encodedSize()
+	}
+	return size
+}
+
+// AppendJSON appends the message as JSON. The functions in large append the values that m
+// lacks: under "" the content, without its quotes, and under other keys metadata.
+func (m Message) AppendJSON(dst []byte, large map[string]func([]byte) ([]byte, error)) (_ []byte, err error) {
+	dst = AppendString(append(dst, `{"id":`...), m.ID)
+	dst = AppendString(append(dst, `,"role":`...), m.Role)
+	dst = append(dst, `,"content":"`...)
+	if content := large[""]; content == nil {
+		dst = AppendEscaped(dst, m.Content)
+	} else if dst, err = content(dst); err != nil {
+		return dst, err
+	}
+	dst = append(dst, '"')
+	keys := slices.Collect(maps.Keys(m.Metadata))
+	for key := range large {
+		if key != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for i, key := range keys {
+		if i == 0 {
+			dst = append(dst, `,"metadata":{`...)
+		} else {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendString(dst, key), ':')
+		if value := large[key]; value == nil {
+			dst = appendRaw(dst, m.Metadata[key])
+		} else if dst, err = value(dst); err != nil {
+			return dst, err
+		}
+	}
+	if len(keys) > 0 {
+		dst = append(dst, '}')
+	}
+	dst = m.CreatedAt.AppendFormat(append(dst, `,"created_at":"`...), time.RFC3339Nano)
+	return append(dst, `"}`...), nil
 }
 
 func (m Message) append(dst []byte) []byte {
@@ -149,10 +197,7 @@ func quotedSize(s string) int {
 	const piece = len(buf) / 6 // of a character's escape, at most
 	n := 2
 	for len(s) > 0 {
-		end := min(len(s), piece)
-		for end < len(s) && end > piece-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-			end--
-		}
+		end := CharacterStart(s, min(len(s), piece))
 		n += len(AppendString(buf[:0], s[:end])) - 2
 		s = s[end:]
 	}
@@ -227,7 +272,11 @@ const hexDigits = "0123456789abcdef"
 // U+FFFD. U+2028 and U+2029 are escaped, because JavaScript before 2019 did not allow them
 // in strings. HTML characters are not escaped.
 func AppendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
+	return append(AppendEscaped(append(dst, '"'), s), '"')
+}
+
+// AppendEscaped is AppendString without the quotes.
+func AppendEscaped(dst []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -270,6 +319,5 @@ func AppendString(dst []byte, s string) []byte {
 		}
 		i += size
 	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+	return append(dst, s[start:]...)
 }

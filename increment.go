@@ -136,8 +136,8 @@ func (in *mergedDelta) delta() Delta {
 }
 
 // DraftBuilder merges the increments of one request one by one, as a client's fold does.
-// Its memory does not exceed the size of what they add up to, and twice that while Delta
-// runs. The zero DraftBuilder is empty.
+// Its memory does not exceed the size of what they add up to. The zero DraftBuilder is
+// empty.
 type DraftBuilder struct {
 	sum   mergedDelta
 	added bool
@@ -149,12 +149,23 @@ func (b *DraftBuilder) Add(d Delta) {
 	b.added = true
 }
 
-// Delta returns what was added, or nil when nothing was.
+// Delta returns what was added, or nil when nothing was. It empties the builder.
 func (b *DraftBuilder) Delta() *Delta {
 	if !b.added {
 		return nil
 	}
-	d := b.sum.delta()
+	d := Delta{Role: b.sum.role, Content: b.sum.content.String()}
+	for key, v := range b.sum.meta {
+		if d.Metadata == nil {
+			d.Metadata = make(Object, len(b.sum.meta))
+		}
+		if v.kind == mergeText {
+			d.Metadata[key] = v.text.quoteRaw()
+		} else {
+			d.Metadata[key] = v.raw
+		}
+	}
+	*b = DraftBuilder{}
 	return &d
 }
 

@@ -27,6 +27,7 @@ var ranks = map[string]int{
 	"ratelimit":  0,
 	"backoff":    0,
 	"faultproxy": 0,
+	"heap":       0,
 	"private":    0,
 	"strictjson": 1,
 	"config":     2,

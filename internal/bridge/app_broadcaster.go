@@ -15,8 +15,8 @@ import (
 
 // broadcaster follows the log of one server and pushes its events to all joined apps.
 //
-// The run goroutine follows the log and queues every event for every live app. An app
-// whose queue is full, or that joins with a cursor in the past, is not live: its own
+// While apps are joined, the run goroutine follows the log and queues every event for every
+// live app. An app whose queue is full, or that joins with a cursor in the past, is not live: its own
 // catch-up goroutine reads the log until it has reached the broadcaster's cursor. Then
 // the app is live again.
 type broadcaster struct {
@@ -28,9 +28,10 @@ type broadcaster struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	apps   map[*app]struct{}
-	cursor loquat.EventID // the last event that was queued for the live apps
+	mu      sync.Mutex
+	apps    map[*app]struct{}
+	cursor  loquat.EventID // the last event that was queued for the live apps
+	entered chan struct{}  // signalled when an app has joined
 }
 
 // Times for reading the log.
@@ -40,7 +41,7 @@ const (
 )
 
 func newBroadcaster(topic string, log Log, logger *slog.Logger) *broadcaster {
-	b := &broadcaster{topic: topic, log: log, slog: logger, apps: map[*app]struct{}{}, cursor: log.Latest()}
+	b := &broadcaster{topic: topic, log: log, slog: logger, apps: map[*app]struct{}{}, cursor: log.Latest(), entered: make(chan struct{}, 1)}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.running.Go(b.run)
 	return b
@@ -57,9 +58,10 @@ func (b *broadcaster) close() {
 // run queues each new event for the live apps until the broadcaster is closed.
 func (b *broadcaster) run() {
 	for b.ctx.Err() == nil {
-		b.mu.Lock()
-		since := b.cursor
-		b.mu.Unlock()
+		since, ok := b.awaitApps()
+		if !ok {
+			return
+		}
 		window, err := b.log.Window(b.ctx, since, 0, pumpWait)
 		switch {
 		case isGone(err):
@@ -71,6 +73,24 @@ func (b *broadcaster) run() {
 			backoff.Sleep(b.ctx, retryPause)
 		case len(window) > 0:
 			b.deliver(since, window)
+		}
+	}
+}
+
+// awaitApps waits until an app is joined, and returns the event after which to continue.
+// Without apps the log need not be read. ok is false when the broadcaster is closed.
+func (b *broadcaster) awaitApps() (since loquat.EventID, ok bool) {
+	for {
+		b.mu.Lock()
+		since, joined := b.cursor, len(b.apps)
+		b.mu.Unlock()
+		if joined > 0 {
+			return since, true
+		}
+		select {
+		case <-b.entered:
+		case <-b.ctx.Done():
+			return 0, false
 		}
 	}
 }
@@ -210,6 +230,13 @@ type app struct {
 func (b *broadcaster) enter(a *app) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.apps) == 0 { // nothing was read meanwhile: the app catches up with the present
+		b.cursor = max(b.cursor, b.log.Latest())
+		select {
+		case b.entered <- struct{}{}:
+		default:
+		}
+	}
 	b.apps[a] = struct{}{}
 	a.startCatchUp()
 }

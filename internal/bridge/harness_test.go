@@ -36,6 +36,7 @@ type memLog struct {
 	changed chan struct{}
 	hold    chan struct{}  // when set, reads of the past wait for it
 	damaged loquat.EventID // an event that cannot be encoded
+	reads   int            // calls of Window
 }
 
 func newMemLog() *memLog { return &memLog{changed: make(chan struct{})} }
@@ -104,6 +105,7 @@ func (l *memLog) check(since loquat.EventID) error {
 func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
 	l.mu.Lock()
 	hold := l.hold
+	l.reads++
 	l.mu.Unlock()
 	if hold != nil && until != 0 {
 		select {

@@ -121,6 +121,38 @@ func TestGapWhileBehind(t *testing.T) {
 	}
 }
 
+// Without apps nothing reads the log. An app that joins after that gets every event after its
+// cursor once, also when the last app before it has left.
+func TestNoAppsNoReads(t *testing.T) {
+	r := newRig(t, phx.Limits{}, nil)
+	r.log.partial("one", "a")
+	r.log.partial("one", "b")
+	time.Sleep(50 * time.Millisecond)
+	r.log.mu.Lock()
+	if r.log.reads > 0 {
+		t.Errorf("the log was read %d times", r.log.reads)
+	}
+	r.log.mu.Unlock()
+	for since, want := range map[string]string{"0000000000000001": "b", "0000000000000000": "ab"} {
+		p := call(t, r.url)
+		p.join(rigTopic, map[string]any{"token": "good", "since_id": since})
+		var got strings.Builder
+		for got.Len() < len(want) {
+			got.WriteString(p.next().content())
+		}
+		if got.String() != want {
+			t.Errorf("from %s on an app gets %q, want %q", since, got.String(), want)
+		}
+		p.client.Close()
+	}
+	p := call(t, r.url)
+	p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000002"})
+	r.log.partial("one", "c")
+	if got := p.next(); got.content() != "c" {
+		t.Errorf("%s", got.payload)
+	}
+}
+
 // Many apps, some of them slow, connect and disconnect while the log grows. Each app
 // receives every character once and in order, however its events were compacted.
 func TestEveryAppReceivesEachEventOnce(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/heap"
 	"loquat/internal/loop"
 	"loquat/internal/store"
 )
@@ -88,7 +89,9 @@ func (s *Service) endRequest(tx *store.Tx, q *store.Request, failure error) (*st
 	if err != nil {
 		return nil, err
 	}
-	open, err := readOpenStep(tx, *q)
+	var memory heap.Gauge
+	defer memory.Reset()
+	open, err := readOpenStep(tx, *q, &memory)
 	if err != nil {
 		return nil, err
 	}
@@ -158,11 +161,12 @@ type openStep struct {
 	finished  map[string]loquat.Message
 }
 
-// readOpenStep folds the events above a request's mark.
-func readOpenStep(tx *store.Tx, q store.Request) (openStep, error) {
+// readOpenStep folds the events above a request's mark. It adds their sizes to memory.
+func readOpenStep(tx *store.Tx, q store.Request, memory *heap.Gauge) (openStep, error) {
 	open := openStep{finished: map[string]loquat.Message{}}
 	var draft loquat.DraftBuilder
 	err := tx.EachRequestEvent(q, q.ClosedUpTo, true, func(r loquat.Record) error {
+		memory.Add(len(r.Body))
 		e, err := r.Decode()
 		if err != nil {
 			return err

@@ -3,11 +3,11 @@ package chat
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"loquat"
+	"loquat/internal/heap"
 	"loquat/internal/loop"
 	"loquat/internal/store"
 )
@@ -209,6 +209,7 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 // EndPhase persists a phase: assistant_message end, final, checkpoint, then tool_calls or the
 // end of the request.
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
+	heap.Free(len(p.Message.Content)) // the garbage of the stream, before the message is stored
 	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
 		if p.Streamed {
 			if err := publish(tx, h, q, phaseEnd); err != nil {
@@ -225,31 +226,13 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	})
 }
 
-// freeFrom is the size of a message from which memory is freed before it is copied.
-const freeFrom = 8 << 20
-
-// freeAround frees what earlier copies of a large message have left. Storing a message
-// takes three more copies for a moment; without this the garbage of the stream that it
-// came from would still be there, and a reply would take twice the memory.
-func freeAround(m loquat.Message) {
-	size := len(m.Content)
-	for _, v := range m.Metadata {
-		size += len(v)
-	}
-	if size >= freeFrom {
-		debug.FreeOSMemory()
-	}
-}
-
 // addMessages appends messages of a request, publishes one event with them, and closes the
 // step with a checkpoint.
 func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.EventType, messages []loquat.Message) error {
 	for _, m := range messages {
-		freeAround(m)
 		if _, err := tx.AppendMessage(h, m); err != nil {
 			return err
 		}
-		freeAround(m)
 	}
 	if err := publish(tx, h, q, loquat.Event{Type: kind, Messages: messages}); err != nil {
 		return err

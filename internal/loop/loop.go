@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/heap"
 	"loquat/internal/plugin"
 )
 
@@ -76,9 +77,12 @@ func (f *Failure) Unwrap() error { return f.Err }
 // error is a *Failure.
 func Run(ctx context.Context, job Job, sink Sink) error {
 	history := job.History
+	var memory heap.Gauge
+	defer memory.Reset()
 	for round := 0; ; round++ {
 		tools := job.Plugins.Tools()
-		phase, err := runPhase(ctx, job, tools, history, sink)
+		memory.Reset()
+		phase, err := runPhase(ctx, job, tools, history, sink, &memory)
 		if err != nil {
 			return err
 		}
@@ -103,8 +107,9 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 	}
 }
 
-// runPhase calls the model once, and publishes its chunks as they arrive.
-func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loquat.Message, sink Sink) (Phase, error) {
+// runPhase calls the model once, and publishes its chunks as they arrive. It adds the sizes of
+// the chunks to memory.
+func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loquat.Message, sink Sink, memory *heap.Gauge) (Phase, error) {
 	req := loquat.LLMRequest{
 		ProviderID: job.ProviderID,
 		SessionID:  job.SessionID,
@@ -139,12 +144,16 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 			reply = chunk.Reply
 			break
 		}
+		memory.Add(len(chunk.Text) + len(chunk.Reasoning) + len(chunk.ReasoningContent))
 		if err := out.publishChunk(ctx, chunk); err != nil {
 			return Phase{}, &Failure{Err: err}
 		}
 	}
 	if reply == nil {
 		return Phase{}, &Failure{Err: fmt.Errorf("provider %s ended without a reply", job.ProviderID)}
+	}
+	if !job.Stream { // no chunk had the text
+		memory.Add(len(reply.Content))
 	}
 	if err := checkReply(job.ProviderID, reply); err != nil {
 		return Phase{}, &Failure{Err: err, Usage: usageOf(reply.Metadata)}
@@ -187,6 +196,10 @@ type streamer struct {
 	restarted bool // the next partial must carry stream_restarted
 }
 
+// maxIncrement is the most text of one increment. A larger chunk is published as several, so
+// that no step from here to the disk has to copy all of it.
+const maxIncrement = 256 << 10
+
 func (s *streamer) publishChunk(ctx context.Context, c loquat.Chunk) error {
 	if c.Retry != nil {
 		return s.sink.Publish(ctx, retryEvent(*c.Retry))
@@ -198,6 +211,32 @@ func (s *streamer) publishChunk(ctx context.Context, c loquat.Chunk) error {
 		return err
 	}
 	s.restarted = s.restarted || c.Restarted
+	for {
+		part := loquat.Chunk{Extra: c.Extra}
+		c.Extra = nil
+		part.Text, c.Text = cutText(c.Text)
+		part.Reasoning, c.Reasoning = cutText(c.Reasoning)
+		part.ReasoningContent, c.ReasoningContent = cutText(c.ReasoningContent)
+		if err := s.publishIncrement(ctx, part); err != nil {
+			return err
+		}
+		if c.Text == "" && c.Reasoning == "" && c.ReasoningContent == "" {
+			return nil
+		}
+	}
+}
+
+// cutText cuts a text of at most maxIncrement bytes, which ends between two characters.
+func cutText(s string) (text, rest string) {
+	if len(s) <= maxIncrement {
+		return s, ""
+	}
+	end := loquat.CharacterStart(s, maxIncrement)
+	return s[:end], s[end:]
+}
+
+// publishIncrement publishes a chunk as one increment, unless it is empty.
+func (s *streamer) publishIncrement(ctx context.Context, c loquat.Chunk) error {
 	if c.Text == "" && c.Reasoning == "" && c.ReasoningContent == "" && len(c.Extra) == 0 {
 		return nil
 	}

@@ -2,11 +2,13 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"loquat"
 	"loquat/internal/loop"
@@ -20,10 +22,17 @@ type follower struct {
 	position loquat.EventID
 	reply    loquat.Message
 	draft    loquat.Draft // at the end of the phase
+	largest  int          // bytes of content of an increment
 }
 
 func (f *follower) Publish(_ context.Context, e loquat.Event) error {
 	f.position++
+	if e.Message != nil {
+		f.largest = max(f.largest, len(e.Message.Content))
+		if !utf8.ValidString(e.Message.Content) {
+			return errors.New("a character is cut")
+		}
+	}
 	e.EventID, e.SessionID, e.RequestID = f.position, "s", "q"
 	f.fold.Apply(e)
 	return nil
@@ -163,5 +172,23 @@ func TestCustomCallsRun(t *testing.T) {
 	}
 	if all := sink.all(); !strings.Contains(all, "results tool:noted") || !strings.Contains(all, `"other"`) || !strings.Contains(all, "end of phase done with 0 calls") {
 		t.Errorf("events: %s", all)
+	}
+}
+
+// A chunk with more text than an increment may have is published as several increments. No
+// character is cut, and a restart of the stream drops only what came before it.
+func TestLargeChunks(t *testing.T) {
+	const most = 256 << 10
+	text, reasoning := strings.Repeat("a😀é", most/3), strings.Repeat("é\"", most)
+	delta, err := loquat.Object{"content": loquat.Quote(text), "reasoning_content": loquat.Quote(reasoning), "extra": []byte(`[1]`)}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := answered(t, true, streamOf(`{"content":"lost"}`), streamOf(string(delta))+finished)
+	if f.draft.Content != text || f.draft.Metadata.String("reasoning_content") != reasoning || string(f.draft.Metadata["extra"]) != "[1]" {
+		t.Errorf("the increments add up to %d and %d bytes, want %d and %d", len(f.draft.Content), len(f.draft.Metadata.String("reasoning_content")), len(text), len(reasoning))
+	}
+	if f.reply.Content != text || f.largest > most {
+		t.Errorf("the reply has %d bytes, the largest increment %d", len(f.reply.Content), f.largest)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"loquat/internal/config"
+	"loquat/internal/heap"
 )
 
 // exchange describes an HTTP request that can be sent several times.
@@ -316,9 +317,12 @@ func joinPieces(pieces [][]byte, size int) []byte {
 		return pieces[0]
 	}
 	whole := make([]byte, 0, size)
+	var memory heap.Freer
 	for i, piece := range pieces {
 		whole = append(whole, piece...)
-		pieces[i] = nil // lets the collector free the piece while the rest is copied
+		n := len(piece)
+		pieces[i], piece = nil, nil
+		memory.Drop(n)
 	}
 	return whole
 }

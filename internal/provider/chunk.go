@@ -179,7 +179,9 @@ func (d *chunkDecoder) decodeFast(data []byte) bool {
 	d.scanner.reset(data)
 	d.chunk.reset()
 	d.seen, d.hasOtherKey, d.groq, d.reasoningDetails = 0, false, nil, nil
-	return d.object(d.member) && d.atEnd() && d.isComplete()
+	ok := d.object(d.member) && d.atEnd() && d.isComplete()
+	d.scanner.b = nil // a large event is free as soon as its chunk is
+	return ok
 }
 
 // member reads a member of the completion.

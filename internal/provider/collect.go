@@ -60,15 +60,15 @@ func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 		c.usage = append(c.usage[:0], ch.usage...)
 	}
 	if len(ch.text) > 0 {
-		inc.Text, show = string(ch.text), true
+		inc.Text, show = keepString(ch.text), true
 		c.text.WriteString(inc.Text)
 	}
 	if len(ch.reasoning)+len(ch.reasoningContent) > 0 {
-		inc.Reasoning, inc.ReasoningContent, show = string(ch.reasoning), string(ch.reasoningContent), true
+		inc.Reasoning, inc.ReasoningContent, show = keepString(ch.reasoning), keepString(ch.reasoningContent), true
 		c.reasoning.WriteString(inc.Reasoning)
 		c.reasoningContent.WriteString(inc.ReasoningContent)
 	}
-	c.refusal.WriteString(string(ch.refusal))
+	c.refusal.WriteString(keepString(ch.refusal))
 	if len(ch.fields) > maxFields || len(c.kept) > maxFields {
 		return inc, false, errTooManyFields
 	}
@@ -360,10 +360,10 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 		meta[key] = k.json()
 	}
 	if c.reasoning.Len() > 0 {
-		meta[reasoningPlain] = loquat.Quote(c.reasoning.String())
+		meta[reasoningPlain] = c.reasoning.Quote()
 	}
 	if c.reasoningContent.Len() > 0 {
-		meta[reasoningContent] = loquat.Quote(c.reasoningContent.String())
+		meta[reasoningContent] = c.reasoningContent.Quote()
 	}
 	if c.legacy != nil {
 		meta[functionCall] = c.legacy.object("arguments")

@@ -99,6 +99,9 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 	if err != nil {
 		return &failure{kind: failBackend, err: err}
 	}
+	if len(data) >= sse.LargeEvent {
+		*ch = chunk{} // frees data while its increment is published
+	}
 	if show && !emit(inc) {
 		return &failure{kind: failStopped}
 	}

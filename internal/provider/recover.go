@@ -28,6 +28,7 @@ func (ph *phase) run() {
 	for {
 		r, f := ph.openAndRead()
 		if f == nil {
+			r.decoder = chunkDecoder{} // its memory is free while a large reply is stored
 			ph.emit(loquat.Chunk{Reply: r.collector.reply(ph.providerID, ph.settings.model)})
 			return
 		}

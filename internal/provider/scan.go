@@ -5,6 +5,9 @@ import (
 	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
+
+	"loquat/internal/sse"
 )
 
 // scanner reads JSON in one pass. It copies only strings that hold escapes. It accepts a
@@ -18,6 +21,18 @@ type scanner struct {
 }
 
 func (s *scanner) reset(b []byte) { s.b, s.i, s.scratch = b, 0, s.scratch[:0] }
+
+// largeString is the size from which a decoded string has memory that is not used again: its
+// own if it holds escapes, else that of the answer or of the event.
+const largeString = sse.LargeEvent
+
+// keepString returns a decoded string that stays valid. It does not copy a large one.
+func keepString(b []byte) string {
+	if len(b) >= largeString {
+		return unsafe.String(unsafe.SliceData(b), len(b))
+	}
+	return string(b)
+}
 
 func (s *scanner) space() {
 	if s.i < len(s.b) && s.b[s.i] > ' ' {
@@ -149,9 +164,26 @@ func (s *scanner) stringToken() (raw []byte, escaped, ok bool) {
 // service must not hold U+0000.
 func (s *scanner) str() ([]byte, bool) {
 	raw, escaped, ok := s.stringToken()
-	if !ok || !escaped {
+	switch {
+	case !ok:
+		return nil, false
+	case len(raw) >= largeString:
+		if !escaped {
+			return raw, true
+		}
+		usual := s.scratch
+		s.scratch = make([]byte, 0, len(raw))
+		raw, ok = s.decodeEscaped(raw)
+		s.scratch = usual
 		return raw, ok
+	case !escaped:
+		return raw, true
 	}
+	return s.decodeEscaped(raw)
+}
+
+// decodeEscaped decodes a string into scratch.
+func (s *scanner) decodeEscaped(raw []byte) ([]byte, bool) {
 	from := len(s.scratch)
 	if len(raw) > cap(s.scratch)-from {
 		s.scratch = slices.Grow(s.scratch, len(raw)) // unescaping never makes a string longer

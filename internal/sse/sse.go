@@ -15,9 +15,14 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"runtime/debug"
 	"strconv"
 	"time"
 )
+
+// LargeEvent is the size in bytes from which the memory of an event belongs to the event. It
+// is free as soon as the event is no longer used.
+const LargeEvent = 1 << 20
 
 // DefaultMaxEvent is the default bound on the size of an event, in bytes of the stream.
 const DefaultMaxEvent = 32 << 20
@@ -36,7 +41,8 @@ const (
 	UnknownField             // a field that the format does not define; Name is its name, Data its value
 )
 
-// Event is one event of a stream. Its slices are valid until the next event is read.
+// Event is one event of a stream. Its slices are valid until the next event is read. Those of
+// an event of LargeEvent bytes or more stay valid.
 type Event struct {
 	Kind  Kind
 	Name  []byte // of a Message: the value of `event:`; of an UnknownField: its name
@@ -81,6 +87,10 @@ const (
 	firstBuffer = 4 << 10
 	fastBuffer  = 16 << 10
 )
+
+// freeFrom is the size in bytes from which the memory of a buffer is returned as soon as a
+// larger one takes its place. Otherwise a large event would be in memory twice.
+const freeFrom = 4 << 20
 
 // span is a part of the decoder's buffer. When the buffer moves, shift adjusts all spans.
 type span struct{ from, to int }
@@ -144,8 +154,18 @@ func (d *decoder) dispatch(unterminated bool) (Event, bool) {
 		}
 	}
 	d.hasData, d.hasName, d.hasMeta, d.retry = false, false, false, 0
+	if size := d.pos - d.event; size >= LargeEvent {
+		d.leaveBuffer()
+	}
 	d.event = d.pos
 	return ev, ok
+}
+
+// leaveBuffer leaves the buffer to the event that ends at pos, and takes another one.
+func (d *decoder) leaveBuffer() {
+	rest := d.buf[d.pos:]
+	d.buf = append(make([]byte, 0, max(2*len(rest), firstBuffer)), rest...)
+	d.noLF, d.noEnd, d.pos = d.noLF-d.pos, d.noEnd-d.pos, 0
 }
 
 func (d *decoder) view(s span) []byte { return d.buf[s.from:s.to:s.to] }
@@ -314,7 +334,11 @@ func (d *decoder) fill() error {
 	if size = min(size, d.max); size > cap(d.buf) {
 		grown := make([]byte, len(d.buf), size)
 		copy(grown, d.buf)
+		left := cap(d.buf)
 		d.buf = grown
+		if left >= freeFrom {
+			debug.FreeOSMemory()
+		}
 	}
 	for range 100 {
 		n, err := d.r.Read(d.buf[len(d.buf):cap(d.buf)])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -256,6 +257,30 @@ func TestBufferOfADecoder(t *testing.T) {
 		}
 		if cap(d.buf) != c.want {
 			t.Errorf("%s: a buffer of %d bytes, want %d", name, cap(d.buf), c.want)
+		}
+	}
+}
+
+// A large event keeps its bytes while later events are read, and small events after it are
+// read as they are.
+func TestLargeEventsStay(t *testing.T) {
+	large := strings.Repeat("x", LargeEvent)
+	in := "data: 1\n\ndata: " + large + "\ndata: end\n\n: note\ndata: 2\nid: 7\n\ndata: " + large + "\r\n\r\ndata: 3"
+	var kept [][]byte
+	var got []string
+	for ev, err := range Events(iotest.HalfReader(strings.NewReader(in)), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(ev.Data))
+		kept = append(kept, ev.Data)
+	}
+	if want := []string{"1", large + "\nend", "note", "2", large, "3"}; !slices.Equal(got, want) {
+		t.Errorf("it reads %.60q", got)
+	}
+	for _, i := range []int{1, 4} {
+		if i < len(kept) && string(kept[i]) != got[i] {
+			t.Errorf("event %d has changed", i)
 		}
 	}
 }

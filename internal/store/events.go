@@ -33,12 +33,12 @@ type bound struct {
 	taken  bool
 }
 
-func (b *bound) admits(r *loquat.Record) bool {
-	if b.events == 0 || b.taken && len(r.Body) > b.bytes {
+func (b *bound) admits(bytes int) bool {
+	if b.events == 0 || b.taken && bytes > b.bytes {
 		return false
 	}
 	b.events--
-	b.bytes -= len(r.Body)
+	b.bytes -= bytes
 	b.taken = true
 	return true
 }
@@ -88,7 +88,7 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 // leaves processors to writers while many followers catch up.
 func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 
-const eventColumns = `e.event_id, CASE e.type WHEN 'checkpoint' THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
+const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
 
 func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Record, error) {
 	query, args, err := r.eventQuery(f)
@@ -101,8 +101,14 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Recor
 	}
 	var out []loquat.Record
 	err = mergeEvents(&eventReader{q: r.q, query: query, args: args, since: since, page: b}, increments, func(rec loquat.Record) (more bool, err error) {
-		if !b.admits(&rec) {
+		ref, stored := referenceOf(rec)
+		if !b.admits(max(len(rec.Body), ref.Bytes)) {
 			return false, nil
+		}
+		if stored {
+			if rec.Body, err = r.resolve(rec, ref); err != nil {
+				return false, err
+			}
 		}
 		out = append(out, rec)
 		return true, nil
@@ -152,7 +158,7 @@ func (in *eventReader) read() error {
 			return err
 		}
 		in.events = append(in.events, rec)
-		if in.ended = left.admits(&rec) && left.events > 0; !in.ended {
+		if in.ended = left.admits(len(rec.Body)) && left.events > 0; !in.ended {
 			return nil
 		}
 	}
@@ -225,7 +231,14 @@ func (r *Reader) EachRequestEvent(req Request, since loquat.EventID, increments 
 		query += ` AND e.type NOT IN ('partial', 'tool_partial')`
 	}
 	events := &eventReader{q: r.q, query: query + ` ORDER BY e.event_id LIMIT ?`, args: []any{req.RID}, since: since, page: bound{events: pageEvents, bytes: pageBytes}}
-	return mergeEvents(events, in, func(rec loquat.Record) (bool, error) { return true, fn(rec) })
+	return mergeEvents(events, in, func(rec loquat.Record) (more bool, err error) {
+		if ref, stored := referenceOf(rec); stored {
+			if rec.Body, err = r.resolve(rec, ref); err != nil {
+				return false, err
+			}
+		}
+		return true, fn(rec)
+	})
 }
 
 // The size of the pages in which the events of a request, and increments, are read.
@@ -287,12 +300,19 @@ func (r *Reader) last() (id loquat.EventID, err error) {
 func (tx *Tx) keepLastID() error { return tx.exec(`UPDATE log SET last_event_id = ?`, tx.last) }
 
 // Publish assigns an id to an event of a session, and of a request unless req is nil, and adds
-// the event to the log. An event that carries the session shows h as it is now.
+// the event to the log. An event that carries the session shows h as it is now. The messages of
+// a final or tool_results event were appended to h before.
 func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, error) {
 	e.SessionID = h.SessionID
-	var rid any
 	if req != nil {
-		e.RequestID, rid = req.RequestID, req.RID
+		e.RequestID = req.RequestID
+	}
+	ref, large, err := tx.reference(e, h)
+	if err != nil {
+		return 0, err
+	}
+	if large {
+		return tx.publishReference(e, ref, h, req)
 	}
 	rec, err := e.Encode()
 	if err != nil {
@@ -307,6 +327,22 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	if e.Type == loquat.Checkpoint {
 		rev = h.Rev
 	}
+	return tx.addEvent(rec, h, req, rev, rec.Body)
+}
+
+// publishReference publishes an event that is stored as a reference to its messages. The tail
+// gets the record without a body, so that readers read it from the database.
+func (tx *Tx) publishReference(e loquat.Event, ref messageReference, h *Head, req *Request) (loquat.EventID, error) {
+	body, err := ref.encode(e)
+	if err != nil {
+		return 0, err
+	}
+	rec := loquat.Record{Type: e.Type, SessionID: e.SessionID, RequestID: e.RequestID}
+	return tx.addEvent(rec, h, req, ref.Rev, body)
+}
+
+// addEvent gives a record the next id, stores it with a body, and adds it to what was published.
+func (tx *Tx) addEvent(rec loquat.Record, h *Head, req *Request, rev int64, body []byte) (loquat.EventID, error) {
 	tx.last++
 	rec.ID, rec.At = tx.last, tx.Now
 	tx.wrote = true
@@ -320,7 +356,11 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 		}
 	}
 	tx.otherEvents = true
-	return rec.ID, tx.log.add(rec.Body, rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now))
+	var rid any
+	if req != nil {
+		rid = req.RID
+	}
+	return rec.ID, tx.log.add(body, rec.ID, h.SID, rid, string(rec.Type), rev, rec.OmitMessages, micros(tx.Now))
 }
 
 func micros(t time.Time) int64     { return t.UnixMicro() }

@@ -132,8 +132,8 @@ func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loqu
 // after bytes is exceeded.
 func (tx *Tx) copyRows(source Head, d *Draft, rows int, bytes int64) error {
 	h := &d.Head
-	found, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
-		WHERE sid = ? AND rev_to IS NULL AND seq >= ? ORDER BY seq LIMIT ?`, messageOverhead, source.SID, h.nextSeq, rows)
+	found, err := tx.q.Query(`SELECT seq, `+messageSize+` FROM messages
+		WHERE sid = ? AND rev_to IS NULL AND seq >= ? ORDER BY seq LIMIT ?`, source.SID, h.nextSeq, rows)
 	if err != nil {
 		return fmt.Errorf("read messages: %w", err)
 	}
@@ -152,11 +152,18 @@ func (tx *Tx) copyRows(source Head, d *Draft, rows int, bytes int64) error {
 		return asDatabaseError(err)
 	}
 	h.nextSeq, d.rev = next, source.Rev
-	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at)
-		SELECT ?, seq, ?, message_id, role, content, metadata, created_at FROM messages
+	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at, text_bytes)
+		SELECT ?, seq, ?, message_id, role, content, metadata, created_at, text_bytes FROM messages
 		WHERE sid = ? AND rev_to IS NULL AND seq >= ? AND seq < ?`, h.SID, h.Rev, source.SID, first, next)
 	if err != nil {
 		return fmt.Errorf("copy messages: %w", err)
+	}
+	err = tx.exec(`INSERT INTO message_texts (message, field, text_id, size)
+		SELECT copy.id, t.field, t.text_id, t.size FROM messages m JOIN message_texts t ON t.message = m.id
+		JOIN messages copy ON copy.sid = ? AND copy.seq = m.seq AND copy.rev_to IS NULL
+		WHERE m.sid = ? AND m.rev_to IS NULL AND m.seq >= ? AND m.seq < ? AND m.text_bytes > 0`, h.SID, source.SID, first, next)
+	if err != nil {
+		return fmt.Errorf("copy texts: %w", err)
 	}
 	return nil
 }

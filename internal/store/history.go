@@ -65,31 +65,42 @@ func (r *Reader) History(h Head, rev int64, omit bool) (History, error) {
 // versions reads the versions of a history. It includes all versions of the first revision.
 // The first later version that exceeds historyBytes ends the history before it.
 func (r *Reader) versions(h Head, out *History) error {
-	rows, err := r.q.Query(`SELECT message_id, role, content, metadata, created_at, seq, rev_from, coalesce(rev_to, 0) FROM messages
+	rows, err := r.q.Query(`SELECT `+messageColumns+`, seq, rev_from, coalesce(rev_to, 0) FROM messages
 		WHERE sid = ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq, rev_from`, h.SID, out.To, out.From)
 	if err != nil {
 		return fmt.Errorf("read messages: %w", err)
 	}
 	defer rows.Close()
 	later := 0
+	var found []messageRow // of out.Versions
 	for before := int64(-1); rows.Next(); {
 		var v Version
 		var seq int64
-		v.Message, err = scanMessage(func(dest ...any) error { return rows.Scan(append(dest, &seq, &v.From, &v.Until)...) })
+		row, err := scanMessage(func(dest ...any) error { return rows.Scan(append(dest, &seq, &v.From, &v.Until)...) })
 		if err != nil {
 			return err
 		}
 		if v.From > out.From {
-			if later += len(v.Message.Content) + messageOverhead; later > historyBytes {
+			if later += len(row.message.Content) + int(row.textBytes) + messageOverhead; later > historyBytes {
 				out.To = min(out.To, v.From-1)
 			}
 		}
 		if v.From <= out.To {
+			found = append(found, row)
 			out.Versions = append(out.Versions, v)
 		} else if seq != before {
 			break // all further messages were appended later
 		}
 		before = seq
 	}
-	return asDatabaseError(rows.Err())
+	if err := closeRows(rows); err != nil {
+		return err
+	}
+	for i := range found {
+		if err := r.complete(&found[i]); err != nil {
+			return err
+		}
+		out.Versions[i].Message = found[i].message
+	}
+	return nil
 }

@@ -19,7 +19,7 @@ func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message,
 	if limit < 0 {
 		limit = math.MaxInt
 	}
-	const columns = `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND `
+	const columns = `SELECT ` + messageColumns + ` FROM messages WHERE sid = ? AND `
 	query, args := columns+`rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq LIMIT ? OFFSET ?`, []any{h.SID, rev, rev, limit, from}
 	if h.onlyAppendedSince(rev) {
 		seq, err := r.seqOf(h, from)
@@ -28,18 +28,38 @@ func (r *Reader) Messages(h Head, rev int64, from, limit int) ([]loquat.Message,
 		}
 		query, args = columns+`rev_to IS NULL AND seq >= ? AND rev_from <= ? ORDER BY seq LIMIT ?`, []any{h.SID, seq, rev, limit}
 	}
+	return r.scanMessages(query, args...)
+}
+
+// scanMessages returns the messages of a query of messageColumns.
+func (r *Reader) scanMessages(query string, args ...any) ([]loquat.Message, error) {
+	rows, err := r.messageRows(query, args...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]loquat.Message, len(rows))
+	for i := range rows {
+		if err := r.complete(&rows[i]); err != nil {
+			return nil, err
+		}
+		out[i] = rows[i].message
+	}
+	return out, nil
+}
+
+// messageRows returns the rows of a query of messageColumns.
+func (r *Reader) messageRows(query string, args ...any) (out []messageRow, err error) {
 	rows, err := r.q.Query(query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
 	defer rows.Close()
-	out := []loquat.Message{}
 	for rows.Next() {
-		m, err := scanMessage(rows.Scan)
+		row, err := scanMessage(rows.Scan)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, m)
+		out = append(out, row)
 	}
 	return out, asDatabaseError(rows.Err())
 }
@@ -83,33 +103,65 @@ func (r *Reader) countAppended(h Head, rev int64) (n int, err error) {
 	return n, asDatabaseError(rows.Err())
 }
 
-func scanMessage(scan func(...any) error) (loquat.Message, error) {
+// messageColumns are what scanMessage scans.
+const messageColumns = `id, message_id, role, content, metadata, created_at, text_bytes`
+
+// messageRow is a row of a message. Its message lacks the large texts until complete.
+type messageRow struct {
+	id        int64
+	message   loquat.Message
+	textBytes int64 // of its large texts
+}
+
+func scanMessage(scan func(...any) error) (messageRow, error) {
 	var (
-		m        loquat.Message
+		row      messageRow
+		m        = &row.message
 		metadata []byte
 		created  int64
 	)
-	if err := scan(&m.ID, &m.Role, &m.Content, &metadata, &created); err != nil {
-		return loquat.Message{}, fmt.Errorf("read message: %w", err)
+	if err := scan(&row.id, &m.ID, &m.Role, &m.Content, &metadata, &created, &row.textBytes); err != nil {
+		return messageRow{}, fmt.Errorf("read message: %w", err)
 	}
 	m.CreatedAt = fromMicros(created)
 	if metadata != nil {
 		if err := json.Unmarshal(metadata, &m.Metadata); err != nil {
-			return loquat.Message{}, fmt.Errorf("metadata of message %s: %w", m.ID, asDamage(err))
+			return messageRow{}, fmt.Errorf("metadata of message %s: %w", m.ID, asDamage(err))
 		}
 	}
-	return m, nil
+	return row, nil
+}
+
+// insertMessage inserts the version of a message that begins at the present revision, and
+// returns its approximate size as JSON.
+func (tx *Tx) insertMessage(h *Head, seq int64, m loquat.Message) (size int64, err error) {
+	inline, large := splitTexts(m)
+	for key, text := range large {
+		if key != "" && !json.Valid(asBytes(text)) {
+			return 0, fmt.Errorf("the metadata at %q are not valid JSON", loquat.Clip(key, loquat.Excerpt))
+		}
+	}
+	metadata, err := encodeMetadata(inline.Metadata)
+	if err != nil {
+		return 0, err
+	}
+	size = int64(len(inline.Content)+len(metadata)+messageOverhead) + large.size()
+	const insert = `INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at, text_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	args := []any{h.SID, seq, h.Rev, m.ID, m.Role, inline.Content, metadata, micros(m.CreatedAt), large.size()}
+	if large == nil {
+		return size, tx.exec(insert, args...)
+	}
+	row, err := tx.insert(insert+` RETURNING id`, args...)
+	if err != nil {
+		return 0, err
+	}
+	return size, tx.insertTexts(row, large)
 }
 
 // AppendMessage appends a message and returns its index.
 func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
-	metadata, err := encodeMetadata(m.Metadata)
-	if err != nil {
-		return 0, err
-	}
 	h.Rev++
-	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		h.SID, h.nextSeq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))
+	size, err := tx.insertMessage(h, h.nextSeq, m)
 	if err != nil {
 		return 0, fmt.Errorf("append message: %w", err)
 	}
@@ -121,7 +173,7 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	}
 	h.nextSeq++
 	h.Count++
-	h.bytes += messageSize(m, metadata)
+	h.bytes += size
 	return h.Count - 1, nil
 }
 
@@ -144,23 +196,18 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 	if role != "" {
 		m.Role, m.Metadata = role, nil
 	}
-	metadata, err := encodeMetadata(m.Metadata)
-	if err != nil {
-		return loquat.Message{}, err
-	}
 	h.edit()
 	if err := tx.endVersion(h, row); err != nil {
 		return loquat.Message{}, err
 	}
-	err = tx.exec(`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		h.SID, row.seq, h.Rev, m.ID, m.Role, m.Content, metadata, micros(m.CreatedAt))
+	size, err := tx.insertMessage(h, row.seq, m)
 	if err == nil && role != "" {
 		err = tx.exec(`DELETE FROM asset_uses WHERE sid = ? AND seq = ?`, h.SID, row.seq)
 	}
 	if err != nil {
 		return loquat.Message{}, fmt.Errorf("modify message: %w", err)
 	}
-	h.bytes += messageSize(m, metadata)
+	h.bytes += size
 	return m, nil
 }
 
@@ -198,8 +245,8 @@ func (tx *Tx) selectForDeletion(h *Head, indices []int) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.q.Query(`SELECT seq, octet_length(content) + coalesce(octet_length(metadata), 0) + ? FROM messages
-		WHERE sid = ? AND rev_to IS NULL AND seq >= ? ORDER BY seq LIMIT ?`, messageOverhead, h.SID, first, indices[len(indices)-1]-from+1)
+	rows, err := tx.q.Query(`SELECT seq, `+messageSize+` FROM messages
+		WHERE sid = ? AND rev_to IS NULL AND seq >= ? ORDER BY seq LIMIT ?`, h.SID, first, indices[len(indices)-1]-from+1)
 	if err != nil {
 		return nil, fmt.Errorf("read messages: %w", err)
 	}
@@ -221,13 +268,13 @@ func (tx *Tx) selectForDeletion(h *Head, indices []int) ([]int64, error) {
 
 // DeleteFrom removes all messages starting at an index and returns their indices.
 func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
-	row, err := tx.version(h, from)
+	row, err := tx.versionRow(h, from)
 	if err != nil {
 		return nil, err
 	}
 	var bytes int64
-	err = one(tx.q, `SELECT coalesce(sum(octet_length(content) + coalesce(octet_length(metadata), 0) + ?), 0) FROM messages WHERE sid = ? AND rev_to IS NULL AND seq >= ?`,
-		[]any{messageOverhead, h.SID, row.seq}, &bytes)
+	err = one(tx.q, `SELECT coalesce(sum(`+messageSize+`), 0) FROM messages WHERE sid = ? AND rev_to IS NULL AND seq >= ?`,
+		[]any{h.SID, row.seq}, &bytes)
 	if err != nil {
 		return nil, err
 	}
@@ -247,23 +294,32 @@ func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
 	return indices, nil
 }
 
-// version is the current version of a message and its ordering key.
+// version is the current version of a message, its ordering key and its approximate size as
+// JSON.
 type version struct {
-	seq     int64
-	message loquat.Message
+	messageRow
+	seq, size int64
 }
 
+// version returns the current version of a message.
 func (tx *Tx) version(h *Head, index int) (version, error) {
-	if index < 0 || index >= h.Count {
-		return version{}, noMessage(h, index)
-	}
-	seq, err := tx.seqOf(*h, index)
+	v, err := tx.versionRow(h, index)
 	if err != nil {
 		return version{}, err
 	}
-	v := version{seq: seq}
-	v.message, err = scanMessage(func(dest ...any) error {
-		return one(tx.q, `SELECT message_id, role, content, metadata, created_at FROM messages WHERE sid = ? AND rev_to IS NULL AND seq = ?`, []any{h.SID, seq}, dest...)
+	return v, tx.complete(&v.messageRow)
+}
+
+// versionRow is version without the large texts of the message.
+func (tx *Tx) versionRow(h *Head, index int) (v version, err error) {
+	if index < 0 || index >= h.Count {
+		return version{}, noMessage(h, index)
+	}
+	if v.seq, err = tx.seqOf(*h, index); err != nil {
+		return version{}, err
+	}
+	v.messageRow, err = scanMessage(func(dest ...any) error {
+		return one(tx.q, `SELECT `+messageColumns+`, `+messageSize+` FROM messages WHERE sid = ? AND rev_to IS NULL AND seq = ?`, []any{h.SID, v.seq}, append(dest, &v.size)...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return version{}, noMessage(h, index)
@@ -276,11 +332,7 @@ func noMessage(h *Head, index int) error {
 }
 
 func (tx *Tx) endVersion(h *Head, v version) error {
-	metadata, err := encodeMetadata(v.message.Metadata)
-	if err != nil {
-		return err
-	}
-	h.bytes = max(0, h.bytes-messageSize(v.message, metadata))
+	h.bytes = max(0, h.bytes-v.size)
 	if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, v.seq); err != nil {
 		return fmt.Errorf("end version of message: %w", err)
 	}
@@ -290,11 +342,9 @@ func (tx *Tx) endVersion(h *Head, v version) error {
 // messageOverhead is the approximate size of a message's field names, id and time in JSON.
 const messageOverhead = 128
 
-// messageSize returns the approximate size of a message as JSON, to compare with
+// messageSize is the approximate size of a row's message as JSON, to compare with
 // MaxEventSession.
-func messageSize(m loquat.Message, metadata []byte) int64 {
-	return int64(len(m.Content) + len(metadata) + messageOverhead)
-}
+var messageSize = fmt.Sprintf(`octet_length(content) + coalesce(octet_length(metadata), 0) + text_bytes + %d`, messageOverhead)
 
 func encodeMetadata(o loquat.Object) ([]byte, error) {
 	if len(o) == 0 {

@@ -125,6 +125,7 @@ type Store struct {
 
 	faults  *loglimit.Logger // failures of the database
 	tail    *tail
+	shared  *shared
 	windows *semaphore.Weighted // limits concurrent reads of the log from the database
 
 	shown atomic.Pointer[func(loquat.Object) loquat.Object] // set by ShowMetadata
@@ -138,6 +139,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		queue:  make(chan *update, maxWaiting),
 		fences: fences{},
 		closed: make(chan struct{}),
+		shared: newShared(),
 
 		retention: opts.Retention,
 	}
@@ -345,7 +347,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	var notInTail <-chan struct{}
 	var fnErr error
 	err := s.driver.Read(ctx, func(q SQL) error {
-		r := &Reader{q: &taggedSQL{SQL: q}}
+		r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared}
 		fnErr = fn(r)
 		// The database shows a commit shortly before the tail has its events.
 		if committing := s.committing.Load(); committing != nil {
@@ -492,7 +494,7 @@ func (s *Store) begin(q SQL) *Tx {
 	return &Tx{
 		statements: statements,
 		shown:      s.shown.Load(),
-		Reader:     Reader{q: log},
+		Reader:     Reader{q: log, shared: s.shared, writes: true},
 		Now:        time.Now().UTC().Truncate(time.Millisecond),
 		last:       s.Last(),
 		log:        log,
@@ -649,6 +651,15 @@ func one(q SQL, query string, args []any, dest ...any) error {
 	}
 	if err := rows.Scan(dest...); err != nil {
 		return err
+	}
+	return asDatabaseError(rows.Close())
+}
+
+// closeRows closes rows that were read, before the next query. It returns the error of reading
+// them, if there was one.
+func closeRows(rows *sql.Rows) error {
+	if err := rows.Err(); err != nil {
+		return asDatabaseError(err)
 	}
 	return asDatabaseError(rows.Close())
 }

@@ -289,7 +289,10 @@ func (t *tail) since(p *part, since loquat.EventID, f Filter, b bound, out []loq
 		if !f.matches(r) {
 			continue
 		}
-		if !b.admits(r) {
+		if r.Body == nil {
+			return nil, false
+		}
+		if !b.admits(len(r.Body)) {
 			break
 		}
 		out = append(out, *r)

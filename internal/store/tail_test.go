@@ -103,7 +103,7 @@ func (m *tailModel) check(t *rapid.T) {
 			newest = r.ID
 		}
 		if r.ID > since && f.matches(r) {
-			if !left.admits(r) {
+			if !left.admits(len(r.Body)) {
 				left.events = 0
 				continue
 			}

@@ -9,7 +9,11 @@ import (
 )
 
 // Reader reads one state of the store.
-type Reader struct{ q SQL }
+type Reader struct {
+	q      SQL
+	shared *shared
+	writes bool // it is the Reader of a Tx
+}
 
 // Tx reads and writes within a batch. Its reads see what earlier updates of the batch wrote.
 type Tx struct {

@@ -48,6 +48,12 @@ var rules = []rule{
 		WHERE (rid IS NULL) <> (last_event_id > (SELECT sorted_event_id FROM log)) OR (rid IS NULL) <> (segment = 0) OR rid IS NOT NULL AND segment < last_event_id`},
 	{name: "increments belong to requests", text: "increments up to %016d", full: true, query: `SELECT last_event_id FROM increments
 		WHERE rid IS NOT NULL AND rid NOT IN (SELECT rid FROM requests WHERE thinned = 0)`},
+	{name: "large texts belong to messages", text: "message row %d", query: `SELECT message FROM message_texts WHERE message NOT IN (SELECT id FROM messages)`},
+	{name: "messages have their large texts", text: "message %s has %d of %d bytes", full: true, query: `SELECT m.message_id, coalesce(sum(t.size), 0), m.text_bytes
+		FROM messages m LEFT JOIN message_texts t ON t.message = m.id GROUP BY m.id, m.message_id, m.text_bytes HAVING coalesce(sum(t.size), 0) <> m.text_bytes`},
+	{name: "large texts are whole", text: "text %d has %d of %d bytes", full: true, query: `SELECT t.text_id, coalesce(sum(octet_length(x.body)), 0), t.size
+		FROM message_texts t LEFT JOIN texts x ON x.text_id = t.text_id GROUP BY t.message, t.field, t.text_id, t.size HAVING coalesce(sum(octet_length(x.body)), 0) <> t.size`},
+	{name: "large texts are in use", text: "text %d", full: true, query: `SELECT DISTINCT text_id FROM texts WHERE text_id NOT IN (SELECT text_id FROM message_texts)`},
 	{name: "requests belong to sessions", text: "request %s", query: `SELECT request_id FROM requests WHERE sid NOT IN (SELECT sid FROM sessions)`},
 	{name: "requests have ended or run", text: "request %s is %s", query: `SELECT request_id, status FROM requests
 		WHERE status NOT IN ('queued', 'running', 'completed', 'failed', 'cancelled') OR (status IN ('queued', 'running')) <> (ended_at IS NULL)`},
@@ -79,6 +85,7 @@ func Verify(q SQL, full bool, report func(string)) {
 	}
 	if full {
 		verifyJSON(q, report)
+		verifyReferences(q, report)
 	}
 }
 
@@ -127,6 +134,61 @@ func verifyJSON(q SQL, report func(string)) {
 		if err := verifyColumn(q, c.name, c.query, c.valid, report); err != nil {
 			report(fmt.Sprintf("%s: cannot be read: %v", c.name, err))
 		}
+	}
+}
+
+// verifyReferences checks that the messages of events that are stored as references exist.
+func verifyReferences(q SQL, report func(string)) {
+	const name = "messages of large events"
+	type stored struct {
+		id  loquat.EventID
+		sid int64
+		messageReference
+	}
+	var references []stored
+	err := func() error {
+		rows, err := q.Query(`SELECT e.event_id, e.sid, e.body FROM events e JOIN sessions s ON s.sid = e.sid
+			WHERE s.deleted = 0 AND e.type IN ('final', 'tool_results') AND octet_length(e.body) <= ?`, maxReference)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var e stored
+			var body []byte
+			if err := rows.Scan(&e.id, &e.sid, &body); err != nil {
+				return err
+			}
+			rec, err := loquat.ParseRecord(body)
+			if err != nil {
+				continue // verifyJSON reports it
+			}
+			var ok bool
+			if e.messageReference, ok = referenceOf(rec); ok {
+				references = append(references, e)
+			}
+		}
+		return rows.Err()
+	}()
+	broken := 0
+	for _, e := range references {
+		var n int
+		if err == nil {
+			err = one(q, `SELECT count(*) FROM messages WHERE sid = ? AND seq >= ? AND seq < ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?)`,
+				[]any{e.sid, e.Seq, e.Seq + int64(e.Count), e.Rev, e.Rev}, &n)
+		}
+		if err != nil || n == e.Count {
+			continue
+		}
+		if broken++; broken <= maxViolations {
+			report(fmt.Sprintf("%s: event %s has %d of %d", name, e.id, n, e.Count))
+		}
+	}
+	if broken > maxViolations {
+		report(fmt.Sprintf("%s: and %d more", name, broken-maxViolations))
+	}
+	if err != nil {
+		report(fmt.Sprintf("%s: cannot be read: %v", name, err))
 	}
 }
 

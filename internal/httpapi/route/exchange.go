@@ -56,6 +56,9 @@ func (x *Exchange) Reply(status int, v any) error {
 	if h.Get("Cache-Control") == "" {
 		h.Set("Cache-Control", "no-store")
 	}
+	if large, ok := v.(loquat.LargeJSON); ok && large.JSONSize() >= largeReply {
+		return x.replyLarge(status, large)
+	}
 	if x.Encoded == nil {
 		x.W.WriteHeader(status)
 		writeJSON(x.W, v)
@@ -66,6 +69,19 @@ func (x *Exchange) Reply(status int, v any) error {
 	x.Encoded(body.Len())
 	x.W.WriteHeader(status)
 	_, _ = x.W.Write(body.Bytes())
+	return nil
+}
+
+// largeReply is the size from which a reply is written in pieces.
+const largeReply = 1 << 20
+
+// replyLarge answers with JSON that is too large for a copy of it.
+func (x *Exchange) replyLarge(status int, v loquat.LargeJSON) error {
+	if x.Encoded != nil {
+		x.Encoded(v.JSONSize())
+	}
+	x.W.WriteHeader(status)
+	_ = v.WriteJSON(x.W) // an error means that the client disconnected
 	return nil
 }
 
