@@ -22,7 +22,7 @@ import (
 // The number and size of the increments in shared rows at which they are sorted. They bound
 // what a reader of one session reads of other sessions, and how long sorting delays a commit.
 const (
-	sortEntries = 8192
+	sortEntries = 16384
 	sortBytes   = 2 << 20
 )
 

@@ -17,7 +17,7 @@ import (
 )
 
 // openIn opens the store of a directory. Its log is written to logged.
-func openIn(t *testing.T, dir string, logged *bytes.Buffer) *store.Store {
+func openIn(t testing.TB, dir string, logged *bytes.Buffer) *store.Store {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(logged, nil))
 	driver, err := sqlite.Open(t.Context(), dir, log)
@@ -31,7 +31,7 @@ func openIn(t *testing.T, dir string, logged *bytes.Buffer) *store.Store {
 	return s
 }
 
-func createIn(t *testing.T, s *store.Store, id string) {
+func createIn(t testing.TB, s *store.Store, id string) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx *store.Tx) error {
 		h, err := tx.CreateSession(id, "default", nil)

@@ -118,7 +118,7 @@ func await[T any](t *testing.T, c <-chan T, what string) (v T) {
 }
 
 // runIn starts a request on a new session.
-func runIn(t *testing.T, s *store.Store, session string) store.Request {
+func runIn(t testing.TB, s *store.Store, session string) store.Request {
 	t.Helper()
 	createIn(t, s, session)
 	q := store.Request{Request: loquat.Request{RequestID: "r-" + session}}
