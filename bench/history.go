@@ -143,31 +143,33 @@ func (h *history) short() string {
 	return h.shorts[h.next%len(h.shorts)]
 }
 
-// round measures everything once.
+// historyCall is a call to time.
+type historyCall struct {
+	name string
+	call func() error
+}
+
+// round measures everything once. The two calls of a pair take turns.
 func (h *history) round() error {
-	for _, kind := range []struct {
-		name string
-		n    int
-		call func() error
-	}{
-		{"first page", historyCalls, func() error { return h.get("/sessions/%s/messages?limit=%d&from=0", h.longID, historyPage) }},
-		{"last page", historyCalls, func() error {
-			return h.get("/sessions/%s/messages?limit=%d&from=%d", h.longID, historyPage, historyLong-historyPage)
-		}},
-		{"append, short", historyCalls, func() error { return h.append(h.short()) }},
-		{"append, long", historyCalls, func() error { return h.append(h.longID) }},
-		{"poll, short", historyCalls, func() error { return h.get("/events?session=omit&session_id=%s", h.short()) }},
-		{"poll, long", historyCalls, func() error { return h.get("/events?session=omit&session_id=%s", h.longID) }},
+	for _, pair := range [][2]historyCall{
+		{
+			{"first page", func() error { return h.get("/sessions/%s/messages?limit=%d&from=0", h.longID, historyPage) }},
+			{"last page", func() error {
+				return h.get("/sessions/%s/messages?limit=%d&from=%d", h.longID, historyPage, historyLong-historyPage)
+			}},
+		},
+		{
+			{"append, short", func() error { return h.append(h.short()) }},
+			{"append, long", func() error { return h.append(h.longID) }},
+		},
+		{
+			{"poll, short", func() error { return h.get("/events?session=omit&session_id=%s", h.short()) }},
+			{"poll, long", func() error { return h.get("/events?session=omit&session_id=%s", h.longID) }},
+		},
 	} {
-		var took []time.Duration
-		for range kind.n {
-			began := time.Now()
-			if err := kind.call(); err != nil {
-				return err
-			}
-			took = append(took, time.Since(began))
+		if err := h.time(historyCalls, pair); err != nil {
+			return err
 		}
-		h.got[kind.name] = append(h.got[kind.name], ms(percentile(took, 50)))
 	}
 	if err := h.sends("short", h.short); err != nil {
 		return err
@@ -176,6 +178,24 @@ func (h *history) round() error {
 		return err
 	}
 	return h.starts()
+}
+
+// time notes the median times of two calls.
+func (h *history) time(n int, pair [2]historyCall) error {
+	var took [2][]time.Duration
+	for range n {
+		for i, c := range pair {
+			began := time.Now()
+			if err := c.call(); err != nil {
+				return err
+			}
+			took[i] = append(took[i], time.Since(began))
+		}
+	}
+	for i, c := range pair {
+		h.got[c.name] = append(h.got[c.name], ms(percentile(took[i], 50)))
+	}
+	return nil
 }
 
 func (h *history) get(format string, args ...any) error {
@@ -241,28 +261,29 @@ func (h *history) awaitEnd(answer []byte) error {
 	return fmt.Errorf("request %s does not end", sent.RequestID)
 }
 
-// starts measures the time until a server listens.
+// starts measures the time until a server listens, with each directory in turn.
 func (h *history) starts() error {
-	for kind, messages := range map[string]int{"start-up, short": historyShort, "start-up, long": historyLong} {
-		var took []time.Duration
-		for range historyStarts {
-			if messages == historyLong {
-				h.long.stop()
-			}
+	h.long.stop()
+	var took [2][]time.Duration
+	for range historyStarts {
+		for i, messages := range []int{historyShort, historyLong} {
 			began := time.Now()
 			server, err := h.serve(messages)
 			if err != nil {
 				return err
 			}
-			took = append(took, time.Since(began))
-			if messages == historyLong {
-				h.use(server)
-			} else {
-				server.stop()
-			}
+			took[i] = append(took[i], time.Since(began))
+			server.stop()
 		}
-		h.got[kind] = append(h.got[kind], ms(percentile(took, 50)))
 	}
+	for i, name := range []string{"start-up, short", "start-up, long"} {
+		h.got[name] = append(h.got[name], ms(percentile(took[i], 50)))
+	}
+	server, err := h.serve(historyLong)
+	if err != nil {
+		return err
+	}
+	h.use(server)
 	return nil
 }
 
