@@ -114,7 +114,7 @@ func (x *sessionsHost) failed(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	return &loquat.Error{Code: loquat.CodeBackendError, Detail: x.s.describe(err), Err: err}
+	return &loquat.Error{Code: loquat.CodeBackendError, Detail: x.s.Requests.describe(err), Err: err}
 }
 
 // Compact replaces a range of messages by one system message. It publishes message_modified

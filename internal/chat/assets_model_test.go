@@ -121,7 +121,7 @@ func (g *gallery) send(t *rapid.T) {
 		keep = rapid.IntRange(0, keep-1).Draw(t, "delete from")
 		p.DeleteFrom = &keep
 	}
-	_, err := g.r.Send(g.r.t.Context(), chat.Call{}, w.id, p)
+	_, err := g.r.Requests.Send(g.r.t.Context(), chat.Call{}, w.id, p)
 	if !w.fits(t, id, err) {
 		return
 	}

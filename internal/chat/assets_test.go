@@ -143,7 +143,7 @@ func TestUsedAssetsStay(t *testing.T) {
 	r.wantPicture(fork.SessionID, b.AssetID, 2)
 	wantCode(t, "used by the fork", r.Assets.DeleteAsset(t.Context(), fork.SessionID, a.AssetID), loquat.CodeConflict, "message 0 ")
 	zero := 0
-	if _, err := r.Send(t.Context(), chat.Call{}, fork.SessionID, loquat.Send{Content: text("again"), DeleteFrom: &zero}); err != nil {
+	if _, err := r.Requests.Send(t.Context(), chat.Call{}, fork.SessionID, loquat.Send{Content: text("again"), DeleteFrom: &zero}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Assets.DeleteAsset(t.Context(), fork.SessionID, a.AssetID); err != nil {
@@ -169,7 +169,7 @@ func TestAssetsOfQueuedSends(t *testing.T) {
 		if id == "first" {
 			p = loquat.Send{RequestID: id, Content: text("first")}
 		}
-		if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, p); err != nil {
+		if _, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestAssetsOfQueuedSends(t *testing.T) {
 	r.ended("first")
 	wantCode(t, "started", r.Assets.DeleteAsset(t.Context(), s.SessionID, a.AssetID), loquat.CodeConflict, "message 2 ")
 	send("cancelled")
-	if _, err := r.Cancel(t.Context(), chat.Call{}, "cancelled"); err != nil {
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, "cancelled"); err != nil {
 		t.Fatal(err)
 	}
 	gate <- struct{}{}
@@ -197,7 +197,7 @@ func TestAssetsNeedTheirSwitch(t *testing.T) {
 	r := newRig(t)
 	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"allow_image_attachment_base64": false}}`)})
 	a := r.upload(s.SessionID, 1)
-	_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Attachments: showing(a.AssetID).Attachments})
+	_, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Attachments: showing(a.AssetID).Attachments})
 	wantCode(t, "inline images are off", err, loquat.CodeInvalid, "allow_image_attachment_base64")
 }
 
@@ -229,7 +229,7 @@ func TestImagesOfTools(t *testing.T) {
 	r := newRig(t, draw)
 	s := r.create(loquat.NewSession{})
 	r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("draw")}})
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{RequestID: "q", Content: text("draw")}); err != nil {
+	if _, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{RequestID: "q", Content: text("draw")}); err != nil {
 		t.Fatal(err)
 	}
 	r.ended("q")
@@ -342,7 +342,7 @@ func TestUploadsThatNobodyAttaches(t *testing.T) {
 		t.Errorf("%d files, want those of the pictures that are used", n)
 	}
 	r.upload(s.SessionID, 4)
-	if _, err := r.Cancel(t.Context(), chat.Call{}, running.RequestID); err != nil {
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, running.RequestID); err != nil {
 		t.Fatal(err)
 	}
 	r.ended(running.RequestID)

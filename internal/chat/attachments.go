@@ -13,6 +13,7 @@ import (
 
 	"loquat"
 	"loquat/internal/asset"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 )
 
@@ -159,11 +160,11 @@ func checkDataURL(place, s string) error {
 
 // checkAttachments checks attachments against their session: its config must allow their
 // kind, and the session must have the assets.
-func (s *Service) checkAttachments(list []attachment, r *store.Reader, h store.Head) error {
+func checkAttachments(s *settings.Resolver, list []attachment, r *store.Reader, h store.Head) error {
 	if len(list) == 0 {
 		return nil
 	}
-	e, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h))
+	e, err := s.ResolveStatic(h.AgentID, overridesOf(h))
 	if err != nil {
 		return err
 	}

@@ -105,11 +105,11 @@ func change[T any](ctx context.Context, s *store.Store, call Call, fn func(*stor
 
 // isReplay reports whether a call repeats one that was answered. Callers use it to skip work
 // that a repeat does not need. Only runOnce decides, within the transaction.
-func (s *Service) isReplay(ctx context.Context, call Call) (bool, error) {
+func isReplay(ctx context.Context, s *store.Store, call Call) (bool, error) {
 	if call.IdempotencyKey == "" {
 		return false, nil
 	}
-	return store.Read(ctx, s.store, func(r *store.Reader) (bool, error) {
+	return store.Read(ctx, s, func(r *store.Reader) (bool, error) {
 		_, yes, err := r.Replay(call.IdempotencyKey, call.Method, call.Path, time.Now())
 		return yes, err
 	})

@@ -106,7 +106,7 @@ func TestFaultsOfInput(t *testing.T) {
 		return func() error { return second(r.CreateSession(t.Context(), chat.Call{}, p)) }
 	}
 	send := func(p loquat.Send) func() error {
-		return func() error { return second(r.Send(t.Context(), chat.Call{}, s.SessionID, p)) }
+		return func() error { return second(r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, p)) }
 	}
 	attach := func(raw string) func() error {
 		return func() error {

@@ -66,9 +66,9 @@ func streamOnAFullDisk(t *testing.T) {
 	r.waitFor("the disk to be noticed", func() bool { return !r.Ready(t.Context()).Ready })
 	for name, change := range map[string]func() error{
 		"create": func() error { return second(r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{})) },
-		"cancel": func() error { return second(r.Cancel(t.Context(), chat.Call{}, q.RequestID)) },
+		"cancel": func() error { return second(r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID)) },
 		"send": func() error {
-			return second(r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("x"), OnBusy: loquat.BusyQueue}))
+			return second(r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("x"), OnBusy: loquat.BusyQueue}))
 		},
 	} {
 		if err := change(); loquat.CodeOf(err) != loquat.CodeUnavailable {
@@ -118,7 +118,7 @@ func endOnAFullDisk(t *testing.T) {
 	disk.full.Store(true)
 	tick(gate, 1)
 	r.waitFor("the disk to be noticed", func() bool { return !r.Ready(t.Context()).Ready })
-	if row, err := r.Request(t.Context(), q.RequestID); err != nil || row.Status != loquat.StatusRunning {
+	if row, err := r.Requests.Request(t.Context(), q.RequestID); err != nil || row.Status != loquat.StatusRunning {
 		t.Errorf("an end that is not on disk: %+v, %v", row, err)
 	}
 	disk.full.Store(false)
@@ -146,7 +146,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 			go func() {
 				defer func() { senders <- struct{}{} }()
 				for n := 0; ctx.Err() == nil; n++ {
-					_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text(fmt.Sprint(i, n)), OnBusy: loquat.BusyQueue})
+					_, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text(fmt.Sprint(i, n)), OnBusy: loquat.BusyQueue})
 					if loquat.CodeOf(err) == loquat.CodeUnavailable {
 						return
 					}
@@ -178,7 +178,7 @@ func TestNothingRunsAfterStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.restart()
-		r.waitFor("what was queued", func() bool { return r.Running() == 0 })
+		r.waitFor("what was queued", func() bool { return r.Requests.Running() == 0 })
 	}
 }
 

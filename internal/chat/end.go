@@ -24,7 +24,7 @@ const (
 // otherwise as failed. Text that clients have seen is kept. If status is not empty, the error
 // is the failure of the request. Otherwise the end could not be written, and the error says
 // why.
-func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
+func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next *store.Request, status loquat.RequestStatus, err error) {
 	// The end has to be written even while the service stops.
 	ctx, cancel := s.endContext()
 	defer cancel()
@@ -45,16 +45,16 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 		out.status = row.Status
 		return out, err
 	}
-	out, err := persistently(ctx, s, end)
+	out, err := persistently(ctx, s.store, end)
 	if err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
 		// Waiting increments or the failure itself cannot be written. End without them.
 		s.log.Error("waiting increments of a request are lost", "request_id", q.RequestID, "error", err, "after", failure)
 		k.dropPending()
 		failure = errors.New("the last increments of the request could not be written")
-		if out, err = persistently(ctx, s, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
+		if out, err = persistently(ctx, s.store, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
 			s.log.Error("the streamed text of a request is lost, too", "request_id", q.RequestID, "error", err)
 			endBy = s.endWithout
-			out, err = persistently(ctx, s, end)
+			out, err = persistently(ctx, s.store, end)
 		}
 	}
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Service) endAbnormally(q store.Request, k *sink, failure error) (next *
 const endTimeout = 5 * time.Second
 
 // endContext returns a context that outlives the service by endTimeout.
-func (s *Service) endContext() (context.Context, context.CancelFunc) {
+func (s *Requests) endContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(s.life, func() {
 		select {
@@ -84,7 +84,7 @@ func (s *Service) endContext() (context.Context, context.CancelFunc) {
 // log: it closes an open phase, keeps visible text, gives an open tool round its results,
 // publishes error or request_cancelled and request_completed, and starts the next queued
 // send.
-func (s *Service) endRequest(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+func (s *Requests) endRequest(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
 	h, err := tx.Head(q.SessionID)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *Service) endRequest(tx *store.Tx, q *store.Request, failure error) (*st
 
 // endWithout is endRequest for a request whose increments cannot be read or stored: it
 // drops what the request streamed since its last closed step.
-func (s *Service) endWithout(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+func (s *Requests) endWithout(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
 	h, err := tx.Head(q.SessionID)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *Service) endWithout(tx *store.Tx, q *store.Request, failure error) (*st
 }
 
 // endStep closes the open step of a running request, then ends the request.
-func (s *Service) endStep(tx *store.Tx, h *store.Head, q *store.Request, open openStep, failure error) (*store.Request, error) {
+func (s *Requests) endStep(tx *store.Tx, h *store.Head, q *store.Request, open openStep, failure error) (*store.Request, error) {
 	unfinished, _ := errors.AsType[*loop.Failure](failure)
 	if err := open.close(tx, h, q, incompleteOf(*q, failure), unfinished); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func incompleteOf(q store.Request, failure error) string {
 }
 
 // describe returns the text that users see of a failure, without secrets.
-func (s *Service) describe(failure error) string {
+func (s *Requests) describe(failure error) string {
 	detail := "the request failed inside the server; its log says more"
 	if e, ok := errors.AsType[*loquat.Error](failure); ok {
 		detail = e.Detail
@@ -283,7 +283,7 @@ func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 
 // startNext starts the next queued request of a session. While the service is stopping it does
 // nothing, and the next start of the server starts the request.
-func (s *Service) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
+func (s *Requests) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
 	if s.workers.isDraining() {
 		return nil, nil
 	}

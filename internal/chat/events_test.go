@@ -65,7 +65,7 @@ func TestDeletedSession(t *testing.T) {
 	for name, err := range map[string]error{
 		"poll":    second(r.events(feed.Query{SessionID: s.SessionID, Since: &w.Cursor})),
 		"load":    second(r.Session(t.Context(), s.SessionID)),
-		"request": second(r.Request(t.Context(), q.RequestID)),
+		"request": second(r.Requests.Request(t.Context(), q.RequestID)),
 		"delete":  r.DeleteSession(t.Context(), chat.Call{}, s.SessionID),
 	} {
 		if loquat.CodeOf(err) != loquat.CodeNotFound {
@@ -75,7 +75,7 @@ func TestDeletedSession(t *testing.T) {
 	if _, err := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{SessionID: "mine"}); loquat.CodeOf(err) != loquat.CodeConflict {
 		t.Errorf("the id of a deleted session: %v", err)
 	}
-	r.waitFor("the worker", func() bool { return r.Running() == 0 })
+	r.waitFor("the worker", func() bool { return r.Requests.Running() == 0 })
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -166,7 +166,7 @@ func (r *rig) randomStep(rt *rapid.T, session string) {
 		r.provider.mu.Unlock()
 		q := r.send(session, p)
 		if rapid.IntRange(0, 3).Draw(rt, "cancel") == 0 {
-			_, err = r.Cancel(ctx, chat.Call{}, q.RequestID)
+			_, err = r.Requests.Cancel(ctx, chat.Call{}, q.RequestID)
 		}
 		r.ended(q.RequestID)
 	}

@@ -59,7 +59,7 @@ func TestSendToAnAgentThatIsGone(t *testing.T) {
 	r.config = mustConfig(t, `{"providers": {"main": {"provider": "fake", "model": "m1"}}, "agents": {"default": {"provider": "main"}, "other": {"provider": "main"}}}`)
 	r.restart()
 	before := r.store.Last()
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("hi")}); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "quiet") {
+	if _, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("hi")}); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "quiet") {
 		t.Errorf("got %v", err)
 	}
 	if r.store.Last() != before {
@@ -206,7 +206,7 @@ func TestProgressAfterTheEnd(t *testing.T) {
 		return strings.Contains(got, "tool_partial:end") && strings.Contains(got, "tool_partial:stream")
 	})
 	progress("late", nil, nil)
-	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
 		t.Fatal(err)
 	}
 	r.ended(q.RequestID)

@@ -327,7 +327,7 @@ func (r *rig) send(session string, p loquat.Send) loquat.SendResult {
 	if p.Stream == nil {
 		p.Stream = new(false)
 	}
-	out, err := r.Send(r.t.Context(), chat.Call{}, session, p)
+	out, err := r.Requests.Send(r.t.Context(), chat.Call{}, session, p)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func (r *rig) ended(requestID string) loquat.Request {
 		}
 		for _, e := range w.Events {
 			if e.Type == loquat.RequestCompleted {
-				q, err := r.Request(r.t.Context(), requestID)
+				q, err := r.Requests.Request(r.t.Context(), requestID)
 				if err != nil {
 					r.t.Fatal(err)
 				}

@@ -61,7 +61,7 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loq
 		if err != nil {
 			return out, err
 		}
-		if err := s.checkAttachments(attachments, &tx.Reader, h); err != nil {
+		if err := checkAttachments(s.settings, attachments, &tx.Reader, h); err != nil {
 			return out, err
 		}
 		index, err := appendMessage(tx, &h, m)

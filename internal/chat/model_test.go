@@ -171,7 +171,7 @@ func (m *machine) act(t *rapid.T, s *modelSession) (a *act) {
 }
 
 func (m *machine) status(t *rapid.T, s *modelSession, q *modelRequest) loquat.RequestStatus {
-	row, err := m.r.Request(m.r.t.Context(), q.id)
+	row, err := m.r.Requests.Request(m.r.t.Context(), q.id)
 	if err != nil {
 		unwell(t, s, "request %s: %v", q.id, err)
 	}
@@ -242,7 +242,7 @@ func (m *machine) drawSend(t *rapid.T, onBusy ...string) (*modelRequest, loquat.
 func (m *machine) send(t *rapid.T) {
 	s := m.some(t, any1)
 	q, p := m.drawSend(t, loquat.BusyReject, loquat.BusyQueue, loquat.BusyInterrupt)
-	out, err := m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p)
+	out, err := m.r.Requests.Send(m.r.t.Context(), chat.Call{}, s.id, p)
 	switch {
 	case s.running == nil:
 		s.start(q)
@@ -291,7 +291,7 @@ func (m *machine) regenerate(t *rapid.T) {
 	case q.content == "" && (from == 0 || strings.HasPrefix(s.messages[from-1], "assistant:")):
 		want = loquat.CodeInvalid
 	}
-	_, err := m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p)
+	_, err := m.r.Requests.Send(m.r.t.Context(), chat.Call{}, s.id, p)
 	if loquat.CodeOf(err) != want && (err != nil || want != "") {
 		unwell(t, s, "a send with delete_from %d: %v, want %q", from, err, want)
 	}
@@ -351,7 +351,7 @@ func (m *machine) cancel(t *rapid.T) {
 	s := m.some(t, func(s *modelSession) bool { return len(s.requests) > 0 })
 	q := rapid.SampledFrom(s.requests).Draw(t, "request")
 	was := q.status
-	out, err := m.r.Cancel(m.r.t.Context(), chat.Call{}, q.id)
+	out, err := m.r.Requests.Cancel(m.r.t.Context(), chat.Call{}, q.id)
 	if err != nil || out.Accepted == was.Ended() {
 		unwell(t, s, "cancel of a request that is %s: %+v, %v", was, out, err)
 	}
@@ -491,10 +491,10 @@ func (m *machine) race(t *rapid.T) {
 		}
 	})
 	if cancel {
-		all.Go(func() { cancelled, cancelErr = m.r.Cancel(m.r.t.Context(), chat.Call{}, q.id) })
+		all.Go(func() { cancelled, cancelErr = m.r.Requests.Cancel(m.r.t.Context(), chat.Call{}, q.id) })
 	}
 	if another {
-		all.Go(func() { sent, sendErr = m.r.Send(m.r.t.Context(), chat.Call{}, s.id, p) })
+		all.Go(func() { sent, sendErr = m.r.Requests.Send(m.r.t.Context(), chat.Call{}, s.id, p) })
 	}
 	all.Wait()
 	if cancelErr != nil || sendErr != nil {

@@ -229,7 +229,7 @@ func TestEndOfARequestThatWaits(t *testing.T) {
 		want loquat.RequestStatus
 	}{
 		{"cancel", func(r *rig, requestID string) {
-			if _, err := r.Cancel(r.t.Context(), chat.Call{}, requestID); err != nil {
+			if _, err := r.Requests.Cancel(r.t.Context(), chat.Call{}, requestID); err != nil {
 				r.t.Error(err)
 			}
 		}, loquat.StatusCancelled},

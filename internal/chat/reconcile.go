@@ -17,7 +17,7 @@ var errCrashed = errors.New("the server stopped unexpectedly while the request r
 // reconcile ends the requests that ran when the last process died, removes unfinished copies of
 // sessions, and starts queued sends. After a failure it can be called again; seen has the
 // sessions that are done.
-func (s *Service) reconcile(ctx context.Context, seen map[string]bool) error {
+func (s *Requests) reconcile(ctx context.Context, seen map[string]bool) error {
 	ctx = store.WhileHeld(ctx)
 	if err := s.store.Update(ctx, (*store.Tx).DropDrafts); err != nil {
 		return err
@@ -57,7 +57,7 @@ const (
 
 // reconcileSession ends the running request q of a session, or starts q when it is the
 // first that is queued.
-func (s *Service) reconcileSession(ctx context.Context, q store.Request) (next *store.Request, err error) {
+func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next *store.Request, err error) {
 	if q.Status != loquat.StatusRunning {
 		return store.Do(ctx, s.store, func(tx *store.Tx) (*store.Request, error) {
 			h, err := tx.Head(q.SessionID)
@@ -98,7 +98,7 @@ func (s *Service) reconcileSession(ctx context.Context, q store.Request) (next *
 
 // noteReconcile counts this start in the row of a request that has streamed much. It returns
 // the bytes of its events, and whether too many earlier starts were killed.
-func (s *Service) noteReconcile(ctx context.Context, q store.Request) (size int64, survivable bool, err error) {
+func (s *Requests) noteReconcile(ctx context.Context, q store.Request) (size int64, survivable bool, err error) {
 	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.ClosedUpTo) })
 	if err != nil || size < largeStep || s.noted[q.RequestID] { // already counted by an earlier attempt of this start
 		return size, true, err
@@ -119,18 +119,18 @@ func (s *Service) noteReconcile(ctx context.Context, q store.Request) (size int6
 const reconcilePause = time.Second
 
 // reconcileLater reconciles as soon as the store can write. Until then nothing else is
-// written.
-func (s *Service) reconcileLater(seen map[string]bool) {
+// written. It returns false when the service stops before.
+func (s *Requests) reconcileLater(seen map[string]bool) (done bool) {
 	for {
 		select {
 		case <-s.life.Done():
-			return
+			return false
 		case <-time.After(reconcilePause):
 		}
 		s.starting.RLock() // the service does not begin to stop meanwhile
 		if s.workers.isDraining() {
 			s.starting.RUnlock()
-			return
+			return false
 		}
 		err := s.reconcile(s.life, seen)
 		s.starting.RUnlock()
@@ -144,5 +144,5 @@ func (s *Service) reconcileLater(seen map[string]bool) {
 	}
 	s.reconciling.Store(false)
 	s.store.Release()
-	s.cleanupLoop()
+	return true
 }

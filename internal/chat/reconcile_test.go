@@ -58,7 +58,7 @@ func TestUnreadableIncrements(t *testing.T) {
 	for name, end := range map[string]func(*rig, string){
 		"after a crash": func(r *rig, _ string) { r.restart() },
 		"at a cancel": func(r *rig, request string) {
-			if _, err := r.Cancel(r.t.Context(), chat.Call{}, request); err != nil {
+			if _, err := r.Requests.Cancel(r.t.Context(), chat.Call{}, request); err != nil {
 				r.t.Fatal(err)
 			}
 		},

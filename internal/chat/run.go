@@ -22,7 +22,7 @@ import (
 var errCancelled = errors.New("the request was cancelled")
 
 // runRequest runs one request to its end and returns the request that its end started.
-func (s *Service) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
+func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
 	out := newSink(ctx, s, q)
 	err := s.runJob(ctx, q, out)
@@ -49,7 +49,7 @@ func (s *Service) runRequest(ctx context.Context, q store.Request) (next *store.
 }
 
 // runJob runs a request's job. A panic of a plugin fails this request alone.
-func (s *Service) runJob(ctx context.Context, q store.Request, out *sink) (err error) {
+func (s *Requests) runJob(ctx context.Context, q store.Request, out *sink) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
@@ -72,7 +72,7 @@ func withCause(err, cause error) error {
 }
 
 // newJob returns the job of a request: its settings, plugins and history.
-func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error) {
+func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error) {
 	var stored storedSend
 	if err := json.Unmarshal(q.Send, &stored); err != nil {
 		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
@@ -101,22 +101,22 @@ func (s *Service) newJob(ctx context.Context, q store.Request) (loop.Job, error)
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
-			return s.Assets.OpenAsset(ctx, q.SessionID, assetID)
+			return s.assets.OpenAsset(ctx, q.SessionID, assetID)
 		},
 		StoreImage: func(ctx context.Context, img plugin.Image) (loquat.Asset, error) {
-			return s.Assets.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
+			return s.assets.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
 		},
 	}, nil
 }
 
 // mayAwaitPlugins reports whether awaitPlugins may have to wait.
-func (s *Service) mayAwaitPlugins() bool {
+func (s *Requests) mayAwaitPlugins() bool {
 	return slices.ContainsFunc(s.plugins.Plugins(), func(p plugin.Plugin) bool { return plugin.StatusOf(p).State != plugin.StateRunning })
 }
 
 // requireUncancelled returns errCancelled when the request's row has a cancel that came
 // before the worker existed.
-func (s *Service) requireUncancelled(ctx context.Context, q store.Request) error {
+func (s *Requests) requireUncancelled(ctx context.Context, q store.Request) error {
 	return s.store.View(ctx, func(r *store.Reader) error { return uncancelled(r, q) })
 }
 
@@ -134,7 +134,7 @@ const longHistory = 64 << 10
 
 // history returns the messages of the request's session; those of a long session are read
 // later. It returns errCancelled like requireUncancelled.
-func (s *Service) history(ctx context.Context, q store.Request) (earlier *loquat.EarlierMessages, history []loquat.Message, err error) {
+func (s *Requests) history(ctx context.Context, q store.Request) (earlier *loquat.EarlierMessages, history []loquat.Message, err error) {
 	err = s.store.View(ctx, func(r *store.Reader) error {
 		if err := uncancelled(r, q); err != nil {
 			return err
@@ -156,7 +156,7 @@ func (s *Service) history(ctx context.Context, q store.Request) (earlier *loquat
 // earlierMessages returns the messages that a session has now. No others can change or remove
 // them while the request runs. It keeps what it has read, because each phase of the request
 // reads it. Only the request's worker may call Read.
-func (s *Service) earlierMessages(h store.Head) *loquat.EarlierMessages {
+func (s *Requests) earlierMessages(h store.Head) *loquat.EarlierMessages {
 	var kept []loquat.Message // the last ones
 	read := func(ctx context.Context, from int) ([]loquat.Message, error) {
 		first := h.Count - len(kept)
@@ -183,9 +183,9 @@ var rewrite = backoff.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second
 
 // persistently repeats an update while the store cannot write, until ctx ends. So a disk
 // that is full for a while loses neither increments nor the end of a request.
-func persistently[T any](ctx context.Context, s *Service, fn func(*store.Tx) (T, error)) (T, error) {
+func persistently[T any](ctx context.Context, s *store.Store, fn func(*store.Tx) (T, error)) (T, error) {
 	for n := 0; ; n++ {
-		out, err := store.Do(ctx, s.store, fn)
+		out, err := store.Do(ctx, s, fn)
 		if loquat.CodeOf(err) != loquat.CodeUnavailable {
 			return out, err
 		}

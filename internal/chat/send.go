@@ -31,7 +31,7 @@ type storedSend struct {
 // Send asks for a reply. When no request runs on the session, one transaction appends the
 // user message and starts the request; otherwise OnBusy decides. The request keeps running
 // when the caller disconnects.
-func (s *Service) Send(ctx context.Context, call Call, id string, p loquat.Send) (Answer[loquat.SendResult], error) {
+func (s *Requests) Send(ctx context.Context, call Call, id string, p loquat.Send) (Answer[loquat.SendResult], error) {
 	if p.OnBusy == "" {
 		p.OnBusy = loquat.BusyReject
 	}
@@ -102,7 +102,7 @@ func replayedSend(tx *store.Tx, call Call, sessionID, requestID string) (Answer[
 }
 
 // send stores the request, and starts it if no request runs on the session.
-func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out sent, err error) {
+func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out sent, err error) {
 	if s.workers.isDraining() {
 		return out, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
@@ -113,7 +113,7 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored
 	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent is no longer configured
 		return out, err
 	}
-	if err := s.checkAttachments(stored.attachments, &tx.Reader, h); err != nil {
+	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
 		return out, err
 	}
 	running, busy, err := tx.Running(h)
@@ -146,7 +146,7 @@ func (s *Service) send(tx *store.Tx, call Call, id string, p loquat.Send, stored
 
 // queueBehind queues a send behind the running request. With interrupt it cancels that
 // request and puts the send at the head of the queue.
-func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request, q *store.Request, onBusy string) error {
+func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, running store.Request, q *store.Request, onBusy string) error {
 	if onBusy == loquat.BusyReject {
 		return busyError(running)
 	}
@@ -167,7 +167,7 @@ func (s *Service) queueBehind(tx *store.Tx, h *store.Head, running store.Request
 
 // startRequest starts a queued request: it changes the messages as the send asks, then
 // publishes request_started.
-func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
+func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (s *Service) startRequest(tx *store.Tx, h *store.Head, q *store.Request, st
 }
 
 // prepareMessages applies delete_from and appends the user message.
-func (s *Service) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend) error {
+func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend) error {
 	changed := false
 	if stored.DeleteFrom != nil {
 		if *stored.DeleteFrom >= h.Count {
@@ -230,58 +230,4 @@ func requireQuestion(tx *store.Tx, h store.Head) error {
 		return loquat.Invalid("body.content", "is missing, and the messages do not end in a user or tool message that could be answered")
 	}
 	return nil
-}
-
-// Request returns the present state of a request.
-func (s *Service) Request(ctx context.Context, id string) (loquat.Request, error) {
-	return store.Read(ctx, s.store, func(r *store.Reader) (loquat.Request, error) {
-		q, err := r.Request(id)
-		return q.Request, err
-	})
-}
-
-// Cancel ends a queued request at once. For a running request it makes request_cancelled the
-// only possible end. It does nothing to a request that has ended.
-func (s *Service) Cancel(ctx context.Context, call Call, id string) (Answer[loquat.CancelResult], error) {
-	out, err := change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.CancelResult], err error) {
-		q, err := tx.Request(id)
-		if err != nil {
-			return out, err
-		}
-		out.Accepted = true
-		switch {
-		case q.Status == loquat.StatusQueued:
-			err = cancelQueued(tx, &q)
-		case q.Status.Ended():
-			out.Accepted = false
-		case !q.Cancelled:
-			err = tx.FlagCancelled(&q)
-		}
-		out.Body = loquat.CancelResult{RequestID: id, Status: q.Status}
-		return out, err
-	})
-	if err == nil && out.Body.Status == loquat.StatusRunning {
-		s.workers.cancel(id, errCancelled)
-	}
-	return out, err
-}
-
-// cancelQueued ends a request that never started: it has events, but no message.
-func cancelQueued(tx *store.Tx, q *store.Request) error {
-	h, err := tx.Head(q.SessionID)
-	if err != nil {
-		return err
-	}
-	var stored storedSend
-	if err := json.Unmarshal(q.Send, &stored); err != nil {
-		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
-	}
-	err = publish(tx, &h, q,
-		loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream},
-		loquat.Event{Type: loquat.RequestCancelled},
-		loquat.Event{Type: loquat.RequestCompleted})
-	if err != nil {
-		return err
-	}
-	return tx.EndRequest(q, loquat.StatusCancelled, "")
 }

@@ -209,7 +209,7 @@ func TestCancelWhileStreaming(t *testing.T) {
 	tick(gate, 2)
 	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "two") })
 	for i := range 2 { // a second cancel changes nothing
-		out, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID)
+		out, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID)
 		if err != nil || i == 0 && !out.Accepted {
 			t.Fatalf("cancel: %+v, %v", out, err)
 		}
@@ -224,11 +224,11 @@ func TestCancelWhileStreaming(t *testing.T) {
 	if got := transcript(r.snapshot(s.SessionID).Messages); got != "user:hi | assistant:one two  (cancelled)" {
 		t.Errorf("messages %s", got)
 	}
-	out, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID)
+	out, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID)
 	if err != nil || out.Accepted || out.Body.Status != loquat.StatusCancelled {
 		t.Errorf("cancel after the end: %+v, %v", out, err)
 	}
-	if _, err := r.Cancel(t.Context(), chat.Call{}, "nobody"); loquat.CodeOf(err) != loquat.CodeNotFound {
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, "nobody"); loquat.CodeOf(err) != loquat.CodeNotFound {
 		t.Errorf("cancel of nobody: %v", err)
 	}
 }
@@ -309,7 +309,7 @@ func TestCancelInATool(t *testing.T) {
 	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), StreamTools: true})
 	<-started
 	r.waitFor("the quick tool", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "tool_partial:end") })
-	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
 		t.Fatal(err)
 	}
 	r.ended(q.RequestID)
@@ -330,7 +330,7 @@ func TestBusy(t *testing.T) {
 	first := r.send(s.SessionID, loquat.Send{Content: text("first"), Stream: new(true)})
 	for name, change := range map[string]func() error{
 		"send": func() error {
-			_, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("x")})
+			_, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("x")})
 			return err
 		},
 		"append": func() error {
@@ -384,7 +384,7 @@ func TestQueueAndInterrupt(t *testing.T) {
 	if queued.Status != loquat.StatusQueued {
 		t.Errorf("status %s", queued.Status)
 	}
-	if out, err := r.Cancel(t.Context(), chat.Call{}, dropped.RequestID); err != nil || !out.Accepted || out.Body.Status != loquat.StatusCancelled {
+	if out, err := r.Requests.Cancel(t.Context(), chat.Call{}, dropped.RequestID); err != nil || !out.Accepted || out.Body.Status != loquat.StatusCancelled {
 		t.Errorf("cancel of a queued send: %+v, %v", out, err)
 	}
 	urgent := r.send(s.SessionID, loquat.Send{Content: text("urgent"), OnBusy: loquat.BusyInterrupt})
@@ -414,7 +414,7 @@ func TestTooManyQueued(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		_, err = r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text(fmt.Sprint(n)), OnBusy: loquat.BusyQueue})
+		_, err = r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text(fmt.Sprint(n)), OnBusy: loquat.BusyQueue})
 	}
 	if n != 11 || loquat.CodeOf(err) != loquat.CodeRateLimited {
 		t.Errorf("queued send %d: %v", n, err)
@@ -424,11 +424,11 @@ func TestTooManyQueued(t *testing.T) {
 func TestRegenerateAndEdit(t *testing.T) {
 	r := newRig(t)
 	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "q"}, {Role: "assistant", Content: "bad"}}})
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{}); loquat.CodeOf(err) != loquat.CodeInvalid {
+	if _, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{}); loquat.CodeOf(err) != loquat.CodeInvalid {
 		t.Errorf("a send that answers an answer: %v", err)
 	}
 	one, zero, nine := 1, 0, 9
-	if _, err := r.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{DeleteFrom: &nine}); loquat.CodeOf(err) != loquat.CodeInvalid {
+	if _, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{DeleteFrom: &nine}); loquat.CodeOf(err) != loquat.CodeInvalid {
 		t.Errorf("delete_from out of range: %v", err)
 	}
 	r.ended(r.send(s.SessionID, loquat.Send{DeleteFrom: &one}).RequestID)
@@ -450,7 +450,7 @@ func TestRepeats(t *testing.T) {
 	s := r.create(loquat.NewSession{})
 	other := r.create(loquat.NewSession{})
 	send := func(session, key, request string, body byte) (chat.Answer[loquat.SendResult], error) {
-		return r.Send(t.Context(), chat.Call{IdempotencyKey: key, Method: "POST", Path: "/" + session, BodyHash: [32]byte{body}, IfMatch: nil},
+		return r.Requests.Send(t.Context(), chat.Call{IdempotencyKey: key, Method: "POST", Path: "/" + session, BodyHash: [32]byte{body}, IfMatch: nil},
 			session, loquat.Send{Content: text("hi"), RequestID: request})
 	}
 	first, err := send(s.SessionID, "key", "", 1)
@@ -519,9 +519,9 @@ func TestRepeatsOutliveTheSession(t *testing.T) {
 			return r.Assets.AddAsset(t.Context(), call("/assets"), s.SessionID, "", "", bytes.NewReader(picture(1)))
 		},
 		"send": func() (any, error) {
-			return r.Send(t.Context(), call("/send"), s.SessionID, loquat.Send{Content: text("hi"), RequestID: "request"})
+			return r.Requests.Send(t.Context(), call("/send"), s.SessionID, loquat.Send{Content: text("hi"), RequestID: "request"})
 		},
-		"cancel": func() (any, error) { return r.Cancel(t.Context(), call("/cancel"), "request") },
+		"cancel": func() (any, error) { return r.Requests.Cancel(t.Context(), call("/cancel"), "request") },
 	}
 	first := map[string]any{}
 	for _, name := range []string{"create", "fork", "append", "upload", "send", "cancel"} { // the last two need what is before
@@ -551,7 +551,7 @@ func TestSendRepeatedAfterItsSessionWasDeleted(t *testing.T) {
 	r := newRig(t)
 	deleted, living := r.create(loquat.NewSession{SessionID: "deleted"}), r.create(loquat.NewSession{SessionID: "living"})
 	send := func(session, request, content string) error {
-		_, err := r.Send(t.Context(), chat.Call{Method: "POST", BodyHash: [32]byte{content[0]}}, session,
+		_, err := r.Requests.Send(t.Context(), chat.Call{Method: "POST", BodyHash: [32]byte{content[0]}}, session,
 			loquat.Send{Content: text(content), RequestID: request, OnBusy: loquat.BusyQueue})
 		return err
 	}
@@ -706,20 +706,20 @@ func TestShutdown(t *testing.T) {
 		defer cancel()
 		tick(gate, 3)
 		for range 4000 {
-			if q, err := r.Request(t.Context(), finishes.RequestID); err != nil || q.Status.Ended() {
+			if q, err := r.Requests.Request(t.Context(), finishes.RequestID); err != nil || q.Status.Ended() {
 				return
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
 	r.Stop(ctx)
-	if _, err := r.Send(t.Context(), chat.Call{}, quick.SessionID, loquat.Send{Content: text("late")}); loquat.CodeOf(err) != loquat.CodeUnavailable {
+	if _, err := r.Requests.Send(t.Context(), chat.Call{}, quick.SessionID, loquat.Send{Content: text("late")}); loquat.CodeOf(err) != loquat.CodeUnavailable {
 		t.Errorf("a send during the shutdown: %v", err)
 	}
 	for id, want := range map[string]loquat.RequestStatus{
 		finishes.RequestID: loquat.StatusCompleted, left.RequestID: loquat.StatusFailed, waits.RequestID: loquat.StatusQueued,
 	} {
-		if q, err := r.Request(t.Context(), id); err != nil || q.Status != want {
+		if q, err := r.Requests.Request(t.Context(), id); err != nil || q.Status != want {
 			t.Errorf("request is %s, %v; want %s", q.Status, err, want)
 		}
 	}
@@ -768,10 +768,10 @@ func endOf(t *testing.T, pieces int) time.Duration {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := r.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
 		t.Fatal(err)
 	}
-	r.waitFor("the end", func() bool { return r.Running() == 0 })
+	r.waitFor("the end", func() bool { return r.Requests.Running() == 0 })
 	took := time.Since(began)
 	if n := len(r.snapshot(s.SessionID).Messages[1].Content); n != pieces*size {
 		t.Errorf("%d bytes were kept, want %d", n, pieces*size)

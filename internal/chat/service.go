@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 
 	"loquat"
 	"loquat/internal/asset"
@@ -35,29 +33,21 @@ type Options struct {
 
 // Service runs the operations. Make one with New, start it with Start.
 type Service struct {
-	Assets  *Assets  // images of sessions
-	Catalog *Catalog // what clients can choose from
+	Requests *Requests
+	Assets   *Assets  // images of sessions
+	Catalog  *Catalog // what clients can choose from
 
 	store    *store.Store
 	config   *config.Config
 	plugins  *plugin.Registry
 	log      *slog.Logger
 	redactor *config.Redactor
-	owner    string          // name of this process in the rows of its requests
-	noted    map[string]bool // requests whose row counts this start; used only by reconcile
 	settings *settings.Resolver
-
-	starts *pluginStarts
-	states map[string]chan struct{} // by application plugin: full while an action of it runs
+	starts   *pluginStarts
+	states   map[string]chan struct{} // by application plugin: full while an action of it runs
 
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
-
-	reconciling atomic.Bool // reconcile has not succeeded yet
-
-	starting sync.RWMutex // held shared from the decision to start a request until it is launched
-
-	workers workers
 }
 
 // errShutdown is the failure of a request that runs when the server stops.
@@ -67,8 +57,7 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 func New(opts Options) *Service {
 	s := &Service{
 		store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		redactor: opts.Secrets, owner: newID(), noted: map[string]bool{},
-		states: map[string]chan struct{}{},
+		redactor: opts.Secrets, states: map[string]chan struct{}{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -82,10 +71,14 @@ func New(opts Options) *Service {
 		s.states[p.Name()] = make(chan struct{}, 1)
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
-	s.workers = workers{life: s.life, run: s.runRequest, byID: map[string]*worker{}}
 	s.starts = &pluginStarts{config: s.config, plugins: s.plugins}
 	s.Catalog = &Catalog{store: s.store, settings: s.settings, plugins: s.plugins, starts: s.starts, redactor: s.redactor}
 	s.Assets = &Assets{store: s.store, files: opts.Assets, log: s.log}
+	s.Requests = &Requests{
+		store: s.store, config: s.config, plugins: s.plugins, log: s.log, redactor: s.redactor, settings: s.settings, starts: s.starts, assets: s.Assets,
+		life: s.life, owner: newID(), noted: map[string]bool{},
+	}
+	s.Requests.workers = workers{life: s.life, run: s.Requests.runRequest, byID: map[string]*worker{}}
 	return s
 }
 
@@ -94,14 +87,18 @@ func New(opts Options) *Service {
 // write, Start does this later in the background, and until then the service only reads.
 func (s *Service) Start(ctx context.Context) error {
 	seen := map[string]bool{}
-	err := s.reconcile(ctx, seen)
+	err := s.Requests.reconcile(ctx, seen)
 	switch {
 	case err == nil:
-		s.workers.running.Go(s.cleanupLoop)
+		s.Requests.workers.running.Go(s.cleanupLoop)
 	case loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil:
-		s.reconciling.Store(true)
+		s.Requests.reconciling.Store(true)
 		s.store.Hold()
-		s.workers.running.Go(func() { s.reconcileLater(seen) })
+		s.Requests.workers.running.Go(func() {
+			if s.Requests.reconcileLater(seen) {
+				s.cleanupLoop()
+			}
+		})
 	default:
 		return fmt.Errorf("end the requests that the last run left: %w", err)
 	}
@@ -112,13 +109,13 @@ func (s *Service) Start(ctx context.Context) error {
 // of application plugins; then it ends the remaining requests as interrupted. Queued sends
 // stay queued for the next start. After Stop no request publishes an event.
 func (s *Service) Stop(ctx context.Context) {
-	s.starting.Lock() // no request is between the decision to start it and its worker
-	s.workers.drain()
-	s.starting.Unlock()
-	s.workers.awaitIdle(ctx)
+	s.Requests.starting.Lock() // no request is between the decision to start it and its worker
+	s.Requests.workers.drain()
+	s.Requests.starting.Unlock()
+	s.Requests.workers.awaitIdle(ctx)
 	s.awaitActions(ctx)
 	s.end(errShutdown)
-	s.workers.running.Wait()
+	s.Requests.workers.running.Wait()
 }
 
 // awaitActions prevents further actions of application plugins and waits until none runs or ctx
@@ -142,7 +139,7 @@ func (s *Service) Ready(context.Context) loquat.Readiness {
 	if loss := s.store.Loss(); loss != nil { // Ready only reports a loss; the server can work
 		r.Detail["lost"] = loss.Error()
 	}
-	if s.reconciling.Load() {
+	if s.Requests.reconciling.Load() {
 		r.Ready, r.Detail["start"] = false, "requests of the last run are ended once the store can write; until then the server only reads"
 	}
 	if err := s.Assets.files.Check(); err != nil {
@@ -156,11 +153,8 @@ func (s *Service) Ready(context.Context) loquat.Readiness {
 			r.Ready, r.Detail["plugin "+p.Name()] = false, "starting for the first time; requests wait for it"
 		}
 	}
-	if s.workers.isDraining() {
+	if s.Requests.workers.isDraining() {
 		r.Ready, r.Detail["shutdown"] = false, "the server is shutting down"
 	}
 	return r
 }
-
-// Running returns how many requests run in this process.
-func (s *Service) Running() int { return s.workers.count() }

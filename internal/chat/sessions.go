@@ -61,7 +61,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 			return out, fault
 		}
 		planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
-		if err := s.checkAttachments(attachments, &tx.Reader, planned); err != nil {
+		if err := checkAttachments(s.settings, attachments, &tx.Reader, planned); err != nil {
 			return out, err
 		}
 		h, err := createUnusedSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
@@ -306,7 +306,7 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 		return err
 	}
 	for _, q := range ended {
-		s.workers.cancel(q.RequestID, store.ErrFenced)
+		s.Requests.workers.cancel(q.RequestID, store.ErrFenced)
 	}
 	return nil
 }
@@ -337,7 +337,7 @@ func (s *Service) ForkSession(ctx context.Context, call Call, id string, p loqua
 func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fork, prepare bool) (out storedSnapshot, err error) {
 	newSession := newID()
 	var draft store.Draft
-	repeat, err := s.isReplay(ctx, call)
+	repeat, err := isReplay(ctx, s.store, call)
 	if err == nil && !repeat && prepare {
 		draft, err = s.store.PrepareCopy(ctx, id, newSession, p.UpToIndex)
 	}

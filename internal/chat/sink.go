@@ -20,7 +20,7 @@ const maxPending = 1 << 20
 // event, by the rule of compaction. So the number of streams bounds the rows per second, and
 // a fast disk holds nothing back.
 type sink struct {
-	s *Service
+	s *Requests
 	q store.Request
 	h store.Head // ids alone; increments need no more
 
@@ -51,7 +51,7 @@ var (
 
 // newSink returns the sink of a request that runs until ctx ends. Its caller must call
 // outbox.Close.
-func newSink(ctx context.Context, s *Service, q store.Request) *sink {
+func newSink(ctx context.Context, s *Requests, q store.Request) *sink {
 	k := &sink{
 		s: s, q: q, h: store.Head{SID: q.SID, SessionID: q.SessionID},
 		ctx: ctx, drained: make(chan struct{}, 1),
@@ -183,7 +183,7 @@ func incrementSize(e loquat.Event) int {
 // step publishes the pending increments and runs fn, in one transaction. It fails unless the
 // request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) (next *store.Request, err error)) error {
-	next, err := persistently(ctx, k.s, func(tx *store.Tx) (*store.Request, error) {
+	next, err := persistently(ctx, k.s.store, func(tx *store.Tx) (*store.Request, error) {
 		q, err := tx.FenceRequest(k.q.RequestID, k.s.owner)
 		if err != nil {
 			return nil, err

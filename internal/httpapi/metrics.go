@@ -40,7 +40,7 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics,
 	}
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "loquat_requests_running", Help: "Requests that run in this process.",
-	}, func() float64 { return float64(service.Running()) })
+	}, func() float64 { return float64(service.Requests.Running()) })
 	if err := register(registry, m.answers, m.latency, m.streams, running); err != nil {
 		return nil, err
 	}

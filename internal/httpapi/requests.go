@@ -22,7 +22,7 @@ func (a *api) requestRoutes() []route.Route {
 }
 
 func (a *api) getRequest(x *route.Exchange) error {
-	q, err := a.chat.Request(x.R.Context(), x.Path("request_id"))
+	q, err := a.chat.Requests.Request(x.R.Context(), x.Path("request_id"))
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (a *api) cancelRequest(x *route.Exchange) error {
 	if _, err := route.Decode[cancelBody](x); err != nil {
 		return err
 	}
-	c, err := a.chat.Cancel(x.R.Context(), x.Call, x.Path("request_id"))
+	c, err := a.chat.Requests.Cancel(x.R.Context(), x.Call, x.Path("request_id"))
 	if err != nil {
 		return err
 	}

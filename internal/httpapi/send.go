@@ -21,7 +21,7 @@ func (a *api) send(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.chat.Send(x.R.Context(), x.Call, x.Path("session_id"), in)
+	s, err := a.chat.Requests.Send(x.R.Context(), x.Call, x.Path("session_id"), in)
 	if err != nil {
 		return err
 	}

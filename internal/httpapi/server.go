@@ -76,7 +76,7 @@ func New(opts Options) (http.Handler, error) {
 		public: newPublicAddress(opts.Config, opts.ServerID), limits: opts.Config.Limits,
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
-	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service}
+	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
