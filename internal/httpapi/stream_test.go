@@ -250,12 +250,16 @@ func TestClientThatDoesNotRead(t *testing.T) {
 type nowhere struct {
 	http.ResponseWriter
 	writes, bytes int
+	deadlines     []time.Time
 }
 
-func (n *nowhere) WriteHeader(int)                  {}
-func (n *nowhere) Header() http.Header              { return http.Header{} }
-func (n *nowhere) SetWriteDeadline(time.Time) error { return nil }
-func (n *nowhere) FlushError() error                { return nil }
+func (n *nowhere) WriteHeader(int)     {}
+func (n *nowhere) Header() http.Header { return http.Header{} }
+func (n *nowhere) FlushError() error   { return nil }
+func (n *nowhere) SetWriteDeadline(at time.Time) error {
+	n.deadlines = append(n.deadlines, at)
+	return nil
+}
 func (n *nowhere) Write(b []byte) (int, error) {
 	n.writes++
 	n.bytes += len(b)
@@ -292,4 +296,26 @@ func TestWritesOfAStream(t *testing.T) {
 			t.Errorf("%d events cost %v allocations", events, n)
 		}
 	}
+}
+
+// However often a stream writes, it moves its deadline once a second, and the deadline is
+// never less than progressTimeout away.
+func TestDeadlinesOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &nowhere{}
+		w := &responseWriter{ResponseWriter: conn}
+		const seconds = 10
+		for range 100 * seconds {
+			if _, err := w.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if left := time.Until(conn.deadlines[len(conn.deadlines)-1]); left < progressTimeout || left > progressTimeout+deadlineSlack {
+				t.Fatalf("the deadline is %s away", left)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(conn.deadlines); n > seconds {
+			t.Errorf("the deadline moved %d times in %d s", n, seconds)
+		}
+	})
 }
