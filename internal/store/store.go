@@ -619,6 +619,23 @@ func (t *taggedSQL) Reclaim() (more bool, err error) {
 	return more, t.tag(err)
 }
 
+// finisher is implemented by drivers that can run the last statements of a transaction together
+// with its commit. The commit fails if one of them does.
+type finisher interface {
+	Finally(query string, args ...any) error
+}
+
+// lastSQL runs the last statements of a transaction.
+type lastSQL struct{ *taggedSQL }
+
+func (l lastSQL) Exec(query string, args ...any) (int64, error) {
+	f, ok := l.SQL.(finisher)
+	if !ok {
+		return l.taggedSQL.Exec(query, args...)
+	}
+	return 0, l.tag(f.Finally(query, args...))
+}
+
 // reclaimer is implemented by drivers whose files do not shrink on their own.
 type reclaimer interface{ Reclaim() (more bool, err error) }
 

@@ -58,6 +58,7 @@ func (tx *Tx) runAll(batch []*update) error {
 	if tx.last == before {
 		return nil
 	}
+	tx.log.SQL = lastSQL{tx.statements}
 	if err := tx.log.flush(); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func through(t *testing.T, text, address string) string {
 		t.Fatal(err)
 	}
 	u.Host = address
-	return u.String()
+	return u.String() + "&default_query_exec_mode=cache_describe" // sends the text of each COMMIT
 }
 
 func openStore(t *testing.T, opts postgres.Options) (*store.Store, *postgres.DB) {

@@ -26,6 +26,7 @@ const (
 	codePassword    = "28P01"
 	codeNoAccess    = "28000"
 	codeLockTimeout = "55P03"
+	codeNoTable     = "42P01"
 )
 
 // faults are the faults of the SQLSTATE codes that an operator can do something about.
@@ -35,6 +36,7 @@ var faults = map[string]store.Fault{
 	codeLockTimeout: {Kind: "slow", Text: "the database took too long", Remedy: "look for locks and load in the database, or raise store.statement_timeout_seconds"},
 	codeRights:      {Kind: "rights", Text: "the database user lacks a right", Remedy: "make this user the owner of the database, or grant it CREATE and USAGE on the schema and all rights on the tables"},
 	codeNoDatabase:  {Kind: "missing", Text: "the database does not exist", Remedy: "create it with CREATE DATABASE … ENCODING 'UTF8', or correct store.url"},
+	codeNoTable:     {Kind: "tables", Text: "tables of the database are missing", Remedy: "restore the database, then restart the server"},
 	codeTooMany:     {Kind: "connections", Text: "the database accepts no more connections", Remedy: "raise its max_connections, lower store.pool_size, or use a pooler"},
 	codeDiskFull:    {Kind: "full", Text: "the disk of the database is full", Remedy: "make room there: the server goes on by itself"},
 	codePassword:    {Kind: "password", Text: "the database refused the user or password", Remedy: "correct store.url"},

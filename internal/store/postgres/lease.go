@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -201,7 +202,7 @@ func (d *doubt) Resolve(ctx context.Context) (committed bool, err error) {
 	usable := false
 	defer func() { release(conn, usable) }()
 	defer d.db.watch(raw)()
-	if err := simple(ctx, raw, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; "+d.db.timeouts()); err != nil {
+	if err := simple(ctx, raw, strings.Join(d.db.begin("READ COMMITTED READ WRITE"), "; ")); err != nil {
 		return false, d.db.failed(err)
 	}
 	defer func() { usable = rollback(raw) }()

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,7 @@ type DB struct {
 	log    *slog.Logger
 	name   string // of this process, for the errors of other nodes
 	config *pgx.ConnConfig
+	pooled bool // there is a pooler between this program and the server
 	pool   *sql.DB
 	epoch  int64 // of this node's hold of the log
 
@@ -122,6 +124,11 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 func (db *DB) open(ctx context.Context) error {
 	if err := db.inspect(ctx); err != nil {
 		return err
+	}
+	if !db.pooled { // a pooler may refuse such parameters
+		for name, value := range db.limits() {
+			db.config.RuntimeParams[name] = value
+		}
 	}
 	db.pool = stdlib.OpenDB(*db.config)
 	db.pool.SetMaxOpenConns(db.opts.PoolSize)
@@ -197,13 +204,27 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, *pgx.Conn, error) {
 	return conn, raw, nil
 }
 
-// timeouts sets the limits of a transaction. They are set in each transaction, because a
-// pooler may give every transaction another connection. The idle limit ends the transactions
+// limits returns the settings that limit a transaction. The idle limit ends the transactions
 // of a node that was stopped in the middle of one.
-func (db *DB) timeouts() string {
+func (db *DB) limits() map[string]string {
 	ms := db.opts.StatementTimeout.Milliseconds()
-	return fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL lock_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %d",
-		ms, ms, max(ms, db.opts.Lease.Milliseconds()))
+	return map[string]string{
+		"statement_timeout":                   strconv.FormatInt(ms, 10),
+		"lock_timeout":                        strconv.FormatInt(ms, 10),
+		"idle_in_transaction_session_timeout": strconv.FormatInt(max(ms, db.opts.Lease.Milliseconds()), 10),
+	}
+}
+
+// begin returns the statements that begin a transaction. A pooler may give every transaction
+// another connection, so behind one each transaction sets its limits.
+func (db *DB) begin(how string) []string {
+	out := []string{"BEGIN ISOLATION LEVEL " + how}
+	if db.pooled {
+		for name, value := range db.limits() {
+			out = append(out, "SET LOCAL "+name+" = "+value)
+		}
+	}
+	return out
 }
 
 // simple runs statements without results, in one message.
@@ -232,7 +253,7 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	usable := false
 	defer func() { release(conn, usable) }()
 	defer db.watch(raw)()
-	if err := simple(ctx, raw, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "+db.timeouts()); err != nil {
+	if err := simple(ctx, raw, strings.Join(db.begin("REPEATABLE READ READ ONLY"), "; ")); err != nil {
 		return fmt.Errorf("begin reading: %w", err)
 	}
 	defer func() { usable = rollback(raw) }()
@@ -263,11 +284,12 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	if err != nil {
 		return db.failed(err)
 	}
-	if err := fn(statements{ctx: ctx, conn: db.writer}); err != nil {
+	var last pgx.Batch
+	if err := fn(statements{ctx: ctx, conn: db.writer, last: &last}); err != nil {
 		usable = !broken(raw, err) && rollback(raw)
 		return err
 	}
-	if err := commit(ctx, raw); err != nil {
+	if err := commit(ctx, raw, &last); err != nil {
 		if rejected(err) {
 			return db.failed(fmt.Errorf("commit: %w", err))
 		}
@@ -305,9 +327,8 @@ const lockStatement = `UPDATE log SET batch = batch + 1, lease_until = clock_tim
 // transaction is missing, it returns a SupersededError.
 func (db *DB) lockLog(ctx context.Context, conn *pgx.Conn) (batch int64, err error) {
 	var b pgx.Batch
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-	for _, set := range strings.Split(db.timeouts(), "; ") {
-		b.Queue(set)
+	for _, statement := range db.begin("READ COMMITTED READ WRITE") {
+		b.Queue(statement)
 	}
 	b.Queue(lockStatement, db.epoch, db.opts.Lease.Milliseconds())
 	results := conn.SendBatch(ctx, &b)
@@ -330,17 +351,26 @@ func (db *DB) lockLog(ctx context.Context, conn *pgx.Conn) (batch int64, err err
 	return batch, results.Close()
 }
 
-// commit commits. PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, which is no
-// error.
-func commit(ctx context.Context, conn *pgx.Conn) error {
-	tag, err := conn.PgConn().Exec(ctx, "COMMIT").ReadAll()
+// commit runs the last statements of a transaction and commits, in one message. If one of them
+// fails, the server skips the COMMIT. PostgreSQL answers COMMIT of a failed transaction with
+// ROLLBACK, which is no error.
+func commit(ctx context.Context, conn *pgx.Conn, last *pgx.Batch) error {
+	last.Queue("COMMIT")
+	results := conn.SendBatch(ctx, last)
+	defer results.Close()
+	for range last.Len() - 1 {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	tag, err := results.Exec()
 	if err != nil {
 		return err
 	}
-	if got := tag[0].CommandTag.String(); got != "COMMIT" {
+	if tag.String() != "COMMIT" {
 		return errRolledBack
 	}
-	return nil
+	return results.Close()
 }
 
 var errRolledBack = errors.New("PostgreSQL rolled the transaction back")

@@ -53,7 +53,8 @@ func (db *DB) inspect(ctx context.Context) error {
 	if problem := unfit(version, encoding, readOnly); problem != "" {
 		return db.unusable("%s", problem)
 	}
-	if pid != strconv.FormatUint(uint64(conn.PgConn().PID()), 10) && !strings.Contains(db.opts.URL, "default_query_exec_mode") {
+	db.pooled = pid != strconv.FormatUint(uint64(conn.PgConn().PID()), 10) || strings.Contains(db.opts.URL, "default_query_exec_mode")
+	if db.pooled && !strings.Contains(db.opts.URL, "default_query_exec_mode") {
 		db.config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // statements runs the statements of a transaction.
@@ -15,6 +17,7 @@ type statements struct {
 	ctx      context.Context
 	conn     *sql.Conn
 	readOnly bool
+	last     *pgx.Batch // statements to run with the COMMIT
 }
 
 func (s statements) Exec(query string, args ...any) (int64, error) {
@@ -30,6 +33,17 @@ func (s statements) Exec(query string, args ...any) (int64, error) {
 		return 0, err
 	}
 	return res.RowsAffected()
+}
+
+// Finally lets the commit run a statement, which saves a round trip. The commit fails if the
+// statement does. No other statement of the transaction may follow.
+func (s statements) Finally(query string, args ...any) error {
+	values, err := encode(args)
+	if err != nil {
+		return err
+	}
+	s.last.Queue(numbered(query), values...)
+	return nil
 }
 
 func (s statements) Query(query string, args ...any) (*sql.Rows, error) {
