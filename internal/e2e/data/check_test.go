@@ -141,7 +141,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		fix   string
 	}{
 		{"lost changes", change("loquat.db-wal", flip), nil, "lost: the database has lost the events from", "backup that holds these events"},
-		{"a mark that is damaged", change("loquat.mark", flip), nil, "lost: whether events are lost is not known", "backup"},
+		{"a mark that is damaged", change("loquat.mark", flip), nil, "lost: the check for lost events failed", "backup"},
 		{"an image that is missing", func(dir string) error { return os.Remove(filepath.Join(dir, image)) }, nil, "image: open ", "from a backup to its place"},
 		{"an image that is cut", func(dir string) error { return os.Truncate(filepath.Join(dir, image), 9) }, nil, "image: ", "from a backup to its place"},
 		{"an image that is changed", change(image, flip), []string{"--full"}, "image: " + hash, "from a backup to its place"},
