@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"text/tabwriter"
@@ -149,7 +150,7 @@ func benchDecoder(w io.Writer) ([]verdict, error) {
 	if recorded == nil {
 		fmt.Fprintln(w, "no recordings: LOQUAT_SHARED (default ../shared next to the project) has no fixtures")
 	}
-	var worst worstOf
+	worst := worstOf{all: newTable("workload", "raw", "Loquat", "encoding/json", "openai-go", "go-openai", "Loquat, × raw", "fastest peer, × Loquat, from memory", "allocations per chunk")}
 	for _, load := range append(syntheticWorkloads(), recorded...) {
 		load = readable(w, load)
 		if len(load.bodies) == 0 {
@@ -159,7 +160,7 @@ func benchDecoder(w io.Writer) ([]verdict, error) {
 			return nil, fmt.Errorf("%s: %w", load.name, err)
 		}
 	}
-	return worst.verdicts(), nil
+	return worst.verdicts(), worst.all.print(w)
 }
 
 // readable leaves out the bodies that some decoder cannot read to the end, so that all
@@ -229,8 +230,9 @@ func fallbacks(load workload) string {
 	return fmt.Sprintf("loquat read %d of %d (%.1f %%) the general way", general, decoded, 100*float64(general)/float64(decoded))
 }
 
-// worstOf keeps the worst workload of each aim.
+// worstOf keeps the worst workload of each aim, and a row of every workload.
 type worstOf struct {
+	all               *table
 	raw, peer, allocs struct {
 		value float64
 		text  string
@@ -242,7 +244,9 @@ func (o *worstOf) note(name string, wire, memory []result) {
 	if v := medianRatio(wire[ours], wire[0]); v > o.raw.value {
 		o.raw.value, o.raw.text = v, fmt.Sprintf("%.2f at worst (%s)", v, name)
 	}
+	fastest := math.Inf(1)
 	for i := firstPeer; i < len(decoders); i++ {
+		fastest = min(fastest, medianRatio(memory[i], memory[ours]))
 		if v := medianRatio(memory[i], memory[ours]); o.peer.value == 0 || v < o.peer.value {
 			o.peer.value, o.peer.text = v, fmt.Sprintf("%.2f at worst (%s, %s)", v, decoders[i].name, strings.TrimSpace(name))
 		}
@@ -250,6 +254,11 @@ func (o *worstOf) note(name string, wire, memory []result) {
 	if v := memory[ours].allocs; v > o.allocs.value {
 		o.allocs.value, o.allocs.text = v, fmt.Sprintf("%.2f at worst (%s)", v, name)
 	}
+	row := []string{name}
+	for _, r := range wire {
+		row = append(row, fmt.Sprintf("%.0f ns", median(r.nanos)))
+	}
+	o.all.add(append(row, fmt.Sprintf("%.1f", medianRatio(wire[ours], wire[0])), fmt.Sprintf("%.1f", fastest), fmt.Sprintf("%.1f", memory[ours].allocs))...)
 }
 
 func (o *worstOf) verdicts() []verdict {
