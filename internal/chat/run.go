@@ -97,7 +97,7 @@ func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error
 	return loop.Job{
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
-		Redacted: s.settings.Redact(resolved.Config),
+		Redacted: resolved.Redacted,
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
@@ -117,15 +117,19 @@ func (s *Requests) mayAwaitPlugins() bool {
 // requireUncancelled returns errCancelled when the request's row has a cancel that came
 // before the worker existed.
 func (s *Requests) requireUncancelled(ctx context.Context, q store.Request) error {
-	return s.store.View(ctx, func(r *store.Reader) error { return uncancelled(r, q) })
+	return s.store.View(ctx, func(r *store.Reader) error {
+		_, err := uncancelledHead(r, q)
+		return err
+	})
 }
 
-func uncancelled(r *store.Reader, q store.Request) error {
-	row, err := r.Request(q.RequestID)
-	if err == nil && row.Cancelled {
+// uncancelledHead returns the session of a request, or errCancelled.
+func uncancelledHead(r *store.Reader, q store.Request) (store.Head, error) {
+	h, cancelled, err := r.HeadOfRequest(q)
+	if err == nil && cancelled {
 		err = errCancelled
 	}
-	return err
+	return h, err
 }
 
 // longHistory is the size in bytes from which the messages of a session are read only as far
@@ -136,10 +140,7 @@ const longHistory = 64 << 10
 // later. It returns errCancelled like requireUncancelled.
 func (s *Requests) history(ctx context.Context, q store.Request) (earlier *loquat.EarlierMessages, history []loquat.Message, err error) {
 	err = s.store.View(ctx, func(r *store.Reader) error {
-		if err := uncancelled(r, q); err != nil {
-			return err
-		}
-		h, err := r.Head(q.SessionID)
+		h, err := uncancelledHead(r, q)
 		if err != nil {
 			return err
 		}

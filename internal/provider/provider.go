@@ -80,7 +80,8 @@ func New(o Options) *Provider {
 
 func defaultTransport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConnsPerHost = 64
+	// Sends that start together find the connections of the last ones. Idle ones end after 90 s.
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 1024, 512
 	t.DisableCompression = true // servers that compress a stream delay and batch its events
 	t.TLSHandshakeTimeout = 0   // `timeout` limits the handshake, too
 	t.DialContext = dial

@@ -111,8 +111,8 @@ func (c *cache) start(ctx context.Context, key string, generation uint64, resolv
 	})
 }
 
-// clone returns a copy whose config the caller may change.
+// clone returns a copy whose configs the caller may change.
 func (r Resolved) clone() Resolved {
-	r.Config = r.Config.Clone()
+	r.Config, r.Redacted = r.Config.Clone(), r.Redacted.Clone()
 	return r
 }

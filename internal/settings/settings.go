@@ -68,6 +68,7 @@ type Resolved struct {
 	ProviderID string
 	Provider   plugin.Provider
 	Config     loquat.Object // the effective config
+	Redacted   loquat.Object // Config with secrets as {"set": true}; only Resolve sets it
 }
 
 // Agents returns the agents that a session may use.
@@ -92,6 +93,9 @@ func (r *Resolver) CheckAgent(location, agentID string) error {
 // ResolveStatic resolves with the schemas of the plugins, without asking a plugin. Overrides
 // that only an element offers do not count.
 func (r *Resolver) ResolveStatic(agentID string, overrides loquat.Object) (Resolved, error) {
+	if len(overrides) == 0 { // the schemas of all plugins need not be searched
+		return r.resolveWith(agentID, nil)
+	}
 	base, _, err := r.config.Base(agentID)
 	if err != nil {
 		return Resolved{}, err
@@ -136,6 +140,7 @@ func (r *Resolver) resolveFrom(pc Context, elements []loquat.Object) (Resolved, 
 		return Resolved{}, err
 	}
 	out.Config = writeThrough(out.Config, settings, overrides, pc.base)
+	out.Redacted = r.Redact(out.Config)
 	return out, nil
 }
 

@@ -57,9 +57,26 @@ func (r *Reader) Head(sessionID string) (Head, error) {
 		return one(r.q, `SELECT `+headColumns+` FROM sessions s WHERE s.session_id = ? AND s.deleted = 0`, []any{sessionID}, dest...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		return Head{}, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", loquat.Clip(sessionID, loquat.Excerpt))
+		return Head{}, noSession(sessionID)
 	}
 	return h, err
+}
+
+// HeadOfRequest returns the session of a request, and whether a cancel of the request was
+// acknowledged. The error is not_found if the session is deleted.
+func (r *Reader) HeadOfRequest(q Request) (h Head, cancelled bool, err error) {
+	h, err = scanHead(func(dest ...any) error {
+		return one(r.q, `SELECT `+headColumns+`, r.cancelled FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ? AND s.deleted = 0`,
+			[]any{q.RID}, append(dest, &cancelled)...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return Head{}, false, noSession(q.SessionID)
+	}
+	return h, cancelled, err
+}
+
+func noSession(sessionID string) error {
+	return loquat.Errorf(loquat.CodeNotFound, "there is no session %q", loquat.Clip(sessionID, loquat.Excerpt))
 }
 
 // Taken reports whether a session id is in use, including deleted sessions.
@@ -79,7 +96,7 @@ func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
 	var at loquat.EventID
 	err := one(r.q, `SELECT deleted <> 0, checkpoint_event_id FROM sessions WHERE session_id = ?`, []any{sessionID}, &deleted, &at)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, loquat.Errorf(loquat.CodeNotFound, "there is no session %q", loquat.Clip(sessionID, loquat.Excerpt))
+		return 0, noSession(sessionID)
 	}
 	if err != nil || !deleted {
 		return 0, err
