@@ -11,6 +11,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+// mergeDelta merges two increments.
+func mergeDelta(earlier, later Delta) Delta {
+	var in mergedDelta
+	in.add(earlier)
+	in.add(later)
+	return in.delta()
+}
+
 func partialOf(request, text string, meta Object) Event {
 	return Event{Type: Partial, RequestID: request, Message: &Delta{Role: RoleAssistant, Content: text, Metadata: meta}}
 }
@@ -136,7 +144,7 @@ func naiveCompact(t *rapid.T, window []Record) []Record {
 		}
 		first, _ := kept[i].Decode()
 		next, _ := kept[j].Decode()
-		d := MergeDelta(*first.Message, *next.Message)
+		d := mergeDelta(*first.Message, *next.Message)
 		next.Message = &d
 		kept[j] = record(t, kept[j].ID, next)
 		kept = slices.Delete(kept, i, i+1)

@@ -247,7 +247,7 @@ func TestDraftBuilder(t *testing.T) {
 	for i, d := range deltas {
 		b.Add(d)
 		if i > 0 {
-			want = MergeDelta(want, d)
+			want = mergeDelta(want, d)
 		}
 	}
 	if got := b.Delta(); !reflect.DeepEqual(*got, want) || string(got.Metadata["reasoning"]) != `"x\"yz"` || string(got.Metadata["list"]) != `[1,2, 3]` || string(got.Metadata["other"]) != `"u"` {

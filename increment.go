@@ -6,18 +6,11 @@ import (
 	"strings"
 )
 
-// MergeDelta merges two increments of one request. Contents and reasoning texts are
-// concatenated, and so are lists in the metadata. Of other metadata the later value wins.
-// If later restarts the stream, the result is later alone.
-func MergeDelta(earlier, later Delta) Delta {
-	var in mergedDelta
-	in.add(earlier)
-	in.add(later)
-	return in.delta()
-}
-
-// mergedDelta is the result of merging any number of increments. It owns its bytes, so
-// that adding an increment costs no more than the increment's size.
+// mergedDelta is the result of merging any number of increments of one request. Contents and
+// reasoning texts are concatenated, and so are lists in the metadata. Of other metadata the
+// later value wins. An increment that restarts the stream replaces all before it.
+//
+// It owns its bytes, so that adding an increment costs no more than the increment's size.
 type mergedDelta struct {
 	role    string
 	content TextBuilder
@@ -170,7 +163,7 @@ func (b *DraftBuilder) Delta() *Delta {
 }
 
 // MergeIncrements merges neighbours among the events of one request that wait for the
-// same commit: partials as MergeDelta does, and the parts of one tool call by
+// same commit: partials as mergedDelta does, and the parts of one tool call by
 // concatenation. It does not change the events, and takes time linear in their size.
 func MergeIncrements(waiting []Event) []Event {
 	out := make([]Event, 0, len(waiting))

@@ -172,8 +172,8 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	if err != nil {
 		return s.gone(err)
 	}
-	s.position = follower.Start()
-	read := func(ctx context.Context) (feed.Window, error) { return follower.Next(ctx, s.position, s.beat) }
+	s.cursor = follower.Start()
+	read := func(ctx context.Context) (feed.Window, error) { return follower.Next(ctx, s.cursor, s.beat) }
 	s.next = func(ctx context.Context) (feed.Window, error) {
 		w, err := held.window(ctx, read)
 		if err == nil {
@@ -187,7 +187,7 @@ func (a *api) streamEvents(x *route.Exchange) error {
 	a.metrics.streams.Inc()
 	defer a.metrics.streams.Dec()
 	if err := s.run(x.R.Context()); err != nil && x.R.Context().Err() == nil {
-		a.log.Debug("a stream ended", "position", s.position.String(), "error", err)
+		a.log.Debug("a stream ended", "cursor", s.cursor.String(), "error", err)
 	}
 	return nil // the answer has begun; a client that was disconnected resumes from its last id
 }
@@ -200,18 +200,18 @@ func isGone(err error) bool {
 
 // stream follows the log for one client. It belongs to one goroutine.
 type stream struct {
-	position loquat.EventID // of the last event that was sent
-	beat     time.Time      // of the next heartbeat
-	out      io.Writer
-	flush    func() error
-	next     func(context.Context) (feed.Window, error) // the window after position; waits until beat
-	write    func(context.Context, io.Writer, loquat.Record) error
+	cursor loquat.EventID // of the last event that was sent
+	beat   time.Time      // of the next heartbeat
+	out    io.Writer
+	flush  func() error
+	next   func(context.Context) (feed.Window, error) // the window after cursor; waits until beat
+	write  func(context.Context, io.Writer, loquat.Record) error
 }
 
 // run sends the id at which the stream starts, then events, until the client disconnects or
 // the service stops.
 func (s *stream) run(ctx context.Context) error {
-	if err := s.send(sse.Frame{ID: s.position.String()}); err != nil {
+	if err := s.send(sse.Frame{ID: s.cursor.String()}); err != nil {
 		return err
 	}
 	s.beat = time.Now().Add(heartbeat)
@@ -246,7 +246,7 @@ func (s *stream) sendEvents(ctx context.Context, events []loquat.Record) error {
 			if _, err := s.out.Write(frame); err != nil {
 				return err
 			}
-			s.position, events[0] = events[0].ID, loquat.Record{}
+			s.cursor, events[0] = events[0].ID, loquat.Record{}
 			return s.flush()
 		}
 	}
@@ -256,7 +256,7 @@ func (s *stream) sendEvents(ctx context.Context, events []loquat.Record) error {
 		if err := s.writeEvent(ctx, out, &events[i]); err != nil {
 			return err
 		}
-		s.position = events[i].ID
+		s.cursor = events[i].ID
 		events[i] = loquat.Record{} // its memory is free as soon as it is written
 	}
 	if err := out.Flush(); err != nil {

@@ -154,8 +154,8 @@ func TestHeartbeats(t *testing.T) {
 					if time.Since(began) >= time.Minute {
 						return feed.Window{}, over
 					}
-					if s.position != loquat.EventID(id) {
-						t.Errorf("asks for events after %s, %d was sent", s.position, id)
+					if s.cursor != loquat.EventID(id) {
+						t.Errorf("asks for events after %s, %d was sent", s.cursor, id)
 					}
 					if due.After(s.beat) {
 						time.Sleep(time.Until(s.beat))
@@ -289,8 +289,8 @@ func TestWritesOfAStream(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if conn.bytes != size || conn.writes != min(events, 1) || int(s.position) != events {
-			t.Errorf("%d events of %d bytes: %d bytes in %d writes, up to %s", events, size, conn.bytes, conn.writes, s.position)
+		if conn.bytes != size || conn.writes != min(events, 1) || int(s.cursor) != events {
+			t.Errorf("%d events of %d bytes: %d bytes in %d writes, up to %s", events, size, conn.bytes, conn.writes, s.cursor)
 		}
 		if n != 0 {
 			t.Errorf("%d events cost %v allocations", events, n)

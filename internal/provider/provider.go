@@ -157,7 +157,7 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 }
 
 // DecodeStream decodes a recorded stream in the way in which Chat decodes the body of a
-// response.
+// response. Tests and benchmarks use it; the server has no recorded streams.
 func DecodeStream(r io.Reader, providerID string) iter.Seq2[loquat.Chunk, error] {
 	return func(yield func(loquat.Chunk, error) bool) {
 		var a reading
@@ -171,7 +171,8 @@ func DecodeStream(r io.Reader, providerID string) iter.Seq2[loquat.Chunk, error]
 	}
 }
 
-// DecodeStats decodes a recorded stream and returns counts of how it was decoded.
+// DecodeStats decodes a recorded stream and returns counts of how it was decoded. Like
+// DecodeStream it is for tests and benchmarks.
 func DecodeStats(r io.Reader) Stats {
 	var a reading
 	a.stream(r, func(loquat.Chunk) bool { return true })

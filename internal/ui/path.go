@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// The service does not resolve paths: clients do. Lookup and Render are the reference for
+// them, as Visible is for conditions, and tests compare the web client with them.
+
 // Root is the value at which a path starts.
 type Root string
 
