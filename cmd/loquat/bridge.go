@@ -154,7 +154,7 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 func (s *server) admit(ctx context.Context, token string, from netip.Addr) (bridge.Principal, error) {
 	who, err := s.access.Anyone()
 	if token != "" { // a token must be valid even if none is required
-		who, err = s.access.Authorize(ctx, token, from)
+		who, err = s.access.Authenticate(ctx, token, from)
 	}
 	if err != nil {
 		return bridge.Principal{}, err

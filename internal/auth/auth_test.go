@@ -130,18 +130,18 @@ func TestTokens(t *testing.T) {
 		_, other := makeToken(t, k, loquat.NewToken{Name: "guest", Scope: auth.Session, SessionID: "s"})
 
 		for _, k := range []*auth.Keeper{k, open(t, m, auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Full})} {
-			got := must(k.Authorize(t.Context(), "from the file", here))
+			got := must(k.Authenticate(t.Context(), "from the file", here))
 			if want := (auth.Principal{ID: "auth_tokens[0]", Name: "admin", Kind: loquat.CredentialConfig, Scope: auth.Full}); got != want {
 				t.Errorf("got %v, want %v", got, want)
 			}
-			got = must(k.Authorize(t.Context(), secret, here))
+			got = must(k.Authenticate(t.Context(), secret, here))
 			if want := (auth.Principal{ID: id, Name: "laptop", Kind: loquat.CredentialToken, Scope: auth.Full}); got != want {
 				t.Errorf("got %v, want %v", got, want)
 			}
-			if got = must(k.Authorize(t.Context(), other, here)); got.SessionID != "s" || got.Scope != auth.Session {
+			if got = must(k.Authenticate(t.Context(), other, here)); got.SessionID != "s" || got.Scope != auth.Session {
 				t.Errorf("got %v", got)
 			}
-			_, err := k.Authorize(t.Context(), strings.ToUpper(secret), here)
+			_, err := k.Authenticate(t.Context(), strings.ToUpper(secret), here)
 			wantCode(t, err, loquat.CodeUnauthorized)
 			if !k.Closed() || len(k.Grants()) != 3 {
 				t.Errorf("closed: %v; grants: %v", k.Closed(), k.Grants())
@@ -157,7 +157,7 @@ func TestTokens(t *testing.T) {
 		}
 
 		time.Sleep(time.Hour)
-		_, err := k.Authorize(t.Context(), secret, here)
+		_, err := k.Authenticate(t.Context(), secret, here)
 		wantCode(t, err, loquat.CodeUnauthorized)
 		if len(k.Tokens()) != 3 || len(k.Grants()) != 2 {
 			t.Errorf("an expired token is listed, but opens nothing: %v; %v", k.Tokens(), k.Grants())
@@ -178,7 +178,7 @@ func TestClosed(t *testing.T) {
 			t.Errorf("it is closed without tokens: %v", err)
 		}
 		own := k.Own()
-		if got := must(k.Authorize(t.Context(), own, here)); k.Closed() || got.Scope != auth.Full {
+		if got := must(k.Authenticate(t.Context(), own, here)); k.Closed() || got.Scope != auth.Full {
 			t.Errorf("the process's own token: %v", got)
 		}
 		id, _ := makeToken(t, k, loquat.NewToken{Name: "short", ExpiresInSeconds: new(1)})
@@ -228,7 +228,7 @@ func TestFailingStore(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := k.Authorize(t.Context(), secret, here); err != nil {
+	if _, err := k.Authenticate(t.Context(), secret, here); err != nil {
 		t.Errorf("a good token is refused, because its use cannot be noted: %v", err)
 	}
 	if len(k.Tokens()) != 1 || len(k.Devices()) != 0 || len(k.OpenCodes()) != 1 {
@@ -255,7 +255,7 @@ func TestPairing(t *testing.T) {
 		if err != nil || device.Scope != auth.Read {
 			t.Fatalf("%q: %v, %v", typed, device, err)
 		}
-		if got := must(k.Authorize(t.Context(), token, here)); got.ID != device.ID || got.Kind != loquat.CredentialDevice {
+		if got := must(k.Authenticate(t.Context(), token, here)); got.ID != device.ID || got.Kind != loquat.CredentialDevice {
 			t.Errorf("the device is %v", got)
 		}
 		_, _, err = k.Claim(t.Context(), code.Code, "another phone", here)
@@ -345,9 +345,9 @@ func TestDuring(t *testing.T) {
 			return p
 		}
 		principals := map[string]auth.Principal{
-			"token": must(k.Authorize(t.Context(), secret, here)), "its browser": browser(cookie),
-			"lasting": must(k.Authorize(t.Context(), lasting, here)), "its browser, kept": browser(kept), "its browser, over": browser(over),
-			"brief": must(k.Authorize(t.Context(), brief, here)),
+			"token": must(k.Authenticate(t.Context(), secret, here)), "its browser": browser(cookie),
+			"lasting": must(k.Authenticate(t.Context(), lasting, here)), "its browser, kept": browser(kept), "its browser, over": browser(over),
+			"brief": must(k.Authenticate(t.Context(), brief, here)),
 		}
 		visits := map[string]context.Context{}
 		for who, p := range principals {
@@ -435,7 +435,7 @@ func TestGuessing(t *testing.T) {
 		k := open(t, newMemory())
 		_, secret := makeToken(t, k, loquat.NewToken{Name: "a"})
 		guess := func(from string) int {
-			_, err := k.Authorize(t.Context(), "wrong", netip.MustParseAddr(from))
+			_, err := k.Authenticate(t.Context(), "wrong", netip.MustParseAddr(from))
 			e, _ := errors.AsType[*loquat.Error](err)
 			if (e.Code == loquat.CodeRateLimited) != (e.RetryAfter > 0) {
 				t.Errorf("got %+v", e)
@@ -460,7 +460,7 @@ func TestGuessing(t *testing.T) {
 		if guess("2001:db8:1::1") != 0 || guess("192.0.2.1") != 0 {
 			t.Error("other addresses are held up")
 		}
-		if _, err := k.Authorize(t.Context(), secret, netip.MustParseAddr("2001:db8::1")); err != nil {
+		if _, err := k.Authenticate(t.Context(), secret, netip.MustParseAddr("2001:db8::1")); err != nil {
 			t.Errorf("a good token has to wait: %v", err)
 		}
 		time.Sleep(11 * time.Minute)

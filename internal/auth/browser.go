@@ -24,7 +24,7 @@ type BrowserSession struct {
 func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (BrowserSession, error) {
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	key, err := k.authorize(ctx, token, from)
+	key, err := k.authenticate(ctx, token, from)
 	if err != nil {
 		return BrowserSession{}, err
 	}

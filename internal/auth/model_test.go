@@ -95,12 +95,12 @@ func runModel(t *testing.T, steps []int) error {
 		}
 	}
 	for secret, id := range keys {
-		if p, err := k.Authorize(t.Context(), secret, here); err != nil || p.ID != id {
+		if p, err := k.Authenticate(t.Context(), secret, here); err != nil || p.ID != id {
 			return fmt.Errorf("the key %s is %v, %v", id, p, err)
 		}
 	}
 	for secret := range lost {
-		_, err := k.Authorize(t.Context(), secret, here)
+		_, err := k.Authenticate(t.Context(), secret, here)
 		if !refused(err) {
 			return fmt.Errorf("a key that was ended: %v", err)
 		}

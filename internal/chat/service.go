@@ -35,7 +35,7 @@ type Options struct {
 type Service struct {
 	Requests *Requests
 	Assets   *Assets  // images of sessions
-	Catalog  *Catalog // what clients can choose from
+	Catalog  *Catalog // choices that clients are offered
 
 	store    *store.Store
 	config   *config.Config

@@ -84,7 +84,7 @@ func Metrics(registry *prometheus.Registry, keeper *auth.Keeper) (http.Handler, 
 			return
 		}
 		from, _ := netip.ParseAddrPort(r.RemoteAddr)
-		who, err := keeper.Authorize(r.Context(), token, from.Addr())
+		who, err := keeper.Authenticate(r.Context(), token, from.Addr())
 		if err == nil && who.Scope != auth.Full && who.Scope != auth.Read {
 			err = loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not read metrics", who.Scope)
 		}

@@ -189,7 +189,7 @@ func (f following) wantEnd(t *testing.T) {
 // poll is a long poll that has begun and waits for an event that never comes.
 func (r *rig) poll(t *testing.T, token string) <-chan error {
 	t.Helper()
-	who, err := r.keeper.Authorize(t.Context(), token, caller{}.address)
+	who, err := r.keeper.Authenticate(t.Context(), token, caller{}.address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // call to package chat and returns JSON. Package route is the framework below: the table of
 // routes, parameters, bodies, problems and the OpenAPI document.
 //
-// This package decides who may call which route (scopes.go), checks Host and Origin, and bounds
+// This package decides who may call which route (permissions.go), checks Host and Origin, and bounds
 // the cost of connections: no input is read past its bound, and a client that stops reading is
 // disconnected. Its only state is counters and limiters.
 package httpapi

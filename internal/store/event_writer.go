@@ -82,7 +82,7 @@ func insertIncrements(q SQL, entries []increment, rid any, segment loquat.EventI
 		for ; n < len(entries) && (n == 0 || size < maxIncrementRow); n++ {
 			size += len(entries[n].rest)
 		}
-		const others = 16 // bytes of an entry besides its rest, about
+		const others = 16 // approximate bytes of an entry without its rest
 		body := appendIncrements(make([]byte, 0, size+n*others), entries[:n])
 		_, err := q.Exec(`INSERT INTO increments (last_event_id, rid, segment, entries, body) VALUES (?, ?, ?, ?, ?)`, entries[n-1].id, rid, segment, n, body)
 		if err != nil {

@@ -44,7 +44,7 @@ type incrementReader struct {
 	keys    []loquat.EventID // of rows of the requests in names, not yet read
 	above   loquat.EventID   // the last key of rows
 	rows    []incrementRow   // shared rows, or of all rows, not yet in entries
-	ended   bool             // there are no rows besides keys and rows
+	ended   bool             // all rows are in keys or rows
 	entries []increment      // read, but not yet returned
 }
 

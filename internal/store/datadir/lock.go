@@ -1,5 +1,5 @@
-// Package datadir keeps what a node has in its data directory besides its database and its
-// images: the lock, the mark and the node's id.
+// Package datadir keeps the small files of a data directory, apart from the database and the
+// images: the lock, the mark and the id of the node.
 package datadir
 
 import (

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What a cutter does to a COMMIT.
+// The ways in which a cutter treats a COMMIT.
 const (
 	pass           = iota
 	cutBefore      // the server does not get it

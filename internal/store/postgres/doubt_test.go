@@ -156,8 +156,8 @@ func sound(t *testing.T, db *postgres.DB) {
 	}
 }
 
-// The connection is cut while COMMIT runs, before or after the server got it. What was
-// answered as stored is stored; what was refused is not.
+// The connection is cut while COMMIT runs, before or after the server got it. A change
+// that was answered as stored is stored, and a refused change is not.
 func TestConnectionCutDuringCommit(t *testing.T) {
 	server := pgtest.Shared(t)
 	_, direct := server.Database(t)

@@ -353,7 +353,7 @@ func (db *DB) lockLog(ctx context.Context, conn *pgx.Conn) (batch int64, err err
 
 // commit runs the last statements of a transaction and commits, in one message. If one of them
 // fails, the server skips the COMMIT. PostgreSQL answers COMMIT of a failed transaction with
-// ROLLBACK, which is no error.
+// ROLLBACK, which pgx does not return as an error.
 func commit(ctx context.Context, conn *pgx.Conn, last *pgx.Batch) error {
 	last.Queue("COMMIT")
 	results := conn.SendBatch(ctx, last)

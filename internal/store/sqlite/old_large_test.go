@@ -15,7 +15,7 @@ import (
 )
 
 // A database in which an earlier version stored a large reply in one row, and its event in
-// another, reads as before. Copies and further large replies work beside them.
+// another, reads as before. Copies and further large replies work too.
 func TestLargeRepliesOfEarlierVersions(t *testing.T) {
 	dir := t.TempDir()
 	files, err := filepath.Glob("schema/*.sql")

@@ -9,18 +9,18 @@ import (
 	"loquat"
 )
 
-// Authorize returns the principal of a token. It does the same work for known and unknown
+// Authenticate returns the principal of a token. It does the same work for known and unknown
 // tokens. An address with too many wrong tokens gets CodeRateLimited; valid tokens are
 // never throttled.
-func (k *Keeper) Authorize(ctx context.Context, token string, from netip.Addr) (Principal, error) {
-	key, err := k.authorize(ctx, token, from)
+func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr) (Principal, error) {
+	key, err := k.authenticate(ctx, token, from)
 	if err != nil {
 		return Principal{}, err
 	}
 	return principalOf(key), nil
 }
 
-func (k *Keeper) authorize(ctx context.Context, token string, from netip.Addr) (loquat.Credential, error) {
+func (k *Keeper) authenticate(ctx context.Context, token string, from netip.Addr) (loquat.Credential, error) {
 	if key, ok := k.find(digestOf(token)); ok {
 		k.use(ctx, key)
 		return key, nil

@@ -47,7 +47,7 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 // valid, even when the server requires none.
 func (a access) identify(r *http.Request, from caller) (auth.Principal, error) {
 	if token, ok := bearer(r); ok {
-		return a.keeper.Authorize(r.Context(), token, from.address)
+		return a.keeper.Authenticate(r.Context(), token, from.address)
 	}
 	if cookie, ok := from.cookie(r, a.cookie); ok {
 		if who, ok := a.keeper.Browser(r.Context(), cookie); ok {
