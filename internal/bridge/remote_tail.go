@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sort"
 
@@ -76,4 +78,68 @@ func parseLines(body []byte) ([]loquat.Record, error) {
 		out = append(out, rec)
 	}
 	return out, nil
+}
+
+// parseEvent parses an event in the clients' form into a record. If the event has a
+// session, the record's Body contains it.
+func parseEvent(raw []byte) (loquat.Record, error) {
+	const prefix, digits = `{"event_id":"`, loquat.EventIDWidth
+	if rest, ok := bytes.CutPrefix(raw, []byte(prefix)); ok && len(rest) > digits+3 && rest[digits] == '"' && rest[digits+1] == ',' {
+		if id, err := loquat.ParseEventID(string(rest[:digits])); err == nil {
+			body := append([]byte{'{'}, rest[digits+2:]...)
+			if rec, err := loquat.ParseRecord(body); err == nil && json.Valid(body) {
+				rec.ID = id
+				return rec, nil
+			}
+		}
+	}
+	var o loquat.Object
+	if err := json.Unmarshal(raw, &o); err != nil || o == nil {
+		return loquat.Record{}, loquat.Invalid("event", "has to be an object")
+	}
+	id, err := loquat.ParseEventID(o.String("event_id"))
+	if err != nil {
+		return loquat.Record{}, loquat.Invalid("event.event_id", "has to be 16 decimal digits")
+	}
+	rec, err := loquat.ParseRecord(inOrder(o))
+	if err != nil {
+		return loquat.Record{}, loquat.Invalid("event", "has to have a type and a session_id")
+	}
+	rec.ID = id
+	return rec, nil
+}
+
+// leading lists the fields that a record's Body begins with.
+var leading = []string{"type", "session_id", "request_id"}
+
+// inOrder encodes the fields of an event as the Body of a record: the leading fields
+// first, the session last.
+func inOrder(o loquat.Object) []byte {
+	o = o.Clone()
+	out := []byte{'{'}
+	field := func(key string) {
+		value, ok := o[key]
+		if !ok {
+			return
+		}
+		delete(o, key)
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(fmt.Appendf(out, "%s:", loquat.Quote(key)), value...)
+	}
+	delete(o, "event_id")
+	for _, key := range leading {
+		field(key)
+	}
+	session := o["session"]
+	delete(o, "session")
+	rest, _ := json.Marshal(o) // cannot fail: the values were decoded from JSON
+	if len(rest) > 2 {
+		out = append(append(out, ','), rest[1:len(rest)-1]...)
+	}
+	if session != nil {
+		out = append(append(out, `,"session":`...), session...)
+	}
+	return append(out, '}')
 }
