@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/httpapi"
 )
 
 // TestSessionLife makes every call of a session. do compares each answer with the document.
@@ -314,7 +315,7 @@ func TestDocument(t *testing.T) {
 	for _, methods := range doc.Paths {
 		operations += len(methods)
 	}
-	routes := r.api.table.Routes
+	routes := r.table.Routes
 	if operations != len(routes) {
 		t.Errorf("%d operations for %d routes", operations, len(routes))
 	}
@@ -333,7 +334,7 @@ func TestDocument(t *testing.T) {
 		}
 		var inPath []string
 		for _, name := range pathParameter.FindAllStringSubmatch(rt.Path, -1) {
-			if pathDocs[name[1]] == "" {
+			if httpapi.PathDocs[name[1]] == "" {
 				t.Errorf("%s: nothing describes %s", rt.ID, name[0])
 			}
 		}

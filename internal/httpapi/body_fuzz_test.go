@@ -1,9 +1,10 @@
-package httpapi
+package httpapi_test
 
 import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 )
 
@@ -17,7 +18,7 @@ func FuzzDecodeBody(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	schemas := newSchemas()
+	schemas := httpapi.NewSchemas()
 	f.Fuzz(func(t *testing.T, body []byte) {
 		x := &route.Exchange{Schemas: schemas, Body: body}
 		if body == nil {

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"html"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/httpapi"
 )
 
 // /docs shows every operation and schema of the document, to everybody, without other hosts
@@ -18,7 +19,7 @@ func TestDocsPage(t *testing.T) {
 	}
 	r.do("GET", "/sessions", "").wantProblem(t, 401, loquat.CodeUnauthorized)
 	got := r.do("GET", "/docs", "").want(t, 200)
-	if media, policy := got.Header.Get("Content-Type"), got.Header.Get("Content-Security-Policy"); media != "text/html; charset=utf-8" || policy != filePolicy {
+	if media, policy := got.Header.Get("Content-Type"), got.Header.Get("Content-Security-Policy"); media != "text/html; charset=utf-8" || policy != httpapi.FilePolicy {
 		t.Errorf("media type %q, policy %q", media, policy)
 	}
 	page := string(got.body)
@@ -56,7 +57,7 @@ func TestDocumentOfAccess(t *testing.T) {
 	r := newRig(t)
 	body := string(r.do("GET", "/openapi.json", "").want(t, 200).body)
 	open := 0
-	for _, rt := range r.api.table.Routes {
+	for _, rt := range r.table.Routes {
 		if rt.Open {
 			open++
 		}

@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"encoding/json"
@@ -209,12 +209,12 @@ func TestDocumentOfAttachments(t *testing.T) {
 func TestDocumentWithoutFiles(t *testing.T) {
 	r := newRig(t)
 	doc := r.document()
-	for _, rt := range r.api.table.Routes {
+	for _, rt := range r.table.Routes {
 		if _, listed := doc.Paths[rt.Path]; !listed {
 			t.Errorf("%s is not listed", rt.Path)
 		}
 	}
-	for at := range r.api.table.Files {
+	for at := range r.table.Files {
 		if methods, listed := doc.Paths[at]; listed {
 			t.Errorf("the file %s is listed: %v", at, methods)
 		}

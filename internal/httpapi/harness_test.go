@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
@@ -62,15 +63,16 @@ func (p *parrot) Chat(ctx context.Context, _ loquat.LLMRequest) iter.Seq2[loquat
 
 // rig is a complete server with its own store.
 type rig struct {
-	t      *testing.T
-	server *httptest.Server
-	store  *store.Store
-	chat   *chat.Service
-	feed   *feed.Feed
-	keeper *auth.Keeper
-	api    *api
-	images *asset.Dir
-	parrot *parrot
+	t       *testing.T
+	server  *httptest.Server
+	store   *store.Store
+	chat    *chat.Service
+	feed    *feed.Feed
+	keeper  *auth.Keeper
+	handler http.Handler
+	table   *route.Table // of the handler
+	images  *asset.Dir
+	parrot  *parrot
 }
 
 const rigConfig = `{
@@ -80,6 +82,12 @@ const rigConfig = `{
 }`
 
 func newRig(t *testing.T, more ...plugin.Plugin) *rig {
+	t.Helper()
+	return newRigWith(t, func(*httpapi.Options) {}, more...)
+}
+
+// newRigWith is newRig with a handler whose options the test changes.
+func newRigWith(t *testing.T, change func(*httpapi.Options), more ...plugin.Plugin) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
@@ -112,12 +120,13 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := New(Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()})
-	if err != nil {
+	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()}
+	change(&opts)
+	if r.handler, err = httpapi.New(opts); err != nil {
 		t.Fatal(err)
 	}
-	r.api = handler.(*api)
-	r.server = httptest.NewServer(handler)
+	r.table = httpapi.TableOf(r.handler)
+	r.server = httptest.NewServer(r.handler)
 	t.Cleanup(func() {
 		r.stop()
 		r.server.Close()
@@ -191,7 +200,7 @@ func (r *rig) checkAgainstDocument(method, path string, got reply) {
 		return
 	}
 	target, _, _ := strings.Cut(path, "?")
-	for _, t := range r.api.table.Routes {
+	for _, t := range r.table.Routes {
 		if t.Method != method || !matches(t.Path, target) {
 			continue
 		}
@@ -223,7 +232,7 @@ func (r *rig) checkAnswer(what string, a route.Response, got reply) {
 		r.t.Errorf("%s is of type %q", what, media)
 	}
 	var f loquat.FieldErrors
-	r.api.table.Schemas.Validate(&f, a.Body, "answer", got.value(r.t))
+	r.table.Schemas.Validate(&f, a.Body, "answer", got.value(r.t))
 	if err := f.Err(); err != nil {
 		r.t.Errorf("%s is not what the document says: %v\n%s", what, err, got.body)
 	}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -168,19 +167,4 @@ func TestWindowsAreReserved(t *testing.T) {
 		}
 		synctest.Wait()
 	})
-}
-
-// The bounds reach clients as problems that name them.
-func TestTooManyFollowers(t *testing.T) {
-	r := newRig(t)
-	r.api.inflight.limits.MaxFollowersPerToken = 2
-	for range 2 {
-		r.stream()
-	}
-	for _, path := range []string{"/events/stream", "/events?since_id=0000000000000000"} {
-		p := r.do("GET", path, "").wantProblem(t, http.StatusTooManyRequests, loquat.CodeRateLimited)
-		if !strings.Contains(p.Detail, "limits.max_followers_per_token") {
-			t.Errorf("%s: %q", path, p.Detail)
-		}
-	}
 }

@@ -1,16 +1,17 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bufio"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"loquat"
 	"loquat/internal/config"
-	"loquat/internal/feed"
+	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 )
 
@@ -50,12 +51,11 @@ func TestPairing(t *testing.T) {
 
 	// The device's streams end at once when the device is removed.
 	stream := r.stream(device)
-	poll := r.poll(t, d.field(t, "token"))
+	poll := r.poll(device)
 	r.do("DELETE", "/devices/"+d.field(t, "device_id"), "", full).want(t, 204)
 	stream.wantEnd(t)
-	if err := <-poll; loquat.CodeOf(err) != loquat.CodeUnauthorized {
-		t.Errorf("the poll ends with %v", err)
-	}
+	got := <-poll
+	got.wantProblem(t, 401, loquat.CodeUnauthorized)
 	r.do("GET", "/sessions", "", device).wantProblem(t, 401, loquat.CodeUnauthorized)
 	r.do("DELETE", "/devices/"+d.field(t, "device_id"), "", full).wantProblem(t, 404, loquat.CodeNotFound)
 }
@@ -117,7 +117,7 @@ func TestSecureCookie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handler, err := New(Options{ServerID: r.store.ServerID(), Service: r.chat, Feed: r.feed, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
+			handler, err := httpapi.New(httpapi.Options{ServerID: r.store.ServerID(), Service: r.chat, Feed: r.feed, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,23 +186,23 @@ func (f following) wantEnd(t *testing.T) {
 	}
 }
 
-// poll is a long poll that has begun and waits for an event that never comes.
-func (r *rig) poll(t *testing.T, token string) <-chan error {
-	t.Helper()
-	who, err := r.keeper.Authenticate(t.Context(), token, caller{}.address)
-	if err != nil {
-		t.Fatal(err)
+// poll starts a long poll for an event that never comes. It returns when the poll has begun.
+func (r *rig) poll(headers ...string) <-chan reply {
+	r.t.Helper()
+	began, ended := make(chan struct{}), make(chan reply, 1)
+	i := slices.IndexFunc(r.table.Routes, func(t route.Route) bool { return t.Path == "/events" })
+	serve := r.table.Routes[i].Serve
+	r.table.Routes[i].Serve = func(x *route.Exchange) error {
+		close(began)
+		return serve(x)
 	}
-	began, ended := make(chan struct{}), make(chan error, 1)
-	x := &route.Exchange{R: httptest.NewRequest("GET", "/events", nil).WithContext(t.Context())}
 	go func() {
-		ended <- r.api.access.follow(x, who, func(x *route.Exchange) error {
-			close(began)
-			latest := loquat.EventID(0)
-			_, err := r.feed.Events(x.R.Context(), feed.Query{Since: &latest, Wait: time.Minute})
-			return err
-		})
+		ended <- r.do("GET", "/events?since_id=0000000000000000&wait=60", "", headers...)
 	}()
-	<-began
+	select {
+	case <-began:
+	case got := <-ended:
+		r.t.Fatalf("the poll answers %d at once: %s", got.StatusCode, got.body)
+	}
 	return ended
 }

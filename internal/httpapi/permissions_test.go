@@ -1,10 +1,10 @@
-package httpapi
+package httpapi_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -35,13 +35,14 @@ const fileTag = "file"
 // replaced.
 func TestAccess(t *testing.T) {
 	r := newRig(t)
-	r.api.access.requests = requestsOf{"request-of-mine": "mine", "request-of-theirs": "theirs"}
-	for i := range r.api.table.Routes {
-		r.api.table.Routes[i].Serve = func(x *route.Exchange) error { x.W.WriteHeader(passed); return nil }
+	r.startRequests("mine", "theirs")
+	name := r.cookieName()
+	for i := range r.table.Routes {
+		r.table.Routes[i].Serve = pass
 	}
 	callers := callersOf(t, r.keeper)
-	routes := slices.Clone(r.api.table.Routes)
-	for at := range r.api.table.Files {
+	routes := slices.Clone(r.table.Routes)
+	for at := range r.table.Files {
 		routes = append(routes, route.Route{Method: http.MethodGet, Path: at, Tag: fileTag})
 	}
 	for i := range routes {
@@ -57,7 +58,7 @@ func TestAccess(t *testing.T) {
 				q.Host = "app.example"
 				q.Header.Set("Authorization", c.authorization)
 				if c.cookie != "" {
-					q.AddCookie(&http.Cookie{Name: r.api.public.cookie, Value: c.cookie})
+					q.AddCookie(&http.Cookie{Name: name, Value: c.cookie})
 				}
 				for name, value := range c.headers {
 					q.Header.Set(name, value)
@@ -66,7 +67,7 @@ func TestAccess(t *testing.T) {
 					}
 				}
 				w := httptest.NewRecorder()
-				r.api.ServeHTTP(w, q)
+				r.handler.ServeHTTP(w, q)
 				if rt.Tag == fileTag && w.Code == http.StatusOK {
 					w.Code = passed
 				}
@@ -114,7 +115,7 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		t.Fatal(err)
 	}
 	signIn := func(token string) string {
-		s, err := k.SignIn(t.Context(), token, caller{}.address)
+		s, err := k.SignIn(t.Context(), token, netip.Addr{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,45 +186,63 @@ func paired(t *testing.T, k *auth.Keeper, scope string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := k.Claim(t.Context(), code.Code, "a device", caller{}.address)
+	_, secret, err := k.Claim(t.Context(), code.Code, "a device", netip.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return secret
 }
 
-// requestsOf maps the ids of requests to the ids of their sessions.
-type requestsOf map[string]string
+// pass answers a call that reached its route.
+func pass(x *route.Exchange) error {
+	x.W.WriteHeader(passed)
+	return nil
+}
 
-func (r requestsOf) Request(_ context.Context, id string) (loquat.Request, error) {
-	session, ok := r[id]
-	if !ok {
-		return loquat.Request{}, loquat.Errorf(loquat.CodeNotFound, "there is no request %q", id)
+// startRequests makes sessions and starts a request in each, request-of-<session>.
+func (r *rig) startRequests(sessions ...string) {
+	r.t.Helper()
+	for _, id := range sessions {
+		r.do("POST", "/sessions", `{"session_id":"`+id+`"}`).want(r.t, 201)
+		r.do("POST", "/sessions/"+id+"/send", `{"content":"hi","request_id":"request-of-`+id+`"}`).want(r.t, 202)
 	}
-	return loquat.Request{RequestID: id, SessionID: session}, nil
+}
+
+// cookieName returns the name of the server's cookie.
+func (r *rig) cookieName() string {
+	r.t.Helper()
+	_, token, err := r.keeper.MakeToken(r.t.Context(), loquat.NewToken{Name: "browser"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.do("POST", "/auth/session", `{"token":"`+token+`"}`, "Origin: "+r.server.URL).want(r.t, 200).Cookies()[0].Name
 }
 
 // A token of one session follows a request of it by the request alone.
 func TestAccessByRequest(t *testing.T) {
 	r := newRig(t)
-	r.api.access.requests = requestsOf{"a": "mine", "b": "theirs"}
+	r.startRequests("mine", "theirs")
 	_, secret, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "s", Scope: auth.Session, SessionID: "mine"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range r.api.table.Routes {
-		rt := &r.api.table.Routes[i]
+	for i := range r.table.Routes {
+		rt := &r.table.Routes[i]
 		if !strings.HasPrefix(rt.Path, "/events") {
 			continue
 		}
-		for query, want := range map[string]loquat.Code{
-			"?request_id=a": "", "?request_id=b": loquat.CodeForbidden, "?request_id=c": loquat.CodeForbidden, "": loquat.CodeForbidden,
-			"?request_id=a&session_id=theirs": loquat.CodeForbidden,
+		rt.Serve = pass
+		for query, want := range map[string]int{
+			"?request_id=request-of-mine": passed, "?request_id=request-of-theirs": 403, "?request_id=unknown": 403, "": 403,
+			"?request_id=request-of-mine&session_id=theirs": 403,
 		} {
 			q := httptest.NewRequest(rt.Method, rt.Path+query, nil)
+			q.Host = "app.example"
 			q.Header.Set("Authorization", "Bearer "+secret)
-			if _, err := r.api.access.admit(q, rt, caller{}); loquat.CodeOf(err) != want {
-				t.Errorf("%s%s: %v, want %q", rt.Path, query, err, want)
+			w := httptest.NewRecorder()
+			r.handler.ServeHTTP(w, q)
+			if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), `"code":"forbidden"`) {
+				t.Errorf("%s%s: %d, want %d: %s", rt.Path, query, w.Code, want, w.Body)
 			}
 		}
 	}

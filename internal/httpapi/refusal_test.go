@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"io"
@@ -138,11 +138,11 @@ func TestRefusals(t *testing.T) {
 func TestWrongMethods(t *testing.T) {
 	r := newRig(t)
 	known := map[string][]*route.Route{}
-	for i := range r.api.table.Routes {
-		rt := &r.api.table.Routes[i]
+	for i := range r.table.Routes {
+		rt := &r.table.Routes[i]
 		known[rt.Path] = append(known[rt.Path], rt)
 	}
-	for at := range r.api.table.Files {
+	for at := range r.table.Files {
 		known[at] = []*route.Route{{Method: http.MethodGet, Path: at}}
 	}
 	for pattern, routes := range known {
@@ -169,7 +169,7 @@ func TestWrongMethods(t *testing.T) {
 // TestEveryBody sends the same faults to every route that takes a body.
 func TestEveryBody(t *testing.T) {
 	r := newRig(t)
-	for _, rt := range r.api.table.Routes {
+	for _, rt := range r.table.Routes {
 		if rt.Body == nil {
 			continue
 		}
@@ -216,8 +216,8 @@ func TestDepthThatIsAllowed(t *testing.T) {
 
 func TestPanicsAreNotTold(t *testing.T) {
 	r := newRig(t)
-	i := slices.IndexFunc(r.api.table.Routes, func(t route.Route) bool { return t.Path == "/agents" })
-	r.api.table.Routes[i].Serve = func(*route.Exchange) error { panic("hunter2") }
+	i := slices.IndexFunc(r.table.Routes, func(t route.Route) bool { return t.Path == "/agents" })
+	r.table.Routes[i].Serve = func(*route.Exchange) error { panic("hunter2") }
 	p := r.do("GET", "/agents", "").wantProblem(t, 500, loquat.CodeInternal)
 	if strings.Contains(p.Detail, "hunter2") {
 		t.Errorf("told: %s", p.Detail)

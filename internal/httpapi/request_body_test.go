@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/httpapi"
 )
 
 // If a body does not arrive, the client gets an answer in bounded time on every kind of
@@ -27,24 +28,24 @@ func TestStalledBodiesAreCut(t *testing.T) {
 		status        int
 		within        time.Duration // from the request to the answer
 	}{
-		{"health", "GET /healthz", false, 200, settleTime},
-		{"unknown route", "POST /nowhere", false, 404, settleTime},
-		{"wrong method", "PUT /sessions", false, 405, settleTime},
-		{"a redirect of the mux", "POST /x/../sessions", false, 404, settleTime},
-		{"body of a call that has none", "GET /sessions", false, 200, settleTime},
-		{"a stream that ends", "GET /events/stream?session_id=none", false, 200, settleTime},
-		{"sign in", "POST /auth/session", false, 400, openBodyTimeout},
-		{"sign in, dripping", "POST /auth/session", true, 400, openBodyTimeout},
-		{"a change", "POST /sessions", false, 400, bodySilence},
-		{"a change, dripping", "POST /sessions", true, 400, bodyTimeout},
-		{"an upload", "POST /sessions/s/assets", false, 400, bodySilence},
+		{"health", "GET /healthz", false, 200, httpapi.Bounds.SettleTime},
+		{"unknown route", "POST /nowhere", false, 404, httpapi.Bounds.SettleTime},
+		{"wrong method", "PUT /sessions", false, 405, httpapi.Bounds.SettleTime},
+		{"a redirect of the mux", "POST /x/../sessions", false, 404, httpapi.Bounds.SettleTime},
+		{"body of a call that has none", "GET /sessions", false, 200, httpapi.Bounds.SettleTime},
+		{"a stream that ends", "GET /events/stream?session_id=none", false, 200, httpapi.Bounds.SettleTime},
+		{"sign in", "POST /auth/session", false, 400, httpapi.Bounds.OpenBodyTimeout},
+		{"sign in, dripping", "POST /auth/session", true, 400, httpapi.Bounds.OpenBodyTimeout},
+		{"a change", "POST /sessions", false, 400, httpapi.Bounds.BodySilence},
+		{"a change, dripping", "POST /sessions", true, 400, httpapi.Bounds.BodyTimeout},
+		{"an upload", "POST /sessions/s/assets", false, 400, httpapi.Bounds.BodySilence},
 	}
 	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
 	for _, tt := range tests {
 		for _, framing := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
 			t.Run(tt.name+", "+framing, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					client := r.servePipe(t)
+					client := httpapi.ServePipe(t, r.handler)
 					began := time.Now()
 					fmt.Fprintf(client, "%s HTTP/1.1\r\nHost: app.example\r\n%s\r\n\r\n", tt.request, framing)
 					if tt.drip {
@@ -75,32 +76,18 @@ func TestStalledBodiesAreCut(t *testing.T) {
 					if err != nil {
 						t.Fatalf("no answer after %s: %v", time.Since(began), err)
 					}
-					if took := time.Since(began); resp.StatusCode != tt.status || took > tt.within+settleTime {
+					if took := time.Since(began); resp.StatusCode != tt.status || took > tt.within+httpapi.Bounds.SettleTime {
 						t.Errorf("answer %d after %s, want %d within %s", resp.StatusCode, took, tt.status, tt.within)
 					}
 					answered := time.Now()
 					_, _ = io.Copy(io.Discard, in)
-					if took := time.Since(answered); took > lingerTime+time.Second {
+					if took := time.Since(answered); took > httpapi.Bounds.LingerTime+time.Second {
 						t.Errorf("the connection ends %s after the answer", took)
 					}
 				})
 			})
 		}
 	}
-}
-
-// servePipe serves the API on one connection in memory.
-func (r *rig) servePipe(t *testing.T) (client net.Conn) {
-	ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-	server := &http.Server{Handler: r.api, ReadHeaderTimeout: 10 * time.Second}
-	go server.Serve(ln)
-	client, conn := net.Pipe()
-	ln.conns <- conn
-	t.Cleanup(func() {
-		client.Close()
-		server.Close()
-	})
-	return client
 }
 
 // writeThenRead sends a request like clients do that read only when they have written all,
@@ -181,7 +168,7 @@ func (zeros) Read(p []byte) (int, error) {
 func TestReadingOnIsBounded(t *testing.T) {
 	r := newRig(t)
 	synctest.Test(t, func(t *testing.T) {
-		client := r.servePipe(t)
+		client := httpapi.ServePipe(t, r.handler)
 		ended := make(chan int64, 1)
 		go func() {
 			fmt.Fprintf(client, "POST /auth/session HTTP/1.1\r\nHost: app.example\r\nContent-Length: %d\r\n\r\n", int64(1)<<40)
@@ -192,8 +179,8 @@ func TestReadingOnIsBounded(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Fatalf("%v, %v", resp, err)
 		}
-		if n := <-ended; n < lingerBytesOpen || n > lingerBytesOpen+1<<20 {
-			t.Errorf("%d bytes of the body were read, want about %d", n, lingerBytesOpen)
+		if n := <-ended; n < httpapi.Bounds.LingerBytesOpen || n > httpapi.Bounds.LingerBytesOpen+1<<20 {
+			t.Errorf("%d bytes of the body were read, want about %d", n, httpapi.Bounds.LingerBytesOpen)
 		}
 	})
 }
@@ -202,7 +189,7 @@ func TestReadingOnIsBounded(t *testing.T) {
 func TestRefusedBodiesAreNotAskedFor(t *testing.T) {
 	r := newRig(t)
 	synctest.Test(t, func(t *testing.T) {
-		client := r.servePipe(t)
+		client := httpapi.ServePipe(t, r.handler)
 		fmt.Fprintf(client, "POST /sessions HTTP/1.1\r\nHost: app.example\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", 1<<30)
 		began := time.Now()
 		_ = client.SetReadDeadline(began.Add(10 * time.Minute))

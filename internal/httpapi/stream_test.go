@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,118 +14,7 @@ import (
 
 	"loquat"
 	"loquat/internal/feed"
-	"loquat/internal/sse"
 )
-
-// follow reads a stream until it ends or enough says so, one line for each frame.
-func (r *rig) follow(path string, enough func(line string) bool, headers ...string) []string {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", r.server.URL+path, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Set(name, value)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
-		r.t.Fatalf("stream: %d %v", resp.StatusCode, resp.Header)
-	}
-	var out []string
-	for ev, err := range sse.Events(resp.Body, 0) {
-		if err != nil {
-			r.t.Fatalf("stream: %v after %q", err, out)
-		}
-		line := fmt.Sprintf("%s %s%s", ev.ID, ev.Name, ev.Data)
-		out = append(out, line)
-		if enough(line) {
-			return out
-		}
-	}
-	return out
-}
-
-func holds(s string) func(string) bool {
-	return func(line string) bool { return strings.Contains(line, s) }
-}
-
-func never(string) bool { return false }
-
-func TestStream(t *testing.T) {
-	r := newRig(t)
-	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
-	go func() {
-		for range 3 {
-			r.parrot.gate <- struct{}{}
-		}
-	}()
-	r.do("POST", "/sessions/s/send", `{"content":"hi","request_id":"q"}`).want(t, 202)
-	live := r.follow("/events/stream?session_id=s&since_id=0000000000000000&session=omit", holds("request_completed"))
-	if live[0] != "0000000000000000 " {
-		t.Errorf("the stream opens with %q", live[0])
-	}
-	for _, line := range live[1:] {
-		id, data, _ := strings.Cut(line, " ")
-		if !strings.HasPrefix(data, `{"event_id":"`+id+`","type":"`) || strings.Contains(data, `"session":`) {
-			t.Errorf("frame %s", line)
-		}
-	}
-	newest := strings.Fields(live[len(live)-1])[0]
-	last := strings.Fields(live[len(live)-2])[0]
-	resumed := r.follow("/events/stream?session_id=s&session=omit&since_id=0000000000000000", holds("request_completed"), "Last-Event-ID: "+last)
-	if len(resumed) != 2 || resumed[0] != last+" " || resumed[1] != live[len(live)-1] {
-		t.Errorf("resumed from %s: %q", last, resumed)
-	}
-	fromNow := r.follow("/events/stream", func(string) bool { return true })
-	if fromNow[0] != newest+" " {
-		t.Errorf("starts at %q, the newest event is %s", fromNow, newest)
-	}
-	ofRequest := r.follow("/events/stream?request_id=q", holds("request_completed"))
-	if !strings.Contains(ofRequest[1], "request_started") {
-		t.Errorf("a request's stream begins with %q", ofRequest[1])
-	}
-}
-
-func TestStreamOfWhatIsGone(t *testing.T) {
-	r := newRig(t)
-	for _, path := range []string{"?session_id=none", "?request_id=none", "?since_id=0999999999999999"} {
-		got := r.follow("/events/stream"+path, never)
-		if len(got) != 1 || !strings.HasPrefix(got[0], ` gone{"code":"`) {
-			t.Errorf("%s: %q", path, got)
-		}
-	}
-	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
-	deleted := false
-	got := r.follow("/events/stream?session_id=s&session=omit", func(string) bool {
-		if !deleted {
-			deleted = true
-			r.do("DELETE", "/sessions/s", "").want(t, 204)
-		}
-		return false
-	})
-	if len(got) != 3 || !strings.Contains(got[1], "session_deleted") || !strings.Contains(got[2], "gone{") {
-		t.Errorf("a session that is deleted meanwhile: %q", got)
-	}
-	if head := r.do("HEAD", "/events/stream", ""); head.StatusCode != 200 {
-		t.Errorf("HEAD: %d", head.StatusCode)
-	}
-}
-
-func TestStreamEndsWithTheService(t *testing.T) {
-	r := newRig(t)
-	began := time.Now()
-	r.follow("/events/stream", func(string) bool { r.stop(); return false })
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v", took)
-	}
-}
 
 // newStream is a stream over a function that brings windows.
 func newStream(w io.Writer, flush func() error, next func(context.Context) (feed.Window, error)) *stream {
@@ -180,24 +68,6 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections are pipes, so that their deadlines are in
-// fake time.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { close(p.done); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-
 // TestClientThatDoesNotRead checks that a client which stops reading after the head of a
 // stream is disconnected, and that a slow client is not.
 func TestClientThatDoesNotRead(t *testing.T) {
@@ -214,11 +84,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 					})
 					ended <- s.run(r.Context())
 				})
-				ln := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-				server := &http.Server{Handler: handler}
-				go server.Serve(ln)
-				client, conn := net.Pipe()
-				ln.conns <- conn
+				client := ServePipe(t, handler)
 				fmt.Fprint(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 				for range 10 {
 					if _, err := client.Read(make([]byte, 4096)); err != nil {
@@ -239,8 +105,6 @@ func TestClientThatDoesNotRead(t *testing.T) {
 				default:
 					t.Error("the stream still waits for its client")
 				}
-				client.Close()
-				server.Close()
 			})
 		})
 	}
