@@ -111,7 +111,7 @@ func TestManyFollowers(t *testing.T) {
 // backend that are kept for later are there before anything is counted.
 func warmUp(ctx context.Context, t *testing.T, c *client.Client, n int) {
 	t.Helper()
-	overrides := map[string]any{"model": "echo", "request_options": map[string]any{"loquat_script": map[string]any{"delay_ms": 500, "chunks": 1}}}
+	overrides := map[string]any{"model": "echo", "request_options": map[string]any{"loquat_script": map[string]any{"delay_ms": 3000, "chunks": 1}}}
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
