@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // tokenStream returns a stream of n increments, in the form that backends send.
@@ -29,7 +31,7 @@ func TestAllocationsPerChunk(t *testing.T) {
 	allocs := func(n int) float64 {
 		in := tokenStream(n)
 		return testing.AllocsPerRun(5, func() {
-			for _, err := range DecodeStream(bytes.NewReader(in), "main") {
+			for _, err := range provider.DecodeStream(bytes.NewReader(in), "main") {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,13 +49,13 @@ func TestShareOfFallbacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all Stats
+	var all provider.Stats
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := DecodeStats(bytes.NewReader(raw))
+		s := provider.DecodeStats(bytes.NewReader(raw))
 		all.Chunks, all.Fallbacks = all.Chunks+s.Chunks, all.Fallbacks+s.Fallbacks
 	}
 	share := float64(all.Fallbacks) / float64(all.Chunks)
@@ -68,7 +70,7 @@ func TestShareOfFallbacks(t *testing.T) {
 func BenchmarkDecode(b *testing.B) {
 	in := tokenStream(2000)
 	decode := func(b *testing.B, r io.Reader) {
-		for _, err := range DecodeStream(r, "main") {
+		for _, err := range provider.DecodeStream(r, "main") {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -118,10 +120,10 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 	b.Run("chat", func(b *testing.B) {
-		p := New(Options{Transport: srv.Client().Transport})
+		p := provider.New(provider.Options{Transport: srv.Client().Transport})
 		b.SetBytes(int64(len(in)))
 		for b.Loop() {
-			for _, err := range p.Chat(b.Context(), loquat.LLMRequest{Config: baseConfig(srv.URL), Messages: userSays("hi"), Stream: true}) {
+			for _, err := range p.Chat(b.Context(), loquat.LLMRequest{Config: providertest.Config(srv.URL), Messages: providertest.UserSays("hi"), Stream: true}) {
 				if err != nil {
 					b.Fatal(err)
 				}

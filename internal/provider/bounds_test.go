@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"loquat"
+	"loquat/internal/provider"
 )
 
 // The number and the size of an answer's members are limited. An answer beyond a limit
@@ -48,7 +48,7 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
 			var last error
-			for _, err := range DecodeStream(strings.NewReader(c.stream+"\n\n"), "main") {
+			for _, err := range provider.DecodeStream(strings.NewReader(c.stream+"\n\n"), "main") {
 				last = err
 			}
 			if last == nil || !strings.Contains(last.Error(), c.detail) {
@@ -64,14 +64,14 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 		})
 	}
 	// Usual answers are far below the limits.
-	for chunk, err := range DecodeStream(strings.NewReader("data: "+delta(`"tool_calls":[`+many(100, `{"index":%d,"function":{"name":"f","arguments":"{}"}}`)+`],`+many(100, `"k%d":1`))+"\n\n"), "main") {
+	for chunk, err := range provider.DecodeStream(strings.NewReader("data: "+delta(`"tool_calls":[`+many(100, `{"index":%d,"function":{"name":"f","arguments":"{}"}}`)+`],`+many(100, `"k%d":1`))+"\n\n"), "main") {
 		if err != nil || chunk.Reply != nil && (len(chunk.Reply.ToolCalls) != 100 || len(chunk.Reply.Metadata) < 100) {
 			t.Errorf("%v, %d calls", err, len(chunk.Reply.ToolCalls))
 		}
 	}
-	var whole reading
-	if f := whole.completion([]byte(`{"choices":[`+strings.Repeat("1,", 5<<20)+`1]}`), func(loquat.Chunk) bool { return true }); f == nil || !strings.Contains(f.err.Error(), "members") {
-		t.Errorf("a whole answer: %+v", f)
+	_, err := provider.DecodeCompletion([]byte(`{"choices":[` + strings.Repeat("1,", 5<<20) + `1]}`))
+	if err == nil || !strings.Contains(err.Error(), "members") {
+		t.Errorf("a whole answer: %v", err)
 	}
 }
 

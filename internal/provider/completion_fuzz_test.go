@@ -1,10 +1,10 @@
-package provider
+package provider_test
 
 import (
 	"testing"
 	"unicode/utf8"
 
-	"loquat"
+	"loquat/internal/provider"
 )
 
 // FuzzCompletion decodes any bytes as an answer that is not streamed. The result must be
@@ -18,14 +18,9 @@ func FuzzCompletion(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var r reading
-		var got []loquat.Chunk
-		failed := r.completion(data, func(c loquat.Chunk) bool {
-			got = append(got, c)
-			return true
-		})
-		if failed != nil {
-			if failed.message == "" && failed.err == nil {
+		got, err := provider.DecodeCompletion(data)
+		if err != nil {
+			if err.Error() == "" {
 				t.Errorf("%q fails without words", data)
 			}
 			return

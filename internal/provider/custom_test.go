@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // Calls of every kind are decoded from a completion and sent back to the backend unchanged.
@@ -53,7 +55,7 @@ func checkSentBack(t *testing.T, reply *loquat.Reply, want, came string) {
 	said := loquat.Message{Role: loquat.RoleAssistant, Metadata: reply.Metadata.Set(loquat.MetaToolCalls, reply.ToolCalls)}
 	result := loquat.Message{Role: loquat.RoleTool, Content: "ok", Metadata: loquat.Object{}.Set(loquat.MetaToolCallID, "1")}
 	s := &script{steps: []step{{body: hello}}}
-	o := drain(t, New(Options{Transport: s}), t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: append(userSays("hi"), said, result)})
+	o := drain(t, provider.New(provider.Options{Transport: s}), t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: append(providertest.UserSays("hi"), said, result)})
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
@@ -66,7 +68,7 @@ func checkSentBack(t *testing.T, reply *loquat.Reply, want, came string) {
 	if err := json.Unmarshal([]byte(s.sent[0]), &sent); err != nil {
 		t.Fatal(err)
 	}
-	if len(sent.Messages) != 3 || len(sent.Messages[1].ToolCalls) != 1 || !sameJSON(sent.Messages[1].ToolCalls[0], json.RawMessage(want)) || sent.Messages[2].ToolCallID != "1" {
+	if len(sent.Messages) != 3 || len(sent.Messages[1].ToolCalls) != 1 || !providertest.SameJSON(sent.Messages[1].ToolCalls[0], json.RawMessage(want)) || sent.Messages[2].ToolCallID != "1" {
 		t.Errorf("sent %s, want the call %s", s.sent[0], want)
 	}
 }
@@ -93,11 +95,11 @@ func TestLegacyFunctionCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := chat(t, &script{steps: []step{{body: tc.body}}}, retryConfig(nil), true)
-			if o.err != nil || !sameJSON(o.reply.Metadata["function_call"], json.RawMessage(tc.want)) || len(o.reply.ToolCalls) != 0 {
+			if o.err != nil || !providertest.SameJSON(o.reply.Metadata["function_call"], json.RawMessage(tc.want)) || len(o.reply.ToolCalls) != 0 {
 				t.Errorf("%s, %v; want %s", o.reply.Metadata["function_call"], o.err, tc.want)
 			}
 			for _, c := range o.chunks {
-				if piece := c.Extra["function_call"]; piece != nil && !sameJSON(piece, json.RawMessage(tc.want)) {
+				if piece := c.Extra["function_call"]; piece != nil && !providertest.SameJSON(piece, json.RawMessage(tc.want)) {
 					t.Errorf("an increment has a piece: %s", piece)
 				}
 			}

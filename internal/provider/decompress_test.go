@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // compressed returns data in a content coding.
@@ -117,8 +119,8 @@ func TestDecompressionBomb(t *testing.T) {
 					if len(body) > 1<<18 {
 						t.Fatalf("%s: %d bytes are no bomb", name, len(body))
 					}
-					p := New(Options{Transport: &script{steps: []step{{status: status, header: encodedAs(header), body: body}}}, MaxResponseBytes: 1 << 20})
-					o := drain(t, p, t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: stream})
+					p := provider.New(provider.Options{Transport: &script{steps: []step{{status: status, header: encodedAs(header), body: body}}}, MaxResponseBytes: 1 << 20})
+					o := drain(t, p, t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: providertest.UserSays("hi"), Stream: stream})
 					want := "max_response_bytes"
 					if status == 500 {
 						want = "500 Internal Server Error: "
@@ -162,7 +164,7 @@ func TestCompressedStreamIsNotHeldBack(t *testing.T) {
 				z.Close()
 			})
 			text := ""
-			for chunk, err := range p.Chat(t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}) {
+			for chunk, err := range p.Chat(t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -219,7 +221,7 @@ func TestHintAtBaseURL(t *testing.T) {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/stream %v", name, stream), func(t *testing.T) {
 				p, c := backend(t, tc.handler)
-				o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: stream})
+				o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: stream})
 				if o.err == nil || tc.hint != strings.Contains(o.err.Error(), "base_url may lack") {
 					t.Errorf("error %v; want the hint: %v", o.err, tc.hint)
 				}
@@ -227,7 +229,7 @@ func TestHintAtBaseURL(t *testing.T) {
 		}
 	}
 	for _, base := range []string{"http://127.0.0.1:1/v1", "http://no-such-host.invalid/v1"} {
-		o := drain(t, New(Options{}), t.Context(), loquat.LLMRequest{Config: baseConfig(base), Messages: userSays("hi"), Stream: true})
+		o := drain(t, provider.New(provider.Options{}), t.Context(), loquat.LLMRequest{Config: providertest.Config(base), Messages: providertest.UserSays("hi"), Stream: true})
 		if o.err == nil || !strings.Contains(o.err.Error(), "base_url may lack") {
 			t.Errorf("%s: %v", base, o.err)
 		}

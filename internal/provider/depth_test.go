@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // An answer with JSON that nests too deep to be stored is refused on arrival. The error
@@ -32,14 +34,13 @@ func TestDepthOfAnAnswer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d", c.name, levels), func(t *testing.T) {
 				text := strings.Replace(c.chunk, "%s", nested(levels), 1)
 				var last error
-				for _, err := range DecodeStream(strings.NewReader("data: "+text+"\n\ndata: [DONE]\n\n"), "main") {
+				for _, err := range provider.DecodeStream(strings.NewReader("data: "+text+"\n\ndata: [DONE]\n\n"), "main") {
 					last = err
 				}
-				var whole reading
-				f := whole.completion([]byte(strings.Replace(text, `"delta"`, `"message"`, 1)), func(loquat.Chunk) bool { return true })
+				_, whole := provider.DecodeCompletion([]byte(strings.Replace(text, `"delta"`, `"message"`, 1)))
 				if levels+c.above <= loquat.MaxDepth {
-					if c.name != "error" && (last != nil || f != nil) {
-						t.Errorf("a stream ends with %v, a whole answer with %+v", last, f)
+					if c.name != "error" && (last != nil || whole != nil) {
+						t.Errorf("a stream ends with %v, a whole answer with %v", last, whole)
 					}
 					return
 				}
@@ -47,13 +48,14 @@ func TestDepthOfAnAnswer(t *testing.T) {
 				if last == nil || !strings.Contains(last.Error(), want+c.place) {
 					t.Errorf("a stream ends with %.300v, want %q", last, want+c.place)
 				}
-				if f == nil || f.err == nil || !strings.Contains(f.err.Error(), want) {
-					t.Errorf("a whole answer ends with %+.300v", f)
+				if whole == nil || !strings.Contains(whole.Error(), want) {
+					t.Errorf("a whole answer ends with %.300v", whole)
 				}
 			})
 		}
 	}
-	if _, err := decodeModels([]byte(`{"data":[{"id":"m","more":` + nested(200) + `}]}`)); err == nil || !strings.Contains(err.Error(), "at data[0].more") {
+	p := provider.New(provider.Options{Transport: &script{steps: []step{{body: `{"data":[{"id":"m","more":` + nested(200) + `}]}`}}}})
+	if _, err := p.Models(t.Context(), providertest.Config(providertest.URL)); err == nil || !strings.Contains(err.Error(), "at data[0].more") {
 		t.Errorf("models: %v", err)
 	}
 }

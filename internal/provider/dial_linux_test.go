@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // deafAddress returns an address at which connections are neither accepted nor refused,
@@ -48,16 +50,16 @@ func deafAddress(t *testing.T) string {
 // Connecting takes at most the configured timeout, whether that is long or short.
 func TestTimeoutOfConnecting(t *testing.T) {
 	dialled := make(chan error, 1)
-	transport := defaultTransport().(*http.Transport)
+	transport := provider.DefaultTransport().(*http.Transport)
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(context.WithoutCancel(ctx), network, address)
+		c, err := provider.Dial(context.WithoutCancel(ctx), network, address)
 		dialled <- err
 		return c, err
 	}
-	p := New(Options{Transport: transport})
+	p := provider.New(provider.Options{Transport: transport})
 	t.Cleanup(p.Close)
-	c := baseConfig("http://"+deafAddress(t)+"/v1").Set("timeout", 0.2)
-	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi")})
+	c := providertest.Config("http://"+deafAddress(t)+"/v1").Set("timeout", 0.2)
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi")})
 	if o.err == nil || !strings.Contains(o.err.Error(), "in time") {
 		t.Errorf("the end is %v", o.err)
 	}

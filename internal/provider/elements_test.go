@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"encoding/json"
@@ -8,12 +8,13 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/provider"
 	"loquat/internal/ui"
 )
 
 func elements(t *testing.T, in ui.Input) []loquat.Object {
 	t.Helper()
-	p := New(Options{})
+	p := provider.New(provider.Options{})
 	defer p.Close()
 	given, err := p.UIElements(t.Context(), in)
 	if err != nil {
@@ -46,7 +47,7 @@ func parse(t *testing.T, text string) loquat.Object {
 // Every key that a session may change has one setting, and the setting accepts the key's
 // default. The other keys have none.
 func TestSettingsCoverTheSchema(t *testing.T) {
-	all := elements(t, ui.Input{Config: parse(t, `{"model": "m", "base_url": "http://a/v1", "endpoint_options": {"b": "http://b/v1"}}`), Tags: []string{tagTools, tagImages, tagReasoning}})
+	all := elements(t, ui.Input{Config: parse(t, `{"model": "m", "base_url": "http://a/v1", "endpoint_options": {"b": "http://b/v1"}}`), Tags: []string{"supports_tools", "supports_images", "supports_reasoning"}})
 	places := map[string]loquat.Object{}
 	for _, e := range all {
 		if e.String("ui_type") != "config" {
@@ -63,6 +64,7 @@ func TestSettingsCoverTheSchema(t *testing.T) {
 	}
 	// Tools that no plugin runs cannot be called. A session must not change the other keys.
 	without := []string{"provider", "api_key", "endpoint_options", "stream_recovery", "tools"}
+	schema := provider.New(provider.Options{}).ConfigSchema()
 	for _, f := range schema {
 		e := places[f.Key]
 		if (e == nil) != slices.Contains(without, f.Key) {
@@ -134,7 +136,7 @@ func TestTags(t *testing.T) {
 		{`{}`, `{"supported_parameters": ["reasoning"], "architecture": {"input_modalities": ["text"]}}`, "supports_reasoning"},
 		{`{}`, `{"supports_tools": null, "capabilities": 7}`, all},
 	} {
-		p := New(Options{})
+		p := provider.New(provider.Options{})
 		models := []loquat.Model{{ID: "other", Extra: parse(t, `{"supports_tools": false}`)}}
 		if c.model != "" {
 			models = append(models, loquat.Model{ID: "m", Extra: parse(t, c.model)})
@@ -144,7 +146,7 @@ func TestTags(t *testing.T) {
 			t.Errorf("%s with %s: %s, want %s", c.config, c.model, got, c.want)
 		}
 		shown := elements(t, ui.Input{Config: loquat.Object{}, Tags: tags})
-		for key, tag := range map[string]string{"reasoning_echo": tagReasoning, "tool_choice": tagTools} {
+		for key, tag := range map[string]string{"reasoning_echo": "supports_reasoning", "tool_choice": "supports_tools"} {
 			if (find(shown, "config", key) != nil) != slices.Contains(tags, tag) {
 				t.Errorf("%s with tags %q: %v", key, tags, find(shown, "config", key))
 			}
@@ -156,9 +158,12 @@ func TestTags(t *testing.T) {
 // The fields below a message show the usage that the adapter recorded. Without usage they
 // show nothing.
 func TestFooters(t *testing.T) {
-	usage := loquat.Object{}
-	addUsage(usage, json.RawMessage(`{"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500, "completion_tokens_details": {"reasoning_tokens": 1234}}`))
-	all := elements(t, ui.Input{Config: loquat.Object{}, Tags: []string{tagReasoning}})
+	o := decoded(t, strings.NewReader(`data: {"usage": {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500, "completion_tokens_details": {"reasoning_tokens": 1234}}}`+"\n\n"+done))
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	usage := o.reply.Metadata
+	all := elements(t, ui.Input{Config: loquat.Object{}, Tags: []string{"supports_reasoning"}})
 	for key, want := range map[string]string{"usage": "1,500 tokens", "reasoning": "1,234 reasoning tokens"} {
 		e := find(all, "message_footer", key)
 		for _, c := range []struct {

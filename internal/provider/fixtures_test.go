@@ -1,6 +1,7 @@
-package provider
+package provider_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,12 +9,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // expected holds the results of an independent decoder for a recording.
@@ -42,7 +44,7 @@ type outcome struct {
 	retries   []loquat.Retry
 }
 
-func drain(t *testing.T, p *Provider, ctx context.Context, req loquat.LLMRequest) outcome {
+func drain(t *testing.T, p *provider.Provider, ctx context.Context, req loquat.LLMRequest) outcome {
 	t.Helper()
 	var o outcome
 	for c, err := range p.Chat(ctx, req) {
@@ -66,14 +68,6 @@ func (o *outcome) take(t *testing.T, c loquat.Chunk, err error) {
 	o.text, o.reasoning = o.text+c.Text, o.reasoning+c.Reasoning+c.ReasoningContent
 	o.chunks = append(o.chunks, c)
 	o.reply, o.err = c.Reply, err
-}
-
-func baseConfig(url string) loquat.Object {
-	return loquat.Object{}.Set("provider", Selector).Set("model", "m").Set("base_url", url).Set("api_key", "sk-secret-key")
-}
-
-func userSays(s string) []loquat.Message {
-	return []loquat.Message{{Role: loquat.RoleUser, Content: s}}
 }
 
 // sharedDir returns the directory of the recordings that are not part of the project.
@@ -116,7 +110,7 @@ func TestRecordings(t *testing.T) {
 	var bodies atomic.Pointer[recorded]
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { bodies.Load().serve(w) }))
 	defer srv.Close()
-	p := New(Options{Transport: srv.Client().Transport})
+	p := provider.New(provider.Options{Transport: srv.Client().Transport})
 	for _, file := range files {
 		name, _ := filepath.Rel(dir, strings.TrimSuffix(file, ".expected.json"))
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +126,7 @@ func TestRecordings(t *testing.T) {
 					framed := rec
 					framed.body = []byte(frame(string(body)))
 					bodies.Store(&framed)
-					check(t, how, want, drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: baseConfig(srv.URL), Messages: userSays("hi"), Stream: true}))
+					check(t, how, want, drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: providertest.Config(srv.URL), Messages: providertest.UserSays("hi"), Stream: true}))
 				}
 				if len(body) < 30_000 {
 					rec.byBytes = true
@@ -140,7 +134,7 @@ func TestRecordings(t *testing.T) {
 			}
 			for _, stream := range []bool{true, false} {
 				bodies.Store(&rec)
-				o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: baseConfig(srv.URL), Messages: userSays("hi"), Stream: stream})
+				o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: providertest.Config(srv.URL), Messages: providertest.UserSays("hi"), Stream: stream})
 				if !stream && o.reply != nil {
 					o.text, o.reasoning = want.Text, want.Reasoning // only the reply holds the text
 				}
@@ -202,7 +196,7 @@ func check(t *testing.T, how string, want expected, o outcome) {
 		t.Errorf("%s: text\n got %q\nreply %q\nwant %q", how, o.text, r.Content, want.Text)
 	}
 	var said string
-	for _, f := range []string{reasoningContent, reasoningPlain} {
+	for _, f := range []string{"reasoning_content", "reasoning"} {
 		said += r.Metadata.String(f)
 	}
 	if o.reasoning != want.Reasoning || said != want.Reasoning {
@@ -228,7 +222,7 @@ func checkCalls(t *testing.T, how string, want expected, r *loquat.Reply) {
 
 func checkMetadata(t *testing.T, how string, want expected, r *loquat.Reply) {
 	t.Helper()
-	if !sameJSON(r.Metadata["usage"], want.Usage) {
+	if !providertest.SameJSON(r.Metadata["usage"], want.Usage) {
 		t.Errorf("%s: usage %s, want %s", how, r.Metadata["usage"], want.Usage)
 	}
 	if want.Finish != "" && r.FinishReason != want.Finish {
@@ -250,23 +244,18 @@ func checkError(t *testing.T, how string, want expected, o outcome) {
 		t.Errorf("%s: error is %v", how, o.err)
 		return
 	}
-	said := firstText(asMap(want.Error)["message"], asMap(want.Error)["detail"])
+	var told loquat.Object
+	if err := json.Unmarshal(want.Error, &told); err != nil {
+		t.Fatalf("%s: %v", how, err)
+	}
+	said := cmp.Or(told.String("message"), told.String("detail"))
 	if said == "" || !strings.Contains(o.err.(*loquat.Error).Detail, said) {
 		t.Errorf("%s: %v does not say %q", how, o.err, said)
 	}
 	if o.text != want.Text {
 		t.Errorf("%s: text before the error %q, want %q", how, o.text, want.Text)
 	}
-	if want.Usage != nil && string(want.Usage) != "null" && !sameJSON(o.reply.Metadata["usage"], want.Usage) {
+	if want.Usage != nil && string(want.Usage) != "null" && !providertest.SameJSON(o.reply.Metadata["usage"], want.Usage) {
 		t.Errorf("%s: usage beside the error is lost", how)
 	}
-}
-
-// sameJSON reports whether two values are equal. It compares numbers by value, because notations differ.
-func sameJSON(a, b json.RawMessage) bool {
-	var x, y any
-	if len(a) > 0 && json.Unmarshal(a, &x) != nil || len(b) > 0 && json.Unmarshal(b, &y) != nil {
-		return false
-	}
-	return reflect.DeepEqual(x, y)
 }

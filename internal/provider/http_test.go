@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"bytes"
@@ -22,23 +22,25 @@ import (
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 var (
-	_ plugin.Plugin   = (*Provider)(nil)
-	_ plugin.Provider = (*Provider)(nil)
-	_ config.Owner    = (*Provider)(nil)
+	_ plugin.Plugin   = (*provider.Provider)(nil)
+	_ plugin.Provider = (*provider.Provider)(nil)
+	_ config.Owner    = (*provider.Provider)(nil)
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // backend runs a handler and a Provider for it.
-func backend(t *testing.T, h http.HandlerFunc) (*Provider, loquat.Object) {
+func backend(t *testing.T, h http.HandlerFunc) (*provider.Provider, loquat.Object) {
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	p := New(Options{UserAgent: "loquat-test"})
+	p := provider.New(provider.Options{UserAgent: "loquat-test"})
 	t.Cleanup(p.Close)
-	return p, baseConfig(srv.URL + "/v1/")
+	return p, providertest.Config(srv.URL + "/v1/")
 }
 
 func TestRequestOnTheWire(t *testing.T) {
@@ -51,11 +53,11 @@ func TestRequestOnTheWire(t *testing.T) {
 		}
 		fmt.Fprint(w, hello)
 	})
-	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi")}); o.err != nil {
+	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi")}); o.err != nil {
 		t.Error(o.err)
 	}
 	delete(c, "api_key")
-	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi")})
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi")})
 	if o.err == nil || strings.Contains(o.err.Error(), "Authorization") {
 		t.Errorf("without a key: %v", o.err)
 	}
@@ -75,7 +77,7 @@ func TestConnectionIsClosedAtOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var last error
-			for chunk, err := range p.Chat(ctx, loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}) {
+			for chunk, err := range p.Chat(ctx, loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true}) {
 				last = err
 				if how == "stop reading" {
 					break
@@ -109,7 +111,7 @@ func TestCutOnTheWire(t *testing.T) {
 		fmt.Fprint(w, says("b")+done)
 	})
 	c.Set("stream_recovery", map[string]string{"mode": "aggressive"})
-	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 	if o.err != nil || o.text != "ab" || len(o.retries) != 1 {
 		t.Errorf("%+v", o)
 	}
@@ -123,7 +125,7 @@ func TestOpenAfterDone(t *testing.T) {
 		<-r.Context().Done()
 	})
 	start := time.Now()
-	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 	if o.err != nil || o.text != "a" || time.Since(start) > 5*time.Second {
 		t.Errorf("%v after %v", o.err, time.Since(start))
 	}
@@ -139,7 +141,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		fmt.Fprint(w, says("a")+done)
 	})
 	for range 5 {
-		drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+		drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 	}
 	if len(conns) != 1 {
 		t.Errorf("%d connections for 5 requests in a row", len(conns))
@@ -152,9 +154,9 @@ func TestRefusedConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	p := New(Options{})
-	c := baseConfig("http://" + l.Addr().String())
-	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	p := provider.New(provider.Options{})
+	c := providertest.Config("http://" + l.Addr().String())
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 	if o.err == nil || !strings.Contains(o.err.Error(), "refused") || !strings.Contains(o.err.Error(), "/v1") {
 		t.Errorf("%v", o.err)
 	}
@@ -185,7 +187,7 @@ func TestErrorDetail(t *testing.T) {
 		{"secret", 401, nil, `{"error":{"message":"wrong key sk-secret-key, not pass-word"}}`, []string{"wrong key ***, not ***"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := baseConfig("http://user:pass-word@backend.test/v1").Set("api_key", "sk-secret-key")
+			c := providertest.Config("http://user:pass-word@backend.test/v1").Set("api_key", "sk-secret-key")
 			o := chat(t, &script{steps: []step{{status: tc.status, header: tc.header, body: tc.body}}}, c, true)
 			e, ok := errors.AsType[*loquat.Error](o.err)
 			if !ok || e.Code != loquat.CodeBackendError {
@@ -205,8 +207,8 @@ func TestErrorDetail(t *testing.T) {
 
 // A secret must not leak if the message is cut in the middle of it.
 func TestSecretAtTheCut(t *testing.T) {
-	c := baseConfig(testURL)
-	o := chat(t, &script{steps: []step{{status: 500, body: strings.Repeat("x", maxQuote-5) + "sk-secret-key"}}}, c, true)
+	c := providertest.Config(providertest.URL)
+	o := chat(t, &script{steps: []step{{status: 500, body: strings.Repeat("x", provider.MaxQuote-5) + "sk-secret-key"}}}, c, true)
 	if strings.Contains(o.err.Error(), "sk-se") {
 		t.Errorf("half of the key is there: %v", o.err)
 	}
@@ -214,9 +216,9 @@ func TestSecretAtTheCut(t *testing.T) {
 
 func TestDebugStream(t *testing.T) {
 	var log bytes.Buffer
-	p := New(Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Transport: &script{steps: []step{{body: says("key sk-secret-key") + done}, {body: says("x") + done}}}})
-	c := baseConfig(testURL).Set("debug_stream", true)
-	o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: c, Messages: userSays("hi"), Stream: true})
+	p := provider.New(provider.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Transport: &script{steps: []step{{body: says("key sk-secret-key") + done}, {body: says("x") + done}}}})
+	c := providertest.Config(providertest.URL).Set("debug_stream", true)
+	o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 	if o.text != "key sk-secret-key" {
 		t.Errorf("the model's own text was altered: %q", o.text)
 	}
@@ -224,7 +226,7 @@ func TestDebugStream(t *testing.T) {
 		t.Errorf("%d lines: %s", n, log.String())
 	}
 	log.Reset()
-	drain(t, p, t.Context(), loquat.LLMRequest{Config: baseConfig(testURL), Messages: userSays("hi"), Stream: true})
+	drain(t, p, t.Context(), loquat.LLMRequest{Config: providertest.Config(providertest.URL), Messages: providertest.UserSays("hi"), Stream: true})
 	if log.Len() > 0 {
 		t.Errorf("logged without being asked: %s", log.String())
 	}
@@ -267,49 +269,6 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p pacer
-		var mu sync.Mutex
-		var order []int
-		start := time.Now()
-		at := map[int]time.Duration{}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for i := range 6 {
-			wg.Go(func() {
-				time.Sleep(time.Duration(i) * time.Millisecond) // they come in this order
-				c := t.Context()
-				if i == 2 {
-					c = ctx
-				}
-				if p.wait(c, "url", time.Second) != nil {
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				order = append(order, i)
-				at[i] = time.Since(start)
-			})
-		}
-		time.Sleep(100 * time.Millisecond)
-		cancel() // 2 gives up and leaves no gap
-		wg.Wait()
-		if want := []int{0, 1, 3, 4, 5}; !slices.Equal(order, want) {
-			t.Errorf("order %v, want %v", order, want)
-		}
-		for place, i := range order {
-			if at[i] != time.Duration(place)*time.Second {
-				t.Errorf("%d started at %v", i, at[i])
-			}
-		}
-		before := time.Now()
-		if p.wait(t.Context(), "other", time.Second) != nil || time.Since(before) != 0 {
-			t.Errorf("another base URL waits too")
-		}
-	})
-}
-
 // Pacing also applies to retries and recoveries.
 func TestPaceOfRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -330,9 +289,9 @@ func TestSlowReaderIsNoSilence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				body := says("a") + says("b") + done
 				s := &script{steps: []step{{body: body, chunk: len(says("a")), every: time.Second}}}
-				p := New(Options{Transport: s})
+				p := provider.New(provider.Options{Transport: s})
 				text := ""
-				for c, err := range p.Chat(t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: true}) {
+				for c, err := range p.Chat(t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: providertest.UserSays("hi"), Stream: true}) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -368,7 +327,7 @@ func TestRetryOvertakesTheErrorBodyOnTheWire(t *testing.T) {
 		}
 	})
 	c.Set("retry_on_status", map[string]any{"500": []float64{0.2}})
-	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}); o.err != nil || o.text != "ok" {
+	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true}); o.err != nil || o.text != "ok" {
 		t.Errorf("%q, %v", o.text, o.err)
 	}
 }

@@ -1,19 +1,18 @@
-package provider
+package provider_test
 
 import (
-	"context"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // pacedConfig is a config of a base URL with five seconds between requests.
 func pacedConfig(url string) loquat.Object {
-	return baseConfig(url).Set("min_request_interval_seconds", 5)
+	return providertest.Config(url).Set("min_request_interval_seconds", 5)
 }
 
 // Opening the page lists models. That delays no request, and no request delays it,
@@ -22,7 +21,7 @@ func TestDiscoveryIsNotPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const list = `{"data":[{"id":"m"}]}`
 		s := &script{steps: []step{{body: list}, {body: hello}, {body: list}, {body: list}, {body: hello}}}
-		p := New(Options{Transport: s})
+		p := provider.New(provider.Options{Transport: s})
 		c := pacedConfig("http://backend.test/v1")
 		start := time.Now()
 		models := func() {
@@ -36,7 +35,7 @@ func TestDiscoveryIsNotPaced(t *testing.T) {
 			}
 		}
 		ask := func() {
-			if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi")}); o.err != nil {
+			if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi")}); o.err != nil {
 				t.Error(o.err)
 			}
 		}
@@ -77,9 +76,9 @@ func TestPacingComparesNormalizedURLs(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &script{steps: []step{{body: hello}, {body: hello}}}
-			p := New(Options{Transport: s})
+			p := provider.New(provider.Options{Transport: s})
 			for _, url := range []string{"http://backend.test/v1", second} {
-				if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: pacedConfig(url), Messages: userSays("hi")}); o.err != nil {
+				if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: pacedConfig(url), Messages: providertest.UserSays("hi")}); o.err != nil {
 					t.Fatal(o.err)
 				}
 			}
@@ -92,41 +91,4 @@ func TestPacingComparesNormalizedURLs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Waiting requests start in the order of their arrival, one interval apart. A request
-// that gives up leaves no gap, even if it gives up at the moment when it may start.
-func TestWaitersAreServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const interval = time.Second
-		var p pacer
-		var mu sync.Mutex
-		var order []int
-		began := time.Now()
-		var all sync.WaitGroup
-		for i := range 12 {
-			ctx, cancel := t.Context(), context.CancelFunc(func() {})
-			switch i {
-			case 3: // while it waits for its turn
-				ctx, cancel = context.WithTimeout(ctx, interval/2)
-			case 5: // when its turn begins
-				ctx, cancel = context.WithTimeout(ctx, 4*interval)
-			case 7: // during its own interval
-				ctx, cancel = context.WithTimeout(ctx, 4*interval+interval/2)
-			}
-			all.Go(func() {
-				defer cancel()
-				if p.wait(ctx, "scope", interval) == nil {
-					mu.Lock()
-					defer mu.Unlock()
-					order = append(order, i)
-				}
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		if took := time.Since(began); !slices.IsSorted(order) || took != time.Duration(len(order)-1)*interval || len(order) < 9 {
-			t.Errorf("%v started within %s", order, took)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // places lists where a stream can break, and whether text has been shown by then.
@@ -36,12 +38,12 @@ var places = map[string]struct {
 
 func TestRecovery(t *testing.T) {
 	for name, place := range places {
-		for _, mode := range []string{recoverDisabled, recoverEarlyOnly, recoverAggressive} {
+		for _, mode := range []string{"disabled", "early_only", "aggressive"} {
 			for _, retries := range []int{0, 1, 3} {
 				for _, breaks := range []int{1, 2, 4} {
 					t.Run(fmt.Sprintf("%s/%s/%d of %d", name, mode, breaks, retries), func(t *testing.T) {
 						want := retries
-						if mode == recoverDisabled || mode == recoverEarlyOnly && place.visible {
+						if mode == "disabled" || mode == "early_only" && place.visible {
 							want = 0
 						}
 						synctest.Test(t, func(t *testing.T) {
@@ -195,7 +197,7 @@ func TestCancel(t *testing.T) {
 				time.AfterFunc(3*time.Second, cancel)
 				start := time.Now()
 				c := retryConfig(func(c loquat.Object) { c.Set("rate_limit_retry_delays_seconds", "60") })
-				o := drain(t, New(Options{Transport: &script{steps: steps}}), ctx, loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+				o := drain(t, provider.New(provider.Options{Transport: &script{steps: steps}}), ctx, loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 				if !errors.Is(o.err, context.Canceled) || time.Since(start) != 3*time.Second {
 					t.Errorf("%v after %v", o.err, time.Since(start))
 				}
@@ -227,8 +229,8 @@ func TestSlowStreams(t *testing.T) {
 func TestBoundOfAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stream := range []bool{true, false} {
-			p := New(Options{Transport: &script{steps: []step{{body: strings.Repeat(says("x"), 1000)}}}, MaxResponseBytes: 10_000})
-			o := drain(t, p, t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: stream})
+			p := provider.New(provider.Options{Transport: &script{steps: []step{{body: strings.Repeat(says("x"), 1000)}}}, MaxResponseBytes: 10_000})
+			o := drain(t, p, t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: providertest.UserSays("hi"), Stream: stream})
 			if o.err == nil || !strings.Contains(o.err.Error(), "max_response_bytes") {
 				t.Errorf("stream %v: %v", stream, o.err)
 			}
@@ -256,7 +258,7 @@ func TestBreakAfterFinishReason(t *testing.T) {
 		"reset after a comment":       {step{body: text + finish + ": ping\n\n", cut: errReset}, ""},
 		"text and reason in one line": {step{body: strings.Replace(text, "}}]", "},\"finish_reason\":\"stop\"}]", 1), cut: errReset}, ""},
 	} {
-		for _, mode := range []string{recoverDisabled, recoverAggressive} {
+		for _, mode := range []string{"disabled", "aggressive"} {
 			for _, stream := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s/%s/stream %v", name, mode, stream), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -298,8 +300,8 @@ func TestCancelAfterFinishReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		p := New(Options{Transport: &script{steps: []step{{body: says("x") + strings.TrimSuffix(done, "data: [DONE]\n\n"), stall: true}}}})
-		o := drain(t, p, ctx, loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: true})
+		p := provider.New(provider.Options{Transport: &script{steps: []step{{body: says("x") + strings.TrimSuffix(done, "data: [DONE]\n\n"), stall: true}}}})
+		o := drain(t, p, ctx, loquat.LLMRequest{Config: retryConfig(nil), Messages: providertest.UserSays("hi"), Stream: true})
 		if !errors.Is(o.err, context.DeadlineExceeded) {
 			t.Errorf("%v", o.err)
 		}

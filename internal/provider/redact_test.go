@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,8 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // The secrets that a request was sent with: the key, what request_options holds, also
@@ -22,7 +24,7 @@ const (
 )
 
 func secretSettings(url string) loquat.Object {
-	return loquat.Object{}.Set("provider", Selector).Set("model", "m").Set("base_url", strings.Replace(url, "://", "://me:"+userSecret+"@", 1)).
+	return loquat.Object{}.Set("provider", provider.Selector).Set("model", "m").Set("base_url", strings.Replace(url, "://", "://me:"+userSecret+"@", 1)).
 		Set("api_key", keySecret).
 		Set("request_options", map[string]any{
 			"api_key": optionSecret, "note": fileSecret, "sources": []any{map[string]any{"Authorization": "Bearer " + listSecret}},
@@ -75,8 +77,8 @@ func TestRepliesAreRedacted(t *testing.T) {
 		"whole": fmt.Sprintf(`{%s,"choices":[{"index":0,"message":{%s},"finish_reason":%s}]}`, around, spoken, inJSON),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
-			o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: secretSettings("http://backend.test/v1"), Messages: userSays("hi"), Stream: name == "streamed"})
+			p := provider.New(provider.Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
+			o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: secretSettings("http://backend.test/v1"), Messages: providertest.UserSays("hi"), Stream: name == "streamed"})
 			if o.err != nil || o.reply == nil {
 				t.Fatalf("the reply is %v, the error %v", o.reply, o.err)
 			}
@@ -119,8 +121,8 @@ func TestRepliesAreRedacted(t *testing.T) {
 // The usage and the error of a broken stream are redacted, too.
 func TestUsageOfAFailureIsRedacted(t *testing.T) {
 	body := fmt.Sprintf(`data: {"usage":{"total_tokens":7,"detail":%s},"choices":[]}`, secretHolder) + "\n\n" + fmt.Sprintf(`data: {"error":{"message":%s}}`, inJSON) + "\n\n"
-	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
-	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: secretSettings("http://backend.test/v1"), Messages: userSays("hi"), Stream: true})
+	p := provider.New(provider.Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
+	o := drain(t, p, t.Context(), loquat.LLMRequest{Config: secretSettings("http://backend.test/v1"), Messages: providertest.UserSays("hi"), Stream: true})
 	if o.err == nil || o.reply == nil {
 		t.Fatalf("the reply is %v, the error %v", o.reply, o.err)
 	}
@@ -130,7 +132,7 @@ func TestUsageOfAFailureIsRedacted(t *testing.T) {
 
 func TestModelsAreRedacted(t *testing.T) {
 	body := fmt.Sprintf(`{"data":[{"id":%s,"name":%[1]s,"context_length":123456,"owner":%s}]}`, inJSON, secretHolder)
-	p := New(Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
+	p := provider.New(provider.Options{Transport: &script{steps: []step{{body: body}}}, Secrets: config.NewRedactor([]string{fileSecret})})
 	models, err := p.Models(t.Context(), secretSettings("http://backend.test/v1"))
 	if err != nil || len(models) != 1 {
 		t.Fatalf("got %v, %v", models, err)
@@ -167,13 +169,13 @@ func TestEscapedSecretsAreRedacted(t *testing.T) {
 		{status: 400, body: `{"oops":{"` + escaped(secret) + `":["` + escaped("key "+secret) + `"]}}`},
 		{body: `data: {"choices":[{"index":0,"delta":{"content":"` + escaped("key "+secret) + `"}}]}` + "\n\n" + done},
 	}}
-	p := New(Options{Transport: s, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	c := baseConfig("http://backend.test/v1").Set("debug_stream", true)
-	failed := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true})
+	p := provider.New(provider.Options{Transport: s, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := providertest.Config("http://backend.test/v1").Set("debug_stream", true)
+	failed := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true})
 	if failed.err == nil || !strings.Contains(failed.err.Error(), `{"oops":{"***":["key ***"]}}`) {
 		t.Errorf("the error is %v", failed.err)
 	}
-	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: userSays("hi"), Stream: true}); o.text != "key "+secret {
+	if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: true}); o.text != "key "+secret {
 		t.Errorf("the model's text became %q", o.text)
 	}
 	if !strings.Contains(log.String(), "key ***") || strings.Contains(log.String(), `u0073`) {

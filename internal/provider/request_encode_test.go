@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
+	"loquat/internal/provider/providertest"
 )
 
 // sent returns the body that is sent for a request.
@@ -41,7 +42,7 @@ func sent(t *testing.T, req loquat.LLMRequest) loquat.Object {
 }
 
 func configWith(set string) loquat.Object {
-	c := baseConfig(testURL)
+	c := providertest.Config(providertest.URL)
 	var over loquat.Object
 	if set != "" {
 		if err := json.Unmarshal([]byte(set), &over); err != nil {
@@ -84,13 +85,13 @@ func TestBody(t *testing.T) {
 		{"no tools, no choice", `{"tools":[],"tool_choice":"required"}`, "", nil, false, `{"model":"m","stream":false}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			body := sent(t, loquat.LLMRequest{Config: configWith(tc.config), Params: parsed(tc.params), Tools: tc.tools, Stream: tc.stream, Messages: userSays("hi")})
-			if !sameJSON(body["messages"], json.RawMessage(`[{"role":"user","content":"hi"}]`)) {
+			body := sent(t, loquat.LLMRequest{Config: configWith(tc.config), Params: parsed(tc.params), Tools: tc.tools, Stream: tc.stream, Messages: providertest.UserSays("hi")})
+			if !providertest.SameJSON(body["messages"], json.RawMessage(`[{"role":"user","content":"hi"}]`)) {
 				t.Errorf("messages %s", body["messages"])
 			}
 			delete(body, "messages")
 			got, _ := json.Marshal(body)
-			if !sameJSON(got, json.RawMessage(tc.want)) {
+			if !providertest.SameJSON(got, json.RawMessage(tc.want)) {
 				t.Errorf("got %s\nwant %s", got, tc.want)
 			}
 		})
@@ -151,7 +152,7 @@ func TestHistory(t *testing.T) {
 				messages = append(messages, loquat.Message{Role: x.role, Content: x.content, Metadata: parsed(x.metadata)})
 			}
 			body := sent(t, loquat.LLMRequest{ProviderID: "main", Config: configWith(tc.config), Messages: messages})
-			if !sameJSON(body["messages"], json.RawMessage(tc.want)) {
+			if !providertest.SameJSON(body["messages"], json.RawMessage(tc.want)) {
 				t.Errorf("got %s\nwant %s", body["messages"], tc.want)
 			}
 		})
@@ -284,7 +285,7 @@ func TestEchoOfOwnReply(t *testing.T) {
 	}
 	r := c.collector.reply("main", "m")
 	m := loquat.Message{Role: "assistant", Content: r.Content, Metadata: r.Metadata.Set("tool_calls", r.ToolCalls)}
-	body := sent(t, loquat.LLMRequest{ProviderID: "main", Config: configWith(""), Messages: append(userSays("hi"), m)})
+	body := sent(t, loquat.LLMRequest{ProviderID: "main", Config: configWith(""), Messages: append(providertest.UserSays("hi"), m)})
 	if !strings.Contains(string(body["messages"]), `"reasoning_content":"hm"`) {
 		t.Errorf("sent %s", body["messages"])
 	}
@@ -347,7 +348,7 @@ func TestSchema(t *testing.T) {
 		if f.Default == nil || strings.Contains(f.Key, ".") {
 			continue
 		}
-		if _, err := readSettings(baseConfig(testURL).Set(f.Key, f.Default)); err != nil {
+		if _, err := readSettings(providertest.Config(providertest.URL).Set(f.Key, f.Default)); err != nil {
 			t.Errorf("the default of %s: %v", f.Key, err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
+	"loquat/internal/provider/providertest"
 )
 
 // shelf holds stored images by asset_id.
@@ -110,7 +111,7 @@ func TestImagesThatAreNotThere(t *testing.T) {
 	s := &shelf{images: map[string][]byte{"broken": nil}}
 	body := sent(t, loquat.LLMRequest{Config: configWith(""), Messages: withImages("gone", "broken"), OpenAsset: s.OpenAsset})
 	want := `[{"role":"user","content":[{"type":"text","text":"see"},{"type":"text","text":"` + noteLost + `"},{"type":"text","text":"` + noteUnresolved + `"}]}]`
-	if !sameJSON(body["messages"], json.RawMessage(want)) {
+	if !providertest.SameJSON(body["messages"], json.RawMessage(want)) {
 		t.Errorf("got %s\nwant %s", body["messages"], want)
 	}
 }
@@ -134,7 +135,7 @@ func TestStoredImagesAreSentAgain(t *testing.T) {
 		fmt.Fprint(w, `{"choices":[{"message":{"content":"seen"}}]}`)
 	}))
 	defer backend.Close()
-	c := baseConfig(backend.URL)
+	c := providertest.Config(backend.URL)
 	c["retry_on_status"] = json.RawMessage(`{"503":[0]}`)
 	p := New(Options{})
 	defer p.Close()

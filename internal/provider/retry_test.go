@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"context"
@@ -14,12 +14,12 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
-const testURL = "http://backend.test/v1"
-
 func retryConfig(set func(loquat.Object)) loquat.Object {
-	c := baseConfig(testURL).Set("timeout", 10)
+	c := providertest.Config(providertest.URL).Set("timeout", 10)
 	if set != nil {
 		set(c)
 	}
@@ -158,8 +158,11 @@ func TestRetryAfter(t *testing.T) {
 func TestRetryAfterDateIsRoundedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
-		if got := parseRetryAfter(time.Now().Add(5 * time.Second).UTC().Format(http.TimeFormat)); got != 5*time.Second {
-			t.Errorf("4.7 s away became %v", got)
+		date := time.Now().Add(5 * time.Second).UTC().Format(http.TimeFormat)
+		s := &script{steps: []step{{status: 429, header: http.Header{"Retry-After": {date}}}, {body: says("x") + done}}}
+		o := chat(t, s, retryConfig(func(c loquat.Object) { c.Set("rate_limit_retry_delays_seconds", "1") }), true)
+		if o.err != nil || !slices.Equal(o.waits(), []time.Duration{5 * time.Second}) {
+			t.Errorf("4.7 s away became %v, %v", o.waits(), o.err)
 		}
 	})
 }
@@ -228,7 +231,7 @@ func TestErrorQuotesWhatArrivesOfItsBody(t *testing.T) {
 		{"half a JSON", step{body: `{"error":{"message":"no r`, stall: true}, time.Second, `Error: {"error":{"message":"no r;`},
 		{"a byte at a time", step{body: strings.Repeat("x", 50), chunk: 1, every: 300 * time.Millisecond}, time.Second, "Error: xxx;"},
 		{"reset", step{body: "no room", cut: errReset}, 0, "Error: no room;"},
-		{"endless", step{body: strings.Repeat("y", 1<<20)}, 0, "Error: " + strings.Repeat("y", maxQuote) + "…;"},
+		{"endless", step{body: strings.Repeat("y", 1<<20)}, 0, "Error: " + strings.Repeat("y", provider.MaxQuote) + "…;"},
 	} {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, stream %v", tc.name, stream), func(t *testing.T) {
@@ -254,8 +257,8 @@ func TestCancelWhileAnErrorIsRead(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		p := New(Options{Transport: &script{steps: []step{{status: 500, stall: true}}}})
-		o := drain(t, p, ctx, loquat.LLMRequest{Config: retryConfig(nil), Messages: userSays("hi"), Stream: true})
+		p := provider.New(provider.Options{Transport: &script{steps: []step{{status: 500, stall: true}}}})
+		o := drain(t, p, ctx, loquat.LLMRequest{Config: retryConfig(nil), Messages: providertest.UserSays("hi"), Stream: true})
 		if !errors.Is(o.err, context.DeadlineExceeded) || time.Since(start) != 300*time.Millisecond {
 			t.Errorf("%v after %v", o.err, time.Since(start))
 		}

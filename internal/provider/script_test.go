@@ -1,4 +1,4 @@
-package provider
+package provider_test
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 
 	"loquat"
 	"loquat/internal/backoff"
+	"loquat/internal/provider"
+	"loquat/internal/provider/providertest"
 )
 
 // step describes how a scripted backend handles one request.
@@ -107,6 +109,6 @@ const (
 // chat runs one phase against a script.
 func chat(t *testing.T, s *script, config loquat.Object, stream bool) outcome {
 	t.Helper()
-	p := New(Options{Transport: s})
-	return drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: config, Messages: userSays("hi"), Stream: stream})
+	p := provider.New(provider.Options{Transport: s})
+	return drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: config, Messages: providertest.UserSays("hi"), Stream: stream})
 }

@@ -8,6 +8,7 @@ import (
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/provider/providertest"
 )
 
 func TestCheckOfNames(t *testing.T) {
@@ -28,7 +29,7 @@ func TestCheckOfNames(t *testing.T) {
 
 // configWithKey returns a config whose key, which may have a dot, has a value.
 func configWithKey(key, value string) loquat.Object {
-	c := baseConfig(testURL)
+	c := providertest.Config(providertest.URL)
 	if mode, nested := strings.CutPrefix(key, "stream_recovery."); nested {
 		return c.Set("stream_recovery", loquat.Object{mode: json.RawMessage(value)})
 	}
@@ -61,11 +62,11 @@ func TestReadingAgreesWithTheSchema(t *testing.T) {
 
 // A key that is absent has the default of the schema.
 func TestDefaultsOfTheSchema(t *testing.T) {
-	absent, err := readSettings(baseConfig(testURL))
+	absent, err := readSettings(providertest.Config(providertest.URL))
 	if err != nil {
 		t.Fatal(err)
 	}
-	given := baseConfig(testURL)
+	given := providertest.Config(providertest.URL)
 	recovery := loquat.Object{}
 	for _, f := range schema {
 		if key, nested := strings.CutPrefix(f.Key, "stream_recovery."); nested {

@@ -1,0 +1,90 @@
+package provider
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pacer
+		var mu sync.Mutex
+		var order []int
+		start := time.Now()
+		at := map[int]time.Duration{}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond) // they come in this order
+				c := t.Context()
+				if i == 2 {
+					c = ctx
+				}
+				if p.wait(c, "url", time.Second) != nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				at[i] = time.Since(start)
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		cancel() // 2 gives up and leaves no gap
+		wg.Wait()
+		if want := []int{0, 1, 3, 4, 5}; !slices.Equal(order, want) {
+			t.Errorf("order %v, want %v", order, want)
+		}
+		for place, i := range order {
+			if at[i] != time.Duration(place)*time.Second {
+				t.Errorf("%d started at %v", i, at[i])
+			}
+		}
+		before := time.Now()
+		if p.wait(t.Context(), "other", time.Second) != nil || time.Since(before) != 0 {
+			t.Errorf("another base URL waits too")
+		}
+	})
+}
+
+// Waiting requests start in the order of their arrival, one interval apart. A request
+// that gives up leaves no gap, even if it gives up at the moment when it may start.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = time.Second
+		var p pacer
+		var mu sync.Mutex
+		var order []int
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 12 {
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			switch i {
+			case 3: // while it waits for its turn
+				ctx, cancel = context.WithTimeout(ctx, interval/2)
+			case 5: // when its turn begins
+				ctx, cancel = context.WithTimeout(ctx, 4*interval)
+			case 7: // during its own interval
+				ctx, cancel = context.WithTimeout(ctx, 4*interval+interval/2)
+			}
+			all.Go(func() {
+				defer cancel()
+				if p.wait(ctx, "scope", interval) == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, i)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if took := time.Since(began); !slices.IsSorted(order) || took != time.Duration(len(order)-1)*interval || len(order) < 9 {
+			t.Errorf("%v started within %s", order, took)
+		}
+	})
+}
