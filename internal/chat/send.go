@@ -43,15 +43,18 @@ func (s *Requests) Send(ctx context.Context, call Call, id string, p loquat.Send
 	if err != nil {
 		return Answer[loquat.SendResult]{}, fmt.Errorf("encode send: %w", err)
 	}
-	if p.RequestID == "" {
+	named := p.RequestID != ""
+	if !named {
 		p.RequestID = newID()
 	}
 	s.starting.RLock()
 	defer s.starting.RUnlock()
 	out, err := store.Do(ctx, s.store, func(tx *store.Tx) (out sent, err error) {
 		out.answer, err = runOnce(tx, call, func() (Answer[loquat.SendResult], error) {
-			if answer, ok, err := replayedSend(tx, call, id, p.RequestID); ok || err != nil {
-				return answer, err
+			if named { // ids that were made here are new
+				if answer, ok, err := replayedSend(tx, call, id, p.RequestID); ok || err != nil {
+					return answer, err
+				}
 			}
 			out, err = s.send(tx, call, id, p, stored, encoded)
 			return out.answer, err
@@ -116,32 +119,44 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
 		return out, err
 	}
-	running, busy, err := tx.Running(h)
+	first, busy, err := tx.FirstUnended(h)
 	if err != nil {
 		return out, err
 	}
 	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded}
-	if busy {
-		if err := s.queueBehind(tx, &h, running, &q, p.OnBusy); err != nil {
-			return out, err
-		}
-		if p.OnBusy == loquat.BusyInterrupt {
-			out.interrupted = &running
-		}
-	} else {
-		if err := requireIdle(tx, h); err != nil { // sends that were queued before a restart and have not started
-			return out, err
-		}
-		if err := tx.EnqueueRequest(&h, &q, false); err != nil {
-			return out, err
-		}
-		if err := s.startRequest(tx, &h, &q, stored); err != nil {
+	switch {
+	case !busy:
+		if err := s.startNew(tx, &h, &q, stored); err != nil {
 			return out, err
 		}
 		out.started = &q
+	case first.Status == loquat.StatusRunning:
+		if err := s.queueBehind(tx, &h, first, &q, p.OnBusy); err != nil {
+			return out, err
+		}
+		if p.OnBusy == loquat.BusyInterrupt {
+			out.interrupted = &first
+		}
+	default: // it was queued before a restart and has not started
+		return out, busyError(first)
 	}
-	out.answer = Answer[loquat.SendResult]{Body: loquat.SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}
-	return out, tx.SetAnswer(&q, out.answer)
+	out.answer = answerOf(q, h)
+	return out, nil
+}
+
+// answerOf returns the answer to a send whose request is stored.
+func answerOf(q store.Request, h store.Head) Answer[loquat.SendResult] {
+	return Answer[loquat.SendResult]{Body: loquat.SendResult{RequestID: q.RequestID, SessionID: h.SessionID, Status: q.Status, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}
+}
+
+// setAnswer sets the answer that a request's row keeps. The status is the one with which the
+// row is stored next.
+func setAnswer(q *store.Request, h store.Head, status loquat.RequestStatus) (err error) {
+	q.Status = status
+	if q.Answer, err = json.Marshal(answerOf(*q, h)); err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	return nil
 }
 
 // queueBehind queues a send behind the running request. With interrupt it cancels that
@@ -162,7 +177,42 @@ func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, running store.Reques
 			return err
 		}
 	}
+	if err := setAnswer(q, *h, loquat.StatusQueued); err != nil {
+		return err
+	}
 	return tx.EnqueueRequest(h, q, onBusy == loquat.BusyInterrupt)
+}
+
+// startNew starts a request that was not queued. Its row is written once.
+func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
+	if err := s.prepareMessages(tx, h, stored); err != nil {
+		return err
+	}
+	var err error
+	if q.Send, err = s.startedSend(*h, stored); err != nil {
+		return err
+	}
+	if err := setAnswer(q, *h, loquat.StatusRunning); err != nil {
+		return err
+	}
+	if err := tx.AddRunning(h, q, s.owner); err != nil {
+		return err
+	}
+	return publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream})
+}
+
+// startedSend returns what the row of a started request keeps of its send.
+func (s *Requests) startedSend(h store.Head, stored storedSend) ([]byte, error) {
+	stored.Message, stored.DeleteFrom = nil, nil // they are applied, and may be large
+	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(h)
+	if resolved, err := s.settings.ResolveStatic(h.AgentID, stored.Overrides); err == nil {
+		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
+	}
+	send, err := json.Marshal(stored)
+	if err != nil {
+		return nil, fmt.Errorf("encode send: %w", err)
+	}
+	return send, nil
 }
 
 // startRequest starts a queued request: it changes the messages as the send asks, then
@@ -171,14 +221,9 @@ func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, s
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}
-	stored.Message, stored.DeleteFrom = nil, nil // they are applied, and may be large
-	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(*h)
-	if resolved, err := s.settings.ResolveStatic(h.AgentID, overridesOf(*h)); err == nil {
-		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
-	}
-	send, err := json.Marshal(stored)
+	send, err := s.startedSend(*h, stored)
 	if err != nil {
-		return fmt.Errorf("encode send: %w", err)
+		return err
 	}
 	q.Send = send
 	if err := tx.StartRequest(q, s.owner); err != nil {

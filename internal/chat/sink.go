@@ -184,16 +184,12 @@ func incrementSize(e loquat.Event) int {
 // request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) (next *store.Request, err error)) error {
 	next, err := persistently(ctx, k.s.store, func(tx *store.Tx) (*store.Request, error) {
-		q, err := tx.FenceRequest(k.q.RequestID, k.s.owner)
+		q, h, err := tx.FenceStep(k.q)
 		if err != nil {
 			return nil, err
 		}
 		if q.Cancelled {
 			return nil, errCancelled
-		}
-		h, err := tx.Head(k.q.SessionID)
-		if err != nil {
-			return nil, err
 		}
 		if err := k.PublishIncrements(tx); err != nil {
 			return nil, err
@@ -220,14 +216,17 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 			return nil, err
 		}
 		if len(p.Calls) > 0 {
+			if err := tx.CloseStep(q); err != nil {
+				return nil, err
+			}
 			return nil, publish(tx, h, q, loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls})
 		}
 		return k.complete(tx, h, q)
 	})
 }
 
-// addMessages appends messages of a request, publishes one event with them, and closes the
-// step with a checkpoint.
+// addMessages appends messages of a request, publishes one event with them, and a checkpoint.
+// Unless the request ends with them, the caller then closes the step.
 func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.EventType, messages []loquat.Message) error {
 	for _, m := range messages {
 		if _, err := tx.AppendMessage(h, m); err != nil {
@@ -237,10 +236,7 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 	if err := publish(tx, h, q, loquat.Event{Type: kind, Messages: messages}); err != nil {
 		return err
 	}
-	if err := tx.Checkpoint(h, q, false); err != nil {
-		return err
-	}
-	return tx.CloseStep(q)
+	return tx.Checkpoint(h, q, false)
 }
 
 // complete ends a request normally.
@@ -257,6 +253,9 @@ func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) (next *st
 // ToolResults persists the results of a tool round: tool_results, checkpoint.
 func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
 	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
-		return nil, addMessages(tx, h, q, loquat.ToolResults, results)
+		if err := addMessages(tx, h, q, loquat.ToolResults, results); err != nil {
+			return nil, err
+		}
+		return nil, tx.CloseStep(q)
 	})
 }

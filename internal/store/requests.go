@@ -2,7 +2,6 @@ package store
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -94,6 +93,13 @@ func (r *Reader) requestWhere(where string, args ...any) (Request, bool, error) 
 	return q, err == nil, err
 }
 
+// FirstUnended returns the running request of a session, or else its first queued request.
+func (r *Reader) FirstUnended(h Head) (Request, bool, error) {
+	// The subquery sorts without the sends, which may be large.
+	return r.requestWhere(`r.rid = (SELECT rid FROM requests WHERE sid = ? AND status IN ('queued', 'running')
+		ORDER BY status DESC, queue_order LIMIT 1)`, h.SID)
+}
+
 // Unended returns the queued and running requests of a session, or of all sessions if h is
 // nil, in the order in which they run.
 func (r *Reader) Unended(h *Head) ([]Request, error) {
@@ -143,6 +149,22 @@ func (r *Reader) FenceRequest(requestID, owner string) (Request, error) {
 	return q, nil
 }
 
+// FenceStep is FenceRequest by row id. It returns the session, too.
+func (r *Reader) FenceStep(q Request) (Request, Head, error) {
+	var h Head
+	row, err := scanRequest(func(dest ...any) (err error) {
+		h, err = scanHead(func(head ...any) error {
+			return one(r.q, `SELECT `+requestColumns+`, `+headColumns+requestFrom+`r.rid = ? AND r.status = 'running' AND r.owner = ?`,
+				[]any{q.RID, q.Owner}, append(dest, head...)...)
+		})
+		return err
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrFenced
+	}
+	return row, h, err
+}
+
 // EnqueueRequest stores a queued request at the end of the session's queue, or at its front if
 // ahead is true. It sets q's row id and position.
 func (tx *Tx) EnqueueRequest(h *Head, q *Request, ahead bool) error {
@@ -164,14 +186,22 @@ func (tx *Tx) EnqueueRequest(h *Head, q *Request, ahead bool) error {
 	return nil
 }
 
-// SetAnswer stores the answer to a send.
-func (tx *Tx) SetAnswer(q *Request, answer any) error {
-	b, err := json.Marshal(answer)
+// AddRunning stores a request that starts at once, without a time in the queue. The next event
+// that is published must be its request_started, which closes its first step. It sets q's row
+// id.
+func (tx *Tx) AddRunning(h *Head, q *Request, owner string) error {
+	now := tx.Now
+	q.SID, q.SessionID, q.Status, q.Owner, q.StartedAt, q.ClosedUpTo = h.SID, h.SessionID, loquat.StatusRunning, owner, &now, tx.last+1
+	var err error
+	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, owner, mark, queue_order, send, body_hash, answer, started_at)
+		VALUES (?, ?, 'running', ?, ?, 1, ?, ?, ?, ?) RETURNING rid`,
+		q.RequestID, q.SID, owner, q.ClosedUpTo, q.Send, q.BodyHash[:], q.Answer, micros(now))
 	if err != nil {
-		return fmt.Errorf("encode answer: %w", err)
+		return fmt.Errorf("store request: %w", err)
 	}
-	q.Answer = b
-	return tx.exec(`UPDATE requests SET answer = ? WHERE rid = ?`, b, q.RID)
+	q.Order = 1
+	tx.noteFence(q.RID, owner)
+	return nil
 }
 
 // StartRequest makes a queued request the running request of its session and stores the

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func enqueue(tx *store.Tx, sessionID, requestID string, ahead bool) (store.Head,
 	if err != nil {
 		return h, store.Request{}, err
 	}
-	q := store.Request{Request: loquat.Request{RequestID: requestID}, Send: []byte(`{}`), BodyHash: [32]byte{1, 2, 3}}
+	q := store.Request{Request: loquat.Request{RequestID: requestID}, Send: []byte(`{}`), BodyHash: [32]byte{1, 2, 3}, Answer: []byte(`{"hello":"you"}`)}
 	return h, q, tx.EnqueueRequest(&h, &q, ahead)
 }
 
@@ -40,7 +41,7 @@ func requests(t *testing.T, open Open) {
 		if _, err := tx.Publish(partial("x"), &h, &q); err != nil {
 			return err
 		}
-		return tx.SetAnswer(&q, map[string]string{"hello": "you"})
+		return nil
 	})
 	update(t, s, func(tx *store.Tx) error {
 		q, err := tx.FenceRequest("r", "me")
@@ -98,6 +99,108 @@ func requests(t *testing.T, open Open) {
 	})
 }
 
+// A request that starts at once differs in nothing from one that was queued and then started.
+func startAtOnce(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	create(t, s, "b", 0)
+	startBoth(t, s)
+	var rows, fenced [2]store.Request
+	update(t, s, func(tx *store.Tx) error {
+		for i, id := range []string{"queued", "at once"} {
+			q, err := tx.Request(id)
+			if err != nil {
+				return err
+			}
+			if first, err := tx.FirstEvent(q); err != nil || first != q.ClosedUpTo {
+				t.Errorf("%s: first event %s, %v; want %s", id, first, err, q.ClosedUpTo)
+			}
+			if cancelled, err := tx.Fence(q); cancelled || err != nil {
+				t.Errorf("%s: fence %v, %v", id, cancelled, err)
+			}
+			row, h, err := tx.FenceStep(q)
+			if err != nil || row.RequestID != id || h.SessionID != q.SessionID || h.Count != 0 {
+				t.Errorf("%s: the step has request %+v, session %+v, %v", id, row, h, err)
+			}
+			foreign := q
+			foreign.Owner = "somebody else"
+			if _, _, err := tx.FenceStep(foreign); !errors.Is(err, store.ErrFenced) {
+				t.Errorf("%s: a step of another owner: %v", id, err)
+			}
+			rows[i], fenced[i] = withoutIdentity(q), withoutIdentity(row)
+		}
+		return nil
+	})
+	if !reflect.DeepEqual(rows[0], rows[1]) || !reflect.DeepEqual(rows, fenced) {
+		t.Errorf("the rows are\n%+v\n%+v\n%+v", rows[0], rows[1], fenced)
+	}
+	err := s.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.Head("b")
+		if err != nil {
+			return err
+		}
+		return tx.AddRunning(&h, &store.Request{Request: loquat.Request{RequestID: "second"}}, "me")
+	})
+	if err == nil {
+		t.Error("a second request runs on one session")
+	}
+	update(t, s, func(tx *store.Tx) error {
+		q, err := tx.Request("at once")
+		if err != nil {
+			return err
+		}
+		if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
+			return err
+		}
+		q.Owner = "me"
+		if _, _, err := tx.FenceStep(q); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("a step after the end: %v", err)
+		}
+		return nil
+	})
+}
+
+// startBoth starts a queued request on the session a and one at once on b.
+func startBoth(t *testing.T, s *store.Store) {
+	update(t, s, func(tx *store.Tx) error {
+		h, q, err := enqueue(tx, "a", "queued", false)
+		if err != nil {
+			return err
+		}
+		if err := tx.StartRequest(&q, "me"); err != nil {
+			return err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
+			return err
+		}
+		return tx.CloseStep(&q)
+	})
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.Head("b")
+		if err != nil {
+			return err
+		}
+		if _, busy, err := tx.FirstUnended(h); busy || err != nil {
+			t.Errorf("an idle session has an unended request: %v, %v", busy, err)
+		}
+		q := store.Request{Request: loquat.Request{RequestID: "at once"}, Send: []byte(`{}`), BodyHash: [32]byte{1, 2, 3}, Answer: []byte(`{"hello":"you"}`)}
+		if err := tx.AddRunning(&h, &q, "me"); err != nil {
+			return err
+		}
+		id, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q)
+		if id != q.ClosedUpTo {
+			t.Errorf("request_started is %s, and the step is closed up to %s", id, q.ClosedUpTo)
+		}
+		return err
+	})
+}
+
+// withoutIdentity returns a request without what always differs between two.
+func withoutIdentity(q store.Request) store.Request {
+	q.RequestID, q.SessionID, q.RID, q.SID, q.ClosedUpTo, q.StartedAt = "", "", 0, 0, 0, nil
+	return q
+}
+
 func queue(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
@@ -137,6 +240,9 @@ func queue(t *testing.T, open Open) {
 		}
 		if n, err := r.CountQueued(h); n != 3 || err != nil {
 			t.Errorf("%d queued, %v", n, err)
+		}
+		if q, ok, err := r.FirstUnended(h); !ok || err != nil || q.RequestID != "run" {
+			t.Errorf("first unended is %q, %v, %v", q.RequestID, ok, err)
 		}
 		if q, ok, err := r.NextQueued(h); !ok || err != nil || q.RequestID != "first" {
 			t.Errorf("next is %q, %v, %v", q.RequestID, ok, err)

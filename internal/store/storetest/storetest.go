@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"assets and their owners", assets},
 		{"uses of assets against a model", assetUses},
 		{"requests", requests},
+		{"a request that starts at once", startAtOnce},
 		{"the queue of a session", queue},
 		{"deleting a session", deletion},
 		{"cleanup of ended requests", cleanup},
