@@ -110,7 +110,7 @@ type Store struct {
 	gate     sync.RWMutex // held shared while an update is put into queue
 	closing  bool         // guarded by gate; refuses further updates
 
-	committing  atomic.Pointer[chan struct{}] // the batch being committed; closed once its events are in the tail
+	committing  atomic.Pointer[chan struct{}] // the batch that COMMIT makes visible; closed once its events are in the tail
 	failing     atomic.Pointer[Fault]
 	lastFailure time.Time        // time of the last failed write; owned by the committer
 	unsorted    sizeOfIncrements // what shared rows hold; owned by the committer, like the following
@@ -439,7 +439,6 @@ func (s *Store) gather(batch []*update) []*update {
 // again.
 func (s *Store) commit(batch []*update) {
 	inTail := make(chan struct{})
-	s.committing.Store(&inTail)
 	defer func() {
 		s.committing.Store(nil)
 		close(inTail)
@@ -461,6 +460,7 @@ func (s *Store) commit(batch []*update) {
 				return err
 			}
 			beforeCommit()
+			s.committing.Store(&inTail) // only from here on may a reader see the batch
 			return nil
 		})
 		if doubt, ok := errors.AsType[Doubt](err); ok {
