@@ -54,7 +54,7 @@ func newConfigCheckCommand() *cobra.Command {
 					fmt.Fprintln(cmd.OutOrStdout(), "warning:", tui.Clean(p.String()))
 					continue
 				}
-				errorCount++
+				errorCount += p.Count()
 				fmt.Fprintln(cmd.OutOrStdout(), tui.Clean(p.String()))
 			}
 			if errorCount > 0 {
@@ -151,7 +151,8 @@ func manifestProblems(cfg *config.Config) []config.Problem {
 		}
 		_, faults := mcphost.ReadManifest(dir)
 		for _, f := range faults {
-			problems = append(problems, config.Problem{Path: fmt.Sprintf("plugins[%d]", i), Message: f.String(), Warning: true})
+			f.Message, f.Path, f.Warning = f.String(), fmt.Sprintf("plugins[%d]", i), true
+			problems = append(problems, f)
 		}
 	}
 	return problems

@@ -62,7 +62,11 @@ func listPlugins(cfg *config.Config, w io.Writer) error {
 		where := "compiled in"
 		if process, ok := p.(*mcphost.Plugin); ok {
 			where = process.Dir()
-			if n := len(process.Faults()); n > 0 {
+			n := 0
+			for _, f := range process.Faults() {
+				n += f.Count()
+			}
+			if n > 0 {
 				wrong++
 				where += fmt.Sprintf(" (%d %s; see loquat plugin check)", n, plural(n, "problem"))
 			}

@@ -198,7 +198,7 @@ func Parse(data []byte, env Environment) (*Config, []Problem) {
 	x := expander{env: env}
 	c := New(x.object("", raw), env)
 	c.fileSecrets = x.secrets
-	return c, InOrder(x.problems)
+	return c, InOrder(x.problems.list())
 }
 
 // New makes a configuration from a dictionary without expanding references. Null at an
@@ -330,11 +330,4 @@ func valueAt[T any](o loquat.Object, key string, fallback T) T {
 
 func secondsAt(o loquat.Object, key string, fallback time.Duration) time.Duration {
 	return time.Duration(valueAt(o, key, fallback.Seconds()) * float64(time.Second))
-}
-
-// InOrder joins lists of problems and sorts them by place.
-func InOrder(lists ...[]Problem) []Problem {
-	problems := slices.Concat(lists...)
-	slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.Path, b.Path) })
-	return problems
 }

@@ -29,50 +29,49 @@ func resolveAgents(raw loquat.Object) (map[string]*agent, []Problem) {
 		}
 		layers = map[string]loquat.Object{loquat.DefaultAgent: {}}
 	}
-	var faults []Problem
+	var faults problemList
 	if _, ok := layers[loquat.DefaultAgent]; !ok && len(layers) > 1 {
-		faults = append(faults, Problem{Path: "agents", Message: fmt.Sprintf(
-			"has %d agents and none named default; name one of them default", len(layers))})
+		faults.fault("agents", "has %d agents and none named default; name one of them default", len(layers))
 	}
 	agents := map[string]*agent{}
-	for id, layer := range layers {
+	for id, layer := range inOrder(layers) {
 		providerID := layer.String("provider")
 		if _, named := layer["provider"]; !named && len(providers) == 1 {
 			providerID = names(providers)
 		}
 		provider, ok := providers[providerID]
 		if !ok {
-			faults = append(faults, unknownProvider(id, layer, providers)...)
+			faults.unknownProvider(id, layer, providers)
 			continue
 		}
 		agents[id] = &agent{providerID: providerID, base: baseConfig(raw, provider, layer)}
 	}
-	return agents, faults
+	return agents, faults.list()
 }
 
 // unknownProvider reports an agent whose provider does not exist. The schema reports a value
 // of the wrong kind.
-func unknownProvider(agentID string, layer loquat.Object, providers map[string]loquat.Object) []Problem {
-	p := Problem{Path: "agents." + agentID + ".provider", Message: "is missing"}
+func (l *problemList) unknownProvider(agentID string, layer loquat.Object, providers map[string]loquat.Object) {
+	what := "is missing"
 	if value, given := layer["provider"]; given {
 		if !decodes[string](value) {
-			return nil
+			return
 		}
-		p.Message = fmt.Sprintf("names %q, which is not among the providers", loquat.Clip(layer.String("provider"), loquat.Excerpt))
+		what = fmt.Sprintf("names %q, which is not among the providers", loquat.Clip(layer.String("provider"), loquat.Excerpt))
 	}
-	if len(providers) == 0 {
-		p.Message += "; add it under providers"
-	} else {
-		p.Message += "; must be one of " + names(providers)
+	remedy := "add it under providers"
+	if len(providers) > 0 {
+		remedy = "must be one of " + names(providers)
 	}
-	return []Problem{p}
+	l.fault("agents."+agentID+".provider", "%s; %s", what, remedy)
 }
 
 // objectsIn returns the objects in the object at key. Check reports other values.
 func objectsIn(raw loquat.Object, key string) map[string]loquat.Object {
 	objects := map[string]loquat.Object{}
-	for id := range raw.Object(key) {
-		if o := raw.Object(key).Object(id); o != nil {
+	all := raw.Object(key)
+	for id := range all {
+		if o := all.Object(id); o != nil {
 			objects[id] = o
 		}
 	}

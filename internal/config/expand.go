@@ -19,7 +19,7 @@ import (
 // expanded again.
 type expander struct {
 	env      Environment
-	problems []Problem
+	problems problemList
 	secrets  []string // contents of files, and the values that contain them
 }
 
@@ -131,7 +131,7 @@ func (x *expander) file(path, file string) string {
 }
 
 func (x *expander) fault(path, format string, args ...any) {
-	x.problems = append(x.problems, newProblem(path, format, args...))
+	x.problems.fault(path, format, args...)
 }
 
 // join adds a key to a key path. An empty key is shown as "".

@@ -1,29 +1,32 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
-	"loquat/internal/strictjson"
-	"maps"
 	"slices"
 
 	"loquat"
+	"loquat/internal/strictjson"
 )
 
 // requestOptions is the key of extra request parameters. A plugin of its own sends them.
 const requestOptions = "request_options"
 
-func requestOptionFaults(path string, raw json.RawMessage) []Problem {
+// requestOptions checks extra request parameters and reports whether they are valid.
+func (ch *checker) requestOptions(path string, raw json.RawMessage) bool {
 	options, ok := asObject(raw)
 	if !ok {
-		return []Problem{newProblem(path, "is %s; must be an object", strictjson.Kind(raw))}
+		ch.fault(path, "is %s; must be an object", strictjson.Kind(raw))
+		return false
 	}
-	var faults []Problem
-	for _, key := range slices.Sorted(maps.Keys(options)) {
+	valid := true
+	for key := range inOrder(options) {
 		if loquat.IsReservedParam(key) {
-			faults = append(faults, newProblem(join(path, key), "is set by the service itself; every other parameter is allowed"))
+			ch.fault(join(path, key), "is set by the service itself; every other parameter is allowed")
+			valid = false
 		}
 	}
-	return faults
+	return valid
 }
 
 // neverOverridable lists keys that no session may override, even if elements offer them.
@@ -85,9 +88,9 @@ func SecretAt(schema Schema, path []string) bool {
 // CheckOverrides returns a field error for each override that is not offered or whose value
 // is not valid. Null removes an override and is always valid. location is the prefix of the
 // errors' locations, such as body.metadata.overrides. If some offers could not be read,
-// missing says why.
+// missing says why. The list is not bounded: loquat.InvalidFields bounds it.
 func CheckOverrides(location string, overrides, base loquat.Object, schema Schema, offers []Offer, missing string) []loquat.FieldError {
-	ch := &checker{}
+	ch := &checker{problemList: problemList{unbounded: true}}
 	for key, value := range overrides {
 		place := join(location, loquat.Clip(key, loquat.Excerpt))
 		i := slices.IndexFunc(offers, func(o Offer) bool { return o.Key == key })
@@ -112,10 +115,12 @@ func CheckOverrides(location string, overrides, base loquat.Object, schema Schem
 	return ch.fieldErrors()
 }
 
+// fieldErrors returns the problems sorted by place.
 func (ch *checker) fieldErrors() (faults []loquat.FieldError) {
-	for _, p := range InOrder(ch.problems) {
+	for _, p := range ch.list() {
 		faults = append(faults, loquat.FieldError{Location: p.Path, Message: p.Message})
 	}
+	slices.SortStableFunc(faults, func(a, b loquat.FieldError) int { return cmp.Compare(a.Location, b.Location) })
 	return faults
 }
 
@@ -127,8 +132,7 @@ func (ch *checker) overriddenValue(place string, path []string, value json.RawMe
 		for _, key := range slices.Backward(path[1:]) {
 			whole = encode(loquat.Object{key: whole})
 		}
-		if faults := requestOptionFaults(place, whole); len(faults) > 0 {
-			ch.problems = append(ch.problems, faults...)
+		if !ch.requestOptions(place, whole) {
 			return
 		}
 	}

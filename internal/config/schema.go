@@ -3,10 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-
-	"loquat"
 )
 
 // Kind is the shape of a configuration value.
@@ -66,21 +63,6 @@ func (s Schema) Field(key string) Field {
 	}
 	return s[i]
 }
-
-// Problem is one fault of a configuration.
-type Problem struct {
-	Path    string // such as providers.main.timeout
-	Message string // what is wrong, what is allowed
-	Warning bool   // it does not keep the server from starting
-}
-
-// newProblem makes a problem whose texts are bounded, however long the key or the value is.
-func newProblem(path, format string, args ...any) Problem {
-	f := loquat.FieldError{Location: path, Message: fmt.Sprintf(format, args...)}.Clipped()
-	return Problem{Path: f.Location, Message: f.Message}
-}
-
-func (p Problem) String() string { return p.Path + ": " + p.Message }
 
 // Owner is a part of the program that owns configuration keys: a loaded plugin.
 type Owner interface {

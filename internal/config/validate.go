@@ -3,12 +3,13 @@ package config
 import (
 	"encoding/json"
 	"fmt"
-	"loquat/internal/strictjson"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 
 	"loquat"
+	"loquat/internal/strictjson"
 )
 
 // Loaded describes the program for which a configuration is checked.
@@ -31,15 +32,10 @@ func (l Loaded) schema() Schema {
 	return all
 }
 
-// Failed reports whether any of the problems keeps the server from starting.
-func Failed(problems []Problem) bool {
-	return slices.ContainsFunc(problems, func(p Problem) bool { return !p.Warning })
-}
-
 // Check returns all problems of the configuration, sorted by place.
 func (c *Config) Check(loaded Loaded) []Problem {
 	owned := loaded.schema()
-	ch := &checker{problems: slices.Clone(c.agentFaults), processes: slices.ContainsFunc(c.Plugins, isProcess)}
+	ch := &checker{processes: slices.ContainsFunc(c.Plugins, isProcess)}
 	// If no provider is loaded, that one problem replaces warnings about its unknown keys.
 	ch.noProviderKnown = len(loaded.Selectors) == 0
 
@@ -55,10 +51,11 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	c.checkBridge(ch)
 
 	redactor := NewRedactor(c.Secrets(loaded.Owners...))
-	for i := range ch.problems {
-		ch.problems[i].Message = redactor.Redact(ch.problems[i].Message)
+	problems := InOrder(c.agentFaults, ch.list())
+	for i := range problems {
+		problems[i].Message = redactor.Redact(problems[i].Message)
 	}
-	return InOrder(ch.problems)
+	return problems
 }
 
 // checkProviders checks that there is at least one provider, and that each selects a loaded
@@ -74,7 +71,7 @@ func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 	} else if providers := c.raw.Object("providers"); given && providers != nil && len(providers) == 0 {
 		ch.fault("providers", "is empty; must have at least one provider")
 	}
-	for id, provider := range objectsIn(c.raw, "providers") {
+	for id, provider := range inOrder(objectsIn(c.raw, "providers")) {
 		path := "providers." + id + ".provider"
 		selector, given := provider["provider"]
 		switch {
@@ -92,7 +89,7 @@ func (c *Config) checkRequired(ch *checker, owned Schema) {
 	for _, a := range c.agents {
 		bases[a.providerID] = append(bases[a.providerID], a.base)
 	}
-	for id, provider := range objectsIn(c.raw, "providers") {
+	for id, provider := range inOrder(objectsIn(c.raw, "providers")) {
 		merged := bases[id]
 		if len(merged) == 0 {
 			merged = []loquat.Object{baseConfig(c.raw, provider, nil)}
@@ -166,29 +163,30 @@ func (c *Config) CheckBridgeServers() []Problem {
 	if len(c.Bridge.Servers) == 0 {
 		ch.fault("bridge.servers", "is missing; must have the servers that may forward to this bridge, such as {\"my-server\": \"its token\"}")
 	}
-	for id, token := range c.Bridge.Servers {
+	for id, token := range inOrder(c.Bridge.Servers) {
 		if id == "" || token == "" {
 			ch.fault(join("bridge.servers", id), "must have a name and a token that are not empty")
 		}
 	}
-	return ch.problems
+	return ch.list()
+}
+
+// inOrder iterates over a map by its keys, so that the listed problems are always the same.
+func inOrder[M ~map[string]V, V any](m M) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !yield(key, m[key]) {
+				return
+			}
+		}
+	}
 }
 
 // checker gathers problems.
 type checker struct {
-	problems        []Problem
+	problemList
 	processes       bool // there are plugins whose keys are known only while they run
 	noProviderKnown bool // nothing that is loaded knows the keys of providers
-}
-
-func (ch *checker) fault(path, format string, args ...any) {
-	ch.problems = append(ch.problems, newProblem(path, format, args...))
-}
-
-func (ch *checker) warn(path, format string, args ...any) {
-	p := newProblem(path, format, args...)
-	p.Warning = true
-	ch.problems = append(ch.problems, p)
 }
 
 // unknown warns of a key that no schema has.
@@ -204,7 +202,7 @@ func (ch *checker) unknown(path, suggestion string) {
 
 // layers checks every object in the map at key.
 func (ch *checker) layers(key string, raw loquat.Object, schema Schema) {
-	for id, value := range raw.Object(key) {
+	for id, value := range inOrder(raw.Object(key)) {
 		path := key + "." + id
 		layer, ok := asObject(value)
 		switch {
@@ -220,15 +218,14 @@ func (ch *checker) layers(key string, raw loquat.Object, schema Schema) {
 
 // object checks the keys of one object against a schema whose dots lead deeper.
 func (ch *checker) object(path string, o loquat.Object, schema Schema) {
-	for key, value := range o {
+	for key, value := range inOrder(o) {
 		if isNull(value) {
 			continue
 		}
 		place := join(path, key)
 		field, inner := schema.at(key)
 		if key == requestOptions {
-			if faults := requestOptionFaults(place, value); len(faults) > 0 {
-				ch.problems = append(ch.problems, faults...)
+			if !ch.requestOptions(place, value) {
 				continue
 			}
 		}
@@ -256,7 +253,7 @@ func (ch *checker) object(path string, o loquat.Object, schema Schema) {
 func CheckObject(o loquat.Object, schema Schema) []Problem {
 	ch := &checker{}
 	known := loquat.Object{}
-	for key, value := range o {
+	for key, value := range inOrder(o) {
 		if field, _ := schema.at(key); field != nil {
 			known[key] = value
 		} else {
@@ -269,7 +266,7 @@ func CheckObject(o loquat.Object, schema Schema) []Problem {
 			ch.fault(f.Key, "is missing; must be a %s", f.Kind)
 		}
 	}
-	return InOrder(ch.problems)
+	return InOrder(ch.list())
 }
 
 // at returns the field of a key, and the schema of the object there.

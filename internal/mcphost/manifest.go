@@ -76,18 +76,21 @@ func ReadManifest(dir string) (Manifest, []config.Problem) {
 	}
 	faults := config.CheckObject(o, manifestSchema)
 	wrong := map[string]bool{}
-	for i, f := range faults {
+	for _, f := range faults {
 		wrong[f.Path] = true
-		faults[i] = config.Problem{Path: ManifestName + " " + f.Path, Message: f.Message}
 	}
 	var m Manifest
 	for key := range o {
 		if !wrong[key] {
 			b, _ := json.Marshal(loquat.Object{key: o[key]})
-			_ = json.Unmarshal(b, &m) // cannot fail: the schema checked the key
+			_ = json.Unmarshal(b, &m) // fails only for a key whose fault is not listed
 		}
 	}
-	return m, append(faults, m.duplicateFaults()...)
+	faults = config.InOrder(faults, m.duplicateFaults())
+	for i := range faults {
+		faults[i].Path = ManifestName + " " + faults[i].Path
+	}
+	return m, faults
 }
 
 // readManifestFile reads a regular file of at most maxManifestBytes. It never blocks.
@@ -170,7 +173,7 @@ func (m Manifest) duplicateFaults() []config.Problem {
 	for place, name := range m.places() {
 		if before, ok := seen[name]; ok {
 			faults = append(faults, config.Problem{
-				Path: ManifestName + " " + place, Message: fmt.Sprintf("is %q, which is already named at %s; each tool has one use", name, before),
+				Path: place, Message: fmt.Sprintf("is %q, which is already named at %s; each tool has one use", name, before),
 			})
 			continue
 		}

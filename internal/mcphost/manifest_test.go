@@ -32,7 +32,7 @@ func TestManifest(t *testing.T) {
 			[]string{"comand: is not a known key here; did you mean command?", "tools: is not a known key here; the keys are name, version", "zzz: is not a known key here"}},
 		{"names", `{"name": "../x", "kind": "tool", "command": "y"}`, []string{`name: is "../x"; must be 1 to 64`}},
 		{"uses", `{"name": "x", "kind": "feature", "command": "y", "ui": ["a", "a"], "transforms": ["a"]}`,
-			[]string{`ui[1]: is "a", which is already named at ui[0]`, `transforms[0]: is "a", which is already named at ui[0]`}},
+			[]string{`transforms[0]: is "a", which is already named at ui[0]`, `ui[1]: is "a", which is already named at ui[0]`}},
 		{"variables", `{"name": "x", "kind": "tool", "command": "y", "env": {"": "", "A=B": "", "LOQUAT_PLUGIN_CACHE": "/"}}`,
 			[]string{`env: cannot set "", "A=B", "LOQUAT_PLUGIN_CACHE"`}},
 	} {
