@@ -29,6 +29,7 @@ var ranks = map[string]int{
 	"faultproxy": 0,
 	"heap":       0,
 	"private":    0,
+	"dburl":      0,
 	"strictjson": 1,
 	"config":     2,
 	"ui":         2,

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/dburl"
 )
 
 // Keys is the schema of the keys that the service itself owns at the top level.
@@ -128,6 +129,9 @@ func checkBridgeURL(s string) error {
 func checkStoreURL(s string) error {
 	if !strings.HasPrefix(s, "postgres://") && !strings.HasPrefix(s, "postgresql://") {
 		return errors.New("is not the address of a database; must begin with postgres://, as postgres://USER:PASSWORD@HOST:5432/DATABASE")
+	}
+	if dburl.Redact(s).Unescaped {
+		return errors.New("has a password with characters that mean something else in a URL; write @ as %40, / as %2F and ? as %3F")
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"loquat"
+	"loquat/internal/dburl"
 )
 
 // Redacted returns the configuration with the defaults of the service and of the owners.
@@ -146,6 +147,11 @@ func (r *secretFinder) value(key, schemaKey string, raw json.RawMessage) json.Ra
 		mustDecode(raw, &s)
 		if slices.Contains(r.fromFiles, s) {
 			return r.hide(raw)
+		}
+		if schemaKey == "store.url" {
+			u := dburl.Redact(s)
+			r.found = append(r.found, u.Passwords...)
+			return loquat.Quote(u.Text)
 		}
 		return loquat.Quote(r.userParts(s))
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ func secretConfig(t *testing.T) *Config {
 
 func TestSecrets(t *testing.T) {
 	want := []string{"0815", "123456", "Bearer deep", "bridge-token", "from-a-file", "home-token", "http-token",
-		"one-of-two", "only-user", "p%40ss", "p@ss", "provider-key", "user:p%40ss"}
+		"one-of-two", "only-user", "p%40ss", "p@ss", "provider-key"}
 	if got := secretConfig(t).Secrets(owner{}); !slices.Equal(got, want) {
 		t.Errorf("Secrets = %q, want %q", got, want)
 	}
@@ -63,6 +64,29 @@ func TestRedacted(t *testing.T) {
 	}
 	if c.raw.Object("providers").Object("p").String("api_key") != "provider-key" {
 		t.Error("redaction changed the configuration")
+	}
+}
+
+// The passwords of store.url are secret wherever they are, also if the URL is written wrong.
+func TestDatabaseURLIsRedacted(t *testing.T) {
+	for url, want := range map[string]string{
+		"postgres://u:s3cret@h/d":                        "postgres://u:***@h/d",
+		"postgres://u:?s3cret#@h/d":                      "postgres://u:***@h/d",
+		"postgres://u:top/s3cret@h/d":                    "postgres://u:***@h/d",
+		"postgres://u:top s3cret@h/d":                    "postgres://u:***@h/d",
+		"postgres://h/d?user=u&password=s3cret":          "postgres://h/d?user=u&password=***",
+		"postgres://u@h/d?sslpassword=s3cret&sslcert=/c": "postgres://u@h/d?sslpassword=***&sslcert=/c",
+	} {
+		c, problems := Parse(encode(map[string]any{"store": map[string]string{"url": url}}), world{}.env())
+		if found := strings.Contains(fmt.Sprint(problems, c.Check(Loaded{})), "write @ as %40"); found != strings.Contains(url, "top/") {
+			t.Errorf("%s: the problems are %v and %v", url, problems, c.Check(Loaded{}))
+		}
+		if got := c.Redacted(owner{}).Object("store").String("url"); got != want {
+			t.Errorf("%s is shown as %s", url, got)
+		}
+		if text := NewRedactor(c.Secrets(owner{})).Redact("connect to " + url); strings.Contains(text, "s3cret") {
+			t.Errorf("a text shows %s", text)
+		}
 	}
 }
 

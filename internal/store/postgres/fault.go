@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"loquat/internal/dburl"
 	"loquat/internal/store"
 )
 
@@ -94,44 +94,17 @@ func Masked(text string) string {
 	if !strings.Contains(text, "://") {
 		return keywordPassword.ReplaceAllString(text, "${1}***")
 	}
-	scheme, rest, _ := strings.Cut(text, "://")
-	authority, path := rest, ""
-	if i := strings.IndexAny(rest, "/?"); i >= 0 {
-		authority, path = rest[:i], rest[i:]
-	}
-	if i := strings.LastIndex(authority, "@"); i >= 0 {
-		user, _, given := strings.Cut(authority[:i], ":")
-		if given {
-			user += ":***"
-		}
-		authority = user + authority[i:]
-	}
-	path, query, found := strings.Cut(path, "?")
-	if found {
-		path += "?" + maskedQuery(query)
-	}
-	return scheme + "://" + authority + path
+	return dburl.Redact(text).Text
 }
 
-func maskedQuery(query string) string {
-	fields := strings.Split(query, "&")
-	for i, field := range fields {
-		if key, _, _ := strings.Cut(field, "="); strings.Contains(strings.ToLower(key), "password") {
-			fields[i] = key + "=***"
-		}
+// withoutPassword removes the passwords of a URL from an error's text.
+func withoutPassword(err error, url string) error {
+	text := err.Error()
+	for _, password := range dburl.Redact(url).Passwords {
+		text = strings.ReplaceAll(text, password, "***")
 	}
-	return strings.Join(fields, "&")
-}
-
-// withoutPassword removes the password of a URL from an error's text.
-func withoutPassword(err error, text string) error {
-	u, parseErr := url.Parse(text)
-	if parseErr != nil {
+	if text == err.Error() {
 		return err
 	}
-	password, _ := u.User.Password()
-	if password == "" || !strings.Contains(err.Error(), password) {
-		return err
-	}
-	return errors.New(strings.ReplaceAll(err.Error(), password, "***"))
+	return errors.New(text)
 }

@@ -59,6 +59,12 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"read-only", at("postgres", "frozen"), "read only", "target_session_attrs=read-write"},
 		{"tables of another program", at("postgres", "taken"), "table events", "a database of its own"},
 		{"newer schema", at("postgres", "newer"), "schema is 999", "a newer one"},
+		{"an @ in the password", "postgres://u:top@hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "write @ as %40"},
+		{"a / in the password", "postgres://u:hunter2/top@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "/ as %2F"},
+		{"a # and a ? in the password", "postgres://u:#hunter2?@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct store.url"},
+		{"a password that is no URL", "postgres://u:%hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "postgres://USER:PASSWORD@HOST"},
+		{"a password among the parameters", "postgres://127.0.0.1:1/loquat?user=u&password=%hunter2", "user=u&password=***", "postgres://USER:PASSWORD@HOST"},
+		{"a parameter in the password", "postgres://u@127.0.0.1:1/loquat?password=hunter2=3", "loquat?password=***", "postgres://USER:PASSWORD@HOST"},
 		{"not a URL", "postgres://u:hunter2@host:port/loquat", "u:***@host:port", "postgres://USER:PASSWORD@HOST"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,6 +108,7 @@ func TestMasked(t *testing.T) {
 	for text, want := range map[string]string{
 		"postgres://u:p@h/d":                          "postgres://u:***@h/d",
 		"postgres://u@h/d":                            "postgres://u@h/d",
+		"postgres://u:p?s#w@h/d":                      "postgres://u:***@h/d",
 		"postgres://u:p@ss:w@h1:1,h2:2/d?sslmode=off": "postgres://u:***@h1:1,h2:2/d?sslmode=off",
 		"postgres://h/d?password=p&user=u":            "postgres://h/d?password=***&user=u",
 		"postgres://h/d?sslpassword=p":                "postgres://h/d?sslpassword=***",

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"loquat/internal/dburl"
 	"loquat/internal/store"
 )
 
@@ -142,9 +143,12 @@ func (db *DB) open(ctx context.Context) error {
 
 // parse returns the configuration of a URL. The error does not show the password.
 func parse(url string) (*pgx.ConnConfig, error) {
+	if dburl.Redact(url).Unescaped { // the errors of pgx would show a part of the password as a host or port
+		return nil, fmt.Errorf("store.url: %s cannot be used: its password has characters that mean something else in a URL; write @ as %%40, / as %%2F and ? as %%3F", Masked(url))
+	}
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("store.url: %s cannot be used: %w; write it as postgres://USER:PASSWORD@HOST:5432/DATABASE", Masked(url), withoutURL(err))
+		return nil, fmt.Errorf("store.url: %s cannot be used: %w; write it as postgres://USER:PASSWORD@HOST:5432/DATABASE", Masked(url), withoutPassword(withoutURL(err), url))
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
