@@ -138,7 +138,7 @@ func pathOf(dec *jsontext.Decoder, depth int) string {
 			path = Join(path, unescape.Replace(names[i-1]))
 		}
 		if len(path) > maxPath {
-			return path[:maxPath] + "…"
+			return path[:loquat.CharacterStart(path, maxPath)] + "…"
 		}
 	}
 	return path

@@ -27,11 +27,13 @@ func TestCheck(t *testing.T) {
 		{`{'a':1}`, "strings need double quotes"},
 		{`{"a":` + strings.Repeat("[", loquat.MaxDepth) + "1", "is nested too deep; at most 128 levels"},
 		{`{"` + strings.Repeat("k", 10_000) + `":x}`, "…"},
+		{strings.Repeat(`{"`+strings.Repeat("é", 70)+`":`, 3) + "x", "é… is not valid JSON"},
+		{strings.Repeat(`{"x`+strings.Repeat("é", 70)+`":`, 3) + "x", "é… is not valid JSON"},
 		{`{"":x}`, `"" is not valid JSON`},
 	} {
 		err := strictjson.Check([]byte(tt.text))
-		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 1000) {
-			t.Errorf("%.80s: %v, want %q", tt.text, err, tt.want)
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 1000 || !utf8.ValidString(err.Error())) {
+			t.Errorf("%.80s: %q, want %q", tt.text, err, tt.want)
 		}
 	}
 }
@@ -119,7 +121,7 @@ func FuzzCheck(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if err := strictjson.Check(text); err != nil {
-			if err.Line < 1 || err.Column < 1 || err.Message == "" || len(err.Error()) > 2000 {
+			if err.Line < 1 || err.Column < 1 || err.Message == "" || len(err.Error()) > 2000 || utf8.Valid(text) && !utf8.ValidString(err.Error()) {
 				t.Errorf("%q: %+v", text, err)
 			}
 			return
