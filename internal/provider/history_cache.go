@@ -128,6 +128,7 @@ func (s *settings) extend(start encodedHistory, turns []turn, count int) (encode
 		if len(t.images) > 0 {
 			out.add(e.buf)
 			e.buf, e.began = nil, false
+			t.Metadata = nil // has the images once more; turns with images need nothing else of it
 			out.pieces = append(out.pieces, piece{turn: &t})
 			out.bytes += t.size()
 			continue
@@ -156,11 +157,11 @@ func (h *encodedHistory) add(encoded []byte) {
 	h.pieces = append(h.pieces, piece{bytes: slices.Clone(encoded)})
 }
 
-// size returns about how many bytes a turn takes.
+// size returns about how many bytes a turn with images takes in the cache.
 func (t turn) size() int {
 	n := 512 + len(t.Content)
-	for key, value := range t.Metadata {
-		n += len(key) + len(value)
+	for _, img := range t.images {
+		n += 128 + len(img.url)
 	}
 	return n
 }

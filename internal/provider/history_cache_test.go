@@ -209,3 +209,31 @@ func TestHistoryCacheIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// Images that are part of a history count, those of a user and those of tools.
+func TestImagesInHistoryCacheCount(t *testing.T) {
+	s, err := readSettings(configWith(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := []map[string]string{{"type": "image", "data_url": "data:image/png;base64," + strings.Repeat("A", 1<<20)}}
+	calls := []loquat.ToolCall{{ID: "c1", Name: "f", Arguments: "{}"}}
+	ofTool := loquat.Object{}.Set("tool_call_id", "c1").Set("attachments", image)
+	for name, turn := range map[string][]loquat.Message{
+		"user": {{Role: "user", Content: "look", Metadata: loquat.Object{}.Set("attachments", image)}},
+		"tool": {{Role: "user", Content: "look"}, {Role: "assistant", Metadata: loquat.Object{}.Set("tool_calls", calls)}, {Role: "tool", Metadata: ofTool}},
+	} {
+		var known historyCache
+		defer known.clear()
+		var messages []loquat.Message
+		for range 3 {
+			messages = append(append(messages, turn...), loquat.Message{Role: "assistant", Content: "seen"})
+		}
+		messages = append(messages, loquat.Message{Role: "user", Content: "go on"})
+		read := 0
+		bodyOf(t, &s, loquat.LLMRequest{Earlier: earlierOf(0, messages, &read)}, &known)
+		if n, size := content(&known); n != 1 || size < 3<<20 || size > 4<<20 {
+			t.Errorf("images of a %s: %d entries of %d bytes", name, n, size)
+		}
+	}
+}
