@@ -61,7 +61,7 @@ var ranks = map[string]int{
 
 const (
 	module           = "loquat"
-	maxFunctionLines = 80
+	maxFunctionLines = 62
 	maxMethods       = 5
 )
 

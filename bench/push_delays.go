@@ -72,8 +72,7 @@ func pushDelay(server, at string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	var mu sync.Mutex
-	local, pushed := map[loquat.EventID]time.Time{}, map[loquat.EventID]time.Time{}
+	local, pushed := arrivals{}, arrivals{}
 	app, err := phx.Dial(ctx, "ws"+strings.TrimPrefix(at, "http")+"/bridge", phx.ClientOptions{FrameBytes: 64 << 20, OnPush: func(_, _ string, payload json.RawMessage) {
 		now := time.Now()
 		var body struct {
@@ -82,9 +81,7 @@ func pushDelay(server, at string) (time.Duration, error) {
 			} `json:"event"`
 		}
 		if json.Unmarshal(payload, &body) == nil {
-			mu.Lock()
-			pushed[body.Event.EventID] = now
-			mu.Unlock()
+			pushed.add(body.Event.EventID, now)
 		}
 	}})
 	if err != nil {
@@ -107,9 +104,7 @@ func pushDelay(server, at string) (time.Duration, error) {
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			local[e.EventID] = time.Now()
-			mu.Unlock()
+			local.add(e.EventID, time.Now())
 		}
 	}()
 	for range pushMessages {
@@ -122,11 +117,33 @@ func pushDelay(server, at string) (time.Duration, error) {
 	time.Sleep(200 * time.Millisecond)
 	stop()
 	<-done
-	mu.Lock()
-	defer mu.Unlock()
+	return medianDelay(&local, &pushed)
+}
+
+// arrivals holds when events arrived.
+type arrivals struct {
+	mu sync.Mutex
+	at map[loquat.EventID]time.Time // guarded by mu
+}
+
+func (a *arrivals) add(id loquat.EventID, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.at == nil {
+		a.at = map[loquat.EventID]time.Time{}
+	}
+	a.at[id] = at
+}
+
+// medianDelay returns how much later than local events the same events were pushed.
+func medianDelay(local, pushed *arrivals) (time.Duration, error) {
+	local.mu.Lock()
+	defer local.mu.Unlock()
+	pushed.mu.Lock()
+	defer pushed.mu.Unlock()
 	var later []time.Duration
-	for id, at := range pushed {
-		if first, ok := local[id]; ok {
+	for id, at := range pushed.at {
+		if first, ok := local.at[id]; ok {
 			later = append(later, at.Sub(first))
 		}
 	}

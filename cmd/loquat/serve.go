@@ -173,9 +173,17 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
 		return s, err
 	}
+	if err := s.startChat(ctx, cfg, plugins, registry); err != nil {
+		return s, err
+	}
+	return s, s.listen(cfg)
+}
+
+// startChat starts the plugin processes, the service and its feed.
+func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []plugin.Plugin, registry *plugin.Registry) error {
 	images, err := asset.Open(filepath.Join(cfg.Server.DataDir, "assets"), cfg.Limits.MaxAssetBytes)
 	if err != nil {
-		return s, err
+		return err
 	}
 	s.plugins = processes(plugins)
 	for _, p := range s.plugins {
@@ -183,10 +191,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	}
 	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
 	s.feed = feed.New(s.store)
-	if err := s.chat.Start(ctx); err != nil {
-		return s, err
-	}
-	return s, s.listen(cfg)
+	return s.chat.Start(ctx)
 }
 
 // configure finds the configuration and applies the flags, which override it.

@@ -43,44 +43,7 @@ func requests(t *testing.T, open Open) {
 		}
 		return nil
 	})
-	update(t, s, func(tx *store.Tx) error {
-		q, err := tx.FenceRequest("r", "me")
-		if err != nil {
-			return err
-		}
-		if q.Status != loquat.StatusRunning || q.StartedAt == nil || q.BodyHash != [32]byte{1, 2, 3} || string(q.Answer) != `{"hello":"you"}` {
-			t.Errorf("stored request is %+v", q)
-		}
-		if _, err := tx.FenceRequest("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("FenceRequest for another owner: %v", err)
-		}
-		if cancelled, err := tx.Fence(q); cancelled || err != nil {
-			t.Errorf("fence of a request that runs: %v, %v", cancelled, err)
-		}
-		foreign := q
-		foreign.Owner = "somebody else"
-		if _, err := tx.Fence(foreign); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("fence for another owner: %v", err)
-		}
-		if err := tx.FlagCancelled(&q); err != nil {
-			return err
-		}
-		if cancelled, err := tx.Fence(q); !cancelled || err != nil {
-			t.Errorf("fence of a cancelled request: %v, %v", cancelled, err)
-		}
-		records, err := requestEvents(tx, q, q.ClosedUpTo)
-		if err != nil {
-			return err
-		}
-		if got := texts(t, records); len(records) != 1 || !slices.Equal(got, []string{"x"}) {
-			t.Errorf("above the closed steps: %v", records)
-		}
-		first, err := tx.FirstEvent(q)
-		if err != nil || first != q.ClosedUpTo {
-			t.Errorf("first event %s, %v; want %s", first, err, q.ClosedUpTo)
-		}
-		return tx.EndRequest(&q, loquat.StatusFailed, "why")
-	})
+	update(t, s, func(tx *store.Tx) error { return endFenced(t, tx) })
 	update(t, s, func(tx *store.Tx) error {
 		if _, err := tx.FenceRequest("r", "me"); !errors.Is(err, store.ErrFenced) {
 			t.Errorf("FenceRequest after the end: %v", err)
@@ -97,6 +60,47 @@ func requests(t *testing.T, open Open) {
 		}
 		return nil
 	})
+}
+
+// endFenced checks the fences of request r and what it has published, and ends it.
+func endFenced(t *testing.T, tx *store.Tx) error {
+	t.Helper()
+	q, err := tx.FenceRequest("r", "me")
+	if err != nil {
+		return err
+	}
+	if q.Status != loquat.StatusRunning || q.StartedAt == nil || q.BodyHash != [32]byte{1, 2, 3} || string(q.Answer) != `{"hello":"you"}` {
+		t.Errorf("stored request is %+v", q)
+	}
+	if _, err := tx.FenceRequest("r", "somebody else"); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("FenceRequest for another owner: %v", err)
+	}
+	if cancelled, err := tx.Fence(q); cancelled || err != nil {
+		t.Errorf("fence of a request that runs: %v, %v", cancelled, err)
+	}
+	foreign := q
+	foreign.Owner = "somebody else"
+	if _, err := tx.Fence(foreign); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("fence for another owner: %v", err)
+	}
+	if err := tx.FlagCancelled(&q); err != nil {
+		return err
+	}
+	if cancelled, err := tx.Fence(q); !cancelled || err != nil {
+		t.Errorf("fence of a cancelled request: %v, %v", cancelled, err)
+	}
+	records, err := requestEvents(tx, q, q.ClosedUpTo)
+	if err != nil {
+		return err
+	}
+	if got := texts(t, records); len(records) != 1 || !slices.Equal(got, []string{"x"}) {
+		t.Errorf("above the closed steps: %v", records)
+	}
+	first, err := tx.FirstEvent(q)
+	if err != nil || first != q.ClosedUpTo {
+		t.Errorf("first event %s, %v; want %s", first, err, q.ClosedUpTo)
+	}
+	return tx.EndRequest(&q, loquat.StatusFailed, "why")
 }
 
 // A request that starts at once differs in nothing from one that was queued and then started.
@@ -283,57 +287,59 @@ func deletion(t *testing.T, open Open) {
 		deleted = h.Checkpoint
 		return nil
 	})
-	check := func(s *store.Store) {
-		t.Helper()
-		view(t, s, func(r *store.Reader) error {
-			for name, err := range map[string]error{
-				"head":    second(r.Head("a")),
-				"request": second(r.Request("r")),
-			} {
-				if loquat.CodeOf(err) != loquat.CodeNotFound {
-					t.Errorf("%s of a deleted session: %v", name, err)
-				}
-			}
-			if id, err := r.Deletion("a"); id != deleted || err != nil {
-				t.Errorf("deletion at %s, %v; want %s", id, err, deleted)
-			}
-			if id, err := r.Deletion("b"); id != 0 || err != nil {
-				t.Errorf("deletion of b at %s, %v", id, err)
-			}
-			if _, err := r.Deletion("c"); loquat.CodeOf(err) != loquat.CodeNotFound {
-				t.Errorf("deletion of nobody: %v", err)
-			}
-			for _, id := range []string{"a", "b"} {
-				if taken, err := r.Taken(id); !taken || err != nil {
-					t.Errorf("%s is free: %v", id, err)
-				}
-			}
-			if heads, err := r.Heads(0, 10); len(heads) != 1 || err != nil {
-				t.Errorf("lists %d sessions, %v", len(heads), err)
-			}
-			return nil
-		})
-		for _, f := range []store.Filter{{}, {SessionID: "a"}} {
-			for _, r := range events(t, s, 0, f, 100) {
-				if r.SessionID == "a" && r.Type != loquat.SessionDeleted {
-					t.Errorf("%+v still shows %s", f, r.Type)
-				}
-			}
-		}
-		if got := events(t, s, 0, store.Filter{SessionID: "a"}, 100); len(got) != 1 || got[0].ID != deleted {
-			t.Errorf("of the deleted session: %v", got)
-		}
-	}
-	check(s)
+	requireDeleted(t, s, deleted)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = start(t, open)
-	check(s)
+	requireDeleted(t, s, deleted)
 	if err := s.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	check(s)
+	requireDeleted(t, s, deleted)
+}
+
+// requireDeleted checks that nothing of the deleted session a is left but its last event.
+func requireDeleted(t *testing.T, s *store.Store, deleted loquat.EventID) {
+	t.Helper()
+	view(t, s, func(r *store.Reader) error {
+		for name, err := range map[string]error{
+			"head":    second(r.Head("a")),
+			"request": second(r.Request("r")),
+		} {
+			if loquat.CodeOf(err) != loquat.CodeNotFound {
+				t.Errorf("%s of a deleted session: %v", name, err)
+			}
+		}
+		if id, err := r.Deletion("a"); id != deleted || err != nil {
+			t.Errorf("deletion at %s, %v; want %s", id, err, deleted)
+		}
+		if id, err := r.Deletion("b"); id != 0 || err != nil {
+			t.Errorf("deletion of b at %s, %v", id, err)
+		}
+		if _, err := r.Deletion("c"); loquat.CodeOf(err) != loquat.CodeNotFound {
+			t.Errorf("deletion of nobody: %v", err)
+		}
+		for _, id := range []string{"a", "b"} {
+			if taken, err := r.Taken(id); !taken || err != nil {
+				t.Errorf("%s is free: %v", id, err)
+			}
+		}
+		if heads, err := r.Heads(0, 10); len(heads) != 1 || err != nil {
+			t.Errorf("lists %d sessions, %v", len(heads), err)
+		}
+		return nil
+	})
+	for _, f := range []store.Filter{{}, {SessionID: "a"}} {
+		for _, r := range events(t, s, 0, f, 100) {
+			if r.SessionID == "a" && r.Type != loquat.SessionDeleted {
+				t.Errorf("%+v still shows %s", f, r.Type)
+			}
+		}
+	}
+	if got := events(t, s, 0, store.Filter{SessionID: "a"}, 100); len(got) != 1 || got[0].ID != deleted {
+		t.Errorf("of the deleted session: %v", got)
+	}
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -492,6 +498,15 @@ func retention(t *testing.T, open Open) {
 	if !slices.Equal(left, []loquat.EventID{started, above}) {
 		t.Errorf("left are %v, want %v", left, []loquat.EventID{started, above})
 	}
+	requireAged(t, s, checkpoint)
+	if gone, settled := s.NewestRemovedOverall(); gone != checkpoint || !settled || old >= checkpoint {
+		t.Errorf("newest removed overall is %s, settled %v, want %s", gone, settled, checkpoint)
+	}
+}
+
+// requireAged checks what readers see of session a after its events up to checkpoint were removed.
+func requireAged(t *testing.T, s *store.Store, checkpoint loquat.EventID) {
+	t.Helper()
 	view(t, s, func(r *store.Reader) error {
 		for f, want := range map[store.Filter]loquat.EventID{{}: checkpoint, {SessionID: "a"}: checkpoint, {RequestID: "r"}: 0, {SessionID: "b"}: 0} {
 			if gone, err := r.NewestRemoved(f); gone != want || err != nil {
@@ -515,9 +530,6 @@ func retention(t *testing.T, open Open) {
 		}
 		return nil
 	})
-	if gone, settled := s.NewestRemovedOverall(); gone != checkpoint || !settled || old >= checkpoint {
-		t.Errorf("newest removed overall is %s, settled %v, want %s", gone, settled, checkpoint)
-	}
 }
 
 // requestEvents returns what a request published above since.

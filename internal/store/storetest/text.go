@@ -17,27 +17,7 @@ func anyText(t *testing.T, open Open) {
 	s := start(t, open)
 	for _, id := range odd {
 		create(t, s, "s"+id, 0)
-		update(t, s, func(tx *store.Tx) error {
-			h, err := tx.Head("s" + id)
-			if err != nil {
-				return err
-			}
-			m := message(tx, strings.Repeat(id, 3))
-			m.Metadata = loquat.Object{}.Set("text", "\x00 and "+strings.ToValidUTF8(id, ""))
-			if _, err := tx.AppendMessage(&h, m); err != nil {
-				return err
-			}
-			if err := tx.AddAsset(h, loquat.Asset{AssetID: id, SHA256: "hash", MediaType: "image/png", Name: id}); err != nil {
-				return err
-			}
-			if _, err := tx.Publish(partial(strings.ToValidUTF8(id, "?")), &h, nil); err != nil {
-				return err
-			}
-			if err := tx.StoreReplay(id, "POST", "/"+id, store.Replay{Result: []byte(id)}); err != nil {
-				return err
-			}
-			return tx.Checkpoint(&h, nil, false)
-		})
+		update(t, s, func(tx *store.Tx) error { return addText(tx, "s"+id, id) })
 	}
 	view(t, s, func(r *store.Reader) error {
 		for _, id := range odd {
@@ -63,6 +43,35 @@ func anyText(t *testing.T, open Open) {
 		}
 		return nil
 	})
+	orderOfText(t, s, odd)
+}
+
+// addText stores a text wherever a session can have it.
+func addText(tx *store.Tx, session, text string) error {
+	h, err := tx.Head(session)
+	if err != nil {
+		return err
+	}
+	m := message(tx, strings.Repeat(text, 3))
+	m.Metadata = loquat.Object{}.Set("text", "\x00 and "+strings.ToValidUTF8(text, ""))
+	if _, err := tx.AppendMessage(&h, m); err != nil {
+		return err
+	}
+	if err := tx.AddAsset(h, loquat.Asset{AssetID: text, SHA256: "hash", MediaType: "image/png", Name: text}); err != nil {
+		return err
+	}
+	if _, err := tx.Publish(partial(strings.ToValidUTF8(text, "?")), &h, nil); err != nil {
+		return err
+	}
+	if err := tx.StoreReplay(text, "POST", "/"+text, store.Replay{Result: []byte(text)}); err != nil {
+		return err
+	}
+	return tx.Checkpoint(&h, nil, false)
+}
+
+// orderOfText checks that ids are stored as they are and are ordered by their bytes.
+func orderOfText(t *testing.T, s *store.Store, odd []string) {
+	t.Helper()
 	update(t, s, func(tx *store.Tx) error {
 		for _, id := range odd {
 			if err := tx.SetPluginState("p"+id, loquat.Object{}.Set("text", "\x00")); err != nil {
