@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net/url"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,9 +23,6 @@ import (
 	"loquat/internal/store"
 	"loquat/internal/store/datadir"
 )
-
-// readers is how many reads run concurrently.
-const readers = 8
 
 // lockTimeout is how long a connection waits for a lock held by another.
 const lockTimeout = 5 * time.Second
@@ -45,7 +41,7 @@ type DB struct {
 	lock  *datadir.Lock
 	write *sql.Conn // the only writing connection; owned by the committer
 	pool  *sql.DB   // pool of write and checkpointer
-	read  *sql.DB
+	read  *readPool
 
 	checkpointer      *sql.Conn // owned by checkpointLoop, like checkpointFailing
 	checkpointFailing bool      // the last WAL checkpoint failed
@@ -57,10 +53,6 @@ type DB struct {
 	pinned []pinnedFile // open files that must stay in place
 
 	statements map[string]*sql.Stmt // prepared on write; owned by the committer
-
-	reading   chan struct{} // semaphore of the running reads
-	mu        sync.Mutex
-	readStmts map[string]*sql.Stmt // prepared on read; guarded by mu
 
 	stop chan struct{}
 	done chan struct{}
@@ -87,8 +79,8 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 func openLocked(ctx context.Context, dir string, lock *datadir.Lock, log *slog.Logger) (*DB, error) {
 	db := &DB{
 		path: filePath(dir), log: log, lock: lock,
-		statements: map[string]*sql.Stmt{}, readStmts: map[string]*sql.Stmt{}, reading: make(chan struct{}, readers),
-		stop: make(chan struct{}), done: make(chan struct{}),
+		statements: map[string]*sql.Stmt{},
+		stop:       make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := db.open(ctx, dir); err != nil {
 		_ = db.release() // report the first error
@@ -144,11 +136,7 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	db.read = sql.OpenDB(connector{toRead, db})
-	// readers+1: preparing a statement needs a connection of its own. With only `readers`,
-	// the preparing goroutine would deadlock with the readers that wait for the statement.
-	db.read.SetMaxOpenConns(readers + 1)
-	db.read.SetMaxIdleConns(readers + 1)
+	db.read = newReadPool(connector{toRead, db})
 	if err := db.pin(); err != nil {
 		return fmt.Errorf("open %s: %w", db.path, err)
 	}
@@ -213,18 +201,7 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 
 // Read runs fn in a transaction on a reading connection.
 func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
-	select {
-	case db.reading <- struct{}{}:
-		defer func() { <-db.reading }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	tx, err := db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return fmt.Errorf("begin reading: %w", err)
-	}
-	defer tx.Rollback()
-	return fn(reader{ctx, db, tx})
+	return db.read.read(ctx, fn)
 }
 
 // Marked returns the mark of the last process.
@@ -243,13 +220,8 @@ func (db *DB) Close() error {
 
 func (db *DB) release() error {
 	var errs []error
-	db.mu.Lock() // a read may still be preparing a statement
-	for _, st := range db.readStmts {
-		errs = append(errs, st.Close())
-	}
-	db.mu.Unlock()
 	if db.read != nil {
-		errs = append(errs, db.read.Close())
+		errs = append(errs, db.read.close())
 	}
 	for _, st := range db.statements {
 		errs = append(errs, st.Close())

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strconv"
 )
 
@@ -65,37 +64,4 @@ func (w writer) Reclaim() (more bool, err error) {
 func (w writer) freePages() (n int64, err error) {
 	err = w.db.write.QueryRowContext(w.ctx, `PRAGMA freelist_count`).Scan(&n)
 	return n, err
-}
-
-// reader is the transaction of Read.
-type reader struct {
-	ctx context.Context
-	db  *DB
-	tx  *sql.Tx
-}
-
-func (r reader) Exec(string, ...any) (int64, error) {
-	return 0, errors.New("a read transaction cannot write")
-}
-
-func (r reader) Query(query string, args ...any) (*sql.Rows, error) {
-	st, err := r.db.readStatement(r.ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return r.tx.StmtContext(r.ctx, st).QueryContext(r.ctx, args...)
-}
-
-func (db *DB) readStatement(ctx context.Context, query string) (*sql.Stmt, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if st, ok := db.readStmts[query]; ok {
-		return st, nil
-	}
-	st, err := db.read.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	db.readStmts[query] = st
-	return st, nil
 }
