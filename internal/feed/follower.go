@@ -81,8 +81,18 @@ func (fl *Follower) Next(ctx context.Context, after loquat.EventID, until time.T
 			return Window{Cursor: after}, nil
 		}
 		fl.setAlarm(until)
+		fl.dropRecords()
 		<-fl.watch.C()
 	}
+}
+
+// dropRecords drops the last window, so that a follower that waits holds no events. A record
+// would also hold the frames of all events of its commit.
+func (fl *Follower) dropRecords() {
+	if cap(fl.records) > keptRecords {
+		fl.records = nil
+	}
+	clear(fl.records)
 }
 
 // read reads the window after a cursor without waiting.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"loquat"
 	"loquat/internal/feed"
@@ -166,5 +169,61 @@ func TestFollowersShareTheBytesOfAnEvent(t *testing.T) {
 		if n := testing.AllocsPerRun(100, next); n != 0 {
 			t.Errorf("%+v: %v allocations for each event", q, n)
 		}
+	}
+}
+
+// A follower that waits holds nothing of its last window: neither a long list of events, nor
+// the frames of the commit that the last event was part of.
+func TestFollowersThatWaitHoldNoEvents(t *testing.T) {
+	for name, n := range map[string]int{"one event": 1, "a long window": 100} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			cursor := r.create("s", nil)
+			r.enqueue("s", "q")
+			r.create("other", nil)
+			r.update(func(tx *store.Tx) error {
+				h, err := tx.Head("s")
+				if err != nil {
+					return err
+				}
+				for range n {
+					if _, err := tx.Publish(loquat.Event{Type: loquat.RetryScheduled, Attempt: 1}, &h, nil); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			fl := r.follow(ctx, feed.Query{SessionID: "s", Since: &cursor, Push: true})
+			frame, cursor := func() (weak.Pointer[byte], loquat.EventID) {
+				w, err := fl.Next(ctx, cursor, time.Now().Add(late))
+				if err != nil || len(w.Events) != n {
+					t.Fatalf("%+v, %v", w, err)
+				}
+				return weak.Make(&w.Events[n-1].Frame()[0]), w.Cursor
+			}()
+			for range 5 { // the tail drops the events
+				r.change("other", func(tx *store.Tx, h *store.Head) error {
+					_, err := tx.Publish(loquat.Event{Type: loquat.ErrorEvent, Detail: strings.Repeat("x", 4<<20)}, h, nil)
+					return err
+				})
+			}
+			ended := make(chan error)
+			go func() {
+				_, err := fl.Next(ctx, cursor, time.Now().Add(late))
+				ended <- err
+			}()
+			for i := 0; i < 100 && frame.Value() != nil; i++ {
+				time.Sleep(soon)
+				runtime.GC()
+			}
+			if frame.Value() != nil {
+				t.Error("the frame of the last event is still held")
+			}
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
 	}
 }
