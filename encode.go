@@ -263,6 +263,19 @@ func appendRaw(dst []byte, v json.RawMessage) []byte {
 	return append(dst, v...)
 }
 
+// OneLine returns raw JSON as events have it: on one line and valid UTF-8. It returns v itself
+// if v is so already, or if it is no JSON.
+func OneLine(v json.RawMessage) json.RawMessage {
+	if isOneLine(v) {
+		return v
+	}
+	var buf bytes.Buffer
+	if json.Compact(&buf, ValidRaw(v)) != nil {
+		return v
+	}
+	return buf.Bytes()
+}
+
 // Quote returns s as a JSON string.
 func Quote(s string) json.RawMessage { return AppendString(make([]byte, 0, len(s)+len(s)/8+2), s) }
 

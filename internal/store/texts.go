@@ -49,7 +49,7 @@ func splitTexts(m loquat.Message) (loquat.Message, largeTexts) {
 	}
 	for key, raw := range m.Metadata {
 		if len(raw) >= largeText {
-			add(key, asString(raw))
+			add(key, asString(loquat.OneLine(raw)))
 			delete(m.Metadata, key)
 		}
 	}

@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"long histories", longHistories},
 		{"copies of long sessions", copies},
 		{"large texts", largeTexts},
+		{"unclean large texts", uncleanLargeTexts},
 		{"a large text of a failed update", failedLargeText},
 		{"large texts past the retention", agedLargeTexts},
 		{"checkpoints and cursors", checkpoints},

@@ -207,6 +207,33 @@ func failedLargeText(t *testing.T, open Open) {
 	requireEvent(t, s, store.Filter{}, 0, createLarge(t, s, "large"))
 }
 
+// uncleanLargeTexts checks that an event whose large metadata is on several lines, or is not
+// valid UTF-8, is read as it would be if it were small: on one line and valid.
+func uncleanLargeTexts(t *testing.T, open Open) {
+	s, err := store.Open(t.Context(), open(t), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	text := `"` + strings.Repeat("x", 4<<20) + `"`
+	for id, value := range map[string]string{"lines": "[1,\r\n  " + text + "\n]", "invalid": `["` + "\xff" + `",` + text + `]`} {
+		e := loquat.Event{Type: loquat.ToolResults, SessionID: id}
+		update(t, s, func(tx *store.Tx) error {
+			h, err := tx.CreateSession(id, "default", nil)
+			if err != nil {
+				return err
+			}
+			m := loquat.Message{ID: id, Role: loquat.RoleTool, CreatedAt: tx.Now, Metadata: loquat.Object{"structured": []byte(value)}}
+			if _, err := tx.AppendMessage(&h, m); err != nil {
+				return err
+			}
+			e.Messages = []loquat.Message{m}
+			return failure(tx.Publish(e, &h, nil))
+		})
+		requireEvent(t, s, store.Filter{SessionID: id}, 0, e)
+	}
+}
+
 // agedLargeTexts checks that a text is removed with the last version and event that have it.
 func agedLargeTexts(t *testing.T, open Open) {
 	driver := open(t)
