@@ -175,7 +175,8 @@ func dsnOf(path, mode string, pragmas ...string) string {
 func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	db.limitWAL(ctx)
 	db.writes.Add(1)
-	if _, err := db.write.ExecContext(ctx, `BEGIN IMMEDIATE`); err != nil {
+	tx := writer{ctx, db}
+	if err := tx.control(`BEGIN IMMEDIATE`); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	committed := false
@@ -185,14 +186,14 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 			_, _ = db.write.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`)
 		}
 	}()
-	if err := fn(writer{ctx, db}); err != nil {
+	if err := fn(tx); err != nil {
 		return err
 	}
 	// Check as late as possible: a commit to a removed file would be lost.
 	if err := db.Check(); err != nil {
 		return err
 	}
-	if _, err := db.write.ExecContext(ctx, `COMMIT`); err != nil {
+	if err := tx.control(`COMMIT`); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	committed = true
