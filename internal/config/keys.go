@@ -108,6 +108,20 @@ func IsLoopback(addr string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
+// overlap reports whether two addresses to listen on have a port in common.
+func overlap(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
+		return false
+	}
+	isAny := func(host string) bool {
+		ip, err := netip.ParseAddr(host)
+		return host == "" || err == nil && ip.IsUnspecified()
+	}
+	return hostA == hostB || isAny(hostA) || isAny(hostB)
+}
+
 func checkURL(s string, schemes ...string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) {

@@ -143,6 +143,9 @@ func (c *Config) checkServer(ch *checker, loaded Loaded) {
 	if s.DebugListen != "" && !loaded.DebugInsecure && checkListen(s.DebugListen) == nil && !IsLoopback(s.DebugListen) {
 		ch.fault("server.debug_listen", "is %s, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure", s.DebugListen)
 	}
+	if overlap(s.Listen, s.DebugListen) { // the second listener would fail, or get the calls for the first
+		ch.fault("server.debug_listen", "is %s, and the server itself listens on %s; choose another port", s.DebugListen, s.Listen)
+	}
 }
 
 func (c *Config) checkBridge(ch *checker) {
