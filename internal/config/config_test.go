@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // world is an Environment made of maps.
 type world struct{ vars, files map[string]string }
 
-func (w world) env() Environment {
-	return Environment{
+func (w world) env() config.Environment {
+	return config.Environment{
 		Lookup: func(name string) (string, bool) { v, ok := w.vars[name]; return v, ok },
 		ReadFile: func(path string) ([]byte, error) {
 			b, ok := w.files[path]
@@ -30,44 +31,51 @@ func (w world) env() Environment {
 // owner owns the keys of a provider as the tests need them.
 type owner struct{}
 
-func (owner) ConfigSchema() Schema {
-	return Schema{
-		{Key: "model", Kind: String, Required: true},
-		{Key: "base_url", Kind: String},
-		{Key: "endpoint_options", Kind: Labels},
-		{Key: "api_key", Kind: String, Secret: true},
-		{Key: "pin", Kind: String, Secret: true},
-		{Key: "timeout", Kind: Number, Default: 60, Min: bound(0.001), Max: bound(86400)},
-		{Key: "debug_stream", Kind: Boolean},
-		{Key: "retry_on_status", Kind: DelayMap},
-		{Key: "retry_on_timeout", Kind: Delays},
-		{Key: "stream_recovery.mode", Kind: String, Default: "disabled", Enum: []string{"disabled", "early_only"}},
-		{Key: "stream_recovery.max_retries", Kind: Integer, Min: bound(0)},
-		{Key: "tools", Kind: Objects},
+func (owner) ConfigSchema() config.Schema {
+	return config.Schema{
+		{Key: "model", Kind: config.String, Required: true},
+		{Key: "base_url", Kind: config.String},
+		{Key: "endpoint_options", Kind: config.Labels},
+		{Key: "api_key", Kind: config.String, Secret: true},
+		{Key: "pin", Kind: config.String, Secret: true},
+		{Key: "timeout", Kind: config.Number, Default: 60, Min: new(0.001), Max: new(86400.0)},
+		{Key: "debug_stream", Kind: config.Boolean},
+		{Key: "retry_on_status", Kind: config.DelayMap},
+		{Key: "retry_on_timeout", Kind: config.Delays},
+		{Key: "stream_recovery.mode", Kind: config.String, Default: "disabled", Enum: []string{"disabled", "early_only"}},
+		{Key: "stream_recovery.max_retries", Kind: config.Integer, Min: new(0.0)},
+		{Key: "tools", Kind: config.Objects},
 	}
 }
 
 type optionsOwner struct{}
 
-func (optionsOwner) ConfigSchema() Schema { return Schema{{Key: "request_options", Kind: Object}} }
+func (optionsOwner) ConfigSchema() config.Schema {
+	return config.Schema{{Key: "request_options", Kind: config.Object}}
+}
 
-var around = Loaded{
+var around = config.Loaded{
 	Compiled:  []string{"loquat.provider", "loquat.options"},
 	Selectors: []string{"generic"},
-	Owners:    []Owner{owner{}, optionsOwner{}},
+	Owners:    []config.Owner{owner{}, optionsOwner{}},
+}
+
+// schemaAround returns the keys of the owners in around.
+func schemaAround() config.Schema {
+	return slices.Concat(owner{}.ConfigSchema(), optionsOwner{}.ConfigSchema())
 }
 
 // parse parses a configuration and fails the test if it cannot.
-func parse(t *testing.T, text string) *Config {
+func parse(t *testing.T, text string) *config.Config {
 	t.Helper()
-	c, problems := Parse([]byte(text), world{}.env())
+	c, problems := config.Parse([]byte(text), world{}.env())
 	if len(problems) > 0 {
 		t.Fatalf("Parse(%s) = %v", text, problems)
 	}
 	return c
 }
 
-func lines(problems []Problem) string {
+func lines(problems []config.Problem) string {
 	var out []string
 	for _, p := range problems {
 		kind := ""
@@ -98,13 +106,13 @@ func TestSyntax(t *testing.T) {
 		{"129 levels", `{"a":` + strings.Repeat("[", 128) + strings.Repeat("]", 128) + "}", "nested too deep"},
 		{"comment", "{} // so", "text after its end"},
 	} {
-		c, problems := Parse([]byte(tt.text), world{}.env())
+		c, problems := config.Parse([]byte(tt.text), world{}.env())
 		if c != nil || len(problems) != 1 || !strings.Contains(problems[0].String(), tt.want) {
 			t.Errorf("%s: Parse = %v, %v, want %q", tt.name, c, problems, tt.want)
 		}
 	}
 	deepest := `{"a":` + strings.Repeat("[", 127) + strings.Repeat("]", 127) + "}"
-	if _, problems := Parse([]byte(deepest), world{}.env()); len(problems) > 0 {
+	if _, problems := config.Parse([]byte(deepest), world{}.env()); len(problems) > 0 {
 		t.Errorf("128 levels: %v", problems)
 	}
 }
@@ -147,21 +155,23 @@ func TestReferences(t *testing.T) {
 	} {
 		// At the top, in an object and in a list, references are the same.
 		quoted, _ := json.Marshal(tt.text)
-		c, problems := Parse(fmt.Appendf(nil, `{"a": %s, "o": {"k": [1, %s]}}`, quoted, quoted), env)
+		c, problems := config.Parse(fmt.Appendf(nil, `{"a": %s, "o": {"k": [1, %s]}}`, quoted, quoted), env)
 		if tt.problem != "" {
 			if len(problems) != 2 || problems[0].Path != "a" || problems[1].Path != "o.k[1]" || !strings.Contains(problems[0].Message, tt.problem) {
 				t.Errorf("%s: problems %v, want two with %q", tt.text, problems, tt.problem)
 			}
 			continue
 		}
-		if len(problems) > 0 || c.raw.String("a") != tt.want {
-			t.Errorf("%s = %q, %v, want %q", tt.text, c.raw.String("a"), problems, tt.want)
+		if len(problems) > 0 || c.Raw().String("a") != tt.want {
+			t.Errorf("%s = %q, %v, want %q", tt.text, c.Raw().String("a"), problems, tt.want)
 		}
-		if inner := valueAt[[]any](c.raw.Object("o"), "k", nil); inner[1] != tt.want {
+		var inner []any
+		config.MustDecode(c.Raw().Object("o")["k"], &inner)
+		if inner[1] != tt.want {
 			t.Errorf("%s in a list = %q, want %q", tt.text, inner[1], tt.want)
 		}
 	}
-	if c, _ := Parse([]byte(`{"${NAME}": 1}`), env); c.raw["${NAME}"] == nil {
+	if c, _ := config.Parse([]byte(`{"${NAME}": 1}`), env); c.Raw()["${NAME}"] == nil {
 		t.Error("a key was expanded")
 	}
 }
@@ -172,7 +182,7 @@ func TestFind(t *testing.T) {
 	w := world{vars, files}
 	expect := func(flag, want string) {
 		t.Helper()
-		if got := Find(flag, w.env()); got != want {
+		if got := config.Find(flag, w.env()); got != want {
 			t.Errorf("Find(%q) = %q, want %q", flag, got, want)
 		}
 	}
@@ -186,18 +196,18 @@ func TestFind(t *testing.T) {
 	expect("", "/home/.config/loquat/loquat.json")
 	delete(files, "/home/.config/loquat/loquat.json")
 	expect("", "")
-	if c, problems := Load("/flag.json", w.env()); c != nil || !strings.Contains(lines(problems), "/flag.json: cannot be read") {
+	if c, problems := config.Load("/flag.json", w.env()); c != nil || !strings.Contains(lines(problems), "/flag.json: cannot be read") {
 		t.Errorf("Load of an absent file = %v, %v", c, problems)
 	}
 }
 
 func TestDefaults(t *testing.T) {
-	c := New(nil, world{vars: map[string]string{"HOME": "/home"}}.env())
-	want := Server{Listen: "127.0.0.1:8787", DataDir: "/home/.local/share/loquat", ShutdownGrace: DefaultShutdownGrace}
+	c := config.New(nil, world{vars: map[string]string{"HOME": "/home"}}.env())
+	want := config.Server{Listen: "127.0.0.1:8787", DataDir: "/home/.local/share/loquat", ShutdownGrace: config.DefaultShutdownGrace}
 	if fmt.Sprint(c.Server) != fmt.Sprint(want) {
 		t.Errorf("server = %+v, want %+v", c.Server, want)
 	}
-	if c.Limits != (Limits{MaxBodyBytes: 8388608, MaxAssetBytes: 20971520, MaxResponseBytes: 67108864, MaxToolRounds: 50, MaxToolResultBytes: 262144, MaxConnections: 4096, MaxConnectionsPerAddress: 1024,
+	if c.Limits != (config.Limits{MaxBodyBytes: 8388608, MaxAssetBytes: 20971520, MaxResponseBytes: 67108864, MaxToolRounds: 50, MaxToolResultBytes: 262144, MaxConnections: 4096, MaxConnectionsPerAddress: 1024,
 		MaxFollowers: 1024, MaxFollowersPerToken: 512, MaxInflightBytes: 64 << 20, MaxInflightBytesPerToken: 32 << 20}) || c.Events.Retention.Seconds() != 604800 {
 		t.Errorf("limits = %+v, events = %+v", c.Limits, c.Events)
 	}
@@ -206,7 +216,7 @@ func TestDefaults(t *testing.T) {
 	}
 	c = parse(t, `{"plugins": ["a"], "server": {"data_dir": "/d", "shutdown_grace_seconds": 0.5}, "events": {"retention_seconds": 0}, "limits": {"max_tool_rounds": 3, "max_tool_result_bytes": 2048}}`)
 	if c.Loads("b") || !c.Loads("a") || c.PluginCache() != "/d/plugin-cache" || c.Server.ShutdownGrace.Seconds() != 0.5 ||
-		c.Events.Retention != 0 || c.Limits.MaxToolRounds != 3 || c.Limits.MaxToolResultBytes != 2048 || c.Limits.MaxBodyBytes != DefaultMaxBodyBytes {
+		c.Events.Retention != 0 || c.Limits.MaxToolRounds != 3 || c.Limits.MaxToolResultBytes != 2048 || c.Limits.MaxBodyBytes != config.DefaultMaxBodyBytes {
 		t.Errorf("what the file says is not what holds: %+v", c)
 	}
 }
@@ -321,7 +331,7 @@ func TestCheck(t *testing.T) {
 					t.Errorf("got\n%s\nwant\n%s", got[i], want[i])
 				}
 			}
-			if !slices.IsSortedFunc(problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) }) {
+			if !slices.IsSortedFunc(problems, func(a, b config.Problem) int { return strings.Compare(a.Path, b.Path) }) {
 				t.Errorf("not sorted by place:\n%s", lines(problems))
 			}
 		})
@@ -331,12 +341,12 @@ func TestCheck(t *testing.T) {
 func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 	options := parse(t, `{"providers": {"main": {"provider": "generic", "model": "m", "request_options": {"user": "u"}}}}`)
 	without := around
-	without.Owners = []Owner{owner{}}
+	without.Owners = []config.Owner{owner{}}
 	if got := lines(options.Check(without)); !strings.HasPrefix(got, "warning: providers.main.request_options: is not sent") {
 		t.Errorf("request_options without its plugin: %s", got)
 	}
 	alone := parse(t, `{`+main+`, "timout": 3, "plugins": ["path:/p"]}`)
-	none := Loaded{Compiled: around.Compiled, Providers: []string{"loquat.provider"}}
+	none := config.Loaded{Compiled: around.Compiled, Providers: []string{"loquat.provider"}}
 	if got := lines(alone.Check(none)); got != "plugins: names no plugin that provides models; add loquat.provider, or leave plugins out" {
 		t.Errorf("plugins without one that provides models: %s", got)
 	}
@@ -360,7 +370,7 @@ func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 // The message about an invalid secret does not show its value.
 func TestCheckRedactsSecrets(t *testing.T) {
 	env := world{files: map[string]string{"/s": "very-secret-mode"}}.env()
-	c, _ := Parse([]byte(`{"providers": {"main": {"provider": "generic", "model": "m", "stream_recovery": {"mode": "${file:/s}"}}}}`), env)
+	c, _ := config.Parse([]byte(`{"providers": {"main": {"provider": "generic", "model": "m", "stream_recovery": {"mode": "${file:/s}"}}}}`), env)
 	got := lines(c.Check(around))
 	if strings.Contains(got, "very-secret") || !strings.Contains(got, `is "***"; must be one of`) {
 		t.Errorf("Check = %s", got)
@@ -375,8 +385,8 @@ func TestBase(t *testing.T) {
 		"agents": {"default": {"provider": "p", "timeout": 3, "limits": {}, "request_options": {"b": {"d": null}}}}}`)
 	got, providerID, err := c.Base("default")
 	want := `{"debug_stream":true,"model":"m","plugin_cache_dir":"/p","provider":"generic","request_options":{"a":1,"b":{"c":2,"d":null},"e":[3]},"timeout":3}`
-	if string(encode(got)) != want || providerID != "p" || err != nil {
-		t.Errorf("Base = %s, %s, %v, want %s", encode(got), providerID, err, want)
+	if string(config.Encode(got)) != want || providerID != "p" || err != nil {
+		t.Errorf("Base = %s, %s, %v, want %s", config.Encode(got), providerID, err, want)
 	}
 	if _, _, err := c.Base("nobody"); loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "the agents are: default") {
 		t.Errorf("an unknown agent: %v", err)
@@ -390,13 +400,17 @@ func TestBase(t *testing.T) {
 	}
 	unnamed := parse(t, `{`+main+`, "agents": {"default": {"model": "n"}}}`)
 	if base, id, _ := unnamed.Base("default"); id != "main" || base.String("model") != "n" {
-		t.Errorf("an agent that leaves out the only provider = %s, %s", encode(base), id)
+		t.Errorf("an agent that leaves out the only provider = %s, %s", config.Encode(base), id)
 	}
 }
 
 func TestEffective(t *testing.T) {
 	c := parse(t, `{"providers": {"p": {"provider": "generic", "model": "m", "api_key": "k", "request_options": {"a": 1, "b": {"c": 1}}}}}`)
-	before := string(encode(c.agents["default"].base))
+	base, _, err := c.Base("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := string(config.Encode(base))
 	overrides := loquat.Object{
 		"model": json.RawMessage(`"n"`), "timeout": json.RawMessage(`null`), "request_options": json.RawMessage(`{"a": null, "b": {"d": "<2>"}}`),
 		"api_key": json.RawMessage(`"stolen"`), "provider": json.RawMessage(`"other"`), "server": json.RawMessage(`{}`), "agents": json.RawMessage(`{}`),
@@ -405,13 +419,13 @@ func TestEffective(t *testing.T) {
 	got, id, err := c.Effective("default", overrides)
 	want := `{"api_key":"k","extra":{"${HOME}": "${HOME}"},"model":"n","provider":"generic","request_options":{"a":null,"b":{"c":1,"d":"<2>"}}}`
 	var same, expected any
-	mustDecode(encode(got), &same)
-	mustDecode(json.RawMessage(want), &expected)
+	config.MustDecode(config.Encode(got), &same)
+	config.MustDecode(json.RawMessage(want), &expected)
 	if fmt.Sprint(same) != fmt.Sprint(expected) || id != "p" || err != nil {
-		t.Errorf("Effective = %s, %s, %v, want %s", encode(got), id, err, want)
+		t.Errorf("Effective = %s, %s, %v, want %s", config.Encode(got), id, err, want)
 	}
 	got["model"] = json.RawMessage(`"changed"`)
-	if after := string(encode(c.agents["default"].base)); after != before {
+	if after := string(config.Encode(base)); after != before {
 		t.Errorf("the base config became %s", after)
 	}
 	if _, _, err := c.Effective("nobody", nil); err == nil {
@@ -420,7 +434,7 @@ func TestEffective(t *testing.T) {
 }
 
 func BenchmarkEffective(b *testing.B) {
-	c, _ := Parse([]byte(`{"providers": {"p": {"provider": "generic", "model": "m", "api_key": "k", "request_options": {"a": 1, "b": {"c": 1}}}}}`), world{}.env())
+	c, _ := config.Parse([]byte(`{"providers": {"p": {"provider": "generic", "model": "m", "api_key": "k", "request_options": {"a": 1, "b": {"c": 1}}}}}`), world{}.env())
 	overrides := loquat.Object{"model": json.RawMessage(`"n"`)}
 	for b.Loop() {
 		if _, _, err := c.Effective("default", overrides); err != nil {

@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // answering makes an HTTP client whose answers are by host.
@@ -48,7 +49,7 @@ func lists(models ...string) http.HandlerFunc {
 		for _, m := range models {
 			data = append(data, map[string]string{"id": m})
 		}
-		fmt.Fprintf(w, `{"object":"list","data":%s}`, encode(data))
+		fmt.Fprintf(w, `{"object":"list","data":%s}`, config.Encode(data))
 	}
 }
 
@@ -81,7 +82,7 @@ func TestDiscover(t *testing.T) {
 	}{
 		{name: "nothing"},
 		{name: "one local", hosts: hosts{vllm: lists("v1", "v2")}, base: "http://127.0.0.1:8000/v1", model: "v1"},
-		{name: "order counts, not speed", hosts: hosts{vllm: lists("v"), ollama: func(w http.ResponseWriter, r *http.Request) { time.Sleep(probeTimeout / 2); lists("o")(w, r) }},
+		{name: "order counts, not speed", hosts: hosts{vllm: lists("v"), ollama: func(w http.ResponseWriter, r *http.Request) { time.Sleep(config.ProbeTimeout / 2); lists("o")(w, r) }},
 			base: "http://127.0.0.1:11434/v1", model: "o"},
 		{name: "a stuck one is passed over", hosts: hosts{ollama: stuck, llama: lists("l")}, base: "http://127.0.0.1:8080/v1", model: "l"},
 		{name: "another server on the port", hosts: hosts{llama: says("<html>"), vllm: lists("v")}, base: "http://127.0.0.1:8000/v1", model: "v"},
@@ -102,7 +103,7 @@ func TestDiscover(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got, err := Discover(t.Context(), world{vars: tt.vars}.env(), answering(tt.hosts))
+				got, err := config.Discover(t.Context(), world{vars: tt.vars}.env(), answering(tt.hosts))
 				switch {
 				case tt.errorHas != "":
 					if err == nil || !strings.Contains(err.Error(), tt.errorHas) || strings.Contains(err.Error(), "hunter22") || strings.Contains(err.Error(), "sk-1234") {
@@ -112,16 +113,16 @@ func TestDiscover(t *testing.T) {
 					t.Errorf("Discover = %+v, %v", got, err)
 				case tt.base == "":
 					if got.Config != nil {
-						t.Errorf("found %s", encode(got.Config.Redacted()))
+						t.Errorf("found %s", config.Encode(got.Config.Redacted()))
 					}
 				case got.Config == nil:
 					t.Errorf("found nothing: %s", got.Notice)
 				default:
 					base, _, err := got.Config.Base(loquat.DefaultAgent)
 					if err != nil || base.String("base_url") != tt.base || base.String("model") != tt.model || base.String("api_key") != tt.key {
-						t.Errorf("found %s, %v, want %s at %s", encode(base), err, tt.model, tt.base)
+						t.Errorf("found %s, %v, want %s at %s", config.Encode(base), err, tt.model, tt.base)
 					}
-					selectors := Loaded{Selectors: []string{base.String("provider")}, Owners: []Owner{owner{}}}
+					selectors := config.Loaded{Selectors: []string{base.String("provider")}, Owners: []config.Owner{owner{}}}
 					if problems := got.Config.Check(selectors); len(problems) > 0 {
 						t.Errorf("what was found is wrong: %v", problems)
 					}

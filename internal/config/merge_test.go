@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // drawLayer draws a dictionary in which a key holds either an object or something
@@ -31,13 +32,13 @@ func drawLayer(depth int) *rapid.Generator[map[string]any] {
 }
 
 func toObject(m map[string]any) loquat.Object {
-	o, _ := asObject(encode(m))
+	o, _ := config.AsObject(config.Encode(m))
 	return o
 }
 
 func fromObject(o loquat.Object) map[string]any {
 	m := map[string]any{}
-	mustDecode(encode(o), &m)
+	config.MustDecode(config.Encode(o), &m)
 	return m
 }
 
@@ -65,15 +66,15 @@ func TestMergeProperties(t *testing.T) {
 		same := func(what string, got loquat.Object, want map[string]any) {
 			t.Helper()
 			if !reflect.DeepEqual(fromObject(got), want) {
-				t.Fatalf("%s = %s, want %v", what, encode(got), want)
+				t.Fatalf("%s = %s, want %v", what, config.Encode(got), want)
 			}
 		}
-		same("a+b", Merge(A, B), modelMerge(a, b))
-		same("a+(b+c)", Merge(A, Merge(B, C)), fromObject(Merge(Merge(A, B), C)))
-		same("a+a", Merge(A, A), a)
-		same("(a+b)+b", Merge(Merge(A, B), B), fromObject(Merge(A, B)))
-		same("a+nothing", Merge(A, nil), a)
-		same("nothing+a", Merge(nil, A), a)
+		same("a+b", config.Merge(A, B), modelMerge(a, b))
+		same("a+(b+c)", config.Merge(A, config.Merge(B, C)), fromObject(config.Merge(config.Merge(A, B), C)))
+		same("a+a", config.Merge(A, A), a)
+		same("(a+b)+b", config.Merge(config.Merge(A, B), B), fromObject(config.Merge(A, B)))
+		same("a+nothing", config.Merge(A, nil), a)
+		same("nothing+a", config.Merge(nil, A), a)
 		same("a afterwards", A, a)
 		same("b afterwards", B, b)
 	})
@@ -89,9 +90,9 @@ func TestMergeReplacesWhatDiffersInKind(t *testing.T) {
 		{`null`, `{"a": null}`, `{"a":null}`},
 		{`{"a": {"b": 1}}`, `{"a": null}`, `{"a":null}`},
 	} {
-		got := Merge(loquat.Object{"k": json.RawMessage(tt.under)}, loquat.Object{"k": json.RawMessage(tt.over)})
-		if compact := fmt.Sprintf(`{"k":%s}`, tt.want); string(encode(got)) != compact {
-			t.Errorf("%s under %s = %s, want %s", tt.under, tt.over, encode(got), compact)
+		got := config.Merge(loquat.Object{"k": json.RawMessage(tt.under)}, loquat.Object{"k": json.RawMessage(tt.over)})
+		if compact := fmt.Sprintf(`{"k":%s}`, tt.want); string(config.Encode(got)) != compact {
+			t.Errorf("%s under %s = %s, want %s", tt.under, tt.over, config.Encode(got), compact)
 		}
 	}
 }

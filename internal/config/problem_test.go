@@ -10,13 +10,6 @@ import (
 	"loquat/internal/config"
 )
 
-// modelOwner owns one key of providers.
-type modelOwner struct{}
-
-func (modelOwner) ConfigSchema() config.Schema {
-	return config.Schema{{Key: "model", Kind: config.String, Required: true}, {Key: "request_options", Kind: config.Object}, {Key: "retry", Kind: config.DelayMap}}
-}
-
 // object returns a JSON object with n members, each made from its number.
 func object(n int, member string) string {
 	var b strings.Builder
@@ -29,13 +22,11 @@ func object(n int, member string) string {
 // check returns the problems of a configuration.
 func check(t *testing.T, text string) []config.Problem {
 	t.Helper()
-	c, problems := config.Parse([]byte(text), config.Environment{Lookup: func(string) (string, bool) { return "", false }})
+	c, problems := config.Parse([]byte(text), world{}.env())
 	if c == nil {
 		t.Fatalf("Parse: %v", problems)
 	}
-	return config.InOrder(problems, c.Check(config.Loaded{
-		Compiled: []string{"test.provider"}, Selectors: []string{"generic"}, Owners: []config.Owner{modelOwner{}},
-	}))
+	return config.InOrder(problems, c.Check(around))
 }
 
 // However many problems a configuration has, a hundred errors and a hundred warnings are
@@ -55,7 +46,7 @@ func TestProblemsAreBounded(t *testing.T) {
 		{"providers", `{"providers": ` + object(n, `"p%05d": {}`) + `, "agents": {"default": {"provider": "p00000"}}}`, 2 * n, 0},
 		{"agents", `{"providers": {` + provider + `}}, "agents": ` + strings.Replace(object(n, `"a%05d": {"provider": "none"}`), "{", `{"default": {}, `, 1) + `}`, n, 0},
 		{"layers", `{"providers": {` + provider + `}}, "agents": ` + strings.Replace(object(n, `"a%05d": 1`), "{", `{"default": {}, `, 1) + `}`, n, 0},
-		{"codes", `{"providers": {` + provider + `, "retry": ` + object(n, `"x%05d": [1]`) + `}}}`, n, 0},
+		{"codes", `{"providers": {` + provider + `, "retry_on_status": ` + object(n, `"x%05d": [1]`) + `}}}`, n, 0},
 		{"plugins", `{"providers": {` + provider + `}}, "plugins": ["none"` + strings.Repeat(`, "none"`, n-1) + `]}`, n, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

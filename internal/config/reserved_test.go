@@ -1,10 +1,11 @@
-package config
+package config_test
 
 import (
 	"strings"
 	"testing"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // Backends that read JSON without regard to case take "Stream" for "stream". So no
@@ -13,7 +14,7 @@ func TestReservedParamsInAnySpelling(t *testing.T) {
 	for _, name := range []string{"messages", "Messages", "MESSAGES", "meſſages", "model", "Model", "MODEL", "stream", "Stream", "STREAM", "ſtream"} {
 		file := loquat.Object{}.Set("providers", map[string]any{"main": map[string]any{"provider": "generic", "model": "m", "request_options": map[string]any{name: true}}})
 		var found []string
-		for _, p := range New(file, world{}.env()).Check(around) {
+		for _, p := range config.New(file, world{}.env()).Check(around) {
 			found = append(found, p.String())
 		}
 		if want := "providers.main.request_options." + name + ": is set by the service itself"; !strings.Contains(strings.Join(found, "\n"), want) {
@@ -22,18 +23,18 @@ func TestReservedParamsInAnySpelling(t *testing.T) {
 		options := loquat.Object{}.Set(name, true)
 		for place, o := range map[string]struct {
 			overrides loquat.Object
-			offer     Offer
+			offer     config.Offer
 		}{
-			"o.request_options." + name: {loquat.Object{}.Set("request_options", options), Offer{Key: "request_options"}},
-			"o.mine." + name:            {loquat.Object{}.Set("mine", true), Offer{Key: "mine", Path: []string{"request_options", name}}},
+			"o.request_options." + name: {loquat.Object{}.Set("request_options", options), config.Offer{Key: "request_options"}},
+			"o.mine." + name:            {loquat.Object{}.Set("mine", true), config.Offer{Key: "mine", Path: []string{"request_options", name}}},
 		} {
-			if got := CheckOverrides("o", o.overrides, nil, nil, []Offer{o.offer}, ""); len(got) != 1 || got[0].Location != place {
+			if got := config.CheckOverrides("o", o.overrides, nil, nil, []config.Offer{o.offer}, ""); len(got) != 1 || got[0].Location != place {
 				t.Errorf("in an override %q: %v, want a fault at %s", name, got, place)
 			}
 		}
 	}
 	for _, name := range []string{"stream_options", "Models", "modell", "message", " stream", "tools"} {
-		if got := CheckOverrides("o", loquat.Object{}.Set("request_options", loquat.Object{}.Set(name, true)), nil, nil, nil, ""); len(got) != 0 {
+		if got := config.CheckOverrides("o", loquat.Object{}.Set("request_options", loquat.Object{}.Set(name, true)), nil, nil, nil, ""); len(got) != 0 {
 			t.Errorf("%q is refused: %v", name, got)
 		}
 	}

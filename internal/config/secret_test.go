@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 const secretive = `{
@@ -20,9 +21,9 @@ const secretive = `{
 		"base_url": "https://only-user@example.org/v1", "stream_recovery": {"mode": "disabled"}}},
 	"agents": {"default": {"provider": "p", "api_key": "", "pin": null}}}`
 
-func secretConfig(t *testing.T) *Config {
+func secretConfig(t *testing.T) *config.Config {
 	t.Helper()
-	c, problems := Parse([]byte(secretive), world{files: map[string]string{"/held": "from-a-file\n"}}.env())
+	c, problems := config.Parse([]byte(secretive), world{files: map[string]string{"/held": "from-a-file\n"}}.env())
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -40,7 +41,7 @@ func TestSecrets(t *testing.T) {
 func TestRedacted(t *testing.T) {
 	c := secretConfig(t)
 	shown := c.Redacted(owner{})
-	text := string(encode(shown))
+	text := string(config.Encode(shown))
 	for _, secret := range c.Secrets(owner{}) {
 		if strings.Contains(text, secret) {
 			t.Errorf("%s is shown in %s", secret, text)
@@ -62,7 +63,7 @@ func TestRedacted(t *testing.T) {
 			t.Errorf("%s is shown as %s, want %s", place, tt.got, tt.want)
 		}
 	}
-	if c.raw.Object("providers").Object("p").String("api_key") != "provider-key" {
+	if c.Raw().Object("providers").Object("p").String("api_key") != "provider-key" {
 		t.Error("redaction changed the configuration")
 	}
 }
@@ -77,14 +78,14 @@ func TestDatabaseURLIsRedacted(t *testing.T) {
 		"postgres://h/d?user=u&password=s3cret":          "postgres://h/d?user=u&password=***",
 		"postgres://u@h/d?sslpassword=s3cret&sslcert=/c": "postgres://u@h/d?sslpassword=***&sslcert=/c",
 	} {
-		c, problems := Parse(encode(map[string]any{"store": map[string]string{"url": url}}), world{}.env())
-		if found := strings.Contains(fmt.Sprint(problems, c.Check(Loaded{})), "write @ as %40"); found != strings.Contains(url, "top/") {
-			t.Errorf("%s: the problems are %v and %v", url, problems, c.Check(Loaded{}))
+		c, problems := config.Parse(config.Encode(map[string]any{"store": map[string]string{"url": url}}), world{}.env())
+		if found := strings.Contains(fmt.Sprint(problems, c.Check(config.Loaded{})), "write @ as %40"); found != strings.Contains(url, "top/") {
+			t.Errorf("%s: the problems are %v and %v", url, problems, c.Check(config.Loaded{}))
 		}
 		if got := c.Redacted(owner{}).Object("store").String("url"); got != want {
 			t.Errorf("%s is shown as %s", url, got)
 		}
-		if text := NewRedactor(c.Secrets(owner{})).Redact("connect to " + url); strings.Contains(text, "s3cret") {
+		if text := config.NewRedactor(c.Secrets(owner{})).Redact("connect to " + url); strings.Contains(text, "s3cret") {
 			t.Errorf("a text shows %s", text)
 		}
 	}
@@ -104,7 +105,7 @@ func TestRedactedHidesWhatOnlyProcessesKnow(t *testing.T) {
 			}
 		}
 		if string(provider["timeout"]) != "7" || string(provider["model"]) != `"m"` || shown.Object("agents").Object("default").String("provider") != "p" {
-			t.Errorf("with plugins %s, what is known is shown as %s", plugins, encode(shown))
+			t.Errorf("with plugins %s, what is known is shown as %s", plugins, config.Encode(shown))
 		}
 	}
 }
@@ -120,7 +121,7 @@ func TestRedactedShowsTheAgentThatHolds(t *testing.T) {
 }
 
 func TestRedact(t *testing.T) {
-	m := NewRedactor([]string{"abc", "abcd", "abcdefgh", `q"u<te`, "p@ss word", "naïve"})
+	m := config.NewRedactor([]string{"abc", "abcd", "abcdefgh", `q"u<te`, "p@ss word", "naïve"})
 	for text, want := range map[string]string{
 		"":                       "",
 		"abc":                    "abc", // too short to be redacted
@@ -136,7 +137,7 @@ func TestRedact(t *testing.T) {
 			t.Errorf("Redact(%s) = %s, want %s", text, got, want)
 		}
 	}
-	later := new(Redactor)
+	later := new(config.Redactor)
 	if got := later.Redact("abcd"); got != "abcd" {
 		t.Errorf("a redactor without secrets made %s", got)
 	}
@@ -149,9 +150,9 @@ func TestRedact(t *testing.T) {
 }
 
 func TestSchemaOffers(t *testing.T) {
-	schema := around.schema()
+	schema := schemaAround()
 	keys := func(base loquat.Object) (keys []string) {
-		for _, o := range SchemaOffers(schema, base) {
+		for _, o := range config.SchemaOffers(schema, base) {
 			keys = append(keys, o.Key)
 		}
 		slices.Sort(keys)
@@ -194,7 +195,7 @@ func TestOverridesOfPaths(t *testing.T) {
 		{"server.listen", `"x"`, at + ".mine can never be overridden"},
 		{"plugins.0", `"x"`, at + ".mine can never be overridden"},
 	} {
-		got := CheckOverrides(at, loquat.Object{"mine": json.RawMessage(tt.value)}, base, around.schema(), []Offer{{Key: "mine", Path: strings.Split(tt.path, ".")}}, "")
+		got := config.CheckOverrides(at, loquat.Object{"mine": json.RawMessage(tt.value)}, base, schemaAround(), []config.Offer{{Key: "mine", Path: strings.Split(tt.path, ".")}}, "")
 		text := ""
 		if len(got) > 0 {
 			text = got[0].Location + " " + got[0].Message
@@ -232,9 +233,9 @@ func TestCheckOverrides(t *testing.T) {
 		{`{"request_options": {"messages": [], "stream": false}}`, nil, []string{at + ".request_options.messages is set by", at + ".request_options.stream is set by"}},
 		{`{"request_options": 1}`, nil, []string{at + ".request_options is a number; must be an object"}},
 	} {
-		overrides, _ := asObject(json.RawMessage(tt.overrides))
-		schema := around.schema()
-		got := CheckOverrides(at, overrides, tt.base, schema, SchemaOffers(schema, tt.base), "")
+		overrides, _ := config.AsObject(json.RawMessage(tt.overrides))
+		schema := schemaAround()
+		got := config.CheckOverrides(at, overrides, tt.base, schema, config.SchemaOffers(schema, tt.base), "")
 		ok := len(got) == len(tt.want)
 		for i := 0; ok && i < len(got); i++ {
 			ok = strings.HasPrefix(got[i].Location+" "+got[i].Message, tt.want[i])
@@ -244,14 +245,14 @@ func TestCheckOverrides(t *testing.T) {
 		}
 	}
 	// Keys that no loaded plugin describes still follow the rules of request_options.
-	if got := CheckOverrides(at, loquat.Object{}.Set("request_options", map[string]bool{"stream": true}), nil, nil, nil, ""); len(got) != 1 {
+	if got := config.CheckOverrides(at, loquat.Object{}.Set("request_options", map[string]bool{"stream": true}), nil, nil, nil, ""); len(got) != 1 {
 		t.Errorf("request_options without its plugin: %v", got)
 	}
 }
 
 // JSON without a secret stays byte for byte, and JSON with one stays JSON.
 func TestRedactJSON(t *testing.T) {
-	m := NewRedactor([]string{"hunter2", "1234"})
+	m := config.NewRedactor([]string{"hunter2", "1234"})
 	for raw, want := range map[string]string{
 		``:                                    ``,
 		`null`:                                `null`,
@@ -267,7 +268,7 @@ func TestRedactJSON(t *testing.T) {
 			t.Errorf("RedactJSON(%s) = %s, want %s", raw, got, want)
 		}
 	}
-	var none *Redactor
+	var none *config.Redactor
 	if got := none.RedactJSON(json.RawMessage(`"hunter2"`)); string(got) != `"hunter2"` {
 		t.Errorf("no redactor made %s", got)
 	}
