@@ -54,8 +54,8 @@ func appendObject(dst []byte, o Object) []byte {
 // into a buffer of the right size. encoding/json keeps two to four copies meanwhile.
 const largeObject = 1 << 20
 
-// size returns about how many bytes the values have.
-func (o Object) size() (n int) {
+// Size returns about how many bytes the values have.
+func (o Object) Size() (n int) {
 	for _, raw := range o {
 		n += len(raw)
 	}
@@ -64,8 +64,9 @@ func (o Object) size() (n int) {
 
 // Encode returns the JSON of the object. A large object is copied once.
 func (o Object) Encode() ([]byte, error) {
-	if o.size() < largeObject {
-		return json.Marshal(o)
+	if o.Size() < largeObject {
+		b, err := marshal(o)
+		return ValidRaw(bytes.TrimSuffix(b, []byte("\n"))), err
 	}
 	if err := o.checkValid(); err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (e Event) isLarge() bool {
 	}
 	n := 0
 	for _, m := range e.Messages {
-		n += len(m.Content) + m.Metadata.size()
+		n += len(m.Content) + m.Metadata.Size()
 	}
 	return n >= largeObject
 }
@@ -181,12 +182,30 @@ func (m Message) AppendJSON(dst []byte, large map[string]func([]byte) ([]byte, e
 }
 
 func (m Message) append(dst []byte) []byte {
-	dst = AppendString(append(dst, `{"id":`...), m.ID)
-	dst = AppendString(append(dst, `,"role":`...), m.Role)
-	dst = AppendString(append(dst, `,"content":`...), m.Content)
+	dst = m.appendStart(dst)
 	if len(m.Metadata) > 0 {
 		dst = appendObject(append(dst, `,"metadata":`...), m.Metadata)
 	}
+	return m.appendEnd(dst)
+}
+
+// AppendEncoded appends the message as JSON, with metadata that Object.Encode returned, or
+// none, in place of its own.
+func (m Message) AppendEncoded(dst, metadata []byte) []byte {
+	dst = m.appendStart(dst)
+	if len(metadata) > 0 {
+		dst = append(append(dst, `,"metadata":`...), metadata...)
+	}
+	return m.appendEnd(dst)
+}
+
+func (m Message) appendStart(dst []byte) []byte {
+	dst = AppendString(append(dst, `{"id":`...), m.ID)
+	dst = AppendString(append(dst, `,"role":`...), m.Role)
+	return AppendString(append(dst, `,"content":`...), m.Content)
+}
+
+func (m Message) appendEnd(dst []byte) []byte {
 	dst = m.CreatedAt.AppendFormat(append(dst, `,"created_at":"`...), time.RFC3339Nano)
 	return append(dst, `"}`...)
 }
@@ -288,14 +307,36 @@ func AppendString(dst []byte, s string) []byte {
 	return append(AppendEscaped(append(dst, '"'), s), '"')
 }
 
+// plainBytes returns how many bytes at the beginning of s are ASCII and need no escape, or
+// fewer. It looks at 8 bytes at a time.
+func plainBytes(s string) (n int) {
+	const each = 0x0101010101010101
+	for ; n+8 <= len(s); n += 8 {
+		b := s[n : n+8]
+		w := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 | uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+		control, quote, backslash := w-each*' ', w^each*'"'-each, w^each*'\\'-each
+		if (w|control|quote|backslash)&(each*0x80) != 0 {
+			break
+		}
+	}
+	return n
+}
+
 // AppendEscaped is AppendString without the quotes.
 func AppendEscaped(dst []byte, s string) []byte {
-	start := 0
+	start, plain := 0, 8 // plain: where plainBytes is tried next
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c < utf8.RuneSelf {
 			if c >= ' ' && c != '"' && c != '\\' {
-				i++
+				if i++; i >= plain {
+					n := plainBytes(s[i:])
+					i += n
+					plain = i + 8
+					if n == 0 { // text that is not ASCII, probably
+						plain = i + 64
+					}
+				}
 				continue
 			}
 			dst = append(dst, s[start:i]...)

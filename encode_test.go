@@ -32,6 +32,16 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
+// Each character is escaped wherever it stands in a text, because several are read together.
+func TestAppendStringAtEachPlace(t *testing.T) {
+	for c := range rune(0x180) {
+		for at := range 20 {
+			checkString(t, strings.Repeat("a", at)+string(c)+strings.Repeat("~", 19-at))
+			checkString(t, strings.Repeat("!", at)+string([]byte{byte(c)})+strings.Repeat(" ", 19-at))
+		}
+	}
+}
+
 func FuzzAppendString(f *testing.F) {
 	for _, s := range awkward {
 		f.Add(s)

@@ -42,7 +42,7 @@ func (p MessagePage) WriteJSON(w io.Writer) error {
 func messagesSize(messages []Message) (n int) {
 	const others = 128
 	for _, m := range messages {
-		n += others + len(m.Content) + m.Metadata.size()
+		n += others + len(m.Content) + m.Metadata.Size()
 	}
 	return n
 }

@@ -88,7 +88,7 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 // leaves processors to writers while many followers catch up.
 func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 
-const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body`
+const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body, e.sid`
 
 func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Record, error) {
 	query, args, err := r.eventQuery(f)
@@ -152,17 +152,23 @@ func (in *eventReader) read() error {
 	}
 	defer rows.Close()
 	in.events, in.ended = nil, true
-	for left := in.page; rows.Next(); {
-		rec, err := scanEvent(rows)
+	var refs []storedReference
+	for left := in.page; in.ended && rows.Next(); {
+		rec, sid, err := scanEvent(rows)
 		if err != nil {
 			return err
 		}
-		in.events = append(in.events, rec)
-		if in.ended = left.admits(len(rec.Body)) && left.events > 0; !in.ended {
-			return nil
+		ref, stored := referenceOf(rec)
+		if stored && ref.Bytes < largeText {
+			refs = append(refs, storedReference{ref, len(in.events), sid})
 		}
+		in.events = append(in.events, rec)
+		in.ended = left.admits(max(len(rec.Body), ref.Bytes)) && left.events > 0
 	}
-	return asDatabaseError(rows.Err())
+	if err := closeRows(rows); err != nil {
+		return err
+	}
+	return fill(in.q, in.events, refs)
 }
 
 // mergeEvents calls fn with events and with increments, in the order of their ids, until fn
@@ -266,23 +272,25 @@ func (r *Reader) SizeOfRequestEvents(req Request, since loquat.EventID) (n int64
 	}
 }
 
-func scanEvent(rows *sql.Rows) (loquat.Record, error) {
+// scanEvent returns an event and the row id of its session.
+func scanEvent(rows *sql.Rows) (loquat.Record, int64, error) {
 	var (
 		id   loquat.EventID
+		sid  int64
 		rev  int64
 		omit bool
 		at   int64
 		body []byte
 	)
-	if err := rows.Scan(&id, &rev, &omit, &at, &body); err != nil {
-		return loquat.Record{}, fmt.Errorf("read event: %w", asDamage(err))
+	if err := rows.Scan(&id, &rev, &omit, &at, &body, &sid); err != nil {
+		return loquat.Record{}, 0, fmt.Errorf("read event: %w", asDamage(err))
 	}
 	rec, err := loquat.ParseRecord(body)
 	if err != nil {
-		return loquat.Record{}, fmt.Errorf("event %s: %w", id, asDamage(err))
+		return loquat.Record{}, 0, fmt.Errorf("event %s: %w", id, asDamage(err))
 	}
 	rec.ID, rec.Rev, rec.OmitMessages, rec.At = id, rev, omit, fromMicros(at)
-	return rec, nil
+	return rec, sid, nil
 }
 
 // lastEventID is the highest event id ever assigned. A commit that only adds increments does
@@ -307,12 +315,8 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	if req != nil {
 		e.RequestID = req.RequestID
 	}
-	ref, large, err := tx.reference(e, h)
-	if err != nil {
-		return 0, err
-	}
-	if large {
-		return tx.publishReference(e, ref, h, req)
+	if appended := h.appendedLast(e); appended != nil {
+		return tx.publishMessages(e, appended, h, req)
 	}
 	rec, err := e.Encode()
 	if err != nil {
@@ -328,17 +332,6 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 		rev = h.Rev
 	}
 	return tx.addEvent(rec, h, req, rev, rec.Body)
-}
-
-// publishReference publishes an event that is stored as a reference to its messages. The tail
-// gets the record without a body, so that readers read it from the database.
-func (tx *Tx) publishReference(e loquat.Event, ref messageReference, h *Head, req *Request) (loquat.EventID, error) {
-	body, err := ref.encode(e)
-	if err != nil {
-		return 0, err
-	}
-	rec := loquat.Record{Type: e.Type, SessionID: e.SessionID, RequestID: e.RequestID}
-	return tx.addEvent(rec, h, req, ref.Rev, body)
 }
 
 // addEvent gives a record the next id, stores it with a body, and adds it to what was published.

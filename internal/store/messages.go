@@ -132,36 +132,36 @@ func scanMessage(scan func(...any) error) (messageRow, error) {
 	return row, nil
 }
 
-// insertMessage inserts the version of a message that begins at the present revision, and
-// returns its approximate size as JSON.
-func (tx *Tx) insertMessage(h *Head, seq int64, m loquat.Message) (size int64, err error) {
+// insertMessage inserts the version of a message that begins at the present revision. It
+// returns the metadata in its row and its approximate size as JSON.
+func (tx *Tx) insertMessage(h *Head, seq int64, m loquat.Message) (metadata []byte, size int64, err error) {
 	inline, large := splitTexts(m)
 	for key, text := range large {
 		if key != "" && !json.Valid(asBytes(text)) {
-			return 0, fmt.Errorf("the metadata at %q are not valid JSON", loquat.Clip(key, loquat.Excerpt))
+			return nil, 0, fmt.Errorf("the metadata at %q are not valid JSON", loquat.Clip(key, loquat.Excerpt))
 		}
 	}
-	metadata, err := encodeMetadata(inline.Metadata)
+	metadata, err = encodeMetadata(inline.Metadata)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	size = int64(len(inline.Content)+len(metadata)+messageOverhead) + large.size()
 	const insert = `INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at, text_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	args := []any{h.SID, seq, h.Rev, m.ID, m.Role, inline.Content, metadata, micros(m.CreatedAt), large.size()}
 	if large == nil {
-		return size, tx.exec(insert, args...)
+		return metadata, size, tx.exec(insert, args...)
 	}
 	row, err := tx.insert(insert+` RETURNING id`, args...)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	return size, tx.insertTexts(row, large)
+	return metadata, size, tx.insertTexts(row, large)
 }
 
 // AppendMessage appends a message and returns its index.
 func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	h.Rev++
-	size, err := tx.insertMessage(h, h.nextSeq, m)
+	metadata, size, err := tx.insertMessage(h, h.nextSeq, m)
 	if err != nil {
 		return 0, fmt.Errorf("append message: %w", err)
 	}
@@ -171,6 +171,8 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 	if err := tx.beginRun(h); err != nil {
 		return 0, err
 	}
+	m.CreatedAt = fromMicros(micros(m.CreatedAt))
+	h.appended = append(h.appended, appendedMessage{m, metadata})
 	h.nextSeq++
 	h.Count++
 	h.bytes += size
@@ -180,7 +182,7 @@ func (tx *Tx) AppendMessage(h *Head, m loquat.Message) (int, error) {
 // edit starts a revision that changes or removes messages, unlike an append.
 func (h *Head) edit() {
 	h.Rev++
-	h.edited = h.Rev
+	h.edited, h.appended = h.Rev, nil
 }
 
 // ModifyMessage changes the content of the message at an index and returns the new message. If
@@ -200,7 +202,7 @@ func (tx *Tx) ModifyMessage(h *Head, index int, role, content string) (loquat.Me
 	if err := tx.endVersion(h, row); err != nil {
 		return loquat.Message{}, err
 	}
-	size, err := tx.insertMessage(h, row.seq, m)
+	_, size, err := tx.insertMessage(h, row.seq, m)
 	if err == nil && role != "" {
 		err = tx.exec(`DELETE FROM asset_uses WHERE sid = ? AND seq = ?`, h.SID, row.seq)
 	}

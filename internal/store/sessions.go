@@ -28,6 +28,8 @@ type Head struct {
 	bytes     int64 // approximate size of the messages as JSON
 	edited    int64 // newest revision that changed or removed a message
 	described bool  // agent or metadata changed and must be written
+
+	appended []appendedMessage // the last ones, by the transaction that read the Head
 }
 
 const headColumns = `s.sid, s.session_id, s.agent_id, s.metadata, s.created_at, s.updated_at, s.rev, s.cursor_event_id,

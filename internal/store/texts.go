@@ -2,10 +2,8 @@ package store
 
 import (
 	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"loquat"
 	"loquat/internal/heap"
@@ -187,118 +185,4 @@ func (r *Reader) appendJSON(dst []byte, row messageRow) ([]byte, error) {
 		}
 	}
 	return row.message.AppendJSON(dst, large)
-}
-
-// A final or tool_results event whose messages are large is stored as a reference to them. Its
-// row has the revision of the messages, so that they are kept as long as the event.
-
-// messageReference says which messages an event has: count of them, in the order of their
-// keys, at a revision.
-type messageReference struct {
-	Seq   int64 `json:"seq"` // ordering key of the first
-	Count int   `json:"count"`
-	Rev   int64 `json:"rev"`
-	Bytes int   `json:"bytes"` // of JSON
-}
-
-const (
-	referenceFormat = `,"stored":{"seq":%d,"count":%d,"rev":%d,"bytes":%d}}`
-	maxReference    = 1 << 10 // no body of a reference is larger
-)
-
-// reference returns a reference to the messages of an event. ok is false if the event is not
-// large, or if its messages are not the last ones of the session.
-func (tx *Tx) reference(e loquat.Event, h *Head) (ref messageReference, ok bool, err error) {
-	if e.Type != loquat.Final && e.Type != loquat.ToolResults {
-		return ref, false, nil
-	}
-	size := 0
-	for _, m := range e.Messages {
-		size += len(m.Content)
-		for _, raw := range m.Metadata {
-			size += len(raw)
-		}
-	}
-	if size < largeText {
-		return ref, false, nil
-	}
-	ref = messageReference{Seq: h.nextSeq - int64(len(e.Messages)), Count: len(e.Messages), Rev: h.Rev, Bytes: e.MessagesSize()}
-	rows, err := tx.q.Query(`SELECT message_id FROM messages WHERE sid = ? AND seq >= ? AND rev_to IS NULL ORDER BY seq`, h.SID, ref.Seq)
-	if err != nil {
-		return ref, false, err
-	}
-	defer rows.Close()
-	n := 0
-	for ; rows.Next(); n++ {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return ref, false, err
-		}
-		if n >= ref.Count || id != e.Messages[n].ID {
-			return ref, false, nil
-		}
-	}
-	return ref, n == ref.Count, asDatabaseError(rows.Err())
-}
-
-// encode returns the body of an event that is stored as a reference.
-func (ref messageReference) encode(e loquat.Event) ([]byte, error) {
-	e.Messages = nil
-	rec, err := e.Encode()
-	if err != nil {
-		return nil, err
-	}
-	return fmt.Appendf(rec.Body[:len(rec.Body)-1], referenceFormat, ref.Seq, ref.Count, ref.Rev, ref.Bytes), nil
-}
-
-// leading returns how many bytes of a body have the type and the ids.
-func leading(rec loquat.Record) int {
-	n := len(`{"type":"","session_id":""`) + len(rec.Type) + len(rec.SessionID)
-	if rec.RequestID != "" {
-		n += len(`,"request_id":""`) + len(rec.RequestID)
-	}
-	return n
-}
-
-// referenceOf returns the reference that a record was stored as. ok is false if the record has
-// its messages.
-func referenceOf(rec loquat.Record) (ref messageReference, ok bool) {
-	if rec.Type != loquat.Final && rec.Type != loquat.ToolResults || len(rec.Body) > maxReference {
-		return ref, false
-	}
-	rest := string(rec.Body[min(leading(rec), len(rec.Body)):])
-	if !strings.HasPrefix(rest, `,"stored":`) {
-		return ref, false
-	}
-	n, err := fmt.Sscanf(rest, referenceFormat, &ref.Seq, &ref.Count, &ref.Rev, &ref.Bytes)
-	return ref, err == nil && n == 4
-}
-
-// resolve returns the body of a record that was stored as a reference.
-func (r *Reader) resolve(rec loquat.Record, ref messageReference) ([]byte, error) {
-	return r.load(-int64(rec.ID), func() ([]byte, error) {
-		defer heap.Hold()()
-		messages, err := r.messageRows(`SELECT `+messageColumns+` FROM messages WHERE sid = (SELECT sid FROM sessions WHERE session_id = ?)
-			AND seq >= ? AND seq < ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?) ORDER BY seq`,
-			rec.SessionID, ref.Seq, ref.Seq+int64(ref.Count), ref.Rev, ref.Rev)
-		if err == nil && len(messages) != ref.Count {
-			err = asDamage(errors.New("they are not in the database"))
-		}
-		heap.Free(ref.Bytes) // the reply's own text, once it is stored
-		body := make([]byte, 0, len(rec.Body)+ref.Bytes)
-		body = append(append(body, rec.Body[:leading(rec)]...), `,"messages":[`...)
-		for i, row := range messages {
-			if err != nil {
-				break
-			}
-			if i > 0 {
-				body = append(body, ',')
-			}
-			body, err = r.appendJSON(body, row)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("messages of event %s: %w", rec.ID, err)
-		}
-		return append(body, "]}"...), nil
-	})
 }

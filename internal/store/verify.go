@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -139,57 +140,70 @@ func verifyJSON(q SQL, report func(string)) {
 
 // verifyReferences checks that the messages of events that are stored as references exist.
 func verifyReferences(q SQL, report func(string)) {
-	const name = "messages of large events"
-	type stored struct {
-		id  loquat.EventID
-		sid int64
-		messageReference
-	}
-	var references []stored
-	err := func() error {
-		rows, err := q.Query(`SELECT e.event_id, e.sid, e.body FROM events e JOIN sessions s ON s.sid = e.sid
-			WHERE s.deleted = 0 AND e.type IN ('final', 'tool_results') AND octet_length(e.body) <= ?`, maxReference)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var e stored
-			var body []byte
-			if err := rows.Scan(&e.id, &e.sid, &body); err != nil {
-				return err
-			}
-			rec, err := loquat.ParseRecord(body)
-			if err != nil {
-				continue // verifyJSON reports it
-			}
-			var ok bool
-			if e.messageReference, ok = referenceOf(rec); ok {
-				references = append(references, e)
-			}
-		}
-		return rows.Err()
-	}()
+	const name = "messages of events"
 	broken := 0
-	for _, e := range references {
-		var n int
-		if err == nil {
-			err = one(q, `SELECT count(*) FROM messages WHERE sid = ? AND seq >= ? AND seq < ? AND rev_from <= ? AND (rev_to IS NULL OR rev_to > ?)`,
-				[]any{e.sid, e.Seq, e.Seq + int64(e.Count), e.Rev, e.Rev}, &n)
+	for after, more := loquat.EventID(0), true; more; {
+		last, missing, err := missingMessages(q, after)
+		if err != nil {
+			report(fmt.Sprintf("%s: cannot be read: %v", name, err))
+			return
 		}
-		if err != nil || n == e.Count {
-			continue
-		}
-		if broken++; broken <= maxViolations {
-			report(fmt.Sprintf("%s: event %s has %d of %d", name, e.id, n, e.Count))
+		after, more = last, last > 0
+		for _, text := range missing {
+			if broken++; broken <= maxViolations {
+				report(name + ": " + text)
+			}
 		}
 	}
 	if broken > maxViolations {
 		report(fmt.Sprintf("%s: and %d more", name, broken-maxViolations))
 	}
+}
+
+// missingMessages checks the next events that are stored as references. It returns one text per
+// event that lacks messages, and the last event, or 0 if there are no more.
+func missingMessages(q SQL, after loquat.EventID) (last loquat.EventID, missing []string, err error) {
+	rows, err := q.Query(`SELECT e.event_id, e.sid, e.body FROM events e JOIN sessions s ON s.sid = e.sid
+		WHERE s.deleted = 0 AND e.type IN ('final', 'tool_results') AND octet_length(e.body) <= ? AND e.event_id > ? ORDER BY e.event_id LIMIT ?`,
+		maxReference, after, pageEvents)
 	if err != nil {
-		report(fmt.Sprintf("%s: cannot be read: %v", name, err))
+		return 0, nil, err
 	}
+	defer rows.Close()
+	var refs []storedReference
+	var ids []loquat.EventID
+	for rows.Next() {
+		var ref storedReference
+		var body []byte
+		if err := rows.Scan(&last, &ref.sid, &body); err != nil {
+			return 0, nil, err
+		}
+		rec, err := loquat.ParseRecord(body)
+		if err != nil {
+			continue // verifyJSON reports it
+		}
+		var ok bool
+		if ref.messageReference, ok = referenceOf(rec); ok {
+			refs, ids = append(refs, ref), append(ids, last)
+		}
+	}
+	if err := closeRows(rows); err != nil {
+		return 0, nil, err
+	}
+	found := make([]int, len(refs))
+	err = eachReferred(q, referredKeys, refs, func(rows *sql.Rows) error {
+		var i int
+		var seq int64
+		err := rows.Scan(&i, &seq)
+		found[i]++
+		return err
+	})
+	for i, ref := range refs {
+		if found[i] != ref.Count {
+			missing = append(missing, fmt.Sprintf("event %s has %d of %d", ids[i], found[i], ref.Count))
+		}
+	}
+	return last, missing, err
 }
 
 // validIncrements checks that the entries of a row are valid events.

@@ -34,7 +34,7 @@ func TestVerify(t *testing.T) {
 		"messages have their large texts":                                 `UPDATE messages SET text_bytes = 7`,
 		"large texts are whole":                                           `INSERT INTO message_texts (message, field, text_id, size) SELECT id, '', 1, 7 FROM messages`,
 		"large texts are in use":                                          `INSERT INTO texts (text_id, piece, body) VALUES (1, 0, x'00')`,
-		"messages of large events: event 0000000000000001 has 0 of 1":     `UPDATE events SET type = 'final', body = '{"type":"final","session_id":"notes","stored":{"seq":7,"count":1,"rev":1,"bytes":9}}' WHERE event_id = 1`,
+		"messages of events: event 0000000000000001 has 0 of 1":           `UPDATE events SET type = 'final', body = '{"type":"final","session_id":"notes","stored":{"seq":7,"count":1,"rev":1,"bytes":9}}' WHERE event_id = 1`,
 		"requests belong to sessions":                                     `INSERT INTO requests (request_id, sid, status) VALUES ('r', 99, 'queued')`,
 		"requests have ended or run":                                      `INSERT INTO requests (request_id, sid, status) SELECT 'r', sid, 'completed' FROM sessions`,
 		"a session runs one request":                                      `DROP INDEX requests_running; INSERT INTO requests (request_id, sid, status) SELECT 'q', sid, 'running' FROM sessions UNION ALL SELECT 'r', sid, 'running' FROM sessions`,

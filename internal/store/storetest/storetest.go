@@ -46,6 +46,8 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"copies of long sessions", copies},
 		{"large texts", largeTexts},
 		{"unclean large texts", uncleanLargeTexts},
+		{"events with messages", eventsWithMessages},
+		{"windows of events with messages", eventsInWindows},
 		{"a large text of a failed update", failedLargeText},
 		{"large texts past the retention", agedLargeTexts},
 		{"checkpoints and cursors", checkpoints},
