@@ -24,23 +24,24 @@ type incrementsModel struct {
 	driver *sqlite.DB
 	s      *store.Store
 
-	running map[string]*store.Request // by session
-	ended   map[string]bool           // by request
-	log     []loquat.Record
-	newest  loquat.EventID // ever assigned
-	floor   loquat.EventID // the model has every event above it
+	sessions []string // those that requests run on
+	spare    []string // those that take the place of a deleted session
+	deleted  []string
+	running  map[string]*store.Request // by session
+	ended    map[string]bool           // by request
+	log      []loquat.Record
+	newest   loquat.EventID // ever assigned
+	floor    loquat.EventID // the model has every event above it
 }
-
-var modelSessions = []string{"a", "b", "c", "d"}
 
 // The database agrees with a model of the log whatever happens in between: commits, sorting,
 // ends of requests, cleanups and crashes. No event id is assigned twice.
 func TestIncrementsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &incrementsModel{running: map[string]*store.Request{}, ended: map[string]bool{}}
+		m := &incrementsModel{sessions: []string{"a", "b", "c", "d"}, spare: []string{"e", "f", "g", "h"}, running: map[string]*store.Request{}, ended: map[string]bool{}}
 		defer m.remove()
 		m.open(t, m.newDir(t))
-		for _, id := range modelSessions {
+		for _, id := range slices.Concat(m.sessions, m.spare) {
 			m.update(t, func(tx *store.Tx, publish publishFunc) error {
 				h, err := tx.CreateSession(id, "default", nil)
 				if err != nil {
@@ -58,6 +59,7 @@ func TestIncrementsAgainstAModel(t *testing.T) {
 			"stream":  m.stream,
 			"stream2": m.stream,
 			"end":     m.end,
+			"delete":  m.delete,
 			"sort":    func(t *rapid.T) { m.update(t, func(tx *store.Tx, _ publishFunc) error { return tx.SortIncrements() }) },
 			"cleanup": func(t *rapid.T) { m.must(t, m.s.Cleanup(t.Context())) },
 			"fail":    m.fail,
@@ -133,7 +135,7 @@ func (m *incrementsModel) forgetUntracked(t *rapid.T) {
 
 func (m *incrementsModel) session(t *rapid.T, running bool) (id string, ok bool) {
 	var fit []string
-	for _, id := range modelSessions {
+	for _, id := range m.sessions {
 		if (m.running[id] != nil) == running {
 			fit = append(fit, id)
 		}
@@ -229,6 +231,37 @@ func (m *incrementsModel) end(t *rapid.T) {
 	m.ended[q.RequestID] = true
 }
 
+// delete deletes a session, after which only its session_deleted can be read.
+func (m *incrementsModel) delete(t *rapid.T) {
+	if len(m.spare) == 0 {
+		t.Skip()
+	}
+	i := rapid.IntRange(0, len(m.sessions)-1).Draw(t, "deleted session")
+	id := m.sessions[i]
+	gone := loquat.Event{Type: loquat.SessionDeleted, SessionID: id}
+	rec, err := gone.Encode()
+	m.must(t, err)
+	m.update(t, func(tx *store.Tx, _ publishFunc) error {
+		h, err := tx.Head(id)
+		if err != nil {
+			return err
+		}
+		if q := m.running[id]; q != nil {
+			if err := tx.EndRequest(q, loquat.StatusCancelled, ""); err != nil {
+				return err
+			}
+		}
+		err = tx.DeleteSession(&h)
+		rec.ID, rec.At = h.Cursor, tx.Now
+		return err
+	})
+	m.log = slices.DeleteFunc(m.log, func(r loquat.Record) bool { return r.SessionID == id })
+	m.log = append(m.log, rec)
+	m.sessions[i], m.spare = m.spare[0], m.spare[1:]
+	m.deleted = append(m.deleted, id)
+	delete(m.running, id)
+}
+
 var errModel = errors.New("this update fails")
 
 // fail rolls a transaction back that wrote increments.
@@ -271,7 +304,7 @@ func (m *incrementsModel) check(t *rapid.T) {
 	var of *store.Request
 	switch rapid.IntRange(0, 3).Draw(t, "filter") {
 	case 1:
-		f.SessionID = rapid.SampledFrom(modelSessions).Draw(t, "of session")
+		f.SessionID = rapid.SampledFrom(slices.Concat(m.sessions, m.deleted)).Draw(t, "of session")
 	case 2:
 		if id, ok := m.session(t, true); ok {
 			of = m.running[id]
@@ -322,15 +355,15 @@ func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.
 		if want.ID <= since || f.SessionID != "" && want.SessionID != f.SessionID || f.RequestID != "" && want.RequestID != f.RequestID {
 			continue
 		}
+		optional := m.ended[want.RequestID] && (want.Type == loquat.Partial || want.Type == loquat.ToolPartial)
 		if len(got) == 0 {
-			optional := m.ended[want.RequestID] && (want.Type == loquat.Partial || want.Type == loquat.ToolPartial)
 			if full || optional {
 				continue
 			}
 			t.Fatalf("%s event %s is missing", want.Type, want.ID)
 		}
 		if got[0].ID != want.ID {
-			if m.ended[want.RequestID] && got[0].ID > want.ID {
+			if optional && got[0].ID > want.ID {
 				continue
 			}
 			t.Fatalf("read %s, want %s (%s)", got[0].ID, want.ID, want.Type)
