@@ -182,19 +182,19 @@ func incrementSize(e loquat.Event) int {
 
 // step publishes the pending increments and runs fn, in one transaction. It fails unless the
 // request runs, belongs to this process and is not cancelled.
-func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.Request) (next *store.Request, err error)) error {
+func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *store.Request, err error)) error {
 	next, err := persistently(ctx, k.s.store, func(tx *store.Tx) (*store.Request, error) {
-		q, h, err := tx.FenceStep(k.q)
+		step, err := tx.FenceStep(k.q)
 		if err != nil {
 			return nil, err
 		}
-		if q.Cancelled {
+		if step.Request.Cancelled {
 			return nil, errCancelled
 		}
 		if err := k.PublishIncrements(tx); err != nil {
 			return nil, err
 		}
-		return fn(tx, &h, &q)
+		return fn(tx, &step)
 	})
 	if err == nil {
 		k.next = next
@@ -206,7 +206,8 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Head, *store.
 // end of the request.
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	heap.Free(len(p.Message.Content)) // the garbage of the stream, before the message is stored
-	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
+	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
+		h, q := &step.Head, &step.Request
 		if p.Streamed {
 			if err := publish(tx, h, q, phaseEnd); err != nil {
 				return nil, err
@@ -221,7 +222,7 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 			}
 			return nil, publish(tx, h, q, loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls})
 		}
-		return k.complete(tx, h, q)
+		return k.complete(tx, step)
 	})
 }
 
@@ -240,22 +241,22 @@ func addMessages(tx *store.Tx, h *store.Head, q *store.Request, kind loquat.Even
 }
 
 // complete ends a request normally.
-func (k *sink) complete(tx *store.Tx, h *store.Head, q *store.Request) (next *store.Request, err error) {
-	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
+func (k *sink) complete(tx *store.Tx, step *store.Step) (next *store.Request, err error) {
+	if err := publish(tx, &step.Head, &step.Request, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
 		return nil, err
 	}
-	if err := tx.EndRequest(q, loquat.StatusCompleted, ""); err != nil {
+	if err := tx.EndRequest(&step.Request, loquat.StatusCompleted, ""); err != nil || !step.Queued {
 		return nil, err
 	}
-	return k.s.startNext(tx, h)
+	return k.s.startNext(tx, &step.Head)
 }
 
 // ToolResults persists the results of a tool round: tool_results, checkpoint.
 func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
-	return k.step(ctx, func(tx *store.Tx, h *store.Head, q *store.Request) (*store.Request, error) {
-		if err := addMessages(tx, h, q, loquat.ToolResults, results); err != nil {
+	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
+		if err := addMessages(tx, &step.Head, &step.Request, loquat.ToolResults, results); err != nil {
 			return nil, err
 		}
-		return nil, tx.CloseStep(q)
+		return nil, tx.CloseStep(&step.Request)
 	})
 }

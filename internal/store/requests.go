@@ -149,20 +149,27 @@ func (r *Reader) FenceRequest(requestID, owner string) (Request, error) {
 	return q, nil
 }
 
-// FenceStep is FenceRequest by row id. It returns the session, too.
-func (r *Reader) FenceStep(q Request) (Request, Head, error) {
-	var h Head
-	row, err := scanRequest(func(dest ...any) (err error) {
-		h, err = scanHead(func(head ...any) error {
-			return one(r.q, `SELECT `+requestColumns+`, `+headColumns+requestFrom+`r.rid = ? AND r.status = 'running' AND r.owner = ?`,
-				[]any{q.RID, q.Owner}, append(dest, head...)...)
+// Step is what a transaction of a running request needs.
+type Step struct {
+	Request Request
+	Head    Head // of its session
+	Queued  bool // other requests wait for its end
+}
+
+// FenceStep is FenceRequest by row id. It reads all of a Step in one query.
+func (r *Reader) FenceStep(q Request) (out Step, err error) {
+	const others = `EXISTS (SELECT 1 FROM requests w WHERE w.sid = r.sid AND w.status = 'queued')`
+	out.Request, err = scanRequest(func(dest ...any) (err error) {
+		out.Head, err = scanHead(func(head ...any) error {
+			return one(r.q, `SELECT `+requestColumns+`, `+headColumns+`, `+others+requestFrom+`r.rid = ? AND r.status = 'running' AND r.owner = ?`,
+				[]any{q.RID, q.Owner}, append(append(dest, head...), &out.Queued)...)
 		})
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrFenced
 	}
-	return row, h, err
+	return out, err
 }
 
 // EnqueueRequest stores a queued request at the end of the session's queue, or at its front if

@@ -122,22 +122,47 @@ func startAtOnce(t *testing.T, open Open) {
 			if cancelled, err := tx.Fence(q); cancelled || err != nil {
 				t.Errorf("%s: fence %v, %v", id, cancelled, err)
 			}
-			row, h, err := tx.FenceStep(q)
-			if err != nil || row.RequestID != id || h.SessionID != q.SessionID || h.Count != 0 {
-				t.Errorf("%s: the step has request %+v, session %+v, %v", id, row, h, err)
+			step, err := tx.FenceStep(q)
+			if err != nil || step.Request.RequestID != id || step.Head.SessionID != q.SessionID || step.Head.Count != 0 || step.Queued {
+				t.Errorf("%s: the step is %+v, %v", id, step, err)
 			}
 			foreign := q
 			foreign.Owner = "somebody else"
-			if _, _, err := tx.FenceStep(foreign); !errors.Is(err, store.ErrFenced) {
+			if _, err := tx.FenceStep(foreign); !errors.Is(err, store.ErrFenced) {
 				t.Errorf("%s: a step of another owner: %v", id, err)
 			}
-			rows[i], fenced[i] = withoutIdentity(q), withoutIdentity(row)
+			rows[i], fenced[i] = withoutIdentity(q), withoutIdentity(step.Request)
 		}
 		return nil
 	})
 	if !reflect.DeepEqual(rows[0], rows[1]) || !reflect.DeepEqual(rows, fenced) {
 		t.Errorf("the rows are\n%+v\n%+v\n%+v", rows[0], rows[1], fenced)
 	}
+	secondIsRefused(t, s)
+	update(t, s, func(tx *store.Tx) error {
+		q, err := tx.Request("at once")
+		if err != nil {
+			return err
+		}
+		if _, _, err := enqueue(tx, "b", "next", false); err != nil {
+			return err
+		}
+		if step, err := tx.FenceStep(q); err != nil || !step.Queued {
+			t.Errorf("the step before a queued request is %+v, %v", step, err)
+		}
+		if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
+			return err
+		}
+		q.Owner = "me"
+		if _, err := tx.FenceStep(q); !errors.Is(err, store.ErrFenced) {
+			t.Errorf("a step after the end: %v", err)
+		}
+		return nil
+	})
+}
+
+// secondIsRefused starts a request on the session b, where one runs.
+func secondIsRefused(t *testing.T, s *store.Store) {
 	err := s.Update(t.Context(), func(tx *store.Tx) error {
 		h, err := tx.Head("b")
 		if err != nil {
@@ -148,20 +173,6 @@ func startAtOnce(t *testing.T, open Open) {
 	if err == nil {
 		t.Error("a second request runs on one session")
 	}
-	update(t, s, func(tx *store.Tx) error {
-		q, err := tx.Request("at once")
-		if err != nil {
-			return err
-		}
-		if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
-			return err
-		}
-		q.Owner = "me"
-		if _, _, err := tx.FenceStep(q); !errors.Is(err, store.ErrFenced) {
-			t.Errorf("a step after the end: %v", err)
-		}
-		return nil
-	})
 }
 
 // startBoth starts a queued request on the session a and one at once on b.
