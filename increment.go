@@ -164,8 +164,12 @@ func (b *DraftBuilder) Delta() *Delta {
 
 // MergeIncrements merges neighbours among the events of one request that wait for the
 // same commit: partials as mergedDelta does, and the parts of one tool call by
-// concatenation. It does not change the events, and takes time linear in their size.
+// concatenation. It does not change the events, and takes time linear in their size. The
+// result may be waiting itself.
 func MergeIncrements(waiting []Event) []Event {
+	if len(waiting) == 1 && waiting[0].Type == Partial {
+		return waiting
+	}
 	out := make([]Event, 0, len(waiting))
 	for i := 0; i < len(waiting); {
 		e := waiting[i]

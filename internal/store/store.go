@@ -115,6 +115,7 @@ type Store struct {
 	lastFailure time.Time        // time of the last failed write; owned by the committer
 	unsorted    sizeOfIncrements // what shared rows hold; owned by the committer, like the following
 	fences      fences
+	spare       spare
 	crowded     bool      // the last batch had increments of several requests
 	lastCommit  time.Time // when the last commit began
 	attempts    uint64
@@ -490,7 +491,7 @@ func (s *Store) commit(batch []*update) {
 func (s *Store) begin(q SQL) *Tx {
 	s.attempts++
 	statements := &taggedSQL{SQL: q}
-	log := &eventWriter{SQL: statements}
+	log := &eventWriter{SQL: statements, increments: s.spare.increments}
 	return &Tx{
 		statements: statements,
 		shown:      s.shown.Load(),
@@ -498,6 +499,7 @@ func (s *Store) begin(q SQL) *Tx {
 		Now:        time.Now().UTC().Truncate(time.Millisecond),
 		last:       s.Last(),
 		log:        log,
+		published:  s.spare.published,
 		fences:     s.fences,
 		attempt:    s.attempts,
 	}
@@ -533,6 +535,7 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 		s.marker.Mark(Mark{StoreID: s.id, Last: tx.last})
 	}
 	s.tail.add(tx.last, tx.published)
+	s.spare.keep(tx)
 	for _, u := range batch {
 		u.err = s.classify(u.err)
 		u.finish()

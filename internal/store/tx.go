@@ -39,6 +39,29 @@ type Tx struct {
 	shown *func(loquat.Object) loquat.Object // what events show of metadata; nil means all
 }
 
+// spare is memory of the last transaction, which the next one uses again. It belongs to the
+// committer.
+type spare struct {
+	published  []loquat.Record
+	increments []increment
+}
+
+// maxSpare is the most events for which memory is kept.
+const maxSpare = 1024
+
+// keep takes the memory of a committed transaction, which is no longer used.
+func (s *spare) keep(tx *Tx) {
+	*s = spare{}
+	if cap(tx.published) <= maxSpare {
+		clear(tx.published)
+		s.published = tx.published[:0]
+	}
+	if increments := tx.log.increments; cap(increments) <= maxSpare {
+		clear(increments[:cap(increments)])
+		s.increments = increments[:0]
+	}
+}
+
 // runAll runs the updates of a batch in order. An update spoils the transaction if it fails
 // after it wrote, or if one of its statements fails: PostgreSQL then accepts no further
 // statement. An update that ignores the error of a statement fails with this error.
