@@ -8,11 +8,15 @@ import (
 )
 
 // A goroutine copies the write-ahead log back to the database file (a WAL checkpoint) while
-// the committer goes on writing. The committer waits only when readers have kept the log
+// the committer goes on writing. SQLite writes the log from its start again only when a
+// transaction begins after all of the log was copied, which never happens between commits that
+// follow each other closely. So the committer copies the little that was written during the
+// last WAL checkpoint, whenever the log has grown. It waits only when readers have kept the log
 // from shrinking for too long. An idle database truncates the log.
 const (
 	checkpointEvery = 200 * time.Millisecond
 	walSoftLimit    = 4 << 20
+	walTurn         = 12 << 20 // size at which the committer lets the log start again
 	walHardLimit    = 64 << 20
 	truncateTimeout = 50 * time.Millisecond // the most that a writer waits for a truncation
 )
@@ -38,6 +42,10 @@ func (db *DB) checkpointLoop() {
 		}
 		writes := db.writes.Load()
 		rest := db.checkpoint("PASSIVE")
+		if rest == 0 && db.walSize() > walTurn {
+			db.checkpoint("PASSIVE") // what was written during the first, so that little is left
+			db.turn.Store(true)
+		}
 		if idle := writes == seen; idle && rest == 0 {
 			db.checkpoint("TRUNCATE")
 		}
@@ -69,15 +77,20 @@ func (db *DB) logCheckpoint(err error, failing *bool) {
 	*failing = err != nil
 }
 
-// limitWAL makes the committer wait for a WAL checkpoint once the log exceeds its hard limit.
+// limitWAL lets the log start again if checkpointLoop has copied nearly all of it. It makes the
+// committer wait for a WAL checkpoint once the log exceeds its hard limit.
 // If a reader, such as a backup, blocks the checkpoint for longer than the committer waits,
 // the log may grow by the hard limit again before the next wait.
 func (db *DB) limitWAL(ctx context.Context) {
+	var busy, logged, copied int
+	if db.turn.CompareAndSwap(true, false) {
+		err := db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &logged, &copied)
+		db.logCheckpoint(err, &db.writerFailing)
+	}
 	size := db.walSize()
 	if size < max(walHardLimit, db.nextWaitSize) {
 		return
 	}
-	var busy, logged, copied int
 	began := time.Now()
 	err := db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &copied)
 	// busy is also set, without a wait, while checkpointLoop runs a WAL checkpoint.

@@ -48,6 +48,7 @@ type DB struct {
 	writerFailing     bool      // like checkpointFailing, for the committer
 	nextWaitSize      int64     // size of the write-ahead log at which the committer waits again
 	writes            atomic.Int64
+	turn              atomic.Bool // nearly all of the write-ahead log is copied; see limitWAL
 
 	mark   *datadir.MarkFile
 	pinned []pinnedFile // open files that must stay in place

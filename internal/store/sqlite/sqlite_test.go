@@ -335,3 +335,30 @@ func TestPanicRollsBack(t *testing.T) {
 		t.Errorf("last_event_id is %d, %v", last, err)
 	}
 }
+
+// While commits follow each other closely, the write-ahead log starts again long before its
+// hard limit.
+func TestLogStartsAgainWhileBusy(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir)
+	defer db.Close()
+	if err := db.Write(t.Context(), func(q store.SQL) error {
+		_, err := q.Exec(`CREATE TABLE filling (body BLOB)`)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	largest := 0
+	for range 2000 {
+		if err := db.Write(t.Context(), func(q store.SQL) error {
+			_, err := q.Exec(`INSERT INTO filling VALUES (zeroblob(65536))`)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		largest = max(largest, walSize(t, dir))
+	}
+	if largest > 48 {
+		t.Errorf("the write-ahead log had %d MiB", largest)
+	}
+}
