@@ -191,7 +191,7 @@ func TestReadingTheTailAllocatesNothing(t *testing.T) {
 	tl := newTail(0, 0)
 	w := (&Store{tail: tl}).Watch("s")
 	for i := range 1000 {
-		tl.add(loquat.EventID(i+1), []loquat.Record{{ID: loquat.EventID(i + 1), SessionID: fmt.Sprint("s"), Body: []byte("{}")}})
+		tl.add(loquat.EventID(i+1), []loquat.Record{{ID: loquat.EventID(i + 1), SessionID: "s", Body: []byte("{}")}})
 	}
 	buf := make([]loquat.Record, 0, 8)
 	if n := testing.AllocsPerRun(100, func() {
