@@ -342,7 +342,9 @@ func TestStartsThatLackMemory(t *testing.T) {
 		}
 		_ = p.Cmd.Wait()
 		t.Logf("start %d: %.300s", attempt, p.Log)
-		if attempt == 3 {
+		// The third start that gets as far as the request does without its text. A start may
+		// also die earlier, because the limit counts address space that a runtime only reserves.
+		if attempt == 5 {
 			t.Fatalf("no start serves: %v", err)
 		}
 	}
