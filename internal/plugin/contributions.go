@@ -242,6 +242,9 @@ func (c *contributor) start(ctx context.Context, in ui.Input) <-chan *contributi
 			elements, err = c.elements.UIElements(ctx, in)
 			return err
 		})
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = errTimeout // it returned at the same moment
+		}
 		switch {
 		case !returnsInTime():
 			c.noteLateReturn()
@@ -254,12 +257,14 @@ func (c *contributor) start(ctx context.Context, in ui.Input) <-chan *contributi
 	return result
 }
 
+var errTimeout = fmt.Errorf("it did not answer within %s", callTimeout)
+
 // noteHang records that a call timed out.
 func (c *contributor) noteHang() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hanging++
-	c.fail(fmt.Errorf("it did not answer within %s", callTimeout))
+	c.fail(errTimeout)
 }
 
 // noteLateReturn records that a call returned after it timed out. It may run before noteHang.
