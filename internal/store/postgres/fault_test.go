@@ -196,6 +196,45 @@ func exec(t *testing.T, conn *pgx.Conn, statement string) {
 }
 
 // Another program locks the log for longer than the statement timeout.
+// A caller that leaves in the middle of a read is not a fault of the database, and its
+// connection can be used again.
+func TestReaderThatLeaves(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	db := open(t, postgres.Options{URL: url, PoolSize: 1})
+	defer db.Close()
+	backend := func(ctx context.Context, meanwhile func()) (pid int) {
+		t.Helper()
+		err := db.Read(ctx, func(q store.SQL) error {
+			for _, query := range []string{`SELECT 1, pg_sleep(0.2)::text`, `SELECT pg_backend_pid(), ''`} {
+				meanwhile()
+				rows, err := q.Query(query)
+				if err != nil {
+					return err
+				}
+				var text string
+				for rows.Next() {
+					if err := rows.Scan(&pid, &text); err != nil {
+						return err
+					}
+				}
+				if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("a read fails: %v", err)
+		}
+		return pid
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	first := backend(ctx, func() { time.AfterFunc(50*time.Millisecond, leave) })
+	if second := backend(t.Context(), func() {}); first != second {
+		t.Errorf("the connection of process %d was not used again, but one of process %d", first, second)
+	}
+}
+
 func TestStatementTimeout(t *testing.T) {
 	_, url := pgtest.Shared(t).Database(t)
 	s, db := openStore(t, postgres.Options{URL: url, StatementTimeout: 300 * time.Millisecond})

@@ -248,12 +248,15 @@ func rollback(conn *pgx.Conn) bool {
 	return simple(ctx, conn, "ROLLBACK") == nil
 }
 
-// Read runs fn in a transaction of isolation level REPEATABLE READ.
+// Read runs fn in a transaction of isolation level REPEATABLE READ. Cancelling ctx ends the
+// wait for a connection, and not the statements: their cancellation would close the connection,
+// and so look like a fault of the database, whenever a client leaves.
 func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	conn, raw, err := db.connect(ctx)
 	if err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx)
 	usable := false
 	defer func() { release(conn, usable) }()
 	defer db.watch(raw)()
