@@ -32,7 +32,7 @@ func TestAppendString(t *testing.T) {
 	}
 }
 
-// Each character is escaped wherever it stands in a text, because several are read together.
+// Each character is escaped at each place of a text. The encoder reads several characters at once.
 func TestAppendStringAtEachPlace(t *testing.T) {
 	for c := range rune(0x180) {
 		for at := range 20 {

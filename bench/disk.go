@@ -141,7 +141,7 @@ func (d *diskRun) run(url string) error {
 	return err
 }
 
-// verdicts compares the run with the aims. base is nil if there is no older version.
+// verdicts compares the run with the aims. base is nil without an older version.
 func (d *diskRun) verdicts(base *diskRun) []verdict {
 	all := []verdict{
 		{fmt.Sprintf("data directory at most %d times the final messages, within %s", diskRatio, diskCleanUp),

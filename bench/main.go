@@ -101,7 +101,7 @@ func report(w io.Writer, only string) (missed int, err error) {
 	chosen := strings.Split(only, ",")
 	for _, name := range chosen {
 		if !slices.ContainsFunc(sections, func(s section) bool { return name == "" || s.name == name }) {
-			return 0, fmt.Errorf("there is no section %q, only %s", name, names())
+			return 0, fmt.Errorf("the section %q is not known; the sections are %s", name, names())
 		}
 	}
 	for _, s := range sections {

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -74,29 +72,14 @@ func publishToPostgres(url string, publishers, events int) (perSecond float64, c
 		return 0, 0, err
 	}
 	driver.commits.Store(0)
-	var left atomic.Int64
-	left.Store(int64(events))
-	var failed atomic.Pointer[error]
-	var all sync.WaitGroup
-	start := time.Now()
-	for range publishers {
-		all.Go(func() {
-			for left.Add(-1) >= 0 {
-				err := s.Update(ctx, func(tx *store.Tx) error {
-					_, err := tx.Publish(benchPartial(), &h, nil)
-					return err
-				})
-				if err != nil {
-					failed.Store(&err)
-					return
-				}
-			}
+	took, err := closedLoop(publishers, events, func() error {
+		return s.Update(ctx, func(tx *store.Tx) error {
+			_, err := tx.Publish(benchPartial(), &h, nil)
+			return err
 		})
-	}
-	all.Wait()
-	took := time.Since(start)
-	if err := failed.Load(); err != nil {
-		return 0, 0, *err
+	})
+	if err != nil {
+		return 0, 0, err
 	}
 	return float64(events) / took.Seconds(), int(driver.commits.Load()), nil
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
@@ -17,6 +16,8 @@ import (
 	"loquat"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // publishing lists the numbers of publishers, and of the events that they publish together
@@ -93,6 +94,27 @@ func benchStore(w io.Writer) ([]verdict, error) {
 	return nil, table.Flush()
 }
 
+// closedLoop calls publish a number of times in all. Each publisher calls it again when it has
+// returned, until it fails.
+func closedLoop(publishers, times int, publish func() error) (took time.Duration, err error) {
+	start := time.Now()
+	var left atomic.Int64
+	left.Store(int64(times))
+	var all errgroup.Group
+	for range publishers {
+		all.Go(func() error {
+			for left.Add(-1) >= 0 {
+				if err := publish(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err = all.Wait()
+	return time.Since(start), err
+}
+
 // publishRound runs publishers and a follower. Each publisher publishes one event after
 // another and waits for each commit.
 func publishRound(publishers, events int) (publishResult, error) {
@@ -110,33 +132,18 @@ func publishRound(publishers, events int) (publishResult, error) {
 	go func() { followed <- follow(s, began, events) }()
 
 	driver.commits.Store(0)
-	start := time.Now()
-	var left atomic.Int64
-	left.Store(int64(events))
-	var all sync.WaitGroup
-	var failed atomic.Pointer[error]
-	for range publishers {
-		all.Go(func() {
-			for left.Add(-1) >= 0 {
-				at := time.Now().UnixNano()
-				err := s.Update(context.Background(), func(tx *store.Tx) error {
-					id, err := tx.Publish(benchPartial(), &h, nil)
-					if err == nil {
-						began[id].Store(at)
-					}
-					return err
-				})
-				if err != nil {
-					failed.Store(&err)
-					return
-				}
+	took, err := closedLoop(publishers, events, func() error {
+		at := time.Now().UnixNano()
+		return s.Update(context.Background(), func(tx *store.Tx) error {
+			id, err := tx.Publish(benchPartial(), &h, nil)
+			if err == nil {
+				began[id].Store(at)
 			}
+			return err
 		})
-	}
-	all.Wait()
-	took := time.Since(start)
-	if err := failed.Load(); err != nil {
-		return publishResult{}, *err
+	})
+	if err != nil {
+		return publishResult{}, err
 	}
 	latencies := <-followed
 	slices.Sort(latencies)

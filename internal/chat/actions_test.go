@@ -243,7 +243,7 @@ func TestCompactRange(t *testing.T) {
 			t.Errorf("%s: the model was asked %q", c.params, question)
 		}
 		if asked.Config.String("model") == "" || asked.Redacted.String("model") != asked.Config.String("model") {
-			t.Errorf("%s: those who edit the call are told %v of %v", c.params, asked.Redacted, asked.Config)
+			t.Errorf("%s: editors of the call get %v of %v", c.params, asked.Redacted, asked.Config)
 		}
 		if indices.Start <= 2 && !strings.Contains(question, `(calls the tool find with {"q": 1})`) {
 			t.Errorf("%s: the model is not told of the call: %q", c.params, question)

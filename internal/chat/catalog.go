@@ -6,21 +6,13 @@ import (
 	"slices"
 
 	"loquat"
-	"loquat/internal/config"
 	"loquat/internal/plugin"
-	"loquat/internal/settings"
 	"loquat/internal/store"
 	"loquat/internal/ui"
 )
 
 // Catalog answers what clients can choose from: agents, models, settings and plugins.
-type Catalog struct {
-	store    *store.Store
-	settings *settings.Resolver
-	plugins  *plugin.Registry
-	starts   *pluginStarts
-	redactor *config.Redactor
-}
+type Catalog struct{ dependencies }
 
 // readHead reads the head of a session.
 func readHead(ctx context.Context, s *store.Store, sessionID string) (store.Head, error) {

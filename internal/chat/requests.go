@@ -4,27 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 
 	"loquat"
-	"loquat/internal/config"
-	"loquat/internal/plugin"
-	"loquat/internal/settings"
 	"loquat/internal/store"
 )
 
 // Requests starts, runs, cancels and ends requests.
 type Requests struct {
-	store    *store.Store
-	config   *config.Config
-	plugins  *plugin.Registry
-	log      *slog.Logger
-	redactor *config.Redactor
-	settings *settings.Resolver
-	starts   *pluginStarts
-	assets   *Assets
+	dependencies
+	assets *Assets
 
 	life  context.Context // ends when the service has to stop at once
 	owner string          // name of this process in the rows of its requests

@@ -37,6 +37,15 @@ type Service struct {
 	Assets   *Assets  // images of sessions
 	Catalog  *Catalog // choices that clients are offered
 
+	dependencies
+	states map[string]chan struct{} // by application plugin: full while an action of it runs
+
+	life context.Context // ends when the service has to stop at once
+	end  context.CancelCauseFunc
+}
+
+// dependencies are what the types of this package share.
+type dependencies struct {
 	store    *store.Store
 	config   *config.Config
 	plugins  *plugin.Registry
@@ -44,10 +53,6 @@ type Service struct {
 	redactor *config.Redactor
 	settings *settings.Resolver
 	starts   *pluginStarts
-	states   map[string]chan struct{} // by application plugin: full while an action of it runs
-
-	life context.Context // ends when the service has to stop at once
-	end  context.CancelCauseFunc
 }
 
 // errShutdown is the failure of a request that runs when the server stops.
@@ -56,8 +61,8 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger,
-		redactor: opts.Secrets, states: map[string]chan struct{}{},
+		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets},
+		states:       map[string]chan struct{}{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -72,10 +77,10 @@ func New(opts Options) *Service {
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.starts = &pluginStarts{config: s.config, plugins: s.plugins}
-	s.Catalog = &Catalog{store: s.store, settings: s.settings, plugins: s.plugins, starts: s.starts, redactor: s.redactor}
+	s.Catalog = &Catalog{s.dependencies}
 	s.Assets = &Assets{store: s.store, files: opts.Assets, log: s.log}
 	s.Requests = &Requests{
-		store: s.store, config: s.config, plugins: s.plugins, log: s.log, redactor: s.redactor, settings: s.settings, starts: s.starts, assets: s.Assets,
+		dependencies: s.dependencies, assets: s.Assets,
 		life: s.life, owner: newID(), noted: map[string]bool{},
 	}
 	s.Requests.workers = workers{life: s.life, run: s.Requests.runRequest, byID: map[string]*worker{}}

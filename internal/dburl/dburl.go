@@ -53,7 +53,7 @@ func userEnd(rest string) (end int, unescaped bool) {
 	end = strings.IndexAny(rest, "@/")
 	if end >= 0 && rest[end] == '/' {
 		if !strings.Contains(rest[:end], ":") {
-			return -1, false // there is no password
+			return -1, false // the URL has no password
 		}
 		end = -1
 	}

@@ -60,7 +60,7 @@ func (g *Gauge) Add(n int) {
 	Free(n)
 }
 
-// Reset says that the texts are no longer held.
+// Reset ends the hold of all texts.
 func (g *Gauge) Reset() {
 	g.size = 0
 	if g.release != nil {
@@ -85,7 +85,7 @@ func (f *Freer) Drop(n int) {
 	}
 }
 
-// Free returns the memory of all that is no longer in use, before a text of size bytes is
+// Free returns unused memory to the operating system, before a text of size bytes is
 // copied. It does nothing for a text that is not large.
 func Free(size int) {
 	if size >= Large {

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -18,7 +19,26 @@ func (r *rig) follow(path string, enough func(line string) bool, headers ...stri
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", r.server.URL+path, nil)
+	body := r.open(ctx, path, headers...)
+	defer body.Close()
+	var out []string
+	for ev, err := range sse.Events(body, 0) {
+		if err != nil {
+			r.t.Fatalf("stream: %v after %q", err, out)
+		}
+		line := fmt.Sprintf("%s %s%s", ev.ID, ev.Name, ev.Data)
+		out = append(out, line)
+		if enough(line) {
+			return out
+		}
+	}
+	return out
+}
+
+// open opens a stream.
+func (r *rig) open(ctx context.Context, path string, headers ...string) io.ReadCloser {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.server.URL+path, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -30,22 +50,11 @@ func (r *rig) follow(path string, enough func(line string) bool, headers ...stri
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" {
+		resp.Body.Close()
 		r.t.Fatalf("stream: %d %v", resp.StatusCode, resp.Header)
 	}
-	var out []string
-	for ev, err := range sse.Events(resp.Body, 0) {
-		if err != nil {
-			r.t.Fatalf("stream: %v after %q", err, out)
-		}
-		line := fmt.Sprintf("%s %s%s", ev.ID, ev.Name, ev.Data)
-		out = append(out, line)
-		if enough(line) {
-			return out
-		}
-	}
-	return out
+	return resp.Body
 }
 
 func holds(s string) func(string) bool {

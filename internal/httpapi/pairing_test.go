@@ -150,27 +150,13 @@ type following struct {
 // stream opens the stream of all events and reads it until it ends.
 func (r *rig) stream(headers ...string) following {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.server.URL+"/events/stream", nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Set(name, value)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		r.t.Fatalf("the stream answers %d", resp.StatusCode)
-	}
-	lines := bufio.NewScanner(resp.Body)
+	body := r.open(r.t.Context(), "/events/stream", headers...)
+	lines := bufio.NewScanner(body)
 	lines.Scan() // where it starts
 	f := following{ended: make(chan struct{})}
 	go func() {
 		defer close(f.ended)
-		defer resp.Body.Close()
+		defer body.Close()
 		for lines.Scan() {
 		}
 	}()

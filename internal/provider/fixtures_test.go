@@ -244,11 +244,11 @@ func checkError(t *testing.T, how string, want expected, o outcome) {
 		t.Errorf("%s: error is %v", how, o.err)
 		return
 	}
-	var told loquat.Object
-	if err := json.Unmarshal(want.Error, &told); err != nil {
+	var reported loquat.Object
+	if err := json.Unmarshal(want.Error, &reported); err != nil {
 		t.Fatalf("%s: %v", how, err)
 	}
-	said := cmp.Or(told.String("message"), told.String("detail"))
+	said := cmp.Or(reported.String("message"), reported.String("detail"))
 	if said == "" || !strings.Contains(o.err.(*loquat.Error).Detail, said) {
 		t.Errorf("%s: %v does not say %q", how, o.err, said)
 	}

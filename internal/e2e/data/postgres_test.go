@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"loquat/internal/e2e/binary"
 	"loquat/internal/store/postgres/pgtest"
@@ -43,17 +42,6 @@ func createSession(t *testing.T, url, id string) (status int, header http.Header
 	return status, resp.Header, body
 }
 
-func waitFor(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for range 600 {
-		if condition() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatalf("%s: it did not happen", what)
-}
-
 // While PostgreSQL is away, changes get 503 with Retry-After and the server is not ready. It
 // goes on by itself. A restart of the server finds everything.
 func TestPostgresStopsAndComesBack(t *testing.T) {
@@ -65,7 +53,7 @@ func TestPostgresStopsAndComesBack(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	server.Stop()
-	waitFor(t, "the server is not ready", func() bool { return binary.Readiness(t, p.URL) == 503 })
+	binary.Eventually(t, "the server is not ready", func() bool { return binary.Readiness(t, p.URL) == 503 })
 	status, header, body := createSession(t, p.URL, "during")
 	if status != 503 || header.Get("Retry-After") == "" || !strings.Contains(body, "cannot be reached") {
 		t.Errorf("a change while the database is away: %d %v %s", status, header, body)
@@ -73,8 +61,8 @@ func TestPostgresStopsAndComesBack(t *testing.T) {
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the server stores again", func() bool { status, _, _ := createSession(t, p.URL, "after"); return status == 201 })
-	waitFor(t, "the server is ready", func() bool { return binary.Readiness(t, p.URL) == 200 })
+	binary.Eventually(t, "the server stores again", func() bool { status, _, _ := createSession(t, p.URL, "after"); return status == 201 })
+	binary.Eventually(t, "the server is ready", func() bool { return binary.Readiness(t, p.URL) == 200 })
 
 	p.Kill(t)
 	p = servePostgres(t, file, dir) // at once, without a wait for the lease

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// writeJSON writes a value as compressed JSON.
-func writeJSON(path string, v any) (err error) {
+// compress writes a file through gzip.
+func compress(path string, write func(io.Writer) error) (err error) {
 	out, err := os.Create(path)
 	if err != nil {
 		return err
@@ -21,52 +21,52 @@ func writeJSON(path string, v any) (err error) {
 	if err != nil {
 		return err
 	}
-	encoder := json.NewEncoder(compressed)
-	encoder.SetIndent("", " ")
-	return errors.Join(encoder.Encode(v), compressed.Close())
+	return errors.Join(write(compressed), compressed.Close())
+}
+
+// decompress reads a file that compress wrote.
+func decompress(path string, read func(io.Reader) error) error {
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	compressed, err := gzip.NewReader(in)
+	if err != nil {
+		return err
+	}
+	return read(compressed)
+}
+
+// writeJSON writes a value as compressed JSON.
+func writeJSON(path string, v any) error {
+	return compress(path, func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", " ")
+		return encoder.Encode(v)
+	})
 }
 
 // readJSON reads compressed JSON into a value.
 func readJSON(path string, v any) error {
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	compressed, err := gzip.NewReader(in)
-	if err != nil {
-		return err
-	}
-	return json.NewDecoder(compressed).Decode(v)
+	return decompress(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(v) })
 }
 
 // pack writes the files of a directory to a compressed archive.
-func pack(path, dir string) (err error) {
-	out, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	compressed, err := gzip.NewWriterLevel(out, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	archive := tar.NewWriter(compressed)
-	return errors.Join(archive.AddFS(os.DirFS(dir)), archive.Close(), compressed.Close())
+func pack(path, dir string) error {
+	return compress(path, func(w io.Writer) error {
+		archive := tar.NewWriter(w)
+		return errors.Join(archive.AddFS(os.DirFS(dir)), archive.Close())
+	})
 }
 
 // unpack writes the files of an archive to a directory, readable for this user only.
 func unpack(path, dir string) error {
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	compressed, err := gzip.NewReader(in)
-	if err != nil {
-		return err
-	}
-	for archive := tar.NewReader(compressed); ; {
+	return decompress(path, func(r io.Reader) error { return extract(r, dir) })
+}
+
+func extract(r io.Reader, dir string) error {
+	for archive := tar.NewReader(r); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -25,7 +25,7 @@ func (w writer) statement(query string) (*sql.Stmt, error) {
 }
 
 // control runs BEGIN or COMMIT. They are prepared once, like other statements: parsing them took
-// about a tenth of the time that a small commit needs besides its sync.
+// about a tenth of the time that a small commit needs without its sync.
 func (w writer) control(query string) error {
 	st, err := w.statement(query)
 	if err == nil {

@@ -21,27 +21,31 @@ func enqueue(tx *store.Tx, sessionID, requestID string, ahead bool) (store.Head,
 	return h, q, tx.EnqueueRequest(&h, &q, ahead)
 }
 
+// startQueued queues a request and starts it.
+func startQueued(tx *store.Tx, sessionID, requestID string) (store.Head, store.Request, error) {
+	h, q, err := enqueue(tx, sessionID, requestID, false)
+	if err != nil {
+		return h, q, err
+	}
+	if err := tx.StartRequest(&q, "me"); err != nil {
+		return h, q, err
+	}
+	if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
+		return h, q, err
+	}
+	return h, q, tx.CloseStep(&q)
+}
+
 func requests(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
 	update(t, s, func(tx *store.Tx) error {
-		h, q, err := enqueue(tx, "a", "r", false)
+		h, q, err := startQueued(tx, "a", "r")
 		if err != nil {
 			return err
 		}
-		if err := tx.StartRequest(&q, "me"); err != nil {
-			return err
-		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
-			return err
-		}
-		if err := tx.CloseStep(&q); err != nil {
-			return err
-		}
-		if _, err := tx.Publish(partial("x"), &h, &q); err != nil {
-			return err
-		}
-		return nil
+		_, err = tx.Publish(partial("x"), &h, &q)
+		return err
 	})
 	update(t, s, func(tx *store.Tx) error { return endFenced(t, tx) })
 	update(t, s, func(tx *store.Tx) error {
@@ -178,17 +182,8 @@ func secondIsRefused(t *testing.T, s *store.Store) {
 // startBoth starts a queued request on the session a and one at once on b.
 func startBoth(t *testing.T, s *store.Store) {
 	update(t, s, func(tx *store.Tx) error {
-		h, q, err := enqueue(tx, "a", "queued", false)
-		if err != nil {
-			return err
-		}
-		if err := tx.StartRequest(&q, "me"); err != nil {
-			return err
-		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
-			return err
-		}
-		return tx.CloseStep(&q)
+		_, _, err := startQueued(tx, "a", "queued")
+		return err
 	})
 	update(t, s, func(tx *store.Tx) error {
 		h, err := tx.Head("b")

@@ -276,40 +276,46 @@ func failedUpdate(t *testing.T, open Open) {
 	}
 }
 
-// failedUpdateInBatch blocks the committer with one update while others gather. Some of these
-// fail before they write, some after.
-func failedUpdateInBatch(t *testing.T, open Open) {
-	s := start(t, open)
-	create(t, s, "a", 0)
-	since := s.Last()
+// updateTogether blocks the committer with one update while n others gather, and returns the
+// errors of these.
+func updateTogether(t *testing.T, s *store.Store, n int, fn func(tx *store.Tx, i int) error) []error {
 	hold, held := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
 		_ = s.Update(t.Context(), func(*store.Tx) error { close(held); <-hold; return nil })
 	})
 	<-held
-	const n = 60
 	errs := make([]error, n)
 	for i := range n {
 		all.Go(func() {
-			errs[i] = s.Update(t.Context(), func(tx *store.Tx) error {
-				if i%3 == 1 {
-					return errRefused
-				}
-				_, err := say(tx, "a", fmt.Sprint(i))
-				if err == nil && i%6 == 2 {
-					panic("a programmer's mistake")
-				}
-				if err == nil && i%3 == 2 {
-					err = errRefused
-				}
-				return err
-			})
+			errs[i] = s.Update(t.Context(), func(tx *store.Tx) error { return fn(tx, i) })
 		})
 	}
 	time.Sleep(50 * time.Millisecond) // lets them gather; the result does not depend on it
 	close(hold)
 	all.Wait()
+	return errs
+}
+
+// failedUpdateInBatch gathers updates, some of which fail before they write, and some after.
+func failedUpdateInBatch(t *testing.T, open Open) {
+	s := start(t, open)
+	create(t, s, "a", 0)
+	since := s.Last()
+	const n = 60
+	errs := updateTogether(t, s, n, func(tx *store.Tx, i int) error {
+		if i%3 == 1 {
+			return errRefused
+		}
+		_, err := say(tx, "a", fmt.Sprint(i))
+		if err == nil && i%6 == 2 {
+			panic("a programmer's mistake")
+		}
+		if err == nil && i%3 == 2 {
+			err = errRefused
+		}
+		return err
+	})
 	kept := map[string]bool{}
 	for _, text := range texts(t, events(t, s, since, store.Filter{}, 1000)) {
 		if kept[text] {
@@ -330,34 +336,20 @@ func failedStatementInBatch(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
 	since := s.Last()
-	hold, held := make(chan struct{}), make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() {
-		_ = s.Update(t.Context(), func(*store.Tx) error { close(held); <-hold; return nil })
-	})
-	<-held
 	const n = 24
-	errs := make([]error, n)
-	for i := range n {
-		all.Go(func() {
-			errs[i] = s.Update(t.Context(), func(tx *store.Tx) error {
-				if _, err := say(tx, "a", fmt.Sprint(i)); err != nil || i%4 < 2 {
-					return err
-				}
-				_, err := tx.CreateSession("a", "default", nil)
-				if err == nil {
-					t.Error("a taken session id was accepted")
-				}
-				if i%4 == 3 {
-					return nil
-				}
-				return err
-			})
-		})
-	}
-	time.Sleep(50 * time.Millisecond) // lets them gather; the result does not depend on it
-	close(hold)
-	all.Wait()
+	errs := updateTogether(t, s, n, func(tx *store.Tx, i int) error {
+		if _, err := say(tx, "a", fmt.Sprint(i)); err != nil || i%4 < 2 {
+			return err
+		}
+		_, err := tx.CreateSession("a", "default", nil)
+		if err == nil {
+			t.Error("a taken session id was accepted")
+		}
+		if i%4 == 3 {
+			return nil
+		}
+		return err
+	})
 	kept := texts(t, events(t, s, since, store.Filter{}, 1000))
 	if len(kept) != n/2 {
 		t.Errorf("%d of %d updates were kept: %v", len(kept), n/2, kept)
