@@ -167,7 +167,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	s.superseded = superseded(driver)
-	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention}); err != nil {
+	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention, Version: version()}); err != nil {
 		return s, errors.Join(err, driver.Close())
 	}
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {

@@ -107,6 +107,10 @@ func (r *Reader) Unended(h *Head) ([]Request, error) {
 	if h != nil {
 		where, args = `r.sid = ? AND `+where, []any{h.SID}
 	}
+	return r.requestsWhere(where, args...)
+}
+
+func (r *Reader) requestsWhere(where string, args ...any) ([]Request, error) {
 	rows, err := r.q.Query(`SELECT `+requestColumns+requestFrom+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read requests: %w", err)

@@ -88,6 +88,7 @@ const healthyAfter = 3 * time.Second
 type Options struct {
 	Logger    *slog.Logger  // nil means slog.Default()
 	Retention time.Duration // age at which events may be removed; 0 keeps all events
+	Version   string        // of this program, for Node
 
 	// SkipLossCheck leaves it to the next server start to detect lost events. Commands that
 	// open the store only briefly set it.
@@ -102,6 +103,7 @@ type Store struct {
 	serverID  string
 	foreign   []idRange
 	retention time.Duration
+	hold      hold
 
 	queue    chan *update
 	outboxes outboxes
@@ -143,6 +145,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		shared: newShared(),
 
 		retention: opts.Retention,
+		hold:      newHold(opts.Version),
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -348,7 +351,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	var notInTail <-chan struct{}
 	var fnErr error
 	err := s.driver.Read(ctx, func(q SQL) error {
-		r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared}
+		r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared, owner: s.Owner()}
 		fnErr = fn(r)
 		// The database shows a commit shortly before the tail has its events.
 		if committing := s.committing.Load(); committing != nil {
@@ -495,7 +498,7 @@ func (s *Store) begin(q SQL) *Tx {
 	return &Tx{
 		statements: statements,
 		shown:      s.shown.Load(),
-		Reader:     Reader{q: log, shared: s.shared, writes: true},
+		Reader:     Reader{q: log, shared: s.shared, owner: s.Owner(), writes: true},
 		Now:        time.Now().UTC().Truncate(time.Millisecond),
 		last:       s.Last(),
 		log:        log,

@@ -12,7 +12,8 @@ import (
 type Reader struct {
 	q      SQL
 	shared *shared
-	writes bool // it is the Reader of a Tx
+	owner  string // see Store.Owner
+	writes bool   // it is the Reader of a Tx
 }
 
 // Tx reads and writes within a batch. Its reads see what earlier updates of the batch wrote.

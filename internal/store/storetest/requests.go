@@ -546,3 +546,75 @@ func requestEvents(tx *store.Tx, q store.Request, since loquat.EventID) (out []l
 	})
 	return out, err
 }
+
+// Orphans are the running requests of other owners, and the first queued request of each
+// session in which nothing runs.
+func orphans(t *testing.T, open Open) {
+	s := start(t, open)
+	for _, id := range []string{"mine", "foreign", "queued", "removed", "idle"} {
+		create(t, s, id, 0)
+	}
+	add := func(session, id, owner string) {
+		t.Helper()
+		update(t, s, func(tx *store.Tx) error {
+			h, err := tx.Head(session)
+			if err != nil {
+				return err
+			}
+			q := store.Request{Request: loquat.Request{RequestID: id}, Send: []byte("{}"), Answer: []byte("{}")}
+			if owner == "" {
+				return tx.EnqueueRequest(&h, &q, false)
+			}
+			if err := tx.AddRunning(&h, &q, owner); err != nil {
+				return err
+			}
+			_, err = tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q)
+			return err
+		})
+	}
+	add("mine", "runs here", s.Owner())
+	add("mine", "waits for it", "")
+	add("foreign", "runs elsewhere", "another")
+	add("foreign", "waits for that", "")
+	add("queued", "first", "")
+	add("queued", "second", "")
+	add("removed", "of a deleted session", "another")
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.Head("removed")
+		if err == nil {
+			err = tx.DeleteSession(&h)
+		}
+		return err
+	})
+	view(t, s, func(r *store.Reader) error {
+		found, err := r.Orphans()
+		var ids []string
+		for _, q := range found {
+			ids = append(ids, q.RequestID)
+		}
+		if want := []string{"runs elsewhere", "first"}; !slices.Equal(ids, want) {
+			t.Errorf("orphans are %q, want %q", ids, want)
+		}
+		return err
+	})
+}
+
+// A store whose log no other node writes is the only node, and leads.
+func onlyNode(t *testing.T, open Open) {
+	s, err := store.Open(t.Context(), open(t), store.Options{Version: "v9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	nodes, err := s.Nodes(t.Context())
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("nodes are %v, %v", nodes, err)
+	}
+	n := nodes[0]
+	if !n.Self || !n.Leads || !s.Leads() || n.Version != "v9" || n.NodeID != s.Node().NodeID || time.Since(n.SeenAt) > time.Minute || time.Since(n.StartedAt) > time.Minute {
+		t.Errorf("the only node is %+v", n)
+	}
+	if s.Owner() == "" {
+		t.Error("the node has no name as an owner")
+	}
+}

@@ -57,6 +57,8 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"requests", requests},
 		{"a request that starts at once", startAtOnce},
 		{"the queue of a session", queue},
+		{"orphans", orphans},
+		{"the only node", onlyNode},
 		{"deleting a session", deletion},
 		{"cleanup of ended requests", cleanup},
 		{"retention", retention},
