@@ -4,11 +4,12 @@ GO         ?= go
 FUZZTIME   ?= 10s
 SECONDS    ?= 900
 BENCHFLAGS ?=
+SIMULATEFLAGS ?=
 ROUNDS     ?= 1000
 # The versions of tools are pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance postgres fuzz soak bench lint vulnerabilities fmt clean
+.PHONY: run build test race conformance postgres fuzz soak bench lint simulate vulnerabilities fmt clean
 
 run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
@@ -45,6 +46,9 @@ soak: ## run all features for SECONDS over a faulty network, with the race detec
 
 bench: ## run the benchmarks; BENCHFLAGS='-only decoder' runs a part
 	$(GO) -C bench run . $(BENCHFLAGS)
+
+simulate: ## show what 10 million sessions in cells need; SIMULATEFLAGS='-help' lists the assumptions
+	@$(GO) run ./internal/cells/simulate $(SIMULATEFLAGS)
 
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }

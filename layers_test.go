@@ -30,6 +30,7 @@ var ranks = map[string]int{
 	"heap":       0,
 	"private":    0,
 	"dburl":      0,
+	"cells":      0,
 	"strictjson": 1,
 	"config":     2,
 	"ui":         2,
