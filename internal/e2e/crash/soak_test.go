@@ -17,6 +17,7 @@ import (
 
 	"loquat"
 	"loquat/internal/client"
+	"loquat/internal/e2e/audit"
 	"loquat/internal/e2e/binary"
 	"loquat/internal/faultproxy"
 )
@@ -410,13 +411,13 @@ func (s *soak) settle(p *place) {
 		s.t.Error(err)
 		return
 	}
-	all := newTruth(log)
-	all.sessions[p.id], all.requests = snapshot, requests
-	for _, fault := range all.check() {
+	all := audit.NewTruth(log)
+	all.Sessions[p.id], all.Requests = snapshot, requests
+	for _, fault := range all.Check() {
 		s.t.Error(fault)
 	}
 	for id := range requests {
-		if len(all.byRequest[id]) == 0 {
+		if len(all.ByRequest[id]) == 0 {
 			s.t.Errorf("request %s is stored as %s and has no events", id, requests[id].Status)
 		}
 	}
@@ -558,10 +559,10 @@ func (f *soakFollower) apply(events ...loquat.Event) {
 
 // await waits until the fold is as the session is stored.
 func (f *soakFollower) await(stored loquat.Snapshot) error {
-	want := asText(stored.Messages)
+	want := audit.AsText(stored.Messages)
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		f.mu.Lock()
-		at, got, draft := f.fold.Cursor(), asText(f.fold.Messages()), f.fold.Draft()
+		at, got, draft := f.fold.Cursor(), audit.AsText(f.fold.Messages()), f.fold.Draft()
 		f.mu.Unlock()
 		if got == want && draft == nil {
 			return nil

@@ -1,4 +1,8 @@
-package crash_test
+// Package audit puts servers under load and checks that they kept what they promised: every
+// acknowledged change is in the log exactly once, every event that a client saw is there and
+// means the same, every request has one end, and every follower's fold equals the stored
+// session. Only tests use it.
+package audit
 
 import (
 	"encoding/json"
@@ -10,38 +14,55 @@ import (
 	"loquat"
 )
 
-// truth is the state of an idle server: the log from its beginning, the sessions, and the
-// requests.
-type truth struct {
+// Truth is the state of an idle server: the log from an event on, the sessions that were created
+// since, and their requests.
+type Truth struct {
 	log       []loquat.Event
 	bySession map[string][]loquat.Event
-	byRequest map[string][]loquat.Event
-	sessions  map[string]loquat.Snapshot // without deleted sessions
-	requests  map[string]loquat.Request  // of these sessions
+	ByRequest map[string][]loquat.Event
+	Sessions  map[string]loquat.Snapshot // without deleted sessions
+	Requests  map[string]loquat.Request  // of these sessions
 }
 
-func newTruth(log []loquat.Event) *truth {
-	t := &truth{
-		log: log, bySession: map[string][]loquat.Event{}, byRequest: map[string][]loquat.Event{},
-		sessions: map[string]loquat.Snapshot{}, requests: map[string]loquat.Request{},
+// NewTruth returns the truth of a log. The caller adds the sessions and the requests.
+func NewTruth(log []loquat.Event) *Truth {
+	t := &Truth{
+		log: log, bySession: map[string][]loquat.Event{}, ByRequest: map[string][]loquat.Event{},
+		Sessions: map[string]loquat.Snapshot{}, Requests: map[string]loquat.Request{},
 	}
 	for _, e := range log {
 		t.bySession[e.SessionID] = append(t.bySession[e.SessionID], e)
 		if e.RequestID != "" {
-			t.byRequest[e.RequestID] = append(t.byRequest[e.RequestID], e)
+			t.ByRequest[e.RequestID] = append(t.ByRequest[e.RequestID], e)
 		}
 	}
 	return t
 }
 
+// dropOlder forgets the sessions that were created at or before an event.
+func (t *Truth) dropOlder(from loquat.EventID) {
+	if from == 0 {
+		return
+	}
+	for id, events := range t.bySession {
+		if events[0].Type == loquat.SessionCreated {
+			continue
+		}
+		delete(t.bySession, id)
+		for _, e := range events {
+			delete(t.ByRequest, e.RequestID)
+		}
+	}
+}
+
 // deleted reports whether the log says that a session was deleted.
-func (t *truth) deleted(sessionID string) bool {
+func (t *Truth) deleted(sessionID string) bool {
 	events := t.bySession[sessionID]
 	return len(events) > 0 && events[len(events)-1].Type == loquat.SessionDeleted
 }
 
-// check returns all contradictions within the truth.
-func (t *truth) check() (faults []error) {
+// Check returns all contradictions within the truth.
+func (t *Truth) Check() (faults []error) {
 	note := func(err error) {
 		if err != nil {
 			faults = append(faults, err)
@@ -52,7 +73,7 @@ func (t *truth) check() (faults []error) {
 			note(fmt.Errorf("event %s follows %s", t.log[i].EventID, t.log[i-1].EventID))
 		}
 	}
-	for id, s := range t.sessions {
+	for id, s := range t.Sessions {
 		note(checkSessionOrder(t.bySession[id]))
 		note(sameMessages("session "+id, replay(t.bySession[id], 0), s.Messages))
 		note(checkMetadata(t.bySession[id], s.Metadata))
@@ -60,12 +81,12 @@ func (t *truth) check() (faults []error) {
 			note(fmt.Errorf("session %s: request %s runs after all have ended", id, s.ActiveRequestID))
 		}
 	}
-	for id, events := range t.byRequest {
+	for id, events := range t.ByRequest {
 		if t.deleted(events[0].SessionID) {
 			continue
 		}
 		note(checkRequestOrder(events))
-		note(checkStatus(events, t.requests[id]))
+		note(checkStatus(events, t.Requests[id]))
 	}
 	return faults
 }
@@ -129,7 +150,7 @@ func sameMessages(what string, replay replayed, stored []loquat.Message) error {
 	if replay.err != nil {
 		return fmt.Errorf("%s: %w", what, replay.err)
 	}
-	a, b := asText(replay.messages), asText(stored)
+	a, b := AsText(replay.messages), AsText(stored)
 	if a != b {
 		return fmt.Errorf("%s: its events tell\n  %s\nand it is\n  %s", what, a, b)
 	}
@@ -150,7 +171,8 @@ func checkMetadata(events []loquat.Event, stored loquat.Object) error {
 	return nil
 }
 
-func asText(messages []loquat.Message) string {
+// AsText returns the JSON of messages.
+func AsText(messages []loquat.Message) string {
 	if len(messages) == 0 {
 		return "[]"
 	}

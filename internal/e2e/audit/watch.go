@@ -1,4 +1,4 @@
-package crash_test
+package audit
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func (s sighting) agrees(other sighting) bool {
 
 // missing returns an error for each event that a client saw and the log no longer holds.
 // Superseded increments and events of deleted sessions may be missing.
-func (w *witness) missing(t *truth) (faults []error) {
+func (w *witness) missing(t *Truth) (faults []error) {
 	logged := make(map[loquat.EventID]bool, len(t.log))
 	for _, e := range t.log {
 		logged[e.EventID] = true
@@ -231,7 +231,7 @@ func keepsDraft(shown *loquat.Draft, e loquat.Event) error {
 
 // compare compares the folds with what is stored and returns how many there were. It
 // waits for what is still on its way.
-func (w *watcher) compare(ctx context.Context, t *truth) (compared int, faults []error) {
+func (w *watcher) compare(ctx context.Context, t *Truth) (compared int, faults []error) {
 	last := loquat.EventID(0)
 	if len(t.log) > 0 {
 		last = t.log[len(t.log)-1].EventID
@@ -249,7 +249,10 @@ func (w *watcher) compare(ctx context.Context, t *truth) (compared int, faults [
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, f := range w.folds {
-		stored, ok := t.sessions[id]
+		stored, ok := t.Sessions[id]
+		if _, since := t.bySession[id]; !since {
+			continue // it was created before the load
+		}
 		if !ok {
 			if !f.Deleted() {
 				faults = append(faults, fmt.Errorf("%s shows session %s, which is deleted", w.name, id))
@@ -257,7 +260,7 @@ func (w *watcher) compare(ctx context.Context, t *truth) (compared int, faults [
 			continue
 		}
 		compared++
-		if a, b := asText(f.Messages()), asText(stored.Messages); a != b {
+		if a, b := AsText(f.Messages()), AsText(stored.Messages); a != b {
 			faults = append(faults, fmt.Errorf("%s folds session %s to\n  %s\nand it is\n  %s", w.name, id, a, b))
 		}
 		if f.Draft() != nil {
@@ -290,7 +293,7 @@ func (l *stateLedger) add(s state) {
 
 // check compares each state with the log up to its position. If they agree, a client that
 // polls on from there applies each event exactly once.
-func (l *stateLedger) check(t *truth) (faults []error) {
+func (l *stateLedger) check(t *Truth) (faults []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.waiting {

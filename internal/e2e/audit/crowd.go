@@ -1,4 +1,4 @@
-package crash_test
+package audit
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 // promise is a fact that an acknowledged change makes permanent.
 type promise struct {
 	what, sessionID string
-	kept            func(*truth) error
+	kept            func(*Truth) error
 }
 
 // promises collects the promises of all acknowledged changes.
@@ -27,7 +28,7 @@ type promises struct {
 	kinds map[string]int
 }
 
-func (p *promises) add(what, sessionID string, kept func(*truth) error) {
+func (p *promises) add(what, sessionID string, kept func(*Truth) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.given = append(p.given, promise{what, sessionID, kept})
@@ -35,7 +36,7 @@ func (p *promises) add(what, sessionID string, kept func(*truth) error) {
 }
 
 // check returns the broken promises. Promises about a deleted session no longer hold.
-func (p *promises) check(t *truth) (faults []error) {
+func (p *promises) check(t *Truth) (faults []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.given {
@@ -62,6 +63,7 @@ type crowd struct {
 	states   *stateLedger
 	opened   func(loquat.Snapshot) // a session was made
 	fault    func(error)
+	few      int // sessions below which users make another
 
 	gate sync.RWMutex // changes hold the read lock; the write lock pauses all changes
 
@@ -88,11 +90,10 @@ type repeat struct {
 
 // The bounds of what the crowd remembers and makes.
 const (
-	fewSessions  = 5
-	manySessions = 9
-	maxRepeats   = 50
-	maxRequests  = 6
-	opPatience   = 20 * time.Second
+	extraSessions = 4 // above few, from which users delete sessions
+	maxRepeats    = 50
+	maxRequests   = 6
+	opPatience    = 20 * time.Second
 )
 
 // user is one client of the crowd. It makes one call at a time.
@@ -173,7 +174,7 @@ func (u user) isDeleting(sessionID string) bool {
 func (u user) pick() *target {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.sessions) < fewSessions {
+	if len(u.sessions) < u.few {
 		return nil
 	}
 	return u.sessions[u.random.IntN(len(u.sessions))]
@@ -231,11 +232,91 @@ func (u user) repeat(ctx context.Context, _ *target) error {
 	if got := textOf(answer); got != r.first {
 		return fmt.Errorf("a repeated %s on session %s is answered\n  %s\nand was\n  %s", r.what, r.sessionID, got, r.first)
 	}
-	u.promises.add("repeat", r.sessionID, func(*truth) error { return nil })
+	u.promises.add("repeat", r.sessionID, func(*Truth) error { return nil })
 	return nil
 }
 
 func (u user) key() client.Option { return client.IdempotencyKey(u.mark("key")) }
+
+// talk sends to a session of its own again and again, and each time waits for the end of the
+// reply, until ctx ends.
+func (u user) talk(ctx context.Context) {
+	var t *target
+	for ctx.Err() == nil {
+		u.gate.RLock()
+		if t == nil {
+			t = u.openTalk(ctx)
+		} else {
+			u.judge("send", t.id, u.say(ctx, t))
+		}
+		u.gate.RUnlock()
+		if t != nil {
+			u.awaitEnd(ctx, u.known(t).requests)
+		}
+		wait(ctx, time.Duration(u.random.IntN(200))*time.Millisecond)
+	}
+}
+
+// talkScript is the reply of a stream: about 3 s long.
+func talkScript(id string) map[string]any {
+	return map[string]any{"id": id, "attempts": []any{map[string]any{"rate": 20, "chunks": 16}}, "text": strings.Repeat("One two three four five six seven. ", 8)}
+}
+
+// openTalk creates a session that nobody else changes. It returns nil if that failed.
+func (u user) openTalk(ctx context.Context) *target {
+	ctx, cancel := context.WithTimeout(ctx, opPatience)
+	defer cancel()
+	made, err := u.c.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set(loquat.MetaOverrides, map[string]any{
+		"request_options": map[string]any{"loquat_script": talkScript(u.mark("script"))},
+	})}, u.key())
+	if err != nil {
+		u.judge("create", "", err)
+		return nil
+	}
+	u.opened(made)
+	return &target{id: made.SessionID, checkpoint: made.Checkpoint}
+}
+
+// say sends to a session behind what runs on it.
+func (u user) say(ctx context.Context, t *target) error {
+	ctx, cancel := context.WithTimeout(ctx, opPatience)
+	defer cancel()
+	content := u.mark("say")
+	s := loquat.Send{Content: &content, Stream: new(true), OnBusy: loquat.BusyQueue}
+	done, err := u.c.Send(ctx, t.id, s, u.key())
+	if loquat.CodeOf(err) == loquat.CodeRateLimited { // sends without an answer have filled the queue
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	t.requests = []string{done.RequestID}
+	u.mu.Unlock()
+	u.promises.add("send", t.id, func(tr *Truth) error { return sendKept(tr, s, done) })
+	return nil
+}
+
+// awaitEnd waits until requests have ended, or as long as any may take.
+func (u user) awaitEnd(ctx context.Context, requests []string) {
+	ctx, cancel := context.WithTimeout(ctx, opPatience)
+	defer cancel()
+	for _, id := range requests {
+		for ctx.Err() == nil {
+			if q, err := u.c.Request(ctx, id); err == nil && q.Status.Ended() {
+				break
+			}
+			wait(ctx, 300*time.Millisecond)
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
 
 func (u user) create(ctx context.Context) error {
 	s := loquat.NewSession{Metadata: loquat.Object{}.Set(loquat.MetaOverrides, map[string]any{
@@ -273,7 +354,7 @@ func (u user) fork(ctx context.Context, t *target) error {
 
 // made records a new session, and what its answer promised.
 func (u user) made(what, source string, s loquat.Snapshot, again func(context.Context) (any, error)) {
-	u.promises.add(what, s.SessionID, func(t *truth) error {
+	u.promises.add(what, s.SessionID, func(t *Truth) error {
 		events := t.bySession[s.SessionID]
 		if len(events) < 2 || events[0].Type != loquat.SessionCreated || events[0].SourceSessionID != source || events[1].EventID != s.CursorEventID {
 			return fmt.Errorf("its cursor is %s and its events begin with %s", s.CursorEventID, outline(events))
@@ -290,7 +371,7 @@ func (u user) made(what, source string, s loquat.Snapshot, again func(context.Co
 
 func (u user) deleteSession(ctx context.Context, t *target) error {
 	u.mu.Lock()
-	if len(u.sessions) < manySessions {
+	if len(u.sessions) < u.few+extraSessions {
 		u.mu.Unlock()
 		return nil
 	}
@@ -300,7 +381,7 @@ func (u user) deleteSession(ctx context.Context, t *target) error {
 	if err := u.c.DeleteSession(ctx, t.id); err != nil {
 		return err
 	}
-	u.promises.add("deletion of the session", t.id, func(t *truth) error { return errors.New("it is still there") })
+	u.promises.add("deletion of the session", t.id, func(t *Truth) error { return errors.New("it is still there") })
 	return nil
 }
 
@@ -318,7 +399,7 @@ func (u user) append(ctx context.Context, t *target) error {
 		return err
 	}
 	u.recordState(t, done.Index+1, done.CursorEventID)
-	u.promises.add("append", t.id, func(tr *truth) error {
+	u.promises.add("append", t.id, func(tr *Truth) error {
 		i, err := changeBefore(tr.bySession[t.id], done.CursorEventID, loquat.MessageAppended)
 		if err != nil {
 			return err
@@ -342,7 +423,7 @@ func (u user) modify(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	u.promises.add("modification", t.id, func(tr *truth) error {
+	u.promises.add("modification", t.id, func(tr *Truth) error {
 		events := tr.bySession[t.id]
 		i, err := changeBefore(events, done.CursorEventID, loquat.MessageModified)
 		if err == nil && (*events[i].Content != content || *events[i].Index != index) {
@@ -363,7 +444,7 @@ func (u user) delete(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	u.promises.add("deletion", t.id, func(tr *truth) error {
+	u.promises.add("deletion", t.id, func(tr *Truth) error {
 		events := tr.bySession[t.id]
 		i, err := changeBefore(events, done.CursorEventID, loquat.MessagesDeleted)
 		if err == nil && !slices.Equal(events[i].Indices, indices) {
@@ -383,7 +464,7 @@ func (u user) describe(ctx context.Context, t *target) error {
 	}
 	u.recordState(t, len(s.Messages), s.Checkpoint)
 	u.states.add(state{"the session that a change of metadata answered with", t.id, s.CursorEventID, s.Messages})
-	u.promises.add("change of metadata", t.id, func(tr *truth) error {
+	u.promises.add("change of metadata", t.id, func(tr *Truth) error {
 		for _, e := range tr.bySession[t.id] {
 			if e.EventID == s.Checkpoint && e.Type == loquat.Checkpoint && e.Metadata.String("note") == note {
 				return nil
@@ -444,7 +525,7 @@ func (u user) send(ctx context.Context, t *target) error {
 	t.requests = append(t.requests, done.RequestID)
 	t.requests = t.requests[max(0, len(t.requests)-maxRequests):]
 	u.mu.Unlock()
-	u.promises.add("send", t.id, func(tr *truth) error { return sendKept(tr, s, done) })
+	u.promises.add("send", t.id, func(tr *Truth) error { return sendKept(tr, s, done) })
 	u.remember("send", t.id, done, func(ctx context.Context) (any, error) {
 		if s.RequestID != "" {
 			return u.c.Send(ctx, t.id, s) // with a new key: the request_id identifies the repeat
@@ -455,8 +536,8 @@ func (u user) send(ctx context.Context, t *target) error {
 }
 
 // sendKept fails unless the log keeps what an acknowledged send promised.
-func sendKept(t *truth, s loquat.Send, done loquat.SendResult) error {
-	q, own := t.requests[done.RequestID], t.byRequest[done.RequestID]
+func sendKept(t *Truth, s loquat.Send, done loquat.SendResult) error {
+	q, own := t.Requests[done.RequestID], t.ByRequest[done.RequestID]
 	if !q.Status.Ended() || len(own) == 0 {
 		return fmt.Errorf("request %s is %q with %d events", done.RequestID, q.Status, len(own))
 	}
@@ -495,9 +576,9 @@ func (u user) cancel(ctx context.Context, t *target) error {
 	if err != nil || done.Status != loquat.StatusRunning && done.Status != loquat.StatusCancelled {
 		return err // the request had ended
 	}
-	u.promises.add("cancel", t.id, func(tr *truth) error {
-		if q := tr.requests[id]; q.Status != loquat.StatusCancelled {
-			return fmt.Errorf("request %s ended as %q: %s", id, q.Status, outline(tr.byRequest[id]))
+	u.promises.add("cancel", t.id, func(tr *Truth) error {
+		if q := tr.Requests[id]; q.Status != loquat.StatusCancelled {
+			return fmt.Errorf("request %s ended as %q: %s", id, q.Status, outline(tr.ByRequest[id]))
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-package crash_test
+package audit
 
 import (
 	"fmt"
@@ -100,7 +100,7 @@ func TestWitness(t *testing.T) {
 			t.Errorf("event %s has two meanings", e.EventID)
 		}
 	}
-	if lost := w.missing(newTruth(nil)); len(lost) != 1 {
+	if lost := w.missing(NewTruth(nil)); len(lost) != 1 {
 		t.Errorf("of a checkpoint and a partial, %v are missed", lost)
 	}
 }
