@@ -55,9 +55,14 @@ func (s *Store) Nodes(context.Context) ([]loquat.Node, error) { return []loquat.
 func (tx *Tx) MarkChanged(kind string) {}
 
 // OnChanged calls fn after another node marked kind: within a second, and after this node was
-// cut off from the database. All functions are called by one goroutine, which waits for each.
-// OnChanged must be called before the first update.
-func (s *Store) OnChanged(kind string, fn func()) {}
+// cut off from the database. If fn fails, it is called again within a second. All functions are
+// called by one goroutine, which waits for each. OnChanged must be called before the first
+// update.
+func (s *Store) OnChanged(kind string, fn func(context.Context) error) {}
+
+// Revision returns how often shared state of a kind was marked as changed, by any node. It is 0
+// if the log is not shared.
+func (r *Reader) Revision(kind string) (int64, error) { return 0, nil }
 
 // Signal sends a message to the other nodes with the commit. It may be lost, so what it asks
 // for must happen without it, too. topic and payload together may have 1 KiB.
