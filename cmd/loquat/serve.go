@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"loquat"
-	"loquat/internal/asset"
 	"loquat/internal/auth"
 	"loquat/internal/backend"
 	"loquat/internal/bridge"
@@ -181,7 +179,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 
 // startChat starts the plugin processes, the service and its feed.
 func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []plugin.Plugin, registry *plugin.Registry) error {
-	images, err := asset.Open(filepath.Join(cfg.Server.DataDir, "assets"), cfg.Limits.MaxAssetBytes)
+	kept, uploads, err := openImages(cfg, s.store, s.log)
 	if err != nil {
 		return err
 	}
@@ -189,7 +187,7 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	s.chat = chat.New(chat.Options{Store: s.store, Assets: images, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
+	s.chat = chat.New(chat.Options{Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
 	s.feed = feed.New(s.store)
 	return s.chat.Start(ctx)
 }

@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -71,9 +70,9 @@ func hugePNG(w, h uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(head))
 }
 
-func open(t *testing.T, path string) *asset.Dir {
+func open(t *testing.T, path string) *asset.Spool {
 	t.Helper()
-	d, err := asset.Open(path, maxSize)
+	d, err := asset.OpenSpool(path, maxSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,59 +208,6 @@ func TestInterruptedUploads(t *testing.T) {
 	}
 }
 
-func TestPlaceOpenRemove(t *testing.T) {
-	path := t.TempDir()
-	d := open(t, path)
-	content := pngOf(t, 7, 7)
-	var hash string
-	for range 2 { // the second time, the file exists
-		u, err := d.Receive(bytes.NewReader(content), "image/png")
-		if err != nil {
-			t.Fatal(err)
-		}
-		unlock := d.Lock(u.SHA256)
-		if err := u.Place(); err != nil {
-			t.Fatal(err)
-		}
-		unlock()
-		u.Discard() // does nothing after Place
-		hash = u.SHA256
-	}
-	if files := listFiles(t, path); len(files) != 1 || files[0] != hash[:2]+"/"+hash {
-		t.Errorf("the files are %q", files)
-	}
-	f, err := d.Open(hash, int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(f)
-	f.Close()
-	if err != nil || !bytes.Equal(got, content) {
-		t.Errorf("read %d bytes, %v", len(got), err)
-	}
-	if _, err := d.Open(hash, int64(len(content))+1); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("a file of another size: %v", err)
-	}
-	var listed []string
-	for hash, err := range d.Files() {
-		if err != nil {
-			t.Fatal(err)
-		}
-		listed = append(listed, hash)
-	}
-	if len(listed) != 1 || listed[0] != hash {
-		t.Errorf("listed %q", listed)
-	}
-	for range 2 {
-		if err := d.Remove(hash); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := d.Open(hash, int64(len(content))); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after it was removed: %v", err)
-	}
-}
-
 func TestOpenRemovesIncompleteUploads(t *testing.T) {
 	path := t.TempDir()
 	d := open(t, path)
@@ -271,16 +217,27 @@ func TestOpenRemovesIncompleteUploads(t *testing.T) {
 	if files := listFiles(t, path); len(files) != 1 {
 		t.Fatalf("the files of an unplaced upload are %q", files)
 	}
-	foreign := filepath.Join(path, "notes.txt")
-	if err := os.WriteFile(foreign, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d = open(t, path)
-	if files := listFiles(t, path); len(files) != 1 || files[0] != "notes.txt" {
+	open(t, path)
+	if files := listFiles(t, path); len(files) != 0 {
 		t.Errorf("left: %q", files)
 	}
-	for hash := range d.Files() {
-		t.Errorf("listed %q", hash)
+}
+
+// A spool whose directory is removed refuses uploads and says why.
+func TestSpoolIsRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "incoming")
+	d := open(t, path)
+	if err := d.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Check(); err == nil || !strings.Contains(err.Error(), "move it back") {
+		t.Errorf("a check: %v", err)
+	}
+	if _, err := d.Receive(bytes.NewReader(pngOf(t, 7, 7)), ""); err == nil {
+		t.Error("an upload was received")
 	}
 }
 
@@ -299,37 +256,4 @@ func FuzzInspect(f *testing.F) {
 			t.Errorf("the media type is %q", kind)
 		}
 	})
-}
-
-// Restrict makes files private that are readable for all, as after copying by hand.
-func TestRestrict(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("files have no permissions")
-	}
-	dir := filepath.Join(t.TempDir(), "assets")
-	hash := strings.Repeat("ab", sha256.Size)
-	for _, folder := range []string{dir, filepath.Join(dir, hash[:2])} {
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file := filepath.Join(dir, hash[:2], hash)
-	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d, err := asset.Open(dir, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the directory: %v %v", info, err)
-	}
-	if err := d.Restrict(); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]fs.FileMode{dir: 0o700, filepath.Dir(file): 0o700, file: 0o600} {
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s: %v %v, want %04o", path, info, err, want)
-		}
-	}
 }

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/asset"
+	"loquat/internal/asset/files"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 )
@@ -59,13 +59,13 @@ func Make(ctx context.Context, from, to string) (r Report, err error) {
 	if err := removeLock(lock); err != nil {
 		return Report{}, err
 	}
-	if err := asset.SyncTree(work); err != nil {
+	if err := files.SyncTree(work); err != nil {
 		return Report{}, err
 	}
 	if err := os.Rename(work, to); err != nil {
 		return Report{}, err
 	}
-	return r, asset.SyncDir(parent)
+	return r, files.SyncDir(parent)
 }
 
 // fill copies the store, then the images that it names. If an image was removed meanwhile,
@@ -91,8 +91,8 @@ func fill(ctx context.Context, from, to string) (Report, error) {
 			if err := ctx.Err(); err != nil {
 				return Report{}, err
 			}
-			err := asset.Copy(filepath.Join(from, "assets"), images, hash)
-			if asset.IsLost(err) {
+			err := files.Copy(filepath.Join(from, "assets"), images, hash)
+			if files.IsLost(err) {
 				r.Lost = append(r.Lost, hash)
 			} else if err != nil {
 				return Report{}, fmt.Errorf("copy an image: %w", err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path"
 	"slices"
 	"strings"
@@ -17,22 +16,18 @@ import (
 
 	"loquat"
 	"loquat/internal/asset"
+	"loquat/internal/images"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 )
-
-// The file of an image is written before the first session owns the image, and removed after
-// the last owner is removed. Both happen under the lock of the hash, so that no owner is added
-// while the file is removed. Owners are read from committed data only, because a batch that
-// fails restores the owners that it had removed.
 
 var _ plugin.Assets = (*Assets)(nil)
 
 // Assets keeps the images of sessions.
 type Assets struct {
-	store *store.Store
-	files *asset.Dir
-	log   *slog.Logger
+	store   *store.Store
+	images  images.Keeper
+	uploads *asset.Spool
 }
 
 // StoreAsset stores an image for a session. The bytes decide the media type; mediaType must
@@ -53,29 +48,32 @@ func (s *Assets) AddAsset(ctx context.Context, call Call, sessionID, name, media
 			return loquat.Asset{}, err
 		}
 	}
-	upload, err := s.files.Receive(content, mediaType)
+	upload, err := s.uploads.Receive(content, mediaType)
 	if err != nil {
 		return loquat.Asset{}, assetError("body", err)
 	}
 	defer upload.Discard()
 	call.BodyHash = sha256.Sum256(fmt.Appendf(call.BodyHash[:], "%s %s", upload.SHA256, name))
 	a := loquat.Asset{AssetID: newID(), MediaType: upload.MediaType, Size: upload.Size, SHA256: upload.SHA256, Name: name}
-	defer s.files.Lock(a.SHA256)()
-	if err := upload.Place(); err != nil {
-		return loquat.Asset{}, assetError("body", err)
-	}
-	out, err := change(ctx, s.store, call, func(tx *store.Tx) (loquat.Asset, error) {
-		h, err := headFor(tx, call, sessionID)
-		if err != nil {
-			return loquat.Asset{}, err
-		}
-		if err := requireFewUploads(tx, h); err != nil {
-			return loquat.Asset{}, err
-		}
-		return a, tx.AddAsset(h, a)
+	var out loquat.Asset
+	err = s.images.Add(ctx, upload, func(adopt func(*store.Tx) error) (owned bool, err error) {
+		out, err = change(ctx, s.store, call, func(tx *store.Tx) (loquat.Asset, error) {
+			h, err := headFor(tx, call, sessionID)
+			if err != nil {
+				return loquat.Asset{}, err
+			}
+			if err := requireFewUploads(tx, h); err != nil {
+				return loquat.Asset{}, err
+			}
+			if err := adopt(tx); err != nil {
+				return loquat.Asset{}, err
+			}
+			return a, tx.AddAsset(h, a)
+		})
+		return err == nil && out.AssetID == a.AssetID, err
 	})
-	if err != nil || out.AssetID != a.AssetID {
-		s.removeIfUnowned(ctx, a.SHA256)
+	if failed, ok := errors.AsType[*images.StoreError](err); ok {
+		return loquat.Asset{}, assetError("body", failed)
 	}
 	return out, err
 }
@@ -92,7 +90,10 @@ func (s *Assets) OpenAsset(ctx context.Context, sessionID, assetID string) (loqu
 	if err != nil {
 		return loquat.Asset{}, nil, err
 	}
-	f, err := s.files.Open(a.SHA256, a.Size)
+	f, err := s.images.Open(ctx, a.SHA256, a.Size)
+	if down, ok := errors.AsType[*asset.UnavailableError](err); ok {
+		return loquat.Asset{}, nil, &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the image cannot be read at the moment: " + down.Text, Err: err}
+	}
 	if err != nil {
 		return loquat.Asset{}, nil, fmt.Errorf("open asset %s: %w", assetID, err)
 	}
@@ -175,7 +176,11 @@ func assetError(place string, err error) error {
 	if coded || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the image cannot be stored at the moment; nothing was stored, try again", Err: err}
+	detail := "the image cannot be stored at the moment"
+	if down, ok := errors.AsType[*asset.UnavailableError](err); ok {
+		detail += ": " + down.Text
+	}
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: detail + "; nothing was stored, try again", Err: err}
 }
 
 // maxAssetName is the length of an asset's name in characters.
@@ -204,7 +209,7 @@ func (s *Assets) cleanUp(ctx context.Context) error {
 	if err := s.removeUnusedUploads(ctx, time.Now().Add(-uploadAge)); err != nil {
 		return err
 	}
-	return s.removeFreedFiles(ctx)
+	return s.images.CleanUp(ctx)
 }
 
 // removeUnusedUploads removes images that were uploaded before a time and that no message has used.
@@ -233,60 +238,4 @@ func (s *Assets) removeUnusedUploads(ctx context.Context, before time.Time) erro
 		}
 		kept += some.kept
 	}
-}
-
-// removeIfUnowned removes the file of a hash unless a session owns it, and reports whether
-// one does. The lock of the hash is held. If the removal fails, the next start repeats it.
-func (s *Assets) removeIfUnowned(ctx context.Context, hash string) (owned bool) {
-	ctx = context.WithoutCancel(ctx)
-	owned, err := store.Read(ctx, s.store, func(r *store.Reader) (bool, error) { return r.Owned(hash) })
-	if err == nil && !owned {
-		err = s.files.Remove(hash)
-	}
-	if err != nil {
-		s.log.Warn("could not remove an image that nobody owns", "sha256", hash, "error", err)
-	}
-	return owned
-}
-
-// freedAtATime is how many hashes a cleanup reads at once.
-const freedAtATime = 100
-
-// removeFreedFiles removes the files that lost their last owner.
-func (s *Assets) removeFreedFiles(ctx context.Context) error {
-	for after := ""; ; {
-		freed, err := store.Read(ctx, s.store, func(r *store.Reader) ([]string, error) { return r.FreedFiles(after, freedAtATime) })
-		if err != nil || len(freed) == 0 {
-			return err
-		}
-		for _, hash := range freed {
-			if err := s.removeFreedFile(ctx, hash); err != nil {
-				return fmt.Errorf("remove the files of images: %w", err)
-			}
-			after = hash
-		}
-	}
-}
-
-func (s *Assets) removeFreedFile(ctx context.Context, hash string) error {
-	defer s.files.Lock(hash)()
-	owned := s.removeIfUnowned(ctx, hash)
-	return s.store.Update(ctx, func(tx *store.Tx) error { return tx.SettleFile(hash, owned) })
-}
-
-// removeStrayFiles removes files without an owner, once at start: a crash may have happened
-// after a file was placed and before a session owned it.
-func (s *Assets) removeStrayFiles(ctx context.Context) error {
-	for hash, err := range s.files.Files() {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		unlock := s.files.Lock(hash)
-		s.removeIfUnowned(ctx, hash)
-		unlock()
-	}
-	return nil
 }

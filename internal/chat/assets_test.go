@@ -42,7 +42,7 @@ func (r *rig) files() (n int) {
 	if err := r.Cleanup(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
-	for _, err := range r.images.Files() {
+	for _, err := range r.dir.Hashes() {
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -206,11 +206,11 @@ func TestStrayFilesGoAtTheNextStart(t *testing.T) {
 	r := newRig(t)
 	s := r.create(loquat.NewSession{})
 	a := r.upload(s.SessionID, 1)
-	stray, err := r.images.Receive(bytes.NewReader(picture(2)), "")
+	stray, err := r.uploads.Receive(bytes.NewReader(picture(2)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stray.Place(); err != nil {
+	if err := r.dir.Put(t.Context(), stray.SHA256, stray); err != nil {
 		t.Fatal(err)
 	}
 	r.restart()

@@ -20,11 +20,8 @@ func cleanupPause(retention time.Duration) time.Duration {
 
 // cleanupLoop runs cleanups until the service stops.
 func (s *Service) cleanupLoop() {
-	if err := s.Assets.files.Restrict(); err != nil {
-		s.log.Warn("other users of the machine may read images; make the user of the server the owner of the files", "error", err)
-	}
-	if err := s.Assets.removeStrayFiles(s.life); err != nil && s.life.Err() == nil {
-		s.log.Warn("could not remove images that nobody owns", "error", err)
+	if err := s.Assets.images.Start(s.life); err != nil && s.life.Err() == nil {
+		s.log.Warn("the images could not be tidied", "error", err)
 	}
 	tick := time.NewTicker(cleanupPause(s.config.Events.Retention))
 	defer tick.Stop()

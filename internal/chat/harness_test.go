@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +17,12 @@ import (
 
 	"loquat"
 	"loquat/internal/asset"
+	"loquat/internal/asset/files"
 	"loquat/internal/builtin"
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/images"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -186,7 +189,9 @@ type rig struct {
 	*feed.Feed
 	t        testing.TB
 	store    *store.Store
-	images   *asset.Dir
+	dir      *files.Dir
+	images   images.Keeper
+	uploads  *asset.Spool
 	provider *fake
 	registry *plugin.Registry
 	config   *config.Config
@@ -244,11 +249,16 @@ func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plug
 	if config.Failed(problems) {
 		t.Fatal(problems)
 	}
-	images, err := asset.Open(t.TempDir(), cfg.Limits.MaxAssetBytes)
+	path := t.TempDir()
+	dir, err := files.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, store: st, images: images, provider: provider, registry: registry, config: cfg}
+	uploads, err := asset.OpenSpool(filepath.Join(path, files.Incoming), cfg.Limits.MaxAssetBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, store: st, dir: dir, images: images.NewLocal(st, dir, quiet), uploads: uploads, provider: provider, registry: registry, config: cfg}
 	r.restart()
 	t.Cleanup(func() {
 		for _, s := range r.lives {
@@ -287,7 +297,7 @@ func (r *rig) load(configText string, plugins ...plugin.Plugin) {
 func (r *rig) restart() {
 	r.t.Helper()
 	r.Service = chat.New(chat.Options{
-		Store: r.store, Assets: r.images, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.NewTextHandler(&r.said, nil)),
+		Store: r.store, Images: r.images, Uploads: r.uploads, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.NewTextHandler(&r.said, nil)),
 		Secrets: config.NewRedactor([]string{"hunter2"}),
 	})
 	r.lives = append(r.lives, r.Service)

@@ -16,6 +16,7 @@ import (
 	"loquat"
 	"loquat/internal/asset"
 	"loquat/internal/config"
+	"loquat/internal/images"
 	"loquat/internal/plugin"
 	"loquat/internal/settings"
 	"loquat/internal/store"
@@ -24,7 +25,8 @@ import (
 // Options configure a Service.
 type Options struct {
 	Store   *store.Store
-	Assets  *asset.Dir // where images are kept
+	Images  images.Keeper
+	Uploads *asset.Spool // images that are being received
 	Config  *config.Config
 	Plugins *plugin.Registry
 	Logger  *slog.Logger     // nil: the default one
@@ -78,7 +80,7 @@ func New(opts Options) *Service {
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.starts = &pluginStarts{config: s.config, plugins: s.plugins}
 	s.Catalog = &Catalog{s.dependencies}
-	s.Assets = &Assets{store: s.store, files: opts.Assets, log: s.log}
+	s.Assets = &Assets{store: s.store, images: opts.Images, uploads: opts.Uploads}
 	s.Requests = &Requests{
 		dependencies: s.dependencies, assets: s.Assets,
 		life: s.life, owner: newID(), noted: map[string]bool{},
@@ -136,7 +138,7 @@ func (s *Service) awaitActions(ctx context.Context) {
 }
 
 // Ready reports whether the service can take requests.
-func (s *Service) Ready(context.Context) loquat.Readiness {
+func (s *Service) Ready(ctx context.Context) loquat.Readiness {
 	r := loquat.Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}
 	if err := s.store.Healthy(); err != nil {
 		r.Ready, r.Store = false, err.Error()
@@ -147,8 +149,10 @@ func (s *Service) Ready(context.Context) loquat.Readiness {
 	if s.Requests.reconciling.Load() {
 		r.Ready, r.Detail["start"] = false, "requests of the last run are ended once the store can write; until then the server only reads"
 	}
-	if err := s.Assets.files.Check(); err != nil {
+	if err := s.Assets.uploads.Check(); err != nil {
 		r.Ready, r.Detail["images"] = false, err.Error()
+	} else if unready, err := s.Assets.images.Check(ctx); err != nil {
+		r.Ready, r.Detail["images"] = r.Ready && !unready, err.Error()
 	}
 	for _, p := range s.plugins.Plugins() {
 		if state := plugin.StatusOf(p).State; state != plugin.StateRunning {

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"loquat/internal/asset"
+	"loquat/internal/asset/files"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 )
@@ -112,7 +112,7 @@ func (r *Report) verifyImages(ctx context.Context, in *sqlite.Inspection, dir st
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := asset.Verify(dir, f.SHA256, f.Size, full); err != nil {
+		if err := files.Verify(dir, f.SHA256, f.Size, full); err != nil {
 			wrong[f.SHA256] = err
 		}
 	}

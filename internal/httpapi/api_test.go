@@ -121,7 +121,7 @@ func TestRepeatsAfterTheEnd(t *testing.T) {
 	if err := r.chat.Cleanup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for hash := range r.images.Files() {
+	for hash := range r.images.Hashes() {
 		t.Errorf("a repeat left the file %s", hash)
 	}
 }

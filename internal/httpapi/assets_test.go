@@ -177,7 +177,7 @@ func TestUploadRefusals(t *testing.T) {
 	}
 	body, contentType := form(t, "image/png", long, "file")
 	r.do("POST", "/sessions/s/assets", body, contentType).wantProblem(t, 413, loquat.CodeTooLarge)
-	for hash := range r.images.Files() {
+	for hash := range r.images.Hashes() {
 		t.Errorf("a refused upload left %s", hash)
 	}
 }
@@ -201,7 +201,7 @@ func TestUploadAgain(t *testing.T) {
 		t.Errorf("the second is %s, the first %s", second.body, first.body)
 	}
 	files := 0
-	for range r.images.Files() {
+	for range r.images.Hashes() {
 		files++
 	}
 	if files != 1 {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +17,14 @@ import (
 
 	"loquat"
 	"loquat/internal/asset"
+	"loquat/internal/asset/files"
 	"loquat/internal/auth"
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
 	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
+	"loquat/internal/images"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -71,7 +74,7 @@ type rig struct {
 	keeper  *auth.Keeper
 	handler http.Handler
 	table   *route.Table // of the handler
-	images  *asset.Dir
+	images  *files.Dir
 	parrot  *parrot
 }
 
@@ -107,12 +110,15 @@ func newRigWith(t *testing.T, change func(*httpapi.Options), more ...plugin.Plug
 	if config.Failed(problems) {
 		t.Fatal(problems)
 	}
-	images, err := asset.Open(t.TempDir(), cfg.Limits.MaxAssetBytes)
+	path := t.TempDir()
+	if r.images, err = files.Open(path); err != nil {
+		t.Fatal(err)
+	}
+	uploads, err := asset.OpenSpool(filepath.Join(path, files.Incoming), cfg.Limits.MaxAssetBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.images = images
-	r.chat = chat.New(chat.Options{Store: st, Assets: images, Config: cfg, Plugins: plugins, Logger: quiet})
+	r.chat = chat.New(chat.Options{Store: st, Images: images.NewLocal(st, r.images, quiet), Uploads: uploads, Config: cfg, Plugins: plugins, Logger: quiet})
 	r.feed = feed.New(st)
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)

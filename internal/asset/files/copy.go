@@ -1,4 +1,4 @@
-package asset
+package files
 
 import (
 	"crypto/sha256"
@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"loquat"
+	"loquat/internal/asset"
 )
 
 // ErrDamaged reports that the bytes of a file do not match the hash in its name.
@@ -78,7 +79,7 @@ func SyncTree(path string) error {
 // Verify reports what is wrong with the file of a hash in a directory of images. A full
 // check reads its bytes.
 func Verify(dir, sha256 string, size int64, full bool) error {
-	if !isHash(sha256) {
+	if !asset.IsHash(sha256) {
 		return fmt.Errorf("%q is not the hash of an image", loquat.Clip(sha256, loquat.Excerpt))
 	}
 	path := (&Dir{path: dir}).file(sha256)
