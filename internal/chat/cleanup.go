@@ -18,7 +18,7 @@ func cleanupPause(retention time.Duration) time.Duration {
 	return min(max(retention, minCleanupPause), maxCleanupPause)
 }
 
-// cleanupLoop runs cleanups until the service stops.
+// cleanupLoop runs cleanups until the service stops. Of several nodes, one at a time does this.
 func (s *Service) cleanupLoop() {
 	if err := s.Assets.images.Start(s.life); err != nil && s.life.Err() == nil {
 		s.log.Warn("the images could not be tidied", "error", err)
@@ -30,6 +30,9 @@ func (s *Service) cleanupLoop() {
 		case <-s.life.Done():
 			return
 		case <-tick.C:
+			if !s.store.Leads() {
+				continue
+			}
 			if err := s.Cleanup(s.life); err != nil && s.life.Err() == nil {
 				s.log.Warn("the cleanup failed", "error", err)
 			}
@@ -39,6 +42,11 @@ func (s *Service) cleanupLoop() {
 
 // Cleanup removes rows and images that nothing needs any more.
 func (s *Service) Cleanup(ctx context.Context) error {
+	if s.store.Shared() { // no start may remove the drafts of other nodes
+		if err := s.Requests.dropDrafts(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.store.Cleanup(ctx); err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func stopOnAFullDisk(t *testing.T) {
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("it took %v to stop", took)
 	}
-	if said := r.said.String(); !strings.Contains(said, "could not be written; the next start ends it") || strings.Contains(said, "request cancelled") {
+	if said := r.said.String(); !strings.Contains(said, "could not be written; it is ended later") || strings.Contains(said, "request cancelled") {
 		t.Errorf("the log says %s", said)
 	}
 	disk.full.Store(false)

@@ -34,7 +34,10 @@ func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next 
 	}
 	endBy := s.endRequest
 	end := func(tx *store.Tx) (out ended, err error) {
-		row, err := tx.FenceRequest(q.RequestID, s.owner)
+		if err := s.checkOwner(q); err != nil {
+			return out, err
+		}
+		row, err := tx.FenceRequest(q.RequestID, q.Owner)
 		if err != nil {
 			return out, err
 		}
@@ -136,7 +139,7 @@ func incompleteOf(q store.Request, failure error) string {
 	switch {
 	case q.Cancelled:
 		return incompleteCancelled
-	case errors.Is(failure, errShutdown), errors.Is(failure, errCrashed):
+	case errors.Is(failure, errShutdown), errors.Is(failure, errCrashed), errors.Is(failure, errAbandoned):
 		return incompleteInterrupted
 	}
 	return incompleteError
@@ -147,7 +150,7 @@ func (s *Requests) describe(failure error) string {
 	detail := "the request failed inside the server; its log says more"
 	if e, ok := errors.AsType[*loquat.Error](failure); ok {
 		detail = e.Detail
-	} else if errors.Is(failure, errShutdown) || errors.Is(failure, errCrashed) {
+	} else if errors.Is(failure, errShutdown) || errors.Is(failure, errCrashed) || errors.Is(failure, errAbandoned) {
 		detail = failure.Error()
 	}
 	return s.redactor.Redact(detail)
@@ -282,7 +285,7 @@ func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 }
 
 // startNext starts the next queued request of a session. While the service is stopping it does
-// nothing, and the next start of the server starts the request.
+// nothing: another node starts the request, or else the next start of the server.
 func (s *Requests) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
 	if s.workers.isDraining() {
 		return nil, nil

@@ -11,22 +11,26 @@ import (
 	"loquat/internal/store"
 )
 
-// errCrashed is the failure of a request whose process died.
-var errCrashed = errors.New("the server stopped unexpectedly while the request ran")
+// The failures of requests whose process died. Of several nodes, one that lost its connection
+// to the database is as good as dead.
+var (
+	errCrashed   = errors.New("the server stopped unexpectedly while the request ran")
+	errAbandoned = errors.New("the server that ran the request stopped unexpectedly, or could not reach the database")
+)
 
-// reconcile ends the requests that ran when the last process died, removes unfinished copies of
-// sessions, and starts queued sends. After a failure it can be called again; seen has the
-// sessions that are done.
+// reconcile ends the requests that ran when the last process of this node died, and those of
+// nodes that are gone. It removes unfinished copies of sessions and starts queued sends. After a
+// failure it can be called again; seen has the sessions that are done.
 func (s *Requests) reconcile(ctx context.Context, seen map[string]bool) error {
 	ctx = store.WhileHeld(ctx)
-	if err := s.store.Update(ctx, (*store.Tx).DropDrafts); err != nil {
+	if err := s.dropDrafts(ctx); err != nil {
 		return err
 	}
-	unended, err := store.Read(ctx, s.store, func(r *store.Reader) ([]store.Request, error) { return r.Unended(nil) })
+	left, err := store.Read(ctx, s.store, s.leftBehind)
 	if err != nil {
 		return err
 	}
-	for _, q := range unended {
+	for _, q := range left {
 		if seen[q.SessionID] {
 			continue
 		}
@@ -35,7 +39,7 @@ func (s *Requests) reconcile(ctx context.Context, seen map[string]bool) error {
 			return err
 		}
 		seen[q.SessionID] = true
-		if err != nil { // continue with the other sessions
+		if err != nil && !errors.Is(err, store.ErrFenced) { // continue with the other sessions
 			s.log.Error("could not reconcile a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
 		}
 		s.workers.start(next)
@@ -46,13 +50,52 @@ func (s *Requests) reconcile(ctx context.Context, seen map[string]bool) error {
 	return nil
 }
 
+// leftBehind returns what reconcile ends or starts. No request runs in this process yet, so all
+// that seem to run on this node are left from before.
+func (s *Requests) leftBehind(r *store.Reader) ([]store.Request, error) {
+	if !s.store.Shared() {
+		return r.Unended(nil)
+	}
+	left, err := r.Orphans()
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.OwnRunning()
+	if err != nil {
+		return nil, err
+	}
+	for id := range own {
+		q, err := r.Request(id)
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, q)
+	}
+	return left, nil
+}
+
+// draftAge is the age from which the copy of a session counts as unfinished if several nodes
+// copy.
+const draftAge = time.Hour
+
+// dropDrafts removes unfinished copies of sessions.
+func (s *Requests) dropDrafts(ctx context.Context) error {
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		before := tx.Now.Add(time.Millisecond)
+		if s.store.Shared() {
+			before = tx.Now.Add(-draftAge)
+		}
+		return tx.DropDrafts(before)
+	})
+}
+
 // Reading the events of a large request may need more memory than there is, and the system then
-// kills the server. So while a start reads such a request, the owner in its row has the number
-// of starts that have tried.
+// kills the server. So while a server reads such a request, the owner in its row has the server's
+// name and the number of servers that have tried.
 const (
 	reconcilingOwner = "taking up: "
-	largeStep        = 4 << 20 // bytes of events from which a start is counted in the row
-	maxReconciles    = 2       // starts that may be killed before the request is ended without its events
+	largeStep        = 4 << 20 // bytes of events from which a server is counted in the row
+	maxReconciles    = 2       // servers that may be killed before the request is ended without its events
 )
 
 // reconcileSession ends the running request q of a session, or starts q when it is the
@@ -64,55 +107,82 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 			if err != nil {
 				return nil, err
 			}
+			if first, ok, err := tx.FirstUnended(h); err != nil || !ok || first.Status != loquat.StatusQueued {
+				return nil, err // another node was faster
+			}
 			return s.startNext(tx, &h)
 		})
 	}
+	died := errCrashed
+	if s.store.Shared() {
+		died = errAbandoned
+	}
 	end := func(by func(*store.Tx, *store.Request, error) (*store.Request, error), failure error) (*store.Request, error) {
 		return store.Do(ctx, s.store, func(tx *store.Tx) (*store.Request, error) {
-			row, err := tx.Request(q.RequestID)
+			row, err := tx.FenceRequest(q.RequestID, q.Owner)
 			if err != nil {
 				return nil, err
 			}
 			return by(tx, &row, failure)
 		})
 	}
-	size, survivable, err := s.noteReconcile(ctx, q)
+	former := q.Owner
+	size, survivable, err := s.noteReconcile(ctx, &q)
 	if err != nil {
 		return nil, err
 	}
 	if !survivable {
 		s.log.Error("a request ends without its streamed text: the last starts did not survive reading it", "session_id", q.SessionID, "request_id", q.RequestID, "bytes", size)
-		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; the %d bytes that it had streamed are lost, because %d starts of the server did not survive reading them (limits.max_response_bytes bounds a reply)", errCrashed, size, maxReconciles))
+		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; the %d bytes that it had streamed are lost, because %d starts of the server did not survive reading them (limits.max_response_bytes bounds a reply)", died, size, maxReconciles))
 	}
-	next, err = end(s.endRequest, errCrashed)
+	next, err = end(s.endRequest, died)
 	switch {
-	case err == nil || ctx.Err() != nil:
-	case loquat.CodeOf(err) == loquat.CodeUnavailable: // the store failed, not this start
-		_ = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetOwner(&q, q.Owner) })
+	case err == nil:
+		delete(s.noted, q.RequestID)
+	case ctx.Err() != nil || errors.Is(err, store.ErrFenced):
+	case loquat.CodeOf(err) == loquat.CodeUnavailable: // the store failed, not this server
+		_ = s.store.Update(ctx, func(tx *store.Tx) error { return s.changeOwner(tx, &q, former) })
 	default:
 		s.log.Error("a request ends without its streamed text: the text cannot be read", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
-		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; its streamed text cannot be read and is lost", errCrashed))
+		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; its streamed text cannot be read and is lost", died))
 	}
 	return next, err
 }
 
-// noteReconcile counts this start in the row of a request that has streamed much. It returns
-// the bytes of its events, and whether too many earlier starts were killed.
-func (s *Requests) noteReconcile(ctx context.Context, q store.Request) (size int64, survivable bool, err error) {
-	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.ClosedUpTo) })
-	if err != nil || size < largeStep || s.noted[q.RequestID] { // already counted by an earlier attempt of this start
+// noteReconcile counts this server in the row of a request that has streamed much, which also
+// keeps other nodes from reading the request meanwhile. It returns the bytes of the request's
+// events, and whether too many earlier servers were killed.
+func (s *Requests) noteReconcile(ctx context.Context, q *store.Request) (size int64, survivable bool, err error) {
+	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(*q, q.ClosedUpTo) })
+	if err != nil || size < largeStep || s.noted[q.RequestID] { // already counted by an earlier attempt of this process
 		return size, true, err
 	}
-	died := 0
-	if n, ok := strings.CutPrefix(q.Owner, reconcilingOwner); ok {
-		died, _ = strconv.Atoi(n)
+	tried := 0
+	if _, n, ok := strings.Cut(q.Owner, reconcilingOwner); ok {
+		tried, _ = strconv.Atoi(n)
 	}
-	if died >= maxReconciles {
+	if tried >= maxReconciles {
 		return size, false, nil
 	}
-	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetOwner(&q, reconcilingOwner+strconv.Itoa(died+1)) })
+	err = s.store.Update(ctx, func(tx *store.Tx) error {
+		return s.changeOwner(tx, q, s.store.Owner()+" "+reconcilingOwner+strconv.Itoa(tried+1))
+	})
 	s.noted[q.RequestID] = err == nil
 	return size, true, err
+}
+
+// changeOwner changes the owner of a request, unless another node has changed or ended the
+// request.
+func (s *Requests) changeOwner(tx *store.Tx, q *store.Request, owner string) error {
+	row, err := tx.FenceRequest(q.RequestID, q.Owner)
+	if err != nil {
+		return err
+	}
+	if err := tx.SetOwner(&row, owner); err != nil {
+		return err
+	}
+	*q = row
+	return nil
 }
 
 // reconcilePause is the pause between two attempts of reconcileLater.

@@ -16,9 +16,9 @@ type Requests struct {
 	dependencies
 	assets *Assets
 
-	life  context.Context // ends when the service has to stop at once
-	owner string          // name of this process in the rows of its requests
-	noted map[string]bool // requests whose row counts this start; used only by reconcile
+	life    context.Context // ends when the service has to stop at once
+	noted   map[string]bool // requests whose row counts this process; used only by reconcile and look
+	unowned map[string]bool // requests of this node that had no worker at the last look; used only by look
 
 	reconciling atomic.Bool  // reconcile has not succeeded yet
 	starting    sync.RWMutex // held shared from the decision to start a request until it is launched
@@ -30,10 +30,13 @@ func (s *Requests) Running() int { return s.workers.count() }
 
 // Request returns the present state of a request.
 func (s *Requests) Request(ctx context.Context, id string) (loquat.Request, error) {
-	return store.Read(ctx, s.store, func(r *store.Reader) (loquat.Request, error) {
-		q, err := r.Request(id)
-		return q.Request, err
-	})
+	q, err := s.row(ctx, id)
+	return q.Request, err
+}
+
+// row returns the row of a request.
+func (s *Requests) row(ctx context.Context, id string) (store.Request, error) {
+	return store.Read(ctx, s.store, func(r *store.Reader) (store.Request, error) { return r.Request(id) })
 }
 
 // Cancel ends a queued request at once. For a running request it makes request_cancelled the
@@ -51,7 +54,7 @@ func (s *Requests) Cancel(ctx context.Context, call Call, id string) (Answer[loq
 		case q.Status.Ended():
 			out.Accepted = false
 		case !q.Cancelled:
-			err = tx.FlagCancelled(&q)
+			err = flagCancelled(tx, &q)
 		}
 		out.Body = loquat.CancelResult{RequestID: id, Status: q.Status}
 		return out, err
@@ -60,6 +63,37 @@ func (s *Requests) Cancel(ctx context.Context, call Call, id string) (Answer[loq
 		s.workers.cancel(id, errCancelled)
 	}
 	return out, err
+}
+
+// The topics of signals between the nodes of a log. The payload is a request_id.
+const (
+	signalCancelled = "cancelled" // a cancel of a running request was acknowledged
+	signalDeleted   = "deleted"   // the session of a running request was deleted
+)
+
+// flagCancelled makes request_cancelled the only possible end of a running request. The node
+// that runs the request is signalled.
+func flagCancelled(tx *store.Tx, q *store.Request) error {
+	tx.Signal(signalCancelled, q.RequestID)
+	return tx.FlagCancelled(q)
+}
+
+// listen makes the signals of other nodes, and the loss of this node's hold of the log, end
+// workers.
+func (s *Requests) listen() {
+	s.store.OnSignal(signalCancelled, func(id string) { s.workers.cancel(id, errCancelled) })
+	s.store.OnSignal(signalDeleted, func(id string) { s.workers.cancel(id, store.ErrFenced) })
+	s.store.OnLeave(func() { s.workers.cancelAll(store.ErrFenced) })
+}
+
+// checkOwner returns store.ErrFenced unless a request belongs to this node's present hold of the
+// log. Transactions of a request call it, because the node may have lost its hold and registered
+// again since the request started.
+func (s *Requests) checkOwner(q store.Request) error {
+	if q.Owner != s.store.Owner() {
+		return store.ErrFenced
+	}
+	return nil
 }
 
 // cancelQueued ends a request that never started: it has events, but no message.

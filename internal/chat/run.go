@@ -25,7 +25,10 @@ var errCancelled = errors.New("the request was cancelled")
 func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
 	out := newSink(ctx, s, q)
-	err := s.runJob(ctx, q, out)
+	err := s.checkOwner(q)
+	if err == nil {
+		err = s.runJob(ctx, q, out)
+	}
 	out.outbox.Close()
 	if err == nil {
 		log.Info("request completed")
@@ -33,6 +36,10 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = withCause(err, cause)
+	}
+	if errors.Is(err, store.ErrFenced) { // also while the store cannot be reached
+		log.Debug("request was ended elsewhere")
+		return nil
 	}
 	next, status, err := s.endAbnormally(q, out, err)
 	switch {
@@ -43,7 +50,7 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	case errors.Is(err, store.ErrFenced):
 		log.Debug("request was ended elsewhere")
 	default:
-		log.Error("the end of the request could not be written; the next start ends it", "error", err)
+		log.Error("the end of the request could not be written; it is ended later", "error", err)
 	}
 	return next
 }

@@ -137,8 +137,13 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 		if p.OnBusy == loquat.BusyInterrupt {
 			out.interrupted = &first
 		}
-	default: // it was queued before a restart and has not started
-		return out, busyError(first)
+	default: // nothing runs: the node that would have started the first of the queue has stopped
+		if err := s.queueBehind(tx, &h, first, &q, p.OnBusy); err != nil {
+			return out, err
+		}
+		if out.started, err = s.startNext(tx, &h); err != nil {
+			return out, err
+		}
 	}
 	out.answer = answerOf(q, h)
 	return out, nil
@@ -159,11 +164,11 @@ func setAnswer(q *store.Request, h store.Head, status loquat.RequestStatus) (err
 	return nil
 }
 
-// queueBehind queues a send behind the running request. With interrupt it cancels that
-// request and puts the send at the head of the queue.
-func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, running store.Request, q *store.Request, onBusy string) error {
+// queueBehind queues a send behind the first request of the session, which runs or waits. With
+// interrupt it cancels that request if it runs, and puts the send at the head of the queue.
+func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, first store.Request, q *store.Request, onBusy string) error {
 	if onBusy == loquat.BusyReject {
-		return busyError(running)
+		return busyError(first)
 	}
 	queued, err := tx.CountQueued(*h)
 	if err != nil {
@@ -172,8 +177,8 @@ func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, running store.Reques
 	if queued >= maxQueued {
 		return loquat.Errorf(loquat.CodeRateLimited, "session %[2]s already has %[1]d queued sends; wait until one has started", queued, h.SessionID)
 	}
-	if onBusy == loquat.BusyInterrupt && !running.Cancelled {
-		if err := tx.FlagCancelled(&running); err != nil {
+	if onBusy == loquat.BusyInterrupt && first.Status == loquat.StatusRunning && !first.Cancelled {
+		if err := flagCancelled(tx, &first); err != nil {
 			return err
 		}
 	}
@@ -195,7 +200,7 @@ func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, store
 	if err := setAnswer(q, *h, loquat.StatusRunning); err != nil {
 		return err
 	}
-	if err := tx.AddRunning(h, q, s.owner); err != nil {
+	if err := tx.AddRunning(h, q, s.store.Owner()); err != nil {
 		return err
 	}
 	return publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream})
@@ -226,7 +231,7 @@ func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, s
 		return err
 	}
 	q.Send = send
-	if err := tx.StartRequest(q, s.owner); err != nil {
+	if err := tx.StartRequest(q, s.store.Owner()); err != nil {
 		return err
 	}
 	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream}); err != nil {

@@ -83,33 +83,43 @@ func New(opts Options) *Service {
 	s.Assets = &Assets{store: s.store, images: opts.Images, uploads: opts.Uploads}
 	s.Requests = &Requests{
 		dependencies: s.dependencies, assets: s.Assets,
-		life: s.life, owner: newID(), noted: map[string]bool{},
+		life: s.life, noted: map[string]bool{},
 	}
 	s.Requests.workers = workers{life: s.life, run: s.Requests.runRequest, byID: map[string]*worker{}}
+	s.Requests.listen()
 	return s
 }
 
-// Start ends the requests that the last process left running, starts queued sends, and
-// begins the cleanup. It has to return before clients are served. While the store cannot
-// write, Start does this later in the background, and until then the service only reads.
+// Start ends the requests that the last process of this node, and nodes that are gone, left
+// running. It starts queued sends and begins the cleanup. It has to return before clients are
+// served. While the store cannot write, Start does this later in the background, and until then
+// the service only reads.
 func (s *Service) Start(ctx context.Context) error {
 	seen := map[string]bool{}
 	err := s.Requests.reconcile(ctx, seen)
 	switch {
 	case err == nil:
-		s.Requests.workers.running.Go(s.cleanupLoop)
+		s.begin()
 	case loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil:
 		s.Requests.reconciling.Store(true)
 		s.store.Hold()
 		s.Requests.workers.running.Go(func() {
 			if s.Requests.reconcileLater(seen) {
-				s.cleanupLoop()
+				s.begin()
 			}
 		})
 	default:
 		return fmt.Errorf("end the requests that the last run left: %w", err)
 	}
 	return nil
+}
+
+// begin starts what the service does in the background.
+func (s *Service) begin() {
+	s.Requests.workers.running.Go(s.cleanupLoop)
+	if s.store.Shared() {
+		s.Requests.workers.running.Go(s.Requests.lookLoop)
+	}
 }
 
 // Stop starts no more requests. It waits until ctx ends for running requests and for actions

@@ -296,6 +296,9 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 			return nil, err
 		}
 		for i := range ended {
+			if ended[i].Status == loquat.StatusRunning {
+				tx.Signal(signalDeleted, ended[i].RequestID)
+			}
 			if err := tx.EndRequest(&ended[i], loquat.StatusCancelled, ""); err != nil {
 				return nil, err
 			}

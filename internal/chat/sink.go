@@ -64,6 +64,9 @@ func newSink(ctx context.Context, s *Requests, q store.Request) *sink {
 // collects increments, and steps call it in their transactions. Both may be in one
 // transaction: then the second publishes only what the first did not.
 func (k *sink) PublishIncrements(tx *store.Tx) error {
+	if err := k.s.checkOwner(k.q); err != nil {
+		return err
+	}
 	k.mu.Lock()
 	k.taken, k.takenSize = append(k.taken, k.pending...), k.size
 	clear(k.pending)
@@ -184,6 +187,9 @@ func incrementSize(e loquat.Event) int {
 // request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *store.Request, err error)) error {
 	next, err := persistently(ctx, k.s.store, func(tx *store.Tx) (*store.Request, error) {
+		if err := k.s.checkOwner(k.q); err != nil {
+			return nil, err
+		}
 		step, err := tx.FenceStep(k.q)
 		if err != nil {
 			return nil, err

@@ -54,6 +54,26 @@ func (w *workers) cancel(requestID string, cause error) {
 	}
 }
 
+// cancelAll stops all requests of this process, with a cause.
+func (w *workers) cancelAll(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, own := range w.byID {
+		own.cancel(cause)
+	}
+}
+
+// ids returns the requests of this process.
+func (w *workers) ids() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make(map[string]bool, len(w.byID))
+	for id := range w.byID {
+		ids[id] = true
+	}
+	return ids
+}
+
 // drain makes isDraining true for good.
 func (w *workers) drain() {
 	w.mu.Lock()

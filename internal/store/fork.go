@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"loquat"
 )
@@ -174,7 +175,7 @@ func (tx *Tx) DropDraft(d Draft) error {
 	return tx.exec(`UPDATE sessions SET deleted = 1 WHERE sid = ? AND deleted = 3`, d.Head.SID)
 }
 
-// DropDrafts marks the drafts of an earlier process for removal.
-func (tx *Tx) DropDrafts() error {
-	return tx.exec(`UPDATE sessions SET deleted = 1 WHERE deleted = 3`)
+// DropDrafts marks the drafts that were begun before a time for removal.
+func (tx *Tx) DropDrafts(before time.Time) error {
+	return tx.exec(`UPDATE sessions SET deleted = 1 WHERE deleted = 3 AND created_at < ?`, micros(before))
 }

@@ -77,6 +77,26 @@ func (s *Store) OnSignal(topic string, fn func(payload string)) {}
 // fn must not block. OnLeave must be called before the first update.
 func (s *Store) OnLeave(fn func()) {}
 
+// OwnRunning returns the ids of the running requests that belong to this node, and whether a
+// cancel was acknowledged.
+func (r *Reader) OwnRunning() (map[string]bool, error) {
+	rows, err := r.q.Query(`SELECT request_id, cancelled FROM requests WHERE status = 'running' AND (owner = ? OR owner LIKE ?)`, r.owner, r.owner+" %")
+	if err != nil {
+		return nil, fmt.Errorf("read the requests of this node: %w", err)
+	}
+	defer rows.Close()
+	own := map[string]bool{}
+	for rows.Next() {
+		var id string
+		var cancelled bool
+		if err := rows.Scan(&id, &cancelled); err != nil {
+			return nil, fmt.Errorf("read a request of this node: %w", err)
+		}
+		own[id] = cancelled
+	}
+	return own, asDatabaseError(rows.Err())
+}
+
 // Orphans returns the running requests whose node is gone, and the first queued request of each
 // session in which nothing runs.
 func (r *Reader) Orphans() ([]Request, error) {
