@@ -147,6 +147,12 @@ func (s *Service) awaitActions(ctx context.Context) {
 	}
 }
 
+// Nodes returns the live servers that write to the log, the oldest first.
+func (s *Service) Nodes(ctx context.Context) (loquat.NodeList, error) {
+	nodes, err := s.store.Nodes(ctx)
+	return loquat.NodeList{Nodes: nodes}, err
+}
+
 // Ready reports whether the service can take requests.
 func (s *Service) Ready(ctx context.Context) loquat.Readiness {
 	r := loquat.Readiness{Ready: true, Store: "ok", Detail: map[string]string{}}

@@ -251,6 +251,9 @@ func TestCatalogAndHealth(t *testing.T) {
 	if got := r.do("GET", "/version", ""); !strings.Contains(string(got.body), `"version":"1.2.3","api":1`) {
 		t.Errorf("version: %s", got.body)
 	}
+	if got := r.do("GET", "/nodes", "").want(t, 200); strings.Count(string(got.body), "node_id") != 1 || !strings.Contains(string(got.body), `"self":true,"leads":true`) {
+		t.Errorf("nodes: %s", got.body)
+	}
 	got := r.do("GET", "/metrics", "").want(t, 200)
 	for _, want := range []string{`loquat_http_answers_total{method="GET",route="/agents",status="200"} 1`, "loquat_http_answer_seconds_bucket", "loquat_requests_running 0"} {
 		if !strings.Contains(string(got.body), want) {

@@ -35,6 +35,10 @@ func (s *serverState) routes() []route.Route {
 			Serve: s.getVersion, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Version{}}},
 		},
 		{
+			Method: http.MethodGet, Path: "/nodes", ID: "listNodes", Tag: "server", Summary: "List the live nodes, the oldest first",
+			Full: true, Serve: s.listNodes, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.NodeList{}}},
+		},
+		{
 			Method: http.MethodGet, Path: "/metrics", ID: "metrics", Tag: "server", Summary: "Counters for Prometheus",
 			Serve: s.scrape, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: "text/plain"}},
 		},
@@ -69,6 +73,14 @@ const apiVersion = 1
 
 func (s *serverState) getVersion(x *route.Exchange) error {
 	return x.Reply(http.StatusOK, loquat.Version{Version: s.version, API: apiVersion, Go: runtime.Version()})
+}
+
+func (s *serverState) listNodes(x *route.Exchange) error {
+	nodes, err := s.chat.Nodes(x.R.Context())
+	if err != nil {
+		return err
+	}
+	return x.Reply(http.StatusOK, nodes)
 }
 
 func (s *serverState) scrape(x *route.Exchange) error {

@@ -86,7 +86,7 @@ func TestAccess(t *testing.T) {
 }
 
 // fullOnly lists the routes that need the scope full, even to read.
-var fullOnly = []string{"/pairing", "/devices", "/devices/{device_id}", "/tokens", "/tokens/{token_id}"}
+var fullOnly = []string{"/pairing", "/devices", "/devices/{device_id}", "/tokens", "/tokens/{token_id}", "/nodes"}
 
 // withoutToken lists the routes that need no token, except the files of the page.
 var withoutToken = []string{

@@ -185,7 +185,7 @@ assert.equal(fold.title + fold.session.agent_id, "Tb");`, nil)
 func TestSignIn(t *testing.T) {
 	runModules(t, `
 import { call } from "./api.js";
-import { pairBy, signedIn, signOut } from "./auth.js";
+import { pairBy, signedIn, signOut, unlimited } from "./auth.js";
 import assert from "node:assert/strict";
 
 const made = [];
@@ -210,7 +210,7 @@ globalThis.fetch = async (path, { method, body } = {}) => {
   }
   if (path === "/auth/session") {
     cookie = JSON.parse(body).token === "good";
-    return cookie ? json(200, {}) : json(401, { detail: "the token is not known" });
+    return cookie ? json(200, { scope: shown ? "full" : "read" }) : json(401, { detail: "the token is not known" });
   }
   if (path === "/pairing/claim") return json(200, { token: "good" });
   return cookie ? json(200, { fine: path }) : json(401, { detail: "this needs a token" });
@@ -228,9 +228,9 @@ input.value = " good ";
 await form.onsubmit({ preventDefault() {} });
 assert.deepEqual(await both, [{ fine: "/sessions" }, { fine: "/agents" }]);
 
-assert.equal(signedIn(), true);
+assert.deepEqual([signedIn(), unlimited()], [true, false]);
 await signOut();
-assert.equal(signedIn(), false);
+assert.deepEqual([signedIn(), unlimited()], [false, true]);
 assert.equal(cookie, false);
 
 calls.length = 0;
@@ -243,6 +243,7 @@ const paired = pairBy("#pair=7K3M-9QRT4XWZ0A");
 await of("form").at(-1).onsubmit({ preventDefault() {} });
 assert.equal(await paired, true);
 assert.equal(shown, "/");
+assert.equal(unlimited(), true);
 assert.equal(calls.length, 2);
 assert.match(calls[0], /^POST \/pairing\/claim .*"code":"7K3M-9QRT4XWZ0A"/);
 assert.deepEqual(await call("GET", "/sessions"), { fine: "/sessions" });

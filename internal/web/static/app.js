@@ -3,7 +3,7 @@
 
 import { call } from "./api.js";
 import { Attachments } from "./attachments.js";
-import { pairBy, signedIn, signOut } from "./auth.js";
+import { pairBy, signedIn, signOut, unlimited } from "./auth.js";
 import { element, folded, listOf } from "./dom.js";
 import { shown, textOf } from "./elements.js";
 import { Fold, titleOf } from "./fold.js";
@@ -17,7 +17,7 @@ const page = {
   state: byId("state"), stateText: byId("state-text"), about: byId("about"), sessions: byId("sessions"),
   more: byId("more"), signOut: byId("sign-out"), said: byId("said"),
   title: byId("title"), actions: byId("actions"), settings: byId("open-settings"), transcript: byId("transcript"),
-  status: byId("status"), notice: byId("notice"), composer: byId("composer"), content: byId("content"), stop: byId("stop"),
+  status: byId("status"), notice: byId("notice"), composer: byId("composer"), nodes: byId("nodes"), content: byId("content"), stop: byId("stop"),
 };
 
 const silence = 40_000; // ms; heartbeats come every 15 s, so a longer silence means a lost connection
@@ -58,9 +58,16 @@ async function showServer() {
   page.about.textContent = [`Loquat ${version.version}`, ...agents.agents.map((a) => `${a.agent_id}: ${a.model || a.provider}`)].join(" · ");
   try {
     await call("GET", "/readyz");
+    if (unlimited()) showNodes((await call("GET", "/nodes")).nodes);
   } catch (err) {
     showState("lost", err.message);
   }
+}
+
+// showNodes lists the servers that share the sessions, if there are several.
+function showNodes(nodes) {
+  page.nodes.hidden = nodes.length < 2;
+  page.nodes.textContent = `${nodes.length} servers: ` + nodes.map((n) => n.name + (n.self ? " (this one)" : "")).join(" · ");
 }
 
 function showState(state, text) {

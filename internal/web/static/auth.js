@@ -21,7 +21,7 @@ async function answerOf(call) {
   return value;
 }
 
-// Scripts cannot read the cookie, so an entry in localStorage records that there is one.
+// Scripts cannot read the cookie, so an entry in localStorage records that there is one, and its scope.
 // Browsers that block cookies block localStorage as well.
 const note = "signed-in";
 
@@ -36,10 +36,14 @@ function withStorage(use) {
 // signedIn reports whether this browser has signed in.
 export const signedIn = () => withStorage((s) => s.getItem(note)) !== null;
 
+// unlimited reports whether this browser may make every call: it has signed in with the scope
+// full, or the server asked for no token.
+export const unlimited = () => !signedIn() || withStorage((s) => s.getItem(note)) === "full";
+
 // signIn exchanges a token for the cookie.
 export async function signIn(token) {
-  await post("/auth/session", { token });
-  withStorage((s) => s.setItem(note, "yes"));
+  const { scope } = await post("/auth/session", { token });
+  withStorage((s) => s.setItem(note, scope));
 }
 
 // signOut ends the browser session on the server and removes the cookie.
