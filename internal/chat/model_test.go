@@ -1,6 +1,10 @@
 package chat_test
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +26,7 @@ func TestModel(t *testing.T) {
 	p := newPuppet()
 	r := newRig(t, p.tool())
 	r.provider.chat = p.Chat
+	p.called = r.checkHistory
 	world := 0
 	rapid.Check(t, func(t *rapid.T) {
 		world++
@@ -52,6 +57,20 @@ func TestModel(t *testing.T) {
 		})
 		m.checkLogs(t)
 	})
+}
+
+// checkHistory compares the messages that a model gets with those that the store has, unless
+// the request has ended meanwhile.
+func (r *rig) checkHistory(req loquat.LLMRequest) {
+	stored, err := r.Messages(context.Background(), req.SessionID, chat.PageQuery{})
+	if err != nil || stored.ActiveRequestID != req.RequestID {
+		return
+	}
+	want, wantErr := json.Marshal(stored.Messages)
+	got, gotErr := json.Marshal(req.Messages)
+	if err := errors.Join(wantErr, gotErr); err != nil || !bytes.Equal(got, want) {
+		r.t.Errorf("the model got %s, the session has %s, %v", got, want, err)
+	}
 }
 
 // machine is a service and what it should be.

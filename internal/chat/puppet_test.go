@@ -16,6 +16,8 @@ type puppet struct {
 	mu      sync.Mutex
 	newest  map[string]*act
 	entered map[string]int // acts that ever began
+
+	called func(loquat.LLMRequest) // sees the request of each phase
 }
 
 // act is a phase of the model or a call of the tool, while it runs.
@@ -33,7 +35,7 @@ type order struct {
 }
 
 func newPuppet() *puppet {
-	return &puppet{newest: map[string]*act{}, entered: map[string]int{}}
+	return &puppet{newest: map[string]*act{}, entered: map[string]int{}, called: func(loquat.LLMRequest) {}}
 }
 
 // on returns the act that runs on a session, when n acts have begun on it.
@@ -67,6 +69,7 @@ func (a *act) do(o order) bool {
 
 func (p *puppet) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
 	return func(yield func(loquat.Chunk, error) bool) {
+		p.called(req)
 		a := p.enter(req.Params.String("session"))
 		defer close(a.gone)
 		reply := &loquat.Reply{Metadata: loquat.Object{}}

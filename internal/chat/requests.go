@@ -23,6 +23,7 @@ type Requests struct {
 	reconciling atomic.Bool  // reconcile has not succeeded yet
 	starting    sync.RWMutex // held shared from the decision to start a request until it is launched
 	workers     workers
+	recent      *recentMessages
 }
 
 // Running returns how many requests run in this process.

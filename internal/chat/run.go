@@ -146,6 +146,9 @@ const longHistory = 64 << 10
 // history returns the messages of the request's session; those of a long session are read
 // later. It returns errCancelled like requireUncancelled.
 func (s *Requests) history(ctx context.Context, q store.Request) (earlier *loquat.EarlierMessages, history []loquat.Message, err error) {
+	if history, ok, err := s.recent.history(q.RequestID); ok || err != nil {
+		return nil, history, err
+	}
 	err = s.store.View(ctx, func(r *store.Reader) error {
 		h, err := uncancelledHead(r, q)
 		if err != nil {

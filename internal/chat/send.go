@@ -190,6 +190,7 @@ func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, first store.Request,
 
 // startNew starts a request that was not queued. Its row is written once.
 func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
+	before := h.Checkpoint
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}
@@ -203,6 +204,7 @@ func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, store
 	if err := tx.AddRunning(h, q, s.store.Owner()); err != nil {
 		return err
 	}
+	s.recent.note(tx, before, h, q.RequestID)
 	return publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream})
 }
 
@@ -223,6 +225,7 @@ func (s *Requests) startedSend(h store.Head, stored storedSend) ([]byte, error) 
 // startRequest starts a queued request: it changes the messages as the send asks, then
 // publishes request_started.
 func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
+	before := h.Checkpoint
 	if err := s.prepareMessages(tx, h, stored); err != nil {
 		return err
 	}
@@ -234,6 +237,7 @@ func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, s
 	if err := tx.StartRequest(q, s.store.Owner()); err != nil {
 		return err
 	}
+	s.recent.note(tx, before, h, q.RequestID)
 	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream}); err != nil {
 		return err
 	}

@@ -277,7 +277,7 @@ func TestCancelAtTheLastMoment(t *testing.T) {
 func TestCancelAtTheFirstMoment(t *testing.T) {
 	slow := &slowReads{}
 	r := newRigOn(t, func(db store.Driver) store.Driver { slow.Driver = db; return slow })
-	s := r.create(loquat.NewSession{})
+	s := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "old"}}}) // which the worker reads
 	held := make(chan struct{})
 	slow.hold.Store(&held)
 	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})

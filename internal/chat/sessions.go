@@ -303,6 +303,7 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 				return nil, err
 			}
 		}
+		tx.AfterCommit(func() { s.Requests.recent.forgetSession(h.SID) })
 		return ended, tx.DeleteSession(&h)
 	})
 	if err != nil {

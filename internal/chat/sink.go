@@ -213,7 +213,7 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	heap.Free(len(p.Message.Content)) // the garbage of the stream, before the message is stored
 	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
-		h, q := &step.Head, &step.Request
+		h, q, before := &step.Head, &step.Request, step.Head.Checkpoint
 		if p.Streamed {
 			if err := publish(tx, h, q, phaseEnd); err != nil {
 				return nil, err
@@ -222,6 +222,7 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 		if err := addMessages(tx, h, q, loquat.Final, []loquat.Message{p.Message}); err != nil {
 			return nil, err
 		}
+		k.s.recent.note(tx, before, h, "")
 		if len(p.Calls) > 0 {
 			if err := tx.CloseStep(q); err != nil {
 				return nil, err
@@ -260,9 +261,11 @@ func (k *sink) complete(tx *store.Tx, step *store.Step) (next *store.Request, er
 // ToolResults persists the results of a tool round: tool_results, checkpoint.
 func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
 	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
+		before := step.Head.Checkpoint
 		if err := addMessages(tx, &step.Head, &step.Request, loquat.ToolResults, results); err != nil {
 			return nil, err
 		}
+		k.s.recent.note(tx, before, &step.Head, "")
 		return nil, tx.CloseStep(&step.Request)
 	})
 }

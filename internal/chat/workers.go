@@ -11,7 +11,8 @@ import (
 type workers struct {
 	life context.Context // ends all of them
 	// run runs a request to its end and returns the request that its end started.
-	run func(context.Context, store.Request) *store.Request
+	run    func(context.Context, store.Request) *store.Request
+	recent *recentMessages
 
 	mu       sync.Mutex
 	byID     map[string]*worker // by request_id
@@ -47,6 +48,7 @@ func (w *workers) start(q *store.Request) {
 
 // cancel stops a request of this process, with a cause.
 func (w *workers) cancel(requestID string, cause error) {
+	w.recent.forgetStart(requestID) // its worker may not exist yet
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if own, ok := w.byID[requestID]; ok {

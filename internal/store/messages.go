@@ -124,12 +124,18 @@ func scanMessage(scan func(...any) error) (messageRow, error) {
 		return messageRow{}, fmt.Errorf("read message: %w", err)
 	}
 	m.CreatedAt = fromMicros(created)
-	if metadata != nil {
-		if err := json.Unmarshal(metadata, &m.Metadata); err != nil {
-			return messageRow{}, fmt.Errorf("metadata of message %s: %w", m.ID, asDamage(err))
-		}
+	return row, decodeMetadata(m, metadata)
+}
+
+// decodeMetadata sets the metadata of a message from its row.
+func decodeMetadata(m *loquat.Message, metadata []byte) error {
+	if metadata == nil {
+		return nil
 	}
-	return row, nil
+	if err := json.Unmarshal(metadata, &m.Metadata); err != nil {
+		return fmt.Errorf("metadata of message %s: %w", m.ID, asDamage(err))
+	}
+	return nil
 }
 
 // insertMessage inserts the version of a message that begins at the present revision. It

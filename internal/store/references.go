@@ -45,6 +45,29 @@ type appendedMessage struct {
 	metadata []byte // of the row
 }
 
+// StoredMessage is a message in the form of its row. It has no large texts.
+type StoredMessage struct {
+	message  loquat.Message // without metadata
+	metadata []byte
+}
+
+// Appended returns the last messages of a session, which must have no large texts: those that
+// the transaction of h has appended since it last changed or removed a message.
+func (h Head) Appended() []StoredMessage {
+	out := make([]StoredMessage, len(h.appended))
+	for i, a := range h.appended {
+		out[i] = StoredMessage{a.message, a.metadata}
+		out[i].message.Metadata = nil
+	}
+	return out
+}
+
+// Decode returns the message as Reader.Messages does. Each call makes new metadata.
+func (m StoredMessage) Decode() (loquat.Message, error) {
+	out := m.message
+	return out, decodeMetadata(&out, m.metadata)
+}
+
 // appendedLast returns the messages of a final or tool_results event as they were stored. It
 // returns nil unless they are the last ones that were appended to h.
 func (h *Head) appendedLast(e loquat.Event) []appendedMessage {
