@@ -6,10 +6,11 @@ SECONDS    ?= 900
 BENCHFLAGS ?=
 SIMULATEFLAGS ?=
 ROUNDS     ?= 1000
+FAILOVERS  ?= 10
 # The versions of tools are pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance postgres fuzz soak bench lint simulate vulnerabilities fmt clean
+.PHONY: run build test race conformance postgres failover fuzz soak bench lint simulate vulnerabilities fmt clean
 
 run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
@@ -32,6 +33,9 @@ crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a r
 postgres: ## run the tests that matter with the store in PostgreSQL, which must be installed
 	LOQUAT_TEST_STORE=postgres LOQUAT_CRASH_ROUNDS=$${LOQUAT_CRASH_ROUNDS:-8} $(GO) test -count=1 -timeout 10m \
 		-run '^(TestModel|TestAssetModel|TestCrash|TestConformance.*)$$' ./internal/chat ./internal/e2e/crash ./internal/e2e/conformance
+
+failover: ## let the primary of a PostgreSQL cluster fail FAILOVERS times; needs PostgreSQL, Patroni, etcd and HAProxy
+	LOQUAT_FAILOVERS=$(FAILOVERS) $(GO) test -count=1 -timeout 60m -v ./internal/e2e/failover
 
 fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \

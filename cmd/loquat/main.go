@@ -107,7 +107,6 @@ func commands() []*cobra.Command {
 		newBackendCommand(),
 		newBackupCommand(),
 		newCheckCommand(),
-		newMigrateCommand(),
 		newBridgeCommand(),
 		newConfigCommand(),
 		newGuardCommand(),

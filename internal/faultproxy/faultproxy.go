@@ -48,6 +48,7 @@ type Proxy struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	slots   chan struct{} // contains one value for each connection
+	gate    gate
 	running sync.WaitGroup
 
 	connections, cuts, stalls, split, slowed atomic.Int64
@@ -93,6 +94,13 @@ func (p *Proxy) Stats() Stats {
 		Split: p.split.Load(), Slowed: p.slowed.Load(),
 	}
 }
+
+// Block lets nothing pass until Unblock: both sides see silence, as when the network drops all
+// packets. New connections are accepted.
+func (p *Proxy) Block() { p.gate.close() }
+
+// Unblock ends Block. The bytes that were held up pass.
+func (p *Proxy) Unblock() { p.gate.open() }
 
 // Close resets all connections and waits until all goroutines have ended. A second call
 // does nothing.
@@ -168,6 +176,7 @@ func (p *Proxy) drawFaults(rng *rand.Rand) faults {
 func (p *Proxy) serve(client *net.TCPConn, toTarget, toClient faults) {
 	ctx, end := context.WithCancel(p.ctx)
 	defer end()
+	p.gate.pass(ctx)
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", p.opts.Target)
 	if err != nil {
@@ -202,6 +211,7 @@ func (p *Proxy) copyBytes(ctx context.Context, end func(), dst, src *net.TCPConn
 	buf := make([]byte, bufferSize)
 	for passed := 0; ; {
 		n, err := src.Read(buf)
+		p.gate.pass(ctx)
 		for rest := buf[:n]; len(rest) > 0; {
 			if passed == f.stallAt {
 				f.stallAt = -1

@@ -221,3 +221,48 @@ func TestConnectionsEnd(t *testing.T) {
 		t.Errorf("without a target the client received %q", got)
 	}
 }
+
+// While the proxy is blocked, open and new connections are silent. Afterwards they go on, and
+// nothing is lost.
+func TestBlock(t *testing.T) {
+	p := start(t, Options{})
+	before, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	answer := make([]byte, 4)
+	echo := func(c net.Conn, patience time.Duration) error {
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.ReadFull(c, answer)
+		return err
+	}
+	if _, err := before.Write([]byte("ping")); err != nil || echo(before, 5*time.Second) != nil {
+		t.Fatal("the proxy does not pass on bytes")
+	}
+	p.Block()
+	p.Block()
+	during, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer during.Close()
+	for _, c := range []net.Conn{before, during} {
+		if _, err := c.Write([]byte("held")); err != nil {
+			t.Fatal(err)
+		}
+		if err := echo(c, 100*time.Millisecond); err == nil {
+			t.Error("bytes passed while the proxy was blocked")
+		}
+	}
+	p.Unblock()
+	p.Unblock()
+	for _, c := range []net.Conn{before, during} {
+		if err := echo(c, 5*time.Second); err != nil || string(answer) != "held" {
+			t.Errorf("after the block: %q, %v", answer, err)
+		}
+	}
+	p.Block() // Close ends blocked connections
+}

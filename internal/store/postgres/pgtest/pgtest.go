@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -35,12 +34,10 @@ const startTimeout = 10 * time.Second
 type Server struct {
 	Port int
 
+	place            // its dir has data and the log
 	bin       string // folder of the programs
-	dir       string // has data and the log
 	settings  []string
-	account   *account // nil is the user of the tests
-	temporary bool     // the cluster is removed when the server ends
-	small     int      // MiB of the file system at smallDir; 0 means none
+	temporary bool // the cluster is removed when the server ends
 	cmd       *exec.Cmd
 	hold      io.Closer // the server stops when this pipe is closed
 	log       string
@@ -60,6 +57,10 @@ func Binaries(t testing.TB) string {
 // installed returns the folder of the newest PostgreSQL.
 func installed() (bin string, ok bool) {
 	if path, err := exec.LookPath("initdb"); err == nil {
+		// A link may stand outside of the folder of the other programs.
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			path = target
+		}
 		return filepath.Dir(path), true
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -107,13 +108,12 @@ func start(bin string, settings []string) (*Server, error) {
 }
 
 func startWith(s *Server) (*Server, error) {
-	dir, err := os.MkdirTemp("", "loquat-pg-")
-	if err != nil {
+	if err := s.create(); err != nil {
 		return nil, err
 	}
-	s.dir, s.log = dir, filepath.Join(dir, "log")
-	if err := s.create(); err != nil {
-		os.RemoveAll(dir)
+	s.log = filepath.Join(s.dir, "log")
+	if err := s.initdb(); err != nil {
+		os.RemoveAll(s.dir)
 		return nil, err
 	}
 	if err := s.Restart(); err != nil {
@@ -130,7 +130,7 @@ func StartSmall(t testing.TB, mib int) *Server {
 	if os.Getuid() != 0 || runtime.GOOS != "linux" {
 		t.Skip("only root on Linux can mount a small file system")
 	}
-	s, err := startWith(&Server{bin: Binaries(t), settings: []string{"fsync=off"}, small: mib})
+	s, err := startWith(&Server{bin: Binaries(t), settings: []string{"fsync=off"}, place: place{small: mib}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +142,6 @@ func StartSmall(t testing.TB, mib int) *Server {
 	}
 	return s
 }
-
-func (s *Server) smallDir() string { return filepath.Join(s.dir, "small") }
 
 // StartPooler starts pgbouncer in transaction mode in front of the server, and returns its
 // port. The end of the test stops it.
@@ -202,81 +200,7 @@ func freePort() (int, error) {
 	return ln.Addr().(*net.TCPAddr).Port, ln.Close()
 }
 
-// account is the user that runs the server.
-type account struct{ uid, gid int }
-
-// serverAccount returns the account to run the server as, or nil for the user of the tests.
-// PostgreSQL refuses to run as root.
-func serverAccount() (*account, error) {
-	if os.Getuid() != 0 {
-		return nil, nil
-	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, uidErr := strconv.Atoi(u.Uid)
-		gid, gidErr := strconv.Atoi(u.Gid)
-		return &account{uid, gid}, errors.Join(uidErr, gidErr)
-	}
-	return nil, errors.New("there is neither a user postgres nor a user nobody to run the server")
-}
-
-// mountScript mounts what the server needs and runs a command as the server's user.
-const mountScript = `mount --bind "$0" /dev/null &&
-	if [ "$4" != 0 ]; then mkdir -p "$3" && mount -t tmpfs -o size="$4"m,mode=700,uid="$1",gid="$2" tmpfs "$3"; fi &&
-	exec setpriv --reuid "$1" --regid "$2" --clear-groups "${@:5}"`
-
-// command returns a command that runs as the server's user.
-func (s *Server) command(name string, args ...string) *exec.Cmd {
-	attributes := &syscall.SysProcAttr{Setpgid: true}
-	if a := s.account; a != nil {
-		if s.small > 0 || nullIsClosed() {
-			// The server's mounts are visible to the server only. PostgreSQL's programs need
-			// /dev/null.
-			args = slices.Concat([]string{"--mount", "bash", "-c", mountScript, s.null(), strconv.Itoa(a.uid), strconv.Itoa(a.gid), s.smallDir(), strconv.Itoa(s.small), name}, args)
-			name = "unshare"
-		} else {
-			attributes.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
-		}
-	}
-	cmd := exec.Command(name, args...)
-	cmd.SysProcAttr = attributes
-	cmd.Dir = s.dir
-	return cmd
-}
-
-// nullIsClosed reports whether users other than root cannot use /dev/null, as in some
-// containers and virtual machines.
-func nullIsClosed() bool {
-	info, err := os.Stat(os.DevNull)
-	return err == nil && info.Mode().Perm()&0o006 != 0o006
-}
-
-func (s *Server) null() string { return filepath.Join(s.dir, "null") }
-
-func (s *Server) makeNull() error {
-	if err := exec.Command("mknod", "-m", "666", s.null(), "c", "1", "3").Run(); err != nil {
-		return fmt.Errorf("mknod: %w", err)
-	}
-	return nil
-}
-
-func (s *Server) create() (err error) {
-	if s.account, err = serverAccount(); err != nil {
-		return err
-	}
-	if s.account != nil {
-		if err := os.Chown(s.dir, s.account.uid, s.account.gid); err != nil {
-			return err
-		}
-		if s.small > 0 || nullIsClosed() {
-			if err := s.makeNull(); err != nil {
-				return err
-			}
-		}
-	}
+func (s *Server) initdb() (err error) {
 	cmd := s.command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
@@ -364,25 +288,8 @@ func (s *Server) pid() (int, error) {
 
 // Kill ends all processes of the server at once, as a power failure would.
 func (s *Server) Kill() error {
-	pid, err := s.pid()
-	if err != nil {
+	if err := signalServer(s.data(), syscall.SIGKILL); err != nil {
 		return err
-	}
-	// While it is stopped, the main process starts no others.
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		return err
-	}
-	time.Sleep(50 * time.Millisecond) // a process that is being started must be listed
-	children, err := exec.Command("ps", "-o", "pid=", "--ppid", strconv.Itoa(pid)).Output()
-	if err != nil {
-		return fmt.Errorf("list the server's processes: %w", err)
-	}
-	for _, field := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			return err
-		}
-		_ = syscall.Kill(n, syscall.SIGKILL) // it may have ended
 	}
 	s.Stop()
 	return nil
