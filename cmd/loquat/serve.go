@@ -23,6 +23,7 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/heap"
 	"loquat/internal/httpapi"
 	"loquat/internal/mcphost"
 	"loquat/internal/plugin"
@@ -74,6 +75,7 @@ func addListenFlags(flags *pflag.FlagSet, file, listen *string) {
 
 // serve runs a server until ctx ends.
 func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) error {
+	heap.Tune()
 	s, err := newServer(ctx, opts, stderr)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // a stop during the start is not a failure

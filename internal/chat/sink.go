@@ -82,7 +82,7 @@ func (k *sink) PublishIncrements(tx *store.Tx) error {
 }
 
 // maxKept is the most events for which a sink keeps memory while none wait.
-const maxKept = 32
+const maxKept = 4
 
 // forgetTaken drops the increments that are on disk, which makes room for more.
 func (k *sink) forgetTaken() {

@@ -19,10 +19,11 @@ const Large = 4 << 20
 // is held, in percent of what is in use.
 const percent = 15
 
-// holds counts the running holds. before is the percentage to return to.
+// holds counts the running holds. before is the percentage to return to. tuned is the one that
+// Tune has set.
 var holds struct {
 	sync.Mutex
-	n, before int
+	n, before, tuned int
 }
 
 // Hold makes the collector run more often until release is called. A stricter setting of the
