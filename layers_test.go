@@ -46,6 +46,7 @@ var ranks = map[string]int{
 	"provider":   3,
 	"backup":     3,
 	"check":      3,
+	"migrate":    4,
 	"profile":    3,
 	"feed":       3,
 	"loop":       4,

@@ -107,6 +107,7 @@ func commands() []*cobra.Command {
 		newBackendCommand(),
 		newBackupCommand(),
 		newCheckCommand(),
+		newMigrateCommand(),
 		newBridgeCommand(),
 		newConfigCommand(),
 		newGuardCommand(),

@@ -27,6 +27,7 @@ const (
 	codeNoAccess    = "28000"
 	codeLockTimeout = "55P03"
 	codeNoTable     = "42P01"
+	codeNoColumn    = "42703"
 )
 
 // faults are the faults of the SQLSTATE codes that an operator can do something about.

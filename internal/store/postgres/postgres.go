@@ -51,6 +51,8 @@ type Options struct {
 	Lease            time.Duration // how long the log stays with a node that died; 0 means 10 s
 	Mark             MarkFile      // nil keeps no mark
 	Logger           *slog.Logger  // nil means slog.Default()
+
+	created func(store.SQL) error // runs in the transaction that creates the tables; may be nil
 }
 
 // MarkFile keeps the newest event id outside the database, for the detection of lost events.

@@ -125,6 +125,11 @@ func (db *DB) migrate(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO log (store_id) VALUES ($1)`, id.String()); err != nil {
 			return fmt.Errorf("prepare the tables: %w", err)
 		}
+		if db.opts.created != nil {
+			if err := db.opts.created(statements{ctx: ctx, conn: conn}); err != nil {
+				return fmt.Errorf("prepare the tables: %w", err)
+			}
+		}
 	}
 	if _, err := tx.Exec(ctx, `UPDATE loquat_schema SET version = $1`, len(files)); err != nil {
 		return fmt.Errorf("prepare the tables: %w", err)

@@ -158,6 +158,11 @@ func (db *DB) migrate(ctx context.Context) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO log (store_id) VALUES (?)`, id.String()); err != nil {
 			return fmt.Errorf("prepare %s: %w", db.path, err)
 		}
+		if db.created != nil {
+			if err := db.created(plainTx{ctx, tx}); err != nil {
+				return fmt.Errorf("prepare %s: %w", db.path, err)
+			}
+		}
 	}
 	if _, err := tx.ExecContext(ctx, `PRAGMA user_version = `+strconv.Itoa(len(files))); err != nil {
 		return fmt.Errorf("prepare %s: %w", db.path, err)

@@ -53,6 +53,8 @@ type DB struct {
 	mark   *datadir.MarkFile
 	pinned []pinnedFile // open files that must stay in place
 
+	created func(store.SQL) error // runs in the transaction that creates the tables; may be nil
+
 	statements map[string]*sql.Stmt // prepared on write; owned by the committer
 
 	stop chan struct{}
@@ -78,20 +80,32 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*DB, error) {
 // openLocked opens the database file of a locked directory. On success the DB owns the lock,
 // otherwise the caller does.
 func openLocked(ctx context.Context, dir string, lock *datadir.Lock, log *slog.Logger) (*DB, error) {
-	db := &DB{
+	db := newDB(dir, lock, log)
+	if err := db.start(ctx, dir); err != nil {
+		return nil, err
+	}
+	return db, nil
+}
+
+func newDB(dir string, lock *datadir.Lock, log *slog.Logger) *DB {
+	return &DB{
 		path: filePath(dir), log: log, lock: lock,
 		statements: map[string]*sql.Stmt{},
 		stop:       make(chan struct{}), done: make(chan struct{}),
 	}
+}
+
+// start opens the file and begins the WAL checkpoints.
+func (db *DB) start(ctx context.Context, dir string) error {
 	if err := db.open(ctx, dir); err != nil {
 		_ = db.release() // report the first error
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; %s", err, remedyUnusable)
 		}
-		return nil, err
+		return err
 	}
 	go db.checkpointLoop()
-	return db, nil
+	return nil
 }
 
 // isDamaged reports whether SQLite found that the file is damaged or not a database.

@@ -1,0 +1,445 @@
+//go:build unix
+
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/migrate"
+	"loquat/internal/store"
+	"loquat/internal/store/postgres"
+	"loquat/internal/store/postgres/pgtest"
+	"loquat/internal/store/sqlite"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		pgtest.StopShared()
+		os.Exit(code)
+	}))
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// open opens the store of a place, as a server does.
+func open(t testing.TB, p migrate.Place) (*store.Store, error) {
+	t.Helper()
+	var driver store.Driver
+	var err error
+	if p.URL != "" {
+		driver, err = postgres.Open(context.Background(), postgres.Options{URL: p.URL, Node: "test", Logger: quiet})
+	} else {
+		driver, err = sqlite.Open(context.Background(), p.Dir, quiet)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.Open(context.Background(), driver, store.Options{Logger: quiet})
+	if err != nil {
+		return nil, errors.Join(err, driver.Close())
+	}
+	return s, nil
+}
+
+// with runs fn on the store of a place.
+func with(t testing.TB, p migrate.Place, fn func(*store.Store)) {
+	t.Helper()
+	s, err := open(t, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	fn(s)
+}
+
+func directory(t testing.TB) migrate.Place {
+	return migrate.Place{Dir: filepath.Join(t.TempDir(), "data")}
+}
+
+func database(t testing.TB) migrate.Place {
+	_, url := pgtest.Shared(t).Database(t)
+	return migrate.Place{URL: url}
+}
+
+func run(t testing.TB, from, to migrate.Place) migrate.Report {
+	t.Helper()
+	r, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// fails runs a move and returns the text of its error.
+func fails(t testing.TB, from, to migrate.Place) string {
+	t.Helper()
+	_, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Logger: quiet})
+	if err == nil {
+		t.Fatalf("the move from %s to %s succeeded", from, to)
+	}
+	return err.Error()
+}
+
+// content is all that clients see of a store, as text.
+func content(t testing.TB, s *store.Store) (lines []string) {
+	t.Helper()
+	ctx := context.Background()
+	lines = append(lines, fmt.Sprintf("store %s, server %s, last %s", s.ID(), s.ServerID(), s.Last()))
+	err := s.View(ctx, func(r *store.Reader) error {
+		heads, err := r.Heads(0, 100_000)
+		if err != nil {
+			return err
+		}
+		for _, h := range heads {
+			messages, err := r.Messages(h, h.Rev, 0, -1)
+			if err != nil {
+				return err
+			}
+			lines = append(lines, fmt.Sprintf("session %q agent %q %s rev %d cursor %s checkpoint %s", h.SessionID, h.AgentID, h.Metadata, h.Rev, h.Cursor, h.Checkpoint))
+			for _, m := range messages {
+				lines = append(lines, fmt.Sprintf("message %q %s %s %s %d", m.ID, m.Role, m.CreatedAt, m.Metadata, len(m.Content)), m.Content)
+			}
+		}
+		state, err := r.PluginState("notes")
+		lines = append(lines, fmt.Sprintf("plugin %s", state))
+		answer, found, replayErr := r.Replay("key \x00", "POST", "/sessions", time.Now())
+		lines = append(lines, fmt.Sprintf("answer %v %v", answer, found))
+		unended, requestErr := r.Unended(nil)
+		for _, q := range unended {
+			lines = append(lines, fmt.Sprintf("request %q %s %s", q.RequestID, q.Status, q.Send))
+		}
+		return errors.Join(err, replayErr, requestErr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	credentials, err := s.LoadCredentials(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines = append(lines, fmt.Sprintf("credentials %v", credentials))
+	for since, more := loquat.EventID(0), true; more; {
+		records, err := s.Events(ctx, since, store.Filter{}, store.Bounds{Events: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			lines, since = append(lines, fmt.Sprintf("event %s %s %d %t %s", r.ID, r.Type, r.Rev, r.OmitMessages, r.Body)), r.ID
+		}
+		more = len(records) > 0
+	}
+	return lines
+}
+
+// same compares two contents.
+func same(t testing.TB, what string, got, want []string) {
+	t.Helper()
+	for i := range max(len(got), len(want)) {
+		a, b := "nothing", "nothing"
+		if i < len(got) {
+			a = got[i]
+		}
+		if i < len(want) {
+			b = want[i]
+		}
+		if a != b {
+			t.Fatalf("%s, line %d: %s, want %s", what, i, loquat.Clip(a, 300), loquat.Clip(b, 300))
+		}
+	}
+}
+
+// add adds a session of one turn, with 12 events.
+func add(t testing.TB, s *store.Store, id string) {
+	t.Helper()
+	err := s.Update(context.Background(), func(tx *store.Tx) error { return generateSession(tx, id, 1, s.Owner()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A store goes to PostgreSQL and back, and shows the same at each place. Its next event follows
+// its last, and the places that it has left refuse to be used.
+func TestBothWays(t *testing.T) {
+	first, second, third := directory(t), database(t), directory(t)
+	var before []string
+	with(t, first, func(s *store.Store) {
+		generate(t, s, 20, 3)
+		generateEverything(t, s)
+		before = content(t, s)
+	})
+	r := run(t, first, second)
+	if r.Sessions != 27 || r.Rows == 0 || r.Bytes < 53<<20 {
+		t.Errorf("the report is %+v", r)
+	}
+	var there []string
+	with(t, second, func(s *store.Store) {
+		same(t, "in the database", content(t, s), before)
+		last := s.Last()
+		add(t, s, "there")
+		if s.Last() != last+12 {
+			t.Errorf("12 events after %s end at %s", last, s.Last())
+		}
+		there = content(t, s)
+	})
+	if _, err := open(t, first); !errors.Is(err, store.ErrMoving) || !strings.Contains(err.Error(), "were moved to postgres://") || !strings.Contains(err.Error(), "--reopen") {
+		t.Errorf("the directory that was left: %v", err)
+	}
+	run(t, second, third)
+	with(t, third, func(s *store.Store) {
+		same(t, "in the second directory", content(t, s), there)
+		add(t, s, "after")
+	})
+	if _, err := open(t, second); !errors.Is(err, store.ErrMoving) || !strings.Contains(err.Error(), "were moved to "+third.Dir) {
+		t.Errorf("the database that was left: %v", err)
+	}
+}
+
+// A store without anything can be moved, too.
+func TestEmptyStore(t *testing.T) {
+	from, to, back := directory(t), database(t), directory(t)
+	var id string
+	with(t, from, func(s *store.Store) { id = s.ID() })
+	if r := run(t, from, to); r.Rows != 0 {
+		t.Errorf("the report is %+v", r)
+	}
+	run(t, to, back)
+	with(t, back, func(s *store.Store) {
+		if s.ID() != id {
+			t.Errorf("the id of the log changed from %s to %s", id, s.ID())
+		}
+		generate(t, s, 2, 1)
+	})
+}
+
+// A place that was left can be used again, with a log of its own.
+func TestReopen(t *testing.T) {
+	from, to := directory(t), database(t)
+	with(t, from, func(s *store.Store) { generate(t, s, 2, 1) })
+	if err := migrate.Reopen(t.Context(), from, quiet); err == nil || !strings.Contains(err.Error(), "was not moved") {
+		t.Errorf("a store in use was reopened: %v", err)
+	}
+	run(t, from, to)
+	var id string
+	var last loquat.EventID
+	with(t, to, func(s *store.Store) { id, last = s.ID(), s.Last() })
+	if err := migrate.Reopen(t.Context(), from, quiet); err != nil {
+		t.Fatal(err)
+	}
+	with(t, from, func(s *store.Store) {
+		if s.ID() == id || s.ServerID() != id || s.Last() <= last || !s.Foreign(last+1) {
+			t.Errorf("the reopened store %s continues the log %s: last %s after %s", s.ID(), id, s.Last(), last)
+		}
+	})
+}
+
+// A backup that was never started is moved as a backup: the first start gives it a log of its own.
+func TestCopyIsMoved(t *testing.T) {
+	from, to := directory(t), database(t)
+	var id string
+	with(t, from, func(s *store.Store) { generate(t, s, 2, 1); id = s.ID() })
+	db, err := sqlite.Open(t.Context(), from.Dir, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Write(t.Context(), func(q store.SQL) error {
+		_, _, err := store.MarkCopy(q)
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	run(t, from, to)
+	with(t, to, func(s *store.Store) {
+		if s.ID() == id || s.ServerID() != id {
+			t.Errorf("the copy of %s has the log %s of server %s", id, s.ID(), s.ServerID())
+		}
+	})
+}
+
+// stopAt cancels a move at a step.
+func stopAt(t *testing.T, from, to migrate.Place, step string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := migrate.Run(ctx, migrate.Options{From: from, To: to, Logger: quiet, Progress: func(p migrate.Progress) {
+		if strings.HasPrefix(p.Step, step) {
+			cancel()
+		}
+	}})
+	if err == nil {
+		t.Fatalf("the move that was cancelled while %s succeeded", step)
+	}
+}
+
+// A move that is cancelled changes neither side, and can be repeated.
+func TestCancelled(t *testing.T) {
+	for _, step := range []string{"checking", "copying", "building", "comparing the rows", "comparing the sessions", "comparing the log"} {
+		t.Run(step, func(t *testing.T) {
+			from, to, back := directory(t), database(t), directory(t)
+			var before []string
+			with(t, from, func(s *store.Store) { generate(t, s, 5, 3); before = content(t, s) })
+			stopAt(t, from, to, step)
+			with(t, from, func(s *store.Store) { same(t, "the source", content(t, s), before) })
+			run(t, from, to)
+			with(t, to, func(s *store.Store) { same(t, "the database", content(t, s), before) })
+			stopAt(t, to, back, step)
+			if sqlite.Exists(back.Dir) {
+				t.Error("the directory has an incomplete database")
+			}
+			run(t, to, back)
+			with(t, back, func(s *store.Store) { same(t, "the directory", content(t, s), before) })
+		})
+	}
+}
+
+// say makes a store say something about a move.
+func say(t *testing.T, p migrate.Place, m store.Move) {
+	t.Helper()
+	var driver store.Driver
+	var err error
+	if p.URL != "" {
+		driver, err = postgres.Open(t.Context(), postgres.Options{URL: p.URL, Node: "say", Logger: quiet})
+	} else {
+		driver, err = sqlite.Open(t.Context(), p.Dir, quiet)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = driver.Write(t.Context(), func(q store.SQL) error { return store.SetMove(q, m) })
+	if err := errors.Join(err, driver.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A process that died between the last two steps leaves two sides that nobody can use. The
+// repeated move completes them. Repeated once more, it says that nothing is left to do.
+func TestDiedBeforeTheLastStep(t *testing.T) {
+	places := func(t *testing.T) (from, to migrate.Place, id string, before []string) {
+		from, to = directory(t), database(t)
+		with(t, from, func(s *store.Store) { generate(t, s, 3, 2); id, before = s.ID(), content(t, s) })
+		return from, to, id, before
+	}
+	t.Run("to a database", func(t *testing.T) {
+		from, to, id, before := places(t)
+		say(t, to, store.Move{Kind: store.Incoming, Store: id, Place: from.String()})
+		say(t, from, store.Move{Kind: store.Moved, Store: id, Place: to.String()})
+		for _, p := range []migrate.Place{from, to} {
+			if _, err := open(t, p); !errors.Is(err, store.ErrMoving) {
+				t.Errorf("%s can be used: %v", p, err)
+			}
+		}
+		run(t, from, to)
+		with(t, to, func(s *store.Store) { same(t, "the database", content(t, s), before) })
+		if r := run(t, from, to); !r.Again {
+			t.Errorf("the third move: %+v", r)
+		}
+	})
+	t.Run("to a directory", func(t *testing.T) {
+		source, from, id, before := places(t)
+		run(t, source, from)
+		to := directory(t)
+		with(t, to, func(s *store.Store) { generate(t, s, 1, 1) }) // a part of it
+		say(t, to, store.Move{Kind: store.Incoming, Store: id, Place: from.String()})
+		say(t, from, store.Move{Kind: store.Moved, Store: id, Place: to.String()})
+		if text := fails(t, from, directory(t)); !strings.Contains(text, "were moved to "+to.Dir) {
+			t.Errorf("a move to another directory: %s", text)
+		}
+		run(t, from, to)
+		with(t, to, func(s *store.Store) { same(t, "the directory", content(t, s), before) })
+		if r := run(t, from, to); !r.Again {
+			t.Errorf("the third move: %+v", r)
+		}
+	})
+}
+
+// Every table of both schemas is moved, or is known to be needed by running servers only.
+func TestAllTablesAreMoved(t *testing.T) {
+	// What is not moved: the log has a statement of its own, and the others describe the schema.
+	left := []string{"log", "loquat_schema"}
+	var moved []string
+	for _, table := range store.Tables {
+		moved = append(moved, table.Name)
+	}
+	dir, db := directory(t), database(t)
+	with(t, dir, func(*store.Store) {})
+	with(t, db, func(*store.Store) {})
+	for _, c := range []struct {
+		place migrate.Place
+		query string
+	}{
+		{dir, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'`},
+		{db, `SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`},
+	} {
+		for _, table := range query(t, c.place, c.query) {
+			if !slices.Contains(moved, table) && !slices.Contains(left, table) {
+				t.Errorf("%s: the table %s is not in store.Tables; add it, or say here why it is not moved", c.place, table)
+			}
+		}
+	}
+	// The columns of the log that belong to the database.
+	own := []string{"moving", "batch", "epoch", "owner", "owner_name", "lease_until"}
+	for _, c := range []struct {
+		place migrate.Place
+		query string
+	}{
+		{dir, `SELECT name FROM pragma_table_info('log')`},
+		{db, `SELECT attname::text FROM pg_attribute WHERE attrelid = 'log'::regclass AND attnum > 0`},
+	} {
+		for _, column := range query(t, c.place, c.query) {
+			if !slices.Contains(store.LogColumns, column) && !slices.Contains(own, column) {
+				t.Errorf("%s: the column %s of the log is not in store.LogColumns; add it, or say here why it is not moved", c.place, column)
+			}
+		}
+	}
+}
+
+// query returns the texts of a query.
+func query(t *testing.T, p migrate.Place, text string) (out []string) {
+	t.Helper()
+	var driver store.Driver
+	var err error
+	if p.URL != "" {
+		driver, err = postgres.Open(t.Context(), postgres.Options{URL: p.URL, Node: "query", Logger: quiet})
+	} else {
+		driver, err = sqlite.Open(t.Context(), p.Dir, quiet)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer driver.Close()
+	err = driver.Read(t.Context(), func(q store.SQL) error {
+		rows, err := q.Query(text)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var value string
+			if err := rows.Scan(&value); err != nil {
+				return err
+			}
+			out = append(out, value)
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
