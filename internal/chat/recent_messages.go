@@ -1,7 +1,6 @@
 package chat
 
 import (
-	"slices"
 	"sync"
 
 	"loquat"
@@ -33,9 +32,29 @@ type recentMessages struct {
 type recentSession struct {
 	checkpoint loquat.EventID
 	version    string
-	messages   []store.StoredMessage
+	messages   []*recentMessage
 	bytes      int64
 	request    string // key in started, or ""
+}
+
+// recentMessage is decoded by the first worker that needs it: most messages are needed by every
+// later request of the session, or by none.
+type recentMessage struct {
+	once    sync.Once
+	stored  store.StoredMessage
+	message loquat.Message
+	err     error
+}
+
+// decode returns the message with metadata of its own, because plugins may change them.
+func (m *recentMessage) decode() (loquat.Message, error) {
+	m.once.Do(func() {
+		m.message, m.err = m.stored.Decode()
+		m.stored = store.StoredMessage{}
+	})
+	out := m.message
+	out.Metadata = out.Metadata.Clone()
+	return out, m.err
 }
 
 func newRecentMessages() *recentMessages {
@@ -65,7 +84,9 @@ func (c *recentMessages) add(before loquat.EventID, h store.Head, startedBy stri
 	if missing > len(appended) {
 		return
 	}
-	entry.messages = append(entry.messages, appended[len(appended)-missing:]...)
+	for _, m := range appended[len(appended)-missing:] {
+		entry.messages = append(entry.messages, &recentMessage{stored: m})
+	}
 	entry.checkpoint, entry.bytes, entry.request = h.Checkpoint, h.Bytes()+recentOverhead, startedBy
 	for sid, other := range c.sessions {
 		if c.bytes+entry.bytes <= maxRecent {
@@ -110,18 +131,18 @@ func (c *recentMessages) forgetStart(requestID string) {
 // them. ok is false if they are not known.
 func (c *recentMessages) history(requestID string) (messages []loquat.Message, ok bool, err error) {
 	c.mu.Lock()
-	var stored []store.StoredMessage
+	var known []*recentMessage
 	entry := c.started[requestID]
 	if entry != nil {
-		stored = slices.Clip(entry.messages) // elements never change
+		known = entry.messages // appending does not change these elements
 	}
 	c.mu.Unlock()
 	if entry == nil {
 		return nil, false, nil
 	}
-	messages = make([]loquat.Message, len(stored))
-	for i := range stored {
-		if messages[i], err = stored[i].Decode(); err != nil {
+	messages = make([]loquat.Message, len(known))
+	for i, m := range known {
+		if messages[i], err = m.decode(); err != nil {
 			return nil, false, err
 		}
 	}

@@ -62,7 +62,7 @@ func (h Head) Appended() []StoredMessage {
 	return out
 }
 
-// Decode returns the message as Reader.Messages does. Each call makes new metadata.
+// Decode returns the message as Reader.Messages does. Each call decodes new metadata.
 func (m StoredMessage) Decode() (loquat.Message, error) {
 	out := m.message
 	return out, decodeMetadata(&out, m.metadata)
