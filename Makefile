@@ -32,7 +32,7 @@ crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a r
 
 postgres: ## run the tests that matter with the store in PostgreSQL, which must be installed
 	LOQUAT_TEST_STORE=postgres LOQUAT_CRASH_ROUNDS=$${LOQUAT_CRASH_ROUNDS:-8} $(GO) test -count=1 -timeout 10m \
-		-run '^(TestModel|TestAssetModel|TestCrash|TestConformance.*)$$' ./internal/chat ./internal/e2e/crash ./internal/e2e/conformance
+		-run '^(TestModel|TestAsset.*|TestUsedAssetsStay|TestUploadsThatNobodyAttaches|TestCrash|TestConformance.*)$$' ./internal/chat ./internal/e2e/crash ./internal/e2e/conformance
 
 failover: ## let the primary of a PostgreSQL cluster fail FAILOVERS times; needs PostgreSQL, Patroni, etcd and HAProxy
 	LOQUAT_FAILOVERS=$(FAILOVERS) $(GO) test -count=1 -timeout 60m -v ./internal/e2e/failover

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 
@@ -13,15 +15,38 @@ import (
 
 // openImages opens the place of the images of a configuration, and the directory in which
 // images are received.
-func openImages(cfg *config.Config, s *store.Store, log *slog.Logger) (images.Keeper, *asset.Spool, error) {
+func openImages(ctx context.Context, cfg *config.Config, driver store.Driver, s *store.Store, log *slog.Logger) (images.Keeper, *asset.Spool, error) {
 	path := filepath.Join(cfg.Server.DataDir, "assets")
 	uploads, err := asset.OpenSpool(filepath.Join(path, files.Incoming), cfg.Limits.MaxAssetBytes)
 	if err != nil {
 		return nil, nil, err
 	}
-	dir, err := files.Open(path)
-	if err != nil {
-		return nil, nil, err
+	database, ok := driver.(interface{ Images() asset.Store })
+	if !ok {
+		dir, err := files.Open(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return images.NewLocal(s, dir, log), uploads, nil
 	}
-	return images.NewLocal(s, dir, log), uploads, nil
+	shared := images.NewShared(images.SharedOptions{Store: s, Bytes: database.Images(), Logger: log})
+	return shared, uploads, takeIn(ctx, shared, path, log)
+}
+
+// takeIn stores the images that a server of an earlier version has left in its data directory.
+func takeIn(ctx context.Context, to *images.Shared, dir string, log *slog.Logger) error {
+	if !files.Any(dir) {
+		return nil
+	}
+	stored, missing, err := to.TakeIn(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("take in the images of %s: %w", dir, err)
+	}
+	if stored > 0 {
+		log.Info("the images of the data directory are in the shared store of images now; their files are not needed any more", "dir", dir, "images", stored)
+	}
+	if len(missing) > 0 {
+		log.Warn("images are missing or damaged in the data directory", "dir", dir, "images", len(missing), "first", missing[0])
+	}
+	return nil
 }

@@ -173,15 +173,15 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
 		return s, err
 	}
-	if err := s.startChat(ctx, cfg, plugins, registry); err != nil {
+	if err := s.startChat(ctx, cfg, plugins, registry, driver); err != nil {
 		return s, err
 	}
 	return s, s.listen(cfg)
 }
 
 // startChat starts the plugin processes, the service and its feed.
-func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []plugin.Plugin, registry *plugin.Registry) error {
-	kept, uploads, err := openImages(cfg, s.store, s.log)
+func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []plugin.Plugin, registry *plugin.Registry, driver store.Driver) error {
+	kept, uploads, err := openImages(ctx, cfg, driver, s.store, s.log)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,11 @@ type Upload struct {
 	path string
 }
 
+// FileUpload returns an upload of an image that is in a file already.
+func FileUpload(path, sha256 string, size int64) *Upload {
+	return &Upload{SHA256: sha256, Size: size, path: path}
+}
+
 // Path returns the name of the file with the bytes. Store.Put may move the file.
 func (u *Upload) Path() string { return u.path }
 

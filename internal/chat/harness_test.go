@@ -187,16 +187,16 @@ func (t tool) Call(ctx context.Context, call plugin.ToolCall) (plugin.ToolResult
 type rig struct {
 	*chat.Service
 	*feed.Feed
-	t        testing.TB
-	store    *store.Store
-	dir      *files.Dir
-	images   images.Keeper
-	uploads  *asset.Spool
-	provider *fake
-	registry *plugin.Registry
-	config   *config.Config
-	said     logged
-	lives    []*chat.Service // all that ever ran on the store
+	t           testing.TB
+	store       *store.Store
+	countImages func() (int, error) // whose bytes are stored
+	images      images.Keeper
+	uploads     *asset.Spool
+	provider    *fake
+	registry    *plugin.Registry
+	config      *config.Config
+	said        logged
+	lives       []*chat.Service // all that ever ran on the store
 }
 
 // logged is what services write to their log.
@@ -228,6 +228,23 @@ func newRig(t testing.TB, tools ...plugin.Tool) *rig {
 	return newRigOn(t, func(db store.Driver) store.Driver { return db }, tools...)
 }
 
+// openImages opens the place of a rig's images.
+var openImages = func(t testing.TB, _ store.Driver, st *store.Store, path string) (images.Keeper, func() (int, error)) {
+	dir, err := files.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images.NewLocal(st, dir, slog.New(slog.DiscardHandler)), func() (n int, err error) {
+		for _, err := range dir.Hashes() {
+			if err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, nil
+	}
+}
+
 // newRigOn is newRig with a driver that the test wraps.
 func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plugin.Tool) *rig {
 	t.Helper()
@@ -250,15 +267,12 @@ func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plug
 		t.Fatal(problems)
 	}
 	path := t.TempDir()
-	dir, err := files.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	uploads, err := asset.OpenSpool(filepath.Join(path, files.Incoming), cfg.Limits.MaxAssetBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, store: st, dir: dir, images: images.NewLocal(st, dir, quiet), uploads: uploads, provider: provider, registry: registry, config: cfg}
+	r := &rig{t: t, store: st, uploads: uploads, provider: provider, registry: registry, config: cfg}
+	r.images, r.countImages = openImages(t, db, st, path)
 	r.restart()
 	t.Cleanup(func() {
 		for _, s := range r.lives {

@@ -139,20 +139,7 @@ func (r *Reader) Owned(sha256 string) (bool, error) {
 // FreedFiles returns up to limit hashes above after that have lost an owner since SettleFile
 // was last called for them.
 func (r *Reader) FreedFiles(after string, limit int) ([]string, error) {
-	rows, err := r.q.Query(`SELECT sha256 FROM freed_files WHERE sha256 > ? ORDER BY sha256 LIMIT ?`, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read freed files: %w", err)
-	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var hash string
-		if err := rows.Scan(&hash); err != nil {
-			return nil, fmt.Errorf("read freed files: %w", err)
-		}
-		out = append(out, hash)
-	}
-	return out, asDatabaseError(rows.Err())
+	return r.names(`SELECT sha256 FROM freed_files WHERE sha256 > ? ORDER BY sha256 LIMIT ?`, after, limit)
 }
 
 // SettleFile records that the file of a hash was kept (owned) or removed. If the last owner

@@ -29,8 +29,8 @@ import (
 type Place struct {
 	// Open opens the place. Each call returns what another process would get.
 	Open func(t *testing.T) asset.Store
-	// Name returns a new name for bytes with this hash.
-	Name func(t *testing.T, sha256 string) string
+	// Name returns a new name for the bytes of an upload, of which only SHA256 and Size count.
+	Name func(t *testing.T, u *asset.Upload) string
 }
 
 // Run runs all tests. place is called once per test.
@@ -84,7 +84,7 @@ func Receive(t testing.TB, content []byte) *asset.Upload {
 func put(t *testing.T, s asset.Store, p Place, content []byte) (name string) {
 	t.Helper()
 	u := Receive(t, content)
-	name = p.Name(t, u.SHA256)
+	name = p.Name(t, u)
 	if err := s.Put(t.Context(), name, u); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func parts(t *testing.T, p Place) {
 }
 
 func missing(t *testing.T, p Place) {
-	wantMissing(t, p.Open(t), p.Name(t, hex.EncodeToString(make([]byte, 32))), 10)
+	wantMissing(t, p.Open(t), p.Name(t, &asset.Upload{SHA256: hex.EncodeToString(make([]byte, 32)), Size: 10}), 10)
 }
 
 func otherSize(t *testing.T, p Place) {
@@ -205,7 +205,7 @@ func failedPut(t *testing.T, p Place) {
 	content := PNG(t, 1, 4<<20)
 	for i := range 8 {
 		u := Receive(t, content)
-		name := p.Name(t, u.SHA256)
+		name := p.Name(t, u)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*4*time.Millisecond)
 		err := s.Put(ctx, name, u)
 		cancel()
@@ -226,7 +226,7 @@ func failedPut(t *testing.T, p Place) {
 		wantMissing(t, s, name, len(content))
 	}
 	u := Receive(t, content)
-	name := p.Name(t, u.SHA256)
+	name := p.Name(t, u)
 	u.Discard()
 	if err := s.Put(t.Context(), name, u); err == nil {
 		t.Error("an upload without its file was stored")
@@ -242,7 +242,7 @@ func atOnce(t *testing.T, p Place) {
 	for i := range 6 {
 		content := PNG(t, i, 700<<10)
 		u := Receive(t, content)
-		name := p.Name(t, u.SHA256)
+		name := p.Name(t, u)
 		var stored atomic.Bool
 		for range 2 {
 			again := Receive(t, content)
@@ -286,7 +286,7 @@ func largeImage(t *testing.T, p Place) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	name := p.Name(t, u.SHA256)
+	name := p.Name(t, u)
 	content = nil
 	stop := peakMemory()
 	if err := s.Put(t.Context(), name, u); err != nil {

@@ -165,6 +165,15 @@ func (d *Dir) Hashes() iter.Seq2[string, error] {
 	}
 }
 
-func (d *Dir) file(hash string) string {
-	return filepath.Join(d.path, hash[:2], hash)
+func (d *Dir) file(hash string) string { return Path(d.path, hash) }
+
+// Path returns the file of a hash in a directory of images.
+func Path(dir, hash string) string { return filepath.Join(dir, hash[:2], hash) }
+
+// Any reports whether a directory has images. It does not create the directory.
+func Any(dir string) bool {
+	for _, err := range (&Dir{path: dir}).Hashes() {
+		return err == nil
+	}
+	return false
 }

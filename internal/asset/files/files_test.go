@@ -31,7 +31,7 @@ func TestDir(t *testing.T) {
 		path := t.TempDir()
 		return assettest.Place{
 			Open: func(t *testing.T) asset.Store { return open(t, path) },
-			Name: func(_ *testing.T, sha256 string) string { return sha256 },
+			Name: func(_ *testing.T, u *asset.Upload) string { return u.SHA256 },
 		}
 	})
 }
