@@ -370,8 +370,9 @@ func TestDiedBeforeTheLastStep(t *testing.T) {
 
 // Every table of both schemas is moved, or is known to be needed by running servers only.
 func TestAllTablesAreMoved(t *testing.T) {
-	// What is not moved: the log has a statement of its own, and the others describe the schema.
-	left := []string{"log", "loquat_schema"}
+	// What is not moved as rows: the log has a statement of its own, loquat_schema describes the
+	// schema, and the others have the bytes of images, which a data directory has in files.
+	left := []string{"log", "loquat_schema", "image_objects", "image_pieces"}
 	var moved []string
 	for _, table := range store.Tables {
 		moved = append(moved, table.Name)
