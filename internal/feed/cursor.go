@@ -30,6 +30,11 @@ type start struct {
 }
 
 func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
+	if q.Since != nil {
+		if err := f.store.Reach(ctx, *q.Since); err != nil {
+			return start{}, err
+		}
+	}
 	latest := f.store.Last() // before the reads: events that they do not see are above it
 	if q.Since != nil {
 		if err := f.checkSince(*q.Since, latest); err != nil {
