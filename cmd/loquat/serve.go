@@ -88,10 +88,6 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 	case <-ctx.Done():
 		s.stop()
 		return nil
-	case <-s.superseded:
-		err := s.store.Healthy()
-		s.stop()
-		return err
 	case err := <-s.failed:
 		s.stop()
 		return fmt.Errorf("serve HTTP: %w", err)
@@ -114,8 +110,6 @@ type server struct {
 	http     *http.Server
 	url      string
 	failed   chan error
-
-	superseded <-chan struct{} // closed when another server has taken over the database
 
 	hub            *bridge.Hub       // nil if the bridge is elsewhere
 	forwarder      *bridge.Forwarder // to the bridge elsewhere
@@ -166,7 +160,6 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err != nil {
 		return s, err
 	}
-	s.superseded = superseded(driver)
 	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention, Version: version()}); err != nil {
 		return s, errors.Join(err, driver.Close())
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // openDriver opens the database of a configuration: PostgreSQL if store.url names it,
-// otherwise the file in the data directory. A server waits for the lease of one that died.
+// otherwise the file in the data directory.
 func openDriver(ctx context.Context, cfg *config.Config, server bool, log *slog.Logger) (store.Driver, error) {
 	dir := cfg.Server.DataDir
 	if cfg.Store.URL == "" {
@@ -33,8 +33,8 @@ func openDriver(ctx context.Context, cfg *config.Config, server bool, log *slog.
 	}
 	mark := datadir.OpenMark(dir, log)
 	db, err := postgres.Open(ctx, postgres.Options{
-		URL: cfg.Store.URL, PoolSize: cfg.Store.PoolSize, StatementTimeout: cfg.Store.StatementTimeout,
-		Node: node, Wait: server, Mark: mark, Logger: log,
+		URL: cfg.Store.URL, ListenURL: cfg.Store.ListenURL, PoolSize: cfg.Store.PoolSize, StatementTimeout: cfg.Store.StatementTimeout,
+		Node: node, Version: version(), Mark: mark, Logger: log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, mark.Close(), lock.Release())
@@ -52,15 +52,6 @@ type nodeDriver struct {
 // Close closes the database and unlocks the data directory.
 func (d *nodeDriver) Close() error {
 	return errors.Join(d.DB.Close(), d.mark.Close(), d.lock.Release())
-}
-
-// superseded returns a channel that is closed when another server has taken over the driver's
-// database. It returns nil if that cannot happen.
-func superseded(driver store.Driver) <-chan struct{} {
-	if d, ok := driver.(*nodeDriver); ok {
-		return d.Superseded()
-	}
-	return nil
 }
 
 // requireEmbedded returns an error if the sessions of a configuration are in PostgreSQL.

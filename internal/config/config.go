@@ -92,6 +92,7 @@ type TLS struct{ CertFile, KeyFile string }
 // Store selects the database. An empty URL means the embedded database in the data directory.
 type Store struct {
 	URL              string // empty means the file in the data directory
+	ListenURL        string // empty means URL
 	PoolSize         int
 	StatementTimeout time.Duration
 }
@@ -221,6 +222,7 @@ func New(raw loquat.Object, env Environment) *Config {
 		},
 		Store: Store{
 			URL:              raw.Object("store").String("url"),
+			ListenURL:        raw.Object("store").String("listen_url"),
 			PoolSize:         valueAt(raw.Object("store"), "pool_size", DefaultPoolSize),
 			StatementTimeout: secondsAt(raw.Object("store"), "statement_timeout_seconds", DefaultStatementTimeout),
 		},

@@ -38,6 +38,7 @@ func Keys() Schema {
 		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How many seconds running requests may continue after a signal to stop."},
 
 		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL database to use instead of the file in the data directory, such as `postgres://USER:PASSWORD@HOST:5432/DATABASE`; see [PostgreSQL](postgresql.md)."},
+		{Key: "store.listen_url", Kind: String, Check: text(checkStoreURL), Doc: "URL of the same database without a pooler, for the notifications between several servers; by default that of `store.url`. Needed only if a pooler in transaction mode is in between."},
 		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`."},
 		{Key: "store.statement_timeout_seconds", Kind: Number, Default: DefaultStatementTimeout.Seconds(), Min: bound(0.1), Max: bound(3600), Doc: "How many seconds a statement in the database of `store.url` may take."},
 

@@ -148,7 +148,7 @@ func (r *secretFinder) value(key, schemaKey string, raw json.RawMessage) json.Ra
 		if slices.Contains(r.fromFiles, s) {
 			return r.hide(raw)
 		}
-		if schemaKey == "store.url" {
+		if schemaKey == "store.url" || schemaKey == "store.listen_url" {
 			u := dburl.Redact(s)
 			r.found = append(r.found, u.Passwords...)
 			return loquat.Quote(u.Text)

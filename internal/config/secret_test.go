@@ -68,7 +68,8 @@ func TestRedacted(t *testing.T) {
 	}
 }
 
-// The passwords of store.url are secret wherever they are, also if the URL is written wrong.
+// The passwords of store.url and store.listen_url are secret wherever they are, also if the URL
+// is written wrong.
 func TestDatabaseURLIsRedacted(t *testing.T) {
 	for url, want := range map[string]string{
 		"postgres://u:s3cret@h/d":                        "postgres://u:***@h/d",
@@ -78,15 +79,17 @@ func TestDatabaseURLIsRedacted(t *testing.T) {
 		"postgres://h/d?user=u&password=s3cret":          "postgres://h/d?user=u&password=***",
 		"postgres://u@h/d?sslpassword=s3cret&sslcert=/c": "postgres://u@h/d?sslpassword=***&sslcert=/c",
 	} {
-		c, problems := config.Parse(config.Encode(map[string]any{"store": map[string]string{"url": url}}), world{}.env())
-		if found := strings.Contains(fmt.Sprint(problems, c.Check(config.Loaded{})), "write @ as %40"); found != strings.Contains(url, "top/") {
-			t.Errorf("%s: the problems are %v and %v", url, problems, c.Check(config.Loaded{}))
-		}
-		if got := c.Redacted(owner{}).Object("store").String("url"); got != want {
-			t.Errorf("%s is shown as %s", url, got)
-		}
-		if text := config.NewRedactor(c.Secrets(owner{})).Redact("connect to " + url); strings.Contains(text, "s3cret") {
-			t.Errorf("a text shows %s", text)
+		for _, key := range []string{"url", "listen_url"} {
+			c, problems := config.Parse(config.Encode(map[string]any{"store": map[string]string{key: url}}), world{}.env())
+			if found := strings.Contains(fmt.Sprint(problems, c.Check(config.Loaded{})), "write @ as %40"); found != strings.Contains(url, "top/") {
+				t.Errorf("%s: the problems are %v and %v", url, problems, c.Check(config.Loaded{}))
+			}
+			if got := c.Redacted(owner{}).Object("store").String(key); got != want {
+				t.Errorf("%s is shown as %s", url, got)
+			}
+			if text := config.NewRedactor(c.Secrets(owner{})).Redact("connect to " + url); strings.Contains(text, "s3cret") {
+				t.Errorf("a text shows %s", text)
+			}
 		}
 	}
 }

@@ -72,10 +72,15 @@ func (f *Feed) checkSince(since, latest loquat.EventID) error {
 	if since > latest {
 		return loquat.Errorf(loquat.CodeGone, "since_id %s is above %s, the highest id that this server has assigned; load the messages again and follow from their cursor", since, latest)
 	}
-	if f.store.Foreign(since) {
-		return loquat.Errorf(loquat.CodeGone, "since_id %s is not an id of this server, whose data were restored from a backup; load the messages again and follow from their cursor", since)
+	return f.checkForeign(since)
+}
+
+// checkForeign returns the error gone if a cursor is the id of an event that the log has lost.
+func (f *Feed) checkForeign(cursor loquat.EventID) error {
+	if !f.store.Foreign(cursor) {
+		return nil
 	}
-	return nil
+	return loquat.Errorf(loquat.CodeGone, "event %s is not in the log of this server, whose database was restored from a backup or lost its newest changes in a failover; load the messages again and follow from their cursor", cursor)
 }
 
 // firstCursor returns the cursor of a query that has a filter and no Since.

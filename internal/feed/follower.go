@@ -100,6 +100,9 @@ func (fl *Follower) read(ctx context.Context, after loquat.EventID) (Window, err
 	if cap(fl.records) > keptRecords {
 		fl.records = nil
 	}
+	if fl.feed.store.Foreign(fl.checked) {
+		fl.checked = 0
+	}
 	after = max(after, fl.checked) // a quiet session's part of the tail may not reach further back
 	records, err := fl.watch.Events(ctx, fl.records, after, fl.query.RequestID, fl.query.bounds())
 	if err != nil {

@@ -51,6 +51,9 @@ func (q Query) bounds() store.Bounds {
 // window returns the window of the records after a cursor. The records must have been read
 // already: retention may remove events during the read.
 func (f *Feed) window(ctx context.Context, cursor loquat.EventID, q Query, records []loquat.Record) (Window, error) {
+	if err := f.checkForeign(cursor); err != nil { // lost since the follower started
+		return Window{}, err
+	}
 	if err := f.checkRetained(ctx, cursor, q.filter()); err != nil {
 		return Window{}, err
 	}

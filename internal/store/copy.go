@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,7 +59,10 @@ func adoptCopy(ctx context.Context, driver Driver, log *slog.Logger) error {
 	}
 	next := firstIDAfter(last)
 	log.Info("the data are a copy: event ids continue above those of the original", "copied_up_to", last.String(), "continues_after", next.String())
-	return startNewLog(ctx, driver, last, next)
+	return startNewLog(ctx, driver, next, func(q SQL) (last loquat.EventID, needed bool, err error) {
+		err = one(q, `SELECT copied, `+lastEventID+` FROM log`, nil, &needed, &last)
+		return last, needed, err
+	})
 }
 
 // firstIDAfter returns the id at which a new log starts if clients may have seen ids up to id.
@@ -66,18 +70,28 @@ func firstIDAfter(id loquat.EventID) loquat.EventID {
 	return max(id+idsPerSecond, loquat.EventID(time.Now().Unix()*idsPerSecond))
 }
 
-// startNewLog gives a log that ends at last a new store_id and continues its ids above next.
-// The ids in between become foreign.
-func startNewLog(ctx context.Context, driver Driver, last, next loquat.EventID) error {
+// startNewLog gives a log a new store_id and continues its ids above next. The ids in between
+// become foreign. check returns where the log ends and whether it needs all this: meanwhile
+// another node may have done it.
+func startNewLog(ctx context.Context, driver Driver, next loquat.EventID, check func(SQL) (last loquat.EventID, needed bool, err error)) error {
 	id, err := uuid.NewRandom()
 	if err != nil {
 		return err
 	}
 	return driver.Write(ctx, func(q SQL) error {
+		last, needed, err := check(q)
+		if err != nil || !needed {
+			return err
+		}
+		if _, shared := q.(sharedSQL); shared {
+			if _, err := q.Exec(`UPDATE log SET cuts = cuts + 1`); err != nil {
+				return err
+			}
+		}
 		if _, err := q.Exec(`INSERT INTO foreign_ids (above, below) VALUES (?, ?)`, last, next); err != nil {
 			return err
 		}
-		_, err := q.Exec(`UPDATE log SET copied = 0, server_id = CASE server_id WHEN '' THEN store_id ELSE server_id END, store_id = ?, last_event_id = ?`,
+		_, err = q.Exec(`UPDATE log SET copied = 0, server_id = CASE server_id WHEN '' THEN store_id ELSE server_id END, store_id = ?, last_event_id = ?`,
 			id.String(), next)
 		return err
 	})
@@ -85,6 +99,26 @@ func startNewLog(ctx context.Context, driver Driver, last, next loquat.EventID) 
 
 // idRange is the ids above one event and below another.
 type idRange struct{ above, below loquat.EventID }
+
+// identity is what makes a log another one: it changes if the log lost events.
+type identity struct {
+	id, serverID string
+	foreign      []idRange
+}
+
+// with returns the identity after ids were skipped.
+func (id *identity) with(skipped idRange) *identity {
+	return &identity{id.id, id.serverID, append(slices.Clip(id.foreign), skipped)}
+}
+
+func readIdentity(q SQL) (*identity, error) {
+	foreign, err := foreignIDs(q)
+	if err != nil {
+		return nil, err
+	}
+	id := &identity{foreign: foreign}
+	return id, one(q, `SELECT store_id, server_id FROM log`, nil, &id.id, &id.serverID)
+}
 
 func foreignIDs(q SQL) (out []idRange, err error) {
 	rows, err := q.Query(`SELECT above, below FROM foreign_ids`)
@@ -105,7 +139,7 @@ func foreignIDs(q SQL) (out []idRange, err error) {
 // Foreign reports whether this log never assigned id, while the log that it was copied from
 // may have.
 func (s *Store) Foreign(id loquat.EventID) bool {
-	for _, b := range s.foreign {
+	for _, b := range s.identity.Load().foreign {
 		if b.above < id && id < b.below {
 			return true
 		}

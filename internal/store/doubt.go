@@ -13,9 +13,6 @@ const resolveTimeout = 10 * time.Second
 // errUnresolved reports a batch for which it is unknown whether it committed.
 var errUnresolved = errors.New("the outcome of the commit is not known")
 
-// permanent is implemented by drivers that can lose the database for good.
-type permanent interface{ Superseded() <-chan struct{} }
-
 // resolve finds out whether a batch committed, and returns nil if it did. The callers of the
 // batch's updates wait until then, because an earlier answer would be a guess. Meanwhile other
 // updates are refused. It gives up when the store closes or has lost the database.
@@ -31,7 +28,7 @@ func (s *Store) resolve(doubt Doubt) error {
 			return fmt.Errorf("not committed: %s", doubt)
 		}
 		refusal := s.unavailable(err)
-		if s.isClosing() || s.lostDatabase() {
+		if s.isClosing() {
 			return errors.Join(errUnresolved, err)
 		}
 		s.refuseWaiting(refusal)
@@ -43,19 +40,6 @@ func (s *Store) isClosing() bool {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	return s.closing
-}
-
-func (s *Store) lostDatabase() bool {
-	p, ok := s.driver.(permanent)
-	if !ok {
-		return false
-	}
-	select {
-	case <-p.Superseded():
-		return true
-	default:
-		return false
-	}
 }
 
 // refuseWaiting ends the updates in the queue with an error. None of them has started.

@@ -251,6 +251,7 @@ func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
 func (tx *Tx) sortIncrements() error {
 	entries, err := tx.sharedIncrements()
 	if err != nil || len(entries) == 0 {
+		tx.sorted = err == nil // what the row of a shared log says is wrong
 		return err
 	}
 	if err := tx.exec(`DELETE FROM increments WHERE last_event_id > (SELECT sorted_event_id FROM log)`); err != nil {

@@ -74,5 +74,11 @@ func (s *Store) findLoss(ctx context.Context) error {
 	}
 	next := firstIDAfter(m.Last)
 	s.log.Error(s.loss.Error()+"; restore a backup if they matter", "continues_after", next.String())
-	return startNewLog(ctx, s.driver, s.loss.Found, next)
+	return startNewLog(ctx, s.driver, next, func(q SQL) (loquat.EventID, bool, error) {
+		loss, err := FindLoss(q, m)
+		if err != nil || loss == nil {
+			return 0, false, err
+		}
+		return loss.Found, true, nil
+	})
 }

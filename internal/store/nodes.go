@@ -2,8 +2,14 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,71 +17,201 @@ import (
 	"loquat"
 )
 
-// Several nodes may write the same log if the driver can coordinate them. With any other driver
-// this process is the only node, and everything in this file is trivial.
+// Several nodes may write the same log if the driver can coordinate them: then it implements
+// sharedDriver, and its transactions implement sharedSQL. With any other driver this process is
+// the only node, and nothing in this file costs anything.
+//
+// A transaction that writes locks the log, so ids follow the order of commits over all nodes.
+// Each node adds the events of the others to its tail (see feedTail). A commit sends a
+// notification, which may be lost; so each node also looks every lookEvery.
 
-// hold is this process as a node.
-type hold struct {
-	owner string
-	node  loquat.Node
+// sharedDriver is a driver whose database several nodes write. Each node has a hold. Others
+// end the hold of a node that does not renew its lease, and it then writes nothing more under
+// this hold.
+type sharedDriver interface {
+	// Hold returns the present hold of this node. It changes only while no Write runs fn.
+	Hold() Hold
+	// Nodes returns the live nodes, the oldest first.
+	Nodes(ctx context.Context) ([]loquat.Node, error)
+	// Listen makes the driver call the listener until Close.
+	Listen(Listener)
 }
 
-func newHold(version string) hold {
+// Hold is the right of a node to write to a shared log.
+type Hold struct {
+	Owner  string // the owner in the rows of requests; unique for ever
+	NodeID string
+	Leads  bool // it is valid, and the oldest
+}
+
+// Listener is called by a sharedDriver. Its methods do not block.
+type Listener interface {
+	// Notified is called with the text of a commit's notification, of any node.
+	Notified(text string)
+	// Look is called when notifications may have been lost.
+	Look()
+	// Left is called when the hold was lost.
+	Left()
+}
+
+// LogState is the row of a shared log, as a transaction found it.
+type LogState struct {
+	Last, Gone loquat.EventID
+	Cuts       int64  // how often ids were skipped because the log had lost events
+	Timeline   string // of the database; see Lost
+
+	// The increments in shared rows.
+	UnsortedEntries, UnsortedBytes int
+
+	// Lost reports, in a transaction that writes, that the log may have lost events that were
+	// visible: the database is another one than that of the last transaction.
+	Lost bool
+}
+
+// sharedSQL is a transaction of a shared log.
+type sharedSQL interface {
+	Log() LogState
+	// Notify sends a text to the listeners of all nodes when the transaction commits.
+	Notify(text string)
+}
+
+// lookEvery is how often a node looks for the changes of others without a notification.
+const lookEvery = time.Second
+
+// maxNotice is the size of a notification; PostgreSQL allows less than 8000 bytes.
+const maxNotice = 7900
+
+// notice is the notification of a commit.
+type notice struct {
+	Owner   string         `json:"n"`
+	Last    loquat.EventID `json:"last"`
+	Changed []string       `json:"changed,omitempty"`
+	Signals [][2]string    `json:"signals,omitempty"` // topic and payload
+	Look    bool           `json:"look,omitempty"`    // Changed and Signals were too long
+}
+
+// nodes coordinates this node with the others.
+type nodes struct {
+	driver sharedDriver // nil if this node is the only one
+	self   loquat.Node
+	wake   chan struct{} // ends the wait of follow
+	recall chan struct{} // ends the wait of callChanged
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+
+	onLeave  []func()
+	onSignal map[string][]func(string)
+
+	mu        sync.Mutex
+	onChanged map[string][]func(context.Context) error // guarded by mu
+	known     map[string]int64                         // revisions of shared state that were reported; guarded by mu
+}
+
+func newNodes(driver Driver, version string) *nodes {
 	host, _ := os.Hostname()
-	id := uuid.NewString()
-	return hold{owner: id, node: loquat.Node{
-		NodeID: id, Name: fmt.Sprintf("process %d on %s", os.Getpid(), host), Version: version,
-		StartedAt: time.Now().UTC().Truncate(time.Millisecond), Self: true, Leads: true,
-	}}
+	n := &nodes{
+		wake: make(chan struct{}, 1), recall: make(chan struct{}, 1), stop: func() {},
+		onSignal: map[string][]func(string){}, onChanged: map[string][]func(context.Context) error{}, known: map[string]int64{},
+		self: loquat.Node{
+			NodeID: uuid.NewString(), Name: fmt.Sprintf("process %d on %s", os.Getpid(), host), Version: version,
+			StartedAt: time.Now().UTC().Truncate(time.Millisecond), Self: true, Leads: true,
+		},
+	}
+	n.driver, _ = driver.(sharedDriver)
+	return n
 }
 
 // Owner returns the name of this node's present hold of the log: the owner in the rows of the
 // requests that it runs. It changes when the node lost its hold and registered again.
-func (s *Store) Owner() string { return s.hold.owner }
+func (s *Store) Owner() string {
+	if s.nodes.driver == nil {
+		return s.nodes.self.NodeID
+	}
+	return s.nodes.driver.Hold().Owner
+}
 
 // Shared reports whether other nodes may write the same log.
-func (s *Store) Shared() bool { return false }
+func (s *Store) Shared() bool { return s.nodes.driver != nil }
 
 // Leads reports whether this node does what one node at a time must do. It is always true
 // unless the log is shared.
-func (s *Store) Leads() bool { return true }
+func (s *Store) Leads() bool { return s.nodes.driver == nil || s.nodes.driver.Hold().Leads }
 
 // Node returns this node.
 func (s *Store) Node() loquat.Node {
-	node := s.hold.node
+	node := s.nodes.self
 	node.SeenAt = time.Now().UTC().Truncate(time.Millisecond)
+	if s.nodes.driver != nil {
+		hold := s.nodes.driver.Hold()
+		node.NodeID, node.Leads = hold.NodeID, hold.Leads
+	}
 	return node
 }
 
 // Nodes returns the live nodes, the oldest first.
-func (s *Store) Nodes(context.Context) ([]loquat.Node, error) { return []loquat.Node{s.Node()}, nil }
+func (s *Store) Nodes(ctx context.Context) ([]loquat.Node, error) {
+	if s.nodes.driver == nil {
+		return []loquat.Node{s.Node()}, nil
+	}
+	list, err := s.nodes.driver.Nodes(ctx)
+	return list, s.classify(asDatabaseError(err))
+}
 
 // MarkChanged records that shared state of a kind changed, of which nodes keep copies. The
 // commit makes the other nodes call their OnChanged functions of this kind.
-func (tx *Tx) MarkChanged(kind string) {}
+func (tx *Tx) MarkChanged(kind string) {
+	if tx.sharedLog != nil && !slices.Contains(tx.changed, kind) {
+		tx.changed = append(tx.changed, kind)
+		tx.wrote = true
+	}
+}
 
 // OnChanged calls fn after another node marked kind: within a second, and after this node was
 // cut off from the database. If fn fails, it is called again within a second. All functions are
-// called by one goroutine, which waits for each. OnChanged must be called before the first
-// update.
-func (s *Store) OnChanged(kind string, fn func(context.Context) error) {}
+// called by one goroutine, which waits for each.
+func (s *Store) OnChanged(kind string, fn func(context.Context) error) {
+	s.nodes.mu.Lock()
+	defer s.nodes.mu.Unlock()
+	s.nodes.onChanged[kind] = append(s.nodes.onChanged[kind], fn)
+}
 
 // Revision returns how often shared state of a kind was marked as changed, by any node. It is 0
 // if the log is not shared.
-func (r *Reader) Revision(kind string) (int64, error) { return 0, nil }
+func (r *Reader) Revision(kind string) (revision int64, err error) {
+	if !r.several {
+		return 0, nil
+	}
+	err = one(r.q, `SELECT revision FROM revisions WHERE kind = ?`, []any{kind}, &revision)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return revision, err
+}
 
 // Signal sends a message to the other nodes with the commit. It may be lost, so what it asks
-// for must happen without it, too. topic and payload together may have 1 KiB.
-func (tx *Tx) Signal(topic, payload string) {}
+// for must happen without it, too.
+func (tx *Tx) Signal(topic, payload string) {
+	if tx.sharedLog != nil {
+		tx.signals = append(tx.signals, [2]string{topic, payload})
+	}
+}
 
 // OnSignal calls fn with the payload of each message of a topic that another node sent. fn must
-// not block. OnSignal must be called before the first update.
-func (s *Store) OnSignal(topic string, fn func(payload string)) {}
+// not block.
+func (s *Store) OnSignal(topic string, fn func(payload string)) {
+	s.nodes.mu.Lock()
+	defer s.nodes.mu.Unlock()
+	s.nodes.onSignal[topic] = append(s.nodes.onSignal[topic], fn)
+}
 
 // OnLeave calls fn when this node has lost its hold of the log, or must assume so. All requests
-// that Owner's former result owns must stop at once; nothing of them can be written any more.
-// fn must not block. OnLeave must be called before the first update.
-func (s *Store) OnLeave(fn func()) {}
+// of the former Owner must stop at once: nothing of them can be written any more. fn must not
+// block.
+func (s *Store) OnLeave(fn func()) {
+	s.nodes.mu.Lock()
+	defer s.nodes.mu.Unlock()
+	s.nodes.onLeave = append(s.nodes.onLeave, fn)
+}
 
 // OwnRunning returns the ids of the running requests that belong to this node, and whether a
 // cancel was acknowledged.
@@ -100,7 +236,227 @@ func (r *Reader) OwnRunning() (map[string]bool, error) {
 // Orphans returns the running requests whose node is gone, and the first queued request of each
 // session in which nothing runs.
 func (r *Reader) Orphans() ([]Request, error) {
-	return r.requestsWhere(`r.status IN ('queued', 'running') AND CASE r.status WHEN 'running' THEN r.owner <> ?
+	gone, args := `r.owner <> ?`, []any{r.owner}
+	if r.several {
+		gone, args = `split_part(r.owner, ' ', 1) NOT IN (SELECT owner FROM nodes WHERE ended_at IS NULL)`, nil
+	}
+	return r.requestsWhere(`r.status IN ('queued', 'running') AND CASE r.status WHEN 'running' THEN `+gone+`
 		ELSE NOT EXISTS (SELECT 1 FROM requests o WHERE o.sid = r.sid AND (o.status = 'running' OR o.status = 'queued' AND o.queue_order < r.queue_order)) END
-		ORDER BY r.sid`, r.owner)
+		ORDER BY r.sid`, args...)
+}
+
+// finishShared writes what a transaction of a shared log changed besides its rows: the state of
+// the log, the revisions of shared state, and the notification. before is the highest id before
+// the updates.
+func (tx *Tx) finishShared(before loquat.EventID) error {
+	n := notice{Owner: tx.owner, Last: tx.last, Changed: tx.changed, Signals: tx.signals}
+	tx.revisions = map[string]int64{}
+	for _, kind := range tx.changed {
+		revision, err := tx.insert(`INSERT INTO revisions (kind, revision) VALUES (?, 1)
+			ON CONFLICT (kind) DO UPDATE SET revision = revisions.revision + 1 RETURNING revision`, kind)
+		if err != nil {
+			return fmt.Errorf("mark %s as changed: %w", kind, err)
+		}
+		tx.revisions[kind] = revision
+	}
+	if tx.last == before && !tx.sorted {
+		if len(tx.changed)+len(tx.signals) > 0 {
+			tx.sharedLog.Notify(n.text())
+		}
+		return nil
+	}
+	unsorted := tx.unsorted()
+	_, err := lastSQL{tx.statements}.Exec(`UPDATE log SET last_event_id = ?, unsorted_entries = ?, unsorted_bytes = ?`, tx.last, unsorted.entries, unsorted.bytes)
+	tx.sharedLog.Notify(n.text())
+	return err
+}
+
+// unsorted returns what the shared rows of increments hold after the transaction.
+func (tx *Tx) unsorted() sizeOfIncrements {
+	size := tx.log.written
+	if tx.sharedLog != nil && !tx.sorted {
+		size.entries += tx.state.UnsortedEntries
+		size.bytes += tx.state.UnsortedBytes
+	}
+	return size
+}
+
+// text returns the notification as JSON. If it is too long, it says only to look.
+func (n notice) text() string {
+	text, err := json.Marshal(n)
+	if err != nil || len(text) > maxNotice {
+		text, _ = json.Marshal(notice{Owner: n.Owner, Last: n.Last, Look: true})
+	}
+	return string(text)
+}
+
+// notified is called with the notification of a commit.
+func (s *Store) notified(text string) {
+	var n notice
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		s.log.Warn("a notification of the database cannot be read", "error", err)
+		return
+	}
+	if n.Owner == s.Owner() {
+		return
+	}
+	for _, signal := range n.Signals {
+		s.nodes.mu.Lock()
+		fns := s.nodes.onSignal[signal[0]]
+		s.nodes.mu.Unlock()
+		for _, fn := range fns {
+			fn(signal[1])
+		}
+	}
+	if n.Last > s.Last() || n.Look {
+		poke(s.nodes.wake)
+	}
+	if len(n.Changed) > 0 || n.Look {
+		poke(s.nodes.recall)
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// listener is the Listener of a store.
+type listener struct{ s *Store }
+
+func (l listener) Notified(text string) { l.s.notified(text) }
+
+func (l listener) Look() {
+	poke(l.s.nodes.wake)
+	poke(l.s.nodes.recall)
+}
+
+func (l listener) Left() {
+	l.s.nodes.mu.Lock()
+	fns := l.s.nodes.onLeave
+	l.s.nodes.mu.Unlock()
+	for _, fn := range fns {
+		fn()
+	}
+}
+
+// startNodes begins to follow the other nodes.
+func (s *Store) startNodes(ctx context.Context) error {
+	n := s.nodes
+	if n.driver == nil {
+		return nil
+	}
+	var err error
+	if n.known, err = s.readRevisions(ctx); err != nil {
+		return fmt.Errorf("read the revisions of shared state: %w", err)
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	n.driver.Listen(listener{s})
+	n.ended.Go(func() { s.follow(life) })
+	n.ended.Go(func() { s.callChanged(life) })
+	return nil
+}
+
+// stopNodes ends what startNodes began.
+func (s *Store) stopNodes() {
+	s.nodes.stop()
+	s.nodes.ended.Wait()
+}
+
+// follow keeps the tail level with the log.
+func (s *Store) follow(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.nodes.wake:
+		case <-ticker.C:
+		}
+		// An error is also found, and reported, by the probe of the committer.
+		_ = s.feedTail(ctx, newest)
+	}
+}
+
+// callChanged calls the functions of OnChanged.
+func (s *Store) callChanged(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.nodes.recall:
+		case <-ticker.C:
+		}
+		revisions, err := s.readRevisions(ctx)
+		if err != nil {
+			continue // the next look finds the same
+		}
+		for kind, revision := range revisions {
+			s.nodes.report(ctx, kind, revision, s.log)
+		}
+	}
+}
+
+func (s *Store) readRevisions(ctx context.Context) (map[string]int64, error) {
+	out := map[string]int64{}
+	err := s.driver.Read(ctx, func(q SQL) error {
+		return eachRow(q, `SELECT kind, revision FROM revisions`, nil, func(rows *sql.Rows) error {
+			var kind string
+			var revision int64
+			err := rows.Scan(&kind, &revision)
+			out[kind] = revision
+			return err
+		})
+	})
+	return out, err
+}
+
+// report calls the functions of a kind if its revision is new. Unless all succeed, the next
+// look calls them again.
+func (n *nodes) report(ctx context.Context, kind string, revision int64, log *slog.Logger) {
+	n.mu.Lock()
+	fns := n.onChanged[kind]
+	isNew := revision > n.known[kind]
+	n.mu.Unlock()
+	if !isNew {
+		return
+	}
+	for _, fn := range fns {
+		if err := fn(ctx); err != nil {
+			if ctx.Err() == nil {
+				log.Warn("a copy of shared state could not be refreshed; it is tried again", "kind", kind, "error", err)
+			}
+			return
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known[kind] = max(revision, n.known[kind])
+}
+
+// keepRevisions records the revisions of a transaction of this node, unless another node made
+// one meanwhile that was not reported.
+func (n *nodes) keepRevisions(own map[string]int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for kind, revision := range own {
+		if n.known[kind] == revision-1 {
+			n.known[kind] = revision
+		}
+	}
+}
+
+// forgetRevisions makes the next look call all functions, because shared state may have gone
+// back.
+func (n *nodes) forgetRevisions() {
+	n.mu.Lock()
+	clear(n.known)
+	n.mu.Unlock()
+	poke(n.recall)
 }

@@ -1,7 +1,12 @@
 package store
 
 import (
+	"database/sql"
 	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,15 +144,15 @@ func (s *Store) await() (u *update, ok bool) {
 // fences holds, for requests known to run and not to be cancelled, their owners after the last
 // commit. It belongs to the committer.
 //
-// It cannot be wrong. Only the committer changes rows of requests, because a data directory
+// It cannot be wrong. Without other nodes, only the committer changes rows of requests, because a data directory
 // has one process and the process has one committer. Every method that changes the owner, the
 // status or the cancellation of a request calls noteFence; TestFencesFollowStatements reads
 // the statements of this package to check that. The notes take effect after the commit and
 // before the next batch. After a failed commit the noted requests are unknown, and an unknown
 // request is read from the database.
 //
-// A driver with several writing processes would have to leave this map empty, and read the
-// fences of all outboxes of a batch in one query before collect's updates run.
+// If the log is shared, each transaction reads the fences of all its outboxes in one query
+// (readFences).
 type fences map[int64]string
 
 // noteFence records that a transaction makes a request run for owner, or makes it end or
@@ -161,6 +166,9 @@ func (tx *Tx) noteFence(rid int64, owner string) {
 
 // fenceIncrements returns an error unless a request runs for its owner and is not cancelled.
 func (tx *Tx) fenceIncrements(q Request) error {
+	if tx.several && q.Owner != tx.owner { // of a hold that this node has lost
+		return ErrFenced
+	}
 	if owner, known := tx.fences[q.RID]; known && owner == q.Owner {
 		return nil
 	}
@@ -172,6 +180,45 @@ func (tx *Tx) fenceIncrements(q Request) error {
 		return ErrCancelled
 	}
 	tx.noteFence(q.RID, q.Owner)
+	return nil
+}
+
+// fenceQueries select the owners of 1, 2, 4, … 512 requests. Each is prepared once.
+var fenceQueries = func() (out []string) {
+	for n := 1; n <= maxBatch; n *= 2 {
+		out = append(out, `SELECT rid, owner FROM requests WHERE status = 'running' AND cancelled = 0 AND rid IN (?`+strings.Repeat(`, ?`, n-1)+`)`)
+	}
+	return out
+}()
+
+// readFences reads the fences of the outboxes in a batch of a shared log.
+func (tx *Tx) readFences(batch []*update) error {
+	var rids []any
+	for _, u := range batch {
+		if u.outbox != nil {
+			rids = append(rids, u.outbox.request.RID)
+		}
+	}
+	tx.fences = make(fences, len(rids))
+	for len(rids) > 0 {
+		size := bits.Len(uint(min(len(rids), maxBatch) - 1)) // of the query, as a power of two
+		n := min(len(rids), 1<<size)
+		args := slices.Clone(rids[:n])
+		for len(args) < 1<<size {
+			args = append(args, rids[0])
+		}
+		err := eachRow(tx.q, fenceQueries[size], args, func(rows *sql.Rows) error {
+			var rid int64
+			var owner string
+			err := rows.Scan(&rid, &owner)
+			tx.fences[rid] = owner
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("read the fences of requests: %w", err)
+		}
+		rids = rids[n:]
+	}
 	return nil
 }
 

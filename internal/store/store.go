@@ -99,11 +99,10 @@ type Options struct {
 type Store struct {
 	driver    Driver
 	log       *slog.Logger
-	id        string
-	serverID  string
-	foreign   []idRange
+	identity  atomic.Pointer[identity]
 	retention time.Duration
-	hold      hold
+	nodes     *nodes
+	feeder    feeder
 
 	queue    chan *update
 	outboxes outboxes
@@ -145,8 +144,9 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		shared: newShared(),
 
 		retention: opts.Retention,
-		hold:      newHold(opts.Version),
+		nodes:     newNodes(driver, opts.Version),
 	}
+	s.feeder.init()
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -167,14 +167,19 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("detect lost events: %w", err)
 	}
 	var last, gone loquat.EventID
-	err := driver.Read(ctx, func(q SQL) (err error) {
-		if s.foreign, err = foreignIDs(q); err != nil {
+	err := driver.Read(ctx, func(q SQL) error {
+		id, err := readIdentity(q)
+		if err != nil {
 			return err
+		}
+		s.identity.Store(id)
+		if shared, ok := q.(sharedSQL); ok {
+			s.feeder.cuts = shared.Log().Cuts
 		}
 		if s.unsorted, err = unsortedIncrements(q); err != nil {
 			return err
 		}
-		return one(q, `SELECT store_id, server_id, `+lastEventID+`, gone_event_id FROM log`, nil, &s.id, &s.serverID, &last, &gone)
+		return one(q, `SELECT `+lastEventID+`, gone_event_id FROM log`, nil, &last, &gone)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the log: %w", err)
@@ -182,7 +187,10 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	s.outboxes.filled = make(chan struct{}, 1)
 	s.tail, s.windows = newTail(last, gone), semaphore.NewWeighted(parallelWindows())
 	if s.marker != nil {
-		s.marker.Mark(Mark{StoreID: s.id, Last: last})
+		s.marker.Mark(Mark{StoreID: s.ID(), Last: last})
+	}
+	if err := s.startNodes(ctx); err != nil {
+		return nil, err
 	}
 	go s.commitLoop()
 	return s, nil
@@ -225,11 +233,14 @@ func requireLog(ctx context.Context, driver Driver) error {
 
 // ID returns the random name of this log. If it changes at an address, event ids there start
 // again.
-func (s *Store) ID() string { return s.id }
+func (s *Store) ID() string { return s.identity.Load().id }
 
 // ServerID returns the name that, unlike ID, survives a restored backup: the ID of the
 // original log.
-func (s *Store) ServerID() string { return cmp.Or(s.serverID, s.id) }
+func (s *Store) ServerID() string {
+	id := s.identity.Load()
+	return cmp.Or(id.serverID, id.id)
+}
 
 // Last returns the highest committed event id.
 func (s *Store) Last() loquat.EventID { return s.tail.end() }
@@ -243,6 +254,7 @@ func (s *Store) Close() (err error) {
 		close(s.queue)
 		s.gate.Unlock()
 		<-s.closed
+		s.stopNodes()
 		s.faults.Flush()
 		err = s.driver.Close()
 	})
@@ -353,9 +365,14 @@ func (s *Store) submit(ctx context.Context, fn func(*Tx) error) (*update, error)
 func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	var notInTail <-chan struct{}
 	var fnErr error
+	var state LogState
 	err := s.driver.Read(ctx, func(q SQL) error {
-		r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared, owner: s.Owner()}
+		r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared, owner: s.Owner(), several: s.Shared()}
 		fnErr = fn(r)
+		if shared, ok := q.(sharedSQL); ok && s.Shared() {
+			state = shared.Log()
+			return fnErr
+		}
 		// The database shows a commit shortly before the tail has its events.
 		if committing := s.committing.Load(); committing != nil {
 			if last, lastErr := r.last(); lastErr == nil && last > s.Last() {
@@ -366,6 +383,12 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	})
 	if fnErr == nil { // err comes from the driver
 		err = asDatabaseError(err)
+	}
+	s.tail.noteRemoved(state.Gone)
+	if state.Last > s.Last() {
+		if err := s.awaitTail(ctx, state.Last); err != nil {
+			return s.classify(asDatabaseError(err))
+		}
 	}
 	if notInTail != nil {
 		select {
@@ -447,6 +470,7 @@ func (s *Store) gather(batch []*update) []*update {
 func (s *Store) commit(batch []*update) {
 	inTail := make(chan struct{})
 	defer func() {
+		s.feeder.limit.Store(int64(newest))
 		s.committing.Store(nil)
 		close(inTail)
 	}()
@@ -459,15 +483,20 @@ func (s *Store) commit(batch []*update) {
 	for len(remaining) > 0 {
 		var tx *Tx
 		err := s.driver.Write(context.Background(), func(q SQL) error {
-			if tx != nil {
+			if tx != nil && tx.sharedLog == nil {
 				s.fences.update(tx.fenceChanges, false)
 			}
 			tx = s.begin(q)
+			if err := s.prepare(tx, remaining); err != nil {
+				return err
+			}
 			if err := tx.runAll(remaining); err != nil {
 				return err
 			}
 			beforeCommit()
-			s.committing.Store(&inTail) // only from here on may a reader see the batch
+			// Only from here on may a reader see the batch.
+			s.feeder.limit.Store(int64(tx.base))
+			s.committing.Store(&inTail)
 			return nil
 		})
 		if doubt, ok := errors.AsType[Doubt](err); ok {
@@ -498,7 +527,7 @@ func (s *Store) begin(q SQL) *Tx {
 	s.attempts++
 	statements := &taggedSQL{SQL: q}
 	log := &eventWriter{SQL: statements, increments: s.spare.increments}
-	return &Tx{
+	tx := &Tx{
 		statements: statements,
 		shown:      s.shown.Load(),
 		Reader:     Reader{q: log, shared: s.shared, owner: s.Owner(), writes: true},
@@ -509,12 +538,30 @@ func (s *Store) begin(q SQL) *Tx {
 		fences:     s.fences,
 		attempt:    s.attempts,
 	}
+	if shared, ok := q.(sharedSQL); ok && s.Shared() {
+		tx.sharedLog, tx.several, tx.state = shared, true, shared.Log()
+		tx.last, tx.fences = tx.state.Last, nil
+	}
+	tx.base = tx.last
+	return tx
+}
+
+// prepare does what the first update of a transaction of a shared log relies on.
+func (s *Store) prepare(tx *Tx, batch []*update) error {
+	if tx.sharedLog == nil {
+		return nil
+	}
+	if err := tx.repairLoss(s.Last()); err != nil {
+		return err
+	}
+	tx.base = tx.last
+	return tx.readFences(batch)
 }
 
 // finishBatch ends the updates of a batch whose transaction returned err. Their events are in
 // the tail before any caller learns of the commit.
 func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
-	if tx != nil {
+	if tx != nil && tx.sharedLog == nil {
 		s.fences.update(tx.fenceChanges, err == nil)
 	}
 	if err != nil {
@@ -532,15 +579,17 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 		s.failing.Store(nil)
 		s.log.Info("the store can write again")
 	}
-	if tx.sorted {
+	if tx.sorted || s.Shared() {
 		s.unsorted = sizeOfIncrements{}
 	}
-	s.unsorted.entries += tx.log.written.entries
-	s.unsorted.bytes += tx.log.written.bytes
+	unsorted := tx.unsorted()
+	s.unsorted.entries += unsorted.entries
+	s.unsorted.bytes += unsorted.bytes
+	s.addOwn(tx)
+	s.nodes.keepRevisions(tx.revisions)
 	if s.marker != nil && len(tx.published) > 0 {
-		s.marker.Mark(Mark{StoreID: s.id, Last: tx.last})
+		s.marker.Mark(Mark{StoreID: s.ID(), Last: tx.last})
 	}
-	s.tail.add(tx.last, tx.published)
 	s.spare.keep(tx)
 	for _, u := range batch {
 		u.err = s.classify(u.err)

@@ -48,13 +48,14 @@ type part struct {
 	records atomic.Pointer[[]*loquat.Record]
 	watches atomic.Pointer[[]*Watch]
 
-	madeAt loquat.EventID // deleted shows a deletion above this event
-	inUse  bool           // add uses the part; set under tail.mu, so that release keeps the part
+	madeAt atomic.Int64 // deleted shows a deletion above this event
+	inUse  bool         // add uses the part; set under tail.mu, so that release keeps the part
 	kept   []*loquat.Record
 }
 
 func newPart(floor, newest loquat.EventID) *part {
-	p := &part{madeAt: floor}
+	p := &part{}
+	p.madeAt.Store(int64(floor))
 	p.floor.Store(int64(floor))
 	p.newest.Store(int64(newest))
 	return p
@@ -95,17 +96,28 @@ func newTail(last, gone loquat.EventID) *tail {
 // announceRemoval records that retention is about to remove events up to id. It must be called
 // before the removal: meanwhile readers ask the database.
 func (t *tail) announceRemoval(id loquat.EventID) {
-	t.removing.Store(max(t.removing.Load(), int64(id)))
+	for old := t.removing.Load(); old < int64(id) && !t.removing.CompareAndSwap(old, int64(id)); {
+		old = t.removing.Load()
+	}
 }
 
 // finishRemoval records that the announced removal is on disk.
-func (t *tail) finishRemoval() { t.removed.Store(t.removing.Load()) }
+func (t *tail) finishRemoval() { t.noteRemoved(loquat.EventID(t.removing.Load())) }
 
 // newestRemoved returns the newest announced event and whether its removal is finished.
 func (t *tail) newestRemoved() (id loquat.EventID, settled bool) {
 	done := t.removed.Load() // read first, so that it is never ahead of removing
 	id = loquat.EventID(t.removing.Load())
 	return id, done == int64(id)
+}
+
+// noteRemoved records that retention has removed events up to id, maybe on another node.
+func (t *tail) noteRemoved(id loquat.EventID) {
+	for _, mark := range []*atomic.Int64{&t.removing, &t.removed} { // see newestRemoved
+		for old := mark.Load(); old < int64(id) && !mark.CompareAndSwap(old, int64(id)); {
+			old = mark.Load()
+		}
+	}
 }
 
 // end returns the highest committed event id. Events up to it can be read.
@@ -115,6 +127,7 @@ func (t *tail) end() loquat.EventID { return loquat.EventID(t.last.Load()) }
 // each once.
 func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	if len(published) == 0 {
+		t.last.Store(int64(last))
 		return
 	}
 	t.findParts(published)
@@ -245,6 +258,25 @@ func (t *tail) trim() {
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(floor) })
 }
 
+// skip forgets all events and continues above id. Readers of events up to id read the
+// database.
+func (t *tail) skip(id loquat.EventID) {
+	t.mu.Lock()
+	parts := append(slices.Collect(maps.Values(t.sessions)), t.all)
+	for _, p := range parts {
+		p.madeAt.Store(int64(id))
+		p.drop(len(p.kept), id)
+		p.newest.Store(int64(id))
+	}
+	t.bytes = 0
+	t.last.Store(int64(id))
+	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(id) })
+	t.mu.Unlock()
+	for _, w := range t.watches() {
+		w.Wake()
+	}
+}
+
 // drop removes the first n events, up to floor. The floor rises first: a reader that sees the
 // records without these events also sees the new floor.
 func (p *part) drop(n int, floor loquat.EventID) {
@@ -328,7 +360,7 @@ func (t *tail) existsSince(session string, since loquat.EventID) bool {
 	if p == nil || session == "" {
 		return int64(since) >= t.all.floor.Load()
 	}
-	return since >= p.madeAt && p.deleted.Load() <= int64(since)
+	return int64(since) >= p.madeAt.Load() && p.deleted.Load() <= int64(since)
 }
 
 // ExistsSince reports, from memory, whether a session that existed when the log ended at since

@@ -14,6 +14,8 @@ type Reader struct {
 	shared *shared
 	owner  string // see Store.Owner
 	writes bool   // it is the Reader of a Tx
+
+	several bool // several nodes may write the log
 }
 
 // Tx reads and writes within a batch. Its reads see what earlier updates of the batch wrote.
@@ -32,6 +34,15 @@ type Tx struct {
 	committed    []func() // see AfterCommit
 	fences       fences   // after the last commit
 	fenceChanges fences   // by this transaction; an empty owner means that the request ended or was cancelled
+
+	// Of a shared log; see nodes.go.
+	sharedLog sharedSQL      // nil if the log is not shared
+	state     LogState       // before the transaction
+	base      loquat.EventID // the highest id before its own events
+	cut       *idRange       // the ids that it skips
+	changed   []string
+	signals   [][2]string
+	revisions map[string]int64 // of changed
 
 	otherEvents bool   // published has events that are not increments
 	sorted      bool   // sortIncrements ran
@@ -79,12 +90,14 @@ func (tx *Tx) runAll(batch []*update) error {
 			return &spoiledError{index: i, err: u.err}
 		}
 	}
-	if tx.last == before {
-		return nil
+	if tx.last != before {
+		tx.log.SQL = lastSQL{tx.statements}
+		if err := tx.log.flush(); err != nil {
+			return err
+		}
 	}
-	tx.log.SQL = lastSQL{tx.statements}
-	if err := tx.log.flush(); err != nil {
-		return err
+	if tx.sharedLog != nil {
+		return tx.finishShared(before)
 	}
 	if !tx.otherEvents { // the rows of the increments name their ids; see lastEventID
 		return nil

@@ -163,7 +163,6 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 	_, direct := server.Database(t)
 	const cuts = 30
 	var left atomic.Int64
-	left.Store(cuts)
 	proxy := startCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port), func() int {
 		if rand.IntN(4) > 0 || left.Add(-1) < 0 {
 			return pass
@@ -171,6 +170,8 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 		return cutBefore + rand.IntN(2)
 	})
 	s, db := openStore(t, postgres.Options{URL: through(t, direct, proxy.ln.Addr().String())})
+	left.Store(cuts)
+	left.Store(cuts)
 	var l ledger
 	l.fillUntil(t, s, 16, func() bool { return left.Load() <= 0 })
 	l.check(t, s)

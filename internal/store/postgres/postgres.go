@@ -1,8 +1,9 @@
 // Package postgres is the driver of the store for PostgreSQL 14 or newer.
 //
-// One node at a time has the log. It holds a lease, a row that only its own epoch may write:
-// every transaction that writes first updates this row, so a node that lost the log writes
-// nothing, whatever it believes. The rules are in package store.
+// Any number of nodes use the database. Each has a row in the table nodes, with a lease. A
+// transaction that writes first locks the row of the log, which excludes all other writers, and
+// then updates the row of its node. If others have ended the node's hold meanwhile, it writes
+// nothing. The rules of the log are in package store.
 package postgres
 
 import (
@@ -12,9 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,15 +39,17 @@ const connectTimeout = 5 * time.Second
 // Options configure a DB.
 type Options struct {
 	URL string
-	// Node identifies this node. A node whose last process ended without releasing the log
-	// takes the log again at once, so no two running processes may have the same Node.
-	Node string
-	// Wait lets Open wait for the lease of a node that died.
-	Wait bool
+	// ListenURL is where notifications are received; "" means URL. Behind a pooler in
+	// transaction mode it must lead to the server itself.
+	ListenURL string
+	// Node identifies this node. A former process with the same Node, which ended without
+	// Close, is replaced at once. So no two running processes should have the same Node.
+	Node    string
+	Version string // of this program, for other nodes
 
 	PoolSize         int           // most connections; 0 means DefaultPoolSize
 	StatementTimeout time.Duration // 0 means DefaultStatementTimeout
-	Lease            time.Duration // how long the log stays with a node that died; 0 means 10 s
+	Lease            time.Duration // after which others take over from a node that died; 0 means 10 s
 	Mark             MarkFile      // nil keeps no mark
 	Logger           *slog.Logger  // nil means slog.Default()
 
@@ -64,33 +65,31 @@ type MarkFile interface {
 
 // DB is the database of a store.
 type DB struct {
-	opts   Options
-	log    *slog.Logger
-	name   string // of this process, for the errors of other nodes
-	config *pgx.ConnConfig
-	pooled bool // there is a pooler between this program and the server
-	pool   *sql.DB
-	epoch  int64 // of this node's hold of the log
+	opts     Options
+	log      *slog.Logger
+	started  time.Time
+	config   *pgx.ConnConfig
+	listen   *pgx.ConnConfig // nil if notifications cannot be received
+	channel  string          // of the notifications of this log
+	timeline string          // SQL expression of the server's timeline
+	pooled   bool            // there is a pooler between this program and the server
+	pool     *sql.DB
 
-	writer *sql.Conn    // nil while there is no connection; owned by Write, like batch
-	batch  atomic.Int64 // number of the newest transaction that is known to have committed
-
-	writing atomic.Bool  // a Write runs; it renews the lease itself
-	renewed atomic.Int64 // Unix nanoseconds of the last renewal of the lease
+	holding sync.Mutex // held by Write, and while another hold begins
+	node    string     // the node id, usually Options.Node; guarded by holding
+	hold    atomic.Pointer[hold]
+	writer  *sql.Conn   // nil while there is no connection; guarded by holding
+	locked  atomic.Bool // a Write has locked the row of its node
 	health  atomic.Pointer[error]
 
-	superseded chan struct{} // closed by supersede
-	cause      atomic.Pointer[SupersededError]
-	once       sync.Once
-
-	stop chan struct{}
-	done chan struct{}
+	listener atomic.Pointer[store.Listener]
+	stop     context.CancelFunc
+	running  sync.WaitGroup
 }
 
 var _ store.Driver = (*DB)(nil)
 
-// Open connects to a database, migrates its schema and takes the log. If another node has the
-// log, the error is a store.ErrInUse that names this node.
+// Open connects to a database, migrates its schema and registers this node.
 func Open(ctx context.Context, opts Options) (*DB, error) {
 	if opts.PoolSize == 0 {
 		opts.PoolSize = DefaultPoolSize
@@ -104,15 +103,15 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	config, err := parse(opts.URL)
+	config, err := parse("store.url", opts.URL)
 	if err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname()
-	db := &DB{
-		opts: opts, log: opts.Logger, config: config,
-		name:       fmt.Sprintf("process %d on %s", os.Getpid(), host),
-		superseded: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+	db := &DB{opts: opts, log: opts.Logger, started: time.Now(), config: config, node: opts.Node}
+	if opts.ListenURL != "" {
+		if db.listen, err = parse("store.listen_url", opts.ListenURL); err != nil {
+			return nil, err
+		}
 	}
 	if err := db.open(ctx); err != nil {
 		if db.pool != nil {
@@ -120,7 +119,9 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 		}
 		return nil, db.startError(err)
 	}
-	go db.keepLease()
+	life, stop := context.WithCancel(context.Background())
+	db.stop = stop
+	db.running.Go(func() { db.keepLease(life) })
 	return db, nil
 }
 
@@ -128,8 +129,11 @@ func (db *DB) open(ctx context.Context) error {
 	if err := db.inspect(ctx); err != nil {
 		return err
 	}
+	if db.listen == nil && !db.pooled {
+		db.listen = db.config.Copy()
+	}
 	if !db.pooled { // a pooler may refuse such parameters
-		for name, value := range db.limits() {
+		for name, value := range db.limits(false) {
 			db.config.RuntimeParams[name] = value
 		}
 	}
@@ -140,17 +144,22 @@ func (db *DB) open(ctx context.Context) error {
 	if err := db.migrate(ctx); err != nil {
 		return err
 	}
-	return db.takeLog(ctx)
+	if err := db.identify(ctx); err != nil {
+		return err
+	}
+	db.holding.Lock()
+	defer db.holding.Unlock()
+	return db.register(ctx)
 }
 
-// parse returns the configuration of a URL. The error does not show the password.
-func parse(url string) (*pgx.ConnConfig, error) {
+// parse returns the configuration of a URL, which has a key in the server's configuration. The error does not show the password.
+func parse(key, url string) (*pgx.ConnConfig, error) {
 	if dburl.Redact(url).Unescaped { // the errors of pgx would show a part of the password as a host or port
-		return nil, fmt.Errorf("store.url: %s cannot be used: its password has characters that mean something else in a URL; write @ as %%40, / as %%2F and ? as %%3F", Masked(url))
+		return nil, fmt.Errorf("%s: %s cannot be used: its password has characters that mean something else in a URL; write @ as %%40, / as %%2F and ? as %%3F", key, Masked(url))
 	}
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("store.url: %s cannot be used: %w; write it as postgres://USER:PASSWORD@HOST:5432/DATABASE", Masked(url), withoutPassword(withoutURL(err), url))
+		return nil, fmt.Errorf("%s: %s cannot be used: %w; write it as postgres://USER:PASSWORD@HOST:5432/DATABASE", key, Masked(url), withoutPassword(withoutURL(err), url))
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
@@ -211,26 +220,50 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, *pgx.Conn, error) {
 }
 
 // limits returns the settings that limit a transaction. The idle limit ends the transactions
-// of a node that was stopped in the middle of one.
-func (db *DB) limits() map[string]string {
+// of a node that was stopped in the middle of one. A transaction that writes locks out all other
+// nodes, so it may be idle only briefly.
+func (db *DB) limits(write bool) map[string]string {
 	ms := db.opts.StatementTimeout.Milliseconds()
+	idle := max(ms, db.opts.Lease.Milliseconds())
+	if write {
+		idle = db.opts.Lease.Milliseconds() / 2
+	}
 	return map[string]string{
 		"statement_timeout":                   strconv.FormatInt(ms, 10),
 		"lock_timeout":                        strconv.FormatInt(ms, 10),
-		"idle_in_transaction_session_timeout": strconv.FormatInt(max(ms, db.opts.Lease.Milliseconds()), 10),
+		"idle_in_transaction_session_timeout": strconv.FormatInt(idle, 10),
 	}
 }
 
-// begin returns the statements that begin a transaction. A pooler may give every transaction
+const (
+	toRead  = "REPEATABLE READ READ ONLY"
+	toWrite = "READ COMMITTED READ WRITE"
+)
+
+// begin queues the statements that begin a transaction. A pooler may give every transaction
 // another connection, so behind one each transaction sets its limits.
-func (db *DB) begin(how string) []string {
-	out := []string{"BEGIN ISOLATION LEVEL " + how}
+func (db *DB) begin(b *pgx.Batch, how string) {
+	b.Queue("BEGIN ISOLATION LEVEL " + how)
 	if db.pooled {
-		for name, value := range db.limits() {
-			out = append(out, "SET LOCAL "+name+" = "+value)
+		for name, value := range db.limits(how == toWrite) {
+			b.Queue("SET LOCAL " + name + " = " + value)
 		}
 	}
-	return out
+}
+
+// send runs queued statements, the last of which returns a row.
+func send(ctx context.Context, conn *pgx.Conn, b *pgx.Batch, dest ...any) error {
+	results := conn.SendBatch(ctx, b)
+	defer results.Close()
+	for range b.Len() - 1 {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+	}
+	if err := results.QueryRow().Scan(dest...); err != nil {
+		return err
+	}
+	return results.Close()
 }
 
 // simple runs statements without results, in one message.
@@ -250,6 +283,13 @@ func rollback(conn *pgx.Conn) bool {
 	return simple(ctx, conn, "ROLLBACK") == nil
 }
 
+// stateColumns are the columns of a store.LogState in the row of the log.
+const stateColumns = `last_event_id, gone_event_id, cuts, timeline, unsorted_entries, unsorted_bytes`
+
+func stateInto(st *store.LogState) []any {
+	return []any{&st.Last, &st.Gone, &st.Cuts, &st.Timeline, &st.UnsortedEntries, &st.UnsortedBytes}
+}
+
 // Read runs fn in a transaction of isolation level REPEATABLE READ. Cancelling ctx ends the
 // wait for a connection, and not the statements: their cancellation would close the connection,
 // and so look like a fault of the database, whenever a client leaves.
@@ -262,21 +302,23 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	usable := false
 	defer func() { release(conn, usable) }()
 	defer db.watch(raw)()
-	if err := simple(ctx, raw, strings.Join(db.begin("REPEATABLE READ READ ONLY"), "; ")); err != nil {
+	var b pgx.Batch
+	db.begin(&b, toRead)
+	b.Queue(`SELECT ` + stateColumns + ` FROM log`)
+	s := statements{ctx: ctx, conn: conn, readOnly: true}
+	err = send(ctx, raw, &b, stateInto(&s.state)...)
+	defer func() { usable = rollback(raw) }()
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // the store reports a log without its row
 		return fmt.Errorf("begin reading: %w", err)
 	}
-	defer func() { usable = rollback(raw) }()
-	return fn(statements{ctx: ctx, conn: conn, readOnly: true})
+	return fn(s)
 }
 
 // Write runs fn in a transaction of isolation level READ COMMITTED, which first locks the row
-// of the log. Only one goroutine may call Write.
+// of the log. If others have ended the hold of this node, a new hold begins before.
 func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
-	if cause := db.cause.Load(); cause != nil {
-		return cause
-	}
-	db.writing.Store(true)
-	defer db.writing.Store(false)
+	db.holding.Lock()
+	defer db.holding.Unlock()
 	raw, err := db.writerConn(ctx)
 	if err != nil {
 		return db.failed(err)
@@ -284,29 +326,32 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	usable := false
 	defer func() {
 		if !usable { // also when fn panics
-			release(db.writer, rollback(raw))
+			_ = rollback(raw)
+			release(db.writer, false)
 			db.writer = nil
 		}
+		db.locked.Store(false)
 	}()
 	defer db.watch(raw)()
-	batch, err := db.lockLog(ctx, raw)
+	began := time.Now()
+	s := statements{ctx: ctx, conn: db.writer, last: &pgx.Batch{}, db: db}
+	h, batch, err := db.lockLog(ctx, raw, &s.state)
 	if err != nil {
 		return db.failed(err)
 	}
-	var last pgx.Batch
-	if err := fn(statements{ctx: ctx, conn: db.writer, last: &last}); err != nil {
+	if err := fn(s); err != nil {
 		usable = !broken(raw, err) && rollback(raw)
 		return err
 	}
-	if err := commit(ctx, raw, &last); err != nil {
+	if err := commit(ctx, raw, s.last); err != nil {
 		if rejected(err) {
 			return db.failed(fmt.Errorf("commit: %w", err))
 		}
-		return &doubt{db: db, batch: batch, err: fmt.Errorf("commit: %w", db.failed(err))}
+		return &doubt{db: db, hold: h, batch: batch, err: fmt.Errorf("commit: %w", db.failed(err))}
 	}
 	usable = true
-	db.batch.Store(batch)
-	db.succeeded()
+	h.batch.Store(batch)
+	db.renewed(h, began)
 	return nil
 }
 
@@ -325,38 +370,71 @@ func (db *DB) writerConn(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !db.pooled {
+		const name = "idle_in_transaction_session_timeout"
+		if err := simple(ctx, raw, "SET "+name+" = "+db.limits(true)[name]); err != nil {
+			release(conn, false)
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+	}
 	db.writer = conn
 	return raw, nil
 }
 
-const lockStatement = `UPDATE log SET batch = batch + 1, lease_until = clock_timestamp() + $2 * interval '1 millisecond' WHERE epoch = $1 RETURNING batch`
-
-// lockLog begins a transaction, locks the log and renews the lease. It returns the number of
-// the transaction. If somebody else has written since this node's last transaction, or that
-// transaction is missing, it returns a SupersededError.
-func (db *DB) lockLog(ctx context.Context, conn *pgx.Conn) (batch int64, err error) {
-	var b pgx.Batch
-	for _, statement := range db.begin("READ COMMITTED READ WRITE") {
-		b.Queue(statement)
+// lockLog begins a transaction, locks the log and renews the lease. It returns the hold and the
+// number of the transaction, and sets st to the row of the log. If the hold has ended, it
+// registers this node again.
+func (db *DB) lockLog(ctx context.Context, conn *pgx.Conn, st *store.LogState) (h *hold, batch int64, err error) {
+	for range 2 {
+		if h = db.hold.Load(); h.lost.Load() {
+			if err := db.registerOn(ctx, conn); err != nil {
+				return nil, 0, err
+			}
+			h = db.hold.Load()
+		}
+		batch, err = db.tryLockLog(ctx, conn, h, st)
+		if !errors.Is(err, errFenced) {
+			break
+		}
+		if !rollback(conn) {
+			return nil, 0, fmt.Errorf("lock the log: %w", err)
+		}
+		db.leave(h, "other nodes have taken over")
 	}
-	b.Queue(lockStatement, db.epoch, db.opts.Lease.Milliseconds())
+	return h, batch, err
+}
+
+// errFenced reports that the hold of this node has ended.
+var errFenced = errors.New("other nodes have taken over from this node")
+
+const renewStatement = `UPDATE nodes SET seen_at = clock_timestamp(), lease_until = clock_timestamp() + $2 * interval '1 millisecond'`
+
+func (db *DB) tryLockLog(ctx context.Context, conn *pgx.Conn, h *hold, st *store.LogState) (batch int64, err error) {
+	var b pgx.Batch
+	db.begin(&b, toWrite)
+	b.Queue(`SELECT ` + stateColumns + `, ` + db.timeline + ` FROM log FOR UPDATE`)
+	b.Queue(renewStatement+`, batch = batch + 1 WHERE owner = $1 AND ended_at IS NULL RETURNING batch`, h.owner, db.opts.Lease.Milliseconds())
 	results := conn.SendBatch(ctx, &b)
 	defer results.Close()
-	for range b.Len() - 1 {
+	for range b.Len() - 2 {
 		if _, err := results.Exec(); err != nil {
 			return 0, fmt.Errorf("begin: %w", err)
 		}
 	}
+	var timeline string
+	if err := results.QueryRow().Scan(append(stateInto(st), &timeline)...); err != nil {
+		return 0, fmt.Errorf("lock the log: %w", err)
+	}
 	err = results.QueryRow().Scan(&batch)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, db.supersede("another server has taken over the database")
+		return 0, errFenced
 	}
 	if err != nil {
 		return 0, fmt.Errorf("lock the log: %w", err)
 	}
-	if expected := db.batch.Load() + 1; batch != expected {
-		return 0, db.supersede(fmt.Sprintf("the database continues with transaction %d, and %d was expected", batch, expected))
-	}
+	db.locked.Store(true)
+	st.Lost = timeline != st.Timeline || batch != h.batch.Load()+1
+	st.Timeline = timeline
 	return batch, results.Close()
 }
 
@@ -397,12 +475,8 @@ func broken(conn *pgx.Conn, err error) bool {
 	return conn.IsClosed() || ok && e.Code == codeReadOnly
 }
 
-// Check returns an error if the log cannot be written: the lease could not be renewed, or
-// another node has taken the log.
+// Check returns an error if the log cannot be written: the lease could not be renewed.
 func (db *DB) Check() error {
-	if cause := db.cause.Load(); cause != nil {
-		return cause
-	}
 	if err := db.health.Load(); err != nil {
 		return *err
 	}
@@ -424,13 +498,15 @@ func (db *DB) Mark(m store.Mark) {
 	}
 }
 
-// Close releases the log and closes all connections.
+// Close ends the hold of this node and closes all connections.
 func (db *DB) Close() error {
-	close(db.stop)
-	<-db.done
+	db.stop()
+	db.running.Wait()
+	db.holding.Lock()
+	defer db.holding.Unlock()
 	if db.writer != nil {
 		release(db.writer, true)
 		db.writer = nil
 	}
-	return errors.Join(db.releaseLog(), db.pool.Close())
+	return errors.Join(db.endHold(), db.pool.Close())
 }

@@ -39,6 +39,8 @@ func TestContract(t *testing.T) {
 	server := pgtest.Shared(t)
 	storetest.Run(t, func(t *testing.T) storetest.Open {
 		_, url := server.Database(t)
-		return func(t *testing.T) store.Driver { return open(t, postgres.Options{URL: url}) }
+		return func(t *testing.T) store.Driver {
+			return open(t, postgres.Options{URL: url, Version: storetest.Version})
+		}
 	})
 }

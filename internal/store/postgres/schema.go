@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // steps are the migration steps, one file per schema version. A released step must never
@@ -72,6 +73,27 @@ func unfit(version, encoding, readOnly string) string {
 		return "the server accepts no writes; " + faults[codeReadOnly].Remedy
 	}
 	return ""
+}
+
+// identify finds out what the notifications of this log are named, and whether the server says
+// on which timeline it is. Some services that speak PostgreSQL's protocol do not.
+func (db *DB) identify(ctx context.Context) error {
+	conn, raw, err := db.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer release(conn, true)
+	if err := raw.QueryRow(ctx, `SELECT 'loquat_' || 'log'::regclass::oid`).Scan(&db.channel); err != nil {
+		return err
+	}
+	db.timeline = `substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
+	var timeline string
+	err = raw.QueryRow(ctx, `SELECT `+db.timeline).Scan(&timeline)
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused {
+		db.log.Warn("the database does not name its timeline, so a failover that loses changes is noticed only by the ids of events", "error", err)
+		db.timeline, err = `timeline`, nil
+	}
+	return err
 }
 
 // migrate upgrades the database to the newest schema in one transaction.

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+
+	"loquat/internal/store"
 )
 
 // statements runs the statements of a transaction.
@@ -17,7 +19,20 @@ type statements struct {
 	ctx      context.Context
 	conn     *sql.Conn
 	readOnly bool
+	state    store.LogState
 	last     *pgx.Batch // statements to run with the COMMIT
+	db       *DB        // of a transaction that writes
+}
+
+// Log returns the row of the log as the transaction found it.
+func (s statements) Log() store.LogState { return s.state }
+
+// Notify lets the commit send a text to all nodes. It does nothing while there are no others.
+func (s statements) Notify(text string) {
+	if s.db.hold.Load().alone.Load() {
+		return
+	}
+	s.last.Queue(`SELECT pg_notify($1, $2)`, s.db.channel, text)
 }
 
 func (s statements) Exec(query string, args ...any) (int64, error) {

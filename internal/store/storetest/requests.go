@@ -601,7 +601,7 @@ func orphans(t *testing.T, open Open) {
 
 // A store whose log no other node writes is the only node, and leads.
 func onlyNode(t *testing.T, open Open) {
-	s, err := store.Open(t.Context(), open(t), store.Options{Version: "v9"})
+	s, err := store.Open(t.Context(), open(t), store.Options{Version: Version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -611,7 +611,7 @@ func onlyNode(t *testing.T, open Open) {
 		t.Fatalf("nodes are %v, %v", nodes, err)
 	}
 	n := nodes[0]
-	if !n.Self || !n.Leads || !s.Leads() || n.Version != "v9" || n.NodeID != s.Node().NodeID || time.Since(n.SeenAt) > time.Minute || time.Since(n.StartedAt) > time.Minute {
+	if !n.Self || !n.Leads || !s.Leads() || n.Version != Version || n.NodeID != s.Node().NodeID || time.Since(n.SeenAt) > time.Minute || time.Since(n.StartedAt) > time.Minute {
 		t.Errorf("the only node is %+v", n)
 	}
 	if s.Owner() == "" {

@@ -20,6 +20,9 @@ import (
 // of the test closes it.
 type Open func(t *testing.T) store.Driver
 
+// Version is the version of the program for which a driver that shares its log is opened.
+const Version = "v9"
+
 // Run runs all tests. open is called once per test and returns the function that opens the
 // test's database.
 func Run(t *testing.T, open func(t *testing.T) Open) {

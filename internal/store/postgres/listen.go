@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"loquat/internal/backoff"
+	"loquat/internal/store"
+)
+
+// silence is after how long without a notification the connection is tested.
+const silence = 5 * time.Second
+
+// reconnecting is the delay between two attempts to listen.
+var reconnecting = backoff.Backoff{First: 100 * time.Millisecond, Max: 2 * time.Second, Jitter: true}
+
+// Listen makes the driver call l until Close. It must be called once, before the first Write.
+func (db *DB) Listen(l store.Listener) {
+	db.listener.Store(&l)
+	if db.listen == nil {
+		db.log.Warn("there is a pooler in front of the database, so this node looks for the events of other nodes only once a second; name the database itself in store.listen_url")
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ending := db.stop
+	db.stop = func() { stop(); ending() }
+	db.running.Go(func() { db.receive(ctx, l) })
+}
+
+// receive receives notifications. It connects again after every failure.
+func (db *DB) receive(ctx context.Context, l store.Listener) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		began := time.Now()
+		err := db.receiveOnce(ctx, l)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > reconnecting.Max {
+			failures = 0
+		}
+		db.log.Warn("the connection for notifications ended; until the next one this node looks for events once a second", "error", withoutPassword(err, db.listen.ConnString()))
+		_ = reconnecting.Wait(ctx, failures)
+	}
+}
+
+func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
+	connecting, cancel := context.WithTimeout(ctx, 2*connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(connecting, db.listen)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	if err := simple(connecting, conn, "LISTEN "+db.channel); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	l.Look() // at what was sent before
+	for {
+		waiting, cancel := context.WithTimeout(ctx, silence)
+		n, err := conn.WaitForNotification(waiting)
+		cancel()
+		switch {
+		case err == nil:
+			l.Notified(n.Payload)
+			continue
+		case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
+			return err
+		}
+		testing, cancel := context.WithTimeout(ctx, connectTimeout)
+		err = conn.Ping(testing)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"loquat"
+)
+
+// newest is the id up to which feedTail reads the whole log.
+const newest = loquat.EventID(math.MaxInt64)
+
+// The events of one step of feedTail. A node that is further behind than keepBehind forgets its
+// tail instead of reading it all.
+const (
+	feedEvents = 2048
+	feedBytes  = 2 << 20
+	keepBehind = 8192
+)
+
+// maxNames is how many names of requests feedTail remembers.
+const maxNames = 4096
+
+// feeder adds the events of other nodes to the tail.
+type feeder struct {
+	// turn is held by the goroutine that changes the tail of a shared log.
+	turn chan struct{}
+
+	// limit is the highest id before a transaction of this node that may be committing, or newest.
+	// The events of the transaction come from the committer, after the functions of AfterCommit.
+	limit atomic.Int64
+
+	// The names of requests; owned by the holder of turn, like cuts.
+	names map[int64]requestName
+	cuts  int64
+}
+
+func (f *feeder) init() {
+	f.turn, f.names = make(chan struct{}, 1), map[int64]requestName{}
+	f.limit.Store(int64(newest))
+}
+
+// lock waits for the turn to change the tail.
+func (f *feeder) lock(ctx context.Context) error {
+	select {
+	case f.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *feeder) unlock() { <-f.turn }
+
+// feedTail adds events of the log to the tail, in order, until the tail reaches an id or the
+// end of the log.
+func (s *Store) feedTail(ctx context.Context, until loquat.EventID) error {
+	if err := s.feeder.lock(ctx); err != nil {
+		return err
+	}
+	defer s.feeder.unlock()
+	return s.feedLocked(ctx, until)
+}
+
+func (s *Store) feedLocked(ctx context.Context, until loquat.EventID) error {
+	for more := true; more && s.Last() < until; {
+		var err error
+		if more, err = s.feedStep(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// feedWindow is a part of the log that other nodes wrote.
+type feedWindow struct {
+	state   LogState
+	log     *identity // read if the log has another one
+	records []loquat.Record
+	far     bool           // the log is far ahead, so records is empty
+	upTo    loquat.EventID // records has everything up to it
+}
+
+// feedStep adds the next events to the tail. It returns false at the end of the log.
+func (s *Store) feedStep(ctx context.Context) (more bool, err error) {
+	since := s.Last()
+	var w feedWindow
+	err = s.driver.Read(ctx, func(q SQL) (err error) {
+		w, err = s.readFeed(q, since)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	// A transaction of this node that the read saw had set the limit before.
+	if limit := loquat.EventID(s.feeder.limit.Load()); w.upTo > limit {
+		w.upTo = limit
+		w.records = w.records[:indexOf(w.records, limit)]
+	}
+	s.tail.noteRemoved(w.state.Gone)
+	if w.log != nil {
+		s.takeIdentity(w.log, w.state.Cuts)
+		s.tail.skip(max(w.upTo, since))
+		return false, nil
+	}
+	if w.upTo <= since {
+		return false, nil
+	}
+	if w.far {
+		s.tail.skip(w.upTo)
+		return true, nil
+	}
+	s.tail.add(w.upTo, w.records)
+	return true, nil
+}
+
+// takeIdentity records that the log was cut. The caller holds the feeder's turn and then moves
+// the floor of the tail above the cut.
+func (s *Store) takeIdentity(id *identity, cuts int64) {
+	s.identity.Store(id)
+	s.feeder.cuts = cuts
+	clear(s.feeder.names) // row ids may have been given again
+	s.nodes.forgetRevisions()
+}
+
+func indexOf(records []loquat.Record, above loquat.EventID) int {
+	i, _ := slices.BinarySearchFunc(records, above+1, func(r loquat.Record, id loquat.EventID) int { return int(r.ID - id) })
+	return i
+}
+
+// readFeed reads the next part of the log above an id. If the log is far ahead, the part has no
+// records and ends a little below the end of the log.
+func (s *Store) readFeed(q SQL, since loquat.EventID) (w feedWindow, err error) {
+	shared, ok := q.(sharedSQL)
+	if !ok {
+		return w, fmt.Errorf("the transaction of a shared log is a %T", q)
+	}
+	w.state = shared.Log()
+	w.upTo = w.state.Last
+	if w.state.Cuts != s.feeder.cuts {
+		w.log, err = readIdentity(q)
+		return w, err
+	}
+	if w.upTo <= since {
+		return w, nil
+	}
+	if w.upTo-since > keepBehind {
+		w.far, w.upTo = true, w.upTo-keepBehind/2
+		return w, nil
+	}
+	if len(s.feeder.names) > maxNames {
+		clear(s.feeder.names)
+	}
+	r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared}
+	in := &incrementReader{q: r.q, since: since, all: true, above: since, names: s.feeder.names, heads: map[incrementHead][]byte{}}
+	query, args, err := r.eventQuery(Filter{})
+	if err != nil {
+		return w, err
+	}
+	b := bound{events: feedEvents, bytes: feedBytes}
+	w.records = make([]loquat.Record, 0, min(feedEvents, int(w.upTo-since)))
+	err = mergeEvents(&eventReader{q: r.q, query: query, args: args, since: since, page: b}, in, func(rec loquat.Record) (more bool, err error) {
+		if _, stored := referenceOf(rec); stored { // its messages are large; readers get it from the database
+			rec.Body = nil
+		}
+		if !b.admits(len(rec.Body)) {
+			w.upTo = w.records[len(w.records)-1].ID
+			return false, nil
+		}
+		w.records = append(w.records, rec)
+		return true, nil
+	})
+	return w, err
+}
+
+// addOwn adds the events of a transaction of this node to the tail, after those that other
+// nodes committed before it. If these cannot be read, the tail begins after them.
+func (s *Store) addOwn(tx *Tx) {
+	if !s.Shared() {
+		s.tail.add(tx.last, tx.published)
+		return
+	}
+	ctx := context.Background()
+	_ = s.feeder.lock(ctx)
+	defer s.feeder.unlock()
+	if tx.cut != nil && s.feeder.cuts == tx.state.Cuts {
+		s.takeIdentity(s.identity.Load().with(*tx.cut), tx.state.Cuts+1)
+		s.tail.skip(tx.base)
+	}
+	if err := s.feedLocked(ctx, tx.base); err != nil || s.Last() < tx.base {
+		s.tail.skip(tx.base)
+	}
+	s.feeder.limit.Store(int64(newest))
+	s.tail.add(tx.last, tx.published)
+}
+
+// awaitTail waits until the tail has every event up to an id that a reader saw.
+func (s *Store) awaitTail(ctx context.Context, seen loquat.EventID) error {
+	for s.Last() < seen {
+		committing, before := s.committing.Load(), s.Last()
+		if err := s.feedTail(ctx, seen); err != nil {
+			return err
+		}
+		switch {
+		case s.Last() >= seen:
+		case committing != nil:
+			select {
+			case <-*committing:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case s.Last() == before: // the log has lost these events
+			return nil
+		}
+	}
+	return nil
+}
+
+// repairLoss skips ids if the log has lost events that clients may have seen, so that no id
+// gets a second meaning.
+func (tx *Tx) repairLoss(seen loquat.EventID) error {
+	if !tx.state.Lost && tx.last >= seen {
+		return nil
+	}
+	next := firstIDAfter(max(tx.last, seen))
+	tx.cut = &idRange{above: tx.last, below: next}
+	if err := tx.exec(`INSERT INTO foreign_ids (above, below) VALUES (?, ?)`, tx.last, next); err != nil {
+		return err
+	}
+	tx.last = next
+	return tx.exec(`UPDATE log SET last_event_id = ?, cuts = cuts + 1, timeline = ?`, next, tx.state.Timeline)
+}
