@@ -197,7 +197,7 @@ func TestNotificationsAreLost(t *testing.T) {
 		mustCreate(t, nodes[0], id)
 		last := nodes[0].Last()
 		eventually(t, "the other node has the event", func() bool { return nodes[1].Last() >= last })
-		if took := time.Since(began); took > 3*time.Second {
+		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("the other node saw the event after %s", took)
 		}
 	}
@@ -269,7 +269,7 @@ func run(t *testing.T, s *store.Store, session, id, owner string) int64 {
 // A node that cannot reach the database leaves its hold before others may end it.
 func TestNodeLeavesBeforeItsLeaseEnds(t *testing.T) {
 	server := pgtest.Start(t, "fsync=off")
-	const lease = 2 * time.Second
+	const lease = 5 * time.Second
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Node: "a", Lease: lease})
 	mustCreate(t, s, "before")
 	left := make(chan time.Time, 1)
@@ -282,7 +282,7 @@ func TestNodeLeavesBeforeItsLeaseEnds(t *testing.T) {
 		if took := at.Sub(cut); took >= lease {
 			t.Errorf("the node left after %s", took)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(2 * lease):
 		t.Fatal("the node did not leave")
 	}
 	if s.Leads() {
@@ -301,7 +301,7 @@ func TestNodeLeavesBeforeItsLeaseEnds(t *testing.T) {
 // The oldest live node leads. When it ends, the next one does.
 func TestOldestNodeLeads(t *testing.T) {
 	_, url := pgtest.Shared(t).Database(t)
-	nodes := openNodes(t, url, 3, time.Second)
+	nodes := openNodes(t, url, 3, 0)
 	listed := func(s *store.Store) (ids []string) {
 		list, err := s.Nodes(t.Context())
 		if err != nil {
