@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -19,6 +21,20 @@ import (
 	"loquat/internal/store/postgres/pgtest"
 )
 
+// postgresNodes are the numbers of nodes that publish to one database.
+var postgresNodes = []int{1, 3}
+
+// countingDB counts the commits of a node.
+type countingDB struct {
+	*postgres.DB
+	commits *atomic.Int64
+}
+
+func (d countingDB) Write(ctx context.Context, fn func(store.SQL) error) error {
+	d.commits.Add(1)
+	return d.DB.Write(ctx, fn)
+}
+
 // benchPostgres measures publishing to PostgreSQL. The baseline is one connection of pgx that
 // inserts as many rows in as many transactions, each sent in one message.
 func benchPostgres(w io.Writer) ([]verdict, error) {
@@ -27,8 +43,9 @@ func benchPostgres(w io.Writer) ([]verdict, error) {
 		return nil, err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "publishers\tevents/s\tevents/commit\tpgx, same batches\tratio\t")
-	for _, p := range publishing {
+	fmt.Fprintln(table, "nodes\tpublishers\tevents/s\tevents/commit\tpgx, same batches\tratio\t")
+	for i := range len(postgresNodes) * len(publishing) {
+		nodes, p := postgresNodes[i/len(publishing)], publishing[i%len(publishing)]
 		type round struct{ store, raw, perCommit float64 }
 		var rounds []round
 		for range storeRounds {
@@ -36,7 +53,7 @@ func benchPostgres(w io.Writer) ([]verdict, error) {
 			if err != nil {
 				return nil, err
 			}
-			perSecond, commits, err := publishToPostgres(server.URL(name), p.publishers, p.events)
+			perSecond, commits, err := publishToPostgres(server.URL(name), nodes, p.publishers, p.events)
 			if err != nil {
 				return nil, err
 			}
@@ -48,40 +65,47 @@ func benchPostgres(w io.Writer) ([]verdict, error) {
 		}
 		slices.SortFunc(rounds, func(a, b round) int { return int(1000 * (a.store/a.raw - b.store/b.raw)) })
 		m := rounds[len(rounds)/2]
-		fmt.Fprintf(table, "%d\t%.0f\t%.1f\t%.0f\t%.2f\t\n", p.publishers, m.store, m.perCommit, m.raw, m.store/m.raw)
+		fmt.Fprintf(table, "%d\t%d\t%.0f\t%.1f\t%.0f\t%.2f\t\n", nodes, p.publishers, m.store, m.perCommit, m.raw, m.store/m.raw)
 	}
 	return nil, table.Flush()
 }
 
 // publishToPostgres returns the events per second of publishers that each publish one event
-// after another, and the number of commits.
-func publishToPostgres(url string, publishers, events int) (perSecond float64, commits int, err error) {
+// after another at one of the nodes in turn, and the number of commits.
+func publishToPostgres(url string, nodes, publishers, events int) (perSecond float64, commits int, err error) {
 	ctx, quiet := context.Background(), slog.New(slog.DiscardHandler)
-	db, err := postgres.Open(ctx, postgres.Options{URL: url, Node: "bench", Logger: quiet})
-	if err != nil {
-		return 0, 0, err
+	var stores []*store.Store
+	var sessions []store.Head
+	var count atomic.Int64
+	for i := range nodes {
+		db, err := postgres.Open(ctx, postgres.Options{URL: url, Node: fmt.Sprint("bench-", i), Logger: quiet})
+		if err != nil {
+			return 0, 0, err
+		}
+		s, err := store.Open(ctx, countingDB{db, &count}, store.Options{Logger: quiet})
+		if err != nil {
+			return 0, 0, errors.Join(err, db.Close())
+		}
+		defer s.Close()
+		h, err := benchSession(s, fmt.Sprint("bench-", i))
+		if err != nil {
+			return 0, 0, err
+		}
+		stores, sessions = append(stores, s), append(sessions, h)
 	}
-	driver := &countingDriver{Driver: db}
-	s, err := store.Open(ctx, driver, store.Options{Logger: quiet})
-	if err != nil {
-		return 0, 0, err
-	}
-	defer s.Close()
-	h, err := benchSession(s, "bench")
-	if err != nil {
-		return 0, 0, err
-	}
-	driver.commits.Store(0)
+	count.Store(0)
+	var next atomic.Int64
 	took, err := closedLoop(publishers, events, func() error {
-		return s.Update(ctx, func(tx *store.Tx) error {
-			_, err := tx.Publish(benchPartial(), &h, nil)
+		i := int(next.Add(1)) % nodes
+		return stores[i].Update(ctx, func(tx *store.Tx) error {
+			_, err := tx.Publish(benchPartial(), &sessions[i], nil)
 			return err
 		})
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	return float64(events) / took.Seconds(), int(driver.commits.Load()), nil
+	return float64(events) / took.Seconds(), int(count.Load()), nil
 }
 
 // insertRaw returns the events per second of one connection that inserts events in a number of

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -546,5 +549,140 @@ func TestFollowersOfLostEvents(t *testing.T) {
 		if err != nil || len(w.Events) != 1 || w.Events[0].SessionID != "d" && w.Events[0].SessionID != "c" {
 			t.Errorf("node %d: the follower that is behind gets %v, %v", i, w.Events, err)
 		}
+	}
+}
+
+// Behind a pooler in transaction mode, notifications come over a connection that leads past it.
+func TestNotificationsPastAPooler(t *testing.T) {
+	program, err := findPooler()
+	if err != nil {
+		pgtest.Missing(t, "pgbouncer")
+	}
+	server := pgtest.Shared(t)
+	name, direct := server.Database(t)
+	url := fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", server.StartPooler(t, program), name)
+	var nodes []*store.Store
+	for i := range 2 {
+		s, _ := openStore(t, postgres.Options{URL: url, ListenURL: direct, Node: fmt.Sprint("node-", i)})
+		nodes = append(nodes, s)
+	}
+	var heard atomic.Int64
+	nodes[1].OnSignal("topic", func(string) { heard.Add(1) })
+	eventually(t, "the other node gets a signal", func() bool {
+		err := nodes[0].Update(t.Context(), func(tx *store.Tx) error { tx.Signal("topic", ""); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return heard.Load() > 0
+	})
+	for i := range 20 {
+		mustCreate(t, nodes[i%2], fmt.Sprint("s", i))
+	}
+	sameLog(t, nodes...)
+}
+
+// Without store.listen_url, nodes behind a pooler still see each other's events.
+func TestNodesBehindAPooler(t *testing.T) {
+	program, err := findPooler()
+	if err != nil {
+		pgtest.Missing(t, "pgbouncer")
+	}
+	server := pgtest.Shared(t)
+	name, _ := server.Database(t)
+	url := fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", server.StartPooler(t, program), name)
+	nodes := openNodes(t, url, 2, 0)
+	for i := range 20 {
+		mustCreate(t, nodes[i%2], fmt.Sprint("s", i))
+	}
+	sameLog(t, nodes...)
+}
+
+// Connections of two nodes are cut while COMMIT runs. Each node finds out what became of its
+// transaction, although the other one writes meanwhile.
+func TestConnectionsOfNodesCutDuringCommit(t *testing.T) {
+	server := pgtest.Shared(t)
+	_, direct := server.Database(t)
+	var left atomic.Int64
+	proxy := startCutter(t, fmt.Sprintf("127.0.0.1:%d", server.Port), func() int {
+		if rand.IntN(4) > 0 || left.Add(-1) < 0 {
+			return pass
+		}
+		return cutBefore + rand.IntN(2)
+	})
+	nodes := openNodes(t, through(t, direct, proxy.ln.Addr().String()), 2, 0)
+	left.Store(20)
+	var ledgers [2]ledger
+	ledgers[1].n.Store(1 << 20) // other names
+	var filling sync.WaitGroup
+	for i, s := range nodes {
+		filling.Go(func() { ledgers[i].fillUntil(t, s, 8, func() bool { return left.Load() <= 0 }) })
+	}
+	filling.Wait()
+	level(t, nodes...)
+	both := ledger{accepted: slices.Concat(ledgers[0].accepted, ledgers[1].accepted), refused: slices.Concat(ledgers[0].refused, ledgers[1].refused)}
+	for _, s := range nodes {
+		both.check(t, s)
+	}
+	if unknown := ledgers[0].unknown + ledgers[1].unknown; unknown > 0 || len(both.refused) == 0 {
+		t.Errorf("%d updates refused, %d not known", len(both.refused), unknown)
+	}
+	sameLog(t, nodes...)
+}
+
+// A node that another program stopped in the middle of a transaction does not lock out the
+// others for long.
+func TestTransactionThatIsIdle(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	nodes := openNodes(t, url, 2, 0)
+	hold, held := make(chan struct{}), make(chan struct{})
+	var stopped sync.WaitGroup
+	var once sync.Once
+	stopped.Go(func() {
+		err := nodes[0].Update(t.Context(), func(tx *store.Tx) error {
+			if _, err := tx.CreateSession("stopped", "default", nil); err != nil {
+				return err
+			}
+			once.Do(func() { close(held) })
+			<-hold
+			return nil
+		})
+		if loquat.CodeOf(err) != loquat.CodeUnavailable {
+			t.Errorf("the update that was stopped: %v", err)
+		}
+	})
+	<-held
+	began := time.Now()
+	mustCreate(t, nodes[1], "meanwhile")
+	if took := time.Since(began); took > 12*time.Second {
+		t.Errorf("the other node waited %s", took)
+	}
+	close(hold)
+	stopped.Wait()
+	sameLog(t, nodes...)
+}
+
+// A database of an earlier version keeps its log, with the increments that have higher ids than
+// the row of the log.
+func TestUpgradeToSeveralNodes(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	conn := connect(t, url)
+	exec(t, conn, "CREATE TABLE loquat_schema (version INTEGER NOT NULL); INSERT INTO loquat_schema VALUES (2)")
+	for _, step := range []string{"01_store.sql", "02_texts.sql"} {
+		statements, err := os.ReadFile(filepath.Join("schema", step))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.PgConn().Exec(t.Context(), string(statements)).ReadAll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(t, conn, "INSERT INTO log (store_id, last_event_id, owner, epoch, batch) VALUES ('old', 5, 'a', 7, 9); INSERT INTO increments (last_event_id, entries, body) VALUES (8, 1, '\\x00')")
+	s, _ := openStore(t, postgres.Options{URL: url})
+	if s.ID() != "old" || s.Last() != 8 {
+		t.Errorf("the log is %q up to %s", s.ID(), s.Last())
+	}
+	mustCreate(t, s, "next")
+	if s.Last() != 9 {
+		t.Errorf("the next event is %s", s.Last())
 	}
 }
