@@ -52,7 +52,7 @@ func (p Place) columns(q store.SQL, table string) ([]store.Column, error) {
 
 // options are those of a database. Each move is a node of its own.
 func (p Place) options(log *slog.Logger) postgres.Options {
-	return postgres.Options{URL: p.URL, Node: "migrate " + uuid.NewString(), Wait: true, Logger: log}
+	return postgres.Options{URL: p.URL, Node: "migrate " + uuid.NewString(), Alone: true, Logger: log}
 }
 
 // peek returns what the place says about a move, and the id of the store that is there, or "".

@@ -78,7 +78,7 @@ func explain(err error) store.Fault {
 
 // startError returns the error of Open: what is wrong, the URL and what to do.
 func (db *DB) startError(err error) error {
-	if _, ok := errors.AsType[*unusableError](err); ok || errors.Is(err, context.Canceled) {
+	if _, ok := errors.AsType[*unusableError](err); ok || errors.Is(err, store.ErrInUse) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return fmt.Errorf("store.url: %s: %w; %s", Masked(db.opts.URL), withoutPassword(err, db.opts.URL), explain(err).Remedy)

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -45,6 +47,48 @@ func name() string {
 	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
 }
 
+// inUseError is a store.ErrInUse that names a node.
+type inUseError struct{ url, holder string }
+
+func (e *inUseError) Error() string {
+	return fmt.Sprintf("the database %s is in use by %s; stop all servers that use it first", e.url, e.holder)
+}
+
+func (e *inUseError) Unwrap() error { return store.ErrInUse }
+
+// waitMore is how much longer than a lease requireAlone waits for the leases of dead nodes.
+const waitMore = 2 * time.Second
+
+// requireAlone waits until no node has a lease. It returns an inUseError if one is renewed.
+func (db *DB) requireAlone(ctx context.Context) error {
+	var first string
+	for began := time.Now(); ; {
+		var holder, until string
+		var name []byte
+		err := db.pool.QueryRowContext(ctx, `SELECT name, (max(seen_at) OVER ())::text FROM nodes
+			WHERE ended_at IS NULL AND lease_until > clock_timestamp() ORDER BY epoch LIMIT 1`).Scan(&name, &until)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		holder = string(name)
+		if first == "" {
+			first = until
+			db.log.Info("a server that may have died has used the database; waiting for the end of its lease", "holder", holder)
+		}
+		if until != first || time.Since(began) > db.opts.Lease+waitMore {
+			return &inUseError{Masked(db.opts.URL), holder}
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // register begins a hold on a connection of the pool. The caller has locked db.holding.
 func (db *DB) register(ctx context.Context) error {
 	conn, raw, err := db.connect(ctx)
@@ -68,7 +112,9 @@ func (db *DB) registerOn(ctx context.Context, conn *pgx.Conn) error {
 	var b pgx.Batch
 	db.begin(&b, toWrite)
 	b.Queue(`UPDATE log SET epoch = epoch + 1, timeline = CASE timeline WHEN '' THEN ` + db.timeline + ` ELSE timeline END,
-		last_event_id = greatest(last_event_id, (SELECT max(last_event_id) FROM increments)) RETURNING epoch`)
+		last_event_id = greatest(last_event_id, (SELECT max(last_event_id) FROM increments)),
+		unsorted_entries = (SELECT coalesce(sum(entries), 0) FROM increments WHERE last_event_id > sorted_event_id),
+		unsorted_bytes = (SELECT coalesce(sum(octet_length(body)), 0) FROM increments WHERE last_event_id > sorted_event_id) RETURNING epoch`)
 	err := send(ctx, conn, &b, &h.epoch)
 	defer func() { _ = rollback(conn) }()
 	if err != nil {

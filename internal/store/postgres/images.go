@@ -117,9 +117,7 @@ func (p pieces) exec(ctx context.Context, query string, args ...any) error {
 	defer func() { release(conn, usable) }()
 	defer p.db.watch(raw)()
 	var b pgx.Batch
-	for _, statement := range p.db.begin("READ COMMITTED READ WRITE") {
-		b.Queue(statement)
-	}
+	p.db.begin(&b, toWrite)
 	b.Queue(query, args...)
 	err = commit(context.WithoutCancel(ctx), raw, &b)
 	usable = err == nil || !broken(raw, err) && rollback(raw)

@@ -19,7 +19,7 @@ import (
 // creates nothing, so a server may use the database. The ID is "" if the database has no store, or
 // one of an older version.
 func Peek(ctx context.Context, opts Options) (m store.Move, id string, err error) {
-	config, err := parse(opts.URL)
+	config, err := parse("store.url", opts.URL)
 	if err != nil {
 		return store.Move{}, "", err
 	}
@@ -60,7 +60,7 @@ func (db *DB) requireStore(ctx context.Context) error {
 
 // OpenExisting is Open for a database that has a store.
 func OpenExisting(ctx context.Context, opts Options) (*DB, error) {
-	config, err := parse(opts.URL)
+	config, err := parse("store.url", opts.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -91,15 +91,15 @@ func (db *DB) Snapshot(ctx context.Context, fn func(store.SQL) error) error {
 	return fn(statements{ctx: ctx, conn: conn, readOnly: true})
 }
 
-// Batch returns the number of the newest transaction that wrote to the log of q.
+// Batch returns the number of transactions that wrote to the log of q.
 func Batch(q store.SQL) (batch int64, err error) {
-	rows, err := q.Query(`SELECT batch FROM log`)
+	rows, err := q.Query(`SELECT CAST(coalesce(sum(batch), 0) AS BIGINT) FROM nodes`)
 	if err != nil {
 		return 0, err
 	}
 	defer rows.Close()
 	if !rows.Next() {
-		return 0, errors.Join(errors.New("the log has no row"), rows.Err())
+		return 0, errors.Join(errors.New("the sum has no row"), rows.Err())
 	}
 	return batch, errors.Join(rows.Scan(&batch), rows.Close())
 }
@@ -259,7 +259,8 @@ func (l *Loader) Read(ctx context.Context, fn func(store.SQL) error) error {
 // finds out whether the database has the rows.
 func (l *Loader) Commit(ctx context.Context, fn func(store.SQL) error) error {
 	q := statements{ctx: ctx, conn: l.conn, last: &pgx.Batch{}}
-	n, err := q.Exec(`UPDATE log SET moving = '' WHERE epoch = ? AND moving = ?`, l.db.epoch, l.mark.String())
+	n, err := q.Exec(`UPDATE log SET moving = '' WHERE moving = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE ended_at IS NULL AND owner <> ?)`,
+		l.mark.String(), l.db.hold.Load().owner)
 	if err == nil && n != 1 {
 		err = errors.New("another program has taken over the database meanwhile; run the same command again")
 	}

@@ -666,8 +666,8 @@ func TestTransactionThatIsIdle(t *testing.T) {
 func TestUpgradeToSeveralNodes(t *testing.T) {
 	_, url := pgtest.Shared(t).Database(t)
 	conn := connect(t, url)
-	exec(t, conn, "CREATE TABLE loquat_schema (version INTEGER NOT NULL); INSERT INTO loquat_schema VALUES (2)")
-	for _, step := range []string{"01_store.sql", "02_texts.sql"} {
+	exec(t, conn, "CREATE TABLE loquat_schema (version INTEGER NOT NULL); INSERT INTO loquat_schema VALUES (4)")
+	for _, step := range []string{"01_store.sql", "02_texts.sql", "03_moves.sql", "04_images.sql"} {
 		statements, err := os.ReadFile(filepath.Join("schema", step))
 		if err != nil {
 			t.Fatal(err)

@@ -46,6 +46,9 @@ type Options struct {
 	// Close, is replaced at once. So no two running processes should have the same Node.
 	Node    string
 	Version string // of this program, for other nodes
+	// Alone refuses a database that other nodes use. Open then waits for the leases of nodes
+	// that died.
+	Alone bool
 
 	PoolSize         int           // most connections; 0 means DefaultPoolSize
 	StatementTimeout time.Duration // 0 means DefaultStatementTimeout
@@ -146,6 +149,11 @@ func (db *DB) open(ctx context.Context) error {
 	}
 	if err := db.identify(ctx); err != nil {
 		return err
+	}
+	if db.opts.Alone {
+		if err := db.requireAlone(ctx); err != nil {
+			return err
+		}
 	}
 	db.holding.Lock()
 	defer db.holding.Unlock()
