@@ -10,7 +10,7 @@ FAILOVERS  ?= 10
 # The versions of tools are pinned in .ci/lint.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance postgres failover fuzz soak bench lint simulate vulnerabilities fmt clean
+.PHONY: run build test race conformance postgres nodes failover fuzz soak bench lint simulate vulnerabilities fmt clean
 
 run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
@@ -36,6 +36,10 @@ postgres: ## run the tests that matter with the store in PostgreSQL, which must 
 
 failover: ## let the primary of a PostgreSQL cluster fail FAILOVERS times; needs PostgreSQL, Patroni, etcd and HAProxy
 	LOQUAT_FAILOVERS=$(FAILOVERS) $(GO) test -count=1 -timeout 60m -v ./internal/e2e/failover
+
+nodes: ## kill one of three servers on one database every 20 s, for SECONDS, while 300 replies stream
+	LOQUAT_NODES_SECONDS=$(SECONDS) LOQUAT_NODES_STREAMS=$${LOQUAT_NODES_STREAMS:-300} LOQUAT_NODES_KILL_SECONDS=$${LOQUAT_NODES_KILL_SECONDS:-20} \
+		$(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestKilledNodes$$' ./internal/e2e/nodes
 
 fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \

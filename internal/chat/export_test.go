@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"testing"
 	"time"
 )
 
@@ -11,4 +12,11 @@ const MaxUploads = maxUploads
 // RemoveUnusedUploads is the part of Cleanup that goes by age.
 func (s *Assets) RemoveUnusedUploads(ctx context.Context, before time.Time) error {
 	return s.removeUnusedUploads(ctx, before)
+}
+
+// SetLookPause changes the pause between two looks for a test, before services start.
+func SetLookPause(t *testing.T, pause time.Duration) {
+	before := lookPause
+	lookPause = pause
+	t.Cleanup(func() { lookPause = before })
 }

@@ -196,6 +196,7 @@ type rig struct {
 	registry    *plugin.Registry
 	config      *config.Config
 	said        logged
+	fence       func()          // makes the service lose its hold of a shared log
 	lives       []*chat.Service // all that ever ran on the store
 }
 
@@ -248,16 +249,20 @@ var openImages = func(t testing.TB, _ store.Driver, st *store.Store, path string
 // newRigOn is newRig with a driver that the test wraps.
 func newRigOn(t testing.TB, front func(store.Driver) store.Driver, tools ...plugin.Tool) *rig {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	db, err := openDatabase(t, quiet)
+	db, err := openDatabase(t, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), front(db), store.Options{Logger: quiet})
+	return newRigWith(t, front(db), &fake{tools: tools, entered: make(chan struct{}, 100)})
+}
+
+// newRigWith is newRig on a database with a provider.
+func newRigWith(t testing.TB, db store.Driver, provider *fake) *rig {
+	t.Helper()
+	st, err := store.Open(t.Context(), db, store.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := &fake{tools: tools, entered: make(chan struct{}, 100)}
 	registry, err := plugin.NewRegistry(provider, builtin.RequestOptions{})
 	if err != nil {
 		t.Fatal(err)

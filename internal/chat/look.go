@@ -12,8 +12,9 @@ import (
 	"loquat/internal/store"
 )
 
-// lookPause is the mean pause between two looks at the requests of a shared log.
-const lookPause = time.Second
+// lookPause is the mean pause between two looks at the requests of a shared log. Only tests
+// change it.
+var lookPause = time.Second
 
 // lookLoop looks until the service stops. A look finds what signals between nodes did not say:
 // it ends the requests of nodes that are gone, starts queued sends that nothing starts, and stops

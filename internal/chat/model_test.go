@@ -27,10 +27,15 @@ func TestModel(t *testing.T) {
 	r := newRig(t, p.tool())
 	r.provider.chat = p.Chat
 	p.called = r.checkHistory
+	checkModel(t, p, r)
+}
+
+// checkModel compares services on one log with the model. Each action is done at any of them.
+func checkModel(t *testing.T, p *puppet, nodes ...*rig) {
 	world := 0
 	rapid.Check(t, func(t *rapid.T) {
 		world++
-		m := &machine{r: r, puppet: p, world: world}
+		m := &machine{nodes: nodes, puppet: p, world: world}
 		defer m.clear()
 		m.create(t)
 		t.Repeat(map[string]func(*rapid.T){
@@ -73,9 +78,9 @@ func (r *rig) checkHistory(req loquat.LLMRequest) {
 	}
 }
 
-// machine is a service and what it should be.
+// machine is one or more services and what they should be.
 type machine struct {
-	r        *rig
+	nodes    []*rig
 	puppet   *puppet
 	world    int
 	n        int // for names that are not used twice
@@ -149,6 +154,14 @@ func unwell(t *rapid.T, s *modelSession, format string, args ...any) {
 	t.Fatalf("session %s: %s", s.id, fmt.Sprintf(format, args...))
 }
 
+// at draws the service for a call.
+func (m *machine) at(t *rapid.T) *rig {
+	if len(m.nodes) == 1 {
+		return m.nodes[0]
+	}
+	return m.nodes[rapid.IntRange(0, len(m.nodes)-1).Draw(t, "node")]
+}
+
 // some draws a session of which ok is true; the action is skipped when there is none.
 func (m *machine) some(t *rapid.T, ok func(*modelSession) bool) *modelSession {
 	var fit []*modelSession
@@ -190,7 +203,7 @@ func (m *machine) act(t *rapid.T, s *modelSession) (a *act) {
 }
 
 func (m *machine) status(t *rapid.T, s *modelSession, q *modelRequest) loquat.RequestStatus {
-	row, err := m.r.Requests.Request(m.r.t.Context(), q.id)
+	row, err := m.nodes[0].Requests.Request(m.nodes[0].t.Context(), q.id)
 	if err != nil {
 		unwell(t, s, "request %s: %v", q.id, err)
 	}
@@ -213,7 +226,7 @@ func (m *machine) settle(t *rapid.T, s *modelSession) {
 
 // streamed is what the log has of the open phase of a request.
 func (m *machine) streamed(q *modelRequest) string {
-	records, err := m.r.store.Events(m.r.t.Context(), 0, store.Filter{RequestID: q.id}, store.Bounds{Events: 1000})
+	records, err := m.nodes[0].store.Events(m.nodes[0].t.Context(), 0, store.Filter{RequestID: q.id}, store.Bounds{Events: 1000})
 	if err != nil {
 		return err.Error()
 	}
@@ -249,7 +262,7 @@ func (m *machine) create(t *rapid.T) {
 	s := &modelSession{id: m.name("session")}
 	m.sessions = append(m.sessions, s)
 	overrides := map[string]any{"request_options": map[string]any{"session": s.id}}
-	s.snapshots = []loquat.Snapshot{m.r.create(loquat.NewSession{SessionID: s.id, Metadata: loquat.Object{}.Set("overrides", overrides)})}
+	s.snapshots = []loquat.Snapshot{m.at(t).create(loquat.NewSession{SessionID: s.id, Metadata: loquat.Object{}.Set("overrides", overrides)})}
 }
 
 // drawSend draws a send with a message of its own.
@@ -261,7 +274,7 @@ func (m *machine) drawSend(t *rapid.T, onBusy ...string) (*modelRequest, loquat.
 func (m *machine) send(t *rapid.T) {
 	s := m.some(t, any1)
 	q, p := m.drawSend(t, loquat.BusyReject, loquat.BusyQueue, loquat.BusyInterrupt)
-	out, err := m.r.Requests.Send(m.r.t.Context(), chat.Call{}, s.id, p)
+	out, err := m.at(t).Requests.Send(t.Context(), chat.Call{}, s.id, p)
 	switch {
 	case s.running == nil:
 		s.start(q)
@@ -310,7 +323,7 @@ func (m *machine) regenerate(t *rapid.T) {
 	case q.content == "" && (from == 0 || strings.HasPrefix(s.messages[from-1], "assistant:")):
 		want = loquat.CodeInvalid
 	}
-	_, err := m.r.Requests.Send(m.r.t.Context(), chat.Call{}, s.id, p)
+	_, err := m.at(t).Requests.Send(t.Context(), chat.Call{}, s.id, p)
 	if loquat.CodeOf(err) != want && (err != nil || want != "") {
 		unwell(t, s, "a send with delete_from %d: %v, want %q", from, err, want)
 	}
@@ -370,7 +383,7 @@ func (m *machine) cancel(t *rapid.T) {
 	s := m.some(t, func(s *modelSession) bool { return len(s.requests) > 0 })
 	q := rapid.SampledFrom(s.requests).Draw(t, "request")
 	was := q.status
-	out, err := m.r.Requests.Cancel(m.r.t.Context(), chat.Call{}, q.id)
+	out, err := m.at(t).Requests.Cancel(t.Context(), chat.Call{}, q.id)
 	if err != nil || out.Accepted == was.Ended() {
 		unwell(t, s, "cancel of a request that is %s: %+v, %v", was, out, err)
 	}
@@ -402,7 +415,7 @@ func (m *machine) append(t *rapid.T) {
 	s := m.some(t, any1)
 	role := rapid.SampledFrom([]string{loquat.RoleUser, loquat.RoleAssistant}).Draw(t, "role")
 	content := m.name("appended")
-	_, err := m.r.AppendMessage(m.r.t.Context(), chat.Call{}, s.id, loquat.NewMessage{Role: role, Content: content})
+	_, err := m.at(t).AppendMessage(t.Context(), chat.Call{}, s.id, loquat.NewMessage{Role: role, Content: content})
 	if changed(t, s, err) {
 		s.messages = append(s.messages, role+":"+content)
 	}
@@ -411,7 +424,7 @@ func (m *machine) append(t *rapid.T) {
 func (m *machine) modify(t *rapid.T) {
 	s := m.some(t, func(s *modelSession) bool { return len(s.messages) > 0 })
 	i, content := rapid.IntRange(0, len(s.messages)-1).Draw(t, "index"), m.name("modified")
-	_, err := m.r.ModifyMessage(m.r.t.Context(), chat.Call{}, s.id, i, content)
+	_, err := m.at(t).ModifyMessage(t.Context(), chat.Call{}, s.id, i, content)
 	if changed(t, s, err) {
 		role, old, _ := strings.Cut(s.messages[i], ":")
 		why := ""
@@ -425,7 +438,7 @@ func (m *machine) modify(t *rapid.T) {
 func (m *machine) deleteMessage(t *rapid.T) {
 	s := m.some(t, func(s *modelSession) bool { return len(s.messages) > 0 })
 	i := rapid.IntRange(0, len(s.messages)-1).Draw(t, "index")
-	_, err := m.r.DeleteMessages(m.r.t.Context(), chat.Call{}, s.id, []int{i})
+	_, err := m.at(t).DeleteMessages(t.Context(), chat.Call{}, s.id, []int{i})
 	if changed(t, s, err) {
 		s.messages = slices.Delete(s.messages, i, i+1)
 	}
@@ -435,8 +448,9 @@ func (m *machine) deleteMessage(t *rapid.T) {
 func (m *machine) describe(t *rapid.T) {
 	s := m.some(t, any1)
 	m.n++
-	before := m.r.snapshot(s.id)
-	after, err := m.r.UpdateSession(m.r.t.Context(), chat.Call{}, s.id, loquat.SessionPatch{Metadata: loquat.Object{}.Set("note", m.n)})
+	r := m.at(t)
+	before := r.snapshot(s.id)
+	after, err := r.UpdateSession(t.Context(), chat.Call{}, s.id, loquat.SessionPatch{Metadata: loquat.Object{}.Set("note", m.n)})
 	if err != nil || (after.CursorEventID == before.CursorEventID) != (s.running != nil) {
 		unwell(t, s, "a change of metadata: cursor %s, was %s, %v", after.CursorEventID, before.CursorEventID, err)
 	}
@@ -453,7 +467,7 @@ func (m *machine) deleteSession(t *rapid.T) {
 	if s.running != nil {
 		running = m.act(t, s)
 	}
-	if err := m.r.DeleteSession(m.r.t.Context(), chat.Call{}, s.id); err != nil {
+	if err := m.at(t).DeleteSession(t.Context(), chat.Call{}, s.id); err != nil {
 		unwell(t, s, "delete: %v", err)
 	}
 	s.deleted = true
@@ -462,27 +476,62 @@ func (m *machine) deleteSession(t *rapid.T) {
 	}
 }
 
-// crash puts a new service in the place of one that no longer gets anything done.
+// crash puts a new service in the place of one that no longer gets anything done. A service on a
+// shared log loses its hold of the log instead, as after a pause.
 func (m *machine) crash(t *rapid.T) {
-	dead := m.r.Service
-	m.r.restart()
-	m.afterRestart(t)
+	r := m.at(t)
+	ran := m.runningOn(t, r)
+	if r.store.Shared() {
+		r.fence()
+		m.afterEnd(t, ran)
+		return
+	}
+	dead := r.Service
+	r.restart()
+	m.afterEnd(t, ran)
 	dead.Stop(expired())
 }
 
-// shutDown stops the service without any time for what runs, and starts a new one.
+// shutDown stops a service without any time for what runs, and starts a new one.
 func (m *machine) shutDown(t *rapid.T) {
-	m.r.Stop(expired())
-	m.r.restart()
-	m.afterRestart(t)
+	r := m.at(t)
+	ran := m.runningOn(t, r)
+	r.Stop(expired())
+	r.restart()
+	m.afterEnd(t, ran)
 }
 
-func (m *machine) afterRestart(t *rapid.T) {
+// runningOn returns the sessions whose request a service runs.
+func (m *machine) runningOn(t *rapid.T, r *rig) map[*modelSession]bool {
+	out := map[*modelSession]bool{}
+	for _, s := range m.sessions {
+		out[s] = !s.deleted && s.running != nil && m.ownerOf(t, s) == r
+	}
+	return out
+}
+
+// ownerOf returns the service that runs the request of a session.
+func (m *machine) ownerOf(t *rapid.T, s *modelSession) *rig {
+	q, err := store.Read(t.Context(), m.nodes[0].store, func(r *store.Reader) (store.Request, error) { return r.Request(s.running.id) })
+	if err != nil {
+		unwell(t, s, "request %s: %v", s.running.id, err)
+	}
+	for _, r := range m.nodes {
+		if r.store.Owner() == q.Owner {
+			return r
+		}
+	}
+	unwell(t, s, "request %s belongs to nobody: %q", q.RequestID, q.Owner)
+	return nil
+}
+
+// afterEnd follows the end of a service, which ran the requests of some sessions.
+func (m *machine) afterEnd(t *rapid.T, ran map[*modelSession]bool) {
 	for _, s := range m.sessions {
 		if s.deleted {
 			continue
 		}
-		if s.running != nil {
+		if ran[s] && s.running != nil {
 			s.end(loquat.StatusFailed, "interrupted", false)
 		}
 		s.startNext()
@@ -503,6 +552,7 @@ func (m *machine) race(t *rapid.T) {
 	var cancelled chat.Answer[loquat.CancelResult]
 	var sent chat.Answer[loquat.SendResult]
 	var cancelErr, sendErr error
+	canceller, sender := m.at(t), m.at(t)
 	var all sync.WaitGroup
 	all.Go(func() {
 		if a.do(order{word: word}) && finish {
@@ -510,10 +560,10 @@ func (m *machine) race(t *rapid.T) {
 		}
 	})
 	if cancel {
-		all.Go(func() { cancelled, cancelErr = m.r.Requests.Cancel(m.r.t.Context(), chat.Call{}, q.id) })
+		all.Go(func() { cancelled, cancelErr = canceller.Requests.Cancel(t.Context(), chat.Call{}, q.id) })
 	}
 	if another {
-		all.Go(func() { sent, sendErr = m.r.Requests.Send(m.r.t.Context(), chat.Call{}, s.id, p) })
+		all.Go(func() { sent, sendErr = sender.Requests.Send(t.Context(), chat.Call{}, s.id, p) })
 	}
 	all.Wait()
 	if cancelErr != nil || sendErr != nil {
@@ -545,7 +595,7 @@ func (m *machine) endsWith(t *rapid.T, s *modelSession, word string, status loqu
 		unwell(t, s, "request %s is %s, want %s", q.id, got, status)
 	}
 	heard := why == ""
-	for _, msg := range m.r.snapshot(s.id).Messages[len(s.messages):] {
+	for _, msg := range m.nodes[0].snapshot(s.id).Messages[len(s.messages):] {
 		heard = heard || strings.Contains(msg.Content, word)
 	}
 	if heard {
@@ -557,25 +607,26 @@ func (m *machine) endsWith(t *rapid.T, s *modelSession, word string, status loqu
 // raceToStop shuts the service down while the model finishes.
 func (m *machine) raceToStop(t *rapid.T) {
 	s := m.some(t, raceable)
-	q, a := s.running, m.act(t, s)
+	q, a, r := s.running, m.act(t, s), m.ownerOf(t, s)
+	ran := m.runningOn(t, r)
 	word := m.name("word") + " "
 	var all sync.WaitGroup
 	all.Go(func() { _ = a.do(order{word: word}) && a.do(order{finish: true}) })
-	all.Go(func() { m.r.Stop(expired()) })
+	all.Go(func() { r.Stop(expired()) })
 	all.Wait()
 	if m.status(t, s, q) == loquat.StatusCompleted {
 		m.endsWith(t, s, word, loquat.StatusCompleted, "", false)
 	} else {
 		m.endsWith(t, s, word, loquat.StatusFailed, "interrupted", false)
 	}
-	m.r.restart()
-	m.afterRestart(t)
+	r.restart()
+	m.afterEnd(t, ran)
 }
 
 // check compares every session with the model.
 func (m *machine) check(t *rapid.T) {
 	for _, s := range m.sessions {
-		got, err := m.r.Session(m.r.t.Context(), s.id)
+		got, err := m.nodes[0].Session(m.nodes[0].t.Context(), s.id)
 		if s.deleted {
 			if loquat.CodeOf(err) != loquat.CodeNotFound {
 				unwell(t, s, "it is deleted, and still %v", err)
@@ -607,14 +658,15 @@ func (m *machine) check(t *rapid.T) {
 // session, and each request has one beginning and one end.
 func (m *machine) checkLogs(t *rapid.T) {
 	for _, s := range m.sessions {
-		events := m.r.log(s.id, 0)
+		r := m.at(t)
+		now, _ := r.Session(r.t.Context(), s.id) // it waits for the tail; a deleted session has none
+		events := r.log(s.id, 0)
 		if s.deleted {
 			if last := events[len(events)-1].Type; last != loquat.SessionDeleted {
 				unwell(t, s, "it is deleted, and then comes %s", last)
 			}
 			continue
 		}
-		now := m.r.snapshot(s.id)
 		for _, from := range append(s.snapshots, now) {
 			fold := loquat.NewFold(from)
 			for _, e := range events {
@@ -681,7 +733,7 @@ func checkRequestLog(t *rapid.T, s *modelSession, q *modelRequest, events []loqu
 func (m *machine) clear() {
 	for _, s := range m.sessions {
 		if !s.deleted {
-			_ = m.r.DeleteSession(m.r.t.Context(), chat.Call{}, s.id)
+			_ = m.nodes[0].DeleteSession(m.nodes[0].t.Context(), chat.Call{}, s.id)
 		}
 	}
 }
