@@ -57,6 +57,7 @@ func TestHistoryWithoutReading(t *testing.T) {
 			r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("look"), Metadata: loquat.Object{"details": []byte(`[ {"x" : 1} ]`)}}})
 		}, loquat.Send{Content: text("three")}, false},
 		{"after a round of tools", func() {}, loquat.Send{Content: text("four")}, false},
+		{"after a plugin changed its copies", func() {}, loquat.Send{Content: text("five")}, false},
 		{"after an append", func() {
 			if _, err := r.AppendMessage(t.Context(), chat.Call{}, s.SessionID, loquat.NewMessage{Role: loquat.RoleUser, Content: "more"}); err != nil {
 				t.Fatal(err)
