@@ -12,7 +12,7 @@ import (
 // keeps little and allocates much then collects many times a second, and a server that keeps
 // much takes twice its memory. So Tune chooses the growth in bytes instead.
 const (
-	leastGrowth = 2 << 20  // at the start and after a quiet time
+	leastGrowth = 1 << 20  // at the start and after a quiet time
 	mostGrowth  = 32 << 20 // while the collector runs often
 	growthShare = 4        // a larger heap grows by this part of what is in use
 
@@ -65,11 +65,12 @@ func nextGrowth(growth uint64, after time.Duration) uint64 {
 	return min(max(growth, leastGrowth), mostGrowth)
 }
 
-// percentFor returns the GOGC with which the heap grows by growth, or by a share of what is in
-// use if that is more.
+// percentFor returns the GOGC with which the heap grows by growth. If that is more, it grows by
+// what is in use up to mostGrowth, so that a heap that gets larger is not collected more often
+// than by default, or by a share of what is in use.
 func percentFor(growth, inUse uint64) int {
 	inUse = max(inUse, 1)
-	return int(max(growth, inUse/growthShare) * 100 / inUse)
+	return int(max(growth, min(inUse, mostGrowth), inUse/growthShare) * 100 / inUse)
 }
 
 // setPercent sets the percentage, or the one that follows the last Hold. A small change is not
