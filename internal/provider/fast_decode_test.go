@@ -29,8 +29,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"choices":[{"index":0,"delta":{"content":"a\u00e9\ud83d\ude00\u0000\ud800"},"finish_reason":null}],"usage":null}`))
 	f.Add([]byte(`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"x","type":"function","function":{"name":"f","arguments":"{}","strict":true},"extra_content":{}}],"channel":"a"}}],"x":-0.5e+3}`))
 	f.Add([]byte(`{"choices":[{"delta":{"reasoning":"a","reasoning_content":"b","function_call":null,"tool_calls":[{"index":0,"type":"custom","custom":"x"}]}}]}`))
+	f.Add([]byte(`{"choices":[{"":{"":[]}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var fast chunkDecoder
+		fast := chunkDecoder{contentKey: "delta"}
 		if !fast.decodeFast(data) {
 			return
 		}
