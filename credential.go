@@ -66,15 +66,17 @@ type PairingCode struct {
 type Credentials struct {
 	Credentials []Credential
 	Codes       []PairingCode
+	Revision    int64 // changes with them, if several nodes share the store; otherwise 0
 }
 
-// CredentialChange is a set of changes that the store writes in one transaction.
+// CredentialChange is a set of changes that the store writes in one transaction, if the stored
+// credentials are still those of Revision.
 type CredentialChange struct {
-	Add    []Credential
-	Remove []string // ids of credentials; an unknown id is not an error
-	Used   []CredentialUse
-	Codes  []PairingCode // new codes; a code with a known public part replaces the stored one
-	Drop   []string      // public parts of the codes to remove
+	Revision int64
+	Add      []Credential
+	Remove   []string      // ids of credentials; an unknown id is not an error
+	Codes    []PairingCode // new codes; a code with a known public part replaces the stored one
+	Drop     []string      // public parts of the codes to remove
 }
 
 // CredentialUse records the day on which a credential was used.

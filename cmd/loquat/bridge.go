@@ -137,7 +137,7 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 		s.startForwarder = func() error {
 			s.forwarder = bridge.StartForwarder(bridge.ForwarderOptions{
 				URL: cfg.Bridge.URL, ServerID: id, Token: cfg.Bridge.Token, StoreID: s.store.ID(),
-				Log: log, Relay: relay, Access: s.grants, Logger: s.log,
+				Log: log, Relay: relay, Access: s.grants, Leads: s.store.Leads, Logger: s.log,
 			})
 			return s.forwarder.Register(metrics)
 		}

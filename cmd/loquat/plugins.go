@@ -10,6 +10,7 @@ import (
 	"loquat/internal/mcphost"
 	"loquat/internal/plugin"
 	"loquat/internal/provider"
+	"loquat/internal/store"
 )
 
 // compiledIn returns the compiled-in plugins in loading order. To add a plugin to the binary,
@@ -57,6 +58,18 @@ func withProcesses(cfg *config.Config, plugins []plugin.Plugin, opts mcphost.Opt
 		out = append(out, groups[entry]...)
 	}
 	return out
+}
+
+// sharePacing makes the pacing of the compiled-in providers hold for all nodes of a store.
+func sharePacing(plugins []plugin.Plugin, s *store.Store) {
+	if !s.Shared() {
+		return
+	}
+	for _, p := range plugins {
+		if v, ok := p.(*provider.Provider); ok {
+			v.ShareSlots(s)
+		}
+	}
 }
 
 // processes returns the plugins that run as processes.

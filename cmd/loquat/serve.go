@@ -163,6 +163,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention, Version: version()}); err != nil {
 		return s, errors.Join(err, driver.Close())
 	}
+	sharePacing(plugins, s.store)
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
 		return s, err
 	}

@@ -6,8 +6,12 @@
 // connections that use it end at once. Guessing is throttled, but valid tokens are not.
 //
 // The package does not know HTTP, nor what a scope allows on which route: internal/httpapi
-// does. A Store holds the credentials. This package is the Store's only writer and keeps a
-// copy in memory.
+// does. A Store holds the credentials and pairing codes, and this package keeps a copy of
+// them in memory. Several nodes may share a Store. A change is then effective on all of them
+// within a second: the Store reports it, and each Keeper loads its copy again. A change takes
+// effect only if its Keeper's copy was current, so that nodes do not overwrite each other and
+// limits hold for all of them together. Before a Keeper refuses a token that it does not
+// know, it makes sure that its copy is current.
 package auth
 
 import (
@@ -78,9 +82,12 @@ type Keeper struct {
 
 	attempts *Attempts
 
-	writing sync.Mutex // held over a change of the store and of the copy
+	shared  SharedStore // nil if no other node may change the store
+	checks  checks
+	writing sync.Mutex // held over a change of the store and of the copy, and while the copy is loaded
 
 	mu       sync.RWMutex
+	revision int64                         // of the copy; writers hold writing, too
 	keys     map[Digest]*loquat.Credential // all but browsers
 	byID     map[string]*loquat.Credential // the same
 	browsers map[Digest]*loquat.Credential // by the digest of the cookie
@@ -107,16 +114,24 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	if k.store == nil {
 		k.store = noStore{}
 	}
-	kept, err := k.store.LoadCredentials(ctx)
-	if err != nil {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	if shared, ok := k.store.(SharedStore); ok && shared.Shared() {
+		k.shared = shared
+		k.attempts.share(shared)
+		shared.OnCredentials(k.update)
+	}
+	if err := k.load(ctx); err != nil {
 		return nil, fmt.Errorf("load tokens and devices: %w", err)
 	}
-	k.apply(loquat.CredentialChange{Add: kept.Credentials, Codes: kept.Codes})
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i, t := range opts.Tokens {
-		k.apply(loquat.CredentialChange{Add: []loquat.Credential{{
+		k.add([]loquat.Credential{{
 			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(t.Token),
-		}}})
+		}})
 	}
+	k.noteChange()
 	return k, nil
 }
 
@@ -131,33 +146,52 @@ func (k *Keeper) Closed() bool {
 // Own makes a token for this process, which is not stored and does not close the service.
 func (k *Keeper) Own() string {
 	secret := newSecret()
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	k.apply(loquat.CredentialChange{Add: []loquat.Credential{{ID: newID(), Kind: loquat.CredentialProcess, Name: "this process", Scope: Full, Digest: digestOf(secret)}}})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.add([]loquat.Credential{{ID: newID(), Kind: loquat.CredentialProcess, Name: "this process", Scope: Full, Digest: digestOf(secret)}})
+	k.noteChange()
 	return secret
 }
 
-// change writes to the store, then to the copy. The caller holds k.writing.
-func (k *Keeper) change(ctx context.Context, c loquat.CredentialChange) error {
-	if err := k.store.ChangeCredentials(ctx, c); err != nil {
+// maxOvertaken is how often a change is decided again because another node's change came
+// first.
+const maxOvertaken = 20
+
+// change writes what decide returns to the store, then to the copy. decide may be called
+// again, because another node changed the store meanwhile.
+func (k *Keeper) change(ctx context.Context, decide func() (loquat.CredentialChange, error)) error {
+	if err := k.refresh(ctx); err != nil {
 		return err
 	}
-	k.apply(c)
-	return nil
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	for range maxOvertaken {
+		c, err := decide()
+		if err != nil || len(c.Add)+len(c.Remove)+len(c.Codes)+len(c.Drop) == 0 {
+			return err
+		}
+		c.Revision = k.revision
+		revision, stored, err := k.store.ChangeCredentials(ctx, c)
+		if err != nil {
+			return err
+		}
+		if stored {
+			k.apply(c, revision)
+			return nil
+		}
+		if err := k.load(ctx); err != nil {
+			return err
+		}
+	}
+	return loquat.Errorf(loquat.CodeUnavailable, "other nodes change the tokens and devices all the time; nothing of this change was kept, try again")
 }
 
-// apply writes to the copy, cancels the contexts of credentials that ended, and wakes the
-// goroutines that wait for changes.
-func (k *Keeper) apply(c loquat.CredentialChange) {
+// apply writes to the copy.
+func (k *Keeper) apply(c loquat.CredentialChange, revision int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, key := range c.Add {
-		if key.Kind == loquat.CredentialBrowser {
-			k.browsers[key.Digest] = &key
-			continue
-		}
-		k.keys[key.Digest], k.byID[key.ID] = &key, &key
-	}
+	k.revision = revision
+	k.add(c.Add)
 	for _, id := range c.Remove {
 		if key := k.byID[id]; key != nil {
 			delete(k.keys, key.Digest)
@@ -176,6 +210,23 @@ func (k *Keeper) apply(c loquat.CredentialChange) {
 	for _, public := range c.Drop {
 		delete(k.codes, public)
 	}
+	k.noteChange()
+}
+
+// add adds credentials to the copy. The caller holds k.mu.
+func (k *Keeper) add(credentials []loquat.Credential) {
+	for _, key := range credentials {
+		if key.Kind == loquat.CredentialBrowser {
+			k.browsers[key.Digest] = &key
+			continue
+		}
+		k.keys[key.Digest], k.byID[key.ID] = &key, &key
+	}
+}
+
+// noteChange cancels the contexts of credentials that ended, and wakes the goroutines that
+// wait for changes. The caller holds k.mu.
+func (k *Keeper) noteChange() {
 	k.closed = false
 	for _, key := range k.byID {
 		k.closed = k.closed || key.Kind == loquat.CredentialConfig || key.Kind == loquat.CredentialToken
@@ -255,23 +306,21 @@ func (k *Keeper) list(kinds ...string) []loquat.Credential {
 	return out
 }
 
-// remove removes a credential of a kind and its browser sessions.
-func (k *Keeper) remove(ctx context.Context, kind, id string) (loquat.Credential, error) {
+// removal returns the change that removes a credential of a kind and its browser sessions.
+func (k *Keeper) removal(kind, id string) (key loquat.Credential, c loquat.CredentialChange, err error) {
 	k.mu.RLock()
-	key, ok := k.byID[id]
-	gone := []string{id}
-	if ok {
-		for _, b := range k.browsers {
-			if b.Bearer == key.Digest {
-				gone = append(gone, b.ID)
-			}
+	defer k.mu.RUnlock()
+	found := k.byID[id]
+	if found == nil || found.Kind != kind {
+		return key, c, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
+	}
+	c.Remove = []string{id}
+	for _, b := range k.browsers {
+		if b.Bearer == found.Digest {
+			c.Remove = append(c.Remove, b.ID)
 		}
 	}
-	k.mu.RUnlock()
-	if !ok || key.Kind != kind {
-		return loquat.Credential{}, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
-	}
-	return *key, k.change(ctx, loquat.CredentialChange{Remove: gone})
+	return *found, c, nil
 }
 
 // expired reports whether a time has passed. The zero time never passes.

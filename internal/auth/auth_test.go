@@ -23,14 +23,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory is a store in memory that can be made to fail.
 type memory struct {
-	mu    sync.Mutex
-	keys  map[string]loquat.Credential
-	codes map[string]loquat.PairingCode
-	fail  error
+	mu       sync.Mutex
+	keys     map[string]loquat.Credential
+	codes    map[string]loquat.PairingCode
+	revision int64
+	debts    map[string]time.Time // until
+	looks    int                  // how often a revision was asked for
+	fail     error
 }
 
 func newMemory() *memory {
-	return &memory{keys: map[string]loquat.Credential{}, codes: map[string]loquat.PairingCode{}}
+	return &memory{keys: map[string]loquat.Credential{}, codes: map[string]loquat.PairingCode{}, debts: map[string]time.Time{}}
 }
 
 func (m *memory) LoadCredentials(context.Context) (out loquat.Credentials, err error) {
@@ -42,41 +45,22 @@ func (m *memory) LoadCredentials(context.Context) (out loquat.Credentials, err e
 	for _, c := range m.codes {
 		out.Codes = append(out.Codes, c)
 	}
+	out.Revision = m.revision
 	return out, m.fail
 }
 
-func (m *memory) ChangeCredentials(_ context.Context, c loquat.CredentialChange) error {
+func (m *memory) ChangeCredentials(_ context.Context, c loquat.CredentialChange) (int64, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.write(c)
-}
-
-func (m *memory) DecidePairing(_ context.Context, public string, decide func(*loquat.PairingCode) loquat.CredentialChange) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var code *loquat.PairingCode
-	if c, ok := m.codes[public]; ok {
-		code = &c
+	if m.fail != nil || c.Revision != m.revision {
+		return m.revision, false, m.fail
 	}
-	decide(code) // a store may ask again
-	return m.write(decide(code))
-}
-
-func (m *memory) write(c loquat.CredentialChange) error {
-	if m.fail != nil {
-		return m.fail
-	}
+	m.revision++
 	for _, id := range c.Remove {
 		delete(m.keys, id)
 	}
 	for _, k := range c.Add {
 		m.keys[k.ID] = k
-	}
-	for _, u := range c.Used {
-		if k, ok := m.keys[u.ID]; ok {
-			k.UsedOn = u.Day
-			m.keys[u.ID] = k
-		}
 	}
 	for _, code := range c.Codes {
 		m.codes[code.Public] = code
@@ -84,17 +68,30 @@ func (m *memory) write(c loquat.CredentialChange) error {
 	for _, public := range c.Drop {
 		delete(m.codes, public)
 	}
-	return nil
+	return m.revision, true, nil
+}
+
+func (m *memory) UseCredential(_ context.Context, u loquat.CredentialUse) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k, ok := m.keys[u.ID]; ok && m.fail == nil {
+		k.UsedOn = u.Day
+		m.keys[u.ID] = k
+		m.revision++
+	}
+	return m.fail
 }
 
 func open(t testing.TB, m *memory, tokens ...auth.ConfigToken) *auth.Keeper {
 	t.Helper()
-	k, err := auth.Open(t.Context(), auth.Options{Store: m, Tokens: tokens, Logger: slog.New(slog.DiscardHandler)})
+	k, err := auth.Open(t.Context(), auth.Options{Store: m, Tokens: tokens, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
+
+var quiet = slog.New(slog.DiscardHandler)
 
 var here = netip.MustParseAddr("192.0.2.1")
 
@@ -338,7 +335,7 @@ func TestDuring(t *testing.T) {
 		kept := must(k.SignIn(t.Context(), lasting, here)).Cookie
 		over := must(k.SignIn(t.Context(), lasting, here)).Cookie
 		browser := func(cookie string) auth.Principal {
-			p, ok := k.Browser(t.Context(), cookie)
+			p, ok, _ := k.Browser(t.Context(), cookie)
 			if !ok {
 				t.Fatal("a cookie is not known")
 			}
@@ -371,7 +368,7 @@ func TestDuring(t *testing.T) {
 		}
 		<-changed
 		check("the token was revoked", "token", "its browser")
-		if _, ok := k.Browser(t.Context(), cookie); ok {
+		if _, ok, _ := k.Browser(t.Context(), cookie); ok {
 			t.Error("the cookie of a token that was revoked is good")
 		}
 		if err := k.SignOut(t.Context(), over); err != nil {
@@ -400,7 +397,7 @@ func TestBrowsers(t *testing.T) {
 		long, short := must(k.SignIn(t.Context(), "from the file", here)), must(k.SignIn(t.Context(), brief, here))
 		_, err := k.SignIn(t.Context(), "wrong", here)
 		wantCode(t, err, loquat.CodeUnauthorized)
-		good := func(k *auth.Keeper, cookie string) bool { _, ok := k.Browser(t.Context(), cookie); return ok }
+		good := func(k *auth.Keeper, cookie string) bool { _, ok, _ := k.Browser(t.Context(), cookie); return ok }
 		if k := open(t, m, file); !good(k, long.Cookie) || !good(k, short.Cookie) || good(k, "x") || good(k, brief) {
 			t.Error("after a restart browsers have to sign in again")
 		}
@@ -408,7 +405,7 @@ func TestBrowsers(t *testing.T) {
 			t.Error("a cookie outlives its token")
 		}
 		file.Scope = auth.Full // which the cookie follows
-		if p, _ := open(t, m, file).Browser(t.Context(), long.Cookie); p.Scope != auth.Full {
+		if p, _, _ := open(t, m, file).Browser(t.Context(), long.Cookie); p.Scope != auth.Full {
 			t.Errorf("the browser is %v", p)
 		}
 		time.Sleep(time.Hour)

@@ -9,9 +9,9 @@ import (
 	"loquat"
 )
 
-// Authenticate returns the principal of a token. It does the same work for known and unknown
-// tokens. An address with too many wrong tokens gets CodeRateLimited; valid tokens are
-// never throttled.
+// Authenticate returns the principal of a token. An address with too many wrong tokens gets
+// CodeRateLimited; valid tokens are never throttled. A token that is not known and that the
+// store cannot be asked for gets CodeUnavailable.
 func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr) (Principal, error) {
 	key, err := k.authenticate(ctx, token, from)
 	if err != nil {
@@ -21,14 +21,29 @@ func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr
 }
 
 func (k *Keeper) authenticate(ctx context.Context, token string, from netip.Addr) (loquat.Credential, error) {
-	if key, ok := k.find(digestOf(token)); ok {
+	digest := digestOf(token)
+	key, ok := k.find(digest)
+	var err error
+	if !ok {
+		if err = k.refresh(ctx); err == nil { // another node may have made it just now
+			key, ok = k.find(digest)
+		}
+	}
+	if ok {
 		k.use(ctx, key)
 		return key, nil
 	}
 	if err := k.attempts.WrongToken(from); err != nil {
 		return loquat.Credential{}, err
 	}
-	return loquat.Credential{}, loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
+	if err != nil {
+		return loquat.Credential{}, err
+	}
+	return loquat.Credential{}, errUnknownToken()
+}
+
+func errUnknownToken() error {
+	return loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
 }
 
 // Anyone returns the principal of a call without credentials. It fails once the server
@@ -84,7 +99,7 @@ func (k *Keeper) use(ctx context.Context, key loquat.Credential) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, useTimeout)
 	defer cancel()
-	if err := k.store.ChangeCredentials(ctx, loquat.CredentialChange{Used: []loquat.CredentialUse{{ID: key.ID, Day: day}}}); err != nil {
+	if err := k.store.UseCredential(ctx, loquat.CredentialUse{ID: key.ID, Day: day}); err != nil {
 		k.log.Warn("could not store the day on which a token was used", "id", key.ID, "error", err)
 	}
 }

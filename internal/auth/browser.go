@@ -22,19 +22,24 @@ type BrowserSession struct {
 // SignIn makes a browser session for a token. The cookie has the token's rights, and ends
 // with the token at the latest.
 func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (BrowserSession, error) {
-	k.writing.Lock()
-	defer k.writing.Unlock()
 	key, err := k.authenticate(ctx, token, from)
 	if err != nil {
 		return BrowserSession{}, err
 	}
 	cookie := newSecret()
-	b := loquat.Credential{ID: newID(), Kind: loquat.CredentialBrowser, Scope: key.Scope, SessionID: key.SessionID, Digest: digestOf(cookie), Bearer: key.Digest, CreatedAt: now()}
-	b.ExpiresAt = b.CreatedAt.Add(browserLife)
-	if !key.ExpiresAt.IsZero() && key.ExpiresAt.Before(b.ExpiresAt) {
-		b.ExpiresAt = key.ExpiresAt
-	}
-	if err := k.change(ctx, loquat.CredentialChange{Add: []loquat.Credential{b}, Remove: k.browsersToRemove(key.Digest)}); err != nil {
+	b := loquat.Credential{ID: newID(), Kind: loquat.CredentialBrowser, Digest: digestOf(cookie), Bearer: key.Digest, CreatedAt: now()}
+	err = k.change(ctx, func() (loquat.CredentialChange, error) {
+		var ok bool
+		if key, ok = k.find(key.Digest); !ok { // it was revoked meanwhile
+			return loquat.CredentialChange{}, errUnknownToken()
+		}
+		b.Scope, b.SessionID, b.ExpiresAt = key.Scope, key.SessionID, b.CreatedAt.Add(browserLife)
+		if !key.ExpiresAt.IsZero() && key.ExpiresAt.Before(b.ExpiresAt) {
+			b.ExpiresAt = key.ExpiresAt
+		}
+		return loquat.CredentialChange{Add: []loquat.Credential{b}, Remove: k.browsersToRemove(key.Digest)}, nil
+	})
+	if err != nil {
 		return BrowserSession{}, err
 	}
 	k.log.Info("a browser signed in", "as", key.Name, "kind", key.Kind, "address", from)
@@ -65,33 +70,47 @@ func (k *Keeper) browsersToRemove(bearer Digest) (ids []string) {
 }
 
 // Browser returns the principal of a cookie. An invalid cookie is not an error, because
-// browsers keep sending it.
-func (k *Keeper) Browser(ctx context.Context, cookie string) (Principal, bool) {
-	k.mu.RLock()
-	b, ok := k.browsers[digestOf(cookie)]
-	var key loquat.Credential
-	if ok = ok && !b.Expired(); ok {
-		key, ok = k.good(b.Bearer)
-	}
-	k.mu.RUnlock()
+// browsers keep sending it. It fails with CodeUnavailable if the cookie is not known and the
+// store cannot be asked for it.
+func (k *Keeper) Browser(ctx context.Context, cookie string) (who Principal, ok bool, err error) {
+	digest := digestOf(cookie)
+	b, key, ok := k.findBrowser(digest)
 	if !ok {
-		return Principal{}, false
+		if err := k.refresh(ctx); err != nil {
+			return Principal{}, false, err
+		}
+		b, key, ok = k.findBrowser(digest)
+	}
+	if !ok {
+		return Principal{}, false, nil
 	}
 	k.use(ctx, key)
-	who := principalOf(key)
+	who = principalOf(key)
 	who.Browser = b.ID
-	return who, true
+	return who, true, nil
+}
+
+// findBrowser returns the valid browser session with a digest and the credential for which it
+// acts.
+func (k *Keeper) findBrowser(digest Digest) (b, key loquat.Credential, ok bool) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	found := k.browsers[digest]
+	if found == nil || found.Expired() {
+		return b, key, false
+	}
+	key, ok = k.good(found.Bearer)
+	return *found, key, ok
 }
 
 // SignOut ends the browser session of a cookie. An unknown cookie is not an error.
 func (k *Keeper) SignOut(ctx context.Context, cookie string) error {
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	k.mu.RLock()
-	b, ok := k.browsers[digestOf(cookie)]
-	k.mu.RUnlock()
-	if !ok {
-		return nil
-	}
-	return k.change(ctx, loquat.CredentialChange{Remove: []string{b.ID}})
+	return k.change(ctx, func() (c loquat.CredentialChange, err error) {
+		k.mu.RLock()
+		defer k.mu.RUnlock()
+		if b := k.browsers[digestOf(cookie)]; b != nil {
+			c.Remove = []string{b.ID}
+		}
+		return c, nil
+	})
 }

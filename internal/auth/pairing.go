@@ -36,15 +36,18 @@ func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error)
 	if scope != Read && scope != Full {
 		return loquat.Pairing{}, loquat.Invalid("body.scope", "has to be read or full")
 	}
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	public, past := k.newPublicPart()
-	if public == "" {
-		return loquat.Pairing{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
-	}
-	code := public + "-" + randomLetters(secretLen)
-	kept := loquat.PairingCode{Public: public, Digest: digestOf(code), Scope: scope, ExpiresAt: now().Add(codeLife)}
-	if err := k.change(ctx, loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past}); err != nil {
+	var public, code string
+	var kept loquat.PairingCode
+	err := k.change(ctx, func() (loquat.CredentialChange, error) {
+		var past []string
+		if public, past = k.newPublicPart(); public == "" {
+			return loquat.CredentialChange{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
+		}
+		code = public + "-" + randomLetters(secretLen)
+		kept = loquat.PairingCode{Public: public, Digest: digestOf(code), Scope: scope, ExpiresAt: now().Add(codeLife)}
+		return loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past}, nil
+	})
+	if err != nil {
 		return loquat.Pairing{}, err
 	}
 	k.log.Info("a pairing code was made", "code", public, "scope", scope)
@@ -103,23 +106,20 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	if !ok {
 		return loquat.Credential{}, "", ErrWrongCode()
 	}
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	if len(k.list(loquat.CredentialDevice)) >= maxKeys {
-		return loquat.Credential{}, "", errFull("devices", "remove some")
-	}
 	secret := newSecret()
 	device := loquat.Credential{ID: newID(), Kind: loquat.CredentialDevice, Name: name, Digest: digestOf(secret), CreatedAt: now()}
 	var done loquat.CredentialChange
 	var locked bool
-	err := k.store.DecidePairing(ctx, public, func(c *loquat.PairingCode) loquat.CredentialChange {
-		done, locked = decideClaim(c, digestOf(code), device)
-		return done
+	err := k.change(ctx, func() (loquat.CredentialChange, error) {
+		if len(k.list(loquat.CredentialDevice)) >= maxKeys {
+			return loquat.CredentialChange{}, errFull("devices", "remove some")
+		}
+		done, locked = k.decideClaim(public, digestOf(code), device)
+		return done, nil
 	})
 	if err != nil {
 		return loquat.Credential{}, "", err
 	}
-	k.apply(done)
 	if locked {
 		k.log.Warn("a pairing code was locked after wrong secrets", "code", public, "address", from)
 	}
@@ -132,16 +132,19 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 }
 
 // decideClaim returns the changes that a claim causes: a device, or one more wrong attempt.
-// After maxWrong the code is locked. c is nil if there is no such code.
-func decideClaim(c *loquat.PairingCode, digest Digest, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
+// After maxWrong the code is locked.
+func (k *Keeper) decideClaim(public string, digest Digest, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
+	k.mu.RLock()
+	c, ok := k.codes[public]
+	k.mu.RUnlock()
 	switch {
-	case c == nil || !claimable(*c):
+	case !ok || !claimable(c):
 		return loquat.CredentialChange{}, false
 	case subtle.ConstantTimeCompare(c.Digest[:], digest[:]) == 1:
 		device.Scope = c.Scope
 		return loquat.CredentialChange{Add: []loquat.Credential{device}, Drop: []string{c.Public}}, false
 	}
-	next := *c
+	next := c
 	next.Wrong++
 	return loquat.CredentialChange{Codes: []loquat.PairingCode{next}}, next.Wrong >= maxWrong
 }
@@ -162,9 +165,11 @@ func (k *Keeper) Devices() []loquat.Credential { return k.list(loquat.Credential
 
 // RemoveDevice removes a device and revokes its token.
 func (k *Keeper) RemoveDevice(ctx context.Context, id string) error {
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	key, err := k.remove(ctx, loquat.CredentialDevice, id)
+	var key loquat.Credential
+	err := k.change(ctx, func() (c loquat.CredentialChange, err error) {
+		key, c, err = k.removal(loquat.CredentialDevice, id)
+		return c, err
+	})
 	if err != nil {
 		return err
 	}

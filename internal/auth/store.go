@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
+	"time"
 
 	"loquat"
 )
@@ -17,11 +18,26 @@ func digestOf(secret string) Digest { return sha256.Sum256([]byte(secret)) }
 type Store interface {
 	// LoadCredentials returns everything.
 	LoadCredentials(ctx context.Context) (loquat.Credentials, error)
-	// ChangeCredentials writes in one transaction.
-	ChangeCredentials(ctx context.Context, c loquat.CredentialChange) error
-	// DecidePairing passes the code with that public part to decide, nil when there is
-	// none, and writes what decide returns, in one transaction. It may call decide again.
-	DecidePairing(ctx context.Context, public string, decide func(*loquat.PairingCode) loquat.CredentialChange) error
+	// ChangeCredentials writes in one transaction, and returns the new revision. It writes
+	// nothing and returns false if the stored credentials have another revision than the
+	// change.
+	ChangeCredentials(ctx context.Context, c loquat.CredentialChange) (revision int64, stored bool, err error)
+	// UseCredential stores the day on which a credential was used.
+	UseCredential(ctx context.Context, use loquat.CredentialUse) error
+}
+
+// SharedStore is implemented by a Store that several nodes may use.
+type SharedStore interface {
+	// Shared reports whether other nodes may change the stored credentials.
+	Shared() bool
+	// OnCredentials calls fn within a second after another node changed the stored
+	// credentials, and again if fn fails.
+	OnCredentials(fn func(context.Context) error)
+	// CredentialsRevision returns the revision of the stored credentials.
+	CredentialsRevision(ctx context.Context) (int64, error)
+	// AddDebts adds to the debts of keys, which all nodes share, and returns their sums. A debt
+	// shrinks with the time.
+	AddDebts(ctx context.Context, keys []string, add []time.Duration) ([]time.Duration, error)
 }
 
 // noStore stores nothing.
@@ -32,7 +48,7 @@ var errNoStore = loquat.Errorf(loquat.CodeUnavailable, "tokens and devices canno
 func (noStore) LoadCredentials(context.Context) (loquat.Credentials, error) {
 	return loquat.Credentials{}, nil
 }
-func (noStore) ChangeCredentials(context.Context, loquat.CredentialChange) error { return errNoStore }
-func (noStore) DecidePairing(context.Context, string, func(*loquat.PairingCode) loquat.CredentialChange) error {
-	return errNoStore
+func (noStore) ChangeCredentials(context.Context, loquat.CredentialChange) (int64, bool, error) {
+	return 0, false, errNoStore
 }
+func (noStore) UseCredential(context.Context, loquat.CredentialUse) error { return errNoStore }

@@ -26,12 +26,13 @@ func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Crede
 	if t.ExpiresInSeconds != nil {
 		key.ExpiresAt = key.CreatedAt.Add(time.Duration(*t.ExpiresInSeconds) * time.Second)
 	}
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	if len(k.list(loquat.CredentialToken)) >= maxKeys {
-		return loquat.Credential{}, "", errFull("tokens", "revoke some")
-	}
-	if err := k.change(ctx, loquat.CredentialChange{Add: []loquat.Credential{key}}); err != nil {
+	err := k.change(ctx, func() (loquat.CredentialChange, error) {
+		if len(k.list(loquat.CredentialToken)) >= maxKeys {
+			return loquat.CredentialChange{}, errFull("tokens", "revoke some")
+		}
+		return loquat.CredentialChange{Add: []loquat.Credential{key}}, nil
+	})
+	if err != nil {
 		return loquat.Credential{}, "", err
 	}
 	k.log.Info("a token was made", "id", key.ID, "name", key.Name, "scope", key.Scope)
@@ -72,12 +73,14 @@ func (k *Keeper) Tokens() []loquat.Credential {
 // RevokeToken revokes a token. If others can reach the service, the last token cannot be
 // revoked, because the service would then be open to everybody.
 func (k *Keeper) RevokeToken(ctx context.Context, id string) error {
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	if all := k.Tokens(); k.exposed && len(all) == 1 && all[0].ID == id {
-		return loquat.Errorf(loquat.CodeConflict, "this is the last token, and others can reach this server; make another one first")
-	}
-	key, err := k.remove(ctx, loquat.CredentialToken, id)
+	var key loquat.Credential
+	err := k.change(ctx, func() (c loquat.CredentialChange, err error) {
+		if all := k.Tokens(); k.exposed && len(all) == 1 && all[0].ID == id {
+			return c, loquat.Errorf(loquat.CodeConflict, "this is the last token, and others can reach this server; make another one first")
+		}
+		key, c, err = k.removal(loquat.CredentialToken, id)
+		return c, err
+	})
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type ForwarderOptions struct {
 	StoreID  string
 	Log      Log
 	Relay    *Relay
+	// Leads reports whether this node forwards, of all nodes that have the log; nil means always.
+	Leads func() bool
 	// Access returns the tokens and pairing codes that apps may use, and a channel that
 	// is closed at their next change.
 	Access func() (now Access, changed <-chan struct{})
@@ -34,13 +36,15 @@ type ForwarderOptions struct {
 
 // Forwarder pushes the events of this server to a remote bridge, starting after the last
 // event that the bridge acknowledged, and answers the bridge's queries. All its state is
-// in the log, so it can restart at any time.
+// in the log and at the bridge, so it can restart at any time, also on another node. While its
+// node does not lead, it is not connected.
 type Forwarder struct {
 	opts ForwarderOptions
 	log  *slog.Logger
 	stop context.CancelFunc
 	all  sync.WaitGroup
 
+	leading   atomic.Bool
 	connected atomic.Bool
 	acked     atomic.Int64 // the last event that the bridge acknowledged
 	stuck     stuck        // owned by the run goroutine
@@ -86,6 +90,8 @@ const (
 	maxAnswers        = maxAsking        // concurrent answers
 	maxRefused        = 3                // times that an event is refused before it becomes a gap
 	maxBroken         = 12               // connections that end at an event before it becomes a gap
+	checkLeads        = 500 * time.Millisecond
+	catchUpWithin     = 5 * time.Second // for events of which the bridge knows and this node does not yet
 )
 
 // reconnect is the delay between connections of a forwarder.
@@ -119,8 +125,31 @@ func (f *Forwarder) Connected() bool { return f.connected.Load() }
 // Acknowledged returns the last event that the bridge acknowledged.
 func (f *Forwarder) Acknowledged() loquat.EventID { return loquat.EventID(f.acked.Load()) }
 
-// run connects again after each failure, with growing delays.
+// run connects while this node leads.
 func (f *Forwarder) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if !f.leads() {
+			f.leading.Store(false)
+			backoff.Sleep(ctx, checkLeads)
+			continue
+		}
+		f.leading.Store(true)
+		leading, stop := context.WithCancel(ctx)
+		f.all.Go(func() {
+			for f.leads() && backoff.Sleep(leading, checkLeads) == nil {
+			}
+			stop()
+		})
+		f.connectAgain(leading)
+		stop()
+	}
+}
+
+// leads reports whether this node forwards.
+func (f *Forwarder) leads() bool { return f.opts.Leads == nil || f.opts.Leads() }
+
+// connectAgain connects again after each failure, with growing delays, until ctx ends.
+func (f *Forwarder) connectAgain(ctx context.Context) {
 	failures, lastLogged := 0, ""
 	for ctx.Err() == nil {
 		began, before := time.Now(), f.Acknowledged()
@@ -206,7 +235,18 @@ func (l *link) join(ctx context.Context) (loquat.EventID, error) {
 		return 0, errors.New("the bridge's reply to the join is not valid; is it a Loquat bridge?")
 	}
 	l.acked.Store(int64(joined.LastEventID))
-	return joined.LastEventID, nil
+	return joined.LastEventID, l.catchUp(ctx, joined.LastEventID)
+}
+
+// catchUp waits for events that the bridge has from another node and that this node has not seen
+// yet. Otherwise they would look lost.
+func (l *link) catchUp(ctx context.Context, last loquat.EventID) error {
+	for end := time.Now().Add(catchUpWithin); l.opts.Log.Latest() < last && time.Now().Before(end); {
+		if err := backoff.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follow pushes the events after since, in order, until the connection fails.

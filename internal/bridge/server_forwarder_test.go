@@ -53,9 +53,14 @@ func (o *remoteServer) allow(a Access) {
 
 // forward starts a forwarder to the bridge at url.
 func (o *remoteServer) forward(t *testing.T, url, token string) *Forwarder {
+	return o.forwardAs(t, url, token, o.log, nil)
+}
+
+// forwardAs starts the forwarder of one of the server's nodes.
+func (o *remoteServer) forwardAs(t *testing.T, url, token string, log Log, leads func() bool) *Forwarder {
 	f := StartForwarder(ForwarderOptions{
-		URL: "ws" + strings.TrimPrefix(url, "http"), ServerID: "home", Token: token, StoreID: o.store, Log: o.log,
-		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.currentAccess, Logger: quiet,
+		URL: "ws" + strings.TrimPrefix(url, "http"), ServerID: "home", Token: token, StoreID: o.store, Log: log,
+		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.currentAccess, Leads: leads, Logger: quiet,
 	})
 	t.Cleanup(f.Close)
 	return f

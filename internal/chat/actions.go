@@ -141,8 +141,11 @@ func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
 var errStopping = loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; try again in a moment")
 
 // actWithState runs an action of an application plugin. Actions of one plugin run one after the
-// other, because each gets the state that the one before returned. An action runs to its end
-// even if the caller disconnects. Otherwise the new state would be lost.
+// other on this node, because each gets the state that the one before returned. An action runs
+// to its end even if the caller disconnects. Otherwise the new state would be lost. If an action
+// at another node changed the state meanwhile, the new state is not stored and the call fails
+// with CodeConflict. The action does not run again by itself, because it may have done more than
+// compute a state.
 func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin.ActionCall) (json.RawMessage, error) {
 	turn := s.states[p.Name()]
 	wait := time.NewTimer(actionWait)
@@ -170,6 +173,7 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 	if err != nil {
 		return nil, err
 	}
+	former := call.State.Clone() // the plugin may change its copy
 	out, err := s.act(ctx, p, call)
 	if err != nil || out.State == nil {
 		return out.Result, err
@@ -177,7 +181,13 @@ func (s *Service) actWithState(ctx context.Context, p plugin.Plugin, call plugin
 	if size := len(loquat.Object{}.Set("state", out.State)["state"]); size > maxState {
 		return nil, loquat.Errorf(loquat.CodeBackendError, "the plugin %s returned a state of %d bytes; at most %d are stored, so its state did not change", p.Name(), size, maxState)
 	}
-	err = s.store.Update(ctx, func(tx *store.Tx) error { return tx.SetPluginState(p.Name(), out.State) })
+	replaced, err := store.Do(ctx, s.store, func(tx *store.Tx) (bool, error) { return tx.ReplacePluginState(p.Name(), former, out.State) })
 	s.settings.Invalidate() // elements may depend on the state
-	return out.Result, err
+	if err == nil && !replaced {
+		err = loquat.Errorf(loquat.CodeConflict, "another action changed the state of plugin %s while the action %q ran, so its new state was not stored; try again", p.Name(), loquat.Clip(call.ActionID, loquat.Excerpt))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out.Result, nil
 }

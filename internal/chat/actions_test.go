@@ -142,6 +142,66 @@ func TestApplicationState(t *testing.T) {
 	}
 }
 
+// An action whose plugin's state was changed by an action at another node meanwhile does not
+// overwrite that change.
+func TestStateThatAnotherNodeChanged(t *testing.T) {
+	r := newRig(t)
+	began, finish := make(chan struct{}), make(chan struct{})
+	app := &panel{name: "app", kind: plugin.KindApplication, actions: []string{"set", "slow", "look"}, act: func(_ context.Context, call plugin.ActionCall) (plugin.ActionResult, error) {
+		switch call.ActionID {
+		case "look":
+			b, err := json.Marshal(call.State)
+			return plugin.ActionResult{Result: b}, err
+		case "slow":
+			began <- struct{}{}
+			<-finish
+		}
+		state := call.State
+		for key, value := range call.Params {
+			state = state.Set(key, value)
+		}
+		return plugin.ActionResult{State: state, Result: json.RawMessage(`"done"`)}, nil
+	}}
+	r.load("", app)
+	set := func(id, key string) chat.Action {
+		return chat.Action{ActionID: id, Action: loquat.Action{Params: loquat.Object{}.Set(key, "<1>")}}
+	}
+	one := r.Service
+	r.restart() // a second node on the same store
+	slow := func(key string) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := one.RunAction(t.Context(), set("slow", key))
+			ended <- err
+		}()
+		<-began
+		return ended
+	}
+	for _, c := range []struct {
+		mine, other string
+		want        loquat.Code
+	}{
+		{"a", "", ""}, // nobody else changes it
+		{"b", "look", ""},
+		{"c", "set", loquat.CodeConflict},
+		{"d", "set", ""}, // the state that the other set was what it had
+	} {
+		ended := slow(c.mine)
+		if c.other != "" {
+			if _, err := r.act(set(c.other, "x")); err != nil {
+				t.Error(err)
+			}
+		}
+		finish <- struct{}{}
+		if err := <-ended; loquat.CodeOf(err) != c.want {
+			t.Errorf("setting %s while the other node does %q: %v, want %q", c.mine, c.other, err, c.want)
+		}
+	}
+	if got, err := r.act(chat.Action{ActionID: "look"}); got != `{"a":"\u003c1\u003e","b":"\u003c1\u003e","d":"\u003c1\u003e","x":"\u003c1\u003e"}` || err != nil {
+		t.Errorf("the state is %s, %v", got, err)
+	}
+}
+
 // The state counts of an action whose caller has left; the end of the server ends it.
 func TestStateOfAnActionThatNobodyAwaits(t *testing.T) {
 	r := newRig(t)

@@ -40,7 +40,7 @@ type Service struct {
 	Catalog  *Catalog // choices that clients are offered
 
 	dependencies
-	states map[string]chan struct{} // by application plugin: full while an action of it runs
+	states map[string]chan struct{} // by application plugin: full while an action of it runs on this node
 
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
@@ -74,6 +74,7 @@ func New(opts Options) *Service {
 	}
 	s.store.ShowMetadata(s.shown)
 	s.settings = settings.New(settings.Options{Store: s.store, Config: s.config, Plugins: s.plugins, Logger: s.log, Redactor: s.redactor})
+	s.store.OnPluginStates(s.settings.Invalidate) // elements may depend on the state
 	for _, p := range s.plugins.Applications() {
 		s.states[p.Name()] = make(chan struct{}, 1)
 	}

@@ -50,8 +50,8 @@ func (a access) identify(r *http.Request, from caller) (auth.Principal, error) {
 		return a.keeper.Authenticate(r.Context(), token, from.address)
 	}
 	if cookie, ok := from.cookie(r, a.cookie); ok {
-		if who, ok := a.keeper.Browser(r.Context(), cookie); ok {
-			return who, nil
+		if who, ok, err := a.keeper.Browser(r.Context(), cookie); ok || err != nil {
+			return who, err
 		}
 	}
 	return a.keeper.Anyone()

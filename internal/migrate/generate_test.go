@@ -176,7 +176,12 @@ func generateEverything(tb testing.TB, s *store.Store) {
 		return tx.SetPluginState("notes", loquat.Object{}.Set("n", int64(1)<<60))
 	})
 	day := time.Now().Add(24 * time.Hour)
-	err := s.ChangeCredentials(context.Background(), loquat.CredentialChange{
+	revision, err := s.CredentialsRevision(context.Background())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, _, err = s.ChangeCredentials(context.Background(), loquat.CredentialChange{
+		Revision: revision,
 		Add: []loquat.Credential{
 			{ID: "t1", Kind: "token", Name: "laptop", Scope: "full", Digest: [32]byte{1}, CreatedAt: time.Now()},
 			{ID: "d1", Kind: "device", Name: "phone \x00", Scope: "chat", Digest: [32]byte{2}, CreatedAt: time.Now(), ExpiresAt: day},

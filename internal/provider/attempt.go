@@ -57,11 +57,14 @@ func (x *exchange) attempt(ctx context.Context) (*answer, *failure) {
 	return a, f
 }
 
+// paceScope returns the name of what is paced together.
+func (x *exchange) paceScope() string { return config.NormalizeURL(x.settings.baseURL.String()) }
+
 // send makes one HTTP call, up to the first byte of the body. It does not read the body of
 // an error status: a retry must not wait for it. The caller passes such a failure to
 // explain or dismiss.
 func (x *exchange) send(ctx context.Context) (*answer, *failure) {
-	if x.paced && x.pace.wait(ctx, config.NormalizeURL(x.settings.baseURL.String()), x.settings.interval) != nil {
+	if x.paced && x.pace.wait(ctx, x.paceScope(), x.settings.interval) != nil {
 		return nil, cancelled(ctx)
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -10,9 +11,27 @@ import (
 	"loquat/internal/backoff"
 )
 
+// Slots spaces starts over several nodes, with a clock that they share. A scope is a base URL.
+type Slots interface {
+	// ReserveSlot reserves the next start and returns how long it is until then.
+	ReserveSlot(ctx context.Context, scope string, interval time.Duration) (time.Duration, error)
+	// TakeSlot starts a request and returns 0. If that would be too early, because the start
+	// before was late or the scope is paused, it returns how long to wait until the next try.
+	TakeSlot(ctx context.Context, scope string, interval time.Duration) (time.Duration, error)
+	// Pause keeps all nodes from taking slots for a while.
+	Pause(ctx context.Context, scope string, pause time.Duration) error
+}
+
 // pacer spaces the starts of requests to one base URL. Waiting requests start in order. A
-// request that gives up leaves no gap.
+// request that gives up leaves no gap. After a 429 no paced request starts before the request
+// that got it may be repeated.
+//
+// If several nodes share slots, the pacer reserves a slot for the first of its waiting requests
+// only, so the nodes take turns. While the slots cannot be asked, no paced request starts.
 type pacer struct {
+	log   *slog.Logger
+	slots Slots // nil if there is only this node; set before use
+
 	mu     sync.Mutex
 	scopes map[string]*paceScope
 }
@@ -20,30 +39,129 @@ type pacer struct {
 // paceScope is the pacing of one base URL.
 type paceScope struct {
 	next *semaphore.Weighted // held by the request that starts next; it serves waiters in order
+	slot time.Time           // reserved with the other nodes, zero if there is none; owned by the holder of next
 
-	mu   sync.Mutex
-	last time.Time // when the last request started
+	mu          sync.Mutex
+	last        time.Time // when the last request started
+	pausedUntil time.Time
 }
 
-// wait returns when a request to a scope may start: interval after the start of the previous request.
+const (
+	// maxPause is the longest pause of all requests after a 429. If the backend still answers
+	// 429 then, the next pause begins.
+	maxPause = time.Minute
+
+	askSlotsWithin  = 5 * time.Second // one question about slots
+	noteStartWithin = time.Second     // for a request that is not paced
+)
+
+// askAgain is the delay between two questions about slots.
+var askAgain = backoff.Backoff{First: 100 * time.Millisecond, Max: time.Second, Jitter: true}
+
+// wait returns when a request to a scope may start: interval after the start of the previous
+// request, and after a pause.
 func (p *pacer) wait(ctx context.Context, scope string, interval time.Duration) error {
 	s := p.scope(scope, interval > 0)
 	if s == nil {
 		return ctx.Err()
 	}
 	if interval <= 0 {
-		s.started()
+		p.noteStart(ctx, s, scope)
 		return ctx.Err()
 	}
 	if err := s.next.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	defer s.next.Release(1)
-	if err := backoff.Sleep(ctx, time.Until(s.lastStart().Add(interval))); err != nil {
-		return err
+	if p.slots != nil {
+		return p.awaitSlot(ctx, s, scope, interval)
 	}
+	for {
+		wait := s.untilNext(interval)
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		if wait <= 0 { // no pause began during the wait
+			s.started()
+			return nil
+		}
+	}
+}
+
+// awaitSlot waits for a slot that no other node has. The next request of this node uses the slot
+// of a request that gave up.
+func (p *pacer) awaitSlot(ctx context.Context, s *paceScope, scope string, interval time.Duration) error {
+	if time.Since(s.slot) > interval {
+		wait, err := p.ask(ctx, func(ctx context.Context) (time.Duration, error) { return p.slots.ReserveSlot(ctx, scope, interval) })
+		if err != nil {
+			return err
+		}
+		s.slot = time.Now().Add(wait)
+	}
+	for wait := time.Until(s.slot); ; {
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		var err error
+		wait, err = p.ask(ctx, func(ctx context.Context) (time.Duration, error) { return p.slots.TakeSlot(ctx, scope, interval) })
+		if err != nil {
+			return err
+		}
+		if wait <= 0 {
+			s.slot = time.Time{}
+			return ctx.Err()
+		}
+	}
+}
+
+// ask asks about slots until there is an answer or ctx ends.
+func (p *pacer) ask(ctx context.Context, question func(context.Context) (time.Duration, error)) (time.Duration, error) {
+	for failures := 0; ; failures++ {
+		call, cancel := context.WithTimeout(ctx, askSlotsWithin)
+		wait, err := question(call)
+		cancel()
+		if err == nil {
+			return wait, nil
+		}
+		if failures == 0 && ctx.Err() == nil {
+			p.log.Warn("cannot ask whether a request may start (min_request_interval_seconds); paced requests wait", "error", err)
+		}
+		if err := askAgain.Wait(ctx, failures); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// noteStart counts the start of a request that is not paced itself.
+func (p *pacer) noteStart(ctx context.Context, s *paceScope, scope string) {
 	s.started()
-	return nil
+	if p.slots != nil {
+		ctx, cancel := context.WithTimeout(ctx, noteStartWithin)
+		defer cancel()
+		if _, err := p.slots.TakeSlot(ctx, scope, 0); err != nil && ctx.Err() == nil {
+			p.log.Warn("could not count the start of a request among the paced ones", "error", err)
+		}
+	}
+}
+
+// pause keeps the paced requests to a scope from starting, if there are any. It returns early if
+// ctx ends.
+func (p *pacer) pause(ctx context.Context, scope string, pause time.Duration) {
+	s := p.scope(scope, false)
+	if s == nil {
+		return
+	}
+	until := time.Now().Add(min(pause, maxPause))
+	s.pauseUntil(until)
+	if p.slots == nil {
+		return
+	}
+	_, _ = p.ask(ctx, func(ctx context.Context) (time.Duration, error) { // an error means that the request was cancelled
+		if left := time.Until(until); left > 0 {
+			return 0, p.slots.Pause(ctx, scope, left)
+		}
+		return 0, nil
+	})
 }
 
 // scope returns the pacing of a base URL. Only a request with an interval creates one.
@@ -67,8 +185,17 @@ func (s *paceScope) started() {
 	s.last = time.Now()
 }
 
-func (s *paceScope) lastStart() time.Time {
+// untilNext returns how long it is until the next start.
+func (s *paceScope) untilNext(interval time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last
+	return max(time.Until(s.last.Add(interval)), time.Until(s.pausedUntil))
+}
+
+func (s *paceScope) pauseUntil(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.pausedUntil) {
+		s.pausedUntil = at
+	}
 }

@@ -1,6 +1,8 @@
 package provider_test
 
 import (
+	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +93,29 @@ func TestPacingComparesNormalizedURLs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// After a 429 no other paced request starts before the one that got it is repeated.
+func TestRateLimitPausesPacedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := step{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"30"}}}
+		s := &script{steps: []step{limited, {body: hello}, {body: hello}, {body: hello}}}
+		p := provider.New(provider.Options{Transport: s})
+		c := pacedConfig("http://backend.test/v1").Set("rate_limit_retry_delays_seconds", []int{1})
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi")}); o.err != nil {
+					t.Error(o.err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		for i, want := range []time.Duration{0, 30 * time.Second, 35 * time.Second, 40 * time.Second} {
+			if got := s.seen[i].Sub(s.seen[0]); got != want {
+				t.Errorf("request %d starts after %s, want %s", i, got, want)
+			}
+		}
+	})
 }

@@ -42,7 +42,8 @@ type Options struct {
 }
 
 // Provider is the adapter. It is safe for concurrent use. All requests of a process
-// should share one Provider, because it holds the state of the pacing.
+// should share one Provider, because it holds the state of the pacing. ShareSlots makes the
+// pacing hold for several processes.
 type Provider struct {
 	client   *http.Client
 	log      *slog.Logger
@@ -60,6 +61,7 @@ func New(o Options) *Provider {
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
+	p.pace.log = p.log
 	if p.maxBytes <= 0 {
 		p.maxBytes = DefaultMaxResponseBytes
 	}
@@ -77,6 +79,10 @@ func New(o Options) *Provider {
 	}
 	return p
 }
+
+// ShareSlots makes the pacing hold for all nodes that share slots. It must be called before
+// the first Chat.
+func (p *Provider) ShareSlots(slots Slots) { p.pace.slots = slots }
 
 func defaultTransport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()

@@ -37,7 +37,11 @@ func (ph *phase) open() (*answer, *failure) {
 		if !ph.announce(cause, f.status, ph.retries, delay) {
 			return nil, &failure{kind: failStopped}
 		}
-		if backoff.Sleep(ph.ctx, delay) != nil {
+		began := time.Now()
+		if f.status == http.StatusTooManyRequests {
+			ph.pace.pause(ph.ctx, ph.paceScope(), delay)
+		}
+		if backoff.Sleep(ph.ctx, delay-time.Since(began)) != nil {
 			return nil, cancelled(ph.ctx)
 		}
 	}

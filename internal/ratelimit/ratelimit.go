@@ -87,6 +87,23 @@ func (l *Limiter) Take(from netip.Addr) (wait time.Duration, first bool) {
 	return l.until(a, now), first
 }
 
+// Owe makes at least n events count against an address, because it caused them elsewhere. An
+// address that is over its burst has to wait until all of them are paid for. Owe does not make
+// room for an address that is not known.
+func (l *Limiter) Owe(from netip.Prefix, n int) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, ok := l.known.Get(from)
+	if !ok {
+		return
+	}
+	missing := n - int(float64(l.opts.Burst)-a.bucket.TokensAt(now)+0.5)
+	for ; missing > 0; missing -= l.opts.Burst {
+		a.bucket.ReserveN(now, min(missing, l.opts.Burst))
+	}
+}
+
 // until returns how long an allowance is empty. The caller holds the lock.
 func (l *Limiter) until(a *allowance, now time.Time) time.Duration {
 	missing := 1 - a.bucket.TokensAt(now)

@@ -126,3 +126,31 @@ func TestLimiterIsSafeForConcurrentUse(t *testing.T) {
 		}
 	}
 }
+
+// Events that an address caused elsewhere count, and are not counted twice.
+func TestEventsElsewhereCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Options{Rate: rate.Every(time.Minute), Burst: 3})
+		network := Network(address(1))
+		l.Owe(network, 100) // the address is not known here
+		if !l.Allow(address(1)) || !l.Allow(address(1)) {
+			t.Fatal("an address that is new here is refused")
+		}
+		for _, c := range []struct {
+			owed int
+			wait time.Duration // 0: one more is allowed
+		}{{2, 0}, {3, time.Minute}, {1, time.Minute}, {13, 11 * time.Minute}, {12, 11 * time.Minute}} {
+			l.Owe(network, c.owed)
+			if c.wait == 0 {
+				continue
+			}
+			if wait, _ := l.Take(address(1)); wait.Round(time.Second) != c.wait {
+				t.Errorf("with %d events in all, wait %s, want %s", c.owed, wait, c.wait)
+			}
+		}
+		time.Sleep(11 * time.Minute)
+		if !l.Allow(address(1)) || l.Allow(address(1)) {
+			t.Error("after the wait exactly one event is allowed")
+		}
+	})
+}

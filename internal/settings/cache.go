@@ -23,7 +23,7 @@ const (
 //
 // Key: agent and overrides. Bound: maxResolved entries, the least recently used goes.
 // Invalidation: the generation, which grows when a plugin's process starts, ends or says
-// that it changed, when the state of an application plugin changes, when a backend lists
+// that it changed, when the state of an application plugin changes on any node, when a backend lists
 // other models and when an element calls another setting secret. Elements that change
 // without any of these are noticed by a refresh: the use of an entry older than
 // refreshAfter has it resolved again in the background, at most once at a time.

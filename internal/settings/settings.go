@@ -8,7 +8,9 @@
 // requests or HTTP.
 //
 // Its caches (resolved settings, lists of models, which settings elements call secret) are in
-// memory; a new process asks the plugins and backends again.
+// memory; a new process asks the plugins and backends again. Nodes that share a store each have
+// their own: they come from the node's own plugins and backends. What they take from the store,
+// the states of plugins and the overrides of sessions, is read again when it changes.
 package settings
 
 import (

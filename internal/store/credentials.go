@@ -3,39 +3,62 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"loquat"
 )
 
+// kindCredentials is the kind of shared state of credentials and pairing codes.
+const kindCredentials = "credentials"
+
+// OnCredentials calls fn within a second after another node changed credentials or pairing
+// codes, and again if fn fails. It must be called before the first update.
+func (s *Store) OnCredentials(fn func(context.Context) error) { s.OnChanged(kindCredentials, fn) }
+
+// CredentialsRevision returns the revision of the stored credentials and pairing codes.
+func (s *Store) CredentialsRevision(ctx context.Context) (int64, error) {
+	return Read(ctx, s, func(r *Reader) (int64, error) { return r.Revision(kindCredentials) })
+}
+
 // LoadCredentials returns all credentials, oldest first, and all pairing codes.
-func (s *Store) LoadCredentials(ctx context.Context) (out loquat.Credentials, err error) {
-	err = s.View(ctx, func(r *Reader) (err error) {
+func (s *Store) LoadCredentials(ctx context.Context) (loquat.Credentials, error) {
+	return Read(ctx, s, func(r *Reader) (out loquat.Credentials, err error) {
 		if out.Credentials, err = r.credentials(); err != nil {
-			return err
+			return out, err
 		}
-		out.Codes, err = r.pairingCodes()
-		return err
+		if out.Codes, err = r.pairingCodes(); err != nil {
+			return out, err
+		}
+		out.Revision, err = r.Revision(kindCredentials)
+		return out, err
 	})
-	return out, err
 }
 
-// ChangeCredentials writes a change in one transaction.
-func (s *Store) ChangeCredentials(ctx context.Context, c loquat.CredentialChange) error {
-	return s.Update(ctx, func(tx *Tx) error { return tx.changeCredentials(c) })
-}
-
-// DecidePairing reads the pairing code with a public part (nil if there is none), calls
-// decide, and writes the returned change, all in one transaction. It may call decide more than
-// once.
-func (s *Store) DecidePairing(ctx context.Context, public string, decide func(*loquat.PairingCode) loquat.CredentialChange) error {
-	return s.Update(ctx, func(tx *Tx) error {
-		code, err := tx.pairingCode(public)
-		if err != nil {
+// ChangeCredentials writes a change in one transaction and returns the new revision. It writes
+// nothing and returns false if the stored credentials have another revision than the change.
+func (s *Store) ChangeCredentials(ctx context.Context, c loquat.CredentialChange) (revision int64, stored bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) (err error) {
+		revision, err = tx.Revision(kindCredentials)
+		if stored = revision == c.Revision; !stored || err != nil {
 			return err
 		}
-		return tx.changeCredentials(decide(code))
+		if err := tx.changeCredentials(c); err != nil {
+			return err
+		}
+		tx.MarkChanged(kindCredentials)
+		if tx.several {
+			revision++ // at the commit, once for all updates of the batch
+		}
+		return nil
+	})
+	return revision, stored && err == nil, err
+}
+
+// UseCredential stores the day on which a credential was used.
+func (s *Store) UseCredential(ctx context.Context, u loquat.CredentialUse) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		tx.MarkChanged(kindCredentials)
+		return tx.exec(`UPDATE access_keys SET used_on = ? WHERE key_id = ?`, u.Day, u.ID)
 	})
 }
 
@@ -47,11 +70,6 @@ func (tx *Tx) changeCredentials(c loquat.CredentialChange) error {
 	}
 	for _, k := range c.Add {
 		if err := tx.addCredential(k); err != nil {
-			return err
-		}
-	}
-	for _, u := range c.Used {
-		if err := tx.exec(`UPDATE access_keys SET used_on = ? WHERE key_id = ?`, u.Day, u.ID); err != nil {
 			return err
 		}
 	}
@@ -107,45 +125,26 @@ func (tx *Tx) addCredential(c loquat.Credential) error {
 	return nil
 }
 
-const pairingCodeColumns = `SELECT public, digest, scope, expires_at, wrong FROM pairing_codes`
-
-func scanPairingCode(scan func(...any) error) (c loquat.PairingCode, err error) {
-	var digest []byte
-	var expires int64
-	err = scan(&c.Public, &digest, &c.Scope, &expires, &c.Wrong)
-	copy(c.Digest[:], digest)
-	c.ExpiresAt = fromMicros(expires)
-	return c, err
-}
-
 func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
-	rows, err := r.q.Query(pairingCodeColumns + ` ORDER BY public`)
+	rows, err := r.q.Query(`SELECT public, digest, scope, expires_at, wrong FROM pairing_codes ORDER BY public`)
 	if err != nil {
 		return nil, fmt.Errorf("read pairing codes: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		c, err := scanPairingCode(rows.Scan)
-		if err != nil {
+		var (
+			c       loquat.PairingCode
+			digest  []byte
+			expires int64
+		)
+		if err := rows.Scan(&c.Public, &digest, &c.Scope, &expires, &c.Wrong); err != nil {
 			return nil, fmt.Errorf("read pairing codes: %w", err)
 		}
+		copy(c.Digest[:], digest)
+		c.ExpiresAt = fromMicros(expires)
 		out = append(out, c)
 	}
 	return out, asDatabaseError(rows.Err())
-}
-
-// pairingCode returns the pairing code with a public part, or nil.
-func (r *Reader) pairingCode(public string) (*loquat.PairingCode, error) {
-	c, err := scanPairingCode(func(dest ...any) error {
-		return one(r.q, pairingCodeColumns+` WHERE public = ?`, []any{public}, dest...)
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read pairing code: %w", err)
-	}
-	return &c, nil
 }
 
 // setPairingCode adds or replaces a pairing code.

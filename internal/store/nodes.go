@@ -75,8 +75,9 @@ type sharedSQL interface {
 	Notify(text string)
 }
 
-// lookEvery is how often a node looks for the changes of others without a notification.
-const lookEvery = time.Second
+// lookEvery is how often a node looks for the changes of others without a notification. A
+// change is effective on all nodes within a second, so this is less.
+const lookEvery = 500 * time.Millisecond
 
 // maxNotice is the size of a notification; PostgreSQL allows less than 8000 bytes.
 const maxNotice = 7900

@@ -78,6 +78,8 @@ type DB struct {
 	pooled   bool            // there is a pooler between this program and the server
 	pool     *sql.DB
 
+	debts sweeper
+
 	holding sync.Mutex // held by Write, and while another hold begins
 	node    string     // the node id, usually Options.Node; guarded by holding
 	hold    atomic.Pointer[hold]

@@ -160,7 +160,7 @@ func (db *DB) migrate(ctx context.Context) error {
 }
 
 // createTable matches the tables that a step creates.
-var createTable = regexp.MustCompile(`(?m)^CREATE TABLE (\w+)`)
+var createTable = regexp.MustCompile(`(?m)^CREATE (?:UNLOGGED )?TABLE (\w+)`)
 
 // version returns the schema version. It creates the table of the version in a database that
 // has none of the store's tables.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"loquat"
-	"loquat/internal/store"
 )
 
 // credentials checks that credentials are loaded as they were stored, also after reopening.
@@ -20,8 +19,13 @@ func credentials(t *testing.T, open Open) {
 	other := loquat.PairingCode{Public: "B8", Digest: [32]byte{5}, Scope: "read", ExpiresAt: at}
 	change := func(c loquat.CredentialChange) {
 		t.Helper()
-		if err := s.ChangeCredentials(t.Context(), c); err != nil {
+		now, err := s.LoadCredentials(t.Context())
+		if err != nil {
 			t.Fatal(err)
+		}
+		c.Revision = now.Revision
+		if _, stored, err := s.ChangeCredentials(t.Context(), c); err != nil || !stored {
+			t.Fatalf("stored %v, %v", stored, err)
 		}
 	}
 	check := func(want loquat.Credentials) {
@@ -30,6 +34,7 @@ func credentials(t *testing.T, open Open) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		got.Revision = 0
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("stored are\n%v, want\n%v", got, want)
 		}
@@ -38,38 +43,25 @@ func credentials(t *testing.T, open Open) {
 	check(loquat.Credentials{Credentials: []loquat.Credential{token, browser, device}, Codes: []loquat.PairingCode{code, other}})
 
 	twin := loquat.Credential{ID: "k9", Kind: "token", Digest: token.Digest, CreatedAt: at}
-	if err := s.ChangeCredentials(t.Context(), loquat.CredentialChange{Add: []loquat.Credential{twin}}); err == nil {
+	revision, err := s.CredentialsRevision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stored, err := s.ChangeCredentials(t.Context(), loquat.CredentialChange{Revision: revision, Add: []loquat.Credential{twin}}); err == nil || stored {
 		t.Error("a second credential with the same digest was stored")
+	}
+	if _, stored, err := s.ChangeCredentials(t.Context(), loquat.CredentialChange{Revision: revision + 1, Remove: []string{"k1"}}); err != nil || stored {
+		t.Errorf("a change of another revision: stored %v, %v", stored, err)
 	}
 
 	code.Wrong, device.UsedOn = 3, "2026-11-21"
-	change(loquat.CredentialChange{
-		Codes: []loquat.PairingCode{code}, Drop: []string{"B8", "unknown"},
-		Used: []loquat.CredentialUse{{ID: "k2", Day: device.UsedOn}}, Remove: []string{"k1", "unknown"},
-	})
+	if err := s.UseCredential(t.Context(), loquat.CredentialUse{ID: "k2", Day: device.UsedOn}); err != nil {
+		t.Fatal(err)
+	}
+	change(loquat.CredentialChange{Codes: []loquat.PairingCode{code}, Drop: []string{"B8", "unknown"}, Remove: []string{"k1", "unknown"}})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = start(t, open)
 	check(loquat.Credentials{Credentials: []loquat.Credential{browser, device}, Codes: []loquat.PairingCode{code}})
-	decidePairing(t, s, code)
-}
-
-// decidePairing checks that decide gets the stored code, or nil, and that its result is
-// stored.
-func decidePairing(t *testing.T, s *store.Store, code loquat.PairingCode) {
-	for public, want := range map[string]*loquat.PairingCode{"A7": &code, "B8": nil} {
-		err := s.DecidePairing(t.Context(), public, func(got *loquat.PairingCode) loquat.CredentialChange {
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("the code %s is %v, want %v", public, got, want)
-			}
-			return loquat.CredentialChange{Drop: []string{public}}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if left, err := s.LoadCredentials(t.Context()); err != nil || len(left.Codes) > 0 {
-		t.Errorf("a claimed code is still stored: %v, %v", left.Codes, err)
-	}
 }

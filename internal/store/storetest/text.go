@@ -81,9 +81,13 @@ func orderOfText(t *testing.T, s *store.Store, odd []string) {
 		return nil
 	})
 	for _, id := range odd {
-		err := s.ChangeCredentials(t.Context(), loquat.CredentialChange{Codes: []loquat.PairingCode{{Public: id, Scope: "full"}}})
+		revision, err := s.CredentialsRevision(t.Context())
 		if err != nil {
-			t.Fatalf("%q: %v", id, err)
+			t.Fatal(err)
+		}
+		_, stored, err := s.ChangeCredentials(t.Context(), loquat.CredentialChange{Revision: revision, Codes: []loquat.PairingCode{{Public: id, Scope: "full"}}})
+		if err != nil || !stored {
+			t.Fatalf("%q: stored %v, %v", id, stored, err)
 		}
 	}
 	stored, err := s.LoadCredentials(t.Context())
