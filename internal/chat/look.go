@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"loquat"
 	"loquat/internal/store"
 )
@@ -15,6 +17,9 @@ import (
 // lookPause is the mean pause between two looks at the requests of a shared log. Only tests
 // change it.
 var lookPause = time.Second
+
+// takeUpAtOnce is how many requests a look takes up at the same time.
+const takeUpAtOnce = 64
 
 // lookLoop looks until the service stops. A look finds what signals between nodes did not say:
 // it ends the requests of nodes that are gone, starts queued sends that nothing starts, and stops
@@ -60,12 +65,16 @@ func (s *Requests) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, q := range slices.Concat(orphans, unowned) {
-		if err := s.takeUp(ctx, q); err != nil {
-			return err
-		}
+	// Together they share few commits, however many a node has left. The order differs between
+	// the nodes, which mostly look for the same.
+	left := slices.Concat(orphans, unowned)
+	rand.Shuffle(len(left), func(i, k int) { left[i], left[k] = left[k], left[i] })
+	var all errgroup.Group
+	all.SetLimit(takeUpAtOnce)
+	for _, q := range left {
+		all.Go(func() error { return s.takeUp(ctx, q) })
 	}
-	return nil
+	return all.Wait()
 }
 
 // withoutWorker returns the requests of this node that had no worker at this look and the last

@@ -138,7 +138,7 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 	next, err = end(s.endRequest, died)
 	switch {
 	case err == nil:
-		delete(s.noted, q.RequestID)
+		s.noted.Delete(q.RequestID)
 	case ctx.Err() != nil || errors.Is(err, store.ErrFenced):
 	case loquat.CodeOf(err) == loquat.CodeUnavailable: // the store failed, not this server
 		_ = s.store.Update(ctx, func(tx *store.Tx) error { return s.changeOwner(tx, &q, former) })
@@ -154,8 +154,11 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 // events, and whether too many earlier servers were killed.
 func (s *Requests) noteReconcile(ctx context.Context, q *store.Request) (size int64, survivable bool, err error) {
 	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(*q, q.ClosedUpTo) })
-	if err != nil || size < largeStep || s.noted[q.RequestID] { // already counted by an earlier attempt of this process
+	if err != nil || size < largeStep {
 		return size, true, err
+	}
+	if _, counted := s.noted.Load(q.RequestID); counted { // by an earlier attempt of this process
+		return size, true, nil
 	}
 	tried := 0
 	if _, n, ok := strings.Cut(q.Owner, reconcilingOwner); ok {
@@ -167,7 +170,9 @@ func (s *Requests) noteReconcile(ctx context.Context, q *store.Request) (size in
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
 		return s.changeOwner(tx, q, s.store.Owner()+" "+reconcilingOwner+strconv.Itoa(tried+1))
 	})
-	s.noted[q.RequestID] = err == nil
+	if err == nil {
+		s.noted.Store(q.RequestID, true)
+	}
 	return size, true, err
 }
 

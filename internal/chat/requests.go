@@ -17,7 +17,7 @@ type Requests struct {
 	assets *Assets
 
 	life    context.Context // ends when the service has to stop at once
-	noted   map[string]bool // requests whose row counts this process; used only by reconcile and look
+	noted   sync.Map        // request_ids whose row counts this process
 	unowned map[string]bool // requests of this node that had no worker at the last look; used only by look
 
 	reconciling atomic.Bool  // reconcile has not succeeded yet

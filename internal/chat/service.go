@@ -84,7 +84,7 @@ func New(opts Options) *Service {
 	s.Assets = &Assets{store: s.store, images: opts.Images, uploads: opts.Uploads}
 	s.Requests = &Requests{
 		dependencies: s.dependencies, assets: s.Assets,
-		life: s.life, noted: map[string]bool{}, recent: newRecentMessages(),
+		life: s.life, recent: newRecentMessages(),
 	}
 	s.Requests.workers = workers{life: s.life, run: s.Requests.runRequest, recent: s.Requests.recent, byID: map[string]*worker{}}
 	s.Requests.listen()
