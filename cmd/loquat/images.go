@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 
 	"loquat/internal/asset"
 	"loquat/internal/asset/files"
+	"loquat/internal/asset/s3"
 	"loquat/internal/config"
 	"loquat/internal/images"
 	"loquat/internal/store"
@@ -29,8 +31,36 @@ func openImages(ctx context.Context, cfg *config.Config, driver store.Driver, s 
 		}
 		return images.NewLocal(s, dir, log), uploads, nil
 	}
-	shared := images.NewShared(images.SharedOptions{Store: s, Bytes: database.Images(), Logger: log})
+	opts := images.SharedOptions{Store: s, Bytes: database.Images(), Logger: log}
+	if cfg.Assets.URL != "" {
+		if opts.Bytes, err = openBucket(ctx, cfg.Assets, log); err != nil {
+			return nil, nil, err
+		}
+		opts.External = true
+	}
+	shared := images.NewShared(opts)
 	return shared, uploads, takeIn(ctx, shared, path, log)
+}
+
+// openBucket opens the object store of a configuration. If the object store refuses the server, the
+// configuration is wrong. If it cannot be reached, the server starts without images.
+func openBucket(ctx context.Context, cfg config.Assets, log *slog.Logger) (asset.Store, error) {
+	location, err := asset.ParseLocation(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("assets.url %w", err)
+	}
+	bucket, err := s3.Open(ctx, s3.Options{Location: location, AccessKeyID: cfg.AccessKeyID, SecretAccessKey: cfg.SecretAccessKey})
+	down, ok := errors.AsType[*asset.UnavailableError](err)
+	_, refused := errors.AsType[*s3.RefusedError](err)
+	switch {
+	case err == nil:
+		return bucket, nil
+	case ok && !refused:
+		log.Error("the server starts without images: "+down.Text, "remedy", "start the object store, or correct assets.url: the server goes on by itself", "error", down.Err)
+		return bucket, nil
+	default:
+		return nil, fmt.Errorf("assets.url: %w", err)
+	}
 }
 
 // takeIn stores the images that a server of an earlier version has left in its data directory.

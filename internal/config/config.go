@@ -52,6 +52,7 @@ const maxFileBytes = 4 << 20
 type Config struct {
 	Server         Server
 	Store          Store
+	Assets         Assets
 	Bridge         Bridge
 	Limits         Limits
 	Events         Events
@@ -95,6 +96,15 @@ type Store struct {
 	ListenURL        string // empty means URL
 	PoolSize         int
 	StatementTimeout time.Duration
+}
+
+// Assets says where the images of servers that share a database are. An empty URL means in that
+// database.
+type Assets struct {
+	URL         string
+	AccessKeyID string // empty means the credentials of the environment
+
+	SecretAccessKey string
 }
 
 // Bridge is the bridge that this server forwards to and, for `loquat bridge`, the
@@ -225,6 +235,12 @@ func New(raw loquat.Object, env Environment) *Config {
 			ListenURL:        raw.Object("store").String("listen_url"),
 			PoolSize:         valueAt(raw.Object("store"), "pool_size", DefaultPoolSize),
 			StatementTimeout: secondsAt(raw.Object("store"), "statement_timeout_seconds", DefaultStatementTimeout),
+		},
+		Assets: Assets{
+			URL:         raw.Object("assets").String("url"),
+			AccessKeyID: raw.Object("assets").String("access_key_id"),
+
+			SecretAccessKey: raw.Object("assets").String("secret_access_key"),
 		},
 		Bridge: Bridge{
 			URL:      bridge.String("url"),

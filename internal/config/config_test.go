@@ -313,6 +313,11 @@ func TestCheck(t *testing.T) {
 		{"unknown key of a token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "scopes": []}]`), `entry 0 has the key scopes; must be one of`},
 		{"short token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcde", "scope": "full"}]`), "warning: server.auth_tokens[0].token: is short enough to be guessed"},
 
+		{"assets", `{` + main + `, "assets": {"url": "https://h/b"}, "store": {"url": "postgres://h/d"}}`, `assets.url: is not the address of a bucket; must begin with s3://`},
+		{"assets", `{` + main + `, "assets": {"url": "s3://images"}}`, `assets.url: is given without store.url`},
+		{"assets", `{` + main + `, "assets": {"access_key_id": "a", "secret_access_key": "hunter2"}, "store": {"url": "postgres://h/d"}}`, `assets.url: is missing; the credentials in assets are for it`},
+		{"assets", `{` + main + `, "assets": {"url": "s3://images", "secret_access_key": "hunter2"}, "store": {"url": "postgres://h/d"}}`, `assets.access_key_id: is missing`},
+		{"assets", `{` + main + `, "assets": {"url": "s3://images", "access_key_id": "a"}, "store": {"url": "postgres://h/d"}}`, `assets.secret_access_key: is missing`},
 		{"store", `{` + main + `, "store": {"url": "mysql://h/d"}}`, `store.url: is not the address of a database; must begin with postgres://`},
 		{"bridge", `{` + main + `, "bridge": {"url": "wss://h/bridge"}}`, "bridge.server_id: is missing; with bridge.url it must name this server\nbridge.token: is missing"},
 		{"bridge by http", `{` + main + `, "bridge": {"url": "https://h", "server_id": "s", "token": "t"}}`, `bridge.url: is not a URL`},

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/asset"
 	"loquat/internal/dburl"
 )
 
@@ -41,6 +42,10 @@ func Keys() Schema {
 		{Key: "store.listen_url", Kind: String, Check: text(checkStoreURL), Doc: "URL of the same database without a pooler, for the notifications between several servers; by default that of `store.url`. Needed only if a pooler in transaction mode is in between."},
 		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`."},
 		{Key: "store.statement_timeout_seconds", Kind: Number, Default: DefaultStatementTimeout.Seconds(), Min: bound(0.1), Max: bound(3600), Doc: "How many seconds a statement in the database of `store.url` may take."},
+
+		{Key: "assets.url", Kind: String, Check: text(checkAssetsURL), Doc: "S3-compatible object store for images, such as `s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION&path_style=true`; only with `store.url`. By default images are in the database of `store.url`; see [PostgreSQL](postgresql.md#images)."},
+		{Key: "assets.access_key_id", Kind: String, Doc: "Access key for `assets.url`; by default the credentials come from the environment or from the role of the machine."},
+		{Key: "assets.secret_access_key", Kind: String, Secret: true, Doc: "Secret key for `assets.url`."},
 
 		{Key: "bridge.url", Kind: String, Check: text(checkBridgeURL), Doc: "Bridge to which the server forwards its events, such as `wss://host/bridge`; by default the server has its own bridge."},
 		{Key: "bridge.server_id", Kind: String, Doc: "Name of this server at the bridge."},
@@ -149,6 +154,11 @@ func checkStoreURL(s string) error {
 		return errors.New("has a password with characters that mean something else in a URL; write @ as %40, / as %2F and ? as %3F")
 	}
 	return nil
+}
+
+func checkAssetsURL(s string) error {
+	_, err := asset.ParseLocation(s)
+	return err
 }
 
 func checkOrigin(s string) error {

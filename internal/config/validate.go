@@ -48,6 +48,7 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	c.checkRequired(ch, owned)
 	c.checkPlugins(ch, loaded.Compiled)
 	c.checkServer(ch, loaded)
+	c.checkAssets(ch)
 	c.checkBridge(ch)
 
 	redactor := NewRedactor(c.Secrets(loaded.Owners...))
@@ -100,6 +101,19 @@ func (c *Config) checkRequired(ch *checker, owned Schema) {
 				ch.fault("providers."+id+"."+field.Key, "is missing; must be a %s", field.Kind)
 			}
 		}
+	}
+}
+
+func (c *Config) checkAssets(ch *checker) {
+	switch a := c.Assets; {
+	case a.URL != "" && c.Store.URL == "":
+		ch.fault("assets.url", "is given without store.url; without a database the images are files in the data directory. Set store.url, or remove assets.url")
+	case a.URL == "" && a.AccessKeyID+a.SecretAccessKey != "":
+		ch.fault("assets.url", "is missing; the credentials in assets are for it")
+	case a.AccessKeyID == "" && a.SecretAccessKey != "":
+		ch.fault("assets.access_key_id", "is missing; assets.secret_access_key belongs to it")
+	case a.AccessKeyID != "" && a.SecretAccessKey == "":
+		ch.fault("assets.secret_access_key", "is missing; assets.access_key_id belongs to it")
 	}
 }
 
