@@ -36,7 +36,7 @@ func coordinate[T any](s *Store, fn func(Coordinator) (T, error)) (T, error) {
 		return none, errNotShared
 	}
 	out, err := fn(c)
-	return out, s.classify(asDatabaseError(err))
+	return out, s.classify(context.Background(), asDatabaseError(err))
 }
 
 // AddDebts is Coordinator.AddDebts.

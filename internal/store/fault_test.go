@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -131,5 +133,46 @@ func TestStoreThatCannotRead(t *testing.T) {
 	driver.err = context.Canceled
 	if err := s.View(t.Context(), func(*store.Reader) error { return nil }); !errors.Is(err, context.Canceled) || loquat.CodeOf(err) == loquat.CodeUnavailable {
 		t.Errorf("a reader that gave up: %v", err)
+	}
+}
+
+// slowReads is a driver whose reads fail as those of a driver do that waited too long for a
+// connection.
+type slowReads struct {
+	store.Driver
+	slow atomic.Bool
+}
+
+func (d *slowReads) Read(ctx context.Context, fn func(store.SQL) error) error {
+	if d.slow.Load() {
+		return fmt.Errorf("connect: %w", cmp.Or(ctx.Err(), context.DeadlineExceeded))
+	}
+	return d.Driver.Read(ctx, fn)
+}
+
+// A timeout of the driver is a failure of the database, and not a caller that has left.
+func TestTimeoutOfTheDriver(t *testing.T) {
+	t.Parallel()
+	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := &slowReads{Driver: db}
+	s, err := store.Open(t.Context(), slow, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	slow.slow.Store(true)
+	read := func(ctx context.Context) error {
+		return s.View(ctx, func(r *store.Reader) error { _, err := r.Taken("s"); return err })
+	}
+	if err := read(t.Context()); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a timeout of the driver: %v", err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if err := read(left); !errors.Is(err, context.Canceled) || loquat.CodeOf(err) == loquat.CodeUnavailable {
+		t.Errorf("a caller that left: %v", err)
 	}
 }

@@ -155,7 +155,7 @@ func (s *Store) Nodes(ctx context.Context) ([]loquat.Node, error) {
 		return []loquat.Node{s.Node()}, nil
 	}
 	list, err := s.nodes.driver.Nodes(ctx)
-	return list, s.classify(asDatabaseError(err))
+	return list, s.classify(ctx, asDatabaseError(err))
 }
 
 // MarkChanged records that shared state of a kind changed, of which nodes keep copies. The

@@ -387,7 +387,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 	s.tail.noteRemoved(state.Gone)
 	if state.Last > s.Last() {
 		if err := s.awaitTail(ctx, state.Last); err != nil {
-			return s.classify(asDatabaseError(err))
+			return s.classify(ctx, asDatabaseError(err))
 		}
 	}
 	if notInTail != nil {
@@ -397,7 +397,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 			return ctx.Err()
 		}
 	}
-	return s.classify(err)
+	return s.classify(ctx, err)
 }
 
 // commitLoop is the committer, the only goroutine that writes. While it writes one batch, the
@@ -507,7 +507,7 @@ func (s *Store) commit(batch []*update) {
 		}
 		if failed, ok := errors.AsType[*spoiledError](err); ok {
 			u := remaining[failed.index]
-			u.err = s.classify(failed.err)
+			u.err = s.classify(context.Background(), failed.err)
 			u.finish()
 			remaining = append(remaining[:failed.index], remaining[failed.index+1:]...)
 			if !isDatabaseError(failed.err) {
@@ -592,7 +592,7 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	}
 	s.spare.keep(tx)
 	for _, u := range batch {
-		u.err = s.classify(u.err)
+		u.err = s.classify(context.Background(), u.err)
 		u.finish()
 	}
 }
@@ -614,8 +614,10 @@ func (s *Store) unavailable(err error) error {
 
 // classify turns a database error into an unavailable error and returns other errors
 // unchanged.
-func (s *Store) classify(err error) error {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !isDatabaseError(err) {
+func (s *Store) classify(ctx context.Context, err error) error {
+	// Drivers have timeouts of their own, so a timeout alone does not say that the caller left.
+	left := errors.Is(err, context.Canceled) || ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded)
+	if err == nil || left || !isDatabaseError(err) {
 		return err
 	}
 	if _, ok := errors.AsType[*loquat.Error](err); ok {
