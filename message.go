@@ -105,6 +105,9 @@ const (
 	MetaUsage            = "usage"
 	MetaTitle            = "title"     // session metadata
 	MetaOverrides        = "overrides" // session metadata
+	MetaPinned           = "pinned"    // session metadata, see Labels
+	MetaArchived         = "archived"  // session metadata, see Labels
+	MetaTags             = "tags"      // session metadata, see Labels
 )
 
 // Message is one entry of a session. Its index in the session is its position, from 0.

@@ -61,7 +61,25 @@ type SessionSummary struct {
 	ActiveRequestID string    `json:"active_request_id,omitempty"`
 }
 
-// SessionList is a page of sessions, newest change first.
+// SessionQuery selects and pages a list of sessions.
+type SessionQuery struct {
+	Limit     int      // 0 means the server's default, for a client
+	PageToken string   // "" asks for the first page
+	AgentID   string   // only sessions of this agent, unless empty
+	Tags      []string // only sessions that have all of them
+	Pinned    *bool    // only pinned sessions, or only others
+	Archived  string   // ArchivedNo by default
+}
+
+// The values of SessionQuery.Archived.
+const (
+	ArchivedNo   = "false"
+	ArchivedOnly = "true"
+	ArchivedToo  = "any"
+)
+
+// SessionList is a page of sessions: the pinned ones first, then newest change first. A session
+// that changes while the pages are read keeps the place that it had on the first page.
 type SessionList struct {
 	Sessions      []SessionSummary `json:"sessions"`
 	NextPageToken string           `json:"next_page_token,omitempty"` // absent on the last page

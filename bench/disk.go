@@ -315,7 +315,7 @@ func (d *diskRun) catchUp(s *pausedClient) error {
 func (d *diskRun) stored() (messages map[string][]byte, final int64, err error) {
 	messages = map[string][]byte{}
 	for token := ""; ; {
-		list, err := d.client.Sessions(d.ctx, 200, token)
+		list, err := d.client.Sessions(d.ctx, loquat.SessionQuery{Limit: 200, PageToken: token})
 		if err != nil {
 			return nil, 0, err
 		}

@@ -156,7 +156,7 @@ func TestForkGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := r.Sessions(t.Context(), 10, "")
+	list, err := r.Sessions(t.Context(), loquat.SessionQuery{Limit: 10})
 	if err != nil || len(list.Sessions) != 1 {
 		t.Errorf("%d sessions, %v; want the one that was forked", len(list.Sessions), err)
 	}

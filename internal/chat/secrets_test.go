@@ -43,7 +43,7 @@ func (e *evidence) read(ids ...string) {
 		e.add(e.r.Catalog.UISchema(e.t.Context(), id))
 		e.add(e.r.Catalog.ApplicationUISchema(e.t.Context(), id, ""))
 	}
-	e.add(e.r.Sessions(e.t.Context(), 50, ""))
+	e.add(e.r.Sessions(e.t.Context(), loquat.SessionQuery{Limit: 50}))
 	for since := loquat.EventID(0); ; {
 		records, err := e.r.store.Events(e.t.Context(), since, store.Filter{}, store.Bounds{Events: 100})
 		if err != nil {

@@ -154,41 +154,6 @@ func (s *Service) Session(ctx context.Context, id string) (loquat.Snapshot, erro
 	return out, err
 }
 
-// Sessions lists sessions, newest change first.
-func (s *Service) Sessions(ctx context.Context, limit int, pageToken string) (loquat.SessionList, error) {
-	var before loquat.EventID
-	if pageToken != "" {
-		var err error
-		if before, err = loquat.ParseEventID(pageToken); err != nil || before == 0 {
-			return loquat.SessionList{}, &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token is not a next_page_token of this server",
-				Fields: []loquat.FieldError{{Location: "query.page_token", Message: "is not a next_page_token of this server", Value: loquat.Clip(pageToken, loquat.Excerpt)}}}
-		}
-	}
-	out := loquat.SessionList{Sessions: []loquat.SessionSummary{}}
-	err := s.store.View(ctx, func(r *store.Reader) error {
-		heads, err := r.Heads(before, limit+1)
-		if err != nil {
-			return err
-		}
-		if len(heads) > limit {
-			heads = heads[:limit]
-			out.NextPageToken = heads[limit-1].Checkpoint.String()
-		}
-		for _, h := range heads {
-			running, _, err := r.Running(h)
-			if err != nil {
-				return err
-			}
-			out.Sessions = append(out.Sessions, loquat.SessionSummary{
-				SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
-				MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
-			})
-		}
-		return nil
-	})
-	return out, err
-}
-
 // UpdateSession merges a patch into a session and publishes checkpoint. A running request
 // keeps the settings that it started with. The cursor then stays where it is, before the
 // increments of that request.
@@ -219,6 +184,9 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 		agent = *p.AgentID
 	}
 	if err := s.checkDescription(agent, p.AgentID != nil, v); err != nil {
+		return storedSnapshot{}, err
+	}
+	if err := checkLabels(p.Metadata); err != nil {
 		return storedSnapshot{}, err
 	}
 	return s.describeSession(tx, h, agent, s.mergeMetadata(agent, h.Metadata, p.Metadata))
@@ -380,11 +348,23 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork
 	if err := s.checkDescription(agent, p.AgentID != "", v); err != nil {
 		return storedSnapshot{}, err
 	}
-	h, err := tx.FinishCopy(source, draft, newSession, agent, s.mergeMetadata(agent, source.Metadata, p.Metadata), p.UpToIndex)
+	if err := checkLabels(p.Metadata); err != nil {
+		return storedSnapshot{}, err
+	}
+	h, err := tx.FinishCopy(source, draft, newSession, agent, s.mergeMetadata(agent, forkedMetadata(source.Metadata), p.Metadata), p.UpToIndex)
 	if err != nil {
 		return storedSnapshot{}, err
 	}
 	return s.created(tx, &h, source.SessionID)
+}
+
+// forkedMetadata returns what a fork takes over from the metadata of its source. A new session is
+// neither pinned nor archived.
+func forkedMetadata(source loquat.Object) loquat.Object {
+	out := source.Clone()
+	delete(out, loquat.MetaPinned)
+	delete(out, loquat.MetaArchived)
+	return out
 }
 
 // titleLength bounds a title that is taken from a message, in characters.

@@ -33,6 +33,9 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 		return nil, nil, err
 	}
 	p.Metadata.Clean()
+	if err := checkLabels(p.Metadata); err != nil {
+		return nil, nil, err
+	}
 	v, err := s.checkGivenOverrides(ctx, "", p.AgentID, p.Metadata, mergePatch)
 	if err != nil {
 		return nil, nil, err
@@ -53,6 +56,13 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 		}
 	}
 	return messages, attachments, loquat.InvalidFields(faults)
+}
+
+// checkLabels checks the labels that a change of metadata gives.
+func checkLabels(given loquat.Object) error {
+	var f loquat.FieldErrors
+	loquat.CheckLabels(&f, "body.metadata", given)
+	return f.Err()
 }
 
 // overrideCheck is the result of checking the overrides of a change. The check asks plugins,

@@ -85,7 +85,7 @@ func TestCalls(t *testing.T) {
 			return s.ActiveRequestID, err
 		}, "GET /sessions/s", ``, `{"session_id":"s","active_request_id":"r"}`, false, `"r"`},
 		{"sessions", func(ctx context.Context, c *client.Client) (any, error) {
-			l, err := c.Sessions(ctx, 2, "p")
+			l, err := c.Sessions(ctx, loquat.SessionQuery{Limit: 2, PageToken: "p"})
 			return l.NextPageToken, err
 		}, "GET /sessions?limit=2&page_token=p", ``, `{"sessions":[],"next_page_token":"q"}`, false, `"q"`},
 		{"update", func(ctx context.Context, c *client.Client) (any, error) {

@@ -27,14 +27,19 @@ func (c *Client) Session(ctx context.Context, id string) (loquat.Snapshot, error
 	return c.snapshot(ctx, get(nil, "sessions", id))
 }
 
-// Sessions returns a page of sessions. Limit 0 means the server's default.
-func (c *Client) Sessions(ctx context.Context, limit int, pageToken string) (loquat.SessionList, error) {
-	query := url.Values{}
-	if limit > 0 {
-		query.Set("limit", strconv.Itoa(limit))
+// Sessions returns a page of sessions.
+func (c *Client) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.SessionList, error) {
+	query := url.Values{"tag": q.Tags}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
 	}
-	if pageToken != "" {
-		query.Set("page_token", pageToken)
+	if q.Pinned != nil {
+		query.Set("pinned", strconv.FormatBool(*q.Pinned))
+	}
+	for name, value := range map[string]string{"page_token": q.PageToken, "agent_id": q.AgentID, "archived": q.Archived} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
 	var list loquat.SessionList
 	_, err := c.do(ctx, get(query, "sessions"), &list)

@@ -33,7 +33,7 @@ func (a *api) eventRoutes() []route.Route {
 		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
 		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session. Without since_id they start at the session's cursor."},
 		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request. Without since_id they start at its first event."},
-		{Name: "session", Only: "omit", Doc: "Leaves the session out of events that carry one."},
+		{Name: "session", OneOf: []string{"omit"}, Doc: "Leaves the session out of events that carry one."},
 	}
 	paging := []route.Param{
 		{Name: "limit", Kind: route.Integer, Min: 1, Max: maxEvents, Default: defaultEvents, Doc: "How many events that match, before compaction."},

@@ -27,11 +27,18 @@ func (a *api) sessionRoutes() []route.Route {
 			Serve: a.createSession, Change: true, Body: loquat.NewSession{}, Responses: created,
 		},
 		{
-			Method: http.MethodGet, Path: "/sessions", ID: "listSessions", Tag: "sessions", Summary: "List sessions, newest change first",
+			Method: http.MethodGet, Path: "/sessions", ID: "listSessions", Tag: "sessions", Summary: "List sessions, the pinned ones first, then newest change first",
 			Serve: a.listSessions, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SessionList{}}},
 			Query: []route.Param{
 				{Name: "limit", Kind: route.Integer, Min: 1, Max: maxSessions, Default: defaultSessions, Doc: "How many sessions to list."},
 				{Name: "page_token", Kind: route.ID, Doc: "The next_page_token of the page before."},
+				{Name: "agent_id", Kind: route.ID, Doc: "Only sessions of this agent."},
+				{Name: "tag", Kind: route.TextList, Max: loquat.MaxTags, Doc: "Only sessions that have this tag; may be given several times."},
+				{Name: "pinned", Kind: route.Flag, Doc: "Only pinned sessions, or only others."},
+				{
+					Name: "archived", Kind: route.Text, OneOf: []string{loquat.ArchivedNo, loquat.ArchivedOnly, loquat.ArchivedToo}, Default: loquat.ArchivedNo,
+					Doc: "Whether to list archived sessions: none, only these, or any session.",
+				},
 			},
 		},
 		{
@@ -83,11 +90,18 @@ func replySession(x *route.Exchange, status int, s loquat.Snapshot) error {
 }
 
 func (a *api) listSessions(x *route.Exchange) error {
-	limit := defaultSessions
-	if n := x.Query.Integer("limit"); n != nil {
-		limit = *n
+	q := loquat.SessionQuery{
+		Limit: defaultSessions, PageToken: x.Query.Text("page_token"), AgentID: x.Query.Text("agent_id"),
+		Tags: x.Query.TextList("tag"), Archived: x.Query.Text("archived"),
 	}
-	list, err := a.chat.Sessions(x.R.Context(), limit, x.Query.Text("page_token"))
+	if n := x.Query.Integer("limit"); n != nil {
+		q.Limit = *n
+	}
+	if x.Query.Has("pinned") {
+		pinned := x.Query.Flag("pinned")
+		q.Pinned = &pinned
+	}
+	list, err := a.chat.Sessions(x.R.Context(), q)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,9 @@ func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
 	if !keepCursor {
 		h.Cursor = id
 	}
+	if err := tx.moveTags(h); err != nil {
+		return err
+	}
 	return tx.exec(`UPDATE sessions SET rev = ?, cursor_event_id = ?, checkpoint_event_id = ?, message_count = ?,
 		message_bytes = ?, next_seq = ?, edited_rev = ?, updated_at = ? WHERE sid = ?`,
 		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, h.edited, micros(tx.Now), h.SID)

@@ -106,29 +106,6 @@ func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
 	return at, nil
 }
 
-// Heads returns up to limit sessions whose newest checkpoint is below before (0: all), the
-// latest change first.
-func (r *Reader) Heads(before loquat.EventID, limit int) ([]Head, error) {
-	if before == 0 {
-		before = 1<<63 - 1
-	}
-	rows, err := r.q.Query(`SELECT `+headColumns+` FROM sessions s
-		WHERE s.deleted = 0 AND s.checkpoint_event_id < ? ORDER BY s.checkpoint_event_id DESC LIMIT ?`, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []Head
-	for rows.Next() {
-		h, err := scanHead(rows.Scan)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, h)
-	}
-	return out, asDatabaseError(rows.Err())
-}
-
 // CreateSession creates a session without messages. The id must not be in use.
 func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (Head, error) {
 	h := Head{SessionID: sessionID, AgentID: agentID, Metadata: metadata, CreatedAt: tx.Now, UpdatedAt: tx.Now, Rev: 1, described: true}
@@ -158,6 +135,9 @@ func (tx *Tx) writeDescription(h *Head) error {
 	if err := tx.exec(`UPDATE sessions SET agent_id = ?, metadata = ? WHERE sid = ?`, h.AgentID, metadata, h.SID); err != nil {
 		return err
 	}
+	if err := tx.writeLabels(h); err != nil {
+		return err
+	}
 	return tx.exec(`INSERT INTO descriptions (sid, rev_from, agent_id, metadata) VALUES (?, ?, ?, ?)
 		ON CONFLICT (sid, rev_from) DO UPDATE SET agent_id = excluded.agent_id, metadata = excluded.metadata`,
 		h.SID, h.Rev, h.AgentID, metadata)
@@ -171,5 +151,8 @@ func (tx *Tx) DeleteSession(h *Head) error {
 		return err
 	}
 	h.Cursor, h.Checkpoint = id, id
+	if err := tx.exec(`DELETE FROM session_tags WHERE sid = ?`, h.SID); err != nil {
+		return err
+	}
 	return tx.exec(`UPDATE sessions SET deleted = 1, agent_id = '', metadata = '{}', cursor_event_id = ?, checkpoint_event_id = ? WHERE sid = ?`, id, id, h.SID)
 }

@@ -169,7 +169,7 @@ func (l *Load) Settle(ctx context.Context) error {
 // busy returns the running requests of all sessions.
 func (l *Load) busy(ctx context.Context) (busy []string, err error) {
 	for token := ""; ; {
-		list, err := l.crowd.c.Sessions(ctx, 200, token)
+		list, err := l.crowd.c.Sessions(ctx, loquat.SessionQuery{Limit: 200, PageToken: token, Archived: loquat.ArchivedToo})
 		if err != nil {
 			return busy, err
 		}

@@ -110,7 +110,7 @@ func TestGuideClientPython(t *testing.T) {
 	if !strings.Contains(g.log.String(), "the server stopped unexpectedly") {
 		t.Errorf("it does not say why the reply ends early: %s", g.log)
 	}
-	list, err := g.api.Sessions(t.Context(), 1, "")
+	list, err := g.api.Sessions(t.Context(), loquat.SessionQuery{Limit: 1})
 	if err != nil || len(list.Sessions) != 1 {
 		t.Fatalf("there are %d sessions, not one (%v)", len(list.Sessions), err)
 	}

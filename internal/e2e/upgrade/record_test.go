@@ -334,7 +334,7 @@ func (r *recorder) addPaths() {
 	add := func(token, format string, args ...any) {
 		r.out.Served = append(r.out.Served, served{Token: token, Path: fmt.Sprintf(format, args...)})
 	}
-	sessions, err := r.c.Sessions(r.ctx, 200, "")
+	sessions, err := r.c.Sessions(r.ctx, loquat.SessionQuery{Limit: 200})
 	r.must(err)
 	add("owner", "/sessions?limit=200")
 	for _, s := range sessions.Sessions {

@@ -3,6 +3,7 @@ package route
 import (
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,14 +18,15 @@ type ParamKind byte
 
 // The kinds of parameters.
 const (
-	Text    ParamKind = iota // any text that is not empty
-	ID                       // any text; an empty one counts as absent
-	Integer                  // a decimal integer
-	Seconds                  // a decimal number, perhaps with a fraction
-	EventID                  // 16 digits
-	SinceID                  // any number of digits; an empty one counts as absent
-	Flag                     // true or false; the bare name is true
-	Indices                  // integers from 0, separated by commas
+	Text     ParamKind = iota // any text that is not empty
+	ID                        // any text; an empty one counts as absent
+	Integer                   // a decimal integer
+	Seconds                   // a decimal number, perhaps with a fraction
+	EventID                   // 16 digits
+	SinceID                   // any number of digits; an empty one counts as absent
+	Flag                      // true or false; the bare name is true
+	Indices                   // integers from 0, separated by commas
+	TextList                  // texts that are not empty; the parameter may be given several times
 )
 
 // Param is a parameter of a route's query. A value that cannot be parsed is answered with
@@ -32,9 +34,9 @@ const (
 type Param struct {
 	Name     string
 	Kind     ParamKind
-	Min, Max float64 // of an integer or seconds; Max 0 means no bound
-	Default  any     // what an absent parameter means; for the document
-	Only     string  // the only value of a text
+	Min, Max float64  // of an integer or seconds, or of the length of a list of texts; Max 0 means no bound
+	Default  any      // what an absent parameter means; for the document
+	OneOf    []string // the values that a text may have; empty means any
 	Doc      string
 }
 
@@ -55,7 +57,7 @@ func parseQuery(params []Param, raw string) (Query, error) {
 			continue
 		}
 		at := "query." + p.Name
-		if len(given) > 1 {
+		if len(given) > 1 && p.Kind != TextList {
 			broken.Add(at, "is given %d times", len(given))
 			continue
 		}
@@ -63,6 +65,9 @@ func parseQuery(params []Param, raw string) (Query, error) {
 			continue
 		}
 		v, expected := p.parse(given[0])
+		if p.Kind == TextList {
+			v, expected = parseTexts(given)
+		}
 		if expected != "" {
 			broken.Add(at, "has to be %s, not %q", expected, loquat.Clip(given[0], loquat.Excerpt))
 			continue
@@ -133,6 +138,13 @@ func parseIndices(s string) ([]int, error) {
 	return out, nil
 }
 
+func parseTexts(given []string) (v any, expected string) {
+	if slices.Contains(given, "") {
+		return nil, "a text that is not empty"
+	}
+	return given, ""
+}
+
 func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 	var numbers []float64
 	switch v := v.(type) {
@@ -145,8 +157,12 @@ func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 			numbers = append(numbers, float64(n))
 		}
 	case string:
-		if p.Only != "" && v != p.Only {
-			f.Add(at, "has to be %q, not %q", p.Only, loquat.Clip(v, loquat.Excerpt))
+		if len(p.OneOf) > 0 && !slices.Contains(p.OneOf, v) {
+			f.Add(at, "has to be %s, not %q", oneOf(p.OneOf), loquat.Clip(v, loquat.Excerpt))
+		}
+	case []string:
+		if float64(len(v)) > p.Max {
+			f.Add(at, "is given %d times, at most %v are allowed", len(v), p.Max)
 		}
 	}
 	for _, n := range numbers {
@@ -157,6 +173,21 @@ func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 		}
 	}
 }
+
+// oneOf lists the allowed values of a text.
+func oneOf(values []string) string {
+	quoted := make([]string, len(values))
+	for i, value := range values {
+		quoted[i] = strconv.Quote(value)
+	}
+	return strings.Join(quoted, " or ")
+}
+
+// Has reports whether the parameter was given.
+func (q Query) Has(name string) bool { _, ok := q[name]; return ok }
+
+// TextList returns nil for an absent parameter.
+func (q Query) TextList(name string) []string { list, _ := q[name].([]string); return list }
 
 // Text returns "" for an absent parameter.
 func (q Query) Text(name string) string { s, _ := q[name].(string); return s }
@@ -208,6 +239,9 @@ func (p Param) document() *huma.Param {
 		schema.Type = huma.TypeBoolean
 	case Indices:
 		schema = &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeInteger, Minimum: &p.Min}}
+	case TextList:
+		most := int(p.Max)
+		schema = &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}, MaxItems: &most}
 	}
 	if p.Kind == Integer || p.Kind == Seconds {
 		schema.Minimum = &p.Min
@@ -215,8 +249,8 @@ func (p Param) document() *huma.Param {
 			schema.Maximum = &p.Max
 		}
 	}
-	if p.Only != "" {
-		schema.Enum = []any{p.Only}
+	for _, value := range p.OneOf {
+		schema.Enum = append(schema.Enum, value)
 	}
 	out := &huma.Param{Name: p.Name, In: "query", Description: p.Doc, Schema: schema}
 	if p.Kind == Indices {

@@ -82,7 +82,7 @@ func unseen(t *testing.T, s *store.Store, id string) {
 		if deleted, err := r.Deletion(id); deleted != 0 || err != nil {
 			t.Errorf("%s was deleted at %s, %v", id, deleted, err)
 		}
-		heads, err := r.Heads(0, 1000)
+		heads, _, err := r.Heads(store.SessionFilter{}, store.Place{}, 1000)
 		if slices.ContainsFunc(heads, func(h store.Head) bool { return h.SessionID == id }) {
 			t.Errorf("%s is listed", id)
 		}

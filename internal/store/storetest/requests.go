@@ -331,7 +331,7 @@ func requireDeleted(t *testing.T, s *store.Store, deleted loquat.EventID) {
 				t.Errorf("%s is free: %v", id, err)
 			}
 		}
-		if heads, err := r.Heads(0, 10); len(heads) != 1 || err != nil {
+		if heads, _, err := r.Heads(store.SessionFilter{}, store.Place{}, 10); len(heads) != 1 || err != nil {
 			t.Errorf("lists %d sessions, %v", len(heads), err)
 		}
 		return nil

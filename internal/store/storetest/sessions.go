@@ -264,38 +264,3 @@ func checkpoints(t *testing.T, open Open) {
 		return err
 	})
 }
-
-func lists(t *testing.T, open Open) {
-	s := start(t, open)
-	for _, id := range []string{"a", "b", "c"} {
-		create(t, s, id, 0)
-	}
-	update(t, s, func(tx *store.Tx) error { // a is now the newest
-		h, err := tx.Head("a")
-		if err != nil {
-			return err
-		}
-		return tx.Checkpoint(&h, nil, false)
-	})
-	view(t, s, func(r *store.Reader) error {
-		var got []string
-		var before loquat.EventID
-		for {
-			heads, err := r.Heads(before, 2)
-			if err != nil {
-				return err
-			}
-			if len(heads) == 0 {
-				break
-			}
-			for _, h := range heads {
-				got = append(got, h.SessionID)
-				before = h.Checkpoint
-			}
-		}
-		if !slices.Equal(got, []string{"a", "c", "b"}) {
-			t.Errorf("listed %v", got)
-		}
-		return nil
-	})
-}

@@ -55,6 +55,8 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"large texts past the retention", agedLargeTexts},
 		{"checkpoints and cursors", checkpoints},
 		{"lists of sessions", lists},
+		{"pages of lists that change", changingLists},
+		{"a list over the retention", listOverRetention},
 		{"assets and their owners", assets},
 		{"uses of assets against a model", assetUses},
 		{"requests", requests},
