@@ -102,7 +102,7 @@ func content(t testing.TB, s *store.Store) (lines []string) {
 	ctx := context.Background()
 	lines = append(lines, fmt.Sprintf("store %s, server %s, last %s", s.ID(), s.ServerID(), s.Last()))
 	err := s.View(ctx, func(r *store.Reader) error {
-		heads, err := r.Heads(0, 100_000)
+		heads, _, err := r.Heads(store.SessionFilter{}, store.Place{}, 100_000)
 		if err != nil {
 			return err
 		}

@@ -131,6 +131,7 @@ var Tables = []Table{
 	{Name: "foreign_ids", Key: "above"},
 	{Name: "sessions", Key: "sid"},
 	{Name: "descriptions", Key: "sid, rev_from"},
+	{Name: "session_tags", Key: "tag, archived, pinned, checkpoint_event_id, sid"},
 	{Name: "messages", Key: "id"},
 	{Name: "message_texts", Key: "message, field"},
 	{Name: "texts", Key: "text_id, piece"},

@@ -120,29 +120,71 @@ func lists(t *testing.T, open Open) {
 	}
 }
 
-// modelSession is a session as the model of changingLists knows it.
+// modelSession is a session as listModel knows it.
 type modelSession struct {
 	agent    string
 	metadata loquat.Object
 	changed  int // number of its newest change
 }
 
-// modelList returns the ids that a list shows.
-func modelList(sessions map[string]modelSession, f store.SessionFilter) []string {
-	ids := slices.Collect(maps.Keys(sessions))
-	ids = slices.DeleteFunc(ids, func(id string) bool {
-		l := loquat.LabelsOf(sessions[id].metadata)
-		return f.AgentID != "" && f.AgentID != sessions[id].agent || f.Pinned != nil && *f.Pinned != l.Pinned || f.Archived != nil && *f.Archived != l.Archived ||
+// listModel changes sessions at random and knows which lists they make.
+type listModel struct {
+	t        *testing.T
+	store    *store.Store
+	r        *rand.Rand
+	sessions map[string]modelSession
+	created  int
+	changes  int
+}
+
+// change creates, describes, touches or deletes a session.
+func (m *listModel) change() {
+	m.changes++
+	ids := slices.Sorted(maps.Keys(m.sessions))
+	op := m.r.IntN(10)
+	if len(ids) < 5 || op < 3 {
+		m.created++
+		ids, op = []string{fmt.Sprintf("s%03d", m.created)}, 3
+	}
+	id := ids[m.r.IntN(len(ids))]
+	switch {
+	case op < 6:
+		c := modelSession{[]string{"default", "one", "two"}[m.r.IntN(3)], labelled(randomLabels(m.r)), m.changes}
+		describe(m.t, m.store, id, c.agent, c.metadata)
+		m.sessions[id] = c
+	case op < 9:
+		touch(m.t, m.store, id)
+		c := m.sessions[id]
+		c.changed = m.changes
+		m.sessions[id] = c
+	default:
+		update(m.t, m.store, func(tx *store.Tx) error {
+			h, err := tx.Head(id)
+			if err != nil {
+				return err
+			}
+			return tx.DeleteSession(&h)
+		})
+		delete(m.sessions, id)
+	}
+}
+
+// list returns the ids that a list shows.
+func (m *listModel) list(f store.SessionFilter) []string {
+	labels := func(id string) loquat.Labels { return loquat.LabelsOf(m.sessions[id].metadata) }
+	ids := slices.DeleteFunc(slices.Collect(maps.Keys(m.sessions)), func(id string) bool {
+		l := labels(id)
+		return f.AgentID != "" && f.AgentID != m.sessions[id].agent || f.Pinned != nil && *f.Pinned != l.Pinned || f.Archived != nil && *f.Archived != l.Archived ||
 			slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(l.Tags, tag) })
 	})
 	slices.SortFunc(ids, func(a, b string) int {
-		if pa, pb := loquat.LabelsOf(sessions[a].metadata).Pinned, loquat.LabelsOf(sessions[b].metadata).Pinned; pa != pb {
+		if pa, pb := labels(a).Pinned, labels(b).Pinned; pa != pb {
 			if pa {
 				return -1
 			}
 			return 1
 		}
-		return sessions[b].changed - sessions[a].changed
+		return m.sessions[b].changed - m.sessions[a].changed
 	})
 	return ids
 }
@@ -154,46 +196,13 @@ func changingLists(t *testing.T, open Open) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 1))
 	t.Logf("seed %d", seed)
-	sessions := map[string]modelSession{}
-	created := 0
-	change := func(n int) {
-		ids := slices.Sorted(maps.Keys(sessions))
-		switch op := r.IntN(10); {
-		case len(ids) < 5 || op < 3:
-			created++
-			ids = append(ids[:0], fmt.Sprintf("s%03d", created))
-			fallthrough
-		case op < 6:
-			id := ids[r.IntN(len(ids))]
-			m := modelSession{[]string{"default", "one", "two"}[r.IntN(3)], labelled(randomLabels(r)), n}
-			describe(t, s, id, m.agent, m.metadata)
-			sessions[id] = m
-		case op < 9:
-			id := ids[r.IntN(len(ids))]
-			touch(t, s, id)
-			m := sessions[id]
-			m.changed = n
-			sessions[id] = m
-		default:
-			id := ids[r.IntN(len(ids))]
-			update(t, s, func(tx *store.Tx) error {
-				h, err := tx.Head(id)
-				if err != nil {
-					return err
-				}
-				return tx.DeleteSession(&h)
-			})
-			delete(sessions, id)
-		}
-	}
-	changes := 0
+	m := &listModel{t: t, store: s, r: r, sessions: map[string]modelSession{}}
 	for range 40 {
 		for range r.IntN(10) {
-			changes++
-			change(changes)
+			m.change()
 		}
 		f := randomFilter(r)
-		want := modelList(sessions, f)
+		want := m.list(f)
 		var got []string
 		for after, rounds := (store.Place{}), 0; rounds < 1000; rounds++ {
 			ids, next := page(t, s, f, after, 1+r.IntN(5))
@@ -202,11 +211,10 @@ func changingLists(t *testing.T, open Open) {
 				break
 			}
 			for range r.IntN(4) {
-				changes++
-				change(changes)
+				m.change()
 			}
 		}
-		gone := func(id string) bool { _, ok := sessions[id]; return !ok }
+		gone := func(id string) bool { _, ok := m.sessions[id]; return !ok }
 		if !slices.Equal(slices.DeleteFunc(slices.Clone(got), gone), slices.DeleteFunc(want, gone)) {
 			t.Fatalf("the pages of %+v have %v, want %v", f, got, want)
 		}
