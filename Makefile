@@ -10,7 +10,7 @@ FAILOVERS  ?= 10
 # The versions of tools are pinned in .ci/lint.mod and .ci/s3.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance postgres nodes failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
+.PHONY: run build test race conformance migration postgres nodes failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
 
 run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
@@ -29,6 +29,9 @@ conformance: ## run the recordings and tables of $$LOQUAT_SHARED against a serve
 
 crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a run
 	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./internal/e2e/crash
+
+migration: ## move a store of 1,000,000 events to PostgreSQL and back, and kill moves ROUNDS times
+	LOQUAT_MIGRATE_SESSIONS=10000 LOQUAT_MIGRATE_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 600m -v -run '^Test(Killed)?Migration$$' ./internal/e2e/data
 
 postgres: ## run the tests that matter with the store in PostgreSQL, which must be installed
 	LOQUAT_TEST_STORE=postgres LOQUAT_CRASH_ROUNDS=$${LOQUAT_CRASH_ROUNDS:-8} $(GO) test -count=1 -timeout 10m \

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"loquat/internal/store"
@@ -75,7 +74,7 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	if err := from.Mark(ctx, moved); err != nil {
 		return Report{}, fmt.Errorf("mark %s as moved: %w", o.From, err)
 	}
-	if err := m.target.Commit(ctx, m.writeLog); err != nil {
+	if err := m.target.Commit(ctx, m.log.Write); err != nil {
 		return Report{}, fmt.Errorf("complete %s: %w", o.To, err)
 	}
 	return m.report, nil
@@ -94,7 +93,7 @@ type mover struct {
 	source source
 	target target
 	id     string // of the store
-	log    []any  // what the target's log gets, in the order of store.LogColumns
+	log    store.LogRow
 	copied map[string]tableDigest
 	report Report
 }
@@ -131,8 +130,9 @@ func (m *mover) begin(ctx context.Context) (done bool, err error) {
 
 // copy copies the tables of a snapshot and compares the copies with it.
 func (m *mover) copy(ctx context.Context, q store.SQL) error {
-	if err := m.readLog(q); err != nil {
-		return err
+	var err error
+	if m.log, err = store.ReadLog(q); err != nil {
+		return fmt.Errorf("read the log: %w", err)
 	}
 	all, err := m.count(q)
 	if err != nil {
@@ -155,24 +155,4 @@ func (m *mover) copy(ctx context.Context, q store.SQL) error {
 		return err
 	}
 	return m.target.Read(ctx, func(copied store.SQL) error { return m.compare(q, copied, all) })
-}
-
-// readLog reads the row of the log.
-func (m *mover) readLog(q store.SQL) error {
-	rows, err := q.Query(`SELECT ` + strings.Join(store.LogColumns, ", ") + ` FROM log`)
-	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		return errors.Join(errors.New("the log has no row"), rows.Err())
-	}
-	m.log, err = scan(rows, len(store.LogColumns))
-	return errors.Join(err, rows.Close())
-}
-
-// writeLog writes the row of the log.
-func (m *mover) writeLog(q store.SQL) error {
-	_, err := q.Exec(`UPDATE log SET `+strings.Join(store.LogColumns, " = ?, ")+` = ?`, m.log...)
-	return err
 }

@@ -18,6 +18,7 @@ import (
 
 	"loquat"
 	"loquat/internal/migrate"
+	"loquat/internal/migrate/migratetest"
 	"loquat/internal/store"
 	"loquat/internal/store/postgres"
 	"loquat/internal/store/postgres/pgtest"
@@ -167,7 +168,7 @@ func same(t testing.TB, what string, got, want []string) {
 // add adds a session of one turn, with 12 events.
 func add(t testing.TB, s *store.Store, id string) {
 	t.Helper()
-	err := s.Update(context.Background(), func(tx *store.Tx) error { return generateSession(tx, id, 1, s.Owner()) })
+	err := s.Update(context.Background(), func(tx *store.Tx) error { return migratetest.AddSession(tx, id, 1, s.Owner()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +180,8 @@ func TestBothWays(t *testing.T) {
 	first, second, third := directory(t), database(t), directory(t)
 	var before []string
 	with(t, first, func(s *store.Store) {
-		generate(t, s, 20, 3)
-		generateEverything(t, s)
+		migratetest.Fill(t, s, 20, 3)
+		migratetest.AddEverything(t, s)
 		before = content(t, s)
 	})
 	r := run(t, first, second)
@@ -223,14 +224,14 @@ func TestEmptyStore(t *testing.T) {
 		if s.ID() != id {
 			t.Errorf("the id of the log changed from %s to %s", id, s.ID())
 		}
-		generate(t, s, 2, 1)
+		migratetest.Fill(t, s, 2, 1)
 	})
 }
 
 // A place that was left can be used again, with a log of its own.
 func TestReopen(t *testing.T) {
 	from, to := directory(t), database(t)
-	with(t, from, func(s *store.Store) { generate(t, s, 2, 1) })
+	with(t, from, func(s *store.Store) { migratetest.Fill(t, s, 2, 1) })
 	if err := migrate.Reopen(t.Context(), from, quiet); err == nil || !strings.Contains(err.Error(), "was not moved") {
 		t.Errorf("a store in use was reopened: %v", err)
 	}
@@ -252,7 +253,7 @@ func TestReopen(t *testing.T) {
 func TestCopyIsMoved(t *testing.T) {
 	from, to := directory(t), database(t)
 	var id string
-	with(t, from, func(s *store.Store) { generate(t, s, 2, 1); id = s.ID() })
+	with(t, from, func(s *store.Store) { migratetest.Fill(t, s, 2, 1); id = s.ID() })
 	db, err := sqlite.Open(t.Context(), from.Dir, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +294,7 @@ func TestCancelled(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			from, to, back := directory(t), database(t), directory(t)
 			var before []string
-			with(t, from, func(s *store.Store) { generate(t, s, 5, 3); before = content(t, s) })
+			with(t, from, func(s *store.Store) { migratetest.Fill(t, s, 5, 3); before = content(t, s) })
 			stopAt(t, from, to, step)
 			with(t, from, func(s *store.Store) { same(t, "the source", content(t, s), before) })
 			run(t, from, to)
@@ -332,7 +333,7 @@ func say(t *testing.T, p migrate.Place, m store.Move) {
 func TestDiedBeforeTheLastStep(t *testing.T) {
 	places := func(t *testing.T) (from, to migrate.Place, id string, before []string) {
 		from, to = directory(t), database(t)
-		with(t, from, func(s *store.Store) { generate(t, s, 3, 2); id, before = s.ID(), content(t, s) })
+		with(t, from, func(s *store.Store) { migratetest.Fill(t, s, 3, 2); id, before = s.ID(), content(t, s) })
 		return from, to, id, before
 	}
 	t.Run("to a database", func(t *testing.T) {
@@ -354,7 +355,7 @@ func TestDiedBeforeTheLastStep(t *testing.T) {
 		source, from, id, before := places(t)
 		run(t, source, from)
 		to := directory(t)
-		with(t, to, func(s *store.Store) { generate(t, s, 1, 1) }) // a part of it
+		with(t, to, func(s *store.Store) { migratetest.Fill(t, s, 1, 1) }) // a part of it
 		say(t, to, store.Move{Kind: store.Incoming, Store: id, Place: from.String()})
 		say(t, from, store.Move{Kind: store.Moved, Store: id, Place: to.String()})
 		if text := fails(t, from, directory(t)); !strings.Contains(text, "were moved to "+to.Dir) {

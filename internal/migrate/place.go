@@ -152,7 +152,7 @@ func (d *directory) Mark(ctx context.Context, m store.Move) error {
 type database struct {
 	*postgres.DB
 	place Place
-	batch int64 // of the last Snapshot
+	epoch int64 // of the last Snapshot
 }
 
 func (d *database) Verify(ctx context.Context) error {
@@ -169,22 +169,22 @@ func (d *database) Verify(ctx context.Context) error {
 
 func (d *database) Snapshot(ctx context.Context, fn func(store.SQL) error) error {
 	return d.DB.Snapshot(ctx, func(q store.SQL) (err error) {
-		if d.batch, err = postgres.Batch(q); err != nil {
+		if d.epoch, err = postgres.Epoch(q); err != nil {
 			return err
 		}
 		return fn(q)
 	})
 }
 
-// Mark refuses a database that was written since the last Snapshot: this process may have been
-// paused for so long that a server took over.
+// Mark refuses a database that another node has used since the last Snapshot: this process may
+// have been paused for so long that its lease ran out.
 func (d *database) Mark(ctx context.Context, m store.Move) error {
 	return d.Write(ctx, func(q store.SQL) error {
-		batch, err := postgres.Batch(q)
+		epoch, err := postgres.Epoch(q)
 		if err != nil {
 			return err
 		}
-		if batch != d.batch+1 { // 1 for this transaction
+		if epoch != d.epoch {
 			return errors.New("a server used the database during the move; stop all servers and run the command again")
 		}
 		return store.SetMove(q, m)

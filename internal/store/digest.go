@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash"
-	"math"
 	"slices"
 
 	"loquat"
@@ -150,25 +149,38 @@ func (r *Reader) digestMessages(d digester, h Head) error {
 func DigestLog(q SQL, progress func(events int)) (Digest, error) {
 	r := &Reader{q: q, shared: newShared()}
 	d := digester{sha256.New()}
-	count := 0
-	increments, err := r.incrementsOf(0, Filter{}, math.MaxInt)
+	for since, n := loquat.EventID(0), 1; n > 0; progress(n) {
+		var err error
+		if since, n, err = r.digestEvents(d, since); err != nil {
+			return Digest{}, err
+		}
+	}
+	return d.sum(), nil
+}
+
+// digestedEvents is how many events digestEvents hashes: readers of increments keep the names of
+// all requests that they meet.
+const digestedEvents = 16 * pageEvents
+
+// digestEvents hashes the next events above since. It returns the last one and their number.
+func (r *Reader) digestEvents(d digester, since loquat.EventID) (last loquat.EventID, n int, err error) {
+	increments, err := r.incrementsOf(since, Filter{}, digestedEvents)
 	if err != nil {
-		return Digest{}, err
+		return 0, 0, err
 	}
 	query, args, err := r.eventQuery(Filter{})
 	if err != nil {
-		return Digest{}, err
+		return 0, 0, err
 	}
-	events := &eventReader{q: q, query: query, args: args, page: bound{events: pageEvents, bytes: WindowBytes}}
+	events := &eventReader{q: r.q, query: query, args: args, since: since, page: bound{events: pageEvents, bytes: WindowBytes}}
 	err = mergeEvents(events, increments, func(rec loquat.Record) (more bool, err error) {
 		d.number(int64(rec.ID))
 		d.number(rec.Rev)
 		d.bytes([]byte(rec.Type))
 		d.bytes(rec.Body)
-		if count++; count%pageEvents == 0 {
-			progress(pageEvents)
-		}
-		return true, nil
+		last = rec.ID
+		n++
+		return n < digestedEvents, nil
 	})
-	return d.sum(), err
+	return last, n, err
 }

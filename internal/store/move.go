@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"loquat"
 )
 
 // A store can be moved to another database, with its ids. Two databases cannot commit together,
@@ -151,6 +153,25 @@ var Tables = []Table{
 
 // LogColumns are the columns of the log that a move copies. The others belong to the database.
 var LogColumns = []string{"store_id", "server_id", "copied", "last_event_id", "gone_event_id", "sorted_event_id"}
+
+// LogRow is what a move copies of the log.
+type LogRow struct {
+	id, server         string
+	copied             bool
+	last, gone, sorted loquat.EventID
+}
+
+// ReadLog returns what a move copies of the log of q.
+func ReadLog(q SQL) (l LogRow, err error) {
+	err = one(q, `SELECT store_id, server_id, copied, `+lastEventID+`, gone_event_id, sorted_event_id FROM log`, nil, &l.id, &l.server, &l.copied, &l.last, &l.gone, &l.sorted)
+	return l, err
+}
+
+// Write writes the row to the log of q, which then is that of a store that can be used.
+func (l LogRow) Write(q SQL) error {
+	_, err := q.Exec(`UPDATE log SET moving = '', `+strings.Join(LogColumns, " = ?, ")+` = ?`, l.id, l.server, l.copied, l.last, l.gone, l.sorted)
+	return err
+}
 
 // NotEmpty returns the name of a table that has rows, or "" if the store of q has never been used.
 func NotEmpty(q SQL) (table string, err error) {

@@ -52,6 +52,9 @@ var faultUnreachable = store.Fault{Kind: "unreachable", Text: "the database cann
 func (db *DB) Explain(err error) store.Fault { return explain(err) }
 
 func explain(err error) store.Fault {
+	if errors.Is(err, store.ErrMoving) {
+		return store.Fault{Kind: "moved", Text: "the sessions were moved to another database", Remedy: "start the server there; its log says where"}
+	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if fault, ok := faults[e.Code]; ok {
 			return fault
@@ -78,7 +81,7 @@ func explain(err error) store.Fault {
 
 // startError returns the error of Open: what is wrong, the URL and what to do.
 func (db *DB) startError(err error) error {
-	if _, ok := errors.AsType[*unusableError](err); ok || errors.Is(err, store.ErrInUse) || errors.Is(err, context.Canceled) {
+	if _, ok := errors.AsType[*unusableError](err); ok || errors.Is(err, store.ErrInUse) || errors.Is(err, store.ErrMoving) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return fmt.Errorf("store.url: %s: %w; %s", Masked(db.opts.URL), withoutPassword(err, db.opts.URL), explain(err).Remedy)

@@ -114,11 +114,15 @@ func (db *DB) registerOn(ctx context.Context, conn *pgx.Conn) error {
 	b.Queue(`UPDATE log SET epoch = epoch + 1, timeline = CASE timeline WHEN '' THEN ` + db.timeline + ` ELSE timeline END,
 		last_event_id = greatest(last_event_id, (SELECT max(last_event_id) FROM increments)),
 		unsorted_entries = (SELECT coalesce(sum(entries), 0) FROM increments WHERE last_event_id > sorted_event_id),
-		unsorted_bytes = (SELECT coalesce(sum(octet_length(body)), 0) FROM increments WHERE last_event_id > sorted_event_id) RETURNING epoch`)
-	err := send(ctx, conn, &b, &h.epoch)
+		unsorted_bytes = (SELECT coalesce(sum(octet_length(body)), 0) FROM increments WHERE last_event_id > sorted_event_id) RETURNING epoch, moving`)
+	var moving string
+	err := send(ctx, conn, &b, &h.epoch, &moving)
 	defer func() { _ = rollback(conn) }()
 	if err != nil {
 		return fmt.Errorf("register this node: %w", err)
+	}
+	if err := db.requireInPlace(moving); err != nil {
+		return err
 	}
 	if last != nil {
 		var taken bool

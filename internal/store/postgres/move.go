@@ -71,6 +71,19 @@ func OpenExisting(ctx context.Context, opts Options) (*DB, error) {
 	return Open(ctx, opts)
 }
 
+// requireInPlace returns an error if the log says that it is a side of a move, unless this is the
+// move.
+func (db *DB) requireInPlace(moving string) error {
+	if db.opts.Alone {
+		return nil
+	}
+	m, err := store.ParseMove(moving)
+	if err != nil {
+		return err
+	}
+	return m.Usable()
+}
+
 // unlimited are the statements that remove the limits of a transaction that moves a store. Only a
 // lock that another process holds is not waited for.
 var unlimited = []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0", "SET LOCAL lock_timeout = '10s'"}
@@ -91,17 +104,18 @@ func (db *DB) Snapshot(ctx context.Context, fn func(store.SQL) error) error {
 	return fn(statements{ctx: ctx, conn: conn, readOnly: true})
 }
 
-// Batch returns the number of transactions that wrote to the log of q.
-func Batch(q store.SQL) (batch int64, err error) {
-	rows, err := q.Query(`SELECT CAST(coalesce(sum(batch), 0) AS BIGINT) FROM nodes`)
+// Epoch returns the number of the last hold of the log of q. It grows whenever a node begins to
+// use the database.
+func Epoch(q store.SQL) (epoch int64, err error) {
+	rows, err := q.Query(`SELECT epoch FROM log`)
 	if err != nil {
 		return 0, err
 	}
 	defer rows.Close()
 	if !rows.Next() {
-		return 0, errors.Join(errors.New("the sum has no row"), rows.Err())
+		return 0, errors.Join(errors.New("the log has no row"), rows.Err())
 	}
-	return batch, errors.Join(rows.Scan(&batch), rows.Close())
+	return epoch, errors.Join(rows.Scan(&epoch), rows.Close())
 }
 
 // Loader fills a database with the rows of a store that is moved there, in one transaction. Until
@@ -109,6 +123,7 @@ func Batch(q store.SQL) (batch int64, err error) {
 type Loader struct {
 	db      *DB
 	mark    store.Move
+	epoch   int64 // after which another node has used the database
 	conn    *sql.Conn
 	raw     *pgx.Conn
 	indexes []string // statements that create the indexes; they are missing until Index
@@ -137,6 +152,9 @@ func (l *Loader) announce(ctx context.Context) error {
 	return l.db.Write(ctx, func(q store.SQL) error {
 		found, _, err := store.ReadMove(q)
 		if err != nil {
+			return err
+		}
+		if l.epoch, err = Epoch(q); err != nil {
 			return err
 		}
 		table, err := store.NotEmpty(q)
@@ -255,12 +273,11 @@ func (l *Loader) Read(ctx context.Context, fn func(store.SQL) error) error {
 	return fn(statements{ctx: ctx, conn: l.conn, readOnly: true})
 }
 
-// Commit runs fn, which writes the log, and commits. If the connection breaks meanwhile, Commit
+// Commit runs fn, which writes the log so that the store is usable, and commits. If the connection breaks meanwhile, Commit
 // finds out whether the database has the rows.
 func (l *Loader) Commit(ctx context.Context, fn func(store.SQL) error) error {
 	q := statements{ctx: ctx, conn: l.conn, last: &pgx.Batch{}}
-	n, err := q.Exec(`UPDATE log SET moving = '' WHERE moving = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE ended_at IS NULL AND owner <> ?)`,
-		l.mark.String(), l.db.hold.Load().owner)
+	n, err := q.Exec(`UPDATE log SET moving = moving WHERE epoch = ? AND moving = ?`, l.epoch, l.mark.String())
 	if err == nil && n != 1 {
 		err = errors.New("another program has taken over the database meanwhile; run the same command again")
 	}

@@ -30,18 +30,32 @@ type Inspection struct {
 // Inspect opens the database of a directory for reading. If no server uses the directory, none
 // can start until Close.
 func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, error) {
-	in := &Inspection{path: filePath(dir)}
-	if !Exists(dir) {
-		return nil, fmt.Errorf("there is no %s", in.path)
-	}
-	err := requireFile(in.path)
+	in, version, err := inspect(ctx, dir, log)
 	if err != nil {
 		return nil, err
+	}
+	if files, err := steps.ReadDir("schema"); err != nil || version != len(files) {
+		if err == nil {
+			err = fmt.Errorf("%s has schema %d and this program knows %d; use the program that runs on it, or start the server once", in.path, version, len(files))
+		}
+		return nil, errors.Join(err, in.Close())
+	}
+	return in, nil
+}
+
+// inspect is Inspect for any schema version, which it returns.
+func inspect(ctx context.Context, dir string, log *slog.Logger) (_ *Inspection, version int, err error) {
+	in := &Inspection{path: filePath(dir)}
+	if !Exists(dir) {
+		return nil, 0, fmt.Errorf("there is no %s", in.path)
+	}
+	if err := requireFile(in.path); err != nil {
+		return nil, 0, err
 	}
 	in.lock, err = datadir.Take(ctx, dir, log)
 	in.InUse = errors.Is(err, store.ErrInUse)
 	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
-		return nil, err
+		return nil, 0, err
 	}
 	// Read the mark before the database: a later mark could name events that are read too early.
 	in.mark, in.marked, in.markErr = datadir.ReadMark(filepath.Join(dir, datadir.MarkName))
@@ -51,28 +65,25 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 	}
 	if in.db, err = sql.Open("sqlite", source); err == nil {
 		in.db.SetMaxOpenConns(1)
-		err = in.checkVersion(ctx)
+		version, err = in.version(ctx)
 	}
 	if err != nil {
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; %s", err, remedyUnusable)
 		}
-		return nil, errors.Join(err, in.Close())
+		return nil, 0, errors.Join(err, in.Close())
 	}
-	return in, nil
+	return in, version, nil
 }
 
-func (in *Inspection) checkVersion(ctx context.Context) error {
+func (in *Inspection) version(ctx context.Context) (int, error) {
 	conn, err := in.db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", in.path, err)
+		return 0, fmt.Errorf("open %s: %w", in.path, err)
 	}
 	defer conn.Close()
-	version, newest, err := schemaVersion(ctx, conn, in.path)
-	if err == nil && version != newest {
-		err = fmt.Errorf("%s has schema %d and this program knows %d; use the program that runs on it, or start the server once", in.path, version, newest)
-	}
-	return err
+	version, _, err := schemaVersion(ctx, conn, in.path)
+	return version, err
 }
 
 // Integrity returns the problems that SQLite finds in the file. A full check also compares

@@ -66,28 +66,40 @@ func occupied(dir string) error {
 }
 
 // removeUnfinished removes the database file that an interrupted move from the same store has
-// left. It returns an error if there is another file.
+// left, or one that was never used. A file without tables remains, because the move was
+// interrupted before it made any. It returns an error if there is another file.
 func removeUnfinished(ctx context.Context, dir string, mark store.Move, log *slog.Logger) error {
 	if !Exists(dir) {
 		return nil
 	}
-	in, err := Inspect(ctx, dir, log)
+	in, version, err := inspect(ctx, dir, log)
 	if err != nil {
 		return fmt.Errorf("%w (%w)", occupied(dir), err)
 	}
 	var found store.Move
-	err = in.Read(ctx, func(q store.SQL) error {
-		found, _, err = store.ReadMove(q)
-		return err
-	})
+	var used string // a table with rows
+	if version > 0 {
+		err = in.Read(ctx, func(q store.SQL) error {
+			if found, _, err = store.ReadMove(q); err != nil {
+				return err
+			}
+			used, err = store.NotEmpty(q)
+			return err
+		})
+	}
 	inUse := in.InUse
-	if err = errors.Join(err, in.Close()); err != nil {
+	err = errors.Join(err, in.Close())
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w (%w)", occupied(dir), err)
-	}
-	if inUse || found.Kind != store.Incoming || found.Store != mark.Store {
+	case inUse:
 		return occupied(dir)
+	case version == 0:
+		return nil
+	case found.Kind == store.Incoming && found.Store == mark.Store, found.Kind == store.InUse && used == "":
+		return removeFiles(dir)
 	}
-	return removeFiles(dir)
+	return occupied(dir)
 }
 
 // removeFiles removes the database file, and then the files next to it: without the first, SQLite
@@ -235,12 +247,7 @@ func (l *Loader) Read(ctx context.Context, fn func(store.SQL) error) error {
 
 // Commit runs fn, which writes the log, in the transaction that makes the store usable.
 func (l *Loader) Commit(ctx context.Context, fn func(store.SQL) error) error {
-	err := l.db.Write(ctx, func(q store.SQL) error {
-		if err := fn(q); err != nil {
-			return err
-		}
-		return store.SetMove(q, store.Move{})
-	})
+	err := l.db.Write(ctx, fn)
 	l.done = err == nil
 	return err
 }

@@ -1,6 +1,5 @@
-//go:build unix
-
-package migrate_test
+// Package migratetest fills stores for tests of moves.
+package migratetest
 
 import (
 	"context"
@@ -13,15 +12,15 @@ import (
 	"loquat/internal/store"
 )
 
-// generate fills a store with sessions of turns: a user message, a request with increments, and
-// its reply. A turn has 10 events. A session has 2 more than its turns.
-func generate(tb testing.TB, s *store.Store, sessions, turns int) {
+// Fill fills a store with sessions of turns: a user message, a request with increments, and
+// its reply. A turn has 10 events, of which 4 are increments. A session has 2 more than its turns.
+func Fill(tb testing.TB, s *store.Store, sessions, turns int) {
 	tb.Helper()
 	const together = 50 // sessions of one transaction
 	for first := 0; first < sessions; first += together {
 		err := s.Update(context.Background(), func(tx *store.Tx) error {
 			for n := first; n < min(sessions, first+together); n++ {
-				if err := generateSession(tx, fmt.Sprintf("session-%06d", n), turns, s.Owner()); err != nil {
+				if err := AddSession(tx, fmt.Sprintf("session-%06d", n), turns, s.Owner()); err != nil {
 					return err
 				}
 			}
@@ -33,7 +32,8 @@ func generate(tb testing.TB, s *store.Store, sessions, turns int) {
 	}
 }
 
-func generateSession(tx *store.Tx, id string, turns int, owner string) error {
+// AddSession adds a session. The requests belong to owner.
+func AddSession(tx *store.Tx, id string, turns int, owner string) error {
 	h, err := tx.CreateSession(id, "default", loquat.Object{}.Set("title", "About "+id))
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func generateSession(tx *store.Tx, id string, turns int, owner string) error {
 		return err
 	}
 	for turn := range turns {
-		if err := generateTurn(tx, &h, fmt.Sprintf("%s-%d", id, turn), owner); err != nil {
+		if err := addTurn(tx, &h, fmt.Sprintf("%s-%d", id, turn), owner); err != nil {
 			return err
 		}
 	}
@@ -55,12 +55,13 @@ func generateSession(tx *store.Tx, id string, turns int, owner string) error {
 // reply is the text of a reply, with characters that databases treat differently.
 var reply = strings.Repeat("Fine weather, \"quoted\", \\ and \x00 and ünïcödé. ", 8)
 
-func generateTurn(tx *store.Tx, h *store.Head, id, owner string) error {
-	index, err := tx.AppendMessage(h, loquat.Message{ID: "user-" + id, Role: loquat.RoleUser, Content: "What about " + id + "?", CreatedAt: tx.Now})
+func addTurn(tx *store.Tx, h *store.Head, id, owner string) error {
+	question := loquat.Message{ID: "user-" + id, Role: loquat.RoleUser, Content: "What about " + id + "?", CreatedAt: tx.Now}
+	index, err := tx.AppendMessage(h, question)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Publish(loquat.Event{Type: loquat.MessageAppended, Index: &index}, h, nil); err != nil {
+	if _, err := tx.Publish(loquat.Event{Type: loquat.MessageAppended, Index: &index, Message: question.AsDelta()}, h, nil); err != nil {
 		return err
 	}
 	if err := tx.Checkpoint(h, nil, false); err != nil {
@@ -95,9 +96,9 @@ func generateTurn(tx *store.Tx, h *store.Head, id, owner string) error {
 	return tx.EndRequest(&q, loquat.StatusCompleted, "")
 }
 
-// generateEverything adds what few sessions have: versions of messages, deleted sessions, large
+// AddEverything adds what few sessions have: versions of messages, deleted sessions, large
 // texts, requests that wait and that run, images, credentials, answers, states and removed events.
-func generateEverything(tb testing.TB, s *store.Store) {
+func AddEverything(tb testing.TB, s *store.Store) {
 	tb.Helper()
 	do := func(fn func(*store.Tx) error) {
 		tb.Helper()
@@ -119,7 +120,7 @@ func generateEverything(tb testing.TB, s *store.Store) {
 		})
 	}
 	for _, id := range []string{"edited", "deleted", "large", "running", "waiting", "gone", "empty", "\x00 odd \u2028 ids/äöü"} {
-		do(func(tx *store.Tx) error { return generateSession(tx, id, 3, s.Owner()) })
+		do(func(tx *store.Tx) error { return AddSession(tx, id, 3, s.Owner()) })
 	}
 	change("edited", func(tx *store.Tx, h *store.Head) error {
 		if _, err := tx.ModifyMessage(h, 1, "", "changed \x00"); err != nil {
