@@ -21,7 +21,7 @@ func newBackupCommand() *cobra.Command {
 		Example: "  loquat backup /mnt/backup/loquat-monday\n  loquat serve --data /mnt/backup/loquat-monday",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, err := f.dataDir("back it up with pg_dump or pg_basebackup; it has the images, too")
+			from, err := f.dataDir("back it up with pgBackRest or pg_dump, as docs/postgresql.md describes; it has the images, too")
 			if err != nil {
 				return err
 			}

@@ -23,7 +23,7 @@ func newCheckCommand() *cobra.Command {
 		Example: "  loquat check\n  loquat check --full --data /mnt/backup/loquat-monday",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := f.dataDir("verify it with pg_amcheck")
+			dir, err := f.dataDir("verify it with pg_amcheck; loquat migrate checks it before it moves it to a data directory")
 			if err != nil {
 				return err
 			}

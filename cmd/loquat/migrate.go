@@ -78,8 +78,8 @@ func runMigrate(cmd *cobra.Command, o migrate.Options) error {
 		fmt.Fprintf(out, "an earlier command has moved everything from %s to %s\n", from, to)
 		return nil
 	}
-	fmt.Fprintf(out, "moved %d %s, %d %s and %d %s up to %s from %s to %s in %s; all are equal\n", r.Sessions, plural(r.Sessions, "session"), r.Messages, plural(r.Messages, "message"),
-		r.Events, plural(r.Events, "event"), r.Last, from, to, time.Since(began).Round(100*time.Millisecond))
+	fmt.Fprintf(out, "moved %d %s, %d %s, %d %s and %d %s up to %s from %s to %s in %s; all are equal\n", r.Sessions, plural(r.Sessions, "session"), r.Messages, plural(r.Messages, "message"),
+		r.Images, plural(r.Images, "image"), r.Events, plural(r.Events, "event"), r.Last, from, to, time.Since(began).Round(100*time.Millisecond))
 	if o.To.URL != "" {
 		fmt.Fprintf(out, "now set store.url to %s; the database file in %s is not used any more\n", to, from)
 	} else {

@@ -36,6 +36,7 @@ type Progress struct {
 type Report struct {
 	store.Totals
 	Rows, Bytes int64
+	Images      int
 	Again       bool // an earlier move had completed it
 }
 
@@ -150,6 +151,9 @@ func (m *mover) copy(ctx context.Context, q store.SQL) error {
 		}
 	}
 	m.report.Rows, m.report.Bytes = p.Rows, p.Bytes
+	if err := m.copyImages(ctx, q); err != nil {
+		return err
+	}
 	m.start("building the indexes of "+m.To.String(), size{})
 	if err := m.target.Index(ctx); err != nil {
 		return err

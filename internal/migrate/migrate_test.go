@@ -3,9 +3,13 @@
 package migrate_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +21,9 @@ import (
 	"go.uber.org/goleak"
 
 	"loquat"
+	"loquat/internal/asset"
+	"loquat/internal/asset/files"
+	"loquat/internal/images"
 	"loquat/internal/migrate"
 	"loquat/internal/migrate/migratetest"
 	"loquat/internal/store"
@@ -134,7 +141,7 @@ func content(t testing.TB, s *store.Store) (lines []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines = append(lines, fmt.Sprintf("credentials %v", credentials))
+	lines = append(lines, fmt.Sprintf("credentials %v, codes %v", credentials.Credentials, credentials.Codes))
 	for since, more := loquat.EventID(0), true; more; {
 		records, err := s.Events(ctx, since, store.Filter{}, store.Bounds{Events: 1000})
 		if err != nil {
@@ -165,13 +172,37 @@ func same(t testing.TB, what string, got, want []string) {
 	}
 }
 
-// add adds a session of one turn, with 12 events.
-func add(t testing.TB, s *store.Store, id string) {
+// addImages adds images of different sizes to a session of a directory. Two have the same bytes.
+func addImages(t *testing.T, p migrate.Place, s *store.Store, session string) (list []loquat.Asset) {
 	t.Helper()
-	err := s.Update(context.Background(), func(tx *store.Tx) error { return migratetest.AddSession(tx, id, 1, s.Owner()) })
+	dir, err := files.Open(filepath.Join(p.Dir, "assets"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i, size := range []int{1, 100, 100, postgres.PieceSize, postgres.PieceSize + 1, 3*postgres.PieceSize - 1} {
+		body := bytes.Repeat([]byte("image"), size/5+1)[:size]
+		sum := sha256.Sum256(body)
+		a := loquat.Asset{AssetID: fmt.Sprint("asset-", i), SHA256: hex.EncodeToString(sum[:]), MediaType: "image/png", Size: int64(size), Name: "\x00.png"}
+		path := filepath.Join(p.Dir, "upload")
+		if err := os.WriteFile(path, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := dir.Put(t.Context(), a.SHA256, asset.FileUpload(path, a.SHA256, a.Size)); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head(session)
+			if err != nil {
+				return err
+			}
+			return tx.AddAsset(h, a)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, a)
+	}
+	return list
 }
 
 // A store goes to PostgreSQL and back, and shows the same at each place. Its next event follows
@@ -179,13 +210,15 @@ func add(t testing.TB, s *store.Store, id string) {
 func TestBothWays(t *testing.T) {
 	first, second, third := directory(t), database(t), directory(t)
 	var before []string
+	var pictures []loquat.Asset
 	with(t, first, func(s *store.Store) {
 		migratetest.Fill(t, s, 20, 3)
 		migratetest.AddEverything(t, s)
+		pictures = addImages(t, first, s, "edited")
 		before = content(t, s)
 	})
 	r := run(t, first, second)
-	if r.Sessions != 27 || r.Rows == 0 || r.Bytes < 53<<20 {
+	if r.Images != 5 || r.Sessions != 27 || r.Rows == 0 || r.Bytes < 53<<20 {
 		t.Errorf("the report is %+v", r)
 	}
 	var there []string
@@ -198,16 +231,49 @@ func TestBothWays(t *testing.T) {
 		}
 		there = content(t, s)
 	})
+	haveImages(t, second, pictures)
 	if _, err := open(t, first); !errors.Is(err, store.ErrMoving) || !strings.Contains(err.Error(), "were moved to postgres://") || !strings.Contains(err.Error(), "--reopen") {
 		t.Errorf("the directory that was left: %v", err)
 	}
 	run(t, second, third)
+	for _, a := range pictures {
+		if err := files.Verify(filepath.Join(third.Dir, "assets"), a.SHA256, a.Size, true); err != nil {
+			t.Errorf("image %s of %d bytes: %v", a.AssetID, a.Size, err)
+		}
+	}
 	with(t, third, func(s *store.Store) {
 		same(t, "in the second directory", content(t, s), there)
 		add(t, s, "after")
 	})
 	if _, err := open(t, second); !errors.Is(err, store.ErrMoving) || !strings.Contains(err.Error(), "were moved to "+third.Dir) {
 		t.Errorf("the database that was left: %v", err)
+	}
+}
+
+// haveImages requires that a server with a database can read images.
+func haveImages(t *testing.T, p migrate.Place, list []loquat.Asset) {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), postgres.Options{URL: p.URL, Node: "test", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), db, store.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	keeper := images.NewShared(images.SharedOptions{Store: s, Bytes: db.Images(), Logger: quiet})
+	for _, a := range list {
+		f, err := keeper.Open(t.Context(), a.SHA256, a.Size)
+		if err != nil {
+			t.Errorf("image %s of %d bytes: %v", a.AssetID, a.Size, err)
+			continue
+		}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, f); err != nil || hex.EncodeToString(sum.Sum(nil)) != a.SHA256 {
+			t.Errorf("image %s of %d bytes has other bytes: %v", a.AssetID, a.Size, err)
+		}
+		f.Close()
 	}
 }
 
@@ -397,7 +463,7 @@ func TestAllTablesAreMoved(t *testing.T) {
 		}
 	}
 	// The columns of the log that belong to the database.
-	own := []string{"moving", "epoch", "unsorted_entries", "unsorted_bytes", "timeline", "cuts"}
+	own := []string{"moving", "place", "epoch", "unsorted_entries", "unsorted_bytes", "timeline", "cuts"}
 	for _, c := range []struct {
 		place migrate.Place
 		query string

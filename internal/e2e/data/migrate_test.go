@@ -38,7 +38,7 @@ func openPlace(t *testing.T, place string) (*store.Store, error) {
 	var driver store.Driver
 	var err error
 	if log := slog.New(slog.DiscardHandler); strings.HasPrefix(place, "postgres://") {
-		driver, err = postgres.Open(t.Context(), postgres.Options{URL: place, Node: "test", Wait: true, Logger: log})
+		driver, err = postgres.Open(t.Context(), postgres.Options{URL: place, Node: "test", Logger: log})
 	} else {
 		driver, err = sqlite.Open(t.Context(), place, log)
 	}
@@ -102,13 +102,13 @@ func folds(t *testing.T, place string) (sum string, events int) {
 func hashSnapshots(t *testing.T, s *store.Store, state map[string]*loquat.Fold, h io.Writer) {
 	t.Helper()
 	err := s.View(context.Background(), func(r *store.Reader) error {
-		for before := loquat.EventID(0); ; {
-			heads, err := r.Heads(before, 500)
-			if err != nil || len(heads) == 0 {
+		for after, more := (store.Place{}), true; more; {
+			heads, next, err := r.Heads(store.SessionFilter{}, after, 500)
+			if err != nil {
 				return err
 			}
+			after, more = next, next != store.Place{}
 			for _, head := range heads {
-				before = head.Checkpoint
 				messages, err := r.Messages(head, head.Rev, 0, -1)
 				if err != nil {
 					return err
@@ -128,6 +128,7 @@ func hashSnapshots(t *testing.T, s *store.Store, state map[string]*loquat.Fold, 
 				h.Write(stored)
 			}
 		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -96,40 +96,72 @@ func addTurn(tx *store.Tx, h *store.Head, id, owner string) error {
 	return tx.EndRequest(&q, loquat.StatusCompleted, "")
 }
 
+// update runs an update.
+func update(tb testing.TB, s *store.Store, fn func(*store.Tx) error) {
+	tb.Helper()
+	if err := s.Update(context.Background(), fn); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// change changes a session.
+func change(tb testing.TB, s *store.Store, id string, fn func(*store.Tx, *store.Head) error) {
+	tb.Helper()
+	update(tb, s, func(tx *store.Tx) error {
+		h, err := tx.Head(id)
+		if err == nil {
+			err = fn(tx, &h)
+		}
+		if err == nil {
+			err = tx.Checkpoint(&h, nil, false)
+		}
+		return err
+	})
+}
+
 // AddEverything adds what few sessions have: versions of messages, deleted sessions, large
-// texts, requests that wait and that run, images, credentials, answers, states and removed events.
+// texts, requests that wait and that run, credentials, answers and states.
 func AddEverything(tb testing.TB, s *store.Store) {
 	tb.Helper()
-	do := func(fn func(*store.Tx) error) {
-		tb.Helper()
-		if err := s.Update(context.Background(), fn); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	change := func(id string, fn func(*store.Tx, *store.Head) error) {
-		tb.Helper()
-		do(func(tx *store.Tx) error {
-			h, err := tx.Head(id)
-			if err == nil {
-				err = fn(tx, &h)
-			}
-			if err == nil {
-				err = tx.Checkpoint(&h, nil, false)
-			}
-			return err
-		})
-	}
 	for _, id := range []string{"edited", "deleted", "large", "running", "waiting", "gone", "empty", "\x00 odd \u2028 ids/äöü"} {
-		do(func(tx *store.Tx) error { return AddSession(tx, id, 3, s.Owner()) })
+		update(tb, s, func(tx *store.Tx) error { return AddSession(tx, id, 3, s.Owner()) })
 	}
-	change("edited", func(tx *store.Tx, h *store.Head) error {
+	addVersions(tb, s)
+	change(tb, s, "large", func(tx *store.Tx, h *store.Head) error {
+		m := loquat.Message{ID: "large", Role: loquat.RoleAssistant, Content: strings.Repeat("48 MiB \x00 ", 48<<20/9), CreatedAt: tx.Now,
+			Metadata: loquat.Object{}.Set("raw", strings.Repeat("x", 5<<20)).Set("small", 1)}
+		_, err := tx.AppendMessage(h, m)
+		return err
+	})
+	update(tb, s, func(tx *store.Tx) error {
+		h, err := tx.Head("deleted")
+		if err == nil {
+			err = tx.DeleteSession(&h)
+		}
+		return err
+	})
+	addRequest(tb, s, "running", "a node that is gone")
+	addRequest(tb, s, "waiting", "")
+	update(tb, s, func(tx *store.Tx) error {
+		if err := tx.StoreReplay("key \x00", "POST", "/sessions", store.Replay{BodyHash: [32]byte{1}, Result: []byte{}}); err != nil {
+			return err
+		}
+		return tx.SetPluginState("notes", loquat.Object{}.Set("n", int64(1)<<60))
+	})
+	addCredentials(tb, s)
+}
+
+// addVersions changes and removes messages.
+func addVersions(tb testing.TB, s *store.Store) {
+	tb.Helper()
+	change(tb, s, "edited", func(tx *store.Tx, h *store.Head) error {
 		if _, err := tx.ModifyMessage(h, 1, "", "changed \x00"); err != nil {
 			return err
 		}
 		tx.Describe(h, "other", loquat.Object{}.Set("title", "again"))
 		return tx.DeleteMessages(h, []int{0, 3})
 	})
-	change("empty", func(tx *store.Tx, h *store.Head) error {
+	change(tb, s, "empty", func(tx *store.Tx, h *store.Head) error {
 		tx.Describe(h, "", loquat.Object{})
 		if _, err := tx.AppendMessage(h, loquat.Message{ID: "", Role: loquat.RoleUser, Content: "", CreatedAt: tx.Now}); err != nil {
 			return err
@@ -137,45 +169,33 @@ func AddEverything(tb testing.TB, s *store.Store) {
 		_, err := tx.DeleteFrom(h, 4)
 		return err
 	})
-	change("large", func(tx *store.Tx, h *store.Head) error {
-		m := loquat.Message{ID: "large", Role: loquat.RoleAssistant, Content: strings.Repeat("48 MiB \x00 ", 48<<20/9), CreatedAt: tx.Now,
-			Metadata: loquat.Object{}.Set("raw", strings.Repeat("x", 5<<20)).Set("small", 1)}
-		_, err := tx.AppendMessage(h, m)
-		return err
-	})
-	do(func(tx *store.Tx) error {
-		h, err := tx.Head("deleted")
-		if err == nil {
-			err = tx.DeleteSession(&h)
-		}
-		return err
-	})
-	for id, owner := range map[string]string{"running": "a node that is gone", "waiting": ""} {
-		do(func(tx *store.Tx) error {
-			h, err := tx.Head(id)
-			if err != nil {
-				return err
-			}
-			q := store.Request{Request: loquat.Request{RequestID: "open-" + id}, Send: []byte(`{"text": "\u0000"}`), Answer: []byte("{}")}
-			if owner == "" {
-				return tx.EnqueueRequest(&h, &q, false)
-			}
-			if err := tx.AddRunning(&h, &q, owner); err != nil {
-				return err
-			}
-			if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
-				return err
-			}
-			_, err = tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: "half"}}, &h, &q)
-			return err
-		})
-	}
-	do(func(tx *store.Tx) error {
-		if err := tx.StoreReplay("key \x00", "POST", "/sessions", store.Replay{BodyHash: [32]byte{1}, Result: []byte{}}); err != nil {
+}
+
+// addRequest adds a request that runs at an owner, or waits if owner is "".
+func addRequest(tb testing.TB, s *store.Store, session, owner string) {
+	tb.Helper()
+	update(tb, s, func(tx *store.Tx) error {
+		h, err := tx.Head(session)
+		if err != nil {
 			return err
 		}
-		return tx.SetPluginState("notes", loquat.Object{}.Set("n", int64(1)<<60))
+		q := store.Request{Request: loquat.Request{RequestID: "open-" + session}, Send: []byte(`{"text": "\u0000"}`), Answer: []byte("{}")}
+		if owner == "" {
+			return tx.EnqueueRequest(&h, &q, false)
+		}
+		if err := tx.AddRunning(&h, &q, owner); err != nil {
+			return err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &q); err != nil {
+			return err
+		}
+		_, err = tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: "half"}}, &h, &q)
+		return err
 	})
+}
+
+func addCredentials(tb testing.TB, s *store.Store) {
+	tb.Helper()
 	day := time.Now().Add(24 * time.Hour)
 	revision, err := s.CredentialsRevision(context.Background())
 	if err != nil {
@@ -184,7 +204,7 @@ func AddEverything(tb testing.TB, s *store.Store) {
 	_, _, err = s.ChangeCredentials(context.Background(), loquat.CredentialChange{
 		Revision: revision,
 		Add: []loquat.Credential{
-			{ID: "t1", Kind: "token", Name: "laptop", Scope: "full", Digest: [32]byte{1}, CreatedAt: time.Now()},
+			{ID: "t1", Kind: "token", Name: "laptop", Scope: "full", Digest: [32]byte{1}, CreatedAt: time.Now().Add(-time.Hour)},
 			{ID: "d1", Kind: "device", Name: "phone \x00", Scope: "chat", Digest: [32]byte{2}, CreatedAt: time.Now(), ExpiresAt: day},
 		},
 		Codes: []loquat.PairingCode{{Public: "abc", Digest: [32]byte{3}, Scope: "chat", ExpiresAt: day, Wrong: 2}},

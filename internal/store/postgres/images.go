@@ -17,6 +17,9 @@ import (
 	"loquat/internal/store"
 )
 
+// PieceSize is the number of bytes of a piece of an image in image_pieces.
+const PieceSize = pieceSize
+
 // pieceSize is the number of bytes of a piece of an image. The last piece may have fewer.
 const pieceSize = 512 << 10
 

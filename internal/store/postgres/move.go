@@ -180,9 +180,9 @@ func (l *Loader) begin(ctx context.Context) (err error) {
 	if l.conn, l.raw, err = l.db.connect(ctx); err != nil {
 		return err
 	}
-	names := make([]string, len(store.Tables))
-	for i, t := range store.Tables {
-		names[i] = t.Name
+	names := []string{"image_pieces", "image_objects"}
+	for _, t := range store.Tables {
+		names = append(names, t.Name)
 	}
 	statements := slices.Concat([]string{"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"}, unlimited, []string{"TRUNCATE " + strings.Join(names, ", ")})
 	if err := simple(ctx, l.raw, strings.Join(statements, "; ")); err != nil {

@@ -149,6 +149,9 @@ func (db *DB) open(ctx context.Context) error {
 	if err := db.migrate(ctx); err != nil {
 		return err
 	}
+	if err := db.noticeCopy(ctx); err != nil {
+		return err
+	}
 	if err := db.identify(ctx); err != nil {
 		return err
 	}

@@ -398,3 +398,6 @@ func Own(t testing.TB, path string, like os.FileInfo) {
 		t.Fatal(err)
 	}
 }
+
+// Command returns a command that runs as the server's user, in the folder of the cluster.
+func (s *Server) Command(name string, args ...string) *exec.Cmd { return s.command(name, args...) }

@@ -1,3 +1,3 @@
--- The store may be on its way to another database, or may have been moved there. moving: '' while
--- servers may use this store; otherwise what package store writes about the move.
+-- moving: '' while servers may use this store. Otherwise the store is on its way to another
+-- database, or was moved there, and package store writes what happens.
 ALTER TABLE log ADD COLUMN moving TEXT NOT NULL DEFAULT '';
