@@ -116,7 +116,7 @@ func (db *DB) migrate(ctx context.Context) error {
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrationLock)); err != nil {
 		return fmt.Errorf("prepare the tables: %w", err)
 	}
-	version, err := db.version(ctx, tx)
+	version, least, err := db.version(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -124,17 +124,21 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if version > len(files) {
-		return db.unusable("its schema is %d and this program knows %d; use the program that made it, or a newer one", version, len(files))
-	}
-	if version == len(files) {
+	switch {
+	case least > len(files):
+		return db.unusable("its schema is %d, for programs that know schema %d or newer, and this program knows %d; use the program that made it, or a newer one", version, least, len(files))
+	case version > len(files):
+		db.log.Warn("the database has a newer schema, which this program can use until the next upgrade; use the newer program soon", "schema", version, "known", len(files))
+		return nil
+	case version == len(files):
 		return nil
 	}
-	for _, file := range files[version:] {
+	for i, file := range files[version:] {
 		step, err := steps.ReadFile("schema/" + file.Name())
 		if err != nil {
 			return err
 		}
+		least = max(least, leastFor(step, version+i+1))
 		if err := simple(ctx, raw, string(step)); err != nil {
 			return fmt.Errorf("prepare the tables: %s: %w", file.Name(), err)
 		}
@@ -153,53 +157,78 @@ func (db *DB) migrate(ctx context.Context) error {
 			}
 		}
 	}
-	if _, err := tx.Exec(ctx, `UPDATE loquat_schema SET version = $1`, len(files)); err != nil {
+	if _, err := tx.Exec(ctx, `ALTER TABLE loquat_schema ADD COLUMN IF NOT EXISTS least INTEGER`); err != nil {
+		return fmt.Errorf("prepare the tables: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `UPDATE loquat_schema SET version = $1, least = $2`, len(files), least); err != nil {
 		return fmt.Errorf("prepare the tables: %w", err)
 	}
 	return tx.Commit(ctx)
 }
 
+// leastPattern matches the line of a step that says which programs can use the database after it.
+var leastPattern = regexp.MustCompile(`(?m)^-- least: (\d+)$`)
+
+// leastFor returns the oldest schema that a program may know to use a database with a step. A
+// step that does not say so is only for programs that know it.
+//
+// Nodes are replaced one after the other, so a program one step back must be able to use the
+// database: a step only adds, with defaults, and says `-- least:` with the number of the step
+// before. What a program no longer uses is removed one step later.
+func leastFor(step []byte, version int) int {
+	m := leastPattern.FindSubmatch(step)
+	if m == nil {
+		return version
+	}
+	least, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		return version
+	}
+	return least
+}
+
 // createTable matches the tables that a step creates.
 var createTable = regexp.MustCompile(`(?m)^CREATE (?:UNLOGGED )?TABLE (\w+)`)
 
-// version returns the schema version. It creates the table of the version in a database that
-// has none of the store's tables.
-func (db *DB) version(ctx context.Context, tx pgx.Tx) (version int, err error) {
+// version returns the schema version, and the oldest schema that a program may know to use the
+// database. It creates the table of the version in a database that has none of the store's
+// tables. Older programs have made that table without the second number, which is then the first.
+func (db *DB) version(ctx context.Context, tx pgx.Tx) (version, least int, err error) {
 	var exists bool
 	if err := tx.QueryRow(ctx, `SELECT to_regclass('loquat_schema') IS NOT NULL`).Scan(&exists); err != nil {
-		return 0, fmt.Errorf("prepare the tables: %w", err)
+		return 0, 0, fmt.Errorf("prepare the tables: %w", err)
 	}
 	if exists {
-		err := tx.QueryRow(ctx, `SELECT version FROM loquat_schema`).Scan(&version)
+		err := tx.QueryRow(ctx, `SELECT version, coalesce((to_jsonb(s) ->> 'least')::integer, version) FROM loquat_schema s`).Scan(&version, &least)
 		if errors.Is(err, pgx.ErrNoRows) {
-			return 0, db.unusable("its table loquat_schema is empty; restore a backup, or name another database")
+			return 0, 0, db.unusable("its table loquat_schema is empty; restore a backup, or name another database")
 		}
-		return version, err
+		return version, least, err
 	}
 	files, err := steps.ReadDir("schema")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, file := range files {
 		step, err := steps.ReadFile("schema/" + file.Name())
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		for _, made := range createTable.FindAllSubmatch(step, -1) {
 			var taken bool
 			if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, string(made[1])).Scan(&taken); err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 			if taken {
-				return 0, db.unusable("it has a table %s that Loquat did not make; use a database of its own", made[1])
+				return 0, 0, db.unusable("it has a table %s that Loquat did not make; use a database of its own", made[1])
 			}
 		}
 	}
 	if _, err := tx.Exec(ctx, `CREATE TABLE loquat_schema (version INTEGER NOT NULL)`); err != nil {
-		return 0, fmt.Errorf("prepare the tables: %w", err)
+		return 0, 0, fmt.Errorf("prepare the tables: %w", err)
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO loquat_schema (version) VALUES (0)`); err != nil {
-		return 0, fmt.Errorf("prepare the tables: %w", err)
+		return 0, 0, fmt.Errorf("prepare the tables: %w", err)
 	}
-	return 0, nil
+	return 0, 0, nil
 }
