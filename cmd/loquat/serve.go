@@ -254,6 +254,9 @@ func (s *server) listen(cfg *config.Config) error {
 	}
 	relay := &bridge.Relay{Host: ln.Addr().String()}
 	metrics := prometheus.NewRegistry()
+	for _, c := range s.store.Collectors() {
+		metrics.MustRegister(c)
+	}
 	sockets, err := s.startBridge(cfg, relay, metrics)
 	if err != nil {
 		return errors.Join(err, ln.Close())

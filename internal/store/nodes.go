@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -95,6 +96,7 @@ type notice struct {
 type nodes struct {
 	driver sharedDriver // nil if this node is the only one
 	self   loquat.Node
+	newest atomic.Int64  // highest event id that a notification named
 	wake   chan struct{} // ends the wait of follow
 	recall chan struct{} // ends the wait of callChanged
 	stop   context.CancelFunc
@@ -301,6 +303,7 @@ func (s *Store) notified(text string) {
 	if n.Owner == s.Owner() {
 		return
 	}
+	s.nodes.newest.Store(max(s.nodes.newest.Load(), int64(n.Last))) // only this goroutine stores it
 	for _, signal := range n.Signals {
 		s.nodes.mu.Lock()
 		fns := s.nodes.onSignal[signal[0]]

@@ -103,6 +103,7 @@ type Store struct {
 	retention time.Duration
 	nodes     *nodes
 	feeder    feeder
+	metrics   metrics
 
 	queue    chan *update
 	outboxes outboxes
@@ -145,6 +146,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 
 		retention: opts.Retention,
 		nodes:     newNodes(driver, opts.Version),
+		metrics:   newMetrics(),
 	}
 	s.feeder.init()
 	if s.log == nil {
@@ -482,6 +484,7 @@ func (s *Store) commit(batch []*update) {
 	}
 	for len(remaining) > 0 {
 		var tx *Tx
+		began := time.Now()
 		err := s.driver.Write(context.Background(), func(q SQL) error {
 			if tx != nil && tx.sharedLog == nil {
 				s.fences.update(tx.fenceChanges, false)
@@ -503,6 +506,7 @@ func (s *Store) commit(batch []*update) {
 			err = s.resolve(doubt)
 		}
 		if err == nil {
+			s.metrics.committed(len(remaining), time.Since(began))
 			afterCommit()
 		}
 		if failed, ok := errors.AsType[*spoiledError](err); ok {

@@ -277,6 +277,7 @@ func (db *DB) endExpired(ctx context.Context, conn *pgx.Conn, h *hold) error {
 	if err != nil {
 		return fmt.Errorf("take over from a node: %w", err)
 	}
+	db.metrics.takeovers.Add(float64(len(ended)))
 	for _, n := range ended {
 		db.log.Warn("a node did not renew its lease; others take over its requests", "node_id", n.ID, "name", string(n.Name))
 	}

@@ -62,6 +62,10 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 	if err := simple(connecting, conn, "LISTEN "+db.channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	if db.listened {
+		db.metrics.listener.Inc()
+	}
+	db.listened = true
 	l.Look() // at what was sent before
 	for {
 		waiting, cancel := context.WithTimeout(ctx, silence)
@@ -69,6 +73,7 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 		cancel()
 		switch {
 		case err == nil:
+			db.metrics.received(n.Payload)
 			l.Notified(n.Payload)
 			continue
 		case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():

@@ -80,14 +80,17 @@ type DB struct {
 
 	debts sweeper
 
-	holding sync.Mutex // held by Write, and while another hold begins
-	node    string     // the node id, usually Options.Node; guarded by holding
-	hold    atomic.Pointer[hold]
-	writer  *sql.Conn   // nil while there is no connection; guarded by holding
-	locked  atomic.Bool // a Write has locked the row of its node
-	health  atomic.Pointer[error]
+	holding   sync.Mutex // held by Write, and while another hold begins
+	node      string     // the node id, usually Options.Node; guarded by holding
+	hold      atomic.Pointer[hold]
+	writer    *sql.Conn   // nil while there is no connection; guarded by holding
+	connected bool        // there was a writer before; guarded by holding
+	locked    atomic.Bool // a Write has locked the row of its node
+	health    atomic.Pointer[error]
 
 	listener atomic.Pointer[store.Listener]
+	listened bool // there was a connection for notifications before; owned by receive
+	metrics  *metrics
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
@@ -112,7 +115,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{opts: opts, log: opts.Logger, started: time.Now(), config: config, node: opts.Node}
+	db := &DB{opts: opts, log: opts.Logger, started: time.Now(), config: config, node: opts.Node, metrics: newMetrics()}
 	if opts.ListenURL != "" {
 		if db.listen, err = parse("store.listen_url", opts.ListenURL); err != nil {
 			return nil, err
@@ -390,7 +393,10 @@ func (db *DB) writerConn(ctx context.Context) (*pgx.Conn, error) {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 	}
-	db.writer = conn
+	if db.connected {
+		db.metrics.writer.Inc()
+	}
+	db.writer, db.connected = conn, true
 	return raw, nil
 }
 
@@ -412,6 +418,7 @@ func (db *DB) lockLog(ctx context.Context, conn *pgx.Conn, st *store.LogState) (
 		if !rollback(conn) {
 			return nil, 0, fmt.Errorf("lock the log: %w", err)
 		}
+		db.metrics.fenced.Inc()
 		db.leave(h, "other nodes have taken over")
 	}
 	return h, batch, err

@@ -33,6 +33,7 @@ func (s statements) Notify(text string) {
 		return
 	}
 	s.last.Queue(`SELECT pg_notify($1, $2)`, s.db.channel, text)
+	s.db.metrics.sending(text)
 }
 
 func (s statements) Exec(query string, args ...any) (int64, error) {
