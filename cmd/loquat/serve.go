@@ -99,7 +99,8 @@ type server struct {
 	log      *slog.Logger
 	secrets  *config.Redactor // redacts secrets in the log and in text from backends
 	grace    time.Duration
-	scripts  *scripted // the scripted backend, when it is used
+	drain    time.Duration // with other nodes
+	scripts  *scripted     // the scripted backend, when it is used
 	store    *store.Store
 	access   *auth.Keeper
 	profiles *profile.Server  // nil unless there is an address for it
@@ -130,7 +131,7 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err != nil {
 		return s, err
 	}
-	s.grace = cfg.Server.ShutdownGrace
+	s.grace, s.drain = cfg.Server.ShutdownGrace, cfg.Server.Drain
 	compiled := compiledIn(cfg.Limits, s.log, s.secrets)
 	plugins := chosen(cfg, compiled)
 	tokens, err := storedTokens(ctx, cfg, opts.insecure, s.log)
@@ -302,22 +303,25 @@ func (s *server) serveProfiles(ctx context.Context, address string) (err error) 
 // closing is how long the server waits for connections to end after all requests have ended.
 const closing = 2 * time.Second
 
-// stop stops the parts in reverse order. Clients can follow until the last request has ended.
+// stop stops the parts in reverse order. Clients can follow until the last request has ended: at
+// this server, or at other nodes if there are any. Then this server first sends its clients away.
 func (s *server) stop() {
+	others := s.http != nil && s.hasOtherNodes()
+	if others {
+		s.chat.Leave()
+		time.Sleep(s.drain)
+		s.leaveClients()
+	}
 	if s.chat != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), s.grace)
 		s.chat.Stop(ctx)
 		cancel()
-		s.feed.Close()
+	}
+	if !others {
+		s.leaveClients()
 	}
 	if s.forwarder != nil {
 		s.forwarder.Close()
-	}
-	if s.hub != nil {
-		s.hub.Close()
-	}
-	if s.http != nil {
-		shutdown(s.http)
 	}
 	var stopping sync.WaitGroup
 	for _, p := range s.plugins {
@@ -336,6 +340,31 @@ func (s *server) stop() {
 	if s.profiles != nil {
 		s.profiles.Close()
 	}
+}
+
+// leaveClients ends streams, sockets and connections.
+func (s *server) leaveClients() {
+	if s.feed != nil {
+		s.feed.Close()
+	}
+	if s.hub != nil {
+		s.hub.Close()
+	}
+	if s.http != nil {
+		shutdown(s.http)
+	}
+}
+
+// hasOtherNodes reports whether clients can go to another node. It assumes so if the database
+// does not answer.
+func (s *server) hasOtherNodes() bool {
+	if !s.store.Shared() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	nodes, err := s.store.Nodes(ctx)
+	return err != nil || len(nodes) > 1
 }
 
 // scripted is the scripted backend in this process.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"loquat"
 	"loquat/internal/asset"
@@ -41,6 +42,8 @@ type Service struct {
 
 	dependencies
 	states map[string]chan struct{} // by application plugin: full while an action of it runs on this node
+
+	leaving atomic.Bool // see Leave
 
 	life context.Context // ends when the service has to stop at once
 	end  context.CancelCauseFunc
@@ -123,6 +126,10 @@ func (s *Service) begin() {
 	}
 }
 
+// Leave makes Ready report that the server is shutting down, and changes nothing else: load
+// balancers send calls to other nodes, and those that still arrive are served.
+func (s *Service) Leave() { s.leaving.Store(true) }
+
 // Stop starts no more requests. It waits until ctx ends for running requests and for actions
 // of application plugins; then it ends the remaining requests as interrupted. Queued sends
 // stay queued for the next start. After Stop no request publishes an event.
@@ -179,7 +186,7 @@ func (s *Service) Ready(ctx context.Context) loquat.Readiness {
 			r.Ready, r.Detail["plugin "+p.Name()] = false, "starting for the first time; requests wait for it"
 		}
 	}
-	if s.Requests.workers.isDraining() {
+	if s.leaving.Load() || s.Requests.workers.isDraining() {
 		r.Ready, r.Detail["shutdown"] = false, "the server is shutting down"
 	}
 	return r

@@ -29,6 +29,7 @@ const (
 	DefaultPoolSize         = 10
 	DefaultStatementTimeout = 30 * time.Second
 	DefaultShutdownGrace    = 10 * time.Second
+	DefaultDrain            = 3 * time.Second
 	DefaultRetention        = 7 * 24 * time.Hour
 	DefaultMaxBodyBytes     = 8 << 20
 	DefaultMaxAssetBytes    = 20 << 20
@@ -77,6 +78,7 @@ type Server struct {
 	TrustedProxies []string
 	TLS            TLS
 	ShutdownGrace  time.Duration
+	Drain          time.Duration // of one of several nodes, before it stops
 }
 
 // AuthToken is an access token of the configuration.
@@ -229,6 +231,7 @@ func New(raw loquat.Object, env Environment) *Config {
 			TrustedProxies: valueAt[[]string](server, "trusted_proxies", nil),
 			TLS:            TLS{CertFile: tls.String("cert_file"), KeyFile: tls.String("key_file")},
 			ShutdownGrace:  secondsAt(server, "shutdown_grace_seconds", DefaultShutdownGrace),
+			Drain:          secondsAt(server, "drain_seconds", DefaultDrain),
 		},
 		Store: Store{
 			URL:              raw.Object("store").String("url"),

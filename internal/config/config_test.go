@@ -203,7 +203,7 @@ func TestFind(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	c := config.New(nil, world{vars: map[string]string{"HOME": "/home"}}.env())
-	want := config.Server{Listen: "127.0.0.1:8787", DataDir: "/home/.local/share/loquat", ShutdownGrace: config.DefaultShutdownGrace}
+	want := config.Server{Listen: "127.0.0.1:8787", DataDir: "/home/.local/share/loquat", ShutdownGrace: config.DefaultShutdownGrace, Drain: config.DefaultDrain}
 	if fmt.Sprint(c.Server) != fmt.Sprint(want) {
 		t.Errorf("server = %+v, want %+v", c.Server, want)
 	}

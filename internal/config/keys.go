@@ -37,6 +37,7 @@ func Keys() Schema {
 		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
 		{Key: "server.tls.key_file", Kind: String, Doc: "File of the certificate's private key, PEM."},
 		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How many seconds running requests may continue after a signal to stop."},
+		{Key: "server.drain_seconds", Kind: Number, Default: DefaultDrain.Seconds(), Min: bound(0), Max: bound(3600), Doc: "How many seconds one of several servers with the same `store.url` goes on after a signal to stop, while `/readyz` is already 503, so that load balancers send it no more calls."},
 
 		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL database to use instead of the file in the data directory, such as `postgres://USER:PASSWORD@HOST:5432/DATABASE`; see [PostgreSQL](postgresql.md)."},
 		{Key: "store.listen_url", Kind: String, Check: text(checkStoreURL), Doc: "URL of the same database without a pooler, for the notifications between several servers; by default that of `store.url`. Needed only if a pooler in transaction mode is in between."},
