@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -220,5 +221,23 @@ func TestSimulateRefuses(t *testing.T) {
 		if err := cells.Simulate(&bytes.Buffer{}, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+}
+
+// docs/scale.md shows the report of the defaults.
+func TestPageHasTheReport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10 million sessions take seconds")
+	}
+	page, err := os.ReadFile("../../docs/scale.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := cells.Simulate(&b, cells.Defaults()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), b.String()) {
+		t.Errorf("docs/scale.md lacks the report of make simulate:\n%s", &b)
 	}
 }
