@@ -198,6 +198,11 @@ func (l streamLoad) prepare(t target) (sessions []string, followers []*markFollo
 
 // stream sends to all sessions at once and waits until each follower has every chunk.
 func (l streamLoad) stream(t target, sessions []string, followers []*markFollower) error {
+	return l.streamAt(func(int) target { return t }, sessions, followers)
+}
+
+// streamAt is stream with a target for each session.
+func (l streamLoad) streamAt(at func(int) target, sessions []string, followers []*markFollower) error {
 	var all sync.WaitGroup
 	var failed errorOnce
 	deadline := time.Now().Add(l.ideal() + 40*time.Second)
@@ -211,8 +216,8 @@ func (l streamLoad) stream(t target, sessions []string, followers []*markFollowe
 			failed.note(err)
 		})
 	}
-	for _, id := range sessions {
-		all.Go(func() { failed.note(t.send(id, orderOf(l.chunks, l.rate))) })
+	for i, id := range sessions {
+		all.Go(func() { failed.note(at(i).send(id, orderOf(l.chunks, l.rate))) })
 	}
 	all.Wait()
 	return failed.get()

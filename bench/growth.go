@@ -32,7 +32,7 @@ const (
 // benchGrowth compares the cost of polling a small and a large store, and the cost of
 // appending to a short and a long session.
 func benchGrowth(w io.Writer) ([]verdict, error) {
-	polls, err := comparePolls(w)
+	polls, err := comparePolls(w, newDirectory, maxFullRatio)
 	if err != nil {
 		return nil, err
 	}
@@ -50,13 +50,13 @@ type pollStore struct {
 
 // comparePolls compares polls that read from the database. Polls that read from the tail
 // cost the same in stores of any size.
-func comparePolls(w io.Writer) ([]verdict, error) {
-	few, err := newPollStore(fewEvents)
+func comparePolls(w io.Writer, places func() (place, error), mostFull float64) ([]verdict, error) {
+	few, err := newPollStore(places, fewEvents)
 	if err != nil {
 		return nil, err
 	}
 	defer few.remove()
-	many, err := newPollStore(manyEvents)
+	many, err := newPollStore(places, manyEvents)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func comparePolls(w io.Writer) ([]verdict, error) {
 		rows  int
 		most  float64
 	}{
-		{fmt.Sprintf("%d rows of a session", pollRows), 500, func(p *pollStore) loquat.EventID { return p.since }, pollRows, maxFullRatio},
+		{fmt.Sprintf("%d rows of a session", pollRows), 500, func(p *pollStore) loquat.EventID { return p.since }, pollRows, mostFull},
 		{"nothing new", 3000, func(p *pollStore) loquat.EventID { return p.last }, 0, maxEmptyRatio},
 	} {
 		a, b, err := interleave(func() (time.Duration, error) { return few.poll(c.since(few), c.polls, c.rows) },
@@ -123,9 +123,14 @@ func (p *pollStore) poll(since loquat.EventID, n, rows int) (time.Duration, erro
 
 // newPollStore fills a store with events of several sessions, including the polled one. Then
 // it opens the store again, so that the tail is empty.
-func newPollStore(events int) (*pollStore, error) {
-	s, _, dir, remove, err := scratchStore()
+func newPollStore(places func() (place, error), events int) (*pollStore, error) {
+	where, err := places()
 	if err != nil {
+		return nil, err
+	}
+	s, err := where.open()
+	if err != nil {
+		where.remove()
 		return nil, err
 	}
 	const sessions = 20
@@ -141,18 +146,18 @@ func newPollStore(events int) (*pollStore, error) {
 		}
 		heads = append(heads, h)
 	}
-	p := &pollStore{remove: remove}
+	p := &pollStore{remove: where.remove}
 	if err := p.fill(s, heads, events-2*pollRows); err != nil {
 		return nil, err
 	}
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
-	if s, _, err = openStore(dir); err != nil {
+	if s, err = where.open(); err != nil {
 		return nil, err
 	}
 	p.feed = feed.New(s)
-	p.remove = func() { s.Close(); remove() }
+	p.remove = func() { s.Close(); where.remove() }
 	return p, nil
 }
 
@@ -205,7 +210,7 @@ func benchService(s *store.Store) (*chat.Service, error) {
 // compareAppends compares appending to sessions of a few and of many messages, in time
 // and in bytes on disk.
 func compareAppends(w io.Writer) ([]verdict, error) {
-	few, many, err := appendTimes()
+	few, many, err := appendTimes(newDirectory)
 	if err != nil {
 		return nil, err
 	}
@@ -241,12 +246,17 @@ const shortSessions = 20
 
 // appendTimes measures appends to short sessions and to a long one, alternately and in the
 // same store.
-func appendTimes() (few, many time.Duration, err error) {
-	s, _, _, remove, err := scratchStore()
+func appendTimes(places func() (place, error)) (few, many time.Duration, err error) {
+	where, err := places()
 	if err != nil {
 		return 0, 0, err
 	}
-	defer remove()
+	defer where.remove()
+	s, err := where.open()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.Close()
 	if err := fillSession(s, "long", manyMessages); err != nil {
 		return 0, 0, err
 	}

@@ -26,6 +26,7 @@ var sections = []section{
 	{"decoder", "decoding a streamed answer: Loquat, encoding/json, openai-go, go-openai", benchDecoder},
 	{"store", "publishing to a follower: group commit compared with a file with as many fsyncs", benchStore},
 	{"postgres", "publishing to PostgreSQL: group commit compared with pgx and the same batches; needs PostgreSQL", benchPostgres},
+	{"nodes", "streams over three nodes on PostgreSQL compared with the embedded store, and the cost of history there; needs PostgreSQL", benchNodes},
 	{"growth", "the cost of history: polls of large stores, appends to long sessions", benchGrowth},
 	{"disk", "the disk space after a million increments, with the real program", benchDisk},
 	{"cancel", "from a cancel until the backend sees its connection closed, with the real program", benchCancel},

@@ -53,6 +53,24 @@ func scratchStore() (s *store.Store, driver *countingDriver, dir string, remove 
 	}, err
 }
 
+// place is where a store is. open may be called again after Close.
+type place struct {
+	open   func() (*store.Store, error)
+	remove func()
+}
+
+// newDirectory returns a place in a new data directory.
+func newDirectory() (place, error) {
+	dir, err := os.MkdirTemp("", "loquat-bench-")
+	return place{
+		open: func() (*store.Store, error) {
+			s, _, err := openStore(dir)
+			return s, err
+		},
+		remove: func() { os.RemoveAll(dir) },
+	}, err
+}
+
 func openStore(dir string) (*store.Store, *countingDriver, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(context.Background(), dir, quiet)
