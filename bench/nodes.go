@@ -20,7 +20,7 @@ import (
 // The aims of several nodes.
 const (
 	nodeCount    = 3
-	maxOfEmbed   = 3   // times the median delay of the embedded store
+	maxOfEmbed   = 3 // times the median delay of the embedded store
 	maxOfHistory = 1.2
 )
 

@@ -112,6 +112,17 @@ func (f *Front) API() *client.Client {
 	return c
 }
 
+// Direct returns a client of a server, past the proxy.
+func (f *Front) Direct(server int) *client.Client {
+	f.t.Helper()
+	c, err := client.New(f.Servers[server].URL, client.Options{Token: f.token})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
 // Post makes one call and does not repeat it. The caller closes the body.
 func (f *Front) Post(ctx context.Context, path, body string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url(path), strings.NewReader(body))
