@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
@@ -133,15 +134,8 @@ func (db *DB) migrate(ctx context.Context) error {
 	case version == len(files):
 		return nil
 	}
-	for i, file := range files[version:] {
-		step, err := steps.ReadFile("schema/" + file.Name())
-		if err != nil {
-			return err
-		}
-		least = max(least, leastFor(step, version+i+1))
-		if err := simple(ctx, raw, string(step)); err != nil {
-			return fmt.Errorf("prepare the tables: %s: %w", file.Name(), err)
-		}
+	if least, err = runSteps(ctx, raw, files, version, least); err != nil {
+		return err
 	}
 	if version == 0 {
 		id, err := uuid.NewRandom()
@@ -164,6 +158,22 @@ func (db *DB) migrate(ctx context.Context) error {
 		return fmt.Errorf("prepare the tables: %w", err)
 	}
 	return tx.Commit(ctx)
+}
+
+// runSteps runs the steps above a version. It returns the oldest schema that a program may know to
+// use the database after them.
+func runSteps(ctx context.Context, conn *pgx.Conn, files []fs.DirEntry, version, least int) (int, error) {
+	for i, file := range files[version:] {
+		step, err := steps.ReadFile("schema/" + file.Name())
+		if err != nil {
+			return 0, err
+		}
+		least = max(least, leastFor(step, version+i+1))
+		if err := simple(ctx, conn, string(step)); err != nil {
+			return 0, fmt.Errorf("prepare the tables: %s: %w", file.Name(), err)
+		}
+	}
+	return least, nil
 }
 
 // leastPattern matches the line of a step that says which programs can use the database after it.
