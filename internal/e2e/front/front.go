@@ -124,13 +124,14 @@ func (f *Front) Direct(server int) *client.Client {
 }
 
 // Post makes one call and does not repeat it. The caller closes the body.
-func (f *Front) Post(ctx context.Context, path, body string) (*http.Response, error) {
+func (f *Front) Post(ctx context.Context, path, body, key string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url(path), strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+f.token)
+	req.Header.Set("Idempotency-Key", key)
 	return f.Client.Do(req)
 }
 

@@ -137,7 +137,7 @@ func (f balanced) probe(t *testing.T) *probe {
 	p.wait.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			p.wait.Go(func() {
-				resp, err := f.Post(context.WithoutCancel(ctx), "/sessions/"+session+"/messages", fmt.Sprintf(`{"role": "user", "content": "%d"}`, n))
+				resp, err := f.Post(context.WithoutCancel(ctx), "/sessions/"+session+"/messages", fmt.Sprintf(`{"role": "user", "content": "%d"}`, n), fmt.Sprint("probe-", n))
 				if err == nil {
 					resp.Body.Close()
 				}

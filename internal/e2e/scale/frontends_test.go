@@ -2,6 +2,7 @@ package scale_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -72,7 +73,8 @@ func rollingRestart(t *testing.T, f *front.Front) {
 	c.finish(t)
 }
 
-// crowd is clients that write and follow through the proxy. Writers repeat no call.
+// crowd is clients that write and follow through the proxy. Writers repeat a call with 502 once,
+// with its key.
 type crowd struct {
 	f         *front.Front
 	api       *client.Client
@@ -126,7 +128,12 @@ func (c *crowd) problem(format string, args ...any) {
 
 // post makes a call that must succeed, and decodes its answer.
 func (c *crowd) post(path, body string, answer any) bool {
-	resp, err := c.f.Post(context.WithoutCancel(c.ctx), path, body)
+	key := rand.Text()
+	resp, err := c.f.Post(context.WithoutCancel(c.ctx), path, body, key)
+	if err == nil && resp.StatusCode == http.StatusBadGateway { // nginx cannot know whether the node carried the call out
+		resp.Body.Close()
+		resp, err = c.f.Post(context.WithoutCancel(c.ctx), path, body, key)
+	}
 	if err != nil {
 		c.problem("%s: %v", path, err)
 		return false
