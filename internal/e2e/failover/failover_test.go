@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -108,7 +110,7 @@ func TestSynchronousFailover(t *testing.T) {
 		f := faults[i%len(faults)]
 		t.Run(fmt.Sprintf("%d %s", i+1, f.name), func(t *testing.T) { n.failover(t, f, load) })
 		if t.Failed() {
-			t.Log(c.Logs())
+			n.logs(t)
 			return
 		}
 	}
@@ -185,30 +187,62 @@ func (n *nodes) audit(t *testing.T, load *audit.Load) {
 
 // nodes are the servers that use the cluster.
 type nodes struct {
-	cluster *pgtest.Cluster
-	servers []*binary.Process
-	probes  []*probe
+	cluster  *pgtest.Cluster
+	database string
+	servers  []*binary.Process
+	probes   []*probe
 }
 
+// startNodes starts three nodes. Two connect to the cluster by the addresses of both database
+// servers, and one through HAProxy.
 func startNodes(t *testing.T, c *pgtest.Cluster) *nodes {
 	t.Helper()
 	database, err := c.Database()
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := c.URL(database, c.StartHAProxy(t))
 	model := binary.ScriptedBackend(t, backend.Options{})
-	n := &nodes{cluster: c}
-	n.servers = append(n.servers, startNode(t, url, model))
+	n := &nodes{cluster: c, database: database}
+	for _, url := range []string{c.URL(database), c.URL(database), c.URL(database, c.StartHAProxy(t))} {
+		n.servers = append(n.servers, startNode(t, url, model))
+	}
 	return n
 }
 
+// logs logs what the nodes and the cluster wrote. A node that hangs shows where.
+func (n *nodes) logs(t *testing.T) {
+	t.Helper()
+	for _, p := range n.servers {
+		_ = p.Cmd.Process.Signal(syscall.SIGQUIT)
+		_ = p.Cmd.Wait() // it was killed
+		t.Logf("%s:\n%s", p.URL, p.Log)
+	}
+	t.Log(n.cluster.Logs())
+}
+
+// client returns a client whose calls go to any node.
 func (n *nodes) client(t *testing.T) *client.Client {
 	t.Helper()
-	c, err := client.New(n.servers[0].URL, client.Options{HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}})
+	c, err := client.New(n.servers[0].URL, client.Options{HTTPClient: &http.Client{Transport: anyNode{n, &http.Transport{MaxIdleConnsPerHost: 64}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseIdleConnections)
 	return c
 }
+
+// anyNode sends each request to a node at random.
+type anyNode struct {
+	n    *nodes
+	next *http.Transport
+}
+
+func (a anyNode) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	server := a.n.servers[rand.IntN(len(a.n.servers))]
+	req.URL.Host = strings.TrimPrefix(server.URL, "http://")
+	req.Host = req.URL.Host
+	return a.next.RoundTrip(req)
+}
+
+func (a anyNode) CloseIdleConnections() { a.next.CloseIdleConnections() }

@@ -64,6 +64,9 @@ func explain(err error) store.Fault {
 		}
 		return store.Fault{Kind: "failing", Text: "the database failed", Remedy: "the log of the server says more"}
 	}
+	if errors.Is(err, errFormerPrimary) {
+		return faultFormerPrimary
+	}
 	if strings.Contains(err.Error(), "read only connection") { // pgconn has no type for it
 		return faults[codeReadOnly]
 	}

@@ -144,7 +144,10 @@ func (db *DB) registerOn(ctx context.Context, conn *pgx.Conn) error {
 	if err := commit(ctx, conn, &end); err != nil {
 		return fmt.Errorf("register this node: %w", err)
 	}
-	h.expiry = time.AfterFunc(db.keepsFor(), func() { db.leave(h, "the lease could not be renewed") })
+	h.expiry = time.AfterFunc(db.keepsFor(), func() {
+		db.leave(h, "the lease could not be renewed")
+		db.closeConnections()
+	})
 	db.hold.Store(h)
 	db.renewed(h, began)
 	return db.look(ctx, conn, h)
@@ -368,10 +371,16 @@ func (d *doubt) Resolve(ctx context.Context) (committed bool, err error) {
 	b.Queue(`SELECT coalesce((SELECT batch FROM nodes WHERE owner = $1), 0)`, d.hold.owner) // sees what committed before the lock
 	var batch int64
 	err = send(ctx, raw, &b, &batch)
-	defer func() { usable = rollback(raw) }()
+	if err == nil {
+		// The COMMIT waits for a synchronous standby. A server that crashed during the commit in
+		// doubt has it, and may show it before the standby has it.
+		err = commit(ctx, raw, &pgx.Batch{})
+	}
 	if err != nil {
+		usable = rollback(raw)
 		return false, d.db.failed(err)
 	}
+	usable = true
 	committed = batch == d.batch
 	if committed {
 		d.hold.batch.Store(batch)

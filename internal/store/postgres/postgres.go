@@ -77,6 +77,10 @@ type DB struct {
 	timeline string          // SQL expression of the server's timeline
 	pooled   bool            // there is a pooler between this program and the server
 	pool     *sql.DB
+	used     inUse
+	newest   atomic.Int64 // newest timeline that a connection had
+
+	timelines bool // timeline is an expression of the server, not of the log
 
 	debts sweeper
 
@@ -145,7 +149,7 @@ func (db *DB) open(ctx context.Context) error {
 			db.config.RuntimeParams[name] = value
 		}
 	}
-	db.pool = stdlib.OpenDB(*db.config)
+	db.pool = sql.OpenDB(newHosts(db.config, stdlib.OptionAfterConnect(db.checkTimeline), stdlib.OptionShouldPing(db.testIdle)))
 	db.pool.SetMaxOpenConns(db.opts.PoolSize)
 	db.pool.SetMaxIdleConns(db.opts.PoolSize)
 	db.pool.SetConnMaxIdleTime(5 * time.Minute)
@@ -201,7 +205,12 @@ func withoutURL(err error) error {
 // because the network swallows everything. The caller must call the result.
 func (db *DB) watch(conn *pgx.Conn) (stop func() bool) {
 	raw := conn.PgConn().Conn()
-	return time.AfterFunc(db.opts.StatementTimeout+connectTimeout, func() { raw.Close() }).Stop
+	db.used.add(raw)
+	timer := time.AfterFunc(db.opts.StatementTimeout+connectTimeout, func() { raw.Close() })
+	return func() bool {
+		db.used.remove(raw)
+		return timer.Stop()
+	}
 }
 
 // unwrap returns the connection of pgx in a connection of the pool.

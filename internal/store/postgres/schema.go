@@ -92,9 +92,14 @@ func (db *DB) identify(ctx context.Context) error {
 	err = raw.QueryRow(ctx, `SELECT `+db.timeline).Scan(&timeline)
 	if _, refused := errors.AsType[*pgconn.PgError](err); refused {
 		db.log.Warn("the database does not name its timeline, so a failover that loses changes is noticed only by the ids of events", "error", err)
-		db.timeline, err = `timeline`, nil
+		db.timeline = `timeline`
+		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	db.timelines = true
+	return db.checkTimeline(ctx, raw)
 }
 
 // migrate upgrades the database to the newest schema in one transaction.

@@ -295,6 +295,12 @@ func (s *Server) Kill() error {
 	return nil
 }
 
+// Pause stops all processes of the server until Resume. Connections stay open and silent.
+func (s *Server) Pause() error { return signalServer(s.data(), syscall.SIGSTOP) }
+
+// Resume ends Pause.
+func (s *Server) Resume() error { return signalServer(s.data(), syscall.SIGCONT) }
+
 func (s *Server) remove() {
 	s.Stop()
 	os.RemoveAll(s.dir)
