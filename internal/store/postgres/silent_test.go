@@ -28,7 +28,7 @@ func TestServerIsPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Resume() }) // it cannot be stopped while it is paused
-	results := make(chan error, 16)
+	results := make(chan error, 4)
 	for i := range cap(results) / 2 {
 		go func() { results <- create(t.Context(), s, fmt.Sprint("during-", i)) }()
 		go func() {
