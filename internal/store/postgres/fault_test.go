@@ -291,14 +291,21 @@ func TestTooManyConnections(t *testing.T) {
 	s, db := openStore(t, postgres.Options{URL: url, PoolSize: 4})
 	mustCreate(t, s, "before")
 	admin := connect(t, server.URL("postgres"))
-	exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'plain'")
 	var others []*pgx.Conn
-	eventually(t, "all places are taken", func() bool {
-		conn, err := pgx.Connect(t.Context(), url)
-		if err == nil {
+	eventually(t, "all places are taken by others", func() bool { // the node connects again meanwhile, to renew its lease
+		exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'plain' AND application_name = 'loquat'")
+		for len(others) < 8 {
+			conn, err := pgx.Connect(t.Context(), url+"&application_name=other")
+			if err != nil {
+				break
+			}
 			others = append(others, conn)
 		}
-		return err != nil
+		var left int
+		if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE usename = 'plain' AND application_name = 'loquat'").Scan(&left); err != nil {
+			t.Fatal(err)
+		}
+		return left == 0
 	})
 	_ = create(t.Context(), s, "cut") // on the connection that was ended
 	refusedWith(t, s, "during", "no more connections")
