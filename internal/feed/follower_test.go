@@ -227,3 +227,44 @@ func TestFollowersThatWaitHoldNoEvents(t *testing.T) {
 		})
 	}
 }
+
+// A client that is cut off within a window, and resumes with another, never shows the end of a reply
+// without its beginning.
+func TestResumedFollowersShowWholeDrafts(t *testing.T) {
+	r := newRig(t)
+	start := r.create("s", nil)
+	r.create("other", nil)
+	r.enqueue("s", "q")
+	partial := func(text string) loquat.Event {
+		return loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: text}}
+	}
+	for range 10 {
+		r.publish("s", "q", partial("one "))
+		r.appendMessage("other", "between")
+	}
+	r.publish("s", "q", partial("two "))
+	r.publish("s", "q", loquat.Event{Type: loquat.Final, Messages: []loquat.Message{{ID: "m", Role: loquat.RoleAssistant, Content: strings.Repeat("one ", 10) + "two "}}})
+	r.publish("s", "q", loquat.Event{Type: loquat.RequestCompleted})
+
+	read := func(since loquat.EventID) []loquat.Record {
+		w, err := r.follow(t.Context(), feed.Query{Since: &since, Push: true}).Next(t.Context(), since, time.Now().Add(late))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Events
+	}
+	first := read(start)
+	for cut := range len(first) - 1 {
+		shown := ""
+		seen := append(first[:cut+1:cut+1], read(first[cut].ID)...)
+		for _, rec := range seen {
+			if rec.Type != loquat.Partial {
+				continue
+			}
+			shown += r.expand(rec).Message.Content
+			if !strings.HasPrefix(strings.Repeat("one ", 10)+"two ", shown) {
+				t.Fatalf("a client that was cut off after %s %s shows %q", first[cut].ID, first[cut].Type, shown)
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package feed
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sort"
 	"time"
 
@@ -13,9 +14,17 @@ import (
 // defaultLimit is the limit of a query that has none.
 const defaultLimit = 1000
 
-// levelEvents is the most events of a window that is pushed as it is. The follower of such a
-// window does not lag: merging its few increments would cost more than sending them.
+// levelEvents is the most events of a window whose increments are not merged before a push. The
+// follower of such a window does not lag: merging its few increments would cost more than sending
+// them.
 const levelEvents = 16
+
+// supersedes reports whether increments before an event may be dropped. They are dropped from
+// every window that is pushed. Otherwise a client that was cut off from a large window, which
+// lacked the first increments of a reply, could resume with a small one that has the last.
+func supersedes(r loquat.Record) bool {
+	return r.Type == loquat.Final || r.Type == loquat.ToolResults || r.Type == loquat.RequestCompleted
+}
 
 // Events returns the next window of a query. If the query says so, it waits for the first
 // event. A window without events means that the wait is over.
@@ -71,7 +80,7 @@ func (f *Feed) window(ctx context.Context, cursor loquat.EventID, q Query, recor
 	case q.Raw:
 	case !q.Push:
 		w.Events = loquat.Compact(records)
-	case len(records) > levelEvents:
+	case len(records) > levelEvents || slices.ContainsFunc(records, supersedes):
 		w.Events = loquat.CompactForPush(records)
 	}
 	if q.OmitSession {

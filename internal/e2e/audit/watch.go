@@ -76,13 +76,17 @@ func (w *witness) missing(t *Truth) (faults []error) {
 	return faults
 }
 
-// story returns the events of a request that any client saw, one a line.
-func (w *witness) story(requestID string) string {
+// story returns the events of a session that any client saw since the first event of a request,
+// one a line.
+func (w *witness) story(sessionID, requestID string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var text strings.Builder
+	began := false
 	for _, id := range slices.Sorted(maps.Keys(w.seen)) {
-		if s := w.seen[id]; s.event.RequestID == requestID {
+		s := w.seen[id]
+		began = began || s.event.RequestID == requestID
+		if began && s.event.SessionID == sessionID {
 			text.WriteString("\n  " + s.text)
 		}
 	}
@@ -212,7 +216,7 @@ func (w *watcher) take(e loquat.Event) error {
 		w.void[e.RequestID] = true // the partial that says so may be compacted away
 	}
 	if err := keepsDraft(f.Draft(), e); err != nil && !w.void[e.RequestID] {
-		return fmt.Errorf("%w; what was seen of the request:%s", err, w.witness.story(e.RequestID))
+		return fmt.Errorf("%w; what was seen of the session since the request began:%s", err, w.witness.story(e.SessionID, e.RequestID))
 	}
 	f.Apply(e)
 	return nil
