@@ -161,15 +161,18 @@ func TestFullDisk(t *testing.T) {
 	}
 	ballast := fill(t, disk)
 	refused := ""
-	for i := 0; refused == ""; i++ {
-		content := fmt.Sprint(i, strings.Repeat(" x", 20_000))
-		switch status, body := appendOnce(t, server.URL, notes.SessionID, content); {
-		case status == http.StatusCreated && i < 1000:
-			acknowledged = append(acknowledged, content)
-		case status == http.StatusServiceUnavailable:
-			refused = body
-		default:
-			t.Fatalf("append %d on a full disk: %d %.300s", i, status, body)
+	for _, words := range []int{20_000, 1} { // the file still has room for small changes where a large one was refused
+		refused = ""
+		for i := 0; refused == ""; i++ {
+			content := fmt.Sprint(i, strings.Repeat(" x", words))
+			switch status, body := appendOnce(t, server.URL, notes.SessionID, content); {
+			case status == http.StatusCreated && i < 1000:
+				acknowledged = append(acknowledged, content)
+			case status == http.StatusServiceUnavailable:
+				refused = body
+			default:
+				t.Fatalf("append %d on a full disk: %d %.300s", i, status, body)
+			}
 		}
 	}
 	if !strings.Contains(refused, `"code":"unavailable"`) {

@@ -216,7 +216,12 @@ func (db *DB) beat(ctx context.Context) error {
 	usable := false
 	defer func() { release(conn, usable) }()
 	if !db.locked.Load() && time.Since(db.started)-time.Duration(h.renewed.Load()) >= db.renewEvery() {
-		if err := db.renew(ctx, raw, h); err != nil {
+		err := db.renew(ctx, raw, h)
+		if errors.Is(err, errFenced) { // the database works; the next beat begins another hold
+			usable = true
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
