@@ -476,12 +476,12 @@ func (m *machine) deleteSession(t *rapid.T) {
 	}
 }
 
-// crash puts a new service in the place of one that no longer gets anything done. A service on a
-// shared log loses its hold of the log instead, as after a pause.
+// crash puts a new service in the place of one that no longer gets anything done. One of several
+// services on a log loses its hold of the log instead, as after a pause.
 func (m *machine) crash(t *rapid.T) {
 	r := m.at(t)
 	ran := m.runningOn(t, r)
-	if r.store.Shared() {
+	if r.fence != nil {
 		r.fence()
 		m.afterEnd(t, ran)
 		return
