@@ -56,7 +56,7 @@ type StoredMessage struct {
 func (h Head) Appended() []StoredMessage {
 	out := make([]StoredMessage, len(h.appended))
 	for i, a := range h.appended {
-		out[i] = StoredMessage{a.message, a.metadata}
+		out[i] = StoredMessage(a)
 		out[i].message.Metadata = nil
 	}
 	return out
