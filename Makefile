@@ -10,7 +10,7 @@ FAILOVERS  ?= 10
 # The versions of tools are pinned in .ci/lint.mod and .ci/s3.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance migration postgres nodes failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
+.PHONY: run build test race conformance migration postgres nodes network failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
 
 run: ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
@@ -43,6 +43,9 @@ failover: ## let the primary of a PostgreSQL cluster fail FAILOVERS times; needs
 nodes: ## kill one of three servers on one database every 20 s, for SECONDS, while 300 replies stream
 	LOQUAT_NODES_SECONDS=$(SECONDS) LOQUAT_NODES_STREAMS=$${LOQUAT_NODES_STREAMS:-300} LOQUAT_NODES_KILL_SECONDS=$${LOQUAT_NODES_KILL_SECONDS:-20} \
 		$(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestKilledNodes$$' ./internal/e2e/nodes
+
+network: ## cut, stall and slow the network of three servers on one database for ROUNDS
+	LOQUAT_NETWORK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 3h -v -run '^TestNetworkFaults$$' ./internal/e2e/network
 
 s3: ## run the tests of images in an S3-compatible store; builds its server for minutes, once
 	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/e2e/images

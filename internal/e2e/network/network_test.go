@@ -46,6 +46,9 @@ type nodes struct {
 // that was acknowledged, and leave no request that never ends. Every client ends with the stored
 // state.
 func TestNetworkFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector makes three nodes too slow for its times")
+	}
 	rounds := roundsWanted(t)
 	n := startNodes(t)
 	load := audit.New(t.Context(), audit.Options{
