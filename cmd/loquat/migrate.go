@@ -27,7 +27,7 @@ func newMigrateCommand() *cobra.Command {
 			"URL insert a file or a variable. The target must be empty.\n\n" +
 			"The command checks the source, copies it, and compares the copy with it. Then the source refuses to be\n" +
 			"served. An interrupted move changes nothing in the source; run the same command again, and it starts again.\n\n" +
-			"--reopen makes a source that was moved away usable again, as a copy beside the moved sessions: its event\n" +
+			"--reopen makes a source that was moved away usable again, as a separate copy of the moved sessions: its event\n" +
 			"ids continue elsewhere, and clients load their sessions again.",
 		Example: "  loquat migrate --from ~/.local/share/loquat --to postgres://loquat@db/loquat\n" +
 			"  loquat migrate --from 'postgres://loquat:${file:/etc/loquat/password}@db/loquat' --to /var/lib/loquat",

@@ -26,7 +26,7 @@ type Attempts struct {
 	bearers, claims *attemptKind
 
 	mu      sync.Mutex
-	store   SharedStore            // nil if there are no other nodes
+	store   SharedStore            // nil if this node is the only one
 	pending map[attemptCounter]int // attempts that the store does not have yet
 	sharing bool                   // a goroutine adds pending to the store
 }

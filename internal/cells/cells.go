@@ -135,7 +135,7 @@ func Rebalance(t Table, cells []Cell, load []float64, limit float64) Table {
 		if sums[high] <= limit*share[high] {
 			break
 		}
-		// What the sender has to lose, and what the receiver may take.
+		// How much the sender is above its share, and how much the receiver may take.
 		room := min(sums[high]-share[high], share[low]-sums[low])
 		best := -1
 		for b, l := range load {

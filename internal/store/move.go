@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -202,6 +203,24 @@ const (
 	Text    ColumnType = "text"
 	Bytes   ColumnType = "bytes"
 )
+
+// Columns reads the columns of a table with a driver's query for their names and types. types has
+// the driver's names of the types.
+func Columns(q SQL, query, table string, types map[string]ColumnType) (columns []Column, err error) {
+	err = eachRow(q, query, []any{table}, func(rows *sql.Rows) error {
+		var c Column
+		var kind string
+		if err := rows.Scan(&c.Name, &kind); err != nil {
+			return err
+		}
+		if c.Type = types[kind]; c.Type == "" {
+			return fmt.Errorf("the column %s of %s has the type %s, which this program does not move", c.Name, table, kind)
+		}
+		columns = append(columns, c)
+		return nil
+	})
+	return columns, err
+}
 
 // Convert returns a value of a database as the type of a column of another: int64, string or
 // []byte, or nil. It does not copy.

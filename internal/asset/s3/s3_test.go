@@ -198,7 +198,7 @@ func TestBusyServer(t *testing.T) {
 	u := assettest.Receive(t, assettest.PNG(t, 1, 1000))
 	busy.Store(2)
 	if err := b.Put(t.Context(), "one", u); err != nil {
-		t.Errorf("a put that is told twice to come later: %v", err)
+		t.Errorf("a put that the server asks twice to repeat later: %v", err)
 	}
 	busy.Store(1000)
 	began := time.Now()

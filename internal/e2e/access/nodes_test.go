@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -256,13 +255,7 @@ const pacedSessions = 12
 // Requests of all nodes to one base_url keep their distance at the backend. They use nearly all
 // of the rate that the distance allows, and no node is left behind.
 func TestPacingOverNodes(t *testing.T) {
-	sessions := pacedSessions
-	if s := os.Getenv("LOQUAT_PACED_SESSIONS"); s != "" {
-		var err error
-		if sessions, err = strconv.Atoi(s); err != nil {
-			t.Fatalf("LOQUAT_PACED_SESSIONS: %v", err)
-		}
-	}
+	sessions := binary.Number(t, "LOQUAT_PACED_SESSIONS", pacedSessions)
 	backend := &arrivals{}
 	server := httptest.NewServer(backend)
 	defer server.Close()

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,12 +32,7 @@ func TestBridgeCrash(t *testing.T) {
 	if testing.Short() {
 		rounds = bridgeRoundsShort
 	}
-	if s := os.Getenv("LOQUAT_BRIDGE_ROUNDS"); s != "" {
-		var err error
-		if rounds, err = strconv.Atoi(s); err != nil {
-			t.Fatalf("LOQUAT_BRIDGE_ROUNDS: %v", err)
-		}
-	}
+	rounds = binary.Number(t, "LOQUAT_BRIDGE_ROUNDS", rounds)
 	t.Run("in serve", func(t *testing.T) { testBridgeCrash(t, newTown(t, false), rounds) })
 	t.Run("standing alone", func(t *testing.T) { testBridgeCrash(t, newTown(t, true), rounds) })
 }

@@ -67,17 +67,11 @@ func TestCrash(t *testing.T) {
 
 func roundsWanted(t *testing.T) int {
 	t.Helper()
-	if s := os.Getenv("LOQUAT_CRASH_ROUNDS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 {
-			t.Fatalf("LOQUAT_CRASH_ROUNDS: %q is not a number of kills", s)
-		}
-		return n
-	}
+	usual := crashRounds
 	if testing.Short() {
-		return crashRoundsShort
+		usual = crashRoundsShort
 	}
-	return crashRounds
+	return binary.Number(t, "LOQUAT_CRASH_ROUNDS", usual)
 }
 
 // tally counts what a run did.

@@ -13,11 +13,9 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,24 +159,10 @@ func migrateCommand(t *testing.T, from, to string) *exec.Cmd {
 	return cmd
 }
 
-// number returns the number in an environment variable.
-func number(t *testing.T, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 // A store of LOQUAT_MIGRATE_SESSIONS sessions with 104 events each, and increments, goes to PostgreSQL and back.
 // The folds of all sessions are equal at each place, and the command needs little memory.
 func TestMigration(t *testing.T) {
-	sessions := number(t, "LOQUAT_MIGRATE_SESSIONS", 100)
+	sessions := binary.Number(t, "LOQUAT_MIGRATE_SESSIONS", 100)
 	const turns = 17 // 104 events without increments
 	server := pgtest.Start(t)
 	first, second, third := filepath.Join(t.TempDir(), "first"), server.URL("postgres"), filepath.Join(t.TempDir(), "third")
@@ -206,7 +190,7 @@ func TestMigration(t *testing.T) {
 // the move. No server uses an incomplete target.
 func TestKilledMigration(t *testing.T) {
 	t.Parallel()
-	rounds := number(t, "LOQUAT_MIGRATE_ROUNDS", 3)
+	rounds := binary.Number(t, "LOQUAT_MIGRATE_ROUNDS", 3)
 	server := pgtest.Start(t, "fsync=off")
 	dir, database := filepath.Join(t.TempDir(), "data"), ""
 	useStore(t, dir, func(s *store.Store) { migratetest.Fill(t, s, 60, 10) })

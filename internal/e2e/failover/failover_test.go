@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -82,13 +81,9 @@ var faults = []fault{
 // run of all tests.
 func failovers(t *testing.T) int {
 	t.Helper()
-	s := os.Getenv("LOQUAT_FAILOVERS")
-	if s == "" {
+	n := binary.Number(t, "LOQUAT_FAILOVERS", 0)
+	if n == 0 {
 		t.Skip("skipped: make failover runs it")
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		t.Fatalf("LOQUAT_FAILOVERS: %q is not a number of failovers", s)
 	}
 	return n
 }

@@ -10,9 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,13 +75,9 @@ func TestNetworkFaults(t *testing.T) {
 
 func roundsWanted(t *testing.T) int {
 	t.Helper()
-	s := os.Getenv("LOQUAT_NETWORK_ROUNDS")
-	if s == "" {
+	n := binary.Number(t, "LOQUAT_NETWORK_ROUNDS", 0)
+	if n == 0 {
 		t.Skip("skipped: make network runs it")
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		t.Fatalf("LOQUAT_NETWORK_ROUNDS: %q is not a number of rounds", s)
 	}
 	return n
 }

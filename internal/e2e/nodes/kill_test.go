@@ -33,8 +33,8 @@ const (
 // saw. Every request ends once, those of a dead node within takeover, and every follower ends
 // with what is stored.
 func TestKilledNodes(t *testing.T) {
-	seconds := time.Duration(number(t, "LOQUAT_NODES_SECONDS", killSeconds)) * time.Second
-	streams := number(t, "LOQUAT_NODES_STREAMS", killStreams)
+	seconds := time.Duration(binary.Number(t, "LOQUAT_NODES_SECONDS", killSeconds)) * time.Second
+	streams := binary.Number(t, "LOQUAT_NODES_STREAMS", killStreams)
 	if testing.Short() {
 		seconds, streams = min(seconds, 20*time.Second), min(streams, 20)
 	}
@@ -49,7 +49,7 @@ func TestKilledNodes(t *testing.T) {
 	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")
 	n := binary.StartNodes(t, binary.NodesOptions{Count: 3, Config: configFor(backend.URL)})
 	r := &killRun{t: t, nodes: n, random: rand.New(rand.NewPCG(seed, 0)), db: connect(t, n.Database),
-		pause: time.Duration(number(t, "LOQUAT_NODES_KILL_SECONDS", killPause)) * time.Second}
+		pause: time.Duration(binary.Number(t, "LOQUAT_NODES_KILL_SECONDS", killPause)) * time.Second}
 	r.c = n.Client()
 	for began := time.Now(); time.Since(began) < seconds && !t.Failed(); {
 		r.load(streams, min(seconds-time.Since(began), secondsPerLoad*time.Second))
@@ -146,7 +146,7 @@ func (r *killRun) audit(l *audit.Load) {
 // writes nothing to them and goes on as a node.
 func TestPausedNode(t *testing.T) {
 	const requests = 10
-	pause := time.Duration(number(t, "LOQUAT_NODES_PAUSE_SECONDS", 20)) * time.Second
+	pause := time.Duration(binary.Number(t, "LOQUAT_NODES_PAUSE_SECONDS", 20)) * time.Second
 	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")
 	n := binary.StartNodes(t, binary.NodesOptions{Count: 3, Config: configFor(backend.URL)})
 	ctx, db := t.Context(), connect(t, n.Database)

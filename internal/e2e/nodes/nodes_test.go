@@ -8,8 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -30,20 +28,6 @@ func configFor(url string) string {
 	return fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1", "timeout": 60,
 		"retry_on_status": {"503": [0.02]}, "stream_recovery": {"mode": "aggressive", "max_retries": 1}}}, "limits": {"max_tool_rounds": 2},
 		"server": {"shutdown_grace_seconds": 1}}`, url)
-}
-
-// number returns the value of a variable that scales a test, or a default.
-func number(t *testing.T, variable string, otherwise int) int {
-	t.Helper()
-	s := os.Getenv(variable)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		t.Fatalf("%s: %q is not a positive number", variable, s)
-	}
-	return n
 }
 
 // database is a connection of the test to the database of the nodes.

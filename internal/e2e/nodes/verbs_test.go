@@ -120,7 +120,7 @@ func TestCancelAtAnotherNode(t *testing.T) {
 		p50, p99 time.Duration
 	}{
 		// The limits of a machine that does nothing else are 50 ms and 250 ms; see docs/scale.md.
-		{name: "with notifications", times: number(t, "LOQUAT_NODES_CANCELS", 30), p50: 500 * time.Millisecond, p99: 2500 * time.Millisecond},
+		{name: "with notifications", times: binary.Number(t, "LOQUAT_NODES_CANCELS", 30), p50: 500 * time.Millisecond, p99: 2500 * time.Millisecond},
 		{name: "without notifications", lost: true, times: 9, p50: 2500 * time.Millisecond, p99: 2500 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -210,32 +210,10 @@ func (l *Loader) begin(ctx context.Context) (err error) {
 }
 
 // Columns returns the columns of a table and their types.
-func Columns(q store.SQL, table string) (columns []store.Column, err error) {
-	rows, err := q.Query(`SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
-		WHERE attrelid = to_regclass(convert_from(?, 'UTF8')) AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var c store.Column
-		var kind string
-		if err := rows.Scan(&c.Name, &kind); err != nil {
-			return nil, err
-		}
-		switch kind {
-		case "bigint":
-			c.Type = store.Integer
-		case "text":
-			c.Type = store.Text
-		case "bytea":
-			c.Type = store.Bytes
-		default:
-			return nil, fmt.Errorf("the column %s of %s has the type %s, which this program does not move", c.Name, table, kind)
-		}
-		columns = append(columns, c)
-	}
-	return columns, rows.Err()
+func Columns(q store.SQL, table string) ([]store.Column, error) {
+	return store.Columns(q, `SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+		WHERE attrelid = to_regclass(convert_from(?, 'UTF8')) AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, table,
+		map[string]store.ColumnType{"bigint": store.Integer, "text": store.Text, "bytea": store.Bytes})
 }
 
 // Load adds rows to a table. next returns the next row, or nil at the end.

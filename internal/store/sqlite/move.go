@@ -142,31 +142,9 @@ func (l *Loader) dropIndexes(ctx context.Context) error {
 }
 
 // Columns returns the columns of a table and their types.
-func Columns(q store.SQL, table string) (columns []store.Column, err error) {
-	rows, err := q.Query(`SELECT name, type FROM pragma_table_info(?) ORDER BY cid`, table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var c store.Column
-		var kind string
-		if err := rows.Scan(&c.Name, &kind); err != nil {
-			return nil, err
-		}
-		switch kind {
-		case "INTEGER":
-			c.Type = store.Integer
-		case "TEXT":
-			c.Type = store.Text
-		case "BLOB":
-			c.Type = store.Bytes
-		default:
-			return nil, fmt.Errorf("the column %s of %s has the type %s, which this program does not move", c.Name, table, kind)
-		}
-		columns = append(columns, c)
-	}
-	return columns, rows.Err()
+func Columns(q store.SQL, table string) ([]store.Column, error) {
+	return store.Columns(q, `SELECT name, type FROM pragma_table_info(?) ORDER BY cid`, table,
+		map[string]store.ColumnType{"INTEGER": store.Integer, "TEXT": store.Text, "BLOB": store.Bytes})
 }
 
 // Load adds rows to a table. next returns the next row, or nil at the end.
