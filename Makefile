@@ -36,6 +36,7 @@ migration: ## move a store of 1,000,000 events to PostgreSQL and back, and kill 
 postgres: ## run the tests that matter with the store in PostgreSQL, which must be installed
 	LOQUAT_TEST_STORE=postgres LOQUAT_CRASH_ROUNDS=$${LOQUAT_CRASH_ROUNDS:-8} $(GO) test -count=1 -timeout 10m \
 		-run '^(TestModel|TestAsset.*|TestUsedAssetsStay|TestUploadsThatNobodyAttaches|TestCrash|TestConformance.*)$$' ./internal/chat ./internal/e2e/crash ./internal/e2e/conformance
+	LOQUAT_TEST_STORE=postgres LOQUAT_LOAD_SECONDS=$${LOQUAT_LOAD_SECONDS:-5} $(GO) test -count=1 -timeout 10m -v -short -run '^TestManyFollowers$$' ./internal/e2e/load
 
 failover: ## let the primary of a PostgreSQL cluster fail FAILOVERS times; needs PostgreSQL, Patroni, etcd and HAProxy
 	LOQUAT_FAILOVERS=$(FAILOVERS) $(GO) test -count=1 -timeout 60m -v ./internal/e2e/failover

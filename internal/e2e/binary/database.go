@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"testing"
 
 	"loquat/internal/store/postgres/pgtest"
 )
@@ -19,11 +20,27 @@ var databases struct {
 	urls   map[string]string // by data directory
 }
 
+// StartServers starts a server with a configuration, or with LOQUAT_TEST_STORE=postgres so many
+// servers on one database.
+func StartServers(t *testing.T, nodes int, config string) (list []*Process) {
+	t.Helper()
+	if os.Getenv(testStore) != "postgres" {
+		return singleServer(t, config)
+	}
+	for _, node := range StartNodes(t, NodesOptions{Count: nodes, Config: config}).List {
+		list = append(list, node.Process)
+	}
+	return list
+}
+
+// testStore is the variable that says where tests keep sessions.
+const testStore = "LOQUAT_TEST_STORE"
+
 // withStore returns the arguments of a server that keeps its sessions where the variable
 // LOQUAT_TEST_STORE says: in its data directory, or with "postgres" in a database that belongs
 // to that directory. The configuration gets a store.url, in a copy of the file.
 func withStore(args []string) ([]string, error) {
-	if os.Getenv("LOQUAT_TEST_STORE") != "postgres" || len(args) == 0 || args[0] != "serve" {
+	if os.Getenv(testStore) != "postgres" || len(args) == 0 || args[0] != "serve" {
 		return args, nil
 	}
 	file, data := slices.Index(args, "--config")+1, slices.Index(args, "--data")+1

@@ -167,18 +167,6 @@ func (n *Node) Client() *client.Client { return NewClient(n.t, "http://"+n.Addre
 // Client returns a client of the load balancer.
 func (n *Nodes) Client() *client.Client { return NewClient(n.t, n.URL) }
 
-// NewClient returns a client of the server at a URL, which closes its connections at the end of
-// the test.
-func NewClient(t *testing.T, url string) *client.Client {
-	t.Helper()
-	c, err := client.New(url, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.CloseIdleConnections)
-	return c
-}
-
 // AwaitUp waits until the load balancer sends calls to all nodes.
 func (n *Nodes) AwaitUp() {
 	n.t.Helper()

@@ -52,22 +52,45 @@ func ServerWith(t *testing.T, config string) *client.Client {
 // ServerAt starts a server with a configuration. It also returns the URL of the server.
 func ServerAt(t *testing.T, config string) (url string, _ *client.Client) {
 	t.Helper()
-	cfg := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	path, err := racePath()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, path, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	p := startServer(t, path, config)
 	t.Cleanup(func() { p.logErrors(t) })
-	c, err := client.New(p.URL, client.Options{})
+	return p.URL, NewClient(t, p.URL)
+}
+
+// NewClient returns a client of the server at a URL, which closes its connections at the end of
+// the test.
+func NewClient(t *testing.T, url string) *client.Client {
+	t.Helper()
+	c, err := client.New(url, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseIdleConnections)
-	return p.URL, c
+	return c
+}
+
+// startServer starts the server of a program, with a configuration and a new data directory.
+func startServer(t *testing.T, program, config string) *Process {
+	t.Helper()
+	cfg := filepath.Join(t.TempDir(), "loquat.json")
+	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, program, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+}
+
+// singleServer returns a server with a configuration.
+func singleServer(t *testing.T, config string) []*Process {
+	t.Helper()
+	path, err := Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []*Process{startServer(t, path, config)}
 }
 
 // logErrors repeats the errors of the server's log in the log of the test.

@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/client"
 	"loquat/internal/e2e/binary"
 )
@@ -26,36 +24,31 @@ type load struct {
 const followed = 5
 
 // Every client's fold of what it follows equals what is stored, whatever its way of
-// following and however far it lags; nothing leaks and memory stays flat.
+// following and however far it lags; nothing leaks and memory stays flat. With
+// LOQUAT_TEST_STORE=postgres the clients, and the requests that they follow, are spread over three
+// servers on one database.
 func TestManyFollowers(t *testing.T) {
 	l := load{sessions: 200, chunks: 500, rate: 50, pollers: 10, followers: 40}
 	if testing.Short() {
 		l = load{sessions: 40, chunks: 100, rate: 50, pollers: 4, followers: 8}
 	}
-	if s := os.Getenv("LOQUAT_LOAD_SECONDS"); s != "" {
-		seconds, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.chunks = seconds * l.rate
-	}
-	server := serverOnScripted(t, l)
-	c, err := client.New(server.URL, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l.chunks = binary.Number(t, "LOQUAT_LOAD_SECONDS", l.chunks/l.rate) * l.rate
+	c := startCrowd(t, l)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	warmUp(ctx, t, c, l.sessions)
-	idle := binary.Metrics(t, server.URL)
+	warmUp(ctx, t, c)
+	idle := make([]map[string]float64, len(c.servers))
+	for i, server := range c.servers {
+		idle[i] = binary.Metrics(t, server.URL)
+	}
 
-	begin, err := c.Events(ctx, client.Query{})
+	begin, err := c.at(0).Events(ctx, client.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sessions := make([]string, l.sessions)
 	for i := range sessions {
-		s, err := c.CreateSession(ctx, loquat.NewSession{})
+		s, err := c.at(i).CreateSession(ctx, loquat.NewSession{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,15 +56,55 @@ func TestManyFollowers(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	folds := make(chan map[string]*loquat.Fold, l.pollers+l.followers)
-	follow := func(f func(context.Context, *client.Client) (map[string]*loquat.Fold, error)) {
+	c.follow(ctx, t, &all, sessions, begin.LatestEventID, folds)
+	checkMemory := c.watchMemory(ctx, t, idle)
+	for i, id := range sessions {
 		all.Go(func() {
-			own, err := client.New(server.URL, client.Options{HTTPClient: &http.Client{Transport: &http.Transport{}}})
+			content := "go on"
+			if _, err := c.at(i).Send(ctx, id, loquat.Send{Content: &content, Stream: new(true)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	close(folds)
+	checkFolds(ctx, t, c, folds, sessions)
+	c.closeIdleConnections()
+	checkMemory()
+}
+
+// crowd is a load on servers that share the sessions.
+type crowd struct {
+	load
+	servers []*binary.Process
+	clients []*client.Client // of the servers
+}
+
+// startCrowd starts a scripted backend and servers on it, each a process of its own. The default
+// model streams as the load says.
+func startCrowd(t *testing.T, l load) *crowd {
+	t.Helper()
+	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")
+	c := &crowd{load: l}
+	c.servers = binary.StartServers(t, 3, fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lorem", "base_url": "%s/v1",
+		"request_options": {"loquat_script": {"chunks": %d, "rate": %d, "chunk_bytes": 6}}}}}`, backend.URL, l.chunks, l.rate))
+	for _, server := range c.servers {
+		c.clients = append(c.clients, binary.NewClient(t, server.URL))
+	}
+	return c
+}
+
+// follow starts clients that follow sessions until a request of each has ended.
+func (c *crowd) follow(ctx context.Context, t *testing.T, all *sync.WaitGroup, sessions []string, since loquat.EventID, folds chan<- map[string]*loquat.Fold) {
+	start := func(i int, follow func(*client.Client) (map[string]*loquat.Fold, error)) {
+		all.Go(func() {
+			own, err := client.New(c.servers[i%len(c.servers)].URL, client.Options{HTTPClient: &http.Client{Transport: &http.Transport{}}})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer own.CloseIdleConnections()
-			got, err := f(ctx, own)
+			got, err := follow(own)
 			if err != nil {
 				t.Error(err)
 				return
@@ -79,73 +112,52 @@ func TestManyFollowers(t *testing.T) {
 			folds <- got
 		})
 	}
-	for range l.pollers {
-		follow(func(ctx context.Context, c *client.Client) (map[string]*loquat.Fold, error) {
-			return pollAll(ctx, c, begin.LatestEventID, l.sessions)
+	for i := range c.pollers {
+		start(i, func(own *client.Client) (map[string]*loquat.Fold, error) {
+			return pollAll(ctx, own, since, len(sessions))
 		})
 	}
-	for i := range l.followers {
-		mine := sessionsOf(sessions, i)
-		follow(func(ctx context.Context, c *client.Client) (map[string]*loquat.Fold, error) {
-			return followSome(ctx, c, mine, begin.LatestEventID, i%2 == 0)
+	for i := range c.followers {
+		start(i, func(own *client.Client) (map[string]*loquat.Fold, error) {
+			return followSome(ctx, own, sessionsOf(sessions, i), since, i%2 == 0)
 		})
 	}
-	watch, memory := watchMemory(ctx, t, server.URL)
-	for _, id := range sessions {
-		all.Go(func() {
-			content := "go on"
-			if _, err := c.Send(ctx, id, loquat.Send{Content: &content, Stream: new(true)}); err != nil {
-				t.Error(err)
-			}
-		})
+}
+
+// at returns the client for the i-th of some calls, which are spread over the servers.
+func (c *crowd) at(i int) *client.Client { return c.clients[i%len(c.clients)] }
+
+func (c *crowd) closeIdleConnections() {
+	for _, one := range c.clients {
+		one.CloseIdleConnections()
 	}
-	all.Wait()
-	watch()
-	close(folds)
-	checkFolds(ctx, t, c, folds, sessions, l)
-	c.CloseIdleConnections()
-	binary.CheckLeaks(t, server.URL, idle, <-memory)
 }
 
 // warmUp sends as many requests at once as the run will, so that the connections to the
 // backend that are kept for later are there before anything is counted.
-func warmUp(ctx context.Context, t *testing.T, c *client.Client, n int) {
+func warmUp(ctx context.Context, t *testing.T, c *crowd) {
 	t.Helper()
 	overrides := map[string]any{"model": "echo", "request_options": map[string]any{"loquat_script": map[string]any{"delay_ms": 3000, "chunks": 1}}}
 	var all sync.WaitGroup
-	for range n {
+	for i := range c.sessions {
 		all.Go(func() {
-			s, err := c.CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
+			s, err := c.at(i).CreateSession(ctx, loquat.NewSession{Metadata: loquat.Object{}.Set("overrides", overrides)})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			content := "warm up"
-			sent, err := c.Send(ctx, s.SessionID, loquat.Send{Content: &content})
+			sent, err := c.at(i).Send(ctx, s.SessionID, loquat.Send{Content: &content})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			binary.FollowRequest(ctx, t, c, sent.RequestID)
+			binary.FollowRequest(ctx, t, c.at(i), sent.RequestID)
 		})
 	}
 	all.Wait()
-	c.CloseIdleConnections()
+	c.closeIdleConnections()
 	time.Sleep(200 * time.Millisecond)
-}
-
-// serverOnScripted starts a scripted backend and a server on it, each a process of
-// its own. The default model streams as the load says.
-func serverOnScripted(t *testing.T, l load) *binary.Process {
-	t.Helper()
-	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")
-	cfg := filepath.Join(t.TempDir(), "loquat.json")
-	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lorem", "base_url": "%s/v1",
-		"request_options": {"loquat_script": {"chunks": %d, "rate": %d, "chunk_bytes": 6}}}}}`, backend.URL, l.chunks, l.rate)
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return binary.Start(t, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 }
 
 // sessionsOf returns the sessions that follower i follows.
@@ -245,15 +257,15 @@ func followPolls(ctx context.Context, c *client.Client, f *loquat.Fold, q client
 	return ctx.Err()
 }
 
-func checkFolds(ctx context.Context, t *testing.T, c *client.Client, folds chan map[string]*loquat.Fold, sessions []string, l load) {
+func checkFolds(ctx context.Context, t *testing.T, c *crowd, folds chan map[string]*loquat.Fold, sessions []string) {
 	t.Helper()
 	stored := map[string][]byte{}
-	for _, id := range sessions {
-		s, err := c.Session(ctx, id)
+	for i, id := range sessions {
+		s, err := c.at(i+1).Session(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(s.Messages) != 2 || len(s.Messages[1].Content) < l.chunks {
+		if len(s.Messages) != 2 || len(s.Messages[1].Content) < c.chunks {
 			t.Errorf("session %s has %d messages, the last of %d bytes", id, len(s.Messages), len(s.Messages[len(s.Messages)-1].Content))
 		}
 		stored[id] = binary.MustJSON(t, s.Messages)
@@ -274,21 +286,25 @@ func checkFolds(ctx context.Context, t *testing.T, c *client.Client, folds chan 
 	t.Logf("%d clients, %d folds, all compared to %d stored sessions", clients, compared, len(sessions))
 }
 
-// watchMemory samples the server's memory until stop is called.
-func watchMemory(ctx context.Context, t *testing.T, url string) (stop func(), samples <-chan []float64) {
+// watchMemory samples the memory of the servers until check is called, which compares the servers
+// with what they were when they were idle.
+func (c *crowd) watchMemory(ctx context.Context, t *testing.T, idle []map[string]float64) (check func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	out := make(chan []float64, 1)
-	go func() {
-		var memory []float64
-		for {
-			select {
-			case <-ctx.Done():
-				out <- memory
-				return
-			case <-time.After(500 * time.Millisecond):
-				memory = append(memory, binary.Metrics(t, url)["process_resident_memory_bytes"])
+	memory := make([][]float64, len(c.servers))
+	var watches sync.WaitGroup
+	for i, server := range c.servers {
+		watches.Go(func() {
+			for ctx.Err() == nil {
+				_ = backoff.Sleep(ctx, 500*time.Millisecond)
+				memory[i] = append(memory[i], binary.Metrics(t, server.URL)["process_resident_memory_bytes"])
 			}
+		})
+	}
+	return func() {
+		cancel()
+		watches.Wait()
+		for i, server := range c.servers {
+			binary.CheckLeaks(t, server.URL, idle[i], memory[i])
 		}
-	}()
-	return cancel, out
+	}
 }
