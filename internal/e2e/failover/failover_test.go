@@ -163,6 +163,15 @@ func awaitPromotion(t *testing.T, failed *pgtest.Member, inPlace bool) time.Time
 	return time.Time{}
 }
 
+// HAProxy leads to the primary only, also before its first checks.
+func TestHAProxyLeadsToThePrimary(t *testing.T) {
+	failovers(t)
+	c := cluster(t)
+	for i := range 5 {
+		t.Run(fmt.Sprint(i+1), func(t *testing.T) { c.StartHAProxy(t) })
+	}
+}
+
 func (n *nodes) audit(t *testing.T, load *audit.Load) {
 	t.Helper()
 	load.Pause(func() {

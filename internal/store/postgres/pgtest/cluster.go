@@ -378,7 +378,8 @@ func (c *Cluster) Database() (name string, err error) {
 }
 
 // StartHAProxy starts HAProxy in front of the cluster, with the configuration that
-// docs/postgresql.md shows, and returns its address. The end of the test stops it.
+// docs/postgresql.md shows, waits until it leads to the primary, and returns its address. It
+// must never lead to a standby. The end of the test stops it.
 func (c *Cluster) StartHAProxy(t testing.TB) (address string) {
 	t.Helper()
 	program, err := find("haproxy")
@@ -395,7 +396,11 @@ func (c *Cluster) StartHAProxy(t testing.TB) (address string) {
 	}
 	address = fmt.Sprintf("127.0.0.1:%d", port)
 	pairs := [][2]string{{"bind :5000", "bind " + address}}
-	for i, m := range c.Members {
+	primary, err := c.Primary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range []*Member{primary, primary.Other()} { // HAProxy checks the last server last
 		pairs = append(pairs, [2]string{
 			fmt.Sprintf("db%d.example.org:5432 check port 8008", i+1),
 			fmt.Sprintf("127.0.0.1:%d check port %d", m.Port, m.Rest),
@@ -414,10 +419,32 @@ func (c *Cluster) StartHAProxy(t testing.TB) (address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(proxy.stop)
-	if err := within(10*time.Second, "HAProxy listens", func() error { return dial(address) }); err != nil {
-		t.Fatalf("%v\n%s", err, c.Logs())
+	for range c.Members { // HAProxy takes turns
+		if err := within(30*time.Second, "HAProxy leads to the primary", func() error { return c.leadsToPrimary(t, address) }); err != nil {
+			t.Fatalf("%v\n%s", err, c.Logs())
+		}
 	}
 	return address
+}
+
+// leadsToPrimary returns an error while a proxy refuses connections. It fails the test if the
+// proxy leads to a standby.
+func (c *Cluster) leadsToPrimary(t testing.TB, proxy string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.url("postgres", "postgres", proxy))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var standby bool
+	if err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby); err != nil {
+		return err
+	}
+	if standby {
+		t.Errorf("%s leads to a standby", proxy)
+	}
+	return nil
 }
 
 // Logs returns the end of the log of each process.

@@ -132,11 +132,3 @@ func freePorts(n int) (ports []int, err error) {
 	}
 	return ports, nil
 }
-
-func dial(address string) error {
-	conn, err := net.DialTimeout("tcp", address, time.Second)
-	if err == nil {
-		conn.Close()
-	}
-	return err
-}
