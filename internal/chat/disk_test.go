@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -124,6 +125,119 @@ func endOnAFullDisk(t *testing.T) {
 	disk.full.Store(false)
 	if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed || got.Error != "cut" {
 		t.Errorf("the end: %+v", got)
+	}
+	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi | assistant:seen  (error)"; got != want {
+		t.Errorf("messages %s, want %s", got, want)
+	}
+}
+
+// A request whose writes fail for a minute is stopped: its backend is cancelled then, and its
+// followers see its end when something can be written. What it had streamed is kept.
+func TestRequestThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]bool{"increments wait": false, "the end of a phase waits": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { requestThatCannotBeStored(t, waits) })
+		})
+	}
+}
+
+func requestThatCannotBeStored(t *testing.T, phaseEnds bool) {
+	r, disk := newRigOnFullDisk(t)
+	const unstoredLimit = time.Minute
+	stopped := make(chan time.Time, 1)
+	gate := make(chan struct{})
+	r.provider.chat = func(ctx context.Context, _ loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+		return func(yield func(loquat.Chunk, error) bool) {
+			yield(loquat.Chunk{Text: "seen "}, nil)
+			<-gate
+			yield(loquat.Chunk{Text: "waits "}, nil)
+			if phaseEnds {
+				stopped <- time.Now().Add(unstoredLimit)
+				yield(loquat.Chunk{Reply: &loquat.Reply{Content: "seen waits "}}, nil)
+				return
+			}
+			<-ctx.Done()
+			stopped <- time.Now()
+			yield(loquat.Chunk{}, ctx.Err())
+		}
+	}
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
+	time.Sleep(3 * time.Minute) // with nothing to store, a request may be silent for longer
+	disk.full.Store(true)
+	full := time.Now()
+	close(gate)
+	if took := (<-stopped).Sub(full); took < 55*time.Second || took > 65*time.Second {
+		t.Errorf("the backend worked for %s while nothing could be stored", took)
+	}
+	time.Sleep(time.Hour)
+	if row, err := r.Requests.Request(t.Context(), q.RequestID); err != nil || row.Status != loquat.StatusRunning {
+		t.Errorf("an end that is not on disk: %+v, %v", row, err)
+	}
+	disk.full.Store(false)
+	if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed || !strings.Contains(got.Error, "could not be stored for 60 seconds") {
+		t.Errorf("the end: %+v", got)
+	}
+	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi | assistant:seen waits  (error)"; got != want {
+		t.Errorf("messages %s, want %s", got, want)
+	}
+	log := r.log(s.SessionID, 0)
+	if last := log[len(log)-1]; last.Type != loquat.RequestCompleted {
+		t.Errorf("the log ends with %s", last.Type)
+	}
+}
+
+// refusing is a database that refuses statements with a text in their values.
+type refusing struct {
+	store.Driver
+	text string
+}
+
+func (d *refusing) Write(ctx context.Context, fn func(store.SQL) error) error {
+	return d.Driver.Write(ctx, func(q store.SQL) error { return fn(refusingSQL{q, d.text}) })
+}
+
+type refusingSQL struct {
+	store.SQL
+	text string
+}
+
+func (q refusingSQL) Exec(query string, args ...any) (int64, error) {
+	for _, arg := range args {
+		if b, ok := arg.([]byte); ok && strings.Contains(string(b), q.text) {
+			return 0, errors.New("canceling statement due to statement timeout")
+		}
+	}
+	return q.SQL.Exec(query, args...)
+}
+
+// A request whose text alone cannot be stored ends without this text, while other changes go on.
+func TestTextThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, textThatCannotBeStored)
+}
+
+func textThatCannotBeStored(t *testing.T) {
+	r := newRigOn(t, func(db store.Driver) store.Driver { return &refusing{db, "too large"} })
+	gate := make(chan struct{}, 2)
+	r.provider.then(phase{chunks: words("seen ", "too large"), gate: gate, hang: true})
+	s, other := r.create(loquat.NewSession{}), r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
+	tick(gate, 1)
+	r.waitFor("the text", func() bool { return strings.Contains(story(r.log(s.SessionID, 0)), "seen") })
+	tick(gate, 1)
+	began := time.Now()
+	time.Sleep(30 * time.Second)
+	if err := second(r.AppendMessage(t.Context(), chat.Call{}, other.SessionID, loquat.NewMessage{Role: "user", Content: "x"})); err != nil {
+		t.Errorf("another change: %v", err)
+	}
+	if got := r.ended(q.RequestID); got.Status != loquat.StatusFailed || !strings.Contains(got.Error, "could not be stored for 60 seconds") {
+		t.Errorf("the end: %+v", got)
+	}
+	if took := time.Since(began); took > 75*time.Second {
+		t.Errorf("the end came after %s", took)
 	}
 	if got, want := transcript(r.snapshot(s.SessionID).Messages), "user:hi | assistant:seen  (error)"; got != want {
 		t.Errorf("messages %s, want %s", got, want)

@@ -48,13 +48,16 @@ func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next 
 		out.status = row.Status
 		return out, err
 	}
-	out, err := persistently(ctx, s.store, end)
+	k.setStepping(true)
+	out, err := endPersistently(ctx, k, end)
 	if err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
 		// Waiting increments or the failure itself cannot be written. End without them.
 		s.log.Error("waiting increments of a request are lost", "request_id", q.RequestID, "error", err, "after", failure)
 		k.dropPending()
-		failure = errors.New("the last increments of the request could not be written")
-		if out, err = persistently(ctx, s.store, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
+		if !errors.Is(failure, errUnstored) {
+			failure = errors.New("the last increments of the request could not be written")
+		}
+		if out, err = endPersistently(ctx, k, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
 			s.log.Error("the streamed text of a request is lost, too", "request_id", q.RequestID, "error", err)
 			endBy = s.endWithout
 			out, err = persistently(ctx, s.store, end)
@@ -64,6 +67,26 @@ func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next 
 		return nil, "", err
 	}
 	return out.next, out.status, failure
+}
+
+// endPersistently is persistently for the end of a request. It gives up if the store can write
+// other things, twice, but not this end, and something of the request has waited for
+// unstoredLimit.
+func endPersistently[T any](ctx context.Context, k *sink, end func(*store.Tx) (T, error)) (T, error) {
+	for n, others := 0, 0; ; n++ {
+		out, err := store.Do(ctx, k.s.store, end)
+		if loquat.CodeOf(err) != loquat.CodeUnavailable {
+			return out, err
+		}
+		if k.overdue() && k.s.store.TryWrite(ctx) == nil {
+			if others++; others == 2 {
+				return out, err
+			}
+		}
+		if rewrite.Wait(ctx, n) != nil {
+			return out, err
+		}
+	}
 }
 
 // endTimeout bounds how long a stopping service tries to write the end of a request while

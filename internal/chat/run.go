@@ -29,7 +29,7 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	if err == nil {
 		err = s.runJob(ctx, q, out)
 	}
-	out.outbox.Close()
+	out.close()
 	if err == nil {
 		log.Info("request completed")
 		return out.next

@@ -16,6 +16,12 @@ import (
 // stream has to wait, too.
 const maxPending = 1 << 20
 
+// unstoredLimit is how long the writes of a request may fail or wait before the request is
+// stopped: its backend works, and costs, for a reply that nobody can follow or keep.
+const unstoredLimit = time.Minute
+
+var errUnstored = loquat.Errorf(loquat.CodeUnavailable, "the request was stopped because its events could not be stored for %.0f seconds", unstoredLimit.Seconds())
+
 // sink writes the events of a request. Increments that wait for the same commit become one
 // event, by the rule of compaction. So the number of streams bounds the rows per second, and
 // a fast disk holds nothing back.
@@ -42,6 +48,10 @@ type sink struct {
 	attempt   uint64 // transaction that published the first of taken
 	published int    // number of taken that it published
 	failures  int    // transactions in a row that failed
+
+	stepping bool      // a step runs
+	waiting  time.Time // since when increments or a step wait to be stored; zero if none do
+	limit    *time.Timer
 }
 
 var (
@@ -49,15 +59,67 @@ var (
 	_ store.Streamer = (*sink)(nil)
 )
 
-// newSink returns the sink of a request that runs until ctx ends. Its caller must call
-// outbox.Close.
+// newSink returns the sink of a request that runs until ctx ends. Its caller must call close.
 func newSink(ctx context.Context, s *Requests, q store.Request) *sink {
 	k := &sink{
 		s: s, q: q, h: store.Head{SID: q.SID, SessionID: q.SessionID},
 		ctx: ctx, drained: make(chan struct{}, 1),
 	}
 	k.outbox = s.store.NewOutbox(q, k)
+	k.mu.Lock() // orders the assignment before the first checkLimit
+	defer k.mu.Unlock()
+	k.limit = time.AfterFunc(unstoredLimit, k.checkLimit)
 	return k
+}
+
+// close ends the collection of increments and the watch over them.
+func (k *sink) close() {
+	k.limit.Stop()
+	k.outbox.Close()
+}
+
+// checkLimit stops the request if something has waited for unstoredLimit. Otherwise it checks
+// again when that may be so.
+func (k *sink) checkLimit() {
+	k.mu.Lock()
+	left := unstoredLimit
+	if !k.waiting.IsZero() {
+		left -= time.Since(k.waiting)
+	}
+	if left > 0 {
+		k.limit.Reset(left)
+	}
+	k.mu.Unlock()
+	if left <= 0 {
+		k.s.workers.cancel(k.q.RequestID, errUnstored)
+	}
+}
+
+// overdue reports whether something has waited for unstoredLimit.
+func (k *sink) overdue() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.waiting.IsZero() && time.Since(k.waiting) >= unstoredLimit
+}
+
+// wait notes that something waits to be stored from now on, unless something does already. The
+// caller has locked k.mu.
+func (k *sink) wait() {
+	if k.waiting.IsZero() {
+		k.waiting = time.Now()
+	}
+}
+
+// setStepping notes that a step, or the end of the request, begins to wait or was stored.
+func (k *sink) setStepping(yes bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stepping = yes
+	if yes {
+		k.wait()
+	} else if len(k.pending) == 0 {
+		k.waiting = time.Time{}
+	}
 }
 
 // PublishIncrements publishes all increments that wait. The committer calls it when it
@@ -96,6 +158,10 @@ func (k *sink) forgetTaken() {
 		k.pending = nil
 	}
 	k.takenSize, k.published, k.failures = 0, 0, 0
+	k.waiting = time.Time{}
+	if len(k.pending) > 0 || k.stepping {
+		k.wait()
+	}
 	k.mu.Unlock()
 	select {
 	case k.drained <- struct{}{}:
@@ -111,7 +177,8 @@ func (k *sink) dropPending() {
 }
 
 // IncrementsFailed tries again while the store cannot write, until the request's context
-// ends. So a disk that is full for a while loses no increments. Other errors end the request.
+// ends. So a disk that is full for less than unstoredLimit loses no increments. Other errors end
+// the request.
 func (k *sink) IncrementsFailed(err error) {
 	if k.ctx.Err() != nil {
 		return
@@ -150,6 +217,7 @@ func (k *sink) Publish(ctx context.Context, e loquat.Event) error {
 		if k.size < maxPending {
 			k.pending = append(k.pending, e)
 			k.size += incrementSize(e)
+			k.wait()
 			k.mu.Unlock()
 			k.outbox.Ready()
 			return nil
@@ -186,6 +254,7 @@ func incrementSize(e loquat.Event) int {
 // step publishes the pending increments and runs fn, in one transaction. It fails unless the
 // request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *store.Request, err error)) error {
+	k.setStepping(true)
 	next, err := persistently(ctx, k.s.store, func(tx *store.Tx) (*store.Request, error) {
 		if err := k.s.checkOwner(k.q); err != nil {
 			return nil, err
@@ -203,6 +272,7 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *
 		return fn(tx, &step)
 	})
 	if err == nil {
+		k.setStepping(false)
 		k.next = next
 	}
 	return err

@@ -446,6 +446,9 @@ func (s *Store) probe(batch []*update) {
 	}
 }
 
+// TryWrite returns an error if the store cannot write. It changes no value.
+func (s *Store) TryWrite(ctx context.Context) error { return s.Update(ctx, writeUnchanged) }
+
 // writeUnchanged tests that the database can be written, without changing any value.
 func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
 
