@@ -222,6 +222,11 @@ type app struct {
 
 	live   bool
 	cursor loquat.EventID // events up to this one are sent or queued
+
+	// atLeast is the newest event when the app joined. The app catches up with it even if the
+	// broadcaster is behind: another node may have sent the app a window that ends there.
+	atLeast loquat.EventID
+
 	lost   bool           // not live, and the next push must be a gap
 	lostAt loquat.EventID // where the app continues after the gap
 }
@@ -276,6 +281,7 @@ func (a *app) startCatchUp() {
 // gap sends the app a gap and continues after an event. The caller holds the
 // broadcaster's lock.
 func (a *app) gap(at loquat.EventID) {
+	a.atLeast = 0 // the log may have been replaced
 	switch {
 	case !a.live:
 		a.lost, a.lostAt = true, at
@@ -318,11 +324,9 @@ func (a *app) catchUp() {
 func (a *app) goLiveIfLevel() (until loquat.EventID, done bool) {
 	a.broadcaster.mu.Lock()
 	defer a.broadcaster.mu.Unlock()
-	if a.lost {
-		return a.broadcaster.cursor, false
-	}
-	a.live = a.cursor >= a.broadcaster.cursor
-	return a.broadcaster.cursor, a.live
+	until = max(a.broadcaster.cursor, a.atLeast)
+	a.live = !a.lost && a.cursor >= until
+	return until, a.live
 }
 
 // sendUpTo sends the next window of events, at most up to until, or a pending gap.
@@ -374,6 +378,7 @@ func (a *app) skip(at loquat.EventID, err error) {
 func (a *app) markLost() {
 	a.broadcaster.mu.Lock()
 	defer a.broadcaster.mu.Unlock()
+	a.atLeast = 0
 	if !a.lost {
 		a.lost, a.lostAt = true, a.broadcaster.cursor
 	}

@@ -53,7 +53,8 @@ type Log interface {
 	Latest() loquat.EventID
 	// Check reports whether the events after since can be read. It fails with CodeGone
 	// if they were removed or since never existed, and with CodeUnavailable if that
-	// cannot be determined now.
+	// cannot be determined now. Afterwards Latest is not before any event that another node
+	// may have pushed until then.
 	Check(ctx context.Context, since loquat.EventID) error
 	// Window returns the next events after since, up to and including until if until is
 	// not 0. It waits up to wait for the first event; if none comes, the window is empty.

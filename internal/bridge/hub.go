@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -189,21 +190,26 @@ func (t *appTopicJoin) Join(ctx context.Context, m *phx.Member, payload json.Raw
 	if !given || response.Gap {
 		cursor = response.LatestEventID
 	}
-	return newAppChannel(t, m, principal, token, cursor, params.Session != nil), response, nil
+	a := &app{
+		broadcaster: t.broadcaster, member: m, session: principal.SessionID, omitSession: params.Session != nil,
+		cursor: cursor, atLeast: response.LatestEventID,
+	}
+	a.ctx, a.stop = context.WithCancel(t.broadcaster.ctx)
+	return &appChannel{app: a, joins: t, member: m, principal: principal, token: token, busy: make(chan struct{}, maxGets)}, response, nil
 }
 
 // start returns the response to a join: the newest event, or a gap if the events after
 // since cannot be read.
 func (t *appTopicJoin) start(ctx context.Context, since loquat.EventID, given bool) (joined, error) {
-	at := joined{LatestEventID: t.server.Log.Latest()}
-	if !given {
-		return at, nil
+	var err error
+	if given {
+		err = t.server.Log.Check(ctx, since)
 	}
-	err := t.server.Log.Check(ctx, since)
-	if isGone(err) || loquat.CodeOf(err) == loquat.CodeUnavailable {
-		return joined{Gap: true, LatestEventID: t.server.Log.Latest()}, nil
+	gap := isGone(err) || errors.Is(err, errDisconnected)
+	if gap {
+		err = nil
 	}
-	return at, err
+	return joined{Gap: gap, LatestEventID: t.server.Log.Latest()}, err // Latest after Check, see Log
 }
 
 // refuse converts an error to the refusal that the app gets, and logs it.
@@ -238,12 +244,6 @@ type appChannel struct {
 
 // maxGets bounds the concurrent gets of one app.
 const maxGets = 4
-
-func newAppChannel(t *appTopicJoin, m *phx.Member, principal Principal, token string, cursor loquat.EventID, omit bool) *appChannel {
-	a := &app{broadcaster: t.broadcaster, member: m, session: principal.SessionID, omitSession: omit, cursor: cursor}
-	a.ctx, a.stop = context.WithCancel(t.broadcaster.ctx)
-	return &appChannel{app: a, joins: t, member: m, principal: principal, token: token, busy: make(chan struct{}, maxGets)}
-}
 
 // Joined implements phx.Channel.
 func (c *appChannel) Joined() {

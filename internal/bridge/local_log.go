@@ -16,7 +16,7 @@ type localLog struct{ feed *feed.Feed }
 func (l localLog) Latest() loquat.EventID { return l.feed.Latest() }
 
 func (l localLog) Check(ctx context.Context, since loquat.EventID) error {
-	_, err := l.feed.ResolveCursor(ctx, feed.Query{Since: &since})
+	_, err := l.feed.ResolveCursor(ctx, feed.Query{Since: &since, Push: true})
 	return err
 }
 

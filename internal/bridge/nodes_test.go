@@ -164,3 +164,102 @@ func TestFormerLeaderComesBack(t *testing.T) {
 	id := o.log.partial("one", "x")
 	until(t, "the bridge has the event", func() bool { return forwarders[1].Acknowledged() == id })
 }
+
+// laggingLog is the log of a node whose broadcaster has not read the newest events yet.
+type laggingLog struct {
+	*memLog
+	seen   atomic.Int64 // the newest event that this node has seen
+	pumped atomic.Int64 // the newest event that the broadcaster gets
+}
+
+func (l *laggingLog) Latest() loquat.EventID { return loquat.EventID(l.seen.Load()) }
+
+func (l *laggingLog) Check(ctx context.Context, since loquat.EventID) error {
+	l.seen.Store(int64(l.memLog.Latest()))
+	return l.memLog.Check(ctx, since)
+}
+
+func (l *laggingLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+	for until == 0 && since >= loquat.EventID(l.pumped.Load()) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if until == 0 {
+		until = loquat.EventID(l.pumped.Load())
+	}
+	return l.memLog.Window(ctx, since, min(until, l.Latest()), wait)
+}
+
+// lag makes the node see the log up to an event.
+func (l *laggingLog) lag(at loquat.EventID) {
+	l.seen.Store(int64(at))
+	l.pumped.Store(int64(at))
+}
+
+// An app that was cut off from the hub of another node, which has left out the increments of a
+// reply that ended, gets the end here too, although the broadcaster of this node is behind.
+func TestAppMovesToALaggingNode(t *testing.T) {
+	log := &laggingLog{memLog: newMemLog()}
+	door := &fakeAuth{tokens: map[string]string{"good": ""}, visits: map[string][]context.CancelFunc{}}
+	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: log, Authenticate: door.authenticate}, Logger: quiet}))
+	log.partial("one", "Once upon ")
+	within := log.add(loquat.Event{Type: loquat.RetryScheduled, SessionID: "one", RequestID: "r-one"})
+	log.lag(log.partial("one", "a time"))
+	stays := call(t, url)
+	stays.join(rigTopic, map[string]any{"token": "good", "since_id": loquat.EventID(0).String()})
+	for range 3 {
+		stays.next()
+	}
+	end := log.add(loquat.Event{Type: loquat.Final, SessionID: "one", RequestID: "r-one"})
+	moves := call(t, url)
+	response, reason := moves.join(rigTopic, map[string]any{"token": "good", "since_id": within.String()})
+	if want := (joined{LatestEventID: end}); response != want || reason != "" {
+		t.Errorf("joined with %+v %q, want %+v", response, reason, want)
+	}
+	next := log.add(loquat.Event{Type: loquat.RequestCompleted, SessionID: "one", RequestID: "r-one"})
+	for _, want := range []loquat.EventID{end, next} {
+		if got := moves.next(); got.eventID() != want {
+			t.Fatalf("the app that moved gets %s instead of event %s", got.payload, want)
+		}
+		log.lag(next) // now the broadcaster gets both
+	}
+	for _, want := range []loquat.EventID{end, next} {
+		if got := stays.next(); got.eventID() != want {
+			t.Fatalf("the app that stayed gets %s instead of event %s", got.payload, want)
+		}
+	}
+}
+
+// A bridge that starts again begins at the newest event of the log, although the node that
+// forwards to it is behind. Its apps may know later events than this node.
+func TestNewBridgeOfALaggingNode(t *testing.T) {
+	o := newRemoteServer()
+	log := &laggingLog{memLog: o.log}
+	log.lag(o.log.partial("one", "a"))
+	newest := o.log.partial("one", "b")
+	h, url := newBridge(t, History{})
+	f := o.forwardAs(t, url, "server-token", log, nil)
+	until(t, "the node forwards", f.Connected)
+	if got := h.remotes["home"].Latest(); got != newest {
+		t.Errorf("the bridge begins at event %s, not %s", got, newest)
+	}
+}
+
+// unreadableLog is the log of a node that does not reach its database.
+type unreadableLog struct{ *memLog }
+
+func (unreadableLog) Check(context.Context, loquat.EventID) error {
+	return loquat.Errorf(loquat.CodeUnavailable, "the store cannot be read")
+}
+
+// While the database cannot be read, an app is refused and tries again later. It need not load its
+// sessions again.
+func TestJoinWithoutTheDatabase(t *testing.T) {
+	door := &fakeAuth{tokens: map[string]string{"good": ""}, visits: map[string][]context.CancelFunc{}}
+	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: unreadableLog{newMemLog()}, Authenticate: door.authenticate}, Logger: quiet}))
+	if response, reason := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0"}); reason != reasonUnavailable {
+		t.Errorf("joined with %+v %q", response, reason)
+	}
+}

@@ -223,6 +223,7 @@ func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 
 // join joins the server's topic and returns the last event that the bridge has.
 func (l *link) join(ctx context.Context) (loquat.EventID, error) {
+	_ = l.opts.Log.Check(ctx, l.opts.Log.Latest()) // A new bridge begins at Latest. If Check fails, the events come later.
 	response, err := l.client.Join(ctx, l.topic, serverParams{l.opts.Token, l.opts.StoreID, l.opts.Log.Latest()})
 	if err != nil {
 		if refusal, ok := errors.AsType[*phx.Refusal](err); ok {

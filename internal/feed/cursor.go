@@ -30,10 +30,8 @@ type start struct {
 }
 
 func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
-	if q.Since != nil {
-		if err := f.store.Reach(ctx, *q.Since); err != nil {
-			return start{}, err
-		}
+	if err := f.reach(ctx, q); err != nil {
+		return start{}, err
 	}
 	latest := f.store.Last() // before the reads: events that they do not see are above it
 	if q.Since != nil {
@@ -65,6 +63,23 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 		}
 		return start{cursor, t.sessionID}, err
 	})
+}
+
+// reach makes the tail include what the client of a query that has a Since may know from another
+// node. That is the event itself and, for a follower that resumes, also the events after it: the
+// other node may have left out increments before the event because of a later one.
+//
+// The client of a poll has received whole windows. What a window left out came before the event
+// that made it unnecessary, and that event is not above Since.
+func (f *Feed) reach(ctx context.Context, q Query) error {
+	switch {
+	case q.Since == nil:
+		return nil
+	case q.Push:
+		return f.store.CatchUp(ctx)
+	default:
+		return f.store.Reach(ctx, *q.Since)
+	}
 }
 
 // checkSince returns the error gone if the log never gave an event id.

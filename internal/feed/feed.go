@@ -4,6 +4,9 @@
 //   - A follower that asks again from the cursor of each window gets every event that its
 //     query matches, in the order of the log and compacted within each window. If retention
 //     removed events that it has not read, it gets the error gone.
+//   - A follower that is pushed events one by one may be cut off after each, and resume at any
+//     node: it starts with everything that all nodes had committed when it resumed. So it gets no
+//     increments without the ones before them that the first follower left out.
 //   - The JSON of an event never shows a session that was deleted, even if the event does.
 //   - Followers that are level with the log do not read the database, however many there are.
 //   - Close ends all waits, but no follower misses an event that was published before Close.
@@ -57,7 +60,7 @@ type Query struct {
 	OmitSession bool            // the events come without `session`
 	Raw         bool            // the events are not compacted
 	Bytes       int             // size of event bodies at which the window ends; 0 means store.WindowBytes
-	Push        bool            // the reader may be cut off between two events: compact only long windows, so that it can resume from each event
+	Push        bool            // the reader may be cut off between two events and resume from each: see CompactForPush, Feed.reach
 
 	// Reserve is called with a number of bytes before event bodies of up to that size are
 	// read from the database, and with 0 if the read found none. An error of Reserve ends

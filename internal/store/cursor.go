@@ -10,10 +10,10 @@ import (
 // Reach makes Last at least id if another node has assigned this id. A client may know events
 // that this node has not heard of yet.
 func (s *Store) Reach(ctx context.Context, id loquat.EventID) error {
-	if !s.Shared() || id <= s.Last() {
+	if id <= s.Last() {
 		return nil
 	}
-	return s.View(ctx, func(*Reader) error { return nil }) // waits for what it sees
+	return s.CatchUp(ctx)
 }
 
 // Checkpoint publishes the checkpoint that follows a change and writes the head. The

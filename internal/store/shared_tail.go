@@ -27,7 +27,7 @@ const maxNames = 4096
 // feeder adds the events of other nodes to the tail.
 type feeder struct {
 	// turn is held by the goroutine that changes the tail of a shared log.
-	turn chan struct{}
+	turn turn
 
 	// limit is the highest id before a transaction of this node that may be committing, or newest.
 	// The events of the transaction come from the committer, after the functions of AfterCommit.
@@ -36,32 +36,36 @@ type feeder struct {
 	// The names of requests; owned by the holder of turn, like cuts.
 	names map[int64]requestName
 	cuts  int64
+
+	ends endReads
 }
 
 func (f *feeder) init() {
-	f.turn, f.names = make(chan struct{}, 1), map[int64]requestName{}
+	f.turn, f.names, f.ends.turn = make(turn, 1), map[int64]requestName{}, make(turn, 1)
 	f.limit.Store(int64(newest))
 }
 
-// lock waits for the turn to change the tail.
-func (f *feeder) lock(ctx context.Context) error {
+// turn is a lock whose wait ends with a context. It has room for one element.
+type turn chan struct{}
+
+func (t turn) lock(ctx context.Context) error {
 	select {
-	case f.turn <- struct{}{}:
+	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (f *feeder) unlock() { <-f.turn }
+func (t turn) unlock() { <-t }
 
 // feedTail adds events of the log to the tail, in order, until the tail reaches an id or the
 // end of the log.
 func (s *Store) feedTail(ctx context.Context, until loquat.EventID) error {
-	if err := s.feeder.lock(ctx); err != nil {
+	if err := s.feeder.turn.lock(ctx); err != nil {
 		return err
 	}
-	defer s.feeder.unlock()
+	defer s.feeder.turn.unlock()
 	return s.feedLocked(ctx, until)
 }
 
@@ -184,8 +188,8 @@ func (s *Store) addOwn(tx *Tx) {
 		return
 	}
 	ctx := context.Background()
-	_ = s.feeder.lock(ctx)
-	defer s.feeder.unlock()
+	_ = s.feeder.turn.lock(ctx)
+	defer s.feeder.turn.unlock()
 	if tx.cut != nil && s.feeder.cuts == tx.state.Cuts {
 		s.takeIdentity(s.identity.Load().with(*tx.cut), tx.state.Cuts+1)
 		s.tail.skip(tx.base)
@@ -217,6 +221,59 @@ func (s *Store) awaitTail(ctx context.Context, seen loquat.EventID) error {
 		}
 	}
 	return nil
+}
+
+// CatchUp waits until the tail has every event that any node had committed before the call. If
+// the log is not shared, the tail always has them.
+func (s *Store) CatchUp(ctx context.Context) error {
+	if !s.Shared() {
+		return nil
+	}
+	last, err := s.feeder.ends.read(ctx, s.readEnd)
+	if err == nil && last > s.Last() {
+		err = s.awaitTail(ctx, last)
+	}
+	return s.classify(ctx, asDatabaseError(err))
+}
+
+// readEnd returns the id of the newest event in the database.
+func (s *Store) readEnd(ctx context.Context) (last loquat.EventID, err error) {
+	err = s.driver.Read(ctx, func(q SQL) error {
+		if shared, ok := q.(sharedSQL); ok {
+			last = shared.Log().Last
+		}
+		return nil
+	})
+	return last, err
+}
+
+// endReads reads the end of the log for many callers at a time: when a node has died, all its
+// followers call at once.
+type endReads struct {
+	turn  turn
+	calls atomic.Uint64 // how many calls have begun
+
+	// The newest read; owned by the holder of turn.
+	covers uint64 // the calls that had begun before it
+	last   loquat.EventID
+	err    error
+}
+
+// read returns the result of a read that began after the call did.
+func (e *endReads) read(ctx context.Context, read func(context.Context) (loquat.EventID, error)) (loquat.EventID, error) {
+	call := e.calls.Add(1)
+	if err := e.turn.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer e.turn.unlock()
+	if e.covers < call {
+		e.covers = e.calls.Load()
+		e.last, e.err = read(ctx)
+		if ctx.Err() != nil {
+			e.covers = 0 // only this caller gave up
+		}
+	}
+	return e.last, e.err
 }
 
 // repairLoss skips ids if the log has lost events that clients may have seen, so that no id
