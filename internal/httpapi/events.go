@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -112,7 +113,7 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []l
 			if i == 0 {
 				return err // nothing was sent yet
 			}
-			a.log.Error("an answer of events was cut", "event", rec.ID.String(), "error", err)
+			a.log.Log(ctx, levelOfCut(err), "an answer of events was cut", "event", rec.ID.String(), "error", err)
 			panic(http.ErrAbortHandler)
 		}
 		if failing.err != nil {
@@ -123,6 +124,15 @@ func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, events []l
 	_, _ = out.WriteString("]}\n")
 	_ = out.Flush()
 	return nil
+}
+
+// levelOfCut returns the level at which an error is logged that cut an answer. The store itself
+// reports that the database cannot be read, and the client asks again.
+func levelOfCut(err error) slog.Level {
+	if loquat.CodeOf(err) == loquat.CodeUnavailable {
+		return slog.LevelDebug
+	}
+	return slog.LevelError
 }
 
 // errorKeeper keeps the error of its Writer, to distinguish it from an error of the event.

@@ -37,6 +37,7 @@ type nodes struct {
 	databases []*faultproxy.Proxy // between the nodes and the database
 	clients   []*faultproxy.Proxy // between the clients and the nodes
 	next      atomic.Int64
+	audits    int
 }
 
 // Connections that are cut, stalled and slow, at random and for seconds at a time, lose nothing
@@ -60,7 +61,7 @@ func TestNetworkFaults(t *testing.T) {
 		}
 	}
 	n.CheckLogs("the store fails")
-	var tally audit.Tally
+	tally := audit.Tally{Audits: n.audits}
 	tally.Add(load)
 	var total faultproxy.Stats
 	for _, l := range slices.Concat(n.databases, n.clients) {
@@ -184,6 +185,7 @@ func (s spread) CloseIdleConnections() { s.next.CloseIdleConnections() }
 // audit compares everything that was promised and seen with what the nodes say, while nobody
 // changes anything.
 func (n *nodes) audit(load *audit.Load) {
+	n.audits++
 	load.Pause(func() {
 		ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 		defer cancel()
