@@ -74,8 +74,8 @@ func (r *Reader) Heads(f SessionFilter, after Place, limit int) (heads []Head, n
 		return nil, Place{}, err
 	}
 	for _, pinned := range []bool{true, false} {
-		if pinned && !after.Pinned || len(found) > limit && found[limit].place.Pinned {
-			continue // the page begins or ends in the other group
+		if pinned && !after.Pinned || !pinned && len(found) > limit && found[limit].place.Pinned {
+			continue // the page begins behind this group, or ends before it
 		}
 		unchanged, err := r.unchanged(f, after, pinned, limit+1)
 		if err != nil {

@@ -249,6 +249,31 @@ func randomFilter(r *rand.Rand) (f store.SessionFilter) {
 	return f
 }
 
+// manyChanges reads a list after more of its sessions have changed than a page holds. They keep
+// their places, behind sessions that have not changed.
+func manyChanges(t *testing.T, open Open) {
+	s := start(t, open)
+	for _, labels := range []string{"", "pinned"} {
+		for i := range 6 {
+			describe(t, s, fmt.Sprint(i, labels), loquat.DefaultAgent, labelled(labels))
+		}
+	}
+	got, after := page(t, s, store.SessionFilter{}, store.Place{}, 1)
+	for i := range 3 {
+		touch(t, s, fmt.Sprint(i, "pinned"))
+		touch(t, s, fmt.Sprint(i))
+	}
+	for rounds := 0; after != (store.Place{}) && rounds < 20; rounds++ {
+		var ids []string
+		ids, after = page(t, s, store.SessionFilter{}, after, 1)
+		got = append(got, ids...)
+	}
+	const want = "5pinned 4pinned 3pinned 2pinned 1pinned 0pinned 5 4 3 2 1 0"
+	if strings.Join(got, " ") != want {
+		t.Errorf("the pages have %v, want %s", got, want)
+	}
+}
+
 // listOverRetention checks that a session whose checkpoints were removed is not skipped.
 func listOverRetention(t *testing.T, open Open) {
 	s, err := store.Open(t.Context(), open(t), store.Options{Retention: time.Millisecond})

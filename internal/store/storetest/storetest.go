@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"checkpoints and cursors", checkpoints},
 		{"lists of sessions", lists},
 		{"pages of lists that change", changingLists},
+		{"a list of which more has changed than a page holds", manyChanges},
 		{"a list over the retention", listOverRetention},
 		{"assets and their owners", assets},
 		{"uses of assets against a model", assetUses},
