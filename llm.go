@@ -16,7 +16,7 @@ type LLMRequest struct {
 	RequestID  string            // "" if the call belongs to no request, such as the call for a summary
 	Config     Object            // effective config of the request
 	Redacted   Object            // Config with its secrets as {"set": true}, for plugins that do not need the secrets
-	Messages   []Message         // oldest first, after those of Earlier
+	Messages   []Message         // oldest first, after those of Earlier; only after OwnMessages may they be changed
 	Tools      []json.RawMessage // tool schemas in the chat-completions convention
 	Stream     bool
 
@@ -54,6 +54,19 @@ func (r *LLMRequest) ReadEarlier(ctx context.Context) error {
 		return err
 	}
 	r.Messages, r.Earlier = slices.Concat(earlier, r.Messages), nil
+	return nil
+}
+
+// OwnMessages reads the earlier messages, and copies all messages, so that a change of them is
+// for this call alone.
+func (r *LLMRequest) OwnMessages(ctx context.Context) error {
+	if err := r.ReadEarlier(ctx); err != nil {
+		return err
+	}
+	r.Messages = slices.Clone(r.Messages)
+	for i := range r.Messages {
+		r.Messages[i].Metadata = r.Messages[i].Metadata.Clone()
+	}
 	return nil
 }
 

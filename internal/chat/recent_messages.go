@@ -46,15 +46,13 @@ type recentMessage struct {
 	err     error
 }
 
-// decode returns the message with metadata of its own, because plugins may change them.
+// decode returns the message. Its metadata is shared and must not be changed.
 func (m *recentMessage) decode() (loquat.Message, error) {
 	m.once.Do(func() {
 		m.message, m.err = m.stored.Decode()
 		m.stored = store.StoredMessage{}
 	})
-	out := m.message
-	out.Metadata = out.Metadata.Clone()
-	return out, m.err
+	return m.message, m.err
 }
 
 func newRecentMessages() *recentMessages {
@@ -128,7 +126,7 @@ func (c *recentMessages) forgetStart(requestID string) {
 }
 
 // history returns the messages with which a request started, as a reader of the store returns
-// them. ok is false if they are not known.
+// them, but with metadata that must not be changed. ok is false if they are not known.
 func (c *recentMessages) history(requestID string) (messages []loquat.Message, ok bool, err error) {
 	c.mu.Lock()
 	var known []*recentMessage

@@ -402,3 +402,55 @@ func TestEarlierMessages(t *testing.T) {
 		})
 	}
 }
+
+// marker changes the messages of each call, and says what it was given.
+type marker struct{ saw []string }
+
+func (*marker) Name() string { return "test.marker" }
+func (*marker) Kind() string { return plugin.KindFeature }
+
+func (e *marker) EditRequest(_ context.Context, req *loquat.LLMRequest) error {
+	e.saw = append(e.saw, contents(req.Messages))
+	for i := range req.Messages {
+		m := &req.Messages[i]
+		if m.Metadata.String("mark") != "" {
+			m.Content = "marked before"
+		}
+		m.Content += "!"
+		m.Metadata = m.Metadata.Set("mark", "yes")
+	}
+	return nil
+}
+
+// What a plugin changes in the messages of a call is for that call alone: it reaches neither the
+// next call nor the messages that the job was given.
+func TestEditedMessages(t *testing.T) {
+	m := &model{replies: []loquat.Reply{calling("f")}}
+	m.tools = []plugin.Tool{tool{"f", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) { return plugin.ToolResult{}, nil }}}
+	e := &marker{}
+	registry, err := plugin.NewRegistry(m, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := []loquat.Message{{Role: loquat.RoleSystem, Content: "old", Metadata: loquat.Object{}.Set("n", 1)}}
+	history := []loquat.Message{{Role: loquat.RoleUser, Content: "hi", Metadata: loquat.Object{}.Set("n", 2)}}
+	job := loop.Job{
+		SessionID: "s", RequestID: "q", ProviderID: "main", Provider: m, Plugins: registry, MaxToolRounds: 3, MaxToolResultBytes: maxResult,
+		History:    history,
+		NewMessage: func(role string) loquat.Message { return loquat.Message{Role: role} },
+		Earlier:    &loquat.EarlierMessages{Count: 1, Read: func(context.Context, int) ([]loquat.Message, error) { return earlier, nil }},
+	}
+	if err := loop.Run(t.Context(), job, &notes{}); err != nil {
+		t.Fatal(err)
+	}
+	const unedited = "system:old|user:hi"
+	if len(e.saw) != 2 || e.saw[0] != unedited || !strings.HasPrefix(e.saw[1], unedited+"|assistant:") {
+		t.Errorf("the plugin was given %q", e.saw)
+	}
+	if got := contents(m.asked[0]); got != "system:old!|user:hi!" {
+		t.Errorf("the model was asked %q", got)
+	}
+	if len(earlier[0].Metadata) != 1 || len(history[0].Metadata) != 1 {
+		t.Errorf("the metadata became %s and %s", earlier[0].Metadata, history[0].Metadata)
+	}
+}

@@ -104,7 +104,8 @@ type Provider interface {
 	// Selector returns the value of a provider config's `provider` that selects the plugin.
 	Selector() string
 	// Chat runs one phase, including retries and recoveries. The last chunk has a Reply,
-	// or comes with an error. A cancelled ctx closes the connection at once.
+	// or comes with an error. A cancelled ctx closes the connection at once. Chat must not
+	// change the messages of req, which other calls share.
 	Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error]
 	// Models returns the models that the backend lists. If the backend cannot list
 	// models, Models returns none and no error.

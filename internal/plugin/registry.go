@@ -52,14 +52,17 @@ func Models(ctx context.Context, p Provider, config loquat.Object) (models []loq
 	return models, err
 }
 
-// EditRequest lets every feature edit req, in order.
+// EditRequest lets every feature edit req, in order. What they change in its messages changes
+// no other call.
 func (r *Registry) EditRequest(ctx context.Context, req *loquat.LLMRequest) error {
+	owned := false
 	for _, p := range r.plugins {
 		if e, ok := p.(RequestEditor); ok {
-			if v, ok := p.(ParamsEditor); !ok || v.EditsMessages() {
-				if err := req.ReadEarlier(ctx); err != nil {
+			if v, ok := p.(ParamsEditor); !owned && (!ok || v.EditsMessages()) {
+				if err := req.OwnMessages(ctx); err != nil {
 					return err
 				}
+				owned = true
 			}
 			if err := e.EditRequest(ctx, req); err != nil {
 				return fmt.Errorf("plugin %s: %w", p.Name(), err)
