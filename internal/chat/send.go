@@ -109,8 +109,11 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if s.workers.isDraining() {
 		return out, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
-	h, err := headFor(tx, call, id)
+	h, busy, err := tx.HeadAndBusy(id)
 	if err != nil {
+		return out, err
+	}
+	if err := call.IfMatch.check(h); err != nil {
 		return out, err
 	}
 	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent is no longer configured
@@ -119,34 +122,40 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
 		return out, err
 	}
-	first, busy, err := tx.FirstUnended(h)
-	if err != nil {
-		return out, err
-	}
 	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded}
-	switch {
-	case !busy:
-		if err := s.startNew(tx, &h, &q, stored); err != nil {
-			return out, err
-		}
+	if busy {
+		err = s.sendBusy(tx, &h, &q, p.OnBusy, &out)
+	} else {
 		out.started = &q
-	case first.Status == loquat.StatusRunning:
-		if err := s.queueBehind(tx, &h, first, &q, p.OnBusy); err != nil {
-			return out, err
-		}
-		if p.OnBusy == loquat.BusyInterrupt {
-			out.interrupted = &first
-		}
-	default: // nothing runs: the node that would have started the first of the queue has stopped
-		if err := s.queueBehind(tx, &h, first, &q, p.OnBusy); err != nil {
-			return out, err
-		}
-		if out.started, err = s.startNext(tx, &h); err != nil {
-			return out, err
-		}
+		err = s.startNew(tx, &h, &q, stored)
+	}
+	if err != nil {
+		return sent{}, err
 	}
 	out.answer = answerOf(q, h)
 	return out, nil
+}
+
+// sendBusy queues a send on a session that has a running or queued request.
+func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, onBusy string, out *sent) error {
+	first, ok, err := tx.FirstUnended(*h)
+	if err == nil && !ok {
+		err = fmt.Errorf("session %s has no unended request any more", h.SessionID) // cannot happen in one transaction
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.queueBehind(tx, h, first, q, onBusy); err != nil {
+		return err
+	}
+	if first.Status != loquat.StatusRunning { // the node that would have started the first of the queue has stopped
+		out.started, err = s.startNext(tx, h)
+		return err
+	}
+	if onBusy == loquat.BusyInterrupt {
+		out.interrupted = &first
+	}
+	return nil
 }
 
 // answerOf returns the answer to a send whose request is stored.

@@ -64,6 +64,19 @@ func (r *Reader) Head(sessionID string) (Head, error) {
 	return h, err
 }
 
+// HeadAndBusy is Head. It also returns whether a request of the session runs or is queued.
+func (r *Reader) HeadAndBusy(sessionID string) (h Head, busy bool, err error) {
+	const unended = `EXISTS (SELECT 1 FROM requests u WHERE u.sid = s.sid AND u.status IN ('queued', 'running'))`
+	h, err = scanHead(func(dest ...any) error {
+		return one(r.q, `SELECT `+headColumns+`, `+unended+` FROM sessions s WHERE s.session_id = ? AND s.deleted = 0`,
+			[]any{sessionID}, append(dest, &busy)...)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return Head{}, false, noSession(sessionID)
+	}
+	return h, busy, err
+}
+
 // HeadOfRequest returns the session of a request, and whether a cancel of the request was
 // acknowledged. The error is not_found if the session is deleted.
 func (r *Reader) HeadOfRequest(q Request) (h Head, cancelled bool, err error) {

@@ -186,9 +186,12 @@ func startBoth(t *testing.T, s *store.Store) {
 		return err
 	})
 	update(t, s, func(tx *store.Tx) error {
-		h, err := tx.Head("b")
+		h, busy, err := tx.HeadAndBusy("b")
 		if err != nil {
 			return err
+		}
+		if busy {
+			t.Error("an idle session is busy")
 		}
 		if _, busy, err := tx.FirstUnended(h); busy || err != nil {
 			t.Errorf("an idle session has an unended request: %v, %v", busy, err)
@@ -250,6 +253,9 @@ func queue(t *testing.T, open Open) {
 		}
 		if n, err := r.CountQueued(h); n != 3 || err != nil {
 			t.Errorf("%d queued, %v", n, err)
+		}
+		if _, busy, err := r.HeadAndBusy(h.SessionID); !busy || err != nil {
+			t.Errorf("a session with requests is busy: %v, %v", busy, err)
 		}
 		if q, ok, err := r.FirstUnended(h); !ok || err != nil || q.RequestID != "run" {
 			t.Errorf("first unended is %q, %v, %v", q.RequestID, ok, err)
