@@ -214,6 +214,15 @@ func withoutIdentity(q store.Request) store.Request {
 	return q
 }
 
+func isBusy(t *testing.T, r *store.Reader, h store.Head) bool {
+	t.Helper()
+	_, busy, err := r.HeadAndBusy(h.SessionID)
+	if err != nil {
+		t.Error(err)
+	}
+	return busy
+}
+
 func queue(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
@@ -251,11 +260,8 @@ func queue(t *testing.T, open Open) {
 		if !slices.Equal(got, []string{"run", "first", "second", "third"}) {
 			t.Errorf("unended in the order %v", got)
 		}
-		if n, err := r.CountQueued(h); n != 3 || err != nil {
+		if n, err := r.CountQueued(h); n != 3 || err != nil || !isBusy(t, r, h) {
 			t.Errorf("%d queued, %v", n, err)
-		}
-		if _, busy, err := r.HeadAndBusy(h.SessionID); !busy || err != nil {
-			t.Errorf("a session with requests is busy: %v, %v", busy, err)
 		}
 		if q, ok, err := r.FirstUnended(h); !ok || err != nil || q.RequestID != "run" {
 			t.Errorf("first unended is %q, %v, %v", q.RequestID, ok, err)
