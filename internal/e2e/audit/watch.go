@@ -125,11 +125,14 @@ func (w *watcher) follow(ctx context.Context) error {
 		} else {
 			err = w.poll(ctx)
 		}
-		code := loquat.CodeOf(err)
-		if ctx.Err() != nil || w.finished() || code == "" || code == loquat.CodeUnavailable {
-			continue // the server is down until its next start
+		switch code := loquat.CodeOf(err); {
+		case ctx.Err() != nil || w.finished() || code == "":
+		case code == loquat.CodeUnavailable: // the server is down until its next start
+		case code == loquat.CodeRateLimited: // on a slow machine the clients together read too slowly
+			time.Sleep(time.Second)
+		default:
+			return fmt.Errorf("%s after %s: %w", w.name, w.position(), err)
 		}
-		return fmt.Errorf("%s after %s: %w", w.name, w.position(), err)
 	}
 	return nil
 }
