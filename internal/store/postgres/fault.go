@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,6 +29,7 @@ const (
 	codeLockTimeout = "55P03"
 	codeNoTable     = "42P01"
 	codeNoColumn    = "42703"
+	codeNoParameter = "42704"
 )
 
 // faults are the faults of the SQLSTATE codes that an operator can do something about.
@@ -39,14 +41,17 @@ var faults = map[string]store.Fault{
 	codeNoDatabase:  {Kind: "missing", Text: "the database does not exist", Remedy: "create it with CREATE DATABASE … ENCODING 'UTF8', or correct store.url"},
 	codeNoTable:     {Kind: "tables", Text: "tables of the database are missing", Remedy: "restore the database, then restart the server"},
 	codeTooMany:     {Kind: "connections", Text: "the database accepts no more connections", Remedy: "raise its max_connections, lower store.pool_size, or use a pooler"},
-	codeDiskFull:    {Kind: "full", Text: "the disk of the database is full", Remedy: "make room there: the server goes on by itself"},
-	codePassword:    {Kind: "password", Text: "the database refused the user or password", Remedy: "correct store.url"},
-	codeNoAccess:    {Kind: "password", Text: "the database refused the user", Remedy: "correct store.url, or allow the user in pg_hba.conf"},
+	codeDiskFull:    {Kind: "full", Text: "the disk of the database is full", Remedy: "make room there" + goesOn},
+	codePassword:    {Kind: "password", Text: "the database refused the user or password", Remedy: "correct the user and the password in store.url"},
+	codeNoAccess:    {Kind: "password", Text: "the database refused the user", Remedy: "correct the user in store.url, or allow the user in pg_hba.conf"},
 	"XX001":         store.Damaged,
 	"XX002":         store.Damaged,
 }
 
-var faultUnreachable = store.Fault{Kind: "unreachable", Text: "the database cannot be reached", Remedy: "start it, or correct store.url: the server goes on by itself"}
+// goesOn ends the remedy of a fault that a running server survives.
+const goesOn = "; the server goes on by itself"
+
+var faultUnreachable = store.Fault{Kind: "unreachable", Text: "the database cannot be reached", Remedy: "start it, or check the network to it" + goesOn}
 
 // Explain returns the Fault that describes an error.
 func (db *DB) Explain(err error) store.Fault { return explain(err) }
@@ -87,7 +92,22 @@ func (db *DB) startError(err error) error {
 	if _, ok := errors.AsType[*unusableError](err); ok || errors.Is(err, store.ErrInUse) || errors.Is(err, store.ErrMoving) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("store.url: %s: %w; %s", Masked(db.opts.URL), withoutPassword(err, db.opts.URL), explain(err).Remedy)
+	return fmt.Errorf("store.url: %s: %w; %s", Masked(db.opts.URL), readable(err, db.opts.URL), startRemedy(err))
+}
+
+// startRemedy returns what to do about an error at the start, when store.url may be wrong.
+func startRemedy(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == codeNoParameter {
+		return "correct the parameters of store.url"
+	}
+	fault := explain(err)
+	switch text := err.Error(); {
+	case fault.Kind != faultUnreachable.Kind:
+		return strings.TrimSuffix(fault.Remedy, goesOn)
+	case strings.Contains(text, "tls error") && !strings.Contains(text, "dial error"):
+		return "turn TLS on in the database, or correct sslmode and sslrootcert in store.url"
+	}
+	return "start it, or correct the host and the port in store.url"
 }
 
 // keywordPassword matches the password of a connection string of keywords and values.
@@ -101,9 +121,24 @@ func Masked(text string) string {
 	return dburl.Redact(text).Text
 }
 
-// withoutPassword removes the passwords of a URL from an error's text.
-func withoutPassword(err error, url string) error {
-	text := err.Error()
+// refusedTLS is how pgconn reports a server without TLS. It then tries without TLS, unless sslmode
+// requires TLS.
+const refusedTLS = "tls error: server refused TLS connection"
+
+// readable returns an error on one line, without repetitions and without the passwords of a URL.
+// pgconn reports every attempt to connect on a line of its own.
+func readable(err error, url string) error {
+	var lines []string
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimSpace(line)
+		if !strings.Contains(strings.Join(lines, "\n"), line) {
+			lines = append(lines, line)
+		}
+	}
+	if attempts := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasSuffix(line, refusedTLS) }); len(attempts) > 1 {
+		lines = attempts
+	}
+	text := strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
 	for _, password := range dburl.Redact(url).Passwords {
 		text = strings.ReplaceAll(text, password, "***")
 	}

@@ -49,11 +49,14 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 	sql("locked", `CREATE ROLE secretive LOGIN PASSWORD 'right'`)
 	requirePassword(t, server, "secretive")
 	for _, c := range []struct{ name, url, want, remedy string }{
-		{"nobody listens", "postgres://u:hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct store.url"},
-		{"no such host", "postgres://u:hunter2@no-such-host.invalid/loquat", "no-such-host.invalid", "correct store.url"},
+		{"nobody listens", "postgres://u:hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct the host and the port in store.url"},
+		{"no such host", "postgres://u:hunter2@no-such-host.invalid/loquat", "no-such-host.invalid", "correct the host and the port in store.url"},
+		{"a database without TLS", strings.Replace(at("postgres", "postgres"), "disable", "require", 1), "refused TLS", "correct sslmode and sslrootcert in store.url"},
+		{"an unknown parameter", at("postgres", "postgres") + "&sslmod=require", "sslmod", "correct the parameters of store.url"},
 		{"no such database", at("postgres", "nothing"), "nothing", "CREATE DATABASE"},
-		{"no such user", at("nobody_at_all", "postgres"), "not permitted to log in", "correct store.url"},
-		{"wrong password", at("secretive:hunter2", "locked"), "secretive:***@", "correct store.url"},
+		{"no such user", at("nobody_at_all", "postgres"), "not permitted to log in", "correct the user in store.url"},
+		{"wrong password", at("secretive:hunter2", "locked"), "secretive:***@", "correct the user and the password in store.url"},
+		{"wrong password, with TLS if the database has it", strings.TrimSuffix(at("secretive:hunter2", "locked"), "?sslmode=disable"), "secretive:***@", "correct the user and the password in store.url"},
 		{"no rights", at("guest", "foreign_rights"), "permission denied", "owner of the database"},
 		{"wrong encoding", at("postgres", "latin"), "LATIN1", "ENCODING 'UTF8'"},
 		{"read-only", at("postgres", "frozen"), "read only", "target_session_attrs=read-write"},
@@ -61,7 +64,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"newer schema", at("postgres", "newer"), "schema is 999", "a newer one"},
 		{"an @ in the password", "postgres://u:top@hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "write @ as %40"},
 		{"a / in the password", "postgres://u:hunter2/top@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "/ as %2F"},
-		{"a # and a ? in the password", "postgres://u:#hunter2?@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct store.url"},
+		{"a # and a ? in the password", "postgres://u:#hunter2?@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct the host and the port in store.url"},
 		{"a password that is no URL", "postgres://u:%hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "postgres://USER:PASSWORD@HOST"},
 		{"a password among the parameters", "postgres://127.0.0.1:1/loquat?user=u&password=%hunter2", "user=u&password=***", "postgres://USER:PASSWORD@HOST"},
 		{"a parameter in the password", "postgres://u@127.0.0.1:1/loquat?password=hunter2=3", "loquat?password=***", "postgres://USER:PASSWORD@HOST"},
@@ -76,6 +79,12 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 			text := err.Error()
 			if !strings.Contains(text, c.want) || !strings.Contains(text, c.remedy) || strings.Contains(text, "hunter2") || !strings.HasPrefix(text, "store.url: ") {
 				t.Errorf("the error is %q", text)
+			}
+			if strings.Contains(text, "\n") || strings.Count(text, "refused") > 1 || strings.Count(text, "no such host") > 1 {
+				t.Errorf("the error repeats itself: %q", text)
+			}
+			if strings.Contains(text, "by itself") {
+				t.Errorf("the server has not started: %q", text)
 			}
 		})
 	}

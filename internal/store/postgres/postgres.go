@@ -179,7 +179,7 @@ func parse(key, url string) (*pgx.ConnConfig, error) {
 	}
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s cannot be used: %w; write it as postgres://USER:PASSWORD@HOST:5432/DATABASE", key, Masked(url), withoutPassword(withoutURL(err), url))
+		return nil, fmt.Errorf("%s: %s cannot be used: %w; write it as postgres://USER:PASSWORD@HOST:5432/DATABASE", key, Masked(url), readable(withoutURL(err), url))
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
