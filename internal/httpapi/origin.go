@@ -66,7 +66,7 @@ func (g originCheck) admit(w http.ResponseWriter, r *http.Request, from caller) 
 	// browser on the proxy's machine send the proxy's headers.
 	for _, host := range []string{r.Host, from.host} {
 		if !isOwn(own, withPort(host, scheme)) && !isOwn(own, withPort(host, "http")) && !g.allowedHost(host) {
-			return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins", loquat.Clip(host, loquat.Excerpt))
+			return loquat.Errorf(loquat.CodeForbidden, "Host %q is neither the address of this server nor server.public_url nor in server.allowed_origins; set server.public_url to the URL that clients use", loquat.Clip(host, loquat.Excerpt))
 		}
 	}
 	w.Header().Add("Vary", "Origin")

@@ -273,7 +273,15 @@ func TestManifestsAgree(t *testing.T) {
 	for name, value := range at(t, kinds["Secret"], "stringData").(map[string]any) {
 		secrets[name] = value.(string)
 	}
+	if code, stderr := checkedConfig(t, config, "/run/secrets/loquat/", secrets); code != binary.ExitUsage || !strings.Contains(stderr, ": 1 problem") {
+		t.Errorf("without a token of the operator: exit code %d: %s", code, stderr)
+	}
+	secrets["admin-token"] = strings.Repeat("0123456789abcdef", 3)
 	checkConfig(t, config, "/run/secrets/loquat/", secrets)
+	probe := func(name, field string) float64 { return at(t, container, name, field).(float64) }
+	if seconds := probe("startupProbe", "periodSeconds") * probe("startupProbe", "failureThreshold"); seconds < 600 {
+		t.Errorf("a pod that upgrades the schema is killed after %vs", seconds)
+	}
 }
 
 // The server accepts the configuration of deploy/compose.yaml.
@@ -294,8 +302,16 @@ func TestComposeConfiguration(t *testing.T) {
 	}
 }
 
-// checkConfig lets the program check a configuration whose secrets are files in a folder.
+// checkConfig checks that the program accepts a configuration whose secrets are files in a folder.
 func checkConfig(t *testing.T, config, folder string, secrets map[string]string) {
+	t.Helper()
+	if code, stderr := checkedConfig(t, config, folder, secrets); code != binary.ExitOK {
+		t.Errorf("config check: exit code %d: %s", code, stderr)
+	}
+}
+
+// checkedConfig lets the program check a configuration whose secrets are files in a folder.
+func checkedConfig(t *testing.T, config, folder string, secrets map[string]string) (code int, stderr string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, value := range secrets {
@@ -310,7 +326,5 @@ func checkConfig(t *testing.T, config, folder string, secrets map[string]string)
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(config, folder, dir+"/")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, stderr := binary.Exit(t, "config", "check", "--config", file); code != 0 {
-		t.Errorf("config check: exit code %d: %s", code, stderr)
-	}
+	return binary.Exit(t, "config", "check", "--config", file)
 }
