@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -174,6 +175,8 @@ func (db *DB) closeConnections() {
 		_ = conn.Close()
 	}
 	db.used.mu.Unlock()
-	db.pool.SetMaxIdleConns(0) // closes those of the pool
-	db.pool.SetMaxIdleConns(db.opts.PoolSize)
+	for pool, size := range map[*sql.DB]int{db.pool: db.opts.PoolSize, db.lease: 1} {
+		pool.SetMaxIdleConns(0) // closes those of the pool
+		pool.SetMaxIdleConns(size)
+	}
 }

@@ -316,7 +316,9 @@ func TestTooManyConnections(t *testing.T) {
 		}
 		return left == 0
 	})
-	_ = create(t.Context(), s, "cut") // on the connection that was ended
+	eventually(t, "the connections that were ended are gone", func() bool {
+		return strings.Contains(fmt.Sprint(create(t.Context(), s, "cut")), "no more connections")
+	})
 	refusedWith(t, s, "during", "no more connections")
 	for _, conn := range others {
 		conn.Close(t.Context())

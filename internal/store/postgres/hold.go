@@ -89,9 +89,9 @@ func (db *DB) requireAlone(ctx context.Context) error {
 	}
 }
 
-// register begins a hold on a connection of the pool. The caller has locked db.holding.
+// register begins a hold. The caller has locked db.holding.
 func (db *DB) register(ctx context.Context) error {
-	conn, raw, err := db.connect(ctx)
+	conn, raw, err := connectBy(ctx, db.lease)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (db *DB) beat(ctx context.Context) error {
 		defer db.holding.Unlock()
 		return db.register(ctx)
 	}
-	conn, raw, err := db.connect(ctx)
+	conn, raw, err := connectBy(ctx, db.lease)
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func (db *DB) endHold() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
-	if _, err := db.pool.ExecContext(ctx, `UPDATE nodes SET ended_at = clock_timestamp() WHERE owner = $1 AND ended_at IS NULL`, h.owner); err != nil {
+	if _, err := db.lease.ExecContext(ctx, `UPDATE nodes SET ended_at = clock_timestamp() WHERE owner = $1 AND ended_at IS NULL`, h.owner); err != nil {
 		return fmt.Errorf("end the hold of this node: %w", err)
 	}
 	return nil

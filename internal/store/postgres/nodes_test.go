@@ -686,3 +686,28 @@ func TestUpgradeToSeveralNodes(t *testing.T) {
 		t.Errorf("the next event is %s", s.Last())
 	}
 }
+
+// Reads that use every connection of the pool do not keep a node from renewing its lease.
+func TestLeaseSurvivesAFullPool(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	const size, lease = 3, 2 * time.Second
+	s, _ := openStore(t, postgres.Options{URL: url, PoolSize: size, Lease: lease})
+	mustCreate(t, s, "before") // its connection stays with the writer
+	var left atomic.Bool
+	s.OnLeave(func() { left.Store(true) })
+	owner := s.Owner()
+	var readers sync.WaitGroup
+	end := make(chan struct{})
+	for range size {
+		readers.Go(func() {
+			_ = s.View(t.Context(), func(r *store.Reader) error { <-end; return nil })
+		})
+	}
+	time.Sleep(3 * lease)
+	close(end)
+	readers.Wait()
+	if left.Load() || s.Owner() != owner {
+		t.Error("the node lost its lease")
+	}
+	mustCreate(t, s, "after")
+}

@@ -77,6 +77,7 @@ type DB struct {
 	timeline string          // SQL expression of the server's timeline
 	pooled   bool            // there is a pooler between this program and the server
 	pool     *sql.DB
+	lease    *sql.DB // one connection for the lease, which must not wait for others
 	used     inUse
 	newest   atomic.Int64 // newest timeline that a connection had
 
@@ -126,10 +127,7 @@ func Open(ctx context.Context, opts Options) (*DB, error) {
 		}
 	}
 	if err := db.open(ctx); err != nil {
-		if db.pool != nil {
-			err = errors.Join(err, db.pool.Close())
-		}
-		return nil, db.startError(err)
+		return nil, errors.Join(db.startError(err), db.closePools())
 	}
 	life, stop := context.WithCancel(context.Background())
 	db.stop = stop
@@ -149,10 +147,8 @@ func (db *DB) open(ctx context.Context) error {
 			db.config.RuntimeParams[name] = value
 		}
 	}
-	db.pool = sql.OpenDB(newHosts(db.config, stdlib.OptionAfterConnect(db.checkTimeline), stdlib.OptionShouldPing(db.testIdle)))
-	db.pool.SetMaxOpenConns(db.opts.PoolSize)
-	db.pool.SetMaxIdleConns(db.opts.PoolSize)
-	db.pool.SetConnMaxIdleTime(5 * time.Minute)
+	connector := newHosts(db.config, stdlib.OptionAfterConnect(db.checkTimeline), stdlib.OptionShouldPing(db.testIdle))
+	db.pool, db.lease = newPool(connector, db.opts.PoolSize), newPool(connector, 1)
 	if err := db.migrate(ctx); err != nil {
 		return err
 	}
@@ -170,6 +166,22 @@ func (db *DB) open(ctx context.Context) error {
 	db.holding.Lock()
 	defer db.holding.Unlock()
 	return db.register(ctx)
+}
+
+// newPool returns a pool of at most size connections.
+func newPool(connector driver.Connector, size int) *sql.DB {
+	pool := sql.OpenDB(connector)
+	pool.SetMaxOpenConns(size)
+	pool.SetMaxIdleConns(size)
+	pool.SetConnMaxIdleTime(5 * time.Minute)
+	return pool
+}
+
+func (db *DB) closePools() error {
+	if db.pool == nil {
+		return nil
+	}
+	return errors.Join(db.lease.Close(), db.pool.Close())
 }
 
 // parse returns the configuration of a URL, which has a key in the server's configuration. The error does not show the password.
@@ -230,9 +242,14 @@ func release(conn *sql.Conn, usable bool) {
 	_ = conn.Close()
 }
 
-// connect returns a connection. Cancelling ctx ends the wait for it, and not the connection.
+// connect returns a connection of the pool.
 func (db *DB) connect(ctx context.Context) (*sql.Conn, *pgx.Conn, error) {
-	conn, err := db.pool.Conn(ctx)
+	return connectBy(ctx, db.pool)
+}
+
+// connectBy returns a connection. Cancelling ctx ends the wait for it, and not the connection.
+func connectBy(ctx context.Context, pool *sql.DB) (*sql.Conn, *pgx.Conn, error) {
+	conn, err := pool.Conn(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}
@@ -537,5 +554,5 @@ func (db *DB) Close() error {
 		release(db.writer, true)
 		db.writer = nil
 	}
-	return errors.Join(db.endHold(), db.pool.Close())
+	return errors.Join(db.endHold(), db.closePools())
 }
