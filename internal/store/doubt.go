@@ -42,12 +42,15 @@ func (s *Store) isClosing() bool {
 	return s.closing
 }
 
-// refuseWaiting ends the updates in the queue with an error. None of them has started.
-func (s *Store) refuseWaiting(err error) {
-	for _, u := range s.gather(nil) {
+// refuseWaiting ends updates in the queue with an error, and returns how many it took from the
+// queue. None of them has started.
+func (s *Store) refuseWaiting(err error) int {
+	taken := s.gather(nil)
+	for _, u := range taken {
 		if u.state.CompareAndSwap(waiting, started) {
 			u.err = err
 			close(u.done)
 		}
 	}
+	return len(taken)
 }

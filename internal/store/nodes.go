@@ -361,6 +361,7 @@ func (s *Store) startNodes(ctx context.Context) error {
 	n.driver.Listen(listener{s})
 	n.ended.Go(func() { s.follow(life) })
 	n.ended.Go(func() { s.callChanged(life) })
+	n.ended.Go(func() { s.refuseWhileSilent(life) })
 	return nil
 }
 

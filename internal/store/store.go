@@ -112,6 +112,7 @@ type Store struct {
 	gate     sync.RWMutex // held shared while an update is put into queue
 	closing  bool         // guarded by gate; refuses further updates
 
+	silent      silence
 	committing  atomic.Pointer[chan struct{}] // the batch that COMMIT makes visible; closed once its events are in the tail
 	failing     atomic.Pointer[Fault]
 	lastFailure time.Time        // time of the last failed write; owned by the committer
@@ -475,6 +476,7 @@ func (s *Store) gather(batch []*update) []*update {
 func (s *Store) commit(batch []*update) {
 	inTail := make(chan struct{})
 	defer func() {
+		s.silent.idle()
 		s.feeder.limit.Store(int64(newest))
 		s.committing.Store(nil)
 		close(inTail)
@@ -488,6 +490,7 @@ func (s *Store) commit(batch []*update) {
 	for len(remaining) > 0 {
 		var tx *Tx
 		began := time.Now()
+		s.silent.asked()
 		err := s.driver.Write(context.Background(), func(q SQL) error {
 			if tx != nil && tx.sharedLog == nil {
 				s.fences.update(tx.fenceChanges, false)
@@ -532,7 +535,8 @@ func (s *Store) commit(batch []*update) {
 
 func (s *Store) begin(q SQL) *Tx {
 	s.attempts++
-	statements := &taggedSQL{SQL: q}
+	s.silent.asked()
+	statements := &taggedSQL{SQL: q, silent: &s.silent}
 	log := &eventWriter{SQL: statements, increments: s.spare.increments}
 	tx := &Tx{
 		statements: statements,
@@ -609,14 +613,13 @@ func (s *Store) unavailable(err error) error {
 	fault := s.reportFault(err)
 	s.lastFailure = time.Now()
 	s.failing.Store(&fault)
-	kept := "nothing of this change was kept, try again"
 	if errors.Is(err, errUnresolved) {
-		kept = "it is not known whether this change was kept, look before you try again"
+		return &loquat.Error{
+			Code: loquat.CodeUnavailable, Err: err,
+			Detail: "the store cannot write at the moment: " + fault.Text + "; it is not known whether this change was kept, look before you try again",
+		}
 	}
-	return &loquat.Error{
-		Code: loquat.CodeUnavailable, Err: err,
-		Detail: "the store cannot write at the moment: " + fault.Text + "; " + kept,
-	}
+	return refusal(fault, err)
 }
 
 // classify turns a database error into an unavailable error and returns other errors
@@ -655,7 +658,8 @@ func asDatabaseError(err error) error {
 // taggedSQL returns errors of statements as databaseErrors.
 type taggedSQL struct {
 	SQL
-	failed error // of the first statement that failed
+	failed error    // of the first statement that failed
+	silent *silence // nil unless the statements write
 }
 
 func (t *taggedSQL) tag(err error) error {
@@ -668,11 +672,13 @@ func (t *taggedSQL) tag(err error) error {
 
 func (t *taggedSQL) Exec(query string, args ...any) (int64, error) {
 	n, err := t.SQL.Exec(query, args...)
+	t.silent.asked()
 	return n, t.tag(err)
 }
 
 func (t *taggedSQL) Query(query string, args ...any) (*sql.Rows, error) {
 	rows, err := t.SQL.Query(query, args...)
+	t.silent.asked()
 	return rows, t.tag(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +136,39 @@ func TestDoubtWaitsForTheStandby(t *testing.T) {
 		t.Errorf("the change: %v", err)
 	}
 	l := ledger{accepted: []string{"before", "doubtful"}}
+	l.check(t, s)
+	sound(t, db)
+}
+
+// A change that waits in the queue is refused while the database does not answer, and nothing of
+// it is kept. A change that is being written waits until its outcome is known.
+func TestChangesThatWaitForASilentServer(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off")
+	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: 60 * time.Second})
+	mustCreate(t, s, "before")
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Resume() }) // it cannot be stopped while it is paused
+	first := make(chan error, 1)
+	go func() { first <- create(context.WithoutCancel(t.Context()), s, "first") }()
+	time.Sleep(500 * time.Millisecond) // the committer waits for the server
+	waited, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	err := create(waited, s, "queued")
+	if loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(fmt.Sprint(err), "nothing of this change was kept") {
+		t.Errorf("a change in the queue: %v", err)
+	}
+	if s.Healthy() == nil {
+		t.Error("the store counts as healthy")
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	l := ledger{accepted: []string{"before", "after"}, refused: []string{"queued"}}
+	l.add("first", <-first)
+	eventually(t, "a change is stored", func() bool { return create(t.Context(), s, "after") == nil })
+	eventually(t, "the store is healthy", func() bool { return s.Healthy() == nil })
 	l.check(t, s)
 	sound(t, db)
 }
