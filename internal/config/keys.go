@@ -41,7 +41,7 @@ func Keys() Schema {
 
 		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL database to use instead of the file in the data directory, such as `postgres://USER:PASSWORD@HOST:5432/DATABASE`; see [PostgreSQL](postgresql.md)."},
 		{Key: "store.listen_url", Kind: String, Check: text(checkStoreURL), Doc: "URL of the same database without a pooler, for the notifications between several servers; by default that of `store.url`. Needed only if a pooler in transaction mode is in between."},
-		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`."},
+		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`, besides two for notifications and for the lease."},
 		{Key: "store.statement_timeout_seconds", Kind: Number, Default: DefaultStatementTimeout.Seconds(), Min: bound(0.1), Max: bound(3600), Doc: "How many seconds a statement in the database of `store.url` may take."},
 
 		{Key: "assets.url", Kind: String, Check: text(checkAssetsURL), Doc: "S3-compatible object store for images, such as `s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION&path_style=true`; only with `store.url`. By default images are in the database of `store.url`; see [PostgreSQL](postgresql.md#images)."},

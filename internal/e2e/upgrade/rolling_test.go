@@ -210,3 +210,33 @@ func TestNodeRefusesNewerSchema(t *testing.T) {
 		}
 	}
 }
+
+// A step that nodes of this version cannot use waits until they are gone, and names them.
+func TestUpgradeWaitsForOlderNodes(t *testing.T) {
+	this, err := binary.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := buildWith(t, `ALTER TABLE sessions ADD COLUMN next_thing BIGINT;`)
+	f := newFleet(t)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	old, a := f.start(this, dirs[0])
+	session := binary.CreateSession(t.Context(), t, a, nil).SessionID
+	var list struct{ Nodes []loquat.Node }
+	if _, body := binary.GetOnce(t, old.URL+"/nodes"); json.Unmarshal([]byte(body), &list) != nil || len(list.Nodes) != 1 {
+		t.Fatalf("the nodes are %s", body)
+	}
+	said, steps := f.refused(next, dirs[1]), schemaSteps(t)
+	for _, want := range []string{
+		fmt.Sprintf("change its schema from %d to %d", steps, steps+1), list.Nodes[0].NodeID, list.Nodes[0].Name, fmt.Sprintf("knows schema %d", steps), "stop them first",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the error lacks %q:\n%s", want, said)
+		}
+	}
+	f.use(session, a)
+	old.End(t)
+	// The data directory of the old node does not matter, nor does a former process that was killed.
+	_, a = f.start(next, dirs[0])
+	f.use(session, a)
+}

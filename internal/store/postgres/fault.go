@@ -60,6 +60,9 @@ func explain(err error) store.Fault {
 	if errors.Is(err, store.ErrMoving) {
 		return store.Fault{Kind: "moved", Text: "the sessions were moved to another database", Remedy: "start the server there; its log says where"}
 	}
+	if _, ok := errors.AsType[*unusableError](err); ok { // at run time: its schema
+		return store.Fault{Kind: "schema", Text: "the database has a newer schema", Remedy: "replace this server by the newer program"}
+	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if fault, ok := faults[e.Code]; ok {
 			return fault

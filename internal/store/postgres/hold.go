@@ -111,18 +111,24 @@ func (db *DB) registerOn(ctx context.Context, conn *pgx.Conn) error {
 	h := &hold{owner: uuid.NewString()}
 	var b pgx.Batch
 	db.begin(&b, toWrite)
+	b.Queue(`SELECT 1 FROM log FOR UPDATE`) // an upgrade of the schema has ended when the next statement begins
 	b.Queue(`UPDATE log SET epoch = epoch + 1, timeline = CASE timeline WHEN '' THEN ` + db.timeline + ` ELSE timeline END,
 		last_event_id = greatest(last_event_id, (SELECT max(last_event_id) FROM increments)),
 		unsorted_entries = (SELECT coalesce(sum(entries), 0) FROM increments WHERE last_event_id > sorted_event_id),
-		unsorted_bytes = (SELECT coalesce(sum(octet_length(body)), 0) FROM increments WHERE last_event_id > sorted_event_id) RETURNING epoch, moving`)
+		unsorted_bytes = (SELECT coalesce(sum(octet_length(body)), 0) FROM increments WHERE last_event_id > sorted_event_id)
+		RETURNING epoch, moving, (SELECT version FROM loquat_schema), (SELECT coalesce((to_jsonb(s) ->> 'least')::integer, version) FROM loquat_schema s)`)
 	var moving string
-	err := send(ctx, conn, &b, &h.epoch, &moving)
+	var version, least int
+	err := send(ctx, conn, &b, &h.epoch, &moving, &version, &least)
 	defer func() { _ = rollback(conn) }()
 	if err != nil {
 		return fmt.Errorf("register this node: %w", err)
 	}
 	if err := db.requireInPlace(moving); err != nil {
 		return err
+	}
+	if least > db.schema { // newer programs have upgraded it while this node was away
+		return db.tooNew(version, least)
 	}
 	if last != nil {
 		var taken bool
@@ -138,9 +144,9 @@ func (db *DB) registerOn(ctx context.Context, conn *pgx.Conn) error {
 	var end pgx.Batch
 	end.Queue(`UPDATE nodes SET ended_at = clock_timestamp() WHERE node_id = $1 AND ended_at IS NULL`, h.node)
 	end.Queue(`DELETE FROM nodes WHERE ended_at < clock_timestamp() - interval '` + endedFor + `'`)
-	end.Queue(`INSERT INTO nodes (owner, epoch, node_id, name, version, started_at, seen_at, lease_until)
-		VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), clock_timestamp() + $7 * interval '1 millisecond')`,
-		h.owner, h.epoch, h.node, []byte(name()), db.opts.Version, db.started, db.opts.Lease.Milliseconds())
+	end.Queue(`INSERT INTO nodes (owner, epoch, node_id, name, version, started_at, known_schema, seen_at, lease_until)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp(), clock_timestamp() + $8 * interval '1 millisecond')`,
+		h.owner, h.epoch, h.node, []byte(name()), db.opts.Version, db.started, db.schema, db.opts.Lease.Milliseconds())
 	if err := commit(ctx, conn, &end); err != nil {
 		return fmt.Errorf("register this node: %w", err)
 	}

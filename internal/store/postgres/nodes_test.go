@@ -711,3 +711,16 @@ func TestLeaseSurvivesAFullPool(t *testing.T) {
 	}
 	mustCreate(t, s, "after")
 }
+
+// A node that was away while newer programs upgraded the database does not come back to a schema
+// that it cannot use.
+func TestNodeThatWasAwayDuringAnUpgrade(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	s, _ := openStore(t, postgres.Options{URL: url})
+	mustCreate(t, s, "before")
+	conn := connect(t, url)
+	exec(t, conn, "UPDATE loquat_schema SET version = version + 2, least = version + 1")
+	mustCreate(t, s, "while it lives") // the upgrade would not have been made
+	exec(t, conn, "UPDATE nodes SET ended_at = clock_timestamp()")
+	refusedWith(t, s, "after", "the database has a newer schema")
+}

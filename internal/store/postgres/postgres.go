@@ -81,6 +81,7 @@ type DB struct {
 	used     inUse
 	newest   atomic.Int64 // newest timeline that a connection had
 
+	schema    int  // that this program knows
 	timelines bool // timeline is an expression of the server, not of the log
 
 	debts sweeper

@@ -130,16 +130,23 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	db.schema = len(files)
 	switch {
 	case least > len(files):
-		return db.unusable("its schema is %d, for programs that know schema %d or newer, and this program knows %d; use the program that made it, or a newer one", version, least, len(files))
+		return db.tooNew(version, least)
 	case version > len(files):
 		db.log.Warn("the database has a newer schema, which this program can use until the next upgrade; use the newer program soon", "schema", version, "known", len(files))
 		return nil
 	case version == len(files):
 		return nil
 	}
-	if least, err = runSteps(ctx, raw, files, version, least); err != nil {
+	if least, err = leastAfter(files[version:], version, least); err != nil {
+		return err
+	}
+	if err := db.requireKnown(ctx, tx, version, least); err != nil {
+		return err
+	}
+	if err := runSteps(ctx, raw, files[version:]); err != nil {
 		return err
 	}
 	if version == 0 {
@@ -165,20 +172,70 @@ func (db *DB) migrate(ctx context.Context) error {
 	return tx.Commit(ctx)
 }
 
-// runSteps runs the steps above a version. It returns the oldest schema that a program may know to
-// use the database after them.
-func runSteps(ctx context.Context, conn *pgx.Conn, files []fs.DirEntry, version, least int) (int, error) {
-	for i, file := range files[version:] {
+// tooNew returns the error of a database that is only for newer programs.
+func (db *DB) tooNew(version, least int) error {
+	return db.unusable("its schema is %d, for programs that know schema %d or newer, and this program knows %d; use the program that made it, or a newer one", version, least, db.schema)
+}
+
+// requireKnown returns an error that names the live nodes whose programs cannot use the database
+// once it is only for programs that know a schema. No node registers until the transaction ends.
+// A former process of this node has ended.
+func (db *DB) requireKnown(ctx context.Context, tx pgx.Tx, version, least int) error {
+	var exists bool
+	if err := tx.QueryRow(ctx, `SELECT to_regclass('nodes') IS NOT NULL`).Scan(&exists); err != nil || !exists {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `SELECT 1 FROM log FOR UPDATE`); err != nil {
+		return fmt.Errorf("look for older nodes: %w", err)
+	}
+	// Nodes registered with their schemas only since one of the steps.
+	rows, _ := tx.Query(ctx, `SELECT name, version, node_id, known FROM nodes n, LATERAL (SELECT coalesce((to_jsonb(n) ->> 'known_schema')::bigint, $1) AS known) k
+		WHERE ended_at IS NULL AND lease_until > clock_timestamp() AND node_id <> $2 AND known < $3 ORDER BY epoch`, version, db.opts.Node, least)
+	type node struct {
+		Name        []byte
+		Version, ID string
+		Known       int
+	}
+	older, err := pgx.CollectRows(rows, pgx.RowToStructByPos[node])
+	if err != nil {
+		return fmt.Errorf("look for older nodes: %w", err)
+	}
+	if len(older) == 0 {
+		return nil
+	}
+	var names []string
+	for _, n := range older {
+		names = append(names, fmt.Sprintf("%s (node %s, version %s, knows schema %d)", n.Name, n.ID, n.Version, n.Known))
+	}
+	return db.unusable("this program would change its schema from %d to %d, which only programs can use that know schema %d or newer, and older servers use it: %s; stop them first, or upgrade all servers to the versions in between, one after the other",
+		version, db.schema, least, strings.Join(names, ", "))
+}
+
+// leastAfter returns the oldest schema that a program may know to use the database after the steps
+// above a version.
+func leastAfter(files []fs.DirEntry, version, least int) (int, error) {
+	for i, file := range files {
 		step, err := steps.ReadFile("schema/" + file.Name())
 		if err != nil {
 			return 0, err
 		}
 		least = max(least, leastFor(step, version+i+1))
-		if err := simple(ctx, conn, string(step)); err != nil {
-			return 0, fmt.Errorf("prepare the tables: %s: %w", file.Name(), err)
-		}
 	}
 	return least, nil
+}
+
+// runSteps runs steps.
+func runSteps(ctx context.Context, conn *pgx.Conn, files []fs.DirEntry) error {
+	for _, file := range files {
+		step, err := steps.ReadFile("schema/" + file.Name())
+		if err != nil {
+			return err
+		}
+		if err := simple(ctx, conn, string(step)); err != nil {
+			return fmt.Errorf("prepare the tables: %s: %w", file.Name(), err)
+		}
+	}
+	return nil
 }
 
 // leastPattern matches the line of a step that says which programs can use the database after it.
