@@ -49,7 +49,7 @@ network: ## cut, stall and slow the network of three servers on one database for
 	LOQUAT_NETWORK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 3h -v -run '^TestNetworkFaults$$' ./internal/e2e/network
 
 s3: ## run the tests of images in an S3-compatible store; builds its server for minutes, once
-	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/e2e/images
+	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/migrate ./internal/e2e/images
 
 fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,20 +12,23 @@ import (
 	"golang.org/x/term"
 
 	"loquat"
+	"loquat/internal/asset"
+	"loquat/internal/asset/s3"
 	"loquat/internal/config"
 	"loquat/internal/migrate"
 	"loquat/internal/tui"
 )
 
 func newMigrateCommand() *cobra.Command {
-	var from, to, reopen string
+	var from, to, assets, reopen string
 	cmd := &cobra.Command{
 		Use:   "migrate --from PLACE --to PLACE",
 		Short: "Move all sessions from a data directory to PostgreSQL, or back",
 		Long: "Moves everything from a data directory to a PostgreSQL database, or back: sessions, events with their ids,\n" +
 			"tokens, devices, states of plugins and images. Clients continue at their cursors. Stop all servers first.\n" +
 			"A place is a data directory or the URL of a database, as store.url has it; ${file:/path} and ${NAME} in a\n" +
-			"URL insert a file or a variable. The target must be empty.\n\n" +
+			"URL insert a file or a variable. The target must be empty. With --assets the images of the database are in an\n" +
+			"object store, as with assets.url; the credentials are those of the environment (AWS_ACCESS_KEY_ID and so on).\n\n" +
 			"The command checks the source, copies it, and compares the copy with it. Then the source refuses to be\n" +
 			"served. An interrupted move changes nothing in the source; run the same command again, and it starts again.\n\n" +
 			"--reopen makes a source that was moved away usable again, as a separate copy of the moved sessions: its event\n" +
@@ -35,8 +39,8 @@ func newMigrateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := newLogger(cmd.ErrOrStderr(), &config.Redactor{})
 			switch {
-			case reopen != "" && (from != "" || to != ""):
-				return usageError{errors.New("--reopen is used without --from and --to")}
+			case reopen != "" && (from != "" || to != "" || assets != ""):
+				return usageError{errors.New("--reopen is used without --from, --to and --assets")}
 			case reopen != "":
 				place, err := placeOf("--reopen", reopen)
 				if err != nil {
@@ -56,17 +60,37 @@ func newMigrateCommand() *cobra.Command {
 			if o.To, err = placeOf("--to", to); err != nil {
 				return err
 			}
-			return runMigrate(cmd, o)
+			if o.Objects, err = bucketOf(cmd.Context(), assets); err != nil {
+				return err
+			}
+			return runMigrate(cmd, o, assets)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&from, "from", "", "the `place` that has the sessions")
 	flags.StringVar(&to, "to", "", "the empty `place` that gets them")
+	flags.StringVar(&assets, "assets", "", "the assets.url of the servers, if it is set: a `bucket` of an object store")
 	flags.StringVar(&reopen, "reopen", "", "make this `place` usable again, from which sessions were moved away")
 	return cmd
 }
 
-func runMigrate(cmd *cobra.Command, o migrate.Options) error {
+// bucketOf returns the bucket that --assets names, or nil.
+func bucketOf(ctx context.Context, url string) (asset.Store, error) {
+	if url == "" {
+		return nil, nil
+	}
+	location, err := asset.ParseLocation(url)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--assets %w", err)}
+	}
+	bucket, err := s3.Open(ctx, s3.Options{Location: location})
+	if err != nil {
+		return nil, fmt.Errorf("--assets: %w", err)
+	}
+	return bucket, nil
+}
+
+func runMigrate(cmd *cobra.Command, o migrate.Options, assets string) error {
 	began := time.Now()
 	r, err := migrate.Run(cmd.Context(), o)
 	if err != nil {
@@ -80,9 +104,12 @@ func runMigrate(cmd *cobra.Command, o migrate.Options) error {
 	}
 	fmt.Fprintf(out, "moved %d %s, %d %s, %d %s and %d %s up to %s from %s to %s in %s; all are equal\n", r.Sessions, plural(r.Sessions, "session"), r.Messages, plural(r.Messages, "message"),
 		r.Images, plural(r.Images, "image"), r.Events, plural(r.Events, "event"), r.Last, from, to, time.Since(began).Round(100*time.Millisecond))
-	if o.To.URL != "" {
+	switch {
+	case assets != "" && o.To.URL != "":
+		fmt.Fprintf(out, "now set store.url to %s and assets.url to %s; the database file in %s is not used any more\n", to, tui.OneLine(assets), from)
+	case o.To.URL != "":
 		fmt.Fprintf(out, "now set store.url to %s; the database file in %s is not used any more\n", to, from)
-	} else {
+	default:
 		fmt.Fprintf(out, "now remove store.url and start the server with --data %s; the database %s is not used any more\n", to, from)
 	}
 	return nil

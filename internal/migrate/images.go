@@ -21,8 +21,9 @@ import (
 	"loquat/internal/store/postgres"
 )
 
-// A data directory has the bytes of images in files, and a database has them in pieces. So they
-// are not copied as rows. Their hashes are compared while they are read.
+// A data directory has the bytes of images in files. A database has them in pieces, or names their
+// objects in an object store. So they are not copied as rows. Their hashes are compared while they
+// are read.
 
 // copyImages copies the images that sessions own.
 func (m *mover) copyImages(ctx context.Context, q store.SQL) error {
@@ -35,42 +36,92 @@ func (m *mover) copyImages(ctx context.Context, q store.SQL) error {
 		all.bytes += f.Size
 	}
 	p := m.start("copying the images", all)
-	if m.To.URL != "" {
-		err = m.imagesToDatabase(ctx, list, p)
-	} else {
+	switch {
+	case m.To.URL == "":
 		err = m.imagesToFiles(ctx, q, list, p)
+	case m.Objects != nil:
+		err = m.imagesToObjects(ctx, list, p)
+	default:
+		err = m.imagesToPieces(ctx, list, p)
 	}
 	m.report.Images = len(list)
 	return err
 }
 
-// imagesToDatabase adds an object for each image, and its pieces.
-func (m *mover) imagesToDatabase(ctx context.Context, list []store.ImageFile, p *progress) error {
+// imagesToObjects stores an object for each image in the object store. Objects that an interrupted
+// move has left are complete, so only their sizes are checked.
+func (m *mover) imagesToObjects(ctx context.Context, list []store.ImageFile, p *progress) error {
+	dir := filepath.Join(m.From.Dir, "assets")
+	names := make([]string, len(list))
+	for i, f := range list {
+		names[i] = m.objectName(f.SHA256)
+		if err := m.imageToObject(ctx, dir, names[i], f); err != nil {
+			return fmt.Errorf("copy the image %s: %w", f.SHA256, err)
+		}
+		p.add(1, f.Size)
+	}
+	return m.loadObjects(ctx, list, names)
+}
+
+func (m *mover) imageToObject(ctx context.Context, dir, name string, f store.ImageFile) error {
+	stored := func() error {
+		body, err := m.Objects.Open(ctx, name, f.Size)
+		if err != nil {
+			return err
+		}
+		return body.Close()
+	}
+	if err := stored(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := files.Verify(dir, f.SHA256, f.Size, true); err != nil {
+		return err
+	}
+	if err := m.Objects.Put(ctx, name, asset.FileUpload(files.Path(dir, f.SHA256), f.SHA256, f.Size)); err != nil {
+		return err
+	}
+	return stored()
+}
+
+// objectName returns the name of the object of an image. A repeated move has the same names, and so
+// finds the objects that are there. A move to another database has other names: each database removes
+// its objects without asking the others.
+func (m *mover) objectName(image string) string {
+	place := sha256.Sum256([]byte(m.To.String()))
+	return m.id + "-" + image + "-" + hex.EncodeToString(place[:13])
+}
+
+// imagesToPieces adds an object for each image to the database, and its pieces.
+func (m *mover) imagesToPieces(ctx context.Context, list []store.ImageFile, p *progress) error {
 	names := make([]string, len(list))
 	for i, f := range list {
 		names[i] = m.id + "-" + f.SHA256 + "-" + strings.ToLower(rand.Text())
 	}
+	if err := m.loadObjects(ctx, list, names); err != nil {
+		return err
+	}
+	in := &filePieces{dir: filepath.Join(m.From.Dir, "assets"), list: list, names: names, p: p}
+	defer in.close()
+	columns := []store.Column{{Name: "name"}, {Name: "piece"}, {Name: "body"}}
+	return m.target.Load(ctx, "image_pieces", columns, func() ([]any, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return in.next()
+	})
+}
+
+// loadObjects adds the rows of objects to the database.
+func (m *mover) loadObjects(ctx context.Context, list []store.ImageFile, names []string) error {
 	columns := []store.Column{{Name: "name"}, {Name: "sha256"}, {Name: "size"}, {Name: "state"}, {Name: "at"}}
 	n := 0
-	err := m.target.Load(ctx, "image_objects", columns, func() ([]any, error) {
+	return m.target.Load(ctx, "image_objects", columns, func() ([]any, error) {
 		if n == len(list) {
 			return nil, nil
 		}
 		f := list[n]
 		n++
 		return []any{names[n-1], f.SHA256, f.Size, "stored", time.Now().UnixMicro()}, nil
-	})
-	if err != nil {
-		return err
-	}
-	in := &filePieces{dir: filepath.Join(m.From.Dir, "assets"), list: list, names: names, p: p}
-	defer in.close()
-	columns = []store.Column{{Name: "name"}, {Name: "piece"}, {Name: "body"}}
-	return m.target.Load(ctx, "image_pieces", columns, func() ([]any, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return in.next()
 	})
 }
 
@@ -143,7 +194,7 @@ func (m *mover) imagesToFiles(ctx context.Context, q store.SQL, list []store.Ima
 			if err := dir.Remove(ctx, f.SHA256); err != nil {
 				return err
 			}
-			if err := imageToFile(ctx, q, dir, path, f); err != nil {
+			if err := m.imageToFile(ctx, q, dir, path, f); err != nil {
 				return fmt.Errorf("copy the image %s: %w", f.SHA256, err)
 			}
 		}
@@ -152,20 +203,49 @@ func (m *mover) imagesToFiles(ctx context.Context, q store.SQL, list []store.Ima
 	return nil
 }
 
-func imageToFile(ctx context.Context, q store.SQL, dir *files.Dir, path string, f store.ImageFile) error {
+func (m *mover) imageToFile(ctx context.Context, q store.SQL, dir *files.Dir, path string, f store.ImageFile) error {
 	out, err := os.CreateTemp(filepath.Join(path, files.Incoming), "*")
 	if err != nil {
 		return err
 	}
 	sum := sha256.New()
-	err = writePieces(io.MultiWriter(out, sum), q, f.SHA256)
+	if m.Objects != nil {
+		err = m.readObject(ctx, io.MultiWriter(out, sum), q, f)
+	} else {
+		err = writePieces(io.MultiWriter(out, sum), q, f.SHA256)
+	}
 	if err = errors.Join(err, out.Close()); err == nil && hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-		err = errors.New("its bytes in the database are damaged")
+		err = errors.New("its stored bytes are damaged")
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(out.Name()))
 	}
 	return dir.Put(ctx, f.SHA256, asset.FileUpload(out.Name(), f.SHA256, f.Size))
+}
+
+// readObject writes the object of an image to out.
+func (m *mover) readObject(ctx context.Context, out io.Writer, q store.SQL, f store.ImageFile) error {
+	rows, err := q.Query(`SELECT name FROM image_objects WHERE sha256 = ? AND state = 'stored'`, f.SHA256)
+	if err != nil {
+		return err
+	}
+	values, err := one(rows, 1)
+	if err != nil {
+		return fmt.Errorf("the database names no object of it: %w", err)
+	}
+	name, ok := values[0].(string)
+	if !ok {
+		return fmt.Errorf("the name of its object is a %T", values[0])
+	}
+	body, err := m.Objects.Open(ctx, name, f.Size)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; --assets must be the assets.url of the servers", err)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, body)
+	return errors.Join(err, body.Close())
 }
 
 // writePieces writes the pieces of an image in a database, one at a time.
@@ -188,7 +268,7 @@ func writePieces(out io.Writer, q store.SQL, name string) error {
 		}
 	}
 	if !found {
-		err = fmt.Errorf("its bytes are not in the database: %w; images in another store, or in the data directory of a server, cannot be moved", fs.ErrNotExist)
+		err = fmt.Errorf("its bytes are not in the database: %w; if the servers have assets.url, name it with --assets; if a server of an earlier version has left images in its data directory, start a server with this directory once", fs.ErrNotExist)
 	}
 	return errors.Join(rows.Err(), err)
 }

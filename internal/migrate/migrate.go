@@ -14,12 +14,14 @@ import (
 	"log/slog"
 	"time"
 
+	"loquat/internal/asset"
 	"loquat/internal/store"
 )
 
 // Options say what is moved.
 type Options struct {
 	From, To Place
+	Objects  asset.Store    // has the images of the database; nil: they are in the database
 	Progress func(Progress) // is called many times a second; may be nil
 	Logger   *slog.Logger
 }

@@ -23,6 +23,8 @@ import (
 	"loquat"
 	"loquat/internal/asset"
 	"loquat/internal/asset/files"
+	"loquat/internal/asset/s3"
+	"loquat/internal/asset/s3/s3test"
 	"loquat/internal/images"
 	"loquat/internal/migrate"
 	"loquat/internal/migrate/migratetest"
@@ -231,7 +233,7 @@ func TestBothWays(t *testing.T) {
 		}
 		there = content(t, s)
 	})
-	haveImages(t, second, pictures)
+	haveImages(t, second, nil, pictures)
 	if _, err := open(t, first); !errors.Is(err, store.ErrMoving) || !strings.Contains(err.Error(), "were moved to postgres://") || !strings.Contains(err.Error(), "--reopen") {
 		t.Errorf("the directory that was left: %v", err)
 	}
@@ -250,8 +252,8 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// haveImages requires that a server with a database can read images.
-func haveImages(t *testing.T, p migrate.Place, list []loquat.Asset) {
+// haveImages requires that a server with a database, and perhaps an object store, can read images.
+func haveImages(t *testing.T, p migrate.Place, objects asset.Store, list []loquat.Asset) {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Options{URL: p.URL, Node: "test", Logger: quiet})
 	if err != nil {
@@ -262,7 +264,10 @@ func haveImages(t *testing.T, p migrate.Place, list []loquat.Asset) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	keeper := images.NewShared(images.SharedOptions{Store: s, Bytes: db.Images(), Logger: quiet})
+	if objects == nil {
+		objects = db.Images()
+	}
+	keeper := images.NewShared(images.SharedOptions{Store: s, Bytes: objects, Logger: quiet})
 	for _, a := range list {
 		f, err := keeper.Open(t.Context(), a.SHA256, a.Size)
 		if err != nil {
@@ -275,6 +280,94 @@ func haveImages(t *testing.T, p migrate.Place, list []loquat.Asset) {
 		}
 		f.Close()
 	}
+}
+
+// objects is an object store that counts the objects that are stored.
+type objects struct {
+	asset.Store
+	stored, least int
+	stop          error // of all further Puts, when least are stored; nil: they succeed
+}
+
+func (o *objects) Put(ctx context.Context, name string, u *asset.Upload) error {
+	if o.stop != nil && o.stored >= o.least {
+		return o.stop
+	}
+	o.stored++
+	return o.Store.Put(ctx, name, u)
+}
+
+// Images go to an object store and back. A repeated move uses the objects that are there. An image
+// that is not there, or is damaged, is not moved, and the source can be used.
+func TestImagesInAnObjectStore(t *testing.T) {
+	server := s3test.Start(t)
+	bucket, err := s3.Open(t.Context(), server.Options(t, "moved", server.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second, third := directory(t), database(t), directory(t)
+	var before []string
+	var pictures []loquat.Asset
+	with(t, first, func(s *store.Store) {
+		migratetest.Fill(t, s, 2, 2)
+		add(t, s, "pictures")
+		pictures = addImages(t, first, s, "pictures")
+		before = content(t, s)
+	})
+	o := &objects{Store: bucket, least: 2, stop: errors.New("the bucket is full")}
+	move := func(from, to migrate.Place, o asset.Store) (migrate.Report, error) {
+		return migrate.Run(t.Context(), migrate.Options{From: from, To: to, Objects: o, Logger: quiet})
+	}
+	if _, err := move(first, second, o); !errors.Is(err, o.stop) {
+		t.Fatal(err)
+	}
+	with(t, first, func(s *store.Store) { same(t, "the source", content(t, s), before) })
+	o.stop = nil
+	r, err := move(first, second, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Images != 5 || o.stored != 5 {
+		t.Errorf("%d images are %d new objects after 2 of an interrupted move, want 5 and 5 in all", r.Images, o.stored)
+	}
+	with(t, second, func(s *store.Store) { same(t, "the database", content(t, s), before) })
+	haveImages(t, second, bucket, pictures)
+
+	if text := fails(t, second, third); !strings.Contains(text, "--assets") {
+		t.Errorf("without the object store: %s", text)
+	}
+	elsewhere, err := s3.Open(t.Context(), server.Options(t, "elsewhere", server.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := move(second, third, elsewhere); err == nil || !strings.Contains(err.Error(), "--assets must be the assets.url") {
+		t.Errorf("with another object store: %v", err)
+	}
+	largest := pictures[len(pictures)-1]
+	file := server.Objects("moved/*-" + largest.SHA256 + "-*")[0]
+	body, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(with []byte) {
+		if err := os.WriteFile(file, with, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(bytes.ToUpper(body))
+	if _, err := move(second, third, bucket); err == nil || !strings.Contains(err.Error(), "damaged") || !strings.Contains(err.Error(), largest.SHA256) {
+		t.Errorf("a damaged object: %v", err)
+	}
+	replace(body)
+	if _, err := move(second, third, bucket); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range pictures {
+		if err := files.Verify(filepath.Join(third.Dir, "assets"), a.SHA256, a.Size, true); err != nil {
+			t.Errorf("image %s of %d bytes: %v", a.AssetID, a.Size, err)
+		}
+	}
+	with(t, third, func(s *store.Store) { same(t, "the second directory", content(t, s), before) })
 }
 
 // A store without anything can be moved, too.

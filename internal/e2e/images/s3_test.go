@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -105,6 +106,42 @@ func TestImagesInABucket(t *testing.T) {
 		_, body := binary.GetOnce(t, p.URL+"/readyz")
 		return !strings.Contains(body, "object store")
 	})
+}
+
+// loquat migrate moves images out of a bucket and into another part of it.
+func TestMovedImages(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKeyID)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretAccessKey)
+	bucket, server := s3test.Start(t), pgtest.Start(t, "fsync=off")
+	_, target := server.Database(t)
+	first, dir := server.URL("postgres"), filepath.Join(t.TempDir(), "data")
+	p := serve(t, configure(t, first, bucket.URL("first"), s3test.SecretAccessKey))
+	binary.Call(t, http.MethodPost, p.URL+"/sessions", `{"session_id": "a"}`)
+	content := binary.Photo(1, 300_000)
+	status, body, a := upload(t, p.URL, content)
+	if status != http.StatusCreated {
+		t.Fatalf("%d %s", status, body)
+	}
+	p.End(t)
+	var out strings.Builder
+	for _, move := range [][]string{
+		{"migrate", "--from", first, "--to", dir, "--assets", bucket.URL("first")},
+		{"migrate", "--from", dir, "--to", target, "--assets", bucket.URL("second")},
+	} {
+		if err := binary.Run(t.Context(), move, nil, &out, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(out.String(), "and assets.url to "+bucket.URL("second")) {
+		t.Errorf("the commands say %s", &out)
+	}
+	if objects := bucket.Objects("second/*-" + a.SHA256 + "-*"); len(objects) != 1 {
+		t.Errorf("the objects of the image are %q", objects)
+	}
+	p = serve(t, configure(t, target, bucket.URL("second"), s3test.SecretAccessKey))
+	if status, body := binary.GetOnce(t, p.URL+"/sessions/a/assets/"+a.AssetID); status != 200 || body != string(content) {
+		t.Errorf("the image after two moves: %d, %d bytes", status, len(body))
+	}
 }
 
 // A wrong secret or bucket ends the start with the remedy, and no output shows the secret.
