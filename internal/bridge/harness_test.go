@@ -28,11 +28,14 @@ func TestMain(m *testing.M) {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// memLog is a log in memory. Events up to gone were removed by age.
+// memLog is a log in memory. Events up to gone were removed by age. Events between kept and
+// kept+skipped were lost in a failover, and their ids are not used again.
 type memLog struct {
 	mu      sync.Mutex
 	records []loquat.Record
 	gone    loquat.EventID
+	kept    loquat.EventID // meaningful if skipped is not 0
+	skipped loquat.EventID
 	changed chan struct{}
 	hold    chan struct{}  // when set, reads of the past wait for it
 	damaged loquat.EventID // an event that cannot be encoded
@@ -60,7 +63,7 @@ func (l *memLog) add(e loquat.Event) loquat.EventID {
 func (l *memLog) append(rec loquat.Record) loquat.EventID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rec.ID = loquat.EventID(len(l.records) + 1)
+	rec.ID = l.latest() + 1
 	l.records = append(l.records, rec)
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -76,6 +79,24 @@ func (l *memLog) holdBack() (release func()) {
 	return func() { close(hold) }
 }
 
+// lose loses the newest events, as a failover to a standby that lacks them does.
+func (l *memLog) lose(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = l.records[:len(l.records)-n]
+	l.kept, l.skipped = loquat.EventID(len(l.records)), 1000
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// index returns how many records have ids up to id.
+func (l *memLog) index(id loquat.EventID) loquat.EventID {
+	if l.skipped != 0 && id >= l.kept {
+		return max(l.kept, id-l.skipped)
+	}
+	return id
+}
+
 // forget removes everything up to an event.
 func (l *memLog) forget(upTo loquat.EventID) {
 	l.mu.Lock()
@@ -86,8 +107,10 @@ func (l *memLog) forget(upTo loquat.EventID) {
 func (l *memLog) Latest() loquat.EventID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return loquat.EventID(len(l.records))
+	return l.latest()
 }
+
+func (l *memLog) latest() loquat.EventID { return loquat.EventID(len(l.records)) + l.skipped }
 
 func (l *memLog) Check(_ context.Context, since loquat.EventID) error {
 	l.mu.Lock()
@@ -96,7 +119,8 @@ func (l *memLog) Check(_ context.Context, since loquat.EventID) error {
 }
 
 func (l *memLog) check(since loquat.EventID) error {
-	if since < l.gone || since > loquat.EventID(len(l.records)) {
+	lost := l.skipped != 0 && since > l.kept && since < l.kept+l.skipped
+	if since < l.gone || since > l.latest() || lost {
 		return loquat.Errorf(loquat.CodeGone, "the events are gone")
 	}
 	return nil
@@ -121,9 +145,11 @@ func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait t
 		err := l.check(since)
 		var window []loquat.Record
 		if err == nil {
-			to := loquat.EventID(len(l.records))
-			to = max(since, min(to, cmp.Or(until, to), since+100))
-			window = append(window, l.records[since:to]...)
+			from, to := l.index(since), loquat.EventID(len(l.records))
+			if until != 0 {
+				to = min(to, l.index(until))
+			}
+			window = append(window, l.records[from:max(from, min(to, from+100))]...)
 		}
 		changed := l.changed
 		l.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/phx"
 	"loquat/internal/phx/phxtest"
 )
 
@@ -261,5 +262,78 @@ func TestJoinWithoutTheDatabase(t *testing.T) {
 	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: unreadableLog{newMemLog()}, Authenticate: door.authenticate}, Logger: quiet}))
 	if response, reason := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0"}); reason != reasonUnavailable {
 		t.Errorf("joined with %+v %q", response, reason)
+	}
+}
+
+// After a failover to a standby that lacks the newest events, each app gets one gap and then the
+// events that follow, whether the bridge is in the server or elsewhere, and whether the forwarder was
+// connected during the failover or another node forwards after it.
+func TestLogLosesItsTail(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// start returns the log, the URL of the bridge, and what stops and starts the forwarder.
+		start func(t *testing.T) (log *memLog, url string, stop, again func())
+	}{
+		{"the server's own bridge", func(t *testing.T) (*memLog, string, func(), func()) {
+			r := newRig(t, phx.Limits{}, nil)
+			return r.log, r.url, func() {}, func() {}
+		}},
+		{"a forwarder that stays", func(t *testing.T) (*memLog, string, func(), func()) {
+			o := newRemoteServer()
+			_, url := newBridge(t, History{})
+			f := o.forward(t, url, "server-token")
+			until(t, "the forwarder is connected", f.Connected)
+			return o.log, url, func() {}, func() {}
+		}},
+		{"a forwarder that moves", func(t *testing.T) (*memLog, string, func(), func()) {
+			o := newRemoteServer()
+			_, url := newBridge(t, History{})
+			f := o.forward(t, url, "server-token")
+			until(t, "the forwarder is connected", f.Connected)
+			return o.log, url, f.Close, func() { o.forward(t, url, "server-token") }
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log, url, stop, again := c.start(t)
+			whole, one := call(t, url), call(t, url)
+			whole.join(rigTopic, map[string]any{"token": "good"})
+			one.join(rigTopic, map[string]any{"token": "of-one", "session_id": "one"})
+			add := func() loquat.EventID {
+				return log.add(loquat.Event{Type: loquat.ErrorEvent, SessionID: "one", RequestID: "r", Detail: "x"})
+			}
+			for range 5 {
+				id := add()
+				for _, p := range []*phone{whole, one} {
+					if got := p.next(); got.eventID() != id {
+						t.Fatalf("%s %s instead of event %s", got.event, got.payload, id)
+					}
+				}
+			}
+			stop()
+			log.lose(2)
+			again()
+			kept := log.Latest()
+			for i, p := range []*phone{whole, one} {
+				if got := p.next(); got.event != eventGap || string(got.payload) != fmt.Sprintf(`{"latest_event_id":%q}`, kept) {
+					t.Fatalf("app %d gets %s %s instead of a gap", i, got.event, got.payload)
+				}
+			}
+			after := add()
+			for i, p := range []*phone{whole, one} {
+				if got := p.next(); got.eventID() != after {
+					t.Errorf("app %d gets %s %s instead of the event after the gap", i, got.event, got.payload)
+				}
+			}
+			late := call(t, url)
+			if got, reason := late.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000005"}); !got.Gap || got.LatestEventID != after {
+				t.Errorf("an app that joins with the id of a lost event: %+v %q", got, reason)
+			}
+			last := add()
+			for i, p := range []*phone{whole, one, late} {
+				if got := p.next(); got.eventID() != last {
+					t.Errorf("app %d gets %s %s", i, got.event, got.payload)
+				}
+			}
+		})
 	}
 }
