@@ -64,13 +64,18 @@ func (x *exchange) paceScope() string { return config.NormalizeURL(x.settings.ba
 // an error status: a retry must not wait for it. The caller passes such a failure to
 // explain or dismiss.
 func (x *exchange) send(ctx context.Context) (*answer, *failure) {
-	if x.paced && x.pace.wait(ctx, x.paceScope(), x.settings.interval) != nil {
-		return nil, cancelled(ctx)
+	var start *pacedStart
+	if x.paced {
+		var err error
+		if start, err = x.pace.wait(ctx, x.paceScope(), x.settings.interval); err != nil {
+			return nil, cancelled(ctx)
+		}
+		defer start.end() // unless it was written before
 	}
 	callCtx, cancel := context.WithCancelCause(ctx)
 	w := newIdleWatch(x.settings.timeout, cancel)
 	a := &answer{watch: w, ctx: callCtx}
-	req, err := x.request(callCtx, w)
+	req, err := x.request(callCtx, w, start)
 	if err != nil {
 		w.stop()
 		return nil, &failure{kind: failConnect, err: err}
@@ -94,9 +99,14 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 	return a, nil
 }
 
-func (x *exchange) request(ctx context.Context, w *idleWatch) (*http.Request, error) {
+func (x *exchange) request(ctx context.Context, w *idleWatch, start *pacedStart) (*http.Request, error) {
 	ctx = context.WithValue(ctx, watchKey{}, w)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { w.noteActivity() }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		w.stopWaiting()
+		_ = start.connected(ctx) // an error means that ctx has ended, which ends the request
+		w.startWaiting()
+		onWrite(info.Conn, start.end)
+	}})
 	req, err := http.NewRequestWithContext(ctx, x.method, x.settings.baseURL.JoinPath(x.path).String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)

@@ -3,7 +3,12 @@ package provider
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +20,7 @@ import (
 type sharedSlots struct {
 	mu                    sync.Mutex
 	slot, started, paused time.Time
+	starting              time.Time // until then no other start begins
 	reserved, taken       int
 	delay                 time.Duration // of each answer
 	fail                  error
@@ -46,9 +52,23 @@ func (s *sharedSlots) TakeSlot(_ context.Context, _ string, interval time.Durati
 		if wait := newest(s.started.Add(interval), s.paused).Sub(now); wait > 0 {
 			return wait
 		}
+		if wait := s.starting.Sub(now); wait > 0 {
+			return min(interval, wait)
+		}
 		s.started = now
+		if interval > 0 {
+			s.starting = now.Add(5 * time.Second)
+		}
 		return 0
 	})
+}
+
+func (s *sharedSlots) EndStart(context.Context, string) error {
+	_, err := s.locked(func(now time.Time) time.Duration {
+		s.started, s.starting = now, time.Time{}
+		return 0
+	})
+	return err
 }
 
 func (s *sharedSlots) Pause(_ context.Context, _ string, pause time.Duration) error {
@@ -91,7 +111,7 @@ func TestNodesShareSlots(t *testing.T) {
 		for node, p := range newPacers(slots, 3) {
 			for range 20 {
 				all.Go(func() {
-					if err := p.wait(t.Context(), "scope", interval); err != nil {
+					if err := p.start(t.Context(), "scope", interval); err != nil {
 						t.Error(err)
 					}
 					s.add(node)
@@ -127,7 +147,7 @@ func TestLateStartsKeepTheirDistance(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range at {
 			all.Go(func() {
-				if err := p[i%2].wait(t.Context(), "scope", interval); err != nil {
+				if err := p[i%2].start(t.Context(), "scope", interval); err != nil {
 					t.Error(err)
 				}
 				at[i] = time.Now()
@@ -148,29 +168,145 @@ func TestLateStartsKeepTheirDistance(t *testing.T) {
 	})
 }
 
+// A request whose start takes long, because the process got no CPU or a connection was slow, moves
+// the next one. If a connection takes too long, the others start before it, and it waits again.
+func TestLongStartsKeepTheirDistance(t *testing.T) {
+	const interval = 200 * time.Millisecond
+	for _, c := range []struct {
+		name string
+		took time.Duration // the first start until its connection is made
+		want int           // its place in the order
+	}{
+		{"shorter than the interval", 134 * time.Millisecond, 0},
+		{"longer than the interval", 900 * time.Millisecond, 0},
+		{"longer than the limit", 20 * time.Second, 3},
+	} {
+		for nodes := range 3 { // 0 is one node that shares no slots
+			t.Run(fmt.Sprint(c.name, " at nodes: ", nodes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := newPacers(nil, 1)
+					if nodes > 0 {
+						p = newPacers(&sharedSlots{}, nodes)
+					}
+					var s starts
+					var all sync.WaitGroup
+					for i := range 4 {
+						all.Go(func() {
+							start, err := p[i%len(p)].wait(t.Context(), "scope", interval)
+							if i == 0 {
+								time.Sleep(c.took)
+							}
+							if err := errors.Join(err, start.connected(t.Context())); err != nil {
+								t.Error(err)
+							}
+							time.Sleep(time.Duration(i) * 10 * time.Millisecond) // to write it
+							s.add(i)
+							start.end()
+						})
+						synctest.Wait()
+					}
+					all.Wait()
+					for i := range s.at[1:] {
+						if apart := s.at[i+1].Sub(s.at[i]); apart < interval {
+							t.Errorf("%d started %s after %d", s.nodes[i+1], apart, s.nodes[i])
+						}
+					}
+					if place := slices.Index(s.nodes, 0); place != c.want {
+						t.Errorf("they start as %v, and request 0 has the place %d, want %d", s.nodes, place, c.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A node that dies between the slot and the request delays the others for some seconds.
+func TestStartThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := &sharedSlots{}
+		p := newPacers(slots, 2)
+		if wait, err := slots.TakeSlot(t.Context(), "scope", time.Second); wait != 0 || err != nil {
+			t.Fatal(wait, err)
+		}
+		began := time.Now()
+		if err := p[1].start(t.Context(), "scope", time.Second); err != nil || time.Since(began) > 6*time.Second {
+			t.Errorf("the next one starts after %s, %v", time.Since(began), err)
+		}
+	})
+}
+
+// A start ends when the request is written, and not only when the backend answers.
+func TestStartEndsWithTheWrite(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprint("https ", secure), func(t *testing.T) {
+			slots := &sharedSlots{}
+			ended := func() bool {
+				slots.mu.Lock()
+				defer slots.mu.Unlock()
+				return !slots.started.IsZero() && slots.starting.IsZero()
+			}
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				for range 1000 {
+					if ended() {
+						break
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if !ended() {
+					t.Error("the start of a request that has arrived does not end")
+				}
+				fmt.Fprint(w, `{}`)
+			}))
+			if secure {
+				server.StartTLS()
+			} else {
+				server.Start()
+			}
+			defer server.Close()
+			p := New(Options{})
+			defer p.Close()
+			p.ShareSlots(slots)
+			p.client.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+			base, err := url.Parse(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := exchange{Provider: p, settings: &settings{baseURL: base, timeout: time.Minute, interval: time.Millisecond}, method: http.MethodPost, path: chatPath, paced: true}
+			for range 3 { // on one connection
+				a, f := x.send(t.Context())
+				if f != nil {
+					t.Fatal(f)
+				}
+				_, _ = io.Copy(io.Discard, a)
+				a.close()
+			}
+		})
+	}
+}
+
 // A request that gives up while it has a slot leaves the slot to the next one of its node.
 func TestSlotOfARequestThatGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := &sharedSlots{}
 		p := newPacers(slots, 1)[0]
 		began := time.Now()
-		if err := p.wait(t.Context(), "scope", time.Minute); err != nil {
+		if err := p.start(t.Context(), "scope", time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		if err := p.wait(ctx, "scope", time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.start(ctx, "scope", time.Minute); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a request that gave up: %v", err)
 		}
-		if err := p.wait(t.Context(), "scope", time.Minute); err != nil || time.Since(began) != time.Minute {
+		if err := p.start(t.Context(), "scope", time.Minute); err != nil || time.Since(began) != time.Minute {
 			t.Errorf("the next one starts after %s, %v", time.Since(began), err)
 		}
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_ = p.wait(ctx, "scope", time.Minute)
+		_ = p.start(ctx, "scope", time.Minute)
 		time.Sleep(time.Hour) // the slot is over
 		reserved := slots.reserved
-		if err := p.wait(t.Context(), "scope", time.Minute); err != nil || slots.reserved != reserved+1 {
+		if err := p.start(t.Context(), "scope", time.Minute); err != nil || slots.reserved != reserved+1 {
 			t.Errorf("a slot of the last hour was used: %v", err)
 		}
 	})
@@ -184,17 +320,17 @@ func TestSlotsThatCannotBeAsked(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		began := time.Now()
-		if err := p.wait(ctx, "scope", time.Second); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 30*time.Second {
+		if err := p.start(ctx, "scope", time.Second); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 30*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 		started := make(chan error, 1)
-		go func() { started <- p.wait(t.Context(), "scope", time.Second) }()
+		go func() { started <- p.start(t.Context(), "scope", time.Second) }()
 		time.Sleep(time.Minute)
 		if slots.started != (time.Time{}) {
 			t.Error("a request started without a slot")
 		}
 		before := time.Now()
-		if err := p.wait(t.Context(), "scope", 0); err != nil || time.Since(before) != 0 {
+		if err := p.start(t.Context(), "scope", 0); err != nil || time.Since(before) != 0 {
 			t.Errorf("a request without pacing waits %s, %v", time.Since(before), err)
 		}
 		slots.mu.Lock()
@@ -222,7 +358,7 @@ func TestPauseOfAllNodes(t *testing.T) {
 				began := time.Now()
 				p[0].pause(t.Context(), "scope", time.Hour) // nothing is paced yet
 				for _, p := range p {
-					if err := p.wait(t.Context(), "scope", time.Second); err != nil {
+					if err := p.start(t.Context(), "scope", time.Second); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -236,7 +372,7 @@ func TestPauseOfAllNodes(t *testing.T) {
 					var all sync.WaitGroup
 					for node, p := range p {
 						all.Go(func() {
-							if err := p.wait(t.Context(), "scope", time.Second); err != nil {
+							if err := p.start(t.Context(), "scope", time.Second); err != nil {
 								t.Error(err)
 							}
 							s.add(node)

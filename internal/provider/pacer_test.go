@@ -9,6 +9,15 @@ import (
 	"time"
 )
 
+// start starts a request without a delay.
+func (p *pacer) start(ctx context.Context, scope string, interval time.Duration) error {
+	t, err := p.wait(ctx, scope, interval)
+	if err == nil {
+		t.end()
+	}
+	return err
+}
+
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pacer
@@ -25,7 +34,7 @@ func TestPace(t *testing.T) {
 				if i == 2 {
 					c = ctx
 				}
-				if p.wait(c, "url", time.Second) != nil {
+				if p.start(c, "url", time.Second) != nil {
 					return
 				}
 				mu.Lock()
@@ -46,7 +55,7 @@ func TestPace(t *testing.T) {
 			}
 		}
 		before := time.Now()
-		if p.wait(t.Context(), "other", time.Second) != nil || time.Since(before) != 0 {
+		if p.start(t.Context(), "other", time.Second) != nil || time.Since(before) != 0 {
 			t.Errorf("another base URL waits too")
 		}
 	})
@@ -74,7 +83,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 			}
 			all.Go(func() {
 				defer cancel()
-				if p.wait(ctx, "scope", interval) == nil {
+				if p.start(ctx, "scope", interval) == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					order = append(order, i)

@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"loquat"
@@ -90,7 +91,13 @@ func defaultTransport() http.RoundTripper {
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 1024, 512
 	t.DisableCompression = true // servers that compress a stream delay and batch its events
 	t.TLSHandshakeTimeout = 0   // `timeout` limits the handshake, too
-	t.DialContext = dial
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &notingConn{Conn: conn}, nil
+	}
 	return t
 }
 
@@ -114,6 +121,32 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 		}
 	}
 	return conn, err
+}
+
+// notingConn is a connection that notes when something is written. The transport itself reports
+// the write of a request before it has emptied its buffer.
+type notingConn struct {
+	net.Conn
+	note atomic.Pointer[func()] // called once
+}
+
+func (c *notingConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if note := c.note.Swap(nil); note != nil {
+		(*note)()
+	}
+	return n, err
+}
+
+// onWrite calls note after the next write to a connection of defaultTransport. On other connections
+// it does nothing.
+func onWrite(conn net.Conn, note func()) {
+	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = secure.NetConn()
+	}
+	if c, ok := conn.(*notingConn); ok {
+		c.note.Store(&note)
+	}
 }
 
 // Name returns the reference by which `plugins` names the adapter.

@@ -16,15 +16,21 @@ type Coordinator interface {
 	// ReserveSlot reserves the next start in a scope: interval after the newest slot and start,
 	// and after a pause. It returns how long it is until then. TakeSlot decides about the start.
 	ReserveSlot(ctx context.Context, scope string, interval time.Duration) (wait time.Duration, err error)
-	// TakeSlot starts something in a scope and returns 0, unless the last start was less than
-	// interval ago or the scope is paused. It then returns how long to wait until the next try.
+	// TakeSlot begins a start in a scope and returns 0, unless the last start was less than
+	// interval ago or has not ended, or the scope is paused. It then returns how long to wait until
+	// the next try. A start that nobody ends is over after MaxStart. With interval 0 it counts a
+	// start that is over.
 	TakeSlot(ctx context.Context, scope string, interval time.Duration) (wait time.Duration, err error)
+	// EndStart ends the start that TakeSlot began. The interval until the next start begins now.
+	EndStart(ctx context.Context, scope string) error
 	// Pause keeps further starts in a scope from being taken, for at most MaxPause.
 	Pause(ctx context.Context, scope string, pause time.Duration) error
 }
 
-// MaxPause is the longest pause of a scope.
-const MaxPause = time.Minute
+const (
+	MaxPause = time.Minute     // the longest pause of a scope
+	MaxStart = 5 * time.Second // the longest start; the node of a longer one died
+)
 
 var errNotShared = errors.New("the store is not shared with other nodes")
 
@@ -52,6 +58,12 @@ func (s *Store) ReserveSlot(ctx context.Context, scope string, interval time.Dur
 // TakeSlot is Coordinator.TakeSlot.
 func (s *Store) TakeSlot(ctx context.Context, scope string, interval time.Duration) (time.Duration, error) {
 	return coordinate(s, func(c Coordinator) (time.Duration, error) { return c.TakeSlot(ctx, scope, interval) })
+}
+
+// EndStart is Coordinator.EndStart.
+func (s *Store) EndStart(ctx context.Context, scope string) error {
+	_, err := coordinate(s, func(c Coordinator) (struct{}, error) { return struct{}{}, c.EndStart(ctx, scope) })
+	return err
 }
 
 // Pause is Coordinator.Pause.

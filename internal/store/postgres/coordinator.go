@@ -95,12 +95,19 @@ const (
 			CASE WHEN s.paused_until <= clock_timestamp() + $4::interval THEN s.paused_until END)
 		RETURNING slot_at - clock_timestamp()`
 
-	takeSlot = `UPDATE slots SET started_at = clock_timestamp() WHERE scope = $1
+	takeSlot = `UPDATE slots SET started_at = clock_timestamp(),
+			starting_until = CASE WHEN $2 > interval '0' THEN clock_timestamp() + $4::interval ELSE '-infinity' END WHERE scope = $1
 		AND (started_at + $2::interval <= clock_timestamp() OR started_at > clock_timestamp())
+		AND (starting_until <= clock_timestamp() OR starting_until > clock_timestamp() + $4::interval)
 		AND (paused_until <= clock_timestamp() OR paused_until > clock_timestamp() + $3::interval)`
 
+	// A start that has not ended will end now at the earliest.
 	waitForSlot = `SELECT GREATEST(clock_timestamp(), CASE WHEN started_at <= clock_timestamp() THEN started_at + $2::interval END,
+		CASE WHEN starting_until BETWEEN clock_timestamp() AND clock_timestamp() + $4::interval THEN clock_timestamp() + LEAST($2::interval, starting_until - clock_timestamp()) END,
 		CASE WHEN paused_until <= clock_timestamp() + $3::interval THEN paused_until END) - clock_timestamp() FROM slots WHERE scope = $1`
+
+	endStart = `INSERT INTO slots AS s (scope, slot_at, started_at) VALUES ($1, '-infinity', clock_timestamp())
+		ON CONFLICT (scope) DO UPDATE SET started_at = clock_timestamp(), starting_until = '-infinity'`
 
 	pauseSlots = `INSERT INTO slots AS s (scope, slot_at, paused_until) VALUES ($1, '-infinity', clock_timestamp() + $2::interval)
 		ON CONFLICT (scope) DO UPDATE SET paused_until = CASE
@@ -132,11 +139,11 @@ func (db *DB) ReserveSlot(ctx context.Context, scope string, interval time.Durat
 func (db *DB) TakeSlot(ctx context.Context, scope string, interval time.Duration) (wait time.Duration, err error) {
 	key := scopeKey(scope)
 	err = db.immediately(ctx, func(conn *pgx.Conn) error {
-		tag, err := conn.Exec(ctx, takeSlot, key, interval, store.MaxPause)
+		tag, err := conn.Exec(ctx, takeSlot, key, interval, store.MaxPause, store.MaxStart)
 		if err != nil || tag.RowsAffected() == 1 {
 			return err
 		}
-		err = conn.QueryRow(ctx, waitForSlot, key, interval, store.MaxPause).Scan(&wait)
+		err = conn.QueryRow(ctx, waitForSlot, key, interval, store.MaxPause, store.MaxStart).Scan(&wait)
 		if errors.Is(err, pgx.ErrNoRows) { // the table was emptied since the slot was reserved
 			_, err = conn.Exec(ctx, reserveSlot, key, interval, interval, store.MaxPause)
 		}
@@ -147,6 +154,18 @@ func (db *DB) TakeSlot(ctx context.Context, scope string, interval time.Duration
 		return 0, fmt.Errorf("take a slot: %w", err)
 	}
 	return wait, nil
+}
+
+// EndStart implements store.Coordinator.
+func (db *DB) EndStart(ctx context.Context, scope string) error {
+	err := db.immediately(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, endStart, scopeKey(scope))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("end a start: %w", err)
+	}
+	return nil
 }
 
 // Pause implements store.Coordinator.

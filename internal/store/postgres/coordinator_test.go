@@ -83,12 +83,22 @@ func TestSlots(t *testing.T) {
 		}
 		return wait
 	}
+	end := func(scope string) {
+		t.Helper()
+		if err := db.EndStart(t.Context(), scope); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const minute, hour = time.Minute, time.Hour
 	for i := range 3 {
 		near(t, "slot of the minute", reserve("m", minute), time.Duration(i)*minute)
 	}
 	near(t, "slot of another scope", reserve("h", hour), 0)
 	near(t, "first start", take("m", minute), 0)
+	near(t, "while it has not ended", take("m", 2*time.Second), 2*time.Second)
+	exec(t, connect(t, url), "UPDATE slots SET started_at = '-infinity', starting_until = clock_timestamp() + interval '3 seconds' WHERE started_at > '-infinity'")
+	near(t, "while the start of a node that died has not ended", take("m", minute), 3*time.Second)
+	end("m")
 	near(t, "second start", take("m", minute), minute)
 	near(t, "with a shorter interval", take("m", 10*time.Second), 10*time.Second)
 	near(t, "start in another scope", take("h", hour), 0)
