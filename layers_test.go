@@ -39,6 +39,7 @@ var ranks = map[string]int{
 	"connlimit":  2,
 	"phx":        2,
 	"store":      2,
+	"archive":    2,
 	"client":     2,
 	"backend":    2,
 	"plugin":     3,

@@ -46,7 +46,10 @@ func (e *SyntaxError) Text() string { return strings.TrimSpace(e.Path + " " + e.
 
 // Check returns nil if data is one JSON value in valid UTF-8, without duplicate keys, that
 // nests at most loquat.MaxDepth levels deep.
-func Check(data []byte) *SyntaxError {
+func Check(data []byte) *SyntaxError { return CheckWithin(data, loquat.MaxDepth) }
+
+// CheckWithin is Check with another limit of levels.
+func CheckWithin(data []byte, depth int) *SyntaxError {
 	dec := jsontext.NewDecoder(bytes.NewReader(data))
 	for started := false; ; started = true {
 		_, err := dec.ReadToken()
@@ -57,8 +60,8 @@ func Check(data []byte) *SyntaxError {
 			return nil
 		case err != nil:
 			return tokenError(data, dec, err)
-		case dec.StackDepth() > loquat.MaxDepth:
-			return newSyntaxError(data, dec.InputOffset()-1, pathOf(dec, dec.StackDepth()), fmt.Sprintf("is nested too deep; at most %d levels are allowed", loquat.MaxDepth))
+		case dec.StackDepth() > depth:
+			return newSyntaxError(data, dec.InputOffset()-1, pathOf(dec, dec.StackDepth()), fmt.Sprintf("is nested too deep; at most %d levels are allowed", depth))
 		case dec.StackDepth() == 0:
 			rest := bytes.TrimLeft(data[dec.InputOffset():], " \t\r\n")
 			if len(rest) > 0 {
