@@ -43,6 +43,8 @@ var ranks = map[string]int{
 	"client":     2,
 	"backend":    2,
 	"plugin":     3,
+	"importer":   3,
+	"transcript": 3,
 	"images":     3,
 	"provider":   3,
 	"backup":     3,

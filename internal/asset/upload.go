@@ -111,3 +111,12 @@ func (u *Upload) writeFile(f *os.File, in io.Reader, maxSize int64) (err error) 
 	}
 	return checkHeader(bufio.NewReader(f), u.MediaType)
 }
+
+// CreateTemp creates a file in the directory, which the caller removes.
+func (s *Spool) CreateTemp() (*os.File, error) {
+	f, err := os.CreateTemp(s.path, "*")
+	if err != nil {
+		return nil, fmt.Errorf("create a file for what is being received: %w", err)
+	}
+	return f, nil
+}

@@ -95,13 +95,18 @@ func createUnusedSession(tx *store.Tx, sessionID, agentID string, metadata loqua
 
 // created publishes a new session and returns its answer.
 func (s *Service) created(tx *store.Tx, h *store.Head, source string) (storedSnapshot, error) {
-	if err := publish(tx, h, nil, loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}); err != nil {
-		return storedSnapshot{}, err
-	}
-	if err := tx.Checkpoint(h, nil, false); err != nil {
+	if err := publishCreated(tx, h, source); err != nil {
 		return storedSnapshot{}, err
 	}
 	return s.changed(tx, *h)
+}
+
+// publishCreated publishes a new session: session_created, then checkpoint.
+func publishCreated(tx *store.Tx, h *store.Head, source string) error {
+	if err := publish(tx, h, nil, loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}); err != nil {
+		return err
+	}
+	return tx.Checkpoint(h, nil, false)
 }
 
 // changed returns a session as the answer to its change.

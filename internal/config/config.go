@@ -33,6 +33,7 @@ const (
 	DefaultRetention        = 7 * 24 * time.Hour
 	DefaultMaxBodyBytes     = 8 << 20
 	DefaultMaxAssetBytes    = 20 << 20
+	DefaultMaxImportBytes   = 1 << 30
 	DefaultMaxResponseBytes = 64 << 20
 	DefaultMaxToolRounds    = 50
 	DefaultMaxToolResult    = 256 << 10
@@ -122,6 +123,7 @@ type Bridge struct {
 type Limits struct {
 	MaxBodyBytes       int64
 	MaxAssetBytes      int64
+	MaxImportBytes     int64
 	MaxResponseBytes   int64
 	MaxToolRounds      int
 	MaxToolResultBytes int
@@ -254,6 +256,7 @@ func New(raw loquat.Object, env Environment) *Config {
 		Limits: Limits{
 			MaxBodyBytes:     valueAt[int64](limits, "max_body_bytes", DefaultMaxBodyBytes),
 			MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
+			MaxImportBytes:   valueAt[int64](limits, "max_import_bytes", DefaultMaxImportBytes),
 			MaxResponseBytes: valueAt[int64](limits, "max_response_bytes", DefaultMaxResponseBytes),
 			MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
 

@@ -55,6 +55,7 @@ func Keys() Schema {
 
 		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Maximum size of a body that a client sends to the HTTP API."},
 		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
+		{Key: "limits.max_import_bytes", Kind: Integer, Default: DefaultMaxImportBytes, Min: bound(1024), Doc: "Maximum size of a file that a client sends to `POST /sessions/import`. `loquat import` sends each session by itself, so it can import larger files."},
 		{Key: "limits.max_response_bytes", Kind: Integer, Default: DefaultMaxResponseBytes, Min: bound(1024), Doc: "Maximum size of a backend's response."},
 		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Maximum number of tool rounds in one request."},
 		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Maximum size of the text of a tool result. The rest is cut, and a note in the tool message says so."},

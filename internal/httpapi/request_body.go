@@ -51,6 +51,8 @@ func (a *api) bodyLimit(t *route.Route, r *http.Request) bodyLimit {
 		return bodyLimit{bytes: min(maxOpenBody, a.limits.MaxBodyBytes)}
 	case t.Upload == nil:
 		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}
+	case t.ID == importRoute:
+		return bodyLimit{a.limits.MaxImportBytes, "limits.max_import_bytes"}
 	case isMultipart(r):
 		return bodyLimit{a.limits.MaxAssetBytes + maxFormBytes, "limits.max_asset_bytes"}
 	}

@@ -63,6 +63,7 @@ type api struct {
 	metrics  *metrics
 	table    *route.Table
 	limits   config.Limits
+	imports  chan struct{} // full while maxImports run
 }
 
 // New returns the handler. Its streams end when the feed is closed.
@@ -74,6 +75,7 @@ func New(opts Options) (http.Handler, error) {
 	a := &api{
 		chat: opts.Service, feed: opts.Feed, log: opts.Logger, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
 		public: newPublicAddress(opts.Config, opts.ServerID), limits: opts.Config.Limits,
+		imports: make(chan struct{}, maxImports),
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
 	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests}
@@ -85,7 +87,7 @@ func New(opts Options) (http.Handler, error) {
 	}
 	state := &serverState{chat: opts.Service, version: opts.Version, metrics: a.metrics}
 	keys := &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}
-	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
+	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
 		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
 	schemas := newSchemas()
 	if state.document, err = describe(routes, schemas); err != nil {
@@ -177,6 +179,8 @@ func timeoutOf(r *route.Route) time.Duration {
 	switch {
 	case r.Open:
 		return openBodyTimeout
+	case r.ID == importRoute:
+		return importTimeout
 	case r.Upload != nil:
 		return uploadTimeout
 	}

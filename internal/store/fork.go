@@ -92,11 +92,7 @@ func (tx *Tx) copyPart(source Head, d *Draft, to string, upTo *int) (err error) 
 		return ErrSourceChanged
 	}
 	if !d.begun {
-		if d.Head, err = tx.CreateSession(to, source.AgentID, nil); err != nil {
-			return err
-		}
-		d.begun = true
-		if err := tx.exec(`UPDATE sessions SET deleted = 3 WHERE sid = ?`, d.Head.SID); err != nil {
+		if *d, err = tx.BeginDraft(to, source.AgentID); err != nil {
 			return err
 		}
 	}

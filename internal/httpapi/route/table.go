@@ -105,7 +105,14 @@ func NewTable(opts Options) *Table {
 		byPath[r.Path] = append(byPath[r.Path], r)
 	}
 	for pattern, routes := range byPath {
-		t.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { t.dispatch(w, r, routes) })
+		serve := func(w http.ResponseWriter, r *http.Request) { t.dispatch(w, r, routes) }
+		if !coversOthers(pattern, byPath) {
+			t.mux.HandleFunc(pattern, serve)
+			continue
+		}
+		for _, r := range routes { // other methods belong to the path with a parameter
+			t.mux.HandleFunc(r.Method+" "+pattern, serve)
+		}
 	}
 	for at, serve := range t.Files {
 		if at == "/" {
@@ -121,6 +128,26 @@ func NewTable(opts Options) *Table {
 	}
 	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { t.Fail(w, r, nil, t.notFound(r)) })
 	return t
+}
+
+// coversOthers reports whether a path takes the place of a value of another path's parameter, as
+// /sessions/import is a value of /sessions/{session_id}.
+func coversOthers(pattern string, paths map[string][]*Route) bool {
+	parts := strings.Split(pattern, "/")
+	for other := range paths {
+		others := strings.Split(other, "/")
+		if other == pattern || len(others) != len(parts) {
+			continue
+		}
+		covers := true
+		for i, part := range others {
+			covers = covers && (part == parts[i] || strings.HasPrefix(part, "{") && !strings.HasPrefix(parts[i], "{"))
+		}
+		if covers {
+			return true
+		}
+	}
+	return false
 }
 
 // ServeHTTP finds the route of a request and calls it.

@@ -1,0 +1,235 @@
+// Package importer reads files with sessions: archives, and the exports of other applications. It
+// finds out the format by itself. It reads one conversation at a time, whatever the size of the
+// file, and names what it cannot take over by its place in the file.
+//
+// A file is JSON, or a ZIP file that has conversations in JSON. Nothing is written under a name
+// that a ZIP file gives.
+package importer
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"regexp"
+
+	"loquat"
+	"loquat/internal/archive"
+	"loquat/internal/strictjson"
+)
+
+// The names of the formats.
+const (
+	Loquat    = "loquat"
+	ChatGPT   = "chatgpt"
+	Claude    = "claude"
+	LibreChat = "librechat"
+	OpenWebUI = "open-webui"
+)
+
+// The bounds of a conversation of another application.
+const (
+	maxConversation = 256 << 20 // bytes of JSON
+	maxDepth        = 9000      // levels of JSON: LibreChat nests each answer in its question
+	maxNotes        = 100       // of a conversation
+)
+
+// Options are the parts of a File.
+type Options struct {
+	// CreateTemp creates a file for an image, or for a ZIP file that does not come from a file.
+	CreateTemp func() (*os.File, error)
+	// MaxImage is the largest size of an image in bytes.
+	MaxImage int64
+	// AgentID is the agent of sessions of other applications.
+	AgentID string
+}
+
+// File is a file that is read.
+type File struct {
+	// Format is the format of the file. Of a file of another application it is known after the
+	// first session.
+	Format string
+
+	opts  Options
+	items iter.Seq2[archive.Item, error]
+	temp  string    // the copy of a ZIP file, removed by Close
+	files *zipFiles // nil if the file is not a ZIP file
+}
+
+// errUnknownFormat reports that a file is none of the known ones.
+var errUnknownFormat = errors.New("is neither an archive of Loquat nor an export of ChatGPT, Claude, LibreChat or Open WebUI; docs/moving-in.md says which files can be imported")
+
+// Open begins to read a file. The caller closes the File. r is an *os.File if there is one, because
+// another reader of a ZIP file is copied to a file first.
+func Open(r io.Reader, opts Options) (*File, error) {
+	f := &File{opts: opts}
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	head, err := buffered.Peek(512)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if bytes.HasPrefix(head, []byte("PK")) {
+		if err := f.openZIP(r, buffered); err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	}
+	stream, err := strictjson.NewStream(buffered)
+	if err != nil {
+		return nil, err
+	}
+	if archiveHead.Match(head) {
+		f.Format = Loquat
+		f.items = archive.NewReader(stream, archive.Options{CreateTemp: opts.CreateTemp, MaxImage: opts.MaxImage}).Sessions()
+		return f, nil
+	}
+	f.items = func(yield func(archive.Item, error) bool) { f.conversations("", stream, yield) }
+	return f, nil
+}
+
+// archiveHead matches the beginning of an archive. Its fields may have any order.
+var archiveHead = regexp.MustCompile(`^(\xef\xbb\xbf)?\s*\{\s*"(format|version|sessions)"`)
+
+// Sessions yields the sessions of the file. An error ends it: the rest of the file cannot be read.
+func (f *File) Sessions() iter.Seq2[archive.Item, error] { return f.items }
+
+// Close removes what was kept of the file.
+func (f *File) Close() {
+	if f.files != nil {
+		f.files.close()
+	}
+	if f.temp != "" {
+		_ = os.Remove(f.temp)
+	}
+}
+
+// conversations yields the conversations in a JSON text: a list of them, or a single one. It
+// returns false if the caller wants no more.
+func (f *File) conversations(name string, in *strictjson.Stream, yield func(archive.Item, error) bool) bool {
+	err := f.eachConversation(name, in, func(item archive.Item) error {
+		if !yield(item, nil) {
+			return errStopped
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStopped) {
+		if name != "" {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+		return yield(archive.Item{}, err)
+	}
+	return err == nil
+}
+
+// errStopped reports that the caller wants no more sessions.
+var errStopped = errors.New("stopped")
+
+func (f *File) eachConversation(name string, in *strictjson.Stream, each func(archive.Item) error) error {
+	first, err := in.Peek()
+	if err != nil {
+		return err
+	}
+	switch first {
+	case '{':
+		item, err := f.conversation(placeIn(name, "", in.Line()), in)
+		if err != nil {
+			return err
+		}
+		if err := each(item); err != nil {
+			return err
+		}
+		return in.End()
+	case '[':
+	default:
+		return errUnknownFormat
+	}
+	if err := in.Open('['); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		more, err := in.More()
+		if err != nil {
+			return err
+		}
+		if !more {
+			return in.End()
+		}
+		if _, err := in.Peek(); err != nil {
+			return err
+		}
+		item, err := f.conversation(placeIn(name, fmt.Sprintf("[%d]", i), in.Line()), in)
+		if err != nil {
+			return err
+		}
+		if err := each(item); err != nil {
+			return err
+		}
+	}
+}
+
+// placeIn returns the place of a conversation in a file of a ZIP file, or in the only file.
+func placeIn(name, index string, line int) string {
+	place := name + index
+	if place == "" {
+		place = "conversation"
+	}
+	return fmt.Sprintf("%s, line %d", place, line)
+}
+
+// format is an application whose exports can be read.
+type format struct {
+	name string
+	keys []string // that a conversation has, and no other application's conversation
+	read func(c *conversation, raw []byte) error
+}
+
+// conversation reads one conversation. It returns an error if nothing after it can be read.
+func (f *File) conversation(place string, in *strictjson.Stream) (archive.Item, error) {
+	item := archive.Item{Place: place}
+	raw, err := in.Value(maxConversation, maxDepth)
+	if v, ok := errors.AsType[*strictjson.ValueError](err); ok {
+		item.Err = v
+		return item, nil
+	}
+	if err != nil {
+		return item, err
+	}
+	keys, err := keysOf(raw)
+	if err != nil {
+		item.Err = err
+		return item, nil
+	}
+	for _, kind := range formats {
+		if !kind.matches(keys) {
+			continue
+		}
+		if f.Format == "" {
+			f.Format = kind.name
+		}
+		c := &conversation{kind: kind.name, files: f.files, agent: f.opts.AgentID}
+		item.Err = kind.read(c, raw)
+		var err error
+		if item.Session, item.Notes, err = c.finish(); item.Err == nil {
+			item.Err = err
+		}
+		return item, nil
+	}
+	if f.Format == "" {
+		return item, errUnknownFormat
+	}
+	item.Err = errors.New("is not a conversation that can be read")
+	return item, nil
+}
+
+func (f format) matches(keys loquat.Object) bool {
+	for _, key := range f.keys {
+		if _, ok := keys[key]; !ok {
+			return false
+		}
+	}
+	return true
+}
