@@ -57,6 +57,9 @@ func TestRoundTrip(t *testing.T) {
 	if err := json.Unmarshal(archive.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
+	if documented, err := os.ReadFile("../../docs/archive.schema.json"); err != nil || !bytes.Equal(documented, archive.Schema) {
+		t.Errorf("docs/archive.schema.json is not the schema: copy it (%v)", err)
+	}
 	resolved, err := schema.Resolve(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -6,13 +6,14 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"loquat"
 	"loquat/internal/archive"
@@ -20,15 +21,18 @@ import (
 
 // formats are the applications whose exports can be read.
 var formats = []format{
+	{ChatGPT, []string{"mapping"}, readChatGPT},
+	{Claude, []string{"chat_messages"}, readClaude},
+	{LibreChat, []string{"conversationId", "messages"}, readLibreChat},
+	{OpenWebUI, []string{"chat"}, readOpenWebUI},
 }
 
-// keysOf returns the fields of a conversation.
-func keysOf(raw []byte) (loquat.Object, error) {
-	var o loquat.Object
-	if json.Unmarshal(raw, &o) != nil || o == nil {
-		return nil, errors.New("is not an object")
+// keysOf returns the fields of a conversation, or nil if it is not an object.
+func keysOf(raw []byte) (o loquat.Object) {
+	if json.Unmarshal(raw, &o) != nil {
+		return nil
 	}
-	return o, nil
+	return o
 }
 
 // conversation is a conversation of another application while it becomes a session.
@@ -42,11 +46,33 @@ type conversation struct {
 	seen    map[string]bool
 }
 
-// describe sets what a session has besides its messages.
-func (c *conversation) describe(id, title string, created, updated time.Time) {
-	if title != "" {
-		c.session.Metadata = c.session.Metadata.Set(loquat.MetaTitle, title)
+// label sets the title of a session and how lists show it.
+func (c *conversation) label(title string, pinned, archived bool, tags []string) {
+	set := func(key string, value any) { c.session.Metadata = c.session.Metadata.Set(key, value) }
+	if title = strings.TrimSpace(title); title != "" {
+		set(loquat.MetaTitle, title)
 	}
+	if pinned {
+		set(loquat.MetaPinned, true)
+	}
+	if archived {
+		set(loquat.MetaArchived, true)
+	}
+	var fit []string
+	for _, tag := range tags {
+		if n := utf8.RuneCountInString(tag); n > 0 && n <= loquat.MaxTag && len(fit) < loquat.MaxTags {
+			fit = append(fit, tag)
+		} else {
+			c.note("the tag %q is left out", loquat.Clip(tag, loquat.Excerpt))
+		}
+	}
+	if len(fit) > 0 {
+		set(loquat.MetaTags, fit)
+	}
+}
+
+// begin sets the id and the times of a session.
+func (c *conversation) begin(id string, created, updated time.Time) {
 	c.session.SessionID = c.derive(id, 64)
 	c.session.CreatedAt, c.session.UpdatedAt = created, updated
 }
@@ -91,10 +117,52 @@ func (c *conversation) add(id string, m loquat.Message) {
 	c.session.Messages = append(c.session.Messages, m)
 }
 
+// callTool adds a tool call to a message. Arguments that are not JSON become a text.
+func callTool(m *loquat.Message, id, name, arguments string) {
+	if !json.Valid([]byte(arguments)) {
+		arguments = string(loquat.Quote(arguments))
+	}
+	m.Metadata = m.Metadata.Set(loquat.MetaToolCalls, append(m.ToolCalls(), loquat.ToolCall{ID: id, Name: name, Arguments: arguments}))
+}
+
+// toolResult returns the message with the result of a tool call.
+func toolResult(id, name, content string, at time.Time) loquat.Message {
+	m := loquat.Message{Role: loquat.RoleTool, Content: content, CreatedAt: at}
+	m.Metadata = m.Metadata.Set(loquat.MetaToolCallID, id).Set(loquat.MetaToolName, name)
+	return m
+}
+
+// addText appends a paragraph to the content of a message.
+func addText(m *loquat.Message, text string) {
+	if m.Content != "" && text != "" {
+		m.Content += "\n\n"
+	}
+	m.Content += text
+}
+
+// setReasoning adds reasoning to a message of the model.
+func setReasoning(m *loquat.Message, text string) {
+	if text = strings.TrimSpace(text); text == "" {
+		return
+	}
+	if before := m.Metadata.String(loquat.MetaReasoning); before != "" {
+		text = before + "\n\n" + text
+	}
+	m.Metadata = m.Metadata.Set(loquat.MetaReasoning, text)
+}
+
+// isEmpty reports whether a message shows nothing.
+func isEmpty(m loquat.Message) bool {
+	return strings.TrimSpace(m.Content) == "" && len(m.Metadata) == 0
+}
+
 // attach adds an image of the export to a message. data opens its bytes.
 func (c *conversation) attach(m *loquat.Message, id, name string, size int64, data func() (io.ReadCloser, error)) {
 	image := archive.Image{Open: data}
-	image.AssetID, image.Name, image.Size = c.derive(id, 64), path.Base(name), size
+	image.AssetID, image.Size = c.derive(id, 64), size
+	if name != "" {
+		image.Name = path.Base(name)
+	}
 	attachment := loquat.Object{}.Set("type", "image").Set("asset_id", image.AssetID)
 	for _, other := range c.session.Images {
 		if other.AssetID == image.AssetID {
@@ -117,7 +185,7 @@ func (c *conversation) attachment(m *loquat.Message, attachment loquat.Object) {
 func (c *conversation) attachFile(m *loquat.Message, place, id, name string) {
 	entry := c.files.find(id)
 	if entry == nil {
-		c.note("%s: the image %s is not in the export", place, loquat.Clip(id+" "+name, loquat.Excerpt))
+		c.note("%s: the image %s is not in the export", place, loquat.Clip(strings.TrimSpace(id+" "+name), loquat.Excerpt))
 		return
 	}
 	if name == "" {
@@ -133,7 +201,7 @@ func (c *conversation) attachURL(m *loquat.Message, place, url, name string) {
 	case strings.HasPrefix(url, "data:") && found && strings.HasSuffix(head, ";base64"):
 		content, err := base64.StdEncoding.DecodeString(data)
 		if err != nil {
-			c.note("%s: the image %s is not valid base64", place, loquat.Clip(name, loquat.Excerpt))
+			c.note("%s: the image %q is not valid base64", place, loquat.Clip(name, loquat.Excerpt))
 			return
 		}
 		hash := sha256.Sum256(content)
@@ -159,6 +227,9 @@ func (c *conversation) finish() (archive.Session, []string, error) {
 	}
 	if s.CreatedAt.IsZero() {
 		s.CreatedAt = time.Unix(0, 0).UTC()
+	}
+	if n := len(s.Messages); s.UpdatedAt.IsZero() && n > 0 {
+		s.UpdatedAt = s.Messages[n-1].CreatedAt
 	}
 	if s.UpdatedAt.Before(s.CreatedAt) {
 		s.UpdatedAt = s.CreatedAt
@@ -213,8 +284,6 @@ func branch(last string, parent func(id string) (string, bool)) []string {
 		out = append(out, id)
 		id = next
 	}
-	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
-		out[i], out[j] = out[j], out[i]
-	}
+	slices.Reverse(out)
 	return out
 }

@@ -198,11 +198,7 @@ func (f *File) conversation(place string, in *strictjson.Stream) (archive.Item, 
 	if err != nil {
 		return item, err
 	}
-	keys, err := keysOf(raw)
-	if err != nil {
-		item.Err = err
-		return item, nil
-	}
+	keys := keysOf(raw)
 	for _, kind := range formats {
 		if !kind.matches(keys) {
 			continue

@@ -1,0 +1,243 @@
+package importer_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"loquat/internal/archive"
+	"loquat/internal/archive/archivetest"
+	"loquat/internal/importer"
+)
+
+var update = flag.Bool("update", false, "write the expected results")
+
+// options returns options whose files are in a directory of the test.
+func options(t testing.TB) importer.Options {
+	dir := t.TempDir()
+	return importer.Options{MaxImage: 1 << 20, AgentID: "default", CreateTemp: func() (*os.File, error) { return os.CreateTemp(dir, "") }}
+}
+
+// describe returns what a file has, for people.
+func describe(t testing.TB, in io.Reader) string {
+	t.Helper()
+	f, err := importer.Open(in, options(t))
+	if err != nil {
+		return "cannot be opened: " + err.Error()
+	}
+	defer f.Close()
+	var b strings.Builder
+	for item, err := range f.Sessions() {
+		if err != nil {
+			fmt.Fprintf(&b, "END %v\n", err)
+			break
+		}
+		describeItem(t, &b, item)
+	}
+	return "FORMAT " + f.Format + "\n" + b.String()
+}
+
+func describeItem(t testing.TB, b *strings.Builder, item archive.Item) {
+	t.Helper()
+	if item.Err != nil {
+		fmt.Fprintf(b, "\nERROR %s: %v\n", item.Place, item.Err)
+		return
+	}
+	s := item.Session
+	metadata, err := s.Metadata.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(b, "\nSESSION %s %s %s %s\n%s\n", s.SessionID, s.AgentID, s.CreatedAt.Format("2006-01-02T15:04:05.999999Z07:00"), s.UpdatedAt.Format("2006-01-02T15:04:05.999999Z07:00"), metadata)
+	for _, image := range s.Images {
+		content, err := image.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, content)
+		if err = errors.Join(err, content.Close()); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(b, "IMAGE %s %q %d bytes\n", image.AssetID, image.Name, n)
+	}
+	for _, m := range s.Messages {
+		metadata, err := m.Metadata.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(b, "%s %s %s %q %s\n", m.CreatedAt.Format("15:04:05"), m.ID, m.Role, m.Content, metadata)
+	}
+	for _, n := range item.Notes {
+		fmt.Fprintf(b, "NOTE %s\n", n)
+	}
+}
+
+// zipOf returns a ZIP file with these files.
+func zipOf(t testing.TB, files map[string][]byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for name, content := range files {
+		f, err := w.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func picture(t testing.TB) []byte {
+	t.Helper()
+	content, err := archivetest.Image(3).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func example(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The examples have every feature of their format. ChatGPT's and Claude's come in ZIP files with
+// images.
+func TestFormats(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		file []byte
+	}{
+		{"chatgpt", zipOf(t, map[string][]byte{"export/conversations.json": example(t, "chatgpt.json"), "export/user-1/file-Plum01-plums.png": picture(t), "chat.html": []byte("<html>")})},
+		{"claude", zipOf(t, map[string][]byte{"conversations.json": example(t, "claude.json"), "files/f0f0.png": picture(t), "users.json": []byte("[]")})},
+		{"librechat", example(t, "librechat.json")},
+		{"open-webui", example(t, "open-webui.json")},
+	} {
+		got := describe(t, bytes.NewReader(c.file))
+		path := filepath.Join("testdata", c.name+".want")
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := string(example(t, c.name+".want")); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, want)
+		}
+		if again := describe(t, bytes.NewReader(c.file)); again != got {
+			t.Errorf("%s: another reading gives\n%s", c.name, again)
+		}
+	}
+}
+
+// The file is found out to be of a format by its content, also if it has a list where others have
+// a single conversation, or one where they have a list.
+func TestOneOrMany(t *testing.T) {
+	one := string(example(t, "librechat.json"))
+	if got := describe(t, strings.NewReader("["+one+","+one+"]")); strings.Count(got, "SESSION librechat-bbbb") != 2 {
+		t.Error(got)
+	}
+	claude := `{"uuid": "1", "chat_messages": [{"uuid": "2", "sender": "human", "text": "Hi"}]}`
+	if got := describe(t, strings.NewReader(claude)); !strings.Contains(got, `message`) && !strings.Contains(got, "SESSION claude-1") {
+		t.Error(got)
+	}
+}
+
+// What cannot be read is named by its place, and the rest goes on.
+func TestFaultyConversations(t *testing.T) {
+	const good = `{"uuid": "%s", "chat_messages": [{"uuid": "2", "sender": "human", "text": "Hi"}]}`
+	deep := strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000)
+	for name, c := range map[string]struct{ text, want string }{
+		"no object":      {`7`, "is not a conversation"},
+		"other object":   {`{"a": 1}`, "is not a conversation"},
+		"wrong type":     {`{"chat_messages": 7}`, "cannot be read"},
+		"deep":           {`{"chat_messages": [], "x": ` + deep + `}`, "is nested too deep"},
+		"deep input":     {`{"uuid": "d", "chat_messages": [{"sender": "assistant", "content": [{"type": "tool_use", "input": 1}], "x": [` + deep[:5000] + `}]}`, "is not valid JSON"},
+		"wrong encoding": {"{\"chat_messages\": [], \"name\": \"Gr\xfc\xdfe\"}", "is not in UTF-8"},
+		"twice":          {`{"chat_messages": [], "uuid": "1", "uuid": "2"}`, "is given twice"},
+	} {
+		text := "[" + fmt.Sprintf(good, "first") + ",\n" + c.text + ",\n" + fmt.Sprintf(good, "last") + "]"
+		got := describe(t, strings.NewReader(text))
+		if name != "deep input" && !strings.Contains(got, "SESSION claude-last") || !strings.Contains(got, "SESSION claude-first") {
+			t.Errorf("%s: %s", name, got)
+		}
+		if name != "deep input" && (!strings.Contains(got, "ERROR [1], line 2") || !strings.Contains(got, c.want)) {
+			t.Errorf("%s: %.2000s", name, got)
+		}
+	}
+}
+
+func TestUnreadableFiles(t *testing.T) {
+	whole := zipOf(t, map[string][]byte{"conversations.json": example(t, "claude.json")})
+	bomb := zipOf(t, map[string][]byte{"conversations.json": append([]byte(`[{"uuid": "1", "chat_messages": []},`), bytes.Repeat([]byte(" "), 64<<20)...)})
+	for name, c := range map[string]struct {
+		file string
+		want string
+	}{
+		"empty":            {"", "ends too early"},
+		"text":             {"hello", "docs/moving-in.md"},
+		"other JSON":       {`[{"a": 1}]`, "docs/moving-in.md"},
+		"UTF-16":           {"\xff\xfe[\x00", "UTF-16"},
+		"cut JSON":         {string(example(t, "claude.json"))[:2000], "END ends too early"},
+		"cut ZIP":          {string(whole[:len(whole)-30]), "cut off"},
+		"broken ZIP":       {"PK" + strings.Repeat("x", 100), "cut off"},
+		"ZIP of others":    {string(zipOf(t, map[string][]byte{"a.json": []byte("[]")})), "without conversations.json"},
+		"compressed a lot": {string(bomb), "more than 200 times"},
+		"paths that leave": {string(zipOf(t, map[string][]byte{"../../conversations.json": []byte(`[{"uuid": "1", "chat_messages": []}]`)})), "SESSION claude-1"},
+		"many files":       {string(manyFiles()), "at most 200000"},
+	} {
+		if got := describe(t, strings.NewReader(c.file)); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %.500s; want %q", name, got, c.want)
+		}
+	}
+	damaged := bytes.Clone(whole)
+	damaged[len(damaged)/3] ^= 0xff
+	if got := describe(t, bytes.NewReader(damaged)); !strings.Contains(got, "conversations.json") {
+		t.Errorf("a damaged file: %.500s", got)
+	}
+}
+
+// manyFiles returns a ZIP file that says that it has more files than memory should hold.
+func manyFiles() []byte {
+	end := append([]byte("PK\x03\x04"), make([]byte, 100)...)
+	end = append(end, "PK\x06\x06"...)
+	record := make([]byte, 52)
+	record[28+5] = 1 // 2^40 files
+	end = append(end, record...)
+	end = append(end, "PK\x06\x07"...)
+	locator := make([]byte, 16)
+	locator[4] = 104
+	end = append(end, locator...)
+	tail := make([]byte, 18)
+	for i := 4; i < 16; i++ {
+		tail[i] = 0xff
+	}
+	return append(append(end, "PK\x05\x06"...), tail...)
+}
+
+func FuzzOpen(f *testing.F) {
+	for _, name := range []string{"chatgpt.json", "claude.json", "librechat.json", "open-webui.json"} {
+		f.Add(example(f, name))
+	}
+	f.Add(zipOf(f, map[string][]byte{"conversations.json": []byte(`[]`)}))
+	f.Fuzz(func(t *testing.T, b []byte) { describe(t, bytes.NewReader(b)) })
+}
