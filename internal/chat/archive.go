@@ -101,7 +101,7 @@ func (s *Service) Import(ctx context.Context, items iter.Seq2[archive.Item, erro
 			report.Error = errorText(err)
 			break
 		}
-		out := loquat.ImportedSession{Place: item.Place, SessionID: item.Session.SessionID, Notes: item.Notes, Status: loquat.ImportFailed}
+		out := loquat.ImportedSession{Place: item.Place, SessionID: loquat.Clip(item.Session.SessionID, loquat.Excerpt), Notes: item.Notes, Status: loquat.ImportFailed}
 		if err = item.Err; err == nil {
 			err = s.importSession(ctx, item.Session, o, &out)
 		}

@@ -217,6 +217,17 @@ func TestImportOfBrokenFiles(t *testing.T) {
 	}
 }
 
+// A session may have the id import.
+func TestSessionNamedImport(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id": "import"}`).want(t, 201)
+	if got := r.do("GET", "/sessions/import", "").want(t, 200).field(t, "session_id"); got != "import" {
+		t.Errorf("it is %s", got)
+	}
+	r.do("PATCH", "/sessions/import", `{"metadata": {"title": "x"}}`).want(t, 200)
+	r.do("DELETE", "/sessions/import", "").wantNothing(t, 204)
+}
+
 // A long session is written in several transactions, and no reader sees a part of it.
 func TestImportOfLongSession(t *testing.T) {
 	r := newRig(t)

@@ -105,14 +105,10 @@ func NewTable(opts Options) *Table {
 		byPath[r.Path] = append(byPath[r.Path], r)
 	}
 	for pattern, routes := range byPath {
-		serve := func(w http.ResponseWriter, r *http.Request) { t.dispatch(w, r, routes) }
-		if !coversOthers(pattern, byPath) {
-			t.mux.HandleFunc(pattern, serve)
-			continue
+		if other, covers := coveredBy(pattern, byPath); covers {
+			routes = append(slices.Clip(routes), byPath[other]...)
 		}
-		for _, r := range routes { // other methods belong to the path with a parameter
-			t.mux.HandleFunc(r.Method+" "+pattern, serve)
-		}
+		t.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { t.dispatch(w, r, routes) })
 	}
 	for at, serve := range t.Files {
 		if at == "/" {
@@ -130,24 +126,33 @@ func NewTable(opts Options) *Table {
 	return t
 }
 
-// coversOthers reports whether a path takes the place of a value of another path's parameter, as
-// /sessions/import is a value of /sessions/{session_id}.
-func coversOthers(pattern string, paths map[string][]*Route) bool {
-	parts := strings.Split(pattern, "/")
+// coveredBy returns the path of which a path is a value, as /sessions/import is a value of
+// /sessions/{session_id}. A session may have that id, so the path has the methods of both.
+func coveredBy(pattern string, paths map[string][]*Route) (other string, ok bool) {
 	for other := range paths {
-		others := strings.Split(other, "/")
-		if other == pattern || len(others) != len(parts) {
-			continue
-		}
-		covers := true
-		for i, part := range others {
-			covers = covers && (part == parts[i] || strings.HasPrefix(part, "{") && !strings.HasPrefix(parts[i], "{"))
-		}
-		if covers {
-			return true
+		if other != pattern && !strings.Contains(pattern, "{") && len(valuesIn(pattern, other)) > 0 {
+			return other, true
 		}
 	}
-	return false
+	return "", false
+}
+
+// valuesIn returns the values of a pattern's parameters in a path, or nil if the path does not
+// match.
+func valuesIn(path, pattern string) map[string]string {
+	values := map[string]string{}
+	parts, names := strings.Split(path, "/"), strings.Split(pattern, "/")
+	if len(parts) != len(names) {
+		return nil
+	}
+	for i, name := range names {
+		if inner, ok := strings.CutPrefix(name, "{"); ok {
+			values[strings.TrimSuffix(inner, "}")] = parts[i]
+		} else if name != parts[i] {
+			return nil
+		}
+	}
+	return values
 }
 
 // ServeHTTP finds the route of a request and calls it.
@@ -168,6 +173,11 @@ func (t *Table) dispatch(w http.ResponseWriter, r *http.Request, routes []*Route
 	if i < 0 {
 		t.Fail(w, r, routes[0], WrongMethod(w, r, methodsOf(routes)))
 		return
+	}
+	if routes[i].Path != routes[0].Path { // the mux has found another path
+		for name, value := range valuesIn(r.URL.Path, routes[i].Path) {
+			r.SetPathValue(name, value)
+		}
 	}
 	if err := t.Call(w, r, routes[i]); err != nil {
 		t.Fail(w, r, routes[i], err)
