@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -140,7 +141,16 @@ func (db *DB) migrate(ctx context.Context) error {
 	case version == len(files):
 		return nil
 	}
-	if least, err = leastAfter(files[version:], version, least); err != nil {
+	if err := db.upgrade(ctx, conn, raw, tx, files, version, least); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// upgrade runs the steps above a version.
+func (db *DB) upgrade(ctx context.Context, conn *sql.Conn, raw *pgx.Conn, tx pgx.Tx, files []fs.DirEntry, version, least int) error {
+	least, err := leastAfter(files[version:], version, least)
+	if err != nil {
 		return err
 	}
 	if err := db.requireKnown(ctx, tx, version, least); err != nil {
@@ -150,17 +160,8 @@ func (db *DB) migrate(ctx context.Context) error {
 		return err
 	}
 	if version == 0 {
-		id, err := uuid.NewRandom()
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO log (store_id) VALUES ($1)`, id.String()); err != nil {
+		if err := db.create(ctx, conn, tx); err != nil {
 			return fmt.Errorf("prepare the tables: %w", err)
-		}
-		if db.opts.created != nil {
-			if err := db.opts.created(statements{ctx: ctx, conn: conn}); err != nil {
-				return fmt.Errorf("prepare the tables: %w", err)
-			}
 		}
 	}
 	if _, err := tx.Exec(ctx, `ALTER TABLE loquat_schema ADD COLUMN IF NOT EXISTS least INTEGER`); err != nil {
@@ -169,7 +170,22 @@ func (db *DB) migrate(ctx context.Context) error {
 	if _, err := tx.Exec(ctx, `UPDATE loquat_schema SET version = $1, least = $2`, len(files), least); err != nil {
 		return fmt.Errorf("prepare the tables: %w", err)
 	}
-	return tx.Commit(ctx)
+	return nil
+}
+
+// create makes the log of a new database.
+func (db *DB) create(ctx context.Context, conn *sql.Conn, tx pgx.Tx) error {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO log (store_id) VALUES ($1)`, id.String()); err != nil {
+		return err
+	}
+	if db.opts.created == nil {
+		return nil
+	}
+	return db.opts.created(statements{ctx: ctx, conn: conn})
 }
 
 // tooNew returns the error of a database that is only for newer programs.
