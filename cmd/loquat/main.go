@@ -113,6 +113,8 @@ func commands() []*cobra.Command {
 		newGuardCommand(),
 		newServeCommand(),
 		newChatCommand(),
+		newExportCommand(),
+		newImportCommand(),
 		newEventsCommand(),
 		newPairCommand(),
 		newTokenCommand(),

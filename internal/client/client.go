@@ -139,14 +139,30 @@ func (c *Client) do(ctx context.Context, call *call, out any) (http.Header, erro
 			return nil, fmt.Errorf("encode the body of %s %s: %w", call.method, strings.Join(call.path, "/"), err)
 		}
 	}
+	var header http.Header
+	once := func() (err error) {
+		header, err = c.doOnce(ctx, call, body, out)
+		return err
+	}
+	var err error
+	if call.repeatable() {
+		err = c.attempts(ctx, once)
+	} else {
+		err = once()
+	}
+	return header, err
+}
+
+// attempts calls once until it does not fail because the server is unavailable, but not too often.
+func (c *Client) attempts(ctx context.Context, once func() error) error {
 	for attempt := 1; ; attempt++ {
-		header, err := c.doOnce(ctx, call, body, out)
+		err := once()
 		temporary := loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil
-		if !temporary || attempt == maxAttempts || !call.repeatable() {
-			return header, err
+		if !temporary || attempt == maxAttempts {
+			return err
 		}
 		if err := reconnect.Wait(ctx, attempt-1); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }
@@ -179,16 +195,21 @@ func (c *Client) doOnce(ctx context.Context, call *call, body []byte, out any) (
 
 // send makes a call and returns the response with any status.
 func (c *Client) send(ctx context.Context, call *call, body []byte) (*http.Response, error) {
+	if body != nil {
+		call.header.Set("Content-Type", "application/json")
+	}
+	return c.sendBody(ctx, call, bytes.NewReader(body))
+}
+
+// sendBody is send with a body of any size.
+func (c *Client) sendBody(ctx context.Context, call *call, body io.Reader) (*http.Response, error) {
 	u := c.base.JoinPath(call.path...)
 	u.RawQuery = call.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, call.method, u.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, call.method, u.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("create the HTTP request: %w", err)
 	}
 	req.Header = call.header.Clone()
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
