@@ -9,6 +9,9 @@ import (
 	"loquat/internal/store"
 )
 
+// ErrClosed reports that the service stops.
+var ErrClosed error = loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
+
 // Follower reads the windows of one query one after another. It subscribes to wake-ups once,
 // for all windows. A follower that is level with the log waits for a single channel, which is
 // signalled by matching commits and by what else ends a wait. It belongs to one goroutine.
@@ -74,7 +77,7 @@ func (fl *Follower) Next(ctx context.Context, after loquat.EventID, until time.T
 		}
 		switch {
 		case closed:
-			return Window{Cursor: after}, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down")
+			return Window{Cursor: after}, ErrClosed
 		case ctx.Err() != nil:
 			return Window{Cursor: after}, ctx.Err()
 		case !time.Now().Before(until):

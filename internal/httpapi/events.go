@@ -218,6 +218,13 @@ type stream struct {
 	write  func(context.Context, io.Writer, loquat.Record) error
 }
 
+// keepsOpen is how long a stream stays open while the log cannot be read, for example during a
+// failover of the database. readAgain is the pause between two attempts.
+const (
+	keepsOpen = time.Minute
+	readAgain = 250 * time.Millisecond
+)
+
 // run sends the id at which the stream starts, then events, until the client disconnects or
 // the service stops.
 func (s *stream) run(ctx context.Context) error {
@@ -225,16 +232,31 @@ func (s *stream) run(ctx context.Context) error {
 		return err
 	}
 	s.beat = time.Now().Add(heartbeat)
+	var failing time.Time // since when the log cannot be read; zero while it can
 	for {
 		window, err := s.next(ctx)
-		if isGone(err) {
+		if err == nil {
+			err = s.sendEvents(ctx, window.Events)
+		}
+		switch {
+		case err == nil:
+			failing = time.Time{}
+		case isGone(err):
 			return s.gone(err)
-		}
-		if err != nil {
+		case loquat.CodeOf(err) != loquat.CodeUnavailable || errors.Is(err, feed.ErrClosed):
 			return err
-		}
-		if err := s.sendEvents(ctx, window.Events); err != nil {
-			return err
+		default:
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			if time.Since(failing) > keepsOpen {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(readAgain):
+			}
 		}
 		if !time.Now().Before(s.beat) {
 			if err := s.send(sse.Frame{Name: "heartbeat", Data: []byte("{}")}); err != nil {
@@ -264,6 +286,9 @@ func (s *stream) sendEvents(ctx context.Context, events []loquat.Record) error {
 	defer giveBack(out)
 	for i := range events {
 		if err := s.writeEvent(ctx, out, &events[i]); err != nil {
+			if out.Flush() == nil { // the events before it; a later window begins with this one
+				_ = s.flush()
+			}
 			return err
 		}
 		s.cursor = events[i].ID
@@ -283,12 +308,26 @@ func (s *stream) writeEvent(ctx context.Context, out *bufio.Writer, rec *loquat.
 		}
 	}
 	// An event is one line of JSON, so it can be written without a copy in sse.Frame.
-	_, _ = out.WriteString("id: " + rec.ID.String() + "\ndata: ")
-	if err := s.write(ctx, out, *rec); err != nil {
+	if err := s.write(ctx, &begunBy{out, "id: " + rec.ID.String() + "\ndata: "}, *rec); err != nil {
 		return err
 	}
 	_, err := out.WriteString("\n\n")
 	return err
+}
+
+// begunBy writes a text before the first bytes. If an event cannot be read, nothing of it is
+// written.
+type begunBy struct {
+	out  *bufio.Writer
+	text string
+}
+
+func (b *begunBy) Write(p []byte) (int, error) {
+	if b.text != "" {
+		_, _ = b.out.WriteString(b.text) // out keeps an error
+		b.text = ""
+	}
+	return b.out.Write(p)
 }
 
 func (s *stream) send(f sse.Frame) error {

@@ -2,16 +2,19 @@ package httpapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"loquat"
 	"loquat/internal/httpapi"
 	"loquat/internal/sse"
+	"loquat/internal/store"
 )
 
 // follow reads a stream until it ends or enough says so, one line for each frame.
@@ -120,6 +123,43 @@ func TestStreamOfWhatIsGone(t *testing.T) {
 	}
 	if head := r.do("HEAD", "/events/stream", ""); head.StatusCode != 200 {
 		t.Errorf("HEAD: %d", head.StatusCode)
+	}
+}
+
+// unreadable is a database that cannot be read for a while.
+type unreadable struct {
+	store.Driver
+	fails atomic.Bool
+}
+
+func (d *unreadable) Read(ctx context.Context, fn func(store.SQL) error) error {
+	if d.fails.Load() {
+		return errors.New("connection refused")
+	}
+	return d.Driver.Read(ctx, fn)
+}
+
+// A stream stays open while the log cannot be read, and goes on with the first event that it
+// could not show.
+func TestStreamWhileTheLogCannotBeRead(t *testing.T) {
+	db := &unreadable{}
+	r := newRigOn(t, func(d store.Driver) store.Driver { db.Driver = d; return db }, func(*httpapi.Options) {})
+	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
+	began, shown := false, 0
+	got := r.follow("/events/stream?session_id=s", func(line string) bool {
+		if !began {
+			began = true
+			db.fails.Store(true)
+			r.do("POST", "/sessions/s/messages", `{"role":"user","content":"while it fails"}`)
+			time.AfterFunc(time.Second, func() { db.fails.Store(false) })
+		}
+		if strings.Contains(line, "checkpoint") {
+			shown++
+		}
+		return shown == 1
+	})
+	if len(got) != 3 || !strings.Contains(got[1], "message_appended") || !strings.Contains(got[1], `"while it fails"`) {
+		t.Errorf("the stream shows %q", got)
 	}
 }
 

@@ -92,12 +92,18 @@ func newRig(t *testing.T, more ...plugin.Plugin) *rig {
 // newRigWith is newRig with a handler whose options the test changes.
 func newRigWith(t *testing.T, change func(*httpapi.Options), more ...plugin.Plugin) *rig {
 	t.Helper()
+	return newRigOn(t, func(db store.Driver) store.Driver { return db }, change, more...)
+}
+
+// newRigOn is newRigWith with a driver that the test wraps.
+func newRigOn(t *testing.T, front func(store.Driver) store.Driver, change func(*httpapi.Options), more ...plugin.Plugin) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), db, store.Options{Logger: quiet})
+	st, err := store.Open(t.Context(), front(db), store.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
