@@ -3,8 +3,10 @@
 package postgres_test
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -43,4 +45,18 @@ func TestContract(t *testing.T) {
 			return open(t, postgres.Options{URL: url, Version: storetest.Version})
 		}
 	})
+}
+
+// The steps are numbered without gaps: a database beyond a gap would never run a step that fills
+// it later.
+func TestStepsAreNumbered(t *testing.T) {
+	steps, err := os.ReadDir("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range steps {
+		if prefix := fmt.Sprintf("%02d_", i+1); !strings.HasPrefix(step.Name(), prefix) {
+			t.Errorf("step %s does not begin with %s", step.Name(), prefix)
+		}
+	}
 }
