@@ -31,6 +31,7 @@ var ranks = map[string]int{
 	"private":    0,
 	"dburl":      0,
 	"cells":      0,
+	"search":     0,
 	"strictjson": 1,
 	"asset":      1,
 	"config":     2,

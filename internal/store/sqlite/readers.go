@@ -134,6 +134,8 @@ func (c *readConn) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	return st, nil
 }
 
+var errReadOnly = errors.New("a read transaction cannot write")
+
 // reader is the transaction of Read.
 type reader struct {
 	ctx  context.Context
@@ -141,7 +143,7 @@ type reader struct {
 }
 
 func (r reader) Exec(string, ...any) (int64, error) {
-	return 0, errors.New("a read transaction cannot write")
+	return 0, errReadOnly
 }
 
 func (r reader) Query(query string, args ...any) (*sql.Rows, error) {

@@ -71,6 +71,9 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"idempotent replays", replays},
 		{"credentials and pairing codes", credentials},
 		{"states of plugins", pluginStates},
+		{"searches against a scan", searching},
+		{"searches with many results", manyResults},
+		{"searches in long texts", searchLongText},
 		{"closing", closing},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })

@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"strconv"
+	"strings"
+
+	"loquat/internal/store"
+)
+
+// indexBytes is the size of the tokens that one statement adds.
+const indexBytes = 1 << 20
+
+// Index adds items to the full-text index.
+func (s statements) Index(items []store.Indexed) error {
+	var numbers []int64
+	var tokens strings.Builder
+	flush := func() error {
+		if len(numbers) == 0 {
+			return nil
+		}
+		_, err := s.Exec(`INSERT INTO search_index (item, tokens)
+			SELECT item, list::tsvector FROM unnest(convert_from(?, 'UTF8')::bigint[], string_to_array(convert_from(?, 'UTF8'), chr(10))) AS t (item, list)
+			ON CONFLICT (item) DO UPDATE SET tokens = excluded.tokens`, array(numbers), tokens.String())
+		numbers = numbers[:0]
+		tokens.Reset()
+		return err
+	}
+	for _, it := range items {
+		if len(numbers) > 0 {
+			tokens.WriteByte('\n')
+		}
+		numbers = append(numbers, it.Item)
+		quote(&tokens, it.Tokens)
+		if tokens.Len() >= indexBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// Unindex removes items from the full-text index.
+func (s statements) Unindex(items []int64) error {
+	_, err := s.Exec(`DELETE FROM search_index WHERE item = ANY (convert_from(?, 'UTF8')::bigint[])`, array(items))
+	return err
+}
+
+// array returns the text of an array.
+func array(numbers []int64) string {
+	b := []byte{'{'}
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	return string(append(b, '}'))
+}
+
+// Find returns items that have all words of one of the lists.
+func (s statements) Find(anyOf [][]store.IndexWord, below int64, limit int) (out []int64, err error) {
+	rows, err := s.Query(`SELECT item FROM search_index WHERE tokens @@ convert_from(?, 'UTF8')::tsquery AND item < ? ORDER BY item DESC LIMIT ?`,
+		expression(anyOf), below, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var item int64
+		if err := rows.Scan(&item); err != nil {
+			return nil, err
+		}
+		out = append(out, item)
+	}
+	return out, rows.Err()
+}
+
+// quote writes tokens as the text of a tsvector. Tokens have no quotes and backslashes.
+func quote(b *strings.Builder, tokens string) {
+	for token := range strings.FieldsSeq(tokens) {
+		b.WriteString("'" + token + "' ")
+	}
+}
+
+// expression returns a search as the text of a tsquery.
+func expression(anyOf [][]store.IndexWord) string {
+	var b strings.Builder
+	for i, list := range anyOf {
+		if i > 0 {
+			b.WriteString(" | ")
+		}
+		for j, word := range list {
+			if j > 0 {
+				b.WriteString(" & ")
+			}
+			b.WriteString("'" + word.Text + "'")
+			if word.Prefix {
+				b.WriteString(":*")
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,456 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"loquat"
+	"loquat/internal/search"
+)
+
+// The full-text index lists for each token the items that have it. An item is the content of a
+// message, the reasoning of a message, or the title of a session. Items are numbered, newer ones
+// higher, and titles above all messages.
+//
+// A change only adds its items to the table search_queue, by triggers of the database. So a change
+// costs little more than without the index, and no writer can forget it. A search reads queued
+// items without the index, so it sees each commit at once. IndexSome indexes queued items, many in
+// one transaction. If more are queued than a search reads, the search says that it is incomplete.
+//
+// Each token begins with its window: a range of items. So a search reads the newest windows first
+// and can stop, and a beginning of a word, or a word that is in every message, costs no more than
+// the messages of a window.
+
+// Numbers of items.
+const (
+	titleItems  = int64(1) << 52 // a title is this plus sid
+	windowItems = int64(1) << 14
+	lowestItem  = int64(2)
+)
+
+func contentItem(message int64) int64 { return 2 * message }
+
+// textBytes is how many bytes of a text can be found.
+const textBytes = 200_000
+
+// tagMark begins a token that is no word of a text. No word has it.
+const tagMark = "\uE000"
+
+// The kinds of items, as tokens.
+const (
+	tagText      = tagMark + "kc" // the content of a message that is not a tool message
+	tagTool      = tagMark + "kt"
+	tagReasoning = tagMark + "kr"
+	tagTitle     = tagMark + "kh"
+)
+
+func tagOfRole(role string) string   { return tagMark + "r" + role }
+func tagOfModel(model string) string { return tagMark + "m" + hex.EncodeToString([]byte(model)) }
+func tagOfSession(sid int64) string  { return tagMark + "s" + strconv.FormatInt(sid, 36) }
+
+func windowOf(item int64) int64 { return item / windowItems }
+
+// windowPrefix begins the tokens of a window.
+func windowPrefix(window int64) string { return strconv.FormatInt(window, 36) + "\u00B7" }
+
+// Indexed is an item to be indexed.
+type Indexed struct {
+	Item   int64
+	Tokens string // separated by spaces
+}
+
+// IndexWord is a token to be found, or the beginning of tokens.
+type IndexWord struct {
+	Text   string
+	Prefix bool
+}
+
+// index is implemented by the transactions of drivers. Tokens consist of letters, digits, marks
+// and other characters above U+007F.
+type index interface {
+	// Index adds items.
+	Index(items []Indexed) error
+	// Unindex removes items, which need not be there.
+	Unindex(items []int64) error
+	// Find returns up to limit items below an item, the highest first. They have all words of one
+	// of the lists.
+	Find(anyOf [][]IndexWord, below int64, limit int) ([]int64, error)
+}
+
+// searchIndex returns the index of a transaction.
+func searchIndex(q SQL) (index, error) {
+	for {
+		switch t := q.(type) {
+		case *eventWriter:
+			q = t.SQL
+		case lastSQL:
+			q = t.taggedSQL
+		case *taggedSQL:
+			if ix, ok := t.SQL.(index); ok {
+				return ix, nil
+			}
+			return nil, errors.New("the driver has no full-text index")
+		default:
+			return nil, errors.New("the driver has no full-text index")
+		}
+	}
+}
+
+// maxQueued is how many queued items a search reads. Only the indexing of existing data leaves
+// more.
+const maxQueued = 512
+
+// indexItems is how many items one transaction indexes.
+const indexItems = 128
+
+// Queued returns how many items wait for the index.
+func (r *Reader) Queued() (n int, err error) {
+	err = one(r.q, `SELECT count(*) FROM search_queue`, nil, &n)
+	return n, err
+}
+
+// IndexSome indexes the newest queued items. It returns how many there were.
+func (s *Store) IndexSome(ctx context.Context) (int, error) {
+	found, err := Read(ctx, s, func(r *Reader) ([]queuedItem, error) { return r.queuedItems(indexItems) })
+	if err != nil || len(found) == 0 {
+		return 0, err
+	}
+	for i := range found {
+		found[i].tokenize()
+	}
+	return len(found), s.Update(ctx, func(tx *Tx) error { return tx.indexItems(found) })
+}
+
+// queuedItem is an item of the queue with what the index needs of it.
+type queuedItem struct {
+	item   int64
+	parts  []searchPart // none if the item must not be found
+	tokens []Indexed
+
+	current bool   // the message is not deleted or replaced
+	title   string // of a session
+}
+
+// searchPart is a text that can be found.
+type searchPart struct {
+	item int64
+	text string
+	tags []string
+}
+
+// queuedItems returns the newest queued items.
+func (r *Reader) queuedItems(limit int) ([]queuedItem, error) {
+	items, err := r.integers(`SELECT item FROM search_queue ORDER BY item DESC LIMIT ?`, limit)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := r.currentMessages(items)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]queuedItem, len(items))
+	for i, item := range items {
+		out[i].item = item
+		if item < titleItems {
+			row, ok := messages[item]
+			out[i].parts, out[i].current = row.parts(), ok
+		} else if out[i].parts, err = r.titleParts(item); err != nil {
+			return nil, err
+		}
+		out[i].title = titleIn(out[i].parts)
+	}
+	return out, nil
+}
+
+// currentMessages returns those of the messages with these contents that are not deleted or
+// replaced.
+func (r *Reader) currentMessages(items []int64) (map[int64]textRow, error) {
+	var ids []int64
+	for _, item := range items {
+		if item < titleItems {
+			ids = append(ids, item/2)
+		}
+	}
+	rows, err := r.textRows(`SELECT `+textColumns+` FROM messages m WHERE m.rev_to IS NULL AND m.id IN `, ids)
+	out := make(map[int64]textRow, len(rows))
+	for _, row := range rows {
+		out[contentItem(row.id)] = row
+	}
+	return out, err
+}
+
+// idList is a list of ids in a query, and idListSize how many it has.
+const idListSize = 32
+
+var idList = `(` + strings.Repeat(`?, `, idListSize-1) + `?)`
+
+// eachIDs calls fn with the arguments for idList until it has had all ids.
+func eachIDs(ids []int64, fn func(args []any) error) error {
+	for some := range slices.Chunk(ids, idListSize) {
+		args := make([]any, idListSize)
+		for i := range args {
+			args[i] = some[min(i, len(some)-1)]
+		}
+		if err := fn(args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// textRows returns the rows of a query that ends before a list of ids.
+func (r *Reader) textRows(query string, ids []int64, more ...any) (out []textRow, err error) {
+	err = eachIDs(ids, func(args []any) error {
+		rows, err := r.q.Query(query+idList, append(slices.Clip(more), args...)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			t, err := scanText(rows.Scan)
+			if err != nil {
+				return err
+			}
+			out = append(out, t)
+		}
+		return closeRows(rows)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read messages: %w", err)
+	}
+	for i := range out {
+		if err := r.addLargeText(&out[i]); err != nil {
+			return nil, fmt.Errorf("read text: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// headOf returns a session by its row. The error is sql.ErrNoRows if it is deleted.
+func (r *Reader) headOf(sid int64) (Head, error) {
+	return scanHead(func(dest ...any) error {
+		return one(r.q, `SELECT `+headColumns+` FROM sessions s WHERE s.sid = ? AND s.deleted = 0`, []any{sid}, dest...)
+	})
+}
+
+func (r *Reader) titleParts(item int64) ([]searchPart, error) {
+	h, err := r.headOf(item - titleItems)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return titlePart(h), err
+}
+
+// titleIn returns the text of the first part.
+func titleIn(parts []searchPart) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	return parts[0].text
+}
+
+func titlePart(h Head) []searchPart {
+	title := h.Metadata.String(loquat.MetaTitle)
+	if title == "" {
+		return nil
+	}
+	return []searchPart{{titleItems + h.SID, clipText(title), []string{tagTitle, tagOfSession(h.SID)}}}
+}
+
+// textRow is a message with the beginning of its texts.
+type textRow struct {
+	id, sid, seq int64
+	message      loquat.Message
+	large        int64
+}
+
+// textColumns are what scanText scans, of messages m.
+var textColumns = fmt.Sprintf(`m.id, m.sid, m.seq, m.message_id, m.role, substr(m.content, 1, %d), m.metadata, m.created_at, m.text_bytes`, textBytes)
+
+func scanText(scan func(...any) error) (t textRow, err error) {
+	var metadata, content []byte
+	var created int64
+	m := &t.message
+	if err := scan(&t.id, &t.sid, &t.seq, &m.ID, &m.Role, &content, &metadata, &created, &t.large); err != nil {
+		return t, fmt.Errorf("read message: %w", err)
+	}
+	m.Content, m.CreatedAt = string(content), fromMicros(created)
+	return t, decodeMetadata(m, metadata)
+}
+
+// addLargeText adds the beginning of a content that is stored in pieces.
+func (r *Reader) addLargeText(t *textRow) error {
+	if t.large == 0 || t.message.Content != "" {
+		return nil
+	}
+	var piece []byte
+	err := one(r.q, `SELECT x.body FROM message_texts t JOIN texts x ON x.text_id = t.text_id AND x.piece = 0 WHERE t.message = ? AND t.field = ''`, []any{t.id}, &piece)
+	if errors.Is(err, sql.ErrNoRows) { // a value of the metadata is large
+		return nil
+	}
+	t.message.Content = string(piece)
+	return err
+}
+
+// parts returns the texts of a message that can be found.
+func (t textRow) parts() (out []searchPart) {
+	m := t.message
+	kind := tagText
+	if m.Role == loquat.RoleTool {
+		kind = tagTool
+	}
+	add := func(item int64, text, kind string) {
+		if text == "" {
+			return
+		}
+		p := searchPart{item, clipText(text), []string{kind, tagOfRole(m.Role), tagOfSession(t.sid)}}
+		if model := m.Metadata.String(loquat.MetaModel); model != "" && len(model) <= search.MaxToken {
+			p.tags = append(p.tags, tagOfModel(model))
+		}
+		out = append(out, p)
+	}
+	add(contentItem(t.id), m.Content, kind)
+	add(contentItem(t.id)+1, reasoningOf(m), tagReasoning)
+	return out
+}
+
+// reasoningOf returns the reasoning of a message as text.
+func reasoningOf(m loquat.Message) string {
+	for _, key := range []string{loquat.MetaReasoningContent, loquat.MetaReasoning} {
+		var text string
+		if raw, ok := m.Metadata[key]; ok && json.Unmarshal(raw, &text) == nil && text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// clipText returns the part of a text that can be found.
+func clipText(text string) string {
+	if len(text) <= textBytes {
+		return text
+	}
+	end := textBytes
+	for end > textBytes-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+// tokenize sets the tokens of the parts.
+func (q *queuedItem) tokenize() {
+	for _, p := range q.parts {
+		prefix := windowPrefix(windowOf(p.item))
+		var b strings.Builder
+		seen := map[string]bool{}
+		add := func(token string) {
+			if !seen[token] {
+				seen[token] = true
+				b.WriteString(prefix)
+				b.WriteString(token)
+				b.WriteByte(' ')
+			}
+		}
+		for _, tag := range p.tags {
+			add(tag)
+		}
+		for _, t := range search.Tokens(p.text) {
+			add(t.Text)
+		}
+		q.tokens = append(q.tokens, Indexed{p.item, b.String()})
+	}
+	q.parts = nil
+}
+
+// indexItems replaces the entries of queued items. Those that have changed since they were read
+// stay queued.
+func (tx *Tx) indexItems(found []queuedItem) error {
+	ix, err := searchIndex(tx.q)
+	if err != nil {
+		return err
+	}
+	found, err = tx.unchangedItems(found)
+	if err != nil {
+		return err
+	}
+	var items, remove []int64
+	var add []Indexed
+	for _, q := range found {
+		items, remove = append(items, q.item), append(remove, q.item)
+		if q.item < titleItems {
+			remove = append(remove, q.item+1)
+		}
+		add = append(add, q.tokens...)
+	}
+	if err := eachIDs(items, func(args []any) error { return tx.exec(`DELETE FROM search_queue WHERE item IN `+idList, args...) }); err != nil {
+		return fmt.Errorf("take from the queue of the search index: %w", err)
+	}
+	if err := ix.Unindex(remove); err != nil {
+		return fmt.Errorf("remove from the search index: %w", asDatabaseError(err))
+	}
+	if err := ix.Index(add); err != nil {
+		return fmt.Errorf("add to the search index: %w", asDatabaseError(err))
+	}
+	return nil
+}
+
+// unchangedItems returns the items that are as they were when they were read. The text of a
+// message row never changes.
+func (tx *Tx) unchangedItems(found []queuedItem) (out []queuedItem, err error) {
+	var ids []int64
+	for _, q := range found {
+		if q.item < titleItems {
+			ids = append(ids, q.item/2)
+		}
+	}
+	current := map[int64]bool{}
+	err = eachIDs(ids, func(args []any) error {
+		now, err := tx.integers(`SELECT id FROM messages WHERE rev_to IS NULL AND id IN `+idList, args...)
+		for _, id := range now {
+			current[contentItem(id)] = true
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range found {
+		same := q.current == current[q.item]
+		if q.item > titleItems {
+			now, err := tx.titleParts(q.item)
+			if err != nil {
+				return nil, err
+			}
+			same = titleIn(now) == q.title
+		}
+		if same {
+			out = append(out, q)
+		}
+	}
+	return out, nil
+}
+
+// integers returns the rows of a query of one integer.
+func (r *Reader) integers(query string, args ...any) (out []int64, err error) {
+	rows, err := r.q.Query(query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var n int64
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, closeRows(rows)
+}

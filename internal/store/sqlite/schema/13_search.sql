@@ -1,0 +1,27 @@
+-- The full-text index; package store writes it. The rows have no text, only the tokens of an item.
+CREATE VIRTUAL TABLE search_index USING fts5(tokens, content='', contentless_delete=1, detail=none, tokenize='ascii');
+
+-- Items whose index entries are missing or may be wrong. The triggers add an item in the
+-- transaction of the change. An item is a message row's id times two (its content; its reasoning
+-- is one above), or a session's sid plus 2^52 (its title).
+CREATE TABLE search_queue (
+  item INTEGER PRIMARY KEY
+);
+
+CREATE TRIGGER messages_to_index AFTER INSERT ON messages WHEN NEW.rev_to IS NULL BEGIN
+  INSERT INTO search_queue (item) VALUES (NEW.id * 2) ON CONFLICT DO NOTHING;
+END;
+CREATE TRIGGER messages_to_index_again AFTER UPDATE OF rev_to ON messages BEGIN
+  INSERT INTO search_queue (item) VALUES (NEW.id * 2) ON CONFLICT DO NOTHING;
+END;
+CREATE TRIGGER messages_to_forget AFTER DELETE ON messages WHEN OLD.rev_to IS NULL BEGIN
+  INSERT INTO search_queue (item) VALUES (OLD.id * 2) ON CONFLICT DO NOTHING;
+END;
+CREATE TRIGGER titles_to_index AFTER UPDATE OF metadata ON sessions
+WHEN NEW.metadata IS NOT OLD.metadata AND (instr(NEW.metadata, CAST('"title"' AS BLOB)) > 0 OR instr(OLD.metadata, CAST('"title"' AS BLOB)) > 0) BEGIN
+  INSERT INTO search_queue (item) VALUES (NEW.sid + 4503599627370496) ON CONFLICT DO NOTHING;
+END;
+
+INSERT INTO search_queue (item) SELECT id * 2 FROM messages WHERE rev_to IS NULL ORDER BY id;
+INSERT INTO search_queue (item) SELECT sid + 4503599627370496 FROM sessions
+  WHERE deleted = 0 AND instr(metadata, CAST('"title"' AS BLOB)) > 0 ORDER BY sid;
