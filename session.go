@@ -59,6 +59,8 @@ type SessionSummary struct {
 	MessageCount    int       `json:"message_count"`
 	CursorEventID   EventID   `json:"cursor_event_id"`
 	ActiveRequestID string    `json:"active_request_id,omitempty"`
+
+	Match *SearchMatch `json:"match,omitempty" doc:"Where the session matches the search q."`
 }
 
 // SessionQuery selects and pages a list of sessions.
@@ -69,6 +71,7 @@ type SessionQuery struct {
 	Tags      []string // only sessions that have all of them
 	Pinned    *bool    // only pinned sessions, or only others
 	Archived  string   // ArchivedNo by default
+	Text      string   // only sessions whose title or texts match this search, unless empty
 }
 
 // The values of SessionQuery.Archived.
@@ -79,10 +82,12 @@ const (
 )
 
 // SessionList is a page of sessions: the pinned ones first, then newest change first. A session
-// that changes while the pages are read keeps the place that it had on the first page.
+// that changes while the pages are read keeps the place that it had on the first page. The results
+// of a search are in the order of a search instead.
 type SessionList struct {
 	Sessions      []SessionSummary `json:"sessions"`
 	NextPageToken string           `json:"next_page_token,omitempty"` // absent on the last page
+	Incomplete    bool             `json:"incomplete,omitempty" doc:"Of a search: older messages are still being indexed, so sessions may be missing."`
 }
 
 // NewSession describes a session to create. Every field is optional.

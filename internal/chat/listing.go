@@ -10,17 +10,13 @@ import (
 
 // Sessions lists sessions: the pinned ones first, then newest change first.
 func (s *Service) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.SessionList, error) {
+	filter := store.SessionFilter{AgentID: q.AgentID, Tags: q.Tags, Pinned: q.Pinned, Archived: archivedFilter(q.Archived)}
+	if q.Text != "" {
+		return s.searchSessions(ctx, q, filter)
+	}
 	after, err := parsePageToken(q.PageToken)
 	if err != nil {
 		return loquat.SessionList{}, err
-	}
-	filter := store.SessionFilter{AgentID: q.AgentID, Tags: q.Tags, Pinned: q.Pinned}
-	switch q.Archived {
-	case "", loquat.ArchivedNo:
-		filter.Archived = new(bool)
-	case loquat.ArchivedOnly:
-		only := true
-		filter.Archived = &only
 	}
 	out := loquat.SessionList{Sessions: []loquat.SessionSummary{}}
 	err = s.store.View(ctx, func(r *store.Reader) error {
@@ -32,18 +28,35 @@ func (s *Service) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.S
 			out.NextPageToken = pageToken(next)
 		}
 		for _, h := range heads {
-			running, _, err := r.Running(h)
+			summary, err := s.summary(r, h)
 			if err != nil {
 				return err
 			}
-			out.Sessions = append(out.Sessions, loquat.SessionSummary{
-				SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
-				MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
-			})
+			out.Sessions = append(out.Sessions, summary)
 		}
 		return nil
 	})
 	return out, err
+}
+
+// archivedFilter returns what a filter of archived sessions means in the store.
+func archivedFilter(archived string) *bool {
+	switch archived {
+	case "", loquat.ArchivedNo:
+		return new(bool)
+	case loquat.ArchivedOnly:
+		only := true
+		return &only
+	}
+	return nil
+}
+
+func (s *Service) summary(r *store.Reader, h store.Head) (loquat.SessionSummary, error) {
+	running, _, err := r.Running(h)
+	return loquat.SessionSummary{
+		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
+		MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
+	}, err
 }
 
 // pageTokenFormat has the end of the log at the first page, whether the last session of the page
@@ -67,9 +80,13 @@ func parsePageToken(token string) (p store.Place, err error) {
 	_, err = fmt.Sscanf(token, pageTokenFormat, &p.At, &pinned, &p.Checkpoint)
 	p.Pinned = pinned == 1
 	if err != nil || pageToken(p) != token || p.At <= 0 || p.Checkpoint > p.At {
-		const fault = "is not a next_page_token of this server"
-		return p, &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token " + fault,
-			Fields: []loquat.FieldError{{Location: "query.page_token", Message: fault, Value: loquat.Clip(token, loquat.Excerpt)}}}
+		return p, badPageToken(token)
 	}
 	return p, nil
+}
+
+func badPageToken(token string) error {
+	const fault = "is not a next_page_token of this server"
+	return &loquat.Error{Code: loquat.CodeInvalid, Malformed: true, Detail: "query.page_token " + fault,
+		Fields: []loquat.FieldError{{Location: "query.page_token", Message: fault, Value: loquat.Clip(token, loquat.Excerpt)}}}
 }

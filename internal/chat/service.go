@@ -41,7 +41,8 @@ type Service struct {
 	Catalog  *Catalog // choices that clients are offered
 
 	dependencies
-	states map[string]chan struct{} // by application plugin: full while an action of it runs on this node
+	indexing *indexing
+	states   map[string]chan struct{} // by application plugin: full while an action of it runs on this node
 
 	leaving atomic.Bool // see Leave
 
@@ -83,6 +84,7 @@ func New(opts Options) *Service {
 	}
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.starts = &pluginStarts{config: s.config, plugins: s.plugins}
+	s.indexing = &indexing{store: s.store, log: s.log, life: s.life}
 	s.Catalog = &Catalog{s.dependencies}
 	s.Assets = &Assets{store: s.store, images: opts.Images, uploads: opts.Uploads}
 	s.Requests = &Requests{
@@ -121,6 +123,7 @@ func (s *Service) Start(ctx context.Context) error {
 // begin starts what the service does in the background.
 func (s *Service) begin() {
 	s.Requests.workers.running.Go(s.cleanupLoop)
+	s.Requests.workers.running.Go(s.indexing.loop)
 	if s.store.Shared() {
 		s.Requests.workers.running.Go(s.Requests.lookLoop)
 	}
@@ -177,6 +180,9 @@ func (s *Service) Ready(ctx context.Context) loquat.Readiness {
 		r.Ready, r.Detail["images"] = false, err.Error()
 	} else if unready, err := s.Assets.images.Check(ctx); err != nil {
 		r.Ready, r.Detail["images"] = r.Ready && !unready, err.Error()
+	}
+	if left := s.indexing.left(); left != "" { // a search says itself that it is incomplete
+		r.Detail["search"] = left
 	}
 	for _, p := range s.plugins.Plugins() {
 		if state := plugin.StatusOf(p).State; state != plugin.StateRunning {

@@ -88,6 +88,16 @@ func TestCalls(t *testing.T) {
 			l, err := c.Sessions(ctx, loquat.SessionQuery{Limit: 2, PageToken: "p"})
 			return l.NextPageToken, err
 		}, "GET /sessions?limit=2&page_token=p", ``, `{"sessions":[],"next_page_token":"q"}`, false, `"q"`},
+		{"search", func(ctx context.Context, c *client.Client) (any, error) {
+			at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			r, err := c.Search(ctx, loquat.SearchQuery{Text: `a "b"`, In: []string{loquat.PartText, loquat.PartTool}, Since: at, SessionID: "s", Limit: 2})
+			return r.Hits[0].Snippet.Parts[0].Text, err
+		}, "GET /search?in=text&in=tool&limit=2&q=a+%22b%22&session_id=s&since=2026-01-02T03%3A04%3A05Z", ``,
+			`{"hits":[{"part":"text","snippet":{"parts":[{"text":"a","hit":true}]}}]}`, false, `"a"`},
+		{"sessions that match", func(ctx context.Context, c *client.Client) (any, error) {
+			l, err := c.Sessions(ctx, loquat.SessionQuery{Text: "a b"})
+			return *l.Sessions[0].Match.Index, err
+		}, "GET /sessions?q=a+b", ``, `{"sessions":[{"session_id":"s","match":{"part":"text","index":3,"snippet":{"parts":[]}}}]}`, false, `3`},
 		{"update", func(ctx context.Context, c *client.Client) (any, error) {
 			s, err := c.UpdateSession(ctx, "s", loquat.SessionPatch{Metadata: loquat.Object{"a": json.RawMessage("null")}}, client.IfMatch(7))
 			return s.SessionID, err

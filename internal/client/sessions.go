@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"loquat"
 )
@@ -36,7 +37,7 @@ func (c *Client) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.Se
 	if q.Pinned != nil {
 		query.Set("pinned", strconv.FormatBool(*q.Pinned))
 	}
-	for name, value := range map[string]string{"page_token": q.PageToken, "agent_id": q.AgentID, "archived": q.Archived} {
+	for name, value := range map[string]string{"page_token": q.PageToken, "agent_id": q.AgentID, "archived": q.Archived, "q": q.Text} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -44,6 +45,29 @@ func (c *Client) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.Se
 	var list loquat.SessionList
 	_, err := c.do(ctx, get(query, "sessions"), &list)
 	return list, err
+}
+
+// Search finds messages.
+func (c *Client) Search(ctx context.Context, q loquat.SearchQuery) (loquat.SearchResult, error) {
+	query := url.Values{"q": {q.Text}, "tag": q.Tags, "in": q.In}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	for name, at := range map[string]time.Time{"since": q.Since, "before": q.Before} {
+		if !at.IsZero() {
+			query.Set(name, at.Format(time.RFC3339Nano))
+		}
+	}
+	for name, value := range map[string]string{
+		"page_token": q.PageToken, "session_id": q.SessionID, "role": q.Role, "model": q.Model, "agent_id": q.AgentID, "archived": q.Archived,
+	} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	var result loquat.SearchResult
+	_, err := c.do(ctx, get(query, "search"), &result)
+	return result, err
 }
 
 // UpdateSession changes a session's agent or metadata.

@@ -105,7 +105,7 @@ func (a access) sessionOf(r *http.Request, t *route.Route) string {
 	switch {
 	case strings.HasPrefix(t.Path, "/sessions/{session_id}"):
 		return r.PathValue("session_id")
-	case strings.HasPrefix(t.Path, "/events") && query.Get("session_id") != "", t.Path == "/models":
+	case strings.HasPrefix(t.Path, "/events") && query.Get("session_id") != "", t.Path == "/models", t.Path == searchPath:
 		return query.Get("session_id")
 	case strings.HasPrefix(t.Path, "/events"):
 		request = query.Get("request_id")

@@ -49,8 +49,8 @@ func TestAccess(t *testing.T) {
 		rt := &routes[i]
 		for _, session := range []string{"mine", "theirs"} {
 			target := strings.NewReplacer("{session_id}", session, "{request_id}", "request-of-"+session, "{index}", "0", "{$}", "").Replace(rt.Path)
-			if strings.HasPrefix(rt.Path, "/events") || rt.Path == "/models" {
-				target += "?session_id=" + session
+			if strings.HasPrefix(rt.Path, "/events") || rt.Path == "/models" || rt.Path == "/search" {
+				target += "?q=a&session_id=" + session
 			}
 			for j, c := range callers {
 				q := httptest.NewRequest(rt.Method, target, nil)
@@ -138,7 +138,7 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		return always(either(t.Method == http.MethodGet && !slices.Contains(fullOnly, t.Path)))(t, "")
 	}
 	one := func(t *route.Route, session string) int {
-		of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models"
+		of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models" || t.Path == "/search"
 		return always(either(of && session == "mine" && !strings.HasSuffix(t.Path, "/fork")))(t, "")
 	}
 	noChange := func(t *route.Route, _ string) int { return always(either(t.Method == http.MethodGet))(t, "") }

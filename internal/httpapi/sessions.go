@@ -18,6 +18,12 @@ const (
 // of one session may not call it.
 const forkRoute = "forkSession"
 
+// archivedParam selects sessions by whether they are archived.
+var archivedParam = route.Param{
+	Name: "archived", Kind: route.Text, OneOf: []string{loquat.ArchivedNo, loquat.ArchivedOnly, loquat.ArchivedToo}, Default: loquat.ArchivedNo,
+	Doc: "Whether to list archived sessions: none, only these, or any session.",
+}
+
 func (a *api) sessionRoutes() []route.Route {
 	session := []route.Response{{Status: http.StatusOK, Body: loquat.Snapshot{}, ETag: true}}
 	created := []route.Response{{Status: http.StatusCreated, Body: loquat.Snapshot{}, ETag: true}}
@@ -32,13 +38,11 @@ func (a *api) sessionRoutes() []route.Route {
 			Query: []route.Param{
 				{Name: "limit", Kind: route.Integer, Min: 1, Max: maxSessions, Default: defaultSessions, Doc: "How many sessions to list."},
 				{Name: "page_token", Kind: route.ID, Doc: "The next_page_token of the page before."},
+				{Name: "q", Kind: route.ID, Doc: "Only sessions whose title or texts match this search, the best matches first; see GET /search."},
 				{Name: "agent_id", Kind: route.ID, Doc: "Only sessions of this agent."},
 				{Name: "tag", Kind: route.TextList, Max: loquat.MaxTags, Doc: "Only sessions that have this tag; may be given several times."},
 				{Name: "pinned", Kind: route.Flag, Doc: "Only pinned sessions, or only others."},
-				{
-					Name: "archived", Kind: route.Text, OneOf: []string{loquat.ArchivedNo, loquat.ArchivedOnly, loquat.ArchivedToo}, Default: loquat.ArchivedNo,
-					Doc: "Whether to list archived sessions: none, only these, or any session.",
-				},
+				archivedParam,
 			},
 		},
 		{
@@ -92,7 +96,7 @@ func replySession(x *route.Exchange, status int, s loquat.Snapshot) error {
 func (a *api) listSessions(x *route.Exchange) error {
 	q := loquat.SessionQuery{
 		Limit: defaultSessions, PageToken: x.Query.Text("page_token"), AgentID: x.Query.Text("agent_id"),
-		Tags: x.Query.TextList("tag"), Archived: x.Query.Text("archived"),
+		Tags: x.Query.TextList("tag"), Archived: x.Query.Text("archived"), Text: x.Query.Text("q"),
 	}
 	if n := x.Query.Integer("limit"); n != nil {
 		q.Limit = *n

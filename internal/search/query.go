@@ -11,7 +11,7 @@ import (
 // Bounds of a search.
 const (
 	MaxQuery = 1000 // characters
-	MaxWords = 64   // tokens
+	MaxWords = 200  // tokens
 )
 
 // Query is a search. A text matches if it has all terms.

@@ -85,6 +85,14 @@ type SearchPlace struct {
 	Score, Item int64 // the last result before the place, if Bottom is not 0
 }
 
+// Valid reports whether the place can be one of a search. A place that is not may make a search
+// read the same items for ever.
+func (p SearchPlace) Valid() bool {
+	above := p.Top > titleItems
+	return p.Start >= lowestItem && p.Start < titleItems && p.Top > lowestItem && p.Top < 2*titleItems && p.Bottom >= 0 && p.Bottom < p.Top &&
+		(above || p.Top <= p.Start) && (p.Bottom == 0 || (p.Bottom >= titleItems) == above) && p.Score >= 0 && p.Item >= p.Bottom && p.Item < p.Top
+}
+
 // Found is a result of a search.
 type Found struct {
 	Head    Head
@@ -92,6 +100,7 @@ type Found struct {
 	Message loquat.Message
 	Part    string // loquat.PartText, PartTool, PartReasoning or PartTitle
 	Text    string // that matches
+	TextCut bool   // Text is only the beginning
 	Match   search.Match
 
 	sid, seq, item int64
@@ -365,7 +374,7 @@ func (d *finder) compare(items []int64) (out []Found, err error) {
 			}
 			d.bytes += len(p.text)
 			if m, ok := d.f.Query.Match(search.Tokens(p.text)); ok {
-				out = append(out, Found{Message: row.message, Part: partNames[p.tags[0]], Text: p.text, Match: m, sid: row.sid, seq: row.seq, item: p.item})
+				out = append(out, Found{Message: row.message, Part: partNames[p.tags[0]], Text: p.text, TextCut: p.cut, Match: m, sid: row.sid, seq: row.seq, item: p.item})
 			}
 		}
 	}

@@ -108,8 +108,8 @@ func searchIndex(q SQL) (index, error) {
 // more.
 const maxQueued = 512
 
-// indexItems is how many items one transaction indexes.
-const indexItems = 128
+// IndexBatch is how many items one transaction indexes.
+const IndexBatch = 128
 
 // Queued returns how many items wait for the index.
 func (r *Reader) Queued() (n int, err error) {
@@ -117,9 +117,10 @@ func (r *Reader) Queued() (n int, err error) {
 	return n, err
 }
 
-// IndexSome indexes the newest queued items. It returns how many there were.
+// IndexSome indexes the newest queued items. It returns how many it has read: fewer
+// than IndexBatch if there are no others.
 func (s *Store) IndexSome(ctx context.Context) (int, error) {
-	found, err := Read(ctx, s, func(r *Reader) ([]queuedItem, error) { return r.queuedItems(indexItems) })
+	found, err := Read(ctx, s, func(r *Reader) ([]queuedItem, error) { return r.queuedItems(IndexBatch) })
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}
@@ -144,6 +145,7 @@ type searchPart struct {
 	item int64
 	text string
 	tags []string
+	cut  bool // text is only the beginning
 }
 
 // queuedItems returns the newest queued items.
@@ -262,7 +264,7 @@ func titlePart(h Head) []searchPart {
 	if title == "" {
 		return nil
 	}
-	return []searchPart{{titleItems + h.SID, clipText(title), []string{tagTitle, tagOfSession(h.SID)}}}
+	return []searchPart{{item: titleItems + h.SID, text: clipText(title), tags: []string{tagTitle, tagOfSession(h.SID)}}}
 }
 
 // textRow is a message with the beginning of its texts.
@@ -311,7 +313,8 @@ func (t textRow) parts() (out []searchPart) {
 		if text == "" {
 			return
 		}
-		p := searchPart{item, clipText(text), []string{kind, tagOfRole(m.Role), tagOfSession(t.sid)}}
+		p := searchPart{item: item, text: clipText(text), tags: []string{kind, tagOfRole(m.Role), tagOfSession(t.sid)}}
+		p.cut = len(text) > len(p.text) || kind != tagReasoning && len(text) >= textBytes
 		if model := m.Metadata.String(loquat.MetaModel); model != "" && len(model) <= search.MaxToken {
 			p.tags = append(p.tags, tagOfModel(model))
 		}

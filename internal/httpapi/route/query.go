@@ -27,6 +27,7 @@ const (
 	Flag                      // true or false; the bare name is true
 	Indices                   // integers from 0, separated by commas
 	TextList                  // texts that are not empty; the parameter may be given several times
+	Time                      // a time of RFC 3339
 )
 
 // Param is a parameter of a route's query. A value that cannot be parsed is answered with
@@ -36,7 +37,8 @@ type Param struct {
 	Kind     ParamKind
 	Min, Max float64  // of an integer or seconds, or of the length of a list of texts; Max 0 means no bound
 	Default  any      // what an absent parameter means; for the document
-	OneOf    []string // the values that a text may have; empty means any
+	OneOf    []string // the values that a text, or each of a list, may have; empty means any
+	Required bool
 	Doc      string
 }
 
@@ -54,6 +56,9 @@ func parseQuery(params []Param, raw string) (Query, error) {
 	for _, p := range params {
 		given, ok := values[p.Name]
 		if !ok {
+			if p.Required {
+				broken.Add("query."+p.Name, "is missing")
+			}
 			continue
 		}
 		at := "query." + p.Name
@@ -97,6 +102,9 @@ func (p Param) parse(s string) (v any, expected string) {
 	case SinceID:
 		v, err = loquat.ParseSinceID(s)
 		expected = "an event_id, which has only decimal digits"
+	case Time:
+		v, err = time.Parse(time.RFC3339, s)
+		expected = "a time such as 2006-01-02T15:04:05Z"
 	case Flag:
 		v, err = strconv.ParseBool(s)
 		if s == "" {
@@ -157,12 +165,13 @@ func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 			numbers = append(numbers, float64(n))
 		}
 	case string:
-		if len(p.OneOf) > 0 && !slices.Contains(p.OneOf, v) {
-			f.Add(at, "has to be %s, not %q", oneOf(p.OneOf), loquat.Clip(v, loquat.Excerpt))
-		}
+		p.checkText(f, at, v)
 	case []string:
 		if float64(len(v)) > p.Max {
 			f.Add(at, "is given %d times, at most %v are allowed", len(v), p.Max)
+		}
+		for _, text := range v {
+			p.checkText(f, at, text)
 		}
 	}
 	for _, n := range numbers {
@@ -171,6 +180,12 @@ func (p Param) check(f *loquat.FieldErrors, at string, v any) {
 		} else if p.Max > 0 && n > p.Max {
 			f.Add(at, "is at most %v, not %v", p.Max, n)
 		}
+	}
+}
+
+func (p Param) checkText(f *loquat.FieldErrors, at, text string) {
+	if len(p.OneOf) > 0 && !slices.Contains(p.OneOf, text) {
+		f.Add(at, "has to be %s, not %q", oneOf(p.OneOf), loquat.Clip(text, loquat.Excerpt))
 	}
 }
 
@@ -211,6 +226,9 @@ func (q Query) EventID(name string) *loquat.EventID {
 	return nil
 }
 
+// Time returns the zero Time for an absent parameter.
+func (q Query) Time(name string) time.Time { t, _ := q[name].(time.Time); return t }
+
 // Seconds returns 0 for an absent parameter.
 func (q Query) Seconds(name string) time.Duration {
 	s, _ := q[name].(float64)
@@ -235,6 +253,8 @@ func (p Param) document() *huma.Param {
 		schema.Pattern = `^[0-9]{16}$`
 	case SinceID:
 		schema.Pattern = `^[0-9]*$`
+	case Time:
+		schema.Format = "date-time"
 	case Flag:
 		schema.Type = huma.TypeBoolean
 	case Indices:
@@ -249,10 +269,14 @@ func (p Param) document() *huma.Param {
 			schema.Maximum = &p.Max
 		}
 	}
-	for _, value := range p.OneOf {
-		schema.Enum = append(schema.Enum, value)
+	texts := schema
+	if p.Kind == TextList {
+		texts = schema.Items
 	}
-	out := &huma.Param{Name: p.Name, In: "query", Description: p.Doc, Schema: schema}
+	for _, value := range p.OneOf {
+		texts.Enum = append(texts.Enum, value)
+	}
+	out := &huma.Param{Name: p.Name, In: "query", Description: p.Doc, Required: p.Required, Schema: schema}
 	if p.Kind == Indices {
 		joined := false
 		out.Style, out.Explode = "form", &joined
