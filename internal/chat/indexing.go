@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +14,10 @@ import (
 
 // Searches read new messages without the index, so their indexing is never urgent. It waits until
 // indexAtLeast messages share a transaction, or until the oldest has waited for indexWithin.
+// Nodes that do not index only look how much there is to do, every indexLook.
 const (
 	indexEvery   = 250 * time.Millisecond
+	indexLook    = 2 * time.Second
 	indexAtLeast = 64
 	indexWithin  = 5 * time.Second
 )
@@ -32,6 +35,9 @@ type indexing struct {
 	log    *slog.Logger
 	life   context.Context
 	queued atomic.Int64 // messages that wait, while there are more than indexLong
+
+	looked time.Time // when another node was last looked at
+	since  time.Time // when there was first something to index
 }
 
 // left describes how far a long indexing is, or returns an empty string.
@@ -46,58 +52,77 @@ func (x *indexing) left() string {
 func (x *indexing) loop() {
 	tick := time.NewTicker(indexEvery)
 	defer tick.Stop()
-	var since time.Time // when there was first something to index
 	for {
 		select {
 		case <-x.life.Done():
 			return
 		case <-tick.C:
 		}
-		n, err := store.Read(x.life, x.store, (*store.Reader).Queued)
-		switch {
-		case err != nil || n == 0:
-			since = time.Time{}
-			x.queued.Store(0)
-			continue
-		case since.IsZero():
-			since = time.Now()
-		}
-		if n > indexLong {
-			x.queued.Store(int64(n))
-		}
-		if !x.store.Leads() || n < indexAtLeast && time.Since(since) < indexWithin {
-			continue
-		}
-		since = time.Time{}
-		if err := x.all(n); err != nil && x.life.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable { // the store reports the others
-			x.log.Warn("messages could not be indexed; searches read them without the index", "error", err)
+		err := x.step()
+		if err != nil && x.life.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable { // the store reports the others
+			x.log.Warn("messages could not be indexed; searches read the newest of them without the index", "error", err)
 		}
 	}
 }
 
+// step indexes what is queued, if it is time to.
+func (x *indexing) step() error {
+	leads := x.store.Leads()
+	if !leads && time.Since(x.looked) < indexLook {
+		return nil
+	}
+	x.looked = time.Now()
+	n, err := x.count(indexLong + 1)
+	if n > indexLong {
+		n, err = x.count(math.MaxInt32)
+	}
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		x.since = time.Time{}
+	case x.since.IsZero():
+		x.since = time.Now()
+	}
+	x.report(n)
+	if !leads || n == 0 || n < indexAtLeast && time.Since(x.since) < indexWithin {
+		return nil
+	}
+	x.since = time.Time{}
+	return x.all(n)
+}
+
+func (x *indexing) count(upTo int) (int, error) {
+	return store.Read(x.life, x.store, func(r *store.Reader) (int, error) { return r.Queued(upTo) })
+}
+
+// report sets what left returns.
+func (x *indexing) report(queued int) {
+	if queued <= indexLong {
+		queued = 0
+	}
+	x.queued.Store(int64(queued))
+}
+
 // all indexes what is queued, which is about n messages.
 func (x *indexing) all(n int) error {
-	began, reported, done := time.Now(), time.Now(), 0
 	if n > indexLong {
 		x.log.Info("indexing messages for searches", "messages", n)
 	}
-	for {
-		some, err := x.store.IndexSome(x.life)
-		if err != nil {
+	began, reported, done := time.Now(), time.Now(), 0
+	for some := store.IndexBatch; some == store.IndexBatch && x.store.Leads(); {
+		var err error
+		if some, err = x.store.IndexSome(x.life); err != nil {
 			return err
 		}
-		if some < store.IndexBatch || !x.store.Leads() {
-			break
+		if done += some; n > indexLong {
+			x.report(n - done)
 		}
-		if done += some; n > indexLong && time.Since(reported) >= indexReport {
+		if n > indexLong && time.Since(reported) >= indexReport {
 			reported = time.Now()
 			x.log.Info("indexing messages for searches", "indexed", done, "left", max(0, n-done))
 		}
-		if n > indexLong {
-			x.queued.Store(int64(max(1, n-done)))
-		}
 	}
-	x.queued.Store(0)
 	if n > indexLong {
 		x.log.Info("messages are indexed for searches", "messages", done, "seconds", int(time.Since(began).Seconds()))
 	}

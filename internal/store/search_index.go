@@ -111,9 +111,9 @@ const maxQueued = 512
 // IndexBatch is how many items one transaction indexes.
 const IndexBatch = 128
 
-// Queued returns how many items wait for the index.
-func (r *Reader) Queued() (n int, err error) {
-	err = one(r.q, `SELECT count(*) FROM search_queue`, nil, &n)
+// Queued returns how many items wait for the index, up to a number.
+func (r *Reader) Queued(upTo int) (n int, err error) {
+	err = one(r.q, `SELECT count(*) FROM (SELECT 1 FROM search_queue LIMIT ?) q`, []any{upTo}, &n)
 	return n, err
 }
 
