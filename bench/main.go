@@ -28,6 +28,7 @@ var sections = []section{
 	{"postgres", "publishing to PostgreSQL: group commit compared with pgx and the same batches; needs PostgreSQL", benchPostgres},
 	{"nodes", "streams over three nodes on PostgreSQL compared with the embedded store, and the cost of history there; needs PostgreSQL", benchNodes},
 	{"growth", "the cost of history: polls of large stores, appends to long sessions", benchGrowth},
+	{"search", "searches in a million messages, and what the index adds to appends, in both databases; needs PostgreSQL", benchSearch},
 	{"disk", "the disk space after a million increments, with the real program", benchDisk},
 	{"cancel", "from a cancel until the backend sees its connection closed, with the real program", benchCancel},
 	{"ui", "one schema of ten plugins, asked in parallel, also as processes of the real program", benchUI},
@@ -74,6 +75,7 @@ func main() {
 	}
 	only := flag.String("only", "", "run only these sections, separated by commas: "+names())
 	flag.IntVar(&floorPairs, "pairs", 5, "pairs of runs of the sections floor and history")
+	flag.IntVar(&searchedMessages, "messages", 1_000_000, "messages of the section search")
 	flag.StringVar(&floorWork, "work", "", "run only works of the section floor whose name contains this")
 	flag.StringVar(&productPath, "product", "", "program to measure in the sections floor, history and disk (default: the one built from this folder)")
 	flag.StringVar(&basePath, "base", "", "older version of the program, to compare with in the sections floor, history and disk")
