@@ -73,13 +73,13 @@ func TestInterruptedImport(t *testing.T) {
 		s.Messages[7].Metadata = loquat.Object{}.Set("attachments", []loquat.Object{loquat.Object{}.Set("type", "image").Set("asset_id", "a")})
 		ctx, cancel := context.WithCancel(t.Context())
 		writes := 0
-		g.before = func() {
+		g.beforeWrites(func() {
 			if writes++; writes == stop {
 				cancel()
 			}
-		}
+		})
 		report, err := r.Import(ctx, only(s), chat.ImportOptions{})
-		g.before = nil
+		g.beforeWrites(nil)
 		interrupted := ctx.Err() != nil
 		cancel()
 		if found, getErr := r.Session(t.Context(), s.SessionID); getErr == nil && len(found.Messages) != 1200 || getErr != nil && loquat.CodeOf(getErr) != loquat.CodeNotFound {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
 	"testing"
 
 	"loquat"
@@ -15,18 +16,40 @@ import (
 // before each.
 type gauge struct {
 	store.Driver
+	mu      sync.Mutex // messages are indexed in the background
 	largest int64
 	before  func()
 }
 
 func (g *gauge) Write(ctx context.Context, fn func(store.SQL) error) error {
-	if g.before != nil {
-		g.before()
+	g.mu.Lock()
+	before := g.before
+	g.mu.Unlock()
+	if before != nil {
+		before()
 	}
 	var rows int64
 	err := g.Driver.Write(ctx, func(q store.SQL) error { return fn(gauged{q, &rows}) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.largest = max(g.largest, rows)
 	return err
+}
+
+// beforeWrites sets what is called before each transaction; nil for nothing.
+func (g *gauge) beforeWrites(fn func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.before = fn
+}
+
+// takeLargest returns the rows of the largest transaction since the last call.
+func (g *gauge) takeLargest() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := g.largest
+	g.largest = 0
+	return n
 }
 
 type gauged struct {
@@ -60,14 +83,14 @@ func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
 	r := newRigOn(t, func(db store.Driver) store.Driver { g.Driver = db; return g })
 	s := longSession(r, messages)
 	last := r.Latest()
-	g.largest = 0
+	g.takeLargest()
 	call := chat.Call{IdempotencyKey: "k", Method: "POST", Path: "/fork"}
 	fork, err := r.ForkSession(t.Context(), call, s.SessionID, loquat.Fork{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.largest > messages/4 {
-		t.Errorf("one transaction wrote %d rows", g.largest)
+	if n := g.takeLargest(); n > messages/4 {
+		t.Errorf("one transaction wrote %d rows", n)
 	}
 	if !reflect.DeepEqual(fork.Messages, s.Messages) {
 		t.Errorf("the fork has %d messages, or others; want %d", len(fork.Messages), messages)
@@ -78,10 +101,10 @@ func TestForkOfLongSessionIsManySmallTransactions(t *testing.T) {
 	if _, err := r.AppendMessage(t.Context(), chat.Call{}, fork.SessionID, loquat.NewMessage{Role: loquat.RoleUser, Content: "more"}); err != nil {
 		t.Fatal(err)
 	}
-	g.largest = 0
+	last = r.Latest()
 	repeat, err := r.ForkSession(t.Context(), call, s.SessionID, loquat.Fork{})
-	if g.largest != 0 {
-		t.Errorf("the repeat wrote %d rows", g.largest)
+	if now := r.Latest(); now != last {
+		t.Errorf("the repeat published events after %s up to %s", last, now)
 	}
 	if err != nil || !reflect.DeepEqual(repeat, fork) {
 		t.Errorf("a repeat is answered with other than the fork: session %s of %d messages, %v", repeat.SessionID, len(repeat.Messages), err)
@@ -127,15 +150,15 @@ func TestForkGivenUp(t *testing.T) {
 	s := longSession(r, 1200)
 	ctx, cancel := context.WithCancel(t.Context())
 	writes := 0
-	g.before = func() {
+	g.beforeWrites(func() {
 		if writes++; writes == 2 {
 			cancel()
 		}
-	}
+	})
 	if fork, err := r.ForkSession(ctx, chat.Call{}, s.SessionID, loquat.Fork{}); err == nil {
 		t.Fatalf("forked to %s", fork.SessionID)
 	}
-	g.before = nil
+	g.beforeWrites(nil)
 	draft, err := r.store.PrepareCopy(t.Context(), s.SessionID, "left", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -14,10 +14,12 @@ import (
 
 // Searches read new messages without the index, so their indexing is never urgent. It waits until
 // indexAtLeast messages share a transaction, or until the oldest has waited for indexWithin.
-// Nodes that do not index only look how much there is to do, every indexLook.
+// Nodes that do not index only look how much there is to do, every indexLook. While nothing
+// happens, the queue is looked at every indexIdle: cleanups of an older node have no events.
 const (
 	indexEvery   = 250 * time.Millisecond
 	indexLook    = 2 * time.Second
+	indexIdle    = time.Minute
 	indexAtLeast = 64
 	indexWithin  = 5 * time.Second
 )
@@ -36,8 +38,9 @@ type indexing struct {
 	life   context.Context
 	queued atomic.Int64 // messages that wait, while there are more than indexLong
 
-	looked time.Time // when another node was last looked at
-	since  time.Time // when there was first something to index
+	looked time.Time      // when another node was last looked at
+	since  time.Time      // when there was first something to index; zero if there is nothing
+	seen   loquat.EventID // the end of the log when there was last nothing to index
 }
 
 // left describes how far a long indexing is, or returns an empty string.
@@ -68,7 +71,8 @@ func (x *indexing) loop() {
 // step indexes what is queued, if it is time to.
 func (x *indexing) step() error {
 	leads := x.store.Leads()
-	if !leads && time.Since(x.looked) < indexLook {
+	last := x.store.Last()
+	if !leads && time.Since(x.looked) < indexLook || last == x.seen && time.Since(x.looked) < indexIdle {
 		return nil
 	}
 	x.looked = time.Now()
@@ -80,7 +84,7 @@ func (x *indexing) step() error {
 	case err != nil:
 		return err
 	case n == 0:
-		x.since = time.Time{}
+		x.since, x.seen = time.Time{}, last
 	case x.since.IsZero():
 		x.since = time.Now()
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"loquat"
 	"loquat/internal/chat"
@@ -27,6 +28,10 @@ func (d *countedReads) Read(ctx context.Context, fn func(store.SQL) error) error
 // A worker gets what the transactions of this process wrote without reading it, and reads it
 // after any other change. Either way its messages are those of the store.
 func TestHistoryWithoutReading(t *testing.T) {
+	synctest.Test(t, historyWithoutReading) // no time passes, so nothing is read in the background
+}
+
+func historyWithoutReading(t *testing.T) {
 	reads := &countedReads{}
 	r := newRigOn(t, func(db store.Driver) store.Driver { reads.Driver = db; return reads }, tool{"look", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
 		return plugin.ToolResult{Content: "seen", Metadata: loquat.Object{"from": []byte(`{ "a": [1,  2] }`)}}, nil
