@@ -37,20 +37,6 @@ func readAll(in io.Reader, dir string, each func(archive.Item)) error {
 	return nil
 }
 
-func write(t rapid.TB, sessions ...archive.Session) []byte {
-	var b bytes.Buffer
-	w := archive.NewWriter(&b)
-	for _, s := range sessions {
-		if err := w.Write(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // An archive that is read is written again as the same bytes, and it fits its schema.
 func TestRoundTrip(t *testing.T) {
 	var schema jsonschema.Schema
@@ -66,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		first := write(t, rapid.SliceOfN(archivetest.Sessions(), 0, 3).Draw(t, "sessions")...)
+		first := archivetest.Write(t, rapid.SliceOfN(archivetest.Sessions(), 0, 3).Draw(t, "sessions")...)
 		var value any
 		if err := json.Unmarshal(first, &value); err != nil {
 			t.Fatal(err)
@@ -177,7 +163,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// A file that is no archive, or that is cut off, is an error that says so.
+// A file that is not an archive, or is cut off, gives an error that says so.
 func TestUnreadableFiles(t *testing.T) {
 	whole := `{"format":"loquat-archive","version":1,"sessions":[` + session("x") + `]}`
 	for text, want := range map[string]string{

@@ -63,32 +63,22 @@ func (r *Reader) Sessions() iter.Seq2[Item, error] {
 var errStopped = errors.New("stopped")
 
 func (r *Reader) read(yield func(Item, error) bool) error {
-	if err := r.in.Open('{'); err != nil {
-		return err
-	}
 	found := map[string]bool{}
-	for {
-		name, more, err := r.in.Key()
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
+	err := r.in.Object(func(name string) error {
 		found[name] = true
 		switch {
 		case name == "format" || name == "version":
-			err = r.readHead(name)
+			return r.readHead(name)
 		case name == "sessions" && (!found["format"] || !found["version"]):
-			err = errors.New("has sessions before its format and version")
+			return errors.New("has sessions before its format and version")
 		case name == "sessions":
-			err = r.readSessions(yield)
+			return r.readSessions(yield)
 		default:
-			err = r.in.Skip()
+			return r.in.Skip()
 		}
-		if err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	for _, name := range []string{"format", "version", "sessions"} {
 		if !found[name] {
@@ -113,22 +103,13 @@ func (r *Reader) readHead(name string) error {
 }
 
 func (r *Reader) readSessions(yield func(Item, error) bool) error {
-	if err := r.in.Open('['); err != nil {
-		return err
-	}
-	for i := 0; ; i++ {
-		more, err := r.in.More()
-		if err != nil || !more {
-			return err
-		}
+	return r.in.List(func(i int) error {
 		item, err := r.readItem(i)
-		if err != nil {
-			return err
+		if err == nil && !yield(item, nil) {
+			err = errStopped
 		}
-		if !yield(item, nil) {
-			return errStopped
-		}
-	}
+		return err
+	})
 }
 
 // readItem reads one session. It returns an error if nothing after the session can be read.
@@ -179,34 +160,24 @@ func at(place string, err error) error {
 }
 
 func (r *Reader) readSession(s *Session) error {
-	if err := r.in.Open('{'); err != nil {
-		return err
-	}
 	found := map[string]bool{}
-	for {
-		name, more, err := r.in.Key()
-		if err != nil {
-			return err
-		}
-		if !more {
-			break
-		}
+	err := r.in.Object(func(name string) error {
 		if found[name] {
 			return faultf("%s is given twice", loquat.Clip(name, loquat.Excerpt))
 		}
 		found[name] = true
 		switch name {
 		case "images":
-			err = r.readList(name, func(place string) error { return r.readImage(place, s) })
+			return r.readList(name, func(place string) error { return r.readImage(place, s) })
 		case "messages":
 			left := maxTexts
-			err = r.readList(name, func(place string) error { return r.readMessage(place, &left, s) })
+			return r.readList(name, func(place string) error { return r.readMessage(place, &left, s) })
 		default:
-			err = r.readField(name, s)
+			return r.readField(name, s)
 		}
-		if err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	for _, name := range []string{"session_id", "agent_id", "created_at", "updated_at", "metadata", "images", "messages"} {
 		if !found[name] {
@@ -223,18 +194,7 @@ func (r *Reader) readList(name string, read func(place string) error) error {
 	} else if first != '[' {
 		return errors.Join(faultf("%s is not a list", name), r.in.Skip())
 	}
-	if err := r.in.Open('['); err != nil {
-		return err
-	}
-	for i := 0; ; i++ {
-		more, err := r.in.More()
-		if err != nil || !more {
-			return err
-		}
-		if err := read(fmt.Sprintf("%s[%d]", name, i)); err != nil {
-			return err
-		}
-	}
+	return r.in.List(func(i int) error { return read(fmt.Sprintf("%s[%d]", name, i)) })
 }
 
 func (r *Reader) readField(name string, s *Session) error {

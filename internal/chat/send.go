@@ -116,7 +116,7 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if err := call.IfMatch.check(h); err != nil {
 		return out, err
 	}
-	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent is no longer configured
+	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent was removed from the configuration
 		return out, err
 	}
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {

@@ -20,22 +20,6 @@ import (
 	"loquat/internal/store"
 )
 
-// archiveOf returns an archive of sessions.
-func archiveOf(t rapid.TB, sessions ...archive.Session) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := archive.NewWriter(&b)
-	for _, s := range sessions {
-		if err := w.Write(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // call is like rig.do, within a test of rapid.
 func (r *rig) call(t rapid.TB, method, path string, body []byte) (int, []byte) {
 	t.Helper()
@@ -81,7 +65,7 @@ func TestExportImportExport(t *testing.T) {
 	from, to := newRig(t), newRig(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := archivetest.Sessions().Draw(t, "session")
-		first := from.importFile(t, "", archiveOf(t, s))
+		first := from.importFile(t, "", archivetest.Write(t, s))
 		if first.Imported != 1 {
 			if first.Failed == 1 && strings.Contains(first.Sessions[0].Error, "is there already") {
 				t.Skip("the id was drawn before")
@@ -170,7 +154,7 @@ func TestImportOfFaultySessions(t *testing.T) {
 	twice := archive.Session{SessionID: "twice", AgentID: "default", Messages: []loquat.Message{{ID: "m", Role: "user"}, {ID: "m", Role: "user"}}}
 	bad := archive.Session{SessionID: "a b", AgentID: "default"}
 	last := archive.Session{SessionID: "last", AgentID: "nobody", Metadata: loquat.Object{}.Set("overrides", map[string]string{"model": "x"})}
-	report := r.importFile(t, "", archiveOf(t, one, other, twice, bad, one, last))
+	report := r.importFile(t, "", archivetest.Write(t, one, other, twice, bad, one, last))
 	if report.Imported != 2 || report.Failed != 3 || report.Skipped != 1 || report.Format != "loquat" {
 		t.Errorf("%+v", report)
 	}
@@ -183,20 +167,20 @@ func TestImportOfFaultySessions(t *testing.T) {
 		t.Errorf("notes: %q", notes)
 	}
 	r.do("GET", "/sessions/twice", "").wantProblem(t, 404, loquat.CodeNotFound)
-	if report := r.importFile(t, "?new_ids=true&agent_id=default", archiveOf(t, other)); report.Imported != 1 || report.Sessions[0].SessionID == "one" {
+	if report := r.importFile(t, "?new_ids=true&agent_id=default", archivetest.Write(t, other)); report.Imported != 1 || report.Sessions[0].SessionID == "one" {
 		t.Errorf("%+v", report)
 	}
 	r.do("DELETE", "/sessions/one", "").wantNothing(t, 204)
-	if report := r.importFile(t, "", archiveOf(t, one)); report.Failed != 1 || !strings.Contains(report.Sessions[0].Error, "new_ids") {
+	if report := r.importFile(t, "", archivetest.Write(t, one)); report.Failed != 1 || !strings.Contains(report.Sessions[0].Error, "new_ids") {
 		t.Errorf("the id of a deleted session: %+v", report)
 	}
-	r.do("POST", "/sessions/import?agent_id=nobody", string(archiveOf(t, one))).wantProblem(t, 422, loquat.CodeInvalid)
+	r.do("POST", "/sessions/import?agent_id=nobody", string(archivetest.Write(t, one))).wantProblem(t, 422, loquat.CodeInvalid)
 }
 
-// A file that is cut off has the sessions before the cut. One that is no export is refused.
+// Of a file that is cut off the sessions before the cut are imported. A file of another kind is refused.
 func TestImportOfBrokenFiles(t *testing.T) {
 	r := newRig(t)
-	whole := archiveOf(t, archive.Session{SessionID: "one", AgentID: "default"}, archive.Session{SessionID: "two", AgentID: "default"})
+	whole := archivetest.Write(t, archive.Session{SessionID: "one", AgentID: "default"}, archive.Session{SessionID: "two", AgentID: "default"})
 	if report := r.importFile(t, "", whole[:len(whole)-20]); report.Imported != 1 || !strings.Contains(report.Error, "cut off") {
 		t.Errorf("%+v", report)
 	}
@@ -235,7 +219,7 @@ func TestImportOfLongSession(t *testing.T) {
 	for i := range 1800 {
 		long.Messages = append(long.Messages, loquat.Message{ID: fmt.Sprint("m", i), Role: "user", Content: fmt.Sprint("message ", i)})
 	}
-	if report := r.importFile(t, "", archiveOf(t, long)); report.Imported != 1 {
+	if report := r.importFile(t, "", archivetest.Write(t, long)); report.Imported != 1 {
 		t.Fatalf("%+v", report)
 	}
 	s, err := r.chat.Session(t.Context(), "long")

@@ -2,13 +2,11 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"loquat"
@@ -16,19 +14,6 @@ import (
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 )
-
-// unreadable is a driver whose reads fail while fails is true.
-type unreadable struct {
-	store.Driver
-	fails atomic.Bool
-}
-
-func (d *unreadable) Read(ctx context.Context, fn func(store.SQL) error) error {
-	if d.fails.Load() {
-		return errors.New("the connection was cut")
-	}
-	return d.Driver.Read(ctx, fn)
-}
 
 // An answer that is cut because the database cannot be read aborts the connection. The store
 // reports the fault, so the cut is not an error of its own.
@@ -38,13 +23,13 @@ func TestAnswerThatIsCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver := &unreadable{Driver: db}
+	driver := &Unreadable{Driver: db}
 	st, err := store.Open(t.Context(), driver, store.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	driver.fails.Store(true)
+	driver.Fails.Store(true)
 	var log bytes.Buffer
 	a := &api{feed: feed.New(st), log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	whole := loquat.Record{ID: 2, SessionID: "s", Type: loquat.SessionCreated, Rev: 1, Body: []byte(`{"type":"session_created"}`)}

@@ -2,12 +2,10 @@ package httpapi_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,32 +124,19 @@ func TestStreamOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// unreadable is a database that cannot be read for a while.
-type unreadable struct {
-	store.Driver
-	fails atomic.Bool
-}
-
-func (d *unreadable) Read(ctx context.Context, fn func(store.SQL) error) error {
-	if d.fails.Load() {
-		return errors.New("connection refused")
-	}
-	return d.Driver.Read(ctx, fn)
-}
-
 // A stream stays open while the log cannot be read, and goes on with the first event that it
 // could not show.
 func TestStreamWhileTheLogCannotBeRead(t *testing.T) {
-	db := &unreadable{}
+	db := &httpapi.Unreadable{}
 	r := newRigOn(t, func(d store.Driver) store.Driver { db.Driver = d; return db }, func(*httpapi.Options) {})
 	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
 	began, shown := false, 0
 	got := r.follow("/events/stream?session_id=s", func(line string) bool {
 		if !began {
 			began = true
-			db.fails.Store(true)
+			db.Fails.Store(true)
 			r.do("POST", "/sessions/s/messages", `{"role":"user","content":"while it fails"}`)
-			time.AfterFunc(time.Second, func() { db.fails.Store(false) })
+			time.AfterFunc(time.Second, func() { db.Fails.Store(false) })
 		}
 		if strings.Contains(line, "checkpoint") {
 			shown++

@@ -1,12 +1,16 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"loquat/internal/httpapi/route"
+	"loquat/internal/store"
 )
 
 // Names that the tests compare answers with.
@@ -61,3 +65,17 @@ func (p *pipes) Accept() (net.Conn, error) {
 }
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+// Unreadable is a database whose reads fail while Fails is true.
+type Unreadable struct {
+	store.Driver
+	Fails atomic.Bool
+}
+
+// Read fails, or reads.
+func (d *Unreadable) Read(ctx context.Context, fn func(store.SQL) error) error {
+	if d.Fails.Load() {
+		return errors.New("the connection was cut")
+	}
+	return d.Driver.Read(ctx, fn)
+}

@@ -147,17 +147,7 @@ func (f *File) eachConversation(name string, in *strictjson.Stream, each func(ar
 	default:
 		return errUnknownFormat
 	}
-	if err := in.Open('['); err != nil {
-		return err
-	}
-	for i := 0; ; i++ {
-		more, err := in.More()
-		if err != nil {
-			return err
-		}
-		if !more {
-			return in.End()
-		}
+	err = in.List(func(i int) error {
 		if _, err := in.Peek(); err != nil {
 			return err
 		}
@@ -165,10 +155,12 @@ func (f *File) eachConversation(name string, in *strictjson.Stream, each func(ar
 		if err != nil {
 			return err
 		}
-		if err := each(item); err != nil {
-			return err
-		}
+		return each(item)
+	})
+	if err != nil {
+		return err
 	}
+	return in.End()
 }
 
 // placeIn returns the place of a conversation in a file of a ZIP file, or in the only file.

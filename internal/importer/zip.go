@@ -41,7 +41,7 @@ func (z *zipFiles) close() {
 	}
 }
 
-// openZIP reads the list of files. A reader that is no file is copied first.
+// openZIP reads the list of files. It needs a file, so it copies other readers to one.
 func (f *File) openZIP(r io.Reader, buffered *bufio.Reader) error {
 	f.files = &zipFiles{}
 	file, ok := r.(*os.File)

@@ -185,8 +185,8 @@ func (t *pacedStart) end() {
 	go t.report(held) // the caller writes the request
 }
 
-// report tells the other nodes about the end of a start. The next request of this node has to
-// wait until they know.
+// report makes the end of a start known to the other nodes. The next request of this node waits
+// until it is.
 func (t *pacedStart) report(held bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteStartWithin)
 	defer cancel()

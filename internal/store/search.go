@@ -313,9 +313,10 @@ func (d *finder) find(windows []int64, words []IndexWord, below int64) (out []in
 			anyOf = append(anyOf, list)
 		}
 		d.windows += len(some)
-		items, err := d.ix.Find(anyOf, below, findItems-len(out))
+		query, args := d.ix.FindQuery(anyOf, below, findItems-len(out))
+		items, err := d.r.integers(query, args...)
 		if err != nil {
-			return nil, asDatabaseError(err)
+			return nil, err
 		}
 		if out = append(out, items...); len(out) == findItems {
 			break

@@ -41,7 +41,7 @@ func contentItem(message int64) int64 { return 2 * message }
 // textBytes is how many bytes of a text can be found.
 const textBytes = 200_000
 
-// tagMark begins a token that is no word of a text. No word has it.
+// tagMark is the first character of the tokens that are not words of a text. Words do not have it.
 const tagMark = "\uE000"
 
 // The kinds of items, as tokens.
@@ -80,9 +80,31 @@ type index interface {
 	Index(items []Indexed) error
 	// Unindex removes items, which need not be there.
 	Unindex(items []int64) error
-	// Find returns up to limit items below an item, the highest first. They have all words of one
-	// of the lists.
-	Find(anyOf [][]IndexWord, below int64, limit int) ([]int64, error)
+	// FindQuery returns a query of up to limit items below an item, the highest first. They have
+	// all words of one of the lists.
+	FindQuery(anyOf [][]IndexWord, below int64, limit int) (query string, args []any)
+}
+
+// Expression returns a search for items that have all words of one of the lists, in the language of
+// an index. The operator and stands between words, or between lists, and prefix behind a word that
+// is only a beginning. Words have no quotes.
+func Expression(anyOf [][]IndexWord, quote, prefix, and, or string) string {
+	var b strings.Builder
+	for i, list := range anyOf {
+		if i > 0 {
+			b.WriteString(or)
+		}
+		for j, word := range list {
+			if j > 0 {
+				b.WriteString(and)
+			}
+			b.WriteString(quote + word.Text + quote)
+			if word.Prefix {
+				b.WriteString(prefix)
+			}
+		}
+	}
+	return b.String()
 }
 
 // searchIndex returns the index of a transaction.
@@ -118,7 +140,7 @@ func (r *Reader) Queued(upTo int) (n int, err error) {
 }
 
 // IndexSome indexes the newest queued items. It returns how many it has read: fewer
-// than IndexBatch if there are no others.
+// than IndexBatch if the queue is empty then.
 func (s *Store) IndexSome(ctx context.Context) (int, error) {
 	found, err := Read(ctx, s, func(r *Reader) ([]queuedItem, error) { return r.queuedItems(IndexBatch) })
 	if err != nil || len(found) == 0 {

@@ -152,6 +152,38 @@ func (s *Stream) Key() (name string, more bool, err error) {
 	return name, true, s.expect(':')
 }
 
+// Object reads an object. It calls each with the name of each member, whose value each has to read.
+func (s *Stream) Object(each func(name string) error) error {
+	if err := s.Open('{'); err != nil {
+		return err
+	}
+	for {
+		name, more, err := s.Key()
+		if err != nil || !more {
+			return err
+		}
+		if err := each(name); err != nil {
+			return err
+		}
+	}
+}
+
+// List reads a list. It calls each with the index of each element, which each has to read.
+func (s *Stream) List(each func(i int) error) error {
+	if err := s.Open('['); err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		more, err := s.More()
+		if err != nil || !more {
+			return err
+		}
+		if err := each(i); err != nil {
+			return err
+		}
+	}
+}
+
 // maxKey is the length of the longest name of a member.
 const maxKey = 1 << 20
 

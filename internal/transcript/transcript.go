@@ -71,8 +71,8 @@ type picture struct {
 	write func(io.Writer) error
 }
 
-// pictures returns the images of a message. An image that is on another server is only named:
-// to load it would tell that server who reads the session.
+// pictures returns the images of a message. An image that is on another server is only named: if
+// the page loaded it, that server would learn who reads the session.
 func pictures(s archive.Session, m loquat.Message) (out []picture) {
 	var list []loquat.Object
 	if json.Unmarshal(m.Metadata[loquat.MetaAttachments], &list) != nil {
@@ -108,7 +108,7 @@ func stored(s archive.Session, id string) picture {
 			return encode(w, content)
 		}}
 	}
-	return picture{name: "This image is no longer there."}
+	return picture{name: "This image is missing."}
 }
 
 // inline returns the image of a data URL. It decodes the bytes, so that nothing but the letters of

@@ -55,7 +55,7 @@ func TestHTML(t *testing.T) {
 	for _, want := range []string{
 		"<title>A *title* &lt;b&gt;</title>", "default-src &#39;none&#39;; img-src data:;", "<h2>User <small>2026-01-02 03:04 UTC</small></h2>",
 		`<pre dir="auto">&lt;b&gt;code&lt;/b&gt;</pre>`, `<div dir="auto">after</div>`, `<img alt="shade 1.png" src="data:image/png;base64,iVBO`,
-		"This image is no longer there.", "Image: https://example.org/x.png", `src="data:image/gif;base64,R0lGODlh">`, "This image cannot be read.",
+		"This image is missing.", "Image: https://example.org/x.png", `src="data:image/gif;base64,R0lGODlh">`, "This image cannot be read.",
 		"Assistant (m&lt;1&gt;)", "<details>", "Tool call: add\n{\n  &#34;a&#34;: 1\n}", "Tool add", "The tool reports an error.", `<pre dir="auto">open</pre>`, "ends early: cancelled",
 	} {
 		if !strings.Contains(page, want) {
@@ -71,7 +71,7 @@ func TestMarkdown(t *testing.T) {
 	text := write(t, transcript.WriteMarkdown, example())
 	for _, want := range []string{
 		"# A \\*title\\* \\<b\\>\n", "## User, 2026-01-02 03:04 UTC", "```html\n<b>code</b>\n```\nafter\n", "![shade 1.png](data:image/png;base64,iVBO",
-		"> Well,\n> let me see", "```\nTool call: add\n{\n  \"a\": 1\n}\n```", "This image is no longer there.",
+		"> Well,\n> let me see", "```\nTool call: add\n{\n  \"a\": 1\n}\n```", "This image is missing.",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %s", want)

@@ -1,4 +1,4 @@
-// Package archivetest makes random sessions for tests of archives.
+// Package archivetest makes random sessions, and archives of them, for tests.
 package archivetest
 
 import (
@@ -25,6 +25,22 @@ var texts = []rune("a b\"\\/\n\r\t\b<>&'\x01\x7f\u2028\u2029é漢字😀\ufeff\u
 
 func text(maxLength int) *rapid.Generator[string] {
 	return rapid.StringOfN(rapid.SampledFrom(texts), 0, maxLength, -1)
+}
+
+// Write returns an archive of sessions.
+func Write(t rapid.TB, sessions ...archive.Session) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := archive.NewWriter(&b)
+	for _, s := range sessions {
+		if err := w.Write(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // Sessions returns a generator of sessions with unused ids that a server accepts.

@@ -58,22 +58,10 @@ func array(numbers []int64) string {
 	return string(append(b, '}'))
 }
 
-// Find returns items that have all words of one of the lists.
-func (s statements) Find(anyOf [][]store.IndexWord, below int64, limit int) (out []int64, err error) {
-	rows, err := s.Query(`SELECT item FROM search_index WHERE tokens @@ convert_from(?, 'UTF8')::tsquery AND item < ? ORDER BY item DESC LIMIT ?`,
-		expression(anyOf), below, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var item int64
-		if err := rows.Scan(&item); err != nil {
-			return nil, err
-		}
-		out = append(out, item)
-	}
-	return out, rows.Err()
+// FindQuery returns a query of items that have all words of one of the lists.
+func (s statements) FindQuery(anyOf [][]store.IndexWord, below int64, limit int) (string, []any) {
+	return `SELECT item FROM search_index WHERE tokens @@ convert_from(?, 'UTF8')::tsquery AND item < ? ORDER BY item DESC LIMIT ?`,
+		[]any{store.Expression(anyOf, "'", ":*", " & ", " | "), below, limit}
 }
 
 // quote writes tokens as the text of a tsvector. Tokens have no quotes and backslashes.
@@ -81,24 +69,4 @@ func quote(b *strings.Builder, tokens string) {
 	for token := range strings.FieldsSeq(tokens) {
 		b.WriteString("'" + token + "' ")
 	}
-}
-
-// expression returns a search as the text of a tsquery.
-func expression(anyOf [][]store.IndexWord) string {
-	var b strings.Builder
-	for i, list := range anyOf {
-		if i > 0 {
-			b.WriteString(" | ")
-		}
-		for j, word := range list {
-			if j > 0 {
-				b.WriteString(" & ")
-			}
-			b.WriteString("'" + word.Text + "'")
-			if word.Prefix {
-				b.WriteString(":*")
-			}
-		}
-	}
-	return b.String()
 }
