@@ -20,7 +20,8 @@ import (
 // An error for which a retry may help is an *UnavailableError.
 type Store interface {
 	// Put stores an upload. When it returns nil, the bytes survive a crash and Open finds them.
-	// Until then Open finds nothing. If the name exists, Put succeeds.
+	// Until then Open finds nothing or all bytes. If the name exists, Put succeeds. A remote store
+	// may still carry out a Put that has failed, even after Remove.
 	Put(ctx context.Context, name string, u *Upload) error
 	// Open returns the bytes of a name, which the caller closes. It fails if there are not
 	// exactly size bytes, because callers announce that size before they send the bytes. If the

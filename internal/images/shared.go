@@ -45,8 +45,8 @@ const (
 	putTimeout = 10 * time.Minute
 	// storingAge is the age at which an object counts as given up if no owner was added.
 	storingAge = time.Hour
-	// keepRemoved is how long external bytes are kept after their image was removed: a failover
-	// to a standby that lags may bring the image back.
+	// keepRemoved is how long external bytes are kept after their image was removed or given up: a
+	// failover to a standby that lags may bring the image back, and a put that failed the bytes.
 	keepRemoved = 10 * time.Minute
 	// maxTries is how often Add stores bytes that are given up before their owner is added.
 	maxTries = 3
@@ -99,11 +99,12 @@ func (s *Shared) put(ctx context.Context, u *asset.Upload) (name string, err err
 // mark begins the names of the objects of this log.
 func (s *Shared) mark() string { return s.opts.Store.ID() + "-" }
 
-// discard removes an object, unless it was adopted. If it fails, a cleanup removes the object.
+// discard removes an object, unless it was adopted. A cleanup removes it if that fails, and if the
+// bytes are external: a put that failed may still be carried out after a removal.
 func (s *Shared) discard(ctx context.Context, name string) {
 	ctx = context.WithoutCancel(ctx)
 	stored, err := store.Do(ctx, s.opts.Store, func(tx *store.Tx) (bool, error) { return tx.DropObject(name) })
-	if err == nil && !stored {
+	if err == nil && !stored && !s.opts.External {
 		err = s.remove(ctx, name)
 	}
 	if err != nil {

@@ -224,6 +224,29 @@ func TestExternalBytesOutliveTheirOwner(t *testing.T) {
 	p.wantObjects(t, "removed for an hour", 0)
 }
 
+// A put that failed may be carried out later, when the bytes were given up. They are removed too.
+func TestExternalPutThatIsCarriedOutLate(t *testing.T) {
+	p := newPlace(t)
+	k := p.keeper(true)
+	createSession(t, p.store, "a")
+	interrupted, name := errors.New("interrupted"), ""
+	p.fault = func(_ context.Context, operation, object string) error {
+		if operation == "put" {
+			name = object
+			return interrupted
+		}
+		return nil
+	}
+	if err := addTo(t, k, p.store, "a", "1", upload(t, 1)); !errors.Is(err, interrupted) {
+		t.Fatal(err)
+	}
+	cleanUp(t, k)
+	p.objects[name] = []byte("late")
+	p.later(t, time.Hour)
+	cleanUp(t, k)
+	p.wantObjects(t, "given up for an hour", 0)
+}
+
 // The objects of another log, of which the database is a copy, are not removed.
 func TestExternalBytesOfAnotherLog(t *testing.T) {
 	p := newPlace(t)

@@ -60,7 +60,7 @@ func (tx *Tx) DropObject(name string) (stored bool, err error) {
 	case state != "storing":
 		return state == "stored", nil
 	}
-	return false, tx.exec(`UPDATE image_objects SET state = 'unused', at = 0 WHERE name = ?`, name) // nobody has ever read it
+	return false, tx.exec(`UPDATE image_objects SET state = 'unused', at = ? WHERE name = ?`, micros(tx.Now), name)
 }
 
 // Object returns the name of the object that has the bytes of an image, or ErrNoObject.

@@ -110,7 +110,8 @@ func keys(o Options) *credentials.Credentials {
 func (b *Bucket) key(name string) string { return b.location.Prefix + name }
 
 // Put implements asset.Store. The object is sent in one request, so it is visible as a whole or
-// not at all, and an interrupted upload leaves no parts.
+// not at all, and an interrupted upload leaves no parts. If the server has all bytes of a Put that
+// is interrupted, it may store them some time later.
 func (b *Bucket) Put(ctx context.Context, name string, u *asset.Upload) error {
 	f, err := os.Open(u.Path())
 	if err != nil {

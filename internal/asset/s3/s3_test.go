@@ -34,8 +34,9 @@ func TestBucket(t *testing.T) {
 	assettest.Run(t, func(t *testing.T) assettest.Place {
 		prefix := fmt.Sprintf("place-%d/images", n.Add(1))
 		return assettest.Place{
-			Open: func(t *testing.T) asset.Store { return open(t, server.Options(t, prefix, server.Addr)) },
-			Name: func(_ *testing.T, u *asset.Upload) string { return fmt.Sprintf("%s-%d", u.SHA256, n.Add(1)) },
+			Open:   func(t *testing.T) asset.Store { return open(t, server.Options(t, prefix, server.Addr)) },
+			Name:   func(_ *testing.T, u *asset.Upload) string { return fmt.Sprintf("%s-%d", u.SHA256, n.Add(1)) },
+			Remote: true,
 		}
 	})
 }
