@@ -143,7 +143,7 @@ func (u user) choose() (string, func(context.Context, *target) error, []loquat.C
 	case n < 78:
 		return "describe", u.describe, nil
 	case n < 88:
-		return "snapshot", u.snapshot, nil
+		return "snapshot", u.snapshot, []loquat.Code{loquat.CodeRateLimited} // on a slow network the clients together read too slowly
 	case n < 95:
 		return "repeat", u.repeat, nil
 	case n < 98:
