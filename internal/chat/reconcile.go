@@ -5,7 +5,11 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"loquat"
 	"loquat/internal/store"
@@ -30,24 +34,50 @@ func (s *Requests) reconcile(ctx context.Context, seen map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	for _, q := range left {
-		if seen[q.SessionID] {
-			continue
-		}
-		next, err := s.reconcileSession(ctx, q)
-		if loquat.CodeOf(err) == loquat.CodeUnavailable {
-			return err
-		}
-		seen[q.SessionID] = true
-		if err != nil && !errors.Is(err, store.ErrFenced) { // continue with the other sessions
-			s.log.Error("could not reconcile a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
-		}
-		s.workers.start(next)
+	// Together they share few commits, however many a process has left.
+	var all errgroup.Group
+	all.SetLimit(takeUpAtOnce)
+	var mu sync.Mutex // guards seen while they run
+	var down atomic.Bool
+	for _, q := range firstOfEach(left, seen) {
+		all.Go(func() error {
+			if down.Load() {
+				return nil
+			}
+			next, err := s.reconcileSession(ctx, q)
+			if loquat.CodeOf(err) == loquat.CodeUnavailable {
+				down.Store(true)
+				return err
+			}
+			mu.Lock()
+			seen[q.SessionID] = true
+			mu.Unlock()
+			if err != nil && !errors.Is(err, store.ErrFenced) { // continue with the other sessions
+				s.log.Error("could not reconcile a session", "session_id", q.SessionID, "request_id", q.RequestID, "error", err)
+			}
+			s.workers.start(next)
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
 	}
 	if n := len(seen); n > 0 {
 		s.log.Info("ended or restarted the requests that the last run left", "sessions", n)
 	}
 	return nil
+}
+
+// firstOfEach returns the first request of each session that is not done.
+func firstOfEach(left []store.Request, done map[string]bool) (out []store.Request) {
+	found := map[string]bool{}
+	for _, q := range left {
+		if !done[q.SessionID] && !found[q.SessionID] {
+			found[q.SessionID] = true
+			out = append(out, q)
+		}
+	}
+	return out
 }
 
 // leftBehind returns what reconcile ends or starts. No request runs in this process yet, so all
@@ -126,8 +156,16 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 			return by(tx, &row, failure)
 		})
 	}
+	size, err := store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(q, q.ClosedUpTo) })
+	if err != nil {
+		return nil, err
+	}
+	if size >= largeStep { // one at a time, so that no other is blamed if the system kills this server
+		s.large.Lock()
+		defer s.large.Unlock()
+	}
 	former := q.Owner
-	size, survivable, err := s.noteReconcile(ctx, &q)
+	survivable, err := s.noteReconcile(ctx, &q, size)
 	if err != nil {
 		return nil, err
 	}
@@ -150,22 +188,21 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 }
 
 // noteReconcile counts this server in the row of a request that has streamed much, which also
-// keeps other nodes from reading the request meanwhile. It returns the bytes of the request's
-// events, and whether too many earlier servers were killed.
-func (s *Requests) noteReconcile(ctx context.Context, q *store.Request) (size int64, survivable bool, err error) {
-	size, err = store.Read(ctx, s.store, func(r *store.Reader) (int64, error) { return r.SizeOfRequestEvents(*q, q.ClosedUpTo) })
-	if err != nil || size < largeStep {
-		return size, true, err
+// keeps other nodes from reading the request meanwhile. It reports whether few enough earlier servers
+// were killed.
+func (s *Requests) noteReconcile(ctx context.Context, q *store.Request, size int64) (survivable bool, err error) {
+	if size < largeStep {
+		return true, nil
 	}
 	if _, counted := s.noted.Load(q.RequestID); counted { // by an earlier attempt of this process
-		return size, true, nil
+		return true, nil
 	}
 	tried := 0
 	if _, n, ok := strings.Cut(q.Owner, reconcilingOwner); ok {
 		tried, _ = strconv.Atoi(n)
 	}
 	if tried >= maxReconciles {
-		return size, false, nil
+		return false, nil
 	}
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
 		return s.changeOwner(tx, q, s.store.Owner()+" "+reconcilingOwner+strconv.Itoa(tried+1))
@@ -173,7 +210,7 @@ func (s *Requests) noteReconcile(ctx context.Context, q *store.Request) (size in
 	if err == nil {
 		s.noted.Store(q.RequestID, true)
 	}
-	return size, true, err
+	return true, err
 }
 
 // changeOwner changes the owner of a request, unless another node has changed or ended the

@@ -18,6 +18,7 @@ type Requests struct {
 
 	life    context.Context // ends when the service has to stop at once
 	noted   sync.Map        // request_ids whose row counts this process
+	large   sync.Mutex      // held while a request that has streamed much is ended after a crash
 	unowned map[string]bool // requests of this node that had no worker at the last look; used only by look
 
 	reconciling atomic.Bool  // reconcile has not succeeded yet
