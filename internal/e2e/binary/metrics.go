@@ -2,9 +2,11 @@ package binary
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -20,17 +22,49 @@ func Memory(t *testing.T, p *Process, line string) int64 {
 	if runtime.GOOS != "linux" {
 		return 0
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+	n, err := memoryOf(p.Cmd.Process.Pid, line)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return n
+}
+
+func memoryOf(pid int, line string) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
 	}
 	_, rest, _ := strings.Cut(string(status), line+":")
 	fields := strings.Fields(rest)
-	kib, err := strconv.ParseInt(fields[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
+	if len(fields) == 0 { // the process has ended
+		return 0, os.ErrProcessDone
 	}
-	return kib << 10
+	kib, err := strconv.ParseInt(fields[0], 10, 64)
+	return kib << 10, err
+}
+
+// RunWithPeak runs a command and returns what it wrote and its peak memory in bytes. The system's own account
+// of a command that has ended also has the peak of the process that started it.
+func RunWithPeak(cmd *exec.Cmd) (out []byte, peak int64, err error) {
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	if err := cmd.Start(); err != nil {
+		return nil, 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if n, err := memoryOf(cmd.Process.Pid, "VmHWM"); err == nil {
+			peak = max(peak, n)
+		}
+		select {
+		case err = <-ended:
+			return b.Bytes(), peak, err
+		case <-tick.C:
+		}
+	}
 }
 
 // Metrics returns the metrics of the server at url, by name.

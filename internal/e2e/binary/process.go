@@ -114,6 +114,8 @@ func (p *Process) Listening() error {
 		p.URL = url
 		return nil
 	case <-time.After(30 * time.Second):
+		_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // it writes where it hangs
+		_ = p.Cmd.Wait()
 		return fmt.Errorf("%v does not listen:\n%s", p.Cmd.Args, p.Log)
 	}
 }

@@ -138,14 +138,12 @@ func migrateTo(t *testing.T, from, to string) (took time.Duration, peak int64) {
 	t.Helper()
 	cmd := migrateCommand(t, from, to)
 	began := time.Now()
-	out, err := cmd.CombinedOutput()
+	out, peak, err := binary.RunWithPeak(cmd)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	peak = int64(usage.Maxrss) / 1000 // Linux counts KiB
 	t.Logf("%s", out)
-	return time.Since(began), peak
+	return time.Since(began), peak / 1e6
 }
 
 func migrateCommand(t *testing.T, from, to string) *exec.Cmd {
