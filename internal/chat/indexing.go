@@ -76,7 +76,7 @@ func (x *indexing) step() error {
 		return nil
 	}
 	x.looked = time.Now()
-	n, err := x.count(indexLong + 1)
+	n, err := x.count(indexLong)
 	if n > indexLong {
 		n, err = x.count(math.MaxInt32)
 	}
@@ -97,7 +97,7 @@ func (x *indexing) step() error {
 }
 
 func (x *indexing) count(upTo int) (int, error) {
-	return store.Read(x.life, x.store, func(r *store.Reader) (int, error) { return r.Queued(upTo) })
+	return store.Read(x.life, x.store, func(r *store.Reader) (int, error) { return r.Waiting(upTo) })
 }
 
 // report sets what left returns.

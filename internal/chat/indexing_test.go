@@ -36,7 +36,7 @@ func TestMessagesOfBeforeAreIndexed(t *testing.T) {
 		if len(result.Hits) == 0 && !result.Incomplete {
 			t.Fatal("a search misses a message and does not say so")
 		}
-		queued, err := store.Read(t.Context(), r.store, func(v *store.Reader) (int, error) { return v.Queued(n) })
+		queued, err := store.Read(t.Context(), r.store, func(v *store.Reader) (int, error) { return v.Waiting(n) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,7 @@ import (
 	"loquat/internal/images"
 	"loquat/internal/migrate"
 	"loquat/internal/migrate/migratetest"
+	"loquat/internal/search"
 	"loquat/internal/store"
 	"loquat/internal/store/postgres"
 	"loquat/internal/store/postgres/pgtest"
@@ -249,6 +250,53 @@ func TestBothWays(t *testing.T) {
 	})
 	if _, err := open(t, second); !errors.Is(err, store.ErrMoving) || !strings.Contains(err.Error(), "were moved to "+third.Dir) {
 		t.Errorf("the database that was left: %v", err)
+	}
+}
+
+// The titles and messages of a moved store can be found, also those that wait for the index.
+func TestMovedSessionsAreFound(t *testing.T) {
+	const sessions = 30
+	places := []migrate.Place{directory(t), database(t), directory(t)}
+	with(t, places[0], func(s *store.Store) { migratetest.Fill(t, s, sessions, 3) })
+	found := func(s *store.Store, text, part string) (n int) {
+		q, err := search.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := store.Read(t.Context(), s, func(r *store.Reader) ([]store.Found, error) {
+			list, _, complete, err := r.SearchSessions(store.SearchFilter{Query: q, Text: true}, store.SearchPlace{}, 2*sessions)
+			if !complete {
+				t.Errorf("the search for %q is incomplete", text)
+			}
+			return list, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			if f.Part == part {
+				n++
+			}
+		}
+		return n
+	}
+	for i, p := range places {
+		if i > 0 {
+			run(t, places[i-1], p)
+		}
+		with(t, p, func(s *store.Store) {
+			for _, what := range []string{"waiting", "indexed"} {
+				if titles, texts := found(s, "about", loquat.PartTitle), found(s, "what", loquat.PartText); titles != sessions || texts != sessions {
+					t.Errorf("%s, %s: %d titles and the texts of %d sessions are found, want %d", p, what, titles, texts, sessions)
+				}
+				for n := 1; n > 0; {
+					var err error
+					if n, err = s.IndexSome(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
 	}
 }
 
@@ -534,7 +582,7 @@ func TestAllTablesAreMoved(t *testing.T) {
 	// schema, nodes and revisions belong to servers that run, and image_objects and image_pieces
 	// have the bytes of images, which a data directory has in files. What nodes coordinate for
 	// seconds or minutes is not worth a move. The search index is made again from the messages.
-	left := []string{"log", "loquat_schema", "search_index", "search_index_data", "search_index_idx", "search_index_docsize", "search_index_config", "search_queue", "image_objects", "image_pieces", "nodes", "revisions", "debts", "slots"}
+	left := []string{"log", "loquat_schema", "search_index", "search_index_data", "search_index_idx", "search_index_docsize", "search_index_config", "search_queue", "search_state", "image_objects", "image_pieces", "nodes", "revisions", "debts", "slots"}
 	var moved []string
 	for _, table := range store.Tables {
 		moved = append(moved, table.Name)

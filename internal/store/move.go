@@ -170,6 +170,9 @@ func ReadLog(q SQL) (l LogRow, err error) {
 
 // Write writes the row to the log of q, which then is that of a store that can be used.
 func (l LogRow) Write(q SQL) error {
+	if err := queueAll(q); err != nil {
+		return err
+	}
 	_, err := q.Exec(`UPDATE log SET moving = '', `+strings.Join(LogColumns, " = ?, ")+` = ?`, l.id, l.server, l.copied, l.last, l.gone, l.sorted)
 	return err
 }

@@ -146,7 +146,7 @@ func (r *Reader) search(f SearchFilter, sessions bool, after SearchPlace, limit 
 	if d.ix, err = searchIndex(r.q); err != nil {
 		return nil, SearchPlace{}, false, err
 	}
-	if d.queue, err = r.integers(`SELECT item FROM search_queue ORDER BY item DESC LIMIT ?`, maxQueued+1); err != nil {
+	if d.queue, err = r.waiting(maxQueued + 1); err != nil {
 		return nil, SearchPlace{}, false, err
 	}
 	complete = len(d.queue) <= maxQueued

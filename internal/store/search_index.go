@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/hex"
@@ -20,10 +21,11 @@ import (
 // message, the reasoning of a message, or the title of a session. Items are numbered, newer ones
 // higher, and titles above all messages.
 //
-// A change only adds its items to the table search_queue, by triggers of the database. So a change
-// costs little more than without the index, and no writer can forget it. A search reads queued
-// items without the index, so it sees each commit at once. IndexSome indexes queued items, many in
-// one transaction. If more are queued than a search reads, the search says that it is incomplete.
+// A new message waits for the index because its row has an id above the last that is indexed. Other
+// changes add their items to the table search_queue, by triggers of the database. So a change costs
+// little more than without the index, and no writer can forget it. A search reads items that wait
+// without the index, so it sees each commit at once. IndexSome indexes them, many in one
+// transaction. If more wait than a search reads, the search says that it is incomplete.
 //
 // Each token begins with its window: a range of items. So a search reads the newest windows first
 // and can stop, and a beginning of a word, or a word that is in every message, costs no more than
@@ -126,40 +128,85 @@ func searchIndex(q SQL) (index, error) {
 	}
 }
 
-// maxQueued is how many queued items a search reads. Only the indexing of existing data leaves
-// more.
+// maxQueued is how many items that wait a search reads. Only the indexing of existing data, or a
+// server that is very busy, leaves more.
 const maxQueued = 512
 
 // IndexBatch is how many items one transaction indexes.
 const IndexBatch = 128
 
-// Queued returns how many items wait for the index, up to a number.
-func (r *Reader) Queued(upTo int) (n int, err error) {
-	err = one(r.q, `SELECT count(*) FROM (SELECT 1 FROM search_queue LIMIT ?) q`, []any{upTo}, &n)
+// waiting returns the newest items that wait for the index, the highest first.
+func (r *Reader) waiting(limit int) ([]int64, error) {
+	fresh, err := r.integers(`SELECT id * 2 FROM messages WHERE id > (SELECT indexed_to FROM search_state) ORDER BY id DESC LIMIT ?`, limit)
+	if err != nil {
+		return nil, err
+	}
+	queued, err := r.integers(`SELECT item FROM search_queue ORDER BY item DESC LIMIT ?`, limit)
+	if err != nil {
+		return nil, err
+	}
+	all := append(fresh, queued...)
+	slices.SortFunc(all, func(a, b int64) int { return cmp.Compare(b, a) })
+	return all[:min(len(all), limit)], nil
+}
+
+// Waiting returns how many items wait for the index, or more than upTo.
+func (r *Reader) Waiting(upTo int) (n int, err error) {
+	err = one(r.q, `SELECT (SELECT count(*) FROM (SELECT 1 FROM messages WHERE id > (SELECT indexed_to FROM search_state) LIMIT ?) m)
+		+ (SELECT count(*) FROM (SELECT 1 FROM search_queue LIMIT ?) q)`, []any{upTo + 1, upTo + 1}, &n)
 	return n, err
 }
 
-// IndexSome indexes the newest queued items. It returns how many it has read: fewer
-// than IndexBatch if the queue is empty then.
-func (s *Store) IndexSome(ctx context.Context) (int, error) {
-	found, err := Read(ctx, s, func(r *Reader) ([]queuedItem, error) { return r.queuedItems(IndexBatch) })
-	if err != nil || len(found) == 0 {
-		return 0, err
+// queueAll lets everything wait for the index.
+func queueAll(q SQL) error {
+	for _, statement := range []string{
+		`INSERT INTO search_queue (item) SELECT id * 2 FROM messages WHERE rev_to IS NULL ON CONFLICT DO NOTHING`,
+		fmt.Sprintf(`INSERT INTO search_queue (item) SELECT sid + %d FROM sessions WHERE deleted = 0 ON CONFLICT DO NOTHING`, titleItems),
+		`UPDATE search_state SET indexed_to = (SELECT coalesce(max(id), 0) FROM messages)`,
+	} {
+		if _, err := q.Exec(statement); err != nil {
+			return fmt.Errorf("fill the queue of the search index: %w", err)
+		}
 	}
-	for i := range found {
-		found[i].tokenize()
-	}
-	return len(found), s.Update(ctx, func(tx *Tx) error { return tx.indexItems(found) })
+	return nil
 }
 
-// queuedItem is an item of the queue with what the index needs of it.
-type queuedItem struct {
+// IndexSome indexes new messages, the oldest first, then the newest of the queue. It returns how many
+// items it has read: fewer than IndexBatch if none are left then.
+func (s *Store) IndexSome(ctx context.Context) (int, error) {
+	b, err := Read(ctx, s, func(r *Reader) (indexBatch, error) { return r.nextBatch(IndexBatch) })
+	if err != nil || len(b.items) == 0 {
+		return 0, err
+	}
+	for i := range b.items {
+		b.items[i].tokenize()
+	}
+	return len(b.items), s.Update(ctx, func(tx *Tx) error { return tx.index(b) })
+}
+
+// indexBatch has what one transaction indexes.
+type indexBatch struct {
+	from, to int64 // the new messages have ids above from, up to to
+	items    []waitingItem
+}
+
+func (b indexBatch) isNew(item int64) bool { return item > contentItem(b.from) && item < titleItems }
+
+// waitingItem is an item that waits, with what the index needs of it.
+type waitingItem struct {
 	item   int64
 	parts  []searchPart // none if the item must not be found
 	tokens []Indexed
 
-	current bool   // the message is not deleted or replaced
-	title   string // of a session
+	row   rowVersion // of a message
+	title string     // of a session
+}
+
+// rowVersion tells the rows of messages apart that have the same id one after the other. It is zero
+// for messages that are deleted or replaced.
+type rowVersion struct {
+	messageID string
+	from      int64
 }
 
 // searchPart is a text that can be found.
@@ -170,22 +217,37 @@ type searchPart struct {
 	cut  bool // text is only the beginning
 }
 
-// queuedItems returns the newest queued items.
-func (r *Reader) queuedItems(limit int) ([]queuedItem, error) {
-	items, err := r.integers(`SELECT item FROM search_queue ORDER BY item DESC LIMIT ?`, limit)
-	if err != nil {
-		return nil, err
+// nextBatch returns what is to be indexed next.
+func (r *Reader) nextBatch(limit int) (b indexBatch, err error) {
+	if err := one(r.q, `SELECT indexed_to FROM search_state`, nil, &b.from); err != nil {
+		return b, err
 	}
+	items, err := r.integers(`SELECT id * 2 FROM messages WHERE id > ? ORDER BY id LIMIT ?`, b.from, limit)
+	if err != nil {
+		return b, err
+	}
+	if b.to = b.from; len(items) > 0 {
+		b.to = items[len(items)-1] / 2
+	}
+	queued, err := r.integers(`SELECT item FROM search_queue ORDER BY item DESC LIMIT ?`, limit-len(items))
+	if err != nil {
+		return b, err
+	}
+	b.items, err = r.waitingItems(append(items, queued...))
+	return b, err
+}
+
+func (r *Reader) waitingItems(items []int64) ([]waitingItem, error) {
 	messages, err := r.currentMessages(items)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]queuedItem, len(items))
+	out := make([]waitingItem, len(items))
 	for i, item := range items {
 		out[i].item = item
 		if item < titleItems {
-			row, ok := messages[item]
-			out[i].parts, out[i].current = row.parts(), ok
+			row := messages[item]
+			out[i].parts, out[i].row = row.parts(), row.version()
 		} else if out[i].parts, err = r.titleParts(item); err != nil {
 			return nil, err
 		}
@@ -291,19 +353,21 @@ func titlePart(h Head) []searchPart {
 
 // textRow is a message with the beginning of its texts.
 type textRow struct {
-	id, sid, seq int64
-	message      loquat.Message
-	large        int64
+	id, sid, seq, from int64
+	message            loquat.Message
+	large              int64
 }
 
+func (t textRow) version() rowVersion { return rowVersion{t.message.ID, t.from} }
+
 // textColumns are what scanText scans, of messages m.
-var textColumns = fmt.Sprintf(`m.id, m.sid, m.seq, m.message_id, m.role, substr(m.content, 1, %d), m.metadata, m.created_at, m.text_bytes`, textBytes)
+var textColumns = fmt.Sprintf(`m.id, m.sid, m.seq, m.rev_from, m.message_id, m.role, substr(m.content, 1, %d), m.metadata, m.created_at, m.text_bytes`, textBytes)
 
 func scanText(scan func(...any) error) (t textRow, err error) {
 	var metadata, content []byte
 	var created int64
 	m := &t.message
-	if err := scan(&t.id, &t.sid, &t.seq, &m.ID, &m.Role, &content, &metadata, &created, &t.large); err != nil {
+	if err := scan(&t.id, &t.sid, &t.seq, &t.from, &m.ID, &m.Role, &content, &metadata, &created, &t.large); err != nil {
 		return t, fmt.Errorf("read message: %w", err)
 	}
 	m.Content, m.CreatedAt = string(content), fromMicros(created)
@@ -371,7 +435,7 @@ func clipText(text string) string {
 }
 
 // tokenize sets the tokens of the parts.
-func (q *queuedItem) tokenize() {
+func (q *waitingItem) tokenize() {
 	for _, p := range q.parts {
 		prefix := windowPrefix(windowOf(p.item))
 		var b strings.Builder
@@ -395,27 +459,42 @@ func (q *queuedItem) tokenize() {
 	q.parts = nil
 }
 
-// indexItems replaces the entries of queued items. Those that have changed since they were read
-// stay queued.
-func (tx *Tx) indexItems(found []queuedItem) error {
+// index adds a batch to the index. Queued items that have changed since they were read stay queued,
+// and new ones are queued.
+func (tx *Tx) index(b indexBatch) error {
 	ix, err := searchIndex(tx.q)
 	if err != nil {
 		return err
 	}
-	found, err = tx.unchangedItems(found)
+	var from int64
+	if err := one(tx.q, `SELECT indexed_to FROM search_state`, nil, &from); err != nil || from != b.from {
+		return err // another node has indexed meanwhile
+	}
+	rows, err := tx.versionsOf(b)
 	if err != nil {
 		return err
 	}
-	var items, remove []int64
+	var done, remove []int64 // of the queue, and of the index
 	var add []Indexed
-	for _, q := range found {
-		items, remove = append(items, q.item), append(remove, q.item)
-		if q.item < titleItems {
-			remove = append(remove, q.item+1)
+	for _, w := range b.items {
+		same, err := tx.unchanged(w, rows)
+		if err != nil {
+			return err
 		}
-		add = append(add, q.tokens...)
+		if !same {
+			continue
+		}
+		delete(rows, w.item)
+		add = append(add, w.tokens...)
+		if b.isNew(w.item) {
+			continue
+		}
+		done, remove = append(done, w.item), append(remove, w.item)
+		if w.item < titleItems {
+			remove = append(remove, w.item+1)
+		}
 	}
-	if err := eachIDs(items, func(args []any) error { return tx.exec(`DELETE FROM search_queue WHERE item IN `+idList, args...) }); err != nil {
+	if err := tx.endBatch(b, done, rows); err != nil {
 		return fmt.Errorf("take from the queue of the search index: %w", err)
 	}
 	if err := ix.Unindex(remove); err != nil {
@@ -427,40 +506,61 @@ func (tx *Tx) indexItems(found []queuedItem) error {
 	return nil
 }
 
-// unchangedItems returns the items that are as they were when they were read. The text of a
-// message row never changes.
-func (tx *Tx) unchangedItems(found []queuedItem) (out []queuedItem, err error) {
-	var ids []int64
-	for _, q := range found {
-		if q.item < titleItems {
-			ids = append(ids, q.item/2)
+// versionsOf returns the current rows of a batch's messages, by item.
+func (tx *Tx) versionsOf(b indexBatch) (map[int64]rowVersion, error) {
+	out := map[int64]rowVersion{}
+	const columns = `SELECT id, message_id, rev_from FROM messages WHERE rev_to IS NULL AND `
+	read := func(where string, args ...any) error {
+		rows, err := tx.q.Query(columns+where, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id int64
+			var v rowVersion
+			if err := rows.Scan(&id, &v.messageID, &v.from); err != nil {
+				return err
+			}
+			out[contentItem(id)] = v
+		}
+		return closeRows(rows)
+	}
+	var queued []int64
+	for _, w := range b.items {
+		if w.item < titleItems && !b.isNew(w.item) {
+			queued = append(queued, w.item/2)
 		}
 	}
-	current := map[int64]bool{}
-	err = eachIDs(ids, func(args []any) error {
-		now, err := tx.integers(`SELECT id FROM messages WHERE rev_to IS NULL AND id IN `+idList, args...)
-		for _, id := range now {
-			current[contentItem(id)] = true
-		}
-		return err
-	})
-	if err != nil {
+	if err := read(`id > ? AND id <= ?`, b.from, b.to); err != nil {
 		return nil, err
 	}
-	for _, q := range found {
-		same := q.current == current[q.item]
-		if q.item > titleItems {
-			now, err := tx.titleParts(q.item)
-			if err != nil {
-				return nil, err
+	return out, eachIDs(queued, func(args []any) error { return read(`id IN `+idList, args...) })
+}
+
+// unchanged reports whether an item is as it was when it was read.
+func (tx *Tx) unchanged(w waitingItem, rows map[int64]rowVersion) (bool, error) {
+	if w.item < titleItems {
+		return rows[w.item] == w.row, nil
+	}
+	parts, err := tx.titleParts(w.item)
+	return titleIn(parts) == w.title, err
+}
+
+// endBatch takes items from the queue, and adds the new ones of the rows that are left.
+func (tx *Tx) endBatch(b indexBatch, done []int64, left map[int64]rowVersion) error {
+	err := eachIDs(done, func(args []any) error { return tx.exec(`DELETE FROM search_queue WHERE item IN `+idList, args...) })
+	if err != nil || b.to == b.from {
+		return err
+	}
+	for item := range left {
+		if b.isNew(item) {
+			if err := tx.exec(`INSERT INTO search_queue (item) VALUES (?) ON CONFLICT DO NOTHING`, item); err != nil {
+				return err
 			}
-			same = titleIn(now) == q.title
-		}
-		if same {
-			out = append(out, q)
 		}
 	}
-	return out, nil
+	return tx.exec(`UPDATE search_state SET indexed_to = ?`, b.to)
 }
 
 // integers returns the rows of a query of one integer.

@@ -129,8 +129,8 @@ func searching(t *testing.T, open Open) {
 	l.index(1 << 20)
 	l.search()
 	view(t, l.s, func(r *store.Reader) error {
-		if n, err := r.Queued(10); n != 0 || err != nil {
-			t.Errorf("%d items are queued after all were indexed, %v", n, err)
+		if n, err := r.Waiting(10); n != 0 || err != nil {
+			t.Errorf("%d items wait after all were indexed, %v", n, err)
 		}
 		return nil
 	})

@@ -6,7 +6,14 @@ CREATE TABLE search_index (
 );
 CREATE INDEX search_index_by_token ON search_index USING GIN (tokens) WITH (gin_pending_list_limit = 256);
 
--- Items whose index entries are missing or may be wrong. The triggers add an item in the
+-- Messages with an id above indexed_to are not in the index yet. Ids rise in the order of commits,
+-- because a transaction locks the log before it adds messages, also in an older program.
+CREATE TABLE search_state (
+  indexed_to BIGINT NOT NULL
+);
+INSERT INTO search_state (indexed_to) SELECT coalesce(max(id), 0) FROM messages;
+
+-- Other items whose index entries are missing or may be wrong. The triggers add an item in the
 -- transaction of the change, also when an older program makes it. An item is a message row's id
 -- times two (its content; its reasoning is one above), or a session's sid plus 2^52 (its title).
 CREATE TABLE search_queue (
@@ -15,14 +22,11 @@ CREATE TABLE search_queue (
 
 CREATE FUNCTION queue_message() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF TG_OP = 'DELETE' THEN
+  IF OLD.id <= (SELECT indexed_to FROM search_state) THEN
     INSERT INTO search_queue (item) VALUES (OLD.id * 2) ON CONFLICT DO NOTHING;
-  ELSE
-    INSERT INTO search_queue (item) VALUES (NEW.id * 2) ON CONFLICT DO NOTHING;
   END IF;
   RETURN NULL;
 END $$;
-CREATE TRIGGER messages_to_index AFTER INSERT ON messages FOR EACH ROW WHEN (NEW.rev_to IS NULL) EXECUTE FUNCTION queue_message();
 CREATE TRIGGER messages_to_index_again AFTER UPDATE OF rev_to ON messages FOR EACH ROW EXECUTE FUNCTION queue_message();
 CREATE TRIGGER messages_to_forget AFTER DELETE ON messages FOR EACH ROW WHEN (OLD.rev_to IS NULL) EXECUTE FUNCTION queue_message();
 
