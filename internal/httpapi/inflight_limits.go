@@ -65,8 +65,10 @@ type hold struct {
 	least int64 // bytes that the read of a window must reserve
 
 	bytes atomic.Int64
-	moved atomic.Int64 // time of the client's last read, in Unix nanoseconds
-	isCut atomic.Bool
+	// writing is since when a write waits for the client, in Unix nanoseconds; 0 if none does. A call
+	// that reads the log, which may take long, has nothing to write.
+	writing atomic.Int64
+	isCut   atomic.Bool
 }
 
 func newInflightLimits(limits config.Limits) *inflightLimits {
@@ -134,10 +136,17 @@ func (in *inflightLimits) enter(who auth.Principal, use *tokenUse, cut func()) (
 	}
 }
 
-// progress records that the client read something.
-func (h *hold) progress() {
+// beginWrite records that the client now has something to read.
+func (h *hold) beginWrite() {
 	if h != nil {
-		h.moved.Store(time.Now().UnixNano())
+		h.writing.Store(time.Now().UnixNano())
+	}
+}
+
+// endWrite records that the client, or the system for it, has taken what was written.
+func (h *hold) endWrite() {
+	if h != nil {
+		h.writing.Store(0)
 	}
 }
 
@@ -181,7 +190,6 @@ func (h *hold) reserve(ctx context.Context, bytes int64) error {
 		return h.refusal(ctx, loquat.CodeUnavailable,
 			"answers of %d bytes are on their way to clients; try again later, or raise limits.max_inflight_bytes", h.in.limits.MaxInflightBytes)
 	}
-	h.progress() // until now the client had nothing to read
 	h.bytes.Store(bytes)
 	return nil
 }
@@ -231,8 +239,8 @@ func (in *inflightLimits) cutStuck(of *tokenUse) {
 			if h.bytes.Load() == 0 || h.isCut.Load() || of != nil && h.token != of {
 				continue
 			}
-			if moved := h.moved.Load(); moved < before {
-				found, before = h, moved
+			if since := h.writing.Load(); since != 0 && since < before {
+				found, before = h, since
 			}
 		}
 		in.lastCut = now

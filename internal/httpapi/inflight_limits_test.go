@@ -59,24 +59,33 @@ func TestFollowersAreBounded(t *testing.T) {
 }
 
 // The bytes that clients have not read are bounded, for each token and in total. A client
-// that does not read is disconnected when another needs the memory; a reading one is not.
+// that does not read is disconnected when another needs the memory. One that reads is not, and
+// neither is one whose events are still read from the log.
 func TestBytesInFlightAreBounded(t *testing.T) {
-	const mb = 1 << 20
+	const (
+		mb = 1 << 20
+
+		silent  = "read nothing"
+		reading = "read"
+		waiting = "have nothing to read yet"
+	)
 	for _, tt := range []struct {
 		name    string
 		tokens  []string // of calls
 		bytes   []int64  // that each of them holds
-		reading bool     // their clients read
+		clients string   // what they do
 		cut     int      // which one is cut off; -1: none
 		code    loquat.Code
 	}{
-		{"there is room", []string{"a"}, []int64{mb}, false, -1, ""},
-		{"one call is always allowed", []string{"b"}, []int64{9 * mb}, false, 0, ""},
-		{"small windows are free", []string{"a", "a"}, []int64{freeBytes, freeBytes}, false, -1, ""},
-		{"of the token, the one that reads nothing", []string{"a", "b"}, []int64{2 * mb, mb}, false, 0, ""},
-		{"of the token, all read", []string{"a"}, []int64{2 * mb}, true, -1, loquat.CodeRateLimited},
-		{"in all, the one that reads nothing", []string{"b", "c"}, []int64{2 * mb, mb}, false, 0, ""},
-		{"in all, all read", []string{"b", "c"}, []int64{2 * mb, mb}, true, -1, loquat.CodeUnavailable},
+		{"there is room", []string{"a"}, []int64{mb}, silent, -1, ""},
+		{"one call is always allowed", []string{"b"}, []int64{9 * mb}, silent, 0, ""},
+		{"small windows are free", []string{"a", "a"}, []int64{freeBytes, freeBytes}, silent, -1, ""},
+		{"of the token, the one that reads nothing", []string{"a", "b"}, []int64{2 * mb, mb}, silent, 0, ""},
+		{"of the token, all read", []string{"a"}, []int64{2 * mb}, reading, -1, loquat.CodeRateLimited},
+		{"in all, the one that reads nothing", []string{"b", "c"}, []int64{2 * mb, mb}, silent, 0, ""},
+		{"of the token, all wait for the log", []string{"a"}, []int64{2 * mb}, waiting, -1, loquat.CodeRateLimited},
+		{"in all, all wait for the log", []string{"b", "c"}, []int64{2 * mb, mb}, waiting, -1, loquat.CodeUnavailable},
+		{"in all, all read", []string{"b", "c"}, []int64{2 * mb, mb}, reading, -1, loquat.CodeUnavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,12 +108,15 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Millisecond) // later ones were silent for less long
-					if tt.reading {
+					if tt.clients != waiting {
+						h.beginWrite()
+					}
+					if tt.clients == reading {
 						go func() {
 							for {
 								select {
 								case <-time.After(stuckAfter / 2):
-									h.progress()
+									h.beginWrite()
 								case <-stop:
 									return
 								}

@@ -56,19 +56,20 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	}
 	for n := 0; ; {
 		w.extend()
+		w.held.beginWrite()
 		wrote, err := w.ResponseWriter.Write(b[n:min(len(b), n+writeBytes)])
-		n += wrote
-		if err != nil || n >= len(b) {
-			w.held.progress()
+		w.held.endWrite()
+		if n += wrote; err != nil || n >= len(b) {
 			return n, err
 		}
-		w.held.progress()
 	}
 }
 
 // FlushError sends buffered output.
 func (w *responseWriter) FlushError() error {
 	w.extend()
+	w.held.beginWrite()
+	defer w.held.endWrite()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
