@@ -84,16 +84,16 @@ func (tx *Tx) sortEnded() (ended []int64, err error) {
 	return ended, tx.sortIncrements()
 }
 
-// removeIncrementsOf removes some increments of requests. It returns the requests that may
-// have more. Increments among the events were written by earlier versions.
+// removeIncrementsOf removes some increments of requests, the newest first: a reader may see the
+// beginning of a text, but not the rest alone. It returns the requests that may have more. Increments among the events were written by earlier versions.
 func (tx *Tx) removeIncrementsOf(requests []int64) ([]int64, error) {
 	if err := tx.keepLastID(); err != nil { // see lastEventID
 		return nil, err
 	}
 	for removed := int64(0); len(requests) > 0 && removed < cleanupRows; requests = requests[1:] {
 		for _, statement := range []string{
-			`DELETE FROM increments WHERE last_event_id IN (SELECT last_event_id FROM increments WHERE rid = ? LIMIT ?)`,
-			`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') LIMIT ?)`,
+			`DELETE FROM increments WHERE last_event_id IN (SELECT last_event_id FROM increments WHERE rid = ? ORDER BY last_event_id DESC LIMIT ?)`,
+			`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') ORDER BY event_id DESC LIMIT ?)`,
 		} {
 			n, err := tx.remove(statement, requests[0])
 			if err != nil || n == cleanupRows {

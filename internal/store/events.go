@@ -77,11 +77,46 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 	}
 	defer s.windows.Release(1)
 	var out []loquat.Record
+	held := s.tail.increments(p) // before the read, which then sees all events of the tail
 	err := s.View(ctx, func(r *Reader) (err error) {
-		out, err = r.events(since, f, b)
+		out, err = r.events(since, f, b, held)
 		return err
 	})
 	return out, err
+}
+
+// heldIncrements are the newest increments of the log, as the tail holds them. A read of the database
+// takes them from here: the database removes the increments of a request that ends, and then the
+// next read, of the tail, would show the rest of a text without its beginning.
+type heldIncrements struct {
+	from    loquat.EventID // records has those above it
+	records []*loquat.Record
+}
+
+// stitchedIncrements yields the increments of the database, then those of the tail.
+type stitchedIncrements struct {
+	*incrementReader
+	held   heldIncrements
+	f      Filter
+	atTail bool
+}
+
+func (in *stitchedIncrements) next() (rec loquat.Record, ok bool, err error) {
+	if !in.atTail {
+		rec, ok, err = in.incrementReader.next()
+		if err != nil || ok && rec.ID <= in.held.from {
+			return rec, ok, err
+		}
+		in.atTail = true
+	}
+	for len(in.held.records) > 0 {
+		r := in.held.records[0]
+		in.held.records = in.held.records[1:]
+		if isIncrement(r.Type) && in.f.matches(r) {
+			return *r, true, nil
+		}
+	}
+	return loquat.Record{}, false, nil
 }
 
 // parallelWindows is how many windows are read from the database concurrently. The limit
@@ -90,15 +125,17 @@ func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 
 const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body, e.sid`
 
-func (r *Reader) events(since loquat.EventID, f Filter, b bound) ([]loquat.Record, error) {
+func (r *Reader) events(since loquat.EventID, f Filter, b bound, held heldIncrements) ([]loquat.Record, error) {
 	query, args, err := r.eventQuery(f)
 	if err != nil || query == "" {
 		return nil, err
 	}
-	increments, err := r.incrementsOf(since, f, b.events)
+	stored, err := r.incrementsOf(since, f, b.events)
 	if err != nil {
 		return nil, err
 	}
+	held.records = held.records[indexAfter(held.records, since):]
+	increments := &stitchedIncrements{incrementReader: stored, held: held, f: f}
 	var out []loquat.Record
 	err = mergeEvents(&eventReader{q: r.q, query: query, args: args, since: since, page: b}, increments, func(rec loquat.Record) (more bool, err error) {
 		ref, stored := referenceOf(rec)
@@ -171,9 +208,14 @@ func (in *eventReader) read() error {
 	return fill(in.q, in.events, refs)
 }
 
+// incrementSource yields increments in the order of their ids.
+type incrementSource interface {
+	next() (rec loquat.Record, ok bool, err error)
+}
+
 // mergeEvents calls fn with events and with increments, in the order of their ids, until fn
 // returns false or fails.
-func mergeEvents(events *eventReader, increments *incrementReader, fn func(loquat.Record) (more bool, err error)) error {
+func mergeEvents(events *eventReader, increments incrementSource, fn func(loquat.Record) (more bool, err error)) error {
 	event, someEvent, err := events.next()
 	if err != nil {
 		return err

@@ -1,6 +1,10 @@
 package store
 
-import "loquat"
+import (
+	"math"
+
+	"loquat"
+)
 
 // RuleNames returns the names of the rules that Verify checks.
 func RuleNames() (names []string) {
@@ -12,7 +16,7 @@ func RuleNames() (names []string) {
 
 // DatabaseEvents reads events from the database, past the tail.
 func (r *Reader) DatabaseEvents(since loquat.EventID, f Filter, limit int) ([]loquat.Record, error) {
-	return r.events(since, f, bound{events: limit, bytes: WindowBytes})
+	return r.events(since, f, bound{events: limit, bytes: WindowBytes}, heldIncrements{from: math.MaxInt64})
 }
 
 // SortIncrements sorts the increments as the committer does when there are many.

@@ -29,7 +29,7 @@ const (
 // requestName holds the ids that an increment's body has of its request.
 type requestName struct {
 	request, session string
-	visible          bool // the session is not deleted
+	visible          bool // the session is not deleted, and the increments are not removed
 }
 
 // incrementReader yields increments in the order of their ids. A nil incrementReader has none.
@@ -236,7 +236,7 @@ func (in *incrementReader) add(last loquat.EventID, body []byte) error {
 // nameOf reads the names of a request and keeps them. It returns the zero requestName for an
 // unknown request.
 func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
-	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
+	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 AND r.thinned = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
 		&name.request, &name.session, &name.visible)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return name, fmt.Errorf("read the request of increments: %w", err)

@@ -32,13 +32,23 @@ type incrementsModel struct {
 	log      []loquat.Record
 	newest   loquat.EventID // ever assigned
 	floor    loquat.EventID // the model has every event above it
+
+	readers []*laggingReader
+	silent  map[string]bool // requests that ended without an event, which no service does
+}
+
+// laggingReader reads the log in windows, now and then.
+type laggingReader struct {
+	at    loquat.EventID
+	shown map[string]int // increments, by request
 }
 
 // The database agrees with a model of the log whatever happens in between: commits, sorting,
 // ends of requests, cleanups and crashes. No event id is assigned twice.
 func TestIncrementsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &incrementsModel{sessions: []string{"a", "b", "c", "d"}, spare: []string{"e", "f", "g", "h"}, running: map[string]*store.Request{}, ended: map[string]bool{}}
+		m := &incrementsModel{sessions: []string{"a", "b", "c", "d"}, spare: []string{"e", "f", "g", "h"}, running: map[string]*store.Request{}, ended: map[string]bool{},
+			silent: map[string]bool{}}
 		defer m.remove()
 		m.open(t, m.newDir(t))
 		for _, id := range slices.Concat(m.sessions, m.spare) {
@@ -54,7 +64,12 @@ func TestIncrementsAgainstAModel(t *testing.T) {
 			})
 		}
 		m.forgetUntracked(t)
+		for range 3 {
+			m.readers = append(m.readers, &laggingReader{at: m.floor, shown: map[string]int{}})
+		}
 		t.Repeat(map[string]func(*rapid.T){
+			"read":    m.read,
+			"read2":   m.read,
 			"start":   m.start,
 			"stream":  m.stream,
 			"stream2": m.stream,
@@ -229,6 +244,32 @@ func (m *incrementsModel) end(t *rapid.T) {
 	})
 	delete(m.running, id)
 	m.ended[q.RequestID] = true
+	m.silent[q.RequestID] = silent
+}
+
+// read lets a reader read its next window. Of each request it sees the beginning of the increments,
+// without a gap, however far it lags and wherever the window comes from.
+func (m *incrementsModel) read(t *rapid.T) {
+	r := rapid.SampledFrom(m.readers).Draw(t, "reader")
+	window, err := m.s.Events(t.Context(), r.at, store.Filter{}, store.Bounds{Events: rapid.SampledFrom([]int{1, 3, 20}).Draw(t, "window")})
+	m.must(t, err)
+	for _, rec := range window {
+		r.at = rec.ID
+		if rec.Type != loquat.Partial && rec.Type != loquat.ToolPartial || m.silent[rec.RequestID] {
+			continue
+		}
+		before := 0
+		for _, e := range m.log {
+			if e.RequestID == rec.RequestID && e.ID < rec.ID && e.Type == rec.Type {
+				before++
+			}
+		}
+		shown := rec.RequestID + string(rec.Type)
+		if r.shown[shown] != before {
+			t.Fatalf("a reader is shown increment %s of request %s, the number %d, after %d of them", rec.ID, rec.RequestID, before+1, r.shown[shown])
+		}
+		r.shown[shown]++
+	}
 }
 
 // delete deletes a session, after which only its session_deleted can be read.

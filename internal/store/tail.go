@@ -35,8 +35,9 @@ type tail struct {
 	// The fields below belong to add.
 	bounds  tailBounds
 	bytes   int
-	parts   []*part // of the events that are being added
-	changed []*part // the same, each once
+	parts   []*part         // of the events that are being added
+	changed []*part         // the same, each once
+	whole   map[string]bool // requests whose first event is in the tail
 }
 
 // part is the events of one session in the tail, or those of all sessions, and the followers
@@ -86,7 +87,7 @@ func (p *part) followers() []*Watch {
 // newTail returns an empty tail of a log that ends at last. Retention has removed events up to
 // gone.
 func newTail(last, gone loquat.EventID) *tail {
-	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), sessions: map[string]*part{}}
+	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), sessions: map[string]*part{}, whole: map[string]bool{}}
 	t.last.Store(int64(last))
 	t.announceRemoval(gone)
 	t.finishRemoval()
@@ -142,7 +143,11 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 		p.kept = append(p.kept, r)
 		t.all.kept = append(t.all.kept, r)
 		t.bytes += len(r.Body)
+		if r.Type == loquat.RequestStarted {
+			t.whole[r.RequestID] = true
+		}
 	}
+	t.dropSuperseded(batch)
 	t.all.publish()
 	for _, p := range t.changed {
 		p.publish()
@@ -212,6 +217,9 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 	if len(gone) == 0 {
 		return deleted
 	}
+	for _, r := range gone {
+		delete(t.whole, r.RequestID)
+	}
 	slices.SortFunc(gone, func(a, b *loquat.Record) int { return cmp.Compare(a.ID, b.ID) })
 	left := make([]*loquat.Record, 0, len(t.all.kept)) // readers keep the old slice
 	for _, r := range t.all.kept {
@@ -224,6 +232,40 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 	}
 	t.all.kept = left
 	return deleted
+}
+
+// dropSuperseded forgets the increments of requests that end with some records, unless the tail has
+// all of them: the database may no longer have the earlier ones, and a reader that comes from there
+// must not be shown the rest of a text.
+func (t *tail) dropSuperseded(records []loquat.Record) {
+	var parts []*part
+	ended := map[string]bool{}
+	for i := range records {
+		if r := &records[i]; r.Type == loquat.RequestCompleted && !t.whole[r.RequestID] {
+			ended[r.RequestID] = true
+			parts = append(parts, t.parts[i])
+		}
+	}
+	if len(ended) > 0 {
+		t.all.kept = withoutIncrements(t.all.kept, ended, &t.bytes)
+		for _, p := range parts {
+			p.kept = withoutIncrements(p.kept, ended, nil)
+		}
+	}
+}
+
+// withoutIncrements returns a copy of records without the increments of requests. It takes their size from
+// bytes, if that is not nil. Readers keep the old slice.
+func withoutIncrements(records []*loquat.Record, requests map[string]bool, bytes *int) []*loquat.Record {
+	left := make([]*loquat.Record, 0, len(records))
+	for _, r := range records {
+		if !isIncrement(r.Type) || !requests[r.RequestID] {
+			left = append(left, r)
+		} else if bytes != nil {
+			*bytes -= len(r.Body)
+		}
+	}
+	return left
 }
 
 // wake wakes the followers of a part that has a new event.
@@ -247,15 +289,34 @@ func (t *tail) trim() {
 		drop++
 	}
 	floor := records[drop-1].ID
-	t.all.drop(drop, floor)
+	superseded := t.cut(records[:drop], records[drop:])
+	t.all.drop(drop, floor, superseded, &t.bytes)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.sessions {
 		if n := indexAfter(p.kept, floor); n > 0 {
-			p.drop(n, p.kept[n-1].ID)
+			p.drop(n, p.kept[n-1].ID, superseded, nil)
 		}
 	}
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(floor) })
+}
+
+// cut returns the requests that have ended within the records that stay, and begun within those that
+// the tail drops; see dropSuperseded.
+func (t *tail) cut(dropped, stay []*loquat.Record) map[string]bool {
+	begun, ended := map[string]bool{}, map[string]bool{}
+	for _, r := range dropped {
+		if r.Type == loquat.RequestStarted {
+			begun[r.RequestID] = true
+			delete(t.whole, r.RequestID)
+		}
+	}
+	for _, r := range stay {
+		if r.Type == loquat.RequestCompleted && begun[r.RequestID] {
+			ended[r.RequestID] = true
+		}
+	}
+	return ended
 }
 
 // skip forgets all events and continues above id. Readers of events up to id read the
@@ -265,10 +326,11 @@ func (t *tail) skip(id loquat.EventID) {
 	parts := append(slices.Collect(maps.Values(t.sessions)), t.all)
 	for _, p := range parts {
 		p.madeAt.Store(int64(id))
-		p.drop(len(p.kept), id)
+		p.drop(len(p.kept), id, nil, nil)
 		p.newest.Store(int64(id))
 	}
 	t.bytes = 0
+	clear(t.whole)
 	t.last.Store(int64(id))
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(id) })
 	t.mu.Unlock()
@@ -277,11 +339,11 @@ func (t *tail) skip(id loquat.EventID) {
 	}
 }
 
-// drop removes the first n events, up to floor. The floor rises first: a reader that sees the
-// records without these events also sees the new floor.
-func (p *part) drop(n int, floor loquat.EventID) {
+// drop removes the first n events, up to floor, and the increments of requests. The floor rises
+// first: a reader that sees the records without these events also sees the new floor.
+func (p *part) drop(n int, floor loquat.EventID, superseded map[string]bool, bytes *int) {
 	p.floor.Store(int64(floor))
-	p.kept = slices.Clone(p.kept[n:])
+	p.kept = withoutIncrements(p.kept[n:], superseded, bytes)
 	p.publish()
 }
 
@@ -300,6 +362,16 @@ func (t *tail) find(sessionID string) *part {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.sessions[sessionID]
+}
+
+// increments returns what the tail holds of the increments in the log, for a reader of the database.
+func (t *tail) increments(p *part) heldIncrements {
+	if p == nil {
+		return heldIncrements{from: t.end()}
+	}
+	last := t.end()
+	records := p.load() // before the floor, see drop
+	return heldIncrements{from: loquat.EventID(p.floor.Load()), records: records[:indexAfter(records, last)]}
 }
 
 // since appends to out the matching events of a part above an id, up to the bounds of a

@@ -17,6 +17,8 @@ type tailModel struct {
 	log     []loquat.Record
 	deleted map[string]loquat.EventID
 	last    loquat.EventID
+	begun   map[string]loquat.EventID // the first event of each request
+	runs    map[string]string         // the request that runs in a session
 	watches map[*Watch]loquat.EventID // the end of the log when each joined
 }
 
@@ -27,7 +29,11 @@ var tailSessions = []string{"a", "b", "c", "d"}
 func TestTailAgainstAPlainLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := loquat.EventID(rapid.IntRange(0, 5).Draw(t, "start"))
-		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, watches: map[*Watch]loquat.EventID{}}
+		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, begun: map[string]loquat.EventID{}, runs: map[string]string{},
+			watches: map[*Watch]loquat.EventID{}}
+		for _, session := range tailSessions {
+			m.runs[session] = "request of before in " + session
+		}
 		m.tail.bounds = tailBounds{events: 16, bytes: 400}
 		t.Repeat(map[string]func(*rapid.T){
 			"commit": m.commit,
@@ -43,8 +49,7 @@ func (m *tailModel) commit(t *rapid.T) {
 	changed := map[string]bool{"": true}
 	for range rapid.IntRange(1, 6).Draw(t, "events") {
 		m.last++
-		r := loquat.Record{ID: m.last, Type: loquat.Partial, SessionID: rapid.SampledFrom(tailSessions).Draw(t, "session"),
-			RequestID: rapid.SampledFrom([]string{"", "q", "r"}).Draw(t, "request"), Body: make([]byte, rapid.IntRange(2, 60).Draw(t, "size"))}
+		r := loquat.Record{ID: m.last, SessionID: rapid.SampledFrom(tailSessions).Draw(t, "session"), Body: make([]byte, rapid.IntRange(2, 60).Draw(t, "size"))}
 		if rapid.IntRange(0, 15).Draw(t, "deletes") == 0 && m.deleted[r.SessionID] == 0 {
 			r.Type, r.RequestID = loquat.SessionDeleted, ""
 			m.deleted[r.SessionID] = r.ID
@@ -52,6 +57,8 @@ func (m *tailModel) commit(t *rapid.T) {
 			m.log, batch = slices.DeleteFunc(m.log, gone), slices.DeleteFunc(batch, gone)
 		} else if m.deleted[r.SessionID] != 0 {
 			continue // a deleted session has no further events
+		} else {
+			m.next(t, &r)
 		}
 		changed[r.SessionID] = true
 		batch = append(batch, r)
@@ -75,6 +82,32 @@ func (m *tailModel) commit(t *rapid.T) {
 	}
 }
 
+// next chooses the type of a session's next event, and its request.
+func (m *tailModel) next(t *rapid.T, r *loquat.Record) {
+	kinds := []loquat.EventType{loquat.MessageAppended, loquat.RequestStarted}
+	if m.runs[r.SessionID] != "" {
+		kinds = []loquat.EventType{loquat.MessageAppended, loquat.Partial, loquat.Partial, loquat.ToolPartial, loquat.Final, loquat.RequestCompleted}
+	}
+	r.Type = rapid.SampledFrom(kinds).Draw(t, "type")
+	switch r.Type {
+	case loquat.MessageAppended:
+		return
+	case loquat.RequestStarted:
+		m.runs[r.SessionID] = fmt.Sprint("request ", r.ID)
+		m.begun[m.runs[r.SessionID]] = r.ID
+	}
+	r.RequestID = m.runs[r.SessionID]
+	if r.Type == loquat.RequestCompleted {
+		m.runs[r.SessionID] = ""
+	}
+}
+
+// superseded reports whether a reader must not be shown an increment, because the tail does not have
+// all increments of its request, which has ended.
+func (m *tailModel) superseded(r *loquat.Record) bool {
+	return isIncrement(r.Type) && m.runs[r.SessionID] != r.RequestID && m.begun[r.RequestID] <= loquat.EventID(m.tail.all.floor.Load())
+}
+
 func (m *tailModel) join(t *rapid.T) {
 	w := &Watch{store: &Store{tail: m.tail}, c: make(chan struct{}, 1)}
 	w.session = rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "session")
@@ -91,7 +124,10 @@ func (m *tailModel) leave(t *rapid.T) {
 }
 
 func (m *tailModel) check(t *rapid.T) {
-	f := Filter{SessionID: rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "of"), RequestID: rapid.SampledFrom([]string{"", "q"}).Draw(t, "of request")}
+	f := Filter{SessionID: rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "of")}
+	if len(m.log) > 0 && rapid.IntRange(0, 3).Draw(t, "of a request") == 0 {
+		f.RequestID = rapid.SampledFrom(m.log).Draw(t, "of the request of").RequestID
+	}
 	since := loquat.EventID(rapid.Int64Range(0, int64(m.last)).Draw(t, "since"))
 	b := bound{events: rapid.IntRange(1, 9).Draw(t, "limit"), bytes: rapid.IntRange(1, 200).Draw(t, "bytes")}
 	var want []loquat.Record
@@ -102,7 +138,7 @@ func (m *tailModel) check(t *rapid.T) {
 		if f.SessionID == "" || f.SessionID == r.SessionID {
 			newest = r.ID
 		}
-		if r.ID > since && f.matches(r) {
+		if r.ID > since && f.matches(r) && !m.superseded(r) {
 			if !left.admits(len(r.Body)) {
 				left.events = 0
 				continue
@@ -139,6 +175,52 @@ func (m *tailModel) check(t *rapid.T) {
 	}
 	if len(m.watches) == 0 && len(m.tail.sessions) > len(tailSessions) {
 		t.Fatalf("the tail keeps %d sessions that nobody follows", len(m.tail.sessions))
+	}
+}
+
+// When the beginning of a request that has ended leaves the tail, its increments do too. While the
+// request runs they stay, and leave with its end.
+func TestTailForgetsTheRestOfAText(t *testing.T) {
+	for _, endsBefore := range []bool{true, false} {
+		tl := newTail(0, 0)
+		tl.bounds = tailBounds{events: 16, bytes: 1 << 20}
+		last := loquat.EventID(0)
+		add := func(kind loquat.EventType, session, request string) {
+			last++
+			tl.add(last, []loquat.Record{{ID: last, Type: kind, SessionID: session, RequestID: request, Body: []byte("{}")}})
+		}
+		add(loquat.RequestStarted, "a", "r")
+		for range 10 {
+			add(loquat.Partial, "a", "r")
+		}
+		if endsBefore {
+			add(loquat.RequestCompleted, "a", "r")
+		}
+		for tl.all.floor.Load() == 0 {
+			add(loquat.MessageAppended, "b", "")
+		}
+		if floor := tl.all.floor.Load(); floor > 9 {
+			t.Fatalf("the tail begins after event %d, when no increment is left", floor)
+		}
+		for _, session := range []string{"", "a"} {
+			got, ok := tl.since(tl.find(session), loquat.EventID(tl.all.floor.Load()), Filter{SessionID: session}, bound{events: 99, bytes: 9999}, nil)
+			if increments := slices.ContainsFunc(got, func(r loquat.Record) bool { return r.Type == loquat.Partial }); !ok || increments == endsBefore {
+				t.Errorf("ends before: %v, session %q: %v, %v", endsBefore, session, got, ok)
+			}
+		}
+		if !endsBefore {
+			add(loquat.RequestCompleted, "a", "r")
+		}
+		for _, session := range []string{"", "a"} {
+			for _, r := range tl.find(session).load() {
+				if r.Type == loquat.Partial {
+					t.Errorf("ends before: %v, session %q: event %d is left", endsBefore, session, r.ID)
+				}
+			}
+		}
+		if want := 2 * len(tl.all.load()); tl.bytes != want {
+			t.Errorf("the tail counts %d bytes, it has %d", tl.bytes, want)
+		}
 	}
 }
 
