@@ -31,6 +31,10 @@ const (
 	indexLong   = 2000
 )
 
+// While the server has other work, a pause of indexPauses times as long follows each transaction. So
+// indexing takes a quarter of a processor at most, and commits seldom wait for it.
+const indexPauses = 3
+
 // indexing indexes messages and titles for searches. Of several nodes, one at a time does this.
 type indexing struct {
 	store  *store.Store
@@ -78,7 +82,7 @@ func (x *indexing) step() error {
 	x.looked = time.Now()
 	n, err := x.count(indexLong)
 	if n > indexLong {
-		n, err = x.count(math.MaxInt32)
+		n, err = x.count(math.MaxInt32 - 1)
 	}
 	switch {
 	case err != nil:
@@ -96,6 +100,13 @@ func (x *indexing) step() error {
 	return x.all(n)
 }
 
+func (x *indexing) pause(d time.Duration) {
+	select {
+	case <-x.life.Done():
+	case <-time.After(d):
+	}
+}
+
 func (x *indexing) count(upTo int) (int, error) {
 	return store.Read(x.life, x.store, func(r *store.Reader) (int, error) { return r.Waiting(upTo) })
 }
@@ -108,23 +119,32 @@ func (x *indexing) report(queued int) {
 	x.queued.Store(int64(queued))
 }
 
-// all indexes what is queued, which is about n messages.
+// all indexes what waits, which is about n messages.
 func (x *indexing) all(n int) error {
 	if n > indexLong {
 		x.log.Info("indexing messages for searches", "messages", n)
 	}
 	began, reported, done := time.Now(), time.Now(), 0
-	for some := store.IndexBatch; some == store.IndexBatch && x.store.Leads(); {
-		var err error
-		if some, err = x.store.IndexSome(x.life); err != nil {
+	for more := true; more && x.store.Leads(); {
+		last, batch := x.store.Last(), time.Now()
+		some, err := x.store.IndexSome(x.life)
+		if err != nil {
 			return err
 		}
-		if done += some; n > indexLong {
-			x.report(n - done)
-		}
-		if n > indexLong && time.Since(reported) >= indexReport {
+		done, more = done+some, some == store.IndexBatch
+		if time.Since(reported) >= indexReport {
 			reported = time.Now()
-			x.log.Info("indexing messages for searches", "indexed", done, "left", max(0, n-done))
+			left, err := x.count(math.MaxInt32 - 1)
+			if err != nil {
+				return err
+			}
+			if n = done + left; left > indexLong {
+				x.log.Info("indexing messages for searches", "indexed", done, "left", left)
+			}
+		}
+		x.report(n - done)
+		if more && x.store.Last() != last {
+			x.pause(indexPauses * time.Since(batch))
 		}
 	}
 	if n > indexLong {
