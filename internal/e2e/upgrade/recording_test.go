@@ -118,15 +118,35 @@ func (r recording) comparable(t *testing.T, s served) string {
 	if answer, ok := body.(map[string]any); ok && strings.HasPrefix(s.Path, "/events?since_id") {
 		answer["events"] = r.settledEvents(answer)
 	}
-	n := normalizer{recording: r, later: map[string]string{}}
-	n.rankLater(body)
-	n.rankLater(strings.Trim(s.ETag, `"`))
-	n.nameLater()
+	if answer, ok := body.(map[string]any); ok && strings.HasPrefix(s.Path, "/sessions?") {
+		answer["sessions"] = r.settledSessions(answer)
+	}
+	etag := strings.Trim(s.ETag, `"`)
+	n := r.normalizerOf(body, etag)
 	text, err := json.MarshalIndent(n.normalize(body), "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%d %s etag %v %s\n%s\n", s.Status, s.Code, n.normalize(strings.Trim(s.ETag, `"`)), s.SHA256, text)
+	return fmt.Sprintf("%d %s etag %v %s\n%s\n", s.Status, s.Code, n.normalize(etag), s.SHA256, text)
+}
+
+// settledSessions orders by their ids the sessions that changed after the kill, which are the first
+// of a list: a start ends what the kill interrupted concurrently.
+func (r recording) settledSessions(answer map[string]any) []any {
+	sessions, _ := answer["sessions"].([]any)
+	changed := 0
+	for _, s := range sessions {
+		at, err := time.Parse(time.RFC3339Nano, s.(map[string]any)["updated_at"].(string))
+		if err != nil || !at.After(r.Killed) {
+			break
+		}
+		sessions[changed] = r.normalizerOf(s).normalize(s)
+		changed++
+	}
+	slices.SortFunc(sessions[:changed], func(a, b any) int {
+		return strings.Compare(a.(map[string]any)["session_id"].(string), b.(map[string]any)["session_id"].(string))
+	})
+	return sessions
 }
 
 // settledEvents leaves out what depends on when a window of all sessions is read: the events
@@ -144,6 +164,16 @@ func (r recording) settledEvents(answer map[string]any) []any {
 type normalizer struct {
 	recording recording
 	later     map[string]string // names of event ids
+}
+
+// normalizerOf returns a normalizer that knows the ids in values.
+func (r recording) normalizerOf(values ...any) normalizer {
+	n := normalizer{recording: r, later: map[string]string{}}
+	for _, v := range values {
+		n.rankLater(v)
+	}
+	n.nameLater()
+	return n
 }
 
 var eventID = regexp.MustCompile(`^\d{16}$`)
