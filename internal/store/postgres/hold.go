@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"loquat"
 	"loquat/internal/store"
@@ -200,8 +201,20 @@ func (db *DB) keepLease(ctx context.Context) {
 		}
 		if err := db.beat(ctx); err != nil && ctx.Err() == nil {
 			_ = db.failed(err) // Check reports it
+			if db.hold.Load().lost.Load() && !db.answers(ctx) {
+				db.closeConnections() // the end of the hold closed those of its time
+			}
 		}
 	}
+}
+
+// answers reports whether the database answers anything at all.
+func (db *DB) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	err := db.lease.PingContext(ctx)
+	var refusal *pgconn.PgError
+	return err == nil || errors.As(err, &refusal)
 }
 
 func (db *DB) beat(ctx context.Context) error {

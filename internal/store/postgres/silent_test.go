@@ -53,6 +53,43 @@ func TestServerIsPaused(t *testing.T) {
 	recovers(t, s, db, "after")
 }
 
+// A server is also paused while this node has no hold, because another transaction has locked the log.
+// Reads work until the pause, and fail soon after it.
+func TestServerIsPausedWithoutAHold(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off")
+	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: 2 * time.Second})
+	mustCreate(t, s, "before")
+	read := func() error {
+		return s.View(t.Context(), func(r *store.Reader) error { _, err := r.Taken("before"); return err })
+	}
+	admin := connect(t, server.URL("postgres"))
+	exec(t, admin, "BEGIN; SELECT 1 FROM log FOR UPDATE")
+	exec(t, connect(t, server.URL("postgres")), "UPDATE nodes SET ended_at = clock_timestamp()")
+	eventually(t, "the hold is lost", func() bool { return postgres.HoldLost(db) })
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Resume() }) // it cannot be stopped while it is paused
+	result := make(chan error, 1)
+	go func() { result <- read() }()
+	select {
+	case err := <-result:
+		if loquat.CodeOf(err) != loquat.CodeUnavailable {
+			t.Errorf("while the server is paused: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("a read waits for the paused server")
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, admin, "ROLLBACK")
+	recovers(t, s, db, "after")
+}
+
 // silentHost returns the address of a host that accepts connections and does not answer.
 func silentHost(t *testing.T) string {
 	t.Helper()
