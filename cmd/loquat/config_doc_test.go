@@ -23,6 +23,7 @@ const configPage = "../../docs/config.md"
 func TestConfigReference(t *testing.T) {
 	page := readPage(t)
 	want := replaceTable(t, page, "keys of the service", keyTable(config.Keys()))
+	want = replaceTable(t, want, "keys of agents", keyTable(config.AgentKeys()))
 	want = replaceTable(t, want, "keys of plugins", pluginTables())
 	if want == page {
 		return

@@ -85,36 +85,11 @@ func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loq
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	if err := x.s.starts.await(ctx, h.AgentID, x.s.log.With("session_id", sessionID)); err != nil {
-		return loquat.Reply{}, err
+	reply, err := x.s.Requests.ask(ctx, h, "", messages)
+	if cause := context.Cause(ctx); err != nil && cause != nil { // the caller disconnected
+		err = cause
 	}
-	e, err := x.s.settings.Resolve(ctx, h.AgentID, overridesOf(h))
-	if err != nil {
-		return loquat.Reply{}, err
-	}
-	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
-	delete(req.Config, "tools")
-	req.Redacted = x.s.settings.Redact(req.Config)
-	if err := x.s.plugins.EditRequest(ctx, &req); err != nil {
-		return loquat.Reply{}, x.failed(ctx, err)
-	}
-	for chunk, err := range e.Provider.Chat(ctx, req) {
-		if err != nil {
-			return loquat.Reply{}, x.failed(ctx, err)
-		}
-		if chunk.Reply != nil {
-			return *chunk.Reply, nil
-		}
-	}
-	return loquat.Reply{}, loquat.Errorf(loquat.CodeBackendError, "provider %s ended without a reply", e.ProviderID)
-}
-
-// failed returns the context's cause if the caller disconnected, otherwise a backend_error.
-func (x *sessionsHost) failed(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return &loquat.Error{Code: loquat.CodeBackendError, Detail: x.s.Requests.describe(err), Err: err}
+	return reply, err
 }
 
 // Compact replaces a range of messages by one system message. It publishes message_modified

@@ -20,3 +20,9 @@ func SetLookPause(t *testing.T, pause time.Duration) {
 	lookPause = pause
 	t.Cleanup(func() { lookPause = before })
 }
+
+// TitlesWaiting returns how many sessions get or await a title of a model.
+func TitlesWaiting(s *Service) int64 { return s.Requests.titles.waiting.Load() }
+
+// TitleIn exports titleIn.
+var TitleIn = titleIn

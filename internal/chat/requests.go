@@ -25,6 +25,7 @@ type Requests struct {
 	starting    sync.RWMutex // held shared from the decision to start a request until it is launched
 	workers     workers
 	recent      *recentMessages
+	titles      *titles
 }
 
 // Running returns how many requests run in this process.

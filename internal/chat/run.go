@@ -32,6 +32,7 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	out.close()
 	if err == nil {
 		log.Info("request completed")
+		s.titles.consider(q)
 		return out.next
 	}
 	if cause := context.Cause(ctx); cause != nil {

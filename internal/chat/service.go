@@ -92,6 +92,7 @@ func New(opts Options) *Service {
 		life: s.life, recent: newRecentMessages(),
 	}
 	s.Requests.workers = workers{life: s.life, run: s.Requests.runRequest, recent: s.Requests.recent, byID: map[string]*worker{}}
+	s.Requests.titles = newTitles(s.Requests)
 	s.Requests.listen()
 	return s
 }

@@ -199,15 +199,20 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 
 // describeSession changes the agent and the metadata of a session and publishes checkpoint.
 func (s *Service) describeSession(tx *store.Tx, h store.Head, agent string, metadata loquat.Object) (storedSnapshot, error) {
-	_, busy, err := tx.Running(h)
-	if err != nil {
-		return storedSnapshot{}, err
-	}
-	tx.Describe(&h, agent, metadata)
-	if err := tx.Checkpoint(&h, nil, busy); err != nil {
+	if err := describe(tx, &h, agent, metadata); err != nil {
 		return storedSnapshot{}, err
 	}
 	return s.changed(tx, h)
+}
+
+// describe changes the agent and the metadata of a session and publishes checkpoint.
+func describe(tx *store.Tx, h *store.Head, agent string, metadata loquat.Object) error {
+	_, busy, err := tx.Running(*h)
+	if err != nil {
+		return err
+	}
+	tx.Describe(h, agent, metadata)
+	return tx.Checkpoint(h, nil, busy)
 }
 
 // SetOverride replaces the override of one setting and publishes checkpoint. Unlike a merge

@@ -70,6 +70,15 @@ func Keys() Schema {
 	}
 }
 
+// AgentKeys is the schema of the keys that the service itself owns in any layer of an agent's config.
+func AgentKeys() Schema {
+	return Schema{
+		{Key: "title", Kind: Object, Doc: "If given, also as `{}`, a model writes the titles of sessions; see [the API](http.md#titles)."},
+		{Key: "title.model", Kind: String, Doc: "Model that writes titles; by default that of the agent."},
+		{Key: "title.prompt", Kind: String, Doc: "Instruction to the model, which then gets the first message and its reply."},
+	}
+}
+
 func bound(v float64) *float64 { return &v }
 
 // text converts a check of a string to a Field.Check.

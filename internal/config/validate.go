@@ -23,9 +23,9 @@ type Loaded struct {
 	DebugInsecure bool // whether others may read profiles
 }
 
-// schema returns the keys of all owners.
+// schema returns the keys that every layer may have.
 func (l Loaded) schema() Schema {
-	var all Schema
+	all := AgentKeys()
 	for _, owner := range l.Owners {
 		all = append(all, owner.ConfigSchema()...)
 	}
