@@ -60,6 +60,10 @@ func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, boun
 	return s.read(ctx, s.tail.find(f.SessionID), nil, since, f, bounds)
 }
 
+// readAgain is how often a read of the database begins anew because the tail has meanwhile
+// forgotten what it had taken from there.
+const readAgain = 10
+
 // read appends to buf the events that Events returns. p is the part of the tail for the
 // filter's session.
 func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
@@ -76,21 +80,54 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 		return nil, err
 	}
 	defer s.windows.Release(1)
-	var out []loquat.Record
-	held := s.tail.increments(p) // before the read, which then sees all events of the tail
-	err := s.View(ctx, func(r *Reader) (err error) {
+	for range readAgain {
+		out, valid, err := s.readDatabase(ctx, since, f, b)
+		if err != nil || valid > 0 || valid == len(out) {
+			return out[:valid], err
+		}
+	}
+	return nil, loquat.Errorf(loquat.CodeUnavailable, "the log changes faster than it can be read; try again")
+}
+
+// readDatabase reads a window from the database, up to the end that the tail had when the read
+// began. It returns how many of the events are valid; see heldIncrements.valid.
+func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter, b bound) (out []loquat.Record, valid int, err error) {
+	held := s.tail.increments(f.SessionID)
+	err = s.View(ctx, func(r *Reader) (err error) {
 		out, err = r.events(since, f, b, held)
 		return err
 	})
-	return out, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, held.valid(out), nil
 }
 
 // heldIncrements are the newest increments of the log, as the tail holds them. A read of the database
 // takes them from here: the database removes the increments of a request that ends, and then the
 // next read, of the tail, would show the rest of a text without its beginning.
 type heldIncrements struct {
-	from    loquat.EventID // records has those above it
-	records []*loquat.Record
+	from, to loquat.EventID // records has those above from and up to to, the end of the tail
+	records  []*loquat.Record
+	part     *part // that had the records; nil if there are none
+}
+
+// valid returns how many of the events that were read with held can be returned. A request that
+// ended during the read may have lost its first increments in the database, and its last ones in
+// the tail; then the read has to begin anew.
+func (held heldIncrements) valid(events []loquat.Record) int {
+	if held.part == nil {
+		return len(events)
+	}
+	now := held.part.load()
+	for i := range events {
+		if e := &events[i]; e.ID > held.from && isIncrement(e.Type) {
+			if n := indexAfter(now, e.ID); n == 0 || now[n-1].ID != e.ID {
+				return i
+			}
+		}
+	}
+	return len(events)
 }
 
 // stitchedIncrements yields the increments of the database, then those of the tail.
@@ -134,12 +171,12 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound, held heldIncrem
 	if err != nil {
 		return nil, err
 	}
-	held.records = held.records[indexAfter(held.records, since):]
+	held.records = held.records[indexAfter(held.records, max(since, held.from)):]
 	increments := &stitchedIncrements{incrementReader: stored, held: held, f: f}
 	var out []loquat.Record
 	err = mergeEvents(&eventReader{q: r.q, query: query, args: args, since: since, page: b}, increments, func(rec loquat.Record) (more bool, err error) {
 		ref, stored := referenceOf(rec)
-		if !b.admits(max(len(rec.Body), ref.Bytes)) {
+		if rec.ID > held.to || !b.admits(max(len(rec.Body), ref.Bytes)) {
 			return false, nil
 		}
 		if stored {

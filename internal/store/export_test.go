@@ -16,7 +16,7 @@ func RuleNames() (names []string) {
 
 // DatabaseEvents reads events from the database, past the tail.
 func (r *Reader) DatabaseEvents(since loquat.EventID, f Filter, limit int) ([]loquat.Record, error) {
-	return r.events(since, f, bound{events: limit, bytes: WindowBytes}, heldIncrements{from: math.MaxInt64})
+	return r.events(since, f, bound{events: limit, bytes: WindowBytes}, heldIncrements{from: math.MaxInt64, to: math.MaxInt64})
 }
 
 // SortIncrements sorts the increments as the committer does when there are many.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type incrementsModel struct {
 	floor    loquat.EventID // the model has every event above it
 
 	readers []*laggingReader
+	between func()          // runs at the next read of the database, before it begins
 	silent  map[string]bool // requests that ended without an event, which no service does
 }
 
@@ -102,7 +104,7 @@ func (m *incrementsModel) open(t *rapid.T, dir string) {
 	var err error
 	m.driver, err = sqlite.Open(t.Context(), dir, slog.New(slog.DiscardHandler))
 	m.must(t, err)
-	m.s, err = store.Open(t.Context(), m.driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	m.s, err = store.Open(t.Context(), hookedDriver{m.driver, &m.between}, store.Options{Logger: slog.New(slog.DiscardHandler)})
 	m.must(t, err)
 }
 
@@ -111,6 +113,20 @@ func (m *incrementsModel) remove() {
 	for _, dir := range m.dirs {
 		os.RemoveAll(dir)
 	}
+}
+
+// hookedDriver lets the log change after a read has begun and before its snapshot.
+type hookedDriver struct {
+	*sqlite.DB
+	between *func()
+}
+
+func (d hookedDriver) Read(ctx context.Context, fn func(store.SQL) error) error {
+	if between := *d.between; between != nil {
+		*d.between = nil
+		between()
+	}
+	return d.DB.Read(ctx, fn)
 }
 
 type publishFunc func(loquat.Event, *store.Head, *store.Request) error
@@ -251,8 +267,17 @@ func (m *incrementsModel) end(t *rapid.T) {
 // without a gap, however far it lags and wherever the window comes from.
 func (m *incrementsModel) read(t *rapid.T) {
 	r := rapid.SampledFrom(m.readers).Draw(t, "reader")
+	if rapid.Bool().Draw(t, "changes meanwhile") {
+		m.between = func() {
+			m.change(t)
+			m.change(t)
+		}
+	}
+	before := r.at
 	window, err := m.s.Events(t.Context(), r.at, store.Filter{}, store.Bounds{Events: rapid.SampledFrom([]int{1, 3, 20}).Draw(t, "window")})
 	m.must(t, err)
+	m.between = nil
+	m.requireNoneMissing(t, before, window)
 	for _, rec := range window {
 		r.at = rec.ID
 		if rec.Type != loquat.Partial && rec.Type != loquat.ToolPartial || m.silent[rec.RequestID] {
@@ -269,6 +294,38 @@ func (m *incrementsModel) read(t *rapid.T) {
 			t.Fatalf("a reader is shown increment %s of request %s, the number %d, after %d of them", rec.ID, rec.RequestID, before+1, r.shown[shown])
 		}
 		r.shown[shown]++
+	}
+}
+
+// change makes one change to the log, if it can.
+func (m *incrementsModel) change(t *rapid.T) {
+	_, running := m.session(t, true)
+	switch kind := rapid.IntRange(0, 3).Draw(t, "change"); {
+	case kind == 0 && running:
+		m.end(t)
+	case kind == 1 || !running:
+		m.must(t, m.s.Cleanup(t.Context()))
+	default:
+		m.stream(t)
+	}
+}
+
+// requireNoneMissing requires that a window leaves out no event but increments of ended requests.
+func (m *incrementsModel) requireNoneMissing(t *rapid.T, since loquat.EventID, window []loquat.Record) {
+	got := map[loquat.EventID]bool{}
+	last := since
+	for _, rec := range window {
+		if rec.ID <= last {
+			t.Fatalf("event %s is shown after %s", rec.ID, last)
+		}
+		last = rec.ID
+		got[rec.ID] = true
+	}
+	for _, want := range m.log {
+		optional := m.ended[want.RequestID] && (want.Type == loquat.Partial || want.Type == loquat.ToolPartial)
+		if want.ID > since && want.ID <= last && !got[want.ID] && !optional {
+			t.Fatalf("a window from %s to %s lacks %s (%s)", since, last, want.ID, want.Type)
+		}
 	}
 }
 
@@ -416,6 +473,80 @@ func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.
 	}
 	if len(got) > 0 {
 		t.Fatalf("read event %s, which nobody published", got[0].ID)
+	}
+}
+
+// A request of an earlier process ends while a reader is about to read it: the database loses the first
+// increments, and the tail the last ones. The reader is not shown the last ones alone.
+func TestReadWhileARequestEnds(t *testing.T) {
+	dir, between := t.TempDir(), (func())(nil)
+	var s *store.Store
+	var q store.Request
+	open := func() {
+		driver, err := sqlite.Open(t.Context(), dir, slog.New(slog.DiscardHandler))
+		if err == nil {
+			s, err = store.Open(t.Context(), hookedDriver{driver, &between}, store.Options{Logger: slog.New(slog.DiscardHandler)})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update := func(fn func(*store.Tx, *store.Head) error) {
+		t.Helper()
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head("s")
+			if err != nil {
+				return err
+			}
+			return fn(tx, &h)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish := func(tx *store.Tx, h *store.Head, events ...loquat.Event) error {
+		for _, e := range events {
+			if _, err := tx.Publish(e, h, &q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	text := loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: "assistant", Content: "text"}}
+
+	open()
+	createIn(t, s, "s")
+	update(func(tx *store.Tx, h *store.Head) error {
+		q = store.Request{Request: loquat.Request{RequestID: "r"}}
+		if err := errors.Join(tx.EnqueueRequest(h, &q, false), tx.StartRequest(&q, "me")); err != nil {
+			return err
+		}
+		return publish(tx, h, loquat.Event{Type: loquat.RequestStarted, Stream: new(true)}, text, text)
+	})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	defer func() { s.Close() }()
+	update(func(tx *store.Tx, h *store.Head) error { return publish(tx, h, text, text) })
+	between = func() {
+		update(func(tx *store.Tx, h *store.Head) error {
+			return errors.Join(tx.EndRequest(&q, loquat.StatusCompleted, ""), publish(tx, h, loquat.Event{Type: loquat.RequestCompleted}))
+		})
+		if err := s.Cleanup(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, f := range map[string]store.Filter{"of the session": {SessionID: "s"}, "of the request": {RequestID: "r"}, "all": {}} {
+		got, err := s.Events(t.Context(), 0, f, store.Bounds{Events: 100})
+		if err != nil || len(got) == 0 {
+			t.Fatalf("%s: %d events, %v", name, len(got), err)
+		}
+		for _, rec := range got {
+			if rec.Type == loquat.Partial {
+				t.Errorf("%s: increment %s is shown", name, rec.ID)
+			}
+		}
 	}
 }
 

@@ -365,13 +365,18 @@ func (t *tail) find(sessionID string) *part {
 }
 
 // increments returns what the tail holds of the increments in the log, for a reader of the database.
-func (t *tail) increments(p *part) heldIncrements {
-	if p == nil {
-		return heldIncrements{from: t.end()}
+func (t *tail) increments(sessionID string) heldIncrements {
+	p, last := t.all, t.end()
+	if sessionID != "" {
+		t.mu.RLock()
+		p, last = t.sessions[sessionID], t.end() // under the lock, because newer events may be in another part
+		t.mu.RUnlock()
 	}
-	last := t.end()
+	if p == nil {
+		return heldIncrements{from: last, to: last}
+	}
 	records := p.load() // before the floor, see drop
-	return heldIncrements{from: loquat.EventID(p.floor.Load()), records: records[:indexAfter(records, last)]}
+	return heldIncrements{from: loquat.EventID(p.floor.Load()), to: last, records: records[:indexAfter(records, last)], part: p}
 }
 
 // since appends to out the matching events of a part above an id, up to the bounds of a
