@@ -137,7 +137,7 @@ func checkOutcome(p plugin.Plugin, out plugin.ActionResult) error {
 	return nil
 }
 
-// errStopping ends the actions of application plugins when the server stops.
+// errStopping refuses what is not begun any more because the server stops.
 var errStopping = loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; try again in a moment")
 
 // actWithState runs an action of an application plugin. Actions of one plugin run one after the

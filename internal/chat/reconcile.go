@@ -163,6 +163,9 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 	if size >= largeStep { // one at a time, so that no other is blamed if the system kills this server
 		s.large.Lock()
 		defer s.large.Unlock()
+		if s.stopping.Load() {
+			return nil, errStopping
+		}
 	}
 	former := q.Owner
 	survivable, err := s.noteReconcile(ctx, &q, size)

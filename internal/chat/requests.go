@@ -22,6 +22,7 @@ type Requests struct {
 	unowned map[string]bool // requests of this node that had no worker at the last look; used only by look
 
 	reconciling atomic.Bool  // reconcile has not succeeded yet
+	stopping    atomic.Bool  // Stop waits for starting
 	starting    sync.RWMutex // held shared from the decision to start a request until it is launched
 	workers     workers
 	recent      *recentMessages

@@ -138,6 +138,7 @@ func (s *Service) Leave() { s.leaving.Store(true) }
 // of application plugins; then it ends the remaining requests as interrupted. Queued sends
 // stay queued for the next start. After Stop no request publishes an event.
 func (s *Service) Stop(ctx context.Context) {
+	s.Requests.stopping.Store(true)
 	s.Requests.starting.Lock() // no request is between the decision to start it and its worker
 	s.Requests.workers.drain()
 	s.Requests.starting.Unlock()

@@ -108,8 +108,9 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 						t.Fatal(err)
 					}
 					time.Sleep(time.Millisecond) // later ones were silent for less long
-					if tt.clients != waiting {
-						h.beginWrite()
+					h.beginWrite()
+					if tt.clients == waiting {
+						h.endWrite()
 					}
 					if tt.clients == reading {
 						go func() {

@@ -46,7 +46,8 @@ const (
 	// storingAge is the age at which an object counts as given up if no owner was added.
 	storingAge = time.Hour
 	// keepRemoved is how long external bytes are kept after their image was removed or given up: a
-	// failover to a standby that lags may bring the image back, and a put that failed the bytes.
+	// failover to a standby that lags may bring the image back, and the object store may carry out
+	// a put that has failed.
 	keepRemoved = 10 * time.Minute
 	// maxTries is how often Add stores bytes that are given up before their owner is added.
 	maxTries = 3

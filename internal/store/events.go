@@ -251,7 +251,7 @@ type incrementSource interface {
 }
 
 // mergeEvents calls fn with events and with increments, in the order of their ids, until fn
-// returns false or fails.
+// returns false or fails. An increment that is among both counts once.
 func mergeEvents(events *eventReader, increments incrementSource, fn func(loquat.Record) (more bool, err error)) error {
 	event, someEvent, err := events.next()
 	if err != nil {
@@ -259,13 +259,18 @@ func mergeEvents(events *eventReader, increments incrementSource, fn func(loquat
 	}
 	increment, someIncrement, err := increments.next()
 	for err == nil && (someEvent || someIncrement) {
-		var more bool
+		more := true
 		if someEvent && (!someIncrement || event.ID < increment.ID) {
 			if more, err = fn(event); more && err == nil {
 				event, someEvent, err = events.next()
 			}
-		} else if more, err = fn(increment); more && err == nil {
-			increment, someIncrement, err = increments.next()
+		} else {
+			if !someEvent || event.ID > increment.ID {
+				more, err = fn(increment)
+			}
+			if more && err == nil {
+				increment, someIncrement, err = increments.next()
+			}
 		}
 		if !more {
 			return err

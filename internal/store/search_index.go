@@ -152,7 +152,7 @@ func (r *Reader) waiting(limit int) ([]int64, error) {
 
 // Waiting returns how many items wait for the index, or more than upTo.
 func (r *Reader) Waiting(upTo int) (n int, err error) {
-	err = one(r.q, `SELECT (SELECT count(*) FROM (SELECT 1 FROM messages WHERE id > (SELECT indexed_to FROM search_state) LIMIT ?) m)
+	err = one(r.q, `SELECT (SELECT count(*) FROM (SELECT 1 FROM messages WHERE id > (SELECT indexed_to FROM search_state) ORDER BY id LIMIT ?) m)
 		+ (SELECT count(*) FROM (SELECT 1 FROM search_queue LIMIT ?) q)`, []any{upTo + 1, upTo + 1}, &n)
 	return n, err
 }

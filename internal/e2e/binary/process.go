@@ -115,6 +115,8 @@ func (p *Process) Listening() error {
 		return nil
 	case <-time.After(30 * time.Second):
 		_ = p.Cmd.Process.Signal(syscall.SIGQUIT) // it writes where it hangs
+		killer := time.AfterFunc(20*time.Second, func() { _ = p.Cmd.Process.Kill() })
+		defer killer.Stop()
 		_ = p.Cmd.Wait()
 		return fmt.Errorf("%v does not listen:\n%s", p.Cmd.Args, p.Log)
 	}

@@ -201,9 +201,9 @@ func (db *DB) keepLease(ctx context.Context) {
 		}
 		if err := db.beat(ctx); err != nil && ctx.Err() == nil {
 			_ = db.failed(err) // Check reports it
-			if db.hold.Load().lost.Load() && !db.answers(ctx) {
-				db.closeConnections() // the end of the hold closed those of its time
-			}
+		}
+		if db.hold.Load().lost.Load() && !db.answers(ctx) && ctx.Err() == nil {
+			db.closeConnections() // the end of the hold closed those of its time
 		}
 	}
 }

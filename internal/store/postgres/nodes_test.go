@@ -470,7 +470,7 @@ func TestNodeFarBehind(t *testing.T) {
 	conn := connect(t, url)
 	exec(t, conn, `BEGIN; LOCK TABLE log IN ACCESS EXCLUSIVE MODE`) // nobody reads
 	exec(t, conn, `INSERT INTO events (event_id, sid, type, rev, omit_messages, at, body)
-		SELECT i, 1, 'retry_scheduled', 0, 0, 0, convert_to('{"type":"retry_scheduled","session_id":"s","attempt":' || i || '}', 'UTF8') FROM generate_series(2, 30000) i;
+		SELECT i, 1, 'partial', 0, 0, 0, convert_to('{"type":"partial","session_id":"s","message":{"role":"assistant","content":"' || i || '"}}', 'UTF8') FROM generate_series(2, 30000) i;
 		UPDATE log SET last_event_id = 30000; COMMIT`)
 	eventually(t, "the node is level", func() bool { return reader.Last() == 30000 })
 	if got := logOf(t, reader, 0); len(got) != 30000 {

@@ -66,6 +66,8 @@ func TestServerIsPausedWithoutAHold(t *testing.T) {
 	exec(t, admin, "BEGIN; SELECT 1 FROM log FOR UPDATE")
 	exec(t, connect(t, server.URL("postgres")), "UPDATE nodes SET ended_at = clock_timestamp()")
 	eventually(t, "the hold is lost", func() bool { return postgres.HoldLost(db) })
+	changed := make(chan error, 1)
+	go func() { changed <- create(t.Context(), s, "during") }() // it waits for the lock
 	if err := read(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,10 @@ func TestServerIsPausedWithoutAHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, admin, "ROLLBACK")
-	recovers(t, s, db, "after")
+	if err := <-changed; loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a change: %v", err)
+	}
+	recovers(t, s, db, "after", "during")
 }
 
 // silentHost returns the address of a host that accepts connections and does not answer.

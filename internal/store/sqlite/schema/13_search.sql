@@ -1,6 +1,8 @@
 -- The full-text index; package store writes it. The rows have no text, only the tokens of an item.
 CREATE VIRTUAL TABLE search_index USING fts5(tokens, content='', contentless_delete=1, detail=none, tokenize='ascii');
-INSERT INTO search_index (search_index, rank) VALUES ('automerge', 16);
+-- Fewer merges, and none that has to be done at once: that would hold up a commit.
+INSERT INTO search_index (search_index, rank) VALUES ('automerge', 8);
+INSERT INTO search_index (search_index, rank) VALUES ('crisismerge', 32);
 
 -- Messages with an id above indexed_to are not in the index yet.
 CREATE TABLE search_state (
