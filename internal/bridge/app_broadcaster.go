@@ -189,7 +189,7 @@ func carriesSession(t loquat.EventType) bool {
 func (b *broadcaster) push(rec loquat.Record, omitSession bool) *phx.Push {
 	p, err := newEventPush(b.ctx, b.topic, b.log, rec, omitSession)
 	if err != nil {
-		if b.ctx.Err() == nil {
+		if b.ctx.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable { // the apps catch up
 			b.slog.Error("could not encode an event", "event", rec.ID.String(), "error", err)
 		}
 		return nil
