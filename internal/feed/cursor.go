@@ -66,20 +66,13 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 }
 
 // reach makes the tail include what the client of a query that has a Since may know from another
-// node. That is the event itself and, for a follower that resumes, also the events after it: the
-// other node may have left out increments before the event because of a later one.
-//
-// The client of a poll has received whole windows. What a window left out came before the event
-// that made it unnecessary, and that event is not above Since.
+// node. That is the event itself, and also the ends of requests after it: because of such an end, the
+// other node may have left out increments before the event.
 func (f *Feed) reach(ctx context.Context, q Query) error {
-	switch {
-	case q.Since == nil:
+	if q.Since == nil {
 		return nil
-	case q.Push:
-		return f.store.CatchUp(ctx)
-	default:
-		return f.store.Reach(ctx, *q.Since)
 	}
+	return f.store.CatchUp(ctx)
 }
 
 // checkSince returns the error gone if the log never gave an event id.

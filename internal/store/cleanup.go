@@ -84,8 +84,9 @@ func (tx *Tx) sortEnded() (ended []int64, err error) {
 	return ended, tx.sortIncrements()
 }
 
-// removeIncrementsOf removes some increments of requests, the newest first: a reader may see the
-// beginning of a text, but not the rest alone. It returns the requests that may have more.
+// removeIncrementsOf removes some increments of requests, the newest first: a node that has not read
+// the end of a request yet may read the beginning of a text, but not the rest alone. It returns the
+// requests that may have more.
 // Increments among the events were written by earlier versions.
 func (tx *Tx) removeIncrementsOf(requests []int64) ([]int64, error) {
 	if err := tx.keepLastID(); err != nil { // see lastEventID

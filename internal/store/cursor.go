@@ -1,20 +1,10 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"loquat"
 )
-
-// Reach makes Last at least id if another node has assigned this id. A client may know events
-// that this node has not heard of yet.
-func (s *Store) Reach(ctx context.Context, id loquat.EventID) error {
-	if id <= s.Last() {
-		return nil
-	}
-	return s.CatchUp(ctx)
-}
 
 // Checkpoint publishes the checkpoint that follows a change and writes the head. The
 // checkpoint becomes the cursor, unless keepCursor is true because clients would otherwise

@@ -81,53 +81,44 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 	}
 	defer s.windows.Release(1)
 	for range readAgain {
-		out, valid, err := s.readDatabase(ctx, since, f, b)
-		if err != nil || valid > 0 || valid == len(out) {
-			return out[:valid], err
+		out, ok, err := s.readDatabase(ctx, since, f, b)
+		if err != nil || ok {
+			return out, err
 		}
 	}
 	return nil, loquat.Errorf(loquat.CodeUnavailable, "the log changes faster than it can be read; try again")
 }
 
 // readDatabase reads a window from the database, up to the end that the tail had when the read
-// began. It returns how many of the events are valid; see heldIncrements.valid.
-func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter, b bound) (out []loquat.Record, valid int, err error) {
+// began. It returns false if the tail has changed so much meanwhile that the read has to begin anew.
+func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter, b bound) (out []loquat.Record, ok bool, err error) {
 	held := s.tail.increments(f.SessionID)
 	err = s.View(ctx, func(r *Reader) (err error) {
 		out, err = r.events(since, f, b, held)
 		return err
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, false, err
 	}
-	return out, held.valid(out), nil
+	// The tail now knows every end that the snapshot showed.
+	read := len(out)
+	out = slices.DeleteFunc(out, func(r loquat.Record) bool { return isIncrement(r.Type) && s.tail.hasEnded(r.RequestID) })
+	return out, held.upToDate() && (len(out) > 0 || read == 0), nil
 }
 
 // heldIncrements are the newest increments of the log, as the tail holds them. A read of the database
-// takes them from here: the database removes the increments of a request that ends, and then the
-// next read, of the tail, would show the rest of a text without its beginning.
+// takes them from here: a request may end before the read, and then the database hides them, while
+// the next read, of the tail, would show the rest of a text without its beginning.
 type heldIncrements struct {
 	from, to loquat.EventID // records has those above from and up to to, the end of the tail
 	records  []*loquat.Record
 	part     *part // that had the records; nil if there are none
 }
 
-// valid returns how many of the events that were read with held can be returned. A request that
-// ended during the read may have lost its first increments in the database, and its last ones in
-// the tail; then the read has to begin anew.
-func (held heldIncrements) valid(events []loquat.Record) int {
-	if held.part == nil {
-		return len(events)
-	}
-	now := held.part.load()
-	for i := range events {
-		if e := &events[i]; e.ID > held.from && isIncrement(e.Type) {
-			if n := indexAfter(now, e.ID); n == 0 || now[n-1].ID != e.ID {
-				return i
-			}
-		}
-	}
-	return len(events)
+// upToDate reports whether the tail still knows of all these increments whether their request has
+// ended.
+func (held heldIncrements) upToDate() bool {
+	return held.part == nil || held.part.floor.Load() == int64(held.from)
 }
 
 // stitchedIncrements yields the increments of the database, then those of the tail.

@@ -29,7 +29,7 @@ const (
 // requestName holds the ids that an increment's body has of its request.
 type requestName struct {
 	request, session string
-	visible          bool // the session is not deleted, and the increments are not removed
+	visible          bool // the session is not deleted, and the request has not ended
 }
 
 // incrementReader yields increments in the order of their ids. A nil incrementReader has none.
@@ -61,8 +61,8 @@ type incrementHead struct {
 }
 
 // incrementsOf returns a reader of the increments above since that match a filter. It yields
-// at least the first limit of them. Requests whose increments were removed are skipped without
-// a look at the increments.
+// at least the first limit of them. Those of requests that have ended are superseded and may be
+// removed at any time, so they are skipped.
 func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incrementReader, error) {
 	in := &incrementReader{q: r.q, since: since, names: map[int64]requestName{}, heads: map[incrementHead][]byte{}}
 	where, args := "", []any(nil)
@@ -100,7 +100,7 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 
 // findRequests adds the matching requests that may have increments to names.
 func (in *incrementReader) findRequests(where string, args []any) error {
-	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND `+where, args...)
+	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND r.ended_at IS NULL AND `+where, args...)
 	if err != nil {
 		return fmt.Errorf("read the requests of increments: %w", err)
 	}
@@ -236,7 +236,7 @@ func (in *incrementReader) add(last loquat.EventID, body []byte) error {
 // nameOf reads the names of a request and keeps them. It returns the zero requestName for an
 // unknown request.
 func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
-	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 AND r.thinned = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
+	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 AND r.ended_at IS NULL FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
 		&name.request, &name.session, &name.visible)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return name, fmt.Errorf("read the request of increments: %w", err)

@@ -29,15 +29,18 @@ type tail struct {
 	last atomic.Int64 // highest event id that was committed; no reader sees an event above it
 	all  *part        // the events of all sessions
 
+	// ended has the requests whose request_completed is in the tail. Nobody is shown their
+	// increments any more; see hasEnded.
+	ended sync.Map // from request_id to nothing
+
 	mu       sync.RWMutex     // also guards the lists of watches against concurrent changes
 	sessions map[string]*part // of sessions with events in the tail or with followers
 
 	// The fields below belong to add.
 	bounds  tailBounds
 	bytes   int
-	parts   []*part         // of the events that are being added
-	changed []*part         // the same, each once
-	whole   map[string]bool // requests whose first event is in the tail
+	parts   []*part // of the events that are being added
+	changed []*part // the same, each once
 }
 
 // part is the events of one session in the tail, or those of all sessions, and the followers
@@ -87,7 +90,7 @@ func (p *part) followers() []*Watch {
 // newTail returns an empty tail of a log that ends at last. Retention has removed events up to
 // gone.
 func newTail(last, gone loquat.EventID) *tail {
-	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), sessions: map[string]*part{}, whole: map[string]bool{}}
+	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), sessions: map[string]*part{}}
 	t.last.Store(int64(last))
 	t.announceRemoval(gone)
 	t.finishRemoval()
@@ -143,11 +146,10 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 		p.kept = append(p.kept, r)
 		t.all.kept = append(t.all.kept, r)
 		t.bytes += len(r.Body)
-		if r.Type == loquat.RequestStarted {
-			t.whole[r.RequestID] = true
+		if r.Type == loquat.RequestCompleted {
+			t.ended.Store(r.RequestID, nil)
 		}
 	}
-	t.dropSuperseded(batch)
 	t.all.publish()
 	for _, p := range t.changed {
 		p.publish()
@@ -217,9 +219,7 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 	if len(gone) == 0 {
 		return deleted
 	}
-	for _, r := range gone {
-		delete(t.whole, r.RequestID)
-	}
+	t.forgetEnds(gone)
 	slices.SortFunc(gone, func(a, b *loquat.Record) int { return cmp.Compare(a.ID, b.ID) })
 	left := make([]*loquat.Record, 0, len(t.all.kept)) // readers keep the old slice
 	for _, r := range t.all.kept {
@@ -234,38 +234,22 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 	return deleted
 }
 
-// dropSuperseded forgets the increments of requests that end with some records, unless the tail has
-// all of them: the database may no longer have the earlier ones, and a reader that comes from there
-// must not be shown the rest of a text.
-func (t *tail) dropSuperseded(records []loquat.Record) {
-	var parts []*part
-	ended := map[string]bool{}
-	for i := range records {
-		if r := &records[i]; r.Type == loquat.RequestCompleted && !t.whole[r.RequestID] {
-			ended[r.RequestID] = true
-			parts = append(parts, t.parts[i])
-		}
-	}
-	if len(ended) > 0 {
-		t.all.kept = withoutIncrements(t.all.kept, ended, &t.bytes)
-		for _, p := range parts {
-			p.kept = withoutIncrements(p.kept, ended, nil)
-		}
-	}
+// hasEnded reports whether a request has ended within the tail. Its increments are superseded, and
+// the database may have removed them. A client that lags may have read a window without the first
+// ones, from the database or at another node, so the last ones alone would be a text with a gap. A
+// reader may not rely on the answer if the floor has risen since it loaded records.
+func (t *tail) hasEnded(requestID string) bool {
+	_, ended := t.ended.Load(requestID)
+	return ended
 }
 
-// withoutIncrements returns a copy of records without the increments of requests. It takes their size from
-// bytes, if that is not nil. Readers keep the old slice.
-func withoutIncrements(records []*loquat.Record, requests map[string]bool, bytes *int) []*loquat.Record {
-	left := make([]*loquat.Record, 0, len(records))
-	for _, r := range records {
-		if !isIncrement(r.Type) || !requests[r.RequestID] {
-			left = append(left, r)
-		} else if bytes != nil {
-			*bytes -= len(r.Body)
+// forgetEnds removes the requests whose request_completed leaves the tail.
+func (t *tail) forgetEnds(gone []*loquat.Record) {
+	for _, r := range gone {
+		if r.Type == loquat.RequestCompleted {
+			t.ended.Delete(r.RequestID)
 		}
 	}
-	return left
 }
 
 // wake wakes the followers of a part that has a new event.
@@ -289,34 +273,16 @@ func (t *tail) trim() {
 		drop++
 	}
 	floor := records[drop-1].ID
-	superseded := t.cut(records[:drop], records[drop:])
-	t.all.drop(drop, floor, superseded, &t.bytes)
+	t.all.drop(drop, floor)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.sessions {
 		if n := indexAfter(p.kept, floor); n > 0 {
-			p.drop(n, p.kept[n-1].ID, superseded, nil)
+			p.drop(n, p.kept[n-1].ID)
 		}
 	}
+	t.forgetEnds(records[:drop])
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(floor) })
-}
-
-// cut returns the requests that have ended within the records that stay, and begun within those that
-// the tail drops; see dropSuperseded.
-func (t *tail) cut(dropped, stay []*loquat.Record) map[string]bool {
-	begun, ended := map[string]bool{}, map[string]bool{}
-	for _, r := range dropped {
-		if r.Type == loquat.RequestStarted {
-			begun[r.RequestID] = true
-			delete(t.whole, r.RequestID)
-		}
-	}
-	for _, r := range stay {
-		if r.Type == loquat.RequestCompleted && begun[r.RequestID] {
-			ended[r.RequestID] = true
-		}
-	}
-	return ended
 }
 
 // skip forgets all events and continues above id. Readers of events up to id read the
@@ -326,11 +292,11 @@ func (t *tail) skip(id loquat.EventID) {
 	parts := append(slices.Collect(maps.Values(t.sessions)), t.all)
 	for _, p := range parts {
 		p.madeAt.Store(int64(id))
-		p.drop(len(p.kept), id, nil, nil)
+		p.drop(len(p.kept), id)
 		p.newest.Store(int64(id))
 	}
 	t.bytes = 0
-	clear(t.whole)
+	t.ended.Clear()
 	t.last.Store(int64(id))
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(id) })
 	t.mu.Unlock()
@@ -339,11 +305,11 @@ func (t *tail) skip(id loquat.EventID) {
 	}
 }
 
-// drop removes the first n events, up to floor, and the increments of requests. The floor rises
-// first: a reader that sees the records without these events also sees the new floor.
-func (p *part) drop(n int, floor loquat.EventID, superseded map[string]bool, bytes *int) {
+// drop removes the first n events, up to floor. The floor rises first: a reader that sees the
+// records without these events also sees the new floor.
+func (p *part) drop(n int, floor loquat.EventID) {
 	p.floor.Store(int64(floor))
-	p.kept = withoutIncrements(p.kept[n:], superseded, bytes)
+	p.kept = slices.Clone(p.kept[n:])
 	p.publish()
 }
 
@@ -388,14 +354,15 @@ func (t *tail) since(p *part, since loquat.EventID, f Filter, b bound, out []loq
 	}
 	last := t.end()
 	records := p.load() // before the floor, see drop
-	if int64(since) < p.floor.Load() {
+	floor := p.floor.Load()
+	if int64(since) < floor {
 		return out, false
 	}
 	for _, r := range records[indexAfter(records, since):] {
 		if r.ID > last {
 			break
 		}
-		if !f.matches(r) {
+		if !f.matches(r) || isIncrement(r.Type) && t.hasEnded(r.RequestID) {
 			continue
 		}
 		if r.Body == nil {
@@ -406,7 +373,7 @@ func (t *tail) since(p *part, since loquat.EventID, f Filter, b bound, out []loq
 		}
 		out = append(out, *r)
 	}
-	return out, true
+	return out, p.floor.Load() == floor // see hasEnded
 }
 
 // indexAfter returns the index of the first record above an id. It searches from the end,

@@ -17,7 +17,6 @@ type tailModel struct {
 	log     []loquat.Record
 	deleted map[string]loquat.EventID
 	last    loquat.EventID
-	begun   map[string]loquat.EventID // the first event of each request
 	runs    map[string]string         // the request that runs in a session
 	watches map[*Watch]loquat.EventID // the end of the log when each joined
 }
@@ -29,7 +28,7 @@ var tailSessions = []string{"a", "b", "c", "d"}
 func TestTailAgainstAPlainLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := loquat.EventID(rapid.IntRange(0, 5).Draw(t, "start"))
-		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, begun: map[string]loquat.EventID{}, runs: map[string]string{},
+		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, runs: map[string]string{},
 			watches: map[*Watch]loquat.EventID{}}
 		for _, session := range tailSessions {
 			m.runs[session] = "request of before in " + session
@@ -94,7 +93,6 @@ func (m *tailModel) next(t *rapid.T, r *loquat.Record) {
 		return
 	case loquat.RequestStarted:
 		m.runs[r.SessionID] = fmt.Sprint("request ", r.ID)
-		m.begun[m.runs[r.SessionID]] = r.ID
 	}
 	r.RequestID = m.runs[r.SessionID]
 	if r.Type == loquat.RequestCompleted {
@@ -102,10 +100,9 @@ func (m *tailModel) next(t *rapid.T, r *loquat.Record) {
 	}
 }
 
-// superseded reports whether a reader must not be shown an increment, because the tail does not have
-// all increments of its request, which has ended.
+// superseded reports whether a reader must not be shown an increment, because its request has ended.
 func (m *tailModel) superseded(r *loquat.Record) bool {
-	return isIncrement(r.Type) && m.runs[r.SessionID] != r.RequestID && m.begun[r.RequestID] <= loquat.EventID(m.tail.all.floor.Load())
+	return isIncrement(r.Type) && m.runs[r.SessionID] != r.RequestID
 }
 
 func (m *tailModel) join(t *rapid.T) {
@@ -173,54 +170,14 @@ func (m *tailModel) check(t *rapid.T) {
 	if n := len(m.tail.all.load()); n > m.tail.bounds.events {
 		t.Fatalf("the tail holds %d events", n)
 	}
+	m.tail.ended.Range(func(request, _ any) bool {
+		if !slices.ContainsFunc(m.tail.all.load(), func(r *loquat.Record) bool { return r.Type == loquat.RequestCompleted && r.RequestID == request }) {
+			t.Fatalf("the tail remembers the end of %s", request)
+		}
+		return true
+	})
 	if len(m.watches) == 0 && len(m.tail.sessions) > len(tailSessions) {
 		t.Fatalf("the tail keeps %d sessions that nobody follows", len(m.tail.sessions))
-	}
-}
-
-// When the beginning of a request that has ended leaves the tail, its increments do too. While the
-// request runs they stay, and leave with its end.
-func TestTailForgetsTheRestOfAText(t *testing.T) {
-	for _, endsBefore := range []bool{true, false} {
-		tl := newTail(0, 0)
-		tl.bounds = tailBounds{events: 16, bytes: 1 << 20}
-		last := loquat.EventID(0)
-		add := func(kind loquat.EventType, session, request string) {
-			last++
-			tl.add(last, []loquat.Record{{ID: last, Type: kind, SessionID: session, RequestID: request, Body: []byte("{}")}})
-		}
-		add(loquat.RequestStarted, "a", "r")
-		for range 10 {
-			add(loquat.Partial, "a", "r")
-		}
-		if endsBefore {
-			add(loquat.RequestCompleted, "a", "r")
-		}
-		for tl.all.floor.Load() == 0 {
-			add(loquat.MessageAppended, "b", "")
-		}
-		if floor := tl.all.floor.Load(); floor > 9 {
-			t.Fatalf("the tail begins after event %d, when no increment is left", floor)
-		}
-		for _, session := range []string{"", "a"} {
-			got, ok := tl.since(tl.find(session), loquat.EventID(tl.all.floor.Load()), Filter{SessionID: session}, bound{events: 99, bytes: 9999}, nil)
-			if increments := slices.ContainsFunc(got, func(r loquat.Record) bool { return r.Type == loquat.Partial }); !ok || increments == endsBefore {
-				t.Errorf("ends before: %v, session %q: %v, %v", endsBefore, session, got, ok)
-			}
-		}
-		if !endsBefore {
-			add(loquat.RequestCompleted, "a", "r")
-		}
-		for _, session := range []string{"", "a"} {
-			for _, r := range tl.find(session).load() {
-				if r.Type == loquat.Partial {
-					t.Errorf("ends before: %v, session %q: event %d is left", endsBefore, session, r.ID)
-				}
-			}
-		}
-		if want := 2 * len(tl.all.load()); tl.bytes != want {
-			t.Errorf("the tail counts %d bytes, it has %d", tl.bytes, want)
-		}
 	}
 }
 

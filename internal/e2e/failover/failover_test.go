@@ -151,13 +151,10 @@ func (n *nodes) failover(t *testing.T, f fault, load *audit.Load) {
 // awaitPromotion returns when the other member became the primary, or when this one did again.
 func awaitPromotion(t *testing.T, failed *pgtest.Member, inPlace bool) time.Time {
 	t.Helper()
-	noticed := false // Patroni may call a server that was just killed the primary for a moment
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		primary := failed.IsPrimary()
-		if failed.Other().IsPrimary() || inPlace && noticed && primary {
+		if failed.Other().IsPrimary() || inPlace && failed.AcceptsWrites() {
 			return time.Now()
 		}
-		noticed = noticed || !primary
 	}
 	t.Fatal("no server was promoted")
 	return time.Time{}

@@ -461,6 +461,78 @@ func TestDatabaseThatLostTransactions(t *testing.T) {
 	}
 }
 
+// A client that lags reads a window at a node whose database hides the first increments of a request
+// that has ended, and the next window at another node, which still has all of them in memory. It is
+// not shown the last ones alone.
+func TestClientMovesAfterARequestHasEnded(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	owner := openNodes(t, url, 1, 0)[0]
+	mustCreate(t, owner, "s")
+	q := store.Request{Request: loquat.Request{RequestID: "r"}}
+	update := func(fn func(*store.Tx, *store.Head) error) {
+		t.Helper()
+		err := owner.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head("s")
+			if err != nil {
+				return err
+			}
+			return fn(tx, &h)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish := func(kind loquat.EventType, text string) {
+		t.Helper()
+		update(func(tx *store.Tx, h *store.Head) error {
+			e := loquat.Event{Type: kind}
+			if kind == loquat.Partial {
+				e.Message = &loquat.Delta{Role: loquat.RoleAssistant, Content: text}
+			}
+			if kind == loquat.RequestCompleted {
+				if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Publish(e, h, &q)
+			return err
+		})
+	}
+	update(func(tx *store.Tx, h *store.Head) error {
+		return errors.Join(tx.EnqueueRequest(h, &q, false), tx.StartRequest(&q, owner.Owner()))
+	})
+	publish(loquat.RequestStarted, "")
+	publish(loquat.Partial, "first")
+	late, _ := openStore(t, postgres.Options{URL: url, Node: "late"})
+	mustCreate(t, owner, "between")
+	between := owner.Last()
+	publish(loquat.Partial, "last")
+	publish(loquat.RequestCompleted, "")
+
+	shown := func(records []loquat.Record) (out []loquat.EventID) {
+		for _, r := range records {
+			if r.Type == loquat.Partial {
+				out = append(out, r.ID)
+			}
+		}
+		return out
+	}
+	since := loquat.EventID(0)
+	for since < between {
+		window, err := late.Events(t.Context(), since, store.Filter{}, store.Bounds{Events: 1})
+		if err != nil || len(window) == 0 || len(shown(window)) > 0 {
+			t.Fatalf("the first window: %v, %v", window, err)
+		}
+		since = window[0].ID
+	}
+	for _, f := range []store.Filter{{}, {SessionID: "s"}, {RequestID: "r"}} {
+		window, err := owner.Events(t.Context(), since, f, store.Bounds{Events: 100})
+		if err != nil || len(window) == 0 || len(shown(window)) > 0 {
+			t.Errorf("the next window, %+v: increments %v, %v", f, shown(window), err)
+		}
+	}
+}
+
 // A node that is far behind does not read what it missed, but its readers find it.
 func TestNodeFarBehind(t *testing.T) {
 	_, url := pgtest.Shared(t).Database(t)

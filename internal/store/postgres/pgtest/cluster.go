@@ -316,6 +316,19 @@ func (m *Member) IsPrimary() bool {
 	return err == nil
 }
 
+// AcceptsWrites reports whether the member's PostgreSQL runs and is no standby. Patroni may say so of
+// a server that was just killed, or not answer until it runs again.
+func (m *Member) AcceptsWrites() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, m.cluster.url("postgres", "postgres", fmt.Sprintf("127.0.0.1:%d", m.Port))+"&target_session_attrs=read-write")
+	if err != nil {
+		return false
+	}
+	_ = conn.Close(ctx)
+	return true
+}
+
 // Other returns the other member.
 func (m *Member) Other() *Member {
 	if m.cluster.Members[0] == m {
