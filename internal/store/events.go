@@ -93,16 +93,20 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 // began. It returns false if the tail has changed so much meanwhile that the read has to begin anew.
 func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter, b bound) (out []loquat.Record, ok bool, err error) {
 	held := s.tail.increments(f.SessionID)
+	var sorted loquat.EventID
 	err = s.View(ctx, func(r *Reader) (err error) {
+		if err := one(r.q, `SELECT sorted_event_id FROM log`, nil, &sorted); err != nil {
+			return err
+		}
 		out, err = r.events(since, f, b, held)
 		return err
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	// The tail now knows every end that the snapshot showed.
+	s.tail.noteSorted(sorted) // and the tail has every end that the snapshot showed
 	read := len(out)
-	out = slices.DeleteFunc(out, func(r loquat.Record) bool { return isIncrement(r.Type) && s.tail.hasEnded(r.RequestID) })
+	out = slices.DeleteFunc(out, func(r loquat.Record) bool { return s.tail.hides(&r) })
 	return out, held.upToDate() && (len(out) > 0 || read == 0), nil
 }
 
@@ -112,6 +116,7 @@ func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter
 type heldIncrements struct {
 	from, to loquat.EventID // records has those above from and up to to, the end of the tail
 	records  []*loquat.Record
+	tail     *tail
 	part     *part // that had the records; nil if there are none
 }
 
@@ -140,7 +145,7 @@ func (in *stitchedIncrements) next() (rec loquat.Record, ok bool, err error) {
 	for len(in.held.records) > 0 {
 		r := in.held.records[0]
 		in.held.records = in.held.records[1:]
-		if isIncrement(r.Type) && in.f.matches(r) {
+		if isIncrement(r.Type) && in.f.matches(r) && !in.held.tail.hides(r) {
 			return *r, true, nil
 		}
 	}

@@ -29,8 +29,11 @@ const (
 // requestName holds the ids that an increment's body has of its request.
 type requestName struct {
 	request, session string
-	visible          bool // the session is not deleted, and the request has not ended
+	visible          bool // as the condition isShown says
 }
+
+// isShown is the condition that the increments of request r are still shown; see tail.hides.
+const isShown = `(r.ended_at IS NULL OR (SELECT coalesce(max(e.event_id), 0) FROM events e WHERE e.rid = r.rid) > (SELECT sorted_event_id FROM log))`
 
 // incrementReader yields increments in the order of their ids. A nil incrementReader has none.
 type incrementReader struct {
@@ -61,8 +64,7 @@ type incrementHead struct {
 }
 
 // incrementsOf returns a reader of the increments above since that match a filter. It yields
-// at least the first limit of them. Those of requests that have ended are superseded and may be
-// removed at any time, so they are skipped.
+// at least the first limit of them.
 func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incrementReader, error) {
 	in := &incrementReader{q: r.q, since: since, names: map[int64]requestName{}, heads: map[incrementHead][]byte{}}
 	where, args := "", []any(nil)
@@ -100,7 +102,7 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 
 // findRequests adds the matching requests that may have increments to names.
 func (in *incrementReader) findRequests(where string, args []any) error {
-	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND r.ended_at IS NULL AND `+where, args...)
+	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND `+isShown+` AND `+where, args...)
 	if err != nil {
 		return fmt.Errorf("read the requests of increments: %w", err)
 	}
@@ -236,7 +238,7 @@ func (in *incrementReader) add(last loquat.EventID, body []byte) error {
 // nameOf reads the names of a request and keeps them. It returns the zero requestName for an
 // unknown request.
 func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
-	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 AND r.ended_at IS NULL FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
+	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 AND `+isShown+` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
 		&name.request, &name.session, &name.visible)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return name, fmt.Errorf("read the request of increments: %w", err)
@@ -247,11 +249,10 @@ func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
 
 // sortIncrements moves the increments of running requests from shared rows to rows of their
 // own, and removes those of ended requests. A reader that reads past a request's end arrives
-// at the same state without them.
+// at the same state without them. The row of the log has the end of the log at that time.
 func (tx *Tx) sortIncrements() error {
 	entries, err := tx.sharedIncrements()
-	if err != nil || len(entries) == 0 {
-		tx.sorted = err == nil // what the row of a shared log says is wrong
+	if err != nil {
 		return err
 	}
 	if err := tx.exec(`DELETE FROM increments WHERE last_event_id > (SELECT sorted_event_id FROM log)`); err != nil {

@@ -58,8 +58,9 @@ type Listener interface {
 // LogState is the row of a shared log, as a transaction found it.
 type LogState struct {
 	Last, Gone loquat.EventID
-	Cuts       int64  // how often ids were skipped because the log had lost events
-	Timeline   string // of the database; see Lost
+	Sorted     loquat.EventID // see sortIncrements
+	Cuts       int64          // how often ids were skipped because the log had lost events
+	Timeline   string         // of the database; see Lost
 
 	// The increments in shared rows.
 	UnsortedEntries, UnsortedBytes int

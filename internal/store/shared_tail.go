@@ -105,6 +105,7 @@ func (s *Store) feedStep(ctx context.Context) (more bool, err error) {
 		w.records = w.records[:indexOf(w.records, limit)]
 	}
 	s.tail.noteRemoved(w.state.Gone)
+	s.tail.noteSorted(w.state.Sorted)
 	if w.log != nil {
 		s.takeIdentity(w.log, w.state.Cuts)
 		s.tail.skip(max(w.upTo, since))
@@ -241,6 +242,7 @@ func (s *Store) readEnd(ctx context.Context) (last loquat.EventID, err error) {
 	err = s.driver.Read(ctx, func(q SQL) error {
 		if shared, ok := q.(sharedSQL); ok {
 			last = shared.Log().Last
+			s.tail.noteSorted(shared.Log().Sorted)
 		}
 		return nil
 	})

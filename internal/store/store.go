@@ -388,6 +388,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 		err = asDatabaseError(err)
 	}
 	s.tail.noteRemoved(state.Gone)
+	s.tail.noteSorted(state.Sorted)
 	if state.Last > s.Last() {
 		if err := s.awaitTail(ctx, state.Last); err != nil {
 			return s.classify(ctx, asDatabaseError(err))

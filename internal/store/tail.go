@@ -29,9 +29,8 @@ type tail struct {
 	last atomic.Int64 // highest event id that was committed; no reader sees an event above it
 	all  *part        // the events of all sessions
 
-	// ended has the requests whose request_completed is in the tail. Nobody is shown their
-	// increments any more; see hasEnded.
-	ended sync.Map // from request_id to nothing
+	ended  sync.Map     // from request_id to the id of a request_completed in the tail
+	sorted atomic.Int64 // see hides
 
 	mu       sync.RWMutex     // also guards the lists of watches against concurrent changes
 	sessions map[string]*part // of sessions with events in the tail or with followers
@@ -100,8 +99,13 @@ func newTail(last, gone loquat.EventID) *tail {
 // announceRemoval records that retention is about to remove events up to id. It must be called
 // before the removal: meanwhile readers ask the database.
 func (t *tail) announceRemoval(id loquat.EventID) {
-	for old := t.removing.Load(); old < int64(id) && !t.removing.CompareAndSwap(old, int64(id)); {
-		old = t.removing.Load()
+	raise(&t.removing, id)
+}
+
+// raise makes a mark at least id.
+func raise(mark *atomic.Int64, id loquat.EventID) {
+	for old := mark.Load(); old < int64(id) && !mark.CompareAndSwap(old, int64(id)); {
+		old = mark.Load()
 	}
 }
 
@@ -117,11 +121,8 @@ func (t *tail) newestRemoved() (id loquat.EventID, settled bool) {
 
 // noteRemoved records that retention has removed events up to id, maybe on another node.
 func (t *tail) noteRemoved(id loquat.EventID) {
-	for _, mark := range []*atomic.Int64{&t.removing, &t.removed} { // see newestRemoved
-		for old := mark.Load(); old < int64(id) && !mark.CompareAndSwap(old, int64(id)); {
-			old = mark.Load()
-		}
-	}
+	raise(&t.removing, id) // first, see newestRemoved
+	raise(&t.removed, id)
 }
 
 // end returns the highest committed event id. Events up to it can be read.
@@ -147,7 +148,7 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 		t.all.kept = append(t.all.kept, r)
 		t.bytes += len(r.Body)
 		if r.Type == loquat.RequestCompleted {
-			t.ended.Store(r.RequestID, nil)
+			t.ended.Store(r.RequestID, r.ID)
 		}
 	}
 	t.all.publish()
@@ -234,14 +235,21 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 	return deleted
 }
 
-// hasEnded reports whether a request has ended within the tail. Its increments are superseded, and
-// the database may have removed them. A client that lags may have read a window without the first
-// ones, from the database or at another node, so the last ones alone would be a text with a gap. A
-// reader may not rely on the answer if the floor has risen since it loaded records.
-func (t *tail) hasEnded(requestID string) bool {
-	_, ended := t.ended.Load(requestID)
-	return ended
+// hides reports whether the increments of a request are not shown any more: it ended within the tail,
+// and increments were sorted after that, which removes the last increments of ended requests from the
+// database; a cleanup then removes the others. A client that lags may have read a window without the
+// first ones, here or at another node, so the last ones alone would be a text with a gap. A reader may
+// not rely on the answer if the floor has risen since it loaded records.
+func (t *tail) hides(r *loquat.Record) bool {
+	if !isIncrement(r.Type) {
+		return false
+	}
+	end, ended := t.ended.Load(r.RequestID)
+	return ended && int64(end.(loquat.EventID)) <= t.sorted.Load()
 }
+
+// noteSorted records that increments up to an id were sorted, maybe by another node.
+func (t *tail) noteSorted(id loquat.EventID) { raise(&t.sorted, id) }
 
 // forgetEnds removes the requests whose request_completed leaves the tail.
 func (t *tail) forgetEnds(gone []*loquat.Record) {
@@ -342,7 +350,7 @@ func (t *tail) increments(sessionID string) heldIncrements {
 		return heldIncrements{from: last, to: last}
 	}
 	records := p.load() // before the floor, see drop
-	return heldIncrements{from: loquat.EventID(p.floor.Load()), to: last, records: records[:indexAfter(records, last)], part: p}
+	return heldIncrements{from: loquat.EventID(p.floor.Load()), to: last, records: records[:indexAfter(records, last)], tail: t, part: p}
 }
 
 // since appends to out the matching events of a part above an id, up to the bounds of a
@@ -362,7 +370,7 @@ func (t *tail) since(p *part, since loquat.EventID, f Filter, b bound, out []loq
 		if r.ID > last {
 			break
 		}
-		if !f.matches(r) || isIncrement(r.Type) && t.hasEnded(r.RequestID) {
+		if !f.matches(r) || t.hides(r) {
 			continue
 		}
 		if r.Body == nil {
@@ -373,7 +381,7 @@ func (t *tail) since(p *part, since loquat.EventID, f Filter, b bound, out []loq
 		}
 		out = append(out, *r)
 	}
-	return out, p.floor.Load() == floor // see hasEnded
+	return out, p.floor.Load() == floor // see hides
 }
 
 // indexAfter returns the index of the first record above an id. It searches from the end,

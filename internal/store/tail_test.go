@@ -18,6 +18,8 @@ type tailModel struct {
 	deleted map[string]loquat.EventID
 	last    loquat.EventID
 	runs    map[string]string         // the request that runs in a session
+	ends    map[string]loquat.EventID // of requests
+	sorted  loquat.EventID            // the end of the log when increments were sorted last
 	watches map[*Watch]loquat.EventID // the end of the log when each joined
 }
 
@@ -28,7 +30,7 @@ var tailSessions = []string{"a", "b", "c", "d"}
 func TestTailAgainstAPlainLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := loquat.EventID(rapid.IntRange(0, 5).Draw(t, "start"))
-		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, runs: map[string]string{},
+		m := &tailModel{tail: newTail(start, 0), last: start, deleted: map[string]loquat.EventID{}, runs: map[string]string{}, ends: map[string]loquat.EventID{},
 			watches: map[*Watch]loquat.EventID{}}
 		for _, session := range tailSessions {
 			m.runs[session] = "request of before in " + session
@@ -38,6 +40,7 @@ func TestTailAgainstAPlainLog(t *testing.T) {
 			"commit": m.commit,
 			"join":   m.join,
 			"leave":  m.leave,
+			"sort":   m.sort,
 			"":       m.check,
 		})
 	})
@@ -96,13 +99,21 @@ func (m *tailModel) next(t *rapid.T, r *loquat.Record) {
 	}
 	r.RequestID = m.runs[r.SessionID]
 	if r.Type == loquat.RequestCompleted {
+		m.ends[r.RequestID] = r.ID
 		m.runs[r.SessionID] = ""
 	}
 }
 
-// superseded reports whether a reader must not be shown an increment, because its request has ended.
+func (m *tailModel) sort(*rapid.T) {
+	m.sorted = m.last
+	m.tail.noteSorted(m.sorted)
+}
+
+// superseded reports whether a reader must not be shown an increment: its request has ended, and
+// increments were sorted since.
 func (m *tailModel) superseded(r *loquat.Record) bool {
-	return isIncrement(r.Type) && m.runs[r.SessionID] != r.RequestID
+	end, ended := m.ends[r.RequestID]
+	return isIncrement(r.Type) && ended && end <= m.sorted
 }
 
 func (m *tailModel) join(t *rapid.T) {

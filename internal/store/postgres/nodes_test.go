@@ -508,6 +508,9 @@ func TestClientMovesAfterARequestHasEnded(t *testing.T) {
 	between := owner.Last()
 	publish(loquat.Partial, "last")
 	publish(loquat.RequestCompleted, "")
+	if err := owner.Cleanup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 
 	shown := func(records []loquat.Record) (out []loquat.EventID) {
 		for _, r := range records {
@@ -524,6 +527,9 @@ func TestClientMovesAfterARequestHasEnded(t *testing.T) {
 			t.Fatalf("the first window: %v, %v", window, err)
 		}
 		since = window[0].ID
+	}
+	if err := owner.CatchUp(t.Context()); err != nil { // as every poll does
+		t.Fatal(err)
 	}
 	for _, f := range []store.Filter{{}, {SessionID: "s"}, {RequestID: "r"}} {
 		window, err := owner.Events(t.Context(), since, f, store.Bounds{Events: 100})

@@ -327,10 +327,10 @@ func rollback(conn *pgx.Conn) bool {
 }
 
 // stateColumns are the columns of a store.LogState in the row of the log.
-const stateColumns = `last_event_id, gone_event_id, cuts, timeline, unsorted_entries, unsorted_bytes`
+const stateColumns = `last_event_id, gone_event_id, sorted_event_id, cuts, timeline, unsorted_entries, unsorted_bytes`
 
 func stateInto(st *store.LogState) []any {
-	return []any{&st.Last, &st.Gone, &st.Cuts, &st.Timeline, &st.UnsortedEntries, &st.UnsortedBytes}
+	return []any{&st.Last, &st.Gone, &st.Sorted, &st.Cuts, &st.Timeline, &st.UnsortedEntries, &st.UnsortedBytes}
 }
 
 // Read runs fn in a transaction of isolation level REPEATABLE READ. Cancelling ctx ends the
