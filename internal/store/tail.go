@@ -241,11 +241,12 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 // first ones, here or at another node, so the last ones alone would be a text with a gap. A reader may
 // not rely on the answer if the floor has risen since it loaded records.
 func (t *tail) hides(r *loquat.Record) bool {
-	if !isIncrement(r.Type) {
+	sorted := loquat.EventID(t.sorted.Load())
+	if r.ID > sorted || !isIncrement(r.Type) { // most: the request ends after the increment
 		return false
 	}
 	end, ended := t.ended.Load(r.RequestID)
-	return ended && int64(end.(loquat.EventID)) <= t.sorted.Load()
+	return ended && end.(loquat.EventID) <= sorted
 }
 
 // noteSorted records that increments up to an id were sorted, maybe by another node.
