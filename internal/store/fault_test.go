@@ -176,3 +176,51 @@ func TestTimeoutOfTheDriver(t *testing.T) {
 		t.Errorf("a caller that left: %v", err)
 	}
 }
+
+// silentDisk is a driver whose commits fail after some seconds while silent is set.
+type silentDisk struct {
+	store.Driver
+	silent atomic.Bool
+}
+
+// slowWrite is how long a write to a silentDisk takes.
+const slowWrite = 3 * time.Second
+
+func (d *silentDisk) Write(ctx context.Context, fn func(store.SQL) error) error {
+	if d.silent.Load() {
+		time.Sleep(slowWrite)
+		return errFull
+	}
+	return d.Driver.Write(ctx, fn)
+}
+
+// A change that was submitted during a slow probe is tried next, not after more probes.
+func TestChangeAfterASlowProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk := &silentDisk{Driver: db}
+		s, err := store.Open(t.Context(), disk, store.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		disk.silent.Store(true)
+		if err := s.TryWrite(t.Context()); loquat.CodeOf(err) != loquat.CodeUnavailable {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			time.Sleep(slowWrite * 2 / 3) // a probe is under way
+			began := time.Now()
+			if err := s.TryWrite(t.Context()); loquat.CodeOf(err) != loquat.CodeUnavailable {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 2*slowWrite {
+				t.Fatalf("change %d waited for more than one probe: %s", i, took)
+			}
+		}
+	})
+}

@@ -419,8 +419,12 @@ func (s *Store) commitLoop() {
 		case <-s.outboxes.filled:
 			first, open = s.await()
 		case <-probe.C:
-			s.probe(batch[:0])
-			continue
+			select {
+			case first, open = <-s.queue: // not after the probe, which may take seconds
+			default:
+				s.probe(batch[:0])
+				continue
+			}
 		}
 		if !open {
 			return

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,9 @@ func TestServerIsPaused(t *testing.T) {
 				t.Errorf("while the server is paused: %v", err)
 			}
 		case <-limit:
-			t.Fatal("a call waits for the paused server")
+			var stacks strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
+			t.Fatalf("a call waits for the paused server:\n%s", &stacks)
 		}
 	}
 	if err := server.Resume(); err != nil {
