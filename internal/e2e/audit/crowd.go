@@ -67,6 +67,8 @@ type crowd struct {
 
 	gate sync.RWMutex // changes hold the read lock; the write lock pauses all changes
 
+	from loquat.EventID // the log's newest event before the load
+
 	mu       sync.Mutex
 	serial   int
 	sessions []*target
@@ -180,12 +182,12 @@ func (u user) pick() *target {
 	return u.sessions[u.random.IntN(len(u.sessions))]
 }
 
-// mark makes a unique text.
+// mark makes a text that is unique, also among the loads of a log.
 func (u user) mark(what string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.serial++
-	return fmt.Sprintf("%s %d", what, u.serial)
+	return fmt.Sprintf("%s %d.%d", what, u.from, u.serial)
 }
 
 // recordState stores the message count and the checkpoint from an answer.

@@ -54,7 +54,7 @@ func New(ctx context.Context, opts Options) *Load {
 	l.ctx, l.stop = context.WithCancel(ctx)
 	l.crowd = &crowd{
 		c: opts.Client, promises: &promises{kinds: map[string]int{}}, states: &stateLedger{}, deleting: map[string]bool{},
-		fault: opts.Fault, opened: l.watchSession, few: opts.Sessions,
+		fault: opts.Fault, opened: l.watchSession, few: opts.Sessions, from: opts.From,
 	}
 	return l
 }

@@ -244,7 +244,10 @@ func (w *watcher) compare(ctx context.Context, t *Truth) (compared int, faults [
 		last = t.log[len(t.log)-1].EventID
 	}
 	if id := w.query.SessionID; id != "" {
-		last = t.bySession[id][len(t.bySession[id])-1].EventID
+		last = 0
+		if events := t.bySession[id]; len(events) > 0 {
+			last = events[len(events)-1].EventID
+		}
 	}
 	for w.position() < last {
 		select {

@@ -96,6 +96,7 @@ func (r *killRun) load(streams int, duration time.Duration) {
 	r.nodes.AwaitUp()
 	l.Pause(func() { r.audit(l) })
 	l.Stop()
+	r.settle(l) // the followers of the next load would see the rest of these requests alone
 	r.tally.Add(l)
 	if os.Getenv("LOQUAT_NODES_SECONDS") != "" {
 		fmt.Printf("%d kills; %s\n", r.kills, &r.tally) // as it goes, not at the end
@@ -127,14 +128,20 @@ func (r *killRun) kill() {
 	r.longest = max(r.longest, r.db.awaitEnds(died, orphans))
 }
 
-func (r *killRun) audit(l *audit.Load) {
+// settle waits until no request runs.
+func (r *killRun) settle(l *audit.Load) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*patience)
 	defer cancel()
-	r.tally.Audits++
 	if err := l.Settle(ctx); err != nil {
-		r.t.Error(err)
-		return
+		r.t.Fatal(err)
 	}
+}
+
+func (r *killRun) audit(l *audit.Load) {
+	r.tally.Audits++
+	r.settle(l)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*patience)
+	defer cancel()
 	for i, fault := range l.Audit(ctx) {
 		if i < 20 { // one loss shows in many ways
 			r.t.Error(fault)
