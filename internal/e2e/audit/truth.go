@@ -45,7 +45,7 @@ func (t *Truth) dropOlder(from loquat.EventID) {
 		return
 	}
 	for id, events := range t.bySession {
-		if events[0].Type == loquat.SessionCreated {
+		if first := events[0].Type; first == loquat.SessionCreated || first == loquat.SessionDeleted { // all that is left of one
 			continue
 		}
 		delete(t.bySession, id)
