@@ -16,8 +16,8 @@ import (
 )
 
 // A session is named after its first message. If its agent has the setting `title`, a model writes a
-// better title after the first exchange, in a call that is no request of the session. Should that
-// fail, or the process die, the next exchanges try again, up to titleExchanges.
+// better title after the first exchange, in a call that is no request of the session. If the call
+// fails or the process dies, the next exchanges try again, up to titleExchanges.
 const titleExchanges = 3
 
 // The bounds of all these calls together.
@@ -188,7 +188,7 @@ func titleIn(reply loquat.Reply) string {
 		return ""
 	}
 	text := loquat.CleanText(reply.Content)
-	if _, after, ok := strings.Cut(text, "</think>"); ok { // backends that do not tell reasoning from text
+	if _, after, ok := strings.Cut(text, "</think>"); ok { // some backends send reasoning as text
 		text = after
 	}
 	title := strings.TrimLeft(titleOf(text), "# ")

@@ -61,6 +61,18 @@ func (r *rig) forTitles() []loquat.LLMRequest {
 	return slices.DeleteFunc(slices.Clone(r.provider.seen()), func(call loquat.LLMRequest) bool { return call.RequestID != "" })
 }
 
+// beginTitle makes a session and waits until the model is asked for its title, which is the nth call
+// of this kind.
+func (r *rig) beginTitle(answer phase, nth int) (session string) {
+	r.t.Helper()
+	r.provider.then(says("ok"))
+	r.provider.then(answer)
+	session = r.create(loquat.NewSession{}).SessionID
+	r.exchange(session, "hello")
+	r.eventually("the model is asked for a title", func() bool { return len(r.forTitles()) == nth })
+	return session
+}
+
 func TestTitleByModel(t *testing.T) {
 	r := newTitleRig(t)
 	r.provider.then(says("It is the capital of Norway."))
@@ -104,18 +116,13 @@ func TestTitleByDefaults(t *testing.T) {
 // A call for a title delays nothing, and a title that somebody has set meanwhile stays.
 func TestTitleSetMeanwhile(t *testing.T) {
 	r := newTitleRig(t)
-	slow := says("of the model")
-	slow.gate = make(chan struct{})
-	r.provider.then(says("ok"))
-	r.provider.then(slow)
-	s := r.create(loquat.NewSession{}).SessionID
-	r.exchange(s, "hello")
-	r.eventually("the model is asked for a title", func() bool { return len(r.forTitles()) == 1 })
+	gate := make(chan struct{})
+	s := r.beginTitle(phase{reply: loquat.Reply{Content: "of the model"}, gate: gate}, 1)
 	r.exchange(s, "another") // while the model writes the title
 	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s, loquat.SessionPatch{Metadata: loquat.Object{}.Set(loquat.MetaTitle, "mine")}); err != nil {
 		t.Fatal(err)
 	}
-	close(slow.gate)
+	close(gate)
 	r.settles()
 	if got := r.title(s); got != "mine" {
 		t.Errorf("the title is %q", got)
@@ -125,25 +132,15 @@ func TestTitleSetMeanwhile(t *testing.T) {
 // A session that is deleted meanwhile, and the end of the service, end the writing of a title silently.
 func TestTitleOfWhatEnds(t *testing.T) {
 	r := newTitleRig(t)
-	slow := says("too late")
-	slow.gate = make(chan struct{})
-	r.provider.then(says("ok"))
-	r.provider.then(slow)
-	s := r.create(loquat.NewSession{}).SessionID
-	r.exchange(s, "hello")
-	r.eventually("the model is asked for a title", func() bool { return len(r.forTitles()) == 1 })
+	gate := make(chan struct{})
+	s := r.beginTitle(phase{reply: loquat.Reply{Content: "too late"}, gate: gate}, 1)
 	if err := r.DeleteSession(t.Context(), chat.Call{}, s); err != nil {
 		t.Fatal(err)
 	}
-	close(slow.gate)
+	close(gate)
 	r.settles()
 
-	endless := phase{hang: true}
-	r.provider.then(says("ok"))
-	r.provider.then(endless)
-	s = r.create(loquat.NewSession{}).SessionID
-	r.exchange(s, "hello")
-	r.eventually("the model is asked for a title", func() bool { return len(r.forTitles()) == 2 })
+	r.beginTitle(phase{hang: true}, 2)
 	r.Stop(t.Context())
 	if log := r.said.String(); strings.Contains(log, "keeps the title") {
 		t.Errorf("the log has\n%s", log)

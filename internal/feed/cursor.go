@@ -67,7 +67,7 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 
 // reach makes the tail include what the client of a query that has a Since may know from another
 // node. That is the event itself, and also the ends of requests after it: because of such an end, the
-// other node may have left out increments before the event; see the type tail of package store.
+// other node may have left out increments before the event; see tail.hides in package store.
 func (f *Feed) reach(ctx context.Context, q Query) error {
 	if q.Since == nil {
 		return nil

@@ -107,7 +107,7 @@ func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter
 	s.tail.noteSorted(sorted) // and the tail has every end that the snapshot showed
 	read := len(out)
 	out = slices.DeleteFunc(out, func(r loquat.Record) bool { return s.tail.hides(&r) })
-	return out, held.upToDate() && (len(out) > 0 || read == 0), nil
+	return out, held.upToDate(out) && (len(out) > 0 || read == 0), nil
 }
 
 // heldIncrements are the newest increments of the log, as the tail holds them. A read of the database
@@ -120,10 +120,13 @@ type heldIncrements struct {
 	part     *part // that had the records; nil if there are none
 }
 
-// upToDate reports whether the tail still knows of all these increments whether their request has
-// ended.
-func (held heldIncrements) upToDate() bool {
-	return held.part == nil || held.part.floor.Load() == int64(held.from)
+// upToDate reports whether the tail still knows, of those of these increments that a window has,
+// whether their request has ended.
+func (held heldIncrements) upToDate(window []loquat.Record) bool {
+	if held.part == nil || len(window) == 0 || window[len(window)-1].ID <= held.from {
+		return true
+	}
+	return held.part.floor.Load() == int64(held.from)
 }
 
 // stitchedIncrements yields the increments of the database, then those of the tail.

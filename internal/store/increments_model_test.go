@@ -476,6 +476,21 @@ func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.
 	}
 }
 
+// change runs fn in a transaction, with the head of session s.
+func change(t *testing.T, s *store.Store, fn func(*store.Tx, *store.Head) error) {
+	t.Helper()
+	err := s.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.Head("s")
+		if err != nil {
+			return err
+		}
+		return fn(tx, &h)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A request of an earlier process ends while a reader is about to read it: the database loses the first
 // increments, and the tail the last ones. The reader is not shown the last ones alone.
 func TestReadWhileARequestEnds(t *testing.T) {
@@ -493,16 +508,7 @@ func TestReadWhileARequestEnds(t *testing.T) {
 	}
 	update := func(fn func(*store.Tx, *store.Head) error) {
 		t.Helper()
-		err := s.Update(t.Context(), func(tx *store.Tx) error {
-			h, err := tx.Head("s")
-			if err != nil {
-				return err
-			}
-			return fn(tx, &h)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		change(t, s, fn)
 	}
 	publish := func(tx *store.Tx, h *store.Head, events ...loquat.Event) error {
 		for _, e := range events {
@@ -559,16 +565,7 @@ func TestCommitterSortsIncrements(t *testing.T) {
 	q := &store.Request{Request: loquat.Request{RequestID: "r"}}
 	update := func(fn func(*store.Tx, *store.Head) error) {
 		t.Helper()
-		err := s.Update(t.Context(), func(tx *store.Tx) error {
-			h, err := tx.Head("s")
-			if err != nil {
-				return err
-			}
-			return fn(tx, &h)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		change(t, s, fn)
 	}
 	update(func(tx *store.Tx, h *store.Head) error {
 		if err := tx.EnqueueRequest(h, q, false); err != nil {

@@ -316,8 +316,8 @@ func (m *Member) IsPrimary() bool {
 	return err == nil
 }
 
-// AcceptsWrites reports whether the member's PostgreSQL runs and is no standby. Patroni may say so of
-// a server that was just killed, or not answer until it runs again.
+// AcceptsWrites reports whether the member's PostgreSQL runs as a primary. It asks PostgreSQL, because
+// Patroni may call a server that was just killed the primary, or may not answer until it runs again.
 func (m *Member) AcceptsWrites() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
