@@ -30,6 +30,7 @@ func benchNodes(w io.Writer) ([]verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer server.Stop()
 	streams, err := compareStreams(w, server)
 	if err != nil {
 		return nil, err

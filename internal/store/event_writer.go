@@ -18,6 +18,7 @@ type eventWriter struct {
 	increments []increment
 
 	incrementBytes int // size of all increments of the batch
+	inserted       []incrementRow
 	written        sizeOfIncrements
 }
 
@@ -69,14 +70,18 @@ func (w *eventWriter) flush() error {
 		}
 	}
 	w.rows, w.bytes = w.rows[:0], 0
-	err := insertIncrements(w.SQL, w.increments, nil, 0, &w.written)
+	w.written.entries += len(w.increments)
+	inserted, err := insertIncrements(w.SQL, w.increments, nil, 0)
+	for _, row := range inserted {
+		w.written.bytes += len(row.body)
+	}
+	w.inserted = append(w.inserted, inserted...)
 	w.increments = w.increments[:0]
 	return err
 }
 
-// insertIncrements inserts entries in as few rows as their size allows. It adds what it wrote
-// to written.
-func insertIncrements(q SQL, entries []increment, rid any, segment loquat.EventID, written *sizeOfIncrements) error {
+// insertIncrements inserts entries in as few rows as their size allows, and returns the rows.
+func insertIncrements(q SQL, entries []increment, rid any, segment loquat.EventID) (rows []incrementRow, err error) {
 	for len(entries) > 0 {
 		n, size := 0, 0
 		for ; n < len(entries) && (n == 0 || size < maxIncrementRow); n++ {
@@ -84,15 +89,15 @@ func insertIncrements(q SQL, entries []increment, rid any, segment loquat.EventI
 		}
 		const others = 16 // approximate bytes of an entry without its rest
 		body := appendIncrements(make([]byte, 0, size+n*others), entries[:n])
-		_, err := q.Exec(`INSERT INTO increments (last_event_id, rid, segment, entries, body) VALUES (?, ?, ?, ?, ?)`, entries[n-1].id, rid, segment, n, body)
+		last := entries[n-1].id
+		_, err := q.Exec(`INSERT INTO increments (last_event_id, rid, segment, entries, body) VALUES (?, ?, ?, ?, ?)`, last, rid, segment, n, body)
 		if err != nil {
-			return fmt.Errorf("insert increments: %w", err)
+			return rows, fmt.Errorf("insert increments: %w", err)
 		}
-		written.entries += n
-		written.bytes += len(body)
+		rows = append(rows, incrementRow{last: last, segment: int64(segment), body: body})
 		entries = entries[n:]
 	}
-	return nil
+	return rows, nil
 }
 
 // flushFor calls flush before a statement that uses the tables of events.

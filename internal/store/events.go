@@ -431,7 +431,7 @@ func (tx *Tx) addEvent(rec loquat.Record, h *Head, req *Request, rev int64, body
 			return rec.ID, nil
 		}
 	}
-	tx.otherEvents = true
+	tx.others = append(tx.others, len(tx.published)-1)
 	var rid any
 	if req != nil {
 		rid = req.RID

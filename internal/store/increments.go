@@ -275,8 +275,7 @@ func (tx *Tx) sortIncrements() error {
 		if !running {
 			continue
 		}
-		var written sizeOfIncrements // these are sorted
-		if err := insertIncrements(tx.q, byRequest[rid], rid, tx.last, &written); err != nil {
+		if _, err := insertIncrements(tx.q, byRequest[rid], rid, tx.last); err != nil {
 			return err
 		}
 	}
@@ -292,6 +291,16 @@ func unsortedIncrements(q SQL) (n sizeOfIncrements, err error) {
 	err = one(q, `SELECT coalesce(sum(entries), 0), coalesce(sum(octet_length(body)), 0) FROM increments
 		WHERE last_event_id > (SELECT sorted_event_id FROM log)`, nil, &n.entries, &n.bytes)
 	return n, err
+}
+
+// unsorted returns what the shared rows of increments hold after the transaction.
+func (tx *Tx) unsorted() sizeOfIncrements {
+	size := tx.log.written
+	if tx.sharedLog != nil && !tx.sorted {
+		size.entries += tx.state.UnsortedEntries
+		size.bytes += tx.state.UnsortedBytes
+	}
+	return size
 }
 
 // sortIfDue sorts the increments if the shared rows hold many.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,31 +72,21 @@ type LogState struct {
 // sharedSQL is a transaction of a shared log.
 type sharedSQL interface {
 	Log() LogState
-	// Notify sends a text to the listeners of all nodes when the transaction commits.
-	Notify(text string)
+	// Notify sends a text to the listeners of all nodes when the transaction commits. It does not
+	// call text if there are no other nodes.
+	Notify(text func() string)
 }
 
 // lookEvery is how often a node looks for the changes of others without a notification. A
 // change is effective on all nodes within a second, so this is less.
 const lookEvery = 500 * time.Millisecond
 
-// maxNotice is the size of a notification; PostgreSQL allows less than 8000 bytes.
-const maxNotice = 7900
-
-// notice is the notification of a commit.
-type notice struct {
-	Owner   string         `json:"n"`
-	Last    loquat.EventID `json:"last"`
-	Changed []string       `json:"changed,omitempty"`
-	Signals [][2]string    `json:"signals,omitempty"` // topic and payload
-	Look    bool           `json:"look,omitempty"`    // Changed and Signals were too long
-}
-
 // nodes coordinates this node with the others.
 type nodes struct {
 	driver sharedDriver // nil if this node is the only one
 	self   loquat.Node
 	newest atomic.Int64  // highest event id that a notification named
+	look   atomic.Bool   // follow is to read up to the end of the log, whatever was notified
 	wake   chan struct{} // ends the wait of follow
 	recall chan struct{} // ends the wait of callChanged
 	stop   context.CancelFunc
@@ -249,78 +238,6 @@ func (r *Reader) Orphans() ([]Request, error) {
 		ORDER BY r.sid`, args...)
 }
 
-// finishShared writes what a transaction of a shared log changed besides its rows: the state of
-// the log, the revisions of shared state, and the notification. before is the highest id before
-// the updates.
-func (tx *Tx) finishShared(before loquat.EventID) error {
-	n := notice{Owner: tx.owner, Last: tx.last, Changed: tx.changed, Signals: tx.signals}
-	tx.revisions = map[string]int64{}
-	for _, kind := range tx.changed {
-		revision, err := tx.insert(`INSERT INTO revisions (kind, revision) VALUES (?, 1)
-			ON CONFLICT (kind) DO UPDATE SET revision = revisions.revision + 1 RETURNING revision`, kind)
-		if err != nil {
-			return fmt.Errorf("mark %s as changed: %w", kind, err)
-		}
-		tx.revisions[kind] = revision
-	}
-	if tx.last == before && !tx.sorted {
-		if len(tx.changed)+len(tx.signals) > 0 {
-			tx.sharedLog.Notify(n.text())
-		}
-		return nil
-	}
-	unsorted := tx.unsorted()
-	_, err := lastSQL{tx.statements}.Exec(`UPDATE log SET last_event_id = ?, unsorted_entries = ?, unsorted_bytes = ?`, tx.last, unsorted.entries, unsorted.bytes)
-	tx.sharedLog.Notify(n.text())
-	return err
-}
-
-// unsorted returns what the shared rows of increments hold after the transaction.
-func (tx *Tx) unsorted() sizeOfIncrements {
-	size := tx.log.written
-	if tx.sharedLog != nil && !tx.sorted {
-		size.entries += tx.state.UnsortedEntries
-		size.bytes += tx.state.UnsortedBytes
-	}
-	return size
-}
-
-// text returns the notification as JSON. If it is too long, it says only to look.
-func (n notice) text() string {
-	text, err := json.Marshal(n)
-	if err != nil || len(text) > maxNotice {
-		text, _ = json.Marshal(notice{Owner: n.Owner, Last: n.Last, Look: true})
-	}
-	return string(text)
-}
-
-// notified is called with the notification of a commit.
-func (s *Store) notified(text string) {
-	var n notice
-	if err := json.Unmarshal([]byte(text), &n); err != nil {
-		s.log.Warn("a notification of the database cannot be read", "error", err)
-		return
-	}
-	if n.Owner == s.Owner() {
-		return
-	}
-	s.nodes.newest.Store(max(s.nodes.newest.Load(), int64(n.Last))) // only this goroutine stores it
-	for _, signal := range n.Signals {
-		s.nodes.mu.Lock()
-		fns := s.nodes.onSignal[signal[0]]
-		s.nodes.mu.Unlock()
-		for _, fn := range fns {
-			fn(signal[1])
-		}
-	}
-	if n.Last > s.Last() || n.Look {
-		poke(s.nodes.wake)
-	}
-	if len(n.Changed) > 0 || n.Look {
-		poke(s.nodes.recall)
-	}
-}
-
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -334,6 +251,7 @@ type listener struct{ s *Store }
 func (l listener) Notified(text string) { l.s.notified(text) }
 
 func (l listener) Look() {
+	l.s.nodes.look.Store(true)
 	poke(l.s.nodes.wake)
 	poke(l.s.nodes.recall)
 }
@@ -377,14 +295,18 @@ func (s *Store) follow(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
+		until := newest
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.nodes.wake:
+			if !s.nodes.look.Swap(false) {
+				until = loquat.EventID(s.nodes.newest.Load())
+			}
 		case <-ticker.C:
 		}
 		// An error is also found, and reported, by the probe of the committer.
-		_ = s.feedTail(ctx, newest)
+		_ = s.feedTail(ctx, until)
 	}
 }
 

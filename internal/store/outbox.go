@@ -37,7 +37,8 @@ type Outbox struct {
 	streamer Streamer
 	listed   atomic.Bool // in s.outboxes.ready
 	closed   atomic.Bool
-	update   update // the next of the committer's; it is in one batch at most
+	update   update // of the committer
+	inBatch  bool   // update is in the batch that the committer writes; owned by the committer
 }
 
 // outboxes lists the outboxes whose increments wait.
@@ -72,17 +73,20 @@ func (o *Outbox) Ready() {
 // Close ends the collection. The committer may still be writing what it has collected.
 func (o *Outbox) Close() { o.closed.Store(true) }
 
-// collect adds one update per outbox with increments to a batch. They come first, so the fence
-// of each is the state after the last commit.
+// collect adds one update per outbox with increments to a batch of such updates. They come first in
+// their transaction, so the fence of each is the state after the last commit.
 func (s *Store) collect(batch []*update) []*update {
 	s.outboxes.mu.Lock()
 	defer s.outboxes.mu.Unlock()
 	for _, o := range s.outboxes.ready {
 		o.listed.Store(false) // before the increments are taken: later ones list the outbox again
-		o.update = update{fn: o.publish, outbox: o}
+		if o.inBatch {
+			continue
+		}
+		o.update, o.inBatch = update{fn: o.publish, outbox: o}, true
 		batch = append(batch, &o.update)
 	}
-	s.crowded = len(s.outboxes.ready) > 1
+	s.crowded = len(batch) > 1
 	clear(s.outboxes.ready)
 	s.outboxes.ready = s.outboxes.ready[:0]
 	return batch
@@ -109,10 +113,12 @@ func (o *Outbox) publish(tx *Tx) error {
 
 // finish ends an update, whose err is set.
 func (u *update) finish() {
-	switch {
-	case u.outbox == nil:
+	if u.outbox == nil {
 		close(u.done)
-	case u.err != nil && !u.outbox.closed.Load():
+		return
+	}
+	u.outbox.inBatch = false
+	if u.err != nil && !u.outbox.closed.Load() {
 		u.outbox.streamer.IncrementsFailed(u.err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"loquat"
@@ -37,7 +38,55 @@ type feeder struct {
 	names map[int64]requestName
 	cuts  int64
 
-	ends endReads
+	received received
+	ends     endReads
+}
+
+// received holds the commits of other nodes that notifications brought and that are not yet in the
+// tail. They may be dropped at any time: the database has them.
+type received struct {
+	mu      sync.Mutex
+	commits []*smallCommit // in the order of their notifications
+}
+
+// maxReceived is the most commits in received. Each is a little smaller than its notification.
+const maxReceived = 128
+
+func (r *received) put(c *smallCommit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.commits) == maxReceived {
+		r.commits = r.commits[:0]
+	}
+	r.commits = append(r.commits, c)
+}
+
+// after returns the commit that follows on an id, or nil. It drops the commits before.
+func (r *received) after(id loquat.EventID) *smallCommit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := 0
+	for old < len(r.commits) && r.commits[old].Last <= id {
+		old++
+	}
+	r.commits = slices.Delete(r.commits, 0, old)
+	if len(r.commits) == 0 || r.commits[0].Base != id {
+		return nil
+	}
+	return r.commits[0]
+}
+
+func (r *received) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.commits)
+	r.commits = r.commits[:0]
+}
+
+func (r *received) isEmpty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.commits) == 0
 }
 
 func (f *feeder) init() {
@@ -70,13 +119,34 @@ func (s *Store) feedTail(ctx context.Context, until loquat.EventID) error {
 }
 
 func (s *Store) feedLocked(ctx context.Context, until loquat.EventID) error {
-	for more := true; more && s.Last() < until; {
-		var err error
-		if more, err = s.feedStep(ctx); err != nil {
+	for s.Last() < until {
+		s.addReceived()
+		if s.Last() >= until || s.Last() >= loquat.EventID(s.feeder.limit.Load()) {
+			return nil
+		}
+		if more, err := s.feedStep(ctx); err != nil || !more {
 			return err
 		}
 	}
 	return nil
+}
+
+// addReceived adds to the tail the commits of other nodes that follow on it. The caller holds the
+// feeder's turn.
+func (s *Store) addReceived() {
+	for c := s.feeder.received.after(s.Last()); c != nil; c = s.feeder.received.after(s.Last()) {
+		if c.Cuts != s.feeder.cuts {
+			s.feeder.received.clear()
+			return
+		}
+		records, ok := c.records(s.feeder.names)
+		if !ok { // reading it from the database also reads the names
+			return
+		}
+		s.tail.noteRemoved(c.Gone)
+		s.tail.noteSorted(c.Sorted)
+		s.tail.add(c.Last, records)
+	}
 }
 
 // feedWindow is a part of the log that other nodes wrote.
@@ -200,6 +270,7 @@ func (s *Store) addOwn(tx *Tx) {
 	}
 	s.feeder.limit.Store(int64(newest))
 	s.tail.add(tx.last, tx.published)
+	s.addReceived()
 }
 
 // awaitTail waits until the tail has every event up to an id that a reader saw.

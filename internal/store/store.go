@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"loquat/internal/loglimit"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -475,6 +476,28 @@ func (s *Store) gather(batch []*update) []*update {
 	return batch
 }
 
+// start marks the updates of a batch as started, and drops those that were abandoned.
+func start(batch []*update) []*update {
+	left := batch[:0]
+	for _, u := range batch {
+		if u.state.CompareAndSwap(waiting, started) {
+			left = append(left, u)
+		}
+	}
+	return left
+}
+
+// join adds to a batch what has come while this node waited for others to release the log.
+func (s *Store) join(batch []*update) []*update {
+	n := 0 // increments come first, see collect
+	for n < len(batch) && batch[n].outbox != nil {
+		n++
+	}
+	outboxes := s.collect(slices.Clone(batch[:n]))
+	more := s.gather(make([]*update, 0, len(s.queue)))
+	return slices.Concat(outboxes, batch[n:], start(more))
+}
+
 // commit writes a batch. If an update fails after it wrote, or a statement of an update fails,
 // the transaction is rolled back: the update gets its error, and the remaining updates run
 // again.
@@ -485,20 +508,21 @@ func (s *Store) commit(batch []*update) {
 		s.feeder.limit.Store(int64(newest))
 		s.committing.Store(nil)
 		close(inTail)
-	}()
-	remaining := batch[:0]
-	for _, u := range batch {
-		if u.state.CompareAndSwap(waiting, started) {
-			remaining = append(remaining, u)
+		if !s.feeder.received.isEmpty() { // commits that waited for this one, which failed
+			poke(s.nodes.wake)
 		}
-	}
-	for len(remaining) > 0 {
+	}()
+	remaining := start(batch)
+	for first := true; len(remaining) > 0; first = false {
 		var tx *Tx
 		began := time.Now()
 		s.silent.asked()
 		err := s.driver.Write(context.Background(), func(q SQL) error {
 			if tx != nil && tx.sharedLog == nil {
 				s.fences.update(tx.fenceChanges, false)
+			}
+			if first && tx == nil && s.Shared() {
+				remaining = s.join(remaining)
 			}
 			tx = s.begin(q)
 			if err := s.prepare(tx, remaining); err != nil {

@@ -44,9 +44,9 @@ type Tx struct {
 	signals   [][2]string
 	revisions map[string]int64 // of changed
 
-	otherEvents bool   // published has events that are not increments
-	sorted      bool   // sortIncrements ran
-	head        []byte // reused by Publish
+	others []int  // the events in published that are not increments
+	sorted bool   // sortIncrements ran
+	head   []byte // reused by Publish
 
 	shown *func(loquat.Object) loquat.Object // what events show of metadata; nil means all
 }
@@ -99,7 +99,7 @@ func (tx *Tx) runAll(batch []*update) error {
 	if tx.sharedLog != nil {
 		return tx.finishShared(before)
 	}
-	if !tx.otherEvents { // the rows of the increments name their ids; see lastEventID
+	if len(tx.others) == 0 { // the rows of the increments name their ids; see lastEventID
 		return nil
 	}
 	return tx.keepLastID()

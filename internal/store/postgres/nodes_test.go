@@ -468,39 +468,7 @@ func TestClientMovesAfterARequestHasEnded(t *testing.T) {
 	_, url := pgtest.Shared(t).Database(t)
 	owner := openNodes(t, url, 1, 0)[0]
 	mustCreate(t, owner, "s")
-	q := store.Request{Request: loquat.Request{RequestID: "r"}}
-	update := func(fn func(*store.Tx, *store.Head) error) {
-		t.Helper()
-		err := owner.Update(t.Context(), func(tx *store.Tx) error {
-			h, err := tx.Head("s")
-			if err != nil {
-				return err
-			}
-			return fn(tx, &h)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish := func(kind loquat.EventType, text string) {
-		t.Helper()
-		update(func(tx *store.Tx, h *store.Head) error {
-			e := loquat.Event{Type: kind}
-			if kind == loquat.Partial {
-				e.Message = &loquat.Delta{Role: loquat.RoleAssistant, Content: text}
-			}
-			if kind == loquat.RequestCompleted {
-				if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
-					return err
-				}
-			}
-			_, err := tx.Publish(e, h, &q)
-			return err
-		})
-	}
-	update(func(tx *store.Tx, h *store.Head) error {
-		return errors.Join(tx.EnqueueRequest(h, &q, false), tx.StartRequest(&q, owner.Owner()))
-	})
+	publish := startRequest(t, owner, "s")
 	publish(loquat.RequestStarted, "")
 	publish(loquat.Partial, "first")
 	late, _ := openStore(t, postgres.Options{URL: url, Node: "late"})
@@ -536,6 +504,44 @@ func TestClientMovesAfterARequestHasEnded(t *testing.T) {
 		if err != nil || len(window) == 0 || len(shown(window)) > 0 {
 			t.Errorf("the next window, %+v: increments %v, %v", f, shown(window), err)
 		}
+	}
+}
+
+// startRequest begins a request of a session, and returns a function that publishes its events.
+func startRequest(t *testing.T, s *store.Store, session string) (publish func(kind loquat.EventType, text string)) {
+	t.Helper()
+	q := store.Request{Request: loquat.Request{RequestID: "r"}}
+	update := func(fn func(*store.Tx, *store.Head) error) {
+		t.Helper()
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head(session)
+			if err != nil {
+				return err
+			}
+			return fn(tx, &h)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(func(tx *store.Tx, h *store.Head) error {
+		return errors.Join(tx.EnqueueRequest(h, &q, false), tx.StartRequest(&q, s.Owner()))
+	})
+	return func(kind loquat.EventType, text string) {
+		t.Helper()
+		update(func(tx *store.Tx, h *store.Head) error {
+			e := loquat.Event{Type: kind}
+			if kind == loquat.Partial {
+				e.Message = &loquat.Delta{Role: loquat.RoleAssistant, Content: text}
+			}
+			if kind == loquat.RequestCompleted {
+				if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Publish(e, h, &q)
+			return err
+		})
 	}
 }
 

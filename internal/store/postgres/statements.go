@@ -28,10 +28,11 @@ type statements struct {
 func (s statements) Log() store.LogState { return s.state }
 
 // Notify lets the commit send a text to all nodes. It does nothing while there are no others.
-func (s statements) Notify(text string) {
+func (s statements) Notify(notice func() string) {
 	if s.db.hold.Load().alone.Load() {
 		return
 	}
+	text := notice()
 	s.last.Queue(`SELECT pg_notify($1, $2)`, s.db.channel, text)
 	s.db.metrics.sending(text)
 }

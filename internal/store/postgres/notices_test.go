@@ -1,0 +1,82 @@
+//go:build unix
+
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"loquat"
+	"loquat/internal/store"
+	"loquat/internal/store/postgres"
+	"loquat/internal/store/postgres/pgtest"
+)
+
+// countedReads counts the transactions that read.
+type countedReads struct {
+	*postgres.DB
+	n atomic.Int64
+}
+
+func (c *countedReads) Read(ctx context.Context, fn func(store.SQL) error) error {
+	c.n.Add(1)
+	return c.DB.Read(ctx, fn)
+}
+
+// Notifications bring small commits to the other nodes, which read only the names of a request, and
+// what is too large for a notification. All nodes have the same records.
+func TestNotificationsBringSmallCommits(t *testing.T) {
+	_, url := pgtest.Shared(t).Database(t)
+	writer := openNodes(t, url, 1, 0)[0]
+	reads := &countedReads{DB: open(t, postgres.Options{URL: url, Node: "reader"})}
+	reader, err := store.Open(t.Context(), reads, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close() })
+	mustCreate(t, writer, "s")
+	publish := startRequest(t, writer, "s")
+	publish(loquat.Partial, "the first, whose request the reader does not know")
+	level(t, writer, reader)
+
+	const commits = 200
+	before := reads.n.Load()
+	for i := range commits {
+		switch i % 20 {
+		case 0:
+			mustCreate(t, writer, fmt.Sprint("new-", i))
+		case 1:
+			publish(loquat.Partial, strings.Repeat("é<&\x00", 2000)) // too large
+		case 2:
+			publish(loquat.RequestStarted, "")
+		default:
+			publish(loquat.Partial, "é<&\x00")
+		}
+		level(t, writer, reader)
+	}
+	publish(loquat.RequestCompleted, "")
+	level(t, writer, reader)
+	// It looks twice a second for events and for other changes, and reads each commit that is too large.
+	if n := reads.n.Load() - before; n > commits/2 {
+		t.Errorf("the reader read %d times", n)
+	}
+	want, err := writer.Events(t.Context(), 0, store.Filter{}, store.Bounds{Events: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := reader.Events(t.Context(), 0, store.Filter{}, store.Bounds{Events: 1000})
+	if err != nil || len(got) != len(want) || len(want) < commits {
+		t.Fatalf("%d and %d events, %v", len(got), len(want), err)
+	}
+	for i := range want {
+		a, b := want[i], got[i]
+		if a.ID != b.ID || a.Type != b.Type || a.Rev != b.Rev || a.OmitMessages != b.OmitMessages || !a.At.Equal(b.At) || !reflect.DeepEqual(a.Body, b.Body) {
+			t.Errorf("event %s: %+v at the writer, %+v at the reader", a.ID, a, b)
+		}
+	}
+}
