@@ -109,7 +109,7 @@ var errIncrements = errors.New("the row is not one that this program writes")
 
 // eachIncrement calls fn with each entry of a row, in order. The entries share body.
 func eachIncrement(last loquat.EventID, body []byte, fn func(increment)) error {
-	d := incrementDecoder{rest: body}
+	d := fieldDecoder{rest: body}
 	in := increment{}
 	for first := true; len(d.rest) > 0; first = false {
 		step := loquat.EventID(d.uvarint())
@@ -131,32 +131,32 @@ func eachIncrement(last loquat.EventID, body []byte, fn func(increment)) error {
 	return nil
 }
 
-// incrementDecoder reads the body of a row. bad is set when the body ends too early.
-type incrementDecoder struct {
+// fieldDecoder reads the fields of an encoded row or commit. bad is set when it ends too early.
+type fieldDecoder struct {
 	rest []byte
 	bad  bool
 }
 
-func (d *incrementDecoder) uvarint() uint64 {
+func (d *fieldDecoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	d.skip(n)
 	return v
 }
 
-func (d *incrementDecoder) varint() int64 {
+func (d *fieldDecoder) varint() int64 {
 	v, n := binary.Varint(d.rest)
 	d.skip(n)
 	return v
 }
 
-func (d *incrementDecoder) byte() byte {
+func (d *fieldDecoder) byte() byte {
 	if b := d.bytes(1); len(b) == 1 {
 		return b[0]
 	}
 	return 0
 }
 
-func (d *incrementDecoder) bytes(n uint64) []byte {
+func (d *fieldDecoder) bytes(n uint64) []byte {
 	if n > uint64(len(d.rest)) {
 		d.bad, d.rest = true, nil
 		return nil
@@ -167,7 +167,7 @@ func (d *incrementDecoder) bytes(n uint64) []byte {
 }
 
 // skip drops the n bytes of a number; n is 0 or negative when there was none.
-func (d *incrementDecoder) skip(n int) {
+func (d *fieldDecoder) skip(n int) {
 	if n <= 0 {
 		d.bad, d.rest = true, nil
 		return

@@ -1,11 +1,15 @@
 package store
 
 import (
-	"encoding/base64"
+	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/klauspost/compress/s2"
 
 	"loquat"
 )
@@ -19,40 +23,104 @@ type notice struct {
 	Last    loquat.EventID `json:"last"`
 	Changed []string       `json:"changed,omitempty"`
 	Signals [][2]string    `json:"signals,omitempty"` // topic and payload
-	Commit  *smallCommit   `json:"commit,omitempty"`  // nil if it has no events, or is too large
+	Commit  []byte         `json:"commit,omitempty"`  // a smallCommit; missing if it has no events, or is too large
 	Look    bool           `json:"look,omitempty"`    // Changed and Signals were too long
 }
 
 // smallCommit is what a commit added to the log, and the row of the log before. A node whose tail
-// ends at Base adds it without reading the database.
+// ends at base adds it without reading the database.
 //
 // A database that lost transactions counts a cut before its next commit. So two commits with the
-// same Cuts and Base have the same events before them.
+// same cuts and base have the same events before them.
 type smallCommit struct {
-	Base   loquat.EventID `json:"base"` // the highest id before
-	Last   loquat.EventID `json:"-"`    // the highest id after, as in the notice
-	Cuts   int64          `json:"cuts"`
-	Gone   loquat.EventID `json:"gone"`
-	Sorted loquat.EventID `json:"sorted"`
-	At     int64          `json:"at"` // of all Events, in microseconds
+	base, last   loquat.EventID // the highest ids before and after
+	cuts         int64
+	gone, sorted loquat.EventID
+	at           time.Time // of the events
 
-	Increments []smallRow   `json:"increments,omitempty"`
-	Events     []smallEvent `json:"events,omitempty"`
+	increments []incrementRow
+	events     []loquat.Record // that are not in the increments table
 }
 
-// smallRow is a row of the increments table. JSON has bytes as base64, which any encoding of the
-// database can store.
-type smallRow struct {
-	Last loquat.EventID `json:"last"`
-	Body []byte         `json:"body"`
+// maxSmallCommit is the size above which a commit is not encoded. Compression makes it up to ten
+// times smaller.
+const maxSmallCommit = 64 << 10
+
+// encode returns the commit, compressed, because most bodies begin alike.
+func (c *smallCommit) encode() []byte {
+	if raw := c.fields(); raw != nil {
+		return s2.Encode(nil, raw)
+	}
+	return nil
 }
 
-// smallEvent is an event that is not in the increments table.
-type smallEvent struct {
-	ID           loquat.EventID `json:"id"`
-	Rev          int64          `json:"rev,omitempty"`
-	OmitMessages bool           `json:"omit_messages,omitempty"`
-	Body         []byte         `json:"body"`
+// fields returns the commit as parseSmallCommit reads it, or nil if it is too large.
+func (c *smallCommit) fields() []byte {
+	size := 0
+	for _, row := range c.increments {
+		size += len(row.body)
+	}
+	for _, rec := range c.events {
+		size += len(rec.Body)
+	}
+	if size > maxSmallCommit {
+		return nil
+	}
+	dst := make([]byte, 0, size+64+32*(len(c.increments)+len(c.events)))
+	for _, n := range []int64{int64(c.base), int64(c.last), c.cuts, int64(c.gone), int64(c.sorted), micros(c.at), int64(len(c.increments))} {
+		dst = binary.AppendVarint(dst, n)
+	}
+	for _, row := range c.increments {
+		dst = binary.AppendVarint(dst, int64(row.last))
+		dst = append(binary.AppendUvarint(dst, uint64(len(row.body))), row.body...)
+	}
+	for _, rec := range c.events {
+		dst = binary.AppendVarint(binary.AppendVarint(dst, int64(rec.ID)), rec.Rev)
+		dst = binary.AppendUvarint(append(dst, flag(rec.OmitMessages)), uint64(len(rec.Body)))
+		dst = append(dst, rec.Body...)
+	}
+	return dst
+}
+
+func flag(on bool) byte {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// decodeSmallCommit returns the commit that encode encoded.
+func decodeSmallCommit(data []byte) (*smallCommit, error) {
+	if n, err := s2.DecodedLen(data); err != nil || n > 2*maxSmallCommit {
+		return nil, fmt.Errorf("a commit of %d bytes: %w", n, cmp.Or(err, errIncrements))
+	}
+	raw, err := s2.Decode(nil, data)
+	if err != nil {
+		return nil, err
+	}
+	return parseSmallCommit(raw)
+}
+
+func parseSmallCommit(raw []byte) (*smallCommit, error) {
+	d := fieldDecoder{rest: raw}
+	id := func() loquat.EventID { return loquat.EventID(d.varint()) }
+	c := &smallCommit{base: id(), last: id(), cuts: d.varint(), gone: id(), sorted: id(), at: fromMicros(d.varint())}
+	for n := d.varint(); n > 0 && !d.bad; n-- {
+		c.increments = append(c.increments, incrementRow{last: id(), body: d.bytes(d.uvarint())})
+	}
+	for len(d.rest) > 0 {
+		at, rev, omit, body := id(), d.varint(), d.byte() != 0, d.bytes(d.uvarint())
+		rec, err := loquat.ParseRecord(body)
+		if err != nil {
+			return nil, err
+		}
+		rec.ID, rec.Rev, rec.OmitMessages, rec.At = at, rev, omit, c.at
+		c.events = append(c.events, rec)
+	}
+	if d.bad {
+		return nil, errIncrements
+	}
+	return c, nil
 }
 
 // finishShared writes what a transaction of a shared log changed besides its rows: the state of
@@ -96,27 +164,15 @@ func (tx *Tx) notice() string {
 
 // smallCommit returns what the transaction adds to the log. It is nil if that is too large for a
 // notification or not only an addition.
-func (tx *Tx) smallCommit() *smallCommit {
+func (tx *Tx) smallCommit() []byte {
 	if len(tx.published) == 0 || tx.sorted || tx.cut != nil {
 		return nil
 	}
-	c := &smallCommit{Base: tx.base, Cuts: tx.state.Cuts, Gone: tx.state.Gone, Sorted: tx.state.Sorted, At: micros(tx.Now)}
-	size := 0
-	for _, row := range tx.log.inserted {
-		size += base64.StdEncoding.EncodedLen(len(row.body))
-		c.Increments = append(c.Increments, smallRow{row.last, row.body})
-	}
+	c := smallCommit{base: tx.base, last: tx.last, cuts: tx.state.Cuts, gone: tx.state.Gone, sorted: tx.state.Sorted, at: tx.Now, increments: tx.log.inserted}
 	for _, i := range tx.others {
-		rec := &tx.published[i]
-		if size += base64.StdEncoding.EncodedLen(len(rec.Body)); size > maxNotice {
-			return nil
-		}
-		c.Events = append(c.Events, smallEvent{rec.ID, rec.Rev, rec.OmitMessages, rec.Body})
+		c.events = append(c.events, tx.published[i])
 	}
-	if size > maxNotice {
-		return nil
-	}
-	return c
+	return c.encode()
 }
 
 // isOf reports whether a notification is of an owner.
@@ -145,8 +201,10 @@ func (s *Store) notified(text string) {
 		}
 	}
 	if n.Commit != nil {
-		n.Commit.Last = n.Last
-		s.feeder.received.put(n.Commit)
+		if c, err := decodeSmallCommit(n.Commit); err == nil { // otherwise the database has it
+			s.feeder.received.put(c)
+			s.tryAddReceived()
+		}
 	}
 	if n.Look {
 		s.nodes.look.Store(true)
@@ -162,10 +220,11 @@ func (s *Store) notified(text string) {
 // records returns the events of the commit, in order. ok is false if the name of one of their
 // requests is not known, or the commit is not one that this program makes.
 func (c *smallCommit) records(names map[int64]requestName) (out []loquat.Record, ok bool) {
+	out = slices.Clone(c.events)
 	heads := map[incrementHead][]byte{}
 	ok = true
-	for _, row := range c.Increments {
-		err := eachIncrement(row.Last, row.Body, func(e increment) {
+	for _, row := range c.increments {
+		err := eachIncrement(row.last, row.body, func(e increment) {
 			name, known := names[e.rid]
 			ok = ok && known
 			if !name.visible {
@@ -181,14 +240,6 @@ func (c *smallCommit) records(names map[int64]requestName) (out []loquat.Record,
 			return nil, false
 		}
 	}
-	for _, e := range c.Events {
-		rec, err := loquat.ParseRecord(e.Body)
-		if err != nil {
-			return nil, false
-		}
-		rec.ID, rec.Rev, rec.OmitMessages, rec.At = e.ID, e.Rev, e.OmitMessages, fromMicros(c.At)
-		out = append(out, rec)
-	}
-	slices.SortFunc(out, func(a, b loquat.Record) int { return int(a.ID - b.ID) })
-	return out, len(out) == 0 || c.Base < out[0].ID && out[len(out)-1].ID <= c.Last
+	slices.SortFunc(out, func(a, b loquat.Record) int { return cmp.Compare(a.ID, b.ID) })
+	return out, len(out) == 0 || c.base < out[0].ID && out[len(out)-1].ID <= c.last
 }

@@ -2,7 +2,11 @@ package store
 
 import (
 	"encoding/json"
+	"math/rand/v2"
+	"reflect"
 	"testing"
+
+	"github.com/klauspost/compress/s2"
 
 	"loquat"
 )
@@ -10,32 +14,34 @@ import (
 // A commit that a notification brings is added to the tail only where it follows on it, and only if
 // the log has not lost events since.
 func TestReceivedCommits(t *testing.T) {
+	event := func(id loquat.EventID) loquat.Record {
+		return loquat.Record{ID: id, Type: loquat.RequestStarted, SessionID: "s", Body: []byte(`{"type":"request_started","session_id":"s"}`)}
+	}
 	commit := func(base, last loquat.EventID) *smallCommit {
-		c := &smallCommit{Base: base, Last: last, Cuts: 1, Sorted: base}
+		c := &smallCommit{base: base, last: last, cuts: 1, sorted: base}
 		for id := base + 1; id <= last; id++ {
-			c.Events = append(c.Events, smallEvent{ID: id, Body: []byte(`{"type":"request_started","session_id":"s"}`)})
+			c.events = append(c.events, event(id))
 		}
 		return c
 	}
 	increments := func(base loquat.EventID, rid int64) *smallCommit {
 		body := appendIncrements(nil, []increment{{id: base + 1, rid: rid, kind: plainText, rest: []byte("text")}})
-		return &smallCommit{Base: base, Last: base + 1, Cuts: 1, Increments: []smallRow{{base + 1, body}}}
+		return &smallCommit{base: base, last: base + 1, cuts: 1, increments: []incrementRow{{last: base + 1, body: body}}}
 	}
-	damaged := commit(10, 11)
-	damaged.Events[0].Body = []byte(`{`)
 	outside := commit(10, 12)
-	outside.Last = 11
+	outside.last = 11
 	row := increments(10, 7)
-	row.Increments[0].Body = row.Increments[0].Body[1:]
+	row.increments[0].body = row.increments[0].body[1:]
+	const committing = 12 // a transaction of this node may have committed after this id
 	cut := commit(10, 12)
-	cut.Cuts = 2
+	cut.cuts = 2
 	for _, c := range []struct {
 		name    string
 		commits []*smallCommit
 		last    loquat.EventID // of the tail afterwards
 		left    bool           // some commits wait
 	}{
-		{"follow on each other", []*smallCommit{commit(10, 12), commit(12, 13)}, 13, false},
+		{"follow on each other", []*smallCommit{commit(10, 11), commit(11, 12)}, 12, false},
 		{"are known", []*smallCommit{commit(7, 9), commit(9, 10), commit(10, 11)}, 11, false},
 		{"come too early", []*smallCommit{commit(11, 12)}, 10, true},
 		{"overlap what is known", []*smallCommit{commit(9, 11)}, 10, true},
@@ -43,8 +49,8 @@ func TestReceivedCommits(t *testing.T) {
 		{"increments", []*smallCommit{increments(10, 7)}, 11, false},
 		{"increments that are not shown", []*smallCommit{increments(10, 8)}, 11, false},
 		{"increments of an unknown request", []*smallCommit{increments(10, 9)}, 10, true},
+		{"after a transaction of this node", []*smallCommit{commit(10, 12), commit(12, 13)}, 12, true},
 		{"another history", []*smallCommit{cut, commit(10, 11)}, 10, false},
-		{"damaged event", []*smallCommit{damaged}, 10, true},
 		{"damaged increments", []*smallCommit{row}, 10, true},
 		{"id above the last", []*smallCommit{outside}, 10, true},
 	} {
@@ -52,6 +58,7 @@ func TestReceivedCommits(t *testing.T) {
 			s := &Store{tail: newTail(10, 0)}
 			s.feeder.init()
 			s.feeder.cuts = 1
+			s.feeder.limit.Store(committing)
 			s.feeder.names[7] = requestName{request: "r", session: "s", visible: true}
 			s.feeder.names[8] = requestName{request: "q", session: "s"}
 			for _, commit := range c.commits {
@@ -69,13 +76,18 @@ func TestReceivedCommits(t *testing.T) {
 func TestReceivedCommitsAreBounded(t *testing.T) {
 	var r received
 	for i := range loquat.EventID(10 * maxReceived) {
-		r.put(&smallCommit{Base: i, Last: i + 1})
+		r.put(&smallCommit{base: i, last: i + 1})
 		if len(r.commits) > maxReceived {
 			t.Fatalf("%d commits wait", len(r.commits))
 		}
 	}
+	random := rand.New(rand.NewPCG(1, 2))
 	for size := 0; size < 3*maxNotice; size += 97 {
-		tx := &Tx{log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Type: loquat.Partial, Body: make([]byte, size)}}, others: []int{0}}
+		body := make([]byte, size) // that cannot be compressed
+		for i := range body {
+			body[i] = byte(random.Uint32())
+		}
+		tx := &Tx{log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Type: loquat.Partial, Body: body}}, others: []int{0}}
 		text := tx.notice()
 		var n notice
 		if err := json.Unmarshal([]byte(text), &n); err != nil || len(text) > maxNotice || n.Last != 1 {
@@ -85,4 +97,35 @@ func TestReceivedCommitsAreBounded(t *testing.T) {
 			t.Errorf("%d bytes: the notice has the commit: %t", size, hasCommit)
 		}
 	}
+	tx := &Tx{log: &eventWriter{}, published: []loquat.Record{{Body: make([]byte, maxSmallCommit+1)}}, others: []int{0}}
+	if tx.smallCommit() != nil {
+		t.Error("a large commit is encoded")
+	}
+	if c, err := decodeSmallCommit(s2.Encode(nil, make([]byte, 3*maxSmallCommit))); err == nil {
+		t.Errorf("a large commit is decoded: %+v", c)
+	}
+}
+
+func FuzzSmallCommit(f *testing.F) {
+	body := appendIncrements(nil, []increment{{id: 11, rid: 7, kind: plainText, rest: []byte("text")}})
+	whole := smallCommit{base: 10, last: 12, cuts: 3, gone: 4, sorted: 5, at: fromMicros(1), increments: []incrementRow{{last: 11, body: body}},
+		events: []loquat.Record{{ID: 12, Type: loquat.SessionCreated, SessionID: "s", Rev: 2, OmitMessages: true, At: fromMicros(1), Body: []byte(`{"type":"session_created","session_id":"s"}`)}}}
+	got, err := decodeSmallCommit(whole.encode())
+	if err != nil || !reflect.DeepEqual(*got, whole) {
+		f.Fatalf("%+v, %v", got, err)
+	}
+	for _, c := range []smallCommit{{}, {base: 1, last: 1}, whole} {
+		f.Add(c.fields())
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		c, err := parseSmallCommit(raw)
+		if err != nil || len(raw) > maxSmallCommit {
+			return
+		}
+		_, _ = c.records(map[int64]requestName{7: {request: "r", session: "s", visible: true}})
+		again, err := parseSmallCommit(c.fields())
+		if err != nil || !reflect.DeepEqual(again, c) {
+			t.Fatalf("%+v became %+v, %v", c, again, err)
+		}
+	})
 }

@@ -66,11 +66,11 @@ func (r *received) after(id loquat.EventID) *smallCommit {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := 0
-	for old < len(r.commits) && r.commits[old].Last <= id {
+	for old < len(r.commits) && r.commits[old].last <= id {
 		old++
 	}
 	r.commits = slices.Delete(r.commits, 0, old)
-	if len(r.commits) == 0 || r.commits[0].Base != id {
+	if len(r.commits) == 0 || r.commits[0].base != id {
 		return nil
 	}
 	return r.commits[0]
@@ -131,11 +131,25 @@ func (s *Store) feedLocked(ctx context.Context, until loquat.EventID) error {
 	return nil
 }
 
+// tryAddReceived calls addReceived unless that must wait for the feeder's turn. Who has it calls
+// addReceived itself, or follow does.
+func (s *Store) tryAddReceived() {
+	select {
+	case s.feeder.turn <- struct{}{}:
+		s.addReceived()
+		s.feeder.turn.unlock()
+	default:
+	}
+}
+
 // addReceived adds to the tail the commits of other nodes that follow on it. The caller holds the
 // feeder's turn.
 func (s *Store) addReceived() {
 	for c := s.feeder.received.after(s.Last()); c != nil; c = s.feeder.received.after(s.Last()) {
-		if c.Cuts != s.feeder.cuts {
+		if int64(c.last) > s.feeder.limit.Load() { // it may follow on a transaction of this node, even one without events
+			return
+		}
+		if c.cuts != s.feeder.cuts {
 			s.feeder.received.clear()
 			return
 		}
@@ -143,9 +157,9 @@ func (s *Store) addReceived() {
 		if !ok { // reading it from the database also reads the names
 			return
 		}
-		s.tail.noteRemoved(c.Gone)
-		s.tail.noteSorted(c.Sorted)
-		s.tail.add(c.Last, records)
+		s.tail.noteRemoved(c.gone)
+		s.tail.noteSorted(c.sorted)
+		s.tail.add(c.last, records)
 	}
 }
 

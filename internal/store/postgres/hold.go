@@ -42,6 +42,10 @@ func (db *DB) renewEvery() time.Duration { return db.opts.Lease / 5 }
 // endedFor is how long the rows of ended holds are kept.
 const endedFor = "30 days"
 
+// joined is the notification of a node that begins a hold. A node that was alone then sends
+// notifications, too, before it looks for other nodes.
+const joined = "{}"
+
 // name is the name of this process for people.
 func name() string {
 	host, _ := os.Hostname()
@@ -148,6 +152,7 @@ func (db *DB) registerOn(ctx context.Context, conn *pgx.Conn) error {
 	end.Queue(`INSERT INTO nodes (owner, epoch, node_id, name, version, started_at, known_schema, seen_at, lease_until)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp(), clock_timestamp() + $8 * interval '1 millisecond')`,
 		h.owner, h.epoch, h.node, []byte(name()), db.opts.Version, db.started, db.schema, db.opts.Lease.Milliseconds())
+	end.Queue(`SELECT pg_notify($1, $2)`, db.channel, joined)
 	if err := commit(ctx, conn, &end); err != nil {
 		return fmt.Errorf("register this node: %w", err)
 	}

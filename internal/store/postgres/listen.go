@@ -74,7 +74,11 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 		switch {
 		case err == nil:
 			db.metrics.received(n.Payload)
-			l.Notified(n.Payload)
+			if n.Payload == joined {
+				db.hold.Load().alone.Store(false)
+			} else {
+				l.Notified(n.Payload)
+			}
 			continue
 		case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
 			return err
