@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"loquat/internal/store"
 	"loquat/internal/store/postgres"
@@ -38,13 +39,14 @@ func (d countingDB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	return d.DB.Write(ctx, fn)
 }
 
-// benchPostgres measures publishing to PostgreSQL. The baseline is one connection of pgx that
-// inserts as many rows in as many transactions, each sent in one message.
+// benchPostgres measures publishing to PostgreSQL. The baseline are as many connections of pgx as
+// there are nodes, which insert as many rows in as many transactions, each sent in one message.
 func benchPostgres(w io.Writer) (verdicts []verdict, err error) {
 	server, err := pgtest.Run()
 	if err != nil {
 		return nil, err
 	}
+	defer server.Stop()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "nodes\tpublishers\tevents/s\tevents/commit\tpgx, same batches\tratio\t")
 	for i := range len(postgresNodes) * len(publishing) {
@@ -60,7 +62,7 @@ func benchPostgres(w io.Writer) (verdicts []verdict, err error) {
 			if err != nil {
 				return nil, err
 			}
-			raw, err := insertRaw(server.URL(name), p.events, commits)
+			raw, err := insertRaw(server.URL(name), nodes, p.publishers, p.events, commits)
 			if err != nil {
 				return nil, err
 			}
@@ -112,17 +114,22 @@ func publishToPostgres(url string, nodes, publishers, events int) (perSecond flo
 	return float64(events) / took.Seconds(), int(count.Load()), nil
 }
 
-// insertRaw returns the events per second of one connection that inserts events in a number of
-// transactions, into a table like that of the store.
-func insertRaw(url string, events, commits int) (perSecond float64, err error) {
+// insertRaw returns the events per second of connections that insert events in a number of
+// transactions, into a table like that of the store. There are as many connections as nodes. A single
+// publisher uses them in turn; several publishers use all at the same time.
+func insertRaw(url string, nodes, publishers, events, commits int) (perSecond float64, err error) {
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return 0, err
+	var conns []*pgx.Conn
+	for range nodes {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close(ctx)
+		conns = append(conns, conn)
 	}
-	defer conn.Close(ctx)
 	for _, statement := range []string{`CREATE TABLE raw (LIKE events INCLUDING ALL)`, `CREATE TABLE raw_log (last_event_id BIGINT) WITH (fillfactor = 10)`, `INSERT INTO raw_log VALUES (0)`} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
+		if _, err := conns[0].Exec(ctx, statement); err != nil {
 			return 0, err
 		}
 	}
@@ -130,33 +137,54 @@ func insertRaw(url string, events, commits int) (perSecond float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	start, written := time.Now(), 0
-	for i := range commits {
-		var b pgx.Batch
-		b.Queue("BEGIN")
-		b.Queue("SELECT last_event_id FROM raw_log FOR UPDATE")
-		for until := events * (i + 1) / commits; written < until; {
-			n := 1
-			for n < 64 && written+2*n <= until {
-				n *= 2
+	start := time.Now()
+	var begun atomic.Int64
+	insertWith := func(conn func(commit int) *pgx.Conn) error {
+		for {
+			commit := int(begun.Add(1)) - 1
+			if commit >= commits {
+				return nil
 			}
-			var values strings.Builder
-			var args []any
-			for j := range n {
-				if j > 0 {
-					values.WriteString(", ")
-				}
-				fmt.Fprintf(&values, "($%d, $%d, $%d, $%d, $%d, $%d, $%d, $%d)", 8*j+1, 8*j+2, 8*j+3, 8*j+4, 8*j+5, 8*j+6, 8*j+7, 8*j+8)
-				written++
-				args = append(args, written, 1, nil, "partial", 0, 0, time.Now().UnixMicro(), rec.Body)
+			if err := insertBatch(ctx, conn(commit), rec.Body, events*commit/commits, events*(commit+1)/commits); err != nil {
+				return err
 			}
-			b.Queue("INSERT INTO raw (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES "+values.String(), args...)
-		}
-		b.Queue("UPDATE raw_log SET last_event_id = $1", written)
-		b.Queue("COMMIT")
-		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-			return 0, err
 		}
 	}
-	return float64(events) / time.Since(start).Seconds(), nil
+	if publishers == 1 {
+		err = insertWith(func(commit int) *pgx.Conn { return conns[commit%nodes] })
+	} else {
+		var all errgroup.Group
+		for _, conn := range conns {
+			all.Go(func() error { return insertWith(func(int) *pgx.Conn { return conn }) })
+		}
+		err = all.Wait()
+	}
+	return float64(events) / time.Since(start).Seconds(), err
+}
+
+// insertBatch inserts the events above an id and up to another one, in one transaction.
+func insertBatch(ctx context.Context, conn *pgx.Conn, body []byte, above, upTo int) error {
+	var b pgx.Batch
+	b.Queue("BEGIN")
+	b.Queue("SELECT last_event_id FROM raw_log FOR UPDATE")
+	for written := above; written < upTo; {
+		n := 1
+		for n < 64 && written+2*n <= upTo {
+			n *= 2
+		}
+		var values strings.Builder
+		var args []any
+		for j := range n {
+			if j > 0 {
+				values.WriteString(", ")
+			}
+			fmt.Fprintf(&values, "($%d, $%d, $%d, $%d, $%d, $%d, $%d, $%d)", 8*j+1, 8*j+2, 8*j+3, 8*j+4, 8*j+5, 8*j+6, 8*j+7, 8*j+8)
+			written++
+			args = append(args, written, 1, nil, "partial", 0, 0, time.Now().UnixMicro(), body)
+		}
+		b.Queue("INSERT INTO raw (event_id, sid, rid, type, rev, omit_messages, at, body) VALUES "+values.String(), args...)
+	}
+	b.Queue("UPDATE raw_log SET last_event_id = $1", upTo)
+	b.Queue("COMMIT")
+	return conn.SendBatch(ctx, &b).Close()
 }

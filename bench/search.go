@@ -42,6 +42,7 @@ func benchSearch(w io.Writer) (verdicts []verdict, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer server.Stop()
 	for _, c := range []database{{name: "SQLite", open: newFile}, {name: "PostgreSQL", on: " ON messages", open: func() (store.Driver, func(), error) { return newDatabase(server) }}} {
 		found, err := c.search(w)
 		if err != nil {

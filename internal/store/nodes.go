@@ -75,6 +75,9 @@ type sharedSQL interface {
 	// Notify sends a text to the listeners of all nodes when the transaction commits. It does not
 	// call text if there are no other nodes.
 	Notify(text func() string)
+	// Advance sets Last, UnsortedEntries and UnsortedBytes of the log when the transaction commits,
+	// and does what Notify does. No other statement of the transaction may follow.
+	Advance(to LogState, text func() string)
 }
 
 // lookEvery is how often a node looks for the changes of others without a notification. A

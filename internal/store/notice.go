@@ -143,9 +143,8 @@ func (tx *Tx) finishShared(before loquat.EventID) error {
 		return nil
 	}
 	unsorted := tx.unsorted()
-	_, err := lastSQL{tx.statements}.Exec(`UPDATE log SET last_event_id = ?, unsorted_entries = ?, unsorted_bytes = ?`, tx.last, unsorted.entries, unsorted.bytes)
-	tx.sharedLog.Notify(tx.notice)
-	return err
+	tx.sharedLog.Advance(LogState{Last: tx.last, UnsortedEntries: unsorted.entries, UnsortedBytes: unsorted.bytes}, tx.notice)
+	return nil
 }
 
 // notice returns the text of the transaction's notification. It leaves out what is too long.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -67,10 +68,14 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 	}
 	db.listened = true
 	l.Look() // at what was sent before
+	// pgx would start a goroutine for each wait whose context can end. So a deadline ends the wait.
+	raw := conn.PgConn().Conn()
+	defer context.AfterFunc(ctx, func() { _ = raw.SetReadDeadline(time.Unix(1, 0)) })()
 	for {
-		waiting, cancel := context.WithTimeout(ctx, silence)
-		n, err := conn.WaitForNotification(waiting)
-		cancel()
+		if err := raw.SetReadDeadline(time.Now().Add(silence)); err != nil || ctx.Err() != nil {
+			return cmp.Or(ctx.Err(), err)
+		}
+		n, err := conn.WaitForNotification(context.Background())
 		switch {
 		case err == nil:
 			db.metrics.received(n.Payload)
@@ -83,6 +88,7 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 		case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
 			return err
 		}
+		_ = raw.SetReadDeadline(time.Time{})
 		testing, cancel := context.WithTimeout(ctx, connectTimeout)
 		err = conn.Ping(testing)
 		cancel()

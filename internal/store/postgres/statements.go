@@ -37,6 +37,18 @@ func (s statements) Notify(notice func() string) {
 	s.db.metrics.sending(text)
 }
 
+// Advance writes the row of the log with the commit, and notifies in the same statement.
+func (s statements) Advance(to store.LogState, notice func() string) {
+	const update = `UPDATE log SET last_event_id = $1, unsorted_entries = $2, unsorted_bytes = $3`
+	if s.db.hold.Load().alone.Load() {
+		s.last.Queue(update, int64(to.Last), to.UnsortedEntries, to.UnsortedBytes)
+		return
+	}
+	text := notice()
+	s.last.Queue(update+` RETURNING pg_notify($4, $5)`, int64(to.Last), to.UnsortedEntries, to.UnsortedBytes, s.db.channel, text)
+	s.db.metrics.sending(text)
+}
+
 func (s statements) Exec(query string, args ...any) (int64, error) {
 	if s.readOnly {
 		return 0, errors.New("a read transaction cannot write")
