@@ -45,7 +45,7 @@ func (s *Store) isClosing() bool {
 // refuseWaiting ends updates in the queue with an error, and returns how many it took from the
 // queue. None of them has started.
 func (s *Store) refuseWaiting(err error) int {
-	taken := s.gather(nil)
+	taken := s.gather(nil, maxBatch)
 	for _, u := range taken {
 		if u.state.CompareAndSwap(waiting, started) {
 			u.err = err

@@ -73,11 +73,12 @@ type LogState struct {
 type sharedSQL interface {
 	Log() LogState
 	// Notify sends a text to the listeners of all nodes when the transaction commits. It does not
-	// call text if there are no other nodes.
-	Notify(text func() string)
+	// call text if there are no other nodes. The text has to be short while notifications wait that
+	// a node does not receive.
+	Notify(text func(short bool) string)
 	// Advance sets Last, UnsortedEntries and UnsortedBytes of the log when the transaction commits,
 	// and does what Notify does. No other statement of the transaction may follow.
-	Advance(to LogState, text func() string)
+	Advance(to LogState, text func(short bool) string)
 }
 
 // lookEvery is how often a node looks for the changes of others without a notification. A

@@ -2,6 +2,8 @@ package store
 
 import (
 	"cmp"
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -23,7 +25,7 @@ type notice struct {
 	Last    loquat.EventID `json:"last"`
 	Changed []string       `json:"changed,omitempty"`
 	Signals [][2]string    `json:"signals,omitempty"` // topic and payload
-	Commit  []byte         `json:"commit,omitempty"`  // a smallCommit; missing if it has no events, or is too large
+	Commit  []byte         `json:"commit,omitempty"`  // a sealed smallCommit; missing if it has no events, or is too large
 	Look    bool           `json:"look,omitempty"`    // Changed and Signals were too long
 }
 
@@ -40,6 +42,40 @@ type smallCommit struct {
 
 	increments []incrementRow
 	events     []loquat.Record // that are not in the increments table
+}
+
+// noticeKey seals commits in notifications: whoever may connect to the database, without a right to
+// its tables, can receive and send notifications.
+type noticeKey struct{ aead cipher.AEAD }
+
+// readNoticeKey reads the key of a shared log.
+func readNoticeKey(q SQL) (*noticeKey, error) {
+	var key []byte
+	if err := one(q, `SELECT notice_key FROM log`, nil, &key); err != nil {
+		return nil, fmt.Errorf("read the key of notifications: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("the key of notifications: %w", err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	return &noticeKey{aead}, err
+}
+
+func (k *noticeKey) seal(data []byte) []byte {
+	if data == nil {
+		return nil
+	}
+	return k.aead.Seal(nil, nil, data, nil)
+}
+
+// open returns a commit that a node with the same key has sealed.
+func (k *noticeKey) open(data []byte) (*smallCommit, error) {
+	plain, err := k.aead.Open(nil, nil, data, nil)
+	if err != nil {
+		return nil, err
+	}
+	return decodeSmallCommit(plain)
 }
 
 // maxSmallCommit is the size above which a commit is not encoded. Compression makes it up to ten
@@ -147,9 +183,13 @@ func (tx *Tx) finishShared(before loquat.EventID) error {
 	return nil
 }
 
-// notice returns the text of the transaction's notification. It leaves out what is too long.
-func (tx *Tx) notice() string {
-	n := notice{Owner: tx.owner, Last: tx.last, Changed: tx.changed, Signals: tx.signals, Commit: tx.smallCommit()}
+// notice returns the text of the transaction's notification. It leaves out what is too long, and the
+// commit if the text has to be short.
+func (tx *Tx) notice(short bool) string {
+	n := notice{Owner: tx.owner, Last: tx.last, Changed: tx.changed, Signals: tx.signals}
+	if !short {
+		n.Commit = tx.noticeKey.seal(tx.smallCommit())
+	}
 	text, err := json.Marshal(n)
 	if n.Commit != nil && len(text) > maxNotice {
 		n.Commit = nil
@@ -199,8 +239,8 @@ func (s *Store) notified(text string) {
 			fn(signal[1])
 		}
 	}
-	if n.Commit != nil {
-		if c, err := decodeSmallCommit(n.Commit); err == nil { // otherwise the database has it
+	if n.Commit != nil && n.Last > s.Last() {
+		if c, err := s.noticeKey.open(n.Commit); err == nil { // otherwise the database has it
 			s.feeder.received.put(c)
 			s.tryAddReceived()
 		}

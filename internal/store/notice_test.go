@@ -1,9 +1,13 @@
 package store
 
 import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/klauspost/compress/s2"
@@ -65,8 +69,8 @@ func TestReceivedCommits(t *testing.T) {
 				s.feeder.received.put(commit)
 			}
 			s.addReceived()
-			if s.Last() != c.last || s.feeder.received.isEmpty() == c.left {
-				t.Errorf("the tail ends at %s, and commits wait: %t", s.Last(), !s.feeder.received.isEmpty())
+			if s.Last() != c.last || len(s.feeder.received.commits) > 0 != c.left {
+				t.Errorf("the tail ends at %s, and %d commits wait", s.Last(), len(s.feeder.received.commits))
 			}
 		})
 	}
@@ -81,14 +85,15 @@ func TestReceivedCommitsAreBounded(t *testing.T) {
 			t.Fatalf("%d commits wait", len(r.commits))
 		}
 	}
+	key := testNoticeKey(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	for size := 0; size < 3*maxNotice; size += 97 {
 		body := make([]byte, size) // that cannot be compressed
 		for i := range body {
 			body[i] = byte(random.Uint32())
 		}
-		tx := &Tx{log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Type: loquat.Partial, Body: body}}, others: []int{0}}
-		text := tx.notice()
+		tx := &Tx{noticeKey: key, log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Type: loquat.Partial, Body: body}}, others: []int{0}}
+		text := tx.notice(false)
 		var n notice
 		if err := json.Unmarshal([]byte(text), &n); err != nil || len(text) > maxNotice || n.Last != 1 {
 			t.Fatalf("%d bytes: a notice of %d bytes, %v", size, len(text), err)
@@ -103,6 +108,45 @@ func TestReceivedCommitsAreBounded(t *testing.T) {
 	}
 	if c, err := decodeSmallCommit(s2.Encode(nil, make([]byte, 3*maxSmallCommit))); err == nil {
 		t.Errorf("a large commit is decoded: %+v", c)
+	}
+}
+
+func testNoticeKey(t *testing.T) *noticeKey {
+	t.Helper()
+	block, err := aes.NewCipher(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &noticeKey{aead}
+}
+
+// Whoever can only listen and notify neither reads texts nor adds events.
+func TestNoticesAreSealed(t *testing.T) {
+	key := testNoticeKey(t)
+	body := []byte(`{"type":"request_started","session_id":"secret"}`)
+	tx := &Tx{noticeKey: key, log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Body: body}}, others: []int{0}}
+	var n notice
+	if err := json.Unmarshal([]byte(tx.notice(false)), &n); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := key.open(n.Commit); err != nil || len(c.events) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if bytes.Contains(n.Commit, []byte("secret")) {
+		t.Error("the notification has the text")
+	}
+	n.Commit[len(n.Commit)-1] ^= 1
+	for _, forged := range [][]byte{n.Commit, tx.smallCommit(), {}, make([]byte, 12)} {
+		if c, err := key.open(forged); err == nil {
+			t.Errorf("a forged commit is read: %+v", c)
+		}
+	}
+	if text := tx.notice(true); strings.Contains(text, "commit") {
+		t.Errorf("a short notification is %s", text)
 	}
 }
 

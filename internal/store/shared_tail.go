@@ -49,7 +49,7 @@ type received struct {
 	commits []*smallCommit // in the order of their notifications
 }
 
-// maxReceived is the most commits in received. Each is a little smaller than its notification.
+// maxReceived is the most commits in received. Each has up to 64 KiB (maxSmallCommit).
 const maxReceived = 128
 
 func (r *received) put(c *smallCommit) {
@@ -81,12 +81,6 @@ func (r *received) clear() {
 	defer r.mu.Unlock()
 	clear(r.commits)
 	r.commits = r.commits[:0]
-}
-
-func (r *received) isEmpty() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.commits) == 0
 }
 
 func (f *feeder) init() {
@@ -279,7 +273,7 @@ func (s *Store) addOwn(tx *Tx) {
 		s.takeIdentity(s.identity.Load().with(*tx.cut), tx.state.Cuts+1)
 		s.tail.skip(tx.base)
 	}
-	if err := s.feedLocked(ctx, tx.base); err != nil || s.Last() < tx.base {
+	if err := s.feedLocked(ctx, tx.base); err != nil || s.Last() != tx.base { // above it are only events that the log has lost
 		s.tail.skip(tx.base)
 	}
 	s.feeder.limit.Store(int64(newest))

@@ -103,6 +103,7 @@ type Store struct {
 	identity  atomic.Pointer[identity]
 	retention time.Duration
 	nodes     *nodes
+	noticeKey *noticeKey // nil unless the log is shared
 	feeder    feeder
 	metrics   metrics
 
@@ -179,6 +180,9 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		s.identity.Store(id)
 		if shared, ok := q.(sharedSQL); ok {
 			s.feeder.cuts = shared.Log().Cuts
+			if s.noticeKey, err = readNoticeKey(q); err != nil {
+				return err
+			}
 		}
 		if s.unsorted, err = unsortedIncrements(q); err != nil {
 			return err
@@ -434,7 +438,7 @@ func (s *Store) commitLoop() {
 		if first != nil {
 			batch = append(batch, first)
 		}
-		if batch = s.gather(batch); len(batch) == 0 { // an earlier batch has collected the increments
+		if batch = s.gather(batch, maxBatch); len(batch) == 0 { // an earlier batch has collected the increments
 			continue
 		}
 		s.lastCommit = time.Now()
@@ -459,10 +463,10 @@ func (s *Store) TryWrite(ctx context.Context) error { return s.Update(ctx, write
 // writeUnchanged tests that the database can be written, without changing any value.
 func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
 
-// gather adds the updates that are already waiting. It does not wait for more: under load the
+// gather adds updates that are already waiting, up to a number. It does not wait for more: under load the
 // next batch fills while this one commits, and without load nothing is delayed.
-func (s *Store) gather(batch []*update) []*update {
-	for range maxBatch {
+func (s *Store) gather(batch []*update, most int) []*update {
+	for range most {
 		select {
 		case u, ok := <-s.queue:
 			if !ok {
@@ -493,9 +497,11 @@ func (s *Store) join(batch []*update) []*update {
 	for n < len(batch) && batch[n].outbox != nil {
 		n++
 	}
-	outboxes := s.collect(slices.Clone(batch[:n]))
-	more := s.gather(make([]*update, 0, len(s.queue)))
-	return slices.Concat(outboxes, batch[n:], start(more))
+	outboxes, updates := s.collect(slices.Clone(batch[:n])), batch[n:]
+	if room := maxBatch - len(updates); room > 0 {
+		updates = slices.Concat(updates, start(s.gather(nil, room)))
+	}
+	return append(outboxes, updates...)
 }
 
 // commit writes a batch. If an update fails after it wrote, or a statement of an update fails,
@@ -508,7 +514,7 @@ func (s *Store) commit(batch []*update) {
 		s.feeder.limit.Store(int64(newest))
 		s.committing.Store(nil)
 		close(inTail)
-		if !s.feeder.received.isEmpty() { // commits that waited for this one, which failed
+		if s.nodes.newest.Load() > int64(s.Last()) { // commits of others may have waited for this one
 			poke(s.nodes.wake)
 		}
 	}()
@@ -553,7 +559,11 @@ func (s *Store) commit(batch []*update) {
 				continue
 			}
 			// If the database as a whole fails, all remaining updates fail at once, not one by one.
-			if err = s.driver.Write(context.Background(), func(q SQL) error { return writeUnchanged(s.begin(q)) }); err == nil {
+			err = s.driver.Write(context.Background(), func(q SQL) error {
+				tx := s.begin(q)
+				return errors.Join(s.prepare(tx, nil), writeUnchanged(tx))
+			})
+			if err == nil {
 				continue
 			}
 		}
@@ -579,7 +589,7 @@ func (s *Store) begin(q SQL) *Tx {
 		attempt:    s.attempts,
 	}
 	if shared, ok := q.(sharedSQL); ok && s.Shared() {
-		tx.sharedLog, tx.several, tx.state = shared, true, shared.Log()
+		tx.sharedLog, tx.several, tx.state, tx.noticeKey = shared, true, shared.Log(), s.noticeKey
 		tx.last, tx.fences = tx.state.Last, nil
 	}
 	tx.base = tx.last
@@ -591,6 +601,7 @@ func (s *Store) prepare(tx *Tx, batch []*update) error {
 	if tx.sharedLog == nil {
 		return nil
 	}
+	s.feeder.limit.Store(int64(tx.state.Last)) // while this node holds the log, the tail does not go beyond it
 	if err := tx.repairLoss(s.Last()); err != nil {
 		return err
 	}

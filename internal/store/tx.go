@@ -36,7 +36,8 @@ type Tx struct {
 	fenceChanges fences   // by this transaction; an empty owner means that the request ended or was cancelled
 
 	// Of a shared log; see nodes.go.
-	sharedLog sharedSQL      // nil if the log is not shared
+	sharedLog sharedSQL // nil if the log is not shared
+	noticeKey *noticeKey
 	state     LogState       // before the transaction
 	base      loquat.EventID // the highest id before its own events
 	cut       *idRange       // the ids that it skips

@@ -27,6 +27,7 @@ type hold struct {
 	batch   atomic.Int64 // number of the newest transaction that is known to have committed
 	lost    atomic.Bool
 	alone   atomic.Bool  // there are no other nodes
+	waiting atomic.Int64 // how full the server's queue of notifications was at the last look, in thousandths
 	leads   atomic.Bool  // it was the oldest live node at the last look
 	renewed atomic.Int64 // when the last successful renewal began, in nanoseconds since DB.started
 	expiry  *time.Timer  // runs out when the hold must be given up
@@ -41,6 +42,13 @@ func (db *DB) renewEvery() time.Duration { return db.opts.Lease / 5 }
 
 // endedFor is how long the rows of ended holds are kept.
 const endedFor = "30 days"
+
+// How full the queue of notifications may be, in thousandths, until notifications are short, and until
+// they are not sent. The queue has 8 GB by default.
+const (
+	manyWaiting = 50
+	mostWaiting = 500
+)
 
 // joined is the notification of a node that begins a hold. A node that was alone then sends
 // notifications, too, before it looks for other nodes.
@@ -270,15 +278,16 @@ func (db *DB) renew(ctx context.Context, conn *pgx.Conn, h *hold) error {
 
 // look finds out which nodes there are, and ends the holds of those that died.
 func (db *DB) look(ctx context.Context, conn *pgx.Conn, h *hold) error {
-	var oldest, others, expired int64
+	var oldest, others, expired, waiting int64
 	err := conn.QueryRow(ctx, `SELECT coalesce(min(epoch) FILTER (WHERE lease_until > clock_timestamp()), 0),
-		count(*) FILTER (WHERE owner <> $1), count(*) FILTER (WHERE owner <> $1 AND lease_until <= clock_timestamp())
-		FROM nodes WHERE ended_at IS NULL`, h.owner).Scan(&oldest, &others, &expired)
+		count(*) FILTER (WHERE owner <> $1), count(*) FILTER (WHERE owner <> $1 AND lease_until <= clock_timestamp()),
+		(1000 * pg_notification_queue_usage())::bigint FROM nodes WHERE ended_at IS NULL`, h.owner).Scan(&oldest, &others, &expired, &waiting)
 	if err != nil {
 		return fmt.Errorf("look for other nodes: %w", err)
 	}
 	h.alone.Store(others == 0)
 	h.leads.Store(oldest == h.epoch)
+	h.waiting.Store(waiting)
 	if expired == 0 {
 		return nil
 	}

@@ -60,6 +60,10 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
+	// The server gives up a node that is stopped, for which its queue of notifications would grow.
+	if err := simple(connecting, conn, "SET tcp_user_timeout = '30s'"); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
 	if err := simple(connecting, conn, "LISTEN "+db.channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

@@ -28,25 +28,37 @@ type statements struct {
 func (s statements) Log() store.LogState { return s.state }
 
 // Notify lets the commit send a text to all nodes. It does nothing while there are no others.
-func (s statements) Notify(notice func() string) {
-	if s.db.hold.Load().alone.Load() {
+func (s statements) Notify(notice func(short bool) string) {
+	text, ok := s.noticeText(notice)
+	if !ok {
 		return
 	}
-	text := notice()
 	s.last.Queue(`SELECT pg_notify($1, $2)`, s.db.channel, text)
+}
+
+// noticeText returns the text to send. PostgreSQL keeps notifications until every listener has them,
+// also one that is stopped, and refuses to commit any when its queue is full. So texts become short,
+// and then are not sent at all: all nodes look without them, too.
+func (s statements) noticeText(notice func(short bool) string) (text string, ok bool) {
+	h := s.db.hold.Load()
+	if waiting := h.waiting.Load(); h.alone.Load() || waiting > mostWaiting {
+		return "", false
+	} else {
+		text = notice(waiting > manyWaiting)
+	}
 	s.db.metrics.sending(text)
+	return text, true
 }
 
 // Advance writes the row of the log with the commit, and notifies in the same statement.
-func (s statements) Advance(to store.LogState, notice func() string) {
+func (s statements) Advance(to store.LogState, notice func(short bool) string) {
 	const update = `UPDATE log SET last_event_id = $1, unsorted_entries = $2, unsorted_bytes = $3`
-	if s.db.hold.Load().alone.Load() {
+	text, ok := s.noticeText(notice)
+	if !ok {
 		s.last.Queue(update, int64(to.Last), to.UnsortedEntries, to.UnsortedBytes)
 		return
 	}
-	text := notice()
 	s.last.Queue(update+` RETURNING pg_notify($4, $5)`, int64(to.Last), to.UnsortedEntries, to.UnsortedBytes, s.db.channel, text)
-	s.db.metrics.sending(text)
 }
 
 func (s statements) Exec(query string, args ...any) (int64, error) {
