@@ -41,11 +41,11 @@ func (s statements) Notify(notice func(short bool) string) {
 // and then are not sent at all: all nodes look without them, too.
 func (s statements) noticeText(notice func(short bool) string) (text string, ok bool) {
 	h := s.db.hold.Load()
-	if waiting := h.waiting.Load(); h.alone.Load() || waiting > mostWaiting {
+	waiting := h.waiting.Load()
+	if h.alone.Load() || waiting > mostWaiting {
 		return "", false
-	} else {
-		text = notice(waiting > manyWaiting)
 	}
+	text = notice(waiting > manyWaiting)
 	s.db.metrics.sending(text)
 	return text, true
 }
