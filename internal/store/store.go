@@ -171,8 +171,26 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err := s.findLoss(ctx); err != nil {
 		return nil, fmt.Errorf("detect lost events: %w", err)
 	}
-	var last, gone loquat.EventID
-	err := driver.Read(ctx, func(q SQL) error {
+	last, gone, err := s.readState(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of the log: %w", err)
+	}
+	s.outboxes.filled = make(chan struct{}, 1)
+	s.tail, s.windows = newTail(last, gone), semaphore.NewWeighted(parallelWindows())
+	if s.marker != nil {
+		s.marker.Mark(Mark{StoreID: s.ID(), Last: last})
+	}
+	if err := s.startNodes(ctx); err != nil {
+		return nil, err
+	}
+	go s.commitLoop()
+	return s, nil
+}
+
+// readState reads what Open needs of the log: its identity, its last id, and the newest id that
+// retention has removed.
+func (s *Store) readState(ctx context.Context) (last, gone loquat.EventID, err error) {
+	err = s.driver.Read(ctx, func(q SQL) error {
 		id, err := readIdentity(q)
 		if err != nil {
 			return err
@@ -189,19 +207,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		}
 		return one(q, `SELECT `+lastEventID+`, gone_event_id FROM log`, nil, &last, &gone)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the state of the log: %w", err)
-	}
-	s.outboxes.filled = make(chan struct{}, 1)
-	s.tail, s.windows = newTail(last, gone), semaphore.NewWeighted(parallelWindows())
-	if s.marker != nil {
-		s.marker.Mark(Mark{StoreID: s.ID(), Last: last})
-	}
-	if err := s.startNodes(ctx); err != nil {
-		return nil, err
-	}
-	go s.commitLoop()
-	return s, nil
+	return last, gone, err
 }
 
 // ShowMetadata sets the function that turns a session's metadata, which may hold secrets, into
@@ -463,6 +469,14 @@ func (s *Store) TryWrite(ctx context.Context) error { return s.Update(ctx, write
 // writeUnchanged tests that the database can be written, without changing any value.
 func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
 
+// writeUnchanged runs a transaction of its own that changes no value.
+func (s *Store) writeUnchanged() error {
+	return s.driver.Write(context.Background(), func(q SQL) error {
+		tx := s.begin(q)
+		return errors.Join(s.prepare(tx, nil), writeUnchanged(tx))
+	})
+}
+
 // gather adds updates that are already waiting, up to a number. It does not wait for more: under load the
 // next batch fills while this one commits, and without load nothing is delayed.
 func (s *Store) gather(batch []*update, most int) []*update {
@@ -559,11 +573,7 @@ func (s *Store) commit(batch []*update) {
 				continue
 			}
 			// If the database as a whole fails, all remaining updates fail at once, not one by one.
-			err = s.driver.Write(context.Background(), func(q SQL) error {
-				tx := s.begin(q)
-				return errors.Join(s.prepare(tx, nil), writeUnchanged(tx))
-			})
-			if err == nil {
+			if err = s.writeUnchanged(); err == nil {
 				continue
 			}
 		}
