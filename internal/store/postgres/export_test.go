@@ -1,5 +1,14 @@
 package postgres
 
+import "time"
+
+// SetGiveUpAfter changes giveUpAfter for connections that are made later. restore ends that.
+func SetGiveUpAfter(d time.Duration) (restore func()) {
+	before := giveUpAfter
+	giveUpAfter = d
+	return func() { giveUpAfter = before }
+}
+
 // Unfit exports unfit.
 var Unfit = unfit
 

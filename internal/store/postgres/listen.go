@@ -13,6 +13,10 @@ import (
 	"loquat/internal/store"
 )
 
+// giveUpAfter is how long the server keeps the connection of a node that takes nothing, for example
+// because it is stopped. The server's queue of notifications grows for that time.
+var giveUpAfter = 30 * time.Second
+
 // silence is after how long without a notification the connection is tested.
 const silence = 5 * time.Second
 
@@ -60,8 +64,7 @@ func (db *DB) receiveOnce(ctx context.Context, l store.Listener) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	// The server gives up a node that is stopped, for which its queue of notifications would grow.
-	if err := simple(connecting, conn, "SET tcp_user_timeout = '30s'"); err != nil {
+	if err := simple(connecting, conn, fmt.Sprintf("SET tcp_user_timeout = %d", giveUpAfter.Milliseconds())); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if err := simple(connecting, conn, "LISTEN "+db.channel); err != nil {

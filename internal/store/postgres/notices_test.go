@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"loquat"
+	"loquat/internal/faultproxy"
 	"loquat/internal/store"
 	"loquat/internal/store/postgres"
 	"loquat/internal/store/postgres/pgtest"
@@ -79,4 +81,45 @@ func TestNotificationsBringSmallCommits(t *testing.T) {
 			t.Errorf("event %s: %+v at the writer, %+v at the reader", a.ID, a, b)
 		}
 	}
+}
+
+// The server does not keep notifications for a node that takes none, which would fill its queue. The
+// node has missed nothing when it takes some again.
+func TestNodeThatTakesNoNotifications(t *testing.T) {
+	t.Cleanup(postgres.SetGiveUpAfter(time.Second)) // after the nodes have ended
+	server := pgtest.Shared(t)
+	name, url := server.Database(t)
+	writer := openNodes(t, url, 1, 0)[0]
+	proxy, err := faultproxy.Start(faultproxy.Options{Target: fmt.Sprintf("127.0.0.1:%d", server.Port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { proxy.Close() })
+	past := fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", proxy.Addr(), name)
+	reader, _ := openStore(t, postgres.Options{URL: url, ListenURL: past, Node: "reader"})
+	admin := connect(t, url)
+	var listener int // the backend of the reader's connection
+	eventually(t, "the reader listens", func() bool {
+		err := admin.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND query LIKE 'LISTEN%' ORDER BY backend_start DESC LIMIT 1", name).Scan(&listener)
+		return err == nil && proxy.Stats().Connections > 0
+	})
+	mustCreate(t, writer, "before")
+	level(t, writer, reader)
+	proxy.Block()
+	began := time.Now()
+	exec(t, admin, `SELECT count(pg_notify('loquat_' || 'log'::regclass::oid, '{"x":"' || lpad(i::text, 7000, 'x') || '"}')) FROM generate_series(1, 3000) i`)
+	eventually(t, "the server gives up the reader's connection", func() bool {
+		var there bool
+		if err := admin.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = $1)", listener).Scan(&there); err != nil {
+			t.Fatal(err)
+		}
+		return !there
+	})
+	if took := time.Since(began); took > 8*time.Second { // the reader itself gives up after ten
+		t.Errorf("the connection was kept for %s", took)
+	}
+	mustCreate(t, writer, "meanwhile")
+	proxy.Unblock()
+	level(t, writer, reader)
+	sameLog(t, writer, reader)
 }
