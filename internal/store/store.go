@@ -541,21 +541,14 @@ func (s *Store) commit(batch []*update) {
 			if tx != nil && tx.sharedLog == nil {
 				s.fences.update(tx.fenceChanges, false)
 			}
-			if first && tx == nil && s.Shared() {
-				remaining = s.join(remaining)
+			if s.Shared() {
+				s.committing.Store(&inTail) // before the limit, see awaitTail
+				if first && tx == nil {
+					remaining = s.join(remaining)
+				}
 			}
 			tx = s.begin(q)
-			if err := s.prepare(tx, remaining); err != nil {
-				return err
-			}
-			if err := tx.runAll(remaining); err != nil {
-				return err
-			}
-			beforeCommit()
-			// Only from here on may a reader see the batch.
-			s.feeder.limit.Store(int64(tx.base))
-			s.committing.Store(&inTail)
-			return nil
+			return s.run(tx, remaining, &inTail)
 		})
 		if doubt, ok := errors.AsType[Doubt](err); ok {
 			err = s.resolve(doubt)
@@ -563,6 +556,8 @@ func (s *Store) commit(batch []*update) {
 		if err == nil {
 			s.metrics.committed(len(remaining), time.Since(began))
 			afterCommit()
+		} else {
+			s.feeder.limit.Store(int64(newest)) // nothing was committed that the committer adds
 		}
 		if failed, ok := errors.AsType[*spoiledError](err); ok {
 			u := remaining[failed.index]
@@ -580,6 +575,21 @@ func (s *Store) commit(batch []*update) {
 		s.finishBatch(remaining, tx, err)
 		return
 	}
+}
+
+// run runs the updates of a batch. inTail will be closed when their events are in the tail.
+func (s *Store) run(tx *Tx, batch []*update, inTail *chan struct{}) error {
+	if err := s.prepare(tx, batch); err != nil {
+		return err
+	}
+	if err := tx.runAll(batch); err != nil {
+		return err
+	}
+	beforeCommit()
+	// Only from here on may a reader see the batch.
+	s.feeder.limit.Store(int64(tx.base))
+	s.committing.Store(inTail)
+	return nil
 }
 
 func (s *Store) begin(q SQL) *Tx {

@@ -200,3 +200,79 @@ func writeStream(ctx context.Context, s *store.Store, id string, n int) error {
 		return nil
 	}
 }
+
+// A batch is rolled back because a change fails, and waits for the log again. Meanwhile the tail does
+// not stay behind what other nodes committed.
+func TestTailWhileABatchRunsAgain(t *testing.T) {
+	server := pgtest.Shared(t)
+	name, url := server.Database(t)
+	nodes := openNodes(t, url, 2, 0)
+	mustCreate(t, nodes[0], "a")
+	level(t, nodes...)
+	first, second := connect(t, url), connect(t, url)
+	admin := connect(t, server.URL("postgres"))
+	const lock = "BEGIN; SELECT 1 FROM log FOR UPDATE"
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " transactions wait for the log"), func() bool {
+			var count int
+			if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'", name).Scan(&count); err != nil {
+				t.Fatal(err)
+			}
+			return count == n
+		})
+	}
+	for round := range 20 {
+		exec(t, first, lock)
+		results, other, locked := make(chan error, 2), make(chan error, 1), make(chan error, 1)
+		go func() {
+			errFails := errors.New("this change fails")
+			err := nodes[0].Update(t.Context(), func(tx *store.Tx) error {
+				_, err := tx.CreateSession("never", "default", nil)
+				return errors.Join(err, errFails)
+			})
+			if errors.Is(err, errFails) {
+				err = nil
+			}
+			results <- err
+		}()
+		waiting(1)
+		go func() { results <- create(t.Context(), nodes[0], fmt.Sprint("again-", round)) }()
+		go func() { other <- create(t.Context(), nodes[1], fmt.Sprint("other-", round)) }()
+		waiting(2)
+		go func() {
+			_, err := second.Exec(t.Context(), lock)
+			locked <- err
+		}()
+		waiting(3)
+		time.Sleep(20 * time.Millisecond) // until "again" is in the queue of its node
+		exec(t, first, "COMMIT")
+		if err := <-locked; err != nil {
+			t.Fatal(err)
+		}
+		committed := false
+		select {
+		case err := <-other:
+			if committed = true; err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(100 * time.Millisecond): // it comes only after the second lock
+		}
+		if err := nodes[0].CatchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := nodes[0].Last(), nodes[1].Last(); got < want {
+			t.Fatalf("round %d: the tail ends at %s after a change at another node ended at %s", round, got, want)
+		}
+		exec(t, second, "COMMIT")
+		if !committed {
+			if err := <-other; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(<-results, <-results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sameLog(t, nodes...)
+}
