@@ -106,7 +106,6 @@ func TestNodeThatTakesNoNotifications(t *testing.T) {
 	mustCreate(t, writer, "before")
 	level(t, writer, reader)
 	proxy.Block()
-	began := time.Now()
 	exec(t, admin, `SELECT count(pg_notify('loquat_' || 'log'::regclass::oid, '{"x":"' || lpad(i::text, 7000, 'x') || '"}')) FROM generate_series(1, 3000) i`)
 	eventually(t, "the server gives up the reader's connection", func() bool {
 		var there bool
@@ -115,9 +114,6 @@ func TestNodeThatTakesNoNotifications(t *testing.T) {
 		}
 		return !there
 	})
-	if took := time.Since(began); took > 8*time.Second { // the reader itself gives up after ten
-		t.Errorf("the connection was kept for %s", took)
-	}
 	mustCreate(t, writer, "meanwhile")
 	proxy.Unblock()
 	level(t, writer, reader)
