@@ -42,7 +42,7 @@ type incrementReader struct {
 	all   bool // of all requests, otherwise only those in names
 
 	names map[int64]requestName
-	heads map[incrementHead][]byte
+	heads incrementHeads
 
 	keys    []loquat.EventID // of rows of the requests in names, not yet read
 	above   loquat.EventID   // the last key of rows
@@ -58,15 +58,29 @@ type incrementRow struct {
 	body    []byte
 }
 
+// incrementHeads holds the results of appendHead.
+type incrementHeads map[incrementHead][]byte
+
 type incrementHead struct {
 	rid  int64
 	kind loquat.EventType
 }
 
+// record returns the event of an entry.
+func (h incrementHeads) record(e increment, name requestName) loquat.Record {
+	key := incrementHead{e.rid, e.kind.eventType()}
+	head, ok := h[key]
+	if !ok {
+		head = appendHead(nil, key.kind, name.session, name.request)
+		h[key] = head
+	}
+	return e.record(name.session, name.request, head)
+}
+
 // incrementsOf returns a reader of the increments above since that match a filter. It yields
 // at least the first limit of them.
 func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incrementReader, error) {
-	in := &incrementReader{q: r.q, since: since, names: map[int64]requestName{}, heads: map[incrementHead][]byte{}}
+	in := &incrementReader{q: r.q, since: since, names: map[int64]requestName{}, heads: incrementHeads{}}
 	where, args := "", []any(nil)
 	switch {
 	case f.RequestID != "":
@@ -149,13 +163,7 @@ func (in *incrementReader) next() (rec loquat.Record, ok bool, err error) {
 	}
 	e := in.entries[0]
 	in.entries = in.entries[1:]
-	name := in.names[e.rid]
-	head, ok := in.heads[incrementHead{e.rid, e.kind.eventType()}]
-	if !ok {
-		head = appendHead(nil, e.kind.eventType(), name.session, name.request)
-		in.heads[incrementHead{e.rid, e.kind.eventType()}] = head
-	}
-	return e.record(name.session, name.request, head), true, nil
+	return in.heads.record(e, in.names[e.rid]), true, nil
 }
 
 // read reads the next row, or the next segment if the rows of all requests are read: the rows

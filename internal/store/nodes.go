@@ -23,7 +23,8 @@ import (
 //
 // A transaction that writes locks the log, so ids follow the order of commits over all nodes.
 // Each node adds the events of the others to its tail (see feedTail). A commit sends a
-// notification, which may be lost; so each node also looks every lookEvery.
+// notification, with its events if these are small. A notification may be lost; so each node also
+// looks every lookEvery.
 
 // sharedDriver is a driver whose database several nodes write. Each node has a hold. Others
 // end the hold of a node that does not renew its lease, and it then writes nothing more under
@@ -73,8 +74,8 @@ type LogState struct {
 type sharedSQL interface {
 	Log() LogState
 	// Notify sends a text to the listeners of all nodes when the transaction commits. It does not
-	// call text if there are no other nodes. The text has to be short while notifications wait that
-	// a node does not receive.
+	// call text if there are no other nodes. It asks for a short text if a node has not taken its
+	// last notifications, because the database keeps these until then.
 	Notify(text func(short bool) string)
 	// Advance sets Last, UnsortedEntries and UnsortedBytes of the log when the transaction commits,
 	// and does what Notify does. No other statement of the transaction may follow.
@@ -240,6 +241,30 @@ func (r *Reader) Orphans() ([]Request, error) {
 	return r.requestsWhere(`r.status IN ('queued', 'running') AND CASE r.status WHEN 'running' THEN `+gone+`
 		ELSE NOT EXISTS (SELECT 1 FROM requests o WHERE o.sid = r.sid AND (o.status = 'running' OR o.status = 'queued' AND o.queue_order < r.queue_order)) END
 		ORDER BY r.sid`, args...)
+}
+
+// finishShared writes what a transaction of a shared log changed besides its rows: the state of
+// the log, the revisions of shared state, and the notification. before is the highest id before
+// the updates.
+func (tx *Tx) finishShared(before loquat.EventID) error {
+	tx.revisions = map[string]int64{}
+	for _, kind := range tx.changed {
+		revision, err := tx.insert(`INSERT INTO revisions (kind, revision) VALUES (?, 1)
+			ON CONFLICT (kind) DO UPDATE SET revision = revisions.revision + 1 RETURNING revision`, kind)
+		if err != nil {
+			return fmt.Errorf("mark %s as changed: %w", kind, err)
+		}
+		tx.revisions[kind] = revision
+	}
+	if tx.last == before && !tx.sorted {
+		if len(tx.changed)+len(tx.signals) > 0 {
+			tx.sharedLog.Notify(tx.notice)
+		}
+		return nil
+	}
+	unsorted := tx.unsorted()
+	tx.sharedLog.Advance(LogState{Last: tx.last, UnsortedEntries: unsorted.entries, UnsortedBytes: unsorted.bytes}, tx.notice)
+	return nil
 }
 
 func poke(c chan struct{}) {

@@ -159,30 +159,6 @@ func parseSmallCommit(raw []byte) (*smallCommit, error) {
 	return c, nil
 }
 
-// finishShared writes what a transaction of a shared log changed besides its rows: the state of
-// the log, the revisions of shared state, and the notification. before is the highest id before
-// the updates.
-func (tx *Tx) finishShared(before loquat.EventID) error {
-	tx.revisions = map[string]int64{}
-	for _, kind := range tx.changed {
-		revision, err := tx.insert(`INSERT INTO revisions (kind, revision) VALUES (?, 1)
-			ON CONFLICT (kind) DO UPDATE SET revision = revisions.revision + 1 RETURNING revision`, kind)
-		if err != nil {
-			return fmt.Errorf("mark %s as changed: %w", kind, err)
-		}
-		tx.revisions[kind] = revision
-	}
-	if tx.last == before && !tx.sorted {
-		if len(tx.changed)+len(tx.signals) > 0 {
-			tx.sharedLog.Notify(tx.notice)
-		}
-		return nil
-	}
-	unsorted := tx.unsorted()
-	tx.sharedLog.Advance(LogState{Last: tx.last, UnsortedEntries: unsorted.entries, UnsortedBytes: unsorted.bytes}, tx.notice)
-	return nil
-}
-
 // notice returns the text of the transaction's notification. It leaves out what is too long, and the
 // commit if the text has to be short.
 func (tx *Tx) notice(short bool) string {
@@ -260,20 +236,15 @@ func (s *Store) notified(text string) {
 // requests is not known, or the commit is not one that this program makes.
 func (c *smallCommit) records(names map[int64]requestName) (out []loquat.Record, ok bool) {
 	out = slices.Clone(c.events)
-	heads := map[incrementHead][]byte{}
+	heads := incrementHeads{}
 	ok = true
 	for _, row := range c.increments {
 		err := eachIncrement(row.last, row.body, func(e increment) {
 			name, known := names[e.rid]
 			ok = ok && known
-			if !name.visible {
-				return
+			if name.visible {
+				out = append(out, heads.record(e, name))
 			}
-			key := incrementHead{e.rid, e.kind.eventType()}
-			if heads[key] == nil {
-				heads[key] = appendHead(nil, key.kind, name.session, name.request)
-			}
-			out = append(out, e.record(name.session, name.request, heads[key]))
 		})
 		if err != nil || !ok {
 			return nil, false

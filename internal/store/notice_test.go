@@ -2,11 +2,13 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +75,32 @@ func TestReceivedCommits(t *testing.T) {
 				t.Errorf("the tail ends at %s, and %d commits wait", s.Last(), len(s.feeder.received.commits))
 			}
 		})
+	}
+}
+
+// oneNode is a sharedDriver.
+type oneNode struct{}
+
+func (oneNode) Hold() Hold                                   { return Hold{} }
+func (oneNode) Nodes(context.Context) ([]loquat.Node, error) { return nil, nil }
+func (oneNode) Listen(Listener)                              {}
+
+// A notification brought events that the database has lost, and a transaction of this node has given
+// their ids to others.
+func TestOwnEventsReplaceLostOnes(t *testing.T) {
+	s := &Store{tail: newTail(100, 0), nodes: &nodes{driver: oneNode{}}}
+	s.feeder.init()
+	event := func(id loquat.EventID, session string) loquat.Record {
+		return loquat.Record{ID: id, Type: loquat.RequestStarted, SessionID: session, Body: []byte(`{}`)}
+	}
+	s.tail.add(103, []loquat.Record{event(101, "lost"), event(102, "lost"), event(103, "lost")})
+	s.addOwn(&Tx{base: 100, last: 102, published: []loquat.Record{event(101, "own"), event(102, "own")}})
+	var got []string
+	for _, r := range s.tail.all.load() {
+		got = append(got, r.ID.String()+" "+r.SessionID)
+	}
+	if want := []string{"0000000000000101 own", "0000000000000102 own"}; !slices.Equal(got, want) || s.Last() != 102 {
+		t.Errorf("the tail has %q and ends at %s", got, s.Last())
 	}
 }
 

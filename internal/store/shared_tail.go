@@ -56,7 +56,7 @@ func (r *received) put(c *smallCommit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.commits) == maxReceived {
-		r.commits = r.commits[:0]
+		r.commits = nil
 	}
 	r.commits = append(r.commits, c)
 }
@@ -79,8 +79,7 @@ func (r *received) after(id loquat.EventID) *smallCommit {
 func (r *received) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.commits)
-	r.commits = r.commits[:0]
+	r.commits = nil
 }
 
 func (f *feeder) init() {
@@ -238,7 +237,7 @@ func (s *Store) readFeed(q SQL, since loquat.EventID) (w feedWindow, err error) 
 		clear(s.feeder.names)
 	}
 	r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared}
-	in := &incrementReader{q: r.q, since: since, all: true, above: since, names: s.feeder.names, heads: map[incrementHead][]byte{}}
+	in := &incrementReader{q: r.q, since: since, all: true, above: since, names: s.feeder.names, heads: incrementHeads{}}
 	query, args, err := r.eventQuery(Filter{})
 	if err != nil {
 		return w, err

@@ -469,16 +469,19 @@ func (s *Store) TryWrite(ctx context.Context) error { return s.Update(ctx, write
 // writeUnchanged tests that the database can be written, without changing any value.
 func writeUnchanged(tx *Tx) error { return tx.exec(`UPDATE log SET last_event_id = last_event_id`) }
 
-// writeUnchanged runs a transaction of its own that changes no value.
-func (s *Store) writeUnchanged() error {
+// checkWrite tests that the database can be written, in a transaction of its own.
+func (s *Store) checkWrite() error {
 	return s.driver.Write(context.Background(), func(q SQL) error {
 		tx := s.begin(q)
-		return errors.Join(s.prepare(tx, nil), writeUnchanged(tx))
+		if err := s.prepare(tx, nil); err != nil {
+			return err
+		}
+		return writeUnchanged(tx)
 	})
 }
 
-// gather adds updates that are already waiting, up to a number. It does not wait for more: under load the
-// next batch fills while this one commits, and without load nothing is delayed.
+// gather adds updates that are already waiting, up to a number. It does not wait for more: under
+// load the next batch fills while this one commits, and without load nothing is delayed.
 func (s *Store) gather(batch []*update, most int) []*update {
 	for range most {
 		select {
@@ -541,11 +544,8 @@ func (s *Store) commit(batch []*update) {
 			if tx != nil && tx.sharedLog == nil {
 				s.fences.update(tx.fenceChanges, false)
 			}
-			if s.Shared() {
-				s.committing.Store(&inTail) // before the limit, see awaitTail
-				if first && tx == nil {
-					remaining = s.join(remaining)
-				}
+			if first && s.Shared() {
+				remaining = s.join(remaining)
 			}
 			tx = s.begin(q)
 			return s.run(tx, remaining, &inTail)
@@ -556,8 +556,6 @@ func (s *Store) commit(batch []*update) {
 		if err == nil {
 			s.metrics.committed(len(remaining), time.Since(began))
 			afterCommit()
-		} else {
-			s.feeder.limit.Store(int64(newest)) // nothing was committed that the committer adds
 		}
 		if failed, ok := errors.AsType[*spoiledError](err); ok {
 			u := remaining[failed.index]
@@ -568,7 +566,7 @@ func (s *Store) commit(batch []*update) {
 				continue
 			}
 			// If the database as a whole fails, all remaining updates fail at once, not one by one.
-			if err = s.writeUnchanged(); err == nil {
+			if err = s.checkWrite(); err == nil {
 				continue
 			}
 		}
@@ -621,7 +619,6 @@ func (s *Store) prepare(tx *Tx, batch []*update) error {
 	if tx.sharedLog == nil {
 		return nil
 	}
-	s.feeder.limit.Store(int64(tx.state.Last)) // while this node holds the log, the tail does not go beyond it
 	if err := tx.repairLoss(s.Last()); err != nil {
 		return err
 	}

@@ -49,9 +49,9 @@ func beginStream(ctx context.Context, s *store.Store, id string) (*stream, error
 	return r, err
 }
 
-func (r *stream) produce() {
+func (r *stream) produce(n int) {
 	r.mu.Lock()
-	r.produced++
+	r.produced += n
 	r.mu.Unlock()
 	r.outbox.Ready()
 }
@@ -161,9 +161,13 @@ func TestStreamsOfSeveralNodes(t *testing.T) {
 	stop()
 	followers.Wait()
 	sameLog(t, nodes...)
+	var sorted int64
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT sorted_event_id FROM log").Scan(&sorted); err != nil || sorted == 0 {
+		t.Errorf("no increments were sorted: %v", err)
+	}
 }
 
-// writeStream runs a request with n increments.
+// writeStream runs a request with 4·n increments.
 func writeStream(ctx context.Context, s *store.Store, id string, n int) error {
 	r, err := beginStream(ctx, s, id)
 	if err != nil {
@@ -171,7 +175,7 @@ func writeStream(ctx context.Context, s *store.Store, id string, n int) error {
 	}
 	errFails := errors.New("this change fails")
 	for i := range n {
-		r.produce()
+		r.produce(4)
 		time.Sleep(time.Duration(rand.IntN(4)) * time.Millisecond)
 		if i%2 == 0 { // a transaction without events
 			if err := s.TryWrite(ctx); err != nil {
