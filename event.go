@@ -114,9 +114,10 @@ type Event struct {
 	SessionID string    `json:"session_id"`
 	RequestID string    `json:"request_id,omitempty"`
 
-	Stream *bool  `json:"stream,omitempty"`                        // request_started
-	Phase  string `json:"phase,omitempty" enum:"start,stream,end"` // assistant_message, tool_partial
-	Detail string `json:"detail,omitempty"`                        // error
+	Stream      *bool  `json:"stream,omitempty"`                        // request_started
+	SteeredInto string `json:"steered_into,omitempty"`                  // request_started of a request whose message another one took in
+	Phase       string `json:"phase,omitempty" enum:"start,stream,end"` // assistant_message, tool_partial
+	Detail      string `json:"detail,omitempty"`                        // error
 
 	Message    *Delta     `json:"message,omitempty"`      // partial, message_appended, message_modified
 	Messages   []Message  `json:"messages,omitempty"`     // final, tool_results

@@ -29,6 +29,8 @@ type Request struct {
 	StartedAt *time.Time    `json:"started_at,omitempty"`
 	EndedAt   *time.Time    `json:"ended_at,omitempty"`
 	Error     string        `json:"error,omitempty"`
+
+	SteeredInto string `json:"steered_into,omitempty" doc:"The request that took in the message of this one, which then had no reply of its own."`
 }
 
 // The values of Send.OnBusy.
@@ -36,6 +38,8 @@ const (
 	BusyReject    = "reject" // the default
 	BusyQueue     = "queue"
 	BusyInterrupt = "interrupt"
+	BusySteer     = "steer"
+	BusyRollback  = "rollback"
 )
 
 // Send asks for a reply. A Send without content and attachments appends no message.
@@ -47,7 +51,7 @@ type Send struct {
 	StreamTools bool              `json:"stream_tools,omitempty" default:"false"`
 	RequestID   string            `json:"request_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty. A repeat answers what the first answered."`
 	DeleteFrom  *int              `json:"delete_from,omitempty" minimum:"0" doc:"Deletes the messages from this index on first."`
-	OnBusy      string            `json:"on_busy,omitempty" enum:"reject,queue,interrupt" default:"reject"`
+	OnBusy      string            `json:"on_busy,omitempty" enum:"reject,queue,interrupt,steer,rollback" default:"reject"`
 }
 
 // Streams reports whether the reply is streamed, which is the default.
@@ -59,6 +63,36 @@ type SendResult struct {
 	SessionID     string        `json:"session_id"`
 	Status        RequestStatus `json:"status"`
 	CursorEventID EventID       `json:"cursor_event_id"`
+}
+
+// QueuedSend is a send that waits on a session.
+type QueuedSend struct {
+	RequestID   string  `json:"request_id"`
+	OnBusy      string  `json:"on_busy" enum:"queue,interrupt,steer,rollback"`
+	Message     Message `json:"message" doc:"The user message that is appended when the send leaves the queue."`
+	Stream      bool    `json:"stream"`
+	StreamTools bool    `json:"stream_tools"`
+}
+
+// Queue is the queue of a session, in the order in which its sends start.
+type Queue struct {
+	SessionID string       `json:"session_id"`
+	Queue     []QueuedSend `json:"queue"`
+}
+
+// QueueOrder gives the queue of a session another order.
+type QueueOrder struct {
+	RequestIDs []string `json:"request_ids" doc:"All requests of the queue, in their new order."`
+}
+
+// QueuedPatch changes a queued send. Fields that are left out stay as they are.
+type QueuedPatch struct {
+	Content     *string           `json:"content,omitempty"`
+	Attachments []json.RawMessage `json:"attachments,omitempty" doc:"Replace all attachments; [] removes them."`
+	Metadata    Object            `json:"metadata,omitempty" doc:"Is merged into the metadata of the message; null removes a key."`
+	Stream      *bool             `json:"stream,omitempty"`
+	StreamTools *bool             `json:"stream_tools,omitempty"`
+	OnBusy      string            `json:"on_busy,omitempty" enum:"queue,steer" doc:"steer also moves the send in front of those that queue."`
 }
 
 // CancelResult answers a call that cancels a request.

@@ -3,7 +3,6 @@ package chat
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -153,9 +152,9 @@ func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
 		return err
 	}
 	for _, q := range unended {
-		var stored storedSend
-		if err := json.Unmarshal(q.Send, &stored); err != nil {
-			return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+		stored, err := sendOf(q)
+		if err != nil {
+			return err
 		}
 		if stored.Message != nil && slices.Contains(stored.Message.AssetIDs(), assetID) {
 			return loquat.Errorf(loquat.CodeConflict, "asset %s is used by request %s, which is queued on session %s; cancel it first", assetID, q.RequestID, h.SessionID)

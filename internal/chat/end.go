@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"loquat"
@@ -138,10 +137,20 @@ func (s *Requests) endWithout(tx *store.Tx, q *store.Request, failure error) (*s
 	return s.endStep(tx, &h, q, open, failure)
 }
 
-// endStep closes the open step of a running request, then ends the request.
+// endStep closes the open step of a running request, then ends the request. A request that is rolled
+// back takes its messages with it.
 func (s *Requests) endStep(tx *store.Tx, h *store.Head, q *store.Request, open openStep, failure error) (*store.Request, error) {
 	unfinished, _ := errors.AsType[*loop.Failure](failure)
-	if err := open.close(tx, h, q, incompleteOf(*q, failure), unfinished); err != nil {
+	from, back, err := rollbackOf(*q)
+	if err != nil {
+		return nil, err
+	}
+	if back {
+		err = open.rollBack(tx, h, q, from)
+	} else {
+		err = open.close(tx, h, q, incompleteOf(*q, failure), unfinished)
+	}
+	if err != nil {
 		return nil, err
 	}
 	end, status, detail := loquat.Event{Type: loquat.RequestCancelled}, loquat.StatusCancelled, ""
@@ -268,9 +277,9 @@ func hasText(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
 // kept returns a message with the text and reasoning that clients have seen of a phase.
 func (o openStep) kept(q store.Request, why string, unfinished *loop.Failure) (loquat.Message, error) {
-	var stored storedSend
-	if err := json.Unmarshal(q.Send, &stored); err != nil {
-		return loquat.Message{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	stored, err := sendOf(q)
+	if err != nil {
+		return loquat.Message{}, err
 	}
 	m := newMessage(loquat.RoleAssistant)
 	m.Content = o.draft.Content
@@ -317,9 +326,9 @@ func (s *Requests) startNext(tx *store.Tx, h *store.Head) (*store.Request, error
 	if err != nil || !ok {
 		return nil, err
 	}
-	var stored storedSend
-	if err := json.Unmarshal(q.Send, &stored); err != nil {
-		return nil, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	stored, err := sendOf(q)
+	if err != nil {
+		return nil, err
 	}
 	if err := s.startRequest(tx, h, &q, stored); err != nil {
 		return nil, err

@@ -15,8 +15,11 @@ import (
 //	phase end   sink.EndPhase    assistant_message end, final, checkpoint, tool_calls
 //	tools       loop             tool_partial …: increments
 //	tools end   sink.ToolResults tool_results, checkpoint; then the next phase streams
+//	steered     takeSteers       message_appended, checkpoint, request_started, request_completed of each
+//	                             send that steers, after tools end or request_started
 //	end         sink.EndPhase    assistant_message end, final, checkpoint, request_completed
 //	abnormal    endRequest       what openStep.close publishes, error or request_cancelled, request_completed
+//	rolled back endRequest       what openStep.rollBack publishes, request_cancelled, request_completed
 //	never ran   cancelQueued     request_started, request_cancelled, request_completed
 //
 // openStep.close publishes assistant_message end for an open phase, then final and

@@ -44,6 +44,8 @@ func checkModel(t *testing.T, p *puppet, nodes ...*rig) {
 			"send":         m.send,
 			"send again":   m.send,
 			"regenerate":   m.regenerate,
+			"order":        m.orderQueue,
+			"change":       m.changeQueued,
 			"say":          m.say,
 			"finish":       m.finish,
 			"fail":         m.fail,
@@ -59,6 +61,10 @@ func checkModel(t *testing.T, p *puppet, nodes ...*rig) {
 			"race":         m.race,
 			"another race": m.race,
 			"race to stop": m.raceToStop,
+
+			"race to change": m.raceToChange,
+			"race to steer":  m.raceToSteer,
+			"race back":      m.raceBack,
 		})
 		m.checkLogs(t)
 	})
@@ -104,6 +110,10 @@ type modelSession struct {
 type modelRequest struct {
 	id      string
 	content string // of its user message; "" is none
+	onBusy  string // while it is queued
+	from    int    // index of its first message
+	back    bool   // its end takes back its messages
+	into    string // the request that took in its message
 	stream  bool
 	status  loquat.RequestStatus
 	said    string // in its phase
@@ -115,7 +125,7 @@ const unknownOutcome = "tool:The request was cut short while this tool ran. Whet
 
 // start makes a request of the model run.
 func (s *modelSession) start(q *modelRequest) {
-	q.status, s.running = loquat.StatusRunning, q
+	q.status, q.from, s.running = loquat.StatusRunning, len(s.messages), q
 	if q.content != "" {
 		s.messages = append(s.messages, "user:"+q.content)
 	}
@@ -127,6 +137,8 @@ func (s *modelSession) start(q *modelRequest) {
 func (s *modelSession) end(status loquat.RequestStatus, why string, startNext bool) {
 	q := s.running
 	switch {
+	case q.back:
+		s.messages = slices.Clone(s.messages[:q.from])
 	case why == "":
 		s.messages = append(s.messages, "assistant:"+q.said)
 	case q.inTool:
@@ -145,7 +157,44 @@ func (s *modelSession) startNext() {
 		next := s.queue[0]
 		s.queue = s.queue[1:]
 		s.start(next)
+		s.takeSteers()
 	}
+}
+
+// takeSteers puts the messages that are to steer into the running request.
+func (s *modelSession) takeSteers() {
+	s.queue = slices.DeleteFunc(s.queue, func(q *modelRequest) bool {
+		if q.onBusy != loquat.BusySteer {
+			return false
+		}
+		s.messages = append(s.messages, "user:"+q.content)
+		q.status, q.into = loquat.StatusCompleted, s.running.id
+		return true
+	})
+}
+
+// enqueue puts a request into the queue.
+func (s *modelSession) enqueue(q *modelRequest) {
+	q.status = loquat.StatusQueued
+	at := len(s.queue)
+	switch q.onBusy {
+	case loquat.BusyInterrupt, loquat.BusyRollback:
+		at = 0
+	case loquat.BusySteer:
+		if plain := slices.IndexFunc(s.queue, func(o *modelRequest) bool { return o.onBusy == loquat.BusyQueue }); plain >= 0 {
+			at = plain
+		}
+	}
+	s.queue = slices.Insert(s.queue, at, q)
+}
+
+// waiting returns the queue as it is listed.
+func (s *modelSession) waiting() string {
+	var out []string
+	for _, q := range s.queue {
+		out = append(out, q.id+" "+q.onBusy+" "+q.content)
+	}
+	return strings.Join(out, " | ")
 }
 
 // unwell is a difference between the service and the model.
@@ -268,12 +317,13 @@ func (m *machine) create(t *rapid.T) {
 // drawSend draws a send with a message of its own.
 func (m *machine) drawSend(t *rapid.T, onBusy ...string) (*modelRequest, loquat.Send) {
 	q := &modelRequest{id: m.name("request"), content: m.name("question"), stream: rapid.Bool().Draw(t, "stream")}
-	return q, loquat.Send{RequestID: q.id, Content: &q.content, Stream: &q.stream, OnBusy: rapid.SampledFrom(onBusy).Draw(t, "on busy")}
+	q.onBusy = rapid.SampledFrom(onBusy).Draw(t, "on busy")
+	return q, loquat.Send{RequestID: q.id, Content: &q.content, Stream: &q.stream, OnBusy: q.onBusy}
 }
 
 func (m *machine) send(t *rapid.T) {
 	s := m.some(t, any1)
-	q, p := m.drawSend(t, loquat.BusyReject, loquat.BusyQueue, loquat.BusyInterrupt)
+	q, p := m.drawSend(t, loquat.BusyReject, loquat.BusyQueue, loquat.BusyInterrupt, loquat.BusySteer, loquat.BusyRollback)
 	out, err := m.at(t).Requests.Send(t.Context(), chat.Call{}, s.id, p)
 	switch {
 	case s.running == nil:
@@ -288,21 +338,98 @@ func (m *machine) send(t *rapid.T) {
 			unwell(t, s, "a send behind ten others: %v", err)
 		}
 		return
-	case p.OnBusy == loquat.BusyQueue:
-		q.status = loquat.StatusQueued
-		s.queue = append(s.queue, q)
 	default:
-		q.status = loquat.StatusQueued
-		s.queue = slices.Insert(s.queue, 0, q)
+		s.enqueue(q)
 	}
 	if err != nil || out.Body.Status != q.status {
 		unwell(t, s, "a send that is to be %s: %+v, %v", q.status, out, err)
 	}
 	s.requests = append(s.requests, q)
-	if p.OnBusy == loquat.BusyInterrupt && q.status == loquat.StatusQueued {
+	if cancels(q) && q.status == loquat.StatusQueued {
+		s.running.back = q.onBusy == loquat.BusyRollback
 		s.end(loquat.StatusCancelled, "cancelled", true)
 	}
 	m.settle(t, s)
+}
+
+func cancels(q *modelRequest) bool {
+	return q.onBusy == loquat.BusyInterrupt || q.onBusy == loquat.BusyRollback
+}
+
+func inQueue(s *modelSession) bool { return len(s.queue) > 0 }
+
+// orderQueue gives a queue another order, or an order that does not fit it.
+func (m *machine) orderQueue(t *rapid.T) {
+	s := m.some(t, inQueue)
+	order := rapid.Permutation(s.queue).Draw(t, "order")
+	ids := idsOf(order)
+	stale := rapid.IntRange(0, 3).Draw(t, "stale") == 0
+	if stale {
+		ids[0] = s.requests[0].id + "-unknown"
+	}
+	out, err := m.at(t).Requests.OrderQueue(t.Context(), chat.Call{}, s.id, ids)
+	if stale {
+		if loquat.CodeOf(err) != loquat.CodeConflict {
+			unwell(t, s, "an order of other requests: %v", err)
+		}
+		return
+	}
+	s.queue = slices.Clone(order)
+	if err != nil || listed(out.Body) != s.waiting() {
+		unwell(t, s, "the queue in order is %s, want %s, %v", listed(out.Body), s.waiting(), err)
+	}
+}
+
+func idsOf(queue []*modelRequest) []string {
+	var out []string
+	for _, q := range queue {
+		out = append(out, q.id)
+	}
+	return out
+}
+
+// listed returns a queue as modelSession.waiting does.
+func listed(queue loquat.Queue) string {
+	var out []string
+	for _, q := range queue.Queue {
+		out = append(out, q.RequestID+" "+q.OnBusy+" "+q.Message.Content)
+	}
+	return strings.Join(out, " | ")
+}
+
+// drawChange draws a change of a queued send.
+func (m *machine) drawChange(t *rapid.T) loquat.QueuedPatch {
+	content := m.name("changed")
+	return loquat.QueuedPatch{Content: &content, OnBusy: rapid.SampledFrom([]string{"", loquat.BusyQueue, loquat.BusySteer}).Draw(t, "on busy")}
+}
+
+// change makes a change in the model.
+func (s *modelSession) change(q *modelRequest, p loquat.QueuedPatch) {
+	q.content = *p.Content
+	steers := p.OnBusy == loquat.BusySteer && q.onBusy != loquat.BusySteer
+	if p.OnBusy != "" {
+		q.onBusy = p.OnBusy
+	}
+	if steers {
+		s.queue = slices.DeleteFunc(s.queue, func(o *modelRequest) bool { return o == q })
+		s.enqueue(q)
+	}
+}
+
+func (m *machine) changeQueued(t *rapid.T) {
+	s := m.some(t, func(s *modelSession) bool { return len(s.requests) > 0 })
+	q, p := rapid.SampledFrom(s.requests).Draw(t, "request"), m.drawChange(t)
+	_, err := m.at(t).Requests.ChangeQueued(t.Context(), chat.Call{}, s.id, q.id, p)
+	if q.status != loquat.StatusQueued {
+		if loquat.CodeOf(err) != loquat.CodeConflict {
+			unwell(t, s, "a change of a request that is %s: %v", q.status, err)
+		}
+		return
+	}
+	if err != nil {
+		unwell(t, s, "a change of a queued request: %v", err)
+	}
+	s.change(q, p)
 }
 
 // regenerate sends with delete_from, with or without a message.
@@ -351,6 +478,7 @@ func (m *machine) finish(t *rapid.T) {
 	if q := s.running; q.inTool {
 		q.inTool, q.said = false, ""
 		s.messages = append(s.messages, "tool:done")
+		s.takeSteers()
 		s.acts++
 	} else {
 		s.end(loquat.StatusCompleted, "", true)
@@ -548,7 +676,7 @@ func (m *machine) race(t *rapid.T) {
 	q, a := s.running, m.act(t, s)
 	word := m.name("word") + " "
 	finish, cancel, another := rapid.Bool().Draw(t, "finish"), rapid.Bool().Draw(t, "cancel"), rapid.Bool().Draw(t, "another")
-	next, p := m.drawSend(t, loquat.BusyQueue, loquat.BusyInterrupt)
+	next, p := m.drawSend(t, loquat.BusyQueue, loquat.BusyInterrupt, loquat.BusySteer, loquat.BusyRollback)
 	var cancelled chat.Answer[loquat.CancelResult]
 	var sent chat.Answer[loquat.SendResult]
 	var cancelErr, sendErr error
@@ -570,10 +698,11 @@ func (m *machine) race(t *rapid.T) {
 		unwell(t, s, "cancel: %v; send: %v", cancelErr, sendErr)
 	}
 	if another {
-		next.status = loquat.StatusQueued
-		s.requests, s.queue = append(s.requests, next), append(s.queue, next)
+		s.requests = append(s.requests, next)
+		s.enqueue(next)
 	}
-	interrupted := another && p.OnBusy == loquat.BusyInterrupt && sent.Body.Status == loquat.StatusQueued
+	interrupted := another && cancels(next) && sent.Body.Status == loquat.StatusQueued
+	q.back = interrupted && next.onBusy == loquat.BusyRollback
 	switch {
 	case cancelled.Accepted || interrupted:
 		m.endsWith(t, s, word, loquat.StatusCancelled, "cancelled", true)
@@ -595,8 +724,10 @@ func (m *machine) endsWith(t *rapid.T, s *modelSession, word string, status loqu
 		unwell(t, s, "request %s is %s, want %s", q.id, got, status)
 	}
 	heard := why == ""
-	for _, msg := range m.nodes[0].snapshot(s.id).Messages[len(s.messages):] {
-		heard = heard || strings.Contains(msg.Content, word)
+	if !q.back { // otherwise what was kept is gone
+		for _, msg := range m.nodes[0].snapshot(s.id).Messages[len(s.messages):] {
+			heard = heard || strings.Contains(msg.Content, word)
+		}
 	}
 	if heard {
 		q.said += word
@@ -620,6 +751,94 @@ func (m *machine) raceToStop(t *rapid.T) {
 		m.endsWith(t, s, word, loquat.StatusFailed, "interrupted", false)
 	}
 	r.restart()
+	m.afterEnd(t, ran)
+}
+
+// raceToChange changes a queued send, or the order of the queue, while the running request ends.
+func (m *machine) raceToChange(t *rapid.T) {
+	s := m.some(t, func(s *modelSession) bool { return inModel(s) && inQueue(s) })
+	q, a, changer := s.queue[0], m.act(t, s), m.at(t)
+	p, permuted := m.drawChange(t), rapid.Permutation(s.queue).Draw(t, "order")
+	reorder := rapid.Bool().Draw(t, "reorder")
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() { a.do(order{finish: true}) })
+	all.Go(func() {
+		if reorder {
+			_, err = changer.Requests.OrderQueue(t.Context(), chat.Call{}, s.id, idsOf(permuted))
+		} else {
+			_, err = changer.Requests.ChangeQueued(t.Context(), chat.Call{}, s.id, q.id, p)
+		}
+	})
+	all.Wait()
+	switch {
+	case err != nil && loquat.CodeOf(err) != loquat.CodeConflict:
+		unwell(t, s, "a change of the queue in a race: %v", err)
+	case err == nil && reorder:
+		s.queue = slices.Clone(permuted)
+	case err == nil:
+		s.change(q, p)
+	}
+	s.end(loquat.StatusCompleted, "", true)
+	m.settle(t, s)
+}
+
+// raceToSteer steers while a tool returns.
+func (m *machine) raceToSteer(t *rapid.T) {
+	s := m.some(t, func(s *modelSession) bool { return s.running != nil && s.running.inTool && len(s.queue) < 10 })
+	q, a, sender := s.running, m.act(t, s), m.at(t)
+	steer, p := m.drawSend(t, loquat.BusySteer)
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() { a.do(order{finish: true}) })
+	all.Go(func() { _, err = sender.Requests.Send(t.Context(), chat.Call{}, s.id, p) })
+	all.Wait()
+	if err != nil {
+		unwell(t, s, "a send that steers: %v", err)
+	}
+	s.requests = append(s.requests, steer)
+	s.acts++
+	m.act(t, s) // the next call of the model
+	s.messages = append(s.messages, "tool:done")
+	q.inTool, q.said = false, ""
+	late := m.status(t, s, steer) == loquat.StatusQueued
+	if !late {
+		s.enqueue(steer)
+	}
+	s.takeSteers()
+	if late {
+		s.enqueue(steer)
+	}
+	m.settle(t, s)
+}
+
+// raceBack rolls a request back while its service stops.
+func (m *machine) raceBack(t *rapid.T) {
+	s := m.some(t, raceable)
+	q, r, sender := s.running, m.ownerOf(t, s), m.at(t)
+	ran := m.runningOn(t, r)
+	next, p := m.drawSend(t, loquat.BusyRollback)
+	var err error
+	var all sync.WaitGroup
+	all.Go(func() { _, err = sender.Requests.Send(t.Context(), chat.Call{}, s.id, p) })
+	all.Go(func() { r.Stop(expired()) })
+	all.Wait()
+	r.restart()
+	if err != nil && loquat.CodeOf(err) != loquat.CodeUnavailable {
+		unwell(t, s, "a rollback while the service stops: %v", err)
+	}
+	await(t, s, "the end of the request", func() bool { return m.status(t, s, q).Ended() })
+	if err == nil {
+		s.requests = append(s.requests, next)
+		s.enqueue(next)
+	}
+	if status := m.status(t, s, q); status == loquat.StatusCancelled {
+		q.back = true
+		s.end(status, "cancelled", false)
+	} else {
+		s.end(status, "interrupted", false)
+	}
+	ran[s] = false
 	m.afterEnd(t, ran)
 }
 
@@ -647,9 +866,14 @@ func (m *machine) check(t *rapid.T) {
 			unwell(t, s, "active is %q, want %q; the note is %s, want %d", got.ActiveRequestID, active, got.Metadata["note"], s.note)
 		}
 		for _, q := range s.requests {
-			if have := m.status(t, s, q); have != q.status {
-				unwell(t, s, "request %s is %s, want %s", q.id, have, q.status)
+			row, err := m.nodes[0].Requests.Request(m.nodes[0].t.Context(), q.id)
+			if err != nil || row.Status != q.status || row.SteeredInto != q.into {
+				unwell(t, s, "request %s is %s, steered into %q, %v; want %s, %q", q.id, row.Status, row.SteeredInto, err, q.status, q.into)
 			}
+		}
+		queue, err := m.nodes[0].Requests.Queue(m.nodes[0].t.Context(), s.id)
+		if err != nil || listed(queue) != s.waiting() {
+			unwell(t, s, "the queue is %s, want %s, %v", listed(queue), s.waiting(), err)
 		}
 	}
 }
@@ -695,6 +919,9 @@ func checkRequestLog(t *rapid.T, s *modelSession, q *modelRequest, events []loqu
 		}
 		if count[loquat.RequestCompleted] > 0 || (len(order) == 0) != (e.Type == loquat.RequestStarted) {
 			unwell(t, s, "request %s has %s after %v", q.id, e.Type, order)
+		}
+		if e.Type == loquat.RequestStarted && e.SteeredInto != q.into {
+			unwell(t, s, "request %s starts steered into %q, want %q", q.id, e.SteeredInto, q.into)
 		}
 		count[e.Type]++
 		order = append(order, e.Type)

@@ -2,8 +2,6 @@ package chat
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -106,9 +104,9 @@ func cancelQueued(tx *store.Tx, q *store.Request) error {
 	if err != nil {
 		return err
 	}
-	var stored storedSend
-	if err := json.Unmarshal(q.Send, &stored); err != nil {
-		return fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	stored, err := sendOf(*q)
+	if err != nil {
+		return err
 	}
 	err = publish(tx, &h, q,
 		loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream},

@@ -3,7 +3,6 @@ package chat
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,9 +80,9 @@ func withCause(err, cause error) error {
 
 // newJob returns the job of a request: its settings, plugins and history.
 func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error) {
-	var stored storedSend
-	if err := json.Unmarshal(q.Send, &stored); err != nil {
-		return loop.Job{}, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	stored, err := sendOf(q)
+	if err != nil {
+		return loop.Job{}, err
 	}
 	// The history is read after the wait, because after a crash many requests may wait at once.
 	if s.mayAwaitPlugins() {

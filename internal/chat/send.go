@@ -24,8 +24,27 @@ type storedSend struct {
 	Overrides  loquat.Object `json:"overrides,omitempty"`
 	ProviderID string        `json:"provider,omitempty"`
 	Model      string        `json:"model,omitempty"`
+	From       *int          `json:"from,omitempty"` // index of its first message; nil if an older program started it
+
+	RollBack bool `json:"roll_back,omitempty"` // its messages are deleted when it ends
 
 	attachments []attachment // of Message, until they are checked
+}
+
+func (s storedSend) encode() ([]byte, error) {
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode send: %w", err)
+	}
+	return encoded, nil
+}
+
+// sendOf returns what the row of a request that has not ended keeps of its send.
+func sendOf(q store.Request) (out storedSend, err error) {
+	if err := json.Unmarshal(q.Send, &out); err != nil {
+		return out, fmt.Errorf("read send of request %s: %w", q.RequestID, err)
+	}
+	return out, nil
 }
 
 // Send asks for a reply. When no request runs on the session, one transaction appends the
@@ -39,9 +58,9 @@ func (s *Requests) Send(ctx context.Context, call Call, id string, p loquat.Send
 	if err != nil {
 		return Answer[loquat.SendResult]{}, err
 	}
-	encoded, err := json.Marshal(stored)
+	encoded, err := stored.encode()
 	if err != nil {
-		return Answer[loquat.SendResult]{}, fmt.Errorf("encode send: %w", err)
+		return Answer[loquat.SendResult]{}, err
 	}
 	named := p.RequestID != ""
 	if !named {
@@ -122,9 +141,9 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
 		return out, err
 	}
-	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded}
+	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded, OnBusy: p.OnBusy}
 	if busy {
-		err = s.sendBusy(tx, &h, &q, p.OnBusy, &out)
+		err = s.sendBusy(tx, &h, &q, &out)
 	} else {
 		out.started = &q
 		err = s.startNew(tx, &h, &q, stored)
@@ -137,7 +156,7 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 }
 
 // sendBusy queues a send on a session that has a running or queued request.
-func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, onBusy string, out *sent) error {
+func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, out *sent) error {
 	first, ok, err := tx.FirstUnended(*h)
 	if err == nil && !ok {
 		err = fmt.Errorf("session %s has no unended request any more", h.SessionID) // cannot happen in one transaction
@@ -145,17 +164,22 @@ func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, onBus
 	if err != nil {
 		return err
 	}
-	if err := s.queueBehind(tx, h, first, q, onBusy); err != nil {
+	if err := s.queueBehind(tx, h, first, q); err != nil {
 		return err
 	}
 	if first.Status != loquat.StatusRunning { // the node that would have started the first of the queue has stopped
 		out.started, err = s.startNext(tx, h)
 		return err
 	}
-	if onBusy == loquat.BusyInterrupt {
+	if cancels(q.OnBusy) {
 		out.interrupted = &first
 	}
 	return nil
+}
+
+// cancels reports whether a send cancels the running request.
+func cancels(onBusy string) bool {
+	return onBusy == loquat.BusyInterrupt || onBusy == loquat.BusyRollback
 }
 
 // answerOf returns the answer to a send whose request is stored.
@@ -174,9 +198,10 @@ func setAnswer(q *store.Request, h store.Head, status loquat.RequestStatus) (err
 }
 
 // queueBehind queues a send behind the first request of the session, which runs or waits. With
-// interrupt it cancels that request if it runs, and puts the send at the head of the queue.
-func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, first store.Request, q *store.Request, onBusy string) error {
-	if onBusy == loquat.BusyReject {
+// interrupt or rollback it cancels that request if it runs, and puts the send at the head of the
+// queue.
+func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, first store.Request, q *store.Request) error {
+	if q.OnBusy == loquat.BusyReject {
 		return busyError(first)
 	}
 	queued, err := tx.CountQueued(*h)
@@ -186,25 +211,49 @@ func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, first store.Request,
 	if queued >= maxQueued {
 		return loquat.Errorf(loquat.CodeRateLimited, "session %[2]s already has %[1]d queued sends; wait until one has started", queued, h.SessionID)
 	}
-	if onBusy == loquat.BusyInterrupt && first.Status == loquat.StatusRunning && !first.Cancelled {
-		if err := flagCancelled(tx, &first); err != nil {
+	if first.Status == loquat.StatusRunning {
+		if err := stopFor(tx, &first, q.OnBusy); err != nil {
 			return err
 		}
 	}
 	if err := setAnswer(q, *h, loquat.StatusQueued); err != nil {
 		return err
 	}
-	return tx.EnqueueRequest(h, q, onBusy == loquat.BusyInterrupt)
+	at := store.AtTheEnd
+	switch {
+	case cancels(q.OnBusy):
+		at = store.AtTheFront
+	case q.OnBusy == loquat.BusySteer:
+		at = store.BehindSteers
+	}
+	return tx.EnqueueRequest(h, q, at)
+}
+
+// stopFor cancels the running request of a session if a send with onBusy does that. With rollback,
+// the end of the request also takes back its messages.
+func stopFor(tx *store.Tx, running *store.Request, onBusy string) error {
+	if !cancels(onBusy) {
+		return nil
+	}
+	if onBusy == loquat.BusyRollback {
+		if err := markRollback(tx, running); err != nil {
+			return err
+		}
+	}
+	if running.Cancelled {
+		return nil
+	}
+	return flagCancelled(tx, running)
 }
 
 // startNew starts a request that was not queued. Its row is written once.
 func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
 	before := h.Checkpoint
-	if err := s.prepareMessages(tx, h, stored); err != nil {
+	from, err := s.prepareMessages(tx, h, stored)
+	if err != nil {
 		return err
 	}
-	var err error
-	if q.Send, err = s.startedSend(*h, stored); err != nil {
+	if q.Send, err = s.startedSend(*h, stored, from); err != nil {
 		return err
 	}
 	if err := setAnswer(q, *h, loquat.StatusRunning); err != nil {
@@ -217,70 +266,74 @@ func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, store
 	return publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream})
 }
 
-// startedSend returns what the row of a started request keeps of its send.
-func (s *Requests) startedSend(h store.Head, stored storedSend) ([]byte, error) {
+// startedSend returns what the row of a started request keeps of its send. The first message of the
+// request has the index from.
+func (s *Requests) startedSend(h store.Head, stored storedSend, from int) ([]byte, error) {
 	stored.Message, stored.DeleteFrom = nil, nil // they are applied, and may be large
+	stored.From = &from
 	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(h)
 	if resolved, err := s.settings.ResolveStatic(h.AgentID, stored.Overrides); err == nil {
 		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
 	}
-	send, err := json.Marshal(stored)
-	if err != nil {
-		return nil, fmt.Errorf("encode send: %w", err)
-	}
-	return send, nil
+	return stored.encode()
 }
 
 // startRequest starts a queued request: it changes the messages as the send asks, then
-// publishes request_started.
+// publishes request_started. The sends that wait to steer go with it.
 func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend) error {
 	before := h.Checkpoint
-	if err := s.prepareMessages(tx, h, stored); err != nil {
-		return err
-	}
-	send, err := s.startedSend(*h, stored)
+	from, err := s.prepareMessages(tx, h, stored)
 	if err != nil {
 		return err
 	}
-	q.Send = send
+	if q.Send, err = s.startedSend(*h, stored, from); err != nil {
+		return err
+	}
 	if err := tx.StartRequest(q, s.store.Owner()); err != nil {
 		return err
 	}
-	s.recent.note(tx, before, h, q.RequestID)
 	if err := publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream}); err != nil {
 		return err
 	}
+	if _, err := s.takeSteers(tx, h, *q); err != nil {
+		return err
+	}
+	s.recent.note(tx, before, h, q.RequestID)
 	return tx.CloseStep(q)
 }
 
-// prepareMessages applies delete_from and appends the user message.
-func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend) error {
-	changed := false
+// prepareMessages applies delete_from and appends the user message. from is the index of the first
+// message that the request adds.
+func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSend) (from int, err error) {
 	if stored.DeleteFrom != nil {
 		if *stored.DeleteFrom >= h.Count {
-			return loquat.Invalid("body.delete_from", "has to be the index of one of the %d messages", h.Count)
+			return 0, loquat.Invalid("body.delete_from", "has to be the index of one of the %d messages", h.Count)
 		}
-		indices, err := tx.DeleteFrom(h, *stored.DeleteFrom)
-		if err != nil {
-			return err
+		if err := deleteFrom(tx, h, *stored.DeleteFrom); err != nil {
+			return 0, err
 		}
-		if err := publish(tx, h, nil, loquat.Event{Type: loquat.MessagesDeleted, Indices: indices}); err != nil {
-			return err
-		}
-		changed = true
 	}
+	from = h.Count
 	if stored.Message != nil {
 		if _, err := appendMessage(tx, h, *stored.Message); err != nil {
-			return err
+			return 0, err
 		}
-		changed = true
 	} else if err := requireQuestion(tx, *h); err != nil {
+		return 0, err
+	}
+	if stored.DeleteFrom == nil && stored.Message == nil {
+		return from, nil
+	}
+	return from, tx.Checkpoint(h, nil, false)
+}
+
+// deleteFrom deletes the messages from an index on. The caller publishes the checkpoint.
+func deleteFrom(tx *store.Tx, h *store.Head, index int) error {
+	indices, err := tx.DeleteFrom(h, index)
+	if err != nil {
 		return err
 	}
-	if !changed {
-		return nil
-	}
-	return tx.Checkpoint(h, nil, false)
+	return publish(tx, h, nil, loquat.Event{Type: loquat.MessagesDeleted, Indices: indices})
 }
 
 // requireQuestion returns an error unless the last message has the role user or tool.

@@ -328,14 +328,21 @@ func (k *sink) complete(tx *store.Tx, step *store.Step) (next *store.Request, er
 	return k.s.startNext(tx, &step.Head)
 }
 
-// ToolResults persists the results of a tool round: tool_results, checkpoint.
-func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) error {
-	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
+// ToolResults persists the results of a tool round: tool_results, checkpoint. Then it takes in the
+// sends that wait to steer, and returns their messages.
+func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) (steers []loquat.Message, err error) {
+	err = k.step(ctx, func(tx *store.Tx, step *store.Step) (_ *store.Request, err error) {
 		before := step.Head.Checkpoint
 		if err := addMessages(tx, &step.Head, &step.Request, loquat.ToolResults, results); err != nil {
 			return nil, err
 		}
+		if steers = nil; step.Queued {
+			if steers, err = k.s.takeSteers(tx, &step.Head, step.Request); err != nil {
+				return nil, err
+			}
+		}
 		k.s.recent.note(tx, before, &step.Head, "")
 		return nil, tx.CloseStep(&step.Request)
 	})
+	return steers, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"loquat/internal/settings"
 	"maps"
+	"slices"
 	"strings"
 
 	"loquat"
@@ -166,18 +167,20 @@ func checkMessage(location string, p loquat.NewMessage) (loquat.Message, []attac
 	return m, attachments, err
 }
 
+var busyPolicies = []string{loquat.BusyReject, loquat.BusyQueue, loquat.BusyInterrupt, loquat.BusySteer, loquat.BusyRollback}
+
 // checkSend validates a send as far as that is possible without the session.
 func checkSend(p *loquat.Send) (storedSend, error) {
 	if err := checkID("body.request_id", p.RequestID); err != nil {
 		return storedSend{}, err
 	}
 	out, streams := storedSend{Send: *p}, p.Streams()
-	out.Stream, out.RequestID, out.OnBusy = &streams, "", ""
+	out.Stream, out.RequestID, out.OnBusy = &streams, "", "" // the row has the ids and the policy
 	out.Content, out.Attachments, out.Metadata = nil, nil, nil
 	speaks := p.Content != nil || len(p.Attachments) > 0
 	switch {
-	case p.OnBusy != loquat.BusyReject && p.OnBusy != loquat.BusyQueue && p.OnBusy != loquat.BusyInterrupt:
-		return out, loquat.Invalid("body.on_busy", "is %q; it has to be reject, queue or interrupt", loquat.Clip(p.OnBusy, loquat.Excerpt))
+	case !slices.Contains(busyPolicies, p.OnBusy):
+		return out, loquat.Invalid("body.on_busy", "is %q; it has to be one of %s", loquat.Clip(p.OnBusy, loquat.Excerpt), strings.Join(busyPolicies, ", "))
 	case p.OnBusy != loquat.BusyReject && !speaks:
 		return out, loquat.Invalid("body.on_busy", "%s needs content or attachments", p.OnBusy)
 	case p.OnBusy != loquat.BusyReject && p.DeleteFrom != nil:

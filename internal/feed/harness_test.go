@@ -120,7 +120,7 @@ func (r *rig) enqueue(session, id string) {
 		if err != nil {
 			return err
 		}
-		return tx.EnqueueRequest(&h, &store.Request{Request: loquat.Request{RequestID: id}, Send: []byte("{}"), Answer: []byte("{}")}, false)
+		return tx.EnqueueRequest(&h, &store.Request{Request: loquat.Request{RequestID: id}, Send: []byte("{}"), Answer: []byte("{}")}, store.AtTheEnd)
 	})
 }
 

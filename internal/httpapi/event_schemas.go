@@ -35,7 +35,7 @@ func addAttachments(s route.Schemas) {
 		Description: "What clients, the provider and tools keep with a message, such as model, usage, reasoning_content, tool_calls and incomplete. Any key may be there.",
 		Properties:  map[string]*huma.Schema{"attachments": route.ListOf(route.RefTo(attachmentSchema))},
 	}
-	for _, body := range []any{loquat.NewMessage{}, loquat.Send{}} {
+	for _, body := range []any{loquat.NewMessage{}, loquat.Send{}, loquat.QueuedPatch{}} {
 		s.Properties(body)["attachments"].Items = route.RefTo(attachmentSchema)
 	}
 	for _, message := range []any{loquat.Message{}, loquat.Delta{}} {
@@ -60,7 +60,8 @@ func addEvents(s route.Schemas) {
 		{Value: string(loquat.SessionDeleted), Name: "SessionDeletedEvent", Doc: "A session was deleted. No event of it follows."},
 		{Value: string(loquat.Checkpoint), Name: "CheckpointEvent", Doc: "The session was stored. `agent_id` and `metadata` are present if they changed.",
 			Required: []string{"timestamp"}, Optional: ofRequest("agent_id", "metadata")},
-		{Value: string(loquat.RequestStarted), Name: "RequestStartedEvent", Doc: "A request began.", Required: ofRequest("stream")},
+		{Value: string(loquat.RequestStarted), Name: "RequestStartedEvent", Doc: "A request began. With `steered_into` it has already ended, because that request took in its message.",
+			Required: ofRequest("stream"), Optional: []string{"steered_into"}},
 		{Value: string(loquat.AssistantMessage), Name: "AssistantMessageEvent", Doc: "A streamed reply began or ended.", Required: ofRequest("phase"),
 			Fields: map[string]*huma.Schema{"phase": route.Texts(loquat.PhaseStart, loquat.PhaseEnd)}},
 		{Value: string(loquat.Partial), Name: "PartialEvent", Doc: "An increment of a streamed reply. `message.content` is what was added.", Required: ofRequest("message")},

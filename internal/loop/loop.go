@@ -52,8 +52,9 @@ type Sink interface {
 	// EndPhase makes the phase's message durable. If the phase has no tool calls,
 	// EndPhase also completes the request.
 	EndPhase(ctx context.Context, p Phase) error
-	// ToolResults makes the results of a tool round durable.
-	ToolResults(ctx context.Context, results []loquat.Message) error
+	// ToolResults makes the results of a tool round durable. It returns messages of the user that
+	// follow them: the next phase answers these too.
+	ToolResults(ctx context.Context, results []loquat.Message) (steers []loquat.Message, err error)
 }
 
 // Phase is the result of a phase.
@@ -100,10 +101,11 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 		if err != nil {
 			return err
 		}
-		if err := sink.ToolResults(ctx, results); err != nil {
+		steers, err := sink.ToolResults(ctx, results)
+		if err != nil {
 			return &Failure{Err: err, Finished: messagesByCall(results)}
 		}
-		history = append(append(history, phase.Message), results...)
+		history = append(append(append(history, phase.Message), results...), steers...)
 	}
 }
 

@@ -68,6 +68,8 @@ type notes struct {
 	mu    sync.Mutex
 	lines []string
 	fails func(line string) bool
+
+	steers []loquat.Message // that follow the results of a tool round
 }
 
 var errSink = errors.New("the disk is gone")
@@ -95,8 +97,8 @@ func (n *notes) EndPhase(_ context.Context, p loop.Phase) error {
 	return n.note("end of phase %s with %d calls", p.Message.Content, len(p.Calls))
 }
 
-func (n *notes) ToolResults(_ context.Context, results []loquat.Message) error {
-	return n.note("results %s", contents(results))
+func (n *notes) ToolResults(_ context.Context, results []loquat.Message) (steers []loquat.Message, err error) {
+	return n.steers, n.note("results %s", contents(results))
 }
 
 func (n *notes) all() string {
@@ -138,9 +140,10 @@ func run(t *testing.T, ctx context.Context, m *model, sink loop.Sink, more ...pl
 }
 
 // Tools start after their phase is durable and run in parallel. Their results keep the order
-// of the calls, and the next phase gets the phase's message and all results.
+// of the calls, and the next phase gets the phase's message, all results and the messages that
+// the sink adds.
 func TestToolRound(t *testing.T) {
-	sink := &notes{}
+	sink := &notes{steers: []loquat.Message{{Role: loquat.RoleUser, Content: "shorter"}}}
 	early, late := make(chan struct{}), make(chan struct{})
 	m := &model{replies: []loquat.Reply{calling("first", "second")}}
 	m.tools = []plugin.Tool{
@@ -164,7 +167,7 @@ func TestToolRound(t *testing.T) {
 	if got := sink.all(); !strings.Contains(got, "results tool:one|tool:two") || !strings.HasSuffix(got, "end of phase done with 0 calls") {
 		t.Errorf("the sink got %s", got)
 	}
-	if len(m.asked) != 2 || contents(m.asked[1]) != "user:hi|assistant:|tool:one|tool:two" {
+	if len(m.asked) != 2 || contents(m.asked[1]) != "user:hi|assistant:|tool:one|tool:two|user:shorter" {
 		t.Errorf("the model was asked %v", m.asked)
 	}
 }

@@ -46,7 +46,9 @@ func (f *follower) EndPhase(_ context.Context, p loop.Phase) error {
 	return nil
 }
 
-func (f *follower) ToolResults(context.Context, []loquat.Message) error { return nil }
+func (f *follower) ToolResults(context.Context, []loquat.Message) ([]loquat.Message, error) {
+	return nil, nil
+}
 
 // bodies answers each call of a backend with the next body.
 type bodies []string

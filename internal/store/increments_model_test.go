@@ -188,7 +188,7 @@ func (m *incrementsModel) start(t *rapid.T) {
 		if err != nil {
 			return err
 		}
-		if err := tx.EnqueueRequest(&h, q, false); err != nil {
+		if err := tx.EnqueueRequest(&h, q, store.AtTheEnd); err != nil {
 			return err
 		}
 		if err := tx.StartRequest(q, "me"); err != nil {
@@ -524,7 +524,7 @@ func TestReadWhileARequestEnds(t *testing.T) {
 	createIn(t, s, "s")
 	update(func(tx *store.Tx, h *store.Head) error {
 		q = store.Request{Request: loquat.Request{RequestID: "r"}}
-		if err := errors.Join(tx.EnqueueRequest(h, &q, false), tx.StartRequest(&q, "me")); err != nil {
+		if err := errors.Join(tx.EnqueueRequest(h, &q, store.AtTheEnd), tx.StartRequest(&q, "me")); err != nil {
 			return err
 		}
 		return publish(tx, h, loquat.Event{Type: loquat.RequestStarted, Stream: new(true)}, text, text)
@@ -568,7 +568,7 @@ func TestCommitterSortsIncrements(t *testing.T) {
 		change(t, s, fn)
 	}
 	update(func(tx *store.Tx, h *store.Head) error {
-		if err := tx.EnqueueRequest(h, q, false); err != nil {
+		if err := tx.EnqueueRequest(h, q, store.AtTheEnd); err != nil {
 			return err
 		}
 		return tx.StartRequest(q, "me")
@@ -637,7 +637,7 @@ func TestDamagedIncrements(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(tx.EnqueueRequest(&h, q, false), tx.StartRequest(q, "me")); err != nil {
+				if err := errors.Join(tx.EnqueueRequest(&h, q, store.AtTheEnd), tx.StartRequest(q, "me")); err != nil {
 					return err
 				}
 				for range 3 {

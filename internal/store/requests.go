@@ -18,13 +18,14 @@ type Request struct {
 	Cancelled  bool           // a cancel was acknowledged: the request must end with request_cancelled
 	ClosedUpTo loquat.EventID // last event of the closed steps; later events belong to the open step
 	Order      int64          // position in the queue of the session
+	OnBusy     string         // of the send, if the request was queued
 	Send       []byte         // JSON of the send; package chat defines its form
 	BodyHash   [32]byte       // hash of the body of the send
 	Answer     []byte         // JSON of the answer to the send
 }
 
 const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
-	r.cancelled, r.mark, r.queue_order, r.send, r.body_hash, r.answer`
+	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer`
 
 const requestFrom = ` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE s.deleted = 0 AND `
 
@@ -32,15 +33,15 @@ func scanRequest(scan func(...any) error) (Request, error) {
 	var (
 		q              Request
 		started, ended sql.NullInt64
-		failure        sql.NullString
+		failure, into  sql.NullString
 		hash           []byte
 	)
 	err := scan(&q.RequestID, &q.SessionID, &q.Status, &started, &ended, &failure, &q.RID, &q.SID, &q.Owner,
-		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.Send, &hash, &q.Answer)
+		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer)
 	if err != nil {
 		return Request{}, err
 	}
-	q.StartedAt, q.EndedAt, q.Error = optionalTime(started), optionalTime(ended), failure.String
+	q.StartedAt, q.EndedAt, q.Error, q.SteeredInto = optionalTime(started), optionalTime(ended), failure.String, into.String
 	copy(q.BodyHash[:], hash)
 	return q, nil
 }
@@ -76,11 +77,6 @@ func (r *Reader) RequestTaken(requestID string) (bool, error) {
 // Running returns the running request of a session.
 func (r *Reader) Running(h Head) (Request, bool, error) {
 	return r.requestWhere(`r.sid = ? AND r.status = 'running'`, h.SID)
-}
-
-// NextQueued returns the first queued request of a session.
-func (r *Reader) NextQueued(h Head) (Request, bool, error) {
-	return r.requestWhere(`r.sid = ? AND r.status = 'queued' ORDER BY r.queue_order LIMIT 1`, h.SID)
 }
 
 func (r *Reader) requestWhere(where string, args ...any) (Request, bool, error) {
@@ -176,27 +172,6 @@ func (r *Reader) FenceStep(q Request) (out Step, err error) {
 	return out, err
 }
 
-// EnqueueRequest stores a queued request at the end of the session's queue, or at its front if
-// ahead is true. It sets q's row id and position.
-func (tx *Tx) EnqueueRequest(h *Head, q *Request, ahead bool) error {
-	var low, high sql.NullInt64
-	err := one(tx.q, `SELECT min(queue_order), max(queue_order) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &low, &high)
-	if err != nil {
-		return err
-	}
-	q.Order = high.Int64 + 1
-	if ahead {
-		q.Order = low.Int64 - 1
-	}
-	q.SID, q.SessionID, q.Status = h.SID, h.SessionID, loquat.StatusQueued
-	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, queue_order, send, body_hash, answer) VALUES (?, ?, 'queued', ?, ?, ?, ?) RETURNING rid`,
-		q.RequestID, q.SID, q.Order, q.Send, q.BodyHash[:], q.Answer)
-	if err != nil {
-		return fmt.Errorf("store request: %w", err)
-	}
-	return nil
-}
-
 // AddRunning stores a request that starts at once, without a time in the queue. The next event
 // that is published must be its request_started, which closes its first step. It sets q's row
 // id.
@@ -222,6 +197,12 @@ func (tx *Tx) StartRequest(q *Request, owner string) error {
 	q.Status, q.Owner, q.StartedAt = loquat.StatusRunning, owner, &now
 	tx.noteFence(q.RID, owner)
 	return tx.exec(`UPDATE requests SET status = 'running', owner = ?, started_at = ?, send = ? WHERE rid = ?`, owner, micros(now), q.Send, q.RID)
+}
+
+// SetSend changes what the row of a running request keeps of its send.
+func (tx *Tx) SetSend(q *Request, send []byte) error {
+	q.Send = send
+	return tx.exec(`UPDATE requests SET send = ? WHERE rid = ? AND status = 'running'`, send, q.RID)
 }
 
 // SetOwner changes the owner of a running request.
@@ -260,12 +241,6 @@ func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string
 	}
 	q.Status, q.EndedAt, q.Error = status, &now, failure
 	return err
-}
-
-// CountQueued returns the number of queued requests of a session.
-func (r *Reader) CountQueued(h Head) (n int, err error) {
-	err = one(r.q, `SELECT count(*) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &n)
-	return n, err
 }
 
 // Fence is the fast fence for increments. It returns ErrFenced unless the request runs and

@@ -66,7 +66,11 @@ func (r *Renderer) Err() error { return cmp.Or(r.text.Err(), r.side.Err()) }
 func (r *Renderer) Show(e loquat.Event) {
 	switch e.Type {
 	case loquat.RequestStarted:
-		r.side.line(dim, "request "+e.RequestID+" started")
+		if e.SteeredInto != "" {
+			r.side.line(dim, "request "+e.RequestID+" is answered by request "+e.SteeredInto)
+		} else {
+			r.side.line(dim, "request "+e.RequestID+" started")
+		}
 	case loquat.RequestCancelled:
 		r.request(e.RequestID).end = "cancelled" // shown with request_completed
 	case loquat.RequestCompleted:

@@ -9,7 +9,7 @@ import (
 )
 
 // written makes the events of a request from their types, with a phase or a mark after
-// a colon: start:stream, final:tools, final:cut.
+// a colon: start:stream, start:steered, final:tools, final:cut.
 func written(story string) (events []loquat.Event) {
 	streams := strings.HasPrefix(story, "request_started:stream")
 	for i, word := range strings.Fields(story) {
@@ -19,6 +19,9 @@ func written(story string) (events []loquat.Event) {
 		switch e.Type {
 		case loquat.RequestStarted:
 			e.Stream, e.Phase = &streams, ""
+			if mark == "steered" {
+				e.SteeredInto = "another"
+			}
 		case loquat.Final:
 			m := loquat.Message{ID: fmt.Sprint(i), Role: loquat.RoleAssistant}
 			switch mark {
@@ -57,10 +60,12 @@ func TestRequestOrder(t *testing.T) {
 		tools + "tool_results checkpoint assistant_message:start assistant_message:end final checkpoint request_completed": true,
 		"request_started request_cancelled request_completed":                                                              true,
 		"request_started retry_scheduled error request_completed":                                                          true,
+		"request_started:steered request_completed":                                                                        true,
 
 		"request_started":                                                                                  false,
 		"final checkpoint request_completed":                                                               false,
 		"request_started request_completed":                                                                false,
+		"request_started:steered final checkpoint request_completed":                                       false,
 		"request_started request_started final checkpoint request_completed":                               false,
 		"request_started assistant_message:start partial":                                                  false,
 		begin + "partial final checkpoint request_completed":                                               false,
@@ -79,9 +84,12 @@ func TestRequestOrder(t *testing.T) {
 		tools + "tool_partial:end tool_partial:stream tool_results checkpoint error request_completed":     false,
 		strings.TrimSuffix(tools, "tool_calls ") + "request_completed":                                     false,
 	} {
-		if err := checkRequestOrder(written(story)); (err == nil) != right {
+		if err := checkRequestOrder(written(story), false); (err == nil) != right {
 			t.Errorf("%s: %v", story, err)
 		}
+	}
+	if err := checkRequestOrder(written(tools+"request_cancelled request_completed"), true); err != nil {
+		t.Errorf("rolled back while tools run: %v", err)
 	}
 }
 

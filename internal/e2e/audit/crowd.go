@@ -506,7 +506,7 @@ func (u user) snapshot(ctx context.Context, t *target) error {
 
 func (u user) send(ctx context.Context, t *target) error {
 	s := loquat.Send{Stream: new(u.random.IntN(4) > 0), StreamTools: u.random.IntN(2) == 0}
-	s.OnBusy = []string{"", "queue", "queue", "interrupt"}[u.random.IntN(4)]
+	s.OnBusy = []string{"", "queue", "queue", "interrupt", "steer", "rollback"}[u.random.IntN(6)]
 	if s.OnBusy != "" || u.random.IntN(5) > 0 {
 		content := u.mark("send")
 		s.Content = &content
@@ -555,10 +555,35 @@ func sendKept(t *Truth, s loquat.Send, done loquat.SendResult) error {
 	if done.Status == loquat.StatusRunning && s.Content != nil && events[started-1].EventID != done.CursorEventID {
 		return fmt.Errorf("request %s was answered with cursor %s and started at %s", done.RequestID, done.CursorEventID, events[started-1].EventID)
 	}
-	if s.OnBusy == "interrupt" && done.Status == loquat.StatusQueued && !cancelledBetween(events, done.CursorEventID, own[0].EventID) {
-		return fmt.Errorf("request %s was to interrupt, and no request that ended before it was cancelled", done.RequestID)
+	if own[0].SteeredInto != "" && s.OnBusy != loquat.BusySteer {
+		return fmt.Errorf("request %s, sent with %q, was steered into %s", done.RequestID, s.OnBusy, own[0].SteeredInto)
+	}
+	if done.Status != loquat.StatusQueued || s.OnBusy != loquat.BusyInterrupt && s.OnBusy != loquat.BusyRollback {
+		return nil
+	}
+	if !cancelledBetween(events, done.CursorEventID, own[0].EventID) {
+		return fmt.Errorf("request %s was to %s, and no request that ended before it was cancelled", done.RequestID, s.OnBusy)
+	}
+	if s.OnBusy == loquat.BusyRollback {
+		return rollbackKept(events, done, own[0].EventID)
 	}
 	return nil
+}
+
+// rollbackKept fails unless one of the requests that were cancelled between a rollback and its start
+// has taken back its messages.
+func rollbackKept(events []loquat.Event, done loquat.SendResult, started loquat.EventID) error {
+	for i, e := range events {
+		if e.Type != loquat.RequestCancelled || e.EventID < done.CursorEventID || e.EventID > started {
+			continue
+		}
+		begin := slices.IndexFunc(events, func(b loquat.Event) bool { return b.Type == loquat.RequestStarted && b.RequestID == e.RequestID })
+		left := AsText(replay(events, events[i].EventID).messages)
+		if begin >= 2 && left == AsText(replay(events, events[begin-2].EventID-1).messages) || left == AsText(replay(events, events[begin].EventID).messages) {
+			return nil
+		}
+	}
+	return fmt.Errorf("request %s was to roll another back, and the messages of all those cancelled before it stayed", done.RequestID)
 }
 
 // cancelledBetween reports whether a request was cancelled between two events.

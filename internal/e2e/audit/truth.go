@@ -85,7 +85,7 @@ func (t *Truth) Check() (faults []error) {
 		if t.deleted(events[0].SessionID) {
 			continue
 		}
-		note(checkRequestOrder(events))
+		note(checkRequestOrder(events, rolledBack(t.bySession[events[0].SessionID], id)))
 		note(checkStatus(events, t.Requests[id]))
 	}
 	return faults
@@ -201,10 +201,12 @@ func checkSessionOrder(events []loquat.Event) error {
 			if neverRan(events[i:]) {
 				continue
 			}
-			if running != "" {
-				return fmt.Errorf("%s while %s runs", describe(e), running)
+			if e.SteeredInto != running {
+				return fmt.Errorf("%s, steered into %q, while %q runs", describe(e), e.SteeredInto, running)
 			}
-			running = e.RequestID
+			if running == "" {
+				running = e.RequestID
+			}
 		case loquat.RequestCompleted:
 			if running == e.RequestID {
 				running = ""
@@ -228,6 +230,12 @@ func neverRan(events []loquat.Event) bool {
 	return len(events) >= 3 && events[1].Type == loquat.RequestCancelled && events[2].Type == loquat.RequestCompleted &&
 		events[1].RequestID == events[0].RequestID && events[2].RequestID == events[0].RequestID &&
 		events[2].EventID == events[0].EventID+2
+}
+
+// rolledBack reports whether the end of a request deleted messages.
+func rolledBack(events []loquat.Event, requestID string) bool {
+	i := slices.IndexFunc(events, func(e loquat.Event) bool { return e.Type == loquat.RequestCancelled && e.RequestID == requestID })
+	return i >= 2 && events[i-1].Type == loquat.Checkpoint && events[i-2].Type == loquat.MessagesDeleted
 }
 
 // stage is how far a request has come, according to its events.
@@ -261,6 +269,7 @@ var steps = map[step]stage{
 	{stageReady, loquat.Final}:               stageFinal,
 	{stageReady, loquat.ErrorEvent}:          stageEnding,
 	{stageReady, loquat.RequestCancelled}:    stageEnding,
+	{stageReady, loquat.RequestCompleted}:    stageEnded,
 	{stageSpeaking, loquat.Partial}:          stageSpeaking,
 	{stageSpeaking, loquat.RetryScheduled}:   stageSpeaking,
 	{stageSpeaking, loquat.AssistantMessage}: stageSpoken,
@@ -274,6 +283,7 @@ var steps = map[step]stage{
 	{stageKept, loquat.RequestCancelled}:     stageEnding,
 	{stageTools, loquat.ToolPartial}:         stageTools,
 	{stageTools, loquat.ToolResults}:         stageResults,
+	{stageTools, loquat.RequestCancelled}:    stageEnding,
 	{stageResults, loquat.Checkpoint}:        stageReady,
 	{stageEnding, loquat.RequestCompleted}:   stageEnded,
 }
@@ -281,6 +291,8 @@ var steps = map[step]stage{
 // requestOrder follows the events of one request.
 type requestOrder struct {
 	at         stage
+	rolledBack bool // its end deletes its messages
+	steered    bool // another request took in its message
 	streams    bool
 	incomplete string            // of the last final
 	wantsTools bool              // the last final contains tool calls
@@ -290,8 +302,8 @@ type requestOrder struct {
 
 // checkRequestOrder fails unless the events of an ended request have the order that the
 // specification fixes. Superseded increments may be missing.
-func checkRequestOrder(events []loquat.Event) error {
-	o := requestOrder{at: stageNew}
+func checkRequestOrder(events []loquat.Event, rolledBack bool) error {
+	o := requestOrder{at: stageNew, rolledBack: rolledBack}
 	for _, e := range events {
 		next, ok := steps[step{o.at, e.Type}]
 		if !ok {
@@ -312,7 +324,7 @@ func checkRequestOrder(events []loquat.Event) error {
 func (o *requestOrder) admits(e loquat.Event) (fault string) {
 	switch e.Type {
 	case loquat.RequestStarted:
-		o.streams = e.Stream != nil && *e.Stream
+		o.streams, o.steered = e.Stream != nil && *e.Stream, e.SteeredInto != ""
 	case loquat.AssistantMessage:
 		switch {
 		case !o.streams:
@@ -329,12 +341,18 @@ func (o *requestOrder) admits(e loquat.Event) (fault string) {
 	case loquat.ToolResults:
 		return o.admitsResults(e)
 	case loquat.ErrorEvent, loquat.RequestCancelled:
+		if o.at == stageTools && !o.rolledBack {
+			return "the calls before it have no results"
+		}
 		if o.at == stageKept && o.incomplete == "" {
 			return "the text before it is not marked incomplete"
 		}
 	case loquat.RequestCompleted:
 		if o.at == stageKept && (o.incomplete != "" || o.wantsTools) {
 			return "the reply before it is not whole"
+		}
+		if o.steered != (o.at == stageReady) && o.at != stageEnding {
+			return "a request completes with a reply, or without one by steering another"
 		}
 	}
 	return ""
@@ -391,6 +409,9 @@ func (o *requestOrder) admitsResults(e loquat.Event) string {
 // checkStatus compares the end of a request in the log with its stored status.
 func checkStatus(events []loquat.Event, q loquat.Request) error {
 	want := loquat.StatusCompleted
+	if q.SteeredInto != events[0].SteeredInto {
+		return fmt.Errorf("%s: steered into %q, and stored is %q", describe(events[0]), events[0].SteeredInto, q.SteeredInto)
+	}
 	for _, e := range events {
 		switch e.Type {
 		case loquat.RequestCancelled:

@@ -350,7 +350,7 @@ func (u soakUser) send(p *place) error {
 	content := u.words()
 	_, err := u.client.Send(u.ctx, p.id, loquat.Send{
 		RequestID: id, Content: &content, Stream: new(u.random.IntN(5) > 0),
-		OnBusy: []string{"reject", "queue", "interrupt"}[u.random.IntN(3)],
+		OnBusy: []string{"reject", "queue", "interrupt", "steer", "rollback"}[u.random.IntN(5)],
 	})
 	return err
 }

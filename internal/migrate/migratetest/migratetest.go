@@ -181,7 +181,7 @@ func addRequest(tb testing.TB, s *store.Store, session, owner string) {
 		}
 		q := store.Request{Request: loquat.Request{RequestID: "open-" + session}, Send: []byte(`{"text": "\u0000"}`), Answer: []byte("{}")}
 		if owner == "" {
-			return tx.EnqueueRequest(&h, &q, false)
+			return tx.EnqueueRequest(&h, &q, store.AtTheEnd)
 		}
 		if err := tx.AddRunning(&h, &q, owner); err != nil {
 			return err

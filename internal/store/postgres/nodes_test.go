@@ -525,7 +525,7 @@ func startRequest(t *testing.T, s *store.Store, session string) (publish func(ki
 		}
 	}
 	update(func(tx *store.Tx, h *store.Head) error {
-		return errors.Join(tx.EnqueueRequest(h, &q, false), tx.StartRequest(&q, s.Owner()))
+		return errors.Join(tx.EnqueueRequest(h, &q, store.AtTheEnd), tx.StartRequest(&q, s.Owner()))
 	})
 	return func(kind loquat.EventType, text string) {
 		t.Helper()

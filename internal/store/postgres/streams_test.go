@@ -39,7 +39,7 @@ func beginStream(ctx context.Context, s *store.Store, id string) (*stream, error
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(tx.Checkpoint(&h, nil, false), tx.EnqueueRequest(&h, &r.q, false), tx.StartRequest(&r.q, s.Owner())); err != nil {
+		if err := errors.Join(tx.Checkpoint(&h, nil, false), tx.EnqueueRequest(&h, &r.q, store.AtTheEnd), tx.StartRequest(&r.q, s.Owner())); err != nil {
 			return err
 		}
 		_, err = tx.Publish(loquat.Event{Type: loquat.RequestStarted}, &h, &r.q)

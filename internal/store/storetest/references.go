@@ -83,7 +83,7 @@ func eventsWithMessages(t *testing.T, open Open) {
 		since := s.Last()
 		var q store.Request
 		update(t, s, func(tx *store.Tx) (err error) {
-			_, q, err = enqueue(tx, session, request, false)
+			_, q, err = enqueue(tx, session, request, loquat.BusyQueue, store.AtTheEnd)
 			return err
 		})
 		encoded := publishDrawn(t, rt, s, session, &q)

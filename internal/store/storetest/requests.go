@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,18 +13,18 @@ import (
 	"loquat/internal/store"
 )
 
-func enqueue(tx *store.Tx, sessionID, requestID string, ahead bool) (store.Head, store.Request, error) {
+func enqueue(tx *store.Tx, sessionID, requestID, onBusy string, at store.QueuePlace) (store.Head, store.Request, error) {
 	h, err := tx.Head(sessionID)
 	if err != nil {
 		return h, store.Request{}, err
 	}
-	q := store.Request{Request: loquat.Request{RequestID: requestID}, Send: []byte(`{}`), BodyHash: [32]byte{1, 2, 3}, Answer: []byte(`{"hello":"you"}`)}
-	return h, q, tx.EnqueueRequest(&h, &q, ahead)
+	q := store.Request{Request: loquat.Request{RequestID: requestID}, Send: []byte(`{}`), BodyHash: [32]byte{1, 2, 3}, Answer: []byte(`{"hello":"you"}`), OnBusy: onBusy}
+	return h, q, tx.EnqueueRequest(&h, &q, at)
 }
 
 // startQueued queues a request and starts it.
 func startQueued(tx *store.Tx, sessionID, requestID string) (store.Head, store.Request, error) {
-	h, q, err := enqueue(tx, sessionID, requestID, false)
+	h, q, err := enqueue(tx, sessionID, requestID, loquat.BusyQueue, store.AtTheEnd)
 	if err != nil {
 		return h, q, err
 	}
@@ -148,7 +149,7 @@ func startAtOnce(t *testing.T, open Open) {
 		if err != nil {
 			return err
 		}
-		if _, _, err := enqueue(tx, "b", "next", false); err != nil {
+		if _, _, err := enqueue(tx, "b", "next", loquat.BusyQueue, store.AtTheEnd); err != nil {
 			return err
 		}
 		if step, err := tx.FenceStep(q); err != nil || !step.Queued {
@@ -210,7 +211,7 @@ func startBoth(t *testing.T, s *store.Store) {
 
 // withoutIdentity returns a request without what always differs between two.
 func withoutIdentity(q store.Request) store.Request {
-	q.RequestID, q.SessionID, q.RID, q.SID, q.ClosedUpTo, q.StartedAt = "", "", 0, 0, 0, nil
+	q.RequestID, q.SessionID, q.RID, q.SID, q.ClosedUpTo, q.StartedAt, q.OnBusy = "", "", 0, 0, 0, nil, ""
 	return q
 }
 
@@ -229,10 +230,19 @@ func queue(t *testing.T, open Open) {
 	create(t, s, "b", 0)
 	update(t, s, func(tx *store.Tx) error {
 		for _, step := range []struct {
-			session, id string
-			ahead       bool
-		}{{"a", "run", false}, {"a", "second", false}, {"a", "third", false}, {"a", "first", true}, {"b", "other", false}} {
-			_, q, err := enqueue(tx, step.session, step.id, step.ahead)
+			session, id, onBusy string
+			at                  store.QueuePlace
+		}{
+			{"a", "run", "", store.AtTheEnd},
+			{"a", "fourth", loquat.BusyQueue, store.AtTheEnd},
+			{"a", "fifth", loquat.BusyQueue, store.AtTheEnd},
+			{"a", "second", loquat.BusySteer, store.BehindSteers},
+			{"a", "first", loquat.BusyInterrupt, store.AtTheFront},
+			{"a", "third", loquat.BusySteer, store.BehindSteers},
+			{"b", "only", loquat.BusySteer, store.BehindSteers},
+			{"b", "last", loquat.BusySteer, store.BehindSteers},
+		} {
+			_, q, err := enqueue(tx, step.session, step.id, step.onBusy, step.at)
 			if err != nil {
 				return err
 			}
@@ -244,36 +254,8 @@ func queue(t *testing.T, open Open) {
 		}
 		return nil
 	})
-	view(t, s, func(r *store.Reader) error {
-		h, err := r.Head("a")
-		if err != nil {
-			return err
-		}
-		var got []string
-		unended, err := r.Unended(&h)
-		if err != nil {
-			return err
-		}
-		for _, q := range unended {
-			got = append(got, q.RequestID)
-		}
-		if !slices.Equal(got, []string{"run", "first", "second", "third"}) {
-			t.Errorf("unended in the order %v", got)
-		}
-		if n, err := r.CountQueued(h); n != 3 || err != nil || !isBusy(t, r, h) {
-			t.Errorf("%d queued, %v", n, err)
-		}
-		if q, ok, err := r.FirstUnended(h); !ok || err != nil || q.RequestID != "run" {
-			t.Errorf("first unended is %q, %v, %v", q.RequestID, ok, err)
-		}
-		if q, ok, err := r.NextQueued(h); !ok || err != nil || q.RequestID != "first" {
-			t.Errorf("next is %q, %v, %v", q.RequestID, ok, err)
-		}
-		if all, err := r.Unended(nil); len(all) != 5 || err != nil {
-			t.Errorf("%d unended in all, %v", len(all), err)
-		}
-		return nil
-	})
+	view(t, s, func(r *store.Reader) error { return readQueue(t, r) })
+	update(t, s, func(tx *store.Tx) error { return changeQueue(t, tx) })
 	err := s.Update(t.Context(), func(tx *store.Tx) error {
 		q, err := tx.Request("second")
 		if err != nil {
@@ -286,13 +268,94 @@ func queue(t *testing.T, open Open) {
 	}
 }
 
+func requestIDs(queue []store.Request) string {
+	var out []string
+	for _, q := range queue {
+		out = append(out, q.RequestID)
+	}
+	return strings.Join(out, " ")
+}
+
+// readQueue reads a queue in each way.
+func readQueue(t *testing.T, r *store.Reader) error {
+	h, err := r.Head("a")
+	if err != nil {
+		return err
+	}
+	unended, err := r.Unended(&h)
+	if got := requestIDs(unended); err != nil || got != "run first second third fourth fifth" {
+		t.Errorf("unended in the order %s, %v", got, err)
+	}
+	queued, err := r.Queued(h)
+	if got := requestIDs(queued); err != nil || got != "first second third fourth fifth" {
+		t.Errorf("queued in the order %s, %v", got, err)
+	}
+	steers, err := r.Steers(h)
+	if got := requestIDs(steers); err != nil || got != "second third" || steers[0].OnBusy != loquat.BusySteer {
+		t.Errorf("steers in the order %s, %v", got, err)
+	}
+	if n, err := r.CountQueued(h); n != 5 || err != nil || !isBusy(t, r, h) {
+		t.Errorf("%d queued, %v", n, err)
+	}
+	if q, ok, err := r.FirstUnended(h); !ok || err != nil || q.RequestID != "run" {
+		t.Errorf("first unended is %q, %v, %v", q.RequestID, ok, err)
+	}
+	if q, ok, err := r.NextQueued(h); !ok || err != nil || q.RequestID != "first" {
+		t.Errorf("next is %q, %v, %v", q.RequestID, ok, err)
+	}
+	if all, err := r.Unended(nil); len(all) != 8 || err != nil {
+		t.Errorf("%d unended in all, %v", len(all), err)
+	}
+	return nil
+}
+
+// changeQueue changes a queue in each way.
+func changeQueue(t *testing.T, tx *store.Tx) error {
+	h, err := tx.Head("a")
+	if err != nil {
+		return err
+	}
+	queued, err := tx.Queued(h)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(queued)
+	if err := tx.OrderQueue(queued); err != nil {
+		return err
+	}
+	fourth := queued[1]
+	fourth.OnBusy, fourth.Send = loquat.BusySteer, []byte(`{"changed":true}`)
+	if err := errors.Join(tx.ChangeQueued(&fourth), tx.MoveQueued(&h, &fourth, store.BehindSteers)); err != nil {
+		return err
+	}
+	queued, err = tx.Queued(h)
+	if got := requestIDs(queued); err != nil || got != "fourth fifth third second first" || string(queued[0].Send) != `{"changed":true}` {
+		t.Errorf("reversed and changed, queued in the order %s, %v", got, err)
+	}
+	run, err := tx.Request("run")
+	if err != nil {
+		return err
+	}
+	if err := tx.EndSteered(&fourth, run); err != nil {
+		return err
+	}
+	if err := tx.EndSteered(&fourth, run); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("the second end of a steer: %v", err)
+	}
+	got, err := tx.Request("fourth")
+	if err != nil || got.Status != loquat.StatusCompleted || got.SteeredInto != "run" || got.StartedAt == nil || got.EndedAt == nil {
+		t.Errorf("taken in: %+v, %v", got, err)
+	}
+	return err
+}
+
 func deletion(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 3)
 	create(t, s, "b", 1)
 	var deleted loquat.EventID
 	update(t, s, func(tx *store.Tx) error {
-		if _, _, err := enqueue(tx, "a", "r", false); err != nil {
+		if _, _, err := enqueue(tx, "a", "r", loquat.BusyQueue, store.AtTheEnd); err != nil {
 			return err
 		}
 		h, err := tx.Head("a")
@@ -415,7 +478,7 @@ func cleanup(t *testing.T, open Open) {
 	create(t, s, "a", 0)
 	update(t, s, func(tx *store.Tx) error {
 		for _, id := range []string{"ended", "runs"} {
-			h, q, err := enqueue(tx, "a", id, false)
+			h, q, err := enqueue(tx, "a", id, loquat.BusyQueue, store.AtTheEnd)
 			if err != nil {
 				return err
 			}
@@ -475,7 +538,7 @@ func retention(t *testing.T, open Open) {
 	create(t, s, "a", 1)
 	var started, old loquat.EventID
 	update(t, s, func(tx *store.Tx) (err error) {
-		h, q, err := enqueue(tx, "a", "r", false)
+		h, q, err := enqueue(tx, "a", "r", loquat.BusyQueue, store.AtTheEnd)
 		if err != nil {
 			return err
 		}
@@ -575,7 +638,7 @@ func orphans(t *testing.T, open Open) {
 			}
 			q := store.Request{Request: loquat.Request{RequestID: id}, Send: []byte("{}"), Answer: []byte("{}")}
 			if owner == "" {
-				return tx.EnqueueRequest(&h, &q, false)
+				return tx.EnqueueRequest(&h, &q, store.AtTheEnd)
 			}
 			if err := tx.AddRunning(&h, &q, owner); err != nil {
 				return err

@@ -501,7 +501,7 @@ func filters(t *testing.T, open Open) {
 				return err
 			}
 			q := store.Request{Request: loquat.Request{RequestID: "r-" + id}}
-			if err := tx.EnqueueRequest(&h, &q, false); err != nil {
+			if err := tx.EnqueueRequest(&h, &q, store.AtTheEnd); err != nil {
 				return err
 			}
 			if _, err := tx.Publish(partial("request of "+id), &h, &q); err != nil {
@@ -582,7 +582,7 @@ func ownEvents(t *testing.T, open Open) {
 		before := s.Last()
 		var first loquat.EventID
 		update(t, s, func(tx *store.Tx) error {
-			h, q, err := enqueue(tx, "a", fmt.Sprint("request-", n), false)
+			h, q, err := enqueue(tx, "a", fmt.Sprint("request-", n), loquat.BusyQueue, store.AtTheEnd)
 			if err != nil {
 				return err
 			}
