@@ -126,6 +126,40 @@ func TestRepeatsAfterTheEnd(t *testing.T) {
 	}
 }
 
+// The sends that wait can be listed, ordered and changed.
+func TestQueue(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)
+	r.do("POST", "/sessions/s/send", `{"content":"hi","request_id":"running"}`).want(t, 202)
+	queue := func() (out loquat.Queue) {
+		t.Helper()
+		if err := json.Unmarshal(r.do("GET", "/sessions/s/queue", "").want(t, 200).body, &out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if q := queue(); q.Queue == nil || len(q.Queue) > 0 || q.SessionID != "s" {
+		t.Errorf("an empty queue is %+v", q)
+	}
+	r.do("POST", "/sessions/s/send", `{"content":"a","on_busy":"queue","request_id":"a","stream":false}`).want(t, 202)
+	r.do("POST", "/sessions/s/send", `{"content":"b","on_busy":"queue","request_id":"b"}`).want(t, 202)
+	r.do("PUT", "/sessions/s/queue", `{"request_ids":["b"]}`).wantProblem(t, 409, loquat.CodeConflict)
+	r.do("PUT", "/sessions/s/queue", `{"request_ids":["b","a"]}`).want(t, 200)
+	r.do("PATCH", "/sessions/s/queue/running", `{"content":"c"}`).wantProblem(t, 409, loquat.CodeConflict)
+	r.do("PATCH", "/sessions/s/queue/a", `{"content":"changed","on_busy":"steer","attachments":null}`, "Content-Type: application/merge-patch+json").want(t, 200)
+	q := queue()
+	if len(q.Queue) != 2 || q.Queue[0].RequestID != "a" || q.Queue[1].RequestID != "b" {
+		t.Fatalf("the queue is %+v", q)
+	}
+	if a := q.Queue[0]; a.OnBusy != loquat.BusySteer || a.Message.Content != "changed" || a.Message.Role != loquat.RoleUser || a.Stream {
+		t.Errorf("the changed send is %+v", a)
+	}
+	for _, id := range []string{"b", "a", "running"} {
+		r.do("POST", "/requests/"+id+"/cancel", "").want(t, 202)
+		r.events("request_id="+id, "request_completed")
+	}
+}
+
 func TestSendAndCancel(t *testing.T) {
 	r := newRig(t)
 	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -56,6 +57,10 @@ func inspect(ctx context.Context, dir string, log *slog.Logger) (_ *Inspection, 
 	in.InUse = errors.Is(err, store.ErrInUse)
 	if err != nil && !in.InUse && !errors.Is(err, syscall.EROFS) {
 		return nil, 0, err
+	}
+	if cutOff, err := hasJournal(in.path); cutOff && !in.InUse || err != nil {
+		err = cmp.Or(err, fmt.Errorf("%s is not finished, because the server that made it was killed; start the server once", in.path))
+		return nil, 0, errors.Join(err, in.Close())
 	}
 	// Read the mark before the database: a later mark could name events that are read too early.
 	in.mark, in.marked, in.markErr = datadir.ReadMark(filepath.Join(dir, datadir.MarkName))

@@ -87,9 +87,16 @@ func schemaMismatch(version int, tables map[string]bool, files []fs.DirEntry) st
 }
 
 // requireStore returns an error if a file is not a store's database. It runs before the file
-// is opened for writing, because the pragmas of the writing connection change the file.
+// is opened for writing, because the pragmas of the writing connection change the file. Only a
+// transaction that a crash cut off while the file was made is rolled back.
 func requireStore(ctx context.Context, path string) error {
-	db, err := sql.Open("sqlite", dsnOf(path, "ro", busyTimeout(lockTimeout)))
+	mode := "ro"
+	if cutOff, err := hasJournal(path); err != nil {
+		return err
+	} else if cutOff {
+		mode = "rw"
+	}
+	db, err := sql.Open("sqlite", dsnOf(path, mode, busyTimeout(lockTimeout)))
 	if err != nil {
 		return err
 	}
@@ -99,6 +106,16 @@ func requireStore(ctx context.Context, path string) error {
 	}
 	_, _, err = schemaVersion(ctx, conn, path)
 	return errors.Join(err, conn.Close(), db.Close())
+}
+
+// hasJournal reports whether there is a rollback journal: the file was not in write-ahead mode yet when
+// its process died. Only a connection that may write can read such a file.
+func hasJournal(path string) (bool, error) {
+	info, err := os.Stat(path + "-journal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.Size() > 0, err
 }
 
 // requireFile returns an error if the path is not a regular file. Opening something else, such

@@ -115,7 +115,7 @@ func isDamaged(err error) bool {
 }
 
 func (db *DB) open(ctx context.Context, dir string) error {
-	for _, path := range []string{db.path, db.path + "-wal", db.path + "-shm"} {
+	for _, path := range []string{db.path, db.path + "-wal", db.path + "-shm", db.path + "-journal"} {
 		if err := requireFile(path); err != nil {
 			return err
 		}

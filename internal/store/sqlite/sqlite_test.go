@@ -67,6 +67,58 @@ func TestDamagedFileIsRefused(t *testing.T) {
 	}
 }
 
+// A server that is killed while it makes the file leaves a rollback journal, because the file is not in
+// write-ahead mode yet. The next start makes the file again.
+func TestKilledWhileTheFileIsMade(t *testing.T) {
+	dir := cutOff(t)
+	if in, err := sqlite.Inspect(t.Context(), dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "start the server once") {
+		t.Errorf("inspected: %v", err)
+		if err == nil {
+			in.Close()
+		}
+	}
+	db := open(t, dir)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := sqlite.Inspect(t.Context(), dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if wrong, err := in.Integrity(t.Context(), true); err != nil || len(wrong) > 0 {
+		t.Errorf("wrong: %q, %v", wrong, err)
+	}
+}
+
+// cutOff returns a directory with the files of a new database in the middle of its first transaction.
+func cutOff(t *testing.T) string {
+	at, dir := t.TempDir(), t.TempDir()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(at, "loquat.db")+"?_pragma=cache_size(1)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec(`CREATE TABLE a (b); INSERT INTO a VALUES (zeroblob(100000)); INSERT INTO a VALUES (zeroblob(100000))`); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"loquat.db", "loquat.db-journal"} {
+		bytes, err := os.ReadFile(filepath.Join(at, name))
+		if err != nil || len(bytes) == 0 {
+			t.Fatalf("%s has %d bytes, %v", name, len(bytes), err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), bytes, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 func TestNewerFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	db := open(t, dir)
