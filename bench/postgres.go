@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"loquat/internal/heap"
 	"loquat/internal/store"
 	"loquat/internal/store/postgres"
 	"loquat/internal/store/postgres/pgtest"
@@ -40,8 +41,10 @@ func (d countingDB) Write(ctx context.Context, fn func(store.SQL) error) error {
 }
 
 // benchPostgres measures publishing to PostgreSQL. The baseline are as many connections of pgx as
-// there are nodes, which insert as many rows in as many transactions, each sent in one message.
+// there are nodes, which insert as many rows in as many transactions, each sent in one message. Both
+// run with the garbage collector of the server.
 func benchPostgres(w io.Writer) (verdicts []verdict, err error) {
+	heap.Tune()
 	server, err := pgtest.Run()
 	if err != nil {
 		return nil, err
