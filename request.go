@@ -51,6 +51,7 @@ type Send struct {
 	StreamTools bool              `json:"stream_tools,omitempty" default:"false"`
 	RequestID   string            `json:"request_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty. A repeat answers what the first answered."`
 	DeleteFrom  *int              `json:"delete_from,omitempty" minimum:"0" doc:"Deletes the messages from this index on first."`
+	Keep        bool              `json:"keep,omitempty" default:"false" doc:"Keeps the messages that delete_from deletes as an alternative."`
 	OnBusy      string            `json:"on_busy,omitempty" enum:"reject,queue,interrupt,steer,rollback" default:"reject"`
 }
 

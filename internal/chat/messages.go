@@ -92,10 +92,12 @@ func appendMessage(tx *store.Tx, h *store.Head, m loquat.Message) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	content := m.Content
-	return index, publish(tx, h, nil, loquat.Event{
-		Type: loquat.MessageAppended, Role: m.Role, Content: &content, Metadata: m.Metadata, Message: m.AsDelta(),
-	})
+	return index, publish(tx, h, nil, appendedEvent(m))
+}
+
+// appendedEvent returns the event of an appended message.
+func appendedEvent(m loquat.Message) loquat.Event {
+	return loquat.Event{Type: loquat.MessageAppended, Role: m.Role, Content: &m.Content, Metadata: m.Metadata, Message: m.AsDelta()}
 }
 
 // ModifyMessage changes the content of a message. It publishes message_modified and

@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,8 @@ func checkModel(t *testing.T, p *puppet, nodes ...*rig) {
 			"regenerate":   m.regenerate,
 			"order":        m.orderQueue,
 			"change":       m.changeQueued,
+			"switch":       m.switchEnd,
+			"remove":       m.removeEnd,
 			"say":          m.say,
 			"finish":       m.finish,
 			"fail":         m.fail,
@@ -102,8 +105,19 @@ type modelSession struct {
 	running   *modelRequest
 	queue     []*modelRequest
 	requests  []*modelRequest
-	acts      int // of the puppet, so far
+	ends      []*modelEnd // alternatives that hang in the messages
+	made      int         // how many there ever were
+	acts      int         // of the puppet, so far
 	snapshots []loquat.Snapshot
+}
+
+// modelEnd is what the model knows of an alternative. Unless it is in place, it has messages, and
+// the alternatives that hang in them.
+type modelEnd struct {
+	n, index int
+	inPlace  bool
+	messages []string
+	ends     []*modelEnd
 }
 
 // modelRequest is what the model knows of a request.
@@ -138,7 +152,7 @@ func (s *modelSession) end(status loquat.RequestStatus, why string, startNext bo
 	q := s.running
 	switch {
 	case q.back:
-		s.messages = slices.Clone(s.messages[:q.from])
+		s.cut(q.from)
 	case why == "":
 		s.messages = append(s.messages, "assistant:"+q.said)
 	case q.inTool:
@@ -150,6 +164,58 @@ func (s *modelSession) end(status loquat.RequestStatus, why string, startNext bo
 	if startNext {
 		s.startNext()
 	}
+}
+
+// cut removes the messages from an index on, with the alternatives that hang in them, which it
+// returns.
+func (s *modelSession) cut(from int) (hanging []*modelEnd) {
+	s.messages = slices.Clone(s.messages[:from])
+	s.ends = slices.DeleteFunc(s.ends, func(e *modelEnd) bool {
+		if e.index > from {
+			hanging = append(hanging, e)
+		}
+		return e.index > from
+	})
+	return hanging
+}
+
+// end of the session at an index that is in place; nil if there are no alternatives.
+func (s *modelSession) endInPlace(index int) *modelEnd {
+	for _, e := range s.ends {
+		if e.index == index && e.inPlace {
+			return e
+		}
+	}
+	return nil
+}
+
+func (s *modelSession) addEnd(index int) *modelEnd {
+	s.made++
+	e := &modelEnd{n: s.made, index: index, inPlace: true}
+	s.ends = append(s.ends, e)
+	return e
+}
+
+// keep cuts the messages from an index on, and keeps them.
+func (s *modelSession) keep(from int) {
+	e := s.endInPlace(from)
+	if e == nil {
+		e = s.addEnd(from)
+	}
+	e.inPlace, e.messages = false, s.messages[from:]
+	e.ends = s.cut(from)
+	s.addEnd(from)
+}
+
+// dropLast removes the alternative in place at an index if it is the only one.
+func (s *modelSession) dropLast(index int) {
+	kept := slices.ContainsFunc(s.ends, func(e *modelEnd) bool { return e.index == index && !e.inPlace })
+	s.ends = slices.DeleteFunc(s.ends, func(e *modelEnd) bool { return e.index == index && e.inPlace && !kept })
+}
+
+// sortedEnds returns the alternatives in the order of the list.
+func (s *modelSession) sortedEnds() []*modelEnd {
+	return slices.SortedFunc(slices.Values(s.ends), func(a, b *modelEnd) int { return cmp.Or(a.index-b.index, a.n-b.n) })
 }
 
 func (s *modelSession) startNext() {
@@ -437,7 +503,7 @@ func (m *machine) regenerate(t *rapid.T) {
 	s := m.some(t, any1)
 	from := rapid.IntRange(0, len(s.messages)).Draw(t, "delete from")
 	q, p := m.drawSend(t, loquat.BusyReject)
-	p.DeleteFrom = &from
+	p.DeleteFrom, p.Keep = &from, rapid.Bool().Draw(t, "keep")
 	if rapid.Bool().Draw(t, "as it stands") {
 		q.content, p.Content = "", nil
 	}
@@ -457,7 +523,11 @@ func (m *machine) regenerate(t *rapid.T) {
 	if err != nil {
 		return
 	}
-	s.messages = slices.Clone(s.messages[:from])
+	if p.Keep {
+		s.keep(from)
+	} else {
+		s.cut(from)
+	}
 	s.requests = append(s.requests, q)
 	s.start(q)
 	m.settle(t, s)
@@ -569,6 +639,84 @@ func (m *machine) deleteMessage(t *rapid.T) {
 	_, err := m.at(t).DeleteMessages(t.Context(), chat.Call{}, s.id, []int{i})
 	if changed(t, s, err) {
 		s.messages = slices.Delete(s.messages, i, i+1)
+		s.ends = slices.DeleteFunc(s.ends, func(e *modelEnd) bool { return e.index == i+1 })
+		for _, e := range s.ends {
+			if e.index > i {
+				e.index--
+			}
+		}
+	}
+}
+
+// drawEnd draws an alternative, and returns its id.
+func (m *machine) drawEnd(t *rapid.T, s *modelSession) (*modelEnd, string) {
+	list, err := m.at(t).Alternatives(t.Context(), s.id, nil)
+	if err != nil || len(list.Alternatives) != len(s.ends) {
+		unwell(t, s, "%d alternatives, want %d, %v", len(list.Alternatives), len(s.ends), err)
+	}
+	i := rapid.IntRange(0, len(s.ends)-1).Draw(t, "alternative")
+	return s.sortedEnds()[i], list.Alternatives[i].AlternativeID
+}
+
+func hasEnds(s *modelSession) bool { return len(s.ends) > 0 }
+
+// switchEnd puts an alternative in place.
+func (m *machine) switchEnd(t *rapid.T) {
+	s := m.some(t, hasEnds)
+	e, id := m.drawEnd(t, s)
+	out, err := m.at(t).SwitchAlternative(t.Context(), chat.Call{}, s.id, id)
+	if !changed(t, s, err) || e.inPlace {
+		return
+	}
+	before := s.endInPlace(e.index)
+	if tail := s.messages[e.index:]; len(tail) > 0 {
+		before.inPlace, before.messages, before.ends = false, tail, s.cut(e.index)
+	} else {
+		s.ends = slices.DeleteFunc(s.ends, func(o *modelEnd) bool { return o == before })
+	}
+	s.messages = append(s.messages, e.messages...)
+	s.ends = append(s.ends, e.ends...)
+	e.inPlace, e.messages, e.ends = true, nil, nil
+	s.dropLast(e.index)
+	if out.Body.Total != len(s.messages) || out.Body.Index != e.index {
+		unwell(t, s, "the switch answered %+v", out.Body)
+	}
+}
+
+func (m *machine) removeEnd(t *rapid.T) {
+	s := m.some(t, hasEnds)
+	e, id := m.drawEnd(t, s)
+	err := m.at(t).RemoveAlternative(t.Context(), chat.Call{}, s.id, id)
+	if e.inPlace {
+		if loquat.CodeOf(err) != loquat.CodeConflict {
+			unwell(t, s, "the removal of an alternative in place: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		unwell(t, s, "the removal of an alternative: %v", err)
+	}
+	s.ends = slices.DeleteFunc(s.ends, func(o *modelEnd) bool { return o == e })
+	s.dropLast(e.index)
+}
+
+// checkEnds compares the alternatives of a session with the model.
+func (m *machine) checkEnds(t *rapid.T, s *modelSession) {
+	r := m.nodes[0]
+	list, err := r.Alternatives(r.t.Context(), s.id, nil)
+	ends := s.sortedEnds()
+	if err != nil || len(list.Alternatives) != len(ends) {
+		unwell(t, s, "%d alternatives, want %d, %v", len(list.Alternatives), len(ends), err)
+	}
+	for i, a := range list.Alternatives {
+		want := ends[i].messages
+		if ends[i].inPlace {
+			want = s.messages[ends[i].index:]
+		}
+		got, err := r.Alternative(r.t.Context(), s.id, a.AlternativeID)
+		if err != nil || a.Index != ends[i].index || a.InPlace != ends[i].inPlace || a.MessageCount != len(want) || transcript(got.Messages) != strings.Join(want, " | ") {
+			unwell(t, s, "alternative %d is %+v with %s, %v; want %+v with %s", i, a, transcript(got.Messages), err, ends[i], want)
+		}
 	}
 }
 
@@ -871,6 +1019,7 @@ func (m *machine) check(t *rapid.T) {
 				unwell(t, s, "request %s is %s, steered into %q, %v; want %s, %q", q.id, row.Status, row.SteeredInto, err, q.status, q.into)
 			}
 		}
+		m.checkEnds(t, s)
 		queue, err := m.nodes[0].Requests.Queue(m.nodes[0].t.Context(), s.id)
 		if err != nil || listed(queue) != s.waiting() {
 			unwell(t, s, "the queue is %s, want %s, %v", listed(queue), s.waiting(), err)

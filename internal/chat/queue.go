@@ -242,7 +242,7 @@ func (o openStep) rollBack(tx *store.Tx, h *store.Head, q *store.Request, from i
 	if from >= h.Count {
 		return nil
 	}
-	if err := deleteFrom(tx, h, from); err != nil {
+	if err := deleteFrom(tx, h, from, tx.DeleteFrom); err != nil {
 		return err
 	}
 	return tx.Checkpoint(h, nil, false)

@@ -269,7 +269,7 @@ func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, store
 // startedSend returns what the row of a started request keeps of its send. The first message of the
 // request has the index from.
 func (s *Requests) startedSend(h store.Head, stored storedSend, from int) ([]byte, error) {
-	stored.Message, stored.DeleteFrom = nil, nil // they are applied, and may be large
+	stored.Message, stored.DeleteFrom, stored.Keep = nil, nil, false // they are applied, and may be large
 	stored.From = &from
 	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(h)
 	if resolved, err := s.settings.ResolveStatic(h.AgentID, stored.Overrides); err == nil {
@@ -309,7 +309,11 @@ func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSen
 		if *stored.DeleteFrom >= h.Count {
 			return 0, loquat.Invalid("body.delete_from", "has to be the index of one of the %d messages", h.Count)
 		}
-		if err := deleteFrom(tx, h, *stored.DeleteFrom); err != nil {
+		remove := tx.DeleteFrom
+		if stored.Keep {
+			remove = tx.KeepFrom
+		}
+		if err := deleteFrom(tx, h, *stored.DeleteFrom, remove); err != nil {
 			return 0, err
 		}
 	}
@@ -327,9 +331,10 @@ func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSen
 	return from, tx.Checkpoint(h, nil, false)
 }
 
-// deleteFrom deletes the messages from an index on. The caller publishes the checkpoint.
-func deleteFrom(tx *store.Tx, h *store.Head, index int) error {
-	indices, err := tx.DeleteFrom(h, index)
+// deleteFrom removes the messages from an index on with remove, and publishes that. The caller
+// publishes the checkpoint.
+func deleteFrom(tx *store.Tx, h *store.Head, index int, remove func(*store.Head, int) ([]int, error)) error {
+	indices, err := remove(h, index)
 	if err != nil {
 		return err
 	}

@@ -185,6 +185,8 @@ func checkSend(p *loquat.Send) (storedSend, error) {
 		return out, loquat.Invalid("body.on_busy", "%s needs content or attachments", p.OnBusy)
 	case p.OnBusy != loquat.BusyReject && p.DeleteFrom != nil:
 		return out, loquat.Invalid("body.delete_from", "goes only with on_busy reject")
+	case p.Keep && p.DeleteFrom == nil:
+		return out, loquat.Invalid("body.keep", "goes only with delete_from")
 	case p.DeleteFrom != nil && *p.DeleteFrom < 0:
 		return out, loquat.Invalid("body.delete_from", "has to be an index, 0 or more")
 	}

@@ -160,6 +160,57 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// What a regenerated message was is kept, and can be put in place again.
+func TestAlternatives(t *testing.T) {
+	r := newRig(t)
+	r.do("POST", "/sessions", `{"session_id":"s","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"first"}]}`).want(t, 201)
+	list := func(query string) []loquat.Alternative {
+		t.Helper()
+		var out loquat.AlternativeList
+		if err := json.Unmarshal(r.do("GET", "/sessions/s/alternatives"+query, "").want(t, 200).body, &out); err != nil || out.Alternatives == nil {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		return out.Alternatives
+	}
+	if got := list(""); len(got) > 0 {
+		t.Errorf("alternatives of a session without any: %+v", got)
+	}
+	sent := r.do("POST", "/sessions/s/send", `{"delete_from":1,"keep":true,"stream":false}`).want(t, 202)
+	r.do("POST", "/sessions/s/alternatives/"+list("")[0].AlternativeID+"/switch", "").wantProblem(t, 409, loquat.CodeBusy)
+	for range 3 {
+		r.parrot.gate <- struct{}{}
+	}
+	r.events("request_id="+sent.field(t, "request_id"), "request_completed")
+	got := list("?index=1")
+	if len(got) != 2 || got[0].Preview != "first" || got[0].InPlace || !got[1].InPlace || got[1].Preview == "first" || got[1].MessageCount != 1 {
+		t.Fatalf("alternatives: %+v", got)
+	}
+	if other := list("?index=0"); len(other) > 0 {
+		t.Errorf("alternatives at another index: %+v", other)
+	}
+	first := "/sessions/s/alternatives/" + got[0].AlternativeID
+	r.do("DELETE", "/sessions/s/alternatives/"+got[1].AlternativeID, "").wantProblem(t, 409, loquat.CodeConflict)
+	r.do("POST", first+"/switch", "", `If-Match: "0000000000000001"`).wantProblem(t, 412, loquat.CodePreconditionFailed)
+	switched := r.do("POST", first+"/switch", "", "Idempotency-Key: k").want(t, 200)
+	if !strings.Contains(string(switched.body), `"index":1,"total":2,`) || switched.Header.Get("ETag") != `"`+switched.field(t, "cursor_event_id")+`"` {
+		t.Errorf("switched: %v %s", switched.Header, switched.body)
+	}
+	if again := r.do("POST", first+"/switch", "", "Idempotency-Key: k").want(t, 200); string(again.body) != string(switched.body) {
+		t.Errorf("switched %s, repeated %s", switched.body, again.body)
+	}
+	if page := r.do("GET", "/sessions/s/messages?from=1", "").want(t, 200); !strings.Contains(string(page.body), `"first"`) {
+		t.Errorf("the message that is in place again: %s", page.body)
+	}
+	var kept loquat.AlternativeMessages
+	if err := json.Unmarshal(r.do("GET", "/sessions/s/alternatives/"+got[1].AlternativeID, "").want(t, 200).body, &kept); err != nil || len(kept.Messages) != 1 {
+		t.Errorf("the other one: %+v, %v", kept, err)
+	}
+	r.do("DELETE", "/sessions/s/alternatives/"+got[1].AlternativeID, "").want(t, 204)
+	if left := list(""); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
 func TestSendAndCancel(t *testing.T) {
 	r := newRig(t)
 	r.do("POST", "/sessions", `{"session_id":"s"}`).want(t, 201)

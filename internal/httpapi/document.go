@@ -24,14 +24,15 @@ var tags = []*huma.Tag{
 
 // pathDocs describes the parameters of paths.
 var pathDocs = map[string]string{
-	"session_id": "The id of a session.",
-	"request_id": "The id of a request.",
-	"index":      "The index of a message in its session, from 0.",
-	"asset_id":   "The id of an image of the session.",
-	"action_id":  "The id of an action, as its element has it.",
-	"token_id":   "The id of a token, not its secret.",
-	"device_id":  "The id of a paired device.",
-	"key":        "The key of a setting.",
+	"session_id":     "The id of a session.",
+	"request_id":     "The id of a request.",
+	"alternative_id": "The id of an alternative, from the list of alternatives.",
+	"index":          "The index of a message in its session, from 0.",
+	"asset_id":       "The id of an image of the session.",
+	"action_id":      "The id of an action, as its element has it.",
+	"token_id":       "The id of a token, not its secret.",
+	"device_id":      "The id of a paired device.",
+	"key":            "The key of a setting.",
 }
 
 // describe returns the OpenAPI document of routes.

@@ -87,7 +87,7 @@ func New(opts Options) (http.Handler, error) {
 	}
 	state := &serverState{chat: opts.Service, version: opts.Version, metrics: a.metrics}
 	keys := &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}
-	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
+	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
 		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
 	schemas := newSchemas()
 	if state.document, err = describe(routes, schemas); err != nil {

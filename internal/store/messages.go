@@ -241,6 +241,9 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 	if err := tx.splitRuns(h, indices); err != nil {
 		return err
 	}
+	if err := tx.moveAlternatives(h, indices); err != nil {
+		return err
+	}
 	h.Count -= len(keys)
 	return nil
 }
@@ -291,6 +294,9 @@ func (tx *Tx) DeleteFrom(h *Head, from int) ([]int, error) {
 		return nil, fmt.Errorf("delete messages: %w", err)
 	}
 	if err := tx.cutRuns(h, from); err != nil {
+		return nil, err
+	}
+	if err := tx.dropAlternativesAfter(*h, from); err != nil {
 		return nil, err
 	}
 	indices := make([]int, 0, h.Count-from)

@@ -139,6 +139,7 @@ var Tables = []Table{
 	{Name: "message_texts", Key: "message, field"},
 	{Name: "texts", Key: "text_id, piece"},
 	{Name: "message_runs", Key: "sid, first_index"},
+	{Name: "alternatives", Key: "sid, n"},
 	{Name: "requests", Key: "rid", Reset: []string{"owner"}},
 	{Name: "events", Key: "event_id"},
 	{Name: "increments", Key: "last_event_id"},

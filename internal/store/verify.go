@@ -40,6 +40,10 @@ var rules = []rule{
 		(SELECT s.sid, s.session_id, m.seq, row_number() OVER (PARTITION BY m.sid ORDER BY m.seq) - 1 AS i
 			FROM messages m JOIN sessions s ON s.sid = m.sid WHERE m.rev_to IS NULL AND s.deleted = 0) v
 		WHERE v.seq <> coalesce((SELECT r.first_seq + v.i - r.first_index FROM message_runs r WHERE r.sid = v.sid AND r.first_index <= v.i ORDER BY r.first_index DESC LIMIT 1), v.i)`},
+	{name: "kept alternatives have their messages", text: "alternative %d of session row %d", query: `SELECT a.n, a.sid FROM alternatives a LEFT JOIN sessions k ON k.sid = a.kept AND k.deleted = 4
+		WHERE a.kept IS NOT NULL AND (k.sid IS NULL OR k.message_count <> (SELECT count(*) FROM messages m WHERE m.sid = a.kept AND m.rev_to IS NULL))`},
+	{name: "alternatives hang in messages", text: "alternative %d of session row %d", query: `SELECT n, sid FROM alternatives
+		WHERE holder <> sid AND holder NOT IN (SELECT kept FROM alternatives WHERE kept IS NOT NULL)`},
 	{name: "messages belong to sessions", text: "message %s", full: true, query: `SELECT message_id FROM messages WHERE sid NOT IN (SELECT sid FROM sessions)`},
 	{name: "events belong to sessions", text: "event %016d", full: true, query: `SELECT event_id FROM events WHERE sid NOT IN (SELECT sid FROM sessions)`},
 	{name: "events belong to requests of their session", text: "event %016d", full: true, query: `SELECT e.event_id FROM events e LEFT JOIN requests q ON q.rid = e.rid

@@ -26,6 +26,8 @@ func TestVerify(t *testing.T) {
 		"messages and revisions belong together":                          `UPDATE messages SET rev_from = 99, rev_to = NULL`,
 		"versions of a message do not overlap":                            `INSERT INTO messages (sid, seq, rev_from, rev_to, message_id, role, content, created_at) SELECT sid, seq, 0, 50, message_id, role, content, 0 FROM messages`,
 		"messages are found by their index":                               `INSERT INTO message_runs (sid, first_index, first_seq) SELECT sid, 0, 5 FROM sessions`,
+		"kept alternatives have their messages":                           `INSERT INTO alternatives (sid, n, holder, at_index, kept, created_at) SELECT sid, 1, sid, 0, sid, 0 FROM sessions`,
+		"alternatives hang in messages":                                   `INSERT INTO alternatives (sid, n, holder, at_index, kept, created_at) SELECT sid, 1, 99, 0, NULL, 0 FROM sessions`,
 		"messages belong to sessions":                                     `INSERT INTO messages (sid, seq, rev_from, rev_to, message_id, role, content, created_at) VALUES (99, 0, 0, 1, 'm', 'user', '', 0)`,
 		"events belong to sessions":                                       `UPDATE events SET sid = 99 WHERE event_id = 1`,
 		"events belong to requests of their session":                      `UPDATE events SET rid = 99 WHERE event_id = 1`,

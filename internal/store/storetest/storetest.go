@@ -63,6 +63,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"requests", requests},
 		{"a request that starts at once", startAtOnce},
 		{"the queue of a session", queue},
+		{"alternatives", alternatives},
 		{"orphans", orphans},
 		{"the only node", onlyNode},
 		{"deleting a session", deletion},

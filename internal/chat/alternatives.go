@@ -1,0 +1,156 @@
+package chat
+
+import (
+	"context"
+	"strconv"
+
+	"loquat"
+	"loquat/internal/store"
+)
+
+// previewLength bounds the preview of an alternative, in characters.
+const previewLength = 200
+
+// Alternatives lists the alternatives at the messages of a session: all, or those at one index.
+func (s *Service) Alternatives(ctx context.Context, id string, index *int) (loquat.AlternativeList, error) {
+	if index != nil && *index < 0 {
+		return loquat.AlternativeList{}, loquat.Invalid("query.index", "is at least 0, not %d", *index)
+	}
+	out := loquat.AlternativeList{SessionID: id, Alternatives: []loquat.Alternative{}}
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, err := r.Head(id)
+		if err != nil {
+			return err
+		}
+		found, err := r.Alternatives(h)
+		if err != nil {
+			return err
+		}
+		out.Alternatives = out.Alternatives[:0]
+		for _, a := range found {
+			if index != nil && a.Index != *index {
+				continue
+			}
+			shown, err := describeAlternative(r, h, a)
+			if err != nil {
+				return err
+			}
+			out.Alternatives = append(out.Alternatives, shown)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// describeAlternative returns an alternative as clients see it.
+func describeAlternative(r *store.Reader, h store.Head, a store.Alternative) (loquat.Alternative, error) {
+	first, err := r.MessagesOf(h, a, 1)
+	if err != nil {
+		return loquat.Alternative{}, err
+	}
+	out := loquat.Alternative{AlternativeID: strconv.FormatInt(a.N, 10), Index: a.Index, InPlace: a.InPlace, CreatedAt: a.CreatedAt, MessageCount: a.Count}
+	if a.InPlace {
+		out.MessageCount = h.Count - a.Index
+	}
+	if len(first) > 0 {
+		out.Preview = loquat.Clip(first[0].Content, previewLength)
+	}
+	return out, nil
+}
+
+// Alternative returns an alternative at the messages of a session, with its messages.
+func (s *Service) Alternative(ctx context.Context, id, alternativeID string) (loquat.AlternativeMessages, error) {
+	var out loquat.AlternativeMessages
+	err := s.store.View(ctx, func(r *store.Reader) error {
+		h, a, err := findAlternative(r, id, alternativeID)
+		if err != nil {
+			return err
+		}
+		shown, err := describeAlternative(r, h, a)
+		if err != nil {
+			return err
+		}
+		messages, err := r.MessagesOf(h, a, -1)
+		out = loquat.AlternativeMessages{Alternative: shown, SessionID: h.SessionID, Messages: messages}
+		return err
+	})
+	if out.Messages == nil {
+		out.Messages = []loquat.Message{}
+	}
+	return out, err
+}
+
+func findAlternative(r *store.Reader, id, alternativeID string) (store.Head, store.Alternative, error) {
+	h, err := r.Head(id)
+	if err != nil {
+		return h, store.Alternative{}, err
+	}
+	n, err := strconv.ParseInt(alternativeID, 10, 64)
+	if err != nil {
+		return h, store.Alternative{}, loquat.Errorf(loquat.CodeNotFound, "there is no alternative %q; list the alternatives of the session", loquat.Clip(alternativeID, loquat.Excerpt))
+	}
+	a, err := r.Alternative(h, n)
+	return h, a, err
+}
+
+// SwitchAlternative puts an alternative in place of the messages from its index on, which are kept in
+// turn. It publishes messages_deleted, a message_appended for each message of the alternative, and
+// checkpoint. If the alternative is in place already, it does nothing.
+func (s *Service) SwitchAlternative(ctx context.Context, call Call, id, alternativeID string) (Answer[loquat.SwitchResult], error) {
+	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.SwitchResult], err error) {
+		h, a, err := findAlternative(&tx.Reader, id, alternativeID)
+		if err != nil {
+			return out, err
+		}
+		if err := call.IfMatch.check(h); err != nil {
+			return out, err
+		}
+		if err := requireIdle(tx, h); err != nil {
+			return out, err
+		}
+		if !a.InPlace {
+			if err := exchange(tx, &h, a); err != nil {
+				return out, err
+			}
+		}
+		out.Body = loquat.SwitchResult{AlternativeID: alternativeID, Index: a.Index, Total: h.Count, CursorEventID: h.Cursor}
+		out.Checkpoint = h.Checkpoint
+		return out, nil
+	})
+}
+
+// exchange puts an alternative in place and publishes that.
+func exchange(tx *store.Tx, h *store.Head, a store.Alternative) error {
+	removed, appended, err := tx.Exchange(h, a)
+	if err != nil {
+		return err
+	}
+	var events []loquat.Event
+	if len(removed) > 0 {
+		events = append(events, loquat.Event{Type: loquat.MessagesDeleted, Indices: removed})
+	}
+	for _, m := range appended {
+		events = append(events, appendedEvent(m))
+	}
+	if err := publish(tx, h, nil, events...); err != nil {
+		return err
+	}
+	return tx.Checkpoint(h, nil, false)
+}
+
+// RemoveAlternative removes a kept alternative and those that hang in its messages.
+func (s *Service) RemoveAlternative(ctx context.Context, call Call, id, alternativeID string) error {
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		h, a, err := findAlternative(&tx.Reader, id, alternativeID)
+		if err != nil {
+			return err
+		}
+		if err := call.IfMatch.check(h); err != nil {
+			return err
+		}
+		if a.InPlace {
+			return loquat.Errorf(loquat.CodeConflict, "alternative %s is in place; switch to another one first, or delete its messages", alternativeID)
+		}
+		return tx.RemoveAlternative(h, a)
+	})
+}

@@ -1,0 +1,323 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"loquat"
+)
+
+// A session has alternatives at an index: ends of its messages, of which one is in place and the others
+// are kept. The messages of a kept end are those of a hidden session, which nothing but this file reads.
+//
+// An alternative hangs in the messages before it: in those of the session, or in those of a kept
+// end, and goes with them. So the alternatives of a session are a tree, and those at its present
+// messages are the ones whose holder is the session.
+//
+// Messages of a kept end share their large texts with those that they were copied from.
+
+// deletedHidden is the value of the column deleted of a hidden session.
+const deletedHidden = 4
+
+// Alternative is one of the ends at an index of a session's messages.
+type Alternative struct {
+	N         int64 // its number in the session
+	Index     int   // of its first message
+	CreatedAt time.Time
+	InPlace   bool // its messages are those of the session from Index on
+	Count     int  // messages, unless it is in place
+
+	kept int64 // sid of its messages; 0 if it is in place
+}
+
+const alternativeColumns = `SELECT a.n, a.at_index, a.created_at, coalesce(a.kept, 0), coalesce(k.message_count, 0)
+	FROM alternatives a LEFT JOIN sessions k ON k.sid = a.kept WHERE a.sid = ? AND a.holder = ? AND a.at_index <= ?`
+
+// Alternatives returns the alternatives at the messages of a session, by index and then by number.
+func (r *Reader) Alternatives(h Head) ([]Alternative, error) {
+	return r.alternatives(alternativeColumns+` ORDER BY a.at_index, a.n`, h.SID, h.SID, h.Count)
+}
+
+// Alternative returns an alternative at the messages of a session. The error is not_found if there
+// is none with this number.
+func (r *Reader) Alternative(h Head, n int64) (Alternative, error) {
+	found, err := r.alternatives(alternativeColumns+` AND a.n = ?`, h.SID, h.SID, h.Count, n)
+	if err == nil && len(found) == 0 {
+		return Alternative{}, loquat.Errorf(loquat.CodeNotFound, "session %s has no alternative %d at its messages; list its alternatives", h.SessionID, n)
+	}
+	if err != nil {
+		return Alternative{}, err
+	}
+	return found[0], nil
+}
+
+func (r *Reader) alternatives(query string, args ...any) (out []Alternative, err error) {
+	rows, err := r.q.Query(query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read alternatives: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a Alternative
+		var created int64
+		if err := rows.Scan(&a.N, &a.Index, &created, &a.kept, &a.Count); err != nil {
+			return nil, fmt.Errorf("read alternative: %w", err)
+		}
+		a.CreatedAt, a.InPlace = fromMicros(created), a.kept == 0
+		out = append(out, a)
+	}
+	return out, asDatabaseError(rows.Err())
+}
+
+// MessagesOf returns up to limit messages (-1: all) of an alternative of a session.
+func (r *Reader) MessagesOf(h Head, a Alternative, limit int) ([]loquat.Message, error) {
+	if a.InPlace {
+		return r.Messages(h, h.Rev, a.Index, limit)
+	}
+	kept, err := r.hiddenHead(a.kept)
+	if err != nil {
+		return nil, err
+	}
+	return r.messagesByKey(kept, limit)
+}
+
+// messagesByKey returns the first messages of a session, whose keys need not begin at 0.
+func (r *Reader) messagesByKey(h Head, limit int) ([]loquat.Message, error) {
+	if limit < 0 {
+		limit = h.Count
+	}
+	return r.scanMessages(`SELECT `+messageColumns+` FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT ?`, h.SID, limit)
+}
+
+// hiddenHead returns the head of a hidden session.
+func (r *Reader) hiddenHead(sid int64) (Head, error) {
+	return scanHead(func(dest ...any) error {
+		return one(r.q, `SELECT `+headColumns+` FROM sessions s WHERE s.sid = ? AND s.deleted = ?`, []any{sid, deletedHidden}, dest...)
+	})
+}
+
+// KeepFrom removes all messages starting at an index and keeps them as an alternative. What is appended
+// next belongs to a new alternative. It returns the indices of the messages.
+func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
+	n, err := tx.inPlace(*h, index)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := tx.hide(*h, index)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		err = tx.addAlternative(h, index, kept.SID)
+	} else {
+		err = tx.exec(`UPDATE alternatives SET kept = ? WHERE sid = ? AND n = ?`, kept.SID, h.SID, n)
+	}
+	if err == nil {
+		err = tx.addAlternative(h, index, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tx.DeleteFrom(h, index)
+}
+
+// addAlternative adds an alternative at an index. Its number is a revision, so no number is used twice.
+func (tx *Tx) addAlternative(h *Head, index int, kept any) error {
+	h.Rev++
+	return tx.exec(`INSERT INTO alternatives (sid, n, holder, at_index, kept, created_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		h.SID, h.Rev, h.SID, index, kept, micros(tx.Now))
+}
+
+// inPlace returns the number of the alternative at an index that is in place, or 0.
+func (tx *Tx) inPlace(h Head, index int) (n int64, err error) {
+	err = one(tx.q, `SELECT n FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL`, []any{h.SID, index}, &n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return n, err
+}
+
+// hide copies the messages from an index on to a hidden session, which also gets the alternatives
+// that hang in them.
+func (tx *Tx) hide(h Head, index int) (Head, error) {
+	seq, err := tx.seqOf(h, index)
+	if err != nil {
+		return Head{}, err
+	}
+	// No client can use an id with spaces.
+	kept, err := tx.CreateSession(fmt.Sprintf("end of %d at %d in revision %d", h.SID, index, h.Rev), "", nil)
+	if err != nil {
+		return Head{}, err
+	}
+	kept.nextSeq = seq
+	d := Draft{Head: kept}
+	if err := tx.copyRows(h, &d, h.Count-index, math.MaxInt64); err != nil {
+		return Head{}, err
+	}
+	if err := tx.copyAssets(h, d.Head); err != nil {
+		return Head{}, err
+	}
+	err = tx.exec(`UPDATE sessions SET deleted = ?, rev = ?, message_count = ?, message_bytes = ?, next_seq = ? WHERE sid = ?`,
+		deletedHidden, d.Head.Rev, d.Head.Count, d.Head.bytes, d.Head.nextSeq, d.Head.SID)
+	if err == nil {
+		err = tx.exec(`UPDATE alternatives SET holder = ? WHERE holder = ? AND at_index > ?`, d.Head.SID, h.SID, index)
+	}
+	return d.Head, err
+}
+
+// Exchange puts a kept alternative in place. The messages that were there are kept in turn. It
+// returns the indices of the messages that it removed, and the messages that it appended.
+func (tx *Tx) Exchange(h *Head, a Alternative) (removed []int, appended []loquat.Message, err error) {
+	kept, err := tx.hiddenHead(a.kept)
+	if err != nil {
+		return nil, nil, err
+	}
+	if removed, err = tx.removeInPlace(h, a.Index); err != nil {
+		return nil, nil, err
+	}
+	if appended, err = tx.messagesByKey(kept, -1); err != nil {
+		return nil, nil, err
+	}
+	if err := tx.appendCopies(kept, h); err != nil {
+		return nil, nil, err
+	}
+	for _, statement := range []struct {
+		query string
+		args  []any
+	}{
+		{`UPDATE alternatives SET kept = NULL WHERE sid = ? AND n = ?`, []any{h.SID, a.N}},
+		{`UPDATE alternatives SET holder = ? WHERE holder = ?`, []any{h.SID, kept.SID}},
+		{`UPDATE sessions SET deleted = 1 WHERE sid = ?`, []any{kept.SID}},
+	} {
+		if err := tx.exec(statement.query, statement.args...); err != nil {
+			return nil, nil, err
+		}
+	}
+	return removed, appended, tx.dropLast(*h, a.Index)
+}
+
+// dropLast removes the alternative in place at an index if no other is left there.
+func (tx *Tx) dropLast(h Head, index int) error {
+	return tx.exec(`DELETE FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL
+		AND NOT EXISTS (SELECT 1 FROM alternatives o WHERE o.holder = ? AND o.at_index = ? AND o.kept IS NOT NULL)`, h.SID, index, h.SID, index)
+}
+
+// removeInPlace removes the messages from an index on and keeps them, unless there are none.
+func (tx *Tx) removeInPlace(h *Head, index int) ([]int, error) {
+	if index == h.Count {
+		return nil, tx.exec(`DELETE FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL`, h.SID, index)
+	}
+	kept, err := tx.hide(*h, index)
+	if err == nil {
+		err = tx.exec(`UPDATE alternatives SET kept = ? WHERE holder = ? AND at_index = ? AND kept IS NULL`, kept.SID, h.SID, index)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tx.DeleteFrom(h, index)
+}
+
+// appendCopies appends copies of the messages of a hidden session.
+func (tx *Tx) appendCopies(kept Head, h *Head) error {
+	keys, err := tx.integers(`SELECT seq FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq`, kept.SID)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	h.Rev++
+	ahead := h.nextSeq - keys[0] // of the new keys
+	for _, statement := range []struct {
+		query string
+		args  []any
+	}{
+		{`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at, text_bytes)
+			SELECT ?, seq + ?, ?, message_id, role, content, metadata, created_at, text_bytes FROM messages WHERE sid = ? AND rev_to IS NULL`,
+			[]any{h.SID, ahead, h.Rev, kept.SID}},
+		{`INSERT INTO message_texts (message, field, text_id, size)
+			SELECT copy.id, t.field, t.text_id, t.size FROM messages m JOIN message_texts t ON t.message = m.id
+			JOIN messages copy ON copy.sid = ? AND copy.seq = m.seq + ? AND copy.rev_to IS NULL
+			WHERE m.sid = ? AND m.rev_to IS NULL AND m.text_bytes > 0`, []any{h.SID, ahead, kept.SID}},
+		{`INSERT INTO asset_uses (sid, asset_id, seq) SELECT ?, asset_id, seq + ? FROM asset_uses WHERE sid = ?`, []any{h.SID, ahead, kept.SID}},
+		{`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at)
+			SELECT ?, asset_id, sha256, media_type, size, name, created_at FROM assets WHERE sid = ? ON CONFLICT (sid, asset_id) DO NOTHING`, []any{h.SID, kept.SID}},
+	} {
+		if err := tx.exec(statement.query, statement.args...); err != nil {
+			return fmt.Errorf("copy messages: %w", err)
+		}
+	}
+	for i, key := range keys {
+		h.nextSeq = key + ahead
+		if i == 0 || key != keys[i-1]+1 {
+			if err := tx.beginRun(h); err != nil {
+				return err
+			}
+		}
+		h.Count++
+	}
+	h.nextSeq++
+	h.bytes += kept.bytes
+	h.appended = nil
+	return nil
+}
+
+// RemoveAlternative removes a kept alternative, and those that hang in it.
+func (tx *Tx) RemoveAlternative(h Head, a Alternative) error {
+	if err := tx.dropAlternatives(`kept = ?`, a.kept); err != nil {
+		return err
+	}
+	return tx.dropLast(h, a.Index)
+}
+
+// dropAlternativesAfter removes the alternatives that hang in the messages from an index on: those
+// with a larger index.
+func (tx *Tx) dropAlternativesAfter(h Head, index int) error {
+	return tx.dropAlternatives(`holder = ? AND at_index > ?`, h.SID, index)
+}
+
+// dropAlternatives removes alternatives, and those that hang in them.
+func (tx *Tx) dropAlternatives(where string, args ...any) error {
+	kept, err := tx.integers(`SELECT kept FROM alternatives WHERE kept IS NOT NULL AND `+where, args...)
+	if err != nil {
+		return err
+	}
+	if err := tx.exec(`DELETE FROM alternatives WHERE `+where, args...); err != nil {
+		return fmt.Errorf("remove alternatives: %w", err)
+	}
+	for _, sid := range kept {
+		if err := tx.exec(`UPDATE sessions SET deleted = 1 WHERE sid = ?`, sid); err != nil {
+			return err
+		}
+		if err := tx.dropAlternatives(`holder = ?`, sid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveAlternatives makes the alternatives of a session follow a deletion of messages at indices, which
+// are ascending: those that hang in a deleted message go, and those behind move.
+func (tx *Tx) moveAlternatives(h *Head, indices []int) error {
+	all, err := tx.Alternatives(*h)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		before := 0 // deletions before the alternative
+		for before < len(indices) && indices[before] < a.Index {
+			before++
+		}
+		switch {
+		case before == 0:
+		case indices[before-1] == a.Index-1:
+			err = tx.dropAlternatives(`sid = ? AND n = ?`, h.SID, a.N)
+		default:
+			err = tx.exec(`UPDATE alternatives SET at_index = ? WHERE sid = ? AND n = ?`, a.Index-before, h.SID, a.N)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+-- The alternatives at an index of a session's messages. n: its number in the session. holder: the
+-- session, or the hidden session of the alternative in which it hangs. kept: the hidden session with
+-- its messages; NULL while they are the end of the holder's. The deleted of a hidden session is 4.
+-- least: 7
+CREATE TABLE alternatives (
+  sid BIGINT NOT NULL,
+  n BIGINT NOT NULL,
+  holder BIGINT NOT NULL,
+  at_index BIGINT NOT NULL,
+  kept BIGINT,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (sid, n)
+);
+CREATE INDEX alternatives_by_holder ON alternatives (holder, at_index);
+CREATE INDEX sessions_hidden ON sessions (sid) WHERE deleted = 4;
