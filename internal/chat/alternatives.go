@@ -121,18 +121,17 @@ func (s *Service) SwitchAlternative(ctx context.Context, call Call, id, alternat
 
 // exchange puts an alternative in place and publishes that.
 func exchange(tx *store.Tx, h *store.Head, a store.Alternative) error {
-	removed, appended, err := tx.Exchange(h, a)
+	removed, err := tx.KeepInPlace(h, a)
 	if err != nil {
 		return err
 	}
-	var events []loquat.Event
 	if len(removed) > 0 {
-		events = append(events, loquat.Event{Type: loquat.MessagesDeleted, Indices: removed})
+		if err := publish(tx, h, nil, loquat.Event{Type: loquat.MessagesDeleted, Indices: removed}); err != nil {
+			return err
+		}
 	}
-	for _, m := range appended {
-		events = append(events, appendedEvent(m))
-	}
-	if err := publish(tx, h, nil, events...); err != nil {
+	err = tx.PutInPlace(h, a, func(m loquat.Message) error { return publish(tx, h, nil, appendedEvent(m)) })
+	if err != nil {
 		return err
 	}
 	return tx.Checkpoint(h, nil, false)

@@ -168,21 +168,35 @@ func (tx *Tx) hide(h Head, index int) (Head, error) {
 	return d.Head, err
 }
 
-// Exchange puts a kept alternative in place. The messages that were there are kept in turn. It
-// returns the indices of the messages that it removed, and the messages that it appended.
-func (tx *Tx) Exchange(h *Head, a Alternative) (removed []int, appended []loquat.Message, err error) {
+// KeepInPlace removes the messages that are in place of an alternative and keeps them in turn. It
+// returns their indices.
+func (tx *Tx) KeepInPlace(h *Head, a Alternative) ([]int, error) {
+	if a.Index == h.Count {
+		return nil, tx.exec(`DELETE FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL`, h.SID, a.Index)
+	}
+	kept, err := tx.hide(*h, a.Index)
+	if err == nil {
+		err = tx.exec(`UPDATE alternatives SET kept = ? WHERE holder = ? AND at_index = ? AND kept IS NULL`, kept.SID, h.SID, a.Index)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tx.DeleteFrom(h, a.Index)
+}
+
+// PutInPlace appends the messages of a kept alternative, at whose index the session ends. It calls
+// appended for each message, when h is the session with this message and those before.
+func (tx *Tx) PutInPlace(h *Head, a Alternative, appended func(loquat.Message) error) error {
 	kept, err := tx.hiddenHead(a.kept)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if removed, err = tx.removeInPlace(h, a.Index); err != nil {
-		return nil, nil, err
+	messages, err := tx.messagesByKey(kept, -1)
+	if err != nil {
+		return err
 	}
-	if appended, err = tx.messagesByKey(kept, -1); err != nil {
-		return nil, nil, err
-	}
-	if err := tx.appendCopies(kept, h); err != nil {
-		return nil, nil, err
+	if err := tx.appendCopies(kept, h, func(i int) error { return appended(messages[i]) }); err != nil {
+		return err
 	}
 	for _, statement := range []struct {
 		query string
@@ -193,10 +207,10 @@ func (tx *Tx) Exchange(h *Head, a Alternative) (removed []int, appended []loquat
 		{`UPDATE sessions SET deleted = 1 WHERE sid = ?`, []any{kept.SID}},
 	} {
 		if err := tx.exec(statement.query, statement.args...); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
-	return removed, appended, tx.dropLast(*h, a.Index)
+	return tx.dropLast(*h, a.Index)
 }
 
 // dropLast removes the alternative in place at an index if no other is left there.
@@ -205,36 +219,22 @@ func (tx *Tx) dropLast(h Head, index int) error {
 		AND NOT EXISTS (SELECT 1 FROM alternatives o WHERE o.holder = ? AND o.at_index = ? AND o.kept IS NOT NULL)`, h.SID, index, h.SID, index)
 }
 
-// removeInPlace removes the messages from an index on and keeps them, unless there are none.
-func (tx *Tx) removeInPlace(h *Head, index int) ([]int, error) {
-	if index == h.Count {
-		return nil, tx.exec(`DELETE FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL`, h.SID, index)
-	}
-	kept, err := tx.hide(*h, index)
-	if err == nil {
-		err = tx.exec(`UPDATE alternatives SET kept = ? WHERE holder = ? AND at_index = ? AND kept IS NULL`, kept.SID, h.SID, index)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return tx.DeleteFrom(h, index)
-}
-
-// appendCopies appends copies of the messages of a hidden session.
-func (tx *Tx) appendCopies(kept Head, h *Head) error {
+// appendCopies appends copies of the messages of a hidden session, each in a revision of its own, and
+// calls appended with the number of each.
+func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 	keys, err := tx.integers(`SELECT seq FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq`, kept.SID)
 	if err != nil || len(keys) == 0 {
 		return err
 	}
-	h.Rev++
-	ahead := h.nextSeq - keys[0] // of the new keys
+	ahead := h.nextSeq - keys[0]     // of the new keys
+	revisions := h.Rev + 1 - keys[0] // what is added to a key
 	for _, statement := range []struct {
 		query string
 		args  []any
 	}{
 		{`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at, text_bytes)
-			SELECT ?, seq + ?, ?, message_id, role, content, metadata, created_at, text_bytes FROM messages WHERE sid = ? AND rev_to IS NULL`,
-			[]any{h.SID, ahead, h.Rev, kept.SID}},
+			SELECT ?, seq + ?, seq + ?, message_id, role, content, metadata, created_at, text_bytes FROM messages WHERE sid = ? AND rev_to IS NULL`,
+			[]any{h.SID, ahead, revisions, kept.SID}},
 		{`INSERT INTO message_texts (message, field, text_id, size)
 			SELECT copy.id, t.field, t.text_id, t.size FROM messages m JOIN message_texts t ON t.message = m.id
 			JOIN messages copy ON copy.sid = ? AND copy.seq = m.seq + ? AND copy.rev_to IS NULL
@@ -247,6 +247,7 @@ func (tx *Tx) appendCopies(kept Head, h *Head) error {
 			return fmt.Errorf("copy messages: %w", err)
 		}
 	}
+	h.bytes += kept.bytes
 	for i, key := range keys {
 		h.nextSeq = key + ahead
 		if i == 0 || key != keys[i-1]+1 {
@@ -254,11 +255,13 @@ func (tx *Tx) appendCopies(kept Head, h *Head) error {
 				return err
 			}
 		}
+		h.Rev = key + revisions
+		h.nextSeq++
 		h.Count++
+		if err := appended(i); err != nil {
+			return err
+		}
 	}
-	h.nextSeq++
-	h.bytes += kept.bytes
-	h.appended = nil
 	return nil
 }
 

@@ -38,11 +38,17 @@ func alternatives(t *testing.T, open Open) {
 	kept := requireAlternatives(t, s, "large", 2)
 	requireFirst(t, s, "large", kept, all[1])
 	changeSession(t, s, "large", func(tx *store.Tx, h *store.Head) error {
-		removed, appended, err := tx.Exchange(h, kept)
-		if len(removed) != 1 || len(appended) != 3 {
-			t.Errorf("removed %v, appended %d messages", removed, len(appended))
+		removed, err := tx.KeepInPlace(h, kept)
+		if err != nil || len(removed) != 1 {
+			t.Errorf("removed %v, %v", removed, err)
 		}
-		return err
+		return tx.PutInPlace(h, kept, func(m loquat.Message) error {
+			now, err := tx.Messages(*h, h.Rev, 0, -1)
+			if err == nil && (len(now) != h.Count || now[len(now)-1].ID != m.ID) {
+				t.Errorf("with message %s the session has %d of %d messages", m.ID, len(now), h.Count)
+			}
+			return err
+		})
 	})
 	requireMessages(t, s, "large", all)
 	requireImage(t, s, "large", 3, shown)
