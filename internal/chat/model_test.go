@@ -986,6 +986,11 @@ func (m *machine) raceBack(t *rapid.T) {
 	} else {
 		s.end(status, "interrupted", false)
 	}
+	if err == nil && m.status(t, s, next) == loquat.StatusFailed { // it began before the service stopped
+		s.startNext()
+		s.end(loquat.StatusFailed, "interrupted", false)
+		s.acts = m.puppet.began(s.id) // it may not have come to the model
+	}
 	ran[s] = false
 	m.afterEnd(t, ran)
 }

@@ -48,6 +48,13 @@ func (p *puppet) on(session string, n int) *act {
 	return p.newest[session]
 }
 
+// began returns how many acts ever began on a session.
+func (p *puppet) began(session string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.entered[session]
+}
+
 func (p *puppet) enter(session string) *act {
 	p.mu.Lock()
 	defer p.mu.Unlock()
