@@ -8,6 +8,9 @@ import (
 	"loquat/internal/store"
 )
 
+// maxSwitch bounds the messages that a switch brings back: their events have the whole texts.
+const maxSwitch = 32 << 20
+
 // previewLength bounds the preview of an alternative, in characters.
 const previewLength = 200
 
@@ -22,15 +25,12 @@ func (s *Service) Alternatives(ctx context.Context, id string, index *int) (loqu
 		if err != nil {
 			return err
 		}
-		found, err := r.Alternatives(h)
+		found, err := r.Alternatives(h, index)
 		if err != nil {
 			return err
 		}
 		out.Alternatives = out.Alternatives[:0]
 		for _, a := range found {
-			if index != nil && a.Index != *index {
-				continue
-			}
 			shown, err := describeAlternative(r, h, a)
 			if err != nil {
 				return err
@@ -44,16 +44,16 @@ func (s *Service) Alternatives(ctx context.Context, id string, index *int) (loqu
 
 // describeAlternative returns an alternative as clients see it.
 func describeAlternative(r *store.Reader, h store.Head, a store.Alternative) (loquat.Alternative, error) {
-	first, err := r.MessagesOf(h, a, 1)
+	text, err := r.Preview(h, a)
 	if err != nil {
 		return loquat.Alternative{}, err
 	}
-	out := loquat.Alternative{AlternativeID: strconv.FormatInt(a.N, 10), Index: a.Index, InPlace: a.InPlace, CreatedAt: a.CreatedAt, MessageCount: a.Count}
+	out := loquat.Alternative{
+		AlternativeID: strconv.FormatInt(a.N, 10), Index: a.Index, InPlace: a.InPlace, CreatedAt: a.CreatedAt,
+		MessageCount: a.Count, Preview: loquat.Clip(text, previewLength),
+	}
 	if a.InPlace {
 		out.MessageCount = h.Count - a.Index
-	}
-	if len(first) > 0 {
-		out.Preview = loquat.Clip(first[0].Content, previewLength)
 	}
 	return out, nil
 }
@@ -70,7 +70,7 @@ func (s *Service) Alternative(ctx context.Context, id, alternativeID string) (lo
 		if err != nil {
 			return err
 		}
-		messages, err := r.MessagesOf(h, a, -1)
+		messages, err := r.MessagesOf(h, a)
 		out = loquat.AlternativeMessages{Alternative: shown, SessionID: h.SessionID, Messages: messages}
 		return err
 	})
@@ -107,6 +107,9 @@ func (s *Service) SwitchAlternative(ctx context.Context, call Call, id, alternat
 		}
 		if err := requireIdle(tx, h); err != nil {
 			return out, err
+		}
+		if a.Bytes > maxSwitch {
+			return out, loquat.Errorf(loquat.CodeTooLarge, "the messages of alternative %s have %d bytes, and a switch brings back at most %d; load them instead", alternativeID, a.Bytes, maxSwitch)
 		}
 		if !a.InPlace {
 			if err := exchange(tx, &h, a); err != nil {

@@ -147,6 +147,13 @@ func requireUnused(tx *store.Tx, h store.Head, assetID string) error {
 	if used {
 		return loquat.Errorf(loquat.CodeConflict, "asset %s is used by message %d of session %s; delete the message first", assetID, index, h.SessionID)
 	}
+	n, kept, err := tx.KeptWith(h, assetID)
+	if err != nil {
+		return err
+	}
+	if kept {
+		return loquat.Errorf(loquat.CodeConflict, "asset %s is used by alternative %d of session %s; remove that first", assetID, n, h.SessionID)
+	}
 	unended, err := tx.Unended(&h)
 	if err != nil {
 		return err

@@ -179,6 +179,15 @@ func (s *modelSession) cut(from int) (hanging []*modelEnd) {
 	return hanging
 }
 
+// cutEnds is cut. The indices of what it returns count from there.
+func (s *modelSession) cutEnds(from int) []*modelEnd {
+	hanging := s.cut(from)
+	for _, e := range hanging {
+		e.index -= from
+	}
+	return hanging
+}
+
 // end of the session at an index that is in place; nil if there are no alternatives.
 func (s *modelSession) endInPlace(index int) *modelEnd {
 	for _, e := range s.ends {
@@ -203,7 +212,7 @@ func (s *modelSession) keep(from int) {
 		e = s.addEnd(from)
 	}
 	e.inPlace, e.messages = false, s.messages[from:]
-	e.ends = s.cut(from)
+	e.ends = s.cutEnds(from)
 	s.addEnd(from)
 }
 
@@ -670,12 +679,15 @@ func (m *machine) switchEnd(t *rapid.T) {
 	}
 	before := s.endInPlace(e.index)
 	if tail := s.messages[e.index:]; len(tail) > 0 {
-		before.inPlace, before.messages, before.ends = false, tail, s.cut(e.index)
+		before.inPlace, before.messages, before.ends = false, tail, s.cutEnds(e.index)
 	} else {
 		s.ends = slices.DeleteFunc(s.ends, func(o *modelEnd) bool { return o == before })
 	}
 	s.messages = append(s.messages, e.messages...)
-	s.ends = append(s.ends, e.ends...)
+	for _, hanging := range e.ends {
+		hanging.index += e.index
+		s.ends = append(s.ends, hanging)
+	}
 	e.inPlace, e.messages, e.ends = true, nil, nil
 	s.dropLast(e.index)
 	if out.Body.Total != len(s.messages) || out.Body.Index != e.index {

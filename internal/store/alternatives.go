@@ -27,24 +27,30 @@ type Alternative struct {
 	N         int64 // its number in the session
 	Index     int   // of its first message
 	CreatedAt time.Time
-	InPlace   bool // its messages are those of the session from Index on
-	Count     int  // messages, unless it is in place
+	InPlace   bool  // its messages are those of the session from Index on
+	Count     int   // messages, unless it is in place
+	Bytes     int64 // approximate size of the messages as JSON, unless it is in place
 
-	kept int64 // sid of its messages; 0 if it is in place
+	after string // id of the message before
+	kept  int64  // sid of its messages; 0 if it is in place
 }
 
-const alternativeColumns = `SELECT a.n, a.at_index, a.created_at, coalesce(a.kept, 0), coalesce(k.message_count, 0)
-	FROM alternatives a LEFT JOIN sessions k ON k.sid = a.kept WHERE a.sid = ? AND a.holder = ? AND a.at_index <= ?`
+// maxAlternatives bounds the alternatives of a session.
+const maxAlternatives = 1000
 
-// Alternatives returns the alternatives at the messages of a session, by index and then by number.
-func (r *Reader) Alternatives(h Head) ([]Alternative, error) {
-	return r.alternatives(alternativeColumns+` ORDER BY a.at_index, a.n`, h.SID, h.SID, h.Count)
+// Alternatives returns the alternatives at the messages of a session, by index and then by number: all,
+// or those at one index.
+func (r *Reader) Alternatives(h Head, index *int) ([]Alternative, error) {
+	if index != nil {
+		return r.alternatives(h, `a.at_index = ? ORDER BY a.n`, *index)
+	}
+	return r.alternatives(h, `a.at_index <= ? ORDER BY a.at_index, a.n`, h.Count)
 }
 
 // Alternative returns an alternative at the messages of a session. The error is not_found if there
 // is none with this number.
 func (r *Reader) Alternative(h Head, n int64) (Alternative, error) {
-	found, err := r.alternatives(alternativeColumns+` AND a.n = ?`, h.SID, h.SID, h.Count, n)
+	found, err := r.alternatives(h, `a.n = ?`, n)
 	if err == nil && len(found) == 0 {
 		return Alternative{}, loquat.Errorf(loquat.CodeNotFound, "session %s has no alternative %d at its messages; list its alternatives", h.SessionID, n)
 	}
@@ -54,8 +60,29 @@ func (r *Reader) Alternative(h Head, n int64) (Alternative, error) {
 	return found[0], nil
 }
 
-func (r *Reader) alternatives(query string, args ...any) (out []Alternative, err error) {
-	rows, err := r.q.Query(query, args...)
+// alternatives returns those whose message before is still there: programs that do not know alternatives
+// delete messages, too.
+func (r *Reader) alternatives(h Head, where string, args ...any) ([]Alternative, error) {
+	found, err := r.alternativeRows(h, where, args...)
+	if err != nil {
+		return nil, err
+	}
+	out := found[:0]
+	for _, a := range found {
+		after, err := r.messageIDBefore(h, a.Index)
+		if err != nil {
+			return nil, err
+		}
+		if after == a.after && a.Index <= h.Count {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+func (r *Reader) alternativeRows(h Head, where string, args ...any) (out []Alternative, err error) {
+	rows, err := r.q.Query(`SELECT a.n, a.at_index, a.created_at, a.after_id, coalesce(a.kept, 0), coalesce(k.message_count, 0), coalesce(k.message_bytes, 0)
+		FROM alternatives a LEFT JOIN sessions k ON k.sid = a.kept WHERE a.sid = ? AND a.holder = ? AND `+where, append([]any{h.SID, h.SID}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("read alternatives: %w", err)
 	}
@@ -63,7 +90,7 @@ func (r *Reader) alternatives(query string, args ...any) (out []Alternative, err
 	for rows.Next() {
 		var a Alternative
 		var created int64
-		if err := rows.Scan(&a.N, &a.Index, &created, &a.kept, &a.Count); err != nil {
+		if err := rows.Scan(&a.N, &a.Index, &created, &a.after, &a.kept, &a.Count, &a.Bytes); err != nil {
 			return nil, fmt.Errorf("read alternative: %w", err)
 		}
 		a.CreatedAt, a.InPlace = fromMicros(created), a.kept == 0
@@ -72,24 +99,63 @@ func (r *Reader) alternatives(query string, args ...any) (out []Alternative, err
 	return out, asDatabaseError(rows.Err())
 }
 
-// MessagesOf returns up to limit messages (-1: all) of an alternative of a session.
-func (r *Reader) MessagesOf(h Head, a Alternative, limit int) ([]loquat.Message, error) {
-	if a.InPlace {
-		return r.Messages(h, h.Rev, a.Index, limit)
+// messageIDBefore returns the id of the message before an index, or "" if there is none.
+func (r *Reader) messageIDBefore(h Head, index int) (id string, err error) {
+	if index == 0 || index > h.Count {
+		return "", nil
 	}
-	kept, err := r.hiddenHead(a.kept)
-	if err != nil {
-		return nil, err
+	seq, err := r.seqOf(h, index-1)
+	if err == nil {
+		err = one(r.q, `SELECT message_id FROM messages WHERE sid = ? AND rev_to IS NULL AND seq = ?`, []any{h.SID, seq}, &id)
 	}
-	return r.messagesByKey(kept, limit)
+	return id, err
 }
 
-// messagesByKey returns the first messages of a session, whose keys need not begin at 0.
-func (r *Reader) messagesByKey(h Head, limit int) ([]loquat.Message, error) {
-	if limit < 0 {
-		limit = h.Count
+// Preview returns the beginning of the first message of an alternative of a session, at least a few
+// hundred characters.
+func (r *Reader) Preview(h Head, a Alternative) (text string, err error) {
+	sid, seq := a.kept, int64(0)
+	if a.InPlace {
+		if sid = h.SID; a.Index == h.Count {
+			return "", nil
+		}
+		if seq, err = r.seqOf(h, a.Index); err != nil {
+			return "", err
+		}
 	}
-	return r.scanMessages(`SELECT `+messageColumns+` FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq LIMIT ?`, h.SID, limit)
+	var id, large int64
+	err = one(r.q, `SELECT id, content, text_bytes FROM messages WHERE sid = ? AND rev_to IS NULL AND seq >= ? ORDER BY seq LIMIT 1`, []any{sid, seq}, &id, &text, &large)
+	if err != nil || text != "" || large == 0 {
+		return text, err
+	}
+	var piece []byte
+	err = one(r.q, `SELECT x.body FROM message_texts t JOIN texts x ON x.text_id = t.text_id AND x.piece = 0 WHERE t.message = ? AND t.field = ?`, []any{id, ""}, &piece)
+	if errors.Is(err, sql.ErrNoRows) { // its metadata are large
+		return "", nil
+	}
+	return string(piece), err
+}
+
+// MessagesOf returns the messages of an alternative of a session.
+func (r *Reader) MessagesOf(h Head, a Alternative) ([]loquat.Message, error) {
+	if a.InPlace {
+		return r.Messages(h, h.Rev, a.Index, -1)
+	}
+	return r.keptMessages(a.kept)
+}
+
+// keptMessages returns the messages of a hidden session, whose keys need not begin at 0.
+func (r *Reader) keptMessages(sid int64) ([]loquat.Message, error) {
+	return r.scanMessages(`SELECT `+messageColumns+` FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq`, sid)
+}
+
+// KeptWith returns the number of a kept alternative of a session that uses an asset.
+func (r *Reader) KeptWith(h Head, assetID string) (n int64, ok bool, err error) {
+	err = one(r.q, `SELECT a.n FROM alternatives a JOIN asset_uses u ON u.sid = a.kept WHERE a.sid = ? AND u.asset_id = ? LIMIT 1`, []any{h.SID, assetID}, &n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	return n, err == nil, err
 }
 
 // hiddenHead returns the head of a hidden session.
@@ -104,6 +170,9 @@ func (r *Reader) hiddenHead(sid int64) (Head, error) {
 func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
 	n, err := tx.inPlace(*h, index)
 	if err != nil {
+		return nil, err
+	}
+	if err := tx.requireFewAlternatives(*h); err != nil {
 		return nil, err
 	}
 	kept, err := tx.hide(*h, index)
@@ -124,11 +193,24 @@ func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
 	return tx.DeleteFrom(h, index)
 }
 
+func (tx *Tx) requireFewAlternatives(h Head) error {
+	var count int
+	err := one(tx.q, `SELECT count(*) FROM alternatives WHERE sid = ?`, []any{h.SID}, &count)
+	if err == nil && count >= maxAlternatives {
+		err = loquat.Errorf(loquat.CodeConflict, "session %s has %d alternatives; remove some, or send without keep", h.SessionID, count)
+	}
+	return err
+}
+
 // addAlternative adds an alternative at an index. Its number is a revision, so no number is used twice.
 func (tx *Tx) addAlternative(h *Head, index int, kept any) error {
+	after, err := tx.messageIDBefore(*h, index)
+	if err != nil {
+		return err
+	}
 	h.Rev++
-	return tx.exec(`INSERT INTO alternatives (sid, n, holder, at_index, kept, created_at) VALUES (?, ?, ?, ?, ?, ?)`,
-		h.SID, h.Rev, h.SID, index, kept, micros(tx.Now))
+	return tx.exec(`INSERT INTO alternatives (sid, n, holder, at_index, after_id, kept, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		h.SID, h.Rev, h.SID, index, after, kept, micros(tx.Now))
 }
 
 // inPlace returns the number of the alternative at an index that is in place, or 0.
@@ -163,7 +245,7 @@ func (tx *Tx) hide(h Head, index int) (Head, error) {
 	err = tx.exec(`UPDATE sessions SET deleted = ?, rev = ?, message_count = ?, message_bytes = ?, next_seq = ? WHERE sid = ?`,
 		deletedHidden, d.Head.Rev, d.Head.Count, d.Head.bytes, d.Head.nextSeq, d.Head.SID)
 	if err == nil {
-		err = tx.exec(`UPDATE alternatives SET holder = ? WHERE holder = ? AND at_index > ?`, d.Head.SID, h.SID, index)
+		err = tx.exec(`UPDATE alternatives SET holder = ?, at_index = at_index - ? WHERE holder = ? AND at_index > ?`, d.Head.SID, index, h.SID, index)
 	}
 	return d.Head, err
 }
@@ -191,7 +273,7 @@ func (tx *Tx) PutInPlace(h *Head, a Alternative, appended func(loquat.Message) e
 	if err != nil {
 		return err
 	}
-	messages, err := tx.messagesByKey(kept, -1)
+	messages, err := tx.keptMessages(kept.SID)
 	if err != nil {
 		return err
 	}
@@ -203,7 +285,7 @@ func (tx *Tx) PutInPlace(h *Head, a Alternative, appended func(loquat.Message) e
 		args  []any
 	}{
 		{`UPDATE alternatives SET kept = NULL WHERE sid = ? AND n = ?`, []any{h.SID, a.N}},
-		{`UPDATE alternatives SET holder = ? WHERE holder = ?`, []any{h.SID, kept.SID}},
+		{`UPDATE alternatives SET holder = ?, at_index = at_index + ? WHERE holder = ?`, []any{h.SID, a.Index, kept.SID}},
 		{`UPDATE sessions SET deleted = 1 WHERE sid = ?`, []any{kept.SID}},
 	} {
 		if err := tx.exec(statement.query, statement.args...); err != nil {
@@ -224,6 +306,10 @@ func (tx *Tx) dropLast(h Head, index int) error {
 func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 	keys, err := tx.integers(`SELECT seq FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq`, kept.SID)
 	if err != nil || len(keys) == 0 {
+		return err
+	}
+	sizes, err := tx.integers(`SELECT `+messageSize+` FROM messages WHERE sid = ? AND rev_to IS NULL ORDER BY seq`, kept.SID)
+	if err != nil {
 		return err
 	}
 	ahead := h.nextSeq - keys[0]     // of the new keys
@@ -247,7 +333,6 @@ func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 			return fmt.Errorf("copy messages: %w", err)
 		}
 	}
-	h.bytes += kept.bytes
 	for i, key := range keys {
 		h.nextSeq = key + ahead
 		if i == 0 || key != keys[i-1]+1 {
@@ -258,6 +343,7 @@ func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 		h.Rev = key + revisions
 		h.nextSeq++
 		h.Count++
+		h.bytes += sizes[i]
 		if err := appended(i); err != nil {
 			return err
 		}
@@ -267,7 +353,7 @@ func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 
 // RemoveAlternative removes a kept alternative, and those that hang in it.
 func (tx *Tx) RemoveAlternative(h Head, a Alternative) error {
-	if err := tx.dropAlternatives(`kept = ?`, a.kept); err != nil {
+	if err := tx.dropAlternatives(`sid = ? AND n = ?`, h.SID, a.N); err != nil {
 		return err
 	}
 	return tx.dropLast(h, a.Index)
@@ -302,7 +388,7 @@ func (tx *Tx) dropAlternatives(where string, args ...any) error {
 // moveAlternatives makes the alternatives of a session follow a deletion of messages at indices, which
 // are ascending: those that hang in a deleted message go, and those behind move.
 func (tx *Tx) moveAlternatives(h *Head, indices []int) error {
-	all, err := tx.Alternatives(*h)
+	all, err := tx.alternativeRows(*h, `a.at_index > ?`, indices[0])
 	if err != nil {
 		return err
 	}

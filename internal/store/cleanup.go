@@ -25,7 +25,7 @@ func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.removeIncrements(ctx); err != nil {
 		return fmt.Errorf("remove the increments of ended requests: %w", err)
 	}
-	for _, step := range []func(*Tx) (more bool, err error){forgetHidden, removeDeletedSession, removeOldReplays, reclaim} {
+	for _, step := range []func(*Tx) (more bool, err error){removeDeletedSession, removeOldReplays, reclaim} {
 		for more := true; more; {
 			err := s.Update(ctx, func(tx *Tx) (err error) {
 				more, err = step(tx)
@@ -110,16 +110,6 @@ func (tx *Tx) removeIncrementsOf(requests []int64) ([]int64, error) {
 	return requests, nil
 }
 
-// forgetHidden marks hidden sessions that no alternative has for removal. Programs that do not know
-// alternatives delete their sessions without them.
-func forgetHidden(tx *Tx) (more bool, err error) {
-	err = tx.exec(`DELETE FROM alternatives WHERE sid IN (SELECT a.sid FROM alternatives a JOIN sessions s ON s.sid = a.sid WHERE s.deleted <> 0)`)
-	if err == nil {
-		err = tx.exec(`UPDATE sessions SET deleted = 1 WHERE deleted = 4 AND NOT EXISTS (SELECT 1 FROM alternatives a WHERE a.kept = sessions.sid)`)
-	}
-	return false, err
-}
-
 // removeDeletedSession removes some rows of one deleted session. The rows of the session and
 // of its requests stay, because their ids stay taken. The session_deleted event stays too.
 func removeDeletedSession(tx *Tx) (more bool, err error) {
@@ -129,6 +119,9 @@ func removeDeletedSession(tx *Tx) (more bool, err error) {
 		return false, nil
 	}
 	if err != nil {
+		return false, err
+	}
+	if err := tx.dropAlternatives(`sid = ?`, sid); err != nil {
 		return false, err
 	}
 	if more, err := freeAssets(tx, sid); more || err != nil {

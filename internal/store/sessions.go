@@ -167,8 +167,5 @@ func (tx *Tx) DeleteSession(h *Head) error {
 	if err := tx.exec(`DELETE FROM session_tags WHERE sid = ?`, h.SID); err != nil {
 		return err
 	}
-	if err := tx.dropAlternatives(`sid = ?`, h.SID); err != nil {
-		return err
-	}
 	return tx.exec(`UPDATE sessions SET deleted = 1, agent_id = '', metadata = '{}', cursor_event_id = ?, checkpoint_event_id = ? WHERE sid = ?`, id, id, h.SID)
 }

@@ -156,6 +156,9 @@ assert.equal(fold.apply({ event_id: "05", session_id: "s", type: "session_delete
 assert.equal(fold.apply({ event_id: "99", session_id: "other", type: "session_deleted" }), false);
 apply("request_started", { request_id: "r" });
 assert.equal(fold.active, "r");
+apply("request_started", { request_id: "s", steered_into: "r" });
+apply("request_completed", { request_id: "s" });
+assert.equal(fold.active, "r");
 partial("a", { reasoning: "t" });
 partial("b");
 assert.deepEqual(fold.draft, { request: "r", content: "ab", metadata: { reasoning: "t" } });

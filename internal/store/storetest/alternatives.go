@@ -56,6 +56,12 @@ func alternatives(t *testing.T, open Open) {
 	age(t, s)
 	requireMessages(t, s, "large", all)
 	requireSound(t, driver)
+	requireGone(t, s, driver)
+}
+
+// requireGone fails unless alternatives go with the message before them, and with their session.
+func requireGone(t *testing.T, s *store.Store, driver store.Driver) {
+	t.Helper()
 	changeSession(t, s, "large", func(tx *store.Tx, h *store.Head) error { return tx.DeleteMessages(h, []int{0}) })
 	requireAlternatives(t, s, "large", 0)
 	changeSession(t, s, "large", func(tx *store.Tx, h *store.Head) error { return failure(tx.KeepFrom(h, 0)) })
@@ -68,7 +74,7 @@ func alternatives(t *testing.T, open Open) {
 	})
 	age(t, s)
 	requireSound(t, driver)
-	err = driver.Read(t.Context(), func(q store.SQL) error {
+	err := driver.Read(t.Context(), func(q store.SQL) error {
 		for _, table := range []string{"messages", "message_texts", "texts", "alternatives", "assets", "asset_uses"} {
 			requireEmpty(t, q, table)
 		}
@@ -105,8 +111,11 @@ func requireFirst(t *testing.T, s *store.Store, id string, a store.Alternative, 
 		if err != nil {
 			return err
 		}
-		if got, err := r.MessagesOf(h, a, 1); err != nil || len(got) != 1 || got[0].ID != want.ID {
+		if got, err := r.MessagesOf(h, a); err != nil || len(got) != a.Count || got[0].ID != want.ID {
 			t.Errorf("the first message is %v, %v", got, err)
+		}
+		if got, err := r.Preview(h, a); err != nil || got != want.Content {
+			t.Errorf("the preview is %q, %v", got, err)
 		}
 		return nil
 	})
@@ -129,7 +138,7 @@ func requireAlternatives(t *testing.T, s *store.Store, id string, count int) (fi
 		if err != nil {
 			return err
 		}
-		found, err := r.Alternatives(h)
+		found, err := r.Alternatives(h, nil)
 		if err == nil && len(found) != count {
 			t.Fatalf("%d alternatives, want %d", len(found), count)
 		}

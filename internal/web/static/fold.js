@@ -34,7 +34,11 @@ export class Fold {
       case "message_modified": this.modify(e); break;
       case "messages_deleted": this.messages = this.messages.filter((_, i) => !e.indices.includes(i)); break;
       case "partial": this.extend(e); break;
-      case "request_started": this.active = e.request_id; this.remark = ""; break;
+      case "request_started":
+        if (e.steered_into) break; // it has ended: that request took in its message
+        this.active = e.request_id;
+        this.remark = "";
+        break;
       case "retry_scheduled": this.remark = `The backend failed; trying again in ${Math.ceil(e.delay_seconds)} s.`; break;
       case "error": this.remark = e.detail; break;
       case "request_completed":
