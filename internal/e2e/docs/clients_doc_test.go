@@ -190,6 +190,7 @@ func TestGuideSending(t *testing.T) {
 	for _, tc := range []struct{ fork, send, want string }{
 		{"", `{"delete_from": 3}`, "one 1 two two"},
 		{"", `{"delete_from": 2, "content": "…"}`, "one 1 … …"},
+		{"", `{"delete_from": 3, "keep": true}`, "one 1 two two"},
 		{`{"up_to_index": 2}`, `{}`, "one 1 two two"},
 	} {
 		for _, example := range []string{tc.fork, tc.send} {
