@@ -48,8 +48,8 @@ func TestAsynchronousFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 		promoted := awaitPromotion(t, primary, false)
-		primary.Replication.Unblock()
 		binary.Eventually(t, "changes succeed", func() bool { return l.acknowledgedAfter(promoted) })
+		primary.Replication.Unblock() // not before: a standby that does not write yet would receive what was held up
 		time.Sleep(2 * time.Second)
 		if err := primary.Start(); err != nil {
 			t.Fatal(err)
