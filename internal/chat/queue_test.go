@@ -35,6 +35,17 @@ func (r *rig) hold(session string) loquat.SendResult {
 	return sent
 }
 
+// hang starts a request whose call of the model does not end. It returns when the model was called;
+// otherwise the next request could get this call.
+func (r *rig) hang(session string, p loquat.Send) loquat.SendResult {
+	r.t.Helper()
+	r.provider.then(phase{hang: true})
+	called := len(r.provider.seen())
+	sent := r.send(session, p)
+	r.waitFor("the call of the model", func() bool { return len(r.provider.seen()) > called })
+	return sent
+}
+
 func (r *rig) steer(session, content string) loquat.SendResult {
 	r.t.Helper()
 	sent := r.send(session, loquat.Send{Content: text(content), OnBusy: loquat.BusySteer})
@@ -152,15 +163,13 @@ func TestRollback(t *testing.T) {
 		},
 		"before the reply begins": {
 			func(r *rig, session string) loquat.SendResult {
-				r.provider.then(phase{hang: true})
-				return r.send(session, loquat.Send{Content: text("begin")})
+				return r.hang(session, loquat.Send{Content: text("begin")})
 			},
 			"messages_deleted* checkpoint* request_cancelled request_completed",
 		},
 		"of a request without a message": {
 			func(r *rig, session string) loquat.SendResult {
-				r.provider.then(phase{hang: true})
-				return r.send(session, loquat.Send{DeleteFrom: new(1)})
+				return r.hang(session, loquat.Send{DeleteFrom: new(1)})
 			},
 			"request_cancelled request_completed",
 		},
