@@ -87,7 +87,7 @@ func findAlternative(r *store.Reader, id, alternativeID string) (store.Head, sto
 	}
 	n, err := strconv.ParseInt(alternativeID, 10, 64)
 	if err != nil {
-		return h, store.Alternative{}, loquat.Errorf(loquat.CodeNotFound, "there is no alternative %q; list the alternatives of the session", loquat.Clip(alternativeID, loquat.Excerpt))
+		return h, store.Alternative{}, loquat.Errorf(loquat.CodeNotFound, "session %s has no alternative %q; list its alternatives", id, loquat.Clip(alternativeID, loquat.Excerpt))
 	}
 	a, err := r.Alternative(h, n)
 	return h, a, err

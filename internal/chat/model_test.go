@@ -188,7 +188,7 @@ func (s *modelSession) cutEnds(from int) []*modelEnd {
 	return hanging
 }
 
-// end of the session at an index that is in place; nil if there are no alternatives.
+// endInPlace returns the alternative at an index that is in place, or nil.
 func (s *modelSession) endInPlace(index int) *modelEnd {
 	for _, e := range s.ends {
 		if e.index == index && e.inPlace {

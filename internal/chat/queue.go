@@ -128,7 +128,7 @@ func queuedRequest(tx *store.Tx, h store.Head, requestID string) (store.Request,
 	case err != nil:
 		return q, err
 	case q.SID != h.SID:
-		return q, loquat.Errorf(loquat.CodeNotFound, "there is no request %q on session %s", loquat.Clip(requestID, loquat.Excerpt), h.SessionID)
+		return q, loquat.Errorf(loquat.CodeNotFound, "session %s has no request %q", h.SessionID, loquat.Clip(requestID, loquat.Excerpt))
 	case q.Status != loquat.StatusQueued:
 		return q, loquat.Errorf(loquat.CodeConflict, "request %s is %s, so it cannot be changed any more", q.RequestID, q.Status)
 	}

@@ -21,7 +21,7 @@ func (a *api) alternativeRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodPost, Path: path + "/{alternative_id}/switch", ID: "switchAlternative", Tag: "messages", Summary: "Put an alternative in place",
-			Serve: a.switchAlternative, Change: true, Body: switchBody{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SwitchResult{}, ETag: true}},
+			Serve: a.switchAlternative, Change: true, Body: noParameters{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SwitchResult{}, ETag: true}},
 		},
 		{
 			Method: http.MethodDelete, Path: path + "/{alternative_id}", ID: "deleteAlternative", Tag: "messages", Summary: "Remove an alternative that is not in place",
@@ -51,11 +51,8 @@ func (a *api) getAlternative(x *route.Exchange) error {
 	return x.Reply(http.StatusOK, one)
 }
 
-// switchBody is empty: a switch has no parameters.
-type switchBody struct{}
-
 func (a *api) switchAlternative(x *route.Exchange) error {
-	if _, err := route.Decode[switchBody](x); err != nil {
+	if _, err := route.Decode[noParameters](x); err != nil {
 		return err
 	}
 	s, err := a.chat.SwitchAlternative(x.R.Context(), x.Call, x.Path("session_id"), x.Path("alternative_id"))

@@ -15,7 +15,7 @@ func (a *api) requestRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodPost, Path: "/requests/{request_id}/cancel", ID: "cancelRequest", Tag: "requests", Summary: "Cancel a request",
-			Serve: a.cancelRequest, Change: true, Body: cancelBody{},
+			Serve: a.cancelRequest, Change: true, Body: noParameters{},
 			Responses: []route.Response{{Status: http.StatusAccepted, Body: loquat.CancelResult{}}, {Status: http.StatusOK, Body: loquat.CancelResult{}}},
 		},
 	}
@@ -29,11 +29,11 @@ func (a *api) getRequest(x *route.Exchange) error {
 	return x.Reply(http.StatusOK, q)
 }
 
-// cancelBody is empty: a cancel has no parameters.
-type cancelBody struct{}
+// noParameters is the body of a call that has no parameters.
+type noParameters struct{}
 
 func (a *api) cancelRequest(x *route.Exchange) error {
-	if _, err := route.Decode[cancelBody](x); err != nil {
+	if _, err := route.Decode[noParameters](x); err != nil {
 		return err
 	}
 	c, err := a.chat.Requests.Cancel(x.R.Context(), x.Call, x.Path("request_id"))

@@ -168,24 +168,18 @@ func (r *Reader) hiddenHead(sid int64) (Head, error) {
 // KeepFrom removes all messages starting at an index and keeps them as an alternative. What is appended
 // next belongs to a new alternative. It returns the indices of the messages.
 func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
-	n, err := tx.inPlace(*h, index)
-	if err != nil {
-		return nil, err
-	}
 	if err := tx.requireFewAlternatives(*h); err != nil {
 		return nil, err
 	}
-	kept, err := tx.hide(*h, index)
-	if err != nil {
-		return nil, err
-	}
-	if n == 0 {
-		err = tx.addAlternative(h, index, kept.SID)
-	} else {
-		err = tx.exec(`UPDATE alternatives SET kept = ? WHERE sid = ? AND n = ?`, kept.SID, h.SID, n)
+	inPlace, err := tx.isInPlace(*h, index)
+	if err == nil && !inPlace { // these are the first alternatives at the index
+		err = tx.addAlternative(h, index)
 	}
 	if err == nil {
-		err = tx.addAlternative(h, index, nil)
+		err = tx.hide(*h, index)
+	}
+	if err == nil {
+		err = tx.addAlternative(h, index)
 	}
 	if err != nil {
 		return nil, err
@@ -202,52 +196,65 @@ func (tx *Tx) requireFewAlternatives(h Head) error {
 	return err
 }
 
-// addAlternative adds an alternative at an index. Its number is a revision, so no number is used twice.
-func (tx *Tx) addAlternative(h *Head, index int, kept any) error {
+// addAlternative adds an alternative that is in place. Its number is a revision, so no number is used twice.
+func (tx *Tx) addAlternative(h *Head, index int) error {
 	after, err := tx.messageIDBefore(*h, index)
 	if err != nil {
 		return err
 	}
 	h.Rev++
-	return tx.exec(`INSERT INTO alternatives (sid, n, holder, at_index, after_id, kept, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		h.SID, h.Rev, h.SID, index, after, kept, micros(tx.Now))
+	return tx.exec(`INSERT INTO alternatives (sid, n, holder, at_index, after_id, created_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		h.SID, h.Rev, h.SID, index, after, micros(tx.Now))
 }
 
-// inPlace returns the number of the alternative at an index that is in place, or 0.
-func (tx *Tx) inPlace(h Head, index int) (n int64, err error) {
-	err = one(tx.q, `SELECT n FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL`, []any{h.SID, index}, &n)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
-	return n, err
+// isInPlace reports whether an alternative at an index is in place, which is so if there are any.
+func (tx *Tx) isInPlace(h Head, index int) (ok bool, err error) {
+	err = one(tx.q, `SELECT EXISTS (SELECT 1 FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL)`, []any{h.SID, index}, &ok)
+	return ok, err
 }
 
-// hide copies the messages from an index on to a hidden session, which also gets the alternatives
-// that hang in them.
-func (tx *Tx) hide(h Head, index int) (Head, error) {
+// hide copies the messages of the alternative in place at an index to a hidden session, which also gets
+// the alternatives that hang in them.
+func (tx *Tx) hide(h Head, index int) error {
 	seq, err := tx.seqOf(h, index)
 	if err != nil {
-		return Head{}, err
+		return err
 	}
 	// No client can use an id with spaces.
 	kept, err := tx.CreateSession(fmt.Sprintf("end of %d at %d in revision %d", h.SID, index, h.Rev), "", nil)
 	if err != nil {
-		return Head{}, err
+		return err
 	}
 	kept.nextSeq = seq
 	d := Draft{Head: kept}
 	if err := tx.copyRows(h, &d, h.Count-index, math.MaxInt64); err != nil {
-		return Head{}, err
+		return err
 	}
 	if err := tx.copyAssets(h, d.Head); err != nil {
-		return Head{}, err
+		return err
 	}
-	err = tx.exec(`UPDATE sessions SET deleted = ?, rev = ?, message_count = ?, message_bytes = ?, next_seq = ? WHERE sid = ?`,
-		deletedHidden, d.Head.Rev, d.Head.Count, d.Head.bytes, d.Head.nextSeq, d.Head.SID)
-	if err == nil {
-		err = tx.exec(`UPDATE alternatives SET holder = ?, at_index = at_index - ? WHERE holder = ? AND at_index > ?`, d.Head.SID, index, h.SID, index)
+	return tx.execAll([]statement{
+		{`UPDATE sessions SET deleted = ?, rev = ?, message_count = ?, message_bytes = ?, next_seq = ? WHERE sid = ?`,
+			[]any{deletedHidden, d.Head.Rev, d.Head.Count, d.Head.bytes, d.Head.nextSeq, d.Head.SID}},
+		{`UPDATE alternatives SET kept = ? WHERE holder = ? AND at_index = ? AND kept IS NULL`, []any{d.Head.SID, h.SID, index}},
+		{`UPDATE alternatives SET holder = ?, at_index = at_index - ? WHERE holder = ? AND at_index > ?`, []any{d.Head.SID, index, h.SID, index}},
+	})
+}
+
+// statement is a statement with its arguments.
+type statement struct {
+	query string
+	args  []any
+}
+
+// execAll runs statements until one fails.
+func (tx *Tx) execAll(statements []statement) error {
+	for _, s := range statements {
+		if err := tx.exec(s.query, s.args...); err != nil {
+			return err
+		}
 	}
-	return d.Head, err
+	return nil
 }
 
 // KeepInPlace removes the messages that are in place of an alternative and keeps them in turn. It
@@ -256,11 +263,7 @@ func (tx *Tx) KeepInPlace(h *Head, a Alternative) ([]int, error) {
 	if a.Index == h.Count {
 		return nil, tx.exec(`DELETE FROM alternatives WHERE holder = ? AND at_index = ? AND kept IS NULL`, h.SID, a.Index)
 	}
-	kept, err := tx.hide(*h, a.Index)
-	if err == nil {
-		err = tx.exec(`UPDATE alternatives SET kept = ? WHERE holder = ? AND at_index = ? AND kept IS NULL`, kept.SID, h.SID, a.Index)
-	}
-	if err != nil {
+	if err := tx.hide(*h, a.Index); err != nil {
 		return nil, err
 	}
 	return tx.DeleteFrom(h, a.Index)
@@ -280,17 +283,13 @@ func (tx *Tx) PutInPlace(h *Head, a Alternative, appended func(loquat.Message) e
 	if err := tx.appendCopies(kept, h, func(i int) error { return appended(messages[i]) }); err != nil {
 		return err
 	}
-	for _, statement := range []struct {
-		query string
-		args  []any
-	}{
+	err = tx.execAll([]statement{
 		{`UPDATE alternatives SET kept = NULL WHERE sid = ? AND n = ?`, []any{h.SID, a.N}},
 		{`UPDATE alternatives SET holder = ?, at_index = at_index + ? WHERE holder = ?`, []any{h.SID, a.Index, kept.SID}},
 		{`UPDATE sessions SET deleted = 1 WHERE sid = ?`, []any{kept.SID}},
-	} {
-		if err := tx.exec(statement.query, statement.args...); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	return tx.dropLast(*h, a.Index)
 }
@@ -314,10 +313,7 @@ func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 	}
 	ahead := h.nextSeq - keys[0]     // of the new keys
 	revisions := h.Rev + 1 - keys[0] // what is added to a key
-	for _, statement := range []struct {
-		query string
-		args  []any
-	}{
+	err = tx.execAll([]statement{
 		{`INSERT INTO messages (sid, seq, rev_from, message_id, role, content, metadata, created_at, text_bytes)
 			SELECT ?, seq + ?, seq + ?, message_id, role, content, metadata, created_at, text_bytes FROM messages WHERE sid = ? AND rev_to IS NULL`,
 			[]any{h.SID, ahead, revisions, kept.SID}},
@@ -328,10 +324,9 @@ func (tx *Tx) appendCopies(kept Head, h *Head, appended func(int) error) error {
 		{`INSERT INTO asset_uses (sid, asset_id, seq) SELECT ?, asset_id, seq + ? FROM asset_uses WHERE sid = ?`, []any{h.SID, ahead, kept.SID}},
 		{`INSERT INTO assets (sid, asset_id, sha256, media_type, size, name, created_at)
 			SELECT ?, asset_id, sha256, media_type, size, name, created_at FROM assets WHERE sid = ? ON CONFLICT (sid, asset_id) DO NOTHING`, []any{h.SID, kept.SID}},
-	} {
-		if err := tx.exec(statement.query, statement.args...); err != nil {
-			return fmt.Errorf("copy messages: %w", err)
-		}
+	})
+	if err != nil {
+		return fmt.Errorf("copy messages: %w", err)
 	}
 	for i, key := range keys {
 		h.nextSeq = key + ahead

@@ -74,8 +74,8 @@ type LogState struct {
 type sharedSQL interface {
 	Log() LogState
 	// Notify sends a text to the listeners of all nodes when the transaction commits. It does not
-	// call text if there are no other nodes. It asks for a short text if a node has not taken its
-	// last notifications, because the database keeps these until then.
+	// call text if there are no other nodes. It asks for a short text while a node does not
+	// receive notifications, because the database keeps them for that node.
 	Notify(text func(short bool) string)
 	// Advance sets Last, UnsortedEntries and UnsortedBytes of the log when the transaction commits,
 	// and does what Notify does. No other statement of the transaction may follow.

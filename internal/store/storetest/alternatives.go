@@ -12,12 +12,7 @@ import (
 // alternatives checks that kept messages, with their large texts and images, survive the retention of
 // what they were copied from, come back as they were, and go with their session.
 func alternatives(t *testing.T, open Open) {
-	driver := open(t)
-	s, err := store.Open(t.Context(), driver, store.Options{Retention: time.Nanosecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	driver, s := startForgetful(t, open)
 	createLarge(t, s, "large")
 	all := largeMessages(messageTime(t, s, "large"))
 	shown := assetOf("1", "x")
@@ -121,7 +116,19 @@ func requireFirst(t *testing.T, s *store.Store, id string, a store.Alternative, 
 	})
 }
 
-// age lets everything that is no longer needed pass the retention, and removes it.
+// startForgetful is start with the shortest retention.
+func startForgetful(t *testing.T, open Open) (store.Driver, *store.Store) {
+	t.Helper()
+	driver := open(t)
+	s, err := store.Open(t.Context(), driver, store.Options{Retention: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return driver, s
+}
+
+// age removes everything that is no longer needed. The retention of the store must be very short.
 func age(t *testing.T, s *store.Store) {
 	t.Helper()
 	time.Sleep(5 * time.Millisecond)

@@ -236,23 +236,12 @@ func uncleanLargeTexts(t *testing.T, open Open) {
 
 // agedLargeTexts checks that a text is removed with the last version and event that have it.
 func agedLargeTexts(t *testing.T, open Open) {
-	driver := open(t)
-	s, err := store.Open(t.Context(), driver, store.Options{Retention: time.Nanosecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	driver, s := startForgetful(t, open)
 	createLarge(t, s, "large")
-	time.Sleep(5 * time.Millisecond)
-	if err := s.Cleanup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	age(t, s)
 	requireMessages(t, s, "large", largeMessages(messageTime(t, s, "large")))
 	changeSession(t, s, "large", func(tx *store.Tx, h *store.Head) error { return tx.DeleteMessages(h, []int{0, 2}) })
-	time.Sleep(5 * time.Millisecond)
-	if err := s.Cleanup(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	age(t, s)
 	if n := countTexts(t, driver); n > 0 {
 		t.Errorf("%d rows of texts are left", n)
 	}
