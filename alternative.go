@@ -2,6 +2,9 @@ package loquat
 
 import "time"
 
+// MaxAlternatives is how many alternatives a session has, at most.
+const MaxAlternatives = 1000
+
 // Alternative is one of the ends at an index of a session's messages: what a regenerated or edited
 // message was, or is now.
 type Alternative struct {
@@ -12,6 +15,19 @@ type Alternative struct {
 	MessageCount  int       `json:"message_count"`
 	Preview       string    `json:"preview" doc:"The beginning of its first message."`
 }
+
+// AlternativeNode is an alternative among all those of a session. They form a tree: each hangs in the
+// messages of the session, or in those of a kept alternative.
+type AlternativeNode struct {
+	Index     int // of its first message in the session, when it is in place
+	Within    int // place in the list of the alternative in whose messages it hangs, or OfSession
+	CreatedAt time.Time
+	InPlace   bool      // its messages are those where it hangs, from Index on
+	Messages  []Message // of a kept alternative
+}
+
+// OfSession as AlternativeNode.Within says that an alternative hangs in the messages of the session.
+const OfSession = -1
 
 // AlternativeList is the alternatives at the messages of a session, by index and then in the order in
 // which they came.

@@ -89,6 +89,7 @@ const (
 	MessagesDeleted  EventType = "messages_deleted"
 	SessionDeleted   EventType = "session_deleted"
 	RetryScheduled   EventType = "retry_scheduled"
+	QueueChanged     EventType = "queue_changed"
 )
 
 // The phases of assistant_message (start, end) and tool_partial (all three).
@@ -126,19 +127,25 @@ type Event struct {
 	Payload    *Payload   `json:"payload,omitempty"`      // tool_partial
 
 	Timestamp       *time.Time `json:"timestamp,omitempty"`                              // checkpoint
+	UpdatedAt       *time.Time `json:"updated_at,omitempty"`                             // checkpoint of an import
 	AgentID         string     `json:"agent_id,omitempty"`                               // session_created, checkpoint of a changed agent
 	SourceSessionID string     `json:"source_session_id,omitempty"`                      // session_created by a fork
+	CreatedAt       *time.Time `json:"created_at,omitempty"`                             // session_created
 	Role            string     `json:"role,omitempty" enum:"user,assistant,system,tool"` // message_appended
 	Content         *string    `json:"content,omitempty"`                                // message_appended, message_modified
 	Metadata        Object     `json:"metadata,omitempty"`                               // message_appended, checkpoint of changed metadata
 	Index           *int       `json:"index,omitempty"`                                  // message_modified
 	Indices         []int      `json:"indices,omitempty"`                                // messages_deleted
+	MessageCount    *int       `json:"message_count,omitempty"`                          // checkpoint
 
 	Attempt      int        `json:"attempt,omitempty"`                                       // retry_scheduled: 1 for the first
 	Cause        string     `json:"cause,omitempty" enum:"rate_limit,status,timeout,stream"` // retry_scheduled
 	Status       int        `json:"status,omitempty"`                                        // retry_scheduled: the HTTP status, if there was one
 	DelaySeconds *float64   `json:"delay_seconds,omitempty"`                                 // retry_scheduled
 	ResumeAt     *time.Time `json:"resume_at,omitempty"`                                     // retry_scheduled
+
+	Queue        []QueuedSend `json:"queue,omitzero"`          // queue_changed: the sends that wait now
+	QueueOmitted bool         `json:"queue_omitted,omitempty"` // queue_changed whose queue is larger than MaxEventQueue
 
 	Session *Session `json:"session,omitempty"` // as it was right after this event
 }

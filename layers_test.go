@@ -52,6 +52,7 @@ var ranks = map[string]int{
 	"check":      3,
 	"migrate":    4,
 	"profile":    3,
+	"webpush":    3,
 	"feed":       3,
 	"loop":       4,
 	"mcphost":    4,
@@ -62,8 +63,9 @@ var ranks = map[string]int{
 	"bridge":     6,
 	"tui":        6,
 	"web":        6,
-	"cmd":        7,
-	"e2e":        8,
+	"openai":     7,
+	"cmd":        8,
+	"e2e":        9,
 }
 
 const (
@@ -300,6 +302,8 @@ func exportedReceiver(fn *ast.FuncDecl) bool {
 // wireForms are the structs with JSON tags that packages other than the root may have, each
 // because it is not a noun of the API.
 var wireForms = map[string]string{
+	"chat.run":             "a part of the column of a request's row",
+	"chat.RunSettings":     "a part of the column of a request's row",
 	"chat.answerExtra":     "the part of a stored answer that HTTP puts into headers",
 	"chat.storedSend":      "the column of a request's row",
 	"chat.storedSnapshot":  "the column of a remembered answer",

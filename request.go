@@ -81,6 +81,20 @@ type Queue struct {
 	Queue     []QueuedSend `json:"queue"`
 }
 
+// MaxEventQueue is the largest queue in an event, in bytes of its messages. A larger queue is left out,
+// and the client has to load it.
+const MaxEventQueue = 64 << 10
+
+// LastRequest is the newest request of a session that has started: the one that runs, or else the
+// one that ended last. Requests whose message another one took in do not count.
+type LastRequest struct {
+	RequestID string        `json:"request_id"`
+	Status    RequestStatus `json:"status"`
+	StartedAt *time.Time    `json:"started_at,omitempty"`
+	EndedAt   *time.Time    `json:"ended_at,omitempty"`
+	Error     string        `json:"error,omitempty"`
+}
+
 // QueueOrder gives the queue of a session another order.
 type QueueOrder struct {
 	RequestIDs []string `json:"request_ids" doc:"All requests of the queue, in their new order."`

@@ -10,8 +10,9 @@ const DefaultAgent = "default"
 
 // Session is a chat: an agent, metadata and messages indexed from 0.
 type Session struct {
-	SessionID string    `json:"session_id"`
-	AgentID   string    `json:"agent_id"`
+	SessionID string `json:"session_id"`
+	AgentID   string `json:"agent_id"`
+	Origin
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	Metadata  Object    `json:"metadata"`
@@ -22,6 +23,13 @@ type Session struct {
 	MessagesOmitted bool `json:"messages_omitted,omitempty"`
 }
 
+// Origin is where the messages of a fork come from. It is empty in other sessions. It stays when the
+// source changes or is deleted.
+type Origin struct {
+	SourceSessionID string `json:"source_session_id,omitempty" doc:"Of a fork: the session that it copied."`
+	SourceIndex     *int   `json:"source_index,omitempty" minimum:"0" doc:"Of a fork: the index of the last message that it copied; absent if there was none."`
+}
+
 // MaxEventSession is the largest size of a session in an event, in bytes of JSON. A larger
 // session comes without its messages.
 const MaxEventSession = 1 << 20
@@ -29,6 +37,7 @@ const MaxEventSession = 1 << 20
 // Snapshot is a session as it was right after the event CursorEventID. A client that asks
 // for the events after that id gets no event that the snapshot already reflects.
 type Snapshot struct {
+	Waiting
 	Session
 	CursorEventID   EventID `json:"cursor_event_id"`
 	ActiveRequestID string  `json:"active_request_id,omitempty"`
@@ -38,8 +47,24 @@ type Snapshot struct {
 	Checkpoint EventID `json:"-"`
 }
 
+// Waiting is what a client shows of a session's requests. Answers that load a session have it. It is
+// in front of the messages in JSON: see writeAround.
+type Waiting struct {
+	Queue       []QueuedSend `json:"queue,omitzero" doc:"The sends that wait, as of the same moment. Answers to changes leave it out."`
+	LastRequest *LastRequest `json:"last_request,omitempty" doc:"The request that runs, or else the one that ended last."`
+}
+
+// size returns about how many bytes of JSON it has.
+func (w Waiting) size() (n int) {
+	for _, q := range w.Queue {
+		n += messagesSize([]Message{q.Message})
+	}
+	return n
+}
+
 // MessagePage is a page of the messages of one snapshot.
 type MessagePage struct {
+	Waiting
 	SessionID       string    `json:"session_id"`
 	CursorEventID   EventID   `json:"cursor_event_id"`
 	ActiveRequestID string    `json:"active_request_id,omitempty"`
@@ -51,8 +76,9 @@ type MessagePage struct {
 
 // SessionSummary is a session in a list.
 type SessionSummary struct {
-	SessionID       string    `json:"session_id"`
-	AgentID         string    `json:"agent_id"`
+	SessionID string `json:"session_id"`
+	AgentID   string `json:"agent_id"`
+	Origin
 	CreatedAt       time.Time `json:"created_at"`
 	UpdatedAt       time.Time `json:"updated_at"`
 	Metadata        Object    `json:"metadata"`
@@ -87,6 +113,7 @@ const (
 type SessionList struct {
 	Sessions      []SessionSummary `json:"sessions"`
 	NextPageToken string           `json:"next_page_token,omitempty"` // absent on the last page
+	CursorEventID *EventID         `json:"cursor_event_id,omitempty" doc:"On the first page of a list: an event that the list includes. GET /events?list=true after it keeps the list up to date."`
 	Incomplete    bool             `json:"incomplete,omitempty" doc:"Of a search: older messages are still being indexed, so sessions may be missing."`
 }
 

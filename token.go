@@ -47,3 +47,23 @@ type SignedIn struct {
 	SessionID string    `json:"session_id,omitempty"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
+
+// The values of Caller.Kind.
+const (
+	CallerNobody  = "nobody" // a call without a token, on a server that needs none
+	CallerToken   = "token"
+	CallerDevice  = "device"
+	CallerProcess = "process" // the server's own process
+)
+
+// Caller describes who makes a call, and what the caller may do.
+type Caller struct {
+	RequiresToken bool       `json:"requires_token" doc:"Whether the server requires a token. If not, nobody needs to sign in."`
+	Kind          string     `json:"kind" enum:"nobody,token,device,process"`
+	Scope         string     `json:"scope" enum:"full,read,session"`
+	SessionID     string     `json:"session_id,omitempty" doc:"With the scope session: the only session that the caller may use."`
+	Name          string     `json:"name,omitempty" doc:"Of the token or the device."`
+	CredentialID  string     `json:"credential_id,omitempty" doc:"The token_id or the device_id."`
+	Browser       bool       `json:"browser" doc:"Whether a browser's cookie was used, which DELETE /auth/session ends."`
+	ExpiresAt     *time.Time `json:"expires_at,omitempty" doc:"When the token, or the cookie, is not valid any more; absent if never."`
+}

@@ -19,7 +19,7 @@ type LargeJSON interface {
 var _, _ LargeJSON = Snapshot{}, MessagePage{}
 
 // JSONSize returns about how many bytes WriteJSON writes.
-func (s Snapshot) JSONSize() int { return messagesSize(s.Messages) }
+func (s Snapshot) JSONSize() int { return messagesSize(s.Messages) + s.Waiting.size() }
 
 // WriteJSON writes the snapshot as JSON, the messages from where they are.
 func (s Snapshot) WriteJSON(w io.Writer) error {
@@ -29,7 +29,7 @@ func (s Snapshot) WriteJSON(w io.Writer) error {
 }
 
 // JSONSize returns about how many bytes WriteJSON writes.
-func (p MessagePage) JSONSize() int { return messagesSize(p.Messages) }
+func (p MessagePage) JSONSize() int { return messagesSize(p.Messages) + p.Waiting.size() }
 
 // WriteJSON writes the page as JSON, the messages from where they are.
 func (p MessagePage) WriteJSON(w io.Writer) error {

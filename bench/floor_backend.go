@@ -11,7 +11,7 @@ import (
 )
 
 // floorEnv is the variable that makes this program a child process of the section floor:
-// "relay" or "backend".
+// "relay", "proxy" or "backend".
 const floorEnv = "LOQUAT_BENCH_FLOOR"
 
 // serveFloor is the child process.
@@ -19,6 +19,8 @@ func serveFloor(kind string) error {
 	switch kind {
 	case "relay":
 		return serveRelay()
+	case "proxy":
+		return serveProxy()
 	case "backend":
 		mux := http.NewServeMux()
 		mux.HandleFunc("POST /v1/chat/completions", streamMarks)

@@ -72,16 +72,20 @@ func (b *inbox[T]) take(last []T) []T {
 	return items
 }
 
-// serveRelay is the child process. It takes the arguments of `loquat serve`.
-func serveRelay() error {
-	flags := flag.NewFlagSet("relay", flag.ContinueOnError)
-	config, listen, data := flags.String("config", "", ""), flags.String("listen", "", ""), flags.String("data", "", "")
+// childOptions are the arguments of `loquat serve` that children take.
+type childOptions struct{ backend, listen, data string }
+
+func readChildOptions() (o childOptions, err error) {
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	config := flags.String("config", "", "")
+	flags.StringVar(&o.listen, "listen", "", "")
+	flags.StringVar(&o.data, "data", "", "")
 	if err := flags.Parse(os.Args[2:]); err != nil {
-		return err
+		return o, err
 	}
 	text, err := os.ReadFile(*config)
 	if err != nil {
-		return err
+		return o, err
 	}
 	var settings struct {
 		Providers struct {
@@ -90,17 +94,25 @@ func serveRelay() error {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &settings); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(*data, 0o700); err != nil {
-		return err
-	}
-	file, err := os.Create(filepath.Join(*data, "log"))
+	err = json.Unmarshal(text, &settings)
+	o.backend = settings.Providers.Main.BaseURL
+	return o, err
+}
+
+// serveRelay is the child process. It takes the arguments of `loquat serve`.
+func serveRelay() error {
+	o, err := readChildOptions()
 	if err != nil {
 		return err
 	}
-	r := &relay{backend: settings.Providers.Main.BaseURL, file: file, queue: newInbox[frame](), sessions: map[string]*relaySession{}}
+	if err := os.MkdirAll(o.data, 0o700); err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(o.data, "log"))
+	if err != nil {
+		return err
+	}
+	r := &relay{backend: o.backend, file: file, queue: newInbox[frame](), sessions: map[string]*relaySession{}}
 	r.client.Transport = &http.Transport{MaxIdleConnsPerHost: 2000}
 	failed := make(chan error, 2)
 	go func() { failed <- r.commit() }()
@@ -108,7 +120,7 @@ func serveRelay() error {
 	mux.HandleFunc("POST /sessions", r.create)
 	mux.HandleFunc("POST /sessions/{id}/send", r.send)
 	mux.HandleFunc("GET /events/stream", r.follow)
-	go func() { failed <- serveChild(*listen, mux) }()
+	go func() { failed <- serveChild(o.listen, mux) }()
 	return <-failed
 }
 

@@ -22,6 +22,7 @@ type section struct {
 
 var sections = []section{
 	{"floor", "streams and sends compared with the least that a durable relay does, with the real program", benchFloor},
+	{"relay", "relayed chat completions compared with httputil.ReverseProxy, with the real program", benchRelay},
 	{"history", "sends, pages, appends, polls and start-up with 10 and 10,000 messages, with the real program", benchHistory},
 	{"decoder", "decoding a streamed answer: Loquat, encoding/json, openai-go, go-openai", benchDecoder},
 	{"store", "publishing to a follower: group commit compared with a file with as many fsyncs", benchStore},
@@ -29,6 +30,7 @@ var sections = []section{
 	{"nodes", "streams over three nodes on PostgreSQL compared with the embedded store, and the cost of history there; needs PostgreSQL", benchNodes},
 	{"growth", "the cost of history: polls of large stores, appends to long sessions", benchGrowth},
 	{"search", "searches in a million messages, and what the index adds to appends, in both databases; needs PostgreSQL", benchSearch},
+	{"sessions", "pages of a list of 100,000 sessions, and alternatives in long sessions, in both databases; needs PostgreSQL", benchSessions},
 	{"disk", "the disk space after a million increments, with the real program", benchDisk},
 	{"cancel", "from a cancel until the backend sees its connection closed, with the real program", benchCancel},
 	{"ui", "one schema of ten plugins, asked in parallel, also as processes of the real program", benchUI},
@@ -76,6 +78,8 @@ func main() {
 	only := flag.String("only", "", "run only these sections, separated by commas: "+names())
 	flag.IntVar(&floorPairs, "pairs", 5, "pairs of runs of the sections floor and history")
 	flag.IntVar(&searchedMessages, "messages", 1_000_000, "messages of the section search")
+	flag.IntVar(&listedSessions, "sessions", 100_000, "sessions of the section sessions")
+	flag.StringVar(&onlyDatabase, "database", "", "SQLite or PostgreSQL: measure only this one in the sections search and sessions")
 	flag.StringVar(&floorWork, "work", "", "run only works of the section floor whose name contains this")
 	flag.StringVar(&productPath, "product", "", "program to measure in the sections floor, history and disk (default: the one built from this folder)")
 	flag.StringVar(&basePath, "base", "", "older version of the program, to compare with in the sections floor, history and disk")

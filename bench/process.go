@@ -103,11 +103,20 @@ func (run *process) used() (u usage) {
 		n, _ := strconv.ParseInt(nanos, 10, 64)
 		u.cpu += time.Duration(n)
 	}
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	u.written, _ = ioCount(pid, "write_bytes")
+	return u
+}
+
+// ioCount returns a count of Linux about what a process has read and written.
+func ioCount(pid int, name string) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, err
+	}
 	for line := range strings.Lines(string(text)) {
-		if n, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			u.written, _ = strconv.ParseInt(strings.TrimSpace(n), 10, 64)
+		if n, ok := strings.CutPrefix(line, name+": "); ok {
+			return strconv.ParseInt(strings.TrimSpace(n), 10, 64)
 		}
 	}
-	return u
+	return 0, fmt.Errorf("this system does not count %s", name)
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -38,12 +39,12 @@ const (
 // benchSearch measures searches in many messages, and what the index adds to appends, in both
 // databases.
 func benchSearch(w io.Writer) (verdicts []verdict, err error) {
-	server, err := pgtest.Run()
+	all, stop, err := databases()
 	if err != nil {
 		return nil, err
 	}
-	defer server.Stop()
-	for _, c := range []database{{name: "SQLite", open: newFile}, {name: "PostgreSQL", on: " ON messages", open: func() (store.Driver, func(), error) { return newDatabase(server) }}} {
+	defer stop()
+	for _, c := range all {
 		found, err := c.search(w)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
@@ -57,11 +58,37 @@ func benchSearch(w io.Writer) (verdicts []verdict, err error) {
 	return verdicts, nil
 }
 
-// database is a kind of database whose searches are measured.
+// database is a kind of database to measure.
 type database struct {
-	name string
-	on   string // what follows the name of a trigger in DROP TRIGGER
-	open func() (driver store.Driver, remove func(), err error)
+	name    string
+	appends string // the trigger that an append runs for the index; empty: none
+	open    func() (driver store.Driver, remove func(), err error)
+	settle  string                            // the statement that the server runs on its own some time after many changes
+	written func(store.Driver) (int64, error) // bytes so far
+}
+
+// onlyDatabase is the name of the kind of database to measure; empty: both.
+var onlyDatabase string
+
+// databases returns the kinds to measure, and starts a PostgreSQL server if it is needed.
+func databases() (all []database, stop func(), err error) {
+	chosen := func(name string) bool { return onlyDatabase == "" || strings.EqualFold(onlyDatabase, name) }
+	stop = func() {}
+	if chosen("SQLite") {
+		all = append(all, database{name: "SQLite", appends: "messages_to_index", open: newFile, written: bytesToFiles})
+	}
+	if chosen("PostgreSQL") {
+		server, err := pgtest.Run()
+		if err != nil {
+			return nil, nil, err
+		}
+		stop = server.Stop
+		all = append(all, database{name: "PostgreSQL", open: func() (store.Driver, func(), error) { return newDatabase(server) }, settle: `ANALYZE`, written: bytesToLog})
+	}
+	if len(all) == 0 {
+		return nil, nil, fmt.Errorf("the database %q is not known; the databases are SQLite and PostgreSQL", onlyDatabase)
+	}
+	return all, stop, nil
 }
 
 // newFile opens a driver in a new directory.
@@ -90,16 +117,21 @@ func (d database) store(indexed bool) (*store.Store, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if !indexed {
+	if !indexed && d.appends != "" {
 		err = driver.Write(context.Background(), func(q store.SQL) error {
-			_, err := q.Exec(`DROP TRIGGER messages_to_index` + d.on)
+			_, err := q.Exec(`DROP TRIGGER ` + d.appends)
 			return err
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 	}
-	s, err := store.Open(context.Background(), driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
+	return openOn(driver, remove)
+}
+
+// openOn opens the store of a driver. close also removes its data.
+func openOn(driver store.Driver, remove func()) (s *store.Store, close func(), err error) {
+	s, err = store.Open(context.Background(), driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
 	return s, func() { s.Close(); remove() }, err
 }
 
@@ -154,22 +186,31 @@ func (s *searchTexts) fill(st *store.Store, n int) (sample []string, err error) 
 			texts[i] = s.text()
 		}
 		sample = append(sample, texts[0])
-		err = st.Update(context.Background(), func(tx *store.Tx) error {
-			head := h
-			for i, text := range texts {
-				m := loquat.Message{ID: fmt.Sprint(done + i), Role: loquat.RoleUser, Content: text, CreatedAt: tx.Now}
-				if _, err := tx.AppendMessage(&head, m); err != nil {
-					return err
-				}
+		for some := range slices.Chunk(texts, 100) {
+			if err := appendTexts(st, &h, done, some); err != nil {
+				return nil, err
 			}
-			return tx.Checkpoint(&head, nil, false)
-		})
-		if err != nil {
-			return nil, err
+			done += len(some)
 		}
-		done += len(texts)
 	}
 	return sample, nil
+}
+
+// appendTexts appends messages with texts to a session in one transaction. Their ids are numbers
+// from first on.
+func appendTexts(st *store.Store, h *store.Head, first int, texts []string) error {
+	return st.Update(context.Background(), func(tx *store.Tx) (err error) {
+		if *h, err = tx.Head(h.SessionID); err != nil {
+			return err
+		}
+		for i, text := range texts {
+			m := loquat.Message{ID: fmt.Sprint(first + i), Role: loquat.RoleUser, Content: text, CreatedAt: tx.Now}
+			if _, err := tx.AppendMessage(h, m); err != nil {
+				return err
+			}
+		}
+		return tx.Checkpoint(h, nil, false)
+	})
 }
 
 // searchKinds returns searches of each kind.
@@ -200,6 +241,15 @@ func indexAll(s *store.Store) error {
 	}
 }
 
+// mergeAll merges the index, as the server does while nothing happens.
+func mergeAll(s *store.Store) error {
+	for {
+		if more, err := s.MergeIndex(context.Background()); err != nil || !more {
+			return err
+		}
+	}
+}
+
 // search measures searches.
 func (d database) search(w io.Writer) (verdicts []verdict, err error) {
 	s, remove, err := d.store(true)
@@ -217,6 +267,11 @@ func (d database) search(w io.Writer) (verdicts []verdict, err error) {
 		return nil, err
 	}
 	fmt.Fprintf(w, "%s: %d messages indexed in %s, %s each\n\n", d.name, searchedMessages, time.Since(began).Round(time.Second), time.Since(began)/time.Duration(searchedMessages))
+	began = time.Now()
+	if err := mergeAll(s); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(w, "Then it was merged in %s\n\n", time.Since(began).Round(time.Second))
 	kinds := texts.searchKinds(sample)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "search in %s for\tp50\tp99\tof a read by key\tresults\t\n", d.name)
@@ -301,7 +356,8 @@ func (d database) compareAppends(w io.Writer) ([]verdict, error) {
 	return []verdict{{fmt.Sprintf("%s: appends with the index take at most %.2f times those without", d.name, maxAppendRatio), ratio <= maxAppendRatio, fmt.Sprintf("%.2f", ratio)}}, err
 }
 
-// appendTime returns the average time of an append, with the indexing of the messages.
+// appendTime returns the average time of an append, with the indexing of the messages and with what
+// the index does afterwards.
 func (s *searchTexts) appendTime(st *store.Store, n int, index bool) (time.Duration, error) {
 	service, err := benchService(st)
 	if err != nil {
@@ -320,7 +376,7 @@ func (s *searchTexts) appendTime(st *store.Store, n int, index bool) (time.Durat
 		}
 	}
 	if index {
-		err = indexAll(st)
+		err = errors.Join(indexAll(st), mergeAll(st))
 	}
 	return time.Since(began) / time.Duration(n), err
 }

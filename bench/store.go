@@ -238,13 +238,19 @@ func benchPartial() loquat.Event {
 // benchSession creates an empty session.
 func benchSession(s *store.Store, id string) (h store.Head, err error) {
 	err = s.Update(context.Background(), func(tx *store.Tx) (err error) {
-		if h, err = tx.CreateSession(id, "default", nil); err != nil {
-			return err
-		}
-		if _, err = tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: "default"}, &h, nil); err != nil {
-			return err
-		}
-		return tx.Checkpoint(&h, nil, false)
+		h, err = addSession(tx, id, "default", nil)
+		return err
 	})
 	return h, err
+}
+
+// addSession creates an empty session in a transaction.
+func addSession(tx *store.Tx, id, agent string, metadata loquat.Object) (h store.Head, err error) {
+	if h, err = tx.CreateSession(id, agent, metadata); err != nil {
+		return h, err
+	}
+	if _, err = tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: agent}, &h, nil); err != nil {
+		return h, err
+	}
+	return h, tx.Checkpoint(&h, nil, false)
 }

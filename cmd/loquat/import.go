@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,12 +55,8 @@ func (f *importFlags) run(ctx context.Context, names []string, stdin io.Reader, 
 		return err
 	}
 	defer closeClient()
-	temp, err := os.MkdirTemp("", "loquat-import-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-	sender := &importSender{c: c, opts: client.ImportOptions{NewIDs: f.newIDs, AgentID: f.agent}, temp: temp, stderr: stderr, progress: newProgress(stderr, "imported")}
+	sender := &importSender{c: c, opts: client.ImportOptions{NewIDs: f.newIDs, AgentID: f.agent}, stderr: stderr, progress: newProgress(stderr, "imported")}
+	defer sender.close()
 	failed := 0
 	for _, name := range names {
 		report, err := sender.file(ctx, name, stdin)
@@ -74,7 +73,7 @@ func (f *importFlags) run(ctx context.Context, names []string, stdin io.Reader, 
 			if report.Imported+report.Skipped+report.Failed == 0 {
 				what = "the file cannot be read"
 			}
-			fmt.Fprintf(stderr, "%s: %s: it %s\n", tui.Clean(name), what, tui.Clean(report.Error))
+			fmt.Fprintf(stderr, "%s: %s: %s\n", tui.Clean(name), what, tui.Clean(report.Error))
 		}
 	}
 	if failed > 0 {
@@ -87,18 +86,35 @@ func (f *importFlags) run(ctx context.Context, names []string, stdin io.Reader, 
 type importSender struct {
 	c        *client.Client
 	opts     client.ImportOptions
-	temp     string // directory for images
+	temp     string // directory for images, once there are some
 	stderr   io.Writer
 	progress *progress
 }
 
-// file imports one file. It fails if the server cannot be used, or the file cannot be opened.
+// createTemp creates a file for an image, or for a ZIP file that comes through a pipe.
+func (s *importSender) createTemp() (_ *os.File, err error) {
+	if s.temp == "" {
+		if s.temp, err = os.MkdirTemp("", "loquat-import-"); err != nil {
+			return nil, err
+		}
+	}
+	return os.CreateTemp(s.temp, "")
+}
+
+func (s *importSender) close() {
+	if s.temp != "" {
+		_ = os.RemoveAll(s.temp)
+	}
+}
+
+// file imports one file. It fails if the server cannot be used.
 func (s *importSender) file(ctx context.Context, name string, stdin io.Reader) (total loquat.ImportReport, err error) {
 	in := stdin
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return total, err
+			total.Error = unreadable(err)
+			return total, nil
 		}
 		defer f.Close()
 		in = f
@@ -107,9 +123,10 @@ func (s *importSender) file(ctx context.Context, name string, stdin io.Reader) (
 	if agent == "" {
 		agent = loquat.DefaultAgent
 	}
-	file, err := importer.Open(in, importer.Options{CreateTemp: func() (*os.File, error) { return os.CreateTemp(s.temp, "") }, MaxImage: maxImageRead, AgentID: agent})
+	file, err := importer.Open(in, importer.Options{CreateTemp: s.createTemp, MaxImage: maxImageRead, AgentID: agent})
 	if err != nil {
-		return total, err
+		total.Error = unreadable(err)
+		return total, nil
 	}
 	defer file.Close()
 	for item, err := range file.Sessions() {
@@ -117,7 +134,7 @@ func (s *importSender) file(ctx context.Context, name string, stdin io.Reader) (
 			return total, ctx.Err()
 		}
 		if err != nil {
-			total.Error = err.Error()
+			total.Error = unreadable(err)
 			return total, nil
 		}
 		out, err := s.send(ctx, item)
@@ -129,6 +146,15 @@ func (s *importSender) file(ctx context.Context, name string, stdin io.Reader) (
 		s.progress.show(total.Imported, fmt.Sprintf("%d skipped", total.Skipped), fmt.Sprintf("%d failed", total.Failed))
 	}
 	return total, nil
+}
+
+// unreadable returns why a file cannot be read. The errors of package importer follow the name of the
+// file.
+func unreadable(err error) string {
+	if system, ok := errors.AsType[*fs.PathError](err); ok {
+		return system.Err.Error()
+	}
+	return "it " + err.Error()
 }
 
 // send sends one session. Its error means that no session can be sent.
@@ -155,6 +181,8 @@ func (s *importSender) send(ctx context.Context, item archive.Item) (loquat.Impo
 		return a.Close()
 	})
 	switch code := loquat.CodeOf(err); {
+	case ofQuery(err):
+		return out, err
 	case code == loquat.CodeTooLarge || code == loquat.CodeInvalid:
 		out.Error = err.Error()
 		return out, nil
@@ -167,6 +195,12 @@ func (s *importSender) send(ctx context.Context, item archive.Item) (loquat.Impo
 	got := report.Sessions[0]
 	out.SessionID, out.Status, out.Error, out.Notes = got.SessionID, got.Status, got.Error, append(out.Notes, got.Notes...)
 	return out, nil
+}
+
+// ofQuery reports whether an error concerns the options of the command, and so every session.
+func ofQuery(err error) bool {
+	e, ok := errors.AsType[*loquat.Error](err)
+	return ok && slices.ContainsFunc(e.Fields, func(f loquat.FieldError) bool { return strings.HasPrefix(f.Location, "query.") })
 }
 
 // print prints what went wrong with a session and what it has lost.

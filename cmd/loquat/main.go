@@ -116,6 +116,7 @@ func commands() []*cobra.Command {
 		newExportCommand(),
 		newImportCommand(),
 		newEventsCommand(),
+		newOpenAPICommand(),
 		newPairCommand(),
 		newTokenCommand(),
 		newPluginCommand(),

@@ -109,5 +109,6 @@ var (
 	_ plugin.Provider = (*provider.Provider)(nil)
 	_ plugin.Elements = (*provider.Provider)(nil)
 	_ plugin.Tagger   = (*provider.Provider)(nil)
+	_ plugin.Relayer  = (*provider.Provider)(nil)
 	_ config.Owner    = (*provider.Provider)(nil)
 )

@@ -25,11 +25,14 @@ import (
 	"loquat/internal/feed"
 	"loquat/internal/heap"
 	"loquat/internal/httpapi"
+	"loquat/internal/httpapi/route"
 	"loquat/internal/mcphost"
+	"loquat/internal/openai"
 	"loquat/internal/plugin"
 	"loquat/internal/profile"
 	"loquat/internal/store"
 	"loquat/internal/web"
+	"loquat/internal/webpush"
 )
 
 // serveOptions are the flags of `loquat serve`.
@@ -108,10 +111,12 @@ type server struct {
 	guard    *mcphost.Guard   // process guard of plugins
 	chat     *chat.Service
 	feed     *feed.Feed
+	openai   *openai.API
 	http     *http.Server
 	url      string
 	failed   chan error
 
+	notifier       *webpush.Notifier
 	hub            *bridge.Hub       // nil if the bridge is elsewhere
 	forwarder      *bridge.Forwarder // to the bridge elsewhere
 	startForwarder func() error
@@ -186,6 +191,7 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 	}
 	s.chat = chat.New(chat.Options{Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
 	s.feed = feed.New(s.store)
+	s.openai = openai.New(openai.Options{Chat: s.chat, Feed: s.feed, MaxBodyMemory: cfg.Limits.MaxInflightBytes, MaxBodyBytes: cfg.Limits.MaxBodyBytes})
 	return s.chat.Start(ctx)
 }
 
@@ -262,9 +268,10 @@ func (s *server) listen(cfg *config.Config) error {
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	s.notifier = webpush.Start(webpush.Options{Store: s.store, Access: s.access, Config: cfg.Push, Logger: s.log})
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
-		Bridge: sockets, Metrics: metrics,
+		Bridge: sockets, Push: s.notifier, Metrics: metrics, Faces: []route.Face{s.openai.Face()},
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -313,15 +320,16 @@ func (s *server) stop() {
 		s.leaveClients()
 	}
 	if s.chat != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), s.grace)
-		s.chat.Stop(ctx)
-		cancel()
+		s.endRequests()
 	}
 	if !others {
 		s.leaveClients()
 	}
 	if s.forwarder != nil {
 		s.forwarder.Close()
+	}
+	if s.notifier != nil {
+		s.notifier.Close()
 	}
 	var stopping sync.WaitGroup
 	for _, p := range s.plugins {
@@ -340,6 +348,17 @@ func (s *server) stop() {
 	if s.profiles != nil {
 		s.profiles.Close()
 	}
+}
+
+// endRequests waits for the requests that run, those of sessions and relayed ones, and ends what is
+// left after the grace time.
+func (s *server) endRequests() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.grace)
+	defer cancel()
+	var stopping sync.WaitGroup
+	stopping.Go(func() { s.openai.Stop(ctx) })
+	s.chat.Stop(ctx)
+	stopping.Wait()
 }
 
 // leaveClients ends streams, sockets and connections.

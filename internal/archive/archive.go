@@ -8,6 +8,7 @@ package archive
 import (
 	"crypto/sha256"
 	_ "embed" // the schema
+	"fmt"
 	"io"
 	"time"
 
@@ -36,6 +37,28 @@ type Session struct {
 	Metadata  loquat.Object
 	Images    []Image // in the order in which the messages use them
 	Messages  []loquat.Message
+	Origin    loquat.Origin
+
+	// Alternatives are in the order in which they came.
+	Alternatives []loquat.AlternativeNode
+}
+
+// EachMessage calls visit with every message and its place in the archive, first those of the
+// session and then those of its alternatives. It stops at an error.
+func (s Session) EachMessage(visit func(place string, m *loquat.Message) error) error {
+	for i := range s.Messages {
+		if err := visit(fmt.Sprintf("messages[%d]", i), &s.Messages[i]); err != nil {
+			return err
+		}
+	}
+	for i, a := range s.Alternatives {
+		for j := range a.Messages {
+			if err := visit(fmt.Sprintf("alternatives[%d].messages[%d]", i, j), &a.Messages[j]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Image is an image of a session. Its messages name it by asset_id.

@@ -96,6 +96,11 @@ func session(id string, change ...string) string {
 	return strings.NewReplacer(change...).Replace(strings.TrimSuffix(text, "\n]}\n"))
 }
 
+// alternative returns a session with these alternatives.
+func alternative(list string) string {
+	return session("x", `"images"`, `"alternatives":[`+list+`],"images"`)
+}
+
 // A session that cannot be read is reported with its place, and the others are read.
 func TestFaultySessions(t *testing.T) {
 	deep := strings.Repeat("[", 200) + strings.Repeat("]", 200)
@@ -116,6 +121,17 @@ func TestFaultySessions(t *testing.T) {
 		"wrong encoding":     {session("x", "Hello", "Gr\xfc\xdfe"), "messages[0] (line 2) content is not in UTF-8"},
 		"metadata no object": {session("x", `"metadata":{}`, `"metadata":[]`), "metadata is []"},
 		"time":               {session("x", `"updated_at":"`, `"updated_at":"1`), "updated_at is"},
+		"alternatives":       {alternative(`7`), "alternatives[0] is not an object"},
+		"no created_at":      {alternative(`{"index":0,"in_place":true}`), "alternatives[0].created_at is missing"},
+		"no index":           {alternative(`{"created_at":"2026-01-01T00:00:00Z","in_place":true}`), "alternatives[0].index is missing"},
+		"index":              {alternative(`{"index":"0"}`), `alternatives[0].index is "0"`},
+		"index twice":        {alternative(`{"index":0,"index":0}`), "alternatives[0].index is given twice"},
+		"within":             {alternative(`{"index":0,"within":-1}`), "alternatives[0].within is -1"},
+		"neither kept":       {alternative(`{"index":0,"created_at":"2026-01-01T00:00:00Z"}`), "alternatives[0] must have either messages or in_place"},
+		"both":               {alternative(`{"index":0,"created_at":"2026-01-01T00:00:00Z","messages":[],"in_place":true}`), "alternatives[0] must have either"},
+		"message in it":      {alternative(`{"index":0,"messages":[{"id":"","role":"user"}]}`), "alternatives[0].messages[0].id"},
+		"too many":           {alternative(strings.TrimSuffix(strings.Repeat(`{"index":0,"created_at":"2026-01-01T00:00:00Z","in_place":true},`, 1001), ",")), "more than 1000 elements"},
+		"source":             {session("x", `"metadata"`, `"source_session_id":7,"metadata"`), "source_session_id is 7"},
 		"broken number":      {session("x", `"content":"Hello"`, `"content":1x`), "is not valid JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +158,8 @@ func TestFaultySessions(t *testing.T) {
 // What is not known and what is damaged is left out, with a note.
 func TestNotes(t *testing.T) {
 	for name, c := range map[string]struct{ session, want string }{
-		"later field":     {session("x", `"messages"`, `"alternatives":[{"a":[]}],"messages"`), "alternatives is not known"},
+		"later field":     {session("x", `"messages"`, `"stars":[{"a":[]}],"messages"`), "stars is not known"},
+		"in alternatives": {session("x", `"images"`, `"alternatives":[{"index":1,"stars":3,"created_at":"2026-01-01T00:00:00Z","in_place":true}],"images"`), "alternatives[0].stars is not known"},
 		"message field":   {session("x", `"content"`, `"stars":3,"content"`), "messages[0].stars is not known"},
 		"damaged image":   {session("x", `"data":"iVBO`, `"data":"iVBA`), "images[0] (a1) is damaged"},
 		"not base64":      {session("x", `"data":"`, `"data":"*`), "is not valid base64"},

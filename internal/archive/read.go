@@ -42,6 +42,7 @@ type Reader struct {
 	in   *strictjson.Stream
 	opts Options
 	temp []string // the files of the images of the present session
+	left int      // bytes that the messages of the present session may still have
 	note func(format string, args ...any)
 }
 
@@ -127,6 +128,7 @@ func (r *Reader) readItem(i int) (item Item, err error) {
 			more++
 		}
 	}
+	r.left = maxTexts
 	level := r.in.Depth()
 	if first, err := r.in.Peek(); err != nil {
 		return item, err
@@ -160,28 +162,37 @@ func at(place string, err error) error {
 }
 
 func (r *Reader) readSession(s *Session) error {
-	found := map[string]bool{}
-	err := r.in.Object(func(name string) error {
-		if found[name] {
-			return faultf("%s is given twice", loquat.Clip(name, loquat.Excerpt))
-		}
-		found[name] = true
+	required := []string{"session_id", "agent_id", "created_at", "updated_at", "metadata", "images", "messages"}
+	return r.readObject("", required, func(name string) error {
 		switch name {
 		case "images":
 			return r.readList(name, func(place string) error { return r.readImage(place, s) })
 		case "messages":
-			left := maxTexts
-			return r.readList(name, func(place string) error { return r.readMessage(place, &left, s) })
+			return r.readMessages(name, &s.Messages)
+		case "alternatives":
+			return r.readList(name, func(place string) error { return r.readAlternative(place, s) })
 		default:
 			return r.readField(name, s)
 		}
 	})
+}
+
+// readObject calls read with the name of each field of an object, of which some are required.
+func (r *Reader) readObject(prefix string, required []string, read func(name string) error) error {
+	found := map[string]bool{}
+	err := r.in.Object(func(name string) error {
+		if found[name] {
+			return faultf("%s%s is given twice", prefix, loquat.Clip(name, loquat.Excerpt))
+		}
+		found[name] = true
+		return read(name)
+	})
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"session_id", "agent_id", "created_at", "updated_at", "metadata", "images", "messages"} {
+	for _, name := range required {
 		if !found[name] {
-			return faultf("%s is missing", name)
+			return faultf("%s%s is missing", prefix, name)
 		}
 	}
 	return nil
@@ -204,6 +215,10 @@ func (r *Reader) readField(name string, s *Session) error {
 		into = &s.SessionID
 	case "agent_id":
 		into = &s.AgentID
+	case "source_session_id":
+		into = &s.Origin.SourceSessionID
+	case "source_index":
+		into = &s.Origin.SourceIndex
 	case "created_at":
 		into = &s.CreatedAt
 	case "updated_at":
@@ -211,18 +226,10 @@ func (r *Reader) readField(name string, s *Session) error {
 	case "metadata":
 		into = &s.Metadata
 	default:
-		r.note("%s is not known to this version and is left out", loquat.Clip(name, loquat.Excerpt))
-		return r.in.Skip()
+		return r.skipField(name)
 	}
-	raw, err := r.in.Value(maxField, depth)
-	if err != nil {
-		return at(name, err)
-	}
-	if string(raw) == "null" || json.Unmarshal(raw, into) != nil {
-		return faultf("%s is %s; docs/archive.md says what it must be", name, loquat.Clip(string(raw), loquat.Excerpt))
-	}
-	if t, ok := into.(*time.Time); ok {
-		*t = storedTime(*t)
+	if err := r.readInto(name, into); err != nil {
+		return err
 	}
 	if name == "metadata" {
 		if err := s.Metadata.CheckDepth(); err != nil {
@@ -232,21 +239,89 @@ func (r *Reader) readField(name string, s *Session) error {
 	return nil
 }
 
-// storedTime returns a time with the precision that a store keeps.
-func storedTime(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
+// skipField leaves out a field, with a note.
+func (r *Reader) skipField(place string) error {
+	r.note("%s is not known to this version and is left out", loquat.Clip(place, loquat.Excerpt))
+	return r.in.Skip()
+}
 
-func (r *Reader) readMessage(place string, left *int, s *Session) error {
-	raw, err := r.in.Value(maxMessage, depth)
+// readInto reads a small value.
+func (r *Reader) readInto(place string, into any) error {
+	raw, err := r.in.Value(maxField, depth)
 	if err != nil {
 		return at(place, err)
 	}
-	if *left -= len(raw); *left < 0 {
-		return faultf("%s: the messages of the session have more than %d bytes", place, maxTexts)
+	if string(raw) == "null" || json.Unmarshal(raw, into) != nil {
+		return faultf("%s is %s; docs/archive.md says what it must be", place, loquat.Clip(string(raw), loquat.Excerpt))
+	}
+	if t, ok := into.(*time.Time); ok {
+		*t = storedTime(*t)
+	}
+	return nil
+}
+
+// readAlternative reads an alternative. Whether it fits the others is not checked here.
+func (r *Reader) readAlternative(place string, s *Session) error {
+	if len(s.Alternatives) == loquat.MaxAlternatives {
+		return faultf("alternatives has more than %d elements", loquat.MaxAlternatives)
+	}
+	if first, err := r.in.Peek(); err != nil {
+		return err
+	} else if first != '{' {
+		return errors.Join(faultf("%s is not an object", place), r.in.Skip())
+	}
+	a := loquat.AlternativeNode{Within: loquat.OfSession}
+	given := false
+	err := r.readObject(place+".", []string{"index", "created_at"}, func(name string) error {
+		at := place + "." + name
+		switch name {
+		case "index":
+			return r.readInto(at, &a.Index)
+		case "within":
+			if err := r.readInto(at, &a.Within); err != nil || a.Within >= 0 {
+				return err
+			}
+			return faultf("%s is %d; it must be at least 0", at, a.Within)
+		case "created_at":
+			return r.readInto(at, &a.CreatedAt)
+		case "in_place":
+			return r.readInto(at, &a.InPlace)
+		case "messages":
+			given = true
+			return r.readMessages(at, &a.Messages)
+		default:
+			return r.skipField(at)
+		}
+	})
+	if err == nil && given == a.InPlace {
+		err = faultf("%s must have either messages or in_place", place)
+	}
+	s.Alternatives = append(s.Alternatives, a)
+	return err
+}
+
+// storedTime returns a time with the precision that a store keeps.
+func storedTime(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
+
+func (r *Reader) readMessages(place string, into *[]loquat.Message) error {
+	return r.readList(place, func(place string) error {
+		m, err := r.readMessage(place)
+		*into = append(*into, m)
+		return err
+	})
+}
+
+func (r *Reader) readMessage(place string) (m loquat.Message, err error) {
+	raw, err := r.in.Value(maxMessage, depth)
+	if err != nil {
+		return m, at(place, err)
+	}
+	if r.left -= len(raw); r.left < 0 {
+		return m, faultf("%s: the messages of the session have more than %d bytes", place, maxTexts)
 	}
 	var fields loquat.Object
-	var m loquat.Message
 	if json.Unmarshal(raw, &fields) != nil || fields == nil {
-		return faultf("%s is not an object", place)
+		return m, faultf("%s is not an object", place)
 	}
 	for name := range fields {
 		switch name {
@@ -256,22 +331,21 @@ func (r *Reader) readMessage(place string, left *int, s *Session) error {
 		}
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return faultf("%s cannot be read: %w", place, err)
+		return m, faultf("%s cannot be read: %w", place, err)
 	}
 	switch {
 	case m.ID == "" || len(m.ID) > 200:
-		return faultf("%s.id must have 1 to 200 bytes", place)
+		return m, faultf("%s.id must have 1 to 200 bytes", place)
 	case !loquat.ValidRole(m.Role):
-		return faultf("%s.role is %q; it must be user, assistant, system or tool", place, loquat.Clip(m.Role, loquat.Excerpt))
+		return m, faultf("%s.role is %q; it must be user, assistant, system or tool", place, loquat.Clip(m.Role, loquat.Excerpt))
 	case fields["content"] == nil || fields["created_at"] == nil:
-		return faultf("%s has no content or no created_at", place)
+		return m, faultf("%s has no content or no created_at", place)
 	}
 	if err := m.Metadata.CheckDepth(); err != nil {
-		return faultf("%s.metadata: %w", place, err)
+		return m, faultf("%s.metadata: %w", place, err)
 	}
 	m.CreatedAt = storedTime(m.CreatedAt)
-	s.Messages = append(s.Messages, m)
-	return nil
+	return m, nil
 }
 
 // imageFields are the fields of an image in an archive.

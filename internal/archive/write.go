@@ -68,6 +68,12 @@ func (w *Writer) Close() error {
 func (w *Writer) writeSession(s Session) error {
 	dst := loquat.AppendString([]byte(`{"session_id":`), s.SessionID)
 	dst = loquat.AppendString(append(dst, `,"agent_id":`...), s.AgentID)
+	if s.Origin.SourceSessionID != "" {
+		dst = loquat.AppendString(append(dst, `,"source_session_id":`...), s.Origin.SourceSessionID)
+	}
+	if s.Origin.SourceIndex != nil {
+		dst = strconv.AppendInt(append(dst, `,"source_index":`...), int64(*s.Origin.SourceIndex), 10)
+	}
 	dst = appendTime(append(dst, `,"created_at":`...), s.CreatedAt)
 	dst = appendTime(append(dst, `,"updated_at":`...), s.UpdatedAt)
 	metadata, err := appendObject(append(dst, `,"metadata":`...), s.Metadata)
@@ -85,16 +91,60 @@ func (w *Writer) writeSession(s Session) error {
 	if _, err := io.WriteString(w.w, `],"messages":[`); err != nil {
 		return err
 	}
+	if err := w.writeMessages(s.Messages); err != nil {
+		return fmt.Errorf("session %s: %w", s.SessionID, err)
+	}
+	if _, err := io.WriteString(w.w, "]"); err != nil {
+		return err
+	}
+	for i, a := range s.Alternatives {
+		if err := w.writeAlternative(i, a); err != nil {
+			return fmt.Errorf("alternative %d of session %s: %w", i, s.SessionID, err)
+		}
+	}
+	end := "}"
+	if len(s.Alternatives) > 0 {
+		end = "]}"
+	}
+	_, err = io.WriteString(w.w, end)
+	return err
+}
+
+func (w *Writer) writeMessages(messages []loquat.Message) error {
 	var buf []byte
-	for i, m := range s.Messages {
+	for i, m := range messages {
+		var err error
 		if buf, err = appendMessage(buf[:0], i, m); err != nil {
-			return fmt.Errorf("message %d of session %s: %w", i, s.SessionID, err)
+			return fmt.Errorf("message %d: %w", i, err)
 		}
 		if _, err := w.w.Write(buf); err != nil {
 			return err
 		}
 	}
-	_, err = io.WriteString(w.w, "]}")
+	return nil
+}
+
+func (w *Writer) writeAlternative(i int, a loquat.AlternativeNode) error {
+	before := `,`
+	if i == 0 {
+		before = `,"alternatives":[`
+	}
+	dst := strconv.AppendInt([]byte(before+`{"index":`), int64(a.Index), 10)
+	if a.Within != loquat.OfSession {
+		dst = strconv.AppendInt(append(dst, `,"within":`...), int64(a.Within), 10)
+	}
+	dst = appendTime(append(dst, `,"created_at":`...), a.CreatedAt)
+	if a.InPlace {
+		_, err := w.w.Write(append(dst, `,"in_place":true}`...))
+		return err
+	}
+	if _, err := w.w.Write(append(dst, `,"messages":[`...)); err != nil {
+		return err
+	}
+	if err := w.writeMessages(a.Messages); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w.w, "]}")
 	return err
 }
 

@@ -170,3 +170,11 @@ func (k *Keeper) cut() {
 		}
 	}
 }
+
+// Until returns when a principal's credential, or browser session, ends. Zero means never.
+func (k *Keeper) Until(p Principal) time.Time {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	until, _ := k.holds(p)
+	return until
+}

@@ -1,4 +1,5 @@
-// Package backoff computes growing delays between attempts, and waits for them.
+// Package backoff computes growing delays between attempts, reads the delays that servers ask for,
+// and waits for them.
 //
 // It does not count attempts: the caller knows which of them count as failures in a row.
 package backoff

@@ -83,11 +83,11 @@ func (CompactRange) Act(ctx context.Context, call plugin.ActionCall) (plugin.Act
 		return plugin.ActionResult{}, err
 	}
 	was := messages[p.start : p.end+1]
-	reply, err := call.Host.Sessions.Ask(ctx, call.SessionID, askForSummary(was, p.instructions))
+	reply, err := call.Host.Sessions.Ask(ctx, call.SessionID, AskForSummary(was, p.instructions))
 	if err != nil {
 		return plugin.ActionResult{}, err
 	}
-	summary, err := summaryOf(reply)
+	summary, err := SummaryOf(reply)
 	if err != nil {
 		return plugin.ActionResult{}, err
 	}
@@ -100,8 +100,8 @@ func (CompactRange) Act(ctx context.Context, call plugin.ActionCall) (plugin.Act
 	})["result"]}, nil
 }
 
-// summaryOf returns the text of a summary, or an error if the summary is incomplete.
-func summaryOf(reply loquat.Reply) (string, error) {
+// SummaryOf returns the text of a summary, or an error if the summary is incomplete.
+func SummaryOf(reply loquat.Reply) (string, error) {
 	summary := strings.TrimSpace(reply.Content)
 	reason := reply.Metadata.String(loquat.MetaFinishReason)
 	switch {
@@ -154,9 +154,9 @@ const summaryTask = "You compact conversations. You are given part of a conversa
 	"Write a summary that can take its place, so that the conversation can go on without it: keep facts, decisions, names, numbers, " +
 	"code and open questions, leave out what no longer matters. Answer with the summary alone."
 
-// askForSummary returns a single user message with the text of the messages, so that every
-// backend accepts it, whatever roles and tool calls the messages have.
-func askForSummary(messages []loquat.Message, instructions string) []loquat.Message {
+// AskForSummary returns what asks a model for a summary of messages: a single user message with their
+// text, so that every backend accepts it, whatever roles and tool calls the messages have.
+func AskForSummary(messages []loquat.Message, instructions string) []loquat.Message {
 	task := summaryTask
 	if instructions != "" {
 		task += "\n\nFurther instructions: " + instructions

@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"reflect"
+	"slices"
 
 	"loquat"
 	"loquat/internal/archive"
@@ -30,11 +31,14 @@ func (s *Service) Archived(ctx context.Context, id string) (archive.Session, loq
 			return err
 		}
 		checkpoint = h.Checkpoint
-		out = archive.Session{SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.withoutSecrets(h.Metadata)}
+		out = archive.Session{SessionID: h.SessionID, AgentID: h.AgentID, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.withoutSecrets(h.Metadata)}
 		if out.Messages, err = r.Messages(h, h.Rev, 0, -1); err != nil {
 			return err
 		}
-		used, err = r.UsedAssets(h)
+		if out.Alternatives, err = r.AlternativeTree(h); err != nil {
+			return err
+		}
+		used, err = usedAssets(r, h, out.Alternatives)
 		return err
 	})
 	for _, a := range used {
@@ -50,6 +54,38 @@ func (s *Service) Archived(ctx context.Context, id string) (archive.Session, loq
 		out.Images = append(out.Images, archive.Image{Asset: a, Open: func() (io.ReadCloser, error) { return s.Assets.images.Open(ctx, a.SHA256, a.Size) }})
 	}
 	return out, checkpoint, err
+}
+
+// usedAssets returns the assets that the messages of a session use, and then those that only its
+// alternatives use.
+func usedAssets(r *store.Reader, h store.Head, alternatives []loquat.AlternativeNode) ([]loquat.Asset, error) {
+	out, err := r.UsedAssets(h)
+	if err != nil || len(alternatives) == 0 {
+		return out, err
+	}
+	seen := map[string]bool{}
+	for _, a := range out {
+		seen[a.AssetID] = true
+	}
+	for _, node := range alternatives {
+		for _, m := range node.Messages {
+			for _, id := range slices.Sorted(slices.Values(m.AssetIDs())) {
+				if seen[id] {
+					continue
+				}
+				seen[id] = true
+				a, err := r.Asset(h, id)
+				if loquat.CodeOf(err) == loquat.CodeNotFound { // it was deleted
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, a)
+			}
+		}
+	}
+	return out, nil
 }
 
 // withoutSecrets returns the metadata of a session without the overrides that hold secrets.
@@ -162,12 +198,18 @@ func (s *Service) importSession(ctx context.Context, in archive.Session, o Impor
 	if out.Status = loquat.ImportSkipped; there {
 		return nil
 	}
-	out.Status = loquat.ImportFailed
-	if err := s.storeSession(ctx, in, uploads); err != nil {
-		return err
-	}
 	out.Status = loquat.ImportStored
-	return nil
+	err = s.storeSession(ctx, in, uploads)
+	if loquat.CodeOf(err) == loquat.CodeConflict {
+		// Another import of the same file may have stored the session meanwhile.
+		if there, thereErr := s.isThere(ctx, in); thereErr == nil && there {
+			out.Status, err = loquat.ImportSkipped, nil
+		}
+	}
+	if err != nil {
+		out.Status = loquat.ImportFailed
+	}
+	return err
 }
 
 // prepareImport checks a session and removes from it what this server cannot take over.
@@ -193,17 +235,73 @@ func (s *Service) prepareImport(ctx context.Context, in *archive.Session, note f
 			delete(in.Metadata, loquat.MetaOverrides)
 		}
 	}
-	ids := make(map[string]int, len(in.Messages))
-	for i := range in.Messages {
-		m := &in.Messages[i]
+	if err := checkOrigin(in.Origin); err != nil {
+		return err
+	}
+	if err := checkTree(in.Alternatives, len(in.Messages)); err != nil {
+		return err
+	}
+	ids := make(map[string]string, len(in.Messages))
+	return in.EachMessage(func(place string, m *loquat.Message) error {
 		if first, twice := ids[m.ID]; twice {
-			return loquat.Invalid(fmt.Sprintf("messages[%d].id", i), "is also the id of messages[%d]", first)
+			return loquat.Invalid(place+".id", "is also the id of %s", first)
 		}
-		ids[m.ID] = i
+		ids[m.ID] = place
 		m.ID, m.Content = loquat.CleanText(m.ID), loquat.CleanText(m.Content)
 		m.Metadata = m.Metadata.Clone()
 		m.Metadata.Clean()
-		dropFaultyAttachments(fmt.Sprintf("messages[%d]", i), m, note)
+		dropFaultyAttachments(place, m, note)
+		return nil
+	})
+}
+
+func checkOrigin(o loquat.Origin) error {
+	switch {
+	case o.SourceSessionID != "":
+		if err := checkID("source_session_id", o.SourceSessionID); err != nil {
+			return err
+		}
+	case o.SourceIndex != nil:
+		return loquat.Invalid("source_index", "needs a source_session_id")
+	}
+	if o.SourceIndex != nil && *o.SourceIndex < 0 {
+		return loquat.Invalid("source_index", "is at least 0, not %d", *o.SourceIndex)
+	}
+	return nil
+}
+
+// checkTree returns an error unless alternatives are a tree in a session of count messages: at each
+// index one of them is in place and at least one is kept.
+func checkTree(nodes []loquat.AlternativeNode, count int) error {
+	if len(nodes) > loquat.MaxAlternatives {
+		return loquat.Invalid("alternatives", "are more than %d", loquat.MaxAlternatives)
+	}
+	type place struct{ within, index int }
+	inPlace, kept := map[place]int{}, map[place]int{}
+	for i, node := range nodes {
+		at, first, last := fmt.Sprintf("alternatives[%d]", i), 0, count
+		if w := node.Within; w != loquat.OfSession {
+			if w < 0 || w >= len(nodes) || nodes[w].InPlace {
+				return loquat.Invalid(at+".within", "is %d; it must be the place of a kept alternative", w)
+			}
+			first, last = nodes[w].Index+1, nodes[w].Index+len(nodes[w].Messages)
+		}
+		if node.Index < first || node.Index > last {
+			return loquat.Invalid(at+".index", "is %d; it must be %d to %d", node.Index, first, last)
+		}
+		if node.InPlace != (len(node.Messages) == 0) {
+			return loquat.Invalid(at, "must have messages, unless it is in place")
+		}
+		if node.InPlace {
+			inPlace[place{node.Within, node.Index}]++
+		} else {
+			kept[place{node.Within, node.Index}]++
+		}
+	}
+	for i, node := range nodes {
+		if at := (place{node.Within, node.Index}); inPlace[at] != 1 || kept[at] == 0 {
+			return loquat.Invalid(fmt.Sprintf("alternatives[%d]", i), "is one of %d in place and %d kept at its index; one must be in place, and at least one kept", inPlace[at], kept[at])
+		}
 	}
 	return nil
 }
@@ -263,13 +361,22 @@ func (s *Service) isThere(ctx context.Context, in archive.Session) (bool, error)
 // storeSession stores a session and its images.
 func (s *Service) storeSession(ctx context.Context, in archive.Session, uploads []*asset.Upload) (err error) {
 	var draft store.Draft
+	ends := make([]store.Draft, len(in.Alternatives))
 	defer func() {
-		if err != nil && draft.Begun() {
-			s.dropDraft(ctx, draft)
+		for _, d := range append(ends, draft) {
+			if err != nil && d.Begun() {
+				s.dropDraft(ctx, d)
+			}
 		}
 	}()
-	if len(uploads) > 0 || !store.OnePart(in.Messages) {
+	long := !inOnePart(in)
+	if len(uploads) > 0 || long {
 		if draft, err = store.Do(ctx, s.store, func(tx *store.Tx) (store.Draft, error) { return tx.BeginDraft(newID(), in.AgentID) }); err != nil {
+			return err
+		}
+	}
+	if long {
+		if ends, err = s.store.FillEnds(ctx, in.Alternatives, newID); err != nil {
 			return err
 		}
 	}
@@ -294,30 +401,45 @@ func (s *Service) storeSession(ctx context.Context, in archive.Session, uploads 
 		if err != nil {
 			return err
 		}
-		if err := publishCreated(tx, &h, ""); err != nil {
+		if in.Origin.SourceSessionID != "" {
+			if err := tx.SetOrigin(&h, in.Origin); err != nil {
+				return err
+			}
+		}
+		if err := tx.AddAlternatives(&h, in.Alternatives, ends); err != nil {
 			return err
 		}
-		return tx.SetTimes(&h, in.CreatedAt, in.UpdatedAt)
+		if err := tx.SetTimes(&h, in.CreatedAt, in.UpdatedAt); err != nil {
+			return err
+		}
+		return publishCreated(tx, &h, "")
 	})
 }
 
-// receive stores the images of a session in the spool. Images that are not images, and those that
-// no message uses, are left out. The uploads are those of in.Images.
-func (s *Assets) receive(in *archive.Session, note func(string, ...any)) (uploads []*asset.Upload, err error) {
-	used := map[string]bool{}
-	for _, m := range in.Messages {
-		for _, id := range m.AssetIDs() {
-			used[id] = true
-		}
+// inOnePart reports whether one transaction can write the session.
+func inOnePart(in archive.Session) bool {
+	all := slices.Clone(in.Messages)
+	for _, node := range in.Alternatives {
+		all = append(all, node.Messages...)
 	}
+	return store.OnePart(all)
+}
+
+// receive stores the images of a session in the spool. Images that are not images, and those that
+// no message uses, are left out. The rest get the order in which archives have them. The uploads are
+// those of in.Images.
+func (s *Assets) receive(in *archive.Session, note func(string, ...any)) (uploads []*asset.Upload, err error) {
+	uses := imageUses(*in)
 	var kept []archive.Image
+	var places []int // of kept images, and of uploads
 	for i, image := range in.Images {
 		place := fmt.Sprintf("images[%d] (%s)", i, loquat.Clip(image.AssetID, loquat.Excerpt))
-		if !used[image.AssetID] {
+		use, used := uses[image.AssetID]
+		if !used {
 			note("%s is not used by a message, or is given twice, and is left out", place)
 			continue
 		}
-		used[image.AssetID] = false
+		delete(uses, image.AssetID)
 		upload, err := s.receiveImage(&image)
 		if e, ok := errors.AsType[*loquat.Error](err); ok && e.Code != loquat.CodeUnavailable {
 			note("%s is left out: %s", place, e.Detail)
@@ -326,10 +448,26 @@ func (s *Assets) receive(in *archive.Session, note func(string, ...any)) (upload
 		if err != nil {
 			return uploads, err
 		}
-		kept, uploads = append(kept, image), append(uploads, upload)
+		at, _ := slices.BinarySearch(places, use)
+		kept, uploads, places = slices.Insert(kept, at, image), slices.Insert(uploads, at, upload), slices.Insert(places, at, use)
 	}
 	in.Images = kept
 	return uploads, nil
+}
+
+// imageUses returns the images that the messages of a session name, numbered in the order in which
+// archives have them: by first use, those of one message by id.
+func imageUses(in archive.Session) map[string]int {
+	uses := map[string]int{}
+	_ = in.EachMessage(func(_ string, m *loquat.Message) error {
+		for _, id := range slices.Sorted(slices.Values(m.AssetIDs())) {
+			if _, used := uses[id]; !used {
+				uses[id] = len(uses)
+			}
+		}
+		return nil
+	})
+	return uses
 }
 
 // receiveImage stores one image in the spool. The bytes decide its media type, size and hash.

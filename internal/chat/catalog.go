@@ -7,6 +7,7 @@ import (
 
 	"loquat"
 	"loquat/internal/plugin"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 	"loquat/internal/ui"
 )
@@ -40,6 +41,22 @@ func (c *Catalog) Models(ctx context.Context, agentID, sessionID string, refresh
 		return nil, err
 	}
 	return c.settings.Models(ctx, cmp.Or(agentID, h.AgentID), overridesOf(h), refresh)
+}
+
+// Named returns the settings of a call whose model is named in a request, and the parameters that
+// features add to it. See settings.Resolver.Named.
+func (c *Catalog) Named(ctx context.Context, model string) (settings.Resolved, loquat.Object, error) {
+	resolved, err := c.settings.Named(ctx, model)
+	if err != nil {
+		return settings.Resolved{}, nil, err
+	}
+	params, err := c.settings.Params(ctx, resolved)
+	return resolved, params, err
+}
+
+// NamedModels returns all names that Named knows.
+func (c *Catalog) NamedModels(ctx context.Context) []settings.NamedModel {
+	return c.settings.NamedModels(ctx)
 }
 
 // UISchema returns the elements of the core plugins for a session: of its provider, and of the

@@ -252,7 +252,7 @@ func (o openStep) close(tx *store.Tx, h *store.Head, q *store.Request, why strin
 		}
 	}
 	if o.visible() {
-		m, err := o.kept(*q, why, unfinished)
+		m, err := o.kept(tx, *h, *q, why, unfinished)
 		if err != nil {
 			return err
 		}
@@ -276,12 +276,15 @@ func (o openStep) visible() bool {
 func hasText(raw json.RawMessage) bool { return len(raw) > 2 && raw[0] == '"' }
 
 // kept returns a message with the text and reasoning that clients have seen of a phase.
-func (o openStep) kept(q store.Request, why string, unfinished *loop.Failure) (loquat.Message, error) {
+func (o openStep) kept(tx *store.Tx, h store.Head, q store.Request, why string, unfinished *loop.Failure) (loquat.Message, error) {
 	stored, err := sendOf(q)
 	if err != nil {
 		return loquat.Message{}, err
 	}
-	m := newMessage(loquat.RoleAssistant)
+	m, err := nextReply(tx, h, q, stored)
+	if err != nil {
+		return m, err
+	}
 	m.Content = o.draft.Content
 	m.Metadata = o.draft.Metadata.Clone().Set(loquat.MetaIncomplete, why)
 	delete(m.Metadata, loquat.MetaStreamRestarted)

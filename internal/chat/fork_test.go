@@ -184,3 +184,37 @@ func TestForkGivenUp(t *testing.T) {
 		t.Errorf("%d sessions, %v; want the one that was forked", len(list.Sessions), err)
 	}
 }
+
+// A fork shows where its messages come from, also when the source is gone.
+func TestOriginOfAFork(t *testing.T) {
+	r := newRig(t)
+	source := r.create(loquat.NewSession{Messages: []loquat.NewMessage{{Role: "user", Content: "a"}, {Role: "user", Content: "b"}}})
+	empty := r.create(loquat.NewSession{})
+	for name, c := range map[string]struct {
+		of   string
+		fork loquat.Fork
+		want *int
+	}{
+		"all messages":  {source.SessionID, loquat.Fork{}, new(1)},
+		"up to the 1st": {source.SessionID, loquat.Fork{UpToIndex: new(0)}, new(0)},
+		"no messages":   {empty.SessionID, loquat.Fork{}, nil},
+	} {
+		fork, err := r.ForkSession(t.Context(), chat.Call{}, c.of, c.fork)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := loquat.Origin{SourceSessionID: c.of, SourceIndex: c.want}
+		list, err := r.Sessions(t.Context(), loquat.SessionQuery{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range []loquat.Origin{fork.Origin, r.snapshot(fork.SessionID).Origin, list.Sessions[0].Origin} {
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %+v, want %+v", name, got, want)
+			}
+		}
+	}
+	if source.Origin != (loquat.Origin{}) {
+		t.Errorf("a session that is no fork has the origin %+v", source.Origin)
+	}
+}

@@ -13,7 +13,8 @@ import (
 )
 
 // Searches read new messages without the index, so their indexing is never urgent. It waits until
-// indexAtLeast messages share a transaction, or until the oldest has waited for indexWithin.
+// indexAtLeast messages share a transaction, or until the oldest has waited for indexWithin. The
+// index is merged, a little every indexEvery, while nothing happens.
 // Nodes that do not index only look how much there is to do, every indexLook. While nothing
 // happens, the queue is looked at every indexIdle: cleanups of an older node have no events.
 const (
@@ -45,6 +46,7 @@ type indexing struct {
 	looked time.Time      // when another node was last looked at
 	since  time.Time      // when there was first something to index; zero if there is nothing
 	seen   loquat.EventID // the end of the log when there was last nothing to index
+	merged bool           // the index has nothing to merge
 }
 
 // left describes how far a long indexing is, or returns an empty string.
@@ -76,6 +78,11 @@ func (x *indexing) loop() {
 func (x *indexing) step() error {
 	leads := x.store.Leads()
 	last := x.store.Last()
+	if leads && last == x.seen && !x.merged {
+		more, err := x.store.MergeIndex(x.life)
+		x.merged = !more
+		return err
+	}
 	if !leads && time.Since(x.looked) < indexLook || last == x.seen && time.Since(x.looked) < indexIdle {
 		return nil
 	}
@@ -96,7 +103,7 @@ func (x *indexing) step() error {
 	if !leads || n == 0 || n < indexAtLeast && time.Since(x.since) < indexWithin {
 		return nil
 	}
-	x.since = time.Time{}
+	x.since, x.merged = time.Time{}, false
 	return x.all(n)
 }
 

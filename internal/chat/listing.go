@@ -19,6 +19,10 @@ func (s *Service) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.S
 		return loquat.SessionList{}, err
 	}
 	out := loquat.SessionList{Sessions: []loquat.SessionSummary{}}
+	if q.PageToken == "" {
+		latest := s.store.Last() // before the read, which has all of its changes
+		out.CursorEventID = &latest
+	}
 	err = s.store.View(ctx, func(r *store.Reader) error {
 		heads, next, err := r.Heads(filter, after, q.Limit)
 		if err != nil {
@@ -54,7 +58,7 @@ func archivedFilter(archived string) *bool {
 func (s *Service) summary(r *store.Reader, h store.Head) (loquat.SessionSummary, error) {
 	running, _, err := r.Running(h)
 	return loquat.SessionSummary{
-		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
+		SessionID: h.SessionID, AgentID: h.AgentID, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 		MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
 	}, err
 }

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"loquat"
@@ -9,10 +10,11 @@ import (
 )
 
 // PageQuery chooses a part of a session's messages. Limit nil means all; At nil
-// means the newest state.
+// means the newest state. With Last, the page has the last messages, and From and Limit do not count.
 type PageQuery struct {
 	From  int
 	Limit *int
+	Last  *int
 	At    *loquat.EventID
 }
 
@@ -37,12 +39,18 @@ func (s *Service) Messages(ctx context.Context, id string, p PageQuery) (loquat.
 			return err
 		}
 		out.ActiveRequestID = running.RequestID
+		if out.Waiting, err = waitingOf(r, h); err != nil {
+			return err
+		}
 		if out.Total, err = r.CountAt(h, rev); err != nil {
 			return err
 		}
 		limit := -1
 		if p.Limit != nil {
 			limit = *p.Limit
+		}
+		if p.Last != nil {
+			p.From, limit = max(0, out.Total-*p.Last), *p.Last
 		}
 		out.Messages, err = r.Messages(h, rev, p.From, limit)
 		return err
@@ -71,6 +79,39 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loq
 		err = tx.Checkpoint(&h, nil, false)
 		return Answer[loquat.MessageResult]{Body: loquat.MessageResult{Index: index, Message: m, CursorEventID: h.Cursor}, Checkpoint: h.Checkpoint}, err
 	})
+}
+
+// AppendMessages appends several messages, all or none, and returns them.
+func (s *Service) AppendMessages(ctx context.Context, call Call, id string, list []loquat.NewMessage) ([]loquat.Message, error) {
+	messages, attachments := make([]loquat.Message, len(list)), []attachment(nil)
+	for i, n := range list {
+		m, attached, err := checkMessage(fmt.Sprintf("body.items[%d]", i), n)
+		if err != nil {
+			return nil, err
+		}
+		messages[i], attachments = m, append(attachments, attached...)
+	}
+	return messages, s.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := s.headForMessages(tx, call, id)
+		if err != nil {
+			return err
+		}
+		if err := checkAttachments(s.settings, attachments, &tx.Reader, h); err != nil {
+			return err
+		}
+		return appendAll(tx, &h, messages)
+	})
+}
+
+// appendAll appends several messages in a transaction. It publishes the events of AppendMessage, with one
+// checkpoint.
+func appendAll(tx *store.Tx, h *store.Head, messages []loquat.Message) error {
+	for _, m := range messages {
+		if _, err := appendMessage(tx, h, m); err != nil {
+			return err
+		}
+	}
+	return tx.Checkpoint(h, nil, false)
 }
 
 // headForMessages is headFor for a change of messages: the session must be idle.

@@ -18,6 +18,7 @@ import (
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/feed"
 	"loquat/internal/store"
 )
 
@@ -109,6 +110,8 @@ type modelSession struct {
 	made      int         // how many there ever were
 	acts      int         // of the puppet, so far
 	snapshots []loquat.Snapshot
+	queueAt   loquat.EventID // up to which the events were read
+	shown     string         // the queue by these events, as waiting returns it
 }
 
 // modelEnd is what the model knows of an alternative. Unless it is in place, it has messages, and
@@ -373,14 +376,18 @@ func (m *machine) name(kind string) string {
 	return fmt.Sprintf("%s-%d-%d", kind, m.world, m.n)
 }
 
-func (m *machine) create(t *rapid.T) {
-	living := 0
+// living returns how many sessions are not deleted.
+func (m *machine) living() (n int) {
 	for _, s := range m.sessions {
 		if !s.deleted {
-			living++
+			n++
 		}
 	}
-	if living == 3 {
+	return n
+}
+
+func (m *machine) create(t *rapid.T) {
+	if m.living() == 3 {
 		t.Skip("enough sessions")
 	}
 	s := &modelSession{id: m.name("session")}
@@ -762,6 +769,9 @@ func (m *machine) deleteSession(t *rapid.T) {
 	if running != nil {
 		<-running.gone
 	}
+	if m.living() == 0 {
+		m.create(t) // without a session only create is possible, which may not be drawn for long
+	}
 }
 
 // crash puts a new service in the place of one that no longer gets anything done. One of several
@@ -1008,6 +1018,49 @@ func (m *machine) raceBack(t *rapid.T) {
 }
 
 // check compares every session with the model.
+// checkWaiting compares the queue and the last request in a snapshot with the model, and also the
+// queue that a client has by events alone.
+func (m *machine) checkWaiting(t *rapid.T, s *modelSession, got loquat.Snapshot) {
+	r := m.nodes[0]
+	for more := true; more; {
+		w, err := r.Events(r.t.Context(), feed.Query{SessionID: s.id, Since: &s.queueAt, OmitSession: true})
+		if err != nil {
+			unwell(t, s, "its events: %v", err)
+		}
+		for _, rec := range w.Events {
+			e, err := rec.Decode()
+			if err != nil || e.QueueOmitted || e.Type == loquat.QueueChanged && e.Queue == nil {
+				unwell(t, s, "event %s: %+v, %v", rec.ID, e, err)
+			}
+			if e.Type == loquat.QueueChanged {
+				s.shown = listed(loquat.Queue{Queue: e.Queue})
+			}
+		}
+		s.queueAt, more = w.Cursor, len(w.Events) > 0
+	}
+	if have := listed(loquat.Queue{Queue: got.Queue}); got.Queue == nil || have != s.waiting() || s.shown != have {
+		unwell(t, s, "the snapshot has the queue %q, events say %q, want %q", have, s.shown, s.waiting())
+	}
+	var ended []string // that may be the last
+	for _, q := range s.requests {
+		if q.status.Ended() && q.into == "" {
+			ended = append(ended, q.id+" "+string(q.status))
+		}
+	}
+	switch last := got.LastRequest; {
+	case s.running != nil:
+		if last == nil || last.RequestID != s.running.id || last.Status != loquat.StatusRunning || last.EndedAt != nil {
+			unwell(t, s, "%s runs, the last request is %+v", s.running.id, last)
+		}
+	case last == nil:
+		if len(ended) > 0 {
+			unwell(t, s, "there is no last request of %q", ended)
+		}
+	case !slices.Contains(ended, last.RequestID+" "+string(last.Status)) || last.StartedAt == nil && last.Status != loquat.StatusCancelled || last.EndedAt == nil:
+		unwell(t, s, "the last request is %+v, ended are %q", last, ended)
+	}
+}
+
 func (m *machine) check(t *rapid.T) {
 	for _, s := range m.sessions {
 		got, err := m.nodes[0].Session(m.nodes[0].t.Context(), s.id)
@@ -1030,6 +1083,7 @@ func (m *machine) check(t *rapid.T) {
 		if got.ActiveRequestID != active || s.note > 0 && string(got.Metadata["note"]) != fmt.Sprint(s.note) {
 			unwell(t, s, "active is %q, want %q; the note is %s, want %d", got.ActiveRequestID, active, got.Metadata["note"], s.note)
 		}
+		m.checkWaiting(t, s, got)
 		for _, q := range s.requests {
 			row, err := m.nodes[0].Requests.Request(m.nodes[0].t.Context(), q.id)
 			if err != nil || row.Status != q.status || row.SteeredInto != q.into {

@@ -43,6 +43,45 @@ func queuedSend(q store.Request, stored storedSend) loquat.QueuedSend {
 	return loquat.QueuedSend{RequestID: q.RequestID, OnBusy: q.OnBusy, Message: *stored.Message, Stream: stored.Streams(), StreamTools: stored.StreamTools}
 }
 
+// publishQueue publishes the queue of a session after a change.
+func publishQueue(tx *store.Tx, h *store.Head) error {
+	waiting, err := tx.Queued(*h)
+	if err != nil {
+		return err
+	}
+	queue, err := queueOf(*h, waiting)
+	if err != nil {
+		return err
+	}
+	e := loquat.Event{Type: loquat.QueueChanged, Queue: queue.Queue}
+	size := 0
+	for _, q := range queue.Queue {
+		size += len(q.Message.Content) + q.Message.Metadata.Size()
+	}
+	if size > loquat.MaxEventQueue {
+		e.Queue, e.QueueOmitted = nil, true
+	}
+	return publish(tx, h, nil, e)
+}
+
+// waitingOf returns the queue of a session and its last request.
+func waitingOf(r *store.Reader, h store.Head) (out loquat.Waiting, err error) {
+	waiting, err := r.Queued(h)
+	if err != nil {
+		return out, err
+	}
+	queue, err := queueOf(h, waiting)
+	if err != nil {
+		return out, err
+	}
+	out.Queue = queue.Queue
+	last, ok, err := r.LastRequest(h)
+	if ok {
+		out.LastRequest = &loquat.LastRequest{RequestID: last.RequestID, Status: last.Status, StartedAt: last.StartedAt, EndedAt: last.EndedAt, Error: last.Error}
+	}
+	return out, err
+}
+
 // OrderQueue gives the queue of a session another order. ids must name exactly the requests that wait.
 func (s *Requests) OrderQueue(ctx context.Context, call Call, sessionID string, ids []string) (Answer[loquat.Queue], error) {
 	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.Queue], err error) {
@@ -59,6 +98,9 @@ func (s *Requests) OrderQueue(ctx context.Context, call Call, sessionID string, 
 			return out, err
 		}
 		if err := tx.OrderQueue(ordered); err != nil {
+			return out, err
+		}
+		if err := publishQueue(tx, &h); err != nil {
 			return out, err
 		}
 		out.Checkpoint = h.Checkpoint
@@ -115,6 +157,9 @@ func (s *Requests) ChangeQueued(ctx context.Context, call Call, sessionID, reque
 			return out, err
 		}
 		if err := changeQueued(tx, &h, &q, stored, p.OnBusy); err != nil {
+			return out, err
+		}
+		if err := publishQueue(tx, &h); err != nil {
 			return out, err
 		}
 		return Answer[loquat.QueuedSend]{Body: queuedSend(q, stored), Checkpoint: h.Checkpoint}, nil

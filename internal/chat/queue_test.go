@@ -84,7 +84,7 @@ func TestSteer(t *testing.T) {
 		t.Errorf("the model was called %d times, at last with %s", len(asked), transcript(asked[len(asked)-1].Messages))
 	}
 	took := "message_appended* checkpoint* request_started request_completed "
-	if got := story(r.log(s.SessionID, since[len(since)-1].EventID)); got != "tool_results(held) checkpoint "+took+took+"final(ok) checkpoint request_completed" {
+	if got := story(r.log(s.SessionID, since[len(since)-1].EventID)); got != "tool_results(held) checkpoint "+took+took+"queue_changed* final(ok) checkpoint request_completed" {
 		t.Errorf("events %s", got)
 	}
 	for _, sent := range []loquat.SendResult{first, second} {
@@ -189,7 +189,7 @@ func TestRollback(t *testing.T) {
 			if got := transcript(r.snapshot(s.SessionID).Messages); got != kept+" | user:again | assistant:ok" {
 				t.Errorf("messages %s", got)
 			}
-			if got := story(r.log(s.SessionID, log[len(log)-1].EventID)); got != c.story+" message_appended* checkpoint* request_started final(ok) checkpoint request_completed" {
+			if got := story(r.log(s.SessionID, log[len(log)-1].EventID)); got != "queue_changed* "+c.story+" message_appended* checkpoint* request_started queue_changed* final(ok) checkpoint request_completed" {
 				t.Errorf("events %s", got)
 			}
 		})

@@ -178,6 +178,9 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 	}
 	next, err = end(s.endRequest, died)
 	switch {
+	case err == nil && next == nil && discards(q):
+		s.noted.Delete(q.RequestID)
+		return nil, s.discard(ctx, q)
 	case err == nil:
 		s.noted.Delete(q.RequestID)
 	case ctx.Err() != nil || errors.Is(err, store.ErrFenced):
@@ -188,6 +191,17 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 		return end(s.endWithout, loquat.Errorf(loquat.CodeInternal, "%s; its streamed text cannot be read and is lost", died))
 	}
 	return next, err
+}
+
+// discard deletes the session of a request that ended without its client.
+func (s *Requests) discard(ctx context.Context, q store.Request) error {
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := tx.Head(q.SessionID)
+		if err != nil {
+			return err
+		}
+		return tx.DeleteSession(&h)
+	})
 }
 
 // noteReconcile counts this server in the row of a request that has streamed much, which also

@@ -115,5 +115,8 @@ func cancelQueued(tx *store.Tx, q *store.Request) error {
 	if err != nil {
 		return err
 	}
-	return tx.EndRequest(q, loquat.StatusCancelled, "")
+	if err := tx.EndRequest(q, loquat.StatusCancelled, ""); err != nil {
+		return err
+	}
+	return publishQueue(tx, &h)
 }

@@ -14,6 +14,7 @@ import (
 	"loquat/internal/backoff"
 	"loquat/internal/loop"
 	"loquat/internal/plugin"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 )
 
@@ -31,7 +32,9 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	out.close()
 	if err == nil {
 		log.Info("request completed")
-		s.titles.consider(q)
+		if !discards(q) {
+			s.titles.consider(q)
+		}
 		return out.next
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -97,16 +100,21 @@ func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error
 	if err != nil {
 		return loop.Job{}, err
 	}
-	resolved, err := s.settings.Resolve(ctx, stored.AgentID, stored.Overrides)
+	resolved, err := s.resolve(ctx, stored)
 	if err != nil {
 		return loop.Job{}, err
 	}
+	var own RunSettings
+	if stored.Run != nil {
+		own = stored.Run.Settings
+	}
 	return loop.Job{
+		Instructions: own.Instructions, ClientTools: own.Tools, Params: own.Params,
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
 		Redacted: resolved.Redacted,
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
-		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessage,
+		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessages(q, stored),
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.assets.OpenAsset(ctx, q.SessionID, assetID)
 		},
@@ -114,6 +122,18 @@ func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error
 			return s.assets.StoreAsset(ctx, q.SessionID, "", "", bytes.NewReader(img.Data))
 		},
 	}, nil
+}
+
+// resolve returns the settings of a request that starts.
+func (s *Requests) resolve(ctx context.Context, stored storedSend) (settings.Resolved, error) {
+	if stored.Run == nil {
+		return s.settings.Resolve(ctx, stored.AgentID, stored.Overrides)
+	}
+	resolved, err := s.settings.Named(ctx, stored.Run.Model)
+	if err == nil && resolved.Redacted == nil {
+		resolved.Redacted = s.settings.Redact(resolved.Config)
+	}
+	return resolved, err
 }
 
 // mayAwaitPlugins reports whether awaitPlugins may have to wait.

@@ -26,6 +26,8 @@ type storedSend struct {
 	Model      string        `json:"model,omitempty"`
 	From       *int          `json:"from,omitempty"` // index of its first message; nil if an older program started it
 
+	Run *run `json:"run,omitempty"` // of a request that Respond started
+
 	RollBack bool `json:"roll_back,omitempty"` // its messages are deleted when it ends
 
 	attachments []attachment // of Message, until they are checked
@@ -58,6 +60,11 @@ func (s *Requests) Send(ctx context.Context, call Call, id string, p loquat.Send
 	if err != nil {
 		return Answer[loquat.SendResult]{}, err
 	}
+	return s.start(ctx, call, id, p, stored)
+}
+
+// start stores the request of a send that was checked, and starts or queues it.
+func (s *Requests) start(ctx context.Context, call Call, id string, p loquat.Send, stored storedSend) (Answer[loquat.SendResult], error) {
 	encoded, err := stored.encode()
 	if err != nil {
 		return Answer[loquat.SendResult]{}, err
@@ -226,7 +233,10 @@ func (s *Requests) queueBehind(tx *store.Tx, h *store.Head, first store.Request,
 	case q.OnBusy == loquat.BusySteer:
 		at = store.BehindSteers
 	}
-	return tx.EnqueueRequest(h, q, at)
+	if err := tx.EnqueueRequest(h, q, at); err != nil {
+		return err
+	}
+	return publishQueue(tx, h)
 }
 
 // stopFor cancels the running request of a session if a send with onBusy does that. With rollback,
@@ -272,6 +282,11 @@ func (s *Requests) startedSend(h store.Head, stored storedSend, from int) ([]byt
 	stored.Message, stored.DeleteFrom, stored.Keep = nil, nil, false // they are applied, and may be large
 	stored.From = &from
 	stored.AgentID, stored.Overrides = h.AgentID, overridesOf(h)
+	if stored.Run != nil {
+		started := *stored.Run
+		started.Messages, stored.Run = nil, &started
+		return stored.encode() // Respond has set the provider and the model
+	}
 	if resolved, err := s.settings.ResolveStatic(h.AgentID, stored.Overrides); err == nil {
 		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
 	}
@@ -298,6 +313,9 @@ func (s *Requests) startRequest(tx *store.Tx, h *store.Head, q *store.Request, s
 	if _, err := s.takeSteers(tx, h, *q); err != nil {
 		return err
 	}
+	if err := publishQueue(tx, h); err != nil {
+		return err
+	}
 	s.recent.note(tx, before, h, q.RequestID)
 	return tx.CloseStep(q)
 }
@@ -318,6 +336,9 @@ func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSen
 		}
 	}
 	from = h.Count
+	if stored.Run != nil {
+		return from, appendAll(tx, h, stored.Run.Messages)
+	}
 	if stored.Message != nil {
 		if _, err := appendMessage(tx, h, *stored.Message); err != nil {
 			return 0, err

@@ -103,7 +103,7 @@ func (s *Service) created(tx *store.Tx, h *store.Head, source string) (storedSna
 
 // publishCreated publishes a new session: session_created, then checkpoint.
 func publishCreated(tx *store.Tx, h *store.Head, source string) error {
-	if err := publish(tx, h, nil, loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source}); err != nil {
+	if err := publish(tx, h, nil, loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID, SourceSessionID: source, CreatedAt: &h.CreatedAt}); err != nil {
 		return err
 	}
 	return tx.Checkpoint(h, nil, false)
@@ -121,7 +121,7 @@ func (s *Service) changed(tx *store.Tx, h store.Head) (storedSnapshot, error) {
 // snapshotOf returns the present state of a session without its messages.
 func (s *Service) snapshotOf(r *store.Reader, h store.Head) (storedSnapshot, error) {
 	out := storedSnapshot{Checkpoint: h.Checkpoint, Rev: h.Rev, Count: h.Count, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
-		SessionID: h.SessionID, AgentID: h.AgentID, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
+		SessionID: h.SessionID, AgentID: h.AgentID, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 	}}}
 	running, ok, err := r.Running(h)
 	if ok {
@@ -142,21 +142,35 @@ func (s *Service) shown(metadata loquat.Object) loquat.Object {
 
 // Session returns a session with its messages and cursor, read together.
 func (s *Service) Session(ctx context.Context, id string) (loquat.Snapshot, error) {
-	var out loquat.Snapshot
-	err := s.store.View(ctx, func(r *store.Reader) error {
-		h, err := r.Head(id)
+	return store.Read(ctx, s.store, func(r *store.Reader) (loquat.Snapshot, error) {
+		h, out, err := s.describe(r, id)
 		if err != nil {
-			return err
+			return out, err
 		}
-		a, err := s.snapshotOf(r, h)
-		if err != nil {
-			return err
+		if out.Waiting, err = waitingOf(r, h); err != nil {
+			return out, err
 		}
-		out, out.Checkpoint = a.Snapshot, a.Checkpoint
 		out.Messages, err = r.Messages(h, h.Rev, 0, -1)
-		return err
+		return out, err
 	})
-	return out, err
+}
+
+// Describe returns a session without its messages and its queue.
+func (s *Service) Describe(ctx context.Context, id string) (loquat.Snapshot, error) {
+	return store.Read(ctx, s.store, func(r *store.Reader) (loquat.Snapshot, error) {
+		_, out, err := s.describe(r, id)
+		return out, err
+	})
+}
+
+func (s *Service) describe(r *store.Reader, id string) (store.Head, loquat.Snapshot, error) {
+	h, err := r.Head(id)
+	if err != nil {
+		return h, loquat.Snapshot{}, err
+	}
+	a, err := s.snapshotOf(r, h)
+	a.Snapshot.Checkpoint = a.Checkpoint
+	return h, a.Snapshot, err
 }
 
 // UpdateSession merges a patch into a session and publishes checkpoint. A running request

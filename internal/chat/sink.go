@@ -278,8 +278,8 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *
 	return err
 }
 
-// EndPhase persists a phase: assistant_message end, final, checkpoint, then tool_calls or the
-// end of the request.
+// EndPhase persists a phase: assistant_message end, final, checkpoint, then tool_calls, or the
+// end of the request, or both.
 func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 	heap.Free(len(p.Message.Content)) // the garbage of the stream, before the message is stored
 	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
@@ -297,7 +297,9 @@ func (k *sink) EndPhase(ctx context.Context, p loop.Phase) error {
 			if err := tx.CloseStep(q); err != nil {
 				return nil, err
 			}
-			return nil, publish(tx, h, q, loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls})
+			if err := publish(tx, h, q, loquat.Event{Type: loquat.ToolCalls, ToolCalls: p.Calls}); err != nil || !p.Last {
+				return nil, err
+			}
 		}
 		return k.complete(tx, step)
 	})
@@ -329,16 +331,24 @@ func (k *sink) complete(tx *store.Tx, step *store.Step) (next *store.Request, er
 }
 
 // ToolResults persists the results of a tool round: tool_results, checkpoint. Then it takes in the
-// sends that wait to steer, and returns their messages.
-func (k *sink) ToolResults(ctx context.Context, results []loquat.Message) (steers []loquat.Message, err error) {
+// sends that wait to steer, and returns their messages. After the last round it ends the request.
+func (k *sink) ToolResults(ctx context.Context, results []loquat.Message, last bool) (steers []loquat.Message, err error) {
 	err = k.step(ctx, func(tx *store.Tx, step *store.Step) (_ *store.Request, err error) {
 		before := step.Head.Checkpoint
 		if err := addMessages(tx, &step.Head, &step.Request, loquat.ToolResults, results); err != nil {
 			return nil, err
 		}
+		if last {
+			return k.complete(tx, step)
+		}
 		if steers = nil; step.Queued {
 			if steers, err = k.s.takeSteers(tx, &step.Head, step.Request); err != nil {
 				return nil, err
+			}
+			if len(steers) > 0 {
+				if err := publishQueue(tx, &step.Head); err != nil {
+					return nil, err
+				}
 			}
 		}
 		k.s.recent.note(tx, before, &step.Head, "")

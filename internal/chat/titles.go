@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"loquat"
+	"loquat/internal/settings"
 	"loquat/internal/store"
 )
 
@@ -210,7 +211,33 @@ func (s *Requests) ask(ctx context.Context, h store.Head, model string, messages
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: h.SessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
+	return s.askResolved(ctx, e, h.SessionID, model, messages)
+}
+
+// AskModel asks the model that a name stands for, without a session and without tools. See
+// settings.Resolver.Named for the names.
+func (s *Requests) AskModel(ctx context.Context, name string, messages []loquat.Message) (loquat.Reply, error) {
+	agentID := loquat.DefaultAgent
+	if s.settings.CheckAgent("", name) == nil {
+		agentID = name
+	}
+	if err := s.starts.await(ctx, agentID, s.log); err != nil {
+		return loquat.Reply{}, err
+	}
+	e, err := s.settings.Named(ctx, name)
+	if err != nil {
+		return loquat.Reply{}, err
+	}
+	reply, err := s.askResolved(ctx, e, "", "", messages)
+	if cause := context.Cause(ctx); err != nil && cause != nil { // the caller disconnected
+		err = cause
+	}
+	return reply, err
+}
+
+// askResolved asks with settings. model "" is theirs.
+func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, sessionID, model string, messages []loquat.Message) (loquat.Reply, error) {
+	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")
 	if model != "" {
 		req.Config.Set("model", model)

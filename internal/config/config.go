@@ -56,6 +56,7 @@ type Config struct {
 	Store          Store
 	Assets         Assets
 	Bridge         Bridge
+	Push           Push
 	Limits         Limits
 	Events         Events
 	Plugins        []string // nil means all that are compiled in
@@ -64,6 +65,7 @@ type Config struct {
 
 	raw         loquat.Object
 	agents      map[string]*agent
+	providers   map[string]loquat.Object // their base configs
 	agentFaults []Problem
 	fileSecrets []string // the values that came from a ${file:…}
 }
@@ -117,6 +119,12 @@ type Bridge struct {
 	ServerID string
 	Token    string
 	Servers  map[string]string // server_id to token
+}
+
+// Push says how this server sends notifications to browsers. Without a Subject it sends none.
+type Push struct {
+	Subject      string // mailto: or https: URL of the operator
+	AllowPrivate bool   // push services may have private addresses
 }
 
 // Limits bound the cost of calls.
@@ -253,6 +261,7 @@ func New(raw loquat.Object, env Environment) *Config {
 			Token:    bridge.String("token"),
 			Servers:  valueAt[map[string]string](bridge, "servers", nil),
 		},
+		Push: pushIn(raw.Object("push").Object("web")),
 		Limits: Limits{
 			MaxBodyBytes:     valueAt[int64](limits, "max_body_bytes", DefaultMaxBodyBytes),
 			MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
@@ -276,7 +285,13 @@ func New(raw loquat.Object, env Environment) *Config {
 		raw:            raw,
 	}
 	c.agents, c.agentFaults = resolveAgents(raw)
+	c.providers = resolveProviders(raw)
 	return c
+}
+
+// pushIn reads push.web.
+func pushIn(web loquat.Object) Push {
+	return Push{Subject: web.String("subject"), AllowPrivate: valueAt(web, "allow_private_addresses", false)}
 }
 
 // withoutNulls returns a configuration without the keys whose value is null: at the top, in
@@ -284,7 +299,7 @@ func New(raw loquat.Object, env Environment) *Config {
 // request_options a null removes a field.
 func withoutNulls(raw loquat.Object) loquat.Object {
 	out := dropNulls(raw, 0)
-	for _, key := range []string{"server", "store", "bridge", "limits", "events"} {
+	for _, key := range []string{"server", "store", "bridge", "push", "limits", "events"} {
 		if o, ok := asObject(out[key]); ok {
 			out[key] = encode(dropNulls(o, math.MaxInt))
 		}

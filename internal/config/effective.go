@@ -101,6 +101,26 @@ func (c *Config) UseOnly(providerID string, provider loquat.Object) {
 	c.raw = c.raw.Clone().Set("providers", map[string]loquat.Object{providerID: provider})
 	delete(c.raw, "agents")
 	c.agents, c.agentFaults = resolveAgents(c.raw)
+	c.providers = resolveProviders(c.raw)
+}
+
+// resolveProviders gives each provider its base config: that of an agent with no settings of its own.
+func resolveProviders(raw loquat.Object) map[string]loquat.Object {
+	all := map[string]loquat.Object{}
+	for id, provider := range objectsIn(raw, "providers") {
+		all[id] = baseConfig(raw, provider, nil)
+	}
+	return all
+}
+
+// Providers returns the provider_ids, sorted.
+func (c *Config) Providers() []string { return slices.Sorted(maps.Keys(c.providers)) }
+
+// Provider returns the config of a provider without the settings of an agent. The caller may change
+// the top level.
+func (c *Config) Provider(providerID string) (loquat.Object, bool) {
+	base, ok := c.providers[providerID]
+	return maps.Clone(base), ok
 }
 
 // Agents returns the agent_ids, sorted.

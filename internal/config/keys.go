@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -53,6 +54,9 @@ func Keys() Schema {
 		{Key: "bridge.token", Kind: String, Secret: true, Doc: "Token with which this server joins the bridge."},
 		{Key: "bridge.servers", Kind: Labels, Secret: true, Doc: "For `loquat bridge`: map of server_id to the token of that server."},
 
+		{Key: "push.web.subject", Kind: String, Check: text(checkContact), Doc: "Contact of the operator for push services, such as `mailto:admin@example.org` or an `https://` URL. With it, browsers can ask for [notifications](http.md#notifications) when a reply ends, and the server sends them by Web Push."},
+		{Key: "push.web.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether push services may have loopback, private or link-local addresses."},
+
 		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Maximum size of a body that a client sends to the HTTP API."},
 		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
 		{Key: "limits.max_import_bytes", Kind: Integer, Default: DefaultMaxImportBytes, Min: bound(1024), Doc: "Maximum size of a file that a client sends to `POST /sessions/import`. `loquat import` sends each session by itself, so it can import larger files."},
@@ -61,9 +65,9 @@ func Keys() Schema {
 		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Maximum size of the text of a tool result. The rest is cut, and a note in the tool message says so."},
 		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Maximum number of connections at a time. Idle connections are closed to make room. If all are in use, a new connection is refused."},
 		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of connections of one address, or of one /64 network of IPv6. It does not apply to addresses in `server.trusted_proxies`."},
-		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls at a time. The answer to a further one is 503."},
+		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams, polls and [relayed requests](openai.md) at a time. The answer to a further one is 503."},
 		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
-		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503."},
+		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503. The bodies of relayed requests have another account of this size."},
 		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
 
 		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
@@ -156,6 +160,26 @@ func checkBridgeURL(s string) error {
 	_, err := checkURL(s, "ws", "wss")
 	return err
 }
+
+// checkContact checks the contact that calls of push services carry. Some services refuse others.
+func checkContact(s string) error {
+	if len(s) > maxContact {
+		return fmt.Errorf("has %d bytes; must have at most %d", len(s), maxContact)
+	}
+	if address, ok := strings.CutPrefix(s, "mailto:"); ok {
+		if at, err := mail.ParseAddress(address); err != nil || at.Address != address {
+			return errors.New("is not an address; must be like mailto:admin@example.org")
+		}
+		return nil
+	}
+	if _, err := checkURL(s, "https"); err != nil {
+		return errors.New("must be like mailto:admin@example.org, or begin with https:// and name a host")
+	}
+	return nil
+}
+
+// maxContact is the most bytes of push.web.subject.
+const maxContact = 500
 
 func checkStoreURL(s string) error {
 	if !strings.HasPrefix(s, "postgres://") && !strings.HasPrefix(s, "postgresql://") {

@@ -11,22 +11,23 @@ import (
 //   - the query's Since, if it has one;
 //   - else the cursor of the session's snapshot, if the query names a session;
 //   - else the place before the request's first event, if the query names a request;
+//   - else the lowest cursor of the sessions that have events after it, if the query names several;
 //   - else the newest event.
 //
 // It fails with gone if events after the cursor were removed or the cursor is not one of this
-// log, and with not_found if the session or request does not exist.
+// log, and with not_found if a session or request does not exist.
 func (f *Feed) ResolveCursor(ctx context.Context, q Query) (loquat.EventID, error) {
 	start, err := f.resolveStart(ctx, q)
 	if err != nil {
 		return 0, err
 	}
-	return start.cursor, f.checkRetained(ctx, start.cursor, q.filter())
+	return start.cursor, f.checkRetained(ctx, start.cursor, q)
 }
 
 // start is where a follower begins.
 type start struct {
 	cursor    loquat.EventID
-	sessionID string // the session whose events can match the query; "" means any
+	sessionID string // the session whose events can match the query; "" means any, or several
 }
 
 func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
@@ -34,34 +35,40 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 		return start{}, err
 	}
 	latest := f.store.Last() // before the reads: events that they do not see are above it
+	cursor := latest
 	if q.Since != nil {
 		if err := f.checkSince(*q.Since, latest); err != nil {
 			return start{}, err
 		}
+		cursor = *q.Since
 	}
-	if q.filter() == (store.Filter{}) {
-		if q.Since == nil {
-			return start{cursor: latest}, nil
-		}
-		return start{cursor: *q.Since}, nil
+	named := q.named()
+	if len(named) == 0 {
+		return start{cursor: cursor}, nil
 	}
-	if t, ok := f.targets.get(q.filter()); ok && q.Since != nil {
-		return start{*q.Since, t.sessionID}, nil
+	if q.Since != nil {
+		if sessionID, ok := f.targets.all(named); ok {
+			return start{cursor, sessionID}, nil
+		}
 	}
-	return store.Read(ctx, f.store, func(r *store.Reader) (start, error) {
-		cursor := latest
-		if q.Since != nil {
-			cursor = *q.Since
+	return store.Read(ctx, f.store, func(r *store.Reader) (out start, err error) {
+		out.cursor = cursor
+		for _, filter := range named {
+			t, err := findTarget(r, filter, cursor)
+			if err != nil {
+				return start{}, err
+			}
+			f.targets.add(filter, t, latest)
+			if q.Since == nil {
+				first, err := firstCursor(r, filter, t, latest, len(named) > 1)
+				if err != nil {
+					return start{}, err
+				}
+				out.cursor = min(out.cursor, first)
+			}
+			out.sessionID = t.sessionID
 		}
-		t, err := findTarget(r, q, cursor)
-		if err != nil {
-			return start{}, err
-		}
-		f.targets.add(q.filter(), t, latest)
-		if q.Since == nil {
-			cursor, err = firstCursor(r, q, t, latest)
-		}
-		return start{cursor, t.sessionID}, err
+		return out, nil
 	})
 }
 
@@ -91,16 +98,23 @@ func (f *Feed) checkForeign(cursor loquat.EventID) error {
 	return loquat.Errorf(loquat.CodeGone, "event %s is not in the log of this server, whose database was restored from a backup or lost its newest changes in a failover; load the messages again and follow from their cursor", cursor)
 }
 
-// firstCursor returns the cursor of a query that has a filter and no Since.
-func firstCursor(r *store.Reader, q Query, t target, latest loquat.EventID) (loquat.EventID, error) {
-	if q.SessionID != "" {
+// firstCursor returns the cursor of a target for a query without Since. If the query names several
+// sessions, one that has no events after its cursor starts at the newest event.
+func firstCursor(r *store.Reader, filter store.Filter, t target, latest loquat.EventID, several bool) (loquat.EventID, error) {
+	if filter.SessionID != "" {
+		if several && !t.deleted {
+			more, err := r.EventsAfterCursor(t.head)
+			if err != nil || !more {
+				return latest, err
+			}
+		}
 		return t.cursor, nil
 	}
 	first, err := r.FirstEvent(t.request)
 	if err != nil {
 		return 0, err
 	}
-	removed, err := r.NewestRemoved(q.filter())
+	removed, err := r.NewestRemoved(filter)
 	if err != nil {
 		return 0, err
 	}
@@ -119,12 +133,13 @@ type target struct {
 	sessionID string         // of the session, or of the request's session
 	deleted   bool           // the session was deleted, and session_deleted is still to be read
 	cursor    loquat.EventID // of the session, if the query names one
+	head      store.Head     // the same
 	request   store.Request  // if the query names one
 }
 
-// findTarget returns what the filter of a query names, or not_found. A deleted session is
-// found as long as its session_deleted is above the cursor: its followers still get that.
-func findTarget(r *store.Reader, q Query, cursor loquat.EventID) (target, error) {
+// findTarget returns what a filter names, or not_found. A deleted session is found as long as its
+// session_deleted is above the cursor: its followers still get that.
+func findTarget(r *store.Reader, q store.Filter, cursor loquat.EventID) (target, error) {
 	var t target
 	if q.SessionID != "" {
 		deletion, err := r.Deletion(q.SessionID)
@@ -141,7 +156,7 @@ func findTarget(r *store.Reader, q Query, cursor loquat.EventID) (target, error)
 		if err != nil {
 			return target{}, err
 		}
-		t.sessionID, t.cursor = h.SessionID, h.Cursor
+		t.sessionID, t.cursor, t.head = h.SessionID, h.Cursor, h
 	}
 	if q.RequestID == "" {
 		return t, nil
@@ -159,21 +174,22 @@ func findTarget(r *store.Reader, q Query, cursor loquat.EventID) (target, error)
 	return t, nil
 }
 
-// checkTarget returns not_found if the session or request of a query does not exist and the
-// event of the deletion is not above the cursor.
-func (f *Feed) checkTarget(ctx context.Context, cursor loquat.EventID, q Query) error {
-	if q.filter() == (store.Filter{}) {
-		return nil
-	}
-	if _, ok := f.targets.get(q.filter()); ok {
+// checkTargets returns not_found if a session or request of a query does not exist and the event of
+// the deletion is not above the cursor.
+func (f *Feed) checkTargets(ctx context.Context, cursor loquat.EventID, q Query) error {
+	named := q.named()
+	if _, ok := f.targets.all(named); ok {
 		return nil
 	}
 	latest := f.store.Last()
 	return f.store.View(ctx, func(r *store.Reader) error {
-		t, err := findTarget(r, q, cursor)
-		if err == nil {
-			f.targets.add(q.filter(), t, latest)
+		for _, filter := range named {
+			t, err := findTarget(r, filter, cursor)
+			if err != nil {
+				return err
+			}
+			f.targets.add(filter, t, latest)
 		}
-		return err
+		return nil
 	})
 }

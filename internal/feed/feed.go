@@ -51,16 +51,17 @@ func (f *Feed) Latest() loquat.EventID { return f.store.Last() }
 
 // Query selects events of the log.
 type Query struct {
-	Since       *loquat.EventID // only events above it; nil: see ResolveCursor
-	Until       loquat.EventID  // only events up to it; 0 means no limit
-	SessionID   string          // only events of this session; "" means all sessions
-	RequestID   string          // only events of this request; "" means all requests
-	Limit       int             // matching events to read, before compaction; 0 means 1000
-	Wait        time.Duration   // how long to wait for the first event; 0 means not at all
-	OmitSession bool            // the events come without `session`
-	Raw         bool            // the events are not compacted
-	Bytes       int             // size of event bodies at which the window ends; 0 means store.WindowBytes
-	Push        bool            // the reader may be cut off between two events and resume from each: see CompactForPush, Feed.reach
+	Since       *loquat.EventID  // only events above it; nil: see ResolveCursor
+	Until       loquat.EventID   // only events up to it; 0 means no limit
+	SessionID   string           // only events of this session; "" means all sessions
+	RequestID   string           // only events of this request; "" means all requests
+	Among       *store.Selection // only events of these sessions and of the list; in place of SessionID and RequestID
+	Limit       int              // matching events to read, before compaction; 0 means 1000
+	Wait        time.Duration    // how long to wait for the first event; 0 means not at all
+	OmitSession bool             // the events come without `session`
+	Raw         bool             // the events are not compacted
+	Bytes       int              // size of event bodies at which the window ends; 0 means store.WindowBytes
+	Push        bool             // the reader may be cut off between two events and resume from each: see CompactForPush, Feed.reach
 
 	// Reserve is called with a number of bytes before event bodies of up to that size are
 	// read from the database, and with 0 if the read found none. An error of Reserve ends
@@ -69,7 +70,46 @@ type Query struct {
 }
 
 func (q Query) filter() store.Filter {
+	if q.Among != nil {
+		return store.Filter{Among: q.Among}
+	}
 	return store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
+}
+
+// named returns a filter for each session, and each request, that the query names. Those of a
+// Selection are looked up one by one, so followers with different selections share what is known.
+func (q Query) named() []store.Filter {
+	switch {
+	case q.Among != nil:
+		out := make([]store.Filter, len(q.Among.Sessions))
+		for i, id := range q.Among.Sessions {
+			out[i] = store.Filter{SessionID: id}
+		}
+		return out
+	case q.SessionID == "" && q.RequestID == "":
+		return nil
+	}
+	return []store.Filter{q.filter()}
+}
+
+// ends reports whether no event of a session that the query names comes after a record.
+func (q Query) ends(r loquat.Record) bool {
+	if r.Type != loquat.SessionDeleted {
+		return false
+	}
+	if q.Among != nil {
+		return q.Among.Has(r.SessionID)
+	}
+	return true
+}
+
+// retained returns the filters whose events above a cursor must not have been removed. The list of
+// sessions needs those of all sessions.
+func (q Query) retained() []store.Filter {
+	if named := q.named(); len(named) > 0 && (q.Among == nil || !q.Among.List) {
+		return named
+	}
+	return []store.Filter{{}}
 }
 
 // Window is the events that one poll returns. The slice belongs to the caller, the bodies
@@ -77,5 +117,5 @@ func (q Query) filter() store.Filter {
 type Window struct {
 	Events    []loquat.Record
 	Cursor    loquat.EventID // since which to ask for the next window
-	Bootstrap bool           // the query had neither Since nor a filter: Events is empty, and Cursor is the newest event
+	Bootstrap bool           // the query had no Since and named nothing: Events is empty, and Cursor is the newest event
 }

@@ -3,6 +3,7 @@ package feed
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"loquat"
@@ -27,6 +28,7 @@ type Follower struct {
 	// checked is an event up to which the log has no more matching events than were returned.
 	checked  loquat.EventID
 	mustRead bool            // checked does not count
+	deleted  bool            // the last window had the session_deleted of a session that the query names
 	records  []loquat.Record // of the last window; reused
 }
 
@@ -38,14 +40,18 @@ const keptRecords = 8
 func (f *Feed) Follow(ctx context.Context, q Query) (*Follower, error) {
 	start, err := f.resolveStart(ctx, q)
 	if err == nil {
-		err = f.checkRetained(ctx, start.cursor, q.filter())
+		err = f.checkRetained(ctx, start.cursor, q)
 	}
 	if err != nil {
 		return nil, err
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
 	fl := &Follower{feed: f, query: q, start: start.cursor, mustRead: true}
-	fl.watch = f.store.Watch(start.sessionID) // before the first read, so that no event is missed
+	if q.Among != nil { // before the first read, so that no event is missed
+		fl.watch = f.store.WatchAmong(q.Among)
+	} else {
+		fl.watch = f.store.Watch(start.sessionID)
+	}
 	fl.release = context.AfterFunc(ctx, fl.watch.Wake)
 	return fl, nil
 }
@@ -106,14 +112,20 @@ func (fl *Follower) read(ctx context.Context, after loquat.EventID) (Window, err
 	if fl.feed.store.Foreign(fl.checked) {
 		fl.checked = 0
 	}
+	if fl.deleted { // the other sessions of the query may go on having events
+		if err := fl.feed.checkTargets(ctx, after, fl.query); err != nil {
+			return Window{}, err
+		}
+	}
 	after = max(after, fl.checked) // a quiet session's part of the tail may not reach further back
 	records, err := fl.watch.Events(ctx, fl.records, after, fl.query.RequestID, fl.query.bounds())
 	if err != nil {
 		return Window{}, err
 	}
 	fl.records = records
-	// After a deletion there is nothing to wait for: the next read finds no session.
-	fl.mustRead = len(records) > 0 && records[len(records)-1].Type == loquat.SessionDeleted
+	// After a deletion there is nothing to wait for: the next read fails.
+	fl.deleted = slices.ContainsFunc(records, fl.query.ends)
+	fl.mustRead = fl.deleted
 	return fl.feed.window(ctx, after, fl.query, records)
 }
 

@@ -48,6 +48,18 @@ func (c *targetCache) get(filter store.Filter) (targetEntry, bool) {
 	return entry, ok && c.store.ExistsSince(entry.sessionID, entry.latest)
 }
 
+// all reports whether the sessions of all filters still exist, and returns the session of the last.
+func (c *targetCache) all(filters []store.Filter) (sessionID string, ok bool) {
+	for _, filter := range filters {
+		entry, ok := c.get(filter)
+		if !ok {
+			return "", false
+		}
+		sessionID = entry.sessionID
+	}
+	return sessionID, true
+}
+
 // add remembers the target of a filter. latest is the newest event before the target was read.
 func (c *targetCache) add(filter store.Filter, t target, latest loquat.EventID) {
 	if t.deleted {

@@ -29,7 +29,7 @@ func supersedes(r loquat.Record) bool {
 // Events returns the next window of a query. If the query says so, it waits for the first
 // event. A window without events means that the wait is over.
 func (f *Feed) Events(ctx context.Context, q Query) (Window, error) {
-	if q.Since == nil && q.filter() == (store.Filter{}) {
+	if q.Since == nil && len(q.named()) == 0 {
 		return Window{Bootstrap: true, Cursor: f.store.Last()}, nil
 	}
 	if q.Wait > 0 {
@@ -63,7 +63,7 @@ func (f *Feed) window(ctx context.Context, cursor loquat.EventID, q Query, recor
 	if err := f.checkForeign(cursor); err != nil { // lost since the follower started
 		return Window{}, err
 	}
-	if err := f.checkRetained(ctx, cursor, q.filter()); err != nil {
+	if err := f.checkRetained(ctx, cursor, q); err != nil {
 		return Window{}, err
 	}
 	if q.Until != 0 {
@@ -73,7 +73,7 @@ func (f *Feed) window(ctx context.Context, cursor loquat.EventID, q Query, recor
 		if q.Reserve != nil {
 			_ = q.Reserve(ctx, 0) // nothing is held while the call waits
 		}
-		return Window{Cursor: cursor}, f.checkTarget(ctx, cursor, q)
+		return Window{Cursor: cursor}, f.checkTargets(ctx, cursor, q)
 	}
 	w := Window{Events: records, Cursor: records[len(records)-1].ID}
 	switch {
@@ -92,24 +92,26 @@ func (f *Feed) window(ctx context.Context, cursor loquat.EventID, q Query, recor
 }
 
 // checkRetained returns the error gone if retention removed events above a cursor that
-// match the filter.
-func (f *Feed) checkRetained(ctx context.Context, cursor loquat.EventID, filter store.Filter) error {
+// match the query.
+func (f *Feed) checkRetained(ctx context.Context, cursor loquat.EventID, q Query) error {
 	removedOverall, settled := f.store.NewestRemovedOverall()
 	if cursor >= removedOverall {
 		return nil
 	}
-	if t, ok := f.targets.get(filter); ok && settled && t.removedOverall == removedOverall && cursor >= t.removed {
-		return nil
-	}
-	removed, err := store.Read(ctx, f.store, func(r *store.Reader) (loquat.EventID, error) { return r.NewestRemoved(filter) })
-	if err != nil {
-		return err
-	}
-	if cursor < removed {
-		return loquat.Errorf(loquat.CodeGone, "events after %s were removed by age; load the messages again and follow from their cursor", cursor)
-	}
-	if settled {
-		f.targets.setRemoved(filter, removed, removedOverall)
+	for _, filter := range q.retained() {
+		if t, ok := f.targets.get(filter); ok && settled && t.removedOverall == removedOverall && cursor >= t.removed {
+			continue
+		}
+		removed, err := store.Read(ctx, f.store, func(r *store.Reader) (loquat.EventID, error) { return r.NewestRemoved(filter) })
+		if err != nil {
+			return err
+		}
+		if cursor < removed {
+			return loquat.Errorf(loquat.CodeGone, "events after %s were removed by age; load the messages again and follow from their cursor", cursor)
+		}
+		if settled {
+			f.targets.setRemoved(filter, removed, removedOverall)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,39 @@ func TestImportOfBrokenFiles(t *testing.T) {
 	r.do("GET", "/sessions/two/export?format=pdf", "").wantProblem(t, 422, loquat.CodeInvalid)
 	if status, _ := r.call(t, "GET", "/sessions/two/export?format=html", nil); status != http.StatusOK {
 		t.Errorf("HTML: %d", status)
+	}
+}
+
+// The examples of other applications are imported, a repeat changes nothing, and their archives are
+// the same elsewhere.
+func TestImportOfOtherApplications(t *testing.T) {
+	from, to := newRig(t), newRig(t)
+	for _, format := range []string{"chatgpt", "claude", "librechat", "open-webui"} {
+		text, err := os.ReadFile("../importer/testdata/" + format + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := from.importFile(t, "", text)
+		if first.Format != format || first.Imported == 0 {
+			t.Fatalf("%+v", first)
+		}
+		if again := from.importFile(t, "", text); again.Skipped != first.Imported || again.Failed != first.Failed {
+			t.Errorf("%s again: %+v", format, again)
+		}
+		kept := 0
+		for _, s := range first.Sessions {
+			if s.Status != loquat.ImportStored {
+				continue
+			}
+			exported := from.export(t, s.SessionID)
+			kept += bytes.Count(exported, []byte(`"in_place":true`))
+			if to.importFile(t, "", exported); !bytes.Equal(exported, to.export(t, s.SessionID)) {
+				t.Errorf("%s: the archive of %s differs elsewhere", format, s.SessionID)
+			}
+		}
+		if kept == 0 {
+			t.Errorf("%s: no session has alternatives", format)
+		}
 	}
 }
 

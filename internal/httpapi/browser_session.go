@@ -5,11 +5,16 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/httpapi/route"
 )
 
 func (k *credentials) browserSessionRoutes() []route.Route {
 	return []route.Route{
+		{
+			Method: http.MethodGet, Path: "/auth/me", ID: whoAmIRoute, Tag: "access", Summary: "Show who makes the call, and with which scope",
+			Serve: k.whoAmI, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Caller{}}},
+		},
 		{
 			Method: http.MethodPost, Path: "/auth/session", ID: "signIn", Tag: "access", Summary: "Get a browser's cookie for a token",
 			Open: true, Serve: k.signIn, Body: loquat.SignIn{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SignedIn{}}},
@@ -19,6 +24,28 @@ func (k *credentials) browserSessionRoutes() []route.Route {
 			Open: true, Serve: k.signOut, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
+}
+
+// whoAmIRoute is the route that every valid token may call.
+const whoAmIRoute = "whoAmI"
+
+func (k *credentials) whoAmI(x *route.Exchange) error {
+	who := x.W.(*responseWriter).who
+	out := loquat.Caller{RequiresToken: k.keeper.Closed(), Scope: who.Scope, SessionID: who.SessionID, Name: who.Name, CredentialID: who.ID, Browser: who.Browser != ""}
+	switch who.Kind {
+	case auth.Nobody:
+		out.Kind = loquat.CallerNobody
+	case loquat.CredentialDevice:
+		out.Kind = loquat.CallerDevice
+	case loquat.CredentialProcess:
+		out.Kind = loquat.CallerProcess
+	default:
+		out.Kind = loquat.CallerToken
+	}
+	if until := k.keeper.Until(who); !until.IsZero() {
+		out.ExpiresAt = &until
+	}
+	return x.Reply(http.StatusOK, out)
 }
 
 // hostCookie is a cookie prefix. Browsers accept such a cookie only over HTTPS, and send it

@@ -19,7 +19,9 @@ var tags = []*huma.Tag{
 	{Name: "catalog", Description: "Agents, models and plugins."},
 	{Name: "access", Description: "Tokens, devices and browsers."},
 	{Name: "bridge", Description: "Events pushed to apps."},
+	{Name: pushTag, Description: "Notifications of browsers when a request ends."},
 	{Name: "server", Description: "The state of the server."},
+	{Name: "openai", Description: "For programs that speak OpenAI's API. Errors have OpenAI's form."},
 }
 
 // pathDocs describes the parameters of paths.
@@ -32,7 +34,10 @@ var pathDocs = map[string]string{
 	"action_id":      "The id of an action, as its element has it.",
 	"token_id":       "The id of a token, not its secret.",
 	"device_id":      "The id of a paired device.",
-	"key":            "The key of a setting.",
+
+	"subscription_id": "The id of a subscription, as POST /push/subscriptions answers it.",
+	"key":             "The key of a setting.",
+	"model":           "The name of a model. It may hold slashes.",
 }
 
 // describe returns the OpenAPI document of routes.

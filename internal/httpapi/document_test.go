@@ -210,7 +210,7 @@ func TestDocumentWithoutFiles(t *testing.T) {
 	r := newRig(t)
 	doc := r.document()
 	for _, rt := range r.table.Routes {
-		if _, listed := doc.Paths[rt.Path]; !listed {
+		if _, listed := doc.Paths[rt.DocumentPath()]; !listed {
 			t.Errorf("%s is not listed", rt.Path)
 		}
 	}

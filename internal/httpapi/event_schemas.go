@@ -49,7 +49,7 @@ func addEvents(s route.Schemas) {
 	ofRequest := func(fields ...string) []string { return append([]string{"request_id"}, fields...) }
 	s.Union(eventSchema, "type", "An event of the log. Clients ignore types and fields that they do not know.", s.Properties(loquat.Event{}), always, []route.Variant{
 		{Value: string(loquat.SessionCreated), Name: "SessionCreatedEvent", Doc: "A session was created or forked.",
-			Required: []string{"agent_id"}, Optional: []string{"source_session_id", "session"}},
+			Required: []string{"agent_id"}, Optional: []string{"source_session_id", "created_at", "session"}},
 		{Value: string(loquat.MessageAppended), Name: "MessageAppendedEvent", Doc: "A message was appended, by a client or by a send.",
 			Required: []string{"role", "content", "message"}, Optional: []string{"metadata", "session"},
 			Fields: map[string]*huma.Schema{"metadata": route.RefTo(metadataSchema)}},
@@ -58,8 +58,8 @@ func addEvents(s route.Schemas) {
 		{Value: string(loquat.MessagesDeleted), Name: "MessagesDeletedEvent", Doc: "Messages were deleted. The indices are those before the deletion.",
 			Required: []string{"indices"}, Optional: []string{"session"}},
 		{Value: string(loquat.SessionDeleted), Name: "SessionDeletedEvent", Doc: "A session was deleted. No event of it follows."},
-		{Value: string(loquat.Checkpoint), Name: "CheckpointEvent", Doc: "The session was stored. `agent_id` and `metadata` are present if they changed.",
-			Required: []string{"timestamp"}, Optional: ofRequest("agent_id", "metadata")},
+		{Value: string(loquat.Checkpoint), Name: "CheckpointEvent", Doc: "The session was stored. `agent_id` and `metadata` are present if they changed; events of older versions have no `message_count`.",
+			Required: []string{"timestamp"}, Optional: ofRequest("agent_id", "metadata", "message_count", "updated_at")},
 		{Value: string(loquat.RequestStarted), Name: "RequestStartedEvent", Doc: "A request began. With `steered_into` it has already ended, because that request took in its message.",
 			Required: ofRequest("stream"), Optional: []string{"steered_into"}},
 		{Value: string(loquat.AssistantMessage), Name: "AssistantMessageEvent", Doc: "A streamed reply began or ended.", Required: ofRequest("phase"),
@@ -72,6 +72,8 @@ func addEvents(s route.Schemas) {
 		{Value: string(loquat.ToolResults), Name: "ToolResultsEvent", Doc: "The tool messages of a round, in the order of the calls.", Required: ofRequest("messages")},
 		{Value: string(loquat.RetryScheduled), Name: "RetryScheduledEvent", Doc: "The server will call the backend again. `status` is its HTTP status, if that is the cause.",
 			Required: ofRequest("attempt", "cause", "delay_seconds", "resume_at"), Optional: []string{"status"}},
+		{Value: string(loquat.QueueChanged), Name: "QueueChangedEvent", Doc: "The queue of the session changed. `queue` has all sends that wait now; it is left out, with `queue_omitted`, if they are over 64 KiB.",
+			Optional: []string{"queue", "queue_omitted"}},
 		{Value: string(loquat.ErrorEvent), Name: "ErrorEvent", Doc: "The request failed.", Required: ofRequest("detail")},
 		{Value: string(loquat.RequestCancelled), Name: "RequestCancelledEvent", Doc: "The request was cancelled.", Required: ofRequest()},
 		{Value: string(loquat.RequestCompleted), Name: "RequestCompletedEvent", Doc: "The last event of a request, however it ended.", Required: ofRequest()},

@@ -8,20 +8,25 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/feed"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/sse"
+	"loquat/internal/store"
 )
 
 // The bounds of a window.
 const (
 	defaultEvents = 1000
 	maxEvents     = 5000
-	maxWait       = 60 // seconds
+	maxWait       = 60  // seconds
+	maxFollowed   = 100 // sessions that one call follows
 )
 
 const streamMedia = "text/event-stream"
@@ -32,7 +37,8 @@ const heartbeat = 15 * time.Second
 func (a *api) eventRoutes() []route.Route {
 	filters := []route.Param{
 		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
-		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session. Without since_id they start at the session's cursor."},
+		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session, or of up to 100 sessions whose ids are separated by commas. Without since_id they start at the session's cursor; of several sessions, at the lowest cursor that has events after it."},
+		{Name: "list", Kind: route.Flag, Doc: "Also the events of all other sessions that change the list of sessions: session_created, session_deleted, checkpoint, request_started and request_completed. Without session_id only these."},
 		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request. Without since_id they start at its first event."},
 		{Name: "session", OneOf: []string{"omit"}, Doc: "Leaves the session out of events that carry one."},
 	}
@@ -53,7 +59,8 @@ func (a *api) eventRoutes() []route.Route {
 	}
 }
 
-func eventQuery(q route.Query) feed.Query {
+func eventQuery(x *route.Exchange) (feed.Query, error) {
+	q := x.Query
 	out := feed.Query{
 		Since: q.EventID("since_id"), SessionID: q.Text("session_id"), RequestID: q.Text("request_id"),
 		OmitSession: q.Text("session") != "", Limit: defaultEvents, Wait: q.Seconds("wait"),
@@ -61,12 +68,50 @@ func eventQuery(q route.Query) feed.Query {
 	if n := q.Integer("limit"); n != nil {
 		out.Limit = *n
 	}
-	return out
+	ids, err := sessionsIn(out.SessionID)
+	if err != nil {
+		return out, err
+	}
+	list := q.Flag("list")
+	if out.RequestID != "" && (list || len(ids) > 1) {
+		return out, loquat.Invalid("query.request_id", "cannot be given together with several sessions or list; a request has one session")
+	}
+	if aw, ok := x.W.(*responseWriter); ok && aw.who.Scope == auth.Session {
+		list = false // no other session may be seen
+	}
+	switch {
+	case list || len(ids) > 1:
+		out.SessionID, out.Among = "", store.NewSelection(ids, list)
+	case len(ids) == 1:
+		out.SessionID = ids[0]
+	}
+	return out, nil
+}
+
+// sessionsIn returns the session ids in a text that separates them by commas, each once. An empty
+// text has none.
+func sessionsIn(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	ids := strings.Split(text, ",")
+	if i := slices.Index(ids, ""); i >= 0 {
+		return nil, loquat.Invalid("query.session_id", "has no id at place %d of its list", i)
+	}
+	slices.Sort(ids)
+	if ids = slices.Compact(ids); len(ids) > maxFollowed {
+		return nil, loquat.Invalid("query.session_id", "names %d sessions; at most %d can be followed by one call", len(ids), maxFollowed)
+	}
+	return ids, nil
 }
 
 func (a *api) getEvents(x *route.Exchange) error {
 	ctx := x.R.Context()
-	q, held := eventQuery(x.Query), heldBy(x.W)
+	q, err := eventQuery(x)
+	if err != nil {
+		return err
+	}
+	held := heldBy(x.W)
 	q.Reserve = held.reserveRead
 	window, err := held.window(ctx, func(ctx context.Context) (feed.Window, error) { return a.feed.Events(ctx, q) })
 	if err != nil {
@@ -152,7 +197,10 @@ func (k *errorKeeper) Write(p []byte) (int, error) {
 const openEvents = `{"events":[`
 
 func (a *api) streamEvents(x *route.Exchange) error {
-	q := eventQuery(x.Query)
+	q, err := eventQuery(x)
+	if err != nil {
+		return err
+	}
 	q.Push, q.Bytes = true, streamWindow
 	if last := x.R.Header.Get("Last-Event-ID"); last != "" {
 		id, err := loquat.ParseSinceID(last)

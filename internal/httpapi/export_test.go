@@ -14,7 +14,11 @@ import (
 )
 
 // Names that the tests compare answers with.
-const FilePolicy = filePolicy
+const (
+	FilePolicy  = filePolicy
+	PagePolicy  = pagePolicy
+	FramePolicy = framePolicy
+)
 
 var (
 	PathDocs   = pathDocs

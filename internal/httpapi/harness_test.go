@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"go.uber.org/goleak"
 
@@ -28,7 +29,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
-	"loquat/internal/web"
+	"loquat/internal/webpush"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,7 +82,8 @@ type rig struct {
 const rigConfig = `{
 	"providers": {"main": {"provider": "parrot", "model": "m1"}},
 	"limits": {"max_body_bytes": 65536, "max_asset_bytes": 262144},
-	"server": {"allowed_origins": ["https://app.example"]}
+	"server": {"allowed_origins": ["https://app.example"]},
+	"push": {"web": {"subject": "https://app.example"}}
 }`
 
 func newRig(t *testing.T, more ...plugin.Plugin) *rig {
@@ -132,7 +134,10 @@ func newRigOn(t *testing.T, front func(store.Driver) store.Driver, change func(*
 	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: web.Files()}
+	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: builtClient}
+	notifier := webpush.Start(webpush.Options{Store: st, Access: r.keeper, Config: cfg.Push, Logger: quiet})
+	t.Cleanup(notifier.Close)
+	opts.Push = notifier
 	change(&opts)
 	if r.handler, err = httpapi.New(opts); err != nil {
 		t.Fatal(err)
@@ -323,4 +328,11 @@ func (g reply) wantProblem(t *testing.T, status int, code loquat.Code) loquat.Pr
 		t.Errorf("got %d %s, want %d %s: %s", g.StatusCode, p.Code, status, code, g.body)
 	}
 	return p
+}
+
+// builtClient has the files that a built web client has at least, so the tests need no build.
+var builtClient = fstest.MapFS{
+	"index.html":             {Data: []byte(`<!doctype html><title>Loquat</title><link rel="icon" href="/icon.svg"><script type="module" src="/assets/app-2Q5RXW7K.js"></script>`)},
+	"icon.svg":               {Data: []byte(`<svg xmlns="http://www.w3.org/2000/svg"/>`)},
+	"assets/app-2Q5RXW7K.js": {Data: []byte("export {}")},
 }

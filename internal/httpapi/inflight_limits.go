@@ -84,10 +84,10 @@ func (in *inflightLimits) follow(who auth.Principal, cut func()) (h *hold, done 
 	switch {
 	case use.followers >= in.limits.MaxFollowersPerToken:
 		return nil, nil, loquat.Errorf(loquat.CodeRateLimited,
-			"this token follows the log %d times already; end some streams and polls, or raise limits.max_followers_per_token", use.followers)
+			"this token has %d streams, polls and relayed requests already; end some, or raise limits.max_followers_per_token", use.followers)
 	case in.followers >= in.limits.MaxFollowers:
 		return nil, nil, loquat.Errorf(loquat.CodeUnavailable,
-			"the log is followed %d times already; try again later, or raise limits.max_followers", in.followers)
+			"there are %d streams, polls and relayed requests already; try again later, or raise limits.max_followers", in.followers)
 	}
 	h, left := in.enter(who, use, cut)
 	use.followers++

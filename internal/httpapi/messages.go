@@ -18,6 +18,7 @@ func (a *api) messageRoutes() []route.Route {
 			Query: []route.Param{
 				{Name: "from", Kind: route.Integer, Default: 0, Doc: "The first index."},
 				{Name: "limit", Kind: route.Integer, Doc: "How many messages; all when left out."},
+				{Name: "last", Kind: route.Integer, Doc: "How many messages from the end, in place of from and limit. The page begins at index total minus their number."},
 				{Name: "at", Kind: route.EventID, Doc: "The cursor of the page before: further pages of the same snapshot."},
 			},
 		},
@@ -40,9 +41,13 @@ func (a *api) messageRoutes() []route.Route {
 }
 
 func (a *api) getMessages(x *route.Exchange) error {
-	q := chat.PageQuery{Limit: x.Query.Integer("limit"), At: x.Query.EventID("at")}
-	if from := x.Query.Integer("from"); from != nil {
+	q := chat.PageQuery{Limit: x.Query.Integer("limit"), Last: x.Query.Integer("last"), At: x.Query.EventID("at")}
+	from := x.Query.Integer("from")
+	if from != nil {
 		q.From = *from
+	}
+	if q.Last != nil && (from != nil || q.Limit != nil) {
+		return loquat.Invalid("query.last", "cannot be given together with from or limit")
 	}
 	done, err := a.snapshot(x)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"loquat"
@@ -144,10 +145,38 @@ func (g originCheck) preflight(w http.ResponseWriter, r *http.Request) bool {
 	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Range")
+	h.Set("Access-Control-Allow-Headers", allowedHeaders(r.Header.Get("Access-Control-Request-Headers")))
 	h.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
+}
+
+// sdkHeaders begin the names of headers that OpenAI's SDKs send. They have no effect.
+var sdkHeaders = []string{"x-stainless-", "openai-"}
+
+// maxSDKHeaders limits the length of the list of headers of which the SDKs' are allowed.
+const maxSDKHeaders = 2 << 10
+
+// allowedHeaders returns the headers that a page may send: those of the API, and those of OpenAI's
+// SDKs among the requested ones.
+func allowedHeaders(requested string) string {
+	allowed := "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Range"
+	if len(requested) > maxSDKHeaders {
+		return allowed
+	}
+	for name := range strings.SplitSeq(requested, ",") {
+		name = strings.ToLower(strings.TrimSpace(name))
+		ofSDK := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+		if slices.ContainsFunc(sdkHeaders, ofSDK) && !strings.ContainsFunc(name, notInHeader) {
+			allowed += ", " + name
+		}
+	}
+	return allowed
+}
+
+// notInHeader reports whether the name of a header of an SDK cannot have this character.
+func notInHeader(c rune) bool {
+	return c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9')
 }
 
 // protect sets the security headers of an answer. Static files replace the content security

@@ -127,7 +127,7 @@ func TestPathsWithWrongSlashes(t *testing.T) {
 		"/events/stream/":                "/events/stream",
 		"/x/../healthz":                  "/healthz",
 		"/openapi.json/":                 "/openapi.json",
-		"/app.js/":                       "/app.js",
+		"/icon.svg/":                     "/icon.svg",
 		"//":                             "/",
 		long + "/":                       long,
 		"/nowhere/":                      "",

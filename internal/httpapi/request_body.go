@@ -47,7 +47,7 @@ type bodyLimit struct {
 
 func (a *api) bodyLimit(t *route.Route, r *http.Request) bodyLimit {
 	switch {
-	case t.Open:
+	case t.Open, t.Tag == pushTag:
 		return bodyLimit{bytes: min(maxOpenBody, a.limits.MaxBodyBytes)}
 	case t.Upload == nil:
 		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}

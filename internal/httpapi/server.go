@@ -44,6 +44,12 @@ type Options struct {
 	// Bridge serves /bridge/websocket. Nil: the bridge is elsewhere.
 	Bridge Sockets
 
+	// Push keeps the subscriptions of browsers to notifications.
+	Push Notifier
+
+	// Faces are other APIs that are served with the same checks and limits.
+	Faces []route.Face
+
 	// Metrics is the registry that /metrics shows. Others may register with it. Nil: a new
 	// registry is made.
 	Metrics *prometheus.Registry
@@ -64,6 +70,8 @@ type api struct {
 	table    *route.Table
 	limits   config.Limits
 	imports  chan struct{} // full while maxImports run
+
+	compressor *compressor
 }
 
 // New returns the handler. Its streams end when the feed is closed.
@@ -85,10 +93,14 @@ func New(opts Options) (http.Handler, error) {
 	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
 		return nil, err
 	}
+	if a.compressor, err = newCompressor(); err != nil {
+		return nil, err
+	}
 	state := &serverState{chat: opts.Service, version: opts.Version, metrics: a.metrics}
-	keys := &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}
-	routes := slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
-		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(opts.Bridge))
+	routes := a.routes(state, &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}, opts.Bridge, opts.Push)
+	for _, face := range opts.Faces {
+		routes = append(routes, face.Routes...)
+	}
 	schemas := newSchemas()
 	if state.document, err = describe(routes, schemas); err != nil {
 		return nil, err
@@ -97,8 +109,20 @@ func New(opts Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.table = route.NewTable(route.Options{Routes: routes, Files: files, Schemas: schemas, Call: a.serve, Fail: a.fail})
+	a.table = route.NewTable(route.Options{Routes: routes, Faces: opts.Faces, Files: files, Schemas: schemas, Call: a.serve, Fail: a.fail})
 	return a, nil
+}
+
+// routes returns the table of routes, without the files of the web client.
+func (a *api) routes(state *serverState, keys *credentials, bridge Sockets, push Notifier) []route.Route {
+	return slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
+		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(bridge), pushRoutes(push))
+}
+
+// Document returns the OpenAPI document that a server of this version serves. It needs no server.
+func Document() ([]byte, error) {
+	a := &api{}
+	return describe(a.routes(&serverState{}, &credentials{}, nil, nil), newSchemas())
 }
 
 // ServeHTTP does what all routes share: it limits bodies, counts, recovers from panics and
@@ -168,10 +192,14 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	if !t.Open {
 		defer body.hold(r.Context())()
 	}
+	serve := func() error { return t.Serve(x) }
 	if t.Follows {
-		return a.follow(x, who)
+		serve = func() error { return a.follow(x, who) }
 	}
-	return t.Serve(x)
+	if aw == nil {
+		return serve()
+	}
+	return a.compressor.serve(aw, r, t, serve)
 }
 
 // timeoutOf returns how long the body of a route may take to arrive.
@@ -204,7 +232,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err e
 		a.log.Error("could not serve", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	a.pace(w, r)
-	t.ErrorForm().Write(w, err)
+	a.table.FormOf(r, t).Write(w, err)
 }
 
 // rescue answers a panic with an internal error. If the answer has begun, it aborts the
@@ -221,5 +249,5 @@ func (a *api) rescue(w *responseWriter, r *http.Request) {
 	if w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
-	w.route.ErrorForm().Write(w, loquat.Errorf(loquat.CodeInternal, "panic"))
+	a.table.FormOf(r, w.route).Write(w, loquat.Errorf(loquat.CodeInternal, "panic"))
 }

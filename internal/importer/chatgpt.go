@@ -1,8 +1,12 @@
 package importer
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"loquat"
@@ -18,6 +22,8 @@ type chatGPT struct {
 	CurrentNode    string                 `json:"current_node"`
 	IsArchived     bool                   `json:"is_archived"`
 	IsStarred      bool                   `json:"is_starred"`
+	PinnedTime     moment                 `json:"pinned_time"`
+	GizmoID        string                 `json:"gizmo_id"`
 	Mapping        map[string]chatGPTNode `json:"mapping"`
 }
 
@@ -37,15 +43,33 @@ type chatGPTMessage struct {
 	Content    chatGPTContent `json:"content"`
 	Recipient  string         `json:"recipient"`
 	Metadata   struct {
-		Model       string            `json:"model_slug"`
-		Hidden      bool              `json:"is_visually_hidden_from_conversation"`
-		Citations   []json.RawMessage `json:"citations"`
-		Attachments []struct {
-			ID       string `json:"id"`
-			Name     string `json:"name"`
-			MimeType string `json:"mime_type"`
-		} `json:"attachments"`
+		Model         string              `json:"model_slug"`
+		Hidden        bool                `json:"is_visually_hidden_from_conversation"`
+		Citations     []json.RawMessage   `json:"citations"`
+		References    []chatGPTReference  `json:"content_references"`
+		Attachments   []chatGPTAttachment `json:"attachments"`
+		FinishDetails struct {
+			Type string `json:"type"`
+		} `json:"finish_details"`
+		Executed struct {
+			Messages []struct {
+				Type     string `json:"message_type"`
+				ImageURL string `json:"image_url"`
+			} `json:"messages"`
+		} `json:"aggregate_result"`
 	} `json:"metadata"`
+}
+
+// chatGPTReference is a citation: a text with special characters, and what readers see in its place.
+type chatGPTReference struct {
+	Text string `json:"matched_text"`
+	Alt  string `json:"alt"`
+}
+
+type chatGPTAttachment struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	MimeType string `json:"mime_type"`
 }
 
 type chatGPTContent struct {
@@ -61,7 +85,7 @@ type chatGPTContent struct {
 	} `json:"thoughts"`
 }
 
-// readChatGPT reads the branch of a conversation that was shown last.
+// readChatGPT reads a conversation whose messages are a tree.
 func readChatGPT(c *conversation, raw []byte) error {
 	var in chatGPT
 	if err := json.Unmarshal(raw, &in); err != nil {
@@ -72,59 +96,60 @@ func readChatGPT(c *conversation, raw []byte) error {
 		id = in.ID
 	}
 	c.begin(id, in.CreateTime.Time, in.UpdateTime.Time)
-	c.label(in.Title, in.IsStarred, in.IsArchived, nil)
-	if _, known := in.Mapping[in.CurrentNode]; !known {
-		in.CurrentNode = lastNode(in.Mapping)
+	c.label(in.Title, in.IsStarred || !in.PinnedTime.IsZero(), in.IsArchived, nil)
+	if in.GizmoID != "" {
+		c.note("the GPT or project %q is left out", loquat.Clip(in.GizmoID, loquat.Excerpt))
 	}
-	shown := branch(in.CurrentNode, func(id string) (string, bool) {
-		node, known := in.Mapping[id]
-		return node.Parent, known
-	})
-	reader := chatGPTReader{c: c}
-	onBranch := map[string]bool{}
-	for _, id := range shown {
-		onBranch[id] = true
-		if m := in.Mapping[id].Message; m != nil {
-			reader.read("message "+id, m)
+	nodes := make([]node, 0, len(in.Mapping))
+	for id, n := range in.Mapping {
+		one := node{id: id, parent: n.Parent, children: n.Children}
+		if n.Message != nil {
+			one.at = n.Message.CreateTime.Time
 		}
+		nodes = append(nodes, one)
 	}
-	reader.flush()
-	others := 0
-	for id, node := range in.Mapping {
-		if node.Message != nil && !onBranch[id] {
-			others++
-		}
-	}
-	if others > 0 {
-		c.note("%d messages of other branches are left out", others)
-	}
+	slices.SortFunc(nodes, func(a, b node) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.id, b.id)) })
+	t := newTree(c, nodes, in.CurrentNode)
+	t.readBranches(t.last(in.CurrentNode), &chatGPTReader{c: c, nodes: nodes, mapping: in.Mapping, after: map[int]chatGPTState{}})
 	return nil
 }
 
-// lastNode returns the newest node without children, for a conversation that does not name the
-// node that was shown last.
-func lastNode(nodes map[string]chatGPTNode) (last string) {
-	for id, node := range nodes {
-		if node.Message == nil || len(node.Children) > 0 {
-			continue
-		}
-		before := nodes[last].Message
-		if before == nil || node.Message.CreateTime.After(before.CreateTime.Time) ||
-			node.Message.CreateTime.Equal(before.CreateTime.Time) && id > last {
-			last = id
-		}
-	}
-	return last
+// chatGPTState is what the messages before tell about the next one of a branch.
+type chatGPTState struct {
+	reasoning      string // of the next message of the model
+	callID, called string // the tool whose result comes next
 }
 
-// chatGPTReader reads the messages of a branch in their order.
+// chatGPTReader reads the messages of branches in their order.
 type chatGPTReader struct {
-	c         *conversation
-	reasoning string // of the next message of the model
-	called    loquat.ToolCall
+	c       *conversation
+	nodes   []node
+	mapping map[string]chatGPTNode
+	after   map[int]chatGPTState // the state after nodes, unless it is empty
+	chatGPTState
 }
 
-func (r *chatGPTReader) read(place string, in *chatGPTMessage) {
+func (r *chatGPTReader) begin(after int) { r.chatGPTState = r.after[after] }
+
+func (r *chatGPTReader) read(i int) {
+	id := r.nodes[i].id
+	if m := r.mapping[id].Message; m != nil {
+		r.message("message "+id, m)
+	}
+	if r.chatGPTState != (chatGPTState{}) {
+		r.after[i] = r.chatGPTState
+	}
+}
+
+// end adds reasoning that no message followed.
+func (r *chatGPTReader) end() {
+	m := loquat.Message{Role: loquat.RoleAssistant}
+	if setReasoning(&m, r.reasoning); !isEmpty(m) {
+		r.c.add("", m)
+	}
+}
+
+func (r *chatGPTReader) message(place string, in *chatGPTMessage) {
 	if in.Content.Type == "thoughts" {
 		for _, t := range in.Content.Thoughts {
 			r.reasoning += strings.TrimSpace(t.Summary+"\n"+t.Content) + "\n\n"
@@ -146,20 +171,14 @@ func (r *chatGPTReader) read(place string, in *chatGPTMessage) {
 		}
 		return
 	}
-	if len(in.Metadata.Citations) > 0 {
-		r.c.note("%s: %d citations are left out", place, len(in.Metadata.Citations))
-	}
-	for _, file := range in.Metadata.Attachments {
-		if !strings.HasPrefix(file.MimeType, "image/") {
-			r.c.note("%s: the file %q is left out; only images are taken over", place, loquat.Clip(file.Name, loquat.Excerpt))
-		}
-	}
+	r.citations(place, in, &m)
+	r.attachments(place, in, &m)
 	switch m.Role {
 	case loquat.RoleAssistant:
 		r.answer(in, &m)
 	case loquat.RoleTool:
-		id := r.called.ID
-		if id == "" || r.called.Name != in.Author.Name {
+		id := r.callID
+		if id == "" || r.called != in.Author.Name {
 			id = in.ID
 		}
 		m.Metadata = m.Metadata.Set(loquat.MetaToolCallID, id).Set(loquat.MetaToolName, in.Author.Name)
@@ -171,24 +190,22 @@ func (r *chatGPTReader) read(place string, in *chatGPTMessage) {
 
 // answer sets what only messages of the model have. One to another recipient than all calls a tool.
 func (r *chatGPTReader) answer(in *chatGPTMessage, m *loquat.Message) {
-	r.called = loquat.ToolCall{}
+	r.callID, r.called = "", ""
 	if in.Recipient != "" && in.Recipient != "all" {
-		r.called = loquat.ToolCall{ID: in.ID, Name: in.Recipient}
+		r.callID, r.called = in.ID, in.Recipient
 		callTool(m, in.ID, in.Recipient, m.Content)
 		m.Content = ""
 	}
 	setReasoning(m, r.reasoning)
 	r.reasoning = ""
+	switch in.Metadata.FinishDetails.Type {
+	case "interrupted":
+		m.Metadata = m.Metadata.Set(loquat.MetaIncomplete, "interrupted")
+	case "max_tokens":
+		m.Metadata = m.Metadata.Set(loquat.MetaFinishReason, "length")
+	}
 	if in.Metadata.Model != "" && !isEmpty(*m) {
 		m.Metadata = m.Metadata.Set(loquat.MetaModel, in.Metadata.Model)
-	}
-}
-
-// flush adds reasoning that no message followed.
-func (r *chatGPTReader) flush() {
-	m := loquat.Message{Role: loquat.RoleAssistant}
-	if setReasoning(&m, r.reasoning); !isEmpty(m) {
-		r.c.add("", m)
 	}
 }
 
@@ -201,7 +218,7 @@ func (r *chatGPTReader) content(place string, in *chatGPTMessage, m *loquat.Mess
 		}
 	case "code", "execution_output", "system_error":
 		m.Content = content.Text
-	case "tether_quote":
+	case "tether_quote", "sonic_webpage":
 		m.Content = strings.TrimSpace(content.Title + "\n" + content.URL + "\n\n" + content.Text)
 	case "tether_browsing_display":
 		m.Content = content.Result
@@ -227,12 +244,56 @@ func (r *chatGPTReader) part(place string, raw json.RawMessage, m *loquat.Messag
 	_ = json.Unmarshal(raw, &part) // another value has no type
 	switch part.Type {
 	case "image_asset_pointer":
-		id := part.Pointer[strings.LastIndexByte(part.Pointer, '/')+1:]
-		id, _, _ = strings.Cut(id, "#")
-		r.c.attachFile(m, place, id, "")
-	case "audio_transcription":
+		r.c.attachFile(m, place, pointedFile(part.Pointer), "")
+	case "text", "audio_transcription":
 		addText(m, part.Text)
 	default:
 		r.c.note("%s: a part of type %q is left out", place, loquat.Clip(part.Type, loquat.Excerpt))
+	}
+}
+
+// pointedFile returns the id of a file in a URL such as file-service://file-1.
+func pointedFile(url string) string {
+	id, _, _ := strings.Cut(url[strings.LastIndexByte(url, '/')+1:], "#")
+	return id
+}
+
+// shows reports whether one of the parts names a file.
+func (c chatGPTContent) shows(id string) bool {
+	return slices.ContainsFunc(c.Parts, func(part json.RawMessage) bool { return bytes.Contains(part, []byte(id)) })
+}
+
+// citationMark matches a citation in a text, between characters for private use.
+var citationMark = regexp.MustCompile("\ue200[^\ue201]*\ue201")
+
+// citations writes citations as readers see them, and removes those that show nothing.
+func (r *chatGPTReader) citations(place string, in *chatGPTMessage, m *loquat.Message) {
+	lost := len(in.Metadata.Citations)
+	for _, ref := range in.Metadata.References {
+		if strings.HasPrefix(ref.Text, "\ue200") && ref.Alt != "" {
+			m.Content = strings.ReplaceAll(m.Content, ref.Text, ref.Alt)
+			lost = 0 // the older form of the same citations
+		}
+	}
+	lost += len(citationMark.FindAllStringIndex(m.Content, -1))
+	m.Content = citationMark.ReplaceAllString(m.Content, "")
+	if lost > 0 {
+		r.c.note("%s: %d citations are left out", place, lost)
+	}
+}
+
+// attachments adds images that the parts of a message do not show: of a user, and of code that ran.
+func (r *chatGPTReader) attachments(place string, in *chatGPTMessage, m *loquat.Message) {
+	for _, file := range in.Metadata.Attachments {
+		if !strings.HasPrefix(file.MimeType, "image/") {
+			r.c.note("%s: the file %q is left out; only images are taken over", place, loquat.Clip(file.Name, loquat.Excerpt))
+		} else if file.ID != "" && !in.Content.shows(file.ID) {
+			r.c.attachFile(m, place, file.ID, file.Name)
+		}
+	}
+	for _, output := range in.Metadata.Executed.Messages {
+		if output.Type == "image" {
+			r.c.attachFile(m, place, pointedFile(output.ImageURL), "")
+		}
 	}
 }

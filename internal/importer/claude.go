@@ -10,14 +10,17 @@ import (
 
 // claude is a conversation in conversations.json of Claude's export.
 type claude struct {
-	UUID        string          `json:"uuid"`
-	Name        string          `json:"name"`
-	Model       string          `json:"model"`
-	CreatedAt   moment          `json:"created_at"`
-	UpdatedAt   moment          `json:"updated_at"`
-	IsStarred   bool            `json:"is_starred"`
-	CurrentLeaf string          `json:"current_leaf_message_uuid"`
-	Messages    []claudeMessage `json:"chat_messages"`
+	UUID        string `json:"uuid"`
+	Name        string `json:"name"`
+	Model       string `json:"model"`
+	CreatedAt   moment `json:"created_at"`
+	UpdatedAt   moment `json:"updated_at"`
+	IsStarred   bool   `json:"is_starred"`
+	CurrentLeaf string `json:"current_leaf_message_uuid"`
+	Project     struct {
+		Name string `json:"name"`
+	} `json:"project"`
+	Messages []claudeMessage `json:"chat_messages"`
 }
 
 type claudeMessage struct {
@@ -58,46 +61,18 @@ func readClaude(c *conversation, raw []byte) error {
 	}
 	c.begin(in.UUID, in.CreatedAt.Time, in.UpdatedAt.Time)
 	c.label(in.Name, in.IsStarred, false, nil)
-	shown := claudeBranch(in)
-	for _, i := range shown {
-		readClaudeMessage(c, fmt.Sprintf("chat_messages[%d]", i), in.Model, in.Messages[i])
+	if in.Project.Name != "" {
+		c.note("the project %q is left out", loquat.Clip(in.Project.Name, loquat.Excerpt))
 	}
-	if n := len(in.Messages) - len(shown); n > 0 {
-		c.note("%d messages of other branches are left out", n)
-	}
-	return nil
-}
-
-// claudeBranch returns the indices of the messages that were shown last. Older exports do not name
-// the message before each, and have one branch.
-func claudeBranch(in claude) (shown []int) {
-	index := map[string]int{}
-	linked := false
+	nodes := make([]node, len(in.Messages)) // older exports do not link them
 	for i, m := range in.Messages {
-		if _, twice := index[m.UUID]; !twice {
-			index[m.UUID] = i
-		}
-		shown = append(shown, i)
-		linked = linked || m.Parent != ""
+		nodes[i] = node{id: m.UUID, parent: m.Parent, at: m.CreatedAt.Time}
 	}
-	if !linked {
-		return shown
-	}
-	last := in.CurrentLeaf
-	if _, known := index[last]; !known {
-		last = in.Messages[len(in.Messages)-1].UUID
-	}
-	shown = nil
-	for _, id := range branch(last, func(id string) (string, bool) {
-		i, known := index[id]
-		if !known {
-			return "", false
-		}
-		return in.Messages[i].Parent, true
-	}) {
-		shown = append(shown, index[id])
-	}
-	return shown
+	t := newTree(c, nodes, in.CurrentLeaf)
+	t.readBranches(t.last(in.CurrentLeaf), simpleReader(func(i int) {
+		readClaudeMessage(c, fmt.Sprintf("chat_messages[%d]", i), in.Model, in.Messages[i])
+	}))
+	return nil
 }
 
 // readClaudeMessage reads one message. An answer with tool calls becomes several messages: one for
@@ -110,40 +85,29 @@ func readClaudeMessage(c *conversation, place, model string, in claudeMessage) {
 		c.note("%s is of the sender %q and is left out", place, loquat.Clip(in.Sender, loquat.Excerpt))
 		return
 	}
-	m := loquat.Message{Role: role, CreatedAt: in.CreatedAt.Time}
-	id := in.UUID
-	flush := func() {
-		if isEmpty(m) {
-			return
-		}
-		if model != "" && role == loquat.RoleAssistant {
-			m.Metadata = m.Metadata.Set(loquat.MetaModel, model)
-		}
-		c.add(id, m)
-		id, m = "", loquat.Message{Role: role, CreatedAt: in.CreatedAt.Time}
-	}
+	a := c.newAnswer(in.UUID, role, model, in.CreatedAt.Time)
 	for i, b := range in.Content {
 		if b.Type == "tool_result" {
-			flush()
+			a.flush()
 			readClaudeResult(c, fmt.Sprintf("%s.content[%d]", place, i), in, b)
 			continue
 		}
-		readClaudeBlock(c, fmt.Sprintf("%s.content[%d]", place, i), b, &m)
+		readClaudeBlock(c, fmt.Sprintf("%s.content[%d]", place, i), b, &a.m)
 	}
 	if len(in.Content) == 0 {
-		m.Content = in.Text
+		a.m.Content = in.Text
 	}
-	for _, a := range in.Attachments {
-		addText(&m, strings.TrimSpace(a.Name+"\n\n"+a.Content))
+	for _, file := range in.Attachments {
+		addText(&a.m, strings.TrimSpace(file.Name+"\n\n"+file.Content))
 	}
 	for _, f := range in.Files {
 		if entry := c.files.find(f.UUID); entry != nil && f.UUID != "" && f.Kind != "document" {
-			c.attachFile(&m, place, f.UUID, f.Name)
+			c.attachFile(&a.m, place, f.UUID, f.Name)
 		} else {
 			c.note("%s: the file %q is not in the export", place, loquat.Clip(f.Name, loquat.Excerpt))
 		}
 	}
-	flush()
+	a.flush()
 }
 
 func readClaudeBlock(c *conversation, place string, b claudeBlock, m *loquat.Message) {
@@ -153,6 +117,8 @@ func readClaudeBlock(c *conversation, place string, b claudeBlock, m *loquat.Mes
 		if len(b.Citations) > 0 {
 			c.note("%s: %d citations are left out", place, len(b.Citations))
 		}
+	case "voice_note":
+		addText(m, b.Text)
 	case "thinking":
 		setReasoning(m, b.Thinking)
 	case "tool_use":

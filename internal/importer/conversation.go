@@ -10,10 +10,11 @@ import (
 	"io"
 	"math"
 	"path"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"loquat"
 	"loquat/internal/archive"
@@ -24,15 +25,28 @@ var formats = []format{
 	{ChatGPT, []string{"mapping"}, readChatGPT},
 	{Claude, []string{"chat_messages"}, readClaude},
 	{LibreChat, []string{"conversationId", "messages"}, readLibreChat},
+	{LibreChat, []string{"conversationId", "messagesTree"}, readLibreChat},
 	{OpenWebUI, []string{"chat"}, readOpenWebUI},
 }
 
-// keysOf returns the fields of a conversation, or nil if it is not an object.
-func keysOf(raw []byte) (o loquat.Object) {
-	if json.Unmarshal(raw, &o) != nil {
+// keysOf returns the names of the fields of a conversation, or nil if it is not an object.
+func keysOf(raw []byte) map[string]bool {
+	in := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	if begin, err := in.ReadToken(); err != nil || begin.Kind() != '{' {
 		return nil
 	}
-	return o
+	keys := map[string]bool{}
+	for in.PeekKind() == '"' {
+		name, err := in.ReadToken()
+		if err != nil {
+			return nil
+		}
+		keys[name.String()] = true
+		if err := in.SkipValue(); err != nil {
+			return nil
+		}
+	}
+	return keys
 }
 
 // conversation is a conversation of another application while it becomes a session.
@@ -43,7 +57,11 @@ type conversation struct {
 	session archive.Session
 	notes   []string
 	more    int // notes that were dropped
-	seen    map[string]bool
+
+	messages []loquat.Message // of the branch that is read
+	seen     map[string]bool  // ids of messages
+	images   map[string]bool  // ids of images
+	added    int              // messages
 }
 
 // label sets the title of a session and how lists show it.
@@ -99,22 +117,56 @@ func (c *conversation) note(format string, args ...any) {
 }
 
 // add appends a message. Its id is made from the id that it had; a message without one gets its
-// place as its id.
+// number as its id.
 func (c *conversation) add(id string, m loquat.Message) {
 	if c.seen == nil {
 		c.seen = map[string]bool{}
 	}
 	if m.ID = id; id == "" || len(id) > 200 || c.seen[id] {
-		m.ID = fmt.Sprintf("message-%d", len(c.session.Messages))
+		m.ID = fmt.Sprintf("message-%d", c.added)
+		for n := c.added; c.seen[m.ID]; n++ {
+			m.ID = fmt.Sprintf("message-%d-%d", c.added, n)
+		}
 	}
+	c.added++
 	c.seen[m.ID] = true
 	if m.CreatedAt.IsZero() {
 		m.CreatedAt = c.session.CreatedAt
-		if n := len(c.session.Messages); n > 0 {
-			m.CreatedAt = c.session.Messages[n-1].CreatedAt
+		if n := len(c.messages); n > 0 {
+			m.CreatedAt = c.messages[n-1].CreatedAt
 		}
 	}
-	c.session.Messages = append(c.session.Messages, m)
+	c.messages = append(c.messages, m)
+}
+
+// answer is a message that becomes several: one for each round of tool calls and one for each result.
+type answer struct {
+	c     *conversation
+	id    string // of the next message
+	model string
+	m     loquat.Message
+}
+
+func (c *conversation) newAnswer(id, role, model string, at time.Time) answer {
+	return answer{c: c, id: id, model: model, m: loquat.Message{Role: role, CreatedAt: at}}
+}
+
+// flush adds the message so far, unless it shows nothing, and begins another one.
+func (a *answer) flush() {
+	if isEmpty(a.m) {
+		return
+	}
+	if a.model != "" && a.m.Role == loquat.RoleAssistant {
+		a.m.Metadata = a.m.Metadata.Set(loquat.MetaModel, a.model)
+	}
+	a.c.add(a.id, a.m)
+	a.id, a.m = "", loquat.Message{Role: a.m.Role, CreatedAt: a.m.CreatedAt}
+}
+
+// result adds the result of a tool call as a message of its own.
+func (a *answer) result(id, name, content string) {
+	a.flush()
+	a.c.add("", toolResult(id, name, content, a.m.CreatedAt))
 }
 
 // callTool adds a tool call to a message. Arguments that are not JSON become a text.
@@ -151,6 +203,15 @@ func setReasoning(m *loquat.Message, text string) {
 	m.Metadata = m.Metadata.Set(loquat.MetaReasoning, text)
 }
 
+// isGiven reports whether a value is there and says something.
+func isGiven(raw json.RawMessage) bool {
+	switch string(raw) {
+	case "", "null", "false", "{}", "[]", `""`:
+		return false
+	}
+	return true
+}
+
 // isEmpty reports whether a message shows nothing.
 func isEmpty(m loquat.Message) bool {
 	return strings.TrimSpace(m.Content) == "" && len(m.Metadata) == 0
@@ -164,14 +225,14 @@ func (c *conversation) attach(m *loquat.Message, id, name string, size int64, da
 		image.Name = path.Base(name)
 	}
 	attachment := loquat.Object{}.Set("type", "image").Set("asset_id", image.AssetID)
-	for _, other := range c.session.Images {
-		if other.AssetID == image.AssetID {
-			c.attachment(m, attachment)
-			return
-		}
-	}
-	c.session.Images = append(c.session.Images, image)
 	c.attachment(m, attachment)
+	if c.images == nil {
+		c.images = map[string]bool{}
+	}
+	if !c.images[image.AssetID] {
+		c.images[image.AssetID] = true
+		c.session.Images = append(c.session.Images, image)
+	}
 }
 
 // attachment adds an attachment to the metadata of a message.
@@ -185,7 +246,7 @@ func (c *conversation) attachment(m *loquat.Message, attachment loquat.Object) {
 func (c *conversation) attachFile(m *loquat.Message, place, id, name string) {
 	entry := c.files.find(id)
 	if entry == nil {
-		c.note("%s: the image %s is not in the export", place, loquat.Clip(strings.TrimSpace(id+" "+name), loquat.Excerpt))
+		c.note("%s: the image %q is not in the export", place, loquat.Clip(strings.TrimSpace(id+" "+name), loquat.Excerpt))
 		return
 	}
 	if name == "" {
@@ -211,7 +272,7 @@ func (c *conversation) attachURL(m *loquat.Message, place, url, name string) {
 	case strings.HasPrefix(url, "https://"), strings.HasPrefix(url, "http://"):
 		c.attachment(m, loquat.Object{}.Set("type", "image").Set("url", url))
 	default:
-		c.note("%s: the image %s is not in the export", place, loquat.Clip(strings.TrimSpace(name+" "+url), loquat.Excerpt))
+		c.note("%s: the image %q is not in the export", place, loquat.Clip(strings.TrimSpace(name+" "+url), loquat.Excerpt))
 	}
 }
 
@@ -222,8 +283,8 @@ func (c *conversation) finish() (archive.Session, []string, error) {
 	if s.Metadata == nil {
 		s.Metadata = loquat.Object{}
 	}
-	if s.CreatedAt.IsZero() && len(s.Messages) > 0 {
-		s.CreatedAt = s.Messages[0].CreatedAt
+	for i := 0; i < len(s.Messages) && s.CreatedAt.IsZero(); i++ {
+		s.CreatedAt = s.Messages[i].CreatedAt
 	}
 	if s.CreatedAt.IsZero() {
 		s.CreatedAt = time.Unix(0, 0).UTC()
@@ -234,18 +295,37 @@ func (c *conversation) finish() (archive.Session, []string, error) {
 	if s.UpdatedAt.Before(s.CreatedAt) {
 		s.UpdatedAt = s.CreatedAt
 	}
-	for i := range s.Messages {
-		if s.Messages[i].CreatedAt.IsZero() {
-			s.Messages[i].CreatedAt = s.CreatedAt
+	err := s.EachMessage(func(place string, m *loquat.Message) error {
+		if m.CreatedAt.IsZero() {
+			m.CreatedAt = s.CreatedAt
 		}
-		if err := s.Messages[i].Metadata.CheckDepth(); err != nil {
-			return *s, c.notes, fmt.Errorf("message %d: %w", i, err)
+		if err := m.Metadata.CheckDepth(); err != nil {
+			return fmt.Errorf("%s: %w", place, err)
 		}
+		return nil
+	})
+	for i := range s.Alternatives {
+		s.Alternatives[i].CreatedAt = beginning(s, s.Alternatives[i])
 	}
 	if c.more > 0 {
 		c.notes = append(c.notes, fmt.Sprintf("and %d more", c.more))
 	}
-	return *s, c.notes, nil
+	return *s, c.notes, err
+}
+
+// beginning returns when the first message of an alternative was written. Without messages, that is
+// when the session was updated.
+func beginning(s *archive.Session, a loquat.AlternativeNode) time.Time {
+	messages, first := a.Messages, 0
+	if a.InPlace && a.Within == loquat.OfSession {
+		messages, first = s.Messages, a.Index
+	} else if a.InPlace {
+		messages, first = s.Alternatives[a.Within].Messages, a.Index-s.Alternatives[a.Within].Index
+	}
+	if first < len(messages) {
+		return messages[first].CreatedAt
+	}
+	return s.UpdatedAt
 }
 
 // moment is a time in any form that the applications use: seconds or milliseconds since 1970, or
@@ -257,7 +337,7 @@ func (m *moment) UnmarshalJSON(raw []byte) error {
 	var number float64
 	var text string
 	switch {
-	case json.Unmarshal(raw, &number) == nil && number > 0 && number < 1e17:
+	case json.Unmarshal(raw, &number) == nil && number > 0 && number < 1e20:
 		for number > 1e11 { // milliseconds, or even smaller parts of a second
 			number /= 1000
 		}
@@ -268,22 +348,4 @@ func (m *moment) UnmarshalJSON(raw []byte) error {
 		}
 	}
 	return nil
-}
-
-// branch returns the ids from the first message to the last one, by the parents of each. It ends
-// at an id that is unknown or that was there before.
-func branch(last string, parent func(id string) (string, bool)) []string {
-	var out []string
-	seen := map[string]bool{}
-	for id := last; id != "" && !seen[id]; {
-		next, known := parent(id)
-		if !known {
-			break
-		}
-		seen[id] = true
-		out = append(out, id)
-		id = next
-	}
-	slices.Reverse(out)
-	return out
 }

@@ -9,15 +9,17 @@ package importer
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
 	"regexp"
+	"slices"
 
-	"loquat"
 	"loquat/internal/archive"
+	"loquat/internal/heap"
 	"loquat/internal/strictjson"
 )
 
@@ -33,6 +35,7 @@ const (
 // The bounds of a conversation of another application.
 const (
 	maxConversation = 256 << 20 // bytes of JSON
+	maxValues       = 1_000_000 // of JSON
 	maxDepth        = 9000      // levels of JSON: LibreChat nests each answer in its question
 	maxNotes        = 100       // of a conversation
 )
@@ -78,21 +81,63 @@ func Open(r io.Reader, opts Options) (*File, error) {
 		}
 		return f, nil
 	}
-	stream, err := strictjson.NewStream(buffered)
-	if err != nil {
-		return nil, err
-	}
-	if archiveHead.Match(head) {
-		f.Format = Loquat
-		f.items = archive.NewReader(stream, archive.Options{CreateTemp: opts.CreateTemp, MaxImage: opts.MaxImage}).Sessions()
-		return f, nil
-	}
-	f.items = func(yield func(archive.Item, error) bool) { f.conversations("", stream, yield) }
-	return f, nil
+	f.items, err = f.sessions("", buffered)
+	return f, err
 }
 
 // archiveHead matches the beginning of an archive. Its fields may have any order.
 var archiveHead = regexp.MustCompile(`^(\xef\xbb\xbf)?\s*\{\s*"(format|version|sessions)"`)
+
+// sessions returns the sessions in a text: an archive, or conversations of other applications.
+func (f *File) sessions(name string, in *bufio.Reader) (iter.Seq2[archive.Item, error], error) {
+	head, err := in.Peek(512)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if err := checkHead(head); err != nil {
+		return nil, err
+	}
+	stream, err := strictjson.NewStream(in)
+	if err != nil {
+		return nil, err
+	}
+	if archiveHead.Match(head) {
+		f.Format = cmp.Or(f.Format, Loquat)
+		return archive.NewReader(stream, archive.Options{CreateTemp: f.opts.CreateTemp, MaxImage: f.opts.MaxImage}).Sessions(), nil
+	}
+	stream.MaxValues = maxValues
+	return func(yield func(archive.Item, error) bool) { f.conversations(name, stream, yield) }, nil
+}
+
+// otherKinds are the first bytes of files that people give instead of the export.
+var otherKinds = []struct{ head, what string }{
+	{"\x1f\x8b", "is compressed with gzip; unpack it first"},
+	{"BZh", "is compressed with bzip2; unpack it first"},
+	{"\xfd7zXZ", "is compressed with xz; unpack it first"},
+	{"\x28\xb5\x2f\xfd", "is compressed with zstd; unpack it first"},
+	{"7z\xbc\xaf", "is a 7z file; unpack it first"},
+	{"Rar!", "is a RAR file; unpack it first"},
+	{"<", "is an HTML or XML page and not the export, maybe the page of an error; download the export again"},
+	{"%PDF", "is a PDF file; export as JSON instead"},
+}
+
+// checkHead returns an error that says what a file is, if it is known and not an export.
+func checkHead(head []byte) error {
+	const tarMark = 257
+	if len(head) > tarMark && bytes.HasPrefix(head[tarMark:], []byte("ustar")) {
+		return errors.New("is a tar file; unpack it first")
+	}
+	begin := bytes.TrimSpace(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")))
+	if len(head) == 0 {
+		return errors.New("is empty")
+	}
+	for _, kind := range otherKinds {
+		if bytes.HasPrefix(begin, []byte(kind.head)) {
+			return errors.New(kind.what)
+		}
+	}
+	return nil
+}
 
 // Sessions yields the sessions of the file. An error ends it: the rest of the file cannot be read.
 func (f *File) Sessions() iter.Seq2[archive.Item, error] { return f.items }
@@ -107,9 +152,8 @@ func (f *File) Close() {
 	}
 }
 
-// conversations yields the conversations in a JSON text: a list of them, or a single one. It
-// returns false if the caller wants no more.
-func (f *File) conversations(name string, in *strictjson.Stream, yield func(archive.Item, error) bool) bool {
+// conversations yields the conversations in a JSON text: a list of them, or a single one.
+func (f *File) conversations(name string, in *strictjson.Stream, yield func(archive.Item, error) bool) {
 	err := f.eachConversation(name, in, func(item archive.Item) error {
 		if !yield(item, nil) {
 			return errStopped
@@ -117,51 +161,63 @@ func (f *File) conversations(name string, in *strictjson.Stream, yield func(arch
 		return nil
 	})
 	if err != nil && !errors.Is(err, errStopped) {
-		if name != "" {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-		return yield(archive.Item{}, err)
+		yield(archive.Item{}, err)
 	}
-	return err == nil
 }
 
 // errStopped reports that the caller wants no more sessions.
 var errStopped = errors.New("stopped")
+
+// maxStrange is how many values come before the first conversation, at most.
+const maxStrange = 100
 
 func (f *File) eachConversation(name string, in *strictjson.Stream, each func(archive.Item) error) error {
 	first, err := in.Peek()
 	if err != nil {
 		return err
 	}
-	switch first {
-	case '{':
-		item, err := f.conversation(placeIn(name, "", in.Line()), in)
-		if err != nil {
-			return err
-		}
-		if err := each(item); err != nil {
-			return err
-		}
-		return in.End()
-	case '[':
-	default:
-		return errUnknownFormat
-	}
-	err = in.List(func(i int) error {
+	var strange []archive.Item // until there is a conversation, it is not known whether the file is an export
+	next := func(index string) error {
 		if _, err := in.Peek(); err != nil {
 			return err
 		}
-		item, err := f.conversation(placeIn(name, fmt.Sprintf("[%d]", i), in.Line()), in)
+		item, err := f.conversation(placeIn(name, index, in.Line()), in)
 		if err != nil {
 			return err
 		}
-		return each(item)
-	})
+		if strange = append(strange, item); f.Format == "" && item.Err == errNoConversation {
+			if len(strange) > maxStrange {
+				return errUnknownFormat
+			}
+			return nil
+		}
+		for _, item := range strange {
+			if err := each(item); err != nil {
+				return err
+			}
+		}
+		strange = nil
+		return nil
+	}
+	switch first {
+	case '{':
+		err = next("")
+	case '[':
+		err = in.List(func(i int) error { return next(fmt.Sprintf("[%d]", i)) })
+	default:
+		return errUnknownFormat
+	}
+	if err == nil && len(strange) > 0 {
+		err = errUnknownFormat
+	}
 	if err != nil {
 		return err
 	}
 	return in.End()
 }
+
+// errNoConversation reports that a value is not a conversation of a known application.
+var errNoConversation = errors.New("is not a conversation that can be read")
 
 // placeIn returns the place of a conversation in a file of a ZIP file, or in the only file.
 func placeIn(name, index string, line int) string {
@@ -190,6 +246,9 @@ func (f *File) conversation(place string, in *strictjson.Stream) (archive.Item, 
 	if err != nil {
 		return item, err
 	}
+	if len(raw) >= heap.Large {
+		defer heap.Hold()()
+	}
 	keys := keysOf(raw)
 	for _, kind := range formats {
 		if !kind.matches(keys) {
@@ -206,18 +265,10 @@ func (f *File) conversation(place string, in *strictjson.Stream) (archive.Item, 
 		}
 		return item, nil
 	}
-	if f.Format == "" {
-		return item, errUnknownFormat
-	}
-	item.Err = errors.New("is not a conversation that can be read")
+	item.Err = errNoConversation
 	return item, nil
 }
 
-func (f format) matches(keys loquat.Object) bool {
-	for _, key := range f.keys {
-		if _, ok := keys[key]; !ok {
-			return false
-		}
-	}
-	return true
+func (f format) matches(keys map[string]bool) bool {
+	return !slices.ContainsFunc(f.keys, func(key string) bool { return !keys[key] })
 }

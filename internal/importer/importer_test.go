@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"loquat"
 	"loquat/internal/archive"
 	"loquat/internal/archive/archivetest"
 	"loquat/internal/importer"
@@ -67,15 +68,24 @@ func describeItem(t testing.TB, b *strings.Builder, item archive.Item) {
 		}
 		fmt.Fprintf(b, "IMAGE %s %q %d bytes\n", image.AssetID, image.Name, n)
 	}
-	for _, m := range s.Messages {
+	describeMessages(t, b, "", s.Messages)
+	for i, a := range s.Alternatives {
+		fmt.Fprintf(b, "ALTERNATIVE %d at %d within %d %s in place: %v\n", i, a.Index, a.Within, a.CreatedAt.Format("15:04:05"), a.InPlace)
+		describeMessages(t, b, "  ", a.Messages)
+	}
+	for _, n := range item.Notes {
+		fmt.Fprintf(b, "NOTE %s\n", n)
+	}
+}
+
+func describeMessages(t testing.TB, b *strings.Builder, indent string, messages []loquat.Message) {
+	t.Helper()
+	for _, m := range messages {
 		metadata, err := m.Metadata.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(b, "%s %s %s %q %s\n", m.CreatedAt.Format("15:04:05"), m.ID, m.Role, m.Content, metadata)
-	}
-	for _, n := range item.Notes {
-		fmt.Fprintf(b, "NOTE %s\n", n)
+		fmt.Fprintf(b, "%s%s %s %s %q %s\n", indent, m.CreatedAt.Format("15:04:05"), m.ID, m.Role, m.Content, metadata)
 	}
 }
 
@@ -152,9 +162,11 @@ func TestFormats(t *testing.T) {
 // The file is found out to be of a format by its content, also if it has a list where others have
 // a single conversation, or one where they have a list.
 func TestOneOrMany(t *testing.T) {
-	one := string(example(t, "librechat.json"))
-	if got := describe(t, strings.NewReader("["+one+","+one+"]")); strings.Count(got, "SESSION librechat-bbbb") != 2 {
-		t.Error(got)
+	const one = `{"conversationId": "1", "messages": [{"messageId": "a", "isCreatedByUser": true, "text": "Hi"}]}`
+	for text, want := range map[string]int{one: 1, "[" + one + "," + one + "]": 2} {
+		if got := describe(t, strings.NewReader(text)); strings.Count(got, "SESSION librechat-1") != want {
+			t.Error(got)
+		}
 	}
 	claude := `{"uuid": "1", "chat_messages": [{"uuid": "2", "sender": "human", "text": "Hi"}]}`
 	if got := describe(t, strings.NewReader(claude)); !strings.Contains(got, `message`) && !strings.Contains(got, "SESSION claude-1") {
@@ -172,6 +184,7 @@ func TestFaultyConversations(t *testing.T) {
 		"wrong type":     {`{"chat_messages": 7}`, "cannot be read"},
 		"deep":           {`{"chat_messages": [], "x": ` + deep + `}`, "is nested too deep"},
 		"deep input":     {`{"uuid": "d", "chat_messages": [{"sender": "assistant", "content": [{"type": "tool_use", "input": 1}], "x": [` + deep[:5000] + `}]}`, "is not valid JSON"},
+		"many values":    {`{"chat_messages": [` + strings.Repeat("{},", 500_000) + `{}]}`, "has more than 1000000 values"},
 		"wrong encoding": {"{\"chat_messages\": [], \"name\": \"Gr\xfc\xdfe\"}", "is not in UTF-8"},
 		"twice":          {`{"chat_messages": [], "uuid": "1", "uuid": "2"}`, "is given twice"},
 	} {
@@ -188,22 +201,29 @@ func TestFaultyConversations(t *testing.T) {
 
 func TestUnreadableFiles(t *testing.T) {
 	whole := zipOf(t, map[string][]byte{"conversations.json": example(t, "claude.json")})
-	bomb := zipOf(t, map[string][]byte{"conversations.json": append([]byte(`[{"uuid": "1", "chat_messages": []},`), bytes.Repeat([]byte(" "), 64<<20)...)})
+	bomb := zipOf(t, map[string][]byte{"conversations.json": append([]byte(`[{"uuid": "1", "chat_messages": []},`), bytes.Repeat([]byte(" "), 40<<20)...)})
 	for name, c := range map[string]struct {
 		file string
 		want string
 	}{
-		"empty":            {"", "ends too early"},
-		"text":             {"hello", "docs/moving-in.md"},
-		"other JSON":       {`[{"a": 1}]`, "docs/moving-in.md"},
-		"UTF-16":           {"\xff\xfe[\x00", "UTF-16"},
-		"cut JSON":         {string(example(t, "claude.json"))[:2000], "END ends too early"},
-		"cut ZIP":          {string(whole[:len(whole)-30]), "cut off"},
-		"broken ZIP":       {"PK" + strings.Repeat("x", 100), "cut off"},
-		"ZIP of others":    {string(zipOf(t, map[string][]byte{"a.json": []byte("[]")})), "without conversations.json"},
-		"compressed a lot": {string(bomb), "more than 200 times"},
-		"paths that leave": {string(zipOf(t, map[string][]byte{"../../conversations.json": []byte(`[{"uuid": "1", "chat_messages": []}]`)})), "SESSION claude-1"},
-		"many files":       {string(manyFiles()), "at most 200000"},
+		"empty":             {"", "is empty"},
+		"space":             {" \n ", "ends too early"},
+		"page":              {"\n<!DOCTYPE html><p>Sign in", "is an HTML or XML page"},
+		"gzip":              {"\x1f\x8b\x08\x00", "is compressed with gzip"},
+		"tar":               {strings.Repeat("a", 257) + "ustar\x0000", "is a tar file"},
+		"two texts":         {`[{"uuid": "1", "chat_messages": []}]` + "\n[]", "has '[' after the end, in line 2"},
+		"many other values": {"[" + strings.Repeat("null,", 200) + `{"uuid": "1", "chat_messages": []}]`, "docs/moving-in.md"},
+		"encrypted":         {string(encrypted(zipOf(t, map[string][]byte{"conversations.json": []byte("[]")}))), "has conversations.json, which is encrypted"},
+		"text":              {"hello", "docs/moving-in.md"},
+		"other JSON":        {`[{"a": 1}]`, "docs/moving-in.md"},
+		"UTF-16":            {"\xff\xfe[\x00", "UTF-16"},
+		"cut JSON":          {string(example(t, "claude.json"))[:2000], "END ends too early"},
+		"cut ZIP":           {string(whole[:len(whole)-30]), "cut off"},
+		"broken ZIP":        {"PK" + strings.Repeat("x", 100), "cut off"},
+		"ZIP of others":     {string(zipOf(t, map[string][]byte{"a.txt": []byte("[]"), "b/.c.json": nil})), "without conversations.json"},
+		"compressed a lot":  {string(bomb), "more than 200 times"},
+		"paths that leave":  {string(zipOf(t, map[string][]byte{"../../conversations.json": []byte(`[{"uuid": "1", "chat_messages": []}]`)})), "SESSION claude-1"},
+		"many files":        {string(manyFiles()), "at most 200000"},
 	} {
 		if got := describe(t, strings.NewReader(c.file)); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %.500s; want %q", name, got, c.want)
@@ -213,6 +233,79 @@ func TestUnreadableFiles(t *testing.T) {
 	damaged[len(damaged)/3] ^= 0xff
 	if got := describe(t, bytes.NewReader(damaged)); !strings.Contains(got, "conversations.json") {
 		t.Errorf("a damaged file: %.500s", got)
+	}
+}
+
+// encrypted returns a ZIP file that says that its files are encrypted.
+func encrypted(file []byte) []byte {
+	for head, flags := range map[string]int{"PK\x03\x04": 6, "PK\x01\x02": 8} {
+		for i := bytes.Index(file, []byte(head)); i >= 0; {
+			file[i+flags] |= 1
+			next := bytes.Index(file[i+1:], []byte(head))
+			if next < 0 {
+				break
+			}
+			i += 1 + next
+		}
+	}
+	return file
+}
+
+// ZIP files have the conversations in several files, and under other names. A file that cannot be
+// read is named, and the others are read.
+func TestZIPFiles(t *testing.T) {
+	talk := func(id string) []byte {
+		return []byte(`[{"uuid": "` + id + `", "chat_messages": [{"uuid": "2", "sender": "human", "text": "Hi"}]}]`)
+	}
+	archived := archivetest.Write(t, archive.Session{SessionID: "own", AgentID: "default"})
+	for name, c := range map[string]struct {
+		files map[string][]byte
+		want  []string
+	}{
+		"two":          {map[string][]byte{"a/conversations.json": talk("1"), "b/conversations.json": talk("2")}, []string{"SESSION claude-1", "SESSION claude-2"}},
+		"numbered":     {map[string][]byte{"conversations-000.json": talk("1"), "Conversations-001.JSON": talk("2"), "users.json": talk("3")}, []string{"SESSION claude-1", "SESSION claude-2"}},
+		"other names":  {map[string][]byte{"My chat.json": talk("1"), "__MACOSX/._My chat.json": []byte("\x00"), "notes.txt": nil}, []string{"SESSION claude-1"}},
+		"one is cut":   {map[string][]byte{"a/conversations.json": talk("1")[:20], "b/conversations.json": talk("2")}, []string{"SESSION claude-2", "ERROR a/conversations.json: ends too early"}},
+		"one is empty": {map[string][]byte{"a/conversations.json": nil, "b/conversations.json": talk("2")}, []string{"SESSION claude-2", "ERROR a/conversations.json: is empty"}},
+		"one is other": {map[string][]byte{"a.json": []byte(`{"a": 1}`), "b.json": talk("2")}, []string{"SESSION claude-2", "ERROR a.json"}},
+		"an archive":   {map[string][]byte{"sessions.json": archived}, []string{"SESSION own"}},
+	} {
+		got := describe(t, bytes.NewReader(zipOf(t, c.files)))
+		if strings.Contains(got, "END") || strings.Count(got, "SESSION")+strings.Count(got, "ERROR") != len(c.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %s; want %q", name, got, want)
+			}
+		}
+	}
+}
+
+// A ZIP file may come through a pipe, as standard input does.
+func TestZIPThroughPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	go func() {
+		_, _ = w.Write(zipOf(t, map[string][]byte{"conversations.json": example(t, "claude.json")}))
+		w.Close()
+	}()
+	if got := describe(t, r); !strings.Contains(got, "SESSION claude-aaaaaaaa") {
+		t.Error(got)
+	}
+}
+
+// Texts in which JavaScript has cut a character in half are read, and so is what follows values that are
+// not conversations.
+func TestFilesWithFaultyTexts(t *testing.T) {
+	got := describe(t, strings.NewReader(`[null, {"a": 1}, {"uuid": "1", "chat_messages": [{"uuid": "2", "sender": "human", "text": "half \ud83d, other \udE00x, whole \ud83d\ude00, \\ud83d, end \ud83d"}]}, 7]`))
+	for _, want := range []string{"ERROR [0], line 1", "ERROR [1], line 1", "ERROR [3], line 1", `"half \ufffd, other \ufffdx, whole 😀, \\ud83d, end \ufffd"`} {
+		if !strings.Contains(got, strings.ReplaceAll(want, `\ufffd`, "\ufffd")) {
+			t.Errorf("%s; want %q", got, want)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -16,10 +18,29 @@ type libreChat struct {
 	UpdatedAt      moment `json:"updatedAt"`
 	IsArchived     bool   `json:"isArchived"`
 	Options        struct {
-		Model string `json:"model"`
+		Model        string `json:"model"`
+		System       string `json:"system"`
+		PromptPrefix string `json:"promptPrefix"`
 	} `json:"options"`
-	Tags     []string           `json:"tags"`
-	Messages []libreChatMessage `json:"messages"`
+	Tags     []string          `json:"tags"`
+	Messages libreChatMessages `json:"messages"`
+	Tree     libreChatMessages `json:"messagesTree"`
+}
+
+// libreChatMessages are a list, or an object whose children they are.
+type libreChatMessages []libreChatMessage
+
+// UnmarshalJSON accepts both forms.
+func (m *libreChatMessages) UnmarshalJSON(raw []byte) error {
+	var root struct {
+		Children []libreChatMessage `json:"children"`
+	}
+	if bytes.HasPrefix(raw, []byte("{")) {
+		err := json.Unmarshal(raw, &root)
+		*m = root.Children
+		return err
+	}
+	return json.Unmarshal(raw, (*[]libreChatMessage)(m))
 }
 
 type libreChatMessage struct {
@@ -35,6 +56,7 @@ type libreChatMessage struct {
 	Unfinished  bool               `json:"unfinished"`
 	Files       []libreChatFile    `json:"files"`
 	Attachments []libreChatFile    `json:"attachments"`
+	Feedback    json.RawMessage    `json:"feedback"`
 	Children    []libreChatMessage `json:"children"`
 }
 
@@ -45,16 +67,57 @@ type libreChatFile struct {
 }
 
 type libreChatPart struct {
-	Type     string          `json:"type"`
-	Text     json.RawMessage `json:"text"`
-	Think    json.RawMessage `json:"think"`
-	Error    json.RawMessage `json:"error"`
-	ToolCall struct {
-		ID     string          `json:"id"`
-		Name   string          `json:"name"`
-		Args   json.RawMessage `json:"args"`
-		Output string          `json:"output"`
-	} `json:"tool_call"`
+	Type     string            `json:"type"`
+	Text     json.RawMessage   `json:"text"`
+	Think    json.RawMessage   `json:"think"`
+	Error    json.RawMessage   `json:"error"`
+	ToolCall libreChatToolCall `json:"tool_call"`
+	Image    libreChatFile     `json:"image_file"`
+	ImageURL struct {
+		URL string `json:"url"`
+	} `json:"image_url"`
+}
+
+// libreChatToolCall is a tool call of an agent, or in the form of assistants: a function, or code that
+// ran.
+type libreChatToolCall struct {
+	ID       string             `json:"id"`
+	Name     string             `json:"name"`
+	Args     json.RawMessage    `json:"args"`
+	Output   string             `json:"output"`
+	Function *libreChatFunction `json:"function"`
+	Code     *struct {
+		Input   string `json:"input"`
+		Outputs []struct {
+			Type string `json:"type"`
+			Logs string `json:"logs"`
+		} `json:"outputs"`
+	} `json:"code_interpreter"`
+}
+
+type libreChatFunction struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+	Output    string          `json:"output"`
+}
+
+// normal returns a tool call in the form of agents.
+func (t libreChatToolCall) normal(c *conversation, place string) libreChatToolCall {
+	if f := t.Function; f != nil {
+		t.Name, t.Args, t.Output = f.Name, f.Arguments, f.Output
+	}
+	if t.Code == nil {
+		return t
+	}
+	t.Name, t.Args = "code_interpreter", loquat.Quote(t.Code.Input)
+	for _, out := range t.Code.Outputs {
+		if out.Type == "logs" {
+			t.Output += out.Logs
+		} else {
+			c.note("%s: a result of type %q is left out", place, loquat.Clip(out.Type, loquat.Excerpt))
+		}
+	}
+	return t
 }
 
 func readLibreChat(c *conversation, raw []byte) error {
@@ -64,17 +127,22 @@ func readLibreChat(c *conversation, raw []byte) error {
 	}
 	c.begin(in.ConversationID, in.CreatedAt.Time, in.UpdatedAt.Time)
 	c.label(in.Title, false, in.IsArchived, in.Tags)
-	messages := flatten(in.Messages)
-	shown := libreChatBranch(messages)
-	for _, m := range shown {
+	if system := cmp.Or(in.Options.System, in.Options.PromptPrefix); system != "" {
+		c.add("", loquat.Message{Role: loquat.RoleSystem, Content: system})
+	}
+	messages := flatten(append(in.Tree, in.Messages...))
+	nodes := make([]node, len(messages))
+	for i, m := range messages {
+		nodes[i] = node{id: m.MessageID, parent: m.Parent, at: m.CreatedAt.Time}
+	}
+	t := newTree(c, nodes, "")
+	t.readBranches(t.last(""), simpleReader(func(i int) {
+		m := messages[i]
 		if m.Model == "" {
 			m.Model = in.Options.Model
 		}
 		readLibreChatMessage(c, "message "+m.MessageID, m)
-	}
-	if n := len(messages) - len(shown); n > 0 {
-		c.note("%d messages of other branches are left out", n)
-	}
+	}))
 	return nil
 }
 
@@ -94,89 +162,59 @@ func flatten(tree []libreChatMessage) (out []libreChatMessage) {
 	return out
 }
 
-// libreChatBranch returns the branch that ends in the newest message. Without links between the
-// messages there is one branch.
-func libreChatBranch(messages []libreChatMessage) (shown []libreChatMessage) {
-	index := map[string]int{}
-	for i, m := range messages {
-		if _, twice := index[m.MessageID]; !twice {
-			index[m.MessageID] = i
-		}
-	}
-	linked := false
-	last := 0
-	for i, m := range messages {
-		if _, known := index[m.Parent]; known && m.Parent != "" {
-			linked = true
-		}
-		if !m.CreatedAt.Before(messages[last].CreatedAt.Time) {
-			last = i
-		}
-	}
-	if !linked {
-		return messages
-	}
-	for _, id := range branch(messages[last].MessageID, func(id string) (string, bool) {
-		i, known := index[id]
-		if !known {
-			return "", false
-		}
-		return messages[i].Parent, true
-	}) {
-		shown = append(shown, messages[index[id]])
-	}
-	return shown
-}
-
 func readLibreChatMessage(c *conversation, place string, in libreChatMessage) {
-	m := loquat.Message{Role: loquat.RoleAssistant, CreatedAt: in.CreatedAt.Time}
+	role := loquat.RoleAssistant
 	if in.ByUser {
-		m.Role = loquat.RoleUser
+		role = loquat.RoleUser
 	}
-	id := in.MessageID
-	flush := func() {
-		if isEmpty(m) {
-			return
-		}
-		if m.Role == loquat.RoleAssistant && in.Model != "" {
-			m.Metadata = m.Metadata.Set(loquat.MetaModel, in.Model)
-		}
-		c.add(id, m)
-		id, m = "", loquat.Message{Role: m.Role, CreatedAt: in.CreatedAt.Time}
-	}
+	w := libreChatWriter{c.newAnswer(in.MessageID, role, in.Model, in.CreatedAt.Time)}
 	for i, part := range in.Content {
-		switch part.Type {
-		case "text":
-			addText(&m, textOf(part.Text))
-		case "think":
-			setReasoning(&m, textOf(part.Think))
-		case "error":
-			addText(&m, textOf(part.Error))
-		case "tool_call":
-			call := part.ToolCall
-			callTool(&m, call.ID, call.Name, textOf(call.Args))
-			flush()
-			c.add("", toolResult(call.ID, call.Name, call.Output, in.CreatedAt.Time))
-		default:
-			c.note("%s: content[%d] of type %q is left out", place, i, loquat.Clip(part.Type, loquat.Excerpt))
-		}
+		w.part(fmt.Sprintf("%s: content[%d]", place, i), part)
 	}
 	if len(in.Content) == 0 {
-		m.Content = in.Text
+		w.m.Content = in.Text
 	}
-	if in.Unfinished && !isEmpty(m) {
-		m.Metadata = m.Metadata.Set(loquat.MetaIncomplete, "interrupted")
-	} else if in.Error && !isEmpty(m) {
-		m.Metadata = m.Metadata.Set(loquat.MetaIncomplete, "error")
+	if in.Unfinished && !isEmpty(w.m) {
+		w.m.Metadata = w.m.Metadata.Set(loquat.MetaIncomplete, "interrupted")
+	} else if in.Error && !isEmpty(w.m) {
+		w.m.Metadata = w.m.Metadata.Set(loquat.MetaIncomplete, "error")
 	}
 	for _, f := range append(in.Files, in.Attachments...) {
 		if strings.HasPrefix(f.Type, "image/") {
-			c.attachURL(&m, place, f.Path, f.Name)
+			c.attachURL(&w.m, place, f.Path, f.Name)
 		} else {
-			c.note("%s: the file %q is not in the export", place, loquat.Clip(f.Name, loquat.Excerpt))
+			c.note("%s: the file %q is not in the export", place, loquat.Clip(cmp.Or(f.Name, f.Type), loquat.Excerpt))
 		}
 	}
-	flush()
+	if isGiven(in.Feedback) {
+		c.note("%s: the rating is left out", place)
+	}
+	w.flush()
+}
+
+// libreChatWriter reads the parts of a message.
+type libreChatWriter struct{ answer }
+
+func (w *libreChatWriter) part(place string, part libreChatPart) {
+	switch part.Type {
+	case "text":
+		addText(&w.m, textOf(part.Text))
+	case "think":
+		setReasoning(&w.m, textOf(part.Think))
+	case "error":
+		addText(&w.m, cmp.Or(textOf(part.Error), textOf(part.Text)))
+	case "image_file":
+		w.c.attachURL(&w.m, place, part.Image.Path, part.Image.Name)
+	case "image_url":
+		w.c.attachURL(&w.m, place, part.ImageURL.URL, "")
+	case "tool_call":
+		call := part.ToolCall.normal(w.c, place)
+		callTool(&w.m, call.ID, call.Name, textOf(call.Args))
+		w.result(call.ID, call.Name, call.Output)
+	case "agent_update": // which agent goes on
+	default:
+		w.c.note("%s of type %q is left out", place, loquat.Clip(part.Type, loquat.Excerpt))
+	}
 }
 
 // textOf returns a text that is a string, an object with the text as its value, or other JSON.

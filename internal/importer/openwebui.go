@@ -1,12 +1,14 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
-	"time"
 
 	"loquat"
 )
@@ -19,6 +21,7 @@ type openWebUI struct {
 	UpdatedAt moment `json:"updated_at"`
 	Archived  bool   `json:"archived"`
 	Pinned    bool   `json:"pinned"`
+	FolderID  string `json:"folder_id"`
 	Meta      struct {
 		Tags []string `json:"tags"`
 	} `json:"meta"`
@@ -32,6 +35,7 @@ type openWebUI struct {
 			CurrentID string                      `json:"currentId"`
 			Messages  map[string]openWebUIMessage `json:"messages"`
 		} `json:"history"`
+		Files  []openWebUIFile `json:"files"`
 		Params struct {
 			System string `json:"system"`
 		} `json:"params"`
@@ -39,20 +43,34 @@ type openWebUI struct {
 }
 
 type openWebUIMessage struct {
-	ID        string            `json:"id"`
-	ParentID  string            `json:"parentId"`
-	Role      string            `json:"role"`
-	Content   string            `json:"content"`
-	Model     string            `json:"model"`
-	Timestamp moment            `json:"timestamp"`
-	Output    []openWebUIOutput `json:"output"`
-	Files     []struct {
-		Type string `json:"type"`
-		URL  string `json:"url"`
-		Name string `json:"name"`
-	} `json:"files"`
-	Sources []json.RawMessage `json:"sources"`
-	Error   json.RawMessage   `json:"error"`
+	ID          string            `json:"id"`
+	ParentID    string            `json:"parentId"`
+	ChildrenIDs []string          `json:"childrenIds"`
+	Role        string            `json:"role"`
+	Content     string            `json:"content"`
+	Model       string            `json:"model"`
+	Timestamp   moment            `json:"timestamp"`
+	Output      []openWebUIOutput `json:"output"`
+	Files       []openWebUIFile   `json:"files"`
+	Merged      struct {
+		Content string `json:"content"`
+	} `json:"merged"`
+	Executions []json.RawMessage `json:"code_executions"`
+	Rating     json.RawMessage   `json:"annotation"`
+	Sources    []json.RawMessage `json:"sources"`
+	Error      json.RawMessage   `json:"error"`
+}
+
+type openWebUIFile struct {
+	Type        string `json:"type"`
+	ContentType string `json:"content_type"`
+	URL         string `json:"url"`
+	Name        string `json:"name"`
+	File        struct {
+		Data struct {
+			Content string `json:"content"`
+		} `json:"data"`
+	} `json:"file"`
 }
 
 type openWebUIOutput struct {
@@ -62,6 +80,8 @@ type openWebUIOutput struct {
 	Arguments string          `json:"arguments"`
 	Content   json.RawMessage `json:"content"`
 	Output    json.RawMessage `json:"output"`
+	Code      string          `json:"code"`
+	ID        string          `json:"id"`
 }
 
 func readOpenWebUI(c *conversation, raw []byte) error {
@@ -70,40 +90,37 @@ func readOpenWebUI(c *conversation, raw []byte) error {
 		return fmt.Errorf("cannot be read: %w", err)
 	}
 	chat := in.Chat
-	id, title, created := in.ID, in.Title, in.CreatedAt.Time
-	if id == "" {
-		id = chat.ID
-	}
-	if title == "" {
-		title = chat.Title
-	}
+	created := in.CreatedAt.Time
 	if created.IsZero() {
 		created = chat.Timestamp.Time
 	}
-	c.begin(id, created, in.UpdatedAt.Time)
-	c.label(title, in.Pinned, in.Archived, in.Meta.Tags)
-	system := chat.System
-	if system == "" {
-		system = chat.Params.System
+	c.begin(cmp.Or(in.ID, chat.ID), created, in.UpdatedAt.Time)
+	c.label(cmp.Or(in.Title, chat.Title), in.Pinned, in.Archived, in.Meta.Tags)
+	if in.FolderID != "" {
+		c.note("the folder %q is left out", loquat.Clip(in.FolderID, loquat.Excerpt))
 	}
-	if system != "" {
+	for _, f := range chat.Files {
+		c.note("the file %q of the chat is left out", loquat.Clip(f.Name, loquat.Excerpt))
+	}
+	if system := cmp.Or(chat.System, chat.Params.System); system != "" {
 		c.add("", loquat.Message{Role: loquat.RoleSystem, Content: system})
 	}
-	shown := branch(chat.History.CurrentID, func(id string) (string, bool) {
-		m, known := chat.History.Messages[id]
-		return m.ParentID, known
-	})
-	for _, id := range shown {
-		readOpenWebUIMessage(c, id, chat.History.Messages[id])
-	}
-	if n := len(chat.History.Messages) - len(shown); n > 0 {
-		c.note("%d messages of other branches are left out", n)
-	}
-	if len(chat.History.Messages) == 0 {
-		for _, m := range chat.Messages {
-			readOpenWebUIMessage(c, m.ID, m)
+	messages := chat.Messages
+	var nodes []node
+	if history := chat.History.Messages; len(history) > 0 {
+		messages = nil
+		for _, id := range slices.Sorted(maps.Keys(history)) {
+			m := history[id]
+			m.ID = id
+			messages = append(messages, m)
 		}
+		slices.SortStableFunc(messages, func(a, b openWebUIMessage) int { return a.Timestamp.Compare(b.Timestamp.Time) })
 	}
+	for _, m := range messages {
+		nodes = append(nodes, node{id: m.ID, parent: m.ParentID, at: m.Timestamp.Time, children: m.ChildrenIDs})
+	}
+	t := newTree(c, nodes, chat.History.CurrentID)
+	t.readBranches(t.last(chat.History.CurrentID), simpleReader(func(i int) { readOpenWebUIMessage(c, messages[i].ID, messages[i]) }))
 	return nil
 }
 
@@ -113,7 +130,7 @@ func readOpenWebUIMessage(c *conversation, id string, in openWebUIMessage) {
 		c.note("%s is of the role %q and is left out", place, loquat.Clip(in.Role, loquat.Excerpt))
 		return
 	}
-	w := openWebUIWriter{c: c, id: id, model: in.Model, at: in.Timestamp.Time, m: loquat.Message{Role: in.Role, CreatedAt: in.Timestamp.Time}}
+	w := openWebUIWriter{answer: c.newAnswer(id, in.Role, in.Model, in.Timestamp.Time)}
 	switch {
 	case len(in.Output) > 0:
 		for i, part := range in.Output {
@@ -124,41 +141,43 @@ func readOpenWebUIMessage(c *conversation, id string, in openWebUIMessage) {
 	default:
 		w.m.Content = in.Content
 	}
-	for _, f := range in.Files {
-		if f.Type == "image" || strings.HasPrefix(f.Type, "image/") {
-			c.attachURL(&w.m, place, f.URL, f.Name)
-		} else {
-			c.note("%s: the file %q is not in the export", place, loquat.Clip(f.Name, loquat.Excerpt))
-		}
-	}
+	w.files(place, in.Files)
 	if len(in.Sources) > 0 {
 		c.note("%s: %d sources are left out", place, len(in.Sources))
 	}
-	if len(in.Error) > 0 && string(in.Error) != "null" && string(in.Error) != "false" {
+	if len(in.Executions) > 0 {
+		c.note("%s: the results of %d blocks of code are left out", place, len(in.Executions))
+	}
+	if isGiven(in.Rating) {
+		c.note("%s: the rating is left out", place)
+	}
+	if isGiven(in.Error) {
 		w.m.Metadata = w.m.Metadata.Set(loquat.MetaIncomplete, "error")
 	}
 	w.flush()
+	if in.Merged.Content != "" {
+		c.note("%s: the answer that was merged from others is left out", place)
+	}
 }
 
-// openWebUIWriter makes messages of an answer: one for each round of tool calls and one for each
-// result.
+// files adds images, and the texts of documents if the export has them.
+func (w *openWebUIWriter) files(place string, files []openWebUIFile) {
+	for _, f := range files {
+		switch content := f.File.Data.Content; {
+		case f.Type == "image" || strings.HasPrefix(f.Type, "image/") || strings.HasPrefix(f.ContentType, "image/"):
+			w.c.attachURL(&w.m, place, f.URL, f.Name)
+		case content != "":
+			addText(&w.m, strings.TrimSpace(f.Name+"\n\n"+content))
+		default:
+			w.c.note("%s: the file %q is not in the export", place, loquat.Clip(f.Name, loquat.Excerpt))
+		}
+	}
+}
+
+// openWebUIWriter reads an answer.
 type openWebUIWriter struct {
-	c         *conversation
-	id, model string
-	at        time.Time
-	m         loquat.Message
-	names     map[string]string // of tools, by the ids of their calls
-}
-
-func (w *openWebUIWriter) flush() {
-	if isEmpty(w.m) {
-		return
-	}
-	if w.model != "" && w.m.Role == loquat.RoleAssistant {
-		w.m.Metadata = w.m.Metadata.Set(loquat.MetaModel, w.model)
-	}
-	w.c.add(w.id, w.m)
-	w.id, w.m = "", loquat.Message{Role: w.m.Role, CreatedAt: w.at}
+	answer
+	names map[string]string // of tools, by the ids of their calls
 }
 
 // output reads a part of an answer in the form that newer versions keep next to the content.
@@ -175,11 +194,20 @@ func (w *openWebUIWriter) output(place string, part openWebUIOutput) {
 		w.names[part.CallID] = part.Name
 		callTool(&w.m, part.CallID, part.Name, part.Arguments)
 	case "function_call_output":
-		w.flush()
-		w.c.add("", toolResult(part.CallID, w.names[part.CallID], joined(part.Output), w.at))
+		w.result(part.CallID, w.names[part.CallID], joined(part.Output))
+	case "open_webui:code_interpreter":
+		w.ran(part.ID, part.Code, joined(part.Output))
 	default:
 		w.c.note("%s of type %q is left out", place, loquat.Clip(part.Type, loquat.Excerpt))
 	}
+}
+
+// ran adds code that ran, as a tool call with its result.
+func (w *openWebUIWriter) ran(id, code, output string) {
+	const tool = "code_interpreter"
+	id = cmp.Or(id, fmt.Sprintf("code-%d", w.c.added))
+	callTool(&w.m, id, tool, string(loquat.Quote(code)))
+	w.result(id, tool, output)
 }
 
 // joined returns the texts in a list of parts, or a text.
@@ -200,6 +228,7 @@ func joined(raw json.RawMessage) string {
 var (
 	detailsBlock = regexp.MustCompile(`(?s)<details type="(reasoning|tool_calls|code_interpreter)"([^>]*)>\s*(?:<summary>.*?</summary>)?(.*?)</details>\s*`)
 	attribute    = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	codeFence    = regexp.MustCompile("^```.*\n|\n```$")
 	quoteMark    = regexp.MustCompile(`(?m)^> ?`)
 )
 
@@ -210,21 +239,24 @@ func (w *openWebUIWriter) details(content string) {
 		addText(&w.m, strings.TrimSpace(content[at:place[0]]))
 		at = place[1]
 		inner := html.UnescapeString(content[place[6]:place[7]])
-		if content[place[2]:place[3]] != "tool_calls" {
-			setReasoning(&w.m, quoteMark.ReplaceAllString(inner, ""))
-			continue
-		}
 		values := map[string]string{}
 		for _, a := range attribute.FindAllStringSubmatch(content[place[4]:place[5]], -1) {
 			values[a[1]] = html.UnescapeString(a[2])
 		}
+		switch content[place[2]:place[3]] {
+		case "reasoning":
+			setReasoning(&w.m, quoteMark.ReplaceAllString(inner, ""))
+			continue
+		case "code_interpreter":
+			w.ran(values["id"], codeFence.ReplaceAllString(strings.TrimSpace(inner), ""), textOf([]byte(values["output"])))
+			continue
+		}
 		callTool(&w.m, values["id"], values["name"], textOf([]byte(values["arguments"])))
-		w.flush()
 		result := textOf([]byte(values["result"]))
 		if result == "" {
 			result = strings.TrimSpace(inner)
 		}
-		w.c.add("", toolResult(values["id"], values["name"], result, w.at))
+		w.result(values["id"], values["name"], result)
 	}
 	addText(&w.m, strings.TrimSpace(content[at:]))
 }

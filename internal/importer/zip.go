@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,10 +12,10 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"loquat/internal/archive"
-	"loquat/internal/strictjson"
 )
 
 // The bounds of ZIP files. A file of a few bytes may name millions of files, or become terabytes.
@@ -25,14 +26,18 @@ const (
 	freeBytes    = 16 << 20 // that a file may have at any ratio
 )
 
-// conversationFile matches the files of an export that have conversations.
-var conversationFile = regexp.MustCompile(`^conversations(-[0-9]+)?\.json$`)
+// conversationFile matches the files of an export that have conversations. If a ZIP file has none of
+// them, all files of JSON in it may have some.
+var (
+	conversationFile = regexp.MustCompile(`(?i)^conversations(-[0-9]+)?\.json$`)
+	jsonFile         = regexp.MustCompile(`(?i)^[^.].*\.json$`) // without the hidden files that macOS adds
+)
 
 // zipFiles are the files of a ZIP file.
 type zipFiles struct {
 	source        *os.File // that Open opened; nil if its caller owns it
 	conversations []*zip.File
-	others        []*zip.File
+	others        []*zip.File // sorted by their names without folders
 }
 
 func (z *zipFiles) close() {
@@ -41,11 +46,17 @@ func (z *zipFiles) close() {
 	}
 }
 
+// isRegular reports whether a file can be read at any place. Standard input may be a pipe.
+func isRegular(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
 // openZIP reads the list of files. It needs a file, so it copies other readers to one.
 func (f *File) openZIP(r io.Reader, buffered *bufio.Reader) error {
 	f.files = &zipFiles{}
 	file, ok := r.(*os.File)
-	if !ok {
+	if !ok || !isRegular(file) {
 		var err error
 		if file, err = f.opts.CreateTemp(); err != nil {
 			return err
@@ -66,18 +77,28 @@ func (f *File) openZIP(r io.Reader, buffered *bufio.Reader) error {
 	if err != nil {
 		return fmt.Errorf("is not a whole ZIP file: %w", err)
 	}
-	for _, entry := range in.File {
-		if conversationFile.MatchString(path.Base(entry.Name)) {
-			f.files.conversations = append(f.files.conversations, entry)
-		} else {
-			f.files.others = append(f.files.others, entry)
-		}
-	}
-	if len(f.files.conversations) == 0 {
-		return errors.New("is a ZIP file without conversations.json; " + errUnknownFormat.Error())
+	if !f.files.sort(in.File, conversationFile) && !f.files.sort(in.File, jsonFile) {
+		return errors.New("is a ZIP file without conversations.json and without other JSON files; docs/moving-in.md says which files can be imported")
 	}
 	f.items = f.readZIP
 	return nil
+}
+
+// sort sets the files, of which those whose name matches have conversations. It reports whether there
+// are any.
+func (z *zipFiles) sort(files []*zip.File, name *regexp.Regexp) bool {
+	z.conversations, z.others = nil, nil
+	for _, entry := range files {
+		switch {
+		case strings.HasSuffix(entry.Name, "/"):
+		case name.MatchString(path.Base(entry.Name)):
+			z.conversations = append(z.conversations, entry)
+		default:
+			z.others = append(z.others, entry)
+		}
+	}
+	slices.SortStableFunc(z.others, func(a, b *zip.File) int { return cmp.Compare(path.Base(a.Name), path.Base(b.Name)) })
+	return len(z.conversations) > 0
 }
 
 // checkDirectory refuses a ZIP file whose list of files is too large for memory.
@@ -116,63 +137,96 @@ func largeDirectory(r io.ReaderAt, before []byte, entries, size uint64) (uint64,
 	return binary.LittleEndian.Uint64(record[32:]), binary.LittleEndian.Uint64(record[40:])
 }
 
-// readZIP yields the conversations of all files that have some.
+// readZIP yields the conversations of all files that have some. If one of several files cannot be
+// read, the others are.
 func (f *File) readZIP(yield func(archive.Item, error) bool) {
 	for _, entry := range f.files.conversations {
-		content, err := open(entry)
-		if err != nil {
-			if !yield(archive.Item{Place: entry.Name, Err: err}, nil) {
-				return
-			}
-			continue
-		}
-		stream, err := strictjson.NewStream(content)
-		if err == nil {
-			if !f.conversations(entry.Name, stream, yield) {
-				content.Close()
-				return
-			}
-		} else if !yield(archive.Item{Place: entry.Name, Err: err}, nil) {
-			content.Close()
+		more, err := f.readEntry(entry, yield)
+		if err != nil && len(f.files.conversations) == 1 {
+			yield(archive.Item{}, fmt.Errorf("has %s, which %w", entry.Name, err))
 			return
 		}
-		content.Close()
+		if err != nil {
+			more = yield(archive.Item{Place: entry.Name, Err: err}, nil)
+		}
+		if !more {
+			return
+		}
 	}
 }
 
-// find returns the file of an image: one whose name begins with the id, or has it as a folder.
+// readEntry yields the conversations of a file. It returns false if the caller wants no more, and an
+// error if the rest of the file cannot be read.
+func (f *File) readEntry(entry *zip.File, yield func(archive.Item, error) bool) (more bool, err error) {
+	content, err := open(entry)
+	if err != nil {
+		return true, err
+	}
+	defer content.Close()
+	items, err := f.sessions(entry.Name, bufio.NewReaderSize(content, 64<<10))
+	if err != nil {
+		return true, err
+	}
+	for item, err := range items {
+		if err != nil {
+			return true, err
+		}
+		if !strings.HasPrefix(item.Place, entry.Name) { // of an archive
+			item.Place = entry.Name + ": " + item.Place
+		}
+		if !yield(item, nil) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// find returns the file of an image. Its name is the id, followed by a name or a suffix.
 func (z *zipFiles) find(id string) *zip.File {
 	if z == nil || id == "" {
 		return nil
 	}
-	for _, entry := range z.others {
-		if base := path.Base(entry.Name); strings.HasPrefix(base, id) && !strings.HasSuffix(entry.Name, "/") {
+	i, _ := slices.BinarySearchFunc(z.others, id, func(entry *zip.File, id string) int { return cmp.Compare(path.Base(entry.Name), id) })
+	for _, entry := range z.others[i:] {
+		rest, found := strings.CutPrefix(path.Base(entry.Name), id)
+		if !found {
+			return nil
+		}
+		if rest == "" || strings.ContainsAny(rest[:1], "-_.") {
 			return entry
 		}
 	}
 	return nil
 }
 
+// encrypted is the flag of a file that needs a password.
+const encrypted = 1
+
 // open opens a file. Reading fails once it has far more bytes than its compressed form.
 func open(entry *zip.File) (io.ReadCloser, error) {
+	if entry.Flags&encrypted != 0 {
+		return nil, errors.New("is encrypted; unpack the ZIP file with its password first")
+	}
 	content, err := entry.Open()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", entry.Name, err)
+		return nil, fmt.Errorf("cannot be unpacked: %w", err)
 	}
-	return &bounded{content, entry.Name, freeBytes + maxRatio*int64(min(entry.CompressedSize64, 1<<40))}, nil
+	return &bounded{content, freeBytes + maxRatio*int64(min(entry.CompressedSize64, 1<<40))}, nil
 }
 
 // bounded is a file of a ZIP file.
 type bounded struct {
 	io.ReadCloser
-	name string
 	left int64
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, fmt.Errorf("%s has more than %d times its compressed size, and is not read further", b.name, maxRatio)
+		return 0, fmt.Errorf("has more than %d times its compressed size, and is not read further", maxRatio)
+	}
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("is damaged and cannot be unpacked: %w", err)
 	}
 	return n, err
 }

@@ -10,8 +10,11 @@ package loop
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +40,12 @@ type Job struct {
 
 	MaxToolResultBytes int // bound on the text of a tool result, and on each value of its metadata
 
+	// Settings of this request alone. A call of one of ClientTools ends the request: its client
+	// runs the tool.
+	Instructions string            // a system message in front of all others; "": none
+	ClientTools  []json.RawMessage // schemas in the chat-completions convention
+	Params       loquat.Object     // win over those of features
+
 	NewMessage func(role string) loquat.Message // returns a message with id and time
 
 	OpenAsset  func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error)
@@ -49,12 +58,12 @@ type Sink interface {
 	// Publish publishes an event of the running phase or round. The sink may merge
 	// waiting events. They are durable when another method of the sink returns.
 	Publish(ctx context.Context, e loquat.Event) error
-	// EndPhase makes the phase's message durable. If the phase has no tool calls,
+	// EndPhase makes the phase's message durable. If the phase has no tool calls, or is the last,
 	// EndPhase also completes the request.
 	EndPhase(ctx context.Context, p Phase) error
 	// ToolResults makes the results of a tool round durable. It returns messages of the user that
-	// follow them: the next phase answers these too.
-	ToolResults(ctx context.Context, results []loquat.Message) (steers []loquat.Message, err error)
+	// follow them: the next phase answers these too. With last it completes the request.
+	ToolResults(ctx context.Context, results []loquat.Message, last bool) (steers []loquat.Message, err error)
 }
 
 // Phase is the result of a phase.
@@ -62,6 +71,7 @@ type Phase struct {
 	Streamed bool // assistant_message start was published, so the sink publishes its end
 	Message  loquat.Message
 	Calls    []loquat.ToolCall
+	Last     bool // the client runs all of Calls
 }
 
 // Failure reports why a request failed, and its results so far.
@@ -87,23 +97,29 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 		if err != nil {
 			return err
 		}
-		if len(phase.Calls) > 0 && round >= job.MaxToolRounds {
+		calls := job.serverCalls(phase.Calls)
+		if len(calls) > 0 && round >= job.MaxToolRounds {
 			return &Failure{Err: loquat.Errorf(loquat.CodeBackendError,
 				"the model asked for more than %d rounds of tools; raise limits.max_tool_rounds to allow more", job.MaxToolRounds), Usage: usageOf(phase.Message.Metadata)}
 		}
+		last := len(calls) < len(phase.Calls)
+		phase.Last = last && len(calls) == 0
 		if err := sink.EndPhase(ctx, phase); err != nil {
 			return &Failure{Err: err, Usage: usageOf(phase.Message.Metadata)}
 		}
-		if len(phase.Calls) == 0 {
+		if len(calls) == 0 {
 			return nil
 		}
-		results, err := runTools(ctx, job, tools, phase.Calls, sink)
+		results, err := runTools(ctx, job, tools, calls, sink)
 		if err != nil {
 			return err
 		}
-		steers, err := sink.ToolResults(ctx, results)
+		steers, err := sink.ToolResults(ctx, results, last)
 		if err != nil {
 			return &Failure{Err: err, Finished: messagesByCall(results)}
+		}
+		if last {
+			return nil
 		}
 		history = append(append(append(history, phase.Message), results...), steers...)
 	}
@@ -120,11 +136,11 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		Redacted:   job.Redacted,
 		Messages:   history,
 		Earlier:    job.Earlier,
-		Tools:      tools.Schemas(),
+		Tools:      slices.Concat(job.ClientTools, tools.Schemas()), // the provider takes the first of a name
 		Stream:     job.Stream,
 		OpenAsset:  job.OpenAsset,
 	}
-	if err := job.Plugins.EditRequest(ctx, &req); err != nil {
+	if err := job.editRequest(ctx, &req); err != nil {
 		return Phase{}, &Failure{Err: err}
 	}
 	if _, ok := job.Provider.(plugin.EarlierReader); !ok {
@@ -164,6 +180,49 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		return Phase{}, &Failure{Err: err}
 	}
 	return Phase{Streamed: out.started, Message: job.newReplyMessage(reply), Calls: reply.ToolCalls}, nil
+}
+
+// editRequest changes a call as the plugins and the settings of the request say.
+func (job Job) editRequest(ctx context.Context, req *loquat.LLMRequest) error {
+	if job.Instructions != "" {
+		if err := req.ReadEarlier(ctx); err != nil {
+			return err
+		}
+		m := job.NewMessage(loquat.RoleSystem)
+		m.Content = job.Instructions
+		req.Messages = slices.Concat([]loquat.Message{m}, req.Messages)
+	}
+	if err := job.Plugins.EditRequest(ctx, req); err != nil {
+		return err
+	}
+	if len(job.Params) > 0 {
+		params := req.Params.Clone()
+		if params == nil {
+			params = loquat.Object{}
+		}
+		maps.Copy(params, job.Params)
+		if len(req.Tools) == 0 { // backends refuse them without tools
+			delete(params, "tool_choice")
+			delete(params, "parallel_tool_calls")
+		}
+		req.Params = params
+	}
+	return nil
+}
+
+// serverCalls returns the calls of tools that the client does not run.
+func (job Job) serverCalls(calls []loquat.ToolCall) []loquat.ToolCall {
+	if len(job.ClientTools) == 0 {
+		return calls
+	}
+	names := map[string]bool{}
+	for _, raw := range job.ClientTools {
+		var schema loquat.Object
+		if json.Unmarshal(raw, &schema) == nil {
+			names[schema.Object("function").String("name")] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(calls), func(c loquat.ToolCall) bool { return names[c.Name] })
 }
 
 // checkReply returns an error if a reply nests too deep to be stored.

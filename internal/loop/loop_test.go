@@ -97,7 +97,7 @@ func (n *notes) EndPhase(_ context.Context, p loop.Phase) error {
 	return n.note("end of phase %s with %d calls", p.Message.Content, len(p.Calls))
 }
 
-func (n *notes) ToolResults(_ context.Context, results []loquat.Message) (steers []loquat.Message, err error) {
+func (n *notes) ToolResults(_ context.Context, results []loquat.Message, _ bool) (steers []loquat.Message, err error) {
 	return n.steers, n.note("results %s", contents(results))
 }
 
@@ -456,4 +456,53 @@ func TestEditedMessages(t *testing.T) {
 	if len(earlier[0].Metadata) != 1 || len(history[0].Metadata) != 1 {
 		t.Errorf("the metadata became %s and %s", earlier[0].Metadata, history[0].Metadata)
 	}
+}
+
+// A call of a client's tool ends the request, after the server's tools of the same phase have run.
+func TestClientTools(t *testing.T) {
+	for want, calls := range map[string][]string{
+		"end of phase  with 1 calls, last true":                               {"theirs"},
+		"end of phase  with 2 calls, last false; results tool:one, last true": {"ours", "theirs"},
+	} {
+		sink := &ends{}
+		m := &model{replies: []loquat.Reply{calling(calls...)}}
+		m.tools = []plugin.Tool{
+			tool{"ours", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+				return plugin.ToolResult{Content: "one"}, nil
+			}},
+			tool{"theirs", func(context.Context, plugin.ToolCall) (plugin.ToolResult, error) {
+				t.Error("the server ran the client's tool")
+				return plugin.ToolResult{}, nil
+			}},
+		}
+		registry, err := plugin.NewRegistry(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = loop.Run(t.Context(), loop.Job{
+			Provider: m, Plugins: registry, MaxToolRounds: 3, MaxToolResultBytes: maxResult,
+			History: []loquat.Message{{Role: loquat.RoleUser, Content: "hi"}}, Instructions: "Be brief.",
+			ClientTools: []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"theirs"}}`)},
+			NewMessage:  func(role string) loquat.Message { return loquat.Message{Role: role} },
+		}, sink)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sink.all(); got != want || contents(m.asked[0]) != "system:Be brief.|user:hi" {
+			t.Errorf("%v: the sink got %s, the model %s", calls, got, contents(m.asked[0]))
+		}
+	}
+}
+
+// ends is a sink that records what ends a phase or a round.
+type ends struct{ notes }
+
+func (n *ends) Publish(context.Context, loquat.Event) error { return nil }
+
+func (n *ends) EndPhase(_ context.Context, p loop.Phase) error {
+	return n.note("end of phase %s with %d calls, last %t", p.Message.Content, len(p.Calls), p.Last)
+}
+
+func (n *ends) ToolResults(_ context.Context, results []loquat.Message, last bool) ([]loquat.Message, error) {
+	return nil, n.note("results %s, last %t", contents(results), last)
 }

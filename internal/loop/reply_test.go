@@ -46,7 +46,7 @@ func (f *follower) EndPhase(_ context.Context, p loop.Phase) error {
 	return nil
 }
 
-func (f *follower) ToolResults(context.Context, []loquat.Message) ([]loquat.Message, error) {
+func (f *follower) ToolResults(context.Context, []loquat.Message, bool) ([]loquat.Message, error) {
 	return nil, nil
 }
 

@@ -112,6 +112,15 @@ type Provider interface {
 	Models(ctx context.Context, config loquat.Object) ([]loquat.Model, error)
 }
 
+// Relayer is a Provider that passes requests of the chat-completions convention to its backend as
+// they are, and the backend's answers back byte for byte.
+type Relayer interface {
+	// Relay makes one call, including retries. If it returns an error before the answer has begun,
+	// nothing was passed on. An error status of the backend is a *loquat.BackendRefusal. A cancelled
+	// ctx closes the connection at once.
+	Relay(ctx context.Context, req loquat.RelayRequest) error
+}
+
 // RequestEditor is a feature that edits model calls before they are made. An error fails
 // the request, because a call must not be sent without the edit.
 type RequestEditor interface {

@@ -71,3 +71,17 @@ func (r *Registry) EditRequest(ctx context.Context, req *loquat.LLMRequest) erro
 	}
 	return nil
 }
+
+// EditParams lets the features that neither read nor change messages edit the parameters of req, in
+// order.
+func (r *Registry) EditParams(ctx context.Context, req *loquat.LLMRequest) error {
+	for _, p := range r.plugins {
+		e, ok := p.(RequestEditor)
+		if v, only := p.(ParamsEditor); ok && only && !v.EditsMessages() {
+			if err := e.EditRequest(ctx, req); err != nil {
+				return fmt.Errorf("plugin %s: %w", p.Name(), err)
+			}
+		}
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"time"
 
+	"loquat/internal/backoff"
 	"loquat/internal/config"
 	"loquat/internal/heap"
 )
@@ -161,7 +162,7 @@ func isDialError(err error) bool {
 func (a *answer) statusFailure() *failure {
 	return &failure{
 		kind: failStatus, status: a.resp.StatusCode, requestID: a.requestID(),
-		retryAfter: parseRetryAfter(a.resp.Header.Get("Retry-After")),
+		retryAfter: backoff.ParseRetryAfter(a.resp.Header.Get("Retry-After")),
 		unread:     a,
 	}
 }
@@ -192,7 +193,7 @@ func (f *failure) explain(ctx context.Context) *failure {
 	if ctx.Err() != nil {
 		return cancelled(ctx)
 	}
-	f.message = errorBody(text)
+	f.message, f.header, f.body = errorBody(text), a.resp.Header, text
 	if location := a.resp.Header.Get("Location"); location != "" && f.status/100 == 3 {
 		f.message += " redirects are not followed; set base_url to where it is: " + location
 	}

@@ -53,9 +53,7 @@ func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 	if c.model == "" && len(ch.model) > 0 {
 		c.model = string(ch.model)
 	}
-	if len(ch.finish) > 0 {
-		c.finish = string(ch.finish)
-	}
+	c.addFinish(ch)
 	if ch.usage != nil {
 		c.usage = append(c.usage[:0], ch.usage...)
 	}
@@ -85,6 +83,13 @@ func (c *collector) add(ch *chunk) (inc loquat.Chunk, show bool, err error) {
 		show = c.keep(&inc, field{[]byte(contentParts), listOf(ch.parts)}) || show
 	}
 	return inc, show, c.addCalls(ch)
+}
+
+// addFinish keeps the finish_reason of a chunk.
+func (c *collector) addFinish(ch *chunk) {
+	if len(ch.finish) > 0 {
+		c.finish = string(ch.finish)
+	}
 }
 
 func listOf(parts []json.RawMessage) json.RawMessage {

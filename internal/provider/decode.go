@@ -19,6 +19,7 @@ type reading struct {
 	onFinishReason func()       // called when finish_reason arrives; may be nil
 	onDone         func()       // called when [DONE] arrives; may be nil
 	debug          func([]byte) // called with each chunk as it was received; may be nil
+	observe        func(*chunk) // called with each chunk, which is then not collected; may be nil
 }
 
 // stream reads a stream to its end and emits increments. A stream is complete once the
@@ -95,6 +96,12 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 		a.lateUsage(ch, nil)
 		return &failure{kind: failBackend, message: backendMessage(ch.failure)}
 	}
+	if a.observe != nil {
+		a.observe(ch)
+		a.collector.addFinish(ch)
+		a.noteFinish()
+		return nil
+	}
 	inc, show, err := a.collector.add(ch)
 	if err != nil {
 		return &failure{kind: failBackend, err: err}
@@ -105,10 +112,14 @@ func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.C
 	if show && !emit(inc) {
 		return &failure{kind: failStopped}
 	}
+	a.noteFinish()
+	return nil
+}
+
+func (a *reading) noteFinish() {
 	if a.onFinishReason != nil && a.collector.finish != "" {
 		a.onFinishReason()
 	}
-	return nil
 }
 
 // end records [DONE]. Of later events only their usage counts.

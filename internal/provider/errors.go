@@ -33,10 +33,12 @@ type failure struct {
 	kind       failKind
 	status     int
 	retryAfter time.Duration
-	message    string  // the backend's message, not redacted
-	requestID  string  // the backend's id of the request
-	unread     *answer // the answer with an error status whose body has not been read; nil otherwise
-	unreached  bool    // no connection was made
+	message    string      // the backend's message, not redacted
+	header     http.Header // of an error status
+	body       []byte      // of an error status: its beginning, not redacted
+	requestID  string      // the backend's id of the request
+	unread     *answer     // the answer with an error status whose body has not been read; nil otherwise
+	unreached  bool        // no connection was made
 	err        error
 }
 

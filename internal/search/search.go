@@ -55,30 +55,42 @@ type unit struct {
 }
 
 func (s *splitter) split() {
+	s.tokens = make([]Token, 0, min(len(s.text)/6+1, 1024))
 	for at := 0; at < len(s.text) && s.size > 0; {
-		if c := s.text[at]; c < utf8.RuneSelf && (at+1 == len(s.text) || s.text[at+1] < utf8.RuneSelf) {
-			s.ascii(c, at)
+		switch c := s.text[at]; {
+		case c >= utf8.RuneSelf || at+1 < len(s.text) && s.text[at+1] >= utf8.RuneSelf: // the next may be a mark of this
+			at = s.segment(at)
+		case inWord(c):
+			at = s.ascii(at)
+		default:
+			s.endWord()
+			s.endUnits()
 			at++
-			continue
 		}
-		at = s.segment(at)
 	}
 	s.endWord()
 	s.endUnits()
 }
 
-// ascii reads a character that no mark follows.
-func (s *splitter) ascii(c byte, at int) {
-	switch {
-	case 'A' <= c && c <= 'Z':
-		c += 'a' - 'A'
-	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
-	default:
-		s.endWord()
-		s.endUnits()
-		return
+// inWord reports whether a character of ASCII is a part of words.
+func inWord(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' }
+
+// ascii reads the characters of a word that are ASCII and that no mark follows, and returns where
+// they end. A word that is nothing else is not copied.
+func (s *splitter) ascii(at int) (end int) {
+	for end = at; end < len(s.text) && inWord(s.text[end]) && (end+1 == len(s.text) || s.text[end+1] < utf8.RuneSelf); {
+		end++
 	}
-	s.addWord(string(rune(c)), at, at+1)
+	folded := strings.ToLower(s.text[at:end])
+	if len(s.word) == 0 && (end == len(s.text) || !inWord(s.text[end])) {
+		s.endUnits()
+		s.add(Token{Text: folded[:min(len(folded), MaxToken)], Start: at, End: end})
+		return end
+	}
+	for i := range len(folded) {
+		s.addWord(folded[i:i+1], at+i, at+i+1)
+	}
+	return end
 }
 
 // maxSegment bounds the characters that are normalized together: a base with its marks.
@@ -100,7 +112,7 @@ func (s *splitter) segment(at int) (next int) {
 // fold reads a character of a segment in the form that is compared.
 func (s *splitter) fold(r rune, start, end int) {
 	if r < utf8.RuneSelf {
-		if r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+		if inWord(byte(r)) {
 			s.addWord(strings.ToLower(string(r)), start, end)
 		} else {
 			s.endWord()

@@ -111,12 +111,15 @@ func (r *Resolver) resolveWith(agentID string, overrides loquat.Object) (Resolve
 	if err != nil {
 		return Resolved{}, err
 	}
-	selector := cfg.String("provider")
-	p, ok := r.plugins.Provider(selector)
+	p, ok := r.plugins.Provider(cfg.String("provider"))
 	if !ok {
-		return Resolved{}, loquat.Errorf(loquat.CodeUnavailable, "provider %q of agent %q needs a plugin for %q, and none is loaded", providerID, agentID, selector)
+		return Resolved{}, errNoPlugin(providerID, cfg)
 	}
 	return Resolved{ProviderID: providerID, Provider: p, Config: cfg}, nil
+}
+
+func errNoPlugin(providerID string, cfg loquat.Object) error {
+	return loquat.Errorf(loquat.CodeUnavailable, "provider %q needs a plugin for %q, and none is loaded", providerID, cfg.String("provider"))
 }
 
 // Resolve returns the settings of a request: the base config, the overrides that elements

@@ -35,9 +35,6 @@ type Alternative struct {
 	kept  int64  // sid of its messages; 0 if it is in place
 }
 
-// maxAlternatives bounds the alternatives of a session.
-const maxAlternatives = 1000
-
 // Alternatives returns the alternatives at the messages of a session, by index and then by number: all,
 // or those at one index.
 func (r *Reader) Alternatives(h Head, index *int) ([]Alternative, error) {
@@ -190,7 +187,7 @@ func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
 func (tx *Tx) requireFewAlternatives(h Head) error {
 	var count int
 	err := one(tx.q, `SELECT count(*) FROM alternatives WHERE sid = ?`, []any{h.SID}, &count)
-	if err == nil && count >= maxAlternatives {
+	if err == nil && count >= loquat.MaxAlternatives {
 		err = loquat.Errorf(loquat.CodeConflict, "session %s has %d alternatives; remove some, or send without keep", h.SessionID, count)
 	}
 	return err

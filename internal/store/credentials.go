@@ -67,6 +67,9 @@ func (tx *Tx) changeCredentials(c loquat.CredentialChange) error {
 		if err := tx.exec(`DELETE FROM access_keys WHERE key_id = ?`, id); err != nil {
 			return err
 		}
+		if err := tx.exec(`DELETE FROM push_subscriptions WHERE owner = ?`, id); err != nil {
+			return err
+		}
 	}
 	for _, k := range c.Add {
 		if err := tx.addCredential(k); err != nil {

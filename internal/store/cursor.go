@@ -10,8 +10,13 @@ import (
 // checkpoint becomes the cursor, unless keepCursor is true because clients would otherwise
 // skip increments in flight.
 func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
-	now := tx.Now
-	e := loquat.Event{Type: loquat.Checkpoint, Timestamp: &now}
+	now, count := tx.Now, h.Count
+	e := loquat.Event{Type: loquat.Checkpoint, Timestamp: &now, MessageCount: &count}
+	updated := now
+	if h.timed {
+		updated = h.UpdatedAt
+		e.UpdatedAt = &updated
+	}
 	if h.described {
 		e.AgentID, e.Metadata = h.AgentID, h.Metadata
 		if tx.shown != nil {
@@ -25,7 +30,7 @@ func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
 	if err != nil {
 		return err
 	}
-	h.Checkpoint, h.UpdatedAt, h.described = id, tx.Now, false
+	h.Checkpoint, h.UpdatedAt, h.described, h.timed = id, updated, false, false
 	if !keepCursor {
 		h.Cursor = id
 	}
@@ -34,7 +39,7 @@ func (tx *Tx) Checkpoint(h *Head, req *Request, keepCursor bool) error {
 	}
 	return tx.exec(`UPDATE sessions SET rev = ?, cursor_event_id = ?, checkpoint_event_id = ?, message_count = ?,
 		message_bytes = ?, next_seq = ?, edited_rev = ?, updated_at = ? WHERE sid = ?`,
-		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, h.edited, micros(tx.Now), h.SID)
+		h.Rev, h.Cursor, h.Checkpoint, h.Count, h.bytes, h.nextSeq, h.edited, micros(updated), h.SID)
 }
 
 // RevisionAt returns the revision of a session at one of its checkpoints. The error is gone if

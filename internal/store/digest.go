@@ -35,8 +35,8 @@ func (d digester) sum() (out Digest) {
 }
 
 // DigestSessions calls fn with the id of each session and a digest of what a snapshot of the
-// session shows: messages, cursor, agent, metadata and times. It calls fn in the order in which
-// the sessions were created, until fn fails.
+// session shows: messages, cursor, agent, metadata, times, origin and alternatives. It calls fn in
+// the order in which the sessions were created, until fn fails.
 func DigestSessions(q SQL, fn func(sessionID string, d Digest) error) error {
 	r := &Reader{q: q, shared: newShared()}
 	for after := int64(-1); ; {
@@ -90,10 +90,45 @@ func (r *Reader) digest(h Head) (Digest, error) {
 	for _, n := range []int64{micros(h.CreatedAt), micros(h.UpdatedAt), h.Rev, int64(h.Cursor), int64(h.Checkpoint), int64(h.Count), h.edited} {
 		d.number(n)
 	}
+	d.origin(h.Origin)
 	if err := r.digestMessages(d, h); err != nil {
 		return Digest{}, err
 	}
+	if err := r.digestAlternatives(d, h); err != nil {
+		return Digest{}, err
+	}
 	return d.sum(), nil
+}
+
+func (d digester) origin(o loquat.Origin) {
+	d.bytes([]byte(o.SourceSessionID))
+	if o.SourceIndex != nil {
+		d.number(int64(*o.SourceIndex))
+	}
+}
+
+// digestAlternatives hashes all alternatives of a session with their messages.
+func (r *Reader) digestAlternatives(d digester, h Head) error {
+	rows, err := r.treeRows(h)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		for _, n := range []int64{row.N, row.holder, int64(row.Index), micros(row.CreatedAt), row.kept} {
+			d.number(n)
+		}
+		if row.InPlace {
+			continue
+		}
+		kept, err := r.hiddenHead(row.kept)
+		if err == nil {
+			err = r.digestMessages(d, kept)
+		}
+		if err != nil {
+			return fmt.Errorf("alternative %d: %w", row.N, err)
+		}
+	}
+	return nil
 }
 
 // digestMessages hashes the messages of a session. It holds one message and one piece of a large

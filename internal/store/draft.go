@@ -92,10 +92,11 @@ func (tx *Tx) FinishDraft(d Draft, sessionID, agentID string, metadata loquat.Ob
 	return h, tx.appendAll(&h, rest)
 }
 
-// SetTimes sets when a session was created and updated. The next Checkpoint sets the latter again.
+// SetTimes sets when a session was created, and when it was updated. The next Checkpoint keeps the
+// latter and shows it; those after it set it again.
 func (tx *Tx) SetTimes(h *Head, created, updated time.Time) error {
-	h.CreatedAt, h.UpdatedAt = created, updated
-	return tx.exec(`UPDATE sessions SET created_at = ?, updated_at = ? WHERE sid = ?`, micros(created), micros(updated), h.SID)
+	h.CreatedAt, h.UpdatedAt, h.timed = fromMicros(micros(created)), fromMicros(micros(updated)), true
+	return tx.exec(`UPDATE sessions SET created_at = ? WHERE sid = ?`, micros(created), h.SID)
 }
 
 // UsedAssets returns the assets of a session that its messages use, in the order of their first

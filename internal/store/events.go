@@ -20,9 +20,13 @@ const WindowBytes = 8 << 20
 type Filter struct {
 	SessionID string
 	RequestID string
+	Among     *Selection // in place of the others
 }
 
 func (f Filter) matches(r *loquat.Record) bool {
+	if f.Among != nil {
+		return f.Among.matches(r)
+	}
 	return (f.SessionID == "" || f.SessionID == r.SessionID) && (f.RequestID == "" || f.RequestID == r.RequestID)
 }
 
@@ -57,18 +61,25 @@ type Bounds struct {
 // the filter match no events. The slice belongs to the caller; the bodies of the events are
 // shared.
 func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
-	return s.read(ctx, s.tail.find(f.SessionID), nil, since, f, bounds)
+	if f.Among != nil {
+		return s.eventsAmong(ctx, since, f.Among, bounds)
+	}
+	return s.read(ctx, []*part{s.tail.find(f.SessionID)}, nil, since, f, bounds)
 }
 
 // readAgain is how often a read of the database begins anew because the tail has meanwhile
 // forgotten what it had taken from there.
 const readAgain = 10
 
-// read appends to buf the events that Events returns. p is the part of the tail for the
-// filter's session.
-func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
+// read appends to buf the events that Events returns. parts are those of the tail that have the
+// events of the filter.
+func (s *Store) read(ctx context.Context, parts []*part, buf []loquat.Record, since loquat.EventID, f Filter, bounds Bounds) ([]loquat.Record, error) {
 	b := bound{events: bounds.Events, bytes: cmp.Or(bounds.Bytes, WindowBytes)}
-	if records, ok := s.tail.since(p, since, f, b, buf); ok {
+	inTail := s.tail.sinceAmong
+	if f.Among == nil {
+		inTail = s.tail.sinceOne
+	}
+	if records, ok := inTail(parts, since, f, b, buf); ok {
 		return records, nil
 	}
 	if bounds.Reserve != nil {
@@ -81,7 +92,7 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 	}
 	defer s.windows.Release(1)
 	for range readAgain {
-		out, ok, err := s.readDatabase(ctx, since, f, b)
+		out, ok, err := s.readDatabase(ctx, parts, since, f, b)
 		if err != nil || ok {
 			return out, err
 		}
@@ -91,8 +102,8 @@ func (s *Store) read(ctx context.Context, p *part, buf []loquat.Record, since lo
 
 // readDatabase reads a window from the database, up to the end that the tail had when the read
 // began. It returns false if the tail has changed so much meanwhile that the read has to begin anew.
-func (s *Store) readDatabase(ctx context.Context, since loquat.EventID, f Filter, b bound) (out []loquat.Record, ok bool, err error) {
-	held := s.tail.increments(f.SessionID)
+func (s *Store) readDatabase(ctx context.Context, parts []*part, since loquat.EventID, f Filter, b bound) (out []loquat.Record, ok bool, err error) {
+	held := s.tail.increments(f, parts)
 	var sorted loquat.EventID
 	err = s.View(ctx, func(r *Reader) (err error) {
 		if err := one(r.q, `SELECT sorted_event_id FROM log`, nil, &sorted); err != nil {
@@ -117,16 +128,22 @@ type heldIncrements struct {
 	from, to loquat.EventID // records has those above from and up to to, the end of the tail
 	records  []*loquat.Record
 	tail     *tail
-	part     *part // that had the records; nil if there are none
+	parts    []*part          // that had the records; none if there are no records
+	floors   []loquat.EventID // their floors at that time
 }
 
 // upToDate reports whether the tail still knows, of those of these increments that a window has,
 // whether their request has ended.
 func (held heldIncrements) upToDate(window []loquat.Record) bool {
-	if held.part == nil || len(window) == 0 || window[len(window)-1].ID <= held.from {
+	if len(window) == 0 || window[len(window)-1].ID <= held.from {
 		return true
 	}
-	return held.part.floor.Load() == int64(held.from)
+	for i, p := range held.parts {
+		if p.floor.Load() != int64(held.floors[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // stitchedIncrements yields the increments of the database, then those of the tail.
@@ -162,8 +179,14 @@ func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body, e.sid`
 
 func (r *Reader) events(since loquat.EventID, f Filter, b bound, held heldIncrements) ([]loquat.Record, error) {
-	query, args, err := r.eventQuery(f)
-	if err != nil || query == "" {
+	reader := &eventReader{q: r.q, since: since, page: b}
+	var err error
+	if f.Among != nil {
+		reader.query, reader.bind, err = r.selectionQuery(f.Among)
+	} else {
+		reader.query, reader.args, err = r.eventQuery(f)
+	}
+	if err != nil || reader.query == "" {
 		return nil, err
 	}
 	stored, err := r.incrementsOf(since, f, b.events)
@@ -173,7 +196,7 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound, held heldIncrem
 	held.records = held.records[indexAfter(held.records, max(since, held.from)):]
 	increments := &stitchedIncrements{incrementReader: stored, held: held, f: f}
 	var out []loquat.Record
-	err = mergeEvents(&eventReader{q: r.q, query: query, args: args, since: since, page: b}, increments, func(rec loquat.Record) (more bool, err error) {
+	err = mergeEvents(reader, increments, func(rec loquat.Record) (more bool, err error) {
 		ref, stored := referenceOf(rec)
 		if rec.ID > held.to || !b.admits(max(len(rec.Body), ref.Bytes)) {
 			return false, nil
@@ -194,7 +217,8 @@ func (r *Reader) events(since loquat.EventID, f Filter, b bound, held heldIncrem
 type eventReader struct {
 	q     SQL
 	query string
-	args  []any // without the last two: the event above which, and how many events
+	args  []any                                       // without the last two: the event above which, and how many events
+	bind  func(since loquat.EventID, limit int) []any // returns all arguments, in place of args
 	since loquat.EventID
 	page  bound
 
@@ -219,7 +243,11 @@ func (in *eventReader) next() (rec loquat.Record, ok bool, err error) {
 
 // read reads the next page.
 func (in *eventReader) read() error {
-	rows, err := in.q.Query(in.query, append(slices.Clip(in.args), in.since, in.page.events)...)
+	args := append(slices.Clip(in.args), in.since, in.page.events)
+	if in.bind != nil {
+		args = in.bind(in.since, in.page.events)
+	}
+	rows, err := in.q.Query(in.query, args...)
 	if err != nil {
 		return fmt.Errorf("read events: %w", err)
 	}

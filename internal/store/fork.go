@@ -122,7 +122,15 @@ func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loqu
 	if err := tx.copyRuns(source, d.Head); err != nil {
 		return Head{}, err
 	}
-	return d.Head, tx.copyAssets(source, d.Head)
+	if err := tx.copyAssets(source, d.Head); err != nil {
+		return Head{}, err
+	}
+	origin := loquat.Origin{SourceSessionID: source.SessionID}
+	if d.Head.Count > 0 {
+		origin.SourceIndex = new(d.Head.Count - 1)
+	}
+	err = tx.SetOrigin(&d.Head, origin)
+	return d.Head, err
 }
 
 // copyRows copies the current versions of the next messages: at most rows messages, and none

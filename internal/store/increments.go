@@ -44,11 +44,17 @@ type incrementReader struct {
 	names map[int64]requestName
 	heads incrementHeads
 
-	keys    []loquat.EventID // of rows of the requests in names, not yet read
-	above   loquat.EventID   // the last key of rows
-	rows    []incrementRow   // shared rows, or of all rows, not yet in entries
-	ended   bool             // all rows are in keys or rows
-	entries []increment      // read, but not yet returned
+	keys    []incrementKey // of rows of the requests in names, not yet read
+	above   loquat.EventID // the last key of rows
+	rows    []incrementRow // shared rows, or of all rows, not yet in entries
+	ended   bool           // all rows are in keys or rows
+	entries []increment    // read, but not yet returned
+}
+
+// incrementKey names a row of the increments table.
+type incrementKey struct {
+	last    loquat.EventID
+	segment int64
 }
 
 // incrementRow is a row of the increments table.
@@ -87,6 +93,10 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 		where, args = `r.request_id = ?`, []any{f.RequestID}
 	case f.SessionID != "":
 		where, args = `r.sid = (SELECT sid FROM sessions WHERE session_id = ?)`, []any{f.SessionID}
+	case f.Among != nil && len(f.Among.Sessions) == 0:
+		return nil, nil
+	case f.Among != nil:
+		where, args = `r.sid IN (SELECT sid FROM sessions WHERE session_id IN `+places(len(f.Among.Sessions))+`)`, anys(f.Among.Sessions)
 	default:
 		in.all, in.above = true, since
 		return in, nil
@@ -106,9 +116,12 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 			return nil, err
 		}
 	}
-	slices.Sort(in.keys)
-	if len(in.keys) >= limit { // each row has one at least, so the shared rows are not needed
-		in.keys, in.ended = in.keys[:limit], true
+	slices.SortFunc(in.keys, func(a, b incrementKey) int { return cmp.Compare(a.last, b.last) })
+	if end := limit; len(in.keys) >= limit { // each row has one at least, so the shared rows are not needed
+		for end < len(in.keys) && in.keys[end].segment == in.keys[end-1].segment {
+			end++ // its increments may come before those of the rows in front of it
+		}
+		in.keys, in.ended = in.keys[:end], true
 	}
 	in.above = max(since, sorted)
 	return in, nil
@@ -136,14 +149,14 @@ func (in *incrementReader) findRequests(where string, args []any) error {
 
 // findKeys adds the first keys of a request's own rows to keys.
 func (in *incrementReader) findKeys(rid int64, limit int) error {
-	rows, err := in.q.Query(`SELECT last_event_id FROM increments WHERE rid = ? AND last_event_id > ? ORDER BY last_event_id LIMIT ?`, rid, in.since, limit)
+	rows, err := in.q.Query(`SELECT last_event_id, segment FROM increments WHERE rid = ? AND last_event_id > ? ORDER BY last_event_id LIMIT ?`, rid, in.since, limit)
 	if err != nil {
 		return fmt.Errorf("read increments: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var key loquat.EventID
-		if err := rows.Scan(&key); err != nil {
+		var key incrementKey
+		if err := rows.Scan(&key.last, &key.segment); err != nil {
 			return err
 		}
 		in.keys = append(in.keys, key)
@@ -166,18 +179,12 @@ func (in *incrementReader) next() (rec loquat.Record, ok bool, err error) {
 	return in.heads.record(e, in.names[e.rid]), true, nil
 }
 
-// read reads the next row, or the next segment if the rows of all requests are read: the rows
-// of one segment overlap. It returns false at the end.
+// read reads the next shared row, or the next segment of other rows: the rows of one segment overlap
+// if they are of several requests. It returns false at the end.
 func (in *incrementReader) read() (more bool, err error) {
 	in.entries = in.entries[:0:0]
 	if len(in.keys) > 0 {
-		key := in.keys[0]
-		in.keys = in.keys[1:]
-		var body []byte
-		if err := one(in.q, `SELECT body FROM increments WHERE last_event_id = ?`, []any{key}, &body); err != nil {
-			return false, fmt.Errorf("read increments: %w", err)
-		}
-		return true, in.add(key, body)
+		return true, in.readKeys()
 	}
 	for segment := int64(0); ; in.rows = in.rows[1:] {
 		if len(in.rows) == 0 && !in.ended {
@@ -186,7 +193,7 @@ func (in *incrementReader) read() (more bool, err error) {
 			}
 		}
 		if len(in.rows) == 0 || segment != 0 && in.rows[0].segment != segment {
-			slices.SortFunc(in.entries, func(a, b increment) int { return cmp.Compare(a.id, b.id) })
+			in.sortEntries()
 			return segment != 0, nil
 		}
 		row := in.rows[0]
@@ -198,6 +205,31 @@ func (in *incrementReader) read() (more bool, err error) {
 			return true, nil
 		}
 	}
+}
+
+// readKeys reads the rows of keys that are in the next segment. If they are all of one request, they do not
+// overlap, so it reads the first of them.
+func (in *incrementReader) readKeys() error {
+	for segment := in.keys[0].segment; len(in.keys) > 0 && in.keys[0].segment == segment; {
+		key := in.keys[0].last
+		in.keys = in.keys[1:]
+		var body []byte
+		if err := one(in.q, `SELECT body FROM increments WHERE last_event_id = ?`, []any{key}, &body); err != nil {
+			return fmt.Errorf("read increments: %w", err)
+		}
+		if err := in.add(key, body); err != nil {
+			return err
+		}
+		if len(in.names) == 1 {
+			break
+		}
+	}
+	in.sortEntries()
+	return nil
+}
+
+func (in *incrementReader) sortEntries() {
+	slices.SortFunc(in.entries, func(a, b increment) int { return cmp.Compare(a.id, b.id) })
 }
 
 // readPage reads the next rows.

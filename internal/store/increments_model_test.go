@@ -400,7 +400,10 @@ func (m *incrementsModel) crash(t *rapid.T) {
 func (m *incrementsModel) check(t *rapid.T) {
 	f := store.Filter{}
 	var of *store.Request
-	switch rapid.IntRange(0, 3).Draw(t, "filter") {
+	switch rapid.IntRange(0, 4).Draw(t, "filter") {
+	case 0:
+		some := rapid.SliceOfN(rapid.SampledFrom(append(slices.Concat(m.sessions, m.deleted), "unknown")), 0, 3).Draw(t, "of sessions")
+		f.Among = store.NewSelection(some, rapid.Bool().Draw(t, "list"))
 	case 1:
 		f.SessionID = rapid.SampledFrom(slices.Concat(m.sessions, m.deleted)).Draw(t, "of session")
 	case 2:
@@ -445,12 +448,23 @@ func (m *incrementsModel) check(t *rapid.T) {
 	m.must(t, err)
 }
 
+// selects reports whether a Selection has an event.
+func selects(s *store.Selection, r loquat.Record) bool {
+	switch r.Type {
+	case loquat.SessionCreated, loquat.SessionDeleted, loquat.Checkpoint, loquat.RequestStarted, loquat.RequestCompleted:
+		if s.List {
+			return true
+		}
+	}
+	return s.Has(r.SessionID)
+}
+
 // compare requires that got is what the model has above since, except that increments of
 // ended requests may be missing.
 func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.EventID, f store.Filter, limit int) {
 	full := len(got) == limit
 	for _, want := range m.log {
-		if want.ID <= since || f.SessionID != "" && want.SessionID != f.SessionID || f.RequestID != "" && want.RequestID != f.RequestID {
+		if want.ID <= since || f.Among != nil && !selects(f.Among, want) || f.SessionID != "" && want.SessionID != f.SessionID || f.RequestID != "" && want.RequestID != f.RequestID {
 			continue
 		}
 		optional := m.ended[want.RequestID] && (want.Type == loquat.Partial || want.Type == loquat.ToolPartial)
@@ -488,6 +502,78 @@ func change(t *testing.T, s *store.Store, fn func(*store.Tx, *store.Head) error)
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Readers of several sessions get the increments of all their requests in the order of their ids, also from rows
+// that were sorted by request.
+func TestIncrementsOfSeveralSessions(t *testing.T) {
+	s := openIn(t, t.TempDir(), new(bytes.Buffer))
+	defer s.Close()
+	var ids []string
+	requests := map[string]*store.Request{}
+	for _, id := range []string{"a", "b", "c"} {
+		createIn(t, s, id)
+		ids, requests[id] = append(ids, id), &store.Request{Request: loquat.Request{RequestID: "r" + id}}
+	}
+	in := func(id string, fn func(*store.Tx, *store.Head) error) {
+		t.Helper()
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head(id)
+			if err == nil {
+				err = fn(tx, &h)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range ids {
+		in(id, func(tx *store.Tx, h *store.Head) error {
+			return errors.Join(tx.EnqueueRequest(h, requests[id], store.AtTheEnd), tx.StartRequest(requests[id], "me"))
+		})
+	}
+	for n := range 12 {
+		id := ids[n%3]
+		in(id, func(tx *store.Tx, h *store.Head) error {
+			_, err := tx.Publish(loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: "assistant", Content: "text"}}, h, requests[id])
+			return err
+		})
+		if n%6 == 5 {
+			in(id, func(tx *store.Tx, _ *store.Head) error { return tx.SortIncrements() })
+		}
+	}
+	for _, selection := range []*store.Selection{store.NewSelection([]string{"a", "c"}, false), store.NewSelection(ids, true)} {
+		var all []loquat.EventID
+		for _, limit := range []int{1000, 1, 2, 3, 5} {
+			var got []loquat.EventID
+			for since := loquat.EventID(0); ; since = got[len(got)-1] {
+				var page []loquat.Record
+				err := s.View(t.Context(), func(r *store.Reader) (err error) {
+					page, err = r.DatabaseEvents(since, store.Filter{Among: selection}, limit)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, rec := range page {
+					got = append(got, rec.ID)
+				}
+				if len(page) < limit {
+					break
+				}
+			}
+			if all == nil {
+				all = got
+			}
+			if !slices.IsSorted(got) || !slices.Equal(got, all) {
+				t.Errorf("%v: %d at a time are %v, all at once %v", selection.Sessions, limit, got, all)
+			}
+		}
+		if len(all) < 4*len(selection.Sessions) {
+			t.Errorf("%v: %d events", selection.Sessions, len(all))
+		}
 	}
 }
 

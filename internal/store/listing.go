@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"loquat"
@@ -63,18 +64,17 @@ func firstOf(entries []listed, n int) []listed {
 // Heads returns up to limit sessions of a list, beginning behind a place. next is where the next
 // page begins; it is the zero Place after the last page.
 func (r *Reader) Heads(f SessionFilter, after Place, limit int) (heads []Head, next Place, err error) {
-	var found []listed
-	if after == (Place{}) {
+	first := after == (Place{})
+	if first {
 		last, err := r.last()
 		if err != nil {
 			return nil, Place{}, err
 		}
 		after = Place{At: last, Pinned: true, Checkpoint: last + 1}
-	} else if found, err = r.changedSince(f, after, limit+1); err != nil {
-		return nil, Place{}, err
 	}
+	var found []listed
 	for _, pinned := range []bool{true, false} {
-		if pinned && !after.Pinned || !pinned && len(found) > limit && found[limit].place.Pinned {
+		if pinned && !after.Pinned || len(found) > limit {
 			continue // the page begins behind this group, or ends before it
 		}
 		unchanged, err := r.unchanged(f, after, pinned, limit+1)
@@ -82,6 +82,13 @@ func (r *Reader) Heads(f SessionFilter, after Place, limit int) (heads []Head, n
 			return nil, Place{}, err
 		}
 		found = firstOf(append(found, unchanged...), limit+1)
+	}
+	if !first {
+		changed, err := r.changedSince(f, after, found, limit+1)
+		if err != nil {
+			return nil, Place{}, err
+		}
+		found = firstOf(append(found, changed...), limit+1)
 	}
 	if len(found) > limit {
 		found, next = found[:limit], found[limit-1].place
@@ -118,17 +125,42 @@ func (r *Reader) unchanged(f SessionFilter, after Place, pinned bool, limit int)
 	return out, nil
 }
 
-// unchangedQuery reads one index in its order: that of the first tag, that of the agents other
-// than the default one, or that of all sessions.
+// rarestTag is the one of some tags that the fewest sessions have, as far as the count goes: the
+// sessions with it are the ones to look at. It has its place in the query of a page, which saves a
+// round trip, and its value does not make PostgreSQL plan the query anew.
+func rarestTag(tags int) string {
+	const many = 100 // sessions, after which a tag counts as common
+	// The first SELECT has no rows: PostgreSQL takes the type of the others from it. It reads an index
+	// because of the order; without it, it may read the whole table.
+	return `(SELECT v.tag FROM (SELECT tag FROM session_tags WHERE 1 = 0` + strings.Repeat(` UNION ALL SELECT ?`, tags) + `) v
+		ORDER BY (SELECT count(*) FROM (SELECT 1 FROM session_tags c WHERE c.tag = v.tag ORDER BY c.archived, c.pinned, c.checkpoint_event_id LIMIT ` + strconv.Itoa(many) + `) n) LIMIT 1)`
+}
+
+// eachOnce returns tags as arguments of a query, without repetitions.
+func eachOnce(tags []string) (args []any) {
+	for _, tag := range tags {
+		if !slices.Contains(args, any(tag)) {
+			args = append(args, tag)
+		}
+	}
+	return args
+}
+
+// unchangedQuery reads one index in its order: that of a tag, that of the agents other than
+// the default one, or that of all sessions. Its limit is in its text, because PostgreSQL
+// otherwise plans it anew for each page, which takes longer than the page.
 func unchangedQuery(f SessionFilter, archived, pinned bool, below loquat.EventID, limit int) (string, []any) {
 	from, order, where, args := `sessions s`, `s`, []string{`s.deleted = 0`}, []any(nil)
-	for i, tag := range f.Tags {
-		if i == 0 {
-			from, order = `session_tags t JOIN sessions s ON s.sid = t.sid`, `t`
-			where, args = append(where, `t.tag = ?`), append(args, tag)
-			continue
+	if tags := eachOnce(f.Tags); len(tags) > 0 {
+		from, order = `session_tags t JOIN sessions s ON s.sid = t.sid`, `t`
+		tag := `?`
+		if len(tags) > 1 {
+			tag = rarestTag(len(tags))
+			// PostgreSQL makes a join of EXISTS, which may read all sessions with a common tag.
+			where = append(where, `(SELECT count(*) FROM session_tags o WHERE o.sid = t.sid AND o.tag IN (?`+strings.Repeat(`, ?`, len(tags)-1)+`)) = `+strconv.Itoa(len(tags)))
+			args = append(args, tags...)
 		}
-		where, args = append(where, `EXISTS (SELECT 1 FROM session_tags o WHERE o.sid = s.sid AND o.tag = ?)`), append(args, tag)
+		where, args = append(where, `t.tag = `+tag), append(args, tags...)
 	}
 	if f.AgentID != "" {
 		where, args = append(where, `s.agent_id = ?`), append(args, f.AgentID)
@@ -137,22 +169,72 @@ func unchangedQuery(f SessionFilter, archived, pinned bool, below loquat.EventID
 		}
 	}
 	where = append(where, order+`.archived = ?`, order+`.pinned = ?`, order+`.checkpoint_event_id < ?`)
-	args = append(args, archived, pinned, below, limit)
-	return `SELECT ` + headColumns + ` FROM ` + from + ` WHERE ` + strings.Join(where, ` AND `) + ` ORDER BY ` + order + `.checkpoint_event_id DESC LIMIT ?`, args
+	args = append(args, archived, pinned, below)
+	return `SELECT ` + headColumns + ` FROM ` + from + ` WHERE ` + strings.Join(where, ` AND `) + ` ORDER BY ` + order + `.checkpoint_event_id DESC LIMIT ` + strconv.Itoa(limit), args
+}
+
+// changedCount returns how many sessions have changed since an event, but at most n, which is in
+// the text of the query like the limit of unchangedQuery.
+func (r *Reader) changedCount(since loquat.EventID, n int) (count int, err error) {
+	var groups []string
+	var args []any
+	for group := range 4 {
+		groups = append(groups, fmt.Sprintf(`SELECT id FROM (SELECT checkpoint_event_id AS id FROM sessions WHERE deleted = 0 AND archived = %d AND pinned = %d AND checkpoint_event_id > ?
+			ORDER BY checkpoint_event_id DESC LIMIT %d) g%d`, group/2, group%2, n, group))
+		args = append(args, since)
+	}
+	if err := one(r.q, `SELECT count(*) FROM (`+strings.Join(groups, ` UNION ALL `)+`) changed`, args, &count); err != nil {
+		return 0, fmt.Errorf("count changed sessions: %w", err)
+	}
+	return min(count, n), nil
+}
+
+// eventsPerChange is how many events are read in the time in which a changed session is looked up.
+const eventsPerChange = 16
+
+// changedQuery selects the sessions that have changed since the first page and may be before the
+// end of the unchanged sessions of a page. It is empty if there are none. Either it looks up each
+// changed session, or it reads the events of the time that the page shows, whichever are fewer.
+func (r *Reader) changedQuery(after Place, unchanged []listed, limit int) (query string, args []any, err error) {
+	var end loquat.EventID
+	changes := 1
+	if len(unchanged) == limit && unchanged[limit-1].place.Pinned == after.Pinned {
+		end = unchanged[limit-1].place.Checkpoint
+		for int64(changes) <= int64(after.Checkpoint-end)/eventsPerChange {
+			changes *= 8 // so that there are few texts of the query
+		}
+	}
+	count, err := r.changedCount(after.At, changes)
+	if err != nil || count == 0 {
+		return "", nil, err
+	}
+	const (
+		columns    = `SELECT ` + headColumns + `, e.event_id, d.agent_id, d.metadata FROM `
+		checkpoint = `e.event_id = (SELECT p.event_id FROM events p WHERE p.sid = s.sid AND p.event_id <= ? AND p.type = 'checkpoint' ORDER BY p.event_id DESC LIMIT 1)`
+		described  = ` LEFT JOIN descriptions d ON d.sid = s.sid AND d.rev_from = (SELECT max(v.rev_from) FROM descriptions v WHERE v.sid = s.sid AND v.rev_from <= e.rev)`
+	)
+	if end > 0 && count == changes {
+		return columns + `events e CROSS JOIN sessions s` + described + `
+			WHERE e.event_id > ? AND e.event_id < ? AND e.type = 'checkpoint' AND s.sid = e.sid AND s.deleted = 0 AND s.checkpoint_event_id > ? AND ` + checkpoint,
+			[]any{end, after.Checkpoint, after.At, after.At}, nil
+	}
+	return columns + `sessions s LEFT JOIN events e ON ` + checkpoint + described + `
+		WHERE s.deleted = 0 AND s.archived IN (?, ?) AND s.pinned IN (?, ?) AND s.checkpoint_event_id > ? AND (e.event_id IS NOT NULL OR s.gone_event_id > 0)`,
+		[]any{after.At, false, true, false, true, after.At}, nil
 }
 
 // changedSince returns up to limit sessions behind a place that have changed since the first
-// page, at the places that they had then. A session whose checkpoint of that time was removed by
-// retention comes last.
-func (r *Reader) changedSince(f SessionFilter, after Place, limit int) (out []listed, err error) {
+// page, at the places that they had then. It may leave out those behind the unchanged sessions if
+// these are limit. A session whose checkpoint of that time was removed by retention comes last.
+func (r *Reader) changedSince(f SessionFilter, after Place, unchanged []listed, limit int) (out []listed, err error) {
+	query, args, err := r.changedQuery(after, unchanged, limit)
+	if err != nil || query == "" {
+		return nil, err
+	}
 	var past sql.NullInt64
 	var agent sql.NullString
 	var metadata []byte
-	query := `SELECT ` + headColumns + `, e.event_id, d.agent_id, d.metadata FROM sessions s
-		LEFT JOIN events e ON e.event_id = (SELECT p.event_id FROM events p WHERE p.sid = s.sid AND p.event_id <= ? AND p.type = 'checkpoint' ORDER BY p.event_id DESC LIMIT 1)
-		LEFT JOIN descriptions d ON d.sid = s.sid AND d.rev_from = (SELECT max(v.rev_from) FROM descriptions v WHERE v.sid = s.sid AND v.rev_from <= e.rev)
-		WHERE s.deleted = 0 AND s.archived IN (?, ?) AND s.pinned IN (?, ?) AND s.checkpoint_event_id > ? AND (e.event_id IS NOT NULL OR s.gone_event_id > 0)`
-	err = r.eachHead(query, []any{after.At, false, true, false, true, after.At}, []any{&past, &agent, &metadata}, func(h Head) error {
+	err = r.eachHead(query, args, []any{&past, &agent, &metadata}, func(h Head) error {
 		then := h.Metadata
 		if agent.Valid {
 			then = nil

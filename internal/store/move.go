@@ -151,6 +151,8 @@ var Tables = []Table{
 	{Name: "access_keys", Key: "key_id"},
 	{Name: "pairing_codes", Key: "public"},
 	{Name: "plugin_states", Key: "plugin"},
+	{Name: "push_server", Key: "id"},
+	{Name: "push_subscriptions", Key: "subscription_id"},
 }
 
 // LogColumns are the columns of the log that a move copies. The others belong to the database.

@@ -123,10 +123,25 @@ func (r *Reader) requestsWhere(where string, args ...any) ([]Request, error) {
 	return out, asDatabaseError(rows.Err())
 }
 
+// LastRequest returns the request of a session that runs, or else the one that ended last, without
+// those that another one took in.
+func (r *Reader) LastRequest(h Head) (Request, bool, error) {
+	if q, ok, err := r.Running(h); ok || err != nil {
+		return q, ok, err
+	}
+	return r.requestWhere(`r.rid = (SELECT rid FROM requests WHERE sid = ? AND ended_at IS NOT NULL AND steered_into IS NULL ORDER BY ended_at DESC, rid DESC LIMIT 1)`, h.SID)
+}
+
 // NewestRequest returns the row id of a session's newest request, or 0.
 func (r *Reader) NewestRequest(h Head) (rid int64, err error) {
 	err = one(r.q, `SELECT coalesce(max(rid), 0) FROM requests WHERE sid = ?`, []any{h.SID}, &rid)
 	return rid, err
+}
+
+// EventsAfterCursor reports whether a session has events after its cursor.
+func (r *Reader) EventsAfterCursor(h Head) (some bool, err error) {
+	err = one(r.q, `SELECT EXISTS (SELECT 1 FROM events WHERE sid = ? AND event_id > ?)`, []any{h.SID, h.Cursor}, &some)
+	return some, err
 }
 
 // FirstEvent returns the id of a request's first event, or 0.

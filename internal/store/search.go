@@ -22,6 +22,7 @@ import (
 const (
 	blockItems     = 100     // results of a block
 	examinedItems  = 1000    // items of the index that a page compares with the search
+	leftOutPerItem = 8       // items of messages that the filter leaves out count as one, because their texts are not read
 	examinedBytes  = 4 << 20 // their texts
 	visitedWindows = 2048    // that a page looks into
 	groupWords     = 256     // words of one look into several windows
@@ -271,13 +272,13 @@ func firstOfSessions(sorted []Found) (out []Found) {
 // compared.
 func (d *finder) scan(windows []int64, tags []string, high, low int64, enough int) (out []Found, reached int64, err error) {
 	words := d.f.words(tags)
-	for high > low {
-		items, err := d.find(windows, words, high)
+	for most := findItems; high > low; most = min(2*most, 8*findItems) {
+		items, err := d.find(windows, words, high, most)
 		if err != nil {
 			return nil, 0, err
 		}
 		until := low
-		if len(items) == findItems {
+		if len(items) == most {
 			until = max(low, items[len(items)-1])
 		}
 		items = slices.DeleteFunc(append(items, d.queuedBetween(until, high)...), func(item int64) bool { return item < low })
@@ -297,11 +298,12 @@ func (d *finder) scan(windows []int64, tags []string, high, low int64, enough in
 	return out, low, nil
 }
 
-// findItems is how many items the index returns at a time.
+// findItems is how many items the index returns at first. If few of them match, it is asked for
+// more at a time.
 const findItems = 128
 
-// find asks the index for the newest items of windows.
-func (d *finder) find(windows []int64, words []IndexWord, below int64) (out []int64, err error) {
+// find asks the index for the newest items of windows, at most as many as most says.
+func (d *finder) find(windows []int64, words []IndexWord, below int64, most int) (out []int64, err error) {
 	per := max(1, groupWords/len(words))
 	for some := range slices.Chunk(windows, per) {
 		var anyOf [][]IndexWord
@@ -313,12 +315,12 @@ func (d *finder) find(windows []int64, words []IndexWord, below int64) (out []in
 			anyOf = append(anyOf, list)
 		}
 		d.windows += len(some)
-		query, args := d.ix.FindQuery(anyOf, below, findItems-len(out))
+		query, args := d.ix.FindQuery(anyOf, below, most-len(out))
 		items, err := d.r.integers(query, args...)
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, items...); len(out) == findItems {
+		if out = append(out, items...); len(out) == most {
 			break
 		}
 	}
@@ -344,13 +346,15 @@ func (d *finder) queuedBetween(low, high int64) (out []int64) {
 
 // compare returns the results among items, the highest first.
 func (d *finder) compare(items []int64) (out []Found, err error) {
-	d.examined += len(items)
 	var ids []int64
 	for _, item := range items {
 		if item < titleItems {
-			ids = append(ids, item/2)
+			if d.f.Reasoning || item%2 == 0 {
+				ids = append(ids, item/2)
+			}
 			continue
 		}
+		d.examined++
 		title, ok, err := d.title(item)
 		if err != nil {
 			return nil, err
@@ -364,6 +368,7 @@ func (d *finder) compare(items []int64) (out []Found, err error) {
 	if err != nil {
 		return nil, err
 	}
+	d.examined += len(rows) + max(0, len(items)-len(rows))/leftOutPerItem
 	wanted := map[int64]bool{}
 	for _, item := range items {
 		wanted[item] = true
@@ -393,6 +398,9 @@ func (f SearchFilter) conditions() (string, []any) {
 	}
 	if f.Role != "" {
 		add(`m.role = ?`, f.Role)
+	}
+	if !f.Tool {
+		add(`m.role <> ?`, loquat.RoleTool)
 	}
 	if !f.Since.IsZero() {
 		add(`m.created_at >= ?`, micros(f.Since))

@@ -82,6 +82,9 @@ type index interface {
 	Index(items []Indexed) error
 	// Unindex removes items, which need not be there.
 	Unindex(items []int64) error
+	// Merge merges a little of the index, so that a search looks into fewer parts of it. It reports
+	// whether there may be more to merge.
+	Merge() (more bool, err error)
 	// FindQuery returns a query of up to limit items below an item, the highest first. They have
 	// all words of one of the lists.
 	FindQuery(anyOf [][]IndexWord, below int64, limit int) (query string, args []any)
@@ -184,6 +187,26 @@ func (s *Store) IndexSome(ctx context.Context) (int, error) {
 	return len(b.items), s.Update(ctx, func(tx *Tx) error { return tx.index(b) })
 }
 
+// IsCommon reports whether a word is the token of almost all items of a window. A driver may leave it out
+// of a query, because each result is compared with its row.
+func (w IndexWord) IsCommon() bool { return !w.Prefix && strings.HasSuffix(w.Text, tagText) }
+
+// MergeIndex merges a little of the index in one transaction, so that later searches take less time.
+// It reports whether there may be more to merge.
+func (s *Store) MergeIndex(ctx context.Context) (more bool, err error) {
+	err = s.Update(ctx, func(tx *Tx) error {
+		ix, err := searchIndex(tx.q)
+		if err != nil {
+			return err
+		}
+		if more, err = ix.Merge(); err != nil {
+			return fmt.Errorf("merge the search index: %w", asDatabaseError(err))
+		}
+		return nil
+	})
+	return more, err
+}
+
 // indexBatch has what one transaction indexes.
 type indexBatch struct {
 	from, to int64 // the new messages have ids above from, up to to
@@ -273,19 +296,27 @@ func (r *Reader) currentMessages(items []int64) (map[int64]textRow, error) {
 	return out, err
 }
 
-// idList is a list of ids in a query, and idListSize how many it has.
-const idListSize = 32
+// idListSize is the greatest number of ids in a query.
+const idListSize = 64
 
-var idList = `(` + strings.Repeat(`?, `, idListSize-1) + `?)`
+// Lists of ids have one of two lengths, so that few statements are prepared.
+var (
+	idList      = `(` + strings.Repeat(`?, `, idListSize-1) + `?)`
+	shortIDList = `(?, ?, ?, ?, ?, ?, ?, ?)`
+)
 
-// eachIDs calls fn with the arguments for idList until it has had all ids.
-func eachIDs(ids []int64, fn func(args []any) error) error {
+// eachIDs calls fn with lists for queries and their arguments until it has had all ids.
+func eachIDs(ids []int64, fn func(list string, args []any) error) error {
 	for some := range slices.Chunk(ids, idListSize) {
-		args := make([]any, idListSize)
+		list := idList
+		if len(some) <= strings.Count(shortIDList, `?`) {
+			list = shortIDList
+		}
+		args := make([]any, strings.Count(list, `?`))
 		for i := range args {
 			args[i] = some[min(i, len(some)-1)]
 		}
-		if err := fn(args); err != nil {
+		if err := fn(list, args); err != nil {
 			return err
 		}
 	}
@@ -294,8 +325,8 @@ func eachIDs(ids []int64, fn func(args []any) error) error {
 
 // textRows returns the rows of a query that ends before a list of ids.
 func (r *Reader) textRows(query string, ids []int64, more ...any) (out []textRow, err error) {
-	err = eachIDs(ids, func(args []any) error {
-		rows, err := r.q.Query(query+idList, append(slices.Clip(more), args...)...)
+	err = eachIDs(ids, func(list string, args []any) error {
+		rows, err := r.q.Query(query+list, append(slices.Clip(more), args...)...)
 		if err != nil {
 			return err
 		}
@@ -535,7 +566,7 @@ func (tx *Tx) versionsOf(b indexBatch) (map[int64]rowVersion, error) {
 	if err := read(`id > ? AND id <= ?`, b.from, b.to); err != nil {
 		return nil, err
 	}
-	return out, eachIDs(queued, func(args []any) error { return read(`id IN `+idList, args...) })
+	return out, eachIDs(queued, func(list string, args []any) error { return read(`id IN `+list, args...) })
 }
 
 // unchanged reports whether an item is as it was when it was read.
@@ -549,7 +580,9 @@ func (tx *Tx) unchanged(w waitingItem, rows map[int64]rowVersion) (bool, error) 
 
 // endBatch takes items from the queue, and adds the new ones of the rows that are left.
 func (tx *Tx) endBatch(b indexBatch, done []int64, left map[int64]rowVersion) error {
-	err := eachIDs(done, func(args []any) error { return tx.exec(`DELETE FROM search_queue WHERE item IN `+idList, args...) })
+	err := eachIDs(done, func(list string, args []any) error {
+		return tx.exec(`DELETE FROM search_queue WHERE item IN `+list, args...)
+	})
 	if err != nil || b.to == b.from {
 		return err
 	}

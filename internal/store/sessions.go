@@ -16,6 +16,7 @@ type Head struct {
 	SID        int64 // row id
 	SessionID  string
 	AgentID    string
+	Origin     loquat.Origin
 	Metadata   loquat.Object
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
@@ -28,12 +29,13 @@ type Head struct {
 	bytes     int64 // approximate size of the messages as JSON
 	edited    int64 // newest revision that changed or removed a message
 	described bool  // agent or metadata changed and must be written
+	timed     bool  // UpdatedAt was set by SetTimes
 
 	appended []appendedMessage // the last ones, by the transaction that read the Head
 }
 
 const headColumns = `s.sid, s.session_id, s.agent_id, s.metadata, s.created_at, s.updated_at, s.rev, s.cursor_event_id,
-	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq, s.edited_rev`
+	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq, s.edited_rev, coalesce(s.source_session_id, ''), s.source_index`
 
 func scanHead(scan func(...any) error) (Head, error) {
 	var (
@@ -42,7 +44,7 @@ func scanHead(scan func(...any) error) (Head, error) {
 		created, updated int64
 	)
 	err := scan(&h.SID, &h.SessionID, &h.AgentID, &metadata, &created, &updated, &h.Rev, &h.Cursor,
-		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq, &h.edited)
+		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq, &h.edited, &h.Origin.SourceSessionID, &h.Origin.SourceIndex)
 	if err != nil {
 		return Head{}, err
 	}
@@ -132,6 +134,12 @@ func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (
 		return Head{}, fmt.Errorf("create session: %w", err)
 	}
 	return h, nil
+}
+
+// SetOrigin says where the messages of a new session come from.
+func (tx *Tx) SetOrigin(h *Head, o loquat.Origin) error {
+	h.Origin = o
+	return tx.exec(`UPDATE sessions SET source_session_id = ?, source_index = ? WHERE sid = ?`, o.SourceSessionID, o.SourceIndex, h.SID)
 }
 
 // Describe changes the agent and metadata of a session.

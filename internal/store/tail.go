@@ -28,6 +28,7 @@ type tail struct {
 
 	last atomic.Int64 // highest event id that was committed; no reader sees an event above it
 	all  *part        // the events of all sessions
+	list *part        // those of them that change the list of sessions
 
 	ended  sync.Map     // from request_id to the id of a request_completed in the tail
 	sorted atomic.Int64 // see hides
@@ -45,6 +46,7 @@ type tail struct {
 // part is the events of one session in the tail, or those of all sessions, and the followers
 // that wait for more of them.
 type part struct {
+	session string       // "" if it has events of all sessions
 	floor   atomic.Int64 // records has every event above it, except those of a deleted session
 	newest  atomic.Int64 // no event of the part is above it
 	deleted atomic.Int64 // id of the session_deleted, if it was added while the part existed
@@ -89,7 +91,7 @@ func (p *part) followers() []*Watch {
 // newTail returns an empty tail of a log that ends at last. Retention has removed events up to
 // gone.
 func newTail(last, gone loquat.EventID) *tail {
-	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), sessions: map[string]*part{}}
+	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), list: newPart(last, last), sessions: map[string]*part{}}
 	t.last.Store(int64(last))
 	t.announceRemoval(gone)
 	t.finishRemoval()
@@ -139,6 +141,7 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	deleted := t.forget(published)
 	batch := slices.Clone(published) // one allocation for all events of the commit
 	loquat.ShareFrames(batch)
+	listed := false
 	for i := range batch {
 		r, p := &batch[i], t.parts[i]
 		if deleted[p] && r.Type != loquat.SessionDeleted {
@@ -146,6 +149,10 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 		}
 		p.kept = append(p.kept, r)
 		t.all.kept = append(t.all.kept, r)
+		if changesList(r.Type) {
+			t.list.kept = append(t.list.kept, r)
+			listed = true
+		}
 		t.bytes += len(r.Body)
 		if r.Type == loquat.RequestCompleted {
 			t.ended.Store(r.RequestID, r.ID)
@@ -155,10 +162,16 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	for _, p := range t.changed {
 		p.publish()
 	}
+	if listed {
+		t.list.publish()
+	}
 	t.last.Store(int64(last))
 	t.all.wake()
 	for _, p := range t.changed {
 		p.wake()
+	}
+	if listed {
+		t.list.wake()
 	}
 	t.trim()
 }
@@ -195,6 +208,7 @@ func (t *tail) part(sessionID string) *part {
 	p := t.sessions[sessionID]
 	if p == nil {
 		p = newPart(loquat.EventID(t.all.floor.Load()), t.end())
+		p.session = sessionID
 		t.sessions[sessionID] = p
 	}
 	return p
@@ -222,17 +236,26 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 	}
 	t.forgetEnds(gone)
 	slices.SortFunc(gone, func(a, b *loquat.Record) int { return cmp.Compare(a.ID, b.ID) })
-	left := make([]*loquat.Record, 0, len(t.all.kept)) // readers keep the old slice
-	for _, r := range t.all.kept {
-		if len(gone) > 0 && r == gone[0] {
-			gone = gone[1:]
-			t.bytes -= len(r.Body)
-			continue
-		}
-		left = append(left, r)
+	for _, r := range gone {
+		t.bytes -= len(r.Body)
 	}
-	t.all.kept = left
+	t.all.kept, t.list.kept = withoutRecords(t.all.kept, gone), withoutRecords(t.list.kept, gone)
 	return deleted
+}
+
+// withoutRecords returns the records that are not gone, in a new slice: readers keep the old one. Both are
+// in the order of their ids.
+func withoutRecords(records, gone []*loquat.Record) []*loquat.Record {
+	left := make([]*loquat.Record, 0, len(records))
+	for _, r := range records {
+		for len(gone) > 0 && gone[0].ID < r.ID {
+			gone = gone[1:]
+		}
+		if len(gone) == 0 || r != gone[0] {
+			left = append(left, r)
+		}
+	}
+	return left
 }
 
 // hides reports whether the increments of a request are not shown any more: it ended within the tail,
@@ -286,10 +309,9 @@ func (t *tail) trim() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.sessions {
-		if n := indexAfter(p.kept, floor); n > 0 {
-			p.drop(n, p.kept[n-1].ID)
-		}
+		p.dropUpTo(floor)
 	}
+	t.list.dropUpTo(floor)
 	t.forgetEnds(records[:drop])
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(floor) })
 }
@@ -298,7 +320,7 @@ func (t *tail) trim() {
 // database.
 func (t *tail) skip(id loquat.EventID) {
 	t.mu.Lock()
-	parts := append(slices.Collect(maps.Values(t.sessions)), t.all)
+	parts := append(slices.Collect(maps.Values(t.sessions)), t.all, t.list)
 	for _, p := range parts {
 		p.madeAt.Store(int64(id))
 		p.drop(len(p.kept), id)
@@ -322,6 +344,13 @@ func (p *part) drop(n int, floor loquat.EventID) {
 	p.publish()
 }
 
+// dropUpTo drops the events up to an id.
+func (p *part) dropUpTo(id loquat.EventID) {
+	if n := indexAfter(p.kept, id); n > 0 {
+		p.drop(n, p.kept[n-1].ID)
+	}
+}
+
 // isUnused reports whether a tail with this floor can do without the part. The caller holds
 // tail.mu.
 func (p *part) isUnused(floor loquat.EventID) bool {
@@ -340,18 +369,27 @@ func (t *tail) find(sessionID string) *part {
 }
 
 // increments returns what the tail holds of the increments in the log, for a reader of the database.
-func (t *tail) increments(sessionID string) heldIncrements {
+func (t *tail) increments(f Filter, parts []*part) heldIncrements {
+	if f.Among != nil {
+		return t.incrementsAmong(parts)
+	}
 	p, last := t.all, t.end()
-	if sessionID != "" {
+	if f.SessionID != "" {
 		t.mu.RLock()
-		p, last = t.sessions[sessionID], t.end() // under the lock, because newer events may be in another part
+		p, last = t.sessions[f.SessionID], t.end() // under the lock, because newer events may be in another part
 		t.mu.RUnlock()
 	}
 	if p == nil {
 		return heldIncrements{from: last, to: last}
 	}
 	records := p.load() // before the floor, see drop
-	return heldIncrements{from: loquat.EventID(p.floor.Load()), to: last, records: records[:indexAfter(records, last)], tail: t, part: p}
+	floor := loquat.EventID(p.floor.Load())
+	return heldIncrements{from: floor, to: last, records: records[:indexAfter(records, last)], tail: t, parts: []*part{p}, floors: []loquat.EventID{floor}}
+}
+
+// sinceOne is since for the only one of parts.
+func (t *tail) sinceOne(parts []*part, since loquat.EventID, f Filter, b bound, out []loquat.Record) ([]loquat.Record, bool) {
+	return t.since(parts[0], since, f, b, out)
 }
 
 // since appends to out the matching events of a part above an id, up to the bounds of a

@@ -48,7 +48,6 @@ func TestTailAgainstAPlainLog(t *testing.T) {
 
 func (m *tailModel) commit(t *rapid.T) {
 	var batch []loquat.Record
-	changed := map[string]bool{"": true}
 	for range rapid.IntRange(1, 6).Draw(t, "events") {
 		m.last++
 		r := loquat.Record{ID: m.last, SessionID: rapid.SampledFrom(tailSessions).Draw(t, "session"), Body: make([]byte, rapid.IntRange(2, 60).Draw(t, "size"))}
@@ -62,20 +61,20 @@ func (m *tailModel) commit(t *rapid.T) {
 		} else {
 			m.next(t, &r)
 		}
-		changed[r.SessionID] = true
 		batch = append(batch, r)
 	}
 	m.tail.add(m.last, batch)
 	m.log = append(m.log, batch...)
 	for w := range m.watches {
+		matches := slices.ContainsFunc(batch, func(r loquat.Record) bool { return w.filter.matches(&r) })
 		select {
 		case <-w.C():
-			if !changed[w.session] || len(batch) == 0 {
-				t.Fatalf("a follower of %q was woken by %v", w.session, batch)
+			if !matches {
+				t.Fatalf("a follower of %s was woken by %v", of(w.filter), batch)
 			}
 		default:
-			if changed[w.session] && len(batch) > 0 {
-				t.Fatalf("a follower of %q was not woken by %v", w.session, batch)
+			if matches {
+				t.Fatalf("a follower of %s was not woken by %v", of(w.filter), batch)
 			}
 		}
 	}
@@ -116,9 +115,25 @@ func (m *tailModel) superseded(r *loquat.Record) bool {
 	return isIncrement(r.Type) && ended && end <= m.sorted
 }
 
+// anyFilter chooses a filter of one session, of several, or of all.
+func anyFilter(t *rapid.T) Filter {
+	one := rapid.SampledFrom(append(tailSessions, "", "quiet"))
+	if rapid.Bool().Draw(t, "several") {
+		return Filter{Among: NewSelection(rapid.SliceOfN(one.Filter(func(id string) bool { return id != "" }), 0, 4).Draw(t, "sessions"), rapid.Bool().Draw(t, "list"))}
+	}
+	return Filter{SessionID: one.Draw(t, "session")}
+}
+
+func of(f Filter) string {
+	if f.Among != nil {
+		return fmt.Sprintf("%+v", *f.Among)
+	}
+	return fmt.Sprintf("%+v", f)
+}
+
 func (m *tailModel) join(t *rapid.T) {
 	w := &Watch{store: &Store{tail: m.tail}, c: make(chan struct{}, 1)}
-	w.session = rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "session")
+	w.filter = anyFilter(t)
 	m.tail.join(w)
 	m.watches[w] = m.last
 }
@@ -132,8 +147,8 @@ func (m *tailModel) leave(t *rapid.T) {
 }
 
 func (m *tailModel) check(t *rapid.T) {
-	f := Filter{SessionID: rapid.SampledFrom(append(tailSessions, "", "quiet")).Draw(t, "of")}
-	if len(m.log) > 0 && rapid.IntRange(0, 3).Draw(t, "of a request") == 0 {
+	f := anyFilter(t)
+	if f.Among == nil && len(m.log) > 0 && rapid.IntRange(0, 3).Draw(t, "of a request") == 0 {
 		f.RequestID = rapid.SampledFrom(m.log).Draw(t, "of the request of").RequestID
 	}
 	since := loquat.EventID(rapid.Int64Range(0, int64(m.last)).Draw(t, "since"))
@@ -143,7 +158,7 @@ func (m *tailModel) check(t *rapid.T) {
 	left := b
 	for i := range m.log {
 		r := &m.log[i]
-		if f.SessionID == "" || f.SessionID == r.SessionID {
+		if whole := (Filter{SessionID: f.SessionID, Among: f.Among}); whole.matches(r) {
 			newest = r.ID
 		}
 		if r.ID > since && f.matches(r) && !m.superseded(r) {
@@ -154,9 +169,9 @@ func (m *tailModel) check(t *rapid.T) {
 			want = append(want, *r)
 		}
 	}
-	got, ok := m.tail.since(m.tail.find(f.SessionID), since, f, b, nil)
+	got, ok := m.since(f, since, b)
 	if ok && !slices.EqualFunc(got, want, func(a, b loquat.Record) bool { return a.ID == b.ID && a.SessionID == b.SessionID }) {
-		t.Fatalf("%+v since %d: %v, want %v", f, since, got, want)
+		t.Fatalf("%s since %d: %v, want %v", of(f), since, got, want)
 	}
 	if !ok && since >= m.last {
 		t.Fatalf("the tail does not know what follows the newest event %d", m.last)
@@ -165,17 +180,17 @@ func (m *tailModel) check(t *rapid.T) {
 		t.Fatalf("%q was deleted at %d, after %d", f.SessionID, m.deleted[f.SessionID], since)
 	}
 	for w, joined := range m.watches {
-		if w.session != f.SessionID {
+		if w.filter.SessionID != f.SessionID || of(Filter{Among: w.filter.Among}) != of(Filter{Among: f.Among}) {
 			continue
 		}
 		if at := max(joined, newest); !ok && since >= at {
-			t.Fatalf("a follower of %q since %d is level at %d, but has to read the database at %d", w.session, joined, at, since)
+			t.Fatalf("a follower of %s since %d is level at %d, but has to read the database at %d", of(w.filter), joined, at, since)
 		}
 		if w.Newest() < newest {
-			t.Fatalf("the newest event of %q is %d, not %d", w.session, newest, w.Newest())
+			t.Fatalf("the newest event of %s is %d, not %d", of(w.filter), newest, w.Newest())
 		}
-		if w.session != "" && since >= joined && m.deleted[w.session] <= since && !m.tail.existsSince(w.session, since) {
-			t.Fatalf("followed since %d, %q is not known to exist since %d", joined, w.session, since)
+		if w.filter.SessionID != "" && since >= joined && m.deleted[w.filter.SessionID] <= since && !m.tail.existsSince(w.filter.SessionID, since) {
+			t.Fatalf("followed since %d, %q is not known to exist since %d", joined, w.filter.SessionID, since)
 		}
 	}
 	if n := len(m.tail.all.load()); n > m.tail.bounds.events {
@@ -190,6 +205,17 @@ func (m *tailModel) check(t *rapid.T) {
 	if len(m.watches) == 0 && len(m.tail.sessions) > len(tailSessions) {
 		t.Fatalf("the tail keeps %d sessions that nobody follows", len(m.tail.sessions))
 	}
+}
+
+// since reads the tail as Store.Events does.
+func (m *tailModel) since(f Filter, since loquat.EventID, b bound) ([]loquat.Record, bool) {
+	if f.Among == nil {
+		return m.tail.since(m.tail.find(f.SessionID), since, f, b, nil)
+	}
+	w := &Watch{filter: f}
+	m.tail.join(w)
+	defer m.tail.leave(w)
+	return m.tail.sinceAmong(w.parts, since, f, b, nil)
 }
 
 // TestTailWhileItChanges reads, joins and leaves while events are added. Each follower sees
@@ -209,13 +235,13 @@ func TestTailWhileItChanges(t *testing.T) {
 			for seen < commits/4 {
 				newest := w.Newest()
 				var ok bool
-				if buf, ok = tl.since(w.part, at, Filter{SessionID: w.session}, bound{events: 5, bytes: 1 << 20}, buf[:0]); !ok {
+				if buf, ok = tl.since(w.parts[0], at, Filter{SessionID: w.filter.SessionID}, bound{events: 5, bytes: 1 << 20}, buf[:0]); !ok {
 					t.Error("the tail dropped an event")
 					return
 				}
 				for _, r := range buf {
-					if r.ID <= at || r.SessionID != w.session || r.ID > tl.end() {
-						t.Errorf("%s got %d of %s after %d, the log ends at %d", w.session, r.ID, r.SessionID, at, tl.end())
+					if r.ID <= at || r.SessionID != w.filter.SessionID || r.ID > tl.end() {
+						t.Errorf("%s got %d of %s after %d, the log ends at %d", w.filter.SessionID, r.ID, r.SessionID, at, tl.end())
 						return
 					}
 					at = r.ID
@@ -225,7 +251,7 @@ func TestTailWhileItChanges(t *testing.T) {
 					<-w.C()
 				}
 				if seen%100 == 0 {
-					s.Watch(w.session).Stop()
+					s.Watch(w.filter.SessionID).Stop()
 				}
 			}
 		})
@@ -245,7 +271,7 @@ func TestReadingTheTailAllocatesNothing(t *testing.T) {
 	}
 	buf := make([]loquat.Record, 0, 8)
 	if n := testing.AllocsPerRun(100, func() {
-		got, ok := tl.since(w.part, 998, Filter{SessionID: "s"}, bound{events: 5, bytes: 1 << 20}, buf)
+		got, ok := tl.since(w.parts[0], 998, Filter{SessionID: "s"}, bound{events: 5, bytes: 1 << 20}, buf)
 		if !ok || len(got) != 2 {
 			t.Fatalf("%v, %v", got, ok)
 		}

@@ -7,21 +7,21 @@ import (
 	"loquat"
 )
 
-// Watch is a follower's subscription to the events of a session, or of all sessions. While it
-// lasts, the tail knows the newest event of the session, and its channel is signalled after
-// each commit that has events of the session. A signal means only that there may be more to
+// Watch is a follower's subscription to the events of a session, of a Selection, or of all
+// sessions. While it lasts, the tail knows the newest event of the sessions, and its channel is
+// signalled after each commit that has events of them. A signal means only that there may be more to
 // read. The channel holds at most one signal.
 type Watch struct {
-	store   *Store
-	session string
-	part    *part
-	c       chan struct{}
+	store  *Store
+	filter Filter
+	parts  []*part // that have its events
+	c      chan struct{}
 }
 
 // Watch subscribes to events of a session, or of all sessions if sessionID is empty. A caller
 // that subscribes before it reads misses no event. Waking a Watch takes no lock.
 func (s *Store) Watch(sessionID string) *Watch {
-	w := &Watch{store: s, session: sessionID, c: make(chan struct{}, 1)}
+	w := &Watch{store: s, filter: Filter{SessionID: sessionID}, c: make(chan struct{}, 1)}
 	s.tail.join(w)
 	return w
 }
@@ -37,14 +37,22 @@ func (w *Watch) Wake() {
 	}
 }
 
-// Newest returns an event id above which the session has no event. A follower that has read up
+// Newest returns an event id above which the sessions have no event. A follower that has read up
 // to it has nothing to read until the next signal.
-func (w *Watch) Newest() loquat.EventID { return loquat.EventID(w.part.newest.Load()) }
+func (w *Watch) Newest() loquat.EventID {
+	newest := int64(0)
+	for _, p := range w.parts {
+		newest = max(newest, p.newest.Load())
+	}
+	return loquat.EventID(newest)
+}
 
-// Events is Store.Events for the session of the watch, and for a request of it unless
+// Events is Store.Events for the sessions of the watch, and for a request of its session unless
 // requestID is empty. It appends to buf[:0].
 func (w *Watch) Events(ctx context.Context, buf []loquat.Record, since loquat.EventID, requestID string, bounds Bounds) ([]loquat.Record, error) {
-	return w.store.read(ctx, w.part, buf[:0], since, Filter{SessionID: w.session, RequestID: requestID}, bounds)
+	f := w.filter
+	f.RequestID = requestID
+	return w.store.read(ctx, w.parts, buf[:0], since, f, bounds)
 }
 
 // Stop ends the subscription.
@@ -57,33 +65,51 @@ func (s *Store) WakeAll() {
 	}
 }
 
-// join adds a watch to the part of its session.
+// join adds a watch to the parts of its filter.
 func (t *tail) join(w *Watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w.part = t.all
-	if w.session != "" {
-		w.part = t.part(w.session)
+	w.parts = t.partsOf(w.filter)
+	for _, p := range w.parts {
+		// wake may read the list meanwhile: it does not look beyond the length that it loaded.
+		watches := append(p.followers(), w)
+		p.watches.Store(&watches)
 	}
-	// wake may read the list meanwhile: it does not look beyond the length that it loaded.
-	watches := append(w.part.followers(), w)
-	w.part.watches.Store(&watches)
 }
 
-// leave removes a watch, and the part if nothing else needs it.
+// partsOf returns the parts that have the events of a filter. The caller holds mu.
+func (t *tail) partsOf(f Filter) (parts []*part) {
+	switch {
+	case f.SessionID != "":
+		return []*part{t.part(f.SessionID)}
+	case f.Among == nil:
+		return []*part{t.all}
+	}
+	for _, id := range f.Among.Sessions {
+		parts = append(parts, t.part(id))
+	}
+	if f.Among.List {
+		parts = append(parts, t.list)
+	}
+	return parts
+}
+
+// leave removes a watch, and the parts that nothing else needs.
 func (t *tail) leave(w *Watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := w.part.followers()
-	i := slices.Index(old, w)
-	if i < 0 {
-		return
-	}
-	left := make([]*Watch, 0, len(old)-1)
-	left = append(append(left, old[:i]...), old[i+1:]...)
-	w.part.watches.Store(&left)
-	if w.session != "" && w.part.isUnused(loquat.EventID(t.all.floor.Load())) && t.sessions[w.session] == w.part {
-		delete(t.sessions, w.session)
+	for _, p := range w.parts {
+		old := p.followers()
+		i := slices.Index(old, w)
+		if i < 0 {
+			continue
+		}
+		left := make([]*Watch, 0, len(old)-1)
+		left = append(append(left, old[:i]...), old[i+1:]...)
+		p.watches.Store(&left)
+		if p.session != "" && p.isUnused(loquat.EventID(t.all.floor.Load())) && t.sessions[p.session] == p {
+			delete(t.sessions, p.session)
+		}
 	}
 }
 
@@ -91,7 +117,7 @@ func (t *tail) leave(w *Watch) {
 func (t *tail) watches() []*Watch {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	out := slices.Clone(t.all.followers())
+	out := slices.Concat(t.all.followers(), t.list.followers())
 	for _, p := range t.sessions {
 		out = append(out, p.followers()...)
 	}

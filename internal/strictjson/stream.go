@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
+
+	"loquat/internal/heap"
 )
 
 // Stream reads a long JSON text one value at a time, for example the elements of a list. It keeps
@@ -16,6 +20,10 @@ import (
 //
 // A *ValueError concerns one value, and reading goes on after it. Any other error ends the stream.
 type Stream struct {
+	// MaxValues is how many values one value may have within it, unless it is 0. A small text can
+	// become far larger in memory, if it has many values.
+	MaxValues int
+
 	in     *bufio.Reader
 	line   int
 	levels []level
@@ -53,7 +61,7 @@ func NewStream(r io.Reader) (*Stream, error) {
 	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
 		_, _ = s.in.Discard(3)
 	case len(head) >= 2 && (head[0] == 0 || head[1] == 0 || string(head[:2]) == "\xff\xfe" || string(head[:2]) == "\xfe\xff"):
-		return nil, errors.New("is not in UTF-8 but probably in UTF-16; save it as UTF-8")
+		return nil, errors.New("is not in UTF-8 but probably in UTF-16 or UTF-32; save it as UTF-8")
 	}
 	return s, nil
 }
@@ -104,7 +112,7 @@ func (s *Stream) expect(want byte) error {
 }
 
 func (s *Stream) unexpected(got, want byte) error {
-	return fmt.Errorf("line %d: has %q where %q must be", s.line, got, want)
+	return fmt.Errorf("has %q where %q must be, in line %d", got, want, s.line)
 }
 
 // More reports whether the innermost object or list has another element, and reads the comma
@@ -144,7 +152,7 @@ func (s *Stream) Key() (name string, more bool, err error) {
 	line := s.line
 	raw, err := s.Value(maxKey, 1)
 	if err == nil && json.Unmarshal(raw, &name) != nil {
-		err = fmt.Errorf("line %d: has a name that is not a string", line)
+		err = fmt.Errorf("has a name that is not a string, in line %d", line)
 	}
 	if err != nil {
 		return "", false, err
@@ -188,19 +196,26 @@ func (s *Stream) List(each func(i int) error) error {
 const maxKey = 1 << 20
 
 // Value reads the next value: at most size bytes, nesting at most depth levels deep, and valid as
-// Check requires it. If the value is not so, Value skips it and returns a *ValueError.
+// Check requires it. If the value is not so, Value skips it and returns a *ValueError. An escape that
+// is half of a surrogate pair becomes U+FFFD, because programs in JavaScript write such halves.
 func (s *Stream) Value(size, depth int) ([]byte, error) {
 	if _, err := s.Peek(); err != nil {
 		return nil, err
 	}
 	line := s.line
-	scan := valueScan{size: size}
+	var memory heap.Gauge
+	defer memory.Reset()
+	scan := valueScan{size: size, memory: &memory}
 	if err := s.scan(&scan); err != nil {
 		return nil, err
 	}
 	if scan.tooLarge {
 		return nil, &ValueError{line, fmt.Sprintf("is larger than %d bytes", size)}
 	}
+	if s.MaxValues > 0 && scan.values > s.MaxValues {
+		return nil, &ValueError{line, fmt.Sprintf("has more than %d values in it", s.MaxValues)}
+	}
+	replaceHalves(scan.kept)
 	if err := CheckWithin(scan.kept, depth); err != nil {
 		what := err.Message
 		if !utf8.Valid(scan.kept) {
@@ -209,6 +224,41 @@ func (s *Stream) Value(size, depth int) ([]byte, error) {
 		return nil, &ValueError{line + err.Line - 1, joinWords(err.Path, what)}
 	}
 	return scan.kept, nil
+}
+
+// replaceHalves replaces escapes of surrogates that are not in pairs.
+func replaceHalves(raw []byte) {
+	for i := 0; ; {
+		next := bytes.IndexByte(raw[i:], '\\')
+		if next < 0 {
+			return
+		}
+		i += next
+		switch r := escaped(raw[i:]); {
+		case !utf16.IsSurrogate(r):
+			i += 2
+		case utf16.DecodeRune(r, escaped(raw[i+6:])) != utf8.RuneError:
+			i += 12
+		default:
+			copy(raw[i+2:], "fffd")
+			i += 6
+		}
+		if i >= len(raw) {
+			return
+		}
+	}
+}
+
+// escaped returns the character of an escape such as \u00e9 at the beginning of raw, or 0.
+func escaped(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return 0
+	}
+	r, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(r)
 }
 
 func joinWords(place, text string) string {
@@ -248,7 +298,7 @@ func (s *Stream) End() error {
 		return nil
 	}
 	if err == nil {
-		err = fmt.Errorf("line %d: has %q after the end", s.line, got)
+		err = fmt.Errorf("has %q after the end, in line %d", got, s.line)
 	}
 	return err
 }
@@ -278,8 +328,10 @@ func (s *Stream) scan(v *valueScan) error {
 type valueScan struct {
 	size     int // 0: nothing is kept
 	kept     []byte
+	memory   *heap.Gauge
 	tooLarge bool
 
+	values         int // about: commas and brackets
 	level          int // of brackets that are open
 	rest           bool
 	begun, scalar  bool
@@ -299,6 +351,7 @@ func (v *valueScan) take(chunk []byte) (n int, ended bool) {
 			v.quoted = true
 		case '{', '[':
 			v.level++
+			v.values++
 		case '}', ']':
 			if v.level == 0 { // of the object around a number
 				v.keep(chunk[:n])
@@ -310,6 +363,9 @@ func (v *valueScan) take(chunk []byte) (n int, ended bool) {
 			if v.level == 0 {
 				v.keep(chunk[:n])
 				return n, true
+			}
+			if c == ',' {
+				v.values++
 			}
 		default:
 			v.scalar = v.scalar || !v.begun && !v.rest
@@ -345,7 +401,12 @@ func (v *valueScan) keep(part []byte) {
 	case v.size == 0 || v.tooLarge:
 	case len(v.kept)+len(part) > v.size:
 		v.tooLarge, v.kept = true, nil
+		v.memory.Reset()
 	default:
+		before := cap(v.kept)
 		v.kept = append(v.kept, part...)
+		if grown := cap(v.kept) - before; grown > 0 {
+			v.memory.Add(grown)
+		}
 	}
 }

@@ -50,7 +50,7 @@ func Check(data []byte) *SyntaxError { return CheckWithin(data, loquat.MaxDepth)
 
 // CheckWithin is Check with another limit of levels.
 func CheckWithin(data []byte, depth int) *SyntaxError {
-	dec := jsontext.NewDecoder(bytes.NewReader(data))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(data)) // reads data without a copy
 	for started := false; ; started = true {
 		_, err := dec.ReadToken()
 		switch {

@@ -9,7 +9,7 @@ import (
 	"loquat/internal/ui"
 )
 
-// twinCase is one input for the server and the page, with the server's results.
+// twinCase is one input for the server and the client, with the server's results.
 type twinCase struct {
 	Context   map[string]any `json:"context"`
 	Root      ui.Root        `json:"root"`
@@ -22,7 +22,6 @@ type twinCase struct {
 }
 
 const runTwins = `
-import { lookup, render, valid, visible } from "./conditions.js";
 import { readFileSync } from "node:fs";
 let faults = 0;
 for (const c of JSON.parse(readFileSync(0, "utf8"))) {
@@ -35,7 +34,7 @@ for (const c of JSON.parse(readFileSync(0, "utf8"))) {
 }
 process.exitCode = faults ? 1 : 0;`
 
-// The server and the page agree on random conditions, paths and texts.
+// The server and the client of the SDK agree on random conditions, paths and texts.
 func TestTwins(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -78,7 +77,7 @@ func TestTwins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runModules(t, runTwins, input)
+	runModule(t, runTwins, input)
 }
 
 // dice makes random JSON from few keys and values, so that conditions often match. Its

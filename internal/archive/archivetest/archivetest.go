@@ -54,17 +54,76 @@ func Sessions() *rapid.Generator[archive.Session] {
 		if title := text(20).Draw(t, "title"); title != "" {
 			s.Metadata = s.Metadata.Set(loquat.MetaTitle, title)
 		}
-		used := map[string]bool{}
-		for i := range rapid.IntRange(0, 6).Draw(t, "messages") {
-			m := loquat.Message{ID: fmt.Sprintf("m%d-%s", i, rapid.StringMatching(`[a-z]{0,8}`).Draw(t, "id")), Content: text(60).Draw(t, "content"), CreatedAt: moment(t), Metadata: object(t)}
-			m.Role = rapid.SampledFrom([]string{loquat.RoleUser, loquat.RoleAssistant, loquat.RoleSystem, loquat.RoleTool}).Draw(t, "role")
-			if attached := attachments(t, used, &s); len(attached) > 0 {
-				m.Metadata = m.Metadata.Set(loquat.MetaAttachments, attached)
-			}
-			s.Messages = append(s.Messages, m)
+		if rapid.Bool().Draw(t, "fork") {
+			s.Origin = loquat.Origin{SourceSessionID: "source", SourceIndex: new(rapid.IntRange(0, 9).Draw(t, "source_index"))}
+		}
+		w := &messageWriter{session: &s, used: map[string]bool{}}
+		s.Messages = w.messages(t, rapid.IntRange(0, 6).Draw(t, "messages"))
+		s.Alternatives = alternatives(t, len(s.Messages))
+		for i, a := range s.Alternatives {
+			s.Alternatives[i].Messages = w.messages(t, len(a.Messages))
 		}
 		return s
 	})
+}
+
+// messageWriter writes messages for a session, with images.
+type messageWriter struct {
+	session *archive.Session
+	used    map[string]bool // ids of images
+	written int
+}
+
+func (w *messageWriter) messages(t *rapid.T, n int) (out []loquat.Message) {
+	for range n {
+		m := loquat.Message{ID: fmt.Sprintf("m%d-%s", w.written, rapid.StringMatching(`[a-z]{0,8}`).Draw(t, "id")), Content: text(60).Draw(t, "content"), CreatedAt: moment(t), Metadata: object(t)}
+		m.Role = rapid.SampledFrom([]string{loquat.RoleUser, loquat.RoleAssistant, loquat.RoleSystem, loquat.RoleTool}).Draw(t, "role")
+		if attached := attachments(t, w.used, w.session); len(attached) > 0 {
+			m.Metadata = m.Metadata.Set(loquat.MetaAttachments, attached)
+		}
+		out = append(out, m)
+		w.written++
+	}
+	return out
+}
+
+// alternatives returns a random tree of alternatives in any order, for a session with so many
+// messages. Their messages have no content yet.
+func alternatives(t *rapid.T, count int) []loquat.AlternativeNode {
+	type place struct{ within, index int }
+	type span struct{ first, last int } // the indices at which an alternative can hang
+	spans := map[int]span{loquat.OfSession: {0, count}}
+	var out []loquat.AlternativeNode
+	add := func(at place, messages int) {
+		spans[len(out)] = span{at.index + 1, at.index + messages}
+		out = append(out, loquat.AlternativeNode{Index: at.index, Within: at.within, CreatedAt: moment(t), InPlace: messages == 0, Messages: make([]loquat.Message, messages)})
+	}
+	inPlace := map[place]bool{}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "alternatives") {
+		at := place{within: rapid.IntRange(loquat.OfSession, len(out)-1).Draw(t, "within")}
+		if at.within != loquat.OfSession && out[at.within].InPlace {
+			at.within = loquat.OfSession
+		}
+		at.index = rapid.IntRange(spans[at.within].first, spans[at.within].last).Draw(t, "index")
+		if !inPlace[at] {
+			add(at, 0)
+		}
+		inPlace[at] = true
+		add(at, rapid.IntRange(1, 3).Draw(t, "messages"))
+	}
+	order := make([]int, len(out)) // new places
+	for i := range order {
+		order[i] = i
+	}
+	order = rapid.Permutation(order).Draw(t, "order")
+	shuffled := make([]loquat.AlternativeNode, len(out))
+	for i, a := range out {
+		if a.Within != loquat.OfSession {
+			a.Within = order[a.Within]
+		}
+		shuffled[order[i]] = a
+	}
+	return shuffled
 }
 
 func moment(t *rapid.T) time.Time {

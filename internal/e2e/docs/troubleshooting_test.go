@@ -37,7 +37,7 @@ func TestTroubleshooting(t *testing.T) {
 		"the backend's answer cannot be used: the body is compressed": func(t *testing.T) string { return failureOf(t, "BACKEND/v1", "", `{"content_encoding": "br"}`) },
 		"the data directory":                                          takenDirectory,
 		"all connections that limits":                                 nil, // tests of connlimit see it
-		"this token follows the log":                                  nil,
+		"this token has":                                              nil,
 		"answers of":                                                  nil,
 		"body did not arrive in time":                                 nil, // tests of httpapi see these two
 		"this address calls routes":                                   nil,

@@ -14,6 +14,10 @@ import (
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
+// DocumentPath returns the path of a route as the document has it. The document has no notation for
+// a parameter that may hold slashes.
+func (r *Route) DocumentPath() string { return strings.Replace(r.Path, "...}", "}", 1) }
+
 // Document is the content of the OpenAPI document that is not in the table.
 type Document struct {
 	Info     huma.Info
@@ -77,7 +81,7 @@ func (schemas Schemas) close(closed map[string]bool, s *huma.Schema) {
 func (schemas Schemas) operation(r *Route, d Document) *huma.Operation {
 	failure := r.ErrorForm()
 	op := &huma.Operation{
-		Method: r.Method, Path: r.Path, OperationID: r.ID, Summary: r.Summary, Tags: []string{r.Tag},
+		Method: r.Method, Path: r.DocumentPath(), OperationID: r.ID, Summary: r.Summary, Tags: []string{r.Tag},
 		Responses: map[string]*huma.Response{
 			"4XX":     {Description: "A failure of the client", Content: schemas.content(failure.Body, failure.Media)},
 			"default": {Description: "A failure", Content: schemas.content(failure.Body, failure.Media)},
@@ -89,7 +93,7 @@ func (schemas Schemas) operation(r *Route, d Document) *huma.Operation {
 	if r.Full {
 		op.Description = "Needs a token of scope full."
 	}
-	for _, m := range pathParameter.FindAllStringSubmatch(r.Path, -1) {
+	for _, m := range pathParameter.FindAllStringSubmatch(r.DocumentPath(), -1) {
 		schema := &huma.Schema{Type: huma.TypeString}
 		if slices.Contains(d.Integers, m[1]) {
 			schema.Type = huma.TypeInteger

@@ -76,26 +76,36 @@ func NewProblem(status int, code loquat.Code, detail string) loquat.Problem {
 
 // WriteProblem answers with a failure.
 func WriteProblem(w http.ResponseWriter, err error) {
+	SendProblem(w, Fail(w, err))
+}
+
+// Fail sets the header Retry-After for a failure and returns its problem.
+func Fail(w http.ResponseWriter, err error) loquat.Problem {
 	p := ProblemOf(err)
 	if seconds := waitFor(p.Code, err); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
-	SendProblem(w, p)
+	return p
 }
 
 // SendProblem answers with a problem.
 func SendProblem(w http.ResponseWriter, p loquat.Problem) {
+	SendFailure(w, p, ProblemMedia, p)
+}
+
+// SendFailure answers with the status of a problem, and with a body that says it in another form.
+func SendFailure(w http.ResponseWriter, p loquat.Problem, media string, body any) {
 	h := w.Header()
 	for _, stale := range []string{"ETag", "Location", "Content-Length", "Last-Modified"} {
 		h.Del(stale)
 	}
-	h.Set("Content-Type", ProblemMedia)
+	h.Set("Content-Type", media)
 	h.Set("Cache-Control", "no-store")
 	if p.Code == loquat.CodeUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	w.WriteHeader(p.Status)
-	writeJSON(w, p)
+	writeJSON(w, body)
 }
 
 // Refusal returns a whole HTTP/1.1 response that refuses a connection before its request

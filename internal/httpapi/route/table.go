@@ -34,6 +34,7 @@ type Route struct {
 	Errors    *ErrorForm // nil: problems
 
 	Open    bool // may be called without a token
+	AnyKey  bool // while the server has no token, any token counts as none
 	Full    bool // needs the scope full, also to read
 	Follows bool // may take long, and ends when the caller's token does
 }
@@ -53,6 +54,13 @@ type ErrorForm struct {
 	Body  any    // a value of the type that Write encodes, for the document
 	Media string // its media type
 	Write func(w http.ResponseWriter, err error)
+}
+
+// Face is another API that is served next to this one: all paths with a prefix.
+type Face struct {
+	Prefix string // of its paths, like /v1/
+	Routes []Route
+	Errors *ErrorForm // of unknown paths and methods below the prefix
 }
 
 // problems is the default form.
@@ -78,6 +86,7 @@ func (r *Route) medias() []string {
 // Options are the parts of a table.
 type Options struct {
 	Routes  []Route
+	Faces   []Face // whose routes are among Routes
 	Schemas Schemas
 	Files   map[string]http.HandlerFunc // static files by path; the document does not list them
 
@@ -153,6 +162,19 @@ func valuesIn(path, pattern string) map[string]string {
 		}
 	}
 	return values
+}
+
+// FormOf returns the form of a failed call. The route is nil when no path matched.
+func (t *Table) FormOf(r *http.Request, called *Route) *ErrorForm {
+	if called != nil {
+		return called.ErrorForm()
+	}
+	for _, face := range t.Faces {
+		if strings.HasPrefix(r.URL.Path, face.Prefix) {
+			return face.Errors
+		}
+	}
+	return problems
 }
 
 // ServeHTTP finds the route of a request and calls it.

@@ -46,6 +46,9 @@ func (s statements) Unindex(items []int64) error {
 	return err
 }
 
+// Merge does nothing: a GIN index is one tree.
+func (s statements) Merge() (more bool, err error) { return false, nil }
+
 // array returns the text of an array.
 func array(numbers []int64) string {
 	b := []byte{'{'}

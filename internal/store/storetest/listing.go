@@ -98,6 +98,7 @@ func lists(t *testing.T, open Open) {
 		{"not pinned", store.SessionFilter{Pinned: &no, Archived: &no}, "a f d"},
 		{"a tag", store.SessionFilter{Tags: []string{"x"}}, "b d c"},
 		{"two tags", store.SessionFilter{Tags: []string{"x", "y"}}, "d c"},
+		{"a tag twice", store.SessionFilter{Tags: []string{"x", "x"}}, "b d c"},
 		{"a tag that no session has", store.SessionFilter{Tags: []string{"x", "z"}}, ""},
 		{"an agent", store.SessionFilter{AgentID: "other"}, "d c"},
 		{"the default agent", store.SessionFilter{AgentID: "default", Archived: &no}, "b a f"},

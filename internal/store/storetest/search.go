@@ -122,11 +122,14 @@ func searching(t *testing.T, open Open) {
 			l.skipWindow()
 		}
 		l.index(l.r.IntN(4))
+		l.merge(l.r.IntN(3))
 		for range searches(t) / rounds {
 			l.search()
 		}
 	}
 	l.index(1 << 20)
+	l.search()
+	l.merge(1 << 20)
 	l.search()
 	view(t, l.s, func(r *store.Reader) error {
 		if n, err := r.Waiting(10); n != 0 || err != nil {
@@ -134,6 +137,16 @@ func searching(t *testing.T, open Open) {
 		}
 		return nil
 	})
+}
+
+// merge merges parts of the index up to a number of times.
+func (l *librarian) merge(times int) {
+	for more := true; more && times > 0; times-- {
+		var err error
+		if more, err = l.s.MergeIndex(l.Context()); err != nil {
+			l.Fatal(err)
+		}
+	}
 }
 
 // index indexes up to a number of times.

@@ -72,6 +72,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"idempotent replays", replays},
 		{"credentials and pairing codes", credentials},
 		{"states of plugins", pluginStates},
+		{"push subscriptions", pushSubscriptions},
 		{"searches against a scan", searching},
 		{"searches with many results", manyResults},
 		{"searches in long texts", searchLongText},
@@ -451,14 +452,18 @@ func followers(t *testing.T, open Open) {
 	since := s.Last()
 	const total = 300
 	var all sync.WaitGroup
-	for f, filter := range []store.Filter{{}, {SessionID: "a"}, {SessionID: "b"}} {
+	filters := []store.Filter{{}, {SessionID: "a"}, {SessionID: "b"}, {Among: store.NewSelection([]string{"b", "a"}, false)}, {Among: store.NewSelection([]string{"b"}, true)}}
+	for f, filter := range filters {
 		all.Go(func() {
-			watch := s.Watch(filter.SessionID)
-			defer watch.Stop()
-			want := total
+			watch, want := s.Watch(filter.SessionID), total
 			if filter.SessionID != "" {
 				want = total / 2
 			}
+			if filter.Among != nil {
+				watch.Stop()
+				watch, want = s.WatchAmong(filter.Among), len(filter.Among.Sessions)*total/2
+			}
+			defer watch.Stop()
 			at, seen := since, 0
 			for seen < want {
 				records, err := s.Events(t.Context(), at, filter, store.Bounds{Events: 1 + rand.IntN(20)})
@@ -490,6 +495,17 @@ func followers(t *testing.T, open Open) {
 	all.Wait()
 }
 
+func textsAndCheckpoints(t *testing.T, records []loquat.Record) string {
+	t.Helper()
+	var out []string
+	for _, r := range records {
+		if out = append(out, texts(t, []loquat.Record{r})...); r.Type == loquat.Checkpoint {
+			out = append(out, "checkpoint of "+r.SessionID)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
 func filters(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
@@ -500,6 +516,11 @@ func filters(t *testing.T, open Open) {
 			h, err := tx.Head(id)
 			if err != nil {
 				return err
+			}
+			if id == "a" {
+				if err := tx.Checkpoint(&h, nil, false); err != nil {
+					return err
+				}
 			}
 			q := store.Request{Request: loquat.Request{RequestID: "r-" + id}}
 			if err := tx.EnqueueRequest(&h, &q, store.AtTheEnd); err != nil {
@@ -519,15 +540,20 @@ func filters(t *testing.T, open Open) {
 			filter store.Filter
 			want   string
 		}{
-			{store.Filter{}, "request of a,session a,request of b,session b"},
-			{store.Filter{SessionID: "a"}, "request of a,session a"},
+			{store.Filter{}, "checkpoint of a,request of a,session a,request of b,session b"},
+			{store.Filter{SessionID: "a"}, "checkpoint of a,request of a,session a"},
 			{store.Filter{RequestID: "r-b"}, "request of b"},
 			{store.Filter{SessionID: "b", RequestID: "r-b"}, "request of b"},
 			{store.Filter{SessionID: "a", RequestID: "r-b"}, ""},
 			{store.Filter{SessionID: "nobody"}, ""},
+			{store.Filter{Among: store.NewSelection([]string{"b", "a", "a"}, false)}, "checkpoint of a,request of a,session a,request of b,session b"},
+			{store.Filter{Among: store.NewSelection([]string{"nobody", "b"}, false)}, "request of b,session b"},
+			{store.Filter{Among: store.NewSelection([]string{"b"}, true)}, "checkpoint of a,request of b,session b"},
+			{store.Filter{Among: store.NewSelection(nil, true)}, "checkpoint of a"},
+			{store.Filter{Among: store.NewSelection([]string{"nobody"}, false)}, ""},
 			{store.Filter{RequestID: "nobody"}, ""},
 		} {
-			if got := strings.Join(texts(t, events(t, s, since, c.filter, 10)), ","); got != c.want {
+			if got := textsAndCheckpoints(t, events(t, s, since, c.filter, 10)); got != c.want {
 				t.Errorf("%+v: %q, want %q", c.filter, got, c.want)
 			}
 		}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // startTimeout is how long a server may take to accept connections, at each of several attempts.
@@ -320,17 +321,22 @@ func (s *Server) URL(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.Port, database)
 }
 
-// Exec runs statements in a database.
+// Exec runs statements in a database. It waits up to a minute for other connections to end, if a
+// statement must be alone with a database: the server may learn late that they were closed.
 func (s *Server) Exec(database, statements string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.URL(database))
 	if err != nil {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.PgConn().Exec(ctx, statements).ReadAll()
-	return err
+	for {
+		_, err = conn.PgConn().Exec(ctx, statements).ReadAll()
+		if inUse := (*pgconn.PgError)(nil); !errors.As(err, &inUse) || inUse.Code != "55006" || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // Run starts a server that runs until the process of the tests ends, with settings such as

@@ -23,6 +23,7 @@ export function show(e: Schemas["Event"]): string {
     case "tool_results": return e.messages.map((m) => m.role).join();
     case "retry_scheduled": { const cause: "rate_limit" | "status" | "timeout" | "stream" = e.cause; return cause + e.delay_seconds; }
     case "error": return e.detail.toUpperCase();
+    case "queue_changed": return (e.queue ?? []).map((q) => q.request_id + q.message.content).join();
     case "request_cancelled": return e.request_id;
     case "request_completed": return e.request_id;
     default: { const none: never = e; return none; }

@@ -1,0 +1,5 @@
+-- source_session_id: the session of which this one is a fork. source_index: the index of the last
+-- message that it has copied.
+-- least: 7
+ALTER TABLE sessions ADD COLUMN source_session_id TEXT COLLATE "C";
+ALTER TABLE sessions ADD COLUMN source_index BIGINT;

@@ -1,0 +1,51 @@
+package webpush
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+)
+
+// errPrivate reports that a push service has an address to which the server does not connect.
+var errPrivate = errors.New("the push service has an address that is not public; push.web.allow_private_addresses allows it")
+
+// refuseAddress is called for each connection, after the name was resolved. So a name that meanwhile
+// has another address does not lead into the operator's network.
+func (n *Notifier) refuseAddress(_, address string, _ syscall.RawConn) error {
+	if n.config.AllowPrivate {
+		return nil
+	}
+	if at, err := netip.ParseAddrPort(address); err != nil || !isPublic(at.Addr()) {
+		return errPrivate
+	}
+	return nil
+}
+
+// reserved are networks that are not public, besides those that package netip knows. Addresses of
+// the IPv6 networks contain an IPv4 address that may be private.
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/96"),
+	netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("2001::/32"),
+	netip.MustParsePrefix("2002::/16"),
+}
+
+// isPublic reports whether an address can belong to a host on the internet.
+func isPublic(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if !a.IsGlobalUnicast() || a.IsPrivate() {
+		return false
+	}
+	for _, network := range reserved {
+		if network.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
