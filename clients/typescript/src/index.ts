@@ -1,0 +1,21 @@
+export * from "./types.ts"
+export { Loquat, type LoquatOptions } from "./loquat.ts"
+export { ConnectionError, isProblem, type LoquatError, type ProblemCode, ProblemError } from "./problem.ts"
+export type { CallOptions, ChangeOptions, Fetch } from "./http.ts"
+export type { SearchQuery, SessionQuery, Upload, UploadOptions } from "./sessions.ts"
+export type { EventQuery, WindowQuery } from "./events.ts"
+export { type SseEvent, SseParser } from "./sse.ts"
+export { Connection, type ConnectionOptions } from "./connection.ts"
+export type { ConnectionState, EventLog, Listener, Topic } from "./log.ts"
+export { type FollowedList, type FollowedSession, ListFollower, SessionFollower, type Update } from "./follow.ts"
+export {
+  type Draft, fold, fromSnapshot, isBusy, isRunning, type JoinedToolCall, reasoningOf, type RequestState, type SessionInfo, type SessionState, titleOf,
+  toolCallsOf, type ToolRun, withQueue,
+} from "./fold.ts"
+export { addPage, foldList, fromPage, type ListFilter, type ListState } from "./list.ts"
+export type { Readable } from "./store.ts"
+export { newId, randomId } from "./time.ts"
+export { type AddOptions, Outbox, type OutboxEntry, type OutboxError, type OutboxFile, type OutboxOptions } from "./outbox.ts"
+export { indexedDBStorage, memoryStorage, type OutboxStorage, textStorage } from "./outbox-storage.ts"
+export { dataRootOf, type ElementContext, equal, isValidCondition, lookup, render, type Root, rootOf, visible } from "./conditions.ts"
+export { actionParams, effectiveConfig, elementText, shownElements } from "./elements.ts"

@@ -1,0 +1,349 @@
+// Sends that survive a reload.
+
+import { ConnectionError, ProblemError, isProblem } from "./problem.ts"
+import { Store, type Readable } from "./store.ts"
+import { backoff, newId, sleep } from "./time.ts"
+import { type OutboxStorage, defaultStorage, memoryStorage } from "./outbox-storage.ts"
+import type { SessionState } from "./fold.ts"
+import type { FieldError, NewSession, Send, SendResult } from "./types.ts"
+import type { Loquat } from "./loquat.ts"
+
+/** A send on its way. */
+export interface OutboxEntry {
+  /** The request_id of the send. A repeat with it has no second effect. */
+  readonly id: string
+  readonly sessionId: string
+  /** Entries of a session are sent in the order of this. */
+  readonly order: string
+  readonly send: Omit<Send, "request_id">
+  /** The session is created first, with this. */
+  readonly create?: Omit<NewSession, "session_id">
+  /** Images that are uploaded first and attached. */
+  readonly files?: readonly OutboxFile[]
+  /**
+   * - `queued`: not sent yet; with `error` after a failed attempt, and the next is at `retryAt`
+   * - `sending`: an attempt is made
+   * - `sent`: the server has it; it is taken out when the session shows it: see `settle`
+   * - `failed`: the server refuses it; `error` says why. Later ones of the session wait for `retry`, `edit` or `withdraw`
+   */
+  readonly status: "queued" | "sending" | "sent" | "failed"
+  /** An attempt has begun, so the server may have it. */
+  readonly attempted?: boolean
+  /** It was withdrawn after an attempt: the server is asked to cancel it. Clients do not show it. */
+  readonly withdrawn?: boolean
+  readonly error?: OutboxError
+  readonly retryAt?: number
+  readonly result?: SendResult
+}
+
+export interface OutboxFile {
+  readonly image: Blob
+  readonly name?: string
+  readonly assetId?: string
+}
+
+/** What failed, in a form that can be stored. */
+export interface OutboxError {
+  readonly code: string
+  readonly message: string
+  readonly errors?: readonly FieldError[]
+  readonly requestId?: string
+}
+
+export interface OutboxOptions {
+  /** Where entries are kept. Default: IndexedDB, otherwise memory. */
+  storage?: OutboxStorage | undefined
+  /** The name that tabs share. Default: the address of the server. */
+  name?: string | undefined
+  /** Default: the Web Locks of the browser, where there are any. */
+  locks?: Pick<LockManager, "request"> | undefined
+}
+
+export interface AddOptions {
+  create?: Omit<NewSession, "session_id"> | undefined
+  files?: readonly { image: Blob; name?: string }[] | undefined
+}
+
+/**
+ * Sends that survive a reload, a lost connection and a server that restarts. Each is stored before
+ * it is sent and has its `request_id`, so that it arrives once, also if two tabs send it. Those of
+ * one session arrive in their order.
+ */
+export class Outbox implements Readable<readonly OutboxEntry[]> {
+  readonly #client: Loquat
+  readonly #name: string
+  readonly #locks: Pick<LockManager, "request"> | undefined
+  readonly #store = new Store<readonly OutboxEntry[]>([])
+  readonly #closing = new AbortController()
+  readonly #pumps = new Map<string, Promise<void>>()
+  readonly #attempting = new Set<string>()
+  readonly #shown = new Map<string, string>() // the cursor of the newest state of each session
+  readonly #channel: BroadcastChannel | undefined
+  #storage: OutboxStorage
+  #pause = new AbortController()
+  /** Resolves when the stored entries have been read. */
+  readonly ready: Promise<void>
+
+  constructor(client: Loquat, options: OutboxOptions = {}) {
+    this.#client = client
+    this.#name = `loquat-outbox:${options.name ?? client.baseURL}`
+    this.#locks = options.locks ?? (typeof navigator === "object" ? (navigator as { locks?: LockManager }).locks : undefined)
+    this.#storage = options.storage ?? defaultStorage(this.#name)
+    if (typeof BroadcastChannel === "function" && this.#storage.shared) {
+      this.#channel = new BroadcastChannel(this.#name)
+      ;(this.#channel as { unref?: () => void }).unref?.()
+      this.#channel.onmessage = () => void this.#refresh()
+    }
+    this.ready = this.#refresh()
+    const online = () => this.retryNow()
+    if (typeof addEventListener === "function") {
+      addEventListener("online", online)
+      this.#closing.signal.addEventListener("abort", () => removeEventListener("online", online))
+    }
+  }
+
+  get = (): readonly OutboxEntry[] => this.#store.get()
+  subscribe = (listener: (entries: readonly OutboxEntry[]) => void): (() => void) => this.#store.subscribe(listener)
+
+  /** Whether entries survive a reload. */
+  get durable(): boolean { return this.#storage.durable }
+
+  /** The entries of a session that a client shows. */
+  of(sessionId: string): OutboxEntry[] {
+    return this.get().filter((e) => e.sessionId === sessionId && !e.withdrawn)
+  }
+
+  /** Adds a send. It resolves when the send is stored; the attempts follow. */
+  async add(sessionId: string, send: Omit<Send, "request_id">, options: AddOptions = {}): Promise<OutboxEntry> {
+    const id = newId()
+    return this.#insert({ id, sessionId, order: id, send, status: "queued", ...(options.create ? { create: options.create } : {}), ...(options.files ? { files: options.files } : {}) })
+  }
+
+  /** Adds a new session with its first send. Both survive a reload as one. */
+  addSession(create: Omit<NewSession, "session_id">, send: Omit<Send, "request_id">, options: Omit<AddOptions, "create"> = {}): Promise<OutboxEntry> {
+    return this.add(newId(), send, { ...options, create })
+  }
+
+  /** Changes what is sent. If the server may have it already, it is withdrawn and another takes its place. */
+  async edit(id: string, send: Omit<Send, "request_id">): Promise<OutboxEntry | undefined> {
+    await this.ready
+    const entry = this.#find(id)
+    if (!entry || entry.status === "sent" || entry.withdrawn) return undefined
+    const { error: _, retryAt: __, ...rest } = entry
+    if (this.#mayChange(entry)) return this.#insert({ ...rest, send, status: "queued", attempted: false })
+    const { attempted: ___, ...fresh } = rest
+    await this.withdraw(id)
+    return this.#insert({ ...fresh, id: newId(), send, status: "queued" })
+  }
+
+  /** Takes an entry out. One that the server may have is cancelled there. */
+  async withdraw(id: string): Promise<boolean> {
+    await this.ready
+    const entry = this.#find(id)
+    if (!entry || entry.status === "sent") return false
+    if (this.#mayChange(entry)) {
+      await this.#remove(id)
+      void this.#pump(entry.sessionId)
+    } else await this.#insert({ ...entry, withdrawn: true })
+    return true
+  }
+
+  /** Tries an entry again that has failed. */
+  async retry(id: string): Promise<void> {
+    await this.ready
+    const entry = this.#find(id)
+    if (entry?.status !== "failed") return
+    const { error: _, ...rest } = entry
+    await this.#insert({ ...rest, status: "queued" })
+  }
+
+  /** Makes the next attempts at once. */
+  retryNow(): void {
+    this.#pause.abort()
+    this.#pause = new AbortController()
+    for (const sessionId of new Set(this.get().map((e) => e.sessionId))) void this.#pump(sessionId)
+  }
+
+  /** Takes out what a session shows: the sends that its state includes. */
+  settle(state: Pick<SessionState, "session" | "cursor">): void {
+    this.#shown.set(state.session.session_id, state.cursor)
+    const left = this.get().filter((e) => !this.#isShown(e))
+    if (left.length < this.get().length) this.#store.set(left)
+  }
+
+  /** Forgets all entries, for example when the user signs out. */
+  async clear(): Promise<void> {
+    await this.ready
+    for (const { id } of this.get()) await this.#remove(id)
+  }
+
+  close(): void {
+    this.#closing.abort()
+    this.#pause.abort()
+    this.#channel?.close()
+  }
+
+  // #isShown reports whether a session shows an entry. It may do so before the send is answered.
+  #isShown({ status, sessionId, result }: OutboxEntry): boolean {
+    const cursor = this.#shown.get(sessionId)
+    return status === "sent" && cursor !== undefined && (result?.cursor_event_id ?? "") <= cursor
+  }
+
+  // #mayChange reports whether the server cannot have an entry.
+  #mayChange({ id, status, attempted }: OutboxEntry): boolean {
+    return status === "failed" || !(attempted || this.#attempting.has(id))
+  }
+
+  #find(id: string): OutboxEntry | undefined {
+    return this.get().find((e) => e.id === id)
+  }
+
+  async #insert(entry: OutboxEntry): Promise<OutboxEntry> {
+    await this.#put(entry)
+    void this.#pump(entry.sessionId)
+    return entry
+  }
+
+  async #put(entry: OutboxEntry): Promise<void> {
+    if (entry.status === "sent") await this.#storage.delete(entry.id)
+    else await this.#storage.put(entry)
+    const others = this.get().filter((e) => e.id !== entry.id)
+    this.#store.set([...others, ...(this.#isShown(entry) ? [] : [entry])].sort((a, b) => (a.order < b.order ? -1 : a.order > b.order ? 1 : a.id < b.id ? -1 : 1)))
+    this.#channel?.postMessage("changed")
+  }
+
+  async #remove(id: string): Promise<void> {
+    await this.#storage.delete(id)
+    this.#store.set(this.get().filter((e) => e.id !== id))
+    this.#channel?.postMessage("changed")
+  }
+
+  // #refresh reads what is stored. Another tab may have added entries, or sent them.
+  async #refresh(): Promise<void> {
+    let stored: OutboxEntry[]
+    try {
+      stored = await this.#storage.all()
+    } catch { // the browser keeps nothing, for example in a private window
+      this.#storage = memoryStorage()
+      stored = []
+    }
+    if (this.#closing.signal.aborted) return
+    const sent = this.get().filter((e) => e.status === "sent" && !stored.some((s) => s.id === e.id))
+    this.#store.set([...sent, ...stored].sort((a, b) => (a.order < b.order ? -1 : 1)))
+    for (const sessionId of new Set(stored.map((e) => e.sessionId))) void this.#pump(sessionId)
+  }
+
+  // #pump sends the entries of a session, one after the other.
+  #pump(sessionId: string): Promise<void> {
+    const running = this.#pumps.get(sessionId)
+    if (running) return running
+    const pump = this.#sendAll(sessionId).finally(() => this.#pumps.delete(sessionId))
+    this.#pumps.set(sessionId, pump)
+    return pump
+  }
+
+  async #sendAll(sessionId: string): Promise<void> {
+    await this.ready
+    for (let failures = 0; !this.#closing.signal.aborted;) {
+      const next = this.get().find((e) => e.sessionId === sessionId && e.status !== "sent")
+      if (!next || next.status === "failed") return
+      const pause = await this.#locked(sessionId, () => this.#attempt(next.id, failures))
+      if (pause === undefined) {
+        failures = 0
+        continue
+      }
+      failures++
+      await sleep(Math.min(pause, 2 ** 31 - 1), this.#pause.signal).catch(() => {})
+    }
+  }
+
+  #locked<T>(sessionId: string, run: () => Promise<T>): Promise<T> {
+    if (!this.#locks || !this.#storage.shared) return run()
+    return this.#locks.request(`${this.#name}:${sessionId}`, { signal: this.#closing.signal }, run).catch((error: unknown) => {
+      if (this.#closing.signal.aborted) return undefined
+      throw error
+    }) as Promise<T>
+  }
+
+  // #attempt makes one attempt. It returns the milliseconds until the next, or undefined if there is none.
+  async #attempt(id: string, failures: number): Promise<number | undefined> {
+    this.#attempting.add(id)
+    try {
+      return await this.#attemptOnce(id, failures)
+    } finally {
+      this.#attempting.delete(id)
+    }
+  }
+
+  async #attemptOnce(id: string, failures: number): Promise<number | undefined> {
+    const entry = await this.#storage.get(id)
+    if (!entry) { // another tab has sent it, or taken it out
+      this.#store.set(this.get().filter((e) => e.id !== id || e.status === "sent"))
+      return undefined
+    }
+    if (entry.status === "failed") {
+      await this.#put(entry)
+      return undefined
+    }
+    try {
+      if (entry.withdrawn) await this.#cancel(entry)
+      else await this.#send(entry)
+      return undefined
+    } catch (error) {
+      if (this.#closing.signal.aborted) return undefined
+      const now = (await this.#storage.get(id)) ?? entry
+      const temporary = error instanceof ConnectionError || isProblem(error, "unavailable", "rate_limited", "unauthorized")
+      if (!temporary) {
+        if (now.withdrawn) await this.#remove(id)
+        else await this.#put({ ...now, status: "failed", error: storable(error) })
+        return undefined
+      }
+      const asked = error instanceof ProblemError ? (error.retryAfter ?? 0) * 1000 : 0
+      const pause = isProblem(error, "unauthorized") ? Infinity : Math.max(asked, backoff(failures))
+      await this.#put({ ...now, status: "queued", error: storable(error), ...(Number.isFinite(pause) ? { retryAt: Date.now() + pause } : {}) })
+      return pause
+    }
+  }
+
+  async #send(entry: OutboxEntry): Promise<void> {
+    const { id, sessionId } = entry, options = { signal: this.#closing.signal, retries: 0 }
+    const { error: _, retryAt: __, ...rest } = entry
+    let now: OutboxEntry = { ...rest, status: "sending", attempted: true }
+    const save = async (next: OutboxEntry) => {
+      now = this.#find(id)?.withdrawn ? { ...next, withdrawn: true } : next // it may be withdrawn at any time
+      await this.#put(now)
+    }
+    await save(now)
+    if (now.create) {
+      await this.#client.sessions.create({ ...now.create, session_id: sessionId }, { ...options, idempotencyKey: `${id}-session` }).catch((error) => {
+        if (!isProblem(error, "conflict")) throw error // the id is ours, so the session is, too
+      })
+      const { create: _, ...created } = now
+      await save(created)
+    }
+    for (const [i, file] of (now.files ?? []).entries()) {
+      if (file.assetId) continue
+      const { asset_id } = await this.#client.assets.upload(sessionId, file.image, { ...options, name: file.name, idempotencyKey: `${id}-file-${i}` })
+      await save({ ...now, files: now.files!.map((f, j) => (j === i ? { ...f, assetId: asset_id } : f)) })
+    }
+    if (this.#find(id)?.withdrawn) return // the next attempt takes it out
+    const uploaded = (now.files ?? []).map((f) => ({ type: "image" as const, asset_id: f.assetId! }))
+    const attachments = [...(now.send.attachments ?? []), ...uploaded]
+    const result = await this.#client.send(sessionId, { ...now.send, ...(attachments.length > 0 ? { attachments } : {}), request_id: id }, options)
+    if (this.#find(id)?.withdrawn) await save(now)
+    else await save({ ...now, status: "sent", result })
+  }
+
+  // #cancel cancels a send that the server may have. If it has none, nothing is left to do.
+  async #cancel({ id }: OutboxEntry): Promise<void> {
+    await this.#client.cancel(id, { signal: this.#closing.signal, retries: 0 }).catch((error) => {
+      if (!isProblem(error, "not_found")) throw error
+    })
+    await this.#remove(id)
+  }
+}
+
+function storable(error: unknown): OutboxError {
+  const { code, message, errors, requestId } = error as Partial<ProblemError>
+  return { code: code ?? "internal", message: message ?? String(error), ...(errors?.length ? { errors } : {}), ...(requestId ? { requestId } : {}) }
+}

@@ -1,0 +1,185 @@
+import assert from "node:assert/strict"
+import { test } from "node:test"
+import { type Connection, type ConnectionOptions, type ConnectionState, type LogEvent, Loquat } from "../src/index.ts"
+import { until } from "./server.ts"
+
+const eventId = (n: number) => String(n).padStart(16, "0")
+const event = (n: number, session = "s", type = "checkpoint"): LogEvent => ({ event_id: eventId(n), type, session_id: session, timestamp: "" }) as LogEvent
+const problem = (status: number, code: string, headers = {}) => new Response(JSON.stringify({ status, code, detail: code }), { status, headers: { "Content-Type": "application/problem+json", ...headers } })
+
+/** A stream that stays open: what it sends comes in pieces. */
+class Stream {
+  #controller!: ReadableStreamDefaultController<Uint8Array>
+  readonly response: Response
+
+  constructor(signal: AbortSignal, text: string) {
+    const body = new ReadableStream<Uint8Array>({ start: (c) => { this.#controller = c } })
+    signal.addEventListener("abort", () => { try { this.#controller.error(signal.reason) } catch { /* it has ended */ } })
+    this.response = new Response(body, { headers: { "Content-Type": "text/event-stream" } })
+    this.send(text)
+  }
+
+  send(text: string): void { if (text) this.#controller.enqueue(new TextEncoder().encode(text)) }
+  end(): void { this.#controller.close() }
+}
+
+const opening = (id: string) => `id: ${id}\n\n`
+const frame = (e: LogEvent) => `id: ${e.event_id}\ndata: ${JSON.stringify(e)}\n\n`
+
+interface Rig {
+  log: Connection
+  states: ConnectionState[]
+  streams: Stream[]
+  urls: URL[]
+  seen: string[]
+  gone: number
+}
+
+/** A connection to a server that answers as the test says. A stream that `answer` leaves out opens. */
+function rigOf(answer: (url: URL, streams: number) => Response | Error | string | undefined, options: ConnectionOptions = {}): Rig {
+  const rig = { states: [], streams: [], urls: [], seen: [], gone: 0 } as unknown as Rig
+  const client = new Loquat({
+    baseURL: "http://server.example", fetch: async (input, init) => {
+      const url = new URL(input)
+      rig.urls.push(url)
+      const given = answer(url, rig.streams.length)
+      if (given instanceof Error) throw given
+      if (given instanceof Response) return given.clone()
+      const stream = new Stream(init.signal!, given ?? opening(url.searchParams.get("since_id") ?? "0"))
+      rig.streams.push(stream)
+      return stream.response
+    },
+  })
+  rig.log = client.connect({ backoff: { first: 5, max: 20 }, ...options })
+  rig.log.state.subscribe((s) => rig.states.push(s))
+  follow(rig, "s", eventId(10))
+  return rig
+}
+
+const follow = (rig: Rig, session: string, since: string) => rig.log.follow({ session }, since, {
+  event: (e) => rig.seen.push(`${e.session_id}${Number(e.event_id)}`), gone: () => { rig.gone++ },
+})
+const status = (rig: Rig) => rig.log.state.get().status
+
+test("401 stops the connection; retryNow goes on where it was", async () => {
+  let signedIn = true
+  const rig = rigOf(() => (signedIn ? undefined : problem(401, "unauthorized")))
+  await until("it is live", () => status(rig) === "live")
+  rig.streams[0]!.send(frame(event(11)))
+  await until("the event comes", () => rig.seen.length === 1)
+  signedIn = false
+  rig.streams[0]!.end()
+  await until("it stops", () => status(rig) === "stopped")
+  assert.equal(rig.log.state.get().error?.code, "unauthorized")
+  signedIn = true
+  rig.log.retryNow()
+  await until("it is live again", () => status(rig) === "live")
+  assert.equal(rig.urls.at(-1)!.searchParams.get("since_id"), eventId(11))
+  rig.log.close()
+})
+
+test("the state shows when the next attempt is, and Retry-After counts", async () => {
+  let down = true
+  const rig = rigOf(() => (down ? problem(503, "unavailable", { "Retry-After": "30" }) : undefined))
+  await until("it waits", () => status(rig) === "waiting")
+  const { retryAt, error } = rig.log.state.get()
+  assert.ok(retryAt! - Date.now() > 25_000 && error?.code === "unavailable")
+  down = false
+  rig.log.retryNow()
+  await until("it is live", () => status(rig) === "live")
+  assert.equal(rig.log.state.get().failures, 0)
+  rig.log.close()
+})
+
+test("silence is not live", async () => {
+  const rig = rigOf((_, streams) => (streams > 0 ? new TypeError("refused") : undefined), { silence: 100 })
+  await until("it is live", () => status(rig) === "live")
+  for (let i = 0; i < 5; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    rig.streams[0]!.send("event: heartbeat\ndata: {}\n\n")
+  }
+  assert.equal(status(rig), "live")
+  await until("it is not live any more", () => status(rig) === "waiting")
+  rig.log.close()
+})
+
+test("a log without the next events: followers load snapshots", async () => {
+  for (const answer of [problem(410, "gone"), 'event: gone\ndata: {"code": "gone", "detail": "removed"}\n\n']) {
+    const rig = rigOf((url) => (url.pathname === "/events/stream" ? answer : undefined), { transport: "stream" })
+    await until("the follower knows", () => rig.gone === 1)
+    rig.log.close()
+  }
+})
+
+test("a proxy that holds streams back, or has none: polling", async () => {
+  for (const refusal of ["", new Response("<html>"), new Response("no", { status: 404 })]) {
+    const polls: string[] = []
+    const rig = rigOf((url) => {
+      if (url.pathname === "/events/stream") return refusal
+      polls.push(url.searchParams.get("since_id")!)
+      return Response.json({ events: polls.length === 1 ? [event(11), event(12)] : [] })
+    }, { openTimeout: 50, pollWait: 1 })
+    await until("events come", () => rig.seen.length === 2)
+    assert.deepEqual([status(rig), rig.log.state.get().transport, rig.seen.join(" ")], ["live", "poll", "s11 s12"])
+    await until("it polls on", () => polls.length > 1)
+    assert.equal(polls[1], eventId(12))
+    rig.log.close()
+  }
+})
+
+test("a follower that joins gets what came before, then what comes; the others lose nothing", async () => {
+  const polled: string[] = []
+  const rig = rigOf((url) => {
+    if (url.pathname === "/events/stream") return undefined
+    polled.push(`${url.searchParams.get("session_id")} ${url.searchParams.get("since_id")} ${url.searchParams.get("limit")}`)
+    const since = url.searchParams.get("since_id")!
+    // The session has events 5, 15 and, while it joins, 25: the connection stands at 20.
+    const all = [5, 15, 25].map((n) => event(n, "t")).filter((e) => e.event_id > since)
+    return Response.json({ events: all.slice(0, Number(url.searchParams.get("limit"))) })
+  })
+  await until("it is live", () => status(rig) === "live")
+  rig.streams[0]!.send(frame(event(20)))
+  await until("the event comes", () => rig.seen.length === 1)
+  const leave = follow(rig, "t", eventId(1))
+  await until("another stream opens", () => rig.streams.length === 2)
+  assert.deepEqual([...rig.urls.findLast((u) => u.pathname === "/events/stream")!.searchParams.entries()].filter(([k]) => k !== "session").map(([, v]) => v).sort(), [eventId(20), "s,t"])
+  rig.streams[1]!.send(frame(event(25, "t")) + frame(event(26)) + frame(event(26)))
+  await until("all have come", () => rig.seen.length === 5)
+  assert.deepEqual([...rig.seen].sort(), ["s20", "s26", "t15", "t25", "t5"])
+  assert.deepEqual(rig.seen.filter((x) => x.startsWith("t")), ["t5", "t15", "t25"])
+  leave()
+  rig.streams[1]!.send(frame(event(27, "t")) + frame(event(28)))
+  await until("the other goes on", () => rig.seen.at(-1) === "s28")
+  assert.ok(!rig.seen.includes("t27"))
+  assert.ok(polled.length < 8, polled.join(", "))
+  rig.log.close()
+})
+
+test("a deleted session leaves the connection to the others", async () => {
+  const rig = rigOf((url) => (url.pathname === "/events" ? Response.json({ events: [], latest_event_id: eventId(10) }) : undefined))
+  follow(rig, "t", eventId(10))
+  await until("it is live", () => status(rig) === "live")
+  rig.streams[0]!.send(frame(event(11, "t", "session_deleted")) + frame(event(12)))
+  await until("a stream without the session opens", () => rig.urls.at(-1)!.searchParams.get("session_id") === "s")
+  assert.equal(rig.urls.at(-1)!.searchParams.get("since_id"), eventId(11))
+  rig.streams.at(-1)!.send(frame(event(12)))
+  await until("the other goes on", () => rig.seen.at(-1) === "s12")
+  assert.equal(rig.gone, 0)
+  rig.log.close()
+})
+
+test("a listener that throws harms nobody else", async () => {
+  const rig = rigOf((url) => (url.pathname === "/events" ? Response.json({ events: [], latest_event_id: eventId(10) }) : undefined))
+  let thrown = 0
+  const before = process.listeners("uncaughtException")
+  process.removeAllListeners("uncaughtException")
+  process.on("uncaughtException", () => { thrown++ })
+  rig.log.follow({ session: "s" }, eventId(10), { event: () => { throw new Error("mine") }, gone: () => {} })
+  await until("it is live", () => status(rig) === "live" && rig.streams.length > 0)
+  rig.streams.at(-1)!.send(frame(event(11)) + frame(event(12)))
+  await until("the other listener has both", () => rig.seen.length === 2)
+  process.removeAllListeners("uncaughtException")
+  for (const l of before) process.on("uncaughtException", l)
+  assert.equal(thrown, 2)
+  rig.log.close()
+})

@@ -1,0 +1,129 @@
+import assert from "node:assert/strict"
+import { test } from "node:test"
+import { Loquat, Outbox, textStorage } from "../src/index.ts"
+import { Locks } from "./locks.ts"
+import { until } from "./server.ts"
+
+/** A server that keeps sends by their request_id, as the real one does. */
+class FakeServer {
+  sends: { session: string; id: string; content: string }[] = []
+  sessions: string[] = []
+  cancelled: string[] = []
+  down = false
+  /** How many calls are done whose answers are lost. */
+  loses = 0
+  refuses: string[] = []
+
+  client(): Loquat {
+    return new Loquat({ baseURL: "http://server.example", fetch: async (input, init) => this.#answer(new URL(input).pathname, init) })
+  }
+
+  async #answer(path: string, init: RequestInit): Promise<Response> {
+    await new Promise((resolve) => setTimeout(resolve, 1))
+    if (this.down) throw new TypeError("fetch failed")
+    const body = JSON.parse(String(init.body ?? "{}"))
+    const [, kind, id, act] = path.split("/")
+    const problem = (status: number, code: string) => new Response(JSON.stringify({ status, code, detail: code }), { status, headers: { "Content-Type": "application/problem+json" } })
+    if (act === "cancel") {
+      if (!this.sends.some((s) => s.id === id)) return problem(404, "not_found")
+      this.cancelled.push(id!)
+    } else if (kind === "sessions" && !id) {
+      if (this.sessions.includes(body.session_id)) return problem(409, "conflict")
+      this.sessions.push(body.session_id)
+    } else if (act === "send") {
+      if (this.refuses.includes(body.content)) return problem(422, "invalid")
+      if (!this.sends.some((s) => s.id === body.request_id)) this.sends.push({ session: id!, id: body.request_id, content: body.content })
+    }
+    if (this.loses-- > 0) throw new TypeError("the answer was lost")
+    return new Response(JSON.stringify({ request_id: body.request_id, session_id: id, status: "running", cursor_event_id: "0000000000000005" }))
+  }
+
+  get texts(): string[] { return this.sends.map((s) => s.content) }
+}
+
+/** A browser's storage of texts. */
+function textMap(): Pick<Storage, "getItem" | "setItem"> {
+  const map = new Map<string, string>()
+  return { getItem: (k) => map.get(k) ?? null, setItem: (k, v) => void map.set(k, v) }
+}
+
+test("sends arrive once and in order, over lost answers, a reload and a second tab", async () => {
+  const server = new FakeServer(), storage = textMap(), locks = new Locks()
+  const open = () => new Outbox(server.client(), { storage: textStorage("o", storage), locks, name: "once" })
+  server.down = true
+  let outbox = open()
+  const first = await outbox.addSession({ metadata: { a: 1 } }, { content: "1" })
+  await outbox.add(first.sessionId, { content: "2" })
+  await until("an attempt fails", () => outbox.get()[0]?.error)
+  assert.equal(outbox.get()[0]?.error?.code, "connection")
+  outbox.close() // the page is reloaded
+  server.down = false
+  server.loses = 3
+  outbox = open()
+  const other = open()
+  await other.ready
+  await other.add(first.sessionId, { content: "3" })
+  await until("all have arrived", () => server.sends.length === 3 && [outbox, other].every((o) => o.get().every((e) => e.status === "sent")))
+  assert.deepEqual([server.texts, server.sessions], [["1", "2", "3"], [first.sessionId]])
+  const state = { session: { session_id: first.sessionId }, cursor: "0000000000000005" } as never
+  for (const o of [outbox, other]) {
+    o.settle(state)
+    assert.deepEqual(o.get(), [])
+    o.close()
+  }
+  const again = open()
+  await again.ready
+  assert.deepEqual(again.get(), [])
+  again.close()
+})
+
+test("a send is taken out when the session shows it before the send is answered", async () => {
+  const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "early" })
+  outbox.settle({ session: { session_id: "s" }, cursor: "0000000000000009" } as never)
+  await outbox.add("s", { content: "1" })
+  await outbox.add("other", { content: "2" })
+  await until("both have arrived", () => server.sends.length === 2 && outbox.get().every((e) => e.status === "sent"))
+  assert.deepEqual(outbox.get().map((e) => e.sessionId), ["other"])
+  outbox.close()
+})
+
+test("withdraw and edit, before an attempt and after one", async () => {
+  const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "edit" })
+  server.refuses = ["bad"]
+  const bad = await outbox.add("s", { content: "bad" })
+  const waits = await outbox.add("s", { content: "waits" })
+  await until("it fails", () => outbox.get()[0]?.status === "failed")
+  await outbox.edit(waits.id, { content: "waited" })
+  const gone = await outbox.add("s", { content: "gone" })
+  assert.equal(await outbox.withdraw(gone.id), true)
+  assert.deepEqual(server.texts, [], "one that failed keeps the others back")
+  await outbox.edit(bad.id, { content: "good" })
+  await until("they arrive", () => server.sends.length === 2 && outbox.get().every((e) => e.status === "sent"))
+  assert.deepEqual(server.texts, ["good", "waited"])
+  assert.equal(await outbox.withdraw(bad.id), false, "the server has it")
+
+  server.loses = 1 // the send arrives and the answer does not
+  const unknown = await outbox.add("t", { content: "unknown" })
+  await until("the answer is lost", () => outbox.of("t")[0]?.error)
+  server.down = true
+  await outbox.withdraw(unknown.id)
+  assert.deepEqual(outbox.of("t"), [])
+  server.down = false
+  outbox.retryNow()
+  await until("it is cancelled", () => server.cancelled.includes(unknown.id) || outbox.get().every((e) => e.id !== unknown.id || e.status === "sent"))
+  outbox.close()
+})
+
+test("signing in again goes on", async () => {
+  const server = new FakeServer()
+  let signedIn = false
+  const inner = server.client().http
+  const client = new Loquat({ baseURL: "http://server.example", fetch: (i, init) => (signedIn ? inner.fetch(i, init) : Promise.resolve(new Response("{}", { status: 401 }))) })
+  const outbox = new Outbox(client, { storage: textStorage("o", textMap()), name: "auth" })
+  await outbox.add("s", { content: "x" })
+  await until("it waits", () => outbox.get()[0]?.error?.code === "unauthorized")
+  signedIn = true
+  outbox.retryNow()
+  await until("it arrives", () => server.texts.length === 1)
+  outbox.close()
+})
