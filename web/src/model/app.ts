@@ -1,0 +1,357 @@
+// The state of the whole page. It owns all other parts of the model.
+import { isProblem, newId, type ConnectionState, type FollowedSession, type OutboxEntry, type SessionState } from "@loquat/client";
+import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { fileSize, t } from "../i18n/index.ts";
+import { addressOf, maxImageBytes, maxPieces, piecesOf, type Chosen, type Piece } from "./attachments.ts";
+import { Composer, type Refused } from "./composer.ts";
+import { Conversation } from "./conversation.ts";
+import { memoryFiles, type Files } from "./files.ts";
+import { Library } from "./library.ts";
+import { SessionList } from "./list.ts";
+import { Notices } from "./notices.ts";
+import { Preferences } from "./preferences.ts";
+import { explain } from "./problems.ts";
+import { signalOf } from "./readable.ts";
+import { formatRoute, sessionOf, type Route } from "./route.ts";
+import { Settings } from "./settings.ts";
+import type { Storage } from "./storage.ts";
+import { Transcript } from "./transcript.ts";
+import type { Agent, Attachment, Me, Queued } from "./types.ts";
+import { asProblem, type BusyMode, type Followed, type Problem, type Send, type Wire } from "./wire.ts";
+
+/** Overlay is the layer above the page, of which at most one is open. */
+export type Overlay = "palette" | "shortcuts" | "settings" | "import" | "";
+
+export type PageState = "live" | "connecting" | "waiting" | "signed-out" | "stopped";
+
+export class App {
+  readonly preferences: Preferences;
+  readonly notices = new Notices();
+  readonly list: SessionList;
+  readonly library: Library;
+  readonly conversation: Conversation;
+  readonly settings: Settings;
+
+  readonly connection: ReadonlySignal<ConnectionState>;
+  readonly outgoing: ReadonlySignal<readonly OutboxEntry[]>;
+  readonly me: Signal<Me | null> = signal(null);
+  readonly agents: Signal<readonly Agent[]> = signal([]);
+  readonly route: Signal<Route> = signal({ at: "new" });
+  readonly transcript: Signal<Transcript | null> = signal(null);
+  /** Why the session of the route cannot be shown. */
+  readonly problem: Signal<Problem | null> = signal(null);
+  readonly composer: Signal<Composer>;
+  readonly overlay: Signal<Overlay> = signal("");
+  /** The side panel of the session, on wide screens. */
+  readonly panel = signal(false);
+  /** The list of sessions on narrow screens. */
+  readonly drawer = signal(false);
+  /** Whether the sign-in dialog is open. */
+  readonly signIn = signal(false);
+  /** The part of the page that asks for the focus. The number makes a repeated wish a new value. */
+  readonly focus: Signal<{ readonly part: "composer" | "list" | "transcript"; readonly n: number }> = signal({ part: "composer", n: 0 });
+
+  readonly readOnly: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "read");
+  /** A token of one session sees only this session. */
+  readonly onlySession: ReadonlySignal<string> = computed(() => (this.me.value?.scope === "session" ? (this.me.value.session_id ?? "") : ""));
+  /** Whether replies come from the scripted backend. */
+  readonly scripted: ReadonlySignal<boolean> = computed(() => this.agents.value.some((agent) => agent.provider === "scripted"));
+  readonly state: ReadonlySignal<PageState> = computed(() => pageState(this.connection.value));
+  readonly busy: ReadonlySignal<boolean> = computed(() => Boolean(this.transcript.value?.active.value));
+  /** The sends of the open session that it does not show yet. */
+  readonly pending: ReadonlySignal<readonly OutboxEntry[]> = computed(() => this.outgoing.value.filter((entry) => entry.sessionId === sessionOf(this.route.value) && !entry.withdrawn));
+
+  /** The sends of the open session that wait behind a reply. */
+  readonly queued: ReadonlySignal<readonly Queued[]> = computed(() => this.transcript.value?.queue.value ?? []);
+
+  /** The message that the transcript shows next, by its index. A repeated wish is a new object. */
+  readonly target: Signal<{ readonly session: string; readonly index: number } | null> = signal(null);
+
+  private readonly composers = new Map<string, Composer>();
+  private stopFollowing: () => void = () => {};
+  private started = false;
+
+  constructor(
+    readonly wire: Wire,
+    readonly storage: Storage,
+    private readonly files: Files = memoryFiles(),
+  ) {
+    this.preferences = new Preferences(storage);
+    this.connection = signalOf(wire.connection);
+    this.outgoing = signalOf(wire.outbox);
+    this.list = new SessionList(wire, () => sessionOf(this.route.peek()));
+    this.library = new Library(this);
+    this.composer = signal(this.composerOf("new"));
+    this.conversation = new Conversation(this);
+    this.settings = new Settings(this);
+  }
+
+  /** start connects, and shows the session of the route. */
+  start(): void {
+    if (this.started) return;
+    this.started = true;
+    effect(() => {
+      if (this.state.value === "signed-out") this.signIn.value = true;
+    });
+    this.show(this.route.peek());
+    void this.identify();
+    this.library.resume();
+    this.settings.start();
+  }
+
+  /** identify learns what the user may do. The list begins after that, because a token of one session has none. */
+  private async identify(): Promise<void> {
+    try {
+      this.me.value = await this.wire.call<Me>("GET", "/auth/me");
+    } catch (thrown) {
+      if (isProblem(thrown, "unauthorized")) return; // the sign-in dialog is open
+      this.me.value = { requires_token: false, scope: "full", browser: false };
+    }
+    const only = this.onlySession.peek();
+    if (only) this.go({ at: "session", id: only }, true);
+    else this.list.show(this.route.peek().at === "archived", this.list.tag.peek());
+    if (!only) void this.list.loadElements();
+    this.agents.value = await this.wire.call<{ agents: Agent[] }>("GET", "/agents").then(({ agents }) => agents, () => []);
+  }
+
+  /** signedIn goes on with the rights that the user now has. */
+  async signedIn(): Promise<void> {
+    this.signIn.value = false;
+    this.start();
+    this.wire.retryNow();
+    await this.identify();
+    this.list.load();
+    if (this.problem.peek()) this.reopen();
+  }
+
+  async signOut(): Promise<void> {
+    await this.attempt(this.wire.call("DELETE", "/auth/session"));
+    await this.wire.outbox.clear();
+    this.me.value = null;
+    await this.identify();
+    this.list.load();
+    this.reopen();
+  }
+
+  /** Whether the next address takes the place of the present one. */
+  replacing = false;
+
+  /** go shows a route; main.tsx writes it into the address. */
+  go(route: Route, replace = false): void {
+    if (formatRoute(route) === formatRoute(this.route.peek())) return this.aim(route);
+    this.replacing = replace;
+    this.show(route);
+  }
+
+  /** show shows a route that the address has already. */
+  show(route: Route): void {
+    const from = this.route.peek();
+    const before = sessionOf(from);
+    const id = sessionOf(route);
+    const lists = route.at === "archived" || (from.at === "archived" && route.at === "new"); // only the list changes
+    batch(() => {
+      this.route.value = route;
+      if (!lists) this.drawer.value = false;
+      this.aim(route);
+      this.composer.value = this.composerOf(id ?? "new");
+      if (!id) this.leave();
+    });
+    if (!this.started) return;
+    if (id && (id !== before || !this.transcript.peek())) this.follow(id);
+    if (this.me.peek() && !this.onlySession.peek() && (route.at === "archived" || (route.at === "new" && this.list.archived.peek()))) this.list.show(route.at === "archived", "");
+  }
+
+  private aim(route: Route): void {
+    this.target.value = route.at === "session" && route.message !== undefined ? { session: route.id, index: route.message } : null;
+  }
+
+  private leave(): void {
+    this.stopFollowing();
+    this.stopFollowing = () => {};
+    this.transcript.value = null;
+    this.problem.value = null;
+  }
+
+  /** reopen tries again to show the session of the route. */
+  reopen(): void {
+    const id = sessionOf(this.route.peek());
+    if (id) this.follow(id);
+  }
+
+  /** follow opens a session. One that the outbox still has to create is shown empty until it exists. */
+  private follow(id: string): void {
+    this.leave();
+    const transcript = new Transcript();
+    this.transcript.value = transcript;
+    this.list.read(id);
+    let follower: Followed<FollowedSession> | undefined;
+    const end = effect(() => {
+      const creating = this.outgoing.value.some((entry) => entry.sessionId === id && entry.create);
+      if (creating || follower) return;
+      const made = (follower = this.wire.session(id));
+      made.subscribe((followed) => {
+        if (this.transcript.peek() === transcript) this.changed(id, transcript, followed);
+      });
+    });
+    this.stopFollowing = () => {
+      end();
+      follower?.close();
+    };
+  }
+
+  private changed(id: string, transcript: Transcript, { status, state, error }: FollowedSession): void {
+    if (status === "deleted") {
+      this.notices.add({ kind: "info", text: t("session.deleted_elsewhere") });
+      this.go({ at: "new" }, true);
+      return;
+    }
+    if (status === "missing" || status === "failed") this.problem.value = error ?? null;
+    if (status !== "ready" || !state) return;
+    this.problem.value = null;
+    const ended = transcript.active.peek();
+    transcript.update(state);
+    this.wire.outbox.settle(state);
+    if (ended && !transcript.active.peek()) this.ended(state);
+  }
+
+  /** What the page does when a reply ends; main.tsx notifies the user. */
+  onReply: (title: string, text: string) => void = () => {};
+
+  /** download saves what an address of this server has as a file; main.tsx does it. */
+  download: (url: string) => void = () => {};
+
+  private ended(state: SessionState): void {
+    const last = state.messages.at(-1);
+    const title = state.session.metadata.title;
+    this.onReply(typeof title === "string" ? title : "", last?.role === "assistant" ? last.content : "");
+  }
+
+  composerOf(id: string): Composer {
+    let found = this.composers.get(id);
+    if (!found) {
+      const made = (found = new Composer(id, this.storage, this.files));
+      this.composers.set(id, made);
+      void made.restored.then(() => {
+        const lost = made.lost.peek();
+        if (lost.length) this.notices.add({ kind: "error", text: t("composer.lost", { n: lost.length, names: namesOf(lost) }) });
+      });
+    }
+    return found;
+  }
+
+  /** attach adds files to the draft, and says which it does not take. */
+  async attach(files: readonly Chosen[]): Promise<void> {
+    if (!files.length || this.readOnly.peek()) return;
+    const { refused, unkept } = await this.composer.peek().attach(files);
+    for (const why of new Set(refused.map((file) => file.why))) {
+      this.notices.add({ kind: "error", text: t(`composer.refused_${why}`, { names: namesOf(refused.filter((file: Refused) => file.why === why).map((file) => file.name)), max: maxPieces, size: fileSize(maxImageBytes) }) });
+    }
+    if (unkept.length) this.notices.add({ kind: "info", text: t("composer.unkept", { n: unkept.length }) });
+    this.ask("composer");
+  }
+
+  /** attachAddress adds the address of an image. It returns false if the text is none. */
+  attachAddress(text: string): boolean {
+    const address = addressOf(text);
+    if (!address || this.readOnly.peek()) return false;
+    if (!this.composer.peek().refer(address, { type: "image", url: address })) this.notices.add({ kind: "error", text: t("composer.refused_count", { names: address, max: maxPieces }) });
+    return true;
+  }
+
+  /** send sends the draft. The box is empty from then on, so a second call sends nothing. */
+  async send(mode?: BusyMode): Promise<void> {
+    const composer = this.composer.peek();
+    if (!composer.ready.peek() || this.readOnly.peek()) return;
+    const taken = composer.take();
+    const attachments = taken.pieces.flatMap((piece) => piece.attachment ?? []);
+    const files = taken.pieces.flatMap(({ name, image }) => (image ? { image, ...(name && { name }) } : []));
+    const send: Send = { content: taken.text, stream_tools: true, ...(attachments.length && { attachments }), ...(this.busy.peek() && { on_busy: mode ?? this.preferences.get("busy") }) };
+    const id = sessionOf(this.route.peek());
+    const session = id ?? newId();
+    try {
+      await this.conversation.settle();
+      await this.wire.outbox.add(session, send, { ...(!id && { create: composer.newSession() }), ...(files.length && { files }) });
+    } catch { // the browser cannot store it
+      composer.putBack(taken);
+      this.notices.add({ kind: "error", text: t("composer.not_stored") });
+      return;
+    }
+    composer.sent(taken);
+    if (id || this.composer.peek() !== composer) return;
+    this.composerOf(session).putBack(composer.take()); // what the user wrote meanwhile
+    composer.save();
+    this.go({ at: "session", id: session });
+  }
+
+  /** editLast changes the last message of the user in its place. It reports whether there is one. */
+  editLast(): boolean {
+    const message = this.transcript.peek()?.messages.findLast(({ role, id }) => role === "user" && !this.conversation.removed.peek().has(id));
+    if (!message || this.busy.peek() || this.readOnly.peek()) return false;
+    this.conversation.editing.value = message.id;
+    return true;
+  }
+
+  /** regenerate asks for the reply at an index again and keeps the old one as an alternative. */
+  regenerate(index: number): void {
+    const id = sessionOf(this.route.peek());
+    if (id && !this.readOnly.peek()) void this.conversation.settle().then(() => this.wire.outbox.add(id, { delete_from: index, keep: true, stream_tools: true }));
+  }
+
+  /** resend runs a request on the messages as they stand. */
+  resend(): void {
+    const id = sessionOf(this.route.peek());
+    if (id && !this.readOnly.peek()) void this.wire.outbox.add(id, { stream_tools: true });
+  }
+
+  /** continueReply asks for the rest of a reply that was cut. A backend answers only messages of users and results of tools. */
+  continueReply(): void {
+    const id = sessionOf(this.route.peek());
+    if (this.transcript.peek()?.messages.at(-1)?.role !== "assistant") return this.resend();
+    if (id && !this.readOnly.peek()) void this.wire.outbox.add(id, { content: t("transcript.continue_text"), stream_tools: true });
+  }
+
+  /** takeBack puts a send that did not arrive back into the message box. */
+  async takeBack(entry: OutboxEntry): Promise<void> {
+    if (await this.wire.outbox.withdraw(entry.id)) this.putBack(entry.send.content ?? "", piecesOf(entry));
+  }
+
+  /** withdraw takes a send out of the queue and puts it back into the message box. */
+  async withdraw(queued: Queued): Promise<void> {
+    const done = await this.attempt(this.wire.sdk.cancel(queued.request_id));
+    if (!done) return;
+    this.putBack(queued.message.content, piecesOf({ id: queued.request_id, send: { attachments: (queued.message.metadata?.attachments ?? []) as Attachment[] } }));
+  }
+
+  private putBack(text: string, pieces: readonly Piece[]): void {
+    this.composer.peek().putBack({ text, pieces });
+    this.ask("composer");
+  }
+
+  async stop(): Promise<void> {
+    const request = this.transcript.peek()?.active.peek();
+    if (request) await this.attempt(this.wire.sdk.cancel(request));
+  }
+
+  /** attempt shows the problem of a call as a notice. It returns undefined if the call failed. */
+  async attempt<T>(call: Promise<T>): Promise<T | undefined> {
+    try {
+      return await call;
+    } catch (thrown) {
+      this.notices.add({ kind: "error", text: explain(asProblem(thrown)) });
+      return undefined;
+    }
+  }
+
+  ask(part: "composer" | "list" | "transcript"): void {
+    this.focus.value = { part, n: this.focus.peek().n + 1 };
+  }
+}
+
+function pageState({ status, error }: ConnectionState): PageState {
+  if (status === "stopped") return isProblem(error, "unauthorized") ? "signed-out" : "stopped";
+  if (status === "waiting") return "waiting";
+  return status === "live" ? "live" : "connecting";
+}
+
+/** namesOf names at most three files. */
+const namesOf = (names: readonly string[]): string => names.slice(0, 3).map((name) => name || "?").join(", ") + (names.length > 3 ? ", …" : "");

@@ -1,0 +1,212 @@
+// What the user can do with the messages of the open session: change, delete, ask again,
+// step through alternatives, and change the sends that wait.
+import type { Alternative, Message } from "@loquat/client";
+import { effect, signal, untracked, type Signal } from "@preact/signals";
+import { t } from "../i18n/index.ts";
+import type { App } from "./app.ts";
+import { quoted } from "./blocks.ts";
+import { sessionOf } from "./route.ts";
+import type { ReplyRow } from "./transcript.ts";
+import type { Queued } from "./types.ts";
+import { contextOf } from "./usage.ts";
+
+export const undoMs = 5000;
+
+/** Choice is where an alternative stands among those at its index. */
+export interface Choice {
+  readonly at: number;
+  readonly total: number;
+}
+
+interface Removal {
+  readonly session: string;
+  readonly ids: readonly string[];
+}
+
+export class Conversation {
+  /** The alternatives of the session by the index at which they begin. */
+  readonly alternatives: Signal<ReadonlyMap<number, readonly Alternative[]>> = signal(new Map());
+  /** The id of the message that is being changed in its place. */
+  readonly editing = signal("");
+  /** The ids of messages that are deleted unless the user takes it back. */
+  readonly removed: Signal<ReadonlySet<string>> = signal(new Set());
+  /** The context of each model, in tokens. */
+  readonly contexts: Signal<ReadonlyMap<string, number>> = signal(new Map());
+
+  private session = "";
+  private before: readonly Message[] = [];
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private readonly removals = new Map<Removal, ReturnType<typeof setTimeout>>();
+  private models: Promise<void> | undefined;
+
+  constructor(private readonly app: App) {
+    effect(() => {
+      const transcript = app.transcript.value;
+      const session = sessionOf(app.route.value) ?? "";
+      if (session !== this.session) untracked(() => this.enter(session));
+      if (!transcript?.loaded.value || !session) return;
+      void transcript.rows.value; // which change with the messages
+      void transcript.active.value;
+      untracked(() => this.changed(transcript.messages));
+    });
+  }
+
+  private enter(session: string): void {
+    void this.settle();
+    this.session = session;
+    this.before = [];
+    this.alternatives.value = new Map();
+    this.editing.value = "";
+    this.models = undefined;
+  }
+
+  /** changed loads the alternatives again if messages came in the place of others. */
+  private changed(messages: readonly Message[]): void {
+    const before = this.before;
+    if (messages === before && this.running === this.app.busy.peek()) return;
+    const replaced = before.length > 0 && messages[before.length - 1]?.id !== before[before.length - 1]?.id;
+    const opened = before.length === 0 && messages.length > 1;
+    const ended = this.running && !this.app.busy.peek() && this.alternatives.peek().size > 0;
+    this.before = messages;
+    this.running = this.app.busy.peek();
+    if (!replaced && !opened && !ended) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.load(), opened ? 0 : 100);
+  }
+  private running = false;
+
+  private async load(): Promise<void> {
+    const session = this.session;
+    if (!session) return;
+    const list = await this.app.wire.sdk.alternatives.list(session).then(({ alternatives }) => alternatives, () => null);
+    if (!list || session !== this.session) return;
+    const map = new Map<number, Alternative[]>();
+    for (const alternative of list) map.set(alternative.index, [...(map.get(alternative.index) ?? []), alternative]);
+    this.alternatives.value = map;
+  }
+
+  /** choiceAt returns the place of what the session shows among the alternatives at an index. */
+  choiceAt(index: number): Choice | null {
+    const list = this.alternatives.value.get(index);
+    const at = list?.findIndex((alternative) => alternative.in_place) ?? -1;
+    if (!list?.length) return null;
+    // What is being written is not an alternative yet.
+    return at < 0 ? { at: list.length, total: list.length + 1 } : list.length > 1 ? { at, total: list.length } : null;
+  }
+
+  /** step shows the alternative before or after the one in place. */
+  async step(index: number, by: -1 | 1): Promise<void> {
+    const choice = this.choiceAt(index);
+    const next = choice && this.alternatives.peek().get(index)?.[choice.at + by];
+    if (!next) return;
+    await this.settle();
+    await this.app.attempt(this.app.wire.sdk.alternatives.switch(this.session, next.alternative_id));
+    await this.load();
+  }
+
+  /** save replaces the text of a message. */
+  async save(index: number, content: string): Promise<boolean> {
+    await this.settle();
+    const done = await this.app.attempt(this.app.wire.sdk.messages.modify(this.session, index, { content }));
+    if (done) this.editing.value = "";
+    return Boolean(done);
+  }
+
+  /** askAgain sends a message in the place of another one, which is kept as an alternative with all that follows. */
+  async askAgain(index: number, message: Message, content: string): Promise<void> {
+    const session = this.session;
+    this.editing.value = "";
+    await this.settle();
+    const attachments = message.metadata?.attachments;
+    await this.app.wire.outbox.add(session, { content, ...(attachments?.length && { attachments }), delete_from: index, keep: true, stream_tools: true });
+  }
+
+  quote(text: string): void {
+    const composer = this.app.composer.peek();
+    const before = composer.text.peek().trimEnd();
+    composer.write((before ? `${before}\n\n` : "") + quoted(text));
+    this.app.ask("composer");
+  }
+
+  /** remove hides messages and deletes them after a while, unless the user takes that back. */
+  remove(messages: readonly Message[]): void {
+    const removal: Removal = { session: this.session, ids: messages.map((message) => message.id) };
+    this.hide(removal.ids, true);
+    this.removals.set(removal, setTimeout(() => void this.delete([removal]), undoMs));
+    const undo = (): void => {
+      const timer = this.removals.get(removal);
+      if (timer === undefined) return;
+      clearTimeout(timer);
+      this.removals.delete(removal);
+      this.hide(removal.ids, false);
+    };
+    this.app.notices.add({ kind: "info", text: t("transcript.deleted"), action: { label: t("undo"), run: undo } }, undoMs);
+  }
+
+  /** removeReply removes all messages of a reply. */
+  removeReply(row: ReplyRow): void {
+    this.remove(this.app.transcript.peek()?.messages.slice(row.from, row.to + 1) ?? []);
+  }
+
+  /** settle deletes at once what waits to be deleted, so that what comes next does not see it. */
+  async settle(): Promise<void> {
+    await this.delete([...this.removals.keys()]);
+  }
+
+  /** delete deletes the messages of removals in one call, and calls one after the other, because a deletion changes the indices of the messages after it. */
+  private delete(removals: readonly Removal[]): Promise<void> {
+    const due = removals.filter((removal) => {
+      clearTimeout(this.removals.get(removal));
+      return this.removals.delete(removal);
+    });
+    const { session, before } = this;
+    const ids = due.filter((removal) => removal.session === session).flatMap((removal) => removal.ids);
+    return (this.deleting = this.deleting.then(async () => {
+      const now = this.session === session ? this.before : before;
+      const indices = now.filter(({ id }) => !this.deleted.has(id)).flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
+      const done = indices.length > 0 && (await this.app.attempt(this.app.wire.sdk.messages.delete(session, indices)));
+      if (done) for (const id of ids) this.deleted.add(id);
+      this.hide(due.flatMap((removal) => removal.ids), false);
+    }));
+  }
+  private deleting: Promise<void> = Promise.resolve();
+  /** The ids of messages that the server has deleted. The page may still show them until it hears of that. */
+  private readonly deleted = new Set<string>();
+
+  private hide(ids: readonly string[], hidden: boolean): void {
+    const next = new Set(this.removed.peek());
+    for (const id of ids) {
+      if (hidden) next.add(id);
+      else next.delete(id);
+    }
+    this.removed.value = next;
+  }
+
+  /** change replaces the text of a send that waits. */
+  async change(queued: Queued, content: string): Promise<boolean> {
+    const done = await this.app.attempt(this.app.wire.sdk.queue.patch(this.session, queued.request_id, { content }));
+    return Boolean(done);
+  }
+
+  /** steer lets a send that waits go into the running reply, or wait again. */
+  async steer(queued: Queued, steering: boolean): Promise<void> {
+    await this.app.attempt(this.app.wire.sdk.queue.patch(this.session, queued.request_id, { on_busy: steering ? "steer" : "queue" }));
+  }
+
+  /** learnModels loads what the models of the session can take. It asks once for each session that is opened. */
+  learnModels(): void {
+    const session = this.session;
+    if (!session) return;
+    this.models ??= this.app.wire.sdk.models.list({ session_id: session }).then(
+      (models) => {
+        const next = new Map(this.contexts.peek());
+        for (const model of models) {
+          const length = contextOf(model);
+          if (length) next.set(model.id, length);
+        }
+        this.contexts.value = next;
+      },
+      () => {}, // the gauge is not shown
+    );
+  }
+}

@@ -1,0 +1,50 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef } from "preact/hooks";
+import { t } from "../../i18n/index.ts";
+import { IconButton } from "./Button.tsx";
+
+interface DialogProps {
+  readonly title: string;
+  readonly class?: string;
+  readonly test?: string;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+}
+
+/** Dialog is a modal dialog. Escape, the button and a click beside it close it; the focus goes back to where it was. */
+export function Dialog({ title, class: more, test, onClose, children }: DialogProps) {
+  const ref = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const dialog = ref.current;
+    const before = document.activeElement;
+    if (dialog && !dialog.open) dialog.showModal();
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      class={`dialog ${more ?? ""}`}
+      aria-labelledby={id}
+      data-test={test}
+      onCancel={(e) => {
+        e.preventDefault();
+        onClose();
+      }}
+      onClose={onClose}
+      onPointerDown={(e) => {
+        if (e.target === ref.current) onClose();
+      }}
+    >
+      <div class="dialog-body">
+        <header class="dialog-head">
+          <h2 id={id}>{title}</h2>
+          <IconButton icon="close" label={t("close")} data-test="dialog-close" onClick={onClose} />
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}

@@ -1,0 +1,102 @@
+// The dialogs of actions: the form that asks for values, and the result.
+import { useRef, useState } from "preact/hooks";
+import { t } from "../../i18n/index.ts";
+import { actionLabel, inputsOf, labelOf, valueOf, type Spec } from "../../model/elements.ts";
+import type { Asked } from "../../model/settings.ts";
+import { useApp } from "../context.ts";
+import { Button } from "../parts/Button.tsx";
+import { Dialog } from "../parts/Dialog.tsx";
+import { Spinner } from "../parts/Spinner.tsx";
+import { Control } from "./Control.tsx";
+
+export default function Dialogs() {
+  const { settings } = useApp();
+  const asked = settings.asked.value;
+  if (asked) return <ActionForm key={`${asked.element.plugin} ${asked.element.id}`} asked={asked} />;
+  return settings.result.value && <Result />;
+}
+
+type Texts = { readonly [name: string]: string };
+type Json = { readonly [name: string]: unknown };
+
+/** read returns the values of the inputs, and what is wrong with their texts. Empty inputs have no value. */
+function read(specs: readonly Spec[], chosen: Json, texts: Texts): { values: Json; faults: Texts } {
+  const values: { [name: string]: unknown } = Object.create(null);
+  const faults: { [name: string]: string } = Object.create(null);
+  for (const spec of specs) {
+    const { key } = spec;
+    const typed = spec.kind === "text" || spec.kind === "multiline" || spec.kind === "number";
+    const { value, fault } = typed ? valueOf(spec, texts[key] ?? "") : { value: spec.kind === "checkbox" ? chosen[key] === true : chosen[key], fault: undefined };
+    if (fault) faults[key] = t(`setting.fault_${fault}`);
+    else if (value === undefined && spec.required) faults[key] = t("setting.fault_required");
+    else if (value !== undefined) values[key] = value;
+  }
+  return { values, faults };
+}
+
+function ActionForm({ asked }: { readonly asked: Asked }) {
+  const { settings } = useApp();
+  const { element } = asked;
+  const { dialog } = element;
+  const specs = inputsOf(element);
+  const form = useRef<HTMLFormElement>(null);
+  const [texts, setTexts] = useState<Texts>(Object.create(null) as Texts);
+  const [chosen, setChosen] = useState<Json>(Object.create(null) as Json);
+  const [faults, setFaults] = useState<Texts>({});
+  const running = settings.isRunning(element);
+  const label = actionLabel(element);
+  const close = (): void => void (settings.asked.value = null);
+  const fail = (found: Texts): void => {
+    setFaults(found);
+    requestAnimationFrame(() => form.current?.querySelector<HTMLElement>("[aria-invalid]")?.focus());
+  };
+  const submit = async (e: Event): Promise<void> => {
+    e.preventDefault();
+    if (running) return;
+    const { values, faults: found } = read(specs, chosen, texts);
+    if (Object.keys(found).length) return fail(found);
+    setFaults({});
+    const problem = await settings.run(asked, values);
+    if (problem) fail(settings.faults(element, problem));
+    else if (settings.asked.peek() === asked) close();
+  };
+  const message = labelOf(dialog?.message);
+  return (
+    <Dialog title={labelOf(dialog?.title) || label} class="small" test="action-dialog" onClose={close}>
+      <form ref={form} noValidate onSubmit={(e) => void submit(e)}>
+        {message && <p class="action-message" dir="auto">{message}</p>}
+        {specs.map((spec) => (
+          <Control
+            key={spec.key}
+            spec={spec}
+            value={chosen[spec.key]}
+            draft={texts[spec.key] ?? ""}
+            disabled={running}
+            error={faults[spec.key]}
+            write={(text) => setTexts((before) => ({ ...before, [spec.key]: text }))}
+            done={() => {}}
+            choose={(value) => setChosen((before) => ({ ...before, [spec.key]: value }))}
+          />
+        ))}
+        {faults[""] && <p class="field-error" role="alert" dir="auto" data-test="action-error">{faults[""]}</p>}
+        <footer class="dialog-foot">
+          {running && <Spinner label={t("plugins.progress", { label })} />}
+          <Button onClick={close}>{t("cancel")}</Button>
+          <Button kind="primary" type="submit" disabled={running} data-test="action-run">{label || t("plugins.run")}</Button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}
+
+function Result() {
+  const { settings } = useApp();
+  const result = settings.result.value;
+  if (!result) return null;
+  const text = typeof result.value === "string" ? result.value : JSON.stringify(result.value, null, 2);
+  return (
+    <Dialog title={result.label} test="action-result" onClose={() => (settings.result.value = null)}>
+      <pre class="action-result" dir="auto" tabIndex={0}>{text}</pre>
+    </Dialog>
+  );
+}

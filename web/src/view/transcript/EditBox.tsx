@@ -1,0 +1,52 @@
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { t } from "../../i18n/index.ts";
+import { Button } from "../parts/Button.tsx";
+
+interface Props {
+  readonly text: string;
+  readonly save: (content: string) => void;
+  /** Sends the text in the place of the message. */
+  readonly ask?: (content: string) => void;
+  readonly close: () => void;
+}
+
+/** EditBox changes a text in its place. Escape leaves it as it was. */
+export function EditBox({ text, save, ask, close }: Props) {
+  const ref = useRef<HTMLTextAreaElement>(null);
+  const [now, setNow] = useState(text);
+  useLayoutEffect(() => {
+    const box = ref.current;
+    if (!box) return;
+    box.focus();
+    box.setSelectionRange(box.value.length, box.value.length);
+  }, []);
+  useLayoutEffect(() => {
+    const box = ref.current;
+    if (!box) return;
+    box.style.setProperty("height", "auto");
+    box.style.setProperty("height", `${box.scrollHeight + 2}px`);
+  }, [now]);
+  const empty = !now.trim();
+  const keys = (e: KeyboardEvent): void => {
+    if (e.isComposing) return;
+    if (e.key === "Escape") {
+      e.preventDefault();
+      e.stopPropagation();
+      close();
+    } else if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !empty) {
+      e.preventDefault();
+      (ask ?? save)(now);
+    }
+  };
+  return (
+    <form class="edit-box" data-test="edit-box" onSubmit={(e) => (e.preventDefault(), empty || (ask ?? save)(now))}>
+      <textarea ref={ref} dir="auto" rows={1} value={now} aria-label={t("transcript.edit_name")} data-test="edit-text" onInput={(e) => setNow(e.currentTarget.value)} onKeyDown={keys} />
+      {ask && <p class="edit-help">{t("transcript.edit_help")}</p>}
+      <div class="edit-foot">
+        <Button kind="quiet" data-test="edit-cancel" onClick={close}>{t("cancel")}</Button>
+        <Button kind={ask ? "plain" : "primary"} disabled={empty} data-test="edit-save" onClick={() => save(now)}>{t("save")}</Button>
+        {ask && <Button kind="primary" disabled={empty} data-test="edit-ask" onClick={() => ask(now)}>{t("transcript.save_ask")}</Button>}
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,46 @@
+// The wire of the page: the SDK, one connection that follows the log, and the outbox.
+import { isProblem, Loquat, Outbox, type EventLog, type FollowedSession, type ListFilter } from "@loquat/client";
+import { connectShared } from "@loquat/client/shared";
+import { asProblem, type CallOptions, type Followed, type FollowedPages, type Wire } from "../model/wire.ts";
+import { scriptURL } from "./trusted.ts";
+
+const pageSize = 100;
+
+/**
+ * worker returns what starts the SharedWorker, where the browser has one. In Firefox one of the tabs holds the
+ * connection instead: its SharedWorkers keep connections open whose requests were aborted, once a second tab
+ * uses the worker (seen in Firefox 153), and a browser opens only six to a server.
+ */
+function worker(): ((name: string) => SharedWorker) | undefined {
+  const url = document.body.dataset.worker;
+  return url && "SharedWorker" in globalThis && !/firefox/i.test(navigator.userAgent) ? (name) => new SharedWorker(scriptURL(url), { type: "module", name }) : undefined;
+}
+
+export class Client implements Wire {
+  readonly sdk = new Loquat();
+  readonly outbox = new Outbox(this.sdk);
+  private readonly log: EventLog = connectShared(this.sdk, { worker: worker() });
+  readonly connection = this.log.state;
+
+  async call<T>(method: string, path: string, { query, body, key }: CallOptions = {}): Promise<T> {
+    try {
+      return await this.sdk.http.json<T>({ method, path, query, json: body, keyed: key !== undefined, idempotencyKey: key });
+    } catch (thrown) {
+      if (isProblem(thrown, "unauthorized") && path !== "/auth/session" && path !== "/pairing/claim") this.log.report(thrown);
+      throw asProblem(thrown);
+    }
+  }
+
+  retryNow(): void {
+    this.log.retryNow();
+    this.outbox.retryNow();
+  }
+
+  session(id: string): Followed<FollowedSession> {
+    return this.sdk.followSession(this.log, id);
+  }
+
+  sessions(filter: ListFilter): FollowedPages {
+    return this.sdk.followList(this.log, { filter, pageSize });
+  }
+}

@@ -1,0 +1,2 @@
+// The code of the SharedWorker that holds the one connection of all tabs.
+import "@loquat/client/shared-worker";

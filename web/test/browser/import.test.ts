@@ -1,0 +1,74 @@
+// Files that go in and out: imports, and the export of a chat.
+import assert from "node:assert/strict";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { ElementHandle } from "puppeteer-core";
+import { suite } from "./suite.ts";
+
+const examples = new URL("../../../internal/importer/testdata/", import.meta.url).pathname;
+
+suite("import", (check) => {
+  check("chats of four applications are imported, and the page says what was left out", async ({ server, open }) => {
+    const page = await open("/");
+    await page.click("page-menu");
+    await page.click("import-open");
+    const field = (await page.at("import-files")) as unknown as ElementHandle<HTMLInputElement>;
+    const names = ["chatgpt.json", "claude.json", "librechat.json", "open-webui.json"];
+    await field.uploadFile(...names.map((name) => join(examples, name)));
+    await page.click("import-run");
+    await page.until("four results", () => document.querySelectorAll('[data-test="import-result"]').length === 4);
+    const results = await page.texts("import-result");
+    names.forEach((name, i) => assert.ok(results[i]!.startsWith(name) && !/\b0 chats imported/.test(results[i]!), results[i]));
+    assert.ok((await page.count("import-notes")) > 0);
+    const { sessions } = await server.call<{ sessions: unknown[] }>("GET", "/sessions?archived=any&limit=200");
+    assert.ok(sessions.length >= 4);
+    await page.click("dialog-close");
+    await page.until("the imported chats", () => document.querySelectorAll('[data-test="session-row"]').length >= 3);
+  });
+
+  check("a file that is not an export is refused with the reason, and nothing else happens", async ({ open }) => {
+    const folder = await mkdtemp(join(tmpdir(), "loquat-import-"));
+    try {
+      const path = join(folder, "holiday <b>.json");
+      await writeFile(path, "not JSON at all");
+      const page = await open("/", { tolerant: true });
+      await page.at("composer");
+      await page.press("Control", "k");
+      await page.type("palette-query", "import chats");
+      await page.press("Enter");
+      const field = (await page.at("import-files")) as unknown as ElementHandle<HTMLInputElement>;
+      await field.uploadFile(path);
+      await page.click("import-run");
+      await page.shows("holiday <b>.json", "import-result");
+      assert.equal(await page.driver.$$eval('[data-test="import-result"] .field-error', (all) => all.length), 1);
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  check("the palette saves the open chat as a file", async ({ server, browser, open }) => {
+    const folder = await mkdtemp(join(tmpdir(), "loquat-export-"));
+    try {
+      const session = await server.session({ title: "To keep", messages: [{ role: "user", content: "Keep me" }] });
+      const page = await open(`/s/${session}`);
+      await page.shows("Keep me", "message");
+      const context = page.context as typeof page.context & { setDownloadBehavior?(behavior: object): Promise<void> };
+      const chrome = await page.driver.createCDPSession();
+      await chrome.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder, browserContextId: context.id! });
+      await page.press("Control", "k");
+      await page.type("palette-query", "download as json");
+      await page.press("Enter");
+      let names: string[] = [];
+      for (let i = 0; i < 100 && !names.some((name) => name.endsWith(".json")); i++) {
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        names = await readdir(folder);
+      }
+      assert.equal(names.length, 1);
+      assert.match(await readFile(join(folder, names[0]!), "utf8"), /Keep me/);
+      assert.ok(browser.connected);
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }, { kinds: ["chrome"] });
+});

@@ -1,0 +1,114 @@
+// Everything that users often do, with no mouse.
+import assert from "node:assert/strict";
+import type { Page } from "./browser.ts";
+import { suite } from "./suite.ts";
+
+/** tabTo presses Tab until the element with a name for tests has the focus. */
+async function tabTo(page: Page, name: string, limit = 60): Promise<void> {
+  const passed: string[] = [];
+  for (let i = 0; i < limit; i++) {
+    const at = await page.driver.evaluate(() => document.activeElement?.closest("[data-test]")?.getAttribute("data-test") ?? document.activeElement?.tagName ?? "");
+    if (at === name && i > 0) return;
+    passed.push(at);
+    await page.press("Tab");
+  }
+  assert.fail(`Tab did not reach ${name} in ${limit} steps: ${passed.join(", ")}`);
+}
+
+/** focused waits until an element with a name, or one inside of it, has the focus. */
+const focused = (page: Page, name: string) => page.until(`the focus in ${name}`, (where) => document.activeElement?.closest(`[data-test="${where}"]`), name);
+
+/** choose moves through the open menu with the arrow keys to an entry, and runs it. */
+async function choose(page: Page, name: string): Promise<void> {
+  await focused(page, "menu");
+  for (let i = 0; i < 40; i++) {
+    if (await page.driver.evaluate((where) => document.activeElement?.getAttribute("data-test") === where, name)) return page.press("Enter");
+    await page.press("ArrowDown");
+  }
+  assert.fail(`the menu has no ${name}`);
+}
+
+const chrome = { kinds: ["chrome"] } as const; // in Firefox, Enter of its protocol does not press buttons
+
+const sessionIn = (page: Page): string => new URL(page.driver.url()).pathname.slice("/s/".length);
+
+suite("the keyboard alone", (check) => {
+  check("from the first page to sending, renaming, forking and deleting", async ({ server, open }) => {
+    const page = await open();
+    await focused(page, "composer");
+    await page.driver.keyboard.type("Written with keys");
+    await page.press("Enter");
+    await page.until("the reply", () => document.querySelectorAll('[data-test="message"]').length === 2 && !document.querySelector('[data-test="stop"]'));
+    const first = sessionIn(page);
+    await focused(page, "composer");
+
+    await tabTo(page, "session-menu");
+    await page.press("Enter");
+    await choose(page, "rename");
+    await focused(page, "rename-field");
+    await page.driver.keyboard.type("Named with keys");
+    await page.press("Enter");
+    await page.shows("Named with keys", "title");
+
+    await tabTo(page, "session-menu");
+    await page.press("Enter");
+    await choose(page, "fork");
+    await page.until("another session", (old) => location.pathname.startsWith("/s/") && !location.pathname.endsWith(old), first);
+    await page.until("its messages", () => document.querySelectorAll('[data-test="message"]').length === 2);
+    const second = sessionIn(page);
+
+    await tabTo(page, "session-menu");
+    await page.press("Enter");
+    await choose(page, "delete");
+    await tabTo(page, "toast-action");
+    await page.press("Enter");
+    await page.until("the session again", (id) => document.querySelector(`[data-session="${id}"]`), second);
+
+    await tabTo(page, "session-row");
+    await page.press("ArrowDown");
+    await page.press("ArrowUp");
+    await page.press("Enter");
+    await page.until("an open session", () => location.pathname.startsWith("/s/"));
+    assert.equal((await server.messages(first)).length, 2);
+  }, chrome);
+
+  check("settings, the list of shortcuts and the palette give the focus back", async ({ open }) => {
+    const page = await open();
+    await focused(page, "composer");
+    await page.press("Control", ",");
+    await page.at("theme");
+    await tabTo(page, "theme");
+    await page.driver.keyboard.type("d");
+    await page.until("the dark theme", () => document.documentElement.dataset["theme"] === "dark");
+    await page.press("Escape");
+    await page.gone("theme");
+    await focused(page, "composer");
+
+    await page.press("Control", "k");
+    await focused(page, "palette");
+    await page.driver.keyboard.type("shortcuts");
+    await page.until("one entry", () => document.querySelectorAll('[data-test="palette"] .menu-item').length === 1);
+    await page.press("Enter");
+    await focused(page, "shortcuts");
+    await page.press("Escape");
+    await page.gone("shortcuts");
+    await focused(page, "composer");
+  }, chrome);
+
+  check("a message is edited and asked again", async ({ server, open }) => {
+    const session = await server.session({ model: "echo", messages: [{ role: "user", content: "Frist" }, { role: "assistant", content: "Frist" }] });
+    const page = await open(`/s/${session}`);
+    await page.shows("Frist", "message");
+    await tabTo(page, "copy");
+    await page.press("ArrowRight");
+    await page.press("Enter");
+    await focused(page, "edit-box");
+    await page.press("Control", "a");
+    await page.driver.keyboard.type("First");
+    await tabTo(page, "edit-ask");
+    await page.press("Enter");
+    await page.until("the new reply", () => [...document.querySelectorAll<HTMLElement>('[data-role="assistant"]')].some((one) => one.innerText.includes("First")));
+    await server.settled(session);
+    assert.deepEqual((await server.messages(session)).map((one) => one.content), ["First", "First"]);
+  }, chrome);
+});

@@ -1,0 +1,93 @@
+// What users see and hear of replies, and what the page says when something is wrong.
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after } from "node:test";
+import { suite } from "./suite.ts";
+
+const everywhere = { looks: true } as const;
+
+/** A server whose models say how long their context may be. The scripted backend's do not. */
+const sized = createServer((_, answer) => void answer.setHeader("content-type", "application/json").end(JSON.stringify({ object: "list", data: [{ id: "demo", object: "model", context_length: 1000 }] })));
+sized.listen(0, "127.0.0.1");
+await once(sized, "listening");
+after(() => sized.close());
+
+const config = {
+  providers: { sized: { provider: "reference_generic_compatible", model: "demo", base_url: `http://127.0.0.1:${(sized.address() as AddressInfo).port}/v1` } },
+  agents: { default: { provider: "main" }, sized: { provider: "sized" } },
+};
+
+suite("reading", (check) => {
+  check("a reply is announced block by block, and each block once", async ({ server, open }) => {
+    const blocks = ["The first block has a few words.", "The second block is said after it.", "The third block ends the reply."];
+    const session = await server.session({ script: { text: blocks.map((one) => one.replace("block", "**block**")).join("\n\n"), rate: 8 } });
+    const page = await open(`/s/${session}`);
+    await page.at("composer");
+    assert.equal(await page.driver.$eval('[data-test="transcript"]', (box) => box.getAttribute("role")), "log");
+    await page.driver.$eval('[data-test="announcer"]', (announcer) => {
+      const heard: { text: string; running: boolean }[] = [];
+      Object.assign(globalThis, { heard });
+      new MutationObserver((all) => all.forEach(({ addedNodes }) => addedNodes.forEach((node) => heard.push({ text: node.textContent ?? "", running: document.querySelector('[aria-busy="true"]') !== null })))).observe(announcer, { childList: true });
+    });
+    assert.equal(await page.driver.$eval('[data-test="announcer"]', (box) => box.getAttribute("aria-live")), "polite");
+    await page.send("Speak");
+    await page.until("the last block", () => (globalThis as unknown as { heard: { text: string }[] }).heard.some(({ text }) => text.includes("ends the reply")));
+    const heard = await page.driver.evaluate(() => (globalThis as unknown as { heard: { text: string; running: boolean }[] }).heard);
+    assert.equal(heard.map(({ text }) => text).join("\n"), blocks.join("\n"));
+    assert.ok(heard[0]!.running, "the first block is heard while the reply is written");
+    assert.ok(heard.length > 1);
+  }, everywhere);
+
+  check("Arabic and Hebrew run from right to left, next to English", async ({ server, open }) => {
+    const page = await open(`/s/${await server.session({ title: "שיחה על תה", messages: [{ role: "user", content: "كيف أصنع الشاي؟" }, { role: "assistant", content: "اغلِ الماء أولاً.\n\n- ماء\n- شاي\n\n```sh\nboil water\n```" }, { role: "user", content: "And in English?" }] })}`);
+    await page.shows("And in English?", "message");
+    const directions = await page.driver.evaluate(() => ({
+      title: getComputedStyle(document.querySelector('[data-test="title"]')!).direction,
+      question: getComputedStyle(document.querySelector('[data-index="0"] .text p')!).direction,
+      item: getComputedStyle(document.querySelector('[data-index="1"] li p')!).direction,
+      code: getComputedStyle(document.querySelector('[data-index="1"] pre')!).direction,
+      english: getComputedStyle(document.querySelector('[data-index="2"] .text p')!).direction,
+    }));
+    assert.deepEqual(directions, { title: "rtl", question: "rtl", item: "rtl", code: "ltr", english: "ltr" });
+    await page.type("composer", "شكراً");
+    assert.equal(await page.driver.$eval('[data-test="composer"]', (box) => getComputedStyle(box).direction), "rtl");
+  }, everywhere);
+
+  check("a gauge shows how full the context of the model is", async ({ server, open }) => {
+    const metadata = { model: "demo", usage_prompt_tokens: 700, usage_completion_tokens: 150, usage_total_tokens: 850 };
+    const { session_id: session } = await server.call<{ session_id: string }>("POST", "/sessions", { agent_id: "sized", messages: [{ role: "user", content: "Fill" }, { role: "assistant", content: "Filled", metadata }] });
+    const page = await open(`/s/${session}`);
+    const gauge = await page.at("gauge", ".full");
+    assert.equal(await gauge.evaluate((one) => one.getAttribute("aria-label")), "Context filled: 850 of 1,000 tokens (85%)");
+    await page.act(1, "details");
+    await page.shows("850 of 1,000 tokens (85%)", "details-dialog");
+    await page.shows("150", "details-dialog");
+  }, everywhere);
+
+  check("the next attempt is counted down, and the notice goes when it succeeds", async ({ server, open }) => {
+    const session = await server.session({ script: { id: randomUUID(), text: "Now it answers.", attempts: [{ status: 503, body: "The model is loading." }, {}] } });
+    const page = await open(`/s/${session}`);
+    await page.send("Hello");
+    await page.shows("Next attempt in 2 seconds", "retry");
+    await page.shows("Next attempt in 1 second.", "retry");
+    await page.shows("Now it answers.", "message");
+    await page.gone("retry");
+    await page.gone("stop");
+    assert.equal(await page.count("failure"), 0);
+  }, everywhere);
+
+  check("a chat that is deleted elsewhere is left, and the page says why", async ({ server, open }) => {
+    const session = await server.session({ title: "Goes", messages: [{ role: "user", content: "Soon gone" }] });
+    const page = await open(`/s/${session}`);
+    await page.shows("Soon gone", "message");
+    await page.until("live", () => document.querySelector('[data-test="connection"]')?.getAttribute("data-state") === "live");
+    await server.call("DELETE", `/sessions/${session}`);
+    await page.shows("This chat was deleted in another place.", "toast");
+    await page.at("empty");
+    assert.equal(new URL(page.driver.url()).pathname, "/");
+    await page.until("no row", (id) => !document.querySelector(`[data-session="${id}"]`), session);
+  }, everywhere);
+}, { config, provider: { retry_on_status: { 503: [2] } } });

@@ -1,0 +1,126 @@
+// How fast the page opens long sessions and shows replies. Tests share their machine with other programs, so processor time and
+// ratios within one run count.
+import assert from "node:assert/strict";
+import type { Page } from "./browser.ts";
+import { suite, type Stage } from "./suite.ts";
+
+const history = (n: number) =>
+  Array.from({ length: n }, (_, i) => ({ role: i % 2 ? "assistant" : "user", content: i % 2 ? `Answer **${i}** with a [link](https://example.com/${i}), and\n\n- one\n- two\n\n${"Some words of the answer. ".repeat(8)}` : `Question ${i}?` }));
+
+/** The Markdown of a long reply: about 20 KB with all common kinds of blocks. */
+const markdown = Array.from({ length: 24 }, (_, i) => `## Part ${i}
+
+A paragraph with **strong**, *emphasized* and \`code\` words, and a [link](https://example.com/${i}). ${"It goes on for a while, as replies do. ".repeat(8)}
+
+- the first item
+- the second item with \`code\`
+  - an item in it
+
+| name | value |
+|---|---|
+| one | ${i} |
+| two | ${i * 2} |
+
+\`\`\`python
+def part_${i}(x):
+    return x + ${i}
+\`\`\`
+`).join("\n");
+
+/** opened returns how long it takes from the choice of a session to its last message in view, in milliseconds. */
+async function opened(page: Page, id: string, text: string): Promise<number> {
+  return page.driver.evaluate(async (session, what) => {
+    const began = performance.now();
+    document.querySelector<HTMLElement>(`[data-session="${session}"] .row-link`)!.click();
+    while (performance.now() - began < 20_000) {
+      const box = document.querySelector<HTMLElement>('[data-test="transcript"]');
+      const last = box && [...box.querySelectorAll<HTMLElement>('[data-test="message"]')].at(-1);
+      if (last?.textContent?.includes(what) && last.getBoundingClientRect().bottom <= box!.getBoundingClientRect().bottom + 200) return performance.now() - began;
+      await new Promise((resolve) => requestAnimationFrame(resolve));
+    }
+    throw new Error("the last message did not come into view");
+  }, id, text);
+}
+
+const median = (all: readonly number[]): number => [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)]!;
+
+interface Load {
+  /** The processor time of each task of the main thread, without the first and the longest ones first, in milliseconds. */
+  readonly tasks: readonly number[];
+  /** The processor time of all tasks. */
+  readonly busy: number;
+}
+
+/** traced measures the tasks of the main thread while something runs. Processor time does not count what other programs take. */
+async function traced(page: Page, run: () => Promise<void>): Promise<Load> {
+  await page.driver.tracing.start({ categories: ["toplevel", "disabled-by-default-devtools.timeline"] });
+  await run();
+  const { traceEvents } = JSON.parse(new TextDecoder().decode(await page.driver.tracing.stop())) as { traceEvents: { name: string; pid: number; tid: number; ts: number; tdur?: number; args: { name?: string } }[] };
+  const threads = traceEvents.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain").map(({ pid, tid }) => `${pid} ${tid}`);
+  const all = new Map<string, number[]>();
+  for (const { name, pid, tid, tdur } of traceEvents.sort((a, b) => a.ts - b.ts)) {
+    const key = `${pid} ${tid}`;
+    if (name === "ThreadControllerImpl::RunTask" && tdur !== undefined && threads.includes(key)) all.set(key, [...(all.get(key) ?? []), tdur / 1000]);
+  }
+  const sums = [...all.values()].map((tasks) => ({ tasks: tasks.slice(1).sort((a, b) => b - a), busy: tasks.reduce((a, b) => a + b, 0) })).sort((a, b) => b.busy - a.busy);
+  assert.ok(sums[0], "the trace has no tasks of a page");
+  return sums[0];
+}
+
+/** streamed sends a message and measures the main thread until the reply has ended. */
+async function streamed({ server, open }: Stage, before: number): Promise<Load> {
+  const id = await server.session({ script: { text: markdown, chunks: 800, rate: 200 }, messages: history(before) });
+  const page = await open(`/s/${id}`);
+  if (before) await page.at("message");
+  await page.type("composer", "Go");
+  return traced(page, async () => {
+    await page.press("Enter");
+    await page.shows("Part 23", "transcript");
+    await server.settled(id);
+  });
+}
+
+/** rebuilt measures what the main thread needs to build the same text anew for each chunk, as plain text. */
+async function rebuilt({ open }: Stage): Promise<number> {
+  const page = await open("/");
+  await page.at("composer");
+  const { busy } = await traced(page, () => page.driver.evaluate(async (text, chunks) => {
+    const box = document.createElement("div");
+    box.style.cssText = "white-space: pre-wrap; width: 46rem; height: 40rem; overflow: auto";
+    document.body.append(box);
+    for (let i = 1; i <= chunks; i++) {
+      const shown = text.slice(0, Math.ceil((text.length * i) / chunks));
+      box.replaceChildren(...shown.split("\n").map((line) => Object.assign(document.createElement("p"), { textContent: line })));
+      box.scrollTop = box.scrollHeight;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    box.remove();
+  }, markdown, 800));
+  return busy;
+}
+
+suite("speed", (check) => {
+  for (const [n, limit] of [[2000, 600], [10_000, 2000]] as const) check(`a session with ${n} messages opens at its end at once`, async ({ kind, server, open }) => {
+    const long = await server.session({ title: "Long", messages: history(n) });
+    const short = await server.session({ title: "Short", messages: history(20) });
+    const page = await open(`/s/${short}`);
+    await page.at("message");
+    const times: number[] = [];
+    for (let i = 0; i < 7; i++) {
+      times.push(await opened(page, long, `Answer ${n - 1}`));
+      await opened(page, short, "Answer 19");
+    }
+    console.log(`# ${kind}: ${n} messages open in ${times.map(Math.round).join(", ")} ms`);
+    assert.ok(median(times) < limit, `the median of ${times.map(Math.round).join(", ")} ms`);
+  });
+
+  check("20 KB of Markdown at 200 chunks a second leave the main thread free", async (stage) => {
+    const plain = await rebuilt(stage);
+    for (const before of [0, 2000]) {
+      const { tasks, busy } = await streamed(stage, before);
+      console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms`);
+      assert.ok(busy < plain / 2, `${busy} ms, and ${plain} ms for plain text`);
+      assert.ok(tasks[0]! < 50, `a task of ${tasks[0]} ms`);
+    }
+  }, { kinds: ["chrome"] });
+});

@@ -1,0 +1,140 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { fromSnapshot, ProblemError, type OutboxEntry, type Snapshot } from "@loquat/client";
+import { App } from "../../src/model/app.ts";
+import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
+import { formatRoute, parseRoute } from "../../src/model/route.ts";
+import { memory } from "../../src/model/storage.ts";
+import { FakeWire } from "./fake.ts";
+
+const tick = (ms = 0): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function page(me: object = { requires_token: false, scope: "full", browser: false }, stored = new Map<string, unknown>()) {
+  const wire = new FakeWire();
+  wire.answers = { "GET /auth/me": me, "GET /agents": { agents: [{ agent_id: "default", provider: "scripted" }] } };
+  const app = new App(wire.wire, memory(stored));
+  app.start();
+  await tick();
+  return { wire, app, stored };
+}
+
+const state = (id: string, more: object = {}) => fromSnapshot({ session_id: id, agent_id: "a", created_at: "", updated_at: "", metadata: { title: "T" }, messages: [], cursor_event_id: "0000000000000001", ...more } as unknown as Snapshot);
+
+test("two Enters make one session with one message, and what is typed meanwhile comes along into it", async () => {
+  const { app, wire, stored } = await page();
+  app.composer.peek().write("Hello");
+  const first = app.send();
+  const second = app.send();
+  app.composer.peek().write("typed on");
+  await Promise.all([first, second]);
+  assert.equal(wire.added.length, 1);
+  assert.deepEqual(wire.added[0]!.create, {});
+  const route = app.route.value;
+  assert.equal(route.at === "session" && route.id, wire.added[0]!.sessionId);
+  assert.equal(app.composer.peek().text.value, "typed on");
+  const again = (await page(undefined, stored)).app;
+  assert.equal(again.composer.peek().text.value, "");
+  again.go(route);
+  assert.equal(again.composer.peek().text.value, "typed on");
+});
+
+test("a draft survives a reload, and each session has its own", async () => {
+  const { app, stored } = await page();
+  app.composer.peek().write("for a new one");
+  app.go({ at: "session", id: "one" });
+  app.composer.peek().write("for one");
+  const again = (await page(undefined, stored)).app;
+  assert.equal(again.composer.peek().text.value, "for a new one");
+  again.go({ at: "session", id: "one" });
+  assert.equal(again.composer.peek().text.value, "for one");
+});
+
+test("a session that is not created yet is followed once it is", async () => {
+  const { app, wire } = await page();
+  wire.entries.set([{ id: "r", sessionId: "new1", order: "r", send: {}, create: {}, status: "sending" } as OutboxEntry]);
+  app.go({ at: "session", id: "new1" });
+  assert.equal(wire.sessionsOf.has("new1"), false);
+  assert.equal(app.pending.value.length, 1);
+  wire.entries.set([{ id: "r", sessionId: "new1", order: "r", send: {}, status: "sending" } as OutboxEntry]);
+  assert.equal(wire.sessionsOf.has("new1"), true);
+});
+
+test("a session that is deleted elsewhere is left with a notice", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+  assert.equal(app.transcript.value?.loaded.value, true);
+  wire.sessionsOf.get("one")!.set({ status: "deleted", state: undefined, error: undefined });
+  assert.equal(app.route.value.at, "new");
+  assert.equal(app.notices.shown.value.length, 1);
+  assert.deepEqual(wire.closed, ["one"]);
+});
+
+test("signed out: the dialog opens, can be closed, and comes back", async () => {
+  const { app, wire } = await page();
+  const stopped = { ...wire.connection.get(), status: "stopped" as const, error: new ProblemError({ code: "unauthorized" }, { status: 401 }) };
+  wire.connection.set(stopped);
+  assert.deepEqual([app.state.value, app.signIn.value], ["signed-out", true]);
+  app.signIn.value = false;
+  wire.connection.set({ ...stopped, since: 1 });
+  assert.equal(app.signIn.value, false, "the dialog does not come back by itself");
+  await app.signedIn();
+  assert.ok(wire.calls.some((call) => call.method === "RETRY"));
+});
+
+test("a read-only token sends nothing and has no commands that change something", async () => {
+  const { app, wire } = await page({ requires_token: true, scope: "read", browser: true });
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+  app.composer.peek().write("x");
+  await app.send();
+  app.regenerate(0);
+  assert.equal(wire.added.length, 0);
+  const enabled = commandsOf(app).filter((command) => command.enabled()).map((command) => command.id);
+  for (const id of ["new", "pin", "archive", "delete", "fork", "stop"]) assert.ok(!enabled.includes(id), id);
+});
+
+test("a token of one session sees only this session", async () => {
+  const { app, wire } = await page({ requires_token: true, scope: "session", session_id: "mine", browser: true });
+  assert.deepEqual(app.route.value, { at: "session", id: "mine" });
+  assert.equal(wire.lists.length, 0);
+});
+
+test("a deletion can be undone, and a reload does not forget it", async () => {
+  const { app, wire, stored } = await page();
+  app.library.remove("gone");
+  assert.ok(app.list.hidden.value.has("gone"));
+  app.notices.shown.value.at(-1)!.action!.run();
+  assert.equal(app.list.hidden.value.has("gone"), false);
+  stored.set("deletions", [{ id: "late", at: Date.now() - 1 }]);
+  const again = await page(undefined, stored);
+  again.wire.answers["DELETE /sessions/late"] = {};
+  await tick(20);
+  assert.deepEqual(again.wire.calls.filter((c) => c.method === "DELETE").map((c) => c.path), ["/sessions/late"]);
+  assert.equal(wire.calls.some((c) => c.method === "DELETE"), false);
+});
+
+test("routes", () => {
+  for (const path of ["/", "/archived", "/s/abc_-9", "/s/abc#m12"]) {
+    const [name, hash = ""] = path.split("#");
+    assert.equal(formatRoute(parseRoute(name!, hash && `#${hash}`)), path);
+  }
+  for (const path of ["/s/", "/s/a/b", "/s/<script>", `/s/${"x".repeat(65)}`, "/unknown", "//evil"]) assert.deepEqual(parseRoute(path), { at: "new" }, path);
+  assert.deepEqual(parseRoute("/", "#s=old1"), { at: "session", id: "old1" });
+});
+
+test("shortcuts", async () => {
+  const press = (key: string, more: object = {}) => ({ key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...more });
+  assert.equal(matches("Mod+K", press("k", { ctrlKey: true }), false), true);
+  assert.equal(matches("Mod+K", press("k", { ctrlKey: true }), true), false);
+  assert.equal(matches("Mod+K", press("k", { metaKey: true }), true), true);
+  assert.equal(matches("Mod+K", press("K", { ctrlKey: true, shiftKey: true }), false), false);
+  assert.equal(matches("?", press("?", { shiftKey: true }), false), true);
+  const { app } = await page();
+  const commands = commandsOf(app);
+  assert.equal(commandOf(commands, press("?", { shiftKey: true }), true, false), undefined, "a question mark that is typed is a text");
+  assert.equal(commandOf(commands, press("?", { shiftKey: true }), false, false)?.id, "shortcuts");
+  assert.equal(commandOf(commands, press("Escape"), true, false), undefined, "nothing runs");
+  const keys = commands.map((command) => command.shortcut).filter(Boolean);
+  assert.equal(new Set(keys).size, keys.length, "no shortcut has two commands");
+});

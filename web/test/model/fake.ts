@@ -1,0 +1,77 @@
+// A wire in memory, for tests of the model.
+import { type ConnectionState, type FollowedList, type FollowedSession, type OutboxEntry, ProblemError, type Readable } from "@loquat/client";
+import type { CallOptions, Followed, FollowedPages, Wire } from "../../src/model/wire.ts";
+
+export class Value<T> implements Readable<T> {
+  private readonly listeners = new Set<(value: T) => void>();
+  constructor(private value: T) {}
+  get = (): T => this.value;
+  subscribe = (listener: (value: T) => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => void this.listeners.delete(listener);
+  };
+  set(value: T): void {
+    this.value = value;
+    for (const listener of [...this.listeners]) listener(value);
+  }
+}
+
+export interface Call {
+  readonly method: string;
+  readonly path: string;
+  readonly body: unknown;
+}
+
+export class FakeWire {
+  readonly connection = new Value<ConnectionState>({ status: "live", transport: "stream", since: 0, retryAt: undefined, failures: 0, error: undefined });
+  readonly calls: Call[] = [];
+  readonly added: { sessionId: string; send: unknown; create: unknown; files: unknown }[] = [];
+  /** What adding to the outbox fails with. */
+  full: Error | undefined;
+  readonly entries = new Value<readonly OutboxEntry[]>([]);
+  readonly lists: Value<FollowedList>[] = [];
+  readonly sessionsOf = new Map<string, Value<FollowedSession>>();
+  readonly closed: string[] = [];
+  answers: Record<string, unknown> = {};
+
+  readonly outbox = {
+    get: this.entries.get,
+    subscribe: this.entries.subscribe,
+    add: async (sessionId: string, send: unknown, options: { create?: unknown; files?: unknown } = {}) => {
+      if (this.full) throw this.full;
+      this.added.push({ sessionId, send, create: options.create, files: options.files });
+      return { id: "r", sessionId } as OutboxEntry;
+    },
+    withdraw: async () => true,
+    settle: () => {},
+    clear: async () => {},
+  };
+
+  async call(method: string, path: string, { body }: CallOptions = {}): Promise<unknown> {
+    this.calls.push({ method, path, body });
+    const answer = this.answers[`${method} ${path}`];
+    if (answer === undefined) throw new ProblemError({ code: "not_found", detail: `no answer to ${method} ${path}` }, { status: 404 });
+    if (answer instanceof Error) throw answer;
+    return answer;
+  }
+
+  retryNow(): void {
+    this.calls.push({ method: "RETRY", path: "", body: undefined });
+  }
+
+  session(id: string): Followed<FollowedSession> {
+    const value = new Value<FollowedSession>({ status: "loading", state: undefined, error: undefined });
+    this.sessionsOf.set(id, value);
+    return Object.assign(value, { reload: () => {}, close: () => void this.closed.push(id) });
+  }
+
+  sessions(): FollowedPages {
+    const value = new Value<FollowedList>({ status: "loading", list: undefined, more: false, error: undefined });
+    this.lists.push(value);
+    return Object.assign(value, { reload: () => {}, close: () => {}, loadMore: async () => {} });
+  }
+
+  get wire(): Wire {
+    return this as unknown as Wire;
+  }
+}

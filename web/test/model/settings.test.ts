@@ -1,0 +1,72 @@
+// What the page makes of the elements of plugins, and the settings of a session.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ProblemError } from "@loquat/client";
+import { actionBody, actionsOf, attachmentKindsOf, elementsOf, faultsOf, inputsOf, secretOf, settingGroups, specOf, textsOf, valueOf, type ActionElement } from "../../src/model/elements.ts";
+import { App } from "../../src/model/app.ts";
+import { memory } from "../../src/model/storage.ts";
+import { FakeWire } from "./fake.ts";
+
+const action = { ui_type: "message_action", id: "a", action_id: "go", plugin: "p", action_owner: "feature", fixed_params: { fixed: true }, param_map: { word: "$dialog.the_word", at: "$message.index", of: "$session.session_id" }, dialog: { inputs: [{ name: "the_word", type: "text", required: true }, { name: "own" }, null, { label: "no name" }] } };
+
+test("elements of any shape do no harm", () => {
+  for (const answer of [null, 1, "x", {}, { elements: 3 }]) assert.deepEqual(elementsOf(answer), []);
+  const elements = elementsOf({ elements: [null, 1, [], { key: "k", config_path: 7, label: {} }, { ...action, param_map: "x", dialog: 3, fixed_params: [] }, { ui_type: "hologram" }, { ui_type: "message_footer", data: 5 }] });
+  assert.equal(elements.length, 4);
+  assert.deepEqual(settingGroups(elements, {}, "").map((g) => g.elements.map((e) => specOf(e as never, e.key).label)), [["k"]]);
+  assert.deepEqual(textsOf(elements, "message_footer", { message: {} }), []);
+  assert.equal(actionsOf(elements, "message_action", { message: {} }).length, 1);
+});
+
+test("conditions hide settings, and malformed ones too; a search finds the others", () => {
+  const elements = elementsOf({ elements: [{ key: "a", label: "Tone", plugin: "x.one" }, { key: "b", condition: { path: "a", eq: 1 } }, { key: "c", condition: { magic: 1 } }] });
+  const keys = (config: { [key: string]: unknown }, query = ""): string[] => settingGroups(elements, config, query).flatMap((g) => g.elements.map((e) => e.key));
+  assert.deepEqual(keys({}), ["a"]);
+  assert.deepEqual(keys({ a: 1 }), ["a", "b"]);
+  assert.deepEqual(keys({ a: 1 }, "tone one"), ["a"]);
+  assert.deepEqual(keys({ a: 1 }, "nothing"), []);
+});
+
+test("texts become values", () => {
+  const number = specOf({ type: "number" }, "n"), json = specOf({ type: "multiline", format: "json" }, "j"), needed = specOf({ required: true }, "r");
+  assert.deepEqual(valueOf(number, "1.5"), { value: 1.5 });
+  assert.deepEqual(valueOf(number, "abc"), { fault: "number" });
+  assert.deepEqual(valueOf(number, ""), {});
+  assert.deepEqual(valueOf(json, '{"a":null}'), { value: { a: null } });
+  assert.deepEqual(valueOf(json, "{"), { fault: "json" });
+  assert.deepEqual(valueOf(needed, ""), { fault: "required" });
+  assert.deepEqual(valueOf(specOf({}, "t"), " x "), { value: " x " });
+  assert.equal(secretOf({ set: true }), true);
+  assert.equal(secretOf({ set: true, other: 1 }), null);
+  assert.equal(specOf({ type: "select", options: [] }, "s").kind, "text");
+  assert.equal(specOf({ type: "select", options: Array.from({ length: 300 }, (_, i) => i) }, "s").kind, "dropdown");
+});
+
+test("an action sends its params, and its errors go to the inputs", () => {
+  const [element] = actionsOf(elementsOf({ elements: [action] }), "message_action", { message: {} }) as [ActionElement];
+  const body = actionBody(element, { message: { index: 3 }, session: { session_id: "s" } }, { the_word: "w", own: 1, fixed: false });
+  assert.deepEqual({ ...body, params: { ...body.params } }, { element_id: "a", plugin: "p", action_owner: "feature", params: { word: "w", at: 3, of: "s", own: 1, fixed: true } });
+  const specs = inputsOf(element);
+  assert.deepEqual(specs.map((spec) => spec.key), ["the_word", "own"]);
+  const problem = new ProblemError({ code: "invalid", errors: [{ location: "body.params.word", message: "bad" }, { location: "body.params.own.x", message: "worse" }, { location: "body.params.__proto__", message: "odd" }] }, { status: 422 });
+  assert.deepEqual({ ...faultsOf(element, specs, problem) }, { the_word: "bad", own: "worse", "": "odd" });
+});
+
+test("attachments are what the elements allow", () => {
+  assert.equal(attachmentKindsOf([], {}).images, false);
+  const elements = elementsOf({ elements: [{ ui_type: "composer_attachment", attachment_type: "image", supports_url: true, supported_file_types: ["image/png", "webp", 3] }] });
+  assert.deepEqual(attachmentKindsOf(elements, {}), { known: true, images: true, urls: true, accept: "image/png,.webp" });
+});
+
+test("the choice before the first message goes into the session that is created", async () => {
+  const fake = new FakeWire();
+  fake.answers = { "GET /agents": { agents: [{ agent_id: "a", provider: "p", model: "m" }, { agent_id: "default", provider: "p", model: "n" }] } };
+  const app = new App(fake.wire, memory());
+  app.agents.value = [{ agent_id: "a", provider: "p", model: "m" }, { agent_id: "default", provider: "p", model: "n" }];
+  assert.equal(app.settings.agent.value, "default");
+  assert.equal(app.settings.picker.value?.value, "n");
+  await app.settings.chooseModel("other");
+  assert.deepEqual(app.composer.value.newSession(), { metadata: { overrides: { model: "other" } } });
+  await app.settings.chooseAgent("a");
+  assert.deepEqual(app.composer.value.newSession(), { agent_id: "a" });
+});
