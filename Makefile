@@ -1,4 +1,5 @@
-# These targets need only Go; race also needs a C compiler.
+# These targets need only Go; race also needs a C compiler. With Node.js 20 or newer, the web
+# client is built too.
 
 GO         ?= go
 FUZZTIME   ?= 10s
@@ -10,16 +11,29 @@ FAILOVERS  ?= 10
 # The versions of tools are pinned in .ci/lint.mod and .ci/s3.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: run build test race conformance migration postgres nodes network failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
+.PHONY: web run build test browser pictures race conformance migration postgres nodes network failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
 
-run: ## run the server with the configuration that it finds or with defaults
+web: ## build the web client, if Node.js is there
+	@web/make.sh
+
+run: web ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
 
-build: ## build bin/loquat
+build: web ## build bin/loquat
 	$(GO) build -trimpath -o bin/loquat ./cmd/loquat
 
 test:
+	@web/make.sh --test
 	$(GO) test -timeout 15m ./...
+	@if [ -d node_modules ]; then npm test --workspaces --if-present; fi
+
+browser: build ## run the tests of the page in Chromium and Firefox
+	@web/make.sh --test
+	@LOQUAT_PROGRAM=$(CURDIR)/bin/loquat npm run browser -w web
+
+pictures: build ## make the pictures of docs/web.md in Chromium
+	@web/make.sh --test
+	@LOQUAT_PROGRAM=$(CURDIR)/bin/loquat npm run pictures -w web
 
 race: ## run the tests under the race detector; -short skips slow ones
 	$(GO) test -race -short -timeout 15m ./...
@@ -35,7 +49,8 @@ migration: ## move a store of 1,000,000 events to PostgreSQL and back, and kill 
 
 postgres: ## run the tests that matter with the store in PostgreSQL, which must be installed
 	LOQUAT_TEST_STORE=postgres LOQUAT_CRASH_ROUNDS=$${LOQUAT_CRASH_ROUNDS:-8} $(GO) test -count=1 -timeout 10m \
-		-run '^(TestModel|TestAsset.*|TestUsedAssetsStay|TestUploadsThatNobodyAttaches|TestCrash|TestConformance.*)$$' ./internal/chat ./internal/e2e/crash ./internal/e2e/conformance
+		-run '^(TestModel|TestAsset.*|TestUsedAssetsStay|TestUploadsThatNobodyAttaches|TestCrash|TestConformance.*|TestOpenResponses|TestBackgroundResponses)$$' \
+		./internal/chat ./internal/e2e/crash ./internal/e2e/conformance ./internal/e2e/openai
 	LOQUAT_TEST_STORE=postgres LOQUAT_LOAD_SECONDS=$${LOQUAT_LOAD_SECONDS:-5} $(GO) test -count=1 -timeout 10m -v -short -run '^TestManyFollowers$$' ./internal/e2e/load
 
 failover: ## let the primary of a PostgreSQL cluster fail FAILOVERS times; needs PostgreSQL, Patroni, etcd and HAProxy
@@ -75,6 +90,8 @@ lint:
 	$(GO) -C bench vet ./...
 	$(STATICCHECK) ./...
 	$(STATICCHECK) -tags crashpoints ./internal/store
+	@web/make.sh --test
+	@if [ -d node_modules ]; then npm run check --workspaces --if-present; fi
 
 vulnerabilities: ## report known vulnerabilities that the code can reach
 	.ci/vulnerabilities
@@ -83,4 +100,4 @@ fmt:
 	gofmt -w .
 
 clean:
-	rm -rf bin dist
+	rm -rf bin dist node_modules/.loquat-* internal/web/dist/*
