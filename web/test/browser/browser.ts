@@ -95,15 +95,16 @@ export class Page {
     return found as unknown as ElementHandle<HTMLElement>;
   }
 
-  /** click clicks the first element with a name. It tries again if the element is replaced or moves out of the window meanwhile. */
+  /** click clicks the first element with a name. It tries again if the element is replaced or moves away meanwhile, as it may beside a reply that streams. */
   async click(name: string, where = ""): Promise<void> {
     for (let tries = 20; ; tries--) {
       try {
-        return await (await this.at(name, where)).click();
+        if (await hit(await this.at(name, where))) return;
+        if (!tries) throw new Error(`20 clicks did not reach ${name}`);
       } catch (error) {
         if (!tries || !/not clickable|detached|not attached/i.test(String(error))) throw error;
-        await setTimeout(100);
       }
+      await setTimeout(100);
     }
   }
 
@@ -189,6 +190,16 @@ function darkTheme(): void {
 }
 
 const selector = (name: string): string => `[data-test="${name}"]`;
+
+/** hit clicks an element and reports whether the click reached it. A click is aimed first and made later, so one at a moving element can miss. */
+async function hit(element: ElementHandle<HTMLElement>): Promise<boolean> {
+  await element.evaluate((one: HTMLElement & { hit?: boolean }) => {
+    one.hit = false;
+    addEventListener("click", (e) => (one.hit ||= one.contains(e.target as Node)), { capture: true, once: true });
+  });
+  await element.click();
+  return element.evaluate((one: HTMLElement & { hit?: boolean }) => one.hit === true).catch(() => true); // the click led to another page
+}
 
 async function isChrome(browser: Browser): Promise<boolean> {
   return !/firefox/i.test(await browser.version());
