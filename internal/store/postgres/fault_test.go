@@ -292,7 +292,7 @@ func TestRightsAreTakenAway(t *testing.T) {
 
 // All places of the server are taken when this node must connect again.
 func TestTooManyConnections(t *testing.T) {
-	server := pgtest.Start(t, "fsync=off", "max_connections=8", "superuser_reserved_connections=2", "max_wal_senders=0")
+	server := pgtest.Start(t, "fsync=off", "max_connections=12", "superuser_reserved_connections=2", "max_wal_senders=0")
 	if err := server.Exec("postgres", "CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain"); err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,9 @@ func TestTooManyConnections(t *testing.T) {
 	mustCreate(t, s, "before")
 	admin := connect(t, server.URL("postgres"))
 	var others []*pgx.Conn
-	const places = 8 - 2 - 1                                      // without the reserved ones and that of admin
+	// Without the reserved ones and that of admin. The store needs fewer: its pool, and the
+	// connections of its lease and of notifications.
+	const places = 12 - 2 - 1
 	eventually(t, "all places are taken by others", func() bool { // the node connects again meanwhile, to renew its lease
 		exec(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'plain' AND application_name = 'loquat'")
 		for len(others) < places {
