@@ -27,21 +27,33 @@ func serveProxy() error {
 	if err != nil {
 		return err
 	}
-	return serveChild(o.listen, &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(backend) },
 		FlushInterval: -1,
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 2000},
-	})
+	}
+	return serveChild(o.listen, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Without it, the server closes the request's body when the answer begins. The transport may still look for the body's end
+		// then, and cuts the answer.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(w, r)
+	}))
 }
 
-// relayLoads are the loads of the section. All streams begin within the first second.
+// relayLoads are the loads of the section. The streams of one begin at equal distances, and the last
+// begins before the first has ended. Streams of the first are counted one after the other.
 var relayLoads = []relayLoad{
-	{streams: 1, rate: 50, chunks: 200},
-	{streams: 200, rate: 10, chunks: 50},
-	{streams: 1000, rate: 3, chunks: 20},
+	{streams: 1, rate: 50, chunks: 20, begin: 0, rounds: 20},
+	{streams: 200, rate: 10, chunks: 50, begin: 2 * time.Second, rounds: 1},
+	{streams: 1000, rate: 3, chunks: 20, begin: 5 * time.Second, rounds: 1},
 }
 
-type relayLoad struct{ streams, rate, chunks int }
+// relayLoad is a number of streams, each with as many chunks at a rate per second.
+type relayLoad struct {
+	streams, rate, chunks int
+	begin                 time.Duration // in which all streams begin
+	rounds                int           // how often all of that is done
+}
 
 // The aims: what the relay adds to the proxy, as the median of the pairs.
 const (
@@ -88,7 +100,7 @@ func (f *floorBench) relayRun(who partner, load relayLoad) (relayFigures, error)
 		return relayFigures{}, err
 	}
 	defer remove()
-	if _, _, err := (relayLoad{streams: 4, rate: 50, chunks: 5}).run(server); err != nil {
+	if _, _, err := (relayLoad{streams: 4, rate: 50, chunks: 5, rounds: 5}).run(server); err != nil {
 		return relayFigures{}, err
 	}
 	before := server.used()
@@ -108,17 +120,19 @@ func (f *floorBench) relayRun(who partner, load relayLoad) (relayFigures, error)
 // long each chunk took from its making.
 func (l relayLoad) run(server *process) (first, chunks []time.Duration, err error) {
 	var mu sync.Mutex
-	var streams sync.WaitGroup
-	for i := range l.streams {
-		streams.Go(func() {
-			time.Sleep(time.Second * time.Duration(i) / time.Duration(l.streams))
-			took, began, streamErr := l.stream(strings.TrimPrefix(server.url, "http://"))
-			mu.Lock()
-			defer mu.Unlock()
-			first, chunks, err = append(first, began), append(chunks, took...), errors.Join(err, streamErr)
-		})
+	for range l.rounds {
+		var streams sync.WaitGroup
+		for i := range l.streams {
+			streams.Go(func() {
+				time.Sleep(l.begin * time.Duration(i) / time.Duration(l.streams))
+				took, began, streamErr := l.stream(strings.TrimPrefix(server.url, "http://"))
+				mu.Lock()
+				defer mu.Unlock()
+				first, chunks, err = append(first, began), append(chunks, took...), errors.Join(err, streamErr)
+			})
+		}
+		streams.Wait()
 	}
-	streams.Wait()
 	return first, chunks, err
 }
 
@@ -154,7 +168,7 @@ func (l relayLoad) stream(address string) (took []time.Duration, first time.Dura
 			break
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, fmt.Errorf("after %d chunks: %w", len(f.took), err)
 		}
 	}
 	if len(f.took) != l.chunks {

@@ -79,17 +79,6 @@ var schema = config.Schema{
 	{Key: "debug_stream", Group: groupFormat, Label: "Log the stream", Kind: config.Boolean, Default: false, Doc: "Logs each chunk as it is decoded. The log then contains texts of sessions."},
 }
 
-// defaults maps each key of the schema to the JSON of its default.
-var defaults = func() loquat.Object {
-	o := loquat.Object{}
-	for _, f := range schema {
-		if f.Default != nil {
-			o.Set(f.Key, f.Default)
-		}
-	}
-	return o
-}()
-
 // settings holds the parsed values of an effective config.
 type settings struct {
 	model             string
@@ -125,31 +114,55 @@ func (p *Provider) settingsOf(c loquat.Object) (settings, error) {
 // readSettings returns the settings of an effective config without its secrets. It
 // accepts the values that the schema accepts.
 func readSettings(c loquat.Object) (settings, error) {
-	r := &reader{config: c}
-	recovery := &reader{config: read[loquat.Object](r, "stream_recovery"), prefix: "stream_recovery."}
-	s := settings{
-		model:             read[string](r, "model"),
-		apiKey:            read[string](r, "api_key"),
-		timeout:           r.seconds("timeout"),
-		debugStream:       read[bool](r, "debug_stream"),
-		interval:          r.seconds("min_request_interval_seconds"),
-		respectRetryAfter: read[bool](r, "respect_retry_after_header"),
-		recovery:          read[string](recovery, "mode"),
-		maxRecoveries:     read[int](recovery, "max_retries"),
-		allowData:         read[bool](r, "allow_image_attachment_base64"),
-		allowURL:          read[bool](r, "allow_image_attachment_url"),
-		includeUsage:      read[bool](r, "include_usage"),
-		emptyContent:      read[string](r, "empty_content"),
-		reasoningEcho:     read[string](r, "reasoning_echo"),
-		mergeSystem:       read[bool](r, "merge_system_messages"),
-		tools:             read[[]json.RawMessage](r, "tools"),
-		toolChoice:        r.raw("tool_choice"),
+	s := unset
+	err := s.read(c)
+	return s, err
+}
+
+// unset are the settings of a config without values. Each request begins with a copy of them, so
+// its defaults need not be parsed again.
+var unset = func() (s settings) {
+	c, recovery := loquat.Object{}, loquat.Object{}
+	for _, f := range schema {
+		if key, ok := strings.CutPrefix(f.Key, recoveryPrefix); ok {
+			recovery.Set(key, f.Default)
+		} else if f.Default != nil {
+			c.Set(f.Key, f.Default)
+		}
 	}
-	s.baseURL = readAs(r, "base_url", decodeBaseURL)
-	s.rateLimitDelays = readAs(r, "rate_limit_retry_delays_seconds", config.ParseDelays)
-	s.timeoutDelays = readAs(r, "retry_on_timeout", config.ParseDelays)
-	s.statusDelays = readAs(r, "retry_on_status", config.ParseDelayMap)
-	return s, cmp.Or(r.err, recovery.err)
+	_ = s.read(c.Set("stream_recovery", recovery)) // an error means that a required key has no default
+	return s
+}()
+
+const recoveryPrefix = "stream_recovery."
+
+// read sets what a config has.
+func (s *settings) read(c loquat.Object) error {
+	r := &reader{config: c}
+	read(r, "model", &s.model)
+	readAs(r, "base_url", &s.baseURL, decodeBaseURL)
+	read(r, "api_key", &s.apiKey)
+	readAs(r, "timeout", &s.timeout, decodeSeconds)
+	readAs(r, "min_request_interval_seconds", &s.interval, decodeSeconds)
+	readAs(r, "rate_limit_retry_delays_seconds", &s.rateLimitDelays, config.ParseDelays)
+	read(r, "respect_retry_after_header", &s.respectRetryAfter)
+	readAs(r, "retry_on_status", &s.statusDelays, config.ParseDelayMap)
+	readAs(r, "retry_on_timeout", &s.timeoutDelays, config.ParseDelays)
+	read(r, "allow_image_attachment_base64", &s.allowData)
+	read(r, "allow_image_attachment_url", &s.allowURL)
+	read(r, "reasoning_echo", &s.reasoningEcho)
+	read(r, "tools", &s.tools)
+	read(r, "tool_choice", &s.toolChoice)
+	read(r, "empty_content", &s.emptyContent)
+	read(r, "include_usage", &s.includeUsage)
+	read(r, "merge_system_messages", &s.mergeSystem)
+	read(r, "debug_stream", &s.debugStream)
+
+	recovery := &reader{prefix: recoveryPrefix}
+	read(r, "stream_recovery", &recovery.config)
+	read(recovery, "mode", &s.recovery)
+	read(recovery, "max_retries", &s.maxRecoveries)
+	return cmp.Or(r.err, recovery.err)
 }
 
 // reader reads a config's values and keeps the first error.
@@ -165,43 +178,45 @@ func (r *reader) fail(key string, err error) {
 	}
 }
 
-// raw returns the value of a key of the schema. If the value is absent, null or invalid,
-// raw returns the default, or nil without a default.
+// raw returns the value of a key of the schema, or nil if it is absent, null or invalid.
 func (r *reader) raw(key string) json.RawMessage {
 	f := schema.Field(r.prefix + key)
 	raw := r.config[key]
-	switch {
-	case len(raw) > 0 && string(raw) != "null":
-		err := f.Validate(raw)
-		if err == nil {
-			return raw
+	if len(raw) == 0 || string(raw) == "null" {
+		if f.Required {
+			r.fail(key, fmt.Errorf("is missing; must be a %s", f.Kind))
 		}
-		r.fail(key, err)
-	case f.Required:
-		r.fail(key, fmt.Errorf("is missing; must be a %s", f.Kind))
+		return nil
 	}
-	return defaults[f.Key]
+	if err := f.Validate(raw); err != nil {
+		r.fail(key, err)
+		return nil
+	}
+	return raw
 }
 
-// readAs returns the value of a key, converted by parse. Without a value it returns zero.
-func readAs[T any](r *reader, key string, parse func(json.RawMessage) (T, error)) (v T) {
+// readAs sets v to the value of a key, converted by parse. Without a value v stays as it is.
+func readAs[T any](r *reader, key string, v *T, parse func(json.RawMessage) (T, error)) {
 	raw := r.raw(key)
 	if raw == nil {
-		return v
+		return
 	}
-	v, err := parse(raw)
+	got, err := parse(raw)
 	if err != nil {
 		r.fail(key, err)
+		return
 	}
-	return v
+	*v = got
 }
 
-func read[T any](r *reader, key string) T {
-	return readAs(r, key, func(raw json.RawMessage) (v T, err error) { return v, json.Unmarshal(raw, &v) })
+func read[T any](r *reader, key string, v *T) {
+	readAs(r, key, v, func(raw json.RawMessage) (got T, err error) { return got, json.Unmarshal(raw, &got) })
 }
 
-func (r *reader) seconds(key string) time.Duration {
-	return time.Duration(read[float64](r, key) * float64(time.Second))
+func decodeSeconds(raw json.RawMessage) (time.Duration, error) {
+	var seconds float64
+	err := json.Unmarshal(raw, &seconds)
+	return time.Duration(seconds * float64(time.Second)), err
 }
 
 // chatPath is appended to the base URL.
