@@ -40,8 +40,8 @@ func serveProxy() error {
 	}))
 }
 
-// relayLoads are the loads of the section. The streams of one begin at equal distances, and the last
-// begins before the first has ended. Streams of the first are counted one after the other.
+// relayLoads are the loads of the section. The streams of each begin at equal distances, the last
+// before the first has ended.
 var relayLoads = []relayLoad{
 	{streams: 1, rate: 50, chunks: 20, begin: 0, rounds: 20},
 	{streams: 200, rate: 10, chunks: 50, begin: 2 * time.Second, rounds: 1},

@@ -25,8 +25,8 @@ const (
 	leftOutPerItem = 8       // items of messages that the filter leaves out count as one, because their texts are not read
 	examinedBytes  = 4 << 20 // their texts
 	visitedWindows = 2048    // that a page looks into
-	groupWords     = 256     // words of one look into several windows
-	groupWindows   = 16
+	groupWords     = 1024    // words of one look into several windows
+	groupWindows   = 64
 )
 
 // SearchFilter selects what a search finds.
@@ -40,11 +40,10 @@ type SearchFilter struct {
 	Since, Before         time.Time // when the message was made; the zero Time means no bound
 }
 
-// tags returns tokens that all results have.
+// tags returns tokens that all results have. The texts of messages have none of their own, because
+// almost all items are such texts; each item that is found is compared with its row anyway.
 func (f SearchFilter) tags() (out []string) {
 	switch {
-	case f.Text && !f.Tool && !f.Reasoning:
-		out = append(out, tagText)
 	case f.Tool && !f.Text && !f.Reasoning:
 		out = append(out, tagTool)
 	case f.Reasoning && !f.Text && !f.Tool:
@@ -272,7 +271,7 @@ func firstOfSessions(sorted []Found) (out []Found) {
 // compared.
 func (d *finder) scan(windows []int64, tags []string, high, low int64, enough int) (out []Found, reached int64, err error) {
 	words := d.f.words(tags)
-	for most := findItems; high > low; most = min(2*most, 8*findItems) {
+	for most := d.firstItems(); high > low; most = min(2*most, mostItems) {
 		items, err := d.find(windows, words, high, most)
 		if err != nil {
 			return nil, 0, err
@@ -298,9 +297,22 @@ func (d *finder) scan(windows []int64, tags []string, high, low int64, enough in
 	return out, low, nil
 }
 
-// findItems is how many items the index returns at first. If few of them match, it is asked for
-// more at a time.
-const findItems = 128
+// How many items the index returns at a time. If few of them match, it is asked for more.
+const (
+	findItems = 128
+	mostItems = 1024
+)
+
+// firstItems returns how many items the index is asked for at first. It does not know where the words of an
+// item are, so few of the items that it finds for a phrase match.
+func (d *finder) firstItems() int {
+	for _, t := range d.f.Query.Terms {
+		if len(t.Words) > 1 {
+			return mostItems
+		}
+	}
+	return findItems
+}
 
 // find asks the index for the newest items of windows, at most as many as most says.
 func (d *finder) find(windows []int64, words []IndexWord, below int64, most int) (out []int64, err error) {

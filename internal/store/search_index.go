@@ -48,7 +48,7 @@ const tagMark = "\uE000"
 
 // The kinds of items, as tokens.
 const (
-	tagText      = tagMark + "kc" // the content of a message that is not a tool message
+	tagText      = tagMark + "kc" // the content of a message that is not a tool message; not in the index
 	tagTool      = tagMark + "kt"
 	tagReasoning = tagMark + "kr"
 	tagTitle     = tagMark + "kh"
@@ -186,10 +186,6 @@ func (s *Store) IndexSome(ctx context.Context) (int, error) {
 	}
 	return len(b.items), s.Update(ctx, func(tx *Tx) error { return tx.index(b) })
 }
-
-// IsCommon reports whether a word is the token of almost all items of a window. A driver may leave it out
-// of a query, because each result is compared with its row.
-func (w IndexWord) IsCommon() bool { return !w.Prefix && strings.HasSuffix(w.Text, tagText) }
 
 // MergeIndex merges a little of the index in one transaction, so that later searches take less time.
 // It reports whether there may be more to merge.
@@ -480,7 +476,9 @@ func (q *waitingItem) tokenize() {
 			}
 		}
 		for _, tag := range p.tags {
-			add(tag)
+			if tag != tagText {
+				add(tag)
+			}
 		}
 		for _, t := range search.Tokens(p.text) {
 			add(t.Text)

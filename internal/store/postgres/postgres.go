@@ -144,7 +144,7 @@ func (db *DB) open(ctx context.Context) error {
 		db.listen = db.config.Copy()
 	}
 	if !db.pooled { // a pooler may refuse such parameters
-		for name, value := range db.limits(false) {
+		for name, value := range db.parameters(false) {
 			db.config.RuntimeParams[name] = value
 		}
 	}
@@ -262,10 +262,10 @@ func connectBy(ctx context.Context, pool *sql.DB) (*sql.Conn, *pgx.Conn, error) 
 	return conn, raw, nil
 }
 
-// limits returns the settings that limit a transaction. The idle limit ends the transactions
+// parameters returns the settings of a transaction. The idle limit ends the transactions
 // of a node that was stopped in the middle of one. A transaction that writes locks out all other
-// nodes, so it may be idle only briefly.
-func (db *DB) limits(write bool) map[string]string {
+// nodes, so it may be idle only briefly. Statements are not compiled: that takes longer than any of them.
+func (db *DB) parameters(write bool) map[string]string {
 	ms := db.opts.StatementTimeout.Milliseconds()
 	idle := max(ms, db.opts.Lease.Milliseconds())
 	if write {
@@ -275,6 +275,7 @@ func (db *DB) limits(write bool) map[string]string {
 		"statement_timeout":                   strconv.FormatInt(ms, 10),
 		"lock_timeout":                        strconv.FormatInt(ms, 10),
 		"idle_in_transaction_session_timeout": strconv.FormatInt(idle, 10),
+		"jit":                                 "off",
 	}
 }
 
@@ -284,11 +285,11 @@ const (
 )
 
 // begin queues the statements that begin a transaction. A pooler may give every transaction
-// another connection, so behind one each transaction sets its limits.
+// another connection, so behind one each transaction sets its parameters.
 func (db *DB) begin(b *pgx.Batch, how string) {
 	b.Queue("BEGIN ISOLATION LEVEL " + how)
 	if db.pooled {
-		for name, value := range db.limits(how == toWrite) {
+		for name, value := range db.parameters(how == toWrite) {
 			b.Queue("SET LOCAL " + name + " = " + value)
 		}
 	}
@@ -415,7 +416,7 @@ func (db *DB) writerConn(ctx context.Context) (*pgx.Conn, error) {
 	}
 	if !db.pooled {
 		const name = "idle_in_transaction_session_timeout"
-		if err := simple(ctx, raw, "SET "+name+" = "+db.limits(true)[name]); err != nil {
+		if err := simple(ctx, raw, "SET "+name+" = "+db.parameters(true)[name]); err != nil {
 			release(conn, false)
 			return nil, fmt.Errorf("connect: %w", err)
 		}

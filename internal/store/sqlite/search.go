@@ -3,7 +3,6 @@ package sqlite
 import (
 	"database/sql"
 	"errors"
-	"slices"
 	"strconv"
 
 	"loquat/internal/store"
@@ -93,14 +92,7 @@ func (reader) FindQuery(anyOf [][]store.IndexWord, below int64, limit int) (stri
 	return findQuery(anyOf, below, limit)
 }
 
-// findQuery uses the language of FTS5, which reads the list of each word from end to end. So it leaves
-// out a word that almost all items have.
 func findQuery(anyOf [][]store.IndexWord, below int64, limit int) (string, []any) {
-	for i, list := range anyOf {
-		if len(list) > 1 {
-			anyOf[i] = slices.DeleteFunc(list, store.IndexWord.IsCommon)
-		}
-	}
 	return `SELECT rowid FROM search_index WHERE search_index MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?`,
 		[]any{store.Expression(anyOf, `"`, "*", " AND ", " OR "), below, limit}
 }
