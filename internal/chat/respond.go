@@ -167,7 +167,7 @@ func (s *Requests) Exchange(ctx context.Context, requestID string) (out Exchange
 // was when the request started. If messages before it were deleted since, it searches backward from
 // there, then from the end of the session.
 func lastInput(r *store.Reader, h store.Head, q store.Request) (int, error) {
-	started := min(q.Answers+1, h.Count)
+	started := min(q.LastIndex+1, h.Count)
 	if started > 0 {
 		page, err := r.Messages(h, h.Rev, started-1, 1)
 		if err != nil {

@@ -5,4 +5,4 @@ CREATE INDEX sessions_to_discard ON sessions (sid) WHERE discard_owner IS NOT NU
 
 -- The index of the last message that the session had when the request started: what the request
 -- answers. NULL in rows of older programs, and if the request waited in a queue.
-ALTER TABLE requests ADD COLUMN answers_index INTEGER;
+ALTER TABLE requests ADD COLUMN last_index INTEGER;
