@@ -202,6 +202,82 @@ func TestConversationIsDeletedMeanwhile(t *testing.T) {
 	}
 }
 
+// Responses that continue one response at once are one in its conversation, and forks. Of those that ask
+// for a running conversation, one runs.
+func TestContinuationsAtOnce(t *testing.T) {
+	url, _ := responseServer(t)
+	first := answer(t, http.StatusOK, "POST", url+"/responses", `{"input": "first"}`)
+	const many = 12
+	ask := func(body string) (list []*http.Response) {
+		list = make([]*http.Response, many)
+		var all sync.WaitGroup
+		for i := range list {
+			all.Go(func() { list[i] = callAPI(t, "POST", url+"/responses", body) })
+		}
+		all.Wait()
+		return list
+	}
+	conversations := map[string]int{}
+	for _, resp := range ask(fmt.Sprintf(`{"input": "next", "previous_response_id": %q}`, first["id"])) {
+		var out map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || out["status"] != "completed" {
+			t.Fatalf("a continuation gives %s %v %v", resp.Status, out, err)
+		}
+		conversations[fmt.Sprint(out["conversation"])]++
+	}
+	if len(conversations) != many || conversations[fmt.Sprint(first["conversation"])] != 1 {
+		t.Errorf("the conversations of the continuations are %v, the first was %v", conversations, first["conversation"])
+	}
+	conversation := answer(t, http.StatusOK, "POST", url+"/conversations", `{}`)["id"]
+	statuses := map[int]int{}
+	for _, resp := range ask(fmt.Sprintf(`{"model": "slow", "input": "next", "conversation": %q, "background": true}`, conversation)) {
+		statuses[resp.StatusCode]++
+	}
+	if statuses[http.StatusOK] != 1 || statuses[http.StatusConflict] != many-1 {
+		t.Errorf("the statuses are %v", statuses)
+	}
+	item := answer(t, http.StatusOK, "GET", fmt.Sprintf("%s/conversations/%v/items", url, conversation), "")["data"].([]any)[0].(map[string]any)["id"]
+	answer(t, http.StatusConflict, "DELETE", fmt.Sprintf("%s/conversations/%v/items/%v", url, conversation, item), "")
+	answer(t, http.StatusConflict, "POST", fmt.Sprintf("%s/conversations/%v/items", url, conversation), `{"items": [{"role": "user", "content": "x"}]}`)
+}
+
+// A WebSocket whose conversation is deleted while a response runs reports that, and goes on.
+func TestSocketOfADeletedConversation(t *testing.T) {
+	url, _ := responseServer(t)
+	ws, _, err := dial(t, url, fullToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conversation := answer(t, http.StatusOK, "POST", url+"/conversations", `{}`)["id"].(string)
+	go func() {
+		busy := func() bool {
+			resp := callAPI(t, "POST", url+"/conversations/"+conversation+"/items", `{"items": [{"role": "user", "content": "x"}]}`)
+			return resp.StatusCode == http.StatusConflict
+		}
+		for !busy() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		callAPI(t, "DELETE", url+"/conversations/"+conversation, "")
+	}()
+	got := turn(t, ws, fmt.Sprintf(`{"type": "response.create", "model": "slow", "input": "Go", "conversation": %q}`, conversation))
+	if last := got[len(got)-1]; last["type"] != "error" {
+		t.Errorf("the last event is %v", last)
+	}
+	if next := turn(t, ws, `{"type": "response.create", "input": "Go"}`); next[len(next)-1]["type"] != "response.completed" {
+		t.Errorf("the next response has the events%s", kinds(next))
+	}
+}
+
+// Numbers after which no stream can go on are refused.
+func TestStartingAfterNothing(t *testing.T) {
+	url, _ := responseServer(t)
+	id := answer(t, http.StatusOK, "POST", url+"/responses", `{"input": "x"}`)["id"].(string)
+	for _, after := range []string{"-1", "1.5", "x", "9007199254740992", "1e3", "%00"} {
+		answer(t, http.StatusBadRequest, "GET", url+"/responses/"+id+"?stream=true&starting_after="+after, "")
+	}
+	answer(t, http.StatusBadRequest, "GET", url+"/responses/"+id+"?starting_after=1", "")
+}
+
 // running returns how many calls of a scripted backend have not ended.
 func running(t *testing.T, scripted string) (n int) {
 	t.Helper()
