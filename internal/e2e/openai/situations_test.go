@@ -446,3 +446,27 @@ func TestKillAfterResponsesWithoutStore(t *testing.T) {
 		t.Errorf("%d sessions are left, want 1", n)
 	}
 }
+
+// Of several servers, the others delete the sessions of responses that are not stored when their server
+// is gone, and no earlier.
+func TestNodeThatIsGoneWithoutStore(t *testing.T) {
+	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
+	n := binary.StartNodes(t, binary.NodesOptions{Count: 2, Config: responseConfig(scripted)})
+	var ids [2]string
+	for i, node := range n.List {
+		ws, _, err := dial(t, node.URL+"/v1", fullToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = idOf(turn(t, ws, `{"type": "response.create", "store": false, "input": "one"}`))
+	}
+	n.List[0].Kill(t)
+	binary.Eventually(t, "the end of the lease", func() bool {
+		return len(answer(t, http.StatusOK, "GET", n.List[1].URL+"/nodes", "")["nodes"].([]any)) == 1
+	})
+	url := n.List[1].URL + "/v1/responses/"
+	binary.Eventually(t, "the deletion of the response of the server that is gone", func() bool {
+		return callAPI(t, "GET", url+ids[0], "").StatusCode == http.StatusNotFound
+	})
+	answer(t, http.StatusOK, "GET", url+ids[1], "")
+}
