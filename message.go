@@ -90,6 +90,7 @@ const (
 	MetaReasoning        = "reasoning"
 	MetaReasoningContent = "reasoning_content"
 	MetaReasoningDetails = "reasoning_details"
+	MetaReasoningBefore  = "reasoning_before_text" // of a response: bytes of the reasoning that came before the text; absent if all did
 	MetaToolCalls        = "tool_calls"
 	MetaToolCallID       = "tool_call_id"
 	MetaToolName         = "tool_name"

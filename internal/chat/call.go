@@ -21,6 +21,10 @@ type Call struct {
 
 	// IfMatch is the precondition of the change; nil means none.
 	IfMatch *Match
+
+	// Discard makes a new session one that is deleted when this process ends, unless a Respond without
+	// Discard starts a request on it.
+	Discard bool
 }
 
 // Match is a precondition on the newest checkpoint of a session.

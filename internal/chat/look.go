@@ -22,7 +22,7 @@ var lookPause = time.Second
 const takeUpAtOnce = 64
 
 // lookLoop looks until the service stops. A look finds what signals between nodes did not say:
-// it ends the requests of nodes that are gone, starts queued sends that nothing starts, and stops
+// it ends the requests of nodes that are gone, deletes their sessions that were not to be kept, starts queued sends that nothing starts, and stops
 // workers whose request was cancelled or ended elsewhere.
 func (s *Requests) lookLoop() {
 	for {
@@ -40,6 +40,9 @@ func (s *Requests) lookLoop() {
 }
 
 func (s *Requests) look(ctx context.Context) error {
+	if err := s.dropDiscarded(ctx); err != nil {
+		return err
+	}
 	before := s.workers.ids() // before the read, which then knows all of them
 	var orphans []store.Request
 	var own map[string]bool

@@ -23,11 +23,15 @@ var (
 )
 
 // reconcile ends the requests that ran when the last process of this node died, and those of
-// nodes that are gone. It removes unfinished copies of sessions and starts queued sends. After a
-// failure it can be called again; seen has the sessions that are done.
+// nodes that are gone. It removes unfinished copies of sessions and the sessions that were not to be
+// kept, and starts queued sends. After a failure it can be called again; seen has the sessions that
+// are done.
 func (s *Requests) reconcile(ctx context.Context, seen map[string]bool) error {
 	ctx = store.WhileHeld(ctx)
 	if err := s.dropDrafts(ctx); err != nil {
+		return err
+	}
+	if err := s.dropDiscarded(ctx); err != nil {
 		return err
 	}
 	left, err := store.Read(ctx, s.store, s.leftBehind)
@@ -178,9 +182,6 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 	}
 	next, err = end(s.endRequest, died)
 	switch {
-	case err == nil && next == nil && discards(q):
-		s.noted.Delete(q.RequestID)
-		return nil, s.discard(ctx, q)
 	case err == nil:
 		s.noted.Delete(q.RequestID)
 	case ctx.Err() != nil || errors.Is(err, store.ErrFenced):
@@ -193,15 +194,24 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 	return next, err
 }
 
-// discard deletes the session of a request that ended without its client.
-func (s *Requests) discard(ctx context.Context, q store.Request) error {
-	return s.store.Update(ctx, func(tx *store.Tx) error {
-		h, err := tx.Head(q.SessionID)
-		if err != nil {
+// dropDiscarded deletes the sessions that were not to be kept and whose process has ended.
+func (s *Requests) dropDiscarded(ctx context.Context) error {
+	ids, err := store.Read(ctx, s.store, (*store.Reader).Discarded)
+	if err != nil {
+		return err
+	}
+	var all errgroup.Group
+	all.SetLimit(takeUpAtOnce)
+	for _, id := range ids {
+		all.Go(func() error {
+			err := s.deleteSession(ctx, Call{}, id)
+			if loquat.CodeOf(err) == loquat.CodeNotFound { // another node was faster
+				return nil
+			}
 			return err
-		}
-		return tx.DeleteSession(&h)
-	})
+		})
+	}
+	return all.Wait()
 }
 
 // noteReconcile counts this server in the row of a request that has streamed much, which also

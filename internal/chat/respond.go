@@ -24,7 +24,7 @@ type RunSettings struct {
 	Instructions string            `json:"instructions,omitempty"` // a system message that is not stored
 	Tools        []json.RawMessage `json:"tools,omitempty"`        // functions that the caller runs; a call of one ends the request
 	Params       loquat.Object     `json:"params,omitempty"`       // fields of the backend's request
-	Discard      bool              `json:"discard,omitempty"`      // the session is deleted if the process dies while the request runs
+	Discard      bool              `json:"discard,omitempty"`      // the session stays one that is not kept; see Call
 }
 
 // run is what the row of a request keeps of a Respond.
@@ -114,7 +114,7 @@ func nextReply(tx *store.Tx, h store.Head, q store.Request, stored storedSend) (
 	return m, err
 }
 
-// discards reports whether the session of a request is deleted when its process has died.
+// discards reports whether the session of a request is not kept.
 func discards(q store.Request) bool {
 	stored, err := sendOf(q)
 	return err == nil && stored.Run != nil && stored.Run.Settings.Discard
@@ -142,8 +142,7 @@ func markerOf(m loquat.Message) loquat.Object { return m.Metadata.Object(MetaRes
 // scanned is how many messages are read at once to find those of a request.
 const scanned = 64
 
-// Exchange returns a request and its messages. It searches the session from its end, so the newest
-// are found with one read.
+// Exchange returns a request and its messages.
 func (s *Requests) Exchange(ctx context.Context, requestID string) (out Exchange, err error) {
 	err = s.store.View(ctx, func(r *store.Reader) error {
 		q, err := r.Request(requestID)
@@ -155,7 +154,7 @@ func (s *Requests) Exchange(ctx context.Context, requestID string) (out Exchange
 			return err
 		}
 		out = Exchange{Request: q.Request, Total: h.Count, Checkpoint: h.Checkpoint}
-		last, err := lastInput(r, h, requestID)
+		last, err := lastInput(r, h, q)
 		if err != nil {
 			return err
 		}
@@ -164,22 +163,41 @@ func (s *Requests) Exchange(ctx context.Context, requestID string) (out Exchange
 	return out, err
 }
 
-// lastInput returns the index of the last input message of a request.
-func lastInput(r *store.Reader, h store.Head, requestID string) (int, error) {
-	for end := h.Count; end > 0; {
-		from := max(0, end-scanned)
-		page, err := r.Messages(h, h.Rev, from, end-from)
+// lastInput returns the index of the last input message of a request. It looks first where the message
+// was when the request started. If messages before it were deleted since, it searches backward from
+// there, then from the end of the session.
+func lastInput(r *store.Reader, h store.Head, q store.Request) (int, error) {
+	started := min(q.LastIndex+1, h.Count)
+	if started > 0 {
+		page, err := r.Messages(h, h.Rev, started-1, 1)
 		if err != nil {
 			return 0, err
 		}
-		for i := len(page) - 1; i >= 0; i-- {
-			if markerOf(page[i]).String("id") == requestID {
-				return from + i, nil
-			}
+		if len(page) > 0 && isInputOf(page[0], q) {
+			return started - 1, nil
 		}
-		end = from
 	}
-	return 0, loquat.Errorf(loquat.CodeNotFound, "request %q has no response", loquat.Clip(requestID, loquat.Excerpt))
+	for _, part := range [][2]int{{0, started}, {started, h.Count}} {
+		for end := part[1]; end > part[0]; {
+			from := max(part[0], end-scanned)
+			page, err := r.Messages(h, h.Rev, from, end-from)
+			if err != nil {
+				return 0, err
+			}
+			for i := len(page) - 1; i >= 0; i-- {
+				if isInputOf(page[i], q) {
+					return from + i, nil
+				}
+			}
+			end = from
+		}
+	}
+	return 0, loquat.Errorf(loquat.CodeNotFound, "request %q has no response", loquat.Clip(q.RequestID, loquat.Excerpt))
+}
+
+// isInputOf reports whether a message is of the input of a request.
+func isInputOf(m loquat.Message, q store.Request) bool {
+	return markerOf(m).String("id") == q.RequestID
 }
 
 // read reads the messages around the last input message.

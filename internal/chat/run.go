@@ -109,7 +109,7 @@ func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error
 		own = stored.Run.Settings
 	}
 	return loop.Job{
-		Instructions: own.Instructions, ClientTools: own.Tools, Params: own.Params,
+		Instructions: own.Instructions, ClientTools: own.Tools, Params: own.Params, NoteOrder: stored.Run != nil,
 		SessionID: q.SessionID, RequestID: q.RequestID,
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
 		Redacted: resolved.Redacted,

@@ -272,6 +272,11 @@ func (s *Requests) startNew(tx *store.Tx, h *store.Head, q *store.Request, store
 	if err := tx.AddRunning(h, q, s.store.Owner()); err != nil {
 		return err
 	}
+	if stored.Run != nil && !stored.Run.Settings.Discard {
+		if err := tx.DiscardWith(*h, ""); err != nil {
+			return err
+		}
+	}
 	s.recent.note(tx, before, h, q.RequestID)
 	return publish(tx, h, q, loquat.Event{Type: loquat.RequestStarted, Stream: stored.Stream})
 }

@@ -73,7 +73,7 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 				return out, err
 			}
 		}
-		return s.created(tx, &h, "")
+		return s.created(tx, call, &h, "")
 	})
 	if err != nil {
 		return loquat.Snapshot{}, err
@@ -94,7 +94,12 @@ func createUnusedSession(tx *store.Tx, sessionID, agentID string, metadata loqua
 }
 
 // created publishes a new session and returns its answer.
-func (s *Service) created(tx *store.Tx, h *store.Head, source string) (storedSnapshot, error) {
+func (s *Service) created(tx *store.Tx, call Call, h *store.Head, source string) (storedSnapshot, error) {
+	if call.Discard {
+		if err := tx.DiscardWith(*h, s.store.Owner()); err != nil {
+			return storedSnapshot{}, err
+		}
+	}
 	if err := publishCreated(tx, h, source); err != nil {
 		return storedSnapshot{}, err
 	}
@@ -278,6 +283,11 @@ func atValue(err error, key string) error {
 // DeleteSession ends the requests of a session and makes the session unreachable, in one
 // transaction. The session_id stays taken.
 func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error {
+	return s.Requests.deleteSession(ctx, call, id)
+}
+
+// deleteSession is DeleteSession.
+func (s *Requests) deleteSession(ctx context.Context, call Call, id string) error {
 	ended, err := store.Do(ctx, s.store, func(tx *store.Tx) ([]store.Request, error) {
 		h, err := headFor(tx, call, id)
 		if err != nil {
@@ -295,14 +305,14 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 				return nil, err
 			}
 		}
-		tx.AfterCommit(func() { s.Requests.recent.forgetSession(h.SID) })
+		tx.AfterCommit(func() { s.recent.forgetSession(h.SID) })
 		return ended, tx.DeleteSession(&h)
 	})
 	if err != nil {
 		return err
 	}
 	for _, q := range ended {
-		s.Requests.workers.cancel(q.RequestID, store.ErrFenced)
+		s.workers.cancel(q.RequestID, store.ErrFenced)
 	}
 	return nil
 }
@@ -339,7 +349,9 @@ func (s *Service) tryFork(ctx context.Context, call Call, id string, p loquat.Fo
 	}
 	if err == nil || loquat.CodeOf(err) == loquat.CodeNotFound { // forkSession returns this error, unless the call is a repeat
 		err = s.withOverrideCheck(ctx, id, p.AgentID, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
-			out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) { return s.forkSession(tx, id, newSession, p, v, draft) })
+			out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) {
+				return s.forkSession(tx, call, id, newSession, p, v, draft)
+			})
 			return err
 		})
 	}
@@ -357,7 +369,7 @@ func (s *Service) dropDraft(ctx context.Context, draft store.Draft) {
 	}
 }
 
-func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork, v overrideCheck, draft store.Draft) (storedSnapshot, error) {
+func (s *Service) forkSession(tx *store.Tx, call Call, id, newSession string, p loquat.Fork, v overrideCheck, draft store.Draft) (storedSnapshot, error) {
 	source, err := tx.Head(id)
 	if err != nil {
 		return storedSnapshot{}, err
@@ -379,7 +391,7 @@ func (s *Service) forkSession(tx *store.Tx, id, newSession string, p loquat.Fork
 	if err != nil {
 		return storedSnapshot{}, err
 	}
-	return s.created(tx, &h, source.SessionID)
+	return s.created(tx, call, &h, source.SessionID)
 }
 
 // forkedMetadata returns what a fork takes over from the metadata of its source. A new session is

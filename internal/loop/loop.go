@@ -45,6 +45,7 @@ type Job struct {
 	Instructions string            // a system message in front of all others; "": none
 	ClientTools  []json.RawMessage // schemas in the chat-completions convention
 	Params       loquat.Object     // win over those of features
+	NoteOrder    bool              // the metadata say which reasoning came before the text, if not all did
 
 	NewMessage func(role string) loquat.Message // returns a message with id and time
 
@@ -179,7 +180,11 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 	if err := out.start(ctx); err != nil {
 		return Phase{}, &Failure{Err: err}
 	}
-	return Phase{Streamed: out.started, Message: job.newReplyMessage(reply), Calls: reply.ToolCalls}, nil
+	message := job.newReplyMessage(reply)
+	if out.order.mixed {
+		message.Metadata = message.Metadata.Set(loquat.MetaReasoningBefore, out.order.before)
+	}
+	return Phase{Streamed: out.started, Message: message, Calls: reply.ToolCalls}, nil
 }
 
 // editRequest changes a call as the plugins and the settings of the request say.
@@ -255,6 +260,24 @@ type streamer struct {
 	sink      Sink
 	started   bool
 	restarted bool // the next partial must carry stream_restarted
+	order     order
+}
+
+// order says which reasoning of a phase came before the text.
+type order struct {
+	before int  // bytes of the reasoning that came before the text
+	text   bool // text has come
+	mixed  bool // reasoning has come after the text
+}
+
+// note takes in a part of a chunk. Its reasoning comes before its text.
+func (o *order) note(reasoning, text string) {
+	if reasoning != "" && o.text {
+		o.mixed = true
+	} else {
+		o.before += len(reasoning)
+	}
+	o.text = o.text || text != ""
 }
 
 // maxIncrement is the most text of one increment. A larger chunk is published as several, so
@@ -271,7 +294,9 @@ func (s *streamer) publishChunk(ctx context.Context, c loquat.Chunk) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	s.restarted = s.restarted || c.Restarted
+	if c.Restarted {
+		s.restarted, s.order = true, order{}
+	}
 	for {
 		part := loquat.Chunk{Extra: c.Extra}
 		c.Extra = nil
@@ -306,6 +331,7 @@ func (s *streamer) publishIncrement(ctx context.Context, c loquat.Chunk) error {
 	}
 	metadata := c.Extra
 	metadata.Clean()
+	text := loquat.CleanText(c.Text)
 	for _, r := range [...]struct{ field, text string }{
 		{loquat.MetaReasoning, c.Reasoning},
 		{loquat.MetaReasoningContent, c.ReasoningContent},
@@ -318,13 +344,19 @@ func (s *streamer) publishIncrement(ctx context.Context, c loquat.Chunk) error {
 		}
 		metadata[r.field] = loquat.Quote(loquat.CleanText(r.text))
 	}
+	if s.job.NoteOrder {
+		s.order.note(loquat.CleanText(cmp.Or(c.ReasoningContent, c.Reasoning)), text)
+		if s.order.mixed {
+			metadata = metadata.Set(loquat.MetaReasoningBefore, s.order.before)
+		}
+	}
 	if s.restarted {
 		metadata = metadata.Set(loquat.MetaStreamRestarted, true)
 		s.restarted = false
 	}
 	return s.sink.Publish(ctx, loquat.Event{
 		Type:    loquat.Partial,
-		Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: loquat.CleanText(c.Text), Metadata: metadata},
+		Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: text, Metadata: metadata},
 	})
 }
 

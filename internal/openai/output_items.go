@@ -31,6 +31,7 @@ type outputItem struct {
 	refusal bool   // text is a refusal
 	call    loquat.ToolCall
 	status  string
+	late    bool // reasoning that came after the text
 }
 
 // body returns the item as clients read it.
@@ -79,6 +80,16 @@ func reasoningOf(metadata loquat.Object) (text, key string) {
 	return "", ""
 }
 
+// splitReasoning divides reasoning into what came before the text and what came after it.
+func splitReasoning(text string, metadata loquat.Object) (before, late string) {
+	var n int
+	if raw := metadata[loquat.MetaReasoningBefore]; len(raw) == 0 || json.Unmarshal(raw, &n) != nil || n < 0 || n >= len(text) {
+		return text, ""
+	}
+	n = loquat.CharacterStart(text, n)
+	return text[:n], text[n:]
+}
+
 // statusOf returns the status of the items of an assistant message.
 func statusOf(m loquat.Message) string {
 	if m.Metadata.String(loquat.MetaIncomplete) != "" {
@@ -87,13 +98,16 @@ func statusOf(m loquat.Message) string {
 	return statusCompleted
 }
 
-// itemsOf returns the items of an assistant message of a request: reasoning, then text, then the calls of the functions that the caller runs. The calls of the server's own tools are left out:
-// they have their results already, and a program would run them again.
+// itemsOf returns the items of an assistant message of a request: reasoning, then text, then reasoning
+// that came after the text, then the calls of the functions that the caller runs. The calls of the
+// server's own tools are left out: they have their results already, and a program would run them again.
 func itemsOf(m loquat.Message, functions map[string]bool) []outputItem {
 	status := statusOf(m)
 	var out []outputItem
-	if text, _ := reasoningOf(m.Metadata); text != "" {
-		out = append(out, outputItem{kind: itemReasoning, id: itemID(itemReasoning, m.ID), text: text, status: status})
+	reasoning, _ := reasoningOf(m.Metadata)
+	reasoning, late := splitReasoning(reasoning, m.Metadata)
+	if reasoning != "" {
+		out = append(out, outputItem{kind: itemReasoning, id: itemID(itemReasoning, m.ID), text: reasoning, status: status})
 	}
 	calls := m.ToolCalls()
 	refusal := m.Metadata.String(loquat.MetaRefusal)
@@ -103,6 +117,9 @@ func itemsOf(m loquat.Message, functions map[string]bool) []outputItem {
 		out = append(out, message)
 	case m.Content != "" || len(calls) == 0 && len(out) == 0:
 		out = append(out, message)
+	}
+	if late != "" {
+		out = append(out, outputItem{kind: itemReasoning, id: itemID(itemReasoning, m.ID) + "-late", text: late, status: status, late: true})
 	}
 	for i, call := range calls {
 		if functions == nil || functions[call.Name] {

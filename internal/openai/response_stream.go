@@ -219,7 +219,7 @@ func (s *responseStream) partial(d loquat.Delta) error {
 	if s.reasoning == "" {
 		s.reasoning = key
 	}
-	if text != "" && key == s.reasoning && !s.reasoned {
+	if text = s.beforeText(text, d.Metadata); text != "" && key == s.reasoning && !s.reasoned {
 		if err := s.add(itemReasoning, text); err != nil {
 			return err
 		}
@@ -233,6 +233,20 @@ func (s *responseStream) partial(d loquat.Delta) error {
 		}
 	}
 	return s.add(itemMessage, d.Content)
+}
+
+// beforeText returns the part of an increment of reasoning that came before the text. final has the
+// rest: more text may come, and its item has to end first.
+func (s *responseStream) beforeText(text string, metadata loquat.Object) string {
+	if len(metadata[loquat.MetaReasoningBefore]) == 0 {
+		return text
+	}
+	known := ""
+	if s.open != nil && s.open.kind == itemReasoning {
+		known = s.text.String()
+	}
+	before, _ := splitReasoning(known+text, metadata)
+	return before[min(len(known), len(before)):]
 }
 
 // add adds a text to the open item, which it begins if there is none.
@@ -348,7 +362,7 @@ func (s *responseStream) close() error {
 // final completes the items of a phase.
 func (s *responseStream) final(m loquat.Message) error {
 	for _, item := range itemsOf(m, s.functions) {
-		if item.kind == itemReasoning && s.reasoned {
+		if item.kind == itemReasoning && !item.late && s.reasoned {
 			continue
 		}
 		if s.open != nil && s.open.kind != item.kind { // the backend's stream began again without it

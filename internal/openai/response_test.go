@@ -191,6 +191,86 @@ func TestStreamsResumeFromAnyIncrements(t *testing.T) {
 	}
 }
 
+// interleaved returns a reply whose reasoning goes on after the text has begun, and the increments that
+// a request publishes of it, merged at random as commits and windows do.
+func interleaved(t *testing.T, random *rand.Rand) (loquat.Message, []loquat.Event) {
+	t.Helper()
+	var list []loquat.Event
+	reasoning, content, before := "", "", -1
+	for i, piece := range []string{"Erst ", "dénken. ", "Grüße ", "然后 ", "aus ", "noch ein Gedanke", " 世界"} {
+		if i < 2 && random.IntN(2) == 0 {
+			continue
+		}
+		d := loquat.Delta{Role: loquat.RoleAssistant, Content: piece}
+		if i < 2 || i == 3 || i == 5 {
+			if content != "" && before < 0 {
+				before = len(reasoning)
+			}
+			reasoning += piece
+			d = loquat.Delta{Role: loquat.RoleAssistant, Metadata: loquat.Object{}.Set(loquat.MetaReasoningContent, piece)}
+			if before >= 0 {
+				d.Metadata.Set(loquat.MetaReasoningBefore, before)
+			}
+		} else {
+			content += piece
+		}
+		list = append(list, loquat.Event{Type: loquat.Partial, Message: &d})
+	}
+	var merged []loquat.Event
+	for len(list) > 0 {
+		n := 1 + random.IntN(len(list))
+		merged, list = append(merged, loquat.MergeIncrements(list[:n])...), list[n:]
+	}
+	return loquat.Message{
+		ID: chat.ReplyID("q", 0), Role: loquat.RoleAssistant, Content: content,
+		Metadata: loquat.Object{}.Set(loquat.MetaReasoningContent, reasoning).Set(loquat.MetaReasoningBefore, before),
+	}, merged
+}
+
+// Reasoning that comes after the text has the same place in the live events and in the stored output,
+// however the log has merged both, so a client can resume after any event.
+func TestReasoningAfterTheText(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		m, list := interleaved(t, random)
+		stored := func(s *responseStream) error { return s.final(m) }
+		live := func(s *responseStream) error {
+			for _, e := range append(list, loquat.Event{Type: loquat.Final, Messages: []loquat.Message{m}}) {
+				if err := s.take(e); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		_, numbers := streamOf(t, -1, live)
+		for _, n := range append(numbers, -1) {
+			got, _ := streamOf(t, n, live)
+			want, _ := streamOf(t, n, stored)
+			if strings.Join(got, "\n") != strings.Join(want, "\n") {
+				t.Fatalf("after %d live:\n%s\nstored:\n%s", n, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+		var done []string
+		whole, _ := streamOf(t, -1, live)
+		for _, line := range whole {
+			var e struct {
+				Type string         `json:"type"`
+				Item map[string]any `json:"item"`
+			}
+			if json.Unmarshal([]byte(line), &e) == nil && e.Type == "response.output_item.done" {
+				done = append(done, sorted(t, e.Item))
+			}
+		}
+		var output []string
+		for _, item := range itemsOf(m, nil) {
+			output = append(output, sorted(t, item.body()))
+		}
+		if !slices.Equal(done, output) {
+			t.Fatalf("the items of the stream are\n%s\nand those of the output\n%s", done, output)
+		}
+	}
+}
+
 // A backend's stream that began again sends no deltas of its new text.
 func TestStreamOfARestart(t *testing.T) {
 	m := loquat.Message{Role: loquat.RoleAssistant, Content: "new text"}

@@ -129,6 +129,10 @@ func (a *API) start(ctx context.Context, p plan, id string) (session string, err
 	return "", err
 }
 
+// unlessStarted makes a session that is deleted with this process, unless a response that is stored
+// starts in it.
+var unlessStarted = chat.Call{Discard: true}
+
 // sessionFor returns the session of a new response. made is true if it exists only for the response.
 func (a *API) sessionFor(ctx context.Context, p plan) (session string, made bool, call chat.Call, err error) {
 	switch {
@@ -146,7 +150,7 @@ func (a *API) sessionFor(ctx context.Context, p plan) (session string, made bool
 		agent = p.body.Model
 	}
 	made = true
-	out, err := a.chat.CreateSession(ctx, call, loquat.NewSession{AgentID: agent})
+	out, err := a.chat.CreateSession(ctx, unlessStarted, loquat.NewSession{AgentID: agent})
 	return out.SessionID, made, call, err
 }
 
@@ -185,7 +189,7 @@ func (a *API) sessionAfter(ctx context.Context, p plan) (session string, made bo
 		return e.SessionID, false, call, nil
 	}
 	last := e.End - 1
-	out, err := a.chat.ForkSession(ctx, call, e.SessionID, loquat.Fork{UpToIndex: &last})
+	out, err := a.chat.ForkSession(ctx, unlessStarted, e.SessionID, loquat.Fork{UpToIndex: &last})
 	return out.SessionID, true, call, err
 }
 

@@ -231,13 +231,18 @@ func (r *Reader) OwnRunning() (map[string]bool, error) {
 	return own, asDatabaseError(rows.Err())
 }
 
+// isGone returns the condition that the process of the owner in a column has ended.
+func (r *Reader) isGone(column string) (condition string, args []any) {
+	if r.several {
+		return `split_part(` + column + `, ' ', 1) NOT IN (SELECT owner FROM nodes WHERE ended_at IS NULL)`, nil
+	}
+	return column + ` <> ?`, []any{r.owner}
+}
+
 // Orphans returns the running requests whose node is gone, and the first queued request of each
 // session in which nothing runs.
 func (r *Reader) Orphans() ([]Request, error) {
-	gone, args := `r.owner <> ?`, []any{r.owner}
-	if r.several {
-		gone, args = `split_part(r.owner, ' ', 1) NOT IN (SELECT owner FROM nodes WHERE ended_at IS NULL)`, nil
-	}
+	gone, args := r.isGone(`r.owner`)
 	return r.requestsWhere(`r.status IN ('queued', 'running') AND CASE r.status WHEN 'running' THEN `+gone+`
 		ELSE NOT EXISTS (SELECT 1 FROM requests o WHERE o.sid = r.sid AND (o.status = 'running' OR o.status = 'queued' AND o.queue_order < r.queue_order)) END
 		ORDER BY r.sid`, args...)

@@ -22,10 +22,11 @@ type Request struct {
 	Send       []byte         // JSON of the send; package chat defines its form
 	BodyHash   [32]byte       // hash of the body of the send
 	Answer     []byte         // JSON of the answer to the send
+	LastIndex  int            // of the messages when the request started; -1 if it is not known
 }
 
 const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
-	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer`
+	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer, coalesce(r.last_index, -1)`
 
 const requestFrom = ` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE s.deleted = 0 AND `
 
@@ -37,7 +38,7 @@ func scanRequest(scan func(...any) error) (Request, error) {
 		hash           []byte
 	)
 	err := scan(&q.RequestID, &q.SessionID, &q.Status, &started, &ended, &failure, &q.RID, &q.SID, &q.Owner,
-		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer)
+		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer, &q.LastIndex)
 	if err != nil {
 		return Request{}, err
 	}
@@ -193,10 +194,11 @@ func (r *Reader) FenceStep(q Request) (out Step, err error) {
 func (tx *Tx) AddRunning(h *Head, q *Request, owner string) error {
 	now := tx.Now
 	q.SID, q.SessionID, q.Status, q.Owner, q.StartedAt, q.ClosedUpTo = h.SID, h.SessionID, loquat.StatusRunning, owner, &now, tx.last+1
+	q.LastIndex = h.Count - 1
 	var err error
-	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, owner, mark, queue_order, send, body_hash, answer, started_at)
-		VALUES (?, ?, 'running', ?, ?, 1, ?, ?, ?, ?) RETURNING rid`,
-		q.RequestID, q.SID, owner, q.ClosedUpTo, q.Send, q.BodyHash[:], q.Answer, micros(now))
+	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, owner, mark, queue_order, send, body_hash, answer, started_at, last_index)
+		VALUES (?, ?, 'running', ?, ?, 1, ?, ?, ?, ?, ?) RETURNING rid`,
+		q.RequestID, q.SID, owner, q.ClosedUpTo, q.Send, q.BodyHash[:], q.Answer, micros(now), q.LastIndex)
 	if err != nil {
 		return fmt.Errorf("store request: %w", err)
 	}

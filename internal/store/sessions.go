@@ -136,6 +136,27 @@ func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (
 	return h, nil
 }
 
+// DiscardWith makes a session one that is deleted when the process of an owner has ended; see
+// Discarded. An empty owner makes it one that is kept.
+func (tx *Tx) DiscardWith(h Head, owner string) error {
+	if owner == "" {
+		return tx.exec(`UPDATE sessions SET discard_owner = NULL WHERE sid = ? AND discard_owner IS NOT NULL`, h.SID)
+	}
+	return tx.exec(`UPDATE sessions SET discard_owner = ? WHERE sid = ?`, owner, h.SID)
+}
+
+// Discarded returns the sessions that are to be deleted because the process of their owner has ended.
+func (r *Reader) Discarded() (ids []string, err error) {
+	gone, args := r.isGone(`discard_owner`)
+	err = eachRow(r.q, `SELECT session_id FROM sessions WHERE discard_owner IS NOT NULL AND deleted = 0 AND `+gone+` ORDER BY sid`, args, func(rows *sql.Rows) error {
+		var id string
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
 // SetOrigin says where the messages of a new session come from.
 func (tx *Tx) SetOrigin(h *Head, o loquat.Origin) error {
 	h.Origin = o

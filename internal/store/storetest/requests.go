@@ -674,6 +674,36 @@ func orphans(t *testing.T, open Open) {
 	})
 }
 
+// The sessions to discard are those of owners that have ended, unless they are kept or deleted since.
+func discarded(t *testing.T, open Open) {
+	s := start(t, open)
+	for _, id := range []string{"mine", "foreign", "kept", "removed", "plain"} {
+		create(t, s, id, 0)
+	}
+	change := func(session string, fn func(*store.Tx, *store.Head) error) {
+		t.Helper()
+		update(t, s, func(tx *store.Tx) error {
+			h, err := tx.Head(session)
+			if err != nil {
+				return err
+			}
+			return fn(tx, &h)
+		})
+	}
+	for session, owner := range map[string]string{"mine": s.Owner(), "foreign": "another", "kept": "another", "removed": "another"} {
+		change(session, func(tx *store.Tx, h *store.Head) error { return tx.DiscardWith(*h, owner) })
+	}
+	change("kept", func(tx *store.Tx, h *store.Head) error { return tx.DiscardWith(*h, "") })
+	change("removed", (*store.Tx).DeleteSession)
+	view(t, s, func(r *store.Reader) error {
+		ids, err := r.Discarded()
+		if want := []string{"foreign"}; !slices.Equal(ids, want) {
+			t.Errorf("the sessions to discard are %q, want %q", ids, want)
+		}
+		return err
+	})
+}
+
 // A store whose log no other node writes is the only node, and leads.
 func onlyNode(t *testing.T, open Open) {
 	s, err := store.Open(t.Context(), open(t), store.Options{Version: Version})

@@ -65,6 +65,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"the queue of a session", queue},
 		{"alternatives", alternatives},
 		{"orphans", orphans},
+		{"sessions to discard", discarded},
 		{"the only node", onlyNode},
 		{"deleting a session", deletion},
 		{"cleanup of ended requests", cleanup},
