@@ -5,7 +5,7 @@ import { Store, type Readable } from "./store.ts"
 import { backoff, newId, sleep } from "./time.ts"
 import { type OutboxStorage, defaultStorage, memoryStorage } from "./outbox-storage.ts"
 import type { SessionState } from "./fold.ts"
-import type { FieldError, NewSession, Send, SendResult } from "./types.ts"
+import type { FieldError, NewSession, Send, SendResult, Snapshot } from "./types.ts"
 import type { Loquat } from "./loquat.ts"
 
 /** A send on its way. */
@@ -83,6 +83,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   readonly #closing = new AbortController()
   readonly #pumps = new Map<string, Promise<void>>()
   readonly #attempting = new Set<string>()
+  readonly #created = new Map<string, Snapshot>()
   readonly #shown = new Map<string, string>() // the cursor of the newest state of each session
   readonly #channel: BroadcastChannel | undefined
   #storage: OutboxStorage
@@ -117,6 +118,11 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   /** The entries of a session that a client shows. */
   of(sessionId: string): OutboxEntry[] {
     return this.get().filter((e) => e.sessionId === sessionId && !e.withdrawn)
+  }
+
+  /** The session as it was when this outbox created it, until `settle` gets a state of it: see `followSession`. */
+  created(sessionId: string): Snapshot | undefined {
+    return this.#created.get(sessionId)
   }
 
   /** Adds a send. It resolves when the send is stored; the attempts follow. */
@@ -175,6 +181,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
 
   /** Takes out what a session shows: the sends that its state includes. */
   settle(state: Pick<SessionState, "session" | "cursor">): void {
+    this.#created.delete(state.session.session_id)
     this.#shown.set(state.session.session_id, state.cursor)
     const left = this.get().filter((e) => !this.#isShown(e))
     if (left.length < this.get().length) this.#store.set(left)
@@ -342,9 +349,10 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
       await save({ ...rest, status: "sending", attempted: true })
     }
     if (now.create) {
-      await this.#client.sessions.create({ ...now.create, session_id: sessionId }, { ...options, idempotencyKey: `${id}-session` }).catch((error) => {
+      const snapshot = await this.#client.sessions.create({ ...now.create, session_id: sessionId }, { ...options, idempotencyKey: `${id}-session` }).catch((error) => {
         if (!isProblem(error, "conflict")) throw error // the id is ours, so the session is, too
       })
+      if (snapshot) this.#created.set(sessionId, snapshot)
       const { create: _, ...created } = now
       this.#show(change(created))
       void this.#storage.put(now).catch(() => {}) // without it, a reload creates the session again, which conflicts

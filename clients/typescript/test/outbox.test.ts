@@ -1,6 +1,6 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { Loquat, Outbox, type OutboxEntry, textStorage } from "../src/index.ts"
+import { Loquat, Outbox, type OutboxEntry, textStorage, type Topic } from "../src/index.ts"
 import { Locks } from "./locks.ts"
 import { until } from "./server.ts"
 
@@ -98,6 +98,10 @@ test("a send goes out as soon as it is stored, and waits for no other write", as
   const { sessionId } = await added
   await until("it arrives", () => outbox.get()[0]?.status === "sent")
   assert.deepEqual(log, ["put", "stored", "/sessions", "put", `/sessions/${sessionId}/send`])
+  const cursor = outbox.created(sessionId)?.cursor_event_id
+  assert.equal(cursor, "0000000000000005", "the session can be followed from the answer")
+  outbox.settle({ session: { session_id: sessionId }, cursor } as never)
+  assert.equal(outbox.created(sessionId), undefined)
   outbox.close()
 })
 
@@ -173,4 +177,13 @@ test("signing in again goes on", async () => {
   outbox.retryNow()
   await until("it arrives", () => server.texts.length === 1)
   outbox.close()
+})
+
+test("a session is followed from the snapshot of its creation, without another call", async () => {
+  const client = new Loquat({ baseURL: "http://server.example", fetch: () => Promise.reject(new Error("a call")) })
+  const followed: [Topic, string][] = []
+  const log = { follow: (topic: Topic, since: string) => void followed.push([topic, since]) }
+  const follower = client.followSession(log as never, "s", { session_id: "s", metadata: {}, messages: [], cursor_event_id: "0000000000000005" } as never)
+  await until("it is ready", () => follower.get().status === "ready")
+  assert.deepEqual(followed, [[{ session: "s" }, "0000000000000005"]])
 })
