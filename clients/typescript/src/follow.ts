@@ -7,7 +7,7 @@ import { Store, type Readable, emit } from "./store.ts"
 import { backoff, sleep } from "./time.ts"
 import type { Loquat } from "./loquat.ts"
 import type { EventLog } from "./log.ts"
-import type { LogEvent, SessionList } from "./types.ts"
+import type { LogEvent, SessionList, Snapshot } from "./types.ts"
 
 export interface FollowedSession {
   /**
@@ -37,11 +37,12 @@ export class SessionFollower implements Readable<FollowedSession> {
   readonly #closing = new AbortController()
   #unfollow: () => void = () => {}
 
-  constructor(client: Loquat, log: EventLog, sessionId: string) {
+  /** `snapshot` is the session as a call has just returned it. Without it, the session is loaded. */
+  constructor(client: Loquat, log: EventLog, sessionId: string, snapshot?: Snapshot) {
     this.#client = client
     this.#log = log
     this.sessionId = sessionId
-    void this.#load()
+    void this.#load(snapshot)
   }
 
   get = (): FollowedSession => this.#store.get()
@@ -65,16 +66,16 @@ export class SessionFollower implements Readable<FollowedSession> {
     this.#updates.clear()
   }
 
-  async #load(): Promise<void> {
+  async #load(known?: Snapshot): Promise<void> {
     const { signal } = this.#closing
-    const snapshot = await loadUntil(() => this.#client.sessions.get(this.sessionId, { signal, retries: 0 }), this.#log, signal, (error) => {
+    const snapshot = await (known ?? loadUntil(() => this.#client.sessions.get(this.sessionId, { signal, retries: 0 }), this.#log, signal, (error) => {
       this.#store.set({ ...this.get(), error })
     }).catch((error: LoquatError) => {
       if (signal.aborted) return
       const missing = isProblem(error, "not_found")
       const was = this.get()
       this.#store.set({ status: missing ? (was.state ? "deleted" : "missing") : "failed", state: was.state, error })
-    })
+    }))
     if (!snapshot || signal.aborted) return
     const state = fromSnapshot(snapshot)
     this.#unfollow = this.#log.follow({ session: this.sessionId }, state.cursor, {

@@ -10,7 +10,7 @@ import { Alternatives, Assets, Messages, Queue, Requests, Search, Sessions } fro
 import type { CallOptions, ChangeOptions } from "./http.ts"
 import type { ListFilter } from "./list.ts"
 import type { EventLog } from "./log.ts"
-import type { Send, SendResult } from "./types.ts"
+import type { Send, SendResult, Snapshot } from "./types.ts"
 
 export type LoquatOptions = HttpOptions
 
@@ -87,9 +87,9 @@ export class Loquat {
     return new Connection(this, options)
   }
 
-  /** Keeps the state of a session, over a connection that others may share. */
-  followSession(log: EventLog, sessionId: string): SessionFollower {
-    return new SessionFollower(this, log, sessionId)
+  /** Keeps the state of a session, over a connection that others may share. A `snapshot` that a call has just returned saves loading it. */
+  followSession(log: EventLog, sessionId: string, snapshot?: Snapshot): SessionFollower {
+    return new SessionFollower(this, log, sessionId, snapshot)
   }
 
   /** Keeps the list of sessions, over a connection that others may share. */

@@ -2,6 +2,7 @@
 
 import type { OutboxEntry } from "./outbox.ts"
 
+/** Calls take effect in their order, also those that are not awaited. */
 export interface OutboxStorage {
   /** Whether entries survive a reload. */
   readonly durable: boolean

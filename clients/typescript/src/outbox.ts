@@ -5,7 +5,7 @@ import { Store, type Readable } from "./store.ts"
 import { backoff, newId, sleep } from "./time.ts"
 import { type OutboxStorage, defaultStorage, memoryStorage } from "./outbox-storage.ts"
 import type { SessionState } from "./fold.ts"
-import type { FieldError, NewSession, Send, SendResult } from "./types.ts"
+import type { FieldError, NewSession, Send, SendResult, Snapshot } from "./types.ts"
 import type { Loquat } from "./loquat.ts"
 
 /** A send on its way. */
@@ -40,6 +40,12 @@ export interface OutboxFile {
   readonly image: Blob
   readonly name?: string
   readonly assetId?: string
+}
+
+/** The entry whose turn it is. `read` returns it as it is stored. */
+interface Next {
+  readonly id: string
+  read(): Promise<OutboxEntry | undefined>
 }
 
 /** What failed, in a form that can be stored. */
@@ -77,6 +83,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   readonly #closing = new AbortController()
   readonly #pumps = new Map<string, Promise<void>>()
   readonly #attempting = new Set<string>()
+  readonly #created = new Map<string, Snapshot>()
   readonly #shown = new Map<string, string>() // the cursor of the newest state of each session
   readonly #channel: BroadcastChannel | undefined
   #storage: OutboxStorage
@@ -113,10 +120,18 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     return this.get().filter((e) => e.sessionId === sessionId && !e.withdrawn)
   }
 
+  /** The session as it was when this outbox created it, until `settle` gets a state of it: see `followSession`. */
+  created(sessionId: string): Snapshot | undefined {
+    return this.#created.get(sessionId)
+  }
+
   /** Adds a send. It resolves when the send is stored; the attempts follow. */
-  async add(sessionId: string, send: Omit<Send, "request_id">, options: AddOptions = {}): Promise<OutboxEntry> {
+  async add(sessionId: string, send: Omit<Send, "request_id">, { create, files }: AddOptions = {}): Promise<OutboxEntry> {
     const id = newId()
-    return this.#insert({ id, sessionId, order: id, send, status: "queued", ...(options.create ? { create: options.create } : {}), ...(options.files ? { files: options.files } : {}) })
+    const entry: OutboxEntry = { id, sessionId, order: id, send, status: "queued", ...(create ? { create } : {}), ...(files ? { files } : {}) }
+    await this.ready
+    const waits = this.#pumps.has(sessionId) || this.get().some((e) => e.sessionId === sessionId && e.status !== "sent")
+    return waits ? this.#insert(entry) : this.#insertFirst({ ...entry, status: "sending", attempted: true })
   }
 
   /** Adds a new session with its first send. Both survive a reload as one. */
@@ -166,6 +181,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
 
   /** Takes out what a session shows: the sends that its state includes. */
   settle(state: Pick<SessionState, "session" | "cursor">): void {
+    this.#created.delete(state.session.session_id)
     this.#shown.set(state.session.session_id, state.cursor)
     const left = this.get().filter((e) => !this.#isShown(e))
     if (left.length < this.get().length) this.#store.set(left)
@@ -204,12 +220,24 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     return entry
   }
 
+  // #insertFirst adds an entry that no other one keeps back. It is sent as soon as it is stored, and it is stored
+  // as one that is being sent, so one write is enough. The lock is asked for before other tabs can know of the entry.
+  async #insertFirst(entry: OutboxEntry): Promise<OutboxEntry> {
+    const stored = this.#put(entry)
+    void this.#pump(entry.sessionId, { id: entry.id, read: () => stored.then(() => this.#find(entry.id), () => undefined) })
+    await stored
+    return entry
+  }
+
   async #put(entry: OutboxEntry): Promise<void> {
-    if (entry.status === "sent") await this.#storage.delete(entry.id)
-    else await this.#storage.put(entry)
+    await (entry.status === "sent" ? this.#storage.delete(entry.id) : this.#storage.put(entry))
+    this.#show(entry)
+    this.#channel?.postMessage("changed")
+  }
+
+  #show(entry: OutboxEntry): void {
     const others = this.get().filter((e) => e.id !== entry.id)
     this.#store.set([...others, ...(this.#isShown(entry) ? [] : [entry])].sort((a, b) => (a.order < b.order ? -1 : a.order > b.order ? 1 : a.id < b.id ? -1 : 1)))
-    this.#channel?.postMessage("changed")
   }
 
   async #remove(id: string): Promise<void> {
@@ -233,21 +261,22 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     for (const sessionId of new Set(stored.map((e) => e.sessionId))) void this.#pump(sessionId)
   }
 
-  // #pump sends the entries of a session, one after the other.
-  #pump(sessionId: string): Promise<void> {
+  // #pump sends the entries of a session, one after the other. The first may be one that is being stored.
+  #pump(sessionId: string, first?: Next): Promise<void> {
     const running = this.#pumps.get(sessionId)
     if (running) return running
-    const pump = this.#sendAll(sessionId).finally(() => this.#pumps.delete(sessionId))
+    const pump = this.#sendAll(sessionId, first).finally(() => this.#pumps.delete(sessionId))
     this.#pumps.set(sessionId, pump)
     return pump
   }
 
-  async #sendAll(sessionId: string): Promise<void> {
+  async #sendAll(sessionId: string, first?: Next): Promise<void> {
     await this.ready
     for (let failures = 0; !this.#closing.signal.aborted;) {
-      const next = this.get().find((e) => e.sessionId === sessionId && e.status !== "sent")
-      if (!next || next.status === "failed") return
-      const pause = await this.#locked(sessionId, () => this.#attempt(next.id, failures))
+      const next = first ?? this.#next(sessionId)
+      if (!next) return
+      first = undefined
+      const pause = await this.#locked(sessionId, () => this.#attempt(next, failures))
       if (pause === undefined) {
         failures = 0
         continue
@@ -255,6 +284,12 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
       failures++
       await sleep(Math.min(pause, 2 ** 31 - 1), this.#pause.signal).catch(() => {})
     }
+  }
+
+  #next(sessionId: string): Next | undefined {
+    const next = this.get().find((e) => e.sessionId === sessionId && e.status !== "sent")
+    if (!next || next.status === "failed") return undefined
+    return { id: next.id, read: () => this.#storage.get(next.id) }
   }
 
   #locked<T>(sessionId: string, run: () => Promise<T>): Promise<T> {
@@ -266,17 +301,16 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   // #attempt makes one attempt. It returns the milliseconds until the next, or undefined if there is none.
-  async #attempt(id: string, failures: number): Promise<number | undefined> {
+  async #attempt({ id, read }: Next, failures: number): Promise<number | undefined> {
     this.#attempting.add(id)
     try {
-      return await this.#attemptOnce(id, failures)
+      return await this.#attemptOnce(id, await read(), failures)
     } finally {
       this.#attempting.delete(id)
     }
   }
 
-  async #attemptOnce(id: string, failures: number): Promise<number | undefined> {
-    const entry = await this.#storage.get(id)
+  async #attemptOnce(id: string, entry: OutboxEntry | undefined, failures: number): Promise<number | undefined> {
     if (!entry) { // another tab has sent it, or taken it out
       this.#store.set(this.get().filter((e) => e.id !== id || e.status === "sent"))
       return undefined
@@ -307,19 +341,21 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
 
   async #send(entry: OutboxEntry): Promise<void> {
     const { id, sessionId } = entry, options = { signal: this.#closing.signal, retries: 0 }
-    const { error: _, retryAt: __, ...rest } = entry
-    let now: OutboxEntry = { ...rest, status: "sending", attempted: true }
-    const save = async (next: OutboxEntry) => {
-      now = this.#find(id)?.withdrawn ? { ...next, withdrawn: true } : next // it may be withdrawn at any time
-      await this.#put(now)
+    let now = entry
+    const change = (next: OutboxEntry) => (now = this.#find(id)?.withdrawn ? { ...next, withdrawn: true } : next) // it may be withdrawn at any time
+    const save = (next: OutboxEntry) => this.#put(change(next))
+    if (entry.status !== "sending") {
+      const { error: _, retryAt: __, ...rest } = entry
+      await save({ ...rest, status: "sending", attempted: true })
     }
-    await save(now)
     if (now.create) {
-      await this.#client.sessions.create({ ...now.create, session_id: sessionId }, { ...options, idempotencyKey: `${id}-session` }).catch((error) => {
+      const snapshot = await this.#client.sessions.create({ ...now.create, session_id: sessionId }, { ...options, idempotencyKey: `${id}-session` }).catch((error) => {
         if (!isProblem(error, "conflict")) throw error // the id is ours, so the session is, too
       })
+      if (snapshot) this.#created.set(sessionId, snapshot)
       const { create: _, ...created } = now
-      await save(created)
+      this.#show(change(created))
+      void this.#storage.put(now).catch(() => {}) // without it, a reload creates the session again, which conflicts
     }
     for (const [i, file] of (now.files ?? []).entries()) {
       if (file.assetId) continue

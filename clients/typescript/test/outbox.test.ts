@@ -1,6 +1,6 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { Loquat, Outbox, textStorage } from "../src/index.ts"
+import { Loquat, Outbox, type OutboxEntry, textStorage, type Topic } from "../src/index.ts"
 import { Locks } from "./locks.ts"
 import { until } from "./server.ts"
 
@@ -77,6 +77,57 @@ test("sends arrive once and in order, over lost answers, a reload and a second t
   again.close()
 })
 
+test("a send goes out as soon as it is stored, and waits for no other write", async () => {
+  const { http } = new FakeServer().client(), inner = textStorage("o", textMap()), never = new Promise<never>(() => {})
+  const log: string[] = []
+  const client = new Loquat({ baseURL: http.baseURL, fetch: (input, init) => {
+    log.push(new URL(input).pathname)
+    return http.fetch(input, init)
+  } })
+  let store = () => {}
+  const first = new Promise<void>((resolve) => { store = resolve })
+  const put = async (entry: OutboxEntry) => {
+    await (log.push("put") === 1 ? first : never)
+    await inner.put(entry)
+    log.push("stored")
+  }
+  const outbox = new Outbox(client, { storage: { ...inner, put, get: () => never }, locks: new Locks(), name: "soon" })
+  const added = outbox.addSession({}, { content: "1" })
+  await until("it is being stored", () => log.length === 1)
+  store()
+  const { sessionId } = await added
+  await until("it arrives", () => outbox.get()[0]?.status === "sent")
+  assert.deepEqual(log, ["put", "stored", "/sessions", "put", `/sessions/${sessionId}/send`])
+  const cursor = outbox.created(sessionId)?.cursor_event_id
+  assert.equal(cursor, "0000000000000005", "the session can be followed from the answer")
+  outbox.settle({ session: { session_id: sessionId }, cursor } as never)
+  assert.equal(outbox.created(sessionId), undefined)
+  outbox.close()
+})
+
+test("a send that cannot be stored is not sent", async () => {
+  const server = new FakeServer(), inner = textStorage("o", textMap())
+  const put = (entry: OutboxEntry) => (entry.send.content === "large" ? Promise.reject(new Error("full")) : inner.put(entry))
+  const outbox = new Outbox(server.client(), { storage: { ...inner, put }, locks: new Locks(), name: "full" })
+  await assert.rejects(outbox.add("s", { content: "large" }), /full/)
+  await outbox.add("s", { content: "small" })
+  await until("the other one arrives", () => outbox.get()[0]?.status === "sent")
+  assert.deepEqual([server.texts, outbox.get().length], [["small"], 1])
+  outbox.close()
+})
+
+test("a send that is withdrawn while another tab has the turn is cancelled", async () => {
+  const server = new FakeServer(), locks = new Locks(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), locks, name: "turn" })
+  let end = () => {}
+  void locks.request("loquat-outbox:turn:s", {}, () => new Promise<void>((resolve) => { end = resolve }))
+  const entry = await outbox.add("s", { content: "1" })
+  assert.equal(await outbox.withdraw(entry.id), true)
+  end()
+  await until("it is gone", () => outbox.get().length === 0)
+  assert.deepEqual(server.texts, [])
+  outbox.close()
+})
+
 test("a send is taken out when the session shows it before the send is answered", async () => {
   const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "early" })
   outbox.settle({ session: { session_id: "s" }, cursor: "0000000000000009" } as never)
@@ -126,4 +177,13 @@ test("signing in again goes on", async () => {
   outbox.retryNow()
   await until("it arrives", () => server.texts.length === 1)
   outbox.close()
+})
+
+test("a session is followed from the snapshot of its creation, without another call", async () => {
+  const client = new Loquat({ baseURL: "http://server.example", fetch: () => Promise.reject(new Error("a call")) })
+  const followed: [Topic, string][] = []
+  const log = { follow: (topic: Topic, since: string) => void followed.push([topic, since]) }
+  const follower = client.followSession(log as never, "s", { session_id: "s", metadata: {}, messages: [], cursor_event_id: "0000000000000005" } as never)
+  await until("it is ready", () => follower.get().status === "ready")
+  assert.deepEqual(followed, [[{ session: "s" }, "0000000000000005"]])
 })

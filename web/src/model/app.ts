@@ -188,7 +188,7 @@ export class App {
     const end = effect(() => {
       const creating = this.outgoing.value.some((entry) => entry.sessionId === id && entry.create);
       if (creating || follower) return;
-      const made = (follower = this.wire.session(id));
+      const made = (follower = this.wire.session(id, this.wire.outbox.created(id)));
       made.subscribe((followed) => {
         if (this.transcript.peek() === transcript) this.changed(id, transcript, followed);
       });

@@ -2,7 +2,7 @@
 // implement it in memory.
 import {
   ConnectionError, ProblemError,
-  type ConnectionState, type FollowedList, type FollowedSession, type ListFilter, type Loquat, type LoquatError, type Outbox, type Readable, type Send as WireSend,
+  type ConnectionState, type FollowedList, type FollowedSession, type ListFilter, type Loquat, type LoquatError, type Outbox, type Readable, type Send as WireSend, type Snapshot,
 } from "@loquat/client";
 
 export interface CallOptions {
@@ -35,12 +35,13 @@ export interface Wire {
   /** The SDK, for typed calls. */
   readonly sdk: Loquat;
   readonly connection: Readable<ConnectionState>;
-  readonly outbox: Pick<Outbox, "get" | "subscribe" | "of" | "add" | "edit" | "withdraw" | "retry" | "retryNow" | "settle" | "clear">;
+  readonly outbox: Pick<Outbox, "get" | "subscribe" | "of" | "created" | "add" | "edit" | "withdraw" | "retry" | "retryNow" | "settle" | "clear">;
   /** Calls the API. It throws a Problem. */
   call<T>(method: string, path: string, options?: CallOptions): Promise<T>;
   /** Connects at once instead of after the pause, also after sign-in. */
   retryNow(): void;
-  session(id: string): Followed<FollowedSession>;
+  /** Follows a session, from a snapshot that a call has just returned if there is one. */
+  session(id: string, snapshot?: Snapshot): Followed<FollowedSession>;
   sessions(filter: ListFilter): FollowedPages;
 }
 

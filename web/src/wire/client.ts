@@ -1,5 +1,5 @@
 // The wire of the page: the SDK, one connection that follows the log, and the outbox.
-import { isProblem, Loquat, Outbox, type EventLog, type FollowedSession, type ListFilter } from "@loquat/client";
+import { isProblem, Loquat, Outbox, type EventLog, type FollowedSession, type ListFilter, type Snapshot } from "@loquat/client";
 import { connectShared } from "@loquat/client/shared";
 import { asProblem, type CallOptions, type Followed, type FollowedPages, type Wire } from "../model/wire.ts";
 import { scriptURL } from "./trusted.ts";
@@ -36,8 +36,8 @@ export class Client implements Wire {
     this.outbox.retryNow();
   }
 
-  session(id: string): Followed<FollowedSession> {
-    return this.sdk.followSession(this.log, id);
+  session(id: string, snapshot?: Snapshot): Followed<FollowedSession> {
+    return this.sdk.followSession(this.log, id, snapshot);
   }
 
   sessions(filter: ListFilter): FollowedPages {

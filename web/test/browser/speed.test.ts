@@ -124,3 +124,122 @@ suite("speed", (check) => {
     }
   }, { kinds: ["chrome"] });
 });
+
+/** The first word of every reply of the suite below. No message has it. */
+const firstWord = "Quickly";
+/** How many milliseconds the page may add to the raw wire until the first word of a reply is in the document. */
+const allowed = 20;
+/** Other work on the machine delays each step, and the page has more steps than the raw wire. Then it may take this many times as long. */
+const allowedTimes = 3;
+
+/** Waits are the milliseconds from a send to the first word of its reply. */
+interface Waits {
+  /** Until a script of the page that reads the stream of events has received the word. */
+  readonly raw: number;
+  /** Until the word is in the document. */
+  readonly inPage: number;
+  /** Until the frame with the word has been painted. */
+  readonly painted: number;
+}
+
+/** onTheWire sends a message with fetch, and returns when the first word of the reply has come over a stream of events that was open before. */
+async function onTheWire(page: Page, since: string, session: string, create: boolean): Promise<number> {
+  const calls = [...(create ? [{ path: "/sessions", body: { session_id: session } }] : []), { path: `/sessions/${session}/send`, body: { content: "Go", stream_tools: true } }];
+  const stream = `/events/stream?session=omit&since_id=${since}${create ? "" : `&session_id=${session}`}`;
+  return page.driver.evaluate(async (stream, calls, word) => {
+    const reader = (await fetch(stream)).body!.getReader();
+    await reader.read(); // what a stream begins with
+    const began = performance.now();
+    const sent = (async () => {
+      for (const { path, body } of calls) await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    })();
+    const decoder = new TextDecoder();
+    for (let text = ""; !text.includes(word); ) {
+      const { value, done } = await reader.read();
+      if (done) throw new Error("the stream ended before the reply");
+      text += decoder.decode(value, { stream: true });
+    }
+    const took = performance.now() - began;
+    await reader.cancel();
+    await sent;
+    return took;
+  }, stream, calls, firstWord);
+}
+
+interface Watch {
+  enter: number;
+  inPage: number;
+  painted: number;
+}
+
+/** watch notes in the page when Enter is pressed, and when a new reply shows its first word. */
+async function watch(page: Page): Promise<void> {
+  await page.driver.evaluate((replies, word) => {
+    const before = new Set(document.querySelectorAll(replies));
+    const seen: Watch = { enter: 0, inPage: 0, painted: 0 };
+    Object.assign(globalThis, { seen });
+    addEventListener("keydown", (e) => (seen.enter = e.timeStamp), { capture: true, once: true });
+    const observer = new MutationObserver(() => {
+      if (![...document.querySelectorAll(replies)].some((one) => !before.has(one) && one.textContent!.includes(word))) return;
+      observer.disconnect();
+      seen.inPage = performance.now();
+      requestAnimationFrame(() => setTimeout(() => (seen.painted = performance.now())));
+    });
+    observer.observe(document.body, { subtree: true, childList: true, characterData: true });
+  }, '[data-test="message"][data-role="assistant"]', firstWord);
+}
+
+/** inThePage sends what the message box has with Enter. */
+async function inThePage(page: Page): Promise<Omit<Waits, "raw">> {
+  await page.type("composer", "Go");
+  await watch(page);
+  await page.press("Enter");
+  await page.until("the first word is painted", () => (globalThis as unknown as { seen: Watch }).seen.painted);
+  const { enter, inPage, painted } = await page.driver.evaluate(() => (globalThis as unknown as { seen: Watch }).seen);
+  return { inPage: inPage - enter, painted: painted - enter };
+}
+
+/** report prints what the page adds to the raw wire, and checks the pair that other work on the machine disturbed least. */
+function report(kind: string, what: string, pairs: readonly Waits[]): void {
+  const ms = (of: (pair: Waits) => number): number => Math.round(median(pairs.map(of)) * 10) / 10;
+  const added = pairs.map(({ raw, inPage }) => inPage - raw);
+  console.log(`# ${kind}: the first word of a reply ${what}, medians of ${pairs.length} pairs: ${ms((p) => p.raw)} ms on the raw wire, ${ms((p) => p.inPage)} ms in the page, ${ms((p) => p.painted)} ms painted; the page adds ${ms((p) => p.inPage - p.raw)} ms`);
+  assert.ok(pairs.some(({ raw, inPage }) => inPage <= Math.max(raw + allowed, raw * allowedTimes)), `the page adds ${added.map(Math.round).join(", ")} ms`);
+}
+
+const pairs = 15;
+
+suite("the first word of a reply", (check) => {
+  const latest = async ({ server }: Stage): Promise<string> => (await server.call<{ latest_event_id: string }>("GET", "/events"))["latest_event_id"];
+
+  check("in an existing session", async (stage) => {
+    const { kind, server, open } = stage;
+    const [wire, shown] = [await server.session(), await server.session()];
+    const page = await open(`/s/${shown}`);
+    await page.at("composer");
+    const all: Waits[] = [];
+    for (let i = 0; i < pairs; i++) {
+      const raw = await onTheWire(page, await latest(stage), wire, false);
+      await server.settled(wire);
+      all.push({ raw, ...(await inThePage(page)) });
+      await server.settled(shown);
+    }
+    report(kind, "in an existing session", all);
+  });
+
+  check("in a new session", async (stage) => {
+    const { kind, server, open } = stage;
+    const page = await open("/");
+    const all: Waits[] = [];
+    for (let i = 0; i < pairs; i++) {
+      await page.click("new");
+      await page.gone("message");
+      const id = `raw-${i}`;
+      const raw = await onTheWire(page, await latest(stage), id, true);
+      await server.settled(id);
+      all.push({ raw, ...(await inThePage(page)) });
+      await page.until("the reply has ended", () => document.querySelector('[data-test="message"][data-role="assistant"][aria-busy="false"]'));
+    }
+    report(kind, "in a new session", all);
+  });
+}, { provider: { request_options: { loquat_script: { text: `${firstWord} come the words of this reply, one after the other.`, rate: 50 } } } });

@@ -37,6 +37,7 @@ export class FakeWire {
   readonly outbox = {
     get: this.entries.get,
     subscribe: this.entries.subscribe,
+    created: () => undefined,
     add: async (sessionId: string, send: unknown, options: { create?: unknown; files?: unknown } = {}) => {
       if (this.full) throw this.full;
       this.added.push({ sessionId, send, create: options.create, files: options.files });
