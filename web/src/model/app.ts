@@ -59,7 +59,7 @@ export class App {
   readonly state: ReadonlySignal<PageState> = computed(() => pageState(this.connection.value));
   readonly busy: ReadonlySignal<boolean> = computed(() => Boolean(this.transcript.value?.active.value));
   /** The sends of the open session that it does not show yet. */
-  readonly pending: ReadonlySignal<readonly OutboxEntry[]> = computed(() => this.outgoing.value.filter((entry) => entry.sessionId === sessionOf(this.route.value) && !entry.withdrawn));
+  readonly pending: ReadonlySignal<readonly OutboxEntry[]> = computed(() => this.outgoing.value.filter((entry) => entry.sessionId === sessionOf(this.route.value) && !entry.withdrawn && !this.shows(entry)));
 
   /** The sends of the open session that wait behind a reply. */
   readonly queued: ReadonlySignal<readonly Queued[]> = computed(() => this.transcript.value?.queue.value ?? []);
@@ -163,6 +163,12 @@ export class App {
 
   private aim(route: Route): void {
     this.target.value = route.at === "session" && route.message !== undefined ? { session: route.id, index: route.message } : null;
+  }
+
+  /** shows reports whether the open session has a send already. Its events may come before the answer to the send. */
+  private shows({ id, status }: OutboxEntry): boolean {
+    const transcript = this.transcript.value;
+    return status !== "failed" && (transcript?.last.value?.requestId === id || this.queued.value.some((queued) => queued.request_id === id));
   }
 
   private leave(): void {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fromSnapshot, ProblemError, type OutboxEntry, type Snapshot } from "@loquat/client";
+import { fromSnapshot, ProblemError, type FollowedList, type OutboxEntry, type Snapshot } from "@loquat/client";
 import { App } from "../../src/model/app.ts";
 import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
 import { formatRoute, parseRoute } from "../../src/model/route.ts";
@@ -57,6 +57,28 @@ test("a session that is not created yet is followed once it is", async () => {
   assert.equal(app.pending.value.length, 1);
   wire.entries.set([{ id: "r", sessionId: "new1", order: "r", send: {}, status: "sending" } as OutboxEntry]);
   assert.equal(wire.sessionsOf.has("new1"), true);
+});
+
+test("a send that the session already shows is not shown a second time until it is answered", async () => {
+  const { app, wire } = await page();
+  const entry = (id: string, more: object = {}) => ({ id, sessionId: "one", order: id, send: { content: id }, status: "sending", ...more }) as OutboxEntry;
+  app.go({ at: "session", id: "one" });
+  const queue = [{ request_id: "waits", on_busy: "queue", message: { id: "w", role: "user", content: "waits" } }];
+  wire.entries.set([entry("runs"), entry("waits"), entry("next")]);
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { active_request_id: "runs", queue }), error: undefined });
+  assert.deepEqual(app.pending.value.map(({ id }) => id), ["next"]);
+  wire.entries.set([entry("runs", { status: "failed" })]);
+  assert.deepEqual(app.pending.value.map(({ id }) => id), ["runs"], "one that blocks those after it is shown");
+});
+
+test("the notice of a deletion names the chat, also after a reload", async () => {
+  const { app, wire, stored } = await page();
+  const list = (session_id: string) => ({ status: "ready", list: { sessions: [{ session_id, agent_id: "a", created_at: "", updated_at: "", metadata: { title: "Weekend" }, cursor_event_id: "1" }] }, more: false, error: undefined }) as unknown as FollowedList;
+  wire.lists[0]!.set(list("one"));
+  app.library.remove("one");
+  assert.deepEqual(app.notices.shown.value.map(({ text }) => text), ["“Weekend” was deleted."]);
+  const again = (await page(undefined, stored)).app;
+  assert.deepEqual(again.notices.shown.value.map(({ text }) => text), ["“Weekend” was deleted."]);
 });
 
 test("a session that is deleted elsewhere is left with a notice", async () => {
