@@ -48,7 +48,9 @@ export class Library {
   /** fork copies a session, up to and including the message at an index, and opens the copy. */
   async fork(id: string, index?: number): Promise<void> {
     const made = await this.app.attempt(this.app.wire.call<Summary>("POST", sessionPath(id, "/fork"), { body: index === undefined ? {} : { up_to_index: index }, key: `${id} ${Date.now()}` }));
-    if (made) this.app.go({ at: "session", id: made.session_id });
+    if (!made) return;
+    this.app.go({ at: "session", id: made.session_id });
+    this.app.notices.add({ kind: "info", text: t("session.forked") });
   }
 
   /** exportURL is the address of a session's export. */
@@ -63,7 +65,7 @@ export class Library {
   }
 
   private await({ id, title, at }: Deletion): void {
-    const left = Math.max(at - Date.now(), 0);
+    const left = Math.min(Math.max(at - Date.now(), 0), undoMs); // the clock may have been set back
     this.hide(id, true);
     const timer = setTimeout(() => void this.delete(id), left);
     const undo = (): void => {

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { mock, test } from "node:test";
 import { fromSnapshot, ProblemError, type FollowedList, type OutboxEntry, type Snapshot } from "@loquat/client";
 import { App } from "../../src/model/app.ts";
 import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
+import { undoMs } from "../../src/model/library.ts";
 import { formatRoute, parseRoute } from "../../src/model/route.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
@@ -134,6 +135,40 @@ test("a deletion can be undone, and a reload does not forget it", async () => {
   await tick(20);
   assert.deepEqual(again.wire.calls.filter((c) => c.method === "DELETE").map((c) => c.path), ["/sessions/late"]);
   assert.equal(wire.calls.some((c) => c.method === "DELETE"), false);
+});
+
+test("a deletion that waits is made soon, also if the clock was set back meanwhile", async () => {
+  const stored = new Map<string, unknown>([["deletions", [{ id: "late", title: "Late", at: Date.now() + 86_400_000 }]]]);
+  mock.timers.enable({ apis: ["setTimeout"] });
+  try {
+    const wire = new FakeWire();
+    wire.answers = { "DELETE /sessions/late": {} };
+    new App(wire.wire, memory(stored)).start();
+    mock.timers.tick(undoMs);
+    assert.deepEqual(wire.calls.filter((c) => c.method === "DELETE").map((c) => c.path), ["/sessions/late"]);
+  } finally {
+    mock.timers.reset();
+  }
+});
+
+test("a double click asks for one reply", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+  app.regenerate(1);
+  app.regenerate(1);
+  app.resend();
+  await tick();
+  assert.equal(wire.added.length, 1);
+  wire.entries.set([{ id: "r", sessionId: "one", order: "r", send: {}, status: "sending" } as OutboxEntry]);
+  app.resend();
+  app.continueReply();
+  await tick();
+  assert.equal(wire.added.length, 1, "the first one is on its way");
+  wire.entries.set([]);
+  app.resend();
+  await tick();
+  assert.equal(wire.added.length, 2);
 });
 
 test("routes", () => {
