@@ -37,6 +37,7 @@ func servers(t *testing.T, opts backend.Options) (server, scripted string) {
 		"agents": {
 			"default": {"provider": "main"},
 			"poet": {"provider": "main", "request_options": {"loquat_script": {"text": "From the options of the agent."}}},
+			"gpt-4.1-mini": {"provider": "main", "model": "echo"},
 			"two-tools": {"provider": "main", "request_options": {"loquat_script": {"tool_calls": [{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "clock", "arguments": {}}]}}}
 		}}`, fullToken, provider(""),
 		provider(`, "retry_on_status": {"503": [0]}, "rate_limit_retry_delays_seconds": [0, 0], "stream_recovery": {"mode": "early_only"}`),

@@ -59,7 +59,7 @@ export class App {
   readonly state: ReadonlySignal<PageState> = computed(() => pageState(this.connection.value));
   readonly busy: ReadonlySignal<boolean> = computed(() => Boolean(this.transcript.value?.active.value));
   /** The sends of the open session that it does not show yet. */
-  readonly pending: ReadonlySignal<readonly OutboxEntry[]> = computed(() => this.outgoing.value.filter((entry) => entry.sessionId === sessionOf(this.route.value) && !entry.withdrawn));
+  readonly pending: ReadonlySignal<readonly OutboxEntry[]> = computed(() => this.outgoing.value.filter((entry) => entry.sessionId === sessionOf(this.route.value) && !entry.withdrawn && !this.shows(entry)));
 
   /** The sends of the open session that wait behind a reply. */
   readonly queued: ReadonlySignal<readonly Queued[]> = computed(() => this.transcript.value?.queue.value ?? []);
@@ -163,6 +163,12 @@ export class App {
 
   private aim(route: Route): void {
     this.target.value = route.at === "session" && route.message !== undefined ? { session: route.id, index: route.message } : null;
+  }
+
+  /** shows reports whether the open session has a send already. Its events may come before the answer to the send. */
+  private shows({ id, status }: OutboxEntry): boolean {
+    const transcript = this.transcript.value;
+    return status !== "failed" && (transcript?.last.value?.requestId === id || this.queued.value.some((queued) => queued.request_id === id));
   }
 
   private leave(): void {
@@ -293,22 +299,34 @@ export class App {
 
   /** regenerate asks for the reply at an index again and keeps the old one as an alternative. */
   regenerate(index: number): void {
-    const id = sessionOf(this.route.peek());
-    if (id && !this.readOnly.peek()) void this.conversation.settle().then(() => this.wire.outbox.add(id, { delete_from: index, keep: true, stream_tools: true }));
+    void this.again({ delete_from: index, keep: true });
   }
 
   /** resend runs a request on the messages as they stand. */
   resend(): void {
-    const id = sessionOf(this.route.peek());
-    if (id && !this.readOnly.peek()) void this.wire.outbox.add(id, { stream_tools: true });
+    void this.again({});
   }
 
   /** continueReply asks for the rest of a reply that was cut. A backend answers only messages of users and results of tools. */
   continueReply(): void {
-    const id = sessionOf(this.route.peek());
     if (this.transcript.peek()?.messages.at(-1)?.role !== "assistant") return this.resend();
-    if (id && !this.readOnly.peek()) void this.wire.outbox.add(id, { content: t("transcript.continue_text"), stream_tools: true });
+    void this.again({ content: t("transcript.continue_text") });
   }
+
+  /** again asks for another reply. While a send is on its way it does nothing, so that a double click asks once. */
+  private async again(send: Send): Promise<void> {
+    const id = sessionOf(this.route.peek());
+    const sending = this.asking || this.busy.peek() || this.pending.peek().some(({ status }) => status !== "failed");
+    if (!id || sending || this.readOnly.peek()) return;
+    this.asking = true;
+    try {
+      await this.conversation.settle();
+      await this.wire.outbox.add(id, { ...send, stream_tools: true });
+    } finally {
+      this.asking = false;
+    }
+  }
+  private asking = false;
 
   /** takeBack puts a send that did not arrive back into the message box. */
   async takeBack(entry: OutboxEntry): Promise<void> {

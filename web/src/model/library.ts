@@ -14,6 +14,7 @@ export const undoMs = 5000;
 
 interface Deletion {
   readonly id: string;
+  readonly title: string;
   /** When the session is deleted, in milliseconds since 1970. */
   readonly at: number;
 }
@@ -47,7 +48,9 @@ export class Library {
   /** fork copies a session, up to and including the message at an index, and opens the copy. */
   async fork(id: string, index?: number): Promise<void> {
     const made = await this.app.attempt(this.app.wire.call<Summary>("POST", sessionPath(id, "/fork"), { body: index === undefined ? {} : { up_to_index: index }, key: `${id} ${Date.now()}` }));
-    if (made) this.app.go({ at: "session", id: made.session_id });
+    if (!made) return;
+    this.app.go({ at: "session", id: made.session_id });
+    this.app.notices.add({ kind: "info", text: t("session.forked") });
   }
 
   /** exportURL is the address of a session's export. */
@@ -55,14 +58,14 @@ export class Library {
 
   /** remove hides a session and deletes it after a while, unless the user takes that back. */
   remove(id: string): void {
-    const deletion = { id, at: Date.now() + undoMs };
+    const deletion = { id, title: this.app.list.entry(id)?.title ?? "", at: Date.now() + undoMs };
     this.keep([...this.deletions().filter((d) => d.id !== id), deletion]);
     if (sessionOf(this.app.route.peek()) === id) this.app.go({ at: "new" }, true);
     this.await(deletion);
   }
 
-  private await({ id, at }: Deletion): void {
-    const left = Math.max(at - Date.now(), 0);
+  private await({ id, title, at }: Deletion): void {
+    const left = Math.min(Math.max(at - Date.now(), 0), undoMs); // the clock may have been set back
     this.hide(id, true);
     const timer = setTimeout(() => void this.delete(id), left);
     const undo = (): void => {
@@ -70,7 +73,7 @@ export class Library {
       this.keep(this.deletions().filter((d) => d.id !== id));
       this.hide(id, false);
     };
-    this.app.notices.add({ kind: "info", text: t("session.deleted", { title: this.app.list.entry(id)?.title || t("session.untitled") }), action: { label: t("undo"), run: undo } }, left);
+    this.app.notices.add({ kind: "info", text: t("session.deleted", { title: title || t("session.untitled") }), action: { label: t("undo"), run: undo } }, left);
   }
 
   private async delete(id: string): Promise<void> {

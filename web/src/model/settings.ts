@@ -171,12 +171,15 @@ export class Settings {
   /** footers returns what plugins show below a message. */
   footers = (at: MessageAt): readonly ShownText[] => textsOf(this.elements.value, "message_footer", this.context(at));
 
+  /** statusTexts returns what plugins say about the last reply, without what is shown below the reply. */
   private statusTexts(): readonly ShownText[] {
     const transcript = this.app.transcript.value;
     if (!transcript?.rows.value.length) return [];
     const index = transcript.messages.findLastIndex((m) => m.role === "assistant");
     const message = transcript.messages[index];
-    return message ? textsOf(this.elements.value, "status_bar", this.context({ message, index })) : [];
+    if (!message) return [];
+    const below = new Set<unknown>([message.metadata?.model, ...this.footers({ message, index }).map(({ text }) => text)]);
+    return textsOf(this.elements.value, "status_bar", this.context({ message, index })).filter(({ text }) => !below.has(text));
   }
 
   sessionActions = (): readonly ActionElement[] => (this.app.readOnly.value || !this.session.value ? [] : actionsOf(this.elements.value, "session_action", this.context(null)));

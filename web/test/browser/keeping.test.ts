@@ -20,6 +20,13 @@ suite("keeping", (check) => {
     const page = await open(`/s/${session}`);
     await page.click("session-menu");
     await page.click("tags");
+    await page.driver.$eval('[data-test="tags-field"]', (field, text) => {
+      (field as HTMLInputElement).value = text;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }, Array.from({ length: 33 }, (_, i) => `tag ${i}`).join(","));
+    await page.click("tags-save");
+    assert.equal(await page.driver.$eval('[data-test="tags-field"]', (field) => field.getAttribute("aria-invalid")), "true", "a chat has at most 32 tags");
+    await page.driver.$eval('[data-test="tags-field"]', (field) => (field as HTMLInputElement).select());
     await page.type("tags-field", "recipes, weekend");
     await page.click("tags-save");
     await page.gone("tags-field");

@@ -98,6 +98,56 @@ suite("messages", (check) => {
     await stored(server, session, [talk[0]!.content, "Another answer"]);
   }, everywhere);
 
+  check("the button that steps through versions keeps the focus", async ({ server, open }) => {
+    const session = await server.session({ messages: talk.slice(0, 2), script: { text: "Another answer" } });
+    const page = await open(`/s/${session}`);
+    await rows(page, 2);
+    await page.act(1, "menu-regenerate");
+    await page.shows("2/2", "alternative");
+    await page.shows("Another answer", "message");
+    const focused = (name: string): Promise<void> => page.until(`the focus on ${name}`, (wanted) => (document.activeElement as HTMLElement).dataset["test"] === wanted, name);
+    await (await page.at("alternative-previous")).focus();
+    await page.press("Enter");
+    await page.shows("Answer one", "message");
+    await focused("alternative-previous");
+    await (await page.at("alternative-next")).focus();
+    await page.press("Enter");
+    await page.shows("Another answer", "message");
+    await focused("alternative-next");
+  });
+
+  check("a message is edited in sight, with its images", async ({ server, open }) => {
+    const session = await server.session({ script: { text: "A long answer. ".repeat(120) } });
+    await server.send(session, "Look", { attachments: [{ type: "image", data_url: dot }] });
+    await server.settled(session);
+    const page = await open(`/s/${session}`);
+    await rows(page, 2);
+    await page.driver.$eval('[data-index="0"]', (row) => row.scrollIntoView());
+    await page.act(0, "menu-edit");
+    await page.at("edit-box", ' [data-test="image"]');
+    await page.until("the whole box in sight", () => {
+      const inner = document.querySelector('[data-test="edit-box"]')!.getBoundingClientRect();
+      const outer = document.querySelector('[data-test="transcript"]')!.getBoundingClientRect();
+      return inner.top >= outer.top && inner.bottom <= outer.bottom;
+    });
+    await page.press("Escape");
+    await page.gone("edit-box");
+    await page.shows("Look", "message");
+  }, everywhere);
+
+  check("a chat that ends in a question can be given a reply", async ({ server, open }) => {
+    const session = await server.session({ messages: talk, script: { text: "The first reply" } });
+    const page = await open(`/s/${session}`);
+    await rows(page, 4);
+    assert.equal(await page.count("ask-reply"), 0);
+    await page.act(2, "fork-here");
+    await rows(page, 3);
+    await page.shows("This is a copy", "toast");
+    await page.click("ask-reply");
+    await page.shows("The first reply", "message");
+    await page.gone("ask-reply");
+  }, everywhere);
+
   check("a chat is copied up to a message", async ({ server, open }) => {
     const session = await server.session({ title: "Whole", messages: talk });
     const page = await open(`/s/${session}`);

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { fromSnapshot, ProblemError, type OutboxEntry, type Snapshot } from "@loquat/client";
+import { mock, test } from "node:test";
+import { fromSnapshot, ProblemError, type FollowedList, type OutboxEntry, type Snapshot } from "@loquat/client";
 import { App } from "../../src/model/app.ts";
 import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
+import { undoMs } from "../../src/model/library.ts";
 import { formatRoute, parseRoute } from "../../src/model/route.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
@@ -59,6 +60,28 @@ test("a session that is not created yet is followed once it is", async () => {
   assert.equal(wire.sessionsOf.has("new1"), true);
 });
 
+test("a send that the session already shows is not shown a second time until it is answered", async () => {
+  const { app, wire } = await page();
+  const entry = (id: string, more: object = {}) => ({ id, sessionId: "one", order: id, send: { content: id }, status: "sending", ...more }) as OutboxEntry;
+  app.go({ at: "session", id: "one" });
+  const queue = [{ request_id: "waits", on_busy: "queue", message: { id: "w", role: "user", content: "waits" } }];
+  wire.entries.set([entry("runs"), entry("waits"), entry("next")]);
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { active_request_id: "runs", queue }), error: undefined });
+  assert.deepEqual(app.pending.value.map(({ id }) => id), ["next"]);
+  wire.entries.set([entry("runs", { status: "failed" })]);
+  assert.deepEqual(app.pending.value.map(({ id }) => id), ["runs"], "one that blocks those after it is shown");
+});
+
+test("the notice of a deletion names the chat, also after a reload", async () => {
+  const { app, wire, stored } = await page();
+  const list = (session_id: string) => ({ status: "ready", list: { sessions: [{ session_id, agent_id: "a", created_at: "", updated_at: "", metadata: { title: "Weekend" }, cursor_event_id: "1" }] }, more: false, error: undefined }) as unknown as FollowedList;
+  wire.lists[0]!.set(list("one"));
+  app.library.remove("one");
+  assert.deepEqual(app.notices.shown.value.map(({ text }) => text), ["“Weekend” was deleted."]);
+  const again = (await page(undefined, stored)).app;
+  assert.deepEqual(again.notices.shown.value.map(({ text }) => text), ["“Weekend” was deleted."]);
+});
+
 test("a session that is deleted elsewhere is left with a notice", async () => {
   const { app, wire } = await page();
   app.go({ at: "session", id: "one" });
@@ -112,6 +135,40 @@ test("a deletion can be undone, and a reload does not forget it", async () => {
   await tick(20);
   assert.deepEqual(again.wire.calls.filter((c) => c.method === "DELETE").map((c) => c.path), ["/sessions/late"]);
   assert.equal(wire.calls.some((c) => c.method === "DELETE"), false);
+});
+
+test("a deletion that waits is made soon, also if the clock was set back meanwhile", async () => {
+  const stored = new Map<string, unknown>([["deletions", [{ id: "late", title: "Late", at: Date.now() + 86_400_000 }]]]);
+  mock.timers.enable({ apis: ["setTimeout"] });
+  try {
+    const wire = new FakeWire();
+    wire.answers = { "DELETE /sessions/late": {} };
+    new App(wire.wire, memory(stored)).start();
+    mock.timers.tick(undoMs);
+    assert.deepEqual(wire.calls.filter((c) => c.method === "DELETE").map((c) => c.path), ["/sessions/late"]);
+  } finally {
+    mock.timers.reset();
+  }
+});
+
+test("a double click asks for one reply", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+  app.regenerate(1);
+  app.regenerate(1);
+  app.resend();
+  await tick();
+  assert.equal(wire.added.length, 1);
+  wire.entries.set([{ id: "r", sessionId: "one", order: "r", send: {}, status: "sending" } as OutboxEntry]);
+  app.resend();
+  app.continueReply();
+  await tick();
+  assert.equal(wire.added.length, 1, "the first one is on its way");
+  wire.entries.set([]);
+  app.resend();
+  await tick();
+  assert.equal(wire.added.length, 2);
 });
 
 test("routes", () => {

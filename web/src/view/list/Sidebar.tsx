@@ -46,6 +46,7 @@ export function Sidebar() {
         </Button>
       )}
       {(archived || app.list.tag.value || app.list.tags.value.length > 0) && <Filter />}
+      {archived && <h2 class="sidebar-title">{t("list.archived")}</h2>}
       <SessionList />
       <div class="sidebar-bottom">
         {!archived && (
@@ -90,7 +91,7 @@ function Filter() {
       {archived.value && (
         <button type="button" class="chip" data-test="list-back" onClick={() => app.go({ at: "new" })}>
           <Icon name="chevron-left" size={16} />
-          <span>{t("list.archived")}</span>
+          <span>{t("list.back")}</span>
         </button>
       )}
       {(tag.value || tags.value.length > 0) && (

@@ -31,7 +31,7 @@ export function SignIn() {
   return (
     <Dialog title={t("sign_in.title")} class="small" test="sign-in" onClose={() => (app.signIn.value = false)}>
       <form onSubmit={(e) => void submit(e)}>
-        <p class="dialog-text">{t("sign_in.help")}</p>
+        <p class="dialog-text">{t("sign_in.help").split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</p>
         <Field label={t("sign_in.token")} error={fault || undefined}>
           {(ids) => <input {...ids} class="input" type="password" autoComplete="current-password" spellcheck={false} autoFocus data-test="token" value={token} onInput={(e) => setToken(e.currentTarget.value)} />}
         </Field>

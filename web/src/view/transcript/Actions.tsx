@@ -1,5 +1,5 @@
 import { useComputed } from "@preact/signals";
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { numbers, t } from "../../i18n/index.ts";
 import type { App } from "../../model/app.ts";
@@ -84,15 +84,27 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
   );
 }
 
+/** The last step through alternatives. The row of a message is replaced by that of the alternative, and its button should keep the focus. */
+let stepped = { index: -1, by: 1, until: 0 };
+const stepMs = 5000;
+
 /** Choice steps through the alternatives of a message. */
 function Choice({ app, index }: { readonly app: App; readonly index: number }) {
+  const ref = useRef<HTMLDivElement>(null);
   const choice = useComputed(() => app.conversation.choiceAt(index)).value;
+  useLayoutEffect(() => {
+    if (stepped.index !== index || Date.now() > stepped.until || document.activeElement !== document.body) return;
+    ref.current?.querySelectorAll("button")[stepped.by < 0 ? 0 : 1]?.focus({ preventScroll: true });
+  }, [choice]);
   if (!choice) return null;
   const { at, total } = choice;
   const stuck = app.busy.value || app.readOnly.value;
-  const go = (by: -1 | 1) => () => void app.conversation.step(index, by);
+  const go = (by: -1 | 1) => () => {
+    stepped = { index, by, until: Date.now() + stepMs };
+    void app.conversation.step(index, by);
+  };
   return (
-    <div class="choice" role="group" aria-label={t("transcript.choice", { at: at + 1, total })} data-test="alternatives">
+    <div ref={ref} class="choice" role="group" aria-label={t("transcript.choice", { at: at + 1, total })} data-test="alternatives">
       <IconButton icon="chevron-left" size={16} label={t("transcript.previous")} data-test="alternative-previous" aria-disabled={stuck || at === 0} onClick={go(-1)} />
       <span aria-hidden="true" data-test="alternative">{numbers().format(at + 1)}/{numbers().format(total)}</span>
       <IconButton icon="chevron-right" size={16} label={t("transcript.next")} data-test="alternative-next" aria-disabled={stuck || at === total - 1} onClick={go(1)} />

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { Button } from "../parts/Button.tsx";
@@ -8,10 +9,12 @@ interface Props {
   /** Sends the text in the place of the message. */
   readonly ask?: (content: string) => void;
   readonly close: () => void;
+  /** What belongs to the text and stays as it is, such as images. */
+  readonly children?: ComponentChildren;
 }
 
 /** EditBox changes a text in its place. Escape leaves it as it was. */
-export function EditBox({ text, save, ask, close }: Props) {
+export function EditBox({ text, save, ask, close, children }: Props) {
   const ref = useRef<HTMLTextAreaElement>(null);
   const [now, setNow] = useState(text);
   useLayoutEffect(() => {
@@ -26,6 +29,7 @@ export function EditBox({ text, save, ask, close }: Props) {
     box.style.setProperty("height", "auto");
     box.style.setProperty("height", `${box.scrollHeight + 2}px`);
   }, [now]);
+  useLayoutEffect(() => ref.current?.form?.scrollIntoView({ block: "nearest" }), []);
   const empty = !now.trim();
   const keys = (e: KeyboardEvent): void => {
     if (e.isComposing) return;
@@ -40,6 +44,7 @@ export function EditBox({ text, save, ask, close }: Props) {
   };
   return (
     <form class="edit-box" data-test="edit-box" onSubmit={(e) => (e.preventDefault(), empty || (ask ?? save)(now))}>
+      {children}
       <textarea ref={ref} dir="auto" rows={1} value={now} aria-label={t("transcript.edit_name")} data-test="edit-text" onInput={(e) => setNow(e.currentTarget.value)} onKeyDown={keys} />
       {ask && <p class="edit-help">{t("transcript.edit_help")}</p>}
       <div class="edit-foot">

@@ -1,5 +1,6 @@
 import { t } from "../../i18n/index.ts";
 import type { Transcript } from "../../model/transcript.ts";
+import type { Message } from "../../model/types.ts";
 import { useApp } from "../context.ts";
 import { Button } from "../parts/Button.tsx";
 import { Icon } from "../parts/Icon.tsx";
@@ -44,13 +45,15 @@ function Retrying({ at, cause }: { readonly at: number; readonly cause: string }
   );
 }
 
-/** Failure stays until another request runs, also after a reload. */
+/** Failure stays until another request runs, also after a reload. A reply that has only lost its end says so itself. */
 function Failure({ transcript }: { readonly transcript: Transcript }) {
   const app = useApp();
   const last = transcript.last.value;
+  void transcript.rows.value; // which change with the messages
   const ends = transcript.messages.at(-1);
   const stopped = last?.status === "cancelled" && ends?.role !== "assistant";
-  if (!stopped && last?.status !== "failed") return null;
+  if (!stopped && last?.status !== "failed") return <Unanswered ends={ends} />;
+  if (ends?.role === "assistant" && ends.metadata?.incomplete === "interrupted") return null;
   const again = (): void => {
     if (ends?.role === "assistant") app.regenerate(transcript.messages.length - 1);
     else app.resend();
@@ -63,6 +66,18 @@ function Failure({ transcript }: { readonly transcript: Transcript }) {
         {!stopped && <p dir="auto">{last?.error}</p>}
       </div>
       {!app.readOnly.value && <Button data-test="failure-retry" onClick={again}>{t("retry")}</Button>}
+    </div>
+  );
+}
+
+/** Unanswered asks for a reply to the last message, for example in a chat that was copied up to a message of the user. */
+function Unanswered({ ends }: { readonly ends: Message | undefined }) {
+  const app = useApp();
+  const waits = app.pending.value.length > 0 || app.queued.value.length > 0;
+  if (ends?.role !== "user" || waits || app.readOnly.value || app.conversation.removed.value.has(ends.id)) return null;
+  return (
+    <div class="unanswered" data-test="unanswered">
+      <Button icon="refresh" data-test="ask-reply" onClick={() => app.resend()}>{t("transcript.ask_reply")}</Button>
     </div>
   );
 }

@@ -83,6 +83,11 @@ export class Scroller {
     return box.scrollHeight - box.clientHeight - box.scrollTop;
   }
 
+  /** Whether the user edits a message in its place, which should stay in sight. */
+  private get editing(): boolean {
+    return this.box!.contains(document.activeElement) && document.activeElement instanceof HTMLTextAreaElement;
+  }
+
   private scrolled(): void {
     const box = this.box;
     if (!box) return;
@@ -111,7 +116,7 @@ export class Scroller {
       box.scrollTop += wanted.getBoundingClientRect().top - box.getBoundingClientRect().top - this.wanted.offset;
       if (this.wanted.mark) mark(wanted);
       this.wanted = null;
-    } else if (this.following || (this.wanted && this.rows().length)) {
+    } else if ((this.following && !this.editing) || (this.wanted && this.rows().length)) {
       this.wanted = null; // also a row that is not there any more
       this.following = true;
       box.scrollTop = box.scrollHeight;

@@ -144,6 +144,11 @@ const cases = {
     assert.equal(new Set(all.map((m) => m.id)).size, all.length)
   },
   'a model': async () => assert.equal((await relay.models.retrieve('main/echo')).id, 'main/echo'),
+  'a program without settings of its own, and a model that an agent replaces': async () => {
+    Object.assign(process.env, { OPENAI_BASE_URL: base + '/v1', OPENAI_API_KEY: 'full-token' })
+    const got = await new OpenAI().chat.completions.create({ model: 'gpt-4.1-mini', messages: user('Hello') })
+    assert.equal(text(got), 'Hello')
+  },
   'an agent as a model': async () => assert.equal((await relay.models.retrieve('poet')).owned_by, 'loquat'),
 
   'no such model in the list': fails(OpenAI.NotFoundError, 404, () => relay.models.retrieve('none')),
