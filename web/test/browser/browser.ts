@@ -52,7 +52,7 @@ export interface PageOptions extends Omit<Look, "contrast"> {
 }
 
 /** The preferences of Firefox that force a palette: yellow on black, which is neither of the page's themes. */
-const forcedPalette = { "browser.display.document_color_use": 2, "browser.display.use_system_colors": false, "browser.display.foreground_color": "#ffff00", "browser.display.background_color": "#000000", "browser.anchor_color": "#00ffff", "browser.visited_color": "#00ffff" };
+const forcedPalette = { "browser.display.document_color_use": 2, "browser.display.use_system_colors": false, "browser.display.foreground_color": "#ffff00", "browser.display.background_color": "#000000", "browser.anchor_color": "#00ffff", "browser.visited_color": "#00ffff", "ui.highlight": "#00ff00", "ui.highlighttext": "#000000" };
 
 /** launch starts a browser, with forced colours if it is Firefox and they are wanted. The caller closes it. */
 export async function launch(kind: Kind, forced = false): Promise<Browser> {
