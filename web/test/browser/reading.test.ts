@@ -75,6 +75,12 @@ suite("reading", (check) => {
     assert.deepEqual(sides, [right, right, right, right, { marker: "left", even: true, texts: "left" }, right]);
   }, everywhere);
 
+  check("a diagram is drawn in its frame", async ({ server, open }) => {
+    const page = await open(`/s/${await server.session({ messages: [{ role: "user", content: "Draw" }, { role: "assistant", content: "```mermaid\ngraph TD\n  A[One] --> B[Two]\n  B --> C[Three]\n  C --> D[Four]\n```" }] })}`);
+    await page.driver.locator(".md-code-bar button[aria-expanded]").click();
+    await page.until("the size of the drawing", () => Number(document.querySelector<HTMLIFrameElement>("iframe.md-diagram")?.height) > 200);
+  });
+
   check("a gauge shows how full the context of the model is", async ({ server, open }) => {
     const metadata = { model: "demo", usage_prompt_tokens: 700, usage_completion_tokens: 150, usage_total_tokens: 850 };
     const { session_id: session } = await server.call<{ session_id: string }>("POST", "/sessions", { agent_id: "sized", messages: [{ role: "user", content: "Fill" }, { role: "assistant", content: "Filled", metadata }] });
