@@ -56,6 +56,7 @@ try {
     await page.click("reasoning", " summary");
     await page.click("tool", " summary");
     await page.shows("celsius", "tool");
+    await page.driver.$eval('[data-test="transcript"]', (box) => (box.scrollTop = 0));
   });
   await picture("tools", `/s/${await server.session({ title: "Five cities", messages: toolMessages })}`, async (page) => {
     await page.click("tools-all");
@@ -156,6 +157,7 @@ async function dropImages(): Promise<void> {
 async function picture(name: string, path: string, prepare: (page: Page) => Promise<unknown>, options: PageOptions = {}, from = server): Promise<void> {
   if (wanted.length && !wanted.includes(name)) return;
   const page = await Page.open(browser, from.url + path, { form: desktop, tolerant: true, ...options });
+  page.driver.setDefaultTimeout(120_000); // also on a busy machine
   await prepare(page);
   await page.driver.evaluate(() => new Promise((resolve) => setTimeout(resolve, 400))); // until what fades in is there
   await page.driver.screenshot({ path: join(folder, `${name}.webp`), type: "webp", quality: 70 });
