@@ -48,6 +48,9 @@ const (
 	docsStylePath = "/docs.css"
 )
 
+// framePath begins the paths of the sandboxed frames, whose files anybody may load.
+const framePath = "/frame/"
+
 // The policies of files. A page uses what this server has, and images of others. Frames run code that is
 // not trusted, such as diagrams, without the rights of this origin. The policy of Trusted Types loquat
 // makes the addresses of workers.
@@ -67,7 +70,7 @@ var fileRules = []struct {
 	headers map[string]string
 }{
 	{"/assets/", map[string]string{"Content-Security-Policy": pagePolicy, "Cache-Control": "public, max-age=31536000, immutable"}},
-	{"/frame/", map[string]string{"Content-Security-Policy": framePolicy, "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "cross-origin"}},
+	{framePath, map[string]string{"Content-Security-Policy": framePolicy, "Cache-Control": "no-cache", "Cross-Origin-Resource-Policy": "cross-origin"}},
 	{docsPath, map[string]string{"Content-Security-Policy": filePolicy, "Cache-Control": "no-cache"}},
 	{"/", map[string]string{"Content-Security-Policy": pagePolicy, "Cache-Control": "no-cache", "Permissions-Policy": "camera=(), geolocation=(), microphone=(self)"}},
 }

@@ -116,6 +116,20 @@ func TestFilesOfABuiltClient(t *testing.T) {
 	}
 }
 
+// Chromium loads the script of a sandboxed frame with the origin null. Only the files of frames may be loaded so.
+func TestFilesOfAFrameWithoutOrigin(t *testing.T) {
+	r := newRigWith(t, func(opts *httpapi.Options) {
+		opts.Web = fstest.MapFS{"index.html": {Data: []byte("<p>page")}, "frame/draw.js": {Data: []byte("1")}}
+	})
+	got := r.raw("GET", "/frame/draw.js", "identity", "Origin: null").want(t, 200)
+	if h := got.Header; h.Get("Cross-Origin-Resource-Policy") != "cross-origin" || h.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("the frame's script: %v", h)
+	}
+	r.raw("POST", "/frame/draw.js", "identity", "Origin: null").want(t, 403)
+	r.raw("GET", "/", "identity", "Origin: null").want(t, 403)
+	r.raw("GET", "/sessions", "identity", "Origin: null").want(t, 403)
+}
+
 // Without a build, the page says how to make one. The rest of the server works.
 func TestClientThatWasNotBuilt(t *testing.T) {
 	r := newRigWith(t, func(opts *httpapi.Options) { opts.Web = fstest.MapFS{".keep": {}} })

@@ -7,27 +7,37 @@ import { InlineView, plainText } from "./inline.tsx";
 import type { BlockNode, Inline, ListItem, ListNode, TableNode } from "./nodes.ts";
 import { format } from "./texts.ts";
 
+interface BlockProps {
+  readonly node: BlockNode;
+  /**
+   * Whether the block is in a list or a quotation. These have the direction of their first letter, so that all markers
+   * are on one side. A browser finds that letter only in children without a direction of their own.
+   */
+  readonly inside?: boolean;
+}
+
 /** BlockView shows a block. It renders again only if the block changed. */
-export class BlockView extends Component<{ node: BlockNode }> {
-  override shouldComponentUpdate(next: { node: BlockNode }): boolean {
+export class BlockView extends Component<BlockProps> {
+  override shouldComponentUpdate(next: BlockProps): boolean {
     return next.node !== this.props.node;
   }
 
   override render() {
-    return <Content node={this.props.node} />;
+    return <Content {...this.props} />;
   }
 }
 
-function Content({ node }: { node: BlockNode }) {
+function Content({ node, inside = false }: BlockProps) {
+  const dir = inside ? undefined : "auto";
   switch (node.type) {
     case "paragraph":
       return (
-        <p dir="auto">
+        <p dir={dir}>
           <InlineView inline={node.inline} />
         </p>
       );
     case "heading":
-      return <Heading level={node.level} inline={node.inline} />;
+      return <Heading level={node.level} inline={node.inline} dir={dir} />;
     case "code":
       return <Code node={node} />;
     case "quote":
@@ -51,7 +61,7 @@ function Content({ node }: { node: BlockNode }) {
     case "html":
     case "plain":
       return (
-        <p class="md-plain" dir="auto">
+        <p class="md-plain" dir={dir}>
           {node.value}
         </p>
       );
@@ -60,20 +70,21 @@ function Content({ node }: { node: BlockNode }) {
   }
 }
 
+/** Blocks shows the blocks of a list item, a quotation or a footnote. */
 export function Blocks({ nodes }: { nodes: readonly BlockNode[] }) {
   return (
     <>
       {nodes.map((node, i) => (
-        <BlockView key={i} node={node} />
+        <BlockView key={i} node={node} inside />
       ))}
     </>
   );
 }
 
-function Heading({ level, inline }: { level: number; inline: Inline }) {
+function Heading({ level, inline, dir }: { level: number; inline: Inline; dir: "auto" | undefined }) {
   const { headingShift } = useContext(EnvironmentContext);
   const shifted = level + headingShift;
-  const props = { dir: "auto", class: `md-h${level}`, ...(shifted > 6 && { "aria-level": shifted }) };
+  const props = { dir, class: `md-h${level}`, ...(shifted > 6 && { "aria-level": shifted }) };
   return h(`h${Math.min(6, shifted)}`, props, <InlineView inline={inline} />);
 }
 

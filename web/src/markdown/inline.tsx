@@ -26,7 +26,7 @@ function inlineNode(node: InlineNode, key: number) {
     case "text":
       return node.value;
     case "code":
-      return <code key={key}>{node.value}</code>;
+      return <code key={key} dir="ltr">{node.value}</code>;
     case "html":
       return <Html key={key} value={node.value} />;
     case "break":

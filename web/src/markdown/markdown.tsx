@@ -115,9 +115,9 @@ function sameNumbers(a: ReadonlyMap<string, number>, b: ReadonlyMap<string, numb
 function Notes({ notes, texts, idPrefix }: { notes: readonly Note[]; texts: Texts; idPrefix: string }) {
   return (
     <section class="md-notes" aria-label={texts.footnotes}>
-      <ol>
+      <ol dir="auto">
         {notes.map((note) => (
-          <li key={note.label} id={noteId(idPrefix, note.number)} tabIndex={-1} dir="auto">
+          <li key={note.label} id={noteId(idPrefix, note.number)} tabIndex={-1}>
             <Blocks nodes={note.children} />
             {note.references > 0 && <Back note={note} texts={texts} idPrefix={idPrefix} />}
           </li>

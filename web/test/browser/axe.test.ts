@@ -1,13 +1,13 @@
-// Every state of the page, checked by the rules of axe: on a wide and on a narrow screen, light and dark,
-// and with more contrast.
+// Every state of the page, checked by the rules of axe: on a wide and on a narrow screen, light and dark, with more
+// contrast and with forced colours.
 import assert from "node:assert/strict";
-import type { Page } from "./browser.ts";
-import { suite } from "./suite.ts";
+import type { Look, Page } from "./browser.ts";
+import { palettes, unseen } from "./forced.ts";
+import { suite, type Check } from "./suite.ts";
 import type { NewSession, Server } from "./program.ts";
 
 const wide = { width: 1280, height: 800 };
 const narrow = { width: 390, height: 844 };
-const chrome = { kinds: ["chrome"] } as const; // Firefox's protocol does not emulate media features
 const dot = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEklEQVR4nGNoaGjAihgGlwQA9QRgAQm9pRcAAAAASUVORK5CYII=";
 
 const markdown = [
@@ -32,26 +32,26 @@ const conversation = (title: string): NewSession => ({
   ],
 });
 
-/** clean checks a state of the page in every form and look. All rules once for a form, the colours once for a look. */
+/** The looks of each form. The first has all rules, the others only those of colours. */
+const looks: Record<string, readonly Look[]> = {
+  wide: [{ theme: "light" }, { theme: "dark" }, { theme: "dark", contrast: "more" }, { theme: "light", contrast: "more" }],
+  narrow: [{ theme: "light" }, { theme: "dark" }],
+};
+
+/** clean checks a state of the page in every form and look. */
 async function clean(page: Page, state: string): Promise<void> {
   const found: string[] = [];
-  const note = (where: string, faults: string[]): void => void found.push(...faults.map((fault) => `${state}, ${where}: ${fault}`));
-  const protocol = await page.driver.createCDPSession();
-  const look = (theme: string, contrast: string) => protocol.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }, { name: "prefers-contrast", value: contrast }, { name: "prefers-reduced-motion", value: "reduce" }] });
-  for (const form of [wide, narrow]) {
+  for (const [name, form] of Object.entries({ wide, narrow })) {
     await page.driver.setViewport(form);
-    await look("light", "no-preference");
-    await settle(page);
-    note(`width ${form.width}`, await page.violations());
-    for (const [theme, contrast] of form === wide ? [["dark", "no-preference"], ["dark", "more"], ["light", "more"]] as const : [["dark", "no-preference"]] as const) {
-      await look(theme, contrast);
+    const all = page.forced ? palettes(page) : looks[name]!;
+    for (const [i, look] of all.entries()) {
+      await page.look(look, "reduce");
       await settle(page);
-      note(`width ${form.width}, ${theme}, contrast ${contrast}`, await page.violations("color-contrast"));
+      const faults = [...(await page.violations(...(i ? ["color-contrast"] : []))), ...(page.forced ? await page.driver.evaluate(unseen) : [])];
+      found.push(...faults.map((fault) => `${state}, ${name}, ${Object.values(look).join(" ")}: ${fault}`));
     }
   }
   await page.driver.setViewport(wide);
-  await look("light", "no-preference");
-  await protocol.detach();
   assert.deepEqual(found, []);
 }
 
@@ -70,7 +70,7 @@ async function someSessions(server: Server): Promise<void> {
   await server.session();
 }
 
-suite("accessibility", (check) => {
+const states = (check: Check): void => {
   check("the first page, empty and with a list in groups", async ({ server, open }) => {
     const page = await open();
     await live(page);
@@ -82,7 +82,7 @@ suite("accessibility", (check) => {
     await page.driver.setViewport(narrow);
     await page.click("drawer");
     await clean(page, "drawer");
-  }, chrome);
+  });
 
   check("a conversation with everything that it can show", async ({ server, open }) => {
     const page = await open(`/s/${await server.session(conversation("Everything"))}`, { tolerant: true });
@@ -91,7 +91,7 @@ suite("accessibility", (check) => {
     await page.shows("clear");
     await page.until("the formulas", () => document.querySelectorAll("math").length >= 2);
     await clean(page, "conversation");
-  }, chrome);
+  });
 
   check("a reply that streams, and messages that wait", async ({ server, open }) => {
     const session = await server.session({ script: { reasoning: "I think. ".repeat(20), text: markdown + " word".repeat(3000), chunks: 3000, rate: 30 } });
@@ -101,7 +101,7 @@ suite("accessibility", (check) => {
     await page.send("Waits");
     await page.at("queued");
     await clean(page, "streaming");
-  }, chrome);
+  });
 
   check("a reply that failed, and one that is tried again", async ({ server, open }) => {
     const failed = await server.session({ script: { status: 400, body: "The key is wrong." } });
@@ -115,7 +115,7 @@ suite("accessibility", (check) => {
     await other.at("retry");
     await clean(other, "waiting for the next attempt");
     await server.cancel(again);
-  }, chrome);
+  });
 
   check("dialogs and menus", async ({ server, open }) => {
     await someSessions(server);
@@ -138,7 +138,7 @@ suite("accessibility", (check) => {
     await page.at("menu");
     await clean(page, "session menu");
     await page.press("Escape");
-  }, chrome);
+  });
 
   check("choosing a model, and the settings of a chat", async ({ server, open }) => {
     const page = await open(`/s/${await server.session(conversation("Settings"))}`, { tolerant: true });
@@ -153,7 +153,7 @@ suite("accessibility", (check) => {
     await page.at("chat-settings-panel");
     await page.at("setting");
     await clean(page, "chat settings");
-  }, chrome);
+  });
 
   check("a session that can be brought back after its deletion", async ({ server, open }) => {
     const page = await open(`/s/${await server.session({ title: "Goes" })}`);
@@ -161,7 +161,7 @@ suite("accessibility", (check) => {
     await page.click("delete");
     await page.at("toast-action");
     await clean(page, "undo");
-  }, chrome);
+  });
 
   check("a page without its server", async ({ server, open }) => {
     const page = await open("/", { tolerant: true });
@@ -169,10 +169,10 @@ suite("accessibility", (check) => {
     server.network.cut();
     await page.at("banner");
     await clean(page, "offline");
-  }, chrome);
-}, { provider: { retry_on_status: { 503: [600] } } });
+  });
+};
 
-suite("accessibility with tokens", (check) => {
+const statesWithTokens = (check: Check): void => {
   check("signing in, and a token that may only read", async ({ server, open }) => {
     const { session_id: session } = await server.call<{ session_id: string }>("POST", "/sessions", { metadata: { title: "Shared" }, messages: conversation("").messages }, "open-sesame");
     const page = await open(`/s/${session}`, { tolerant: true });
@@ -191,5 +191,11 @@ suite("accessibility with tokens", (check) => {
     await page.shows("A system message");
     await page.at("banner");
     await clean(page, "read only");
-  }, chrome);
-}, { config: { server: { auth_tokens: [{ name: "full", token: "open-sesame", scope: "full" }, { name: "read", token: "look-only", scope: "read" }] } } });
+  });
+};
+
+for (const forced of [false, true]) {
+  const what = `accessibility${forced ? ", forced colours" : ""}`;
+  suite(what, states, { forced, provider: { retry_on_status: { 503: [600] } } });
+  suite(`${what}, with tokens`, statesWithTokens, { forced, config: { server: { auth_tokens: [{ name: "full", token: "open-sesame", scope: "full" }, { name: "read", token: "look-only", scope: "read" }] } } });
+}

@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { setTimeout } from "node:timers/promises";
-import puppeteer, { type Browser, type BrowserContext, type ElementHandle, type Page as DriverPage, type KeyInput } from "puppeteer-core";
+import puppeteer, { type Browser, type BrowserContext, type CDPSession, type ElementHandle, type Page as DriverPage, type KeyInput } from "puppeteer-core";
 
 /** The kinds of browsers, with the programs that Debian and others install. */
 const programs = {
@@ -34,52 +34,79 @@ export interface Form {
 export const desktop: Form = { name: "desktop", width: 1280, height: 800, touch: false };
 export const phone: Form = { name: "phone", width: 390, height: 844, touch: true };
 
-/** PageOptions choose how a page is shown. */
-export interface PageOptions {
-  form?: Form;
+/** Look is what a page learns from the device about colours. */
+export interface Look {
   theme?: "light" | "dark";
+  contrast?: "no-preference" | "more";
+  /** Whether the colours of the device replace those of the page. Firefox must be launched so. */
+  forced?: boolean;
+}
+
+/** PageOptions choose how a page is shown. */
+export interface PageOptions extends Omit<Look, "contrast"> {
+  form?: Form;
   /** Whether errors in the console are expected. */
   tolerant?: boolean;
   /** Runs in the page before its own code, for example to put something in the place of what a test browser lacks. */
   before?: () => void;
 }
 
-/** launch starts a browser. The caller closes it. */
-export async function launch(kind: Kind): Promise<Browser> {
+/** The preferences of Firefox that force a palette: yellow on black, which is neither of the page's themes. */
+const forcedPalette = { "browser.display.document_color_use": 2, "browser.display.use_system_colors": false, "browser.display.foreground_color": "#ffff00", "browser.display.background_color": "#000000", "browser.anchor_color": "#00ffff", "browser.visited_color": "#00ffff", "ui.highlight": "#00ff00", "ui.highlighttext": "#000000" };
+
+/** launch starts a browser, with forced colours if it is Firefox and they are wanted. The caller closes it. */
+export async function launch(kind: Kind, forced = false): Promise<Browser> {
   const executablePath = programOf(kind);
   assert(executablePath, `${kind} is not installed`);
   const args = kind === "chrome" ? ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"] : [];
-  return puppeteer.launch({ browser: kind, executablePath, headless: true, args, timeout: 180_000, protocolTimeout: 180_000 });
+  return puppeteer.launch({ browser: kind, executablePath, headless: true, args, extraPrefsFirefox: forced ? forcedPalette : {}, timeout: 180_000, protocolTimeout: 180_000 });
 }
 
 /** Page is one window. All waits end after 20 s with an error that names what was missing. */
 export class Page {
   /** Errors of the page: exceptions, and errors in its console. */
   readonly faults: string[] = [];
+  private media?: CDPSession;
 
   private constructor(
     readonly driver: DriverPage,
     readonly context: BrowserContext,
+    readonly chrome: boolean,
+    /** Whether it has forced colours. */
+    readonly forced: boolean,
     private readonly tolerant: boolean,
   ) {}
 
   /** open opens a window that shares nothing with others, unless they are given the same context. */
-  static async open(browser: Browser, url: string, { form = desktop, theme = "light", tolerant = false, before }: PageOptions = {}, context?: BrowserContext): Promise<Page> {
+  static async open(browser: Browser, url: string, { form = desktop, theme = "light", forced = false, tolerant = false, before }: PageOptions = {}, context?: BrowserContext): Promise<Page> {
     const inside = context ?? (await browser.createBrowserContext());
     const driver = await inside.newPage();
-    const page = new Page(driver, inside, tolerant);
+    const chrome = !/firefox/i.test(await browser.version());
+    const page = new Page(driver, inside, chrome, forced, tolerant);
     driver.setDefaultTimeout(20_000);
     driver.on("pageerror", (thrown) => page.faults.push(String(thrown)));
     driver.on("console", (line) => line.type() === "error" && page.faults.push(line.text()));
-    await driver.setViewport({ width: form.width, height: form.height, ...(form.touch && (await isChrome(browser)) && { isMobile: true, hasTouch: true }) });
-    if (await isChrome(browser)) await driver.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+    await driver.setViewport({ width: form.width, height: form.height, ...(form.touch && chrome && { isMobile: true, hasTouch: true }) });
+    if (chrome) await page.look({ theme, forced });
     else if (theme === "dark") await driver.evaluateOnNewDocument(darkTheme); // Firefox's protocol does not emulate media features
-    if (before) {
-      await driver.evaluateOnNewDocument("globalThis.__name ??= (made) => made"); // with which the loader of the tests names functions
-      await driver.evaluateOnNewDocument(before);
-    }
+    await driver.evaluateOnNewDocument("globalThis.__name ??= (made) => made"); // with which the loader of the tests names functions
+    if (before) await driver.evaluateOnNewDocument(before);
     await driver.goto(url, { waitUntil: "domcontentloaded" });
     return page;
+  }
+
+  /**
+   * look changes what the page learns about colours and motion. In Firefox, whose protocol does not emulate
+   * media features, it sets on the root what the page sets there after it has asked for them.
+   */
+  async look({ theme = "light", contrast = "no-preference", forced = false }: Look, motion: "no-preference" | "reduce" = "no-preference"): Promise<void> {
+    if (!this.chrome) {
+      const set = { theme, contrast: contrast === "more" ? "more" : "normal", ...(motion === "reduce" && { motion: "none" }) };
+      return this.driver.evaluate((to) => void Object.assign(document.documentElement.dataset, to), set);
+    }
+    this.media ??= await this.driver.createCDPSession();
+    const features = { "prefers-color-scheme": theme, "prefers-contrast": contrast, "prefers-reduced-motion": motion, "forced-colors": forced ? "active" : "none" };
+    await this.media.send("Emulation.setEmulatedMedia", { features: Object.entries(features).map(([name, value]) => ({ name, value })) });
   }
 
   /** close closes the window and checks that it had no errors. */
@@ -199,8 +226,4 @@ async function hit(element: ElementHandle<HTMLElement>): Promise<boolean> {
   });
   await element.click();
   return element.evaluate((one: HTMLElement & { hit?: boolean }) => one.hit === true).catch(() => true); // the click led to another page
-}
-
-async function isChrome(browser: Browser): Promise<boolean> {
-  return !/firefox/i.test(await browser.version());
 }

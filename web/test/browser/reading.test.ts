@@ -56,6 +56,31 @@ suite("reading", (check) => {
     assert.equal(await page.driver.$eval('[data-test="composer"]', (box) => getComputedStyle(box).direction), "rtl");
   }, everywhere);
 
+  check("the markers of a list are on the side where its text begins", async ({ server, open }) => {
+    const content = "- ماء\n- English, in the same list\n- 42\n\n1. `sh`\n2. שלום\n\n> اقتباس\n\n- [ ] مهمة\n\n* left\n* عربي\n\nنص[^1]\n\n[^1]: حاشية";
+    const page = await open(`/s/${await server.session({ messages: [{ role: "user", content: "؟" }, { role: "assistant", content }] })}`);
+    await page.shows("English, in the same list", "message");
+    const sides = await page.driver.$$eval('[data-index="1"] :is(ul, ol, blockquote)', (all) => all.map((box) => {
+      const [first, last] = [box.firstElementChild!, box.lastElementChild!].map((item) => item.getBoundingClientRect());
+      const { left, right } = box.getBoundingClientRect();
+      const texts = [...box.querySelectorAll("p")].map((text) => {
+        const range = document.createRange();
+        range.selectNodeContents(text);
+        const at = range.getBoundingClientRect();
+        return at.left - left < right - at.right ? "left" : "right";
+      });
+      return { marker: first!.left - left > right - first!.right ? "left" : "right", even: first!.left === last!.left, texts: [...new Set(texts)].join() };
+    }));
+    const right = { marker: "right", even: true, texts: "right" };
+    assert.deepEqual(sides, [right, right, right, right, { marker: "left", even: true, texts: "left" }, right]);
+  }, everywhere);
+
+  check("a diagram is drawn in its frame", async ({ server, open }) => {
+    const page = await open(`/s/${await server.session({ messages: [{ role: "user", content: "Draw" }, { role: "assistant", content: "```mermaid\ngraph TD\n  A[One] --> B[Two]\n  B --> C[Three]\n  C --> D[Four]\n```" }] })}`);
+    await page.driver.locator(".md-code-bar button[aria-expanded]").click();
+    await page.until("the size of the drawing", () => Number(document.querySelector<HTMLIFrameElement>("iframe.md-diagram")?.height) > 200);
+  });
+
   check("a gauge shows how full the context of the model is", async ({ server, open }) => {
     const metadata = { model: "demo", usage_prompt_tokens: 700, usage_completion_tokens: 150, usage_total_tokens: 850 };
     const { session_id: session } = await server.call<{ session_id: string }>("POST", "/sessions", { agent_id: "sized", messages: [{ role: "user", content: "Fill" }, { role: "assistant", content: "Filled", metadata }] });

@@ -30,15 +30,18 @@ const looks = {
 
 type Body = (stage: Stage) => Promise<void>;
 
-/** suite runs tests in each browser. body declares them with its argument. */
-export function suite(name: string, body: (check: (what: string, run: Body, where?: Where) => void) => void, options: Options = {}): void {
+export type Check = (what: string, run: Body, where?: Where) => void;
+
+/** suite runs tests in each browser, with forced colours if that is said. body declares them with its argument. */
+export function suite(name: string, body: (check: Check) => void, options: Options & { forced?: boolean } = {}): void {
+  const { forced = false } = options;
   for (const kind of ["chrome", "firefox"] as const) {
     describe(`${name} in ${kind}`, { skip: missing(kind), concurrency: 1 }, () => {
       let browser: Browser;
       let server: Server;
       before(async () => {
         server = await Server.start(options);
-        browser = await launch(kind);
+        browser = await launch(kind, forced);
       });
       after(async () => {
         await browser?.close();
@@ -47,7 +50,7 @@ export function suite(name: string, body: (check: (what: string, run: Body, wher
       const once = async (run: Body, look: PageOptions): Promise<void> => {
         const pages: Page[] = [];
         const open = async (path = "/", shown: PageOptions = {}): Promise<Page> => {
-          const page = await Page.open(browser, server.url + path, { ...look, ...shown });
+          const page = await Page.open(browser, server.url + path, { forced, ...look, ...shown });
           pages.push(page);
           return page;
         };
