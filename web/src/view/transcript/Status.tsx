@@ -1,3 +1,4 @@
+import { useEffect, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import type { Transcript } from "../../model/transcript.ts";
 import type { Message } from "../../model/types.ts";
@@ -74,10 +75,24 @@ function Failure({ transcript }: { readonly transcript: Transcript }) {
 function Unanswered({ ends }: { readonly ends: Message | undefined }) {
   const app = useApp();
   const waits = app.pending.value.length > 0 || app.queued.value.length > 0;
-  if (ends?.role !== "user" || waits || app.readOnly.value || app.conversation.removed.value.has(ends.id)) return null;
+  const rests = useRest(waits ? "" : (ends?.id ?? ""));
+  if (ends?.role !== "user" || !rests || app.readOnly.value || app.conversation.removed.value.has(ends.id)) return null;
   return (
     <div class="unanswered" data-test="unanswered">
       <Button icon="refresh" data-test="ask-reply" onClick={() => app.resend()}>{t("transcript.ask_reply")}</Button>
     </div>
   );
+}
+
+/** A request begins some time after its message is there. After this time without one, none will. */
+const restMs = 3000;
+
+/** useRest reports whether a key has been the same for a while. An empty key never rests. */
+function useRest(key: string): boolean {
+  const [rested, setRested] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setRested(key), restMs);
+    return () => clearTimeout(timer);
+  }, [key]);
+  return key !== "" && rested === key;
 }
