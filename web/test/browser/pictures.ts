@@ -50,7 +50,7 @@ try {
     await page.send("Hello");
     await page.at("failure");
   });
-  const long = `/s/${await server.session({ title: "The weather in Ulm", messages: messages.map((one, i) => (i === 1 ? { ...one, metadata: { ...one.metadata, reasoning_content: thoughts } } : one)) })}`;
+  const long = `/s/${await server.session({ title: "Celsius and Fahrenheit", messages: messages.map((one, i) => (i === 1 ? { ...one, metadata: { ...one.metadata, reasoning_content: thoughts } } : one)) })}`;
   await picture("reasoning", long, async (page) => {
     await shown(page);
     await page.click("reasoning", " summary");
