@@ -75,7 +75,7 @@ try {
     await page.click("message", '[data-index="1"] [data-test="message-menu"]');
     await page.at("menu");
   });
-  await picture("waiting", `/s/${await server.session({ title: "A long story", script: { text: "Once upon a time, a clockmaker lived in a small town by the sea. ".repeat(40), chunks: 400, rate: 30 } })}`, async (page) => {
+  await picture("waiting", `/s/${await server.session({ title: "A long story", script: { text: "Once upon a time, a clockmaker lived in a small town by the sea. ".repeat(40), chunks: 2600, rate: 40 } })}`, async (page) => {
     await page.send("Tell me a long story.");
     await page.shows("clockmaker lived in a small town by the sea. Once upon", "message");
     await page.send("Now tell it to a child.");
