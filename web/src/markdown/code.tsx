@@ -34,7 +34,7 @@ export function Code({ node }: { node: CodeNode }) {
         <Copy text={text} />
       </div>
       {hasHiddenOrder(node) && <p class="md-warning">{texts.hiddenCharacters}</p>}
-      <pre class={wrap ? "md-pre md-wrap" : "md-pre"} dir="ltr" tabIndex={0} aria-label={name}>
+      <pre class={wrap ? "md-pre md-wrap" : "md-pre"} dir="ltr" role="group" tabIndex={0} aria-label={name}>
         <Coloured node={node} language={language} />
       </pre>
       {isDiagram && diagram && (text().length > maxDiagram ? <p class="md-warning">{texts.diagramTooLarge}</p> : <Diagram source={text()} />)}

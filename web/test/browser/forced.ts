@@ -53,7 +53,7 @@ export function unseen(): string[] {
     else check(element, `the border of ${what}`, borderTopColor, element.parentElement, 3);
   };
 
-  const boxes = "dialog, .bubble, .composer-box, .edit-box, .failure, .banner, .toast, .tools, .md-code, .md-table, .preview, .prompt";
+  const boxes = "dialog:not(.full), .bubble, .composer-box, .edit-box, .failure, .banner, .toast, .tools, .md-code, .md-table, .preview, .prompt";
   for (const element of document.querySelectorAll("body *")) {
     if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true }) || element.closest("[disabled], [aria-disabled='true'], .sr-only, .skip, math")) continue;
     const style = getComputedStyle(element);

@@ -50,7 +50,7 @@ try {
     await page.send("Hello");
     await page.at("failure");
   });
-  const long = `/s/${await server.session({ title: "The weather in Ulm", messages: messages.map((one, i) => (i === 1 ? { ...one, metadata: { ...one.metadata, reasoning_content: thoughts } } : one)) })}`;
+  const long = `/s/${await server.session({ title: "Celsius and Fahrenheit", messages: messages.map((one, i) => (i === 1 ? { ...one, metadata: { ...one.metadata, reasoning_content: thoughts } } : one)) })}`;
   await picture("reasoning", long, async (page) => {
     await shown(page);
     await page.click("reasoning", " summary");
@@ -75,7 +75,7 @@ try {
     await page.click("message", '[data-index="1"] [data-test="message-menu"]');
     await page.at("menu");
   });
-  await picture("waiting", `/s/${await server.session({ title: "A long story", script: { text: "Once upon a time, a clockmaker lived in a small town by the sea. ".repeat(40), chunks: 400, rate: 30 } })}`, async (page) => {
+  await picture("waiting", `/s/${await server.session({ title: "A long story", script: { text: "Once upon a time, a clockmaker lived in a small town by the sea. ".repeat(40), chunks: 2600, rate: 40 } })}`, async (page) => {
     await page.send("Tell me a long story.");
     await page.shows("clockmaker lived in a small town by the sea. Once upon", "message");
     await page.send("Now tell it to a child.");
