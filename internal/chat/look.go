@@ -22,8 +22,9 @@ var lookPause = time.Second
 const takeUpAtOnce = 64
 
 // lookLoop looks until the service stops. A look finds what signals between nodes did not say:
-// it ends the requests of nodes that are gone, deletes their sessions that were not to be kept, starts queued sends that nothing starts, and stops
-// workers whose request was cancelled or ended elsewhere.
+// it ends the requests of nodes that are gone, deletes their sessions that were not to be kept,
+// starts queued sends that nothing starts, and stops workers whose request was cancelled or ended
+// elsewhere.
 func (s *Requests) lookLoop() {
 	for {
 		// The nodes do not look all at once, so most orphans meet only one of them.
@@ -39,10 +40,12 @@ func (s *Requests) lookLoop() {
 	}
 }
 
+// look looks once. A session that cannot be deleted does not keep requests from being ended.
 func (s *Requests) look(ctx context.Context) error {
-	if err := s.dropDiscarded(ctx); err != nil {
-		return err
-	}
+	return errors.Join(s.dropDiscarded(ctx), s.lookAtRequests(ctx))
+}
+
+func (s *Requests) lookAtRequests(ctx context.Context) error {
 	before := s.workers.ids() // before the read, which then knows all of them
 	var orphans []store.Request
 	var own map[string]bool

@@ -286,7 +286,7 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 	return s.Requests.deleteSession(ctx, call, id)
 }
 
-// deleteSession is DeleteSession.
+// deleteSession does what DeleteSession of the service says.
 func (s *Requests) deleteSession(ctx context.Context, call Call, id string) error {
 	ended, err := store.Do(ctx, s.store, func(tx *store.Tx) ([]store.Request, error) {
 		h, err := headFor(tx, call, id)

@@ -115,7 +115,7 @@ func (p *Provider) settingsOf(c loquat.Object) (settings, error) {
 // accepts the values that the schema accepts.
 func readSettings(c loquat.Object) (settings, error) {
 	s := unset
-	err := s.read(c)
+	err := s.set(c)
 	return s, err
 }
 
@@ -130,14 +130,14 @@ var unset = func() (s settings) {
 			c.Set(f.Key, f.Default)
 		}
 	}
-	_ = s.read(c.Set("stream_recovery", recovery)) // an error means that a required key has no default
+	_ = s.set(c.Set("stream_recovery", recovery)) // an error means that a required key has no default
 	return s
 }()
 
 const recoveryPrefix = "stream_recovery."
 
-// read sets what a config has.
-func (s *settings) read(c loquat.Object) error {
+// set sets what a config has.
+func (s *settings) set(c loquat.Object) error {
 	r := &reader{config: c}
 	read(r, "model", &s.model)
 	readAs(r, "base_url", &s.baseURL, decodeBaseURL)

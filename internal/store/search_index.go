@@ -90,26 +90,22 @@ type index interface {
 	FindQuery(anyOf [][]IndexWord, below int64, limit int) (query string, args []any)
 }
 
-// Expression returns a search for items that have all words of one of the lists, in the language of
-// an index. The operator and stands between words, or between lists, and prefix behind a word that
-// is only a beginning. Words have no quotes.
-func Expression(anyOf [][]IndexWord, quote, prefix, and, or string) string {
-	var b strings.Builder
+// Expressions returns for each list a search for items that have all its words, in the language of an
+// index. The operator and stands between words, and prefix behind a word that is only a beginning. Words
+// have no quotes.
+func Expressions(anyOf [][]IndexWord, quote, prefix, and string) []string {
+	out := make([]string, len(anyOf))
 	for i, list := range anyOf {
-		if i > 0 {
-			b.WriteString(or)
-		}
+		words := make([]string, len(list))
 		for j, word := range list {
-			if j > 0 {
-				b.WriteString(and)
-			}
-			b.WriteString(quote + word.Text + quote)
+			words[j] = quote + word.Text + quote
 			if word.Prefix {
-				b.WriteString(prefix)
+				words[j] += prefix
 			}
 		}
+		out[i] = strings.Join(words, and)
 	}
-	return b.String()
+	return out
 }
 
 // searchIndex returns the index of a transaction.

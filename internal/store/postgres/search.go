@@ -66,14 +66,10 @@ func array(numbers []int64) string {
 // times as long. And "item + 0" keeps PostgreSQL from walking all items backwards until enough of them
 // match, which takes long if few do.
 func (s statements) FindQuery(anyOf [][]store.IndexWord, below int64, limit int) (string, []any) {
-	lists := make([]string, len(anyOf))
-	for i, list := range anyOf {
-		lists[i] = store.Expression([][]store.IndexWord{list}, "'", ":*", " & ", "")
-	}
 	return `SELECT found.item FROM unnest(string_to_array(convert_from(?, 'UTF8'), chr(10))::tsquery[]) AS list (words),
 		LATERAL (SELECT item FROM search_index WHERE tokens @@ list.words AND item + 0 < ? ORDER BY item + 0 DESC LIMIT ?) AS found
 		ORDER BY found.item DESC LIMIT ?`,
-		[]any{strings.Join(lists, "\n"), below, limit, limit}
+		[]any{strings.Join(store.Expressions(anyOf, "'", ":*", " & "), "\n"), below, limit, limit}
 }
 
 // quote writes tokens as the text of a tsvector. Tokens have no quotes and backslashes.

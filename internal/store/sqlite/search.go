@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"strconv"
+	"strings"
 
 	"loquat/internal/store"
 )
@@ -94,5 +95,5 @@ func (reader) FindQuery(anyOf [][]store.IndexWord, below int64, limit int) (stri
 
 func findQuery(anyOf [][]store.IndexWord, below int64, limit int) (string, []any) {
 	return `SELECT rowid FROM search_index WHERE search_index MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?`,
-		[]any{store.Expression(anyOf, `"`, "*", " AND ", " OR "), below, limit}
+		[]any{strings.Join(store.Expressions(anyOf, `"`, "*", " AND "), " OR "), below, limit}
 }
