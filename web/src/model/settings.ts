@@ -71,6 +71,11 @@ export class Settings {
     const about = this.app.transcript.value?.about.value;
     return id && about?.session_id === id ? JSON.stringify([id, about.agent_id, about.metadata.overrides ?? null]) : "";
   });
+  /** The basis, once it is the turn of the elements: a message that is being sent goes before them, unless it has images to upload. */
+  private readonly turn = computed((): string => {
+    const sending = !this.loaded.value && this.app.pending.value.some(({ status, files }) => status === "sending" && !files?.length);
+    return sending ? "" : this.basis.value;
+  });
   private of = "";
   private loads = 0;
   private tail: Promise<unknown> = Promise.resolve();
@@ -82,7 +87,7 @@ export class Settings {
     effect(() => {
       const id = sessionOf(this.app.route.value);
       if (id !== this.of) this.clear(id ?? "");
-      if (this.basis.value) void this.load();
+      if (this.turn.value) void this.load();
     });
   }
 

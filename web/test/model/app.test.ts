@@ -72,6 +72,24 @@ test("a send that the session already shows is not shown a second time until it 
   assert.deepEqual(app.pending.value.map(({ id }) => id), ["runs"], "one that blocks those after it is shown");
 });
 
+test("the first message of a new session goes before the elements of plugins, unless images are uploaded first", async () => {
+  for (const files of [undefined, [{ image: new Blob() }]]) {
+    const { app, wire } = await page();
+    const asked = (): string[] => wire.calls.map(({ path }) => path).filter((path) => path.startsWith("/sessions/one/"));
+    const entry = (status: string) => ({ id: "r", sessionId: "one", order: "r", send: { content: "Hi" }, status, files }) as OutboxEntry;
+    wire.entries.set([entry("sending")]);
+    app.go({ at: "session", id: "one" });
+    wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+    assert.equal(asked().length, files ? 3 : 0);
+    wire.entries.set([entry("sent")]);
+    assert.deepEqual(asked(), ["/sessions/one/ui-schema", "/sessions/one/application/ui-schema", "/sessions/one/config"]);
+    await tick();
+    wire.entries.set([{ ...entry("sending"), id: "later" }]);
+    wire.entries.set([]);
+    assert.equal(asked().length, 3, "they are loaded again after a later message");
+  }
+});
+
 test("the notice of a deletion names the chat, also after a reload", async () => {
   const { app, wire, stored } = await page();
   const list = (session_id: string) => ({ status: "ready", list: { sessions: [{ session_id, agent_id: "a", created_at: "", updated_at: "", metadata: { title: "Weekend" }, cursor_event_id: "1" }] }, more: false, error: undefined }) as unknown as FollowedList;
