@@ -81,7 +81,57 @@ export function textStorage(name: string, storage: Pick<Storage, "getItem" | "se
   }
 }
 
-/** IndexedDB where there is one, otherwise memory. */
+/** The longest text that `noted` writes while the page waits. */
+const longestNote = 100_000
+
+/**
+ * Writes each entry without images to a storage of texts, until `inner`, which takes longer, has it. So a send
+ * waits for nothing, and survives a reload from then on.
+ */
+export function noted(inner: OutboxStorage, name: string, texts: Storage): OutboxStorage {
+  const keyOf = (id: string) => `${name}:${id}`
+  const note = (key: string): OutboxEntry | undefined => {
+    try {
+      return JSON.parse(texts.getItem(key) ?? "null") ?? undefined
+    } catch { // something else wrote it
+      return undefined
+    }
+  }
+  return {
+    ...inner,
+    all: async () => {
+      const stored = await inner.all()
+      const notes = Object.keys(texts).filter((key) => key.startsWith(keyOf(""))).flatMap((key) => note(key) ?? [])
+      return [...stored.filter(({ id }) => !notes.some((n) => n.id === id)), ...notes]
+    },
+    get: async (id) => note(keyOf(id)) ?? inner.get(id),
+    put: async (entry) => {
+      const key = keyOf(entry.id), text = entry.files?.length ? "" : JSON.stringify(entry)
+      const stored = inner.put(entry)
+      if (!text || text.length > longestNote) return stored
+      try {
+        texts.setItem(key, text)
+      } catch { // it is full
+        return stored
+      }
+      stored.then(() => {
+        if (texts.getItem(key) === text) texts.removeItem(key)
+      }, () => {}) // the note stays
+    },
+    delete: async (id) => {
+      texts.removeItem(keyOf(id))
+      await inner.delete(id)
+    },
+  }
+}
+
+/** IndexedDB where there is one, with localStorage before it; otherwise memory. */
 export function defaultStorage(name: string): OutboxStorage {
-  return typeof indexedDB === "object" && indexedDB ? indexedDBStorage(name) : memoryStorage()
+  if (typeof indexedDB !== "object" || !indexedDB) return memoryStorage()
+  const storage = indexedDBStorage(name)
+  try {
+    return typeof localStorage === "object" && localStorage ? noted(storage, name, localStorage) : storage
+  } catch { // the browser forbids it
+    return storage
+  }
 }

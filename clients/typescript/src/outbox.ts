@@ -221,7 +221,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   // #insertFirst adds an entry that no other one keeps back. It is sent as soon as it is stored, and it is stored
-  // as one that is being sent, so one write is enough. The lock is asked for before other tabs can know of the entry.
+  // as one that is being sent, so one write is enough.
   async #insertFirst(entry: OutboxEntry): Promise<OutboxEntry> {
     const stored = this.#put(entry)
     void this.#pump(entry.sessionId, { id: entry.id, read: () => stored.then(() => this.#find(entry.id), () => undefined) })
@@ -275,8 +275,9 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     for (let failures = 0; !this.#closing.signal.aborted;) {
       const next = first ?? this.#next(sessionId)
       if (!next) return
+      const attempt = () => this.#attempt(next, failures)
+      const pause = await (first ? this.#locking(sessionId, attempt()) : this.#locked(sessionId, attempt))
       first = undefined
-      const pause = await this.#locked(sessionId, () => this.#attempt(next, failures))
       if (pause === undefined) {
         failures = 0
         continue
@@ -298,6 +299,13 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
       if (this.#closing.signal.aborted) return undefined
       throw error
     }) as Promise<T>
+  }
+
+  // #locking keeps the lock until an attempt has ended that does not wait for it. The lock is asked for before
+  // other tabs can know of the entry, and an earlier entry of another tab would have kept this one back.
+  #locking<T>(sessionId: string, attempt: Promise<T>): Promise<T> {
+    void this.#locked(sessionId, () => attempt).catch(() => {}) // the caller gets the error
+    return attempt
   }
 
   // #attempt makes one attempt. It returns the milliseconds until the next, or undefined if there is none.

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { Loquat, Outbox, type OutboxEntry, textStorage, type Topic } from "../src/index.ts"
+import { Loquat, memoryStorage, noted, Outbox, type OutboxEntry, textStorage, type Topic } from "../src/index.ts"
 import { Locks } from "./locks.ts"
 import { until } from "./server.ts"
 
@@ -39,6 +39,16 @@ class FakeServer {
   }
 
   get texts(): string[] { return this.sends.map((s) => s.content) }
+}
+
+/** A browser's localStorage, whose keys are its properties. A full one refuses to write. */
+function browserTexts(full = false): Storage {
+  const texts: Record<string, string> = {}
+  return new Proxy(texts, {
+    get: (_, name) => ({
+      getItem: (k: string) => texts[k] ?? null, setItem: (k: string, v: string) => { if (full) throw new Error("full"); texts[k] = v }, removeItem: (k: string) => void delete texts[k], length: Object.keys(texts).length,
+    })[name as string],
+  }) as unknown as Storage
 }
 
 /** A browser's storage of texts. */
@@ -116,16 +126,59 @@ test("a send that cannot be stored is not sent", async () => {
   outbox.close()
 })
 
-test("a send that is withdrawn while another tab has the turn is cancelled", async () => {
+test("a send waits for no other tab, and is cancelled in its turn if it is withdrawn", async () => {
   const server = new FakeServer(), locks = new Locks(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), locks, name: "turn" })
   let end = () => {}
   void locks.request("loquat-outbox:turn:s", {}, () => new Promise<void>((resolve) => { end = resolve }))
+  server.loses = 1
   const entry = await outbox.add("s", { content: "1" })
+  await until("the answer is lost", () => outbox.of("s")[0]?.error)
   assert.equal(await outbox.withdraw(entry.id), true)
+  outbox.retryNow()
+  await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.deepEqual([server.texts, server.cancelled], [["1"], []], "the next attempt waits for its turn")
   end()
   await until("it is gone", () => outbox.get().length === 0)
-  assert.deepEqual(server.texts, [])
+  assert.deepEqual(server.cancelled, [entry.id])
   outbox.close()
+})
+
+test("an entry is noted until the slower storage has it, and a reload finds it in either", async () => {
+  const kept = memoryStorage(), texts = browserTexts()
+  let store = () => {}, last: Promise<unknown> = new Promise<void>((resolve) => { store = resolve })
+  const inTurn = (act: () => Promise<void>) => (last = last.then(act)) as Promise<void>
+  const slow = { ...kept, put: (e: OutboxEntry) => inTurn(() => kept.put(e)), delete: (id: string) => inTurn(() => kept.delete(id)) }
+  const storage = noted(slow, "n", texts), again = noted(kept, "n", texts)
+  const entry = (id: string, more: Partial<OutboxEntry> = {}): OutboxEntry => ({ id, sessionId: "s", order: id, send: { content: id }, status: "queued", ...more })
+  const stored: string[] = []
+  const put = (e: OutboxEntry) => storage.put(e).then(() => stored.push(e.id))
+  await put(entry("a"))
+  await put(entry("b"))
+  await put(entry("b", { status: "sending" }))
+  const large = put(entry("large", { send: { content: "x".repeat(200_000) } })), image = put(entry("image", { files: [{ image: new Blob(["x"]) }] }))
+  texts.setItem("n:odd", "{")
+  texts.setItem("another", "{}")
+  await until("what is short is noted", () => stored.length === 3)
+  assert.deepEqual((await again.all()).map((e) => [e.id, e.status]), [["a", "queued"], ["b", "sending"]])
+  assert.deepEqual([await again.get("a"), await again.get("large")], [entry("a"), undefined])
+  const deleted = storage.delete("a")
+  await kept.put(entry("b"))
+  assert.deepEqual((await again.all()).map((e) => [e.id, e.status]), [["b", "sending"]], "the note is newer")
+  store()
+  await Promise.all([large, image, deleted])
+  await until("the notes are gone", () => texts.length === 2)
+  assert.deepEqual((await kept.all()).map((e) => [e.id, e.status]), [["b", "sending"], ["large", "queued"], ["image", "queued"]])
+})
+
+test("notes that cannot be written or stored", async () => {
+  const kept = memoryStorage(), texts = browserTexts(), entry: OutboxEntry = { id: "a", sessionId: "s", order: "a", send: { content: "a" }, status: "queued" }
+  const full = noted(kept, "n", browserTexts(true))
+  await full.put(entry)
+  assert.deepEqual(await full.get("a"), entry)
+  const broken = noted({ ...kept, put: () => Promise.reject(new Error("broken")) }, "n", texts)
+  await broken.put(entry)
+  await new Promise((resolve) => setTimeout(resolve, 5))
+  assert.equal(texts.length, 1, "a note of what is stored nowhere else is lost")
 })
 
 test("a send is taken out when the session shows it before the send is answered", async () => {
