@@ -97,12 +97,12 @@ export function noted(inner: OutboxStorage, name: string, texts: Storage): Outbo
       return undefined
     }
   }
+  const notes = () => Object.keys(texts).filter((key) => key.slice(0, key.lastIndexOf(":")) === name).flatMap((key) => note(key) ?? [])
   return {
     ...inner,
-    all: async () => {
-      const stored = await inner.all()
-      const notes = Object.keys(texts).filter((key) => key.startsWith(keyOf(""))).flatMap((key) => note(key) ?? [])
-      return [...stored.filter(({ id }) => !notes.some((n) => n.id === id)), ...notes]
+    all: async () => { // meanwhile a note can be written, and one can move into the other storage
+      const early = notes(), stored = await inner.all()
+      return [...new Map([...early, ...stored, ...notes()].map((e) => [e.id, e])).values()]
     },
     get: async (id) => note(keyOf(id)) ?? inner.get(id),
     put: async (entry) => {

@@ -157,7 +157,7 @@ test("an entry is noted until the slower storage has it, and a reload finds it i
   await put(entry("b", { status: "sending" }))
   const large = put(entry("large", { send: { content: "x".repeat(200_000) } })), image = put(entry("image", { files: [{ image: new Blob(["x"]) }] }))
   texts.setItem("n:odd", "{")
-  texts.setItem("another", "{}")
+  texts.setItem("n:8080:c", JSON.stringify(entry("c"))) // of the outbox n:8080
   await until("what is short is noted", () => stored.length === 3)
   assert.deepEqual((await again.all()).map((e) => [e.id, e.status]), [["a", "queued"], ["b", "sending"]])
   assert.deepEqual([await again.get("a"), await again.get("large")], [entry("a"), undefined])
@@ -168,6 +168,20 @@ test("an entry is noted until the slower storage has it, and a reload finds it i
   await Promise.all([large, image, deleted])
   await until("the notes are gone", () => texts.length === 2)
   assert.deepEqual((await kept.all()).map((e) => [e.id, e.status]), [["b", "sending"], ["large", "queued"], ["image", "queued"]])
+})
+
+test("no entry is missed that is written, or moves, while all are read", async () => {
+  const kept = memoryStorage(), texts = browserTexts(), entry = (id: string): OutboxEntry => ({ id, sessionId: "s", order: id, send: { content: id }, status: "queued" })
+  let read = () => {}
+  const slowly = new Promise<void>((resolve) => { read = resolve })
+  const storage = noted({ ...kept, all: async () => { const found = await kept.all(); await slowly; return found }, put: () => new Promise(() => {}) }, "n", texts)
+  await storage.put(entry("moves"))
+  const all = storage.all()
+  await new Promise((resolve) => setTimeout(resolve, 1))
+  texts.removeItem("n:moves") // another tab has stored it
+  await storage.put(entry("written"))
+  read()
+  assert.deepEqual((await all).map((e) => e.id), ["moves", "written"])
 })
 
 test("notes that cannot be written or stored", async () => {
