@@ -1,5 +1,5 @@
 import { computed, effect, signal, type ReadonlySignal } from "@preact/signals";
-import { useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { t, type Key } from "../../i18n/index.ts";
 import { englishTexts, Markdown, type Texts } from "../../markdown/index.ts";
 
@@ -47,27 +47,19 @@ export function Text({ text, live, typed = false }: Props) {
   );
 }
 
-/** useFrames returns a text that grows: at once after a frame in which nothing came, otherwise at most once for each frame of the screen. */
+/** useFrames returns a text that grows, at most once for each frame of the screen. */
 export function useFrames(live: ReadonlySignal<string> | undefined): string {
   const [shown, setShown] = useState(() => live?.peek() ?? "");
-  useLayoutEffect(() => { // a later effect would miss what comes before the first frame
+  useEffect(() => {
     if (!live) return;
-    let last = shown;
     let frame = 0;
-    let waits = false;
     const show = (): void => {
-      waits = false;
-      setShown((last = live.peek()));
-      frame = requestAnimationFrame(next);
-    };
-    const next = (): void => {
       frame = 0;
-      if (waits) show();
+      setShown(live.peek());
     };
     const end = effect(() => {
-      if (live.value === last) return;
-      if (frame) waits = true;
-      else show();
+      void live.value;
+      frame ||= requestAnimationFrame(show);
     });
     return () => {
       end();
