@@ -74,7 +74,7 @@ func comparePolls(w io.Writer, places func() (place, error), mostFull float64) (
 		{fmt.Sprintf("%d rows of a session", pollRows), 500, func(p *pollStore) loquat.EventID { return p.since }, pollRows, mostFull},
 		{"nothing new", 3000, func(p *pollStore) loquat.EventID { return p.last }, 0, maxEmptyRatio},
 	} {
-		a, b, err := interleave(func() (time.Duration, error) { return few.poll(c.since(few), c.polls, c.rows) },
+		a, b, err := interleave(growthRounds, func() (time.Duration, error) { return few.poll(c.since(few), c.polls, c.rows) },
 			func() (time.Duration, error) { return many.poll(c.since(many), c.polls, c.rows) })
 		if err != nil {
 			return nil, err
@@ -87,10 +87,11 @@ func comparePolls(w io.Writer, places func() (place, error), mostFull float64) (
 	return verdicts, table.Flush()
 }
 
-// interleave runs a and b alternately and returns the median of each.
-func interleave(a, b func() (time.Duration, error)) (time.Duration, time.Duration, error) {
+// interleave runs a and b alternately, in so many rounds, and returns the median of each. Alternately,
+// because a busy machine can take one and a half times as long from one moment to the next.
+func interleave(rounds int, a, b func() (time.Duration, error)) (time.Duration, time.Duration, error) {
 	var as, bs []time.Duration
-	for range growthRounds {
+	for range rounds {
 		x, err := a()
 		if err != nil {
 			return 0, 0, err
@@ -271,7 +272,7 @@ func appendTimes(places func() (place, error)) (few, many time.Duration, err err
 	}
 	const each = 100
 	n := 0
-	return interleave(
+	return interleave(growthRounds,
 		func() (time.Duration, error) {
 			return timeAppends(service, each, func() string { n++; return fmt.Sprint(n % shortSessions) })
 		},

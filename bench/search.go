@@ -346,7 +346,7 @@ func (d database) compareAppends(w io.Writer) ([]verdict, error) {
 		stores = append(stores, s)
 	}
 	texts := newSearchTexts()
-	without, with, err := interleave(func() (time.Duration, error) { return texts.appendTime(stores[0], each, false) },
+	without, with, err := interleave(growthRounds, func() (time.Duration, error) { return texts.appendTime(stores[0], each, false) },
 		func() (time.Duration, error) { return texts.appendTime(stores[1], each, true) })
 	if err != nil {
 		return nil, err

@@ -284,22 +284,6 @@ func (l *sessionList) read(p page) (time.Duration, error) {
 	return took, sameSessions(got, p.ids)
 }
 
-// comparePage reads a page of each of two lists in turn, and returns the median times. In turn, because
-// a busy machine can take one and a half times as long from one moment to the next.
-func comparePage(few, many *sessionList, only, p page) (a, b time.Duration, err error) {
-	var as, bs []time.Duration
-	for range pagesEach {
-		if a, err = few.read(only); err != nil {
-			return 0, 0, err
-		}
-		if b, err = many.read(p); err != nil {
-			return 0, 0, err
-		}
-		as, bs = append(as, a), append(bs, b)
-	}
-	return percentile(as, 50), percentile(bs, 50), nil
-}
-
 // comparePages compares pages of ten sessions of a long list with the only page of a list of ten.
 func (d database) comparePages(w io.Writer) (verdicts []verdict, err error) {
 	few, err := d.newSessionList(fewSessions)
@@ -323,7 +307,7 @@ func (d database) comparePages(w io.Writer) (verdicts []verdict, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("page %q: %w", k.name, err)
 		}
-		a, b, err := comparePage(few, many, only, p)
+		a, b, err := interleave(pagesEach, func() (time.Duration, error) { return few.read(only) }, func() (time.Duration, error) { return many.read(p) })
 		if err != nil {
 			return nil, fmt.Errorf("page %q: %w", k.name, err)
 		}

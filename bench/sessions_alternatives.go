@@ -244,11 +244,11 @@ func (d database) compareSwitches(w io.Writer) ([]verdict, error) {
 		compared[i] = b
 	}
 	few, many := compared[0], compared[1]
-	listFew, listMany, err := interleave(few.listSome, many.listSome)
+	listFew, listMany, err := interleave(growthRounds, few.listSome, many.listSome)
 	if err != nil {
 		return nil, err
 	}
-	switchFew, switchMany, err := interleave(few.switchSome, many.switchSome)
+	switchFew, switchMany, err := interleave(growthRounds, few.switchSome, many.switchSome)
 	if err != nil {
 		return nil, err
 	}

@@ -174,15 +174,16 @@ func unchangedQuery(f SessionFilter, archived, pinned bool, below loquat.EventID
 }
 
 // changedCount returns how many sessions have changed since an event, but at most n, which is in
-// the text of the query like the limit of unchangedQuery. The event is in a query of its own: a
-// PostgreSQL that sees how few sessions changed after it plans anew for each page.
+// the text of the query like the limit of unchangedQuery. PostgreSQL estimates how many sessions have
+// changed since an event that is an argument, and would plan the query anew for each page. It does not
+// estimate what a query of its own returns.
 func (r *Reader) changedCount(since loquat.EventID, n int) (count int, err error) {
 	var groups []string
 	for group := range 4 {
-		groups = append(groups, fmt.Sprintf(`SELECT id FROM (SELECT checkpoint_event_id AS id FROM sessions WHERE deleted = 0 AND archived = %d AND pinned = %d AND checkpoint_event_id > (SELECT id FROM since)
+		groups = append(groups, fmt.Sprintf(`SELECT id FROM (SELECT checkpoint_event_id AS id FROM sessions WHERE deleted = 0 AND archived = %d AND pinned = %d AND checkpoint_event_id > (SELECT at FROM place)
 			ORDER BY checkpoint_event_id DESC LIMIT %d) g%d`, group/2, group%2, n, group))
 	}
-	err = one(r.q, `WITH since AS (SELECT CAST(? AS BIGINT) AS id) SELECT count(*) FROM (`+strings.Join(groups, ` UNION ALL `)+`) changed`, []any{since}, &count)
+	err = one(r.q, `WITH place AS (SELECT CAST(? AS BIGINT) AS at) SELECT count(*) FROM (`+strings.Join(groups, ` UNION ALL `)+`) changed`, []any{since}, &count)
 	if err != nil {
 		return 0, fmt.Errorf("count changed sessions: %w", err)
 	}
@@ -209,20 +210,17 @@ func (r *Reader) changedQuery(after Place, unchanged []listed, limit int) (query
 		return "", nil, err
 	}
 	const (
-		columns    = `SELECT ` + headColumns + `, e.event_id, d.agent_id, d.metadata FROM `
-		checkpoint = `e.event_id = (SELECT p.event_id FROM events p WHERE p.sid = s.sid AND p.event_id <= (SELECT first FROM since) AND p.type = 'checkpoint' ORDER BY p.event_id DESC LIMIT 1)`
+		selected   = `WITH place AS (SELECT CAST(? AS BIGINT) AS at, CAST(? AS BIGINT) AS low, CAST(? AS BIGINT) AS high) SELECT ` + headColumns + `, e.event_id, d.agent_id, d.metadata FROM `
+		checkpoint = `e.event_id = (SELECT p.event_id FROM events p WHERE p.sid = s.sid AND p.event_id <= (SELECT at FROM place) AND p.type = 'checkpoint' ORDER BY p.event_id DESC LIMIT 1)`
 		described  = ` LEFT JOIN descriptions d ON d.sid = s.sid AND d.rev_from = (SELECT max(v.rev_from) FROM descriptions v WHERE v.sid = s.sid AND v.rev_from <= e.rev)`
-		changed    = `s.deleted = 0 AND s.archived IN (0, 1) AND s.pinned IN (0, 1) AND s.checkpoint_event_id > (SELECT first FROM since)`
+		changed    = ` WHERE s.deleted = 0 AND s.archived IN (0, 1) AND s.pinned IN (0, 1) AND s.checkpoint_event_id > (SELECT at FROM place) AND `
 	)
+	args = []any{after.At, end, after.Checkpoint}
 	if end > 0 && count == changes {
-		// The limit leaves no event out; it tells PostgreSQL how few they are.
-		shown := fmt.Sprintf(`(SELECT event_id, sid, rev FROM events WHERE event_id > (SELECT low FROM since) AND event_id < (SELECT high FROM since) AND type = 'checkpoint' ORDER BY event_id LIMIT %d) e`, changes*eventsPerChange)
-		return `WITH since AS (SELECT CAST(? AS BIGINT) AS first, CAST(? AS BIGINT) AS low, CAST(? AS BIGINT) AS high) ` +
-				columns + shown + ` CROSS JOIN sessions s` + described + ` WHERE s.sid = e.sid AND ` + changed + ` AND ` + checkpoint,
-			[]any{after.At, end, after.Checkpoint}, nil
+		return selected + `events e CROSS JOIN sessions s` + described + changed + `s.sid = e.sid AND e.type = 'checkpoint'
+			AND e.event_id > (SELECT low FROM place) AND e.event_id < (SELECT high FROM place) AND ` + checkpoint, args, nil
 	}
-	return `WITH since AS (SELECT CAST(? AS BIGINT) AS first) ` + columns + `sessions s LEFT JOIN events e ON ` + checkpoint + described + `
-		WHERE ` + changed + ` AND (e.event_id IS NOT NULL OR s.gone_event_id > 0)`, []any{after.At}, nil
+	return selected + `sessions s LEFT JOIN events e ON ` + checkpoint + described + changed + `(e.event_id IS NOT NULL OR s.gone_event_id > 0)`, args, nil
 }
 
 // changedSince returns up to limit sessions behind a place that have changed since the first

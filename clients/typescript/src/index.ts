@@ -16,6 +16,6 @@ export { addPage, foldList, fromPage, type ListFilter, type ListState } from "./
 export type { Readable } from "./store.ts"
 export { newId, randomId } from "./time.ts"
 export { type AddOptions, Outbox, type OutboxEntry, type OutboxError, type OutboxFile, type OutboxOptions } from "./outbox.ts"
-export { indexedDBStorage, memoryStorage, noted, type OutboxStorage, textStorage } from "./outbox-storage.ts"
+export { indexedDBStorage, memoryStorage, type OutboxStorage, textStorage, writeAhead } from "./outbox-storage.ts"
 export { dataRootOf, type ElementContext, equal, isValidCondition, lookup, render, type Root, rootOf, visible } from "./conditions.ts"
 export { actionParams, effectiveConfig, elementText, shownElements } from "./elements.ts"

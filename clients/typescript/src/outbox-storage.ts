@@ -62,75 +62,65 @@ export function indexedDBStorage(name: string, factory: IDBFactory = indexedDB):
   }
 }
 
-/** Keeps entries in a storage of texts, such as localStorage. It keeps no images. */
-export function textStorage(name: string, storage: Pick<Storage, "getItem" | "setItem">): OutboxStorage {
-  const load = (): Record<string, OutboxEntry> => JSON.parse(storage.getItem(name) ?? "{}")
-  const save = (entries: Record<string, OutboxEntry>) => storage.setItem(name, JSON.stringify(entries))
-  return {
-    durable: true, shared: true,
-    all: async () => Object.values(load()),
-    get: async (id) => load()[id],
-    put: async (entry) => {
-      if (entry.files?.length) throw new TypeError("this storage keeps no images; use indexedDBStorage")
-      save({ ...load(), [entry.id]: entry })
-    },
-    delete: async (id) => {
-      const { [id]: _, ...others } = load()
-      save(others)
-    },
-  }
-}
-
-/** The longest text that `noted` writes while the page waits. */
-const longestNote = 100_000
-
 /**
- * Writes each entry without images to a storage of texts, until `inner`, which takes longer, has it. So a send
- * waits for nothing, and survives a reload from then on.
+ * Keeps entries in a storage of texts, such as localStorage: each in a text of its own, so that tabs do not
+ * overwrite those of others. It keeps no images.
  */
-export function noted(inner: OutboxStorage, name: string, texts: Storage): OutboxStorage {
+export function textStorage(name: string, texts: Pick<Storage, "getItem" | "setItem" | "removeItem" | "key" | "length">): OutboxStorage {
   const keyOf = (id: string) => `${name}:${id}`
-  const note = (key: string): OutboxEntry | undefined => {
+  const read = (key: string): OutboxEntry | undefined => {
     try {
       return JSON.parse(texts.getItem(key) ?? "null") ?? undefined
     } catch { // something else wrote it
       return undefined
     }
   }
-  const notes = () => Object.keys(texts).filter((key) => key.slice(0, key.lastIndexOf(":")) === name).flatMap((key) => note(key) ?? [])
   return {
-    ...inner,
-    all: async () => { // meanwhile a note can be written, and one can move into the other storage
-      const early = notes(), stored = await inner.all()
-      return [...new Map([...early, ...stored, ...notes()].map((e) => [e.id, e])).values()]
+    durable: true, shared: true,
+    all: async () => {
+      const keys = Array.from({ length: texts.length }, (_, i) => texts.key(i) ?? "")
+      return keys.filter((key) => key.slice(0, key.lastIndexOf(":")) === name).flatMap((key) => read(key) ?? [])
     },
-    get: async (id) => note(keyOf(id)) ?? inner.get(id),
+    get: async (id) => read(keyOf(id)),
     put: async (entry) => {
-      const key = keyOf(entry.id), text = entry.files?.length ? "" : JSON.stringify(entry)
-      const stored = inner.put(entry)
-      if (!text || text.length > longestNote) return stored
-      try {
-        texts.setItem(key, text)
-      } catch { // it is full
-        return stored
-      }
-      stored.then(() => {
-        if (texts.getItem(key) === text) texts.removeItem(key)
-      }, () => {}) // the note stays
+      if (entry.files?.length) throw new TypeError("this storage keeps no images; use indexedDBStorage")
+      texts.setItem(keyOf(entry.id), JSON.stringify(entry))
     },
-    delete: async (id) => {
-      texts.removeItem(keyOf(id))
-      await inner.delete(id)
-    },
+    delete: async (id) => texts.removeItem(keyOf(id)),
   }
 }
 
-/** IndexedDB where there is one, with localStorage before it; otherwise memory. */
+/**
+ * Keeps entries in `storage`, which takes its time, and in `ahead` until it has them, so that a send waits for
+ * nothing. An entry that `ahead` refuses waits.
+ */
+export function writeAhead(ahead: OutboxStorage, storage: OutboxStorage): OutboxStorage {
+  const moved = async (entry: OutboxEntry) => {
+    if (JSON.stringify(await ahead.get(entry.id)) === JSON.stringify(entry)) await ahead.delete(entry.id) // otherwise a newer one is on its way
+  }
+  return {
+    ...storage,
+    all: async () => { // meanwhile an entry can be written, and one can move
+      const early = await ahead.all(), stored = await storage.all(), late = await ahead.all()
+      return [...new Map([...early, ...stored, ...late].map((e) => [e.id, e])).values()]
+    },
+    get: async (id) => (await ahead.get(id)) ?? storage.get(id),
+    put: async (entry) => {
+      const stored = storage.put(entry)
+      const written = await ahead.put(entry).then(() => true, () => false)
+      if (!written) return stored
+      void stored.then(() => moved(entry), () => {}) // if it is not stored, it stays where it is
+    },
+    delete: async (id) => { await Promise.all([ahead.delete(id), storage.delete(id)]) },
+  }
+}
+
+/** IndexedDB where there is one, with localStorage ahead of it; otherwise memory. */
 export function defaultStorage(name: string): OutboxStorage {
   if (typeof indexedDB !== "object" || !indexedDB) return memoryStorage()
   const storage = indexedDBStorage(name)
   try {
-    return typeof localStorage === "object" && localStorage ? noted(storage, name, localStorage) : storage
+    return typeof localStorage === "object" && localStorage ? writeAhead(textStorage(name, localStorage), storage) : storage
   } catch { // the browser forbids it
     return storage
   }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { Loquat, memoryStorage, noted, Outbox, type OutboxEntry, textStorage, type Topic } from "../src/index.ts"
+import { Loquat, memoryStorage, Outbox, type OutboxEntry, type OutboxStorage, textStorage, type Topic, writeAhead } from "../src/index.ts"
 import { Locks } from "./locks.ts"
 import { until } from "./server.ts"
 
@@ -41,20 +41,19 @@ class FakeServer {
   get texts(): string[] { return this.sends.map((s) => s.content) }
 }
 
-/** A browser's localStorage, whose keys are its properties. A full one refuses to write. */
-function browserTexts(full = false): Storage {
-  const texts: Record<string, string> = {}
-  return new Proxy(texts, {
-    get: (_, name) => ({
-      getItem: (k: string) => texts[k] ?? null, setItem: (k: string, v: string) => { if (full) throw new Error("full"); texts[k] = v }, removeItem: (k: string) => void delete texts[k], length: Object.keys(texts).length,
-    })[name as string],
-  }) as unknown as Storage
-}
-
-/** A browser's storage of texts. */
-function textMap(): Pick<Storage, "getItem" | "setItem"> {
+/** A browser's storage of texts. A full one refuses to write. */
+function textMap(full = false): Parameters<typeof textStorage>[1] {
   const map = new Map<string, string>()
-  return { getItem: (k) => map.get(k) ?? null, setItem: (k, v) => void map.set(k, v) }
+  return {
+    get length() { return map.size },
+    key: (i) => [...map.keys()][i] ?? null,
+    getItem: (k) => map.get(k) ?? null,
+    setItem: (k, v) => {
+      if (full) throw new Error("full")
+      map.set(k, v)
+    },
+    removeItem: (k) => void map.delete(k),
+  }
 }
 
 test("sends arrive once and in order, over lost answers, a reload and a second tab", async () => {
@@ -143,56 +142,64 @@ test("a send waits for no other tab, and is cancelled in its turn if it is withd
   outbox.close()
 })
 
-test("an entry is noted until the slower storage has it, and a reload finds it in either", async () => {
-  const kept = memoryStorage(), texts = browserTexts()
+const queued = (id: string, more: Partial<OutboxEntry> = {}): OutboxEntry => ({ id, sessionId: "s", order: id, send: { content: id }, status: "queued", ...more })
+const seen = async (storage: OutboxStorage) => (await storage.all()).map((e) => `${e.id} ${e.status}`)
+
+test("entries of two tabs and of other outboxes stand side by side in a storage of texts", async () => {
+  const texts = textMap(), tabs = [textStorage("n", texts), textStorage("n", texts)] as const, other = textStorage("n:8080", texts)
+  await Promise.all([tabs[0].put(queued("a")), tabs[1].put(queued("b")), other.put(queued("c"))])
+  texts.setItem("n:odd", "{")
+  for (const tab of tabs) assert.deepEqual(await seen(tab), ["a queued", "b queued"])
+  assert.deepEqual(await seen(other), ["c queued"])
+  await assert.rejects(tabs[0].put(queued("d", { files: [{ image: new Blob() }] })), /keeps no images/)
+})
+
+test("an entry is kept ahead until the slower storage has it, and a reload finds it in either", async () => {
+  const kept = memoryStorage(), ahead = textStorage("n", textMap())
   let store = () => {}, last: Promise<unknown> = new Promise<void>((resolve) => { store = resolve })
   const inTurn = (act: () => Promise<void>) => (last = last.then(act)) as Promise<void>
   const slow = { ...kept, put: (e: OutboxEntry) => inTurn(() => kept.put(e)), delete: (id: string) => inTurn(() => kept.delete(id)) }
-  const storage = noted(slow, "n", texts), again = noted(kept, "n", texts)
-  const entry = (id: string, more: Partial<OutboxEntry> = {}): OutboxEntry => ({ id, sessionId: "s", order: id, send: { content: id }, status: "queued", ...more })
-  const stored: string[] = []
-  const put = (e: OutboxEntry) => storage.put(e).then(() => stored.push(e.id))
-  await put(entry("a"))
-  await put(entry("b"))
-  await put(entry("b", { status: "sending" }))
-  const large = put(entry("large", { send: { content: "x".repeat(200_000) } })), image = put(entry("image", { files: [{ image: new Blob(["x"]) }] }))
-  texts.setItem("n:odd", "{")
-  texts.setItem("n:8080:c", JSON.stringify(entry("c"))) // of the outbox n:8080
-  await until("what is short is noted", () => stored.length === 3)
-  assert.deepEqual((await again.all()).map((e) => [e.id, e.status]), [["a", "queued"], ["b", "sending"]])
-  assert.deepEqual([await again.get("a"), await again.get("large")], [entry("a"), undefined])
+  const storage = writeAhead(ahead, slow), again = writeAhead(ahead, kept)
+  await storage.put(queued("a"))
+  await storage.put(queued("b"))
+  await storage.put(queued("b", { status: "sending" }))
+  let waits = true
+  const image = storage.put(queued("image", { files: [{ image: new Blob(["x"]) }] })).then(() => { waits = false })
+  assert.deepEqual(await seen(again), ["a queued", "b sending"])
+  assert.deepEqual([await again.get("a"), await again.get("image"), waits], [queued("a"), undefined, true])
   const deleted = storage.delete("a")
-  await kept.put(entry("b"))
-  assert.deepEqual((await again.all()).map((e) => [e.id, e.status]), [["b", "sending"]], "the note is newer")
+  await storage.put(queued("c"))
+  const twice = [storage.delete("c"), storage.put(queued("c", { status: "failed" }))] // in this order
+  await kept.put(queued("b"))
+  assert.deepEqual(await seen(again), ["b sending", "c failed"], "what is ahead is newer")
   store()
-  await Promise.all([large, image, deleted])
-  await until("the notes are gone", () => texts.length === 2)
-  assert.deepEqual((await kept.all()).map((e) => [e.id, e.status]), [["b", "sending"], ["large", "queued"], ["image", "queued"]])
+  await Promise.all([image, deleted, ...twice])
+  await until("nothing is ahead", async () => (await ahead.all()).length === 0)
+  assert.deepEqual(await seen(kept), ["b sending", "image queued", "c failed"])
 })
 
 test("no entry is missed that is written, or moves, while all are read", async () => {
-  const kept = memoryStorage(), texts = browserTexts(), entry = (id: string): OutboxEntry => ({ id, sessionId: "s", order: id, send: { content: id }, status: "queued" })
+  const kept = memoryStorage(), ahead = textStorage("n", textMap())
   let read = () => {}
   const slowly = new Promise<void>((resolve) => { read = resolve })
-  const storage = noted({ ...kept, all: async () => { const found = await kept.all(); await slowly; return found }, put: () => new Promise(() => {}) }, "n", texts)
-  await storage.put(entry("moves"))
-  const all = storage.all()
+  const storage = writeAhead(ahead, { ...kept, all: async () => { const found = await kept.all(); await slowly; return found }, put: () => new Promise(() => {}) })
+  await storage.put(queued("moves"))
+  const all = seen(storage)
   await new Promise((resolve) => setTimeout(resolve, 1))
-  texts.removeItem("n:moves") // another tab has stored it
-  await storage.put(entry("written"))
+  await ahead.delete("moves") // another tab has stored it
+  await storage.put(queued("written"))
   read()
-  assert.deepEqual((await all).map((e) => e.id), ["moves", "written"])
+  assert.deepEqual(await all, ["moves queued", "written queued"])
 })
 
-test("notes that cannot be written or stored", async () => {
-  const kept = memoryStorage(), texts = browserTexts(), entry: OutboxEntry = { id: "a", sessionId: "s", order: "a", send: { content: "a" }, status: "queued" }
-  const full = noted(kept, "n", browserTexts(true))
-  await full.put(entry)
-  assert.deepEqual(await full.get("a"), entry)
-  const broken = noted({ ...kept, put: () => Promise.reject(new Error("broken")) }, "n", texts)
-  await broken.put(entry)
+test("a storage that is full, and one that stores nothing", async () => {
+  const kept = memoryStorage(), full = writeAhead(textStorage("n", textMap(true)), kept)
+  await full.put(queued("a"))
+  assert.deepEqual(await seen(kept), ["a queued"])
+  const ahead = textStorage("n", textMap()), broken = writeAhead(ahead, { ...kept, put: () => Promise.reject(new Error("broken")) })
+  await broken.put(queued("b"))
   await new Promise((resolve) => setTimeout(resolve, 5))
-  assert.equal(texts.length, 1, "a note of what is stored nowhere else is lost")
+  assert.deepEqual(await seen(ahead), ["b queued"], "it is lost where nothing else has it")
 })
 
 test("a send is taken out when the session shows it before the send is answered", async () => {

@@ -120,8 +120,7 @@ suite("speed", (check) => {
       const { tasks, busy } = await streamed(stage, before);
       console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms`);
       assert.ok(busy < plain / 2, `${busy} ms, and ${plain} ms for plain text`);
-      // The aim is 50 ms, of a machine that builds the plain text in 2,500 ms.
-      assert.ok(tasks[0]! < Math.max(50, plain / 50), `a task of ${tasks[0]} ms, and ${plain} ms for plain text`);
+      assert.ok(tasks[0]! < 50, `a task of ${tasks[0]} ms`);
     }
   }, { kinds: ["chrome"] });
 });
