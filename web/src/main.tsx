@@ -10,6 +10,7 @@ import { mac } from "./view/parts/keys.ts";
 import { notifyReplies } from "./view/shell/notify.ts";
 import { Shell } from "./view/shell/Shell.tsx";
 import { pairingCode } from "./view/signin/pairing.ts";
+import { warmUp } from "./view/warm.ts";
 import { Client } from "./wire/client.ts";
 import { browserFiles } from "./wire/files.ts";
 import { keepShell } from "./wire/shell.ts";
@@ -115,12 +116,13 @@ if (root) {
   keepShell();
   notifyReplies(app);
   if (!code) app.start();
-  void keepLanguage().then(() =>
+  void keepLanguage().then(() => {
     render(
       <PageContext.Provider value={{ app, commands }}>
         <Shell code={code} />
       </PageContext.Provider>,
       root,
-    ),
-  );
+    );
+    warmUp();
+  });
 }
