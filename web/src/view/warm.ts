@@ -8,12 +8,12 @@ const steps = [
   () => new MarkdownDocument().update("- *b* `c` [d](e)\n\n|f|\n|-|\n\n# https://g.h"), // for which the parser makes its rules
 ];
 
-/** warmUp makes the formats of times, which takes tens of milliseconds, and parses a text, each when the page has nothing else to do. */
+/** warmUp makes the formats of times, which takes tens of milliseconds, and parses a text, each when the page is idle, but soon. */
 export function warmUp(): void {
-  const idle = globalThis.requestIdleCallback ?? setTimeout;
+  const soon = (): void => void (typeof requestIdleCallback === "function" ? requestIdleCallback(next, { timeout: 100 }) : setTimeout(next)); // Safari has no idle times
   const next = (): void => {
     steps.shift()!();
-    if (steps.length) idle(next);
+    if (steps.length) soon();
   };
-  idle(next);
+  soon();
 }
