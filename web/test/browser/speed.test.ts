@@ -49,6 +49,8 @@ interface Load {
   readonly tasks: readonly number[];
   /** The processor time of all tasks. */
   readonly busy: number;
+  /** The most elements whose style was computed at once. */
+  readonly styled: number;
 }
 
 /** TraceEvent is what this reads of an event of a trace. Times are in microseconds, and tdur is processor time. */
@@ -58,12 +60,12 @@ interface TraceEvent {
   readonly tid: number;
   readonly ts: number;
   readonly tdur?: number;
-  readonly args: { readonly name?: string; readonly data?: { readonly frames: readonly { readonly isInPrimaryMainFrame: boolean; readonly processId: number }[] } };
+  readonly args: { readonly name?: string; readonly elementCount?: number; readonly data?: { readonly frames: readonly { readonly isInPrimaryMainFrame: boolean; readonly processId: number }[] } };
 }
 
 /** traced measures the tasks of the main thread while something runs. Processor time does not count what other programs take. */
 async function traced(page: Page, run: () => Promise<void>): Promise<Load> {
-  await page.driver.tracing.start({ categories: ["toplevel", "disabled-by-default-devtools.timeline"] });
+  await page.driver.tracing.start({ categories: ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"] });
   await run();
   const { traceEvents } = JSON.parse(new TextDecoder().decode(await page.driver.tracing.stop())) as { traceEvents: TraceEvent[] };
   // The browser has processes for pages of its own, such as the list below its address bar. They can be busier than this page.
@@ -74,7 +76,8 @@ async function traced(page: Page, run: () => Promise<void>): Promise<Load> {
     .sort((a, b) => a.ts - b.ts)
     .map(({ tdur }) => tdur! / 1000);
   assert.ok(tasks.length > 1, "the trace has no tasks of the page");
-  return { tasks: tasks.slice(1).sort((a, b) => b - a), busy: tasks.reduce((a, b) => a + b, 0) };
+  const styled = traceEvents.flatMap(({ name, pid, args }) => (name === "UpdateLayoutTree" && pid === process ? (args.elementCount ?? 0) : []));
+  return { tasks: tasks.slice(1).sort((a, b) => b - a), busy: tasks.reduce((a, b) => a + b, 0), styled: Math.max(...styled) };
 }
 
 /** streamed sends a message and measures the main thread until the reply has ended. */
@@ -127,10 +130,11 @@ suite("speed", (check) => {
   check("20 KB of Markdown at 200 chunks a second leave the main thread free", async (stage) => {
     const plain = await rebuilt(stage);
     for (const before of [0, 2000]) {
-      const { tasks, busy } = await streamed(stage, before);
-      console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms`);
+      const { tasks, busy, styled } = await streamed(stage, before);
+      console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms; the style of at most ${styled} elements at once`);
       assert.ok(busy < plain / 2, `${busy} ms, and ${plain} ms for plain text`);
       assert.ok(tasks[0]! < 50, `a task of ${tasks[0]} ms`);
+      assert.ok(styled < 300, `the style of ${styled} elements at once, so a message costs the more the more are shown`);
     }
   }, { kinds: ["chrome"] });
 });

@@ -34,8 +34,7 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
   const reply = message.role === "assistant";
   const writable = !app.readOnly.value;
   const edit = writable && (reply || message.role === "user");
-  const busy = app.busy.value;
-  const { conversation } = app;
+  const { busy, conversation } = app; // busy changes with every send, and only attributes follow it
   const incomplete = reply && typeof message.metadata?.incomplete === "string" && index === (app.transcript.peek()?.messages.length ?? 0) - 1;
   const more = (button: HTMLElement): void => {
     const article = button.closest("article");
@@ -46,6 +45,7 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
     };
     const quotation = selected() || text;
     const at = { message, index };
+    const free = writable && !busy.peek();
     const plugins = app.settings.messageActions(at).map((element) => actionItem(app, element, at));
     const items: (MenuItem | null | false)[] = [
       { label: t("transcript.copy"), icon: "copy", test: "menu-copy", run: () => void copy(app, text) },
@@ -53,15 +53,15 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
       writable && { label: t("transcript.quote"), icon: "quote", test: "quote", run: () => conversation.quote(quotation) },
       canRead() && { label: t(reading.peek() === message.id ? "transcript.read_stop" : "transcript.read"), icon: "speaker", test: "read", run: () => read(message.id, text) },
       null,
-      edit && !busy && { label: t("transcript.edit_text"), icon: "edit", test: "menu-edit", run: () => void (conversation.editing.value = message.id) },
-      writable && !busy && reply && { label: t("transcript.regenerate"), icon: "refresh", test: "menu-regenerate", run: () => app.regenerate(from) },
-      writable && !busy && incomplete && { label: t("transcript.continue"), icon: "arrow-down", test: "menu-continue", run: () => app.continueReply() },
+      edit && free && { label: t("transcript.edit_text"), icon: "edit", test: "menu-edit", run: () => void (conversation.editing.value = message.id) },
+      free && reply && { label: t("transcript.regenerate"), icon: "refresh", test: "menu-regenerate", run: () => app.regenerate(from) },
+      free && incomplete && { label: t("transcript.continue"), icon: "arrow-down", test: "menu-continue", run: () => app.continueReply() },
       writable && !app.onlySession.value && { label: t("transcript.fork"), icon: "fork", test: "fork-here", run: () => void app.library.fork(id, index) },
       { label: t("transcript.details"), icon: "info", test: "details", run: () => setDetails(true) },
       plugins.length > 0 && null,
       ...plugins,
-      writable && !busy && null,
-      writable && !busy && { label: t("transcript.delete"), icon: "trash", kind: "danger", test: "delete-message", run: remove },
+      free && null,
+      free && { label: t("transcript.delete"), icon: "trash", kind: "danger", test: "delete-message", run: remove },
     ];
     openMenu(button, t("transcript.actions"), items.filter((item): item is MenuItem | null => item !== false));
   };

@@ -1,4 +1,3 @@
-import { useComputed } from "@preact/signals";
 import { t } from "../../i18n/index.ts";
 import type { App } from "../../model/app.ts";
 import type { Part, ReasoningPart, ReplyRow as Row, TextPart, ToolsPart } from "../../model/transcript.ts";
@@ -17,16 +16,16 @@ import { Text } from "./Text.tsx";
 import { Tools } from "./Tools.tsx";
 
 /** ReplyRow is what the model wrote in answer to one message. */
-export const ReplyRow = memo(function ReplyRow({ row, app }: { readonly row: Row; readonly app: App }) {
+export const ReplyRow = memo(function ReplyRow({ row, app, latest }: { readonly row: Row; readonly app: App; readonly latest: boolean }) {
   const { message } = row;
   const editing = useEditing(app, message);
   const text = row.parts.flatMap((part) => (part.kind === "text" ? [part.text] : [])).join("\n\n");
   const ended = message && !row.running;
   return (
-    <article class="message assistant" data-row data-key={row.key} data-test="message" data-role="assistant" data-index={row.to} aria-busy={row.running}>
+    <article class={`message assistant ${latest ? "latest" : ""}`} data-row data-key={row.key} data-test="message" data-role="assistant" data-index={row.to} aria-busy={row.running}>
       <Heading role="assistant" time={message?.created_at} />
       {grouped(row.parts).map((part) => (part.kind === "group" ? <Tools key={part.key} parts={part.parts} /> : <PartView key={part.key} part={part} app={app} />))}
-      {ended && <Remarks message={message} row={row.key} />}
+      {ended && <Remarks message={message} latest={latest} />}
       {ended && !editing && <Actions app={app} message={message} index={row.to} from={row.from} text={text} remove={() => app.conversation.removeReply(row)} />}
     </article>
   );
@@ -66,9 +65,8 @@ const PartView = memo(function PartView({ part, app }: { readonly part: TextPart
   );
 });
 
-function Remarks({ message, row }: { readonly message: Message; readonly row: string }) {
+function Remarks({ message, latest }: { readonly message: Message; readonly latest: boolean }) {
   const app = useApp();
-  const last = useComputed(() => app.transcript.value?.rows.value.at(-1)?.key === row);
   const remarks = remarksOf(message);
   const short = typeof message.metadata?.incomplete === "string" || message.metadata?.finish_reason === "length";
   return (
@@ -79,7 +77,7 @@ function Remarks({ message, row }: { readonly message: Message; readonly row: st
           <span>{text}</span>
         </p>
       ))}
-      {short && last.value && !app.readOnly.value && (
+      {short && latest && !app.readOnly.value && (
         <div class="remark-actions">
           <Button data-test="continue" disabled={app.busy.value} onClick={() => app.continueReply()}>{t("transcript.continue")}</Button>
         </div>

@@ -75,7 +75,7 @@ export function Transcript({ transcript }: { readonly transcript: Model }) {
         <div ref={inner} class="transcript-inner">
           {!transcript.loaded.value && !sends && <div class="transcript-loading"><Spinner label={t("loading")} /></div>}
           {from > 0 && <button type="button" class="chip earlier" onClick={earlier}>{t("transcript.earlier")}</button>}
-          {rows.slice(from, to).map((row) => (row.kind === "message" ? <MessageRow key={row.key} row={row} app={app} /> : <ReplyRow key={row.key} row={row} app={app} />))}
+          {rows.slice(from, to).map((row) => (row.kind === "message" ? <MessageRow key={row.key} row={row} app={app} /> : <ReplyRow key={row.key} row={row} app={app} latest={row === rows.at(-1)} />))}
           {to === rows.length && <Status transcript={transcript} />}
           {to === rows.length && <Pending />}
         </div>
