@@ -366,7 +366,7 @@ const browserLocks = (): LockManager | undefined => (typeof navigator === "objec
 
 function workerLink(worker: SharedWorker, receive: (message: ToTab) => void, failed: () => void): Link {
   worker.onerror = failed
-  worker.port.onmessage = (e) => receive(e.data as ToTab)
+  worker.port.onmessage = (e) => { for (const message of e.data as ToTab[]) receive(message) }
   worker.port.start()
   return { send: (message) => worker.port.postMessage(message), close: () => worker.port.close() }
 }
@@ -428,11 +428,20 @@ function tabLink(name: string, tab: string, locks: Pick<LockManager, "request">,
   }
 }
 
+// together posts the messages of one piece of the stream at once: the tab shows its events together, and several followers share one copy of an event.
+function together(post: (messages: ToTab[]) => void): (message: ToTab) => void {
+  const waiting: ToTab[] = []
+  return (message) => {
+    if (waiting.push(message) === 1) setTimeout(() => post(waiting.splice(0)))
+  }
+}
+
 /** Serves the tabs of a SharedWorker. The module `@loquat/client/shared-worker` calls it. */
 export function serveTabs(scope: { onconnect: ((e: MessageEvent) => void) | null }, hub = new Hub()): void {
   scope.onconnect = (e) => {
     const port = e.ports[0]!
-    port.onmessage = (m) => hub.handle(m.data as ToHub, (message) => port.postMessage(message))
+    const send = together((messages) => port.postMessage(messages))
+    port.onmessage = (m) => hub.handle(m.data as ToHub, send)
     port.start()
   }
 }
