@@ -3,6 +3,10 @@
 export {};
 
 declare const self: ServiceWorkerGlobalScope;
+/** https://w3c.github.io/ServiceWorker/#register-router-method, which not all browsers have. */
+interface InstallEvent extends ExtendableEvent {
+  addRoutes?(rules: { readonly condition: object; readonly source: "network" }): Promise<void>;
+}
 /** The files that the page needs to start. The build fills it in. */
 declare const SHELL: readonly string[];
 
@@ -10,6 +14,8 @@ const prefix = "loquat-shell-";
 const name = prefix + SHELL.join().split("").reduce((hash, c) => (hash * 31 + c.charCodeAt(0)) | 0, 7).toString(36);
 
 self.addEventListener("install", (event) => {
+  const ours = [{ requestMode: "navigate" }, ...["/assets/*", ...SHELL].map((pathname) => ({ urlPattern: { pathname } }))];
+  (event as InstallEvent).addRoutes?.({ condition: { not: { or: ours } }, source: "network" }).catch(() => {}); // calls of the API do not wait for this worker
   event.waitUntil(caches.open(name).then((cache) => cache.addAll(SHELL.map((path) => new Request(path, { cache: "no-cache" })))).then(() => self.skipWaiting()));
 });
 

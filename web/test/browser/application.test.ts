@@ -24,7 +24,7 @@ const notification = (): void => {
 };
 
 suite("application", (check) => {
-  check("the page can be installed, and starts without the server", async ({ server, open }) => {
+  check("the page can be installed, and starts without the server", async ({ kind, server, open }) => {
     const page = await open("/", { tolerant: true });
     await page.at("composer");
     const manifest = await page.driver.evaluate(async () => {
@@ -34,6 +34,14 @@ suite("application", (check) => {
     });
     assert.deepEqual(manifest, { name: "Loquat", start: "/", display: "standalone", icons: ["any 200", "192x192 200", "512x512 200", "512x512 200"] });
     await page.until("the service worker", async () => (await navigator.serviceWorker.getRegistration())?.active?.state === "activated");
+    await page.until("the worker serves the page", () => navigator.serviceWorker.controller);
+    const source = () => page.driver.evaluate(async () => {
+      const url = new URL("/events", location.href).href;
+      const noted = new Promise<PerformanceEntry>((resolve) => new PerformanceObserver((list) => list.getEntriesByName(url).forEach(resolve)).observe({ type: "resource" }));
+      await (await fetch(url)).arrayBuffer();
+      return ((await noted) as unknown as { workerFinalSourceType?: string }).workerFinalSourceType;
+    });
+    if (kind === "chrome") assert.equal(await source(), "network", "calls of the API go past the worker");
     server.network.cut();
     await page.driver.reload({ waitUntil: "domcontentloaded" });
     await page.at("composer");
