@@ -147,8 +147,9 @@ function ModeButton() {
   );
 }
 
-/** grow makes the box as high as its text; CSS limits the height. */
+/** grow makes the box as high as its text, in browsers where CSS does not. CSS limits the height. */
 function grow(box: HTMLTextAreaElement): void {
+  if (CSS.supports("field-sizing", "content")) return;
   box.style.setProperty("block-size", "auto");
   box.style.setProperty("block-size", `${box.scrollHeight + 2}px`);
 }
