@@ -54,12 +54,12 @@ export interface PageOptions extends Omit<Look, "contrast"> {
 /** The preferences of Firefox that force a palette: yellow on black, which is neither of the page's themes. */
 const forcedPalette = { "browser.display.document_color_use": 2, "browser.display.use_system_colors": false, "browser.display.foreground_color": "#ffff00", "browser.display.background_color": "#000000", "browser.anchor_color": "#00ffff", "browser.visited_color": "#00ffff", "ui.highlight": "#00ff00", "ui.highlighttext": "#000000" };
 
-/** launch starts a browser, with forced colours if it is Firefox and they are wanted. The caller closes it. */
-export async function launch(kind: Kind, forced = false): Promise<Browser> {
+/** launch starts a browser, with forced colours if it is Firefox and they are wanted, and with further preferences of Firefox. The caller closes it. */
+export async function launch(kind: Kind, forced = false, preferences: Record<string, unknown> = {}): Promise<Browser> {
   const executablePath = programOf(kind);
   assert(executablePath, `${kind} is not installed`);
   const args = kind === "chrome" ? ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"] : [];
-  return puppeteer.launch({ browser: kind, executablePath, headless: true, args, extraPrefsFirefox: forced ? forcedPalette : {}, timeout: 180_000, protocolTimeout: 180_000 });
+  return puppeteer.launch({ browser: kind, executablePath, headless: true, args, extraPrefsFirefox: { ...(forced && forcedPalette), ...preferences }, timeout: 180_000, protocolTimeout: 180_000 });
 }
 
 /** Page is one window. All waits end after 20 s with an error that names what was missing. */

@@ -30,11 +30,13 @@ export interface Options {
   config?: Record<string, unknown>;
   /** Fields of the provider's configuration. */
   provider?: Record<string, unknown>;
+  /** Variables of the server's environment, beside those of the tests. */
+  env?: Record<string, string>;
 }
 
 /** start runs a command of the program until it listens, and returns its address. */
-async function start(args: string[], log: (line: string) => void): Promise<{ process: ChildProcess; url: string }> {
-  const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"] });
+async function start(args: string[], log: (line: string) => void, env: Record<string, string> = {}): Promise<{ process: ChildProcess; url: string }> {
+  const child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
   createInterface({ input: child.stderr! }).on("line", log);
   const lines = createInterface({ input: child.stdout! });
   const failed = once(child, "exit").then(([code]) => {
@@ -71,6 +73,7 @@ export class Server {
   private constructor(
     readonly folder: string,
     private readonly backend: { process: ChildProcess; url: string },
+    private readonly env: Record<string, string>,
   ) {}
 
   /** The origin for browsers. It stays when the server starts again. */
@@ -78,9 +81,9 @@ export class Server {
     return this.network.url;
   }
 
-  static async start({ config = {}, provider = {} }: Options = {}): Promise<Server> {
+  static async start({ config = {}, provider = {}, env = {} }: Options = {}): Promise<Server> {
     const backend = await start(["backend", "--listen", "127.0.0.1:0"], () => {});
-    const server = new Server(await mkdtemp(join(tmpdir(), "loquat-browser-")), backend);
+    const server = new Server(await mkdtemp(join(tmpdir(), "loquat-browser-")), backend, env);
     await server.network.open();
     const main = { provider: "reference_generic_compatible", model: "demo", base_url: `${backend.url}/v1`, retry_on_status: { 503: [4] }, ...provider };
     const file = { ...config, providers: { main, ...(config["providers"] as object | undefined) }, server: { public_url: server.url, ...(config["server"] as object | undefined) } };
@@ -91,7 +94,7 @@ export class Server {
 
   private async begin(): Promise<void> {
     const args = ["serve", "--config", join(this.folder, "loquat.json"), "--listen", "127.0.0.1:0", "--data", join(this.folder, "data")];
-    const started = await start(args, (line) => this.log.push(line));
+    const started = await start(args, (line) => this.log.push(line), this.env);
     this.process = started.process;
     this.network.target = Number(new URL(started.url).port);
   }
