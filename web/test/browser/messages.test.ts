@@ -197,4 +197,13 @@ suite("messages", (check) => {
     await page.gone("continue");
     await stored(server, session, ["Tell me", "The beginning,", "Continue exactly where you stopped.", "and this is the rest."]);
   }, everywhere);
+
+  check("a reply that was cut is not continued while a later message can be brought back", async ({ server, open }) => {
+    const session = await server.session({ messages: [{ role: "user", content: "Tell me" }, { role: "assistant", content: "The beginning,", metadata: { incomplete: "cancelled" } }, { role: "user", content: "Later" }] });
+    const page = await open(`/s/${session}`);
+    await rows(page, 3);
+    await page.act(2, "delete-message");
+    await rows(page, 2);
+    assert.equal(await page.count("continue"), 0);
+  });
 });

@@ -1,3 +1,4 @@
+import { useComputed } from "@preact/signals";
 import { t } from "../../i18n/index.ts";
 import type { App } from "../../model/app.ts";
 import type { Part, ReasoningPart, ReplyRow as Row, TextPart, ToolsPart } from "../../model/transcript.ts";
@@ -25,7 +26,7 @@ export const ReplyRow = memo(function ReplyRow({ row, app, latest }: { readonly 
     <article class={`message assistant ${latest ? "latest" : ""}`} data-row data-key={row.key} data-test="message" data-role="assistant" data-index={row.to} aria-busy={row.running}>
       <Heading role="assistant" time={message?.created_at} />
       {grouped(row.parts).map((part) => (part.kind === "group" ? <Tools key={part.key} parts={part.parts} /> : <PartView key={part.key} part={part} app={app} />))}
-      {ended && <Remarks message={message} latest={latest} />}
+      {ended && <Remarks message={message} row={row.key} />}
       {ended && !editing && <Actions app={app} message={message} index={row.to} from={row.from} text={text} remove={() => app.conversation.removeReply(row)} />}
     </article>
   );
@@ -65,8 +66,9 @@ const PartView = memo(function PartView({ part, app }: { readonly part: TextPart
   );
 });
 
-function Remarks({ message, latest }: { readonly message: Message; readonly latest: boolean }) {
+function Remarks({ message, row }: { readonly message: Message; readonly row: string }) {
   const app = useApp();
+  const last = useComputed(() => app.transcript.value?.rows.value.at(-1)?.key === row); // not only of those shown: a removed message can be brought back
   const remarks = remarksOf(message);
   const short = typeof message.metadata?.incomplete === "string" || message.metadata?.finish_reason === "length";
   return (
@@ -77,7 +79,7 @@ function Remarks({ message, latest }: { readonly message: Message; readonly late
           <span>{text}</span>
         </p>
       ))}
-      {short && latest && !app.readOnly.value && (
+      {short && last.value && !app.readOnly.value && (
         <div class="remark-actions">
           <Button data-test="continue" disabled={app.busy.value} onClick={() => app.continueReply()}>{t("transcript.continue")}</Button>
         </div>
