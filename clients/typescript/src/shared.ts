@@ -428,7 +428,8 @@ function tabLink(name: string, tab: string, locks: Pick<LockManager, "request">,
   }
 }
 
-// together posts the messages of one piece of the stream at once: the tab shows its events together, and several followers share one copy of an event.
+// together posts the messages of one piece of the stream at once: the tab shows its events together, and
+// several followers share one copy of an event.
 function together(post: (messages: ToTab[]) => void): (message: ToTab) => void {
   const waiting: ToTab[] = []
   return (message) => {

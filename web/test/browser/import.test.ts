@@ -1,9 +1,10 @@
 // Files that go in and out: imports, and the export of a chat.
 import assert from "node:assert/strict";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { ElementHandle } from "puppeteer-core";
+import { saveTo, savedFile } from "./downloads.ts";
 import { suite } from "./suite.ts";
 
 const examples = new URL("../../../internal/importer/testdata/", import.meta.url).pathname;
@@ -53,19 +54,12 @@ suite("import", (check) => {
       const session = await server.session({ title: "To keep", messages: [{ role: "user", content: "Keep me" }] });
       const page = await open(`/s/${session}`);
       await page.shows("Keep me", "message");
-      const context = page.context as typeof page.context & { setDownloadBehavior?(behavior: object): Promise<void> };
-      const chrome = await page.driver.createCDPSession();
-      await chrome.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder, browserContextId: context.id! });
+      await saveTo(page, folder);
       await page.press("Control", "k");
       await page.type("palette-query", "download as json");
       await page.press("Enter");
-      let names: string[] = [];
-      for (let i = 0; i < 100 && !names.some((name) => name.endsWith(".json")); i++) {
-        await new Promise((resolve) => setTimeout(resolve, 100));
-        names = await readdir(folder);
-      }
-      assert.equal(names.length, 1);
-      assert.match(await readFile(join(folder, names[0]!), "utf8"), /Keep me/);
+      assert.match(await savedFile(folder, ".json"), /Keep me/);
+      assert.equal((await readdir(folder)).length, 1);
       assert.ok(browser.connected);
     } finally {
       await rm(folder, { recursive: true, force: true });

@@ -30,7 +30,7 @@ export interface Options {
   config?: Record<string, unknown>;
   /** Fields of the provider's configuration. */
   provider?: Record<string, unknown>;
-  /** Variables of the server's environment, beside those of the tests. */
+  /** Environment variables for the server. It also gets those of the test. */
   env?: Record<string, string>;
 }
 
@@ -53,6 +53,14 @@ async function start(args: string[], log: (line: string) => void, env: Record<st
   failed.catch(() => {});
   const url = await Promise.race([listening, failed]);
   return { process: child, url };
+}
+
+/** until waits until something holds, for a minute at most. */
+export async function until(what: string, holds: () => unknown): Promise<void> {
+  for (const deadline = Date.now() + 60_000; !(await holds()); ) {
+    if (Date.now() > deadline) throw new Error(`after a minute, this does not hold: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 }
 
 /** end ends a process and waits for its end. */
@@ -168,11 +176,7 @@ export class Server {
 
   /** settled waits until no request runs on a session. */
   async settled(session: string): Promise<void> {
-    const deadline = Date.now() + 60_000;
-    while ((await this.call(`GET`, `/sessions/${session}/messages?limit=1`))["active_request_id"]) {
-      if (Date.now() > deadline) throw new Error(`the request of ${session} did not end within a minute`);
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
+    await until(`no request runs on ${session}`, async () => !(await this.call(`GET`, `/sessions/${session}/messages?limit=1`))["active_request_id"]);
   }
 
   /** asked returns the chat requests that the backend received. */

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser } from "puppeteer-core";
 import { launch, missing, Page } from "./browser.ts";
-import { Server } from "./program.ts";
+import { Server, until } from "./program.ts";
 import { PushService } from "./push-service.ts";
 
 interface Shown {
@@ -19,14 +19,6 @@ const notifications = (page: Page): Promise<Shown[]> =>
     const all = await (await navigator.serviceWorker.ready).getNotifications();
     return all.map(({ title, body, data }) => ({ title, body, session: String(data) }));
   });
-
-/** until waits until something holds. */
-async function until(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  for (let tries = 0; !(await holds()); tries++) {
-    assert.ok(tries < 200, what);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}
 
 describe("push in firefox", { skip: missing("firefox"), concurrency: 1 }, () => {
   let service: PushService;
