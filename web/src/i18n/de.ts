@@ -291,7 +291,7 @@ export const de: Catalogue = {
   "import.help": "Chats kommen aus Dateien von ChatGPT, Claude, LibreChat, Open WebUI und Loquat. Der Server erkennt selbst, woher eine Datei stammt.",
   "import.files": "Dateien",
   "import.files_help": "Die ZIP- oder JSON-Dateien, wie die Anwendung sie exportiert hat.",
-  "import.copies": "Chats als Kopien importieren, wenn sie hier mit anderem Inhalt vorhanden sind",
+  "import.copies": "Chats als Kopien importieren, wenn sie hier geändert oder gelöscht wurden",
   "import.run": "Importieren",
   "import.stop": "Abbrechen",
   "import.sending": "{name} wird gesendet ({at} von {of})",

@@ -292,7 +292,7 @@ export const en = {
   "import.help": "Chats come from files of ChatGPT, Claude, LibreChat, Open WebUI and Loquat. Which of these it is, the server finds out.",
   "import.files": "Files",
   "import.files_help": "The ZIP or JSON files as the application exported them.",
-  "import.copies": "Import chats as copies if they are here with another content",
+  "import.copies": "Import chats as copies if they changed here or were deleted",
   "import.run": "Import",
   "import.stop": "Stop",
   "import.sending": "Sending {name} ({at} of {of})",

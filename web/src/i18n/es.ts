@@ -291,7 +291,7 @@ export const es: Catalogue = {
   "import.help": "Los chats vienen de archivos de ChatGPT, Claude, LibreChat, Open WebUI y Loquat. El servidor reconoce de dónde vienen.",
   "import.files": "Archivos",
   "import.files_help": "Los archivos ZIP o JSON tal como los exportó la aplicación.",
-  "import.copies": "Importar como copias los chats que ya están aquí con otro contenido",
+  "import.copies": "Importar como copias los chats que aquí se cambiaron o se eliminaron",
   "import.run": "Importar",
   "import.stop": "Detener",
   "import.sending": "Enviando {name} ({at} de {of})",

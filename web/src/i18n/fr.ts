@@ -292,7 +292,7 @@ export const fr: Catalogue = {
   "import.help": "Les discussions viennent de fichiers de ChatGPT, Claude, LibreChat, Open WebUI et Loquat. Le serveur reconnaît lui-même leur origine.",
   "import.files": "Fichiers",
   "import.files_help": "Les fichiers ZIP ou JSON tels que l’application les a exportés.",
-  "import.copies": "Importer comme copies les discussions présentes ici avec un autre contenu",
+  "import.copies": "Importer comme copies les discussions modifiées ou supprimées ici",
   "import.run": "Importer",
   "import.stop": "Arrêter",
   "import.sending": "Envoi de {name} ({at} sur {of})",

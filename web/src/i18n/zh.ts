@@ -291,7 +291,7 @@ export const zh: Catalogue = {
   "import.help": "可以导入 ChatGPT、Claude、LibreChat、Open WebUI 和 Loquat 的文件。服务器会自动识别来源。",
   "import.files": "文件",
   "import.files_help": "应用导出的 ZIP 或 JSON 文件。",
-  "import.copies": "如果对话已存在但内容不同，则导入为副本",
+  "import.copies": "如果对话在此处已更改或已删除，则导入为副本",
   "import.run": "导入",
   "import.stop": "停止",
   "import.sending": "正在发送 {name}（{at} / {of}）",

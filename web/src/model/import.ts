@@ -31,7 +31,7 @@ export class Import {
 
   constructor(private readonly wire: Wire) {}
 
-  /** run imports files. copies imports sessions again that are on the server with another content. */
+  /** run imports files. copies gives sessions new ids, so that those come, too, that were changed or deleted on the server. */
   async run(files: readonly Source[], copies: boolean): Promise<void> {
     if (this.call || !files.length) return;
     const call = (this.call = new AbortController());

@@ -1,9 +1,11 @@
 // The way of somebody who opens the page for the first time.
 import assert from "node:assert/strict";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { ElementHandle } from "puppeteer-core";
 import type { Page } from "./browser.ts";
+import { saveTo, savedFile } from "./downloads.ts";
 import { suite } from "./suite.ts";
 
 const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -12,24 +14,13 @@ const dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwA
 const replies = (page: Page, n: number): Promise<void> =>
   page.until(`reply ${n}`, (many) => document.querySelectorAll('[data-test="message"][data-role="assistant"][aria-busy="false"]').length === many && !document.querySelector('[data-test="stop"]'), n);
 
-/** saved returns the text of the file in a folder whose name ends so, as soon as it is there. */
-async function saved(page: Page, folder: string, ending: string): Promise<string> {
-  for (let tries = 0; tries < 100; tries++) {
-    const name = (await readdir(folder)).find((one) => one.endsWith(ending)); // one that is still written has another ending
-    if (name) return readFile(join(folder, name), "utf8");
-    await page.driver.evaluate(() => new Promise((resolve) => setTimeout(resolve, 100)));
-  }
-  throw new Error(`no file ${ending} was saved`);
-}
-
 suite("newcomer", (check) => {
-  check("from the first page to a reply with an image, a copy of the chat, and a file with it", async ({ server, open }) => {
+  check("from the first page to a reply with an image, a copy of the chat, and a file that brings it back", async ({ server, open }) => {
     const folder = await mkdtemp(join(tmpdir(), "loquat-newcomer-"));
     try {
       await writeFile(join(folder, "photo.png"), Buffer.from(dot, "base64"));
       const page = await open("/");
-      const chrome = await page.driver.createCDPSession();
-      await chrome.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder, browserContextId: page.context.id! });
+      await saveTo(page, folder);
       await page.click("composer");
       await page.send("Tell me something");
       await replies(page, 1);
@@ -52,10 +43,23 @@ suite("newcomer", (check) => {
       for (const [format, ending] of [["json", ".json"], ["markdown", ".md"], ["html", ".html"]] as const) {
         await page.click("session-menu");
         await page.click(`export-${format}`);
-        const text = await saved(page, folder, ending);
+        const text = await savedFile(folder, ending);
         for (const part of ["Tell me something", "What is in the picture?", "An image came with it."]) assert.ok(text.includes(part), `${format} has no ${part}: ${text.slice(0, 500)}`);
         if (format !== "markdown") assert.ok(text.includes(dot), `${format} has no image`);
       }
+
+      await server.call("DELETE", `/sessions/${asked}`);
+      await page.until("the chat is left", () => location.pathname === "/");
+      await page.press("Control", "k");
+      await page.type("palette-query", "import chats");
+      await page.press("Enter");
+      const field = (await page.at("import-files")) as unknown as ElementHandle<HTMLInputElement>;
+      await field.uploadFile(join(folder, (await readdir(folder)).find((name) => name.endsWith(".json"))!));
+      await page.click("import-copies"); // which says that it is for deleted chats
+      await page.click("import-run");
+      await page.shows("1 chat imported", "import-result");
+      const { sessions } = await server.call<{ sessions: { session_id: string }[] }>("GET", "/sessions"); // the newest first
+      assert.equal((await server.messages(sessions[0]!.session_id)).length, 4, "the chat is back");
     } finally {
       await rm(folder, { recursive: true, force: true });
     }
