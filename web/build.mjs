@@ -38,17 +38,18 @@ const common = {
   logLevel: "warning",
 };
 
-/** names gives the parser a table of the common named characters in place of the whole one. */
-const names = {
-  name: "names",
+/** small gives the parser small modules in place of packages. */
+const small = {
+  name: "small",
   setup({ onResolve }) {
     onResolve({ filter: /^entities$/ }, () => ({ path: join(web, "src", "markdown", "entities.ts") }));
+    onResolve({ filter: /^punycode\.js$/ }, () => ({ path: join(web, "src", "markdown", "hosts.ts") }));
   },
 };
 
 const result = await build({
   ...common,
-  plugins: [names],
+  plugins: [small],
   entryPoints: { app: "web/src/main.tsx", style: "web/src/style/index.css", worker: "web/src/wire/worker.ts" },
   splitting: true,
   entryNames: "assets/[name]-[hash]",
@@ -80,7 +81,8 @@ const worker = entry("web/src/wire/worker.ts");
 const first = [...withStatic(app), style];
 
 const files = new Map(result.outputFiles.map((file) => [file.path.slice(dist.length + 1), Buffer.from(file.contents)]));
-files.set("icon.svg", await readFile(join(web, "icon.svg")));
+const icon = await readFile(join(web, "icon.svg"));
+files.set("icon.svg", icon);
 for (const [name, bytes] of Object.entries(iconFiles())) files.set(name, bytes);
 files.set("manifest.webmanifest", await readFile(join(web, "manifest.json")));
 
@@ -89,6 +91,7 @@ files.set("index.html", Buffer.from(fill(page, {
   app: pathOf(app),
   style: pathOf(style),
   worker: pathOf(worker),
+  icon: "data:image/svg+xml," + icon.toString().trim().replaceAll('"', "'").replaceAll("#", "%23"), // Chromium loads a file again with each new address of the page
   preload: [...withStatic(app)].filter((name) => name !== app).map((name) => `<link rel="modulepreload" href="${pathOf(name)}">`).join("\n  "),
 })));
 

@@ -362,7 +362,8 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
       })
       if (snapshot) this.#created.set(sessionId, snapshot)
       const { create: _, ...created } = now
-      this.#show(change(created))
+      change(created)
+      setTimeout(() => { if (this.#find(id)) this.#show(change(now)) }) // the next call goes out before pages draw the session
       void this.#storage.put(now).catch(() => {}) // without it, a reload creates the session again, which conflicts
     }
     for (const [i, file] of (now.files ?? []).entries()) {

@@ -49,6 +49,7 @@ export const de: Catalogue = {
   "list.all_tags": "Alle Tags",
   "list.running": "Eine Antwort wird geschrieben",
   "list.unread": "Neue Antwort",
+  "list.copy": "Kopie eines anderen Chats",
   "list.menu": "Menü von „{title}“",
   "list.failed": "Die Chats konnten nicht geladen werden.",
   "list.rename": "Name des Chats",

@@ -50,6 +50,7 @@ export const en = {
   "list.all_tags": "All tags",
   "list.running": "A reply is being written",
   "list.unread": "A new reply",
+  "list.copy": "A copy of another chat",
   "list.menu": "Menu of “{title}”",
   "list.failed": "The chats could not be loaded.",
   "list.rename": "Name of the chat",

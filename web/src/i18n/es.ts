@@ -49,6 +49,7 @@ export const es: Catalogue = {
   "list.all_tags": "Todas las etiquetas",
   "list.running": "Se está escribiendo una respuesta",
   "list.unread": "Respuesta nueva",
+  "list.copy": "Copia de otro chat",
   "list.menu": "Menú de «{title}»",
   "list.failed": "No se pudieron cargar los chats.",
   "list.rename": "Nombre del chat",

@@ -50,6 +50,7 @@ export const fr: Catalogue = {
   "list.all_tags": "Toutes les étiquettes",
   "list.running": "Une réponse est en cours",
   "list.unread": "Nouvelle réponse",
+  "list.copy": "Copie d’une autre discussion",
   "list.menu": "Menu de «\u202f{title}\u202f»",
   "list.failed": "Les discussions n’ont pas pu être chargées.",
   "list.rename": "Nom de la discussion",

@@ -49,6 +49,7 @@ export const zh: Catalogue = {
   "list.all_tags": "所有标签",
   "list.running": "正在生成回复",
   "list.unread": "新回复",
+  "list.copy": "另一个对话的副本",
   "list.menu": "“{title}”的菜单",
   "list.failed": "无法加载对话。",
   "list.rename": "对话名称",

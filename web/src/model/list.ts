@@ -2,12 +2,13 @@
 import { elementText, shownElements, type FollowedList, type UIElement } from "@loquat/client";
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { elementsOf } from "./elements.ts";
+import { whenIdle } from "./idle.ts";
 import type { Metadata, Summary } from "./types.ts";
 import type { FollowedPages, Problem, Wire } from "./wire.ts";
 
 export interface Entry {
   readonly id: string;
-  readonly summary: Pick<Summary, "session_id" | "agent_id" | "updated_at" | "metadata">;
+  readonly summary: Pick<Summary, "session_id" | "agent_id" | "updated_at" | "metadata" | "source_session_id">;
   readonly title: string;
   readonly pinned: boolean;
   readonly archived: boolean;
@@ -79,7 +80,10 @@ export class SessionList {
   /** The present time, for the groups; main.tsx sets it each minute. */
   readonly now: Signal<number>;
 
+  /** The newest state, and the one that is shown. */
+  private newest = nothing;
   private readonly followed: Signal<FollowedList> = signal(nothing);
+  private due = false;
   private readonly unread: Signal<ReadonlySet<string>> = signal(new Set());
   private readonly patches: Signal<ReadonlyMap<string, Patch>> = signal(new Map());
   private readonly known = new WeakMap<object, Entry>();
@@ -97,6 +101,7 @@ export class SessionList {
     private readonly wire: Wire,
     private readonly opened: () => string | null,
     now: () => number = Date.now,
+    private readonly soon = whenIdle,
   ) {
     this.now = signal(now());
   }
@@ -137,10 +142,20 @@ export class SessionList {
     await this.follower?.loadMore().catch(() => {}); // the next scroll tries again
   }
 
+  /** take takes the next state of the list. A message on its way and its reply go before the list, so changes are shown when the page is idle. */
   private take(state: FollowedList): void {
-    const before = this.followed.peek();
-    if (before.list !== state.list && before.list && state.list) this.mark(before.list.sessions, state.list.sessions);
-    this.followed.value = state.list ? state : { ...state, list: before.list };
+    const before = this.newest.list;
+    if (before && state.list && before !== state.list) this.mark(before.sessions, state.list.sessions);
+    this.newest = state.list ? state : { ...state, list: before };
+    if (!before) return this.draw();
+    if (this.due) return;
+    this.due = true;
+    this.soon(() => this.draw());
+  }
+
+  private draw(): void {
+    this.due = false;
+    this.followed.value = this.newest;
     this.forget();
   }
 

@@ -36,6 +36,9 @@ export interface Picker {
 /** How long the answer to an action may take, in milliseconds: as long as the server lets it run. */
 const actionMs = 15 * 60_000;
 
+/** How long the elements of a session wait for the first word of a reply, in milliseconds. */
+const afterWordMs = 200;
+
 /** Settings has the elements of the open session. They are loaded again when the agent or the overrides change, not with each event. */
 export class Settings {
   readonly elements: Signal<readonly UIElement[]> = signal([]);
@@ -87,7 +90,10 @@ export class Settings {
     effect(() => {
       const id = sessionOf(this.app.route.value);
       if (id !== this.of) this.clear(id ?? "");
-      if (this.turn.value) void this.load();
+      if (!this.turn.value) return;
+      if (this.loaded.peek() || this.app.transcript.peek()?.phase.peek() !== "waiting") return void this.load();
+      const timer = setTimeout(() => void this.load(), afterWordMs);
+      return () => clearTimeout(timer);
     });
   }
 

@@ -157,6 +157,10 @@ suite("messages", (check) => {
     await rows(page, 2);
     await page.shows("Answer one", "message");
     assert.equal((await server.messages(session)).length, 4);
+    await page.until("the list marks the copy alone", (old) => {
+      const marked = [...document.querySelectorAll('[data-test="row-copy"]')].map((mark) => mark.closest<HTMLElement>("[data-session]")!.dataset.session);
+      return marked.length === 1 && marked[0] !== old;
+    }, session);
   }, everywhere);
 
   check("a deleted message can be brought back, and otherwise goes", async ({ server, open }) => {

@@ -12,7 +12,7 @@ const summary = (id: string, age: number, metadata: object = {}, more: object = 
 
 function listed(sessions: SessionSummary[], opened = ""): { wire: FakeWire; list: SessionList; show: (sessions: SessionSummary[]) => void } {
   const wire = new FakeWire();
-  const list = new SessionList(wire.wire, () => opened, () => now);
+  const list = new SessionList(wire.wire, () => opened, () => now, (run) => run());
   list.show(false, "");
   const show = (all: SessionSummary[]): void => wire.lists[0]!.set({ status: "ready", list: fromPage({ sessions: all } as never, {}, "0000000000000001"), more: false, error: undefined });
   show(sessions);

@@ -6,6 +6,7 @@ import type { Entry, Group } from "../../model/list.ts";
 import { sessionOf } from "../../model/route.ts";
 import { useApp } from "../context.ts";
 import { Button, IconButton } from "../parts/Button.tsx";
+import { Icon } from "../parts/Icon.tsx";
 import { openMenu } from "../parts/Menu.tsx";
 import { Spinner } from "../parts/Spinner.tsx";
 import { sessionMenu } from "./menu.ts";
@@ -110,6 +111,7 @@ const Row = memo(function Row({ app, entry, current }: RowProps) {
       <a class="row-link" href={`/s/${entry.id}`} aria-current={current ? "page" : undefined} onClick={open} onKeyDown={(e) => e.key === "F2" && !app.readOnly.value && setRenaming(true)}>
         {entry.running ? <span class="dot running" role="img" aria-label={t("list.running")} /> : entry.unread && <span class="dot unread" role="img" aria-label={t("list.unread")} />}
         <span class="row-title" dir="auto">{title}</span>
+        {entry.summary.source_session_id && <span class="row-copy" role="img" aria-label={t("list.copy")} data-tip={t("list.copy")} data-test="row-copy"><Icon name="fork" size={14} /></span>}
         {app.list.fields(entry).slice(0, 2).map((text) => <span key={text} class="row-field" dir="auto" data-test="row-field">{text}</span>)}
         {entry.tags.slice(0, 2).map((tag) => <span key={tag} class="row-tag" dir="auto">{tag}</span>)}
       </a>

@@ -12,6 +12,9 @@ import { useSecondsSince } from "./clock.ts";
 /** After this many seconds without a word, the user learns that the page waits and has not stopped. */
 const patience = 5;
 
+/** A word that comes within these milliseconds needs no sign that the page waits for it. */
+const shownMs = 150;
+
 /** Status says what the running request does, or how the last one failed. */
 export function Status({ transcript }: { readonly transcript: Transcript }) {
   const phase = transcript.phase.value;
@@ -25,6 +28,7 @@ export function Status({ transcript }: { readonly transcript: Transcript }) {
 function Waiting({ since }: { readonly since: number }) {
   const seconds = useSecondsSince(since);
   const long = seconds >= patience;
+  if (!useRest(String(since), shownMs)) return null;
   return (
     <p class="status" data-test="waiting">
       <Dots />
@@ -75,7 +79,7 @@ function Failure({ transcript }: { readonly transcript: Transcript }) {
 function Unanswered({ ends }: { readonly ends: Message | undefined }) {
   const app = useApp();
   const waits = app.pending.value.length > 0 || app.queued.value.length > 0;
-  const rests = useRest(waits ? "" : (ends?.id ?? ""));
+  const rests = useRest(waits ? "" : (ends?.id ?? ""), restMs);
   if (ends?.role !== "user" || !rests || app.readOnly.value || app.conversation.removed.value.has(ends.id)) return null;
   return (
     <div class="unanswered" data-test="unanswered">
@@ -87,11 +91,11 @@ function Unanswered({ ends }: { readonly ends: Message | undefined }) {
 /** A request begins some time after its message is there. After this time without one, none will. */
 const restMs = 3000;
 
-/** useRest reports whether a key has been the same for a while. An empty key never rests. */
-function useRest(key: string): boolean {
+/** useRest reports whether a key has been the same for some milliseconds. An empty key never rests. */
+function useRest(key: string, ms: number): boolean {
   const [rested, setRested] = useState("");
   useEffect(() => {
-    const timer = setTimeout(() => setRested(key), restMs);
+    const timer = setTimeout(() => setRested(key), ms);
     return () => clearTimeout(timer);
   }, [key]);
   return key !== "" && rested === key;
