@@ -19,6 +19,7 @@ var hostileBodies = []string{
 	`{"items":[{"type":"reasoning","summary":[{"type":"summary_text","text":"r"}]},{"role":"assistant","content":""},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"o"}]}],"metadata":null}`,
 	`{"input":[{"type":"item_reference","id":"msg_q-r0"},{"role":"developer","content":"d"}],"tools":[{"type":"function","name":"f","parameters":{"a":[1]}}],"tool_choice":{"type":"function","name":"f"}}`,
 	`{"input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{}}},"reasoning":{"effort":"low"},"include":["reasoning.encrypted_content"],"tool_choice":{"type":"allowed_tools","tools":[]}}`,
+	`{"input":[{"type":"function_call","call_id":"c","namespace":"n","name":"f"},{"type":"function_call_output","call_id":"c","output":"o"}],"tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f"}]}]}`,
 	`{"items":[{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]}]}`,
 	`{"items":[{"role":"assistant","content":"a"},{"type":"reasoning","content":"r"},{"type":"reasoning","content":"s"},{"type":"function_call","call_id":"c","name":"f"}]}`,
 	`{"items":[{"type":"compaction","id":"cmp_1","encrypted_content":"loquat-summary:So far."},{"role":"user","content":"x"}],"input":[{"type":"compaction","encrypted_content":"other"}]}`,

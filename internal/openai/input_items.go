@@ -123,8 +123,9 @@ func (r *inputReader) readMessage(at string, item loquat.Object) error {
 }
 
 func (r *inputReader) readCall(at string, item loquat.Object) error {
-	call := loquat.ToolCall{ID: item.String("call_id"), Name: item.String("name"), Arguments: item.String("arguments")}
-	if call.ID == "" || call.Name == "" {
+	f := function{item.String("namespace"), item.String("name")}
+	call := loquat.ToolCall{ID: item.String("call_id"), Name: f.called(), Arguments: item.String("arguments")}
+	if call.ID == "" || f.Name == "" {
 		return loquat.Invalid(at, "has to have call_id, name and arguments")
 	}
 	r.assistant()

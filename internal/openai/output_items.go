@@ -25,13 +25,14 @@ const (
 
 // outputItem is an item of the output of a response.
 type outputItem struct {
-	kind    string
-	id      string
-	text    string // of reasoning or a message; the arguments of a call
-	refusal bool   // text is a refusal
-	call    loquat.ToolCall
-	status  string
-	late    bool // reasoning that came after the text
+	kind     string
+	id       string
+	text     string // of reasoning or a message; the arguments of a call
+	refusal  bool   // text is a refusal
+	call     loquat.ToolCall
+	function function // of a call
+	status   string
+	late     bool // reasoning that came after the text
 }
 
 // body returns the item as clients read it.
@@ -49,7 +50,8 @@ func (o outputItem) body() map[string]any {
 			out["content"] = []any{o.part()}
 		}
 	case itemCall:
-		out["status"], out["call_id"], out["name"], out["arguments"] = o.status, o.call.ID, o.call.Name, o.text
+		out["status"], out["call_id"], out["arguments"] = o.status, o.call.ID, o.text
+		o.function.setIn(out)
 	}
 	return out
 }
@@ -101,7 +103,7 @@ func statusOf(m loquat.Message) string {
 // itemsOf returns the items of an assistant message of a request: reasoning, then text, then reasoning
 // that came after the text, then the calls of the functions that the caller runs. The calls of the
 // server's own tools are left out: they have their results already, and a program would run them again.
-func itemsOf(m loquat.Message, functions map[string]bool) []outputItem {
+func itemsOf(m loquat.Message, functions functions) []outputItem {
 	status := statusOf(m)
 	var out []outputItem
 	reasoning, _ := reasoningOf(m.Metadata)
@@ -122,8 +124,12 @@ func itemsOf(m loquat.Message, functions map[string]bool) []outputItem {
 		out = append(out, outputItem{kind: itemReasoning, id: itemID(itemReasoning, m.ID) + "-late", text: late, status: status, late: true})
 	}
 	for i, call := range calls {
-		if functions == nil || functions[call.Name] {
-			out = append(out, outputItem{kind: itemCall, id: fmt.Sprintf("%s-%d", itemID(itemCall, m.ID), i), text: call.Arguments, call: call, status: statusCompleted})
+		f, known := functions[call.Name]
+		if functions == nil {
+			f, known = function{Name: call.Name}, true
+		}
+		if known {
+			out = append(out, outputItem{kind: itemCall, id: fmt.Sprintf("%s-%d", itemID(itemCall, m.ID), i), text: call.Arguments, call: call, function: f, status: statusCompleted})
 		}
 	}
 	return out

@@ -43,18 +43,11 @@ var defaults = loquat.Object{}.
 // response is a response with its messages.
 type response struct {
 	chat.Exchange
-	functions map[string]bool // that the caller runs
+	functions functions
 }
 
 func newResponse(e chat.Exchange) response {
-	r := response{Exchange: e, functions: map[string]bool{}}
-	var tools []struct{ Name string }
-	if json.Unmarshal(e.Marker.Object("echo")["tools"], &tools) == nil {
-		for _, t := range tools {
-			r.functions[t.Name] = true
-		}
-	}
-	return r
+	return response{e, functionsOf(e.Marker.Object("echo")["tools"])}
 }
 
 // replies returns the assistant messages.

@@ -24,7 +24,7 @@ type openAIResponseRequest struct {
 	Stream             bool              `json:"stream,omitempty"`
 	Background         bool              `json:"background,omitempty"`
 	Store              *bool             `json:"store,omitempty" default:"true"`
-	Tools              []json.RawMessage `json:"tools,omitempty" doc:"Only of type function."`
+	Tools              []json.RawMessage `json:"tools,omitempty" doc:"Of type function, or of type namespace with functions."`
 	ToolChoice         json.RawMessage   `json:"tool_choice,omitempty"`
 	ParallelToolCalls  *bool             `json:"parallel_tool_calls,omitempty"`
 	Temperature        *float64          `json:"temperature,omitempty"`
@@ -82,10 +82,11 @@ func fieldNames(t reflect.Type) map[string]bool {
 
 // plan is a response that was read and checked.
 type plan struct {
-	body     openAIResponseRequest
-	messages []loquat.NewMessage
-	settings chat.RunSettings
-	echo     loquat.Object // what the response resource repeats of the body
+	body      openAIResponseRequest
+	messages  []loquat.NewMessage
+	settings  chat.RunSettings
+	functions functions
+	echo      loquat.Object // what the response resource repeats of the body
 }
 
 // readPlan reads the body of a new response. lookup finds the items that the input refers to.
@@ -163,28 +164,77 @@ func checkMetadata(metadata map[string]string) error {
 func (p *plan) readTools(loquat.Object) error {
 	for i, raw := range p.body.Tools {
 		place := fmt.Sprintf("body.tools[%d]", i)
-		var tool loquat.Object
-		if json.Unmarshal(raw, &tool) != nil || tool == nil {
-			return loquat.Invalid(place, "has to be an object")
-		}
-		if kind := tool.String("type"); kind != "function" {
-			return loquat.Invalid(place+".type", "is %q: a chat-completions backend has no hosted tools; use tools of type function, or tools of Loquat's plugins", loquat.Clip(kind, loquat.Excerpt))
-		}
-		if tool.String("name") == "" {
-			return loquat.Invalid(place+".name", "is missing; it has to be the name of the function")
-		}
-		function := loquat.Object{}
-		for _, key := range []string{"name", "description", "parameters", "strict"} {
-			if value := tool[key]; len(value) > 0 && string(value) != "null" {
-				function[key] = value
-			}
-		}
-		encoded, err := json.Marshal(loquat.Object{}.Set("type", "function").Set("function", function))
+		tool, err := readTool(place, raw)
 		if err != nil {
 			return err
 		}
-		p.settings.Tools = append(p.settings.Tools, encoded)
+		if tool.String("type") != toolNamespace {
+			if err := p.addFunction(place, "", tool); err != nil {
+				return err
+			}
+			continue
+		}
+		var members []json.RawMessage
+		if json.Unmarshal(tool["tools"], &members) != nil || len(members) == 0 {
+			return loquat.Invalid(place+".tools", "has to be a list of functions")
+		}
+		for i, raw := range members {
+			place := fmt.Sprintf("%s.tools[%d]", place, i)
+			member, err := readTool(place, raw)
+			if err != nil {
+				return err
+			}
+			if err := p.addFunction(place, tool.String("name"), member); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// readTool reads a tool, which has a name.
+func readTool(place string, raw json.RawMessage) (loquat.Object, error) {
+	var tool loquat.Object
+	if json.Unmarshal(raw, &tool) != nil || tool == nil {
+		return nil, loquat.Invalid(place, "has to be an object")
+	}
+	switch kind := tool.String("type"); {
+	case kind != toolFunction && kind != toolNamespace:
+		return nil, hostedTool(place+".type", kind)
+	case tool.String("name") == "":
+		return nil, loquat.Invalid(place+".name", "is missing; it has to be the name of the %s", kind)
+	}
+	return tool, nil
+}
+
+func hostedTool(place, kind string) error {
+	return loquat.Invalid(place, "is %q: a chat-completions backend has no hosted tools; use tools of type function, or tools of Loquat's plugins", loquat.Clip(kind, loquat.Excerpt))
+}
+
+// addFunction adds a function in the form of chat completions.
+func (p *plan) addFunction(place, namespace string, tool loquat.Object) error {
+	if kind := tool.String("type"); kind != toolFunction {
+		return loquat.Invalid(place+".type", "is %q; a namespace has to have functions", kind)
+	}
+	f := function{namespace, tool.String("name")}
+	if other, ok := p.functions[f.called()]; ok && other != f {
+		return loquat.Invalid(place+".name", "is called %q by the model, as another function; rename one of them", loquat.Clip(f.called(), loquat.Excerpt))
+	}
+	if p.functions == nil {
+		p.functions = functions{}
+	}
+	p.functions[f.called()] = f
+	out := loquat.Object{}.Set("name", f.called())
+	for _, key := range []string{"description", "parameters", "strict"} {
+		if value := tool[key]; len(value) > 0 && string(value) != "null" {
+			out[key] = value
+		}
+	}
+	encoded, err := json.Marshal(loquat.Object{}.Set("type", toolFunction).Set("function", out))
+	if err != nil {
+		return err
+	}
+	p.settings.Tools = append(p.settings.Tools, encoded)
 	return nil
 }
 
@@ -203,19 +253,19 @@ func (p *plan) readToolChoice(params loquat.Object) error {
 		return nil
 	}
 	var choice struct {
-		Type, Name, Mode string
-		Tools            []struct{ Type, Name string }
+		Type, Name, Namespace, Mode string
+		Tools                       []struct{ Type, Name, Namespace string }
 	}
 	if err := json.Unmarshal(raw, &choice); err != nil {
 		return loquat.Invalid("body.tool_choice", "has to be a text or an object")
 	}
 	switch choice.Type {
 	case "function":
-		params.Set("tool_choice", functionChoice(choice.Name))
+		params.Set("tool_choice", functionChoice(function{choice.Namespace, choice.Name}))
 	case "allowed_tools":
 		tools := []any{}
 		for _, t := range choice.Tools {
-			tools = append(tools, functionChoice(t.Name))
+			tools = append(tools, functionChoice(function{t.Namespace, t.Name}))
 		}
 		params.Set("tool_choice", map[string]any{"type": "allowed_tools", "allowed_tools": map[string]any{"mode": orDefault(choice.Mode, "auto"), "tools": tools}})
 	default:
@@ -224,8 +274,8 @@ func (p *plan) readToolChoice(params loquat.Object) error {
 	return nil
 }
 
-func functionChoice(name string) map[string]any {
-	return map[string]any{"type": "function", "function": map[string]any{"name": name}}
+func functionChoice(f function) map[string]any {
+	return map[string]any{"type": toolFunction, "function": map[string]any{"name": f.called()}}
 }
 
 func orDefault(s, otherwise string) string {
@@ -341,19 +391,35 @@ func (p *plan) echoTools() error {
 		if err := json.Unmarshal(raw, &given); err != nil {
 			return err
 		}
-		tool := loquat.Object{}.Set("type", "function")
-		for _, key := range []string{"name", "description", "parameters", "strict"} {
-			tool[key] = json.RawMessage("null")
-			if value, ok := given[key]; ok {
-				tool[key] = value
-			}
+		if given.String("type") != toolNamespace {
+			tools = append(tools, wholeFunction(given))
+			continue
 		}
-		tools = append(tools, tool)
+		var members []loquat.Object
+		if err := json.Unmarshal(given["tools"], &members); err != nil {
+			return err
+		}
+		for i, member := range members {
+			members[i] = wholeFunction(member)
+		}
+		tools = append(tools, loquat.Object{}.Set("type", toolNamespace).Set("name", given.String("name")).Set("description", given.String("description")).Set("tools", members))
 	}
 	if tools != nil {
 		p.echo.Set("tools", tools)
 	}
 	return nil
+}
+
+// wholeFunction returns a function with all fields that one has.
+func wholeFunction(given loquat.Object) loquat.Object {
+	out := loquat.Object{}.Set("type", toolFunction)
+	for _, key := range []string{"name", "description", "parameters", "strict"} {
+		out[key] = json.RawMessage("null")
+		if value, ok := given[key]; ok {
+			out[key] = value
+		}
+	}
+	return out
 }
 
 // echoObjects repeats text and reasoning with all fields that they have.

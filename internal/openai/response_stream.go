@@ -340,7 +340,7 @@ func (s *responseStream) close() error {
 	fields := map[string]any{field: item.text}
 	switch {
 	case item.kind == itemCall:
-		fields["name"] = item.call.Name
+		fields["name"] = item.function.Name
 	case item.kind == itemMessage && !item.refusal:
 		fields["logprobs"] = []any{}
 	}

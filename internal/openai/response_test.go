@@ -110,7 +110,7 @@ func streamOf(t *testing.T, after int64, feed func(*responseStream) error) (line
 	t.Helper()
 	w := httptest.NewRecorder()
 	s := &responseStream{out: &sseWriter{w, func() error { return nil }}, after: after}
-	s.RequestID, s.functions = "q", map[string]bool{"f": true}
+	s.RequestID, s.functions = "q", functions{"f": {Name: "f"}}
 	if err := feed(s); err != nil {
 		t.Fatal(err)
 	}

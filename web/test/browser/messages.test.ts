@@ -158,8 +158,8 @@ suite("messages", (check) => {
     await page.shows("Answer one", "message");
     assert.equal((await server.messages(session)).length, 4);
     await page.until("the list marks the copy alone", (old) => {
-      const marked = [...document.querySelectorAll('[data-test="row-copy"]')].map((mark) => mark.closest<HTMLElement>("[data-session]")!.dataset.session);
-      return marked.length === 1 && marked[0] !== old;
+      const marked = (id: string): boolean => document.querySelector(`[data-session="${id}"] [data-test="row-copy"]`) !== null;
+      return marked(location.pathname.slice("/s/".length)) && !marked(old);
     }, session);
   }, everywhere);
 
