@@ -45,8 +45,8 @@ func servers(t *testing.T, opts backend.Options) (server, scripted string) {
 	return server, scripted
 }
 
-// sdkFolder returns a folder with the SDKs from npm.
-func sdkFolder(t *testing.T) string {
+// npmFolder returns a copy of a folder of testdata with its packages from npm.
+func npmFolder(t *testing.T, name string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("installs npm packages")
@@ -57,7 +57,7 @@ func sdkFolder(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "sdk"))); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", name))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := run(t, dir, "", "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"); err != nil {
@@ -98,7 +98,7 @@ func runWithin(t *testing.T, limit time.Duration, dir, input, program string, ar
 // The SDK of npm works as it does with the backend itself, and so do agents of the AI SDK and of
 // LangChain.
 func TestNodeSDKs(t *testing.T) {
-	dir := sdkFolder(t)
+	dir := npmFolder(t, "sdk")
 	server, scripted := servers(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
 	t.Run("openai", func(t *testing.T) {
 		out, err := run(t, dir, "", "node", "cases.mjs", server, scripted)
@@ -199,7 +199,7 @@ func TestRecordingsThroughRelay(t *testing.T) {
 			names = append(names, filepath.ToSlash(name))
 		}
 	}
-	dir := sdkFolder(t)
+	dir := npmFolder(t, "sdk")
 	replay, err := backend.OpenReplay(root)
 	if err != nil {
 		t.Fatal(err)
