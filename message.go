@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Object is a JSON object whose values stay undecoded, so that fields which the service
@@ -32,11 +33,29 @@ func (o Object) Set(key string, v any) Object {
 
 // String returns the string at key, or "" if key holds no string.
 func (o Object) String(key string) string {
+	raw := o[key]
+	if s, ok := plainString(raw); ok || len(raw) == 0 {
+		return s
+	}
 	var s string
-	if json.Unmarshal(o[key], &s) != nil {
+	if json.Unmarshal(raw, &s) != nil {
 		return ""
 	}
 	return s
+}
+
+// plainString returns the text of a JSON string that has neither escapes nor broken UTF-8.
+func plainString(raw json.RawMessage) (string, bool) {
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return "", false
+	}
+	text := raw[1 : len(raw)-1]
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' {
+			return "", false
+		}
+	}
+	return string(text), utf8.Valid(text)
 }
 
 // Bool reports whether the value at key is true.
@@ -44,8 +63,12 @@ func (o Object) Bool(key string) bool { return string(o[key]) == "true" }
 
 // Object returns the object at key, or nil if key holds no object.
 func (o Object) Object(key string) Object {
+	raw := o[key]
+	if len(raw) == 0 {
+		return nil
+	}
 	var v Object
-	if json.Unmarshal(o[key], &v) != nil {
+	if json.Unmarshal(raw, &v) != nil {
 		return nil
 	}
 	return v

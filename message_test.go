@@ -93,6 +93,19 @@ func TestObject(t *testing.T) {
 	}
 }
 
+// A string is read like encoding/json reads it.
+func TestObjectString(t *testing.T) {
+	for _, raw := range []string{`"plain"`, `"grüße 世界"`, `""`, `"a\"b"`, `"\u00e4\n"`, "\"\xff\"", "\"a\tb\"", `"a" `, ` "a"`, `"`, `"a""b"`, `null`, `7`, `{}`, ``} {
+		var want string
+		if json.Unmarshal([]byte(raw), &want) != nil {
+			want = ""
+		}
+		if got := (Object{"k": json.RawMessage(raw)}).String("k"); got != want {
+			t.Errorf("%q is read as %q, want %q", raw, got, want)
+		}
+	}
+}
+
 func TestModelJSON(t *testing.T) {
 	for _, s := range []string{`{"id":"m"}`, `{"id":"m","name":"M","context":{"max":1}}`} {
 		var m Model

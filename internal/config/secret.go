@@ -343,6 +343,14 @@ func (m *Redactor) Add(secrets []string) {
 	m.forms.Store(&all)
 }
 
+// Version is another value, to compare with ==, once further values were added.
+func (m *Redactor) Version() any {
+	if m == nil {
+		return nil
+	}
+	return m.forms.Load()
+}
+
 func (m *Redactor) known() []string {
 	if m == nil || m.forms.Load() == nil {
 		return nil

@@ -54,6 +54,7 @@ type Provider struct {
 	pace     pacer
 
 	histories historyCache
+	recent    recentSettings
 }
 
 // New returns a Provider.
