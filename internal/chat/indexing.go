@@ -19,6 +19,7 @@ import (
 // happens, the queue is looked at every indexIdle: cleanups of an older node have no events.
 const (
 	indexEvery   = 250 * time.Millisecond
+	indexRest    = time.Second // in place of indexEvery while there is nothing to do
 	indexLook    = 2 * time.Second
 	indexIdle    = time.Minute
 	indexAtLeast = 64
@@ -71,7 +72,16 @@ func (x *indexing) loop() {
 		if err != nil && x.life.Err() == nil && loquat.CodeOf(err) != loquat.CodeUnavailable { // the store reports the others
 			x.log.Warn("messages could not be indexed; searches read the newest of them without the index", "error", err)
 		}
+		tick.Reset(x.every())
 	}
+}
+
+// every returns after how long the next step follows.
+func (x *indexing) every() time.Duration {
+	if x.merged && x.seen == x.store.Last() {
+		return indexRest
+	}
+	return indexEvery
 }
 
 // step indexes what is queued, if it is time to.

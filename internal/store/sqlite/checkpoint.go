@@ -2,9 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"loquat/internal/store/datadir"
 	"os"
 	"time"
+
+	"loquat/internal/store/datadir"
 )
 
 // A goroutine copies the write-ahead log back to the database file (a WAL checkpoint) while
@@ -12,12 +13,14 @@ import (
 // transaction begins after all of the log was copied, which never happens between commits that
 // follow each other closely. So the committer copies the little that was written during the
 // last WAL checkpoint, whenever the log has grown. It waits only when readers have kept the log
-// from shrinking for too long. An idle database truncates the log.
+// from shrinking for too long. An idle database truncates the log, and after a while the goroutine
+// waits for the next write.
 const (
 	checkpointEvery = 200 * time.Millisecond
 	walSoftLimit    = 4 << 20
 	walTurn         = 12 << 20 // size at which the committer lets the log start again
 	walHardLimit    = 64 << 20
+	restAfter       = 2 * datadir.MarkSyncEvery
 	truncateTimeout = 50 * time.Millisecond // the most that a writer waits for a truncation
 )
 
@@ -26,7 +29,7 @@ func (db *DB) checkpointLoop() {
 	defer close(db.done)
 	tick := time.NewTicker(checkpointEvery)
 	defer tick.Stop()
-	synced := time.Now()
+	synced, changed := time.Now(), time.Now()
 	for seen := int64(0); ; {
 		select {
 		case <-db.stop:
@@ -37,10 +40,22 @@ func (db *DB) checkpointLoop() {
 			db.mark.Sync()
 			synced = time.Now()
 		}
+		writes := db.writes.Load()
+		if writes != seen {
+			changed = time.Now()
+		}
 		if db.walSize() <= walSoftLimit {
+			if seen = writes; time.Since(changed) < restAfter {
+				continue
+			}
+			tick.Stop()
+			if !db.awaitWrite() {
+				return
+			}
+			tick.Reset(checkpointEvery)
+			changed = time.Now()
 			continue
 		}
-		writes := db.writes.Load()
 		rest := db.checkpoint("PASSIVE")
 		if rest == 0 && db.walSize() > walTurn {
 			db.checkpoint("PASSIVE") // what was written during the first, so that little is left
@@ -50,6 +65,16 @@ func (db *DB) checkpointLoop() {
 			db.checkpoint("TRUNCATE")
 		}
 		seen = writes
+	}
+}
+
+// awaitWrite waits for a write. It returns false if the database is closed first.
+func (db *DB) awaitWrite() bool {
+	select {
+	case <-db.stop:
+		return false
+	case <-db.wrote:
+		return true
 	}
 }
 

@@ -48,7 +48,8 @@ type DB struct {
 	writerFailing     bool      // like checkpointFailing, for the committer
 	nextWaitSize      int64     // size of the write-ahead log at which the committer waits again
 	writes            atomic.Int64
-	turn              atomic.Bool // nearly all of the write-ahead log is copied; see limitWAL
+	wrote             chan struct{} // has a value after a write
+	turn              atomic.Bool   // nearly all of the write-ahead log is copied; see limitWAL
 
 	mark   *datadir.MarkFile
 	pinned []pinnedFile // open files that must stay in place
@@ -91,7 +92,7 @@ func newDB(dir string, lock *datadir.Lock, log *slog.Logger) *DB {
 	return &DB{
 		path: filePath(dir), log: log, lock: lock,
 		statements: map[string]*sql.Stmt{},
-		stop:       make(chan struct{}), done: make(chan struct{}),
+		stop:       make(chan struct{}), done: make(chan struct{}), wrote: make(chan struct{}, 1),
 	}
 }
 
@@ -190,6 +191,10 @@ func dsnOf(path, mode string, pragmas ...string) string {
 func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	db.limitWAL(ctx)
 	db.writes.Add(1)
+	select {
+	case db.wrote <- struct{}{}:
+	default:
+	}
 	tx := writer{ctx, db}
 	if err := tx.control(`BEGIN IMMEDIATE`); err != nil {
 		return fmt.Errorf("begin: %w", err)

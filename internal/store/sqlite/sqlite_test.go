@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"loquat/internal/store"
+	"loquat/internal/store/datadir"
 	"loquat/internal/store/sqlite"
 	"loquat/internal/store/storetest"
 )
@@ -282,10 +283,34 @@ func TestWriteAheadLogAtRest(t *testing.T) {
 	db := open(t, dir)
 	defer db.Close()
 	fill(t, db, 6)
+	awaitSmallLog(t, dir)
+}
+
+func awaitSmallLog(t *testing.T, dir string) {
+	t.Helper()
 	for deadline := time.Now().Add(time.Minute); walSize(t, dir) > 4; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the write-ahead log has still %d MiB", walSize(t, dir))
 		}
+	}
+}
+
+// So is that of a database which nobody has written to for so long that it looks after nothing.
+func TestWriteAheadLogAfterARest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the rest to begin")
+	}
+	dir := t.TempDir()
+	db, unused := open(t, dir), open(t, t.TempDir())
+	fill(t, db, 1)
+	time.Sleep(2*datadir.MarkSyncEvery + time.Second)
+	if err := unused.Close(); err != nil {
+		t.Error(err)
+	}
+	fill(t, db, 6)
+	awaitSmallLog(t, dir)
+	if err := db.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
