@@ -33,15 +33,16 @@ func (o Object) Set(key string, v any) Object {
 
 // String returns the string at key, or "" if key holds no string.
 func (o Object) String(key string) string {
-	raw := o[key]
-	if s, ok := plainString(raw); ok || len(raw) == 0 {
-		return s
-	}
-	var s string
-	if json.Unmarshal(raw, &s) != nil {
-		return ""
-	}
+	s, _ := StringOf(o[key])
 	return s
+}
+
+// StringOf returns the text of a JSON string. ok is false if raw is something else.
+func StringOf(raw json.RawMessage) (s string, ok bool) {
+	if s, ok = plainString(raw); ok || len(raw) == 0 || raw[0] == 'n' {
+		return s, ok
+	}
+	return s, json.Unmarshal(raw, &s) == nil
 }
 
 // plainString returns the text of a JSON string that has neither escapes nor broken UTF-8.

@@ -126,16 +126,27 @@ func (c *Config) Provider(providerID string) (loquat.Object, bool) {
 // Agents returns the agent_ids, sorted.
 func (c *Config) Agents() []string { return slices.Sorted(maps.Keys(c.agents)) }
 
-// Base returns the base config of an agent, which must not be changed, and the provider_id that
-// it uses. If there is only one agent, it is also found under the name of the default agent,
-// for sessions that name none.
-func (c *Config) Base(agentID string) (base loquat.Object, providerID string, err error) {
-	a, ok := c.agents[agentID]
+// HasAgent reports whether Base finds an agent.
+func (c *Config) HasAgent(agentID string) bool {
+	_, ok := c.agent(agentID)
+	return ok
+}
+
+func (c *Config) agent(agentID string) (a *agent, ok bool) {
+	a, ok = c.agents[agentID]
 	if !ok && agentID == loquat.DefaultAgent && len(c.agents) == 1 {
 		for _, only := range c.agents {
 			a, ok = only, true
 		}
 	}
+	return a, ok
+}
+
+// Base returns the base config of an agent, which must not be changed, and the provider_id that
+// it uses. If there is only one agent, it is also found under the name of the default agent,
+// for sessions that name none.
+func (c *Config) Base(agentID string) (base loquat.Object, providerID string, err error) {
+	a, ok := c.agent(agentID)
 	if !ok {
 		return nil, "", loquat.Errorf(loquat.CodeInvalid, "the agent %q is not configured; the agents are: %s", loquat.Clip(agentID, loquat.Excerpt), names(c.agents))
 	}

@@ -48,7 +48,7 @@ func readChat(body []byte) (chatRequest, error) {
 	}
 	var faults loquat.FieldErrors
 	for _, m := range c.members {
-		if target, expected := c.target(m); target != nil && string(m.Value) != "null" && json.Unmarshal(m.Value, target) != nil {
+		if expected := c.read(m); expected != "" && string(m.Value) != "null" {
 			faults.Add("body."+m.Name, "has to be %s, not %s", expected, strictjson.Kind(m.Value))
 		}
 		if m.Name == "model" {
@@ -64,17 +64,23 @@ func readChat(body []byte) (chatRequest, error) {
 	return c, nil
 }
 
-// target returns where the value of a member is decoded, nil if it is not.
-func (c *chatRequest) target(m strictjson.Member) (value any, expected string) {
+// read reads a member that has to be known. If it has another type, read returns what was expected.
+func (c *chatRequest) read(m strictjson.Member) (expected string) {
+	ok := true
 	switch m.Name {
 	case "model":
-		return &c.name, "a string"
+		c.name, ok = loquat.StringOf(m.Value)
+		expected = "a string"
 	case "stream":
-		return &c.stream, "true or false"
+		c.stream = string(m.Value) == "true"
+		ok, expected = c.stream || string(m.Value) == "false", "true or false"
 	case "n":
-		return &c.choices, "an integer"
+		ok, expected = json.Unmarshal(m.Value, &c.choices) == nil, "an integer"
 	}
-	return nil, ""
+	if ok {
+		return ""
+	}
+	return expected
 }
 
 // forBackend returns the body in parts: with another model, and with the params that the body does

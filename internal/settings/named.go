@@ -13,7 +13,7 @@ import (
 // Named returns the settings of a call whose model is named in a request: by the id of an agent, by
 // provider_id/model, or by a model of the default provider, which is that of the agent default.
 func (r *Resolver) Named(ctx context.Context, name string) (Resolved, error) {
-	if _, _, err := r.config.Base(name); err == nil {
+	if r.config.HasAgent(name) {
 		return r.Resolve(ctx, name, nil)
 	}
 	providerID, model, ok := strings.Cut(name, "/")
@@ -36,7 +36,7 @@ func (r *Resolver) ofProvider(providerID, model string) (Resolved, error) {
 		return Resolved{}, errNoPlugin(providerID, cfg)
 	}
 	if model != "" {
-		cfg.Set("model", model)
+		cfg["model"] = loquat.Quote(model)
 	}
 	return Resolved{ProviderID: providerID, Provider: p, Config: cfg}, nil
 }
