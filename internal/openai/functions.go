@@ -32,6 +32,20 @@ func (f function) setIn(item map[string]any) {
 // functions are those of a response by the names by which the model calls them.
 type functions map[string]function
 
+// find returns the function that a choice means. It may leave the namespace out.
+func (f functions) find(namespace, name string) function {
+	chosen := function{namespace, name}
+	if _, known := f[chosen.called()]; known || namespace != "" {
+		return chosen
+	}
+	for _, other := range f {
+		if other.Name == name && (chosen.Namespace == "" || other.Namespace < chosen.Namespace) {
+			chosen = other
+		}
+	}
+	return chosen
+}
+
 // functionsOf returns the functions of the tools that a response repeats.
 func functionsOf(tools json.RawMessage) functions {
 	out := functions{}

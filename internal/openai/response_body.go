@@ -261,11 +261,11 @@ func (p *plan) readToolChoice(params loquat.Object) error {
 	}
 	switch choice.Type {
 	case "function":
-		params.Set("tool_choice", functionChoice(function{choice.Namespace, choice.Name}))
+		params.Set("tool_choice", functionChoice(p.functions.find(choice.Namespace, choice.Name)))
 	case "allowed_tools":
 		tools := []any{}
 		for _, t := range choice.Tools {
-			tools = append(tools, functionChoice(function{t.Namespace, t.Name}))
+			tools = append(tools, functionChoice(p.functions.find(t.Namespace, t.Name)))
 		}
 		params.Set("tool_choice", map[string]any{"type": "allowed_tools", "allowed_tools": map[string]any{"mode": orDefault(choice.Mode, "auto"), "tools": tools}})
 	default:
