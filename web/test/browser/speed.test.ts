@@ -180,37 +180,33 @@ async function onTheWire(page: Page, since: string, session: string, create: boo
   }, stream, calls, firstWord);
 }
 
-interface Watch {
-  enter: number;
-  inPage: number;
-  painted: number;
-}
-
 /** watch notes in the page when Enter is pressed, and when a new reply shows its first word. */
 async function watch(page: Page): Promise<void> {
   await page.driver.evaluate((replies, word) => {
     const before = new Set(document.querySelectorAll(replies));
-    const seen: Watch = { enter: 0, inPage: 0, painted: 0 };
-    Object.assign(globalThis, { seen });
-    addEventListener("keydown", (e) => (seen.enter = e.timeStamp), { capture: true, once: true });
-    const observer = new MutationObserver(() => {
-      if (![...document.querySelectorAll(replies)].some((one) => !before.has(one) && one.textContent!.includes(word))) return;
-      observer.disconnect();
-      seen.inPage = performance.now();
-      requestAnimationFrame(() => setTimeout(() => (seen.painted = performance.now())));
+    const seen = new Promise<Omit<Waits, "raw">>((resolve) => {
+      let enter = 0;
+      addEventListener("keydown", (e) => (enter = e.timeStamp), { capture: true, once: true });
+      const observer = new MutationObserver(() => {
+        if (![...document.querySelectorAll(replies)].some((one) => !before.has(one) && one.textContent!.includes(word))) return;
+        observer.disconnect();
+        const inPage = performance.now() - enter;
+        requestAnimationFrame(() => setTimeout(() => resolve({ inPage, painted: performance.now() - enter })));
+      });
+      observer.observe(document.body, { subtree: true, childList: true, characterData: true });
     });
-    observer.observe(document.body, { subtree: true, childList: true, characterData: true });
+    Object.assign(globalThis, { seen });
   }, '[data-test="message"][data-role="assistant"]', firstWord);
 }
 
-/** inThePage sends what the message box has with Enter. */
+/** inThePage sends what the message box has with Enter. Nothing else is asked of the browser until the first word is painted. */
 async function inThePage(page: Page): Promise<Omit<Waits, "raw">> {
   await page.type("composer", "Go");
   await watch(page);
-  await page.press("Enter");
-  await page.until("the first word is painted", () => (globalThis as unknown as { seen: Watch }).seen.painted);
-  const { enter, inPage, painted } = await page.driver.evaluate(() => (globalThis as unknown as { seen: Watch }).seen);
-  return { inPage: inPage - enter, painted: painted - enter };
+  await page.driver.keyboard.down("Enter");
+  const waits = await page.driver.evaluate(() => (globalThis as unknown as { seen: Promise<Omit<Waits, "raw">> }).seen);
+  await page.driver.keyboard.up("Enter");
+  return waits;
 }
 
 /** report prints what the page adds to the raw wire, and checks the pair that other work on the machine disturbed least. */
