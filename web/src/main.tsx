@@ -3,6 +3,7 @@ import { effect } from "@preact/signals";
 import { render } from "preact";
 import { language, languages, preferred, t, useLanguage } from "./i18n/index.ts";
 import { App } from "./model/app.ts";
+import { whenIdle } from "./model/idle.ts";
 import { commandOf, commandsOf, type Command } from "./model/commands.ts";
 import { formatRoute, parseRoute, sessionOf } from "./model/route.ts";
 import { PageContext } from "./view/context.ts";
@@ -24,15 +25,18 @@ function keepAddress(): void {
   let first = true;
   effect(() => {
     const path = formatRoute(app.route.value);
-    if (first || path === location.pathname + location.hash) {
-      first = false;
-      return;
-    }
-    if (app.replacing) history.replaceState(null, "", path);
-    else history.pushState(null, "", path);
+    const replace = app.replacing;
     app.replacing = false;
+    if (!first) whenIdle(() => writeAddress(path, replace)); // browsers have much to do for a new address
+    first = false;
   });
   addEventListener("popstate", () => app.show(parseRoute(location.pathname, location.hash)));
+}
+
+function writeAddress(path: string, replace: boolean): void {
+  if (path === location.pathname + location.hash) return;
+  if (replace) history.replaceState(null, "", path);
+  else history.pushState(null, "", path);
 }
 
 /** keepLook sets what the style depends on. */
