@@ -343,7 +343,7 @@ func (m *Redactor) Add(secrets []string) {
 	m.forms.Store(&all)
 }
 
-// Version is another value, to compare with ==, once further values were added.
+// Version changes when further values are added. Two versions are compared with ==.
 func (m *Redactor) Version() any {
 	if m == nil {
 		return nil

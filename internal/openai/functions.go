@@ -32,16 +32,21 @@ func (f function) setIn(item map[string]any) {
 // functions are those of a response by the names by which the model calls them.
 type functions map[string]function
 
-// find returns the function that a choice means. It may leave the namespace out.
+// find returns the function that a choice means. The choice may leave out the namespace if only one has
+// a function of this name.
 func (f functions) find(namespace, name string) function {
 	chosen := function{namespace, name}
 	if _, known := f[chosen.called()]; known || namespace != "" {
 		return chosen
 	}
 	for _, other := range f {
-		if other.Name == name && (chosen.Namespace == "" || other.Namespace < chosen.Namespace) {
-			chosen = other
+		if other.Name != name {
+			continue
 		}
+		if chosen.Namespace != "" {
+			return function{Name: name}
+		}
+		chosen = other
 	}
 	return chosen
 }

@@ -58,7 +58,7 @@ func TestFunctionsOfNamespaces(t *testing.T) {
 func TestChoiceOfAFunction(t *testing.T) {
 	f := functions{"a": {Name: "a"}, "n__a": {"n", "a"}, "n__b": {"n", "b"}, "m__b": {"m", "b"}}
 	for _, c := range []struct{ namespace, name, want string }{
-		{"", "a", "a"}, {"n", "a", "n__a"}, {"n", "b", "n__b"}, {"", "b", "m__b"}, {"", "unknown", "unknown"}, {"x", "a", "x__a"},
+		{"", "a", "a"}, {"n", "a", "n__a"}, {"n", "b", "n__b"}, {"", "b", "b"}, {"", "unknown", "unknown"}, {"x", "a", "x__a"},
 	} {
 		if got := f.find(c.namespace, c.name).called(); got != c.want {
 			t.Errorf("%s/%s is %s, want %s", c.namespace, c.name, got, c.want)

@@ -54,7 +54,7 @@ type Provider struct {
 	pace     pacer
 
 	histories historyCache
-	recent    recentSettings
+	parsed    settingsCache
 }
 
 // New returns a Provider.

@@ -107,13 +107,13 @@ type settings struct {
 // settingsOf returns the settings of an effective config. An error names the key.
 func (p *Provider) settingsOf(c loquat.Object) (settings, error) {
 	version := p.secrets.Version()
-	if s, ok := p.recent.find(c, version); ok {
+	if s, ok := p.parsed.find(c, version); ok {
 		return s, nil
 	}
 	s, err := readSettings(c)
 	s.secrets = p.secrets.With(config.SecretsIn(c))
 	if err == nil {
-		p.recent.add(c, s, version)
+		p.parsed.add(c, s, version)
 	}
 	return s, err
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Settings that are kept are those that would be read, also when many configs take turns.
-func TestRecentSettings(t *testing.T) {
+func TestSettingsCache(t *testing.T) {
 	p := New(Options{Secrets: config.NewRedactor(nil)})
 	configOf := func(i int) loquat.Object {
 		return loquat.Object{}.Set("model", fmt.Sprint("m", i)).Set("api_key", fmt.Sprint("key-", i)).Set("timeout", i+1)
@@ -20,8 +20,8 @@ func TestRecentSettings(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
-			for turn := range 3 * maxRecent {
-				i := turn % (maxRecent + 5)
+			for turn := range 3 * maxCached {
+				i := turn % (maxCached + 5)
 				c := configOf(i)
 				got, err := p.settingsOf(c)
 				want, _ := readSettings(c)
@@ -37,14 +37,14 @@ func TestRecentSettings(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	if n := len(p.recent.all()); n > maxRecent {
+	if n := len(p.parsed.all()); n > maxCached {
 		t.Errorf("%d configs are kept", n)
 	}
 }
 
-func TestRecentSettingsHaveBounds(t *testing.T) {
+func TestSettingsCacheHaveBounds(t *testing.T) {
 	p := New(Options{Secrets: config.NewRedactor(nil)})
-	large := loquat.Object{}.Set("model", "m").Set("tools", []string{strings.Repeat("x", maxRecentConfig)})
+	large := loquat.Object{}.Set("model", "m").Set("tools", []string{strings.Repeat("x", maxCachedConfig)})
 	wrong := loquat.Object{}.Set("model", "m").Set("timeout", "soon")
 	for range 2 {
 		if _, err := p.settingsOf(large); err != nil {
@@ -54,13 +54,13 @@ func TestRecentSettingsHaveBounds(t *testing.T) {
 			t.Fatal("a wrong config has settings")
 		}
 	}
-	if n := len(p.recent.all()); n != 0 {
+	if n := len(p.parsed.all()); n != 0 {
 		t.Errorf("%d configs are kept", n)
 	}
 }
 
 // A secret that the server learns later is removed from then on.
-func TestRecentSettingsKnowLaterSecrets(t *testing.T) {
+func TestSettingsCacheKnowLaterSecrets(t *testing.T) {
 	secrets := config.NewRedactor(nil)
 	p := New(Options{Secrets: secrets})
 	c := loquat.Object{}.Set("model", "m")

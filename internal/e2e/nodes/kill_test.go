@@ -200,5 +200,5 @@ func TestPausedNode(t *testing.T) {
 	if q := ended(ctx, t, other, id); q.Status != loquat.StatusCompleted {
 		t.Errorf("a request at the node that was paused: %+v", q)
 	}
-	n.CheckLogs("the database cannot be reached") // the node closes its connections when it finds that its lease is old
+	n.CheckLogs("use of closed network connection", "driver: bad connection") // the node closes its connections when it finds that its lease is old
 }

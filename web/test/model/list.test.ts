@@ -10,9 +10,9 @@ const hour = 3_600_000;
 const summary = (id: string, age: number, metadata: object = {}, more: object = {}): SessionSummary =>
   ({ session_id: id, agent_id: "a", created_at: "", updated_at: new Date(now - age * hour).toISOString(), metadata, message_count: 1, cursor_event_id: "0000000000000001", ...more }) as SessionSummary;
 
-function listed(sessions: SessionSummary[], opened = ""): { wire: FakeWire; list: SessionList; show: (sessions: SessionSummary[]) => void } {
+function listed(sessions: SessionSummary[], opened = "", soon = (run: () => void): void => run()): { wire: FakeWire; list: SessionList; show: (sessions: SessionSummary[]) => void } {
   const wire = new FakeWire();
-  const list = new SessionList(wire.wire, () => opened, () => now, (run) => run());
+  const list = new SessionList(wire.wire, () => opened, () => now, soon);
   list.show(false, "");
   const show = (all: SessionSummary[]): void => wire.lists[0]!.set({ status: "ready", list: fromPage({ sessions: all } as never, {}, "0000000000000001"), more: false, error: undefined });
   show(sessions);
@@ -41,6 +41,20 @@ test("a reply that ends elsewhere marks its session, and only that row is new", 
   assert.equal(list.entry("b"), before[1]);
   list.read("a");
   assert.equal(list.entry("a")!.unread, false);
+});
+
+test("changes are shown together when the page is idle, and a reply that has begun and ended meanwhile marks its session", () => {
+  const idle: (() => void)[] = [];
+  const { list, show } = listed([summary("a", 2)], "", (run) => void idle.push(run));
+  assert.equal(list.sorted.value.length, 1, "the first list is shown at once");
+  show([summary("a", 2), summary("b", 1, {}, { active_request_id: "r" })]);
+  show([summary("a", 2), summary("b", 1)]);
+  assert.equal(list.sorted.value.length, 1);
+  assert.equal(idle.length, 1);
+  idle.shift()!();
+  assert.deepEqual([list.sorted.value.length, list.entry("b")!.running, list.entry("b")!.unread], [2, false, true]);
+  show([summary("a", 2)]);
+  assert.equal(idle.length, 1, "the next change waits again");
 });
 
 test("a change shows at once, is taken back on failure, and ends with the event", () => {
