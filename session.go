@@ -123,6 +123,7 @@ type NewSession struct {
 	AgentID   string       `json:"agent_id,omitempty" doc:"The agent named default when left out."`
 	Metadata  Object       `json:"metadata,omitempty"`
 	Messages  []NewMessage `json:"messages,omitempty"`
+	Send      *Send        `json:"send,omitempty" doc:"Asks for a reply, as a call of send right after the creation does. Both happen, or neither."`
 }
 
 // SessionPatch is a JSON merge patch (RFC 7396) of a session. A field that is left out stays

@@ -53,9 +53,6 @@ func sendOf(q store.Request) (out storedSend, err error) {
 // user message and starts the request; otherwise OnBusy decides. The request keeps running
 // when the caller disconnects.
 func (s *Requests) Send(ctx context.Context, call Call, id string, p loquat.Send) (Answer[loquat.SendResult], error) {
-	if p.OnBusy == "" {
-		p.OnBusy = loquat.BusyReject
-	}
 	stored, err := checkSend(&p)
 	if err != nil {
 		return Answer[loquat.SendResult]{}, err
@@ -63,45 +60,61 @@ func (s *Requests) Send(ctx context.Context, call Call, id string, p loquat.Send
 	return s.start(ctx, call, id, p, stored)
 }
 
+// sendFirst sends in the transaction that creates the session. It updates h.
+func (s *Requests) sendFirst(tx *store.Tx, call Call, h *store.Head, p loquat.Send, stored storedSend, out *sent) (err error) {
+	if p.RequestID == "" {
+		p.RequestID = newID()
+	} else if _, _, err := replayedSend(tx, call, h.SessionID, p.RequestID); err != nil { // another session has it
+		return err
+	}
+	if _, err := s.send(tx, call, h.SessionID, p, stored, out); err != nil {
+		return inSend(err)
+	}
+	*h, err = tx.Head(h.SessionID)
+	return err
+}
+
 // start stores the request of a send that was checked, and starts or queues it.
 func (s *Requests) start(ctx context.Context, call Call, id string, p loquat.Send, stored storedSend) (Answer[loquat.SendResult], error) {
-	encoded, err := stored.encode()
-	if err != nil {
-		return Answer[loquat.SendResult]{}, err
-	}
 	named := p.RequestID != ""
 	if !named {
 		p.RequestID = newID()
 	}
-	s.starting.RLock()
-	defer s.starting.RUnlock()
-	out, err := store.Do(ctx, s.store, func(tx *store.Tx) (out sent, err error) {
-		out.answer, err = runOnce(tx, call, func() (Answer[loquat.SendResult], error) {
+	return launching(ctx, s, func(tx *store.Tx, out *sent) (Answer[loquat.SendResult], error) {
+		return runOnce(tx, call, func() (Answer[loquat.SendResult], error) {
 			if named { // ids that were made here are new
 				if answer, ok, err := replayedSend(tx, call, id, p.RequestID); ok || err != nil {
 					return answer, err
 				}
 			}
-			out, err = s.send(tx, call, id, p, stored, encoded)
-			return out.answer, err
+			return s.send(tx, call, id, p, stored, out)
 		})
-		return out, err
+	})
+}
+
+// sent is what a send's transaction changes among the workers.
+type sent struct {
+	started     *store.Request // nil: the request waits, or the send is a repeat
+	interrupted *store.Request // nil: none
+}
+
+// launching runs a transaction that may send, and then starts and interrupts workers accordingly.
+func launching[T any](ctx context.Context, s *Requests, fn func(*store.Tx, *sent) (T, error)) (T, error) {
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	var out sent
+	result, err := store.Do(ctx, s.store, func(tx *store.Tx) (T, error) {
+		out = sent{}
+		return fn(tx, &out)
 	})
 	if err != nil {
-		return out.answer, err
+		return result, err
 	}
 	if out.interrupted != nil {
 		s.workers.cancel(out.interrupted.RequestID, errCancelled)
 	}
 	s.workers.start(out.started)
-	return out.answer, nil
-}
-
-// sent is the result of a send's transaction.
-type sent struct {
-	answer      Answer[loquat.SendResult]
-	started     *store.Request // nil: the request waits, or the send is a repeat
-	interrupted *store.Request // nil: none
+	return result, nil
 }
 
 // replayedSend returns the first answer to a send with this request_id, if there was one.
@@ -131,44 +144,46 @@ func replayedSend(tx *store.Tx, call Call, sessionID, requestID string) (Answer[
 }
 
 // send stores the request, and starts it if no request runs on the session.
-func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, encoded []byte) (out sent, err error) {
+func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, stored storedSend, out *sent) (answer Answer[loquat.SendResult], err error) {
 	if s.workers.isDraining() {
-		return out, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
+		return answer, loquat.Errorf(loquat.CodeUnavailable, "the server is shutting down; send again in a moment")
 	}
 	h, busy, err := tx.HeadAndBusy(id)
 	if err != nil {
-		return out, err
+		return answer, err
 	}
 	if err := call.IfMatch.check(h); err != nil {
-		return out, err
+		return answer, err
 	}
 	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent was removed from the configuration
-		return out, err
+		return answer, err
 	}
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
-		return out, err
+		return answer, err
 	}
-	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, Send: encoded, OnBusy: p.OnBusy}
+	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, OnBusy: p.OnBusy}
 	if busy {
-		err = s.sendBusy(tx, &h, &q, &out)
+		err = s.sendBusy(tx, &h, &q, stored, out)
 	} else {
 		out.started = &q
 		err = s.startNew(tx, &h, &q, stored)
 	}
 	if err != nil {
-		return sent{}, err
+		return answer, err
 	}
-	out.answer = answerOf(q, h)
-	return out, nil
+	return answerOf(q, h), nil
 }
 
 // sendBusy queues a send on a session that has a running or queued request.
-func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, out *sent) error {
+func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, stored storedSend, out *sent) error {
 	first, ok, err := tx.FirstUnended(*h)
 	if err == nil && !ok {
 		err = fmt.Errorf("session %s has no unended request any more", h.SessionID) // cannot happen in one transaction
 	}
 	if err != nil {
+		return err
+	}
+	if q.Send, err = stored.encode(); err != nil {
 		return err
 	}
 	if err := s.queueBehind(tx, h, first, q); err != nil {

@@ -3,6 +3,7 @@ package chat_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -495,6 +496,69 @@ func TestRepeats(t *testing.T) {
 	again, err := r.AppendMessage(t.Context(), call, s.SessionID, loquat.NewMessage{Role: "user"})
 	if err != nil || again.Body.Index != done.Body.Index || again.Checkpoint != done.Checkpoint || again.Body.Message.ID != done.Body.Message.ID {
 		t.Errorf("repeat %+v, %v; first %+v", again, err, done)
+	}
+}
+
+// A session is created with its first send, or not at all.
+func TestCreateWithSend(t *testing.T) {
+	r := newRig(t)
+	call := chat.Call{IdempotencyKey: "key", Method: "POST", Path: "/sessions", BodyHash: [32]byte{1}}
+	create := func() (loquat.Snapshot, error) {
+		return r.CreateSession(t.Context(), call, loquat.NewSession{SessionID: "mine", Messages: []loquat.NewMessage{{Role: "system", Content: "be brief"}}, Send: &loquat.Send{Content: text("hi"), RequestID: "first", Stream: new(false)}})
+	}
+	s, err := create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := transcript(s.Messages); got != "system:be brief | user:hi" || s.ActiveRequestID != "first" {
+		t.Errorf("answered %s, active request %q", got, s.ActiveRequestID)
+	}
+	r.ended("first")
+	if got := transcript(r.snapshot("mine").Messages); got != "system:be brief | user:hi | assistant:ok" {
+		t.Errorf("ended with %s", got)
+	}
+	want := "session_created* checkpoint* message_appended* checkpoint* request_started final(ok) checkpoint request_completed"
+	if got := story(r.log("mine", 0)); got != want {
+		t.Errorf("events %s\nwant   %s", got, want)
+	}
+	if got := story(r.log("mine", s.CursorEventID)); got != "request_started final(ok) checkpoint request_completed" {
+		t.Errorf("events after the cursor: %s", got)
+	}
+	again, err := create()
+	if err != nil || again.CursorEventID != s.CursorEventID || again.ActiveRequestID != "first" {
+		t.Errorf("repeat %+v, %v; first %+v", again, err, s)
+	}
+	if n := len(r.provider.seen()); n != 1 {
+		t.Errorf("%d calls of the backend", n)
+	}
+}
+
+func TestCreateWithSendRefused(t *testing.T) {
+	r := newRig(t)
+	s := r.create(loquat.NewSession{})
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi"), RequestID: "taken"}).RequestID)
+	for _, c := range []struct {
+		name, place string
+		send        loquat.Send
+		code        loquat.Code
+	}{
+		{"nothing to answer", "body.send.content", loquat.Send{}, loquat.CodeInvalid},
+		{"unknown policy", "body.send.on_busy", loquat.Send{Content: text("hi"), OnBusy: "wait"}, loquat.CodeInvalid},
+		{"an image of no session", "body.send.attachments[0].asset_id", loquat.Send{Attachments: []json.RawMessage{[]byte(`{"type": "image", "asset_id": "x"}`)}}, loquat.CodeInvalid},
+		{"messages that are not there", "body.send.delete_from", loquat.Send{Content: text("hi"), DeleteFrom: new(3)}, loquat.CodeInvalid},
+		{"a request of another session", "", loquat.Send{Content: text("hi"), RequestID: "taken"}, loquat.CodeConflict},
+	} {
+		before := r.store.Last()
+		_, err := r.CreateSession(t.Context(), chat.Call{}, loquat.NewSession{SessionID: "new", Send: &c.send})
+		if loquat.CodeOf(err) != c.code {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if e, ok := errors.AsType[*loquat.Error](err); !ok || c.place != "" && (len(e.Fields) != 1 || e.Fields[0].Location != c.place || !strings.HasPrefix(e.Detail, c.place)) {
+			t.Errorf("%s: names %+v", c.name, e)
+		}
+		if _, err := r.Session(t.Context(), "new"); loquat.CodeOf(err) != loquat.CodeNotFound || r.store.Last() != before {
+			t.Errorf("%s: left a session behind: %v", c.name, err)
+		}
 	}
 }
 

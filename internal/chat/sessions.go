@@ -44,7 +44,8 @@ func (s *Service) completeSnapshot(ctx context.Context, a storedSnapshot) (loqua
 	return out, nil
 }
 
-// CreateSession creates a session. It publishes session_created and checkpoint.
+// CreateSession creates a session. It publishes session_created and checkpoint, and then, if p has
+// a Send, what that publishes.
 func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSession) (loquat.Snapshot, error) {
 	if p.SessionID == "" {
 		p.SessionID = newID()
@@ -53,27 +54,43 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 		p.AgentID = loquat.DefaultAgent
 	}
 	messages, attachments, fault := s.checkNewSession(ctx, &p)
+	var first storedSend
+	if p.Send != nil && fault == nil {
+		first, fault = checkSend(p.Send)
+		fault = inSend(fault)
+	}
 	if fault != nil && call.IdempotencyKey == "" {
 		return loquat.Snapshot{}, fault
 	}
-	out, err := change(ctx, s.store, call, func(tx *store.Tx) (out storedSnapshot, err error) {
-		if fault != nil { // reported only here, because a repeat gets the first answer
-			return out, fault
-		}
-		planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
-		if err := checkAttachments(s.settings, attachments, &tx.Reader, planned); err != nil {
-			return out, err
-		}
-		h, err := createUnusedSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
-		if err != nil {
-			return out, err
-		}
-		for _, m := range messages {
-			if _, err := tx.AppendMessage(&h, m); err != nil {
+	out, err := launching(ctx, s.Requests, func(tx *store.Tx, sent *sent) (storedSnapshot, error) {
+		return runOnce(tx, call, func() (out storedSnapshot, err error) {
+			if fault != nil { // reported only here, because a repeat gets the first answer
+				return out, fault
+			}
+			planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
+			if err := checkAttachments(s.settings, attachments, &tx.Reader, planned); err != nil {
 				return out, err
 			}
-		}
-		return s.created(tx, call, &h, "")
+			h, err := createUnusedSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
+			if err != nil {
+				return out, err
+			}
+			for _, m := range messages {
+				if _, err := tx.AppendMessage(&h, m); err != nil {
+					return out, err
+				}
+			}
+			if p.Send == nil {
+				return s.created(tx, call, &h, "")
+			}
+			if err := publishCreated(tx, &h, ""); err != nil {
+				return out, err
+			}
+			if err := s.Requests.sendFirst(tx, call, &h, *p.Send, first, sent); err != nil {
+				return out, err
+			}
+			return s.changed(tx, h)
+		})
 	})
 	if err != nil {
 		return loquat.Snapshot{}, err

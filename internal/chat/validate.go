@@ -171,6 +171,9 @@ var busyPolicies = []string{loquat.BusyReject, loquat.BusyQueue, loquat.BusyInte
 
 // checkSend validates a send as far as that is possible without the session.
 func checkSend(p *loquat.Send) (storedSend, error) {
+	if p.OnBusy == "" {
+		p.OnBusy = loquat.BusyReject
+	}
 	if err := checkID("body.request_id", p.RequestID); err != nil {
 		return storedSend{}, err
 	}
@@ -203,6 +206,18 @@ func checkSend(p *loquat.Send) (storedSend, error) {
 	m, attachments, err := checkMessage("body", n)
 	out.Message, out.attachments = &m, attachments
 	return out, err
+}
+
+// inSend names the faults of a send as those of the field send of a body.
+func inSend(err error) error {
+	faults := slices.Clone(fieldsOf(err))
+	if len(faults) == 0 {
+		return err
+	}
+	for i := range faults {
+		faults[i].Location = "body.send" + strings.TrimPrefix(faults[i].Location, "body")
+	}
+	return loquat.InvalidFields(faults)
 }
 
 // mergeMetadata merges a patch into the metadata of a session.

@@ -41,6 +41,7 @@ interface Follower {
 }
 
 const maxPending = 50_000
+const maxBack = 20 // how many events a connection may read again
 const maxSessions = 100 // that one call of the API can name; for more, all events come
 const recheck = 20_000 // the age of the last bytes after which a page that comes back connects again
 const pollFor = 300_000 // how long to poll before the next try of a stream
@@ -240,7 +241,10 @@ export class Connection implements EventLog {
   // new follower has. Then the others read what they lack like a new follower.
   async #choosePosition(joining: Follower[], signal: AbortSignal): Promise<void> {
     const at = this.#position
-    if (at !== undefined && !joining.some((f) => f.resumed && f.position > at)) return
+    if (at !== undefined && !joining.some((f) => f.resumed && f.position > at)) {
+      this.#goBack(at, joining)
+      return
+    }
     const known = at === undefined && (joining.find((f) => "list" in f.topic) ?? (joining.length === 1 ? joining[0] : undefined))
     if (known && !joining.some((f) => f.resumed)) {
       this.#position = known.position
@@ -255,6 +259,16 @@ export class Connection implements EventLog {
       joining.push(f)
     }
     this.#position = latest
+  }
+
+  // #goBack has the connection start a little earlier if new followers then need no call of their own: lists
+  // pass over what they have, because the server merges none of their events.
+  #goBack(at: EventId, joining: Follower[]): void {
+    const first = joining.reduce((least, f) => (f.position < least ? f.position : least), at)
+    const others = [...this.#followers].filter((f) => !joining.includes(f))
+    if (first === at || Number(at) - Number(first) > maxBack || !others.every((f) => "list" in f.topic && f.phase === "live")) return
+    for (const f of others) f.position = at
+    this.#position = first
   }
 
   #query(): { session_id?: string[]; list?: boolean; session: "omit" } {

@@ -16,7 +16,7 @@ export interface OutboxEntry {
   /** Entries of a session are sent in the order of this. */
   readonly order: string
   readonly send: Omit<Send, "request_id">
-  /** The session is created first, with this. */
+  /** The session is created with this: in the same call, or before the upload of images. */
   readonly create?: Omit<NewSession, "session_id">
   /** Images that are uploaded first and attached. */
   readonly files?: readonly OutboxFile[]
@@ -156,6 +156,8 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     await this.ready
     const entry = this.#find(id)
     if (!entry || entry.status === "sent") return false
+    const next = entry.create && this.get().find((e) => e.sessionId === entry.sessionId && e.id !== id && e.status !== "sent")
+    if (next && !next.create) await this.#put({ ...next, create: entry.create! }) // its session may not exist
     if (this.#mayChange(entry)) {
       await this.#remove(id)
       void this.#pump(entry.sessionId)
@@ -230,8 +232,13 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   async #put(entry: OutboxEntry): Promise<void> {
-    await (entry.status === "sent" ? this.#storage.delete(entry.id) : this.#storage.put(entry))
-    this.#show(entry)
+    if (entry.status === "sent") {
+      this.#show(entry) // at once: sending it again has no effect
+      await this.#storage.delete(entry.id)
+    } else {
+      await this.#storage.put(entry)
+      this.#show(entry)
+    }
     this.#channel?.postMessage("changed")
   }
 
@@ -356,13 +363,12 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
       const { error: _, retryAt: __, ...rest } = entry
       await save({ ...rest, status: "sending", attempted: true })
     }
+    const arrived = (result: SendResult) => (this.#find(id)?.withdrawn ? save(now) : save({ ...now, status: "sent", result }))
     if (now.create) {
-      const snapshot = await this.#client.sessions.create({ ...now.create, session_id: sessionId }, { ...options, idempotencyKey: `${id}-session` }).catch((error) => {
-        if (!isProblem(error, "conflict")) throw error // the id is ours, so the session is, too
-      })
-      if (snapshot) this.#created.set(sessionId, snapshot)
+      const result = await this.#create(now, now.create, options)
       const { create: _, ...created } = now
       change(created)
+      if (result) return arrived(result)
       setTimeout(() => { if (this.#find(id)) this.#show(change(now)) }) // the next call goes out before pages draw the session
       void this.#storage.put(now).catch(() => {}) // without it, a reload creates the session again, which conflicts
     }
@@ -374,9 +380,26 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     if (this.#find(id)?.withdrawn) return // the next attempt takes it out
     const uploaded = (now.files ?? []).map((f) => ({ type: "image" as const, asset_id: f.assetId! }))
     const attachments = [...(now.send.attachments ?? []), ...uploaded]
-    const result = await this.#client.send(sessionId, { ...now.send, ...(attachments.length > 0 ? { attachments } : {}), request_id: id }, options)
-    if (this.#find(id)?.withdrawn) await save(now)
-    else await save({ ...now, status: "sent", result })
+    await arrived(await this.#client.send(sessionId, { ...now.send, ...(attachments.length > 0 ? { attachments } : {}), request_id: id }, options))
+  }
+
+  // #create creates the session of an entry, and sends in the same call unless images have to be uploaded in between.
+  // It returns the result of the send, if the server has it.
+  async #create({ id, sessionId, send, files }: OutboxEntry, create: Omit<NewSession, "session_id">, options: { signal: AbortSignal, retries: number }): Promise<SendResult | undefined> {
+    const whole = !files?.length
+    const session = { ...create, session_id: sessionId, ...(whole ? { send: { ...send, request_id: id } } : {}) }
+    try {
+      const snapshot = await this.#client.sessions.create(session, { ...options, idempotencyKey: `${id}-session` })
+      this.#created.set(sessionId, snapshot)
+      return whole ? { request_id: id, session_id: sessionId, status: "running", cursor_event_id: snapshot.cursor_event_id } : undefined
+    } catch (error) {
+      if (!isProblem(error, "conflict")) throw error
+    }
+    // The id is ours, so an earlier attempt has created the session, perhaps with the send.
+    const request = await this.#client.requests.get(id, options).catch((error): undefined => {
+      if (!isProblem(error, "not_found")) throw error
+    })
+    return request && { request_id: id, session_id: sessionId, status: request.status, cursor_event_id: "" }
   }
 
   // #cancel cancels a send that the server may have. If it has none, nothing is left to do.

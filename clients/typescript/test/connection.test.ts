@@ -33,6 +33,8 @@ interface Rig {
   urls: URL[]
   seen: string[]
   gone: number
+  /** Ends the following of the session that every connection begins with. */
+  leave: () => void
 }
 
 /** A connection to a server that answers as the test says. A stream that `answer` leaves out opens. */
@@ -52,7 +54,7 @@ function rigOf(answer: (url: URL, streams: number) => Response | Error | string 
   })
   rig.log = client.connect({ backoff: { first: 5, max: 20 }, ...options })
   rig.log.state.subscribe((s) => rig.states.push(s))
-  follow(rig, "s", eventId(10))
+  rig.leave = follow(rig, "s", eventId(10))
   return rig
 }
 
@@ -152,6 +154,25 @@ test("a follower that joins gets what came before, then what comes; the others l
   await until("the other goes on", () => rig.seen.at(-1) === "s28")
   assert.ok(!rig.seen.includes("t27"))
   assert.ok(polled.length < 8, polled.join(", "))
+  rig.log.close()
+})
+
+test("a new session beside a list is read again from its start, without a call of its own", async () => {
+  const rig = rigOf((url) => {
+    assert.equal(url.pathname, "/events/stream")
+    return undefined
+  })
+  const listed: number[] = []
+  rig.log.follow({ list: true }, eventId(10), { event: (e) => listed.push(Number(e.event_id)), gone: () => {} })
+  await until("it is live", () => status(rig) === "live")
+  rig.leave()
+  rig.streams.at(-1)!.send(frame(event(20, "t", "session_created")) + frame(event(22, "t", "request_started")))
+  await until("the list has them", () => listed.length === 2)
+  follow(rig, "t", eventId(21))
+  await until("another stream opens", () => rig.urls.at(-1)!.searchParams.get("since_id") === eventId(21))
+  rig.streams.at(-1)!.send([event(22, "t", "request_started"), event(23, "t", "partial"), event(24, "t", "final")].map(frame).join(""))
+  await until("all have come", () => rig.seen.length === 3)
+  assert.deepEqual([rig.seen, listed], [["t22", "t23", "t24"], [20, 22, 24]])
   rig.log.close()
 })
 

@@ -13,6 +13,8 @@ class FakeServer {
   /** How many calls are done whose answers are lost. */
   loses = 0
   refuses: string[] = []
+  /** Whether a session has to be created before a send. */
+  strict = false
 
   client(): Loquat {
     return new Loquat({ baseURL: "http://server.example", fetch: async (input, init) => this.#answer(new URL(input).pathname, init) })
@@ -21,16 +23,21 @@ class FakeServer {
   async #answer(path: string, init: RequestInit): Promise<Response> {
     await new Promise((resolve) => setTimeout(resolve, 1))
     if (this.down) throw new TypeError("fetch failed")
-    const body = JSON.parse(String(init.body ?? "{}"))
+    const body = typeof init.body === "string" ? JSON.parse(init.body) : {} // an image
     const [, kind, id, act] = path.split("/")
     const problem = (status: number, code: string) => new Response(JSON.stringify({ status, code, detail: code }), { status, headers: { "Content-Type": "application/problem+json" } })
     if (act === "cancel") {
       if (!this.sends.some((s) => s.id === id)) return problem(404, "not_found")
       this.cancelled.push(id!)
+    } else if (kind === "requests") {
+      if (!this.sends.some((s) => s.id === id)) return problem(404, "not_found")
     } else if (kind === "sessions" && !id) {
       if (this.sessions.includes(body.session_id)) return problem(409, "conflict")
+      if (this.refuses.includes(body.send?.content)) return problem(422, "invalid")
       this.sessions.push(body.session_id)
+      if (body.send) this.sends.push({ session: body.session_id, id: body.send.request_id, content: body.send.content })
     } else if (act === "send") {
+      if (!this.sessions.includes(id!) && this.strict) return problem(404, "not_found")
       if (this.refuses.includes(body.content)) return problem(422, "invalid")
       if (!this.sends.some((s) => s.id === body.request_id)) this.sends.push({ session: id!, id: body.request_id, content: body.content })
     }
@@ -106,11 +113,31 @@ test("a send goes out as soon as it is stored, and waits for no other write", as
   store()
   const { sessionId } = await added
   await until("it arrives", () => outbox.get()[0]?.status === "sent")
-  assert.deepEqual(log, ["put", "stored", "/sessions", "put", `/sessions/${sessionId}/send`])
+  assert.deepEqual(log, ["put", "stored", "/sessions"], "a session is created with its send")
   const cursor = outbox.created(sessionId)?.cursor_event_id
   assert.equal(cursor, "0000000000000005", "the session can be followed from the answer")
   outbox.settle({ session: { session_id: sessionId }, cursor } as never)
   assert.equal(outbox.created(sessionId), undefined)
+  outbox.close()
+})
+
+test("a session that the server refuses with its first send is created with the next", async () => {
+  const server = Object.assign(new FakeServer(), { refuses: ["bad"], strict: true }), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), locks: new Locks(), name: "next" })
+  const first = await outbox.addSession({ metadata: { a: 1 } }, { content: "bad" })
+  await outbox.add(first.sessionId, { content: "good" })
+  await until("it is refused", () => outbox.get()[0]?.status === "failed")
+  assert.deepEqual([server.sessions, server.texts], [[], []])
+  await outbox.withdraw(first.id)
+  await until("the next arrives", () => outbox.get()[0]?.status === "sent")
+  assert.deepEqual([server.sessions, server.texts], [[first.sessionId], ["good"]])
+  outbox.close()
+})
+
+test("a send with images goes out after they are uploaded to its new session", async () => {
+  const server = Object.assign(new FakeServer(), { strict: true }), outbox = new Outbox(server.client(), { storage: memoryStorage(), locks: new Locks(), name: "image" })
+  const { sessionId } = await outbox.addSession({}, { content: "1" }, { files: [{ image: new Blob(["x"]), name: "x.png" }] })
+  await until("it arrives", () => outbox.get()[0]?.status === "sent")
+  assert.deepEqual([server.sessions, server.texts], [[sessionId], ["1"]])
   outbox.close()
 })
 

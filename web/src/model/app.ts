@@ -330,7 +330,11 @@ export class App {
 
   /** takeBack puts a send that did not arrive back into the message box. */
   async takeBack(entry: OutboxEntry): Promise<void> {
-    if (await this.wire.outbox.withdraw(entry.id)) this.putBack(entry.send.content ?? "", piecesOf(entry));
+    const { id, sessionId, create } = entry;
+    const alone = create && this.wire.outbox.of(sessionId).length === 1; // without it there is no session
+    if (alone) this.go({ at: "new" }, true);
+    if (await this.wire.outbox.withdraw(id)) this.putBack(entry.send.content ?? "", piecesOf(entry));
+    else if (alone) this.go({ at: "session", id: sessionId }, true);
   }
 
   /** withdraw takes a send out of the queue and puts it back into the message box. */

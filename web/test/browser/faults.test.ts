@@ -220,3 +220,26 @@ suite("signing in", (check) => {
     await page.until("live", () => document.querySelector('[data-test="connection"]')?.getAttribute("data-state") === "live");
   });
 }, { config: { server: { auth_tokens: [{ name: "test", token: "open-sesame", scope: "full" }] } } });
+
+suite("a refused first message", (check) => {
+  check("leaves no chat behind, and goes back into the box of new chats", async ({ server, open }) => {
+    const page = await open("/", { tolerant: true });
+    await page.click("attach");
+    await page.click("attach-address");
+    await page.type("address", "https://example.com/a.png");
+    await page.click("address-add");
+    await page.send("What is this?");
+    await page.until("it is refused", () => document.querySelector('[data-test="outgoing"]')?.getAttribute("data-state") === "failed");
+    await page.shows("What is this?", "outgoing");
+    assert.deepEqual((await server.call<{ sessions: [] }>("GET", "/sessions")).sessions, []);
+    await page.click("withdraw");
+    await page.gone("outgoing");
+    assert.equal(await page.driver.$eval('[data-test="composer"]', (field) => (field as HTMLTextAreaElement).value), "What is this?");
+    assert.equal(new URL(page.driver.url()).pathname, "/");
+    await page.click("attachment-remove");
+    await (await page.at("composer")).focus();
+    await page.press("Enter");
+    await page.at("message", '[data-role="assistant"][aria-busy="false"]');
+    assert.equal((await server.call<{ sessions: [] }>("GET", "/sessions")).sessions.length, 1);
+  });
+}, { provider: { allow_image_attachment_url: false } });

@@ -118,6 +118,7 @@ suite("speed", (check) => {
     const short = await server.session({ title: "Short", messages: history(20) });
     const page = await open(`/s/${short}`);
     await page.at("message");
+    for (const title of ["Long", "Short"]) await page.shows(title, "session-row");
     const times: number[] = [];
     for (let i = 0; i < 7; i++) {
       times.push(await opened(page, long, `Answer ${n - 1}`));

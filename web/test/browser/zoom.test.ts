@@ -67,6 +67,7 @@ for (const form of windows) suite(`a window with ${form.name}`, (check) => {
     await reached(page, "menu of the page");
     await page.click("import-open");
     await page.gone("menu");
+    await page.at("import-files"); // its code is loaded when it is opened first
     await reached(page, "import");
     await page.press("Escape");
     await page.list();
