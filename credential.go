@@ -19,6 +19,7 @@ type Credential struct {
 	Name      string
 	Scope     string
 	SessionID string   // with scope session: the session that it gives access to
+	User      string   // with scope user: the user whose sessions it gives access to
 	Digest    [32]byte // SHA-256 of the secret
 	Bearer    [32]byte // of a browser session: the digest of the token that it acts for
 	CreatedAt time.Time
@@ -32,7 +33,7 @@ func (c Credential) Expired() bool { return !c.ExpiresAt.IsZero() && !time.Now()
 // AsToken returns the credential in the API's form of a token.
 func (c Credential) AsToken() Token {
 	t := Token{
-		TokenID: c.ID, Name: c.Name, Source: TokenMade, Scope: c.Scope, SessionID: c.SessionID,
+		TokenID: c.ID, Name: c.Name, Source: TokenMade, Scope: c.Scope, SessionID: c.SessionID, User: c.User,
 		CreatedAt: timeOrNil(c.CreatedAt), ExpiresAt: timeOrNil(c.ExpiresAt), LastUsedOn: c.UsedOn,
 	}
 	if c.Kind == CredentialConfig {

@@ -10,6 +10,7 @@ type SearchQuery struct {
 	Role      string    // only messages of this role, unless empty
 	Model     string    // only messages that this model made, unless empty
 	AgentID   string    // only sessions of this agent, unless empty
+	User      string    // only sessions of this user, unless empty
 	Tags      []string  // only sessions that have all of them
 	Archived  string    // ArchivedNo by default
 	Since     time.Time // only messages made at this time or later, unless zero

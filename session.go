@@ -2,7 +2,10 @@ package loquat
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // DefaultAgent is the agent_id of a session that was created without one.
@@ -12,6 +15,7 @@ const DefaultAgent = "default"
 type Session struct {
 	SessionID string `json:"session_id"`
 	AgentID   string `json:"agent_id"`
+	User      string `json:"user,omitempty" doc:"The user to whom the session belongs; absent if it belongs to nobody."`
 	Origin
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
@@ -78,6 +82,7 @@ type MessagePage struct {
 type SessionSummary struct {
 	SessionID string `json:"session_id"`
 	AgentID   string `json:"agent_id"`
+	User      string `json:"user,omitempty" doc:"The user to whom the session belongs; absent if it belongs to nobody."`
 	Origin
 	CreatedAt       time.Time `json:"created_at"`
 	UpdatedAt       time.Time `json:"updated_at"`
@@ -94,6 +99,7 @@ type SessionQuery struct {
 	Limit     int      // 0 means the server's default, for a client
 	PageToken string   // "" asks for the first page
 	AgentID   string   // only sessions of this agent, unless empty
+	User      string   // only sessions of this user, unless empty
 	Tags      []string // only sessions that have all of them
 	Pinned    *bool    // only pinned sessions, or only others
 	Archived  string   // ArchivedNo by default
@@ -121,6 +127,7 @@ type SessionList struct {
 type NewSession struct {
 	SessionID string       `json:"session_id,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]{0,64}$" doc:"Chosen by the server when left out or empty."`
 	AgentID   string       `json:"agent_id,omitempty" doc:"The agent named default when left out."`
+	User      string       `json:"user,omitempty" maxLength:"128" doc:"The user to whom the session belongs. A token of scope user may leave it out, and may name no other."`
 	Metadata  Object       `json:"metadata,omitempty"`
 	Messages  []NewMessage `json:"messages,omitempty"`
 	Send      *Send        `json:"send,omitempty" doc:"Asks for a reply, as a call of send right after the creation does. Both happen, or neither."`
@@ -143,4 +150,16 @@ type Fork struct {
 	UpToIndex *int   `json:"up_to_index,omitempty" minimum:"0" doc:"The index of the last message to copy; all messages when left out."`
 	AgentID   string `json:"agent_id,omitempty"`
 	Metadata  Object `json:"metadata,omitempty" doc:"Merged over the metadata of the source."`
+}
+
+// maxUser bounds the name of a user, in characters.
+const maxUser = 128
+
+// CheckUser checks the name of a user at a place of the input. It is chosen by whoever makes the tokens of
+// the user, and may be an id, an address or anything else that can be printed.
+func CheckUser(location, user string) error {
+	if n := utf8.RuneCountInString(user); n == 0 || n > maxUser || !utf8.ValidString(user) || strings.ContainsFunc(user, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return Invalid(location, "has to have 1 to %d characters, and no control characters", maxUser)
+	}
+	return nil
 }

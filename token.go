@@ -17,6 +17,7 @@ type Token struct {
 	Source     string     `json:"source,omitempty" enum:"config,made" doc:"config is server.auth_tokens; only tokens that were made can be revoked."`
 	Scope      string     `json:"scope"`
 	SessionID  string     `json:"session_id,omitempty"`
+	User       string     `json:"user,omitempty"`
 	CreatedAt  *time.Time `json:"created_at,omitempty"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	LastUsedOn string     `json:"last_used_on,omitempty" doc:"The day, in UTC."`
@@ -25,8 +26,9 @@ type Token struct {
 // NewToken describes a token to create.
 type NewToken struct {
 	Name             string `json:"name" minLength:"1" maxLength:"100" doc:"A name for people."`
-	Scope            string `json:"scope,omitempty" enum:"full,read,session" default:"full"`
+	Scope            string `json:"scope,omitempty" enum:"full,read,session,user" default:"full"`
 	SessionID        string `json:"session_id,omitempty" doc:"With scope session: the session that the token gives access to."`
+	User             string `json:"user,omitempty" maxLength:"128" doc:"With scope user: the user whose sessions the token gives access to."`
 	ExpiresInSeconds *int   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"3153600000" doc:"The token never expires when left out."`
 }
 
@@ -45,6 +47,7 @@ type SignedIn struct {
 	Name      string    `json:"name"`
 	Scope     string    `json:"scope"`
 	SessionID string    `json:"session_id,omitempty"`
+	User      string    `json:"user,omitempty"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
@@ -60,8 +63,9 @@ const (
 type Caller struct {
 	RequiresToken bool       `json:"requires_token" doc:"Whether the server requires a token. If not, nobody needs to sign in."`
 	Kind          string     `json:"kind" enum:"nobody,token,device,process"`
-	Scope         string     `json:"scope" enum:"full,read,session"`
+	Scope         string     `json:"scope" enum:"full,read,session,user"`
 	SessionID     string     `json:"session_id,omitempty" doc:"With the scope session: the only session that the caller may use."`
+	User          string     `json:"user,omitempty" doc:"With the scope user: the user whose sessions the caller may use."`
 	Name          string     `json:"name,omitempty" doc:"Of the token or the device."`
 	CredentialID  string     `json:"credential_id,omitempty" doc:"The token_id or the device_id."`
 	Browser       bool       `json:"browser" doc:"Whether a browser's cookie was used, which DELETE /auth/session ends."`

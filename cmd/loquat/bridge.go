@@ -156,6 +156,9 @@ func (s *server) admit(ctx context.Context, token string, from netip.Addr) (brid
 	if token != "" { // a token must be valid even if none is required
 		who, err = s.access.Authenticate(ctx, token, from)
 	}
+	if err == nil && who.Scope == auth.User {
+		err = loquat.Errorf(loquat.CodeForbidden, "a token of scope user cannot join the bridge; follow GET /events/stream")
+	}
 	if err != nil {
 		return bridge.Principal{}, err
 	}

@@ -186,8 +186,9 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&t.Scope, "scope", "full", "what the token may do: `full`, read or session")
+	flags.StringVar(&t.Scope, "scope", "full", "what the token may do: `full`, read, session or user")
 	flags.StringVar(&t.SessionID, "session", "", "the `id` of the session that a token of scope session may use")
+	flags.StringVar(&t.User, "user", "", "the `user` whose sessions a token of scope user may use")
 	flags.DurationVar(&lifetime, "expires", 0, "how long the token is valid, such as 720h (default: until it is revoked)")
 	return cmd
 }
@@ -250,6 +251,9 @@ func printTokens(w io.Writer, list []loquat.Token) error {
 		scope := t.Scope
 		if t.SessionID != "" {
 			scope += " " + t.SessionID
+		}
+		if t.User != "" {
+			scope += " " + t.User
 		}
 		made := t.Source
 		if t.CreatedAt != nil {

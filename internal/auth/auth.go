@@ -36,6 +36,7 @@ const (
 	Full    = "full"
 	Read    = "read"    // only reading
 	Session = "session" // one session and its events
+	User    = "user"    // the sessions of one user
 )
 
 // Nobody is the kind of a principal without credentials on an open server.
@@ -43,7 +44,8 @@ const Nobody = "nobody"
 
 // Bounds of stored credentials.
 const (
-	maxKeys     = 1000 // tokens, and as many devices
+	maxKeys     = 1000   // tokens, and as many devices
+	maxUserKeys = 20_000 // tokens of scope user
 	maxBrowsers = 100  // per token; above, the oldest is removed
 	maxCodes    = 20   // open at a time
 )
@@ -55,6 +57,7 @@ type Principal struct {
 	Kind      string
 	Scope     string
 	SessionID string // of scope session
+	User      string // of scope user
 	Browser   string // the id of the browser session if a cookie was used
 }
 
@@ -72,7 +75,7 @@ type Options struct {
 }
 
 // ConfigToken is one of server.auth_tokens.
-type ConfigToken struct{ Name, Token, Scope, SessionID string }
+type ConfigToken struct{ Name, Token, Scope, SessionID, User string }
 
 // Keeper authenticates callers and manages credentials. It is safe for concurrent use.
 type Keeper struct {
@@ -128,7 +131,7 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	defer k.mu.Unlock()
 	for i, t := range opts.Tokens {
 		k.add([]loquat.Credential{{
-			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(t.Token),
+			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Digest: digestOf(t.Token),
 		}})
 	}
 	k.noteChange()
@@ -251,11 +254,12 @@ type Grant struct {
 	ExpiresAt                  time.Time // zero: never
 }
 
-// Grants returns the valid credentials, oldest first, without this process's own token.
+// Grants returns the valid credentials, oldest first, without this process's own token and without those of
+// scope user, which no bridge knows yet.
 func (k *Keeper) Grants() []Grant {
 	var out []Grant
 	for _, key := range k.list(loquat.CredentialConfig, loquat.CredentialToken, loquat.CredentialDevice) {
-		if !key.Expired() {
+		if !key.Expired() && key.Scope != User {
 			out = append(out, Grant{key.ID, key.Kind, key.Scope, key.SessionID, key.Digest, key.ExpiresAt})
 		}
 	}
@@ -343,8 +347,8 @@ func newSecret() string {
 }
 
 // errFull reports that the maximum of stored credentials is reached.
-func errFull(what string, remedy string) error {
-	return loquat.Errorf(loquat.CodeConflict, "there are %d %s already; %s", maxKeys, what, remedy)
+func errFull(most int, what, remedy string) error {
+	return loquat.Errorf(loquat.CodeConflict, "there are %d %s already; %s", most, what, remedy)
 }
 
 // ErrEnded is the cause of During's context when a credential is revoked or expires.

@@ -165,6 +165,49 @@ func TestTokens(t *testing.T) {
 	})
 }
 
+// Tokens of users are known by their users, are no grants of a bridge, and make room when they have expired.
+func TestTokensOfUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m, auth.ConfigToken{Name: "carl", Token: "from the file", Scope: auth.User, User: "carl"})
+		if got := must(k.Authenticate(t.Context(), "from the file", here)); got.User != "carl" || got.Scope != auth.User {
+			t.Errorf("got %v", got)
+		}
+		_, full := makeToken(t, k, loquat.NewToken{Name: "backend"})
+		var secret string
+		for i := range 3 {
+			_, secret = makeToken(t, k, loquat.NewToken{Name: "visit", Scope: auth.User, User: "ann", ExpiresInSeconds: new(60 + i)})
+		}
+		browser := must(k.SignIn(t.Context(), secret, here))
+		if browser.User != "ann" || browser.Scope != auth.User {
+			t.Errorf("signed in as %v", browser.Principal)
+		}
+		if got, ok, err := open(t, m).Browser(t.Context(), browser.Cookie); !ok || err != nil || got.User != "ann" {
+			t.Errorf("the cookie is of %v, %v, %v", got, ok, err)
+		}
+		if g := k.Grants(); len(g) != 1 || g[0].Scope != auth.Full {
+			t.Errorf("grants %v", g)
+		}
+		time.Sleep(time.Hour)
+		if n := len(k.Tokens()); n != 5 {
+			t.Errorf("%d tokens before another is made", n)
+		}
+		id, _ := makeToken(t, k, loquat.NewToken{Name: "visit", Scope: auth.User, User: "bob"})
+		if all := k.Tokens(); len(all) != 3 || all[2].ID != id || len(m.keys) != 2 {
+			t.Errorf("%d tokens afterwards, %d are stored", len(all), len(m.keys))
+		}
+		must(k.Authenticate(t.Context(), full, here))
+		for name, n := range map[string]loquat.NewToken{
+			"no user": {Scope: auth.User}, "a user of another scope": {Scope: auth.Read, User: "ann"}, "control characters": {Scope: auth.User, User: "a\nb"},
+			"too long": {Scope: auth.User, User: strings.Repeat("x", 129)}, "a session as well": {Scope: auth.User, User: "ann", SessionID: "s"},
+		} {
+			n.Name = name
+			_, _, err := k.MakeToken(t.Context(), n)
+			wantCode(t, err, loquat.CodeInvalid)
+		}
+	})
+}
+
 // An expired token keeps the service closed. A revoked one does not, so the last token of a
 // reachable service cannot be revoked.
 func TestClosed(t *testing.T) {

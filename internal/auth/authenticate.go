@@ -72,7 +72,7 @@ func (k *Keeper) good(digest Digest) (loquat.Credential, bool) {
 }
 
 func principalOf(key loquat.Credential) Principal {
-	return Principal{ID: key.ID, Name: key.Name, Kind: key.Kind, Scope: key.Scope, SessionID: key.SessionID}
+	return Principal{ID: key.ID, Name: key.Name, Kind: key.Kind, Scope: key.Scope, SessionID: key.SessionID, User: key.User}
 }
 
 // useTimeout bounds how long a call waits until the use of its credential is stored.

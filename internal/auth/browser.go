@@ -33,7 +33,7 @@ func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (Bro
 		if key, ok = k.find(key.Digest); !ok { // it was revoked meanwhile
 			return loquat.CredentialChange{}, errUnknownToken()
 		}
-		b.Scope, b.SessionID, b.ExpiresAt = key.Scope, key.SessionID, b.CreatedAt.Add(browserLife)
+		b.Scope, b.SessionID, b.User, b.ExpiresAt = key.Scope, key.SessionID, key.User, b.CreatedAt.Add(browserLife)
 		if !key.ExpiresAt.IsZero() && key.ExpiresAt.Before(b.ExpiresAt) {
 			b.ExpiresAt = key.ExpiresAt
 		}

@@ -112,7 +112,7 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	var locked bool
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
 		if len(k.list(loquat.CredentialDevice)) >= maxKeys {
-			return loquat.CredentialChange{}, errFull("devices", "remove some")
+			return loquat.CredentialChange{}, errFull(maxKeys, "devices", "remove some")
 		}
 		done, locked = k.decideClaim(public, digestOf(code), device)
 		return done, nil

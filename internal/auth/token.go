@@ -19,7 +19,7 @@ func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Crede
 		return loquat.Credential{}, "", err
 	}
 	secret := newSecret()
-	key := loquat.Credential{ID: newID(), Kind: loquat.CredentialToken, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, Digest: digestOf(secret), CreatedAt: now()}
+	key := loquat.Credential{ID: newID(), Kind: loquat.CredentialToken, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Digest: digestOf(secret), CreatedAt: now()}
 	if key.Scope == "" {
 		key.Scope = Full
 	}
@@ -27,10 +27,8 @@ func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Crede
 		key.ExpiresAt = key.CreatedAt.Add(time.Duration(*t.ExpiresInSeconds) * time.Second)
 	}
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
-		if len(k.list(loquat.CredentialToken)) >= maxKeys {
-			return loquat.CredentialChange{}, errFull("tokens", "revoke some")
-		}
-		return loquat.CredentialChange{Add: []loquat.Credential{key}}, nil
+		past, err := k.roomForToken(key.Scope)
+		return loquat.CredentialChange{Add: []loquat.Credential{key}, Remove: past}, err
 	})
 	if err != nil {
 		return loquat.Credential{}, "", err
@@ -41,14 +39,44 @@ func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Crede
 
 func checkNewToken(t loquat.NewToken) error {
 	switch {
-	case t.Scope != "" && t.Scope != Full && t.Scope != Read && t.Scope != Session:
-		return loquat.Invalid("body.scope", "has to be one of full, read, session")
+	case t.Scope != "" && t.Scope != Full && t.Scope != Read && t.Scope != Session && t.Scope != User:
+		return loquat.Invalid("body.scope", "has to be one of full, read, session, user")
 	case (t.Scope == Session) != (t.SessionID != ""):
 		return loquat.Invalid("body.session_id", "is needed with the scope session, and not allowed with another scope")
+	case (t.Scope == User) != (t.User != ""):
+		return loquat.Invalid("body.user", "is needed with the scope user, and not allowed with another scope")
 	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}
+	if t.User != "" {
+		if err := loquat.CheckUser("body.user", t.User); err != nil {
+			return err
+		}
+	}
 	return checkName("body.name", t.Name)
+}
+
+// roomForToken fails if there are too many tokens. Those of users count for themselves, because a program
+// may make one for each visit: expired ones are removed, with their browser sessions, when another is made.
+func (k *Keeper) roomForToken(scope string) (past []string, err error) {
+	of := map[bool]int{}
+	for _, key := range k.list(loquat.CredentialToken) {
+		if key.Scope != User || !key.Expired() {
+			of[key.Scope == User]++
+			continue
+		}
+		if _, gone, err := k.removal(loquat.CredentialToken, key.ID); err == nil {
+			past = append(past, gone.Remove...)
+		}
+	}
+	most, remedy := maxKeys, "revoke some"
+	if scope == User {
+		most, remedy = maxUserKeys, "revoke some, or make them with an earlier expiry"
+	}
+	if of[scope == User] >= most {
+		return nil, errFull(most, "tokens", remedy)
+	}
+	return past, nil
 }
 
 // checkName fails for names that are empty, too long or contain control characters.

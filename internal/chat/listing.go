@@ -10,7 +10,7 @@ import (
 
 // Sessions lists sessions: the pinned ones first, then newest change first.
 func (s *Service) Sessions(ctx context.Context, q loquat.SessionQuery) (loquat.SessionList, error) {
-	filter := store.SessionFilter{AgentID: q.AgentID, Tags: q.Tags, Pinned: q.Pinned, Archived: archivedFilter(q.Archived)}
+	filter := store.SessionFilter{AgentID: q.AgentID, User: q.User, Tags: q.Tags, Pinned: q.Pinned, Archived: archivedFilter(q.Archived)}
 	if q.Text != "" {
 		return s.searchSessions(ctx, q, filter)
 	}
@@ -58,7 +58,7 @@ func archivedFilter(archived string) *bool {
 func (s *Service) summary(r *store.Reader, h store.Head) (loquat.SessionSummary, error) {
 	running, _, err := r.Running(h)
 	return loquat.SessionSummary{
-		SessionID: h.SessionID, AgentID: h.AgentID, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
+		SessionID: h.SessionID, AgentID: h.AgentID, User: h.User, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 		MessageCount: h.Count, CursorEventID: h.Cursor, ActiveRequestID: running.RequestID,
 	}, err
 }

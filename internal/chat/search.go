@@ -21,7 +21,7 @@ func (s *Service) Search(ctx context.Context, q loquat.SearchQuery) (loquat.Sear
 		filter.Tool = filter.Tool || part == loquat.PartTool
 		filter.Reasoning = filter.Reasoning || part == loquat.PartReasoning
 	}
-	filter.Sessions = store.SessionFilter{AgentID: q.AgentID, Tags: q.Tags, Archived: archivedFilter(q.Archived)}
+	filter.Sessions = store.SessionFilter{AgentID: q.AgentID, User: q.User, Tags: q.Tags, Archived: archivedFilter(q.Archived)}
 	filter.Role, filter.Model, filter.Since, filter.Before = q.Role, q.Model, q.Since, q.Before
 	out := loquat.SearchResult{Hits: []loquat.SearchHit{}}
 	err = s.store.View(ctx, func(r *store.Reader) error {

@@ -75,6 +75,9 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 			if err != nil {
 				return out, err
 			}
+			if err := tx.SetUser(&h, p.User); err != nil {
+				return out, err
+			}
 			for _, m := range messages {
 				if _, err := tx.AppendMessage(&h, m); err != nil {
 					return out, err
@@ -143,7 +146,7 @@ func (s *Service) changed(tx *store.Tx, h store.Head) (storedSnapshot, error) {
 // snapshotOf returns the present state of a session without its messages.
 func (s *Service) snapshotOf(r *store.Reader, h store.Head) (storedSnapshot, error) {
 	out := storedSnapshot{Checkpoint: h.Checkpoint, Rev: h.Rev, Count: h.Count, Snapshot: loquat.Snapshot{CursorEventID: h.Cursor, Session: loquat.Session{
-		SessionID: h.SessionID, AgentID: h.AgentID, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
+		SessionID: h.SessionID, AgentID: h.AgentID, User: h.User, Origin: h.Origin, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt, Metadata: s.shown(h.Metadata),
 	}}}
 	running, ok, err := r.Running(h)
 	if ok {
@@ -160,6 +163,21 @@ func (s *Service) shown(metadata loquat.Object) loquat.Object {
 		return metadata
 	}
 	return metadata.Clone().Set(loquat.MetaOverrides, s.settings.RedactOverrides(overrides))
+}
+
+// CheckUser returns not_found unless all of the sessions, and the request unless it is "", belong to a user.
+func (s *Service) CheckUser(ctx context.Context, user string, sessions []string, request string) error {
+	return s.store.View(ctx, func(r *store.Reader) error {
+		for _, id := range sessions {
+			if err := r.SessionOf(user, id); err != nil {
+				return err
+			}
+		}
+		if request == "" {
+			return nil
+		}
+		return r.RequestOf(user, request)
+	})
 }
 
 // Session returns a session with its messages and cursor, read together.

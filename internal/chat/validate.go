@@ -33,6 +33,11 @@ func (s *Service) checkNewSession(ctx context.Context, p *loquat.NewSession) (me
 	if err := checkID("body.session_id", p.SessionID); err != nil {
 		return nil, nil, err
 	}
+	if p.User != "" {
+		if err := loquat.CheckUser("body.user", p.User); err != nil {
+			return nil, nil, err
+		}
+	}
 	p.Metadata.Clean()
 	if err := checkLabels(p.Metadata); err != nil {
 		return nil, nil, err

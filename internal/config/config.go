@@ -88,8 +88,9 @@ type Server struct {
 type AuthToken struct {
 	Name      string `json:"name"`
 	Token     string `json:"token"`
-	Scope     string `json:"scope"` // full, read or session
+	Scope     string `json:"scope"` // full, read, session or user
 	SessionID string `json:"session_id"`
+	User      string `json:"user"`
 }
 
 // TLS is a certificate with its key, or empty.

@@ -307,7 +307,7 @@ func TestCheck(t *testing.T) {
 		{"grace", server(`"shutdown_grace_seconds": -1`), `must be from 0 to 86400`},
 		{"token without name", server(`"auth_tokens": [{"token": "0123456789abcdef", "scope": "full"}]`), `server.auth_tokens: entry 0 has no name, or the name of another token`},
 		{"one token twice", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full"}, {"name": "b", "token": "0123456789abcdef", "scope": "read"}]`), `entry 1 has no token, or the same as another entry`},
-		{"scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "admin"}]`), `entry 0 has the scope "admin"; must be full, read or session`},
+		{"scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "admin"}]`), `entry 0 has the scope "admin"; must be full, read, session or user`},
 		{"session scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "session"}]`), `must have a session_id with the scope session`},
 		{"session_id without its scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "session_id": "s"}]`), `must have a session_id with the scope session, and only then`},
 		{"unknown key of a token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "scopes": []}]`), `entry 0 has the key scopes; must be one of`},

@@ -32,7 +32,7 @@ func Keys() Schema {
 		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; by default they are not served. An address beyond loopback needs `--debug-insecure`."},
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
 		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL at which clients reach the server, if it differs from the listening address."},
-		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read` or `session`) and, with scope `session`, `session_id`."},
+		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read`, `session` or `user`) and, with scope `session`, `session_id`, with scope `user`, `user`."},
 		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, such as `https://host:port`."},
 		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers the server reads."},
 		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
@@ -229,12 +229,12 @@ func checkAuthTokens(raw json.RawMessage) error {
 		}
 		var t AuthToken
 		if err := json.Unmarshal(entry, &t); err != nil {
-			fault("is wrong; name, token, scope and session_id must be strings")
+			fault("is wrong; name, token, scope, session_id and user must be strings")
 			continue
 		}
 		fields, _ := asObject(entry)
 		for key := range fields {
-			if known := []string{"name", "token", "scope", "session_id"}; !slices.Contains(known, key) {
+			if known := []string{"name", "token", "scope", "session_id", "user"}; !slices.Contains(known, key) {
 				fault("has the key %s; must be one of %s", loquat.Clip(key, loquat.Excerpt), strings.Join(known, ", "))
 			}
 		}
@@ -243,10 +243,14 @@ func checkAuthTokens(raw json.RawMessage) error {
 			fault("has no name, or the name of another token; each token needs its own")
 		case t.Token == "" || tokens[t.Token]:
 			fault("has no token, or the same as another entry; each entry needs its own")
-		case t.Scope != "full" && t.Scope != "read" && t.Scope != "session":
-			fault("has the scope %q; must be full, read or session", loquat.Clip(t.Scope, loquat.Excerpt))
+		case t.Scope != "full" && t.Scope != "read" && t.Scope != "session" && t.Scope != "user":
+			fault("has the scope %q; must be full, read, session or user", loquat.Clip(t.Scope, loquat.Excerpt))
 		case (t.Scope == "session") != (t.SessionID != ""):
 			fault("must have a session_id with the scope session, and only then")
+		case (t.Scope == "user") != (t.User != ""):
+			fault("must have a user with the scope user, and only then")
+		case t.User != "" && loquat.CheckUser("user", t.User) != nil:
+			fault("has a user that is too long or has control characters; must have 1 to 128 characters")
 		}
 		names[t.Name], tokens[t.Token] = true, true
 	}

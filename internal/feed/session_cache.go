@@ -121,7 +121,7 @@ func readSession(ctx context.Context, s *store.Store, rec loquat.Record) (*cache
 		return nil, err
 	}
 	entry := &cachedSession{latest: latest, from: history.From, to: history.To, session: loquat.Session{
-		SessionID: head.SessionID, AgentID: history.AgentID, Origin: head.Origin, CreatedAt: head.CreatedAt, Metadata: history.Metadata,
+		SessionID: head.SessionID, AgentID: history.AgentID, User: head.User, Origin: head.Origin, CreatedAt: head.CreatedAt, Metadata: history.Metadata,
 		Messages: []loquat.Message{}, MessagesOmitted: rec.OmitMessages,
 	}}
 	withoutMessages, err := json.Marshal(entry.session)

@@ -30,8 +30,8 @@ func (k *credentials) browserSessionRoutes() []route.Route {
 const whoAmIRoute = "whoAmI"
 
 func (k *credentials) whoAmI(x *route.Exchange) error {
-	who := x.W.(*responseWriter).who
-	out := loquat.Caller{RequiresToken: k.keeper.Closed(), Scope: who.Scope, SessionID: who.SessionID, Name: who.Name, CredentialID: who.ID, Browser: who.Browser != ""}
+	who := callerOf(x)
+	out := loquat.Caller{RequiresToken: k.keeper.Closed(), Scope: who.Scope, SessionID: who.SessionID, User: who.User, Name: who.Name, CredentialID: who.ID, Browser: who.Browser != ""}
 	switch who.Kind {
 	case auth.Nobody:
 		out.Kind = loquat.CallerNobody
@@ -85,7 +85,7 @@ func (k *credentials) signIn(x *route.Exchange) error {
 		return err
 	}
 	k.setCookie(x, s.Cookie, s.ExpiresAt)
-	return x.Reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, ExpiresAt: s.ExpiresAt})
+	return x.Reply(http.StatusOK, loquat.SignedIn{Name: s.Name, Scope: s.Scope, SessionID: s.SessionID, User: s.User, ExpiresAt: s.ExpiresAt})
 }
 
 func (k *credentials) signOut(x *route.Exchange) error {

@@ -76,7 +76,7 @@ func eventQuery(x *route.Exchange) (feed.Query, error) {
 	if out.RequestID != "" && (list || len(ids) > 1) {
 		return out, loquat.Invalid("query.request_id", "cannot be given together with several sessions or list; a request has one session")
 	}
-	if aw, ok := x.W.(*responseWriter); ok && aw.who.Scope == auth.Session {
+	if scope := callerOf(x).Scope; scope == auth.Session || scope == auth.User {
 		list = false // no other session may be seen
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"loquat"
@@ -17,11 +18,17 @@ type access struct {
 	keeper   *auth.Keeper
 	cookie   string // name of the browser's cookie
 	requests requests
+	users    users
 }
 
 // requests returns requests, to look up the session of one.
 type requests interface {
 	Request(ctx context.Context, id string) (loquat.Request, error)
+}
+
+// users decides what belongs to a user.
+type users interface {
+	CheckUser(ctx context.Context, user string, sessions []string, request string) error
 }
 
 // admit returns the principal of a call, or the error that refuses the call. The principal
@@ -42,10 +49,66 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 	if who.Browser != "" && !reads(r) && r.Header.Get("Origin") == "" {
 		return auth.Principal{}, errNoOrigin()
 	}
+	if who.Scope == auth.User {
+		return who, a.admitUser(r, t, who)
+	}
 	if !a.allows(who, r, t) {
-		return auth.Principal{}, loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", who.Scope, t.Method, t.Path)
+		return auth.Principal{}, errScope(who, t)
 	}
 	return who, nil
+}
+
+func errScope(who auth.Principal, t *route.Route) error {
+	return loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", who.Scope, t.Method, t.Path)
+}
+
+// userRoutes are the routes without a session or a request in their paths that a token of scope user may
+// call. Their handlers show the user nothing of others; see userOf.
+var userRoutes = []string{whoAmIRoute, "createSession", "listSessions", "search", "listAgents", "listModels", "getEvents", "streamEvents"}
+
+// admitUser refuses the calls that a token of scope user may not make. A session or a request of somebody else
+// is answered like one that does not exist, and before anything else is looked at.
+func (a access) admitUser(r *http.Request, t *route.Route, who auth.Principal) error {
+	sessions, requests := r.PathValue("session_id"), r.PathValue("request_id")
+	switch {
+	case t.Full:
+		return errScope(who, t)
+	case sessions != "", requests != "":
+	case !slices.Contains(userRoutes, t.ID):
+		return errScope(who, t)
+	default:
+		query := r.URL.Query()
+		sessions, requests = query.Get("session_id"), query.Get("request_id")
+		if t.Follows && sessions == "" && requests == "" {
+			return loquat.Errorf(loquat.CodeForbidden, "a token of scope user follows its sessions by their ids, in session_id, or a request in request_id")
+		}
+	}
+	ids, err := sessionsIn(sessions)
+	if err != nil {
+		return err
+	}
+	return a.users.CheckUser(r.Context(), who.User, ids, requests)
+}
+
+// callerOf returns the principal of a call.
+func callerOf(x *route.Exchange) auth.Principal {
+	if w, ok := x.W.(*responseWriter); ok {
+		return w.who
+	}
+	return auth.Principal{}
+}
+
+// userOf returns the user whose sessions a call is about: that of a token of scope user, otherwise the one that
+// the call names. "" means all users.
+func userOf(x *route.Exchange, place, named string) (string, error) {
+	who := callerOf(x)
+	if who.Scope != auth.User {
+		return named, nil
+	}
+	if named != "" && named != who.User {
+		return "", loquat.Errorf(loquat.CodeForbidden, "%s names another user than the one of the token", place)
+	}
+	return who.User, nil
 }
 
 // identify returns the principal of a call. If the call carries a token, the token must be

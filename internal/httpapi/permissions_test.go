@@ -107,6 +107,8 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 	}
 	full, read := secret(loquat.NewToken{Scope: auth.Full}), secret(loquat.NewToken{Scope: auth.Read})
 	session := secret(loquat.NewToken{Scope: auth.Session, SessionID: "mine"})
+	user := secret(loquat.NewToken{Scope: auth.User, User: "user of mine"})
+	nobodys := secret(loquat.NewToken{Scope: auth.User, User: "user of nothing"})
 	expired := secret(loquat.NewToken{Scope: auth.Full, ExpiresInSeconds: new(1)})
 	time.Sleep(time.Second) // a token lives for at least a second
 	phone, tablet := paired(t, k, auth.Full), paired(t, k, auth.Read)
@@ -121,7 +123,7 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		}
 		return s.Cookie
 	}
-	fullCookie, readCookie, over := signIn(full), signIn(read), signIn(full)
+	fullCookie, readCookie, userCookie, over := signIn(full), signIn(read), signIn(user), signIn(full)
 	if err := k.SignOut(t.Context(), over); err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +149,24 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models" || t.Path == "/search"
 		return always(either(of && session == "mine" && !strings.HasSuffix(t.Path, "/fork")))(t, "")
 	}
+	// A user has sessions, and what belongs to another one is not there.
+	ofUser := func(has func(session string) bool) func(t *route.Route, session string) int {
+		return func(t *route.Route, session string) int {
+			switch of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models" || t.Path == "/search"; {
+			case t.Tag == fileTag:
+				return passed
+			case of && has(session):
+				return passed
+			case of:
+				return http.StatusNotFound
+			case slices.Contains([]string{"/sessions", "/agents", "/auth/me"}, t.Path):
+				return passed
+			}
+			return always(http.StatusForbidden)(t, session)
+		}
+	}
+	mine := ofUser(func(session string) bool { return session == "mine" })
+	nothing := ofUser(func(string) bool { return false })
 	noChange := func(t *route.Route, _ string) int { return always(either(t.Method == http.MethodGet))(t, "") }
 	never := func(*route.Route, string) int { return http.StatusForbidden }
 	ours := map[string]string{"Origin": "https://app.example"}
@@ -162,6 +182,9 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		{what: "scope full, in small letters", authorization: "bearer " + full, may: always(passed)},
 		{what: "scope read", authorization: bearer + read, may: reader},
 		{what: "scope session", authorization: bearer + session, may: one},
+		{what: "scope user", authorization: bearer + user, may: mine},
+		{what: "scope user, without sessions", authorization: bearer + nobodys, may: nothing},
+		{what: "a cookie of scope user", cookie: userCookie, headers: ours, may: mine},
 		{what: "a device of scope full", authorization: bearer + phone, may: always(passed)},
 		{what: "a device of scope read", authorization: bearer + tablet, may: reader},
 		{what: "a wrong token beside a cookie", authorization: bearer + "wrong", cookie: fullCookie, headers: ours, may: always(401)},
@@ -209,7 +232,7 @@ func pass(x *route.Exchange) error {
 func (r *rig) startRequests(sessions ...string) {
 	r.t.Helper()
 	for _, id := range sessions {
-		r.do("POST", "/sessions", `{"session_id":"`+id+`"}`).want(r.t, 201)
+		r.do("POST", "/sessions", `{"session_id":"`+id+`","user":"user of `+id+`"}`).want(r.t, 201)
 		r.do("POST", "/sessions/"+id+"/send", `{"content":"hi","request_id":"request-of-`+id+`"}`).want(r.t, 202)
 	}
 }

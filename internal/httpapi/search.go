@@ -32,6 +32,7 @@ func (a *api) searchRoutes() []route.Route {
 			{Name: "role", Kind: route.Text, OneOf: []string{loquat.RoleUser, loquat.RoleAssistant, loquat.RoleSystem, loquat.RoleTool}, Doc: "Only messages of this role."},
 			{Name: "model", Kind: route.ID, Doc: "Only messages that this model made."},
 			{Name: "agent_id", Kind: route.ID, Doc: "Only sessions of this agent."},
+			userParam,
 			{Name: "tag", Kind: route.TextList, Max: loquat.MaxTags, Doc: "Only sessions that have this tag; may be given several times."},
 			archivedParam,
 			{Name: "since", Kind: route.Time, Doc: "Only messages made at this time or later."},
@@ -48,6 +49,10 @@ func (a *api) search(x *route.Exchange) error {
 	}
 	if n := x.Query.Integer("limit"); n != nil {
 		q.Limit = *n
+	}
+	var err error
+	if q.User, err = userOf(x, "query.user", x.Query.Text("user")); err != nil {
+		return err
 	}
 	result, err := a.chat.Search(x.R.Context(), q)
 	if err != nil {

@@ -86,7 +86,7 @@ func New(opts Options) (http.Handler, error) {
 		imports: make(chan struct{}, maxImports),
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
-	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests}
+	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests, users: opts.Service}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -181,6 +181,9 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	x, err := a.table.Read(w, r, t)
 	if err != nil {
 		return err
+	}
+	if who.User != "" && x.Call.IdempotencyKey != "" {
+		x.Call.IdempotencyKey = who.User + "\n" + x.Call.IdempotencyKey // which no other user can send
 	}
 	if t.Open && t.Body != nil {
 		done, err := a.throttle.work(r.Context())

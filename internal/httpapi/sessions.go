@@ -24,6 +24,9 @@ var archivedParam = route.Param{
 	Doc: "Whether to list archived sessions: none, only these, or any session.",
 }
 
+// userParam selects sessions by the user to whom they belong.
+var userParam = route.Param{Name: "user", Kind: route.ID, Doc: "Only sessions of this user. A token of scope user needs it not, and sees no others."}
+
 func (a *api) sessionRoutes() []route.Route {
 	session := []route.Response{{Status: http.StatusOK, Body: loquat.Snapshot{}, ETag: true}}
 	created := []route.Response{{Status: http.StatusCreated, Body: loquat.Snapshot{}, ETag: true}}
@@ -40,6 +43,7 @@ func (a *api) sessionRoutes() []route.Route {
 				{Name: "page_token", Kind: route.ID, Doc: "The next_page_token of the page before."},
 				{Name: "q", Kind: route.ID, Doc: "Only sessions whose title or texts match this search, the best matches first; see GET /search."},
 				{Name: "agent_id", Kind: route.ID, Doc: "Only sessions of this agent."},
+				userParam,
 				{Name: "tag", Kind: route.TextList, Max: loquat.MaxTags, Doc: "Only sessions that have this tag; may be given several times."},
 				{Name: "pinned", Kind: route.Flag, Doc: "Only pinned sessions, or only others."},
 				archivedParam,
@@ -67,6 +71,9 @@ func (a *api) sessionRoutes() []route.Route {
 func (a *api) createSession(x *route.Exchange) error {
 	in, err := route.Decode[loquat.NewSession](x)
 	if err != nil {
+		return err
+	}
+	if in.User, err = userOf(x, "body.user", in.User); err != nil {
 		return err
 	}
 	s, err := a.chat.CreateSession(x.R.Context(), x.Call, in)
@@ -104,6 +111,10 @@ func (a *api) listSessions(x *route.Exchange) error {
 	if x.Query.Has("pinned") {
 		pinned := x.Query.Flag("pinned")
 		q.Pinned = &pinned
+	}
+	var err error
+	if q.User, err = userOf(x, "query.user", x.Query.Text("user")); err != nil {
+		return err
 	}
 	list, err := a.chat.Sessions(x.R.Context(), q)
 	if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -90,7 +91,7 @@ func (tx *Tx) changeCredentials(c loquat.CredentialChange) error {
 }
 
 func (r *Reader) credentials() (out []loquat.Credential, err error) {
-	rows, err := r.q.Query(`SELECT key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on
+	rows, err := r.q.Query(`SELECT key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id
 		FROM access_keys ORDER BY created_at, key_id`)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials: %w", err)
@@ -103,8 +104,11 @@ func (r *Reader) credentials() (out []loquat.Credential, err error) {
 			created        int64
 			expires        sql.NullInt64
 		)
-		if err := rows.Scan(&c.ID, &c.Kind, &c.Name, &c.Scope, &c.SessionID, &digest, &bearer, &created, &expires, &c.UsedOn); err != nil {
+		if err := rows.Scan(&c.ID, &c.Kind, &c.Name, &c.Scope, &c.SessionID, &digest, &bearer, &created, &expires, &c.UsedOn, &c.User); err != nil {
 			return nil, fmt.Errorf("read credentials: %w", err)
+		}
+		if c.User != "" {
+			c.SessionID = ""
 		}
 		copy(c.Digest[:], digest)
 		copy(c.Bearer[:], bearer)
@@ -119,13 +123,22 @@ func (r *Reader) credentials() (out []loquat.Credential, err error) {
 
 func (tx *Tx) addCredential(c loquat.Credential) error {
 	expires := sql.NullInt64{Int64: micros(c.ExpiresAt), Valid: !c.ExpiresAt.IsZero()}
-	err := tx.exec(`INSERT INTO access_keys (key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		c.ID, c.Kind, c.Name, c.Scope, c.SessionID, c.Digest[:], c.Bearer[:], micros(c.CreatedAt), expires, c.UsedOn)
+	err := tx.exec(`INSERT INTO access_keys (key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		c.ID, c.Kind, c.Name, c.Scope, cmp.Or(c.SessionID, noSessionOf(c)), c.Digest[:], c.Bearer[:], micros(c.CreatedAt), expires, c.UsedOn, c.User)
 	if err != nil {
 		return fmt.Errorf("store a credential: %w", err)
 	}
 	return nil
+}
+
+// noSessionOf returns what is stored as the session of a user's credential: an id that no session can have.
+// Programs older than users take the credential for one of that session, and show it nothing.
+func noSessionOf(c loquat.Credential) string {
+	if c.User == "" {
+		return ""
+	}
+	return "~"
 }
 
 func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {

@@ -116,6 +116,9 @@ func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loqu
 	if err != nil {
 		return Head{}, err
 	}
+	if err := tx.SetUser(&d.Head, source.User); err != nil {
+		return Head{}, err
+	}
 	if err := tx.copyRows(source, &d, d.remaining(source, upTo), math.MaxInt64); err != nil {
 		return Head{}, err
 	}

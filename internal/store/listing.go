@@ -20,13 +20,14 @@ import (
 // SessionFilter selects the sessions of a list. The zero SessionFilter selects all.
 type SessionFilter struct {
 	AgentID  string   // unless empty
+	User     string   // unless empty
 	Tags     []string // the session has all of them
 	Pinned   *bool
 	Archived *bool
 }
 
-func (f SessionFilter) matches(agentID string, l loquat.Labels) bool {
-	return (f.AgentID == "" || f.AgentID == agentID) &&
+func (f SessionFilter) matches(agentID, user string, l loquat.Labels) bool {
+	return (f.AgentID == "" || f.AgentID == agentID) && (f.User == "" || f.User == user) &&
 		(f.Pinned == nil || *f.Pinned == l.Pinned) && (f.Archived == nil || *f.Archived == l.Archived) &&
 		!slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(l.Tags, tag) })
 }
@@ -146,8 +147,8 @@ func eachOnce(tags []string) (args []any) {
 	return args
 }
 
-// unchangedQuery reads one index in its order: that of a tag, that of the agents other than
-// the default one, or that of all sessions. Its limit is in its text, because PostgreSQL
+// unchangedQuery reads one index in its order: that of a tag, that of a user, that of the agents
+// other than the default one, or that of all sessions. Its limit is in its text, because PostgreSQL
 // otherwise plans it anew for each page, which takes longer than the page.
 func unchangedQuery(f SessionFilter, archived, pinned bool, below loquat.EventID, limit int) (string, []any) {
 	from, order, where, args := `sessions s`, `s`, []string{`s.deleted = 0`}, []any(nil)
@@ -167,6 +168,9 @@ func unchangedQuery(f SessionFilter, archived, pinned bool, below loquat.EventID
 		if f.AgentID != loquat.DefaultAgent { // the condition of the index
 			where = append(where, `s.agent_id <> '`+loquat.DefaultAgent+`'`)
 		}
+	}
+	if f.User != "" { // with the condition of the index
+		where, args = append(where, `s.user_id = ?`, `s.user_id <> ''`), append(args, f.User)
 	}
 	where = append(where, order+`.archived = ?`, order+`.pinned = ?`, order+`.checkpoint_event_id < ?`)
 	args = append(args, archived, pinned, below)
@@ -249,7 +253,7 @@ func (r *Reader) changedSince(f SessionFilter, after Place, unchanged []listed, 
 		if !past.Valid {
 			place.Checkpoint = loquat.EventID(-h.SID) // no other session has the same place
 		}
-		if f.matches(agent.String, labels) && after.compare(place) < 0 {
+		if f.matches(agent.String, h.User, labels) && after.compare(place) < 0 {
 			out = append(out, listed{h, place})
 		}
 		if len(out) > 4*limit { // bounds the memory

@@ -60,9 +60,23 @@ func optionalTime(n sql.NullInt64) *time.Time {
 func (r *Reader) Request(requestID string) (Request, error) {
 	q, ok, err := r.requestWhere(`r.request_id = ?`, requestID)
 	if err == nil && !ok {
-		return Request{}, loquat.Errorf(loquat.CodeNotFound, "there is no request %q", loquat.Clip(requestID, loquat.Excerpt))
+		return Request{}, noRequest(requestID)
 	}
 	return q, err
+}
+
+func noRequest(requestID string) error {
+	return loquat.Errorf(loquat.CodeNotFound, "there is no request %q", loquat.Clip(requestID, loquat.Excerpt))
+}
+
+// RequestOf fails like Request for one that does not exist unless the request is one of a session of a user.
+func (r *Reader) RequestOf(user, requestID string) error {
+	var rid int64
+	err := one(r.q, `SELECT r.rid FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.request_id = ? AND s.user_id = ?`, []any{requestID, user}, &rid)
+	if errors.Is(err, sql.ErrNoRows) {
+		return noRequest(requestID)
+	}
+	return err
 }
 
 // RequestTaken reports whether a request id is in use, including requests of deleted sessions.

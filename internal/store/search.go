@@ -423,6 +423,9 @@ func (f SearchFilter) conditions() (string, []any) {
 	if f.Sessions.AgentID != "" {
 		add(`s.agent_id = ?`, f.Sessions.AgentID)
 	}
+	if f.Sessions.User != "" {
+		add(`s.user_id = ?`, f.Sessions.User)
+	}
 	if f.Sessions.Pinned != nil {
 		add(`s.pinned = ?`, *f.Sessions.Pinned)
 	}
@@ -455,7 +458,7 @@ func (d *finder) title(item int64) (Found, bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return Found{}, false, nil
 	}
-	if err != nil || !d.f.Sessions.matches(h.AgentID, loquat.LabelsOf(h.Metadata)) {
+	if err != nil || !d.f.Sessions.matches(h.AgentID, h.User, loquat.LabelsOf(h.Metadata)) {
 		return Found{}, false, err
 	}
 	f, ok := d.matchTitle(h)

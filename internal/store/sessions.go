@@ -16,6 +16,7 @@ type Head struct {
 	SID        int64 // row id
 	SessionID  string
 	AgentID    string
+	User       string // to whom it belongs; "" is nobody
 	Origin     loquat.Origin
 	Metadata   loquat.Object
 	CreatedAt  time.Time
@@ -35,7 +36,7 @@ type Head struct {
 }
 
 const headColumns = `s.sid, s.session_id, s.agent_id, s.metadata, s.created_at, s.updated_at, s.rev, s.cursor_event_id,
-	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq, s.edited_rev, coalesce(s.source_session_id, ''), s.source_index`
+	s.checkpoint_event_id, s.message_count, s.message_bytes, s.next_seq, s.edited_rev, coalesce(s.source_session_id, ''), s.source_index, s.user_id`
 
 func scanHead(scan func(...any) error) (Head, error) {
 	var (
@@ -44,7 +45,7 @@ func scanHead(scan func(...any) error) (Head, error) {
 		created, updated int64
 	)
 	err := scan(&h.SID, &h.SessionID, &h.AgentID, &metadata, &created, &updated, &h.Rev, &h.Cursor,
-		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq, &h.edited, &h.Origin.SourceSessionID, &h.Origin.SourceIndex)
+		&h.Checkpoint, &h.Count, &h.bytes, &h.nextSeq, &h.edited, &h.Origin.SourceSessionID, &h.Origin.SourceIndex, &h.User)
 	if err != nil {
 		return Head{}, err
 	}
@@ -121,6 +122,17 @@ func (r *Reader) Deletion(sessionID string) (loquat.EventID, error) {
 	return at, nil
 }
 
+// SessionOf fails like Head for a session that does not exist unless the session, which may be deleted, belongs to
+// a user.
+func (r *Reader) SessionOf(user, sessionID string) error {
+	var sid int64
+	err := one(r.q, `SELECT sid FROM sessions WHERE session_id = ? AND user_id = ?`, []any{sessionID, user}, &sid)
+	if errors.Is(err, sql.ErrNoRows) {
+		return noSession(sessionID)
+	}
+	return err
+}
+
 // CreateSession creates a session without messages. The id must not be in use.
 func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (Head, error) {
 	h := Head{SessionID: sessionID, AgentID: agentID, Metadata: metadata, CreatedAt: tx.Now, UpdatedAt: tx.Now, Rev: 1, described: true}
@@ -134,6 +146,15 @@ func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (
 		return Head{}, fmt.Errorf("create session: %w", err)
 	}
 	return h, nil
+}
+
+// SetUser says to whom a new session belongs.
+func (tx *Tx) SetUser(h *Head, user string) error {
+	if user == h.User {
+		return nil
+	}
+	h.User = user
+	return tx.exec(`UPDATE sessions SET user_id = ? WHERE sid = ?`, user, h.SID)
 }
 
 // DiscardWith makes a session one that is deleted when the process of an owner has ended; see

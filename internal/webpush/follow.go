@@ -168,7 +168,13 @@ func (l *leader) announce(ctx context.Context, ends []loquat.Record) error {
 
 // mayHear reports whether a principal may read a session.
 func mayHear(who auth.Principal, sessionID string) bool {
-	return who.Scope != auth.Session || who.SessionID == sessionID
+	switch who.Scope {
+	case auth.Full, auth.Read:
+		return true
+	case auth.Session:
+		return who.SessionID == sessionID
+	}
+	return false
 }
 
 // describe returns the notification of a request that has ended. ok is false if there is none: the

@@ -14,7 +14,7 @@ func credentials(t *testing.T, open Open) {
 	at := time.Date(2026, 11, 21, 10, 0, 0, 123e6, time.UTC)
 	token := loquat.Credential{ID: "k1", Kind: "token", Name: "laptop ☂", Scope: "session", SessionID: "s", Digest: [32]byte{1}, CreatedAt: at, ExpiresAt: at.Add(time.Hour)}
 	device := loquat.Credential{ID: "k2", Kind: "device", Name: "phone", Scope: "read", Digest: [32]byte{2}, CreatedAt: at.Add(time.Second)}
-	browser := loquat.Credential{ID: "k0", Kind: "browser", Scope: "read", Digest: [32]byte{3}, Bearer: [32]byte{2}, CreatedAt: at.Add(time.Second), ExpiresAt: at.Add(time.Minute)}
+	browser := loquat.Credential{ID: "k0", Kind: "browser", Scope: "user", User: "Ann ☂", Digest: [32]byte{3}, Bearer: [32]byte{2}, CreatedAt: at.Add(time.Second), ExpiresAt: at.Add(time.Minute)}
 	code := loquat.PairingCode{Public: "A7", Digest: [32]byte{4}, Scope: "full", ExpiresAt: at.Add(time.Minute)}
 	other := loquat.PairingCode{Public: "B8", Digest: [32]byte{5}, Scope: "read", ExpiresAt: at}
 	change := func(c loquat.CredentialChange) {

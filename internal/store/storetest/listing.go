@@ -47,13 +47,20 @@ func labelled(words string) loquat.Object {
 	return out
 }
 
+// userOf returns the user to whom a session of these tests belongs.
+func userOf(id string) string {
+	return []string{"", "ann", "bob"}[int(id[len(id)-1])%3] // a: ann, b: bob, c: nobody, and so on
+}
+
 // describe creates or describes a session.
 func describe(t *testing.T, s *store.Store, id, agent string, metadata loquat.Object) {
 	t.Helper()
 	update(t, s, func(tx *store.Tx) error {
 		h, err := tx.Head(id)
 		if err != nil {
-			h, err = tx.CreateSession(id, agent, metadata)
+			if h, err = tx.CreateSession(id, agent, metadata); err == nil {
+				err = tx.SetUser(&h, userOf(id))
+			}
 		} else {
 			tx.Describe(&h, agent, metadata)
 		}
@@ -103,6 +110,10 @@ func lists(t *testing.T, open Open) {
 		{"an agent", store.SessionFilter{AgentID: "other"}, "d c"},
 		{"the default agent", store.SessionFilter{AgentID: "default", Archived: &no}, "b a f"},
 		{"an agent and a tag", store.SessionFilter{AgentID: "other", Tags: []string{"y"}, Archived: &yes}, "c"},
+		{"a user", store.SessionFilter{User: "ann"}, "a d"},
+		{"a user and a tag", store.SessionFilter{User: "bob", Tags: []string{"x"}}, "b"},
+		{"a user and an agent", store.SessionFilter{User: "bob", AgentID: "default", Pinned: &yes}, "e b"},
+		{"a user that has no session", store.SessionFilter{User: "carl"}, ""},
 		{"an agent that no session has", store.SessionFilter{AgentID: "nobody"}, ""},
 	} {
 		for _, limit := range []int{1, 2, 100} {
@@ -175,7 +186,7 @@ func (m *listModel) list(f store.SessionFilter) []string {
 	labels := func(id string) loquat.Labels { return loquat.LabelsOf(m.sessions[id].metadata) }
 	ids := slices.DeleteFunc(slices.Collect(maps.Keys(m.sessions)), func(id string) bool {
 		l := labels(id)
-		return f.AgentID != "" && f.AgentID != m.sessions[id].agent || f.Pinned != nil && *f.Pinned != l.Pinned || f.Archived != nil && *f.Archived != l.Archived ||
+		return f.User != "" && f.User != userOf(id) || f.AgentID != "" && f.AgentID != m.sessions[id].agent || f.Pinned != nil && *f.Pinned != l.Pinned || f.Archived != nil && *f.Archived != l.Archived ||
 			slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(l.Tags, tag) })
 	})
 	slices.SortFunc(ids, func(a, b string) int {
@@ -242,6 +253,7 @@ func randomFilter(r *rand.Rand) (f store.SessionFilter) {
 	}
 	f.Pinned, f.Archived = either(), either()
 	f.AgentID = []string{"", "", "default", "one"}[r.IntN(4)]
+	f.User = []string{"", "", "ann", "bob"}[r.IntN(4)]
 	for _, tag := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {
 			f.Tags = append(f.Tags, tag)

@@ -7,7 +7,7 @@ export type Metadata = { readonly [key: string]: unknown };
 export interface Me {
   /** Whether the server asks for a token. */
   readonly requires_token: boolean;
-  readonly scope: "full" | "read" | "session";
+  readonly scope: "full" | "read" | "session" | "user";
   /** With the scope session: the only session that the caller may use. */
   readonly session_id?: string;
   readonly name?: string;

@@ -1,0 +1,161 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/auth"
+)
+
+// asUser makes a token of a user and returns its header.
+func (r *rig) asUser(user string) string {
+	r.t.Helper()
+	_, secret, err := r.keeper.MakeToken(r.t.Context(), loquat.NewToken{Name: user, Scope: auth.User, User: user})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return "Authorization: Bearer " + secret
+}
+
+// asFull makes a token of scope full and returns its header.
+func (r *rig) asFull() string {
+	r.t.Helper()
+	_, secret, err := r.keeper.MakeToken(r.t.Context(), loquat.NewToken{Name: "full"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return "Authorization: Bearer " + secret
+}
+
+// Users use the API side by side, each as if the others did not exist.
+func TestUsers(t *testing.T) {
+	r := newRig(t)
+	close(r.parrot.gate)
+	full, ann, bob := r.asFull(), r.asUser("ann"), r.asUser("bob@example.com")
+	var s, copied loquat.Snapshot
+	r.do("POST", "/sessions", `{"session_id":"of-ann","send":{"content":"a secret plum","request_id":"q"}}`, ann, "Idempotency-Key: k").want(t, 201).into(t, &s)
+	if s.User != "ann" {
+		t.Errorf("the session of ann belongs to %q", s.User)
+	}
+	r.do("GET", "/events?request_id=q&wait=10", "", ann).want(t, 200)
+	r.do("POST", "/sessions/of-ann/fork", `{}`, ann).want(t, 201).into(t, &copied)
+	if copied.User != "ann" {
+		t.Errorf("the copy belongs to %q", copied.User)
+	}
+	r.do("POST", "/sessions", `{"session_id":"of-nobody"}`, full).want(t, 201)
+	r.do("POST", "/sessions", `{"session_id":"of-bob","user":"bob@example.com"}`, full).want(t, 201)
+	r.do("POST", "/sessions", `{"user":"bob@example.com"}`, ann).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("POST", "/sessions", `{"user":""}`, ann).want(t, 201)
+	r.do("POST", "/sessions", `{"user":"a\u0007b"}`, full).wantProblem(t, 422, loquat.CodeInvalid)
+
+	ids := func(query, as string) string {
+		t.Helper()
+		var list loquat.SessionList
+		r.do("GET", "/sessions"+query, "", as).want(t, 200).into(t, &list)
+		var out []string
+		for _, one := range list.Sessions {
+			out = append(out, one.User+":"+strings.ReplaceAll(one.SessionID, copied.SessionID, "copy"))
+		}
+		return strings.Join(out, " ")
+	}
+	for _, c := range []struct{ query, as, want string }{
+		{"?limit=2", bob, "bob@example.com:of-bob"},
+		{"?user=bob@example.com", full, "bob@example.com:of-bob"},
+		{"?user=nobody", full, ""},
+		{"?q=plum", bob, ""},
+		{"?q=plum&user=bob@example.com", full, ""},
+	} {
+		if got := ids(c.query, c.as); got != c.want {
+			t.Errorf("sessions%s: %q, want %q", c.query, got, c.want)
+		}
+	}
+	if got := ids("?q=plum", ann); !strings.Contains(got, "ann:of-ann") || !strings.Contains(got, "ann:copy") {
+		t.Errorf("ann finds %q", got)
+	}
+	if all, own := ids("", full), ids("", ann); strings.Count(all, ":") != 5 || strings.Count(own, "ann:") != 3 || strings.Count(own, ":") != 3 {
+		t.Errorf("full lists %q, ann %q", all, own)
+	}
+	r.do("GET", "/sessions?user=ann", "", bob).wantProblem(t, 403, loquat.CodeForbidden)
+	var hits loquat.SearchResult
+	r.do("GET", "/search?q=plum", "", bob).want(t, 200).into(t, &hits)
+	if len(hits.Hits) != 0 {
+		t.Errorf("bob finds %+v", hits.Hits)
+	}
+	r.do("GET", "/search?q=plum", "", ann).want(t, 200).into(t, &hits)
+	if len(hits.Hits) != 2 {
+		t.Errorf("ann finds %+v", hits.Hits)
+	}
+
+	// The same Idempotency-Key of another user is another key.
+	var other loquat.Snapshot
+	r.do("POST", "/sessions", `{"session_id":"of-ann","send":{"content":"a secret plum","request_id":"q"}}`, bob, "Idempotency-Key: k").wantProblem(t, 409, loquat.CodeConflict)
+	r.do("POST", "/sessions", `{"session_id":"of-ann","send":{"content":"a secret plum","request_id":"q"}}`, ann, "Idempotency-Key: k").want(t, 201).into(t, &other)
+	if other.SessionID != s.SessionID || other.CursorEventID != s.CursorEventID {
+		t.Errorf("repeated: %+v", other)
+	}
+
+	// A session that was deleted is not there for others, and its user still reads how it ended.
+	r.do("DELETE", "/sessions/of-ann", "", ann).want(t, 204)
+	r.do("GET", "/events?session_id=of-ann&since_id="+s.CursorEventID.String(), "", ann).want(t, 200)
+	r.do("GET", "/events?session_id=of-ann&since_id="+s.CursorEventID.String(), "", bob).wantProblem(t, 404, loquat.CodeNotFound)
+}
+
+// What belongs to somebody else is answered like what does not exist: in every call, with the same words.
+func TestUnknownToUsers(t *testing.T) {
+	r := newRig(t)
+	close(r.parrot.gate)
+	ann, bob := r.asUser("ann"), r.asUser("bob")
+	r.do("POST", "/sessions", `{"session_id":"theirs","send":{"content":"canary-word","request_id":"request-of-theirs"}}`, bob).want(t, 201)
+	r.do("POST", "/sessions", `{"session_id":"mine","send":{"content":"hello","request_id":"request-of-mine"}}`, ann).want(t, 201)
+	r.do("GET", "/events?request_id=request-of-theirs&wait=10", "", bob).want(t, 200)
+	_, secret, _ := strings.Cut(ann, ": ")
+	random := rand.New(rand.NewPCG(1, 2))
+	bodies := []string{"", "{}", `{"content":"x"}`, `{"user":"bob"}`, `{"session_id":"theirs"}`, `{"send":{"request_id":"request-of-theirs","content":"x"}}`, `{"up_to_index":0}`, `[`, `{"request_ids":["request-of-theirs"]}`, `{"indices":[0]}`}
+	queries := []string{"", "session_id=theirs", "session_id=mine,theirs", "request_id=request-of-theirs", "q=canary", "q=canary-word&archived=any", "list=true", "list=true&session_id=mine", "since_id=0", "limit=200", "page_token=1", "user=bob", "agent_id=default"}
+	answered := map[int]int{}
+	for range 4000 {
+		rt := r.table.Routes[random.IntN(len(r.table.Routes))]
+		session := []string{"theirs", "mine", "theirs,mine", "unknown"}[random.IntN(4)]
+		call := func(session, request, query string) *httptest.ResponseRecorder {
+			target := strings.NewReplacer("{session_id}", session, "{request_id}", request, "{index}", "0", "{$}", "").Replace(rt.Path) + query
+			q := httptest.NewRequest(rt.Method, target, strings.NewReader(bodies[random.IntN(len(bodies))]))
+			q.Host, q.RemoteAddr = "app.example", fmt.Sprintf("10.%d.%d.%d:1", random.IntN(250), random.IntN(250), random.IntN(250))
+			q.Header.Set("Authorization", secret)
+			q.Header.Set("Content-Type", "application/json")
+			limit := 10 * time.Second
+			if rt.Follows {
+				limit = 10 * time.Millisecond
+			}
+			ctx, end := context.WithTimeout(t.Context(), limit)
+			defer end()
+			w := httptest.NewRecorder()
+			r.handler.ServeHTTP(w, q.WithContext(ctx))
+			return w
+		}
+		query := queries[random.IntN(len(queries))]
+		w := call(session, "request-of-theirs", "?"+query)
+		answered[w.Code]++
+		if said := w.Body.String(); strings.Contains(said, "canary-word") && !strings.Contains(query, "canary") {
+			t.Fatalf("%s %s of %s?%s tells: %s", rt.Method, rt.Path, session, query, said)
+		}
+		if strings.Contains(rt.Path, "{session_id}") && !rt.Open {
+			theirs, unknown := call("theirs", "request-of-theirs", ""), call("unknown", "unknown", "")
+			same := strings.NewReplacer("request-of-theirs", "unknown", "theirs", "unknown").Replace(theirs.Body.String())
+			if theirs.Code != http.StatusNotFound || unknown.Code != http.StatusNotFound || same != unknown.Body.String() {
+				t.Fatalf("%s %s: %d %s, but of an unknown id %d %s", rt.Method, rt.Path, theirs.Code, theirs.Body, unknown.Code, unknown.Body)
+			}
+		}
+	}
+	for _, code := range []int{200, 201, 403, 404} {
+		if answered[code] == 0 {
+			t.Errorf("no call was answered %d: %v", code, answered)
+		}
+	}
+}
