@@ -108,12 +108,13 @@ const (
 )
 
 // Event is one entry of the log as clients read it. Which fields beyond the first
-// four are set depends on Type; the specification's table of events says which.
+// five are set depends on Type; the specification's table of events says which.
 type Event struct {
 	EventID   EventID   `json:"event_id,omitempty"`
 	Type      EventType `json:"type"`
 	SessionID string    `json:"session_id"`
 	RequestID string    `json:"request_id,omitempty"`
+	User      string    `json:"user,omitempty" doc:"To whom the session belongs, in the events that change the list of sessions."`
 
 	Stream      *bool  `json:"stream,omitempty"`                        // request_started
 	SteeredInto string `json:"steered_into,omitempty"`                  // request_started of a request whose message another one took in
@@ -204,6 +205,7 @@ type Record struct {
 	Type      EventType
 	SessionID string
 	RequestID string
+	User      string // as in the event
 	Body      []byte // one JSON object without event_id and session
 
 	// Rev is the revision of the session that the event carries as `session`. 0 means
@@ -218,7 +220,7 @@ type Record struct {
 
 // Encode returns the record of the event, without the id and the Session.
 func (e Event) Encode() (Record, error) {
-	rec := Record{Type: e.Type, SessionID: e.SessionID, RequestID: e.RequestID}
+	rec := Record{Type: e.Type, SessionID: e.SessionID, RequestID: e.RequestID, User: e.User}
 	e.EventID, e.Session = 0, nil
 	if e.Type == Partial && e.Message != nil {
 		rec.Body = appendPartial(make([]byte, 0, 160+len(e.SessionID)+len(e.RequestID)+len(e.Message.Content)*9/8), e)
@@ -312,8 +314,13 @@ func ParseRecord(body []byte) (Record, error) {
 		return Record{}, fmt.Errorf("the body of a %s event has its session_id after its type", rec.Type)
 	}
 	rec.SessionID = string(session)
-	if request, _, ok := cutLeadingString(rest, `,"request_id":"`); ok {
-		rec.RequestID = string(request)
+	if request, after, ok := cutLeadingString(rest, `,"request_id":"`); ok {
+		rec.RequestID, rest = string(request), after
+	}
+	if text, ok := bytes.CutPrefix(rest, []byte(`,"user":`)); ok { // it may have escapes
+		if err := json.NewDecoder(bytes.NewReader(text)).Decode(&rec.User); err != nil {
+			return Record{}, fmt.Errorf("the user in the body of a %s event: %w", rec.Type, err)
+		}
 	}
 	return rec, nil
 }

@@ -34,6 +34,9 @@ const streamMedia = "text/event-stream"
 // heartbeat is the time between two heartbeats of a stream.
 const heartbeat = 15 * time.Second
 
+// getEventsRoute is the route that also says where the log ends.
+const getEventsRoute = "getEvents"
+
 func (a *api) eventRoutes() []route.Route {
 	filters := []route.Param{
 		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
@@ -48,7 +51,7 @@ func (a *api) eventRoutes() []route.Route {
 	}
 	return []route.Route{
 		{
-			Method: http.MethodGet, Path: "/events", ID: "getEvents", Tag: "events", Summary: "Read a window of the log",
+			Method: http.MethodGet, Path: "/events", ID: getEventsRoute, Tag: "events", Summary: "Read a window of the log",
 			Serve: a.getEvents, Follows: true, Query: append(paging, filters...), Responses: []route.Response{{Status: http.StatusOK, Body: loquat.EventList{}}},
 		},
 		{
@@ -76,14 +79,20 @@ func eventQuery(x *route.Exchange) (feed.Query, error) {
 	if out.RequestID != "" && (list || len(ids) > 1) {
 		return out, loquat.Invalid("query.request_id", "cannot be given together with several sessions or list; a request has one session")
 	}
-	if scope := callerOf(x).Scope; scope == auth.Session || scope == auth.User {
+	who := callerOf(x)
+	if who.Scope == auth.Session {
 		list = false // no other session may be seen
 	}
 	switch {
 	case list || len(ids) > 1:
 		out.SessionID, out.Among = "", store.NewSelection(ids, list)
+		out.Among.User = who.User
 	case len(ids) == 1:
 		out.SessionID = ids[0]
+	}
+	bootstrap := x.Route.ID == getEventsRoute && out.Since == nil
+	if who.Scope == auth.User && out.Among == nil && out.SessionID == "" && out.RequestID == "" && !bootstrap {
+		return out, loquat.Errorf(loquat.CodeForbidden, "a token of scope user may not follow all sessions; use list=true, and name sessions in session_id")
 	}
 	return out, nil
 }

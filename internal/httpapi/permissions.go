@@ -64,7 +64,7 @@ func errScope(who auth.Principal, t *route.Route) error {
 
 // userRoutes are the routes without a session or a request in their paths that a token of scope user may
 // call. Their handlers show the user nothing of others; see userOf.
-var userRoutes = []string{whoAmIRoute, "createSession", "listSessions", "search", "listAgents", "listModels", "getEvents", "streamEvents"}
+var userRoutes = []string{whoAmIRoute, "createSession", "listSessions", "search", "listAgents", "listModels", getEventsRoute, "streamEvents"}
 
 // admitUser refuses the calls that a token of scope user may not make. A session or a request of somebody else
 // is answered like one that does not exist, and before anything else is looked at.
@@ -73,15 +73,14 @@ func (a access) admitUser(r *http.Request, t *route.Route, who auth.Principal) e
 	switch {
 	case t.Full:
 		return errScope(who, t)
+	case t.Tag == pushTag: // about the caller alone
+		return nil
 	case sessions != "", requests != "":
 	case !slices.Contains(userRoutes, t.ID):
 		return errScope(who, t)
 	default:
 		query := r.URL.Query()
 		sessions, requests = query.Get("session_id"), query.Get("request_id")
-		if t.Follows && sessions == "" && requests == "" {
-			return loquat.Errorf(loquat.CodeForbidden, "a token of scope user follows its sessions by their ids, in session_id, or a request in request_id")
-		}
 	}
 	ids, err := sessionsIn(sessions)
 	if err != nil {

@@ -107,6 +107,62 @@ func TestUsers(t *testing.T) {
 	r.do("GET", "/events?session_id=of-ann&since_id="+s.CursorEventID.String(), "", bob).wantProblem(t, 404, loquat.CodeNotFound)
 }
 
+// A user follows the list of its sessions, and of no other: by polling and as a stream.
+func TestListOfUser(t *testing.T) {
+	r := newRig(t)
+	close(r.parrot.gate)
+	full, ann, bob := r.asFull(), r.asUser(`ann "and" <co> ☂`), r.asUser("bob")
+	start := r.feed.Latest()
+	lines := make(chan []string)
+	go func() {
+		lines <- r.follow("/events/stream?list=true&session=omit&since_id="+start.String(), func(line string) bool { return strings.Contains(line, `"session_deleted"`) }, bob)
+	}()
+	for _, as := range []string{ann, bob, full} {
+		var s loquat.Snapshot
+		r.do("POST", "/sessions", `{"metadata":{"title":"x"},"send":{"content":"hi"}}`, as).want(t, 201).into(t, &s)
+		r.do("GET", "/events?wait=10&request_id="+s.ActiveRequestID, "", as).want(t, 200)
+		for now := s; now.ActiveRequestID != ""; {
+			now = loquat.Snapshot{}
+			r.do("GET", "/sessions/"+s.SessionID, "", as).want(t, 200).into(t, &now)
+		}
+		if as == bob {
+			r.do("DELETE", "/sessions/"+s.SessionID, "", bob).want(t, 204)
+		}
+	}
+	const one = "session_created checkpoint checkpoint request_started checkpoint request_completed"
+	types := func(query, as, user string) string {
+		t.Helper()
+		var list loquat.EventList
+		r.do("GET", "/events?"+query, "", as).want(t, 200).into(t, &list)
+		var out []string
+		for _, e := range list.Events {
+			out = append(out, string(e.Type))
+			if user != "everybody" && e.User != user {
+				t.Errorf("%s of %q to %s", e.Type, e.User, user)
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	since := "list=true&since_id=" + start.String()
+	if got := types(since, ann, `ann "and" <co> ☂`); got != one {
+		t.Errorf("ann hears %s", got)
+	}
+	if got := types(since, bob, "bob"); got != "session_deleted" {
+		t.Errorf("bob hears %s", got)
+	}
+	if got := types(since, full, "everybody"); got != one+" session_deleted "+one {
+		t.Errorf("everybody hears %s", got)
+	}
+	streamed := strings.Join(<-lines, "\n")
+	if strings.Contains(streamed, "and") || strings.Count(streamed, `"user":"bob"`) == 0 {
+		t.Errorf("bob's stream has %s", streamed)
+	}
+	r.do("GET", "/events", "", ann).want(t, 200) // where the log ends
+	for _, path := range []string{"/events?since_id=0", "/events?wait=1&since_id=0", "/events/stream", "/events/stream?since_id=0"} {
+		r.do("GET", path, "", ann).wantProblem(t, 403, loquat.CodeForbidden)
+	}
+}
+
 // What belongs to somebody else is answered like what does not exist: in every call, with the same words.
 func TestUnknownToUsers(t *testing.T) {
 	r := newRig(t)

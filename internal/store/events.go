@@ -426,6 +426,9 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	if req != nil {
 		e.RequestID = req.RequestID
 	}
+	if changesList(e.Type) {
+		e.User = h.User
+	}
 	if appended := h.appendedLast(e); appended != nil {
 		return tx.publishMessages(e, appended, h, req)
 	}

@@ -56,6 +56,9 @@ func TestIncrementsAgainstAModel(t *testing.T) {
 		for _, id := range slices.Concat(m.sessions, m.spare) {
 			m.update(t, func(tx *store.Tx, publish publishFunc) error {
 				h, err := tx.CreateSession(id, "default", nil)
+				if err == nil {
+					err = tx.SetUser(&h, userOf[id])
+				}
 				if err != nil {
 					return err
 				}
@@ -142,6 +145,9 @@ func (m *incrementsModel) update(t *rapid.T, fn func(*store.Tx, publishFunc) err
 			e.SessionID = h.SessionID
 			if q != nil {
 				e.RequestID = q.RequestID
+			}
+			if listed(e.Type) {
+				e.User = userOf[h.SessionID]
 			}
 			rec, _ := e.Encode()
 			rec.ID, rec.At = id, tx.Now
@@ -256,7 +262,7 @@ func (m *incrementsModel) end(t *rapid.T) {
 		if err := tx.EndRequest(q, loquat.StatusCompleted, ""); err != nil || silent {
 			return err
 		}
-		return publish(loquat.Event{Type: loquat.RequestCompleted}, &store.Head{SID: q.SID, SessionID: id}, q)
+		return publish(loquat.Event{Type: loquat.RequestCompleted}, &store.Head{SID: q.SID, SessionID: id, User: userOf[id]}, q)
 	})
 	delete(m.running, id)
 	m.ended[q.RequestID] = true
@@ -336,7 +342,7 @@ func (m *incrementsModel) delete(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(m.sessions)-1).Draw(t, "deleted session")
 	id := m.sessions[i]
-	gone := loquat.Event{Type: loquat.SessionDeleted, SessionID: id}
+	gone := loquat.Event{Type: loquat.SessionDeleted, SessionID: id, User: userOf[id]}
 	rec, err := gone.Encode()
 	m.must(t, err)
 	m.update(t, func(tx *store.Tx, _ publishFunc) error {
@@ -404,6 +410,9 @@ func (m *incrementsModel) check(t *rapid.T) {
 	case 0:
 		some := rapid.SliceOfN(rapid.SampledFrom(append(slices.Concat(m.sessions, m.deleted), "unknown")), 0, 3).Draw(t, "of sessions")
 		f.Among = store.NewSelection(some, rapid.Bool().Draw(t, "list"))
+		if f.Among.List {
+			f.Among.User = rapid.SampledFrom([]string{"", "", "ann", "bob"}).Draw(t, "user")
+		}
 	case 1:
 		f.SessionID = rapid.SampledFrom(slices.Concat(m.sessions, m.deleted)).Draw(t, "of session")
 	case 2:
@@ -448,15 +457,21 @@ func (m *incrementsModel) check(t *rapid.T) {
 	m.must(t, err)
 }
 
+// userOf has the users to whom the sessions of the model belong.
+var userOf = map[string]string{"a": "ann", "b": "bob", "e": "ann"}
+
+// listed reports whether events of a type change the list of sessions.
+func listed(t loquat.EventType) bool {
+	switch t {
+	case loquat.SessionCreated, loquat.SessionDeleted, loquat.Checkpoint, loquat.RequestStarted, loquat.RequestCompleted:
+		return true
+	}
+	return false
+}
+
 // selects reports whether a Selection has an event.
 func selects(s *store.Selection, r loquat.Record) bool {
-	switch r.Type {
-	case loquat.SessionCreated, loquat.SessionDeleted, loquat.Checkpoint, loquat.RequestStarted, loquat.RequestCompleted:
-		if s.List {
-			return true
-		}
-	}
-	return s.Has(r.SessionID)
+	return s.List && listed(r.Type) && (s.User == "" || s.User == userOf[r.SessionID]) || s.Has(r.SessionID)
 }
 
 // compare requires that got is what the model has above since, except that increments of

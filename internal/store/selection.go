@@ -15,6 +15,7 @@ import (
 type Selection struct {
 	Sessions []string // sorted, each once
 	List     bool
+	User     string // if not empty, the list is that of this user's sessions
 }
 
 // NewSelection returns a Selection of the sessions, in any order.
@@ -25,7 +26,7 @@ func NewSelection(sessions []string, list bool) *Selection {
 }
 
 func (s *Selection) matches(r *loquat.Record) bool {
-	if s.List && changesList(r.Type) {
+	if s.List && changesList(r.Type) && (s.User == "" || s.User == r.User) {
 		return true
 	}
 	return s.Has(r.SessionID)
@@ -120,7 +121,7 @@ func nextOf(sources [][]*loquat.Record) (first *loquat.Record) {
 func (t *tail) incrementsAmong(parts []*part) heldIncrements {
 	held := heldIncrements{to: t.end(), tail: t} // the end before the parts, which have every event up to it
 	for _, p := range parts {
-		if p == t.list {
+		if p.isList() {
 			continue
 		}
 		records := p.load() // before the floor, see drop
@@ -165,16 +166,23 @@ func (r *Reader) selectionQuery(among *Selection) (query string, bind func(since
 			return "", nil, err
 		}
 	}
-	if among.List {
-		terms = append(terms, ids+`type IN `+listTypesSQL+` AND (type = 'session_deleted' OR sid NOT IN (SELECT sid FROM sessions WHERE deleted = 1))`+upTo)
+	list := ids + `type IN ` + listTypesSQL + ` AND (type = 'session_deleted' OR sid NOT IN (SELECT sid FROM sessions WHERE deleted = 1))`
+	switch {
+	case among.List && among.User != "":
+		terms = append(terms, list+` AND sid IN (SELECT sid FROM sessions WHERE user_id = ?)`+upTo)
+	case among.List:
+		terms = append(terms, list+upTo)
 	}
 	if len(terms) == 0 {
 		return "", nil, nil
 	}
 	bind = func(since loquat.EventID, limit int) (args []any) {
 		for i := range terms {
-			if i < len(sids) {
+			switch {
+			case i < len(sids):
 				args = append(args, sids[i])
+			case among.User != "":
+				args = append(args, among.User)
 			}
 			args = append(args, since, limit)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -34,19 +35,20 @@ type tail struct {
 	sorted atomic.Int64 // see hides
 
 	mu       sync.RWMutex     // also guards the lists of watches against concurrent changes
-	sessions map[string]*part // of sessions with events in the tail or with followers
+	sessions map[string]*part // of sessions, and of the lists of users, with events in the tail or with followers
 
 	// The fields below belong to add.
 	bounds  tailBounds
 	bytes   int
 	parts   []*part // of the events that are being added
-	changed []*part // the same, each once
+	lists   []*part // the lists of their users; nil for an event that changes no list of a user
+	changed []*part // both, each once
 }
 
-// part is the events of one session in the tail, or those of all sessions, and the followers
-// that wait for more of them.
+// part is the events of one session in the tail, those of all sessions, or those that change the list of
+// sessions of a user, and the followers that wait for more of them.
 type part struct {
-	session string       // "" if it has events of all sessions
+	session string       // the session, or userPart and a user; "" if it has events of all sessions
 	floor   atomic.Int64 // records has every event above it, except those of a deleted session
 	newest  atomic.Int64 // no event of the part is above it
 	deleted atomic.Int64 // id of the session_deleted, if it was added while the part existed
@@ -54,9 +56,16 @@ type part struct {
 	watches atomic.Pointer[[]*Watch]
 
 	madeAt atomic.Int64 // deleted shows a deletion above this event
+	list   bool         // it has the list of all sessions
 	inUse  bool         // add uses the part; set under tail.mu, so that release keeps the part
 	kept   []*loquat.Record
 }
+
+// userPart precedes the user in the name of the part that has the list of a user. No session_id begins with it.
+const userPart = "~"
+
+// isList reports whether the part has only events that change a list.
+func (p *part) isList() bool { return p.list || strings.HasPrefix(p.session, userPart) }
 
 func newPart(floor, newest loquat.EventID) *part {
 	p := &part{}
@@ -92,6 +101,7 @@ func (p *part) followers() []*Watch {
 // gone.
 func newTail(last, gone loquat.EventID) *tail {
 	t := &tail{bounds: defaultTailBounds, all: newPart(last, last), list: newPart(last, last), sessions: map[string]*part{}}
+	t.list.list = true
 	t.last.Store(int64(last))
 	t.announceRemoval(gone)
 	t.finishRemoval()
@@ -153,6 +163,9 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 			t.list.kept = append(t.list.kept, r)
 			listed = true
 		}
+		if list := t.lists[i]; list != nil {
+			list.kept = append(list.kept, r)
+		}
 		t.bytes += len(r.Body)
 		if r.Type == loquat.RequestCompleted {
 			t.ended.Store(r.RequestID, r.ID)
@@ -176,7 +189,7 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	t.trim()
 }
 
-// findParts sets parts and changed to the parts of the events' sessions. They stay in use
+// findParts sets parts, lists and changed to the parts of the events' sessions and users. They stay in use
 // until the next call.
 func (t *tail) findParts(published []loquat.Record) {
 	t.mu.Lock()
@@ -185,21 +198,32 @@ func (t *tail) findParts(published []loquat.Record) {
 		p.inUse = false
 	}
 	clear(t.parts)
+	clear(t.lists)
 	clear(t.changed)
-	t.parts, t.changed = t.parts[:0], t.changed[:0]
+	t.parts, t.lists, t.changed = t.parts[:0], t.lists[:0], t.changed[:0]
 	for i := range published {
-		id := published[i].SessionID
-		if i > 0 && id == published[i-1].SessionID {
+		r := &published[i]
+		var list *part
+		if r.User != "" && changesList(r.Type) {
+			list = t.use(userPart + r.User)
+		}
+		t.lists = append(t.lists, list)
+		if i > 0 && r.SessionID == published[i-1].SessionID {
 			t.parts = append(t.parts, t.parts[i-1])
 			continue
 		}
-		p := t.part(id)
-		t.parts = append(t.parts, p)
-		if !p.inUse {
-			p.inUse = true
-			t.changed = append(t.changed, p)
-		}
+		t.parts = append(t.parts, t.use(r.SessionID))
 	}
+}
+
+// use returns the part with a name, as one of changed. The caller holds mu.
+func (t *tail) use(name string) *part {
+	p := t.part(name)
+	if !p.inUse {
+		p.inUse = true
+		t.changed = append(t.changed, p)
+	}
+	return p
 }
 
 // part returns the part of a session, and makes it if there is none. Without a part, the tail
@@ -230,6 +254,9 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 		p.deleted.Store(int64(published[i].ID))
 		gone = append(gone, p.kept...)
 		p.kept = nil
+		if list := t.lists[i]; list != nil {
+			list.kept = slices.DeleteFunc(slices.Clone(list.kept), func(r *loquat.Record) bool { return r.SessionID == published[i].SessionID })
+		}
 	}
 	if len(gone) == 0 {
 		return deleted

@@ -25,6 +25,11 @@ type tailModel struct {
 
 var tailSessions = []string{"a", "b", "c", "d"}
 
+// userOfTail returns the user to whom a session of these tests belongs.
+func userOfTail(session string) string {
+	return map[string]string{"a": "ann", "b": "bob", "c": "ann"}[session]
+}
+
 // TestTailAgainstAPlainLog compares the tail with a plain log under random commits, deletions,
 // followers and reads. The tail may refuse to answer only about what it dropped.
 func TestTailAgainstAPlainLog(t *testing.T) {
@@ -60,6 +65,9 @@ func (m *tailModel) commit(t *rapid.T) {
 			continue // a deleted session has no further events
 		} else {
 			m.next(t, &r)
+		}
+		if changesList(r.Type) {
+			r.User = userOfTail(r.SessionID)
 		}
 		batch = append(batch, r)
 	}
@@ -119,7 +127,11 @@ func (m *tailModel) superseded(r *loquat.Record) bool {
 func anyFilter(t *rapid.T) Filter {
 	one := rapid.SampledFrom(append(tailSessions, "", "quiet"))
 	if rapid.Bool().Draw(t, "several") {
-		return Filter{Among: NewSelection(rapid.SliceOfN(one.Filter(func(id string) bool { return id != "" }), 0, 4).Draw(t, "sessions"), rapid.Bool().Draw(t, "list"))}
+		among := NewSelection(rapid.SliceOfN(one.Filter(func(id string) bool { return id != "" }), 0, 4).Draw(t, "sessions"), rapid.Bool().Draw(t, "list"))
+		if among.List {
+			among.User = rapid.SampledFrom([]string{"", "ann", "bob", "carl"}).Draw(t, "user")
+		}
+		return Filter{Among: among}
 	}
 	return Filter{SessionID: one.Draw(t, "session")}
 }
@@ -202,8 +214,8 @@ func (m *tailModel) check(t *rapid.T) {
 		}
 		return true
 	})
-	if len(m.watches) == 0 && len(m.tail.sessions) > len(tailSessions) {
-		t.Fatalf("the tail keeps %d sessions that nobody follows", len(m.tail.sessions))
+	if parts := len(tailSessions) + len([]string{"ann", "bob"}); len(m.watches) == 0 && len(m.tail.sessions) > parts {
+		t.Fatalf("the tail keeps %d parts that nobody follows", len(m.tail.sessions))
 	}
 }
 

@@ -88,7 +88,10 @@ func (t *tail) partsOf(f Filter) (parts []*part) {
 	for _, id := range f.Among.Sessions {
 		parts = append(parts, t.part(id))
 	}
-	if f.Among.List {
+	switch {
+	case f.Among.List && f.Among.User != "":
+		parts = append(parts, t.part(userPart+f.Among.User))
+	case f.Among.List:
 		parts = append(parts, t.list)
 	}
 	return parts

@@ -142,7 +142,7 @@ func (l *leader) announce(ctx context.Context, ends []loquat.Record) error {
 		return err
 	}
 	for _, end := range ends {
-		note, ok, err := l.describe(ctx, end)
+		note, user, ok, err := l.describe(ctx, end)
 		if loquat.CodeOf(err) == loquat.CodeUnavailable || ctx.Err() != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (l *leader) announce(ctx context.Context, ends []loquat.Record) error {
 			if err != nil {
 				return err
 			}
-			if held && !mayHear(who, note.SessionID) {
+			if held && !mayHear(who, note.SessionID, user) {
 				continue
 			}
 			if err := l.start(ctx, end.ID, list[i], note); err != nil { // without a valid owner it is removed there
@@ -166,20 +166,22 @@ func (l *leader) announce(ctx context.Context, ends []loquat.Record) error {
 	return nil
 }
 
-// mayHear reports whether a principal may read a session.
-func mayHear(who auth.Principal, sessionID string) bool {
+// mayHear reports whether a principal may read a session of a user, or of nobody.
+func mayHear(who auth.Principal, sessionID, user string) bool {
 	switch who.Scope {
 	case auth.Full, auth.Read:
 		return true
 	case auth.Session:
 		return who.SessionID == sessionID
+	case auth.User:
+		return user != "" && who.User == user
 	}
 	return false
 }
 
-// describe returns the notification of a request that has ended. ok is false if there is none: the
+// describe returns the notification of a request that has ended, and to whom its session belongs. ok is false if there is none: the
 // user has cancelled the request, another one took in its message, or its session was deleted.
-func (l *leader) describe(ctx context.Context, end loquat.Record) (note loquat.PushNotification, ok bool, err error) {
+func (l *leader) describe(ctx context.Context, end loquat.Record) (note loquat.PushNotification, user string, ok bool, err error) {
 	err = l.store.View(ctx, func(r *store.Reader) error {
 		q, err := r.Request(end.RequestID)
 		if err != nil {
@@ -189,15 +191,16 @@ func (l *leader) describe(ctx context.Context, end loquat.Record) (note loquat.P
 		if err != nil {
 			return err
 		}
+		user = h.User
 		ok = q.SteeredInto == "" && (q.Status == loquat.StatusCompleted || q.Status == loquat.StatusFailed)
 		title := l.store.VisibleMetadata(h.Metadata).String(loquat.MetaTitle)
 		note = loquat.PushNotification{SessionID: q.SessionID, RequestID: q.RequestID, Status: q.Status, Title: loquat.Clip(title, titleLength)}
 		return nil
 	})
 	if loquat.CodeOf(err) == loquat.CodeNotFound {
-		return note, false, nil
+		return note, user, false, nil
 	}
-	return note, ok, err
+	return note, user, ok, err
 }
 
 // start starts a delivery. It replaces an older one of the same session. It waits while too many are

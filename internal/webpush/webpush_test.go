@@ -212,6 +212,44 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+func TestUsers(t *testing.T) {
+	n := newNode(t, startPushService(t))
+	_, secret, err := n.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "ann", Scope: auth.User, User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := n.keeper.Authenticate(t.Context(), secret, netip.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.subscribe(who)
+	n.subscribe(n.token(auth.Read, ""))
+	for _, user := range []string{"bob", "", "ann"} {
+		err := n.store.Update(t.Context(), func(tx *store.Tx) error {
+			if err := migratetest.AddSession(tx, "of-"+user, 1, n.store.Owner()); err != nil {
+				return err
+			}
+			h, err := tx.Head("of-" + user)
+			if err != nil {
+				return err
+			}
+			return tx.SetUser(&h, user)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var heard []string
+	for _, got := range n.service.await(4) {
+		if got.browser == 0 {
+			heard = append(heard, got.SessionID)
+		}
+	}
+	if strings.Join(heard, " ") != "of-ann" {
+		t.Errorf("a user got notifications of %q", heard)
+	}
+}
+
 // A subscription ends with its token or browser session, and when the push service says so.
 func TestEndOfSubscriptions(t *testing.T) {
 	for _, status := range []int{http.StatusGone, http.StatusNotFound} {

@@ -519,6 +519,9 @@ func filters(t *testing.T, open Open) {
 				return err
 			}
 			if id == "a" {
+				if err := tx.SetUser(&h, "ann \"☂\""); err != nil {
+					return err
+				}
 				if err := tx.Checkpoint(&h, nil, false); err != nil {
 					return err
 				}
@@ -552,6 +555,10 @@ func filters(t *testing.T, open Open) {
 			{store.Filter{Among: store.NewSelection([]string{"b"}, true)}, "checkpoint of a,request of b,session b"},
 			{store.Filter{Among: store.NewSelection(nil, true)}, "checkpoint of a"},
 			{store.Filter{Among: store.NewSelection([]string{"nobody"}, false)}, ""},
+			{store.Filter{Among: &store.Selection{List: true, User: "ann \"☂\""}}, "checkpoint of a"},
+			{store.Filter{Among: &store.Selection{List: true, User: "bob"}}, ""},
+			{store.Filter{Among: &store.Selection{List: true, User: "bob", Sessions: []string{"b"}}}, "request of b,session b"},
+			{store.Filter{Among: &store.Selection{List: true, User: "bob", Sessions: []string{"a"}}}, "checkpoint of a,request of a,session a"},
 			{store.Filter{RequestID: "nobody"}, ""},
 		} {
 			if got := textsAndCheckpoints(t, events(t, s, since, c.filter, 10)); got != c.want {
