@@ -38,6 +38,9 @@ func AddSession(tx *store.Tx, id string, turns int, owner string) error {
 	if err != nil {
 		return err
 	}
+	if err := tx.SetUser(&h, "ünïcödé \"user\""); err != nil {
+		return err
+	}
 	if _, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated, AgentID: h.AgentID}, &h, nil); err != nil {
 		return err
 	}

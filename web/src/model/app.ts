@@ -54,6 +54,8 @@ export class App {
   readonly readOnly: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "read");
   /** A token of one session sees only this session. */
   readonly onlySession: ReadonlySignal<string> = computed(() => (this.me.value?.scope === "session" ? (this.me.value.session_id ?? "") : ""));
+  /** Whether the user may import chats. */
+  readonly imports: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "full");
   /** Whether replies come from the scripted backend. */
   readonly scripted: ReadonlySignal<boolean> = computed(() => this.agents.value.some((agent) => agent.provider === "scripted"));
   readonly state: ReadonlySignal<PageState> = computed(() => pageState(this.connection.value));
@@ -110,7 +112,7 @@ export class App {
     const only = this.onlySession.peek();
     if (only) this.go({ at: "session", id: only }, true);
     else this.list.show(this.route.peek().at === "archived", this.list.tag.peek());
-    if (!only) void this.list.loadElements();
+    if (!only && this.me.peek()?.scope !== "user") void this.list.loadElements();
     this.agents.value = await this.wire.call<{ agents: Agent[] }>("GET", "/agents").then(({ agents }) => agents, () => []);
   }
 
