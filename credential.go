@@ -44,7 +44,7 @@ func (c Credential) AsToken() Token {
 
 // AsDevice returns the credential in the API's form of a device.
 func (c Credential) AsDevice() Device {
-	return Device{DeviceID: c.ID, DeviceName: c.Name, Scope: c.Scope, CreatedAt: c.CreatedAt, LastUsedOn: c.UsedOn}
+	return Device{DeviceID: c.ID, DeviceName: c.Name, Scope: c.Scope, User: c.User, CreatedAt: c.CreatedAt, LastUsedOn: c.UsedOn}
 }
 
 func timeOrNil(t time.Time) *time.Time {
@@ -57,8 +57,9 @@ func timeOrNil(t time.Time) *time.Time {
 // PairingCode is a pairing code that no device has claimed yet, without its secret.
 type PairingCode struct {
 	Public    string   // the part of the code that is not secret
-	Digest    [32]byte // SHA-256 of the whole code
+	Digest    [32]byte // SHA-256 of the whole code and, after a line feed, of the user if there is one
 	Scope     string   // for the device that claims the code
+	User      string   // the same, with scope user
 	ExpiresAt time.Time
 	Wrong     int // number of attempts with a wrong secret
 }

@@ -7,6 +7,7 @@ type Device struct {
 	DeviceID   string    `json:"device_id"`
 	DeviceName string    `json:"device_name"`
 	Scope      string    `json:"scope"`
+	User       string    `json:"user,omitempty"`
 	CreatedAt  time.Time `json:"created_at"`
 	LastUsedOn string    `json:"last_used_on,omitempty" doc:"The day, in UTC."`
 }
@@ -18,7 +19,8 @@ type DeviceList struct {
 
 // NewPairing asks for a pairing code.
 type NewPairing struct {
-	Scope string `json:"scope,omitempty" enum:"read,full" default:"read"`
+	Scope string `json:"scope,omitempty" enum:"read,full,user" default:"read" doc:"A token of scope user can pair only devices of its user, and may leave both out."`
+	User  string `json:"user,omitempty" maxLength:"128" doc:"With scope user: the user of the device."`
 }
 
 // Pairing is a pairing code that one device can claim.

@@ -151,7 +151,7 @@ func (h *harbour) callers() []guest {
 		return key.ID, secret
 	}
 	device := func(scope string) (id, secret string) {
-		code, err := k.Pair(h.t.Context(), scope)
+		code, err := k.Pair(h.t.Context(), scope, "")
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func (h *harbour) callers() []guest {
 	_, phone := device(auth.Full)
 	_, tablet := device(auth.Read)
 	id, lost := device(auth.Full)
-	if err := k.RemoveDevice(h.t.Context(), id); err != nil {
+	if err := k.RemoveDevice(h.t.Context(), id, ""); err != nil {
 		h.t.Fatal(err)
 	}
 	both := []string{h.theirs, h.mine}

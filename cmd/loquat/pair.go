@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/config"
 	"loquat/internal/tui"
 )
@@ -20,8 +21,8 @@ import (
 // pairFlags are the flags of `loquat pair`.
 type pairFlags struct {
 	accessFlags
-	scope string
-	json  bool
+	device loquat.NewPairing
+	json   bool
 }
 
 func newPairCommand() *cobra.Command {
@@ -37,7 +38,8 @@ func newPairCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.scope, "scope", "read", "what the device may do: `read` or full")
+	cmd.Flags().StringVar(&f.device.Scope, "scope", "", "what the device may do: read, full or `user` (default: read; with --user, or a token of scope user, user)")
+	cmd.Flags().StringVar(&f.device.User, "user", "", "the `user` whose sessions a device of scope user may use")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the code as JSON")
 	return cmd
 }
@@ -52,7 +54,10 @@ func (f *pairFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer c.CloseIdleConnections()
-	p, err := c.Pair(ctx, f.scope)
+	if f.device.User != "" && f.device.Scope == "" {
+		f.device.Scope = auth.User
+	}
+	p, err := c.Pair(ctx, f.device)
 	if err != nil {
 		return err
 	}

@@ -46,8 +46,12 @@ const Nobody = "nobody"
 const (
 	maxKeys     = 1000   // tokens, and as many devices
 	maxUserKeys = 20_000 // tokens of scope user
-	maxBrowsers = 100  // per token; above, the oldest is removed
-	maxCodes    = 20   // open at a time
+	maxBrowsers = 100    // per token; above, the oldest is removed
+	maxCodes    = 20     // open at a time
+
+	maxUserDevices  = 100 // of one user
+	maxUserCodes    = 5   // of one user, open at a time
+	maxCodesOfUsers = 500 // of all users
 )
 
 // Principal is the authenticated caller of a request.
@@ -316,7 +320,7 @@ func (k *Keeper) removal(kind, id string) (key loquat.Credential, c loquat.Crede
 	defer k.mu.RUnlock()
 	found := k.byID[id]
 	if found == nil || found.Kind != kind {
-		return key, c, loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
+		return key, c, errNoCredential(kind, id)
 	}
 	c.Remove = []string{id}
 	for _, b := range k.browsers {
@@ -344,6 +348,10 @@ func newSecret() string {
 	var b [25]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return secretPrefix + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+}
+
+func errNoCredential(kind, id string) error {
+	return loquat.Errorf(loquat.CodeNotFound, "there is no %s %q", kind, loquat.Clip(id, loquat.Excerpt))
 }
 
 // errFull reports that the maximum of stored credentials is reached.

@@ -208,6 +208,56 @@ func TestTokensOfUsers(t *testing.T) {
 	})
 }
 
+// A device that claims a code of a user acts for the user. Codes and devices of users take no room from others.
+func TestDevicesOfUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		k := open(t, m)
+		code := must(k.Pair(t.Context(), auth.User, "ann"))
+		device, secret, err := open(t, m).Claim(t.Context(), code.Code, "phone", here)
+		if err != nil || device.User != "ann" || device.Scope != auth.User {
+			t.Fatalf("claimed %+v, %v", device, err)
+		}
+		k = open(t, m)
+		if who := must(k.Authenticate(t.Context(), secret, here)); who.User != "ann" || who.Kind != loquat.CredentialDevice {
+			t.Errorf("the device is %v", who)
+		}
+		if len(k.Devices("ann")) != 1 || len(k.Devices("bob")) != 0 || len(k.Devices("")) != 1 || len(k.Grants()) != 0 {
+			t.Errorf("devices %v, %v, %v; grants %v", k.Devices("ann"), k.Devices("bob"), k.Devices(""), k.Grants())
+		}
+		wantCode(t, k.RemoveDevice(t.Context(), device.ID, "bob"), loquat.CodeNotFound)
+		wantCode(t, k.RemoveDevice(t.Context(), device.ID, "ann"), "")
+		for i := range 6 {
+			_, err := k.Pair(t.Context(), auth.User, "ann")
+			if (err == nil) != (i < 5) {
+				t.Errorf("code %d of a user: %v", i, err)
+			}
+		}
+		must(k.Pair(t.Context(), auth.User, "bob"))
+		for range 20 {
+			must(k.Pair(t.Context(), auth.Full, ""))
+		}
+		_, err = k.Pair(t.Context(), auth.Full, "")
+		wantCode(t, err, loquat.CodeRateLimited)
+		must(k.Pair(t.Context(), auth.User, "carl"))
+		for _, c := range [][2]string{{auth.User, ""}, {auth.Read, "ann"}, {auth.Full, "ann"}, {auth.User, "a\nb"}} {
+			_, err := k.Pair(t.Context(), c[0], c[1])
+			wantCode(t, err, loquat.CodeInvalid)
+		}
+	})
+}
+
+// A credential of scope user without a user, as an older program may leave it, opens nothing.
+func TestUserMissing(t *testing.T) {
+	m := newMemory()
+	id, secret := makeToken(t, open(t, m), loquat.NewToken{Name: "visit", Scope: auth.User, User: "ann"})
+	key := m.keys[id]
+	key.User = ""
+	m.keys[id] = key
+	_, err := open(t, m).Authenticate(t.Context(), secret, here)
+	wantCode(t, err, loquat.CodeUnauthorized)
+}
+
 // An expired token keeps the service closed. A revoked one does not, so the last token of a
 // reachable service cannot be revoked.
 func TestClosed(t *testing.T) {
@@ -244,7 +294,7 @@ func TestRefusedTokens(t *testing.T) {
 		_, _, err := k.MakeToken(t.Context(), n)
 		wantCode(t, err, loquat.CodeInvalid)
 	}
-	_, err := k.Pair(t.Context(), auth.Session)
+	_, err := k.Pair(t.Context(), auth.Session, "")
 	wantCode(t, err, loquat.CodeInvalid)
 	_, _, err = k.Claim(t.Context(), "ABCD-0123456789", "", here)
 	wantCode(t, err, loquat.CodeInvalid)
@@ -255,12 +305,12 @@ func TestFailingStore(t *testing.T) {
 	m := newMemory()
 	k := open(t, m)
 	id, secret := makeToken(t, k, loquat.NewToken{Name: "laptop"})
-	code := must(k.Pair(t.Context(), auth.Full))
+	code := must(k.Pair(t.Context(), auth.Full, ""))
 	m.fail = errors.New("the disk is full")
 	for what, try := range map[string]func() error{
 		"make":   func() error { _, _, err := k.MakeToken(t.Context(), loquat.NewToken{Name: "x"}); return err },
 		"revoke": func() error { return k.RevokeToken(t.Context(), id) },
-		"pair":   func() error { _, err := k.Pair(t.Context(), ""); return err },
+		"pair":   func() error { _, err := k.Pair(t.Context(), "", ""); return err },
 		"claim":  func() error { _, _, err := k.Claim(t.Context(), code.Code, "x", here); return err },
 		"signin": func() error { _, err := k.SignIn(t.Context(), secret, here); return err },
 	} {
@@ -271,8 +321,8 @@ func TestFailingStore(t *testing.T) {
 	if _, err := k.Authenticate(t.Context(), secret, here); err != nil {
 		t.Errorf("a good token is refused, because its use cannot be noted: %v", err)
 	}
-	if len(k.Tokens()) != 1 || len(k.Devices()) != 0 || len(k.OpenCodes()) != 1 {
-		t.Errorf("there are %v, %v, %v", k.Tokens(), k.Devices(), k.OpenCodes())
+	if len(k.Tokens()) != 1 || len(k.Devices("")) != 0 || len(k.OpenCodes()) != 1 {
+		t.Errorf("there are %v, %v, %v", k.Tokens(), k.Devices(""), k.OpenCodes())
 	}
 	m.fail = nil
 	_, _, err := k.Claim(t.Context(), code.Code, "x", here)
@@ -283,7 +333,7 @@ func TestPairing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		k := open(t, m)
-		code := must(k.Pair(t.Context(), ""))
+		code := must(k.Pair(t.Context(), "", ""))
 		public, secret, _ := strings.Cut(code.Code, "-")
 		if len(public) != 4 || len(secret)*5 < 40 || time.Until(code.ExpiresAt) != 5*time.Minute {
 			t.Errorf("the code is %+v", code)
@@ -305,7 +355,7 @@ func TestPairing(t *testing.T) {
 		}
 
 		// Five wrong secrets lock a code, and not others.
-		code, other := must(k.Pair(t.Context(), auth.Full)), must(k.Pair(t.Context(), auth.Full))
+		code, other := must(k.Pair(t.Context(), auth.Full, "")), must(k.Pair(t.Context(), auth.Full, ""))
 		for range 5 {
 			_, _, err = k.Claim(t.Context(), code.Code[:5]+"0000000000", "x", here)
 			wantCode(t, err, loquat.CodeUnauthorized)
@@ -325,12 +375,12 @@ func TestPairing(t *testing.T) {
 
 		// There are only so many, until time makes room.
 		for range 20 {
-			must(k.Pair(t.Context(), ""))
+			must(k.Pair(t.Context(), "", ""))
 		}
-		_, err = k.Pair(t.Context(), "")
+		_, err = k.Pair(t.Context(), "", "")
 		wantCode(t, err, loquat.CodeRateLimited)
 		time.Sleep(5 * time.Minute)
-		must(k.Pair(t.Context(), ""))
+		must(k.Pair(t.Context(), "", ""))
 		if len(m.codes) != 1 {
 			t.Errorf("%d codes are kept, of which all but one have expired", len(m.codes))
 		}
@@ -340,7 +390,7 @@ func TestPairing(t *testing.T) {
 // A code makes one device, however many claim it at once.
 func TestClaimOnce(t *testing.T) {
 	k := open(t, newMemory())
-	code := must(k.Pair(t.Context(), ""))
+	code := must(k.Pair(t.Context(), "", ""))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	got := 0
@@ -355,8 +405,8 @@ func TestClaimOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got != 1 || len(k.Devices()) != 1 {
-		t.Errorf("%d claims got through, %d devices", got, len(k.Devices()))
+	if got != 1 || len(k.Devices("")) != 1 {
+		t.Errorf("%d claims got through, %d devices", got, len(k.Devices("")))
 	}
 }
 
@@ -509,7 +559,7 @@ func TestGuessing(t *testing.T) {
 		}
 
 		// Codes are throttled too, even right ones, because codes are much shorter.
-		code := must(k.Pair(t.Context(), ""))
+		code := must(k.Pair(t.Context(), "", ""))
 		for range 20 {
 			_, _, err := k.Claim(t.Context(), "nonsense", "x", here)
 			wantCode(t, err, loquat.CodeUnauthorized)

@@ -65,7 +65,7 @@ func (k *Keeper) find(digest Digest) (loquat.Credential, bool) {
 // good does the same as find. The caller holds the lock.
 func (k *Keeper) good(digest Digest) (loquat.Credential, bool) {
 	key, ok := k.keys[digest]
-	if !ok || subtle.ConstantTimeCompare(key.Digest[:], digest[:]) != 1 || key.Expired() {
+	if !ok || subtle.ConstantTimeCompare(key.Digest[:], digest[:]) != 1 || key.Expired() || (key.Scope == User) != (key.User != "") {
 		return loquat.Credential{}, false
 	}
 	return *key, true

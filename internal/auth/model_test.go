@@ -45,7 +45,7 @@ func runModel(t *testing.T, steps []int) error {
 		pick := step / 8
 		switch step % 8 {
 		case 0:
-			if c, err := k.Pair(t.Context(), ""); err == nil {
+			if c, err := k.Pair(t.Context(), "", ""); err == nil {
 				codes = append(codes, &modelCode{code: c.Code, until: c.ExpiresAt})
 			}
 		case 1, 2: // a claim, right or wrong
@@ -80,7 +80,7 @@ func runModel(t *testing.T, steps []int) error {
 				continue
 			}
 			secret := slices.Sorted(maps.Keys(keys))[pick%len(keys)]
-			if k.RevokeToken(t.Context(), keys[secret]) != nil && k.RemoveDevice(t.Context(), keys[secret]) != nil {
+			if k.RevokeToken(t.Context(), keys[secret]) != nil && k.RemoveDevice(t.Context(), keys[secret], "") != nil {
 				return fmt.Errorf("%s cannot be ended", keys[secret])
 			}
 			delete(keys, secret)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,24 +28,31 @@ var misread = strings.NewReplacer("O", "0", "I", "1", "L", "1", " ", "", "-", ""
 // claimable reports whether a code is neither expired nor locked.
 func claimable(c loquat.PairingCode) bool { return !expired(c.ExpiresAt) && c.Wrong < maxWrong }
 
-// Pair makes a pairing code, which a device can claim within five minutes. The caller adds
-// the URL.
-func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error) {
+// Pair makes a pairing code, which a device can claim within five minutes. user is for scope user. The
+// caller adds the URL.
+func (k *Keeper) Pair(ctx context.Context, scope, user string) (loquat.Pairing, error) {
 	if scope == "" {
 		scope = Read
 	}
-	if scope != Read && scope != Full {
-		return loquat.Pairing{}, loquat.Invalid("body.scope", "has to be read or full")
+	switch {
+	case scope != Read && scope != Full && scope != User:
+		return loquat.Pairing{}, loquat.Invalid("body.scope", "has to be read, full or user")
+	case (scope == User) != (user != ""):
+		return loquat.Pairing{}, errNeedsUser()
+	case scope == User:
+		if err := loquat.CheckUser("body.user", user); err != nil {
+			return loquat.Pairing{}, err
+		}
 	}
 	var public, code string
 	var kept loquat.PairingCode
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
 		var past []string
-		if public, past = k.newPublicPart(); public == "" {
-			return loquat.CredentialChange{}, loquat.Errorf(loquat.CodeRateLimited, "%d pairing codes are open; claim one, or wait until they expire", maxCodes)
+		if public, past = k.newPublicPart(user); public == "" {
+			return loquat.CredentialChange{}, loquat.Errorf(loquat.CodeRateLimited, "too many pairing codes are open; claim one, or wait until they expire")
 		}
 		code = public + "-" + randomLetters(secretLen)
-		kept = loquat.PairingCode{Public: public, Digest: digestOf(code), Scope: scope, ExpiresAt: now().Add(codeLife)}
+		kept = loquat.PairingCode{Public: public, Digest: digestOfCode(code, user), Scope: scope, User: user, ExpiresAt: now().Add(codeLife)}
 		return loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past}, nil
 	})
 	if err != nil {
@@ -54,17 +62,33 @@ func (k *Keeper) Pair(ctx context.Context, scope string) (loquat.Pairing, error)
 	return loquat.Pairing{Code: code, ExpiresAt: kept.ExpiresAt}, nil
 }
 
-// newPublicPart returns an unused public part, or "" if there are maxCodes codes, and the expired
-// codes. Locked codes count until they expire, so that locking does not allow more codes.
-func (k *Keeper) newPublicPart() (public string, past []string) {
+// digestOfCode returns the digest of a code. Programs that do not know users do not accept those of users.
+func digestOfCode(code, user string) Digest {
+	if user == "" {
+		return digestOf(code)
+	}
+	return digestOf(code + "\n" + user)
+}
+
+// newPublicPart returns an unused public part, or "" if there are too many codes, and the expired
+// codes. Locked codes count until they expire, so that locking does not allow more codes. Codes of users
+// take no room from others.
+func (k *Keeper) newPublicPart(user string) (public string, past []string) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
+	of, users := map[string]int{}, 0
 	for p, c := range k.codes {
-		if expired(c.ExpiresAt) {
+		switch {
+		case expired(c.ExpiresAt):
 			past = append(past, p)
+		case c.User != "":
+			users++
+			fallthrough
+		default:
+			of[c.User]++
 		}
 	}
-	if len(k.codes)-len(past) >= maxCodes {
+	if user == "" && of[""] >= maxCodes || user != "" && (of[user] >= maxUserCodes || users >= maxCodesOfUsers) {
 		return "", past
 	}
 	for public = randomLetters(publicLen); ; public = randomLetters(publicLen) {
@@ -111,11 +135,8 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	var done loquat.CredentialChange
 	var locked bool
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
-		if len(k.list(loquat.CredentialDevice)) >= maxKeys {
-			return loquat.CredentialChange{}, errFull(maxKeys, "devices", "remove some")
-		}
-		done, locked = k.decideClaim(public, digestOf(code), device)
-		return done, nil
+		done, locked = k.decideClaim(public, code, device)
+		return done, k.roomForDevice(done.Add)
 	})
 	if err != nil {
 		return loquat.Credential{}, "", err
@@ -133,20 +154,45 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 
 // decideClaim returns the changes that a claim causes: a device, or one more wrong attempt.
 // After maxWrong the code is locked.
-func (k *Keeper) decideClaim(public string, digest Digest, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
+func (k *Keeper) decideClaim(public, code string, device loquat.Credential) (done loquat.CredentialChange, locked bool) {
 	k.mu.RLock()
 	c, ok := k.codes[public]
 	k.mu.RUnlock()
 	switch {
 	case !ok || !claimable(c):
 		return loquat.CredentialChange{}, false
-	case subtle.ConstantTimeCompare(c.Digest[:], digest[:]) == 1:
-		device.Scope = c.Scope
+	case sameDigest(c.Digest, digestOfCode(code, c.User)):
+		device.Scope, device.User = c.Scope, c.User
 		return loquat.CredentialChange{Add: []loquat.Credential{device}, Drop: []string{c.Public}}, false
 	}
 	next := c
 	next.Wrong++
 	return loquat.CredentialChange{Codes: []loquat.PairingCode{next}}, next.Wrong >= maxWrong
+}
+
+func sameDigest(a, b Digest) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
+
+// roomForDevice fails if there are too many devices for those that are to be added.
+func (k *Keeper) roomForDevice(added []loquat.Credential) error {
+	for _, device := range added {
+		of := map[string]int{}
+		users := 0
+		for _, key := range k.list(loquat.CredentialDevice) {
+			of[key.User]++
+			if key.User != "" {
+				users++
+			}
+		}
+		switch {
+		case device.User == "" && of[""] >= maxKeys:
+			return errFull(maxKeys, "devices", "remove some")
+		case device.User != "" && of[device.User] >= maxUserDevices:
+			return errFull(maxUserDevices, "devices of this user", "remove some")
+		case device.User != "" && users >= maxUserKeys:
+			return errFull(maxUserKeys, "devices of users", "remove some")
+		}
+	}
+	return nil
 }
 
 // ErrWrongCode returns the error for every code that cannot be claimed.
@@ -160,14 +206,19 @@ func PublicPart(typed string) (public string, ok bool) {
 	return public, ok
 }
 
-// Devices returns the devices that were paired, the oldest first.
-func (k *Keeper) Devices() []loquat.Credential { return k.list(loquat.CredentialDevice) }
+// Devices returns the devices that were paired, the oldest first. With a user, those of the user.
+func (k *Keeper) Devices(user string) []loquat.Credential {
+	return slices.DeleteFunc(k.list(loquat.CredentialDevice), func(key loquat.Credential) bool { return user != "" && key.User != user })
+}
 
-// RemoveDevice removes a device and revokes its token.
-func (k *Keeper) RemoveDevice(ctx context.Context, id string) error {
+// RemoveDevice removes a device and revokes its token. With a user, it must be one of the user.
+func (k *Keeper) RemoveDevice(ctx context.Context, id, user string) error {
 	var key loquat.Credential
 	err := k.change(ctx, func() (c loquat.CredentialChange, err error) {
 		key, c, err = k.removal(loquat.CredentialDevice, id)
+		if err == nil && user != "" && key.User != user {
+			return loquat.CredentialChange{}, errNoCredential(loquat.CredentialDevice, id)
+		}
 		return c, err
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ func checkNewToken(t loquat.NewToken) error {
 	case (t.Scope == Session) != (t.SessionID != ""):
 		return loquat.Invalid("body.session_id", "is needed with the scope session, and not allowed with another scope")
 	case (t.Scope == User) != (t.User != ""):
-		return loquat.Invalid("body.user", "is needed with the scope user, and not allowed with another scope")
+		return errNeedsUser()
 	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}
@@ -54,6 +54,10 @@ func checkNewToken(t loquat.NewToken) error {
 		}
 	}
 	return checkName("body.name", t.Name)
+}
+
+func errNeedsUser() error {
+	return loquat.Invalid("body.user", "is needed with the scope user, and not allowed with another scope")
 }
 
 // roomForToken fails if there are too many tokens. Those of users count for themselves, because a program

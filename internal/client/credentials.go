@@ -13,9 +13,9 @@ func newUnkeyedChange(method string, body any, path ...string) *call {
 	return &call{method: method, path: path, body: body, header: http.Header{}}
 }
 
-// Pair creates a pairing code. An empty scope means read.
-func (c *Client) Pair(ctx context.Context, scope string) (out loquat.Pairing, err error) {
-	_, err = c.do(ctx, newUnkeyedChange(http.MethodPost, loquat.NewPairing{Scope: scope}, "pairing"), &out)
+// Pair creates a pairing code.
+func (c *Client) Pair(ctx context.Context, p loquat.NewPairing) (out loquat.Pairing, err error) {
+	_, err = c.do(ctx, newUnkeyedChange(http.MethodPost, p, "pairing"), &out)
 	return out, err
 }
 

@@ -13,7 +13,7 @@ func (k *credentials) browserSessionRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/auth/me", ID: whoAmIRoute, Tag: "access", Summary: "Show who makes the call, and with which scope",
-			Serve: k.whoAmI, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Caller{}}},
+			Users: true, Serve: k.whoAmI, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Caller{}}},
 		},
 		{
 			Method: http.MethodPost, Path: "/auth/session", ID: "signIn", Tag: "access", Summary: "Get a browser's cookie for a token",

@@ -11,11 +11,11 @@ func (a *api) catalogRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/agents", ID: "listAgents", Tag: "catalog", Summary: "List the agents that a session may use",
-			Serve: a.listAgents, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.AgentList{}}},
+			Users: true, Serve: a.listAgents, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.AgentList{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/models", ID: "listModels", Tag: "catalog", Summary: "List the models that an agent's backend offers",
-			Serve: a.listModels, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ModelList{}}},
+			Users: true, Serve: a.listModels, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.ModelList{}}},
 			Query: []route.Param{
 				{Name: "agent_id", Kind: route.ID, Doc: "By default the agent of the session, otherwise the agent default."},
 				{Name: "session_id", Kind: route.ID, Doc: "Takes the overrides of this session into account."},

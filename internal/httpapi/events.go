@@ -52,11 +52,11 @@ func (a *api) eventRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/events", ID: getEventsRoute, Tag: "events", Summary: "Read a window of the log",
-			Serve: a.getEvents, Follows: true, Query: append(paging, filters...), Responses: []route.Response{{Status: http.StatusOK, Body: loquat.EventList{}}},
+			Users: true, Serve: a.getEvents, Follows: true, Query: append(paging, filters...), Responses: []route.Response{{Status: http.StatusOK, Body: loquat.EventList{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/events/stream", ID: "streamEvents", Tag: "events", Summary: "Follow the log as Server-Sent Events",
-			Serve: a.streamEvents, Follows: true, Query: filters, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: streamMedia,
+			Users: true, Serve: a.streamEvents, Follows: true, Query: filters, Responses: []route.Response{{Status: http.StatusOK, Body: "", Media: streamMedia,
 				Doc: "Server-Sent Events. The data of an event without a name is an Event; heartbeat shows that the connection works, and gone ends the stream."}},
 		},
 	}

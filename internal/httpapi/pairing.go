@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"loquat"
+	"loquat/internal/auth"
 	"loquat/internal/httpapi/route"
 )
 
@@ -12,7 +13,7 @@ func (k *credentials) pairingRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodPost, Path: "/pairing", ID: "pair", Tag: "access", Summary: "Make a pairing code",
-			Full: true, Serve: k.pair, Body: loquat.NewPairing{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Pairing{}}},
+			Full: true, Users: true, Serve: k.pair, Body: loquat.NewPairing{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.Pairing{}}},
 		},
 		{
 			Method: http.MethodPost, Path: "/pairing/claim", ID: "claimPairing", Tag: "access", Summary: "Pair a device with a pairing code",
@@ -20,11 +21,11 @@ func (k *credentials) pairingRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodGet, Path: "/devices", ID: "listDevices", Tag: "access", Summary: "List the devices that were paired",
-			Full: true, Serve: k.listDevices, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.DeviceList{}}},
+			Full: true, Users: true, Serve: k.listDevices, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.DeviceList{}}},
 		},
 		{
 			Method: http.MethodDelete, Path: "/devices/{device_id}", ID: "removeDevice", Tag: "access", Summary: "Remove a device and end its connections",
-			Full: true, Serve: k.removeDevice, Responses: []route.Response{{Status: http.StatusNoContent}},
+			Full: true, Users: true, Serve: k.removeDevice, Responses: []route.Response{{Status: http.StatusNoContent}},
 		},
 	}
 }
@@ -34,7 +35,13 @@ func (k *credentials) pair(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	p, err := k.keeper.Pair(x.R.Context(), in.Scope)
+	if in.User, err = userOf(x, "body.user", in.User); err != nil {
+		return err
+	}
+	if callerOf(x).Scope == auth.User && in.Scope == "" {
+		in.Scope = auth.User
+	}
+	p, err := k.keeper.Pair(x.R.Context(), in.Scope, in.User)
 	if err != nil {
 		return err
 	}
@@ -75,14 +82,14 @@ func (k *credentials) claim(x *route.Exchange) error {
 
 func (k *credentials) listDevices(x *route.Exchange) error {
 	out := loquat.DeviceList{Devices: []loquat.Device{}}
-	for _, c := range k.keeper.Devices() {
+	for _, c := range k.keeper.Devices(callerOf(x).User) {
 		out.Devices = append(out.Devices, c.AsDevice())
 	}
 	return x.Reply(http.StatusOK, out)
 }
 
 func (k *credentials) removeDevice(x *route.Exchange) error {
-	if err := k.keeper.RemoveDevice(x.R.Context(), x.Path("device_id")); err != nil {
+	if err := k.keeper.RemoveDevice(x.R.Context(), x.Path("device_id"), callerOf(x).User); err != nil {
 		return err
 	}
 	return done(x)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"loquat"
@@ -62,21 +61,13 @@ func errScope(who auth.Principal, t *route.Route) error {
 	return loquat.Errorf(loquat.CodeForbidden, "a token of scope %s may not %s %s", who.Scope, t.Method, t.Path)
 }
 
-// userRoutes are the routes without a session or a request in their paths that a token of scope user may
-// call. Their handlers show the user nothing of others; see userOf.
-var userRoutes = []string{whoAmIRoute, "createSession", "listSessions", "search", "listAgents", "listModels", getEventsRoute, "streamEvents"}
-
 // admitUser refuses the calls that a token of scope user may not make. A session or a request of somebody else
 // is answered like one that does not exist, and before anything else is looked at.
 func (a access) admitUser(r *http.Request, t *route.Route, who auth.Principal) error {
 	sessions, requests := r.PathValue("session_id"), r.PathValue("request_id")
 	switch {
-	case t.Full:
-		return errScope(who, t)
-	case t.Tag == pushTag: // about the caller alone
-		return nil
 	case sessions != "", requests != "":
-	case !slices.Contains(userRoutes, t.ID):
+	case !t.Users:
 		return errScope(who, t)
 	default:
 		query := r.URL.Query()

@@ -28,7 +28,7 @@ func pushRoutes(n Notifier) []route.Route {
 		{
 			Method: http.MethodGet, Path: "/push", ID: "getPush", Tag: pushTag, Summary: "Show the key with which browsers subscribe to notifications",
 			Responses: []route.Response{{Status: http.StatusOK, Body: loquat.PushServer{}}},
-			Serve: func(x *route.Exchange) error {
+			Users:     true, Serve: func(x *route.Exchange) error {
 				key, err := n.PublicKey(x.R.Context())
 				if err != nil {
 					return err
@@ -39,7 +39,7 @@ func pushRoutes(n Notifier) []route.Route {
 		{
 			Method: http.MethodPost, Path: "/push/subscriptions", ID: "subscribePush", Tag: pushTag, Summary: "Send notifications to a browser when a request ends",
 			Body: loquat.NewPushSubscription{}, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.PushSubscribed{}}},
-			Serve: func(x *route.Exchange) error {
+			Users: true, Serve: func(x *route.Exchange) error {
 				in, err := route.Decode[loquat.NewPushSubscription](x)
 				if err != nil {
 					return err
@@ -54,7 +54,7 @@ func pushRoutes(n Notifier) []route.Route {
 		{
 			Method: http.MethodDelete, Path: "/push/subscriptions/{subscription_id}", ID: "unsubscribePush", Tag: pushTag, Summary: "Send no more notifications to a browser",
 			Responses: []route.Response{{Status: http.StatusNoContent}},
-			Serve: func(x *route.Exchange) error {
+			Users:     true, Serve: func(x *route.Exchange) error {
 				if err := n.Unsubscribe(x.R.Context(), x.W.(*responseWriter).who, x.Path("subscription_id")); err != nil {
 					return err
 				}

@@ -19,7 +19,7 @@ const searchPath = "/search"
 func (a *api) searchRoutes() []route.Route {
 	return []route.Route{{
 		Method: http.MethodGet, Path: searchPath, ID: "search", Tag: "sessions", Summary: "Find messages by their words",
-		Serve: a.search, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SearchResult{}}},
+		Users: true, Serve: a.search, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SearchResult{}}},
 		Query: []route.Param{
 			{Name: "q", Kind: route.Text, Required: true, Doc: "Words, \"phrases\", and beginnings of words that end in *. A message has to have all of them."},
 			{Name: "limit", Kind: route.Integer, Min: 1, Max: maxHits, Default: defaultHits, Doc: "How many messages to list."},

@@ -33,11 +33,11 @@ func (a *api) sessionRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodPost, Path: "/sessions", ID: "createSession", Tag: "sessions", Summary: "Create a session",
-			Serve: a.createSession, Change: true, Body: loquat.NewSession{}, Responses: created,
+			Users: true, Serve: a.createSession, Change: true, Body: loquat.NewSession{}, Responses: created,
 		},
 		{
 			Method: http.MethodGet, Path: "/sessions", ID: "listSessions", Tag: "sessions", Summary: "List sessions, the pinned ones first, then newest change first",
-			Serve: a.listSessions, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SessionList{}}},
+			Users: true, Serve: a.listSessions, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.SessionList{}}},
 			Query: []route.Param{
 				{Name: "limit", Kind: route.Integer, Min: 1, Max: maxSessions, Default: defaultSessions, Doc: "How many sessions to list."},
 				{Name: "page_token", Kind: route.ID, Doc: "The next_page_token of the page before."},

@@ -107,6 +107,45 @@ func TestUsers(t *testing.T) {
 	r.do("GET", "/events?session_id=of-ann&since_id="+s.CursorEventID.String(), "", bob).wantProblem(t, 404, loquat.CodeNotFound)
 }
 
+// A user pairs and removes its own devices, and knows no others.
+func TestDevicesOfUser(t *testing.T) {
+	r := newRig(t)
+	full, ann, bob := r.asFull(), r.asUser("ann"), r.asUser("bob")
+	claim := func(body, as string) (d loquat.ClaimedDevice) {
+		t.Helper()
+		var p loquat.Pairing
+		r.do("POST", "/pairing", body, as).want(t, 200).into(t, &p)
+		r.do("POST", "/pairing/claim", `{"code":"`+p.Code+`","device_name":"phone"}`).want(t, 200).into(t, &d)
+		return d
+	}
+	of := func(as string) (users []string) {
+		t.Helper()
+		var list loquat.DeviceList
+		r.do("GET", "/devices", "", as).want(t, 200).into(t, &list)
+		for _, d := range list.Devices {
+			users = append(users, d.Scope+" "+d.User)
+		}
+		return users
+	}
+	phone := claim(`{}`, ann)
+	claim(`{"scope":"user","user":"bob"}`, full)
+	claim(`{"scope":"read"}`, full)
+	as := "Authorization: Bearer " + phone.Token
+	r.do("POST", "/sessions", `{"session_id":"from-the-phone"}`, as).want(t, 201)
+	r.do("GET", "/sessions/from-the-phone", "", ann).want(t, 200)
+	r.do("GET", "/sessions/from-the-phone", "", bob).want(t, 404)
+	if got := fmt.Sprint(of(ann), of(as), of(bob), of(full)); got != "[user ann] [user ann] [user bob] [user ann user bob read ]" {
+		t.Errorf("devices %s", got)
+	}
+	r.do("DELETE", "/devices/"+phone.DeviceID, "", bob).wantProblem(t, 404, loquat.CodeNotFound)
+	r.do("DELETE", "/devices/"+phone.DeviceID, "", ann).want(t, 204)
+	r.do("GET", "/sessions/from-the-phone", "", as).want(t, 401)
+	r.do("POST", "/pairing", `{"user":"bob"}`, ann).wantProblem(t, 403, loquat.CodeForbidden)
+	for _, scope := range []string{"full", "read"} {
+		r.do("POST", "/pairing", `{"scope":"`+scope+`"}`, ann).wantProblem(t, 422, loquat.CodeInvalid)
+	}
+}
+
 // A user follows the list of its sessions, and of no other: by polling and as a stream.
 func TestListOfUser(t *testing.T) {
 	r := newRig(t)

@@ -142,7 +142,7 @@ func noSessionOf(c loquat.Credential) string {
 }
 
 func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
-	rows, err := r.q.Query(`SELECT public, digest, scope, expires_at, wrong FROM pairing_codes ORDER BY public`)
+	rows, err := r.q.Query(`SELECT public, digest, scope, expires_at, wrong, user_id FROM pairing_codes ORDER BY public`)
 	if err != nil {
 		return nil, fmt.Errorf("read pairing codes: %w", err)
 	}
@@ -153,7 +153,7 @@ func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
 			digest  []byte
 			expires int64
 		)
-		if err := rows.Scan(&c.Public, &digest, &c.Scope, &expires, &c.Wrong); err != nil {
+		if err := rows.Scan(&c.Public, &digest, &c.Scope, &expires, &c.Wrong, &c.User); err != nil {
 			return nil, fmt.Errorf("read pairing codes: %w", err)
 		}
 		copy(c.Digest[:], digest)
@@ -165,9 +165,9 @@ func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
 
 // setPairingCode adds or replaces a pairing code.
 func (tx *Tx) setPairingCode(c loquat.PairingCode) error {
-	err := tx.exec(`INSERT INTO pairing_codes (public, digest, scope, expires_at, wrong) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (public) DO UPDATE SET digest = excluded.digest, scope = excluded.scope, expires_at = excluded.expires_at, wrong = excluded.wrong`,
-		c.Public, c.Digest[:], c.Scope, micros(c.ExpiresAt), c.Wrong)
+	err := tx.exec(`INSERT INTO pairing_codes (public, digest, scope, expires_at, wrong, user_id) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (public) DO UPDATE SET digest = excluded.digest, scope = excluded.scope, expires_at = excluded.expires_at, wrong = excluded.wrong, user_id = excluded.user_id`,
+		c.Public, c.Digest[:], c.Scope, micros(c.ExpiresAt), c.Wrong, c.User)
 	if err != nil {
 		return fmt.Errorf("store a pairing code: %w", err)
 	}

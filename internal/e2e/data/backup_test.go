@@ -317,7 +317,7 @@ func (r *restoredServer) checkLog(original *client.Client, last loquat.EventID) 
 
 func (r *restoredServer) serverID(c *client.Client) string {
 	r.t.Helper()
-	p, err := c.Pair(r.t.Context(), "read")
+	p, err := c.Pair(r.t.Context(), loquat.NewPairing{})
 	if err != nil {
 		r.t.Fatal(err)
 	}

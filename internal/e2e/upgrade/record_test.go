@@ -241,7 +241,7 @@ func (r *recorder) useImages() {
 // grantAccess makes tokens and devices. From then on the server requires a token.
 func (r *recorder) grantAccess() {
 	for _, name := range []string{"device", "removed device"} {
-		p, err := r.c.Pair(r.ctx, "read")
+		p, err := r.c.Pair(r.ctx, loquat.NewPairing{})
 		r.must(err)
 		var d struct {
 			DeviceID string `json:"device_id"`

@@ -16,7 +16,7 @@ func credentials(t *testing.T, open Open) {
 	device := loquat.Credential{ID: "k2", Kind: "device", Name: "phone", Scope: "read", Digest: [32]byte{2}, CreatedAt: at.Add(time.Second)}
 	browser := loquat.Credential{ID: "k0", Kind: "browser", Scope: "user", User: "Ann ☂", Digest: [32]byte{3}, Bearer: [32]byte{2}, CreatedAt: at.Add(time.Second), ExpiresAt: at.Add(time.Minute)}
 	code := loquat.PairingCode{Public: "A7", Digest: [32]byte{4}, Scope: "full", ExpiresAt: at.Add(time.Minute)}
-	other := loquat.PairingCode{Public: "B8", Digest: [32]byte{5}, Scope: "read", ExpiresAt: at}
+	other := loquat.PairingCode{Public: "B8", Digest: [32]byte{5}, Scope: "user", User: "Ann ☂", ExpiresAt: at}
 	change := func(c loquat.CredentialChange) {
 		t.Helper()
 		now, err := s.LoadCredentials(t.Context())
