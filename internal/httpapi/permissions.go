@@ -48,6 +48,9 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 	if who.Browser != "" && !reads(r) && r.Header.Get("Origin") == "" {
 		return auth.Principal{}, errNoOrigin()
 	}
+	if who, err = onBehalf(r, t, who); err != nil {
+		return auth.Principal{}, err
+	}
 	if who.Scope == auth.User {
 		return who, a.admitUser(r, t, who)
 	}
@@ -55,6 +58,29 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 		return auth.Principal{}, errScope(who, t)
 	}
 	return who, nil
+}
+
+// onBehalfOf is the header in which a caller of scope full names a user for whom it acts.
+const onBehalfOf = "On-Behalf-Of"
+
+// onBehalf returns the principal of a call that a caller of scope full makes for a user: it may do what the user
+// may.
+func onBehalf(r *http.Request, t *route.Route, who auth.Principal) (auth.Principal, error) {
+	names := r.Header.Values(onBehalfOf)
+	if len(names) == 0 {
+		return who, nil
+	}
+	if who.Scope != auth.Full {
+		return who, loquat.Errorf(loquat.CodeForbidden, "only a token of scope full may send the header %s", onBehalfOf)
+	}
+	if t.Tag == pushTag { // a subscription hears what its token may read
+		return who, loquat.Errorf(loquat.CodeForbidden, "%s does not go with %s, which is about the token itself; make a token of scope user", onBehalfOf, t.Path)
+	}
+	if len(names) > 1 {
+		return who, loquat.Invalid("header."+onBehalfOf, "is given %d times", len(names))
+	}
+	who.Scope, who.User = auth.User, names[0]
+	return who, loquat.CheckUser("header."+onBehalfOf, names[0])
 }
 
 func errScope(who auth.Principal, t *route.Route) error {

@@ -107,6 +107,44 @@ func TestUsers(t *testing.T) {
 	r.do("GET", "/events?session_id=of-ann&since_id="+s.CursorEventID.String(), "", bob).wantProblem(t, 404, loquat.CodeNotFound)
 }
 
+// A backend acts for a user with its own token, and then may do and see what the user may.
+func TestOnBehalfOf(t *testing.T) {
+	r := newRig(t)
+	full, ann := r.asFull(), r.asUser("ann")
+	_, secret, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "reader", Scope: auth.Read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forAnn, forBob := "On-Behalf-Of: ann", "On-Behalf-Of: bob"
+	r.do("POST", "/sessions", `{"session_id":"of-ann"}`, full, forAnn).want(t, 201)
+	r.do("GET", "/sessions/of-ann", "", ann).want(t, 200)
+	r.do("GET", "/sessions/of-ann", "", full, forAnn).want(t, 200)
+	r.do("GET", "/sessions/of-ann", "", full, forBob).wantProblem(t, 404, loquat.CodeNotFound)
+	var me loquat.Caller
+	r.do("GET", "/auth/me", "", full, forBob).want(t, 200).into(t, &me)
+	if me.Scope != auth.User || me.User != "bob" || me.Name != "full" {
+		t.Errorf("the caller is %+v", me)
+	}
+	for _, c := range []struct {
+		path    string
+		headers []string
+		status  int
+		code    loquat.Code
+	}{
+		{"/tokens", []string{full, forAnn}, 403, loquat.CodeForbidden},
+		{"/nodes", []string{full, forAnn}, 403, loquat.CodeForbidden},
+		{"/push", []string{full, forAnn}, 403, loquat.CodeForbidden},
+		{"/sessions", []string{ann, forBob}, 403, loquat.CodeForbidden},
+		{"/sessions", []string{ann, forAnn}, 403, loquat.CodeForbidden},
+		{"/sessions", []string{"Authorization: Bearer " + secret, forAnn}, 403, loquat.CodeForbidden},
+		{"/sessions", []string{full, "On-Behalf-Of: "}, 422, loquat.CodeInvalid},
+		{"/sessions", []string{full, "On-Behalf-Of: " + strings.Repeat("x", 129)}, 422, loquat.CodeInvalid},
+		{"/sessions", []string{forAnn}, 401, loquat.CodeUnauthorized},
+	} {
+		r.do("GET", c.path, "", c.headers...).wantProblem(t, c.status, c.code)
+	}
+}
+
 // A user pairs and removes its own devices, and knows no others.
 func TestDevicesOfUser(t *testing.T) {
 	r := newRig(t)
