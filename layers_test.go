@@ -33,6 +33,7 @@ var ranks = map[string]int{
 	"cells":      0,
 	"search":     0,
 	"strictjson": 1,
+	"jwt":        1,
 	"asset":      1,
 	"config":     2,
 	"ui":         2,

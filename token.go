@@ -57,12 +57,13 @@ const (
 	CallerToken   = "token"
 	CallerDevice  = "device"
 	CallerProcess = "process" // the server's own process
+	CallerIssued  = "issued"  // a JSON Web Token of another system
 )
 
 // Caller describes who makes a call, and what the caller may do.
 type Caller struct {
 	RequiresToken bool       `json:"requires_token" doc:"Whether the server requires a token. If not, nobody needs to sign in."`
-	Kind          string     `json:"kind" enum:"nobody,token,device,process"`
+	Kind          string     `json:"kind" enum:"nobody,token,device,process,issued"`
 	Scope         string     `json:"scope" enum:"full,read,session,user"`
 	SessionID     string     `json:"session_id,omitempty" doc:"With the scope session: the only session that the caller may use."`
 	User          string     `json:"user,omitempty" doc:"With the scope user: the user whose sessions the caller may use."`

@@ -7,6 +7,7 @@ import (
 
 	"loquat/internal/auth"
 	"loquat/internal/config"
+	"loquat/internal/jwt"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 )
@@ -14,7 +15,7 @@ import (
 // openAccess loads the credentials of a server.
 func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
 	return auth.Open(ctx, auth.Options{
-		Store: s, Tokens: configTokens(cfg), Logger: log,
+		Store: s, Tokens: configTokens(cfg), JWT: configIssuers(cfg), Logger: log,
 		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
 	})
 }
@@ -27,11 +28,20 @@ func configTokens(cfg *config.Config) (tokens []auth.ConfigToken) {
 	return tokens
 }
 
+// configIssuers returns the verifier of the tokens of other systems, nil if there are none.
+func configIssuers(cfg *config.Config) *jwt.Verifier {
+	var issuers []jwt.Issuer
+	for _, i := range cfg.Server.JWT {
+		issuers = append(issuers, jwt.Issuer(i))
+	}
+	return jwt.New(issuers)
+}
+
 // storedTokens reports whether the store holds tokens. It looks only if that decides
 // whether the configuration is valid: others can reach the server, and the configuration has
 // no tokens.
 func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *slog.Logger) (bool, error) {
-	if insecure || len(cfg.Server.AuthTokens) > 0 || config.IsLoopback(cfg.Server.Listen) || cfg.Store.URL == "" && !sqlite.Exists(cfg.Server.DataDir) {
+	if insecure || cfg.Server.Closed() || config.IsLoopback(cfg.Server.Listen) || cfg.Store.URL == "" && !sqlite.Exists(cfg.Server.DataDir) {
 		return false, nil
 	}
 	keeper, done, err := openStored(ctx, cfg, log)

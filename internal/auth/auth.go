@@ -29,6 +29,7 @@ import (
 	"github.com/google/uuid"
 
 	"loquat"
+	"loquat/internal/jwt"
 )
 
 // The scopes of a principal.
@@ -39,8 +40,11 @@ const (
 	User    = "user"    // the sessions of one user
 )
 
-// Nobody is the kind of a principal without credentials on an open server.
-const Nobody = "nobody"
+// The kinds of principals that have no credential of the store or the configuration.
+const (
+	Nobody = "nobody" // a call without credentials on an open server
+	Issued = "issued" // by a JSON Web Token of another system
+)
 
 // Bounds of stored credentials.
 const (
@@ -63,13 +67,16 @@ type Principal struct {
 	SessionID string // of scope session
 	User      string // of scope user
 	Browser   string // the id of the browser session if a cookie was used
+
+	ExpiresAt time.Time // of kind Issued
 }
 
 // Options configure a Keeper.
 type Options struct {
 	Store  Store // nil allows only the tokens of the configuration
 	Tokens []ConfigToken
-	Logger *slog.Logger // nil: the default one
+	JWT    *jwt.Verifier // of the tokens of other systems; nil accepts none
+	Logger *slog.Logger  // nil: the default one
 
 	Attempts *Attempts // shared within the process; nil means a new one
 
@@ -84,6 +91,7 @@ type ConfigToken struct{ Name, Token, Scope, SessionID, User string }
 // Keeper authenticates callers and manages credentials. It is safe for concurrent use.
 type Keeper struct {
 	store   Store
+	jwt     *jwt.Verifier
 	log     *slog.Logger
 	exposed bool
 
@@ -107,7 +115,7 @@ type Keeper struct {
 // Open loads the credentials of the store and returns a Keeper.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
-		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
+		store: opts.Store, jwt: opts.JWT, log: opts.Logger, exposed: opts.Exposed,
 		attempts: opts.Attempts,
 		keys:     map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),
@@ -143,7 +151,7 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 }
 
 // Closed reports whether calls need a token. They do once any token exists, even an expired
-// one: its expiry must not open the service to everybody.
+// one: its expiry must not open the service to everybody. They do if tokens of other systems are accepted, too.
 func (k *Keeper) Closed() bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -234,7 +242,7 @@ func (k *Keeper) add(credentials []loquat.Credential) {
 // noteChange cancels the contexts of credentials that ended, and wakes the goroutines that
 // wait for changes. The caller holds k.mu.
 func (k *Keeper) noteChange() {
-	k.closed = false
+	k.closed = k.jwt != nil
 	for _, key := range k.byID {
 		k.closed = k.closed || key.Kind == loquat.CredentialConfig || key.Kind == loquat.CredentialToken
 	}

@@ -11,13 +11,41 @@ import (
 
 // Authenticate returns the principal of a token. An address with too many wrong tokens gets
 // CodeRateLimited; valid tokens are never throttled. A token that is not known and that the
-// store cannot be asked for gets CodeUnavailable.
+// store cannot be asked for gets CodeUnavailable, as does one of another system whose keys cannot be loaded.
 func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr) (Principal, error) {
+	if k.jwt.Is(token) {
+		return k.issued(ctx, token, from)
+	}
 	key, err := k.authenticate(ctx, token, from)
 	if err != nil {
 		return Principal{}, err
 	}
 	return principalOf(key), nil
+}
+
+// issued returns the principal of a JSON Web Token.
+func (k *Keeper) issued(ctx context.Context, token string, from netip.Addr) (Principal, error) {
+	claims, err := k.jwt.Verify(ctx, token)
+	if err == nil {
+		who := Principal{ID: claims.Issuer + "\n" + claims.User, Name: claims.User, Kind: Issued, Scope: claims.Scope, User: claims.User, ExpiresAt: claims.ExpiresAt}
+		switch who.Scope {
+		case "":
+			who.Scope = User
+			return who, nil
+		case User:
+			return who, nil
+		case Read, Full:
+			who.User = ""
+			return who, nil
+		}
+		err = loquat.Errorf(loquat.CodeUnauthorized, "the scope of the JSON Web Token is %q; it has to be user, read or full", loquat.Clip(who.Scope, loquat.Excerpt))
+	}
+	if loquat.CodeOf(err) == loquat.CodeUnauthorized {
+		if limited := k.attempts.WrongToken(from); limited != nil {
+			return Principal{}, limited
+		}
+	}
+	return Principal{}, err
 }
 
 func (k *Keeper) authenticate(ctx context.Context, token string, from netip.Addr) (loquat.Credential, error) {
@@ -146,6 +174,9 @@ func (k *Keeper) Holds(p Principal) bool {
 func (k *Keeper) holds(p Principal) (until time.Time, ok bool) {
 	if p.Kind == Nobody {
 		return time.Time{}, !k.closed
+	}
+	if p.Kind == Issued {
+		return p.ExpiresAt, !expired(p.ExpiresAt)
 	}
 	key := k.byID[p.ID]
 	if key == nil || key.Expired() {

@@ -77,6 +77,7 @@ type Server struct {
 	DataDir        string
 	PublicURL      string
 	AuthTokens     []AuthToken
+	JWT            []JWT
 	AllowedOrigins []string
 	TrustedProxies []string
 	TLS            TLS
@@ -92,6 +93,18 @@ type AuthToken struct {
 	SessionID string `json:"session_id"`
 	User      string `json:"user"`
 }
+
+// JWT is a system whose JSON Web Tokens are accepted.
+type JWT struct {
+	Issuer     string `json:"issuer"`
+	Audience   string `json:"audience"`
+	Keys       string `json:"jwks_url"`
+	UserClaim  string `json:"user_claim"`
+	ScopeClaim string `json:"scope_claim"`
+}
+
+// Closed reports whether the configuration itself makes every call need a token.
+func (s Server) Closed() bool { return len(s.AuthTokens)+len(s.JWT) > 0 }
 
 // TLS is a certificate with its key, or empty.
 type TLS struct{ CertFile, KeyFile string }
@@ -238,6 +251,7 @@ func New(raw loquat.Object, env Environment) *Config {
 			DataDir:        cmp.Or(server.String("data_dir"), xdgDir(env, "XDG_DATA_HOME", ".local/share")),
 			PublicURL:      server.String("public_url"),
 			AuthTokens:     valueAt[[]AuthToken](server, "auth_tokens", nil),
+			JWT:            valueAt[[]JWT](server, "jwt", nil),
 			AllowedOrigins: valueAt[[]string](server, "allowed_origins", nil),
 			TrustedProxies: valueAt[[]string](server, "trusted_proxies", nil),
 			TLS:            TLS{CertFile: tls.String("cert_file"), KeyFile: tls.String("key_file")},
@@ -251,9 +265,8 @@ func New(raw loquat.Object, env Environment) *Config {
 			StatementTimeout: secondsAt(raw.Object("store"), "statement_timeout_seconds", DefaultStatementTimeout),
 		},
 		Assets: Assets{
-			URL:         raw.Object("assets").String("url"),
-			AccessKeyID: raw.Object("assets").String("access_key_id"),
-
+			URL:             raw.Object("assets").String("url"),
+			AccessKeyID:     raw.Object("assets").String("access_key_id"),
 			SecretAccessKey: raw.Object("assets").String("secret_access_key"),
 		},
 		Bridge: Bridge{

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ func Keys() Schema {
 		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; by default they are not served. An address beyond loopback needs `--debug-insecure`."},
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
 		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL at which clients reach the server, if it differs from the listening address."},
+		{Key: "server.jwt", Kind: Objects, Check: checkJWT, Doc: "Systems whose JSON Web Tokens are accepted: objects with `issuer`, `audience`, `jwks_url` and, if wanted, `user_claim` (default `sub`) and `scope_claim`; see [access.md](access.md#tokens-of-your-own-system)."},
 		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read`, `session` or `user`) and, with scope `session`, `session_id`, with scope `user`, `user`."},
 		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, such as `https://host:port`."},
 		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers the server reads."},
@@ -213,6 +215,40 @@ func checkProxy(s string) error {
 	}
 	if _, err := netip.ParsePrefix(s); err != nil {
 		return fmt.Errorf("is %q; must be an IP address or a network, such as 10.0.0.0/8", loquat.Clip(s, loquat.Excerpt))
+	}
+	return nil
+}
+
+// checkJWT reports all problems of the list.
+func checkJWT(raw json.RawMessage) error {
+	var list []json.RawMessage
+	mustDecode(raw, &list)
+	var faults []string
+	issuers := map[string]bool{}
+	for i, entry := range list {
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Sprintf("entry %d ", i)+fmt.Sprintf(format, args...))
+		}
+		var j JWT
+		d := json.NewDecoder(bytes.NewReader(entry))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&j); err != nil {
+			fault("is wrong: %s; issuer, audience, jwks_url, user_claim and scope_claim must be strings", strings.TrimPrefix(err.Error(), "json: "))
+			continue
+		}
+		keys, err := url.Parse(j.Keys)
+		switch {
+		case j.Issuer == "" || issuers[j.Issuer]:
+			fault("has no issuer, or the issuer of another entry; must have the text of the claim iss")
+		case j.Audience == "":
+			fault("has no audience; must have a text that the claim aud has to contain")
+		case err != nil || keys.Host == "" || keys.Scheme != "https" && (keys.Scheme != "http" || !IsLoopback(net.JoinHostPort(keys.Hostname(), "80"))):
+			fault("has the jwks_url %q; must be an https URL, or an http URL of this machine", loquat.Clip(j.Keys, loquat.Excerpt))
+		}
+		issuers[j.Issuer] = true
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
 	}
 	return nil
 }

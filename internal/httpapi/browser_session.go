@@ -35,6 +35,8 @@ func (k *credentials) whoAmI(x *route.Exchange) error {
 	switch who.Kind {
 	case auth.Nobody:
 		out.Kind = loquat.CallerNobody
+	case auth.Issued:
+		out.Kind, out.CredentialID = loquat.CallerIssued, ""
 	case loquat.CredentialDevice:
 		out.Kind = loquat.CallerDevice
 	case loquat.CredentialProcess:

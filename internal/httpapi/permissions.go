@@ -51,6 +51,9 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 	if who, err = onBehalf(r, t, who); err != nil {
 		return auth.Principal{}, err
 	}
+	if who.Kind == auth.Issued && t.Tag == pushTag {
+		return auth.Principal{}, loquat.Errorf(loquat.CodeForbidden, "a subscription belongs to a token or a device of this server, and would outlive a JSON Web Token; make a token of scope user")
+	}
 	if who.Scope == auth.User {
 		return who, a.admitUser(r, t, who)
 	}

@@ -507,6 +507,29 @@ func textsAndCheckpoints(t *testing.T, records []loquat.Record) string {
 	return strings.Join(out, ",")
 }
 
+// filterCases are filters with what they select of the events that filters stores.
+var filterCases = []struct {
+	filter store.Filter
+	want   string
+}{
+	{store.Filter{}, "checkpoint of a,request of a,session a,request of b,session b"},
+	{store.Filter{SessionID: "a"}, "checkpoint of a,request of a,session a"},
+	{store.Filter{RequestID: "r-b"}, "request of b"},
+	{store.Filter{SessionID: "b", RequestID: "r-b"}, "request of b"},
+	{store.Filter{SessionID: "a", RequestID: "r-b"}, ""},
+	{store.Filter{SessionID: "nobody"}, ""},
+	{store.Filter{Among: store.NewSelection([]string{"b", "a", "a"}, false)}, "checkpoint of a,request of a,session a,request of b,session b"},
+	{store.Filter{Among: store.NewSelection([]string{"nobody", "b"}, false)}, "request of b,session b"},
+	{store.Filter{Among: store.NewSelection([]string{"b"}, true)}, "checkpoint of a,request of b,session b"},
+	{store.Filter{Among: store.NewSelection(nil, true)}, "checkpoint of a"},
+	{store.Filter{Among: store.NewSelection([]string{"nobody"}, false)}, ""},
+	{store.Filter{Among: &store.Selection{List: true, User: "ann \"☂\""}}, "checkpoint of a"},
+	{store.Filter{Among: &store.Selection{List: true, User: "bob"}}, ""},
+	{store.Filter{Among: &store.Selection{List: true, User: "bob", Sessions: []string{"b"}}}, "request of b,session b"},
+	{store.Filter{Among: &store.Selection{List: true, User: "bob", Sessions: []string{"a"}}}, "checkpoint of a,request of a,session a"},
+	{store.Filter{RequestID: "nobody"}, ""},
+}
+
 func filters(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
@@ -540,27 +563,7 @@ func filters(t *testing.T, open Open) {
 		return nil
 	})
 	check := func(s *store.Store) {
-		for _, c := range []struct {
-			filter store.Filter
-			want   string
-		}{
-			{store.Filter{}, "checkpoint of a,request of a,session a,request of b,session b"},
-			{store.Filter{SessionID: "a"}, "checkpoint of a,request of a,session a"},
-			{store.Filter{RequestID: "r-b"}, "request of b"},
-			{store.Filter{SessionID: "b", RequestID: "r-b"}, "request of b"},
-			{store.Filter{SessionID: "a", RequestID: "r-b"}, ""},
-			{store.Filter{SessionID: "nobody"}, ""},
-			{store.Filter{Among: store.NewSelection([]string{"b", "a", "a"}, false)}, "checkpoint of a,request of a,session a,request of b,session b"},
-			{store.Filter{Among: store.NewSelection([]string{"nobody", "b"}, false)}, "request of b,session b"},
-			{store.Filter{Among: store.NewSelection([]string{"b"}, true)}, "checkpoint of a,request of b,session b"},
-			{store.Filter{Among: store.NewSelection(nil, true)}, "checkpoint of a"},
-			{store.Filter{Among: store.NewSelection([]string{"nobody"}, false)}, ""},
-			{store.Filter{Among: &store.Selection{List: true, User: "ann \"☂\""}}, "checkpoint of a"},
-			{store.Filter{Among: &store.Selection{List: true, User: "bob"}}, ""},
-			{store.Filter{Among: &store.Selection{List: true, User: "bob", Sessions: []string{"b"}}}, "request of b,session b"},
-			{store.Filter{Among: &store.Selection{List: true, User: "bob", Sessions: []string{"a"}}}, "checkpoint of a,request of a,session a"},
-			{store.Filter{RequestID: "nobody"}, ""},
-		} {
+		for _, c := range filterCases {
 			if got := textsAndCheckpoints(t, events(t, s, since, c.filter, 10)); got != c.want {
 				t.Errorf("%+v: %q, want %q", c.filter, got, c.want)
 			}

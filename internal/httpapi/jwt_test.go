@@ -1,0 +1,84 @@
+package httpapi_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"loquat"
+	"loquat/internal/auth"
+	"loquat/internal/httpapi"
+	"loquat/internal/jwt"
+)
+
+// Tokens of another system act for its users, for as long as they say.
+func TestJWT(t *testing.T) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private.Public(), KeyID: "1", Algorithm: "ES256"}}})
+	}))
+	defer issuer.Close()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: private, KeyID: "1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := func(user, scope string, life time.Duration) string {
+		t.Helper()
+		claims, _ := json.Marshal(map[string]any{"iss": issuer.URL, "aud": "loquat", "sub": user, "scope": scope, "exp": time.Now().Add(life).Unix()})
+		signed, err := signer.Sign(claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := signed.CompactSerialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "Authorization: Bearer " + text
+	}
+	r := newRigWith(t, func(o *httpapi.Options) {
+		o.Access, err = auth.Open(t.Context(), auth.Options{
+			JWT: jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope"}}), Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	close(r.parrot.gate)
+	ann, bob := token("ann", "user", time.Hour), token("bob", "user", time.Hour)
+	r.do("GET", "/sessions", "").wantProblem(t, 401, loquat.CodeUnauthorized) // the issuer closes the server
+	r.do("POST", "/sessions", `{"session_id":"of-ann"}`, ann).want(t, 201)
+	r.do("GET", "/sessions/of-ann", "", token("ann", "user", time.Minute)).want(t, 200)
+	r.do("GET", "/sessions/of-ann", "", bob).wantProblem(t, 404, loquat.CodeNotFound)
+	r.do("GET", "/sessions/of-ann", "", token("backend", "full", time.Minute)).want(t, 200)
+	r.do("DELETE", "/sessions/of-ann", "", token("reader", "read", time.Minute)).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("GET", "/sessions/of-ann", "", token("ann", "session", time.Minute)).wantProblem(t, 401, loquat.CodeUnauthorized)
+	r.do("GET", "/sessions/of-ann", "", token("ann", "user", -time.Second)).wantProblem(t, 401, loquat.CodeUnauthorized)
+	var me loquat.Caller
+	r.do("GET", "/auth/me", "", ann).want(t, 200).into(t, &me)
+	if me.Kind != loquat.CallerIssued || me.Scope != auth.User || me.User != "ann" || me.ExpiresAt == nil || me.CredentialID != "" {
+		t.Errorf("the caller is %+v", me)
+	}
+	r.do("GET", "/push", "", ann).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("GET", "/push", "", token("backend", "full", time.Minute)).wantProblem(t, 403, loquat.CodeForbidden)
+	_, text, _ := strings.Cut(ann, "Bearer ")
+	r.do("POST", "/auth/session", `{"token":"`+text+`"}`, "Origin: "+r.server.URL).wantProblem(t, 403, loquat.CodeForbidden)
+
+	// A stream ends with its token.
+	began := time.Now()
+	lines := r.follow("/events/stream?session_id=of-ann", func(string) bool { return false }, token("ann", "user", 2*time.Second))
+	if took := time.Since(began); took > 10*time.Second || len(lines) == 0 {
+		t.Errorf("the stream of a token of two seconds took %s: %v", took, lines)
+	}
+}

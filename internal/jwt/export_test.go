@@ -1,0 +1,4 @@
+package jwt
+
+// NewThrough is New with the transport for keys.
+var NewThrough = newVerifier
