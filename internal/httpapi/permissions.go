@@ -36,12 +36,7 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 	if t.Open {
 		return auth.Principal{}, nil
 	}
-	if t.AnyKey { // programs that need some key do not know that the server needs none
-		if who, err := a.keeper.Anyone(); err == nil {
-			return who, nil
-		}
-	}
-	who, err := a.identify(r, from)
+	who, err := a.identify(r, t, from)
 	if err != nil {
 		return auth.Principal{}, err
 	}
@@ -131,8 +126,13 @@ func userOf(x *route.Exchange, place, named string) (string, error) {
 }
 
 // identify returns the principal of a call. If the call carries a token, the token must be
-// valid, even when the server requires none.
-func (a access) identify(r *http.Request, from caller) (auth.Principal, error) {
+// valid, even when the server requires none, unless the route takes any key then.
+func (a access) identify(r *http.Request, t *route.Route, from caller) (auth.Principal, error) {
+	if t.AnyKey { // programs that need some key do not know that the server needs none
+		if who, err := a.keeper.Anyone(); err == nil {
+			return who, nil
+		}
+	}
 	if token, ok := bearer(r); ok {
 		return a.keeper.Authenticate(r.Context(), token, from.address)
 	}

@@ -145,6 +145,22 @@ func TestOnBehalfOf(t *testing.T) {
 	}
 }
 
+// On a server without tokens the header counts as well, also where programs may send any key.
+func TestOnBehalfOfOnAnOpenServer(t *testing.T) {
+	r := newRig(t)
+	for i := range r.table.Routes {
+		r.table.Routes[i].AnyKey = r.table.Routes[i].AnyKey || r.table.Routes[i].Path == "/plugins"
+	}
+	var s loquat.Snapshot
+	r.do("POST", "/sessions", `{}`, "On-Behalf-Of: ann").want(t, 201).into(t, &s)
+	if s.User != "ann" {
+		t.Errorf("the session belongs to %q", s.User)
+	}
+	r.do("GET", "/sessions/"+s.SessionID, "", "On-Behalf-Of: bob").wantProblem(t, 404, loquat.CodeNotFound)
+	r.do("GET", "/plugins", "", "Authorization: Bearer any").want(t, 200)
+	r.do("GET", "/plugins", "", "Authorization: Bearer any", "On-Behalf-Of: ann").wantProblem(t, 403, loquat.CodeForbidden)
+}
+
 // A user pairs and removes its own devices, and knows no others.
 func TestDevicesOfUser(t *testing.T) {
 	r := newRig(t)
@@ -253,7 +269,11 @@ func TestUnknownToUsers(t *testing.T) {
 	bodies := []string{"", "{}", `{"content":"x"}`, `{"user":"bob"}`, `{"session_id":"theirs"}`, `{"send":{"request_id":"request-of-theirs","content":"x"}}`, `{"up_to_index":0}`, `[`, `{"request_ids":["request-of-theirs"]}`, `{"indices":[0]}`}
 	queries := []string{"", "session_id=theirs", "session_id=mine,theirs", "request_id=request-of-theirs", "q=canary", "q=canary-word&archived=any", "list=true", "list=true&session_id=mine", "since_id=0", "limit=200", "page_token=1", "user=bob", "agent_id=default"}
 	answered := map[int]int{}
-	for range 4000 {
+	rounds := 4000
+	if testing.Short() {
+		rounds = 1000
+	}
+	for range rounds {
 		rt := r.table.Routes[random.IntN(len(r.table.Routes))]
 		session := []string{"theirs", "mine", "theirs,mine", "unknown"}[random.IntN(4)]
 		call := func(session, request, query string) *httptest.ResponseRecorder {
