@@ -10,9 +10,16 @@ export async function saveTo(page: Page, folder: string): Promise<void> {
   await chrome.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder, browserContextId: page.context.id! });
 }
 
-/** savedFile returns the text of the file in a folder whose name ends so, as soon as it is complete: until then, its name ends in another way. */
+/**
+ * savedFile returns the text of the file in a folder whose name ends so, as soon as it is complete. Until then the browser writes to
+ * another name, and may keep an empty file under this one.
+ */
 export async function savedFile(folder: string, ending: string): Promise<string> {
-  const found = async (): Promise<string | undefined> => (await readdir(folder)).find((name) => name.endsWith(ending));
-  await until(`there is a file ${ending}`, found);
-  return readFile(join(folder, (await found())!), "utf8");
+  let text = "";
+  await until(`there is a file ${ending}`, async () => {
+    const name = (await readdir(folder)).find((one) => one.endsWith(ending));
+    text = name ? await readFile(join(folder, name), "utf8") : "";
+    return text !== "";
+  });
+  return text;
 }
