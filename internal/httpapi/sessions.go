@@ -25,7 +25,7 @@ var archivedParam = route.Param{
 }
 
 // userParam selects sessions by the user to whom they belong.
-var userParam = route.Param{Name: "user", Kind: route.ID, Doc: "Only sessions of this user. A token of scope user needs it not, and sees no others."}
+var userParam = route.Param{Name: "user", Kind: route.ID, Doc: "Only sessions of this user. A token of scope user does not need it, and sees no others."}
 
 func (a *api) sessionRoutes() []route.Route {
 	session := []route.Response{{Status: http.StatusOK, Body: loquat.Snapshot{}, ETag: true}}

@@ -4,21 +4,38 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
+	"loquat/internal/config"
 	"loquat/internal/e2e/front"
 )
 
-// sample returns the code sample of docs/access.md in a language.
-func sample(t *testing.T, language string) string {
+// The sample that accepts tokens of another system is a valid configuration, and closes the server.
+func TestSampleOfJWT(t *testing.T) {
+	cfg, problems := config.Parse([]byte(sample(t, "json", "jwks_url")), config.ProcessEnvironment())
+	for _, p := range problems {
+		if strings.Contains(p.String(), "server.") {
+			t.Error(p)
+		}
+	}
+	if cfg == nil || len(cfg.Server.JWT) != 1 || !cfg.Server.Closed() {
+		t.Errorf("the sample accepts no tokens: %+v", cfg)
+	}
+}
+
+// sample returns the code sample of docs/access.md in a language that has a text.
+func sample(t *testing.T, language, text string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "access.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(string(page), -1)
+	m = slices.DeleteFunc(m, func(found []string) bool { return !strings.Contains(found[1], text) })
 	if len(m) != 1 {
-		t.Fatalf("docs/access.md has %d samples in %s", len(m), language)
+		t.Fatalf("docs/access.md has %d samples in %s with %s", len(m), language, text)
 	}
 	return m[0][1]
 }
@@ -32,8 +49,8 @@ func TestProxies(t *testing.T) {
 			continue // docs/scale.md has its sample
 		}
 		t.Run(proxy.Name, func(t *testing.T) {
-			f := front.New(t, 1, sample(t, "json"))
-			f.Run(proxy, sample(t, languages[proxy.Name]), "127.0.0.1:8787")
+			f := front.New(t, 1, sample(t, "json", "trusted_proxies"))
+			f.Run(proxy, sample(t, languages[proxy.Name], ""), "127.0.0.1:8787")
 			f.Check(t)
 		})
 	}

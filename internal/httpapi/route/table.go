@@ -36,7 +36,7 @@ type Route struct {
 	Open    bool // may be called without a token
 	AnyKey  bool // while the server has no token, any token counts as none
 	Full    bool // needs the scope full, also to read
-	Users   bool // may also be called with the scope user: it shows the user nothing of others. Routes of a session or a request need it not
+	Users   bool // may also be called with the scope user: it shows the user nothing of others. Routes of a session or a request are allowed anyway
 	Follows bool // may take long, and ends when the caller's token does
 }
 
