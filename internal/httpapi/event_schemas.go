@@ -49,7 +49,7 @@ func addEvents(s route.Schemas) {
 	ofRequest := func(fields ...string) []string { return append([]string{"request_id"}, fields...) }
 	s.Union(eventSchema, "type", "An event of the log. Clients ignore types and fields that they do not know.", s.Properties(loquat.Event{}), always, []route.Variant{
 		{Value: string(loquat.SessionCreated), Name: "SessionCreatedEvent", Doc: "A session was created or forked.",
-			Required: []string{"agent_id"}, Optional: []string{"source_session_id", "created_at", "session"}},
+			Required: []string{"agent_id"}, Optional: []string{"source_session_id", "created_at", "session", "user"}},
 		{Value: string(loquat.MessageAppended), Name: "MessageAppendedEvent", Doc: "A message was appended, by a client or by a send.",
 			Required: []string{"role", "content", "message"}, Optional: []string{"metadata", "session"},
 			Fields: map[string]*huma.Schema{"metadata": route.RefTo(metadataSchema)}},
@@ -57,11 +57,11 @@ func addEvents(s route.Schemas) {
 			Required: []string{"index", "content"}, Optional: []string{"message", "session"}},
 		{Value: string(loquat.MessagesDeleted), Name: "MessagesDeletedEvent", Doc: "Messages were deleted. The indices are those before the deletion.",
 			Required: []string{"indices"}, Optional: []string{"session"}},
-		{Value: string(loquat.SessionDeleted), Name: "SessionDeletedEvent", Doc: "A session was deleted. No event of it follows."},
+		{Value: string(loquat.SessionDeleted), Name: "SessionDeletedEvent", Doc: "A session was deleted. No event of it follows.", Optional: []string{"user"}},
 		{Value: string(loquat.Checkpoint), Name: "CheckpointEvent", Doc: "The session was stored. `agent_id` and `metadata` are present if they changed; events of older versions have no `message_count`.",
-			Required: []string{"timestamp"}, Optional: ofRequest("agent_id", "metadata", "message_count", "updated_at")},
+			Required: []string{"timestamp"}, Optional: ofRequest("agent_id", "metadata", "message_count", "updated_at", "user")},
 		{Value: string(loquat.RequestStarted), Name: "RequestStartedEvent", Doc: "A request began. With `steered_into` it has already ended, because that request took in its message.",
-			Required: ofRequest("stream"), Optional: []string{"steered_into"}},
+			Required: ofRequest("stream"), Optional: []string{"steered_into", "user"}},
 		{Value: string(loquat.AssistantMessage), Name: "AssistantMessageEvent", Doc: "A streamed reply began or ended.", Required: ofRequest("phase"),
 			Fields: map[string]*huma.Schema{"phase": route.Texts(loquat.PhaseStart, loquat.PhaseEnd)}},
 		{Value: string(loquat.Partial), Name: "PartialEvent", Doc: "An increment of a streamed reply. `message.content` is what was added.", Required: ofRequest("message")},
@@ -76,6 +76,6 @@ func addEvents(s route.Schemas) {
 			Optional: []string{"queue", "queue_omitted"}},
 		{Value: string(loquat.ErrorEvent), Name: "ErrorEvent", Doc: "The request failed.", Required: ofRequest("detail")},
 		{Value: string(loquat.RequestCancelled), Name: "RequestCancelledEvent", Doc: "The request was cancelled.", Required: ofRequest()},
-		{Value: string(loquat.RequestCompleted), Name: "RequestCompletedEvent", Doc: "The last event of a request, however it ended.", Required: ofRequest()},
+		{Value: string(loquat.RequestCompleted), Name: "RequestCompletedEvent", Doc: "The last event of a request, however it ended.", Required: ofRequest(), Optional: []string{"user"}},
 	})
 }

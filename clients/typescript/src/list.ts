@@ -4,7 +4,7 @@ import type { SessionQuery } from "./sessions.ts"
 import type { EventId, LogEvent, SessionList, SessionSummary } from "./types.ts"
 
 /** Which sessions a list has. Searches are not followed. */
-export type ListFilter = Pick<SessionQuery, "agent_id" | "tag" | "pinned" | "archived">
+export type ListFilter = Pick<SessionQuery, "agent_id" | "user" | "tag" | "pinned" | "archived">
 
 export interface ListState {
   /** The sessions in the order of the list: pinned ones first, then the newest change first. */
@@ -50,7 +50,7 @@ function apply(state: ListState, e: LogEvent): ListState {
       if (known) return state
       const at = e.created_at ?? new Date().toISOString()
       return place(state, {
-        session_id: id, agent_id: e.agent_id, created_at: at, updated_at: at, metadata: {}, message_count: 0, cursor_event_id: e.event_id,
+        session_id: id, agent_id: e.agent_id, ...(e.user === undefined ? {} : { user: e.user }), created_at: at, updated_at: at, metadata: {}, message_count: 0, cursor_event_id: e.event_id,
         ...(e.source_session_id ? { source_session_id: e.source_session_id } : {}),
       })
     }
@@ -98,10 +98,11 @@ function place(state: ListState, session: SessionSummary): ListState {
   return { ...state, sessions }
 }
 
-function matches({ agent_id, metadata }: SessionSummary, filter: ListFilter): boolean {
+function matches({ agent_id, user, metadata }: SessionSummary, filter: ListFilter): boolean {
   const wanted = typeof filter.tag === "string" ? [filter.tag] : (filter.tag ?? [])
   const tags = Array.isArray(metadata.tags) ? metadata.tags : []
   return (filter.agent_id === undefined || agent_id === filter.agent_id)
+    && (filter.user === undefined || user === filter.user)
     && (filter.pinned === undefined || (metadata.pinned === true) === filter.pinned)
     && (filter.archived === "any" || (metadata.archived === true) === (filter.archived ?? false))
     && wanted.every((tag) => tags.includes(tag))

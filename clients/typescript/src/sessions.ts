@@ -13,6 +13,8 @@ export interface SessionQuery {
   /** Words that the title or a message has. */
   q?: string
   agent_id?: string
+  /** Only sessions of this user. A token of scope `user` does not need it. */
+  user?: string
   tag?: string | readonly string[]
   pinned?: boolean
   archived?: boolean | "any"
@@ -26,6 +28,8 @@ export interface SearchQuery {
   in?: ("text" | "tool" | "reasoning") | readonly ("text" | "tool" | "reasoning")[]
   session_id?: string
   agent_id?: string
+  /** Only sessions of this user. A token of scope `user` does not need it. */
+  user?: string
   tag?: string | readonly string[]
   archived?: boolean | "any"
   role?: Role

@@ -30,7 +30,7 @@ function recorder(): { client: Loquat; made: Made[] } {
 
 async function callEverything(c: Loquat): Promise<void> {
   const image = new Blob(["x"], { type: "image/png" })
-  await c.sessions.page({ limit: 1, q: "x", agent_id: "a", tag: ["a", "b"], pinned: true, archived: "any", page_token: "t" })
+  await c.sessions.page({ limit: 1, q: "x", agent_id: "a", user: "u", tag: ["a", "b"], pinned: true, archived: "any", page_token: "t" })
   await c.sessions.create({})
   await c.sessions.get("s")
   await c.sessions.patch("s", {})
@@ -55,7 +55,7 @@ async function callEverything(c: Loquat): Promise<void> {
   await c.assets.upload("s", image, { name: "n" })
   await c.assets.get("s", "a", { range: "bytes=0-1" })
   await c.assets.delete("s", "a")
-  await c.search({ q: "x", in: ["text", "tool"], session_id: "s", agent_id: "a", tag: "t", archived: true, role: "user", model: "m", since: "2026-01-01T00:00:00Z", before: "2026-01-01T00:00:00Z", limit: 1, page_token: "t" })
+  await c.search({ q: "x", in: ["text", "tool"], session_id: "s", agent_id: "a", user: "u", tag: "t", archived: true, role: "user", model: "m", since: "2026-01-01T00:00:00Z", before: "2026-01-01T00:00:00Z", limit: 1, page_token: "t" })
   await c.events.poll({ since_id: "0", session_id: ["a", "b"], list: true, request_id: "r", limit: 1, wait: 1, session: "omit" })
   await c.events.latest()
   for await (const _ of c.events.stream({ since_id: "0" })) { /* it is empty */ }
