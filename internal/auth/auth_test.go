@@ -165,7 +165,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// Tokens of users are known by their users, are no grants of a bridge, and make room when they have expired.
+// A token of scope user names its user. Bridges get none of these tokens, and expired ones are removed when another
+// is made.
 func TestTokensOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

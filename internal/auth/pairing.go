@@ -135,8 +135,10 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	var done loquat.CredentialChange
 	var locked bool
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
-		done, locked = k.decideClaim(public, code, device)
-		return done, k.roomForDevice(done.Add)
+		if done, locked = k.decideClaim(public, code, device); len(done.Add) > 0 {
+			return done, k.roomForDevice(done.Add[0])
+		}
+		return done, nil
 	})
 	if err != nil {
 		return loquat.Credential{}, "", err
@@ -172,25 +174,24 @@ func (k *Keeper) decideClaim(public, code string, device loquat.Credential) (don
 
 func sameDigest(a, b Digest) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
-// roomForDevice fails if there are too many devices for those that are to be added.
-func (k *Keeper) roomForDevice(added []loquat.Credential) error {
-	for _, device := range added {
-		of := map[string]int{}
-		users := 0
-		for _, key := range k.list(loquat.CredentialDevice) {
-			of[key.User]++
-			if key.User != "" {
-				users++
-			}
+// roomForDevice fails if there are too many devices for one more. Those of users take no room from others.
+func (k *Keeper) roomForDevice(device loquat.Credential) error {
+	same, users := 0, 0 // devices of the same user, or of nobody; devices of all users
+	for _, key := range k.list(loquat.CredentialDevice) {
+		if key.User == device.User {
+			same++
 		}
-		switch {
-		case device.User == "" && of[""] >= maxKeys:
-			return errFull(maxKeys, "devices", "remove some")
-		case device.User != "" && of[device.User] >= maxUserDevices:
-			return errFull(maxUserDevices, "devices of this user", "remove some")
-		case device.User != "" && users >= maxUserKeys:
-			return errFull(maxUserKeys, "devices of users", "remove some")
+		if key.User != "" {
+			users++
 		}
+	}
+	switch {
+	case device.User == "" && same >= maxKeys:
+		return errFull(maxKeys, "devices", "remove some")
+	case device.User != "" && same >= maxUserDevices:
+		return errFull(maxUserDevices, "devices of this user", "remove some")
+	case device.User != "" && users >= maxUserKeys:
+		return errFull(maxUserKeys, "devices of users", "remove some")
 	}
 	return nil
 }

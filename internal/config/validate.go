@@ -152,7 +152,7 @@ func (c *Config) checkServer(ch *checker, loaded Loaded) {
 		}
 	}
 	if !s.Closed() && !loaded.Insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
-		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, or a server.jwt, make one with `loquat token new`, listen on 127.0.0.1, or start with --insecure", s.Listen)
+		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, accept those of another system with server.jwt, make one with `loquat token new`, listen on 127.0.0.1, or start with --insecure", s.Listen)
 	}
 	if s.DebugListen != "" && !loaded.DebugInsecure && checkListen(s.DebugListen) == nil && !IsLoopback(s.DebugListen) {
 		ch.fault("server.debug_listen", "is %s, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure", s.DebugListen)

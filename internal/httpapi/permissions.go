@@ -88,20 +88,22 @@ func errScope(who auth.Principal, t *route.Route) error {
 // admitUser refuses the calls that a token of scope user may not make. A session or a request of somebody else
 // is answered like one that does not exist, and before anything else is looked at.
 func (a access) admitUser(r *http.Request, t *route.Route, who auth.Principal) error {
-	sessions, requests := r.PathValue("session_id"), r.PathValue("request_id")
+	session, request := r.PathValue("session_id"), r.PathValue("request_id")
 	switch {
-	case sessions != "", requests != "":
+	case t.Full && !t.Users:
+		return errScope(who, t)
+	case session != "", request != "":
 	case !t.Users:
 		return errScope(who, t)
 	default:
 		query := r.URL.Query()
-		sessions, requests = query.Get("session_id"), query.Get("request_id")
+		session, request = query.Get("session_id"), query.Get("request_id")
 	}
-	ids, err := sessionsIn(sessions)
+	ids, err := sessionsIn(session)
 	if err != nil {
 		return err
 	}
-	return a.users.CheckUser(r.Context(), who.User, ids, requests)
+	return a.users.CheckUser(r.Context(), who.User, ids, request)
 }
 
 // callerOf returns the principal of a call.

@@ -101,6 +101,13 @@ func TestUsers(t *testing.T) {
 		t.Errorf("repeated: %+v", other)
 	}
 
+	// Two readings of a query may not differ.
+	for _, query := range []string{"session_id=of-ann&session_id=of-nobody", "session_id=of-nobody&session_id=of-ann", "session_id=of-ann;&session_id=of-nobody", "session_id=of-ann&session%5Fid=of-nobody", "session_id=of-ann,of-nobody"} {
+		if got := r.do("GET", "/events?since_id=0&"+query, "", ann); got.StatusCode < 400 || strings.Contains(string(got.body), `"events"`) {
+			t.Errorf("%s: %d %s", query, got.StatusCode, got.body)
+		}
+	}
+
 	// A session that was deleted is not there for others, and its user still reads how it ended.
 	r.do("DELETE", "/sessions/of-ann", "", ann).want(t, 204)
 	r.do("GET", "/events?session_id=of-ann&since_id="+s.CursorEventID.String(), "", ann).want(t, 200)
@@ -296,7 +303,7 @@ func TestUnknownToUsers(t *testing.T) {
 		w := call(session, "request-of-theirs", "?"+query)
 		answered[w.Code]++
 		if said := w.Body.String(); strings.Contains(said, "canary-word") && !strings.Contains(query, "canary") {
-			t.Fatalf("%s %s of %s?%s tells: %s", rt.Method, rt.Path, session, query, said)
+			t.Fatalf("%s %s of %s?%s answers with a text of another user: %s", rt.Method, rt.Path, session, query, said)
 		}
 		if strings.Contains(rt.Path, "{session_id}") && !rt.Open {
 			theirs, unknown := call("theirs", "request-of-theirs", ""), call("unknown", "unknown", "")

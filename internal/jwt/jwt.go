@@ -137,14 +137,14 @@ func (i issuer) claims(valid *oidc.IDToken) (Claims, error) {
 		name = "sub"
 	}
 	if out.User, _ = all[name].(string); loquat.CheckUser("user", out.User) != nil {
-		return out, invalid(fmt.Sprintf("its claim %s is no user: it has to be a text of 1 to 128 characters", name))
+		return out, invalid(fmt.Sprintf("its claim %s has to name the user, with 1 to 128 characters", name))
 	}
 	if i.ScopeClaim == "" {
 		return out, nil
 	}
 	if scope, given := all[i.ScopeClaim]; given {
 		if out.Scope, _ = scope.(string); out.Scope == "" {
-			return out, invalid(fmt.Sprintf("its claim %s is no text", i.ScopeClaim))
+			return out, invalid(fmt.Sprintf("its claim %s has to be a text", i.ScopeClaim))
 		}
 	}
 	return out, nil

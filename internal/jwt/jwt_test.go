@@ -147,7 +147,7 @@ func TestVerify(t *testing.T) {
 		"with another text":              tampered(rsaKey.sign(valid(nil)), valid(claims{"sub": "bob"})),
 		"with a key of its own":          embedded(stranger, valid(nil)),
 		"with a claim source elsewhere":  rsaKey.sign(valid(claims{"_claim_names": claims{"sub": "x"}, "_claim_sources": claims{}})),
-		"which is no text":               rsaKey.sign(valid(nil))[:40],
+		"that is cut off":                rsaKey.sign(valid(nil))[:40],
 		"with an extension that matters": forged(`{"alg":"RS256","crit":["b64"],"b64":false,"kid":"rsa"}`, valid(nil), nil),
 	} {
 		if got, err := v.Verify(t.Context(), token); loquat.CodeOf(err) != loquat.CodeUnauthorized {
@@ -213,7 +213,8 @@ func TestUnknownKeys(t *testing.T) {
 	}
 }
 
-// An issuer that fails is no fault of the token, and is asked again soon, but not for each token.
+// While an issuer fails, its tokens are answered with unavailable, not with unauthorized. The issuer is asked again
+// soon, but not once for each token.
 func TestFailingIssuer(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },

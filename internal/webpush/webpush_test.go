@@ -82,10 +82,16 @@ func (n *node) startNotifier() {
 	n.service.mu.Unlock()
 }
 
-// token makes a token and returns its principal.
+// token makes a token of a scope and returns its principal.
 func (n *node) token(scope, session string) auth.Principal {
 	n.t.Helper()
-	_, secret, err := n.keeper.MakeToken(n.t.Context(), loquat.NewToken{Name: scope, Scope: scope, SessionID: session})
+	return n.make(loquat.NewToken{Name: scope, Scope: scope, SessionID: session})
+}
+
+// make makes a token and returns its principal.
+func (n *node) make(token loquat.NewToken) auth.Principal {
+	n.t.Helper()
+	_, secret, err := n.keeper.MakeToken(n.t.Context(), token)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -214,15 +220,7 @@ func TestScopes(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	n := newNode(t, startPushService(t))
-	_, secret, err := n.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "ann", Scope: auth.User, User: "ann"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	who, err := n.keeper.Authenticate(t.Context(), secret, netip.Addr{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.subscribe(who)
+	n.subscribe(n.make(loquat.NewToken{Name: "ann", Scope: auth.User, User: "ann"}))
 	n.subscribe(n.token(auth.Read, ""))
 	for _, user := range []string{"bob", "", "ann"} {
 		err := n.store.Update(t.Context(), func(tx *store.Tx) error {

@@ -261,8 +261,8 @@ export class Connection implements EventLog {
     this.#position = latest
   }
 
-  // #goBack has the connection start a little earlier if new followers then need no call of their own: lists
-  // pass over what they have, because the server merges none of their events.
+  // #goBack lets the connection start a little earlier, so that new followers need no poll to catch up. It does
+  // so only if all others follow a list: a list skips events that it has, because the server merges none of them.
   #goBack(at: EventId, joining: Follower[]): void {
     const first = joining.reduce((least, f) => (f.position < least ? f.position : least), at)
     const others = [...this.#followers].filter((f) => !joining.includes(f))

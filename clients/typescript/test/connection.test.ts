@@ -157,7 +157,7 @@ test("a follower that joins gets what came before, then what comes; the others l
   rig.log.close()
 })
 
-test("a new session beside a list is read again from its start, without a call of its own", async () => {
+test("a connection that follows the list starts again at a new session, so no poll has to catch up", async () => {
   const rig = rigOf((url) => {
     assert.equal(url.pathname, "/events/stream")
     return undefined

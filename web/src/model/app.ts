@@ -333,7 +333,7 @@ export class App {
   /** takeBack puts a send that did not arrive back into the message box. */
   async takeBack(entry: OutboxEntry): Promise<void> {
     const { id, sessionId, create } = entry;
-    const alone = create && this.wire.outbox.of(sessionId).length === 1; // without it there is no session
+    const alone = create && this.wire.outbox.of(sessionId).length === 1; // the session does not exist before this send arrives
     if (alone) this.go({ at: "new" }, true);
     if (await this.wire.outbox.withdraw(id)) this.putBack(entry.send.content ?? "", piecesOf(entry));
     else if (alone) this.go({ at: "session", id: sessionId }, true);
