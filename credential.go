@@ -20,6 +20,7 @@ type Credential struct {
 	Scope     string
 	SessionID string   // with scope session: the session that it gives access to
 	User      string   // with scope user: the user whose sessions it gives access to
+	Role      string   // of the configuration; "" means none, or that of users
 	Digest    [32]byte // SHA-256 of the secret
 	Bearer    [32]byte // of a browser session: the digest of the token that it acts for
 	CreatedAt time.Time
@@ -33,7 +34,7 @@ func (c Credential) Expired() bool { return !c.ExpiresAt.IsZero() && !time.Now()
 // AsToken returns the credential in the API's form of a token.
 func (c Credential) AsToken() Token {
 	t := Token{
-		TokenID: c.ID, Name: c.Name, Source: TokenMade, Scope: c.Scope, SessionID: c.SessionID, User: c.User,
+		TokenID: c.ID, Name: c.Name, Source: TokenMade, Scope: c.Scope, SessionID: c.SessionID, User: c.User, Role: c.Role,
 		CreatedAt: timeOrNil(c.CreatedAt), ExpiresAt: timeOrNil(c.ExpiresAt), LastUsedOn: c.UsedOn,
 	}
 	if c.Kind == CredentialConfig {
@@ -60,6 +61,7 @@ type PairingCode struct {
 	Digest    [32]byte // SHA-256 of the whole code and, after a line feed, of the user if there is one
 	Scope     string   // for the device that claims the code
 	User      string   // the same, with scope user
+	Role      string   // the same
 	ExpiresAt time.Time
 	Wrong     int // number of attempts with a wrong secret
 }

@@ -21,6 +21,7 @@ type DeviceList struct {
 type NewPairing struct {
 	Scope string `json:"scope,omitempty" enum:"read,full,user" default:"read" doc:"A token of scope user can pair only devices of its user, and may leave both out."`
 	User  string `json:"user,omitempty" maxLength:"128" doc:"With scope user: the user of the device."`
+	Role  string `json:"role,omitempty" maxLength:"64" doc:"A role of server.roles, as a token may have one. A token of scope user gives its own."`
 }
 
 // Pairing is a pairing code that one device can claim.

@@ -38,7 +38,8 @@ type Error struct {
 	RequestID string // with CodeBusy: the request that is running
 	Err       error  // the cause, for logs
 
-	RetryAfter int // seconds after which the client may repeat the call; 0: the default of the code
+	Bound      string // with CodeRateLimited: the name of the bound of a role that was reached
+	RetryAfter int    // seconds after which the client may repeat the call; 0: the default of the code
 }
 
 // FieldError describes one invalid field of an input. Location is a path such as

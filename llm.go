@@ -29,6 +29,10 @@ type LLMRequest struct {
 	// images to open.
 	OpenAsset func(ctx context.Context, assetID string) (Asset, io.ReadCloser, error)
 
+	// Attempted is told of each call of the backend after its end, before Chat ends. A provider that
+	// does not call it has made one call. It may be nil.
+	Attempted func(Attempt)
+
 	// Params are merged over the fields that the provider's adapter sends. A null removes
 	// the field. Features set Params, which do not contain the ReservedParams.
 	Params Object

@@ -128,6 +128,9 @@ const (
 	MetaProvider         = "provider" // the provider_id that made an assistant message
 	MetaModel            = "model"    // the model that made an assistant message
 	MetaUsage            = "usage"
+	MetaUsagePrompt      = "usage_prompt_tokens"
+	MetaUsageCompletion  = "usage_completion_tokens"
+	MetaUsageReasoning   = "usage_reasoning_tokens"
 	MetaTitle            = "title"     // session metadata
 	MetaOverrides        = "overrides" // session metadata
 	MetaPinned           = "pinned"    // session metadata, see Labels

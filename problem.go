@@ -10,4 +10,5 @@ type Problem struct {
 	Code      Code         `json:"code" doc:"The stable name of the failure."`
 	Errors    []FieldError `json:"errors,omitempty" doc:"The faults of the input, all at once."`
 	RequestID string       `json:"request_id,omitempty" doc:"With code busy: the request that is in the way."`
+	Bound     string       `json:"bound,omitempty" doc:"With code rate_limited: the bound of the caller's role that was reached, such as tokens_per_day."`
 }

@@ -11,6 +11,8 @@ type RelayRequest struct {
 	Choices    int      // how many choices the body asks for
 
 	Answer RelayAnswer // receives the backend's answer
+
+	Attempted func(Attempt) // as in LLMRequest
 }
 
 // RelayAnswer receives the answer of a backend, while it arrives.

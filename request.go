@@ -30,6 +30,8 @@ type Request struct {
 	EndedAt   *time.Time    `json:"ended_at,omitempty"`
 	Error     string        `json:"error,omitempty"`
 
+	Usage *Usage `json:"usage,omitempty" doc:"What the request has used; while it runs, in its steps that have ended."`
+
 	SteeredInto string `json:"steered_into,omitempty" doc:"The request that took in the message of this one, which then had no reply of its own."`
 }
 

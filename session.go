@@ -155,6 +155,20 @@ type Fork struct {
 // maxUser bounds the name of a user, in characters.
 const maxUser = 128
 
+// MaxRole is the most bytes of the name of a role.
+const MaxRole = 64
+
+// CheckRole checks the name of a role at a place of the input.
+func CheckRole(location, role string) error {
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	}
+	if role == "" || len(role) > MaxRole || strings.ContainsFunc(role, bad) {
+		return Invalid(location, "has to have 1 to %d letters, digits, - and _", MaxRole)
+	}
+	return nil
+}
+
 // CheckUser checks the name of a user at a place of the input. It is chosen by whoever makes the tokens of
 // the user, and may be an id, an address or anything else that can be printed.
 func CheckUser(location, user string) error {

@@ -18,6 +18,7 @@ type Token struct {
 	Scope      string     `json:"scope"`
 	SessionID  string     `json:"session_id,omitempty"`
 	User       string     `json:"user,omitempty"`
+	Role       string     `json:"role,omitempty"`
 	CreatedAt  *time.Time `json:"created_at,omitempty"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	LastUsedOn string     `json:"last_used_on,omitempty" doc:"The day, in UTC."`
@@ -29,6 +30,7 @@ type NewToken struct {
 	Scope            string `json:"scope,omitempty" enum:"full,read,session,user" default:"full"`
 	SessionID        string `json:"session_id,omitempty" doc:"With scope session: the session that the token gives access to."`
 	User             string `json:"user,omitempty" maxLength:"128" doc:"With scope user: the user whose sessions the token gives access to."`
+	Role             string `json:"role,omitempty" maxLength:"64" doc:"A role of server.roles, which says what the token may use, and how much. A token of scope user without one has the role user, if there is one."`
 	ExpiresInSeconds *int   `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"3153600000" doc:"The token never expires when left out."`
 }
 

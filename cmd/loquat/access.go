@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"loquat/internal/auth"
 	"loquat/internal/config"
@@ -16,6 +18,7 @@ import (
 func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
 	return auth.Open(ctx, auth.Options{
 		Store: s, Tokens: configTokens(cfg), JWT: configIssuers(cfg), Logger: log,
+		Roles:   slices.Sorted(maps.Keys(cfg.Server.Roles)),
 		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
 	})
 }

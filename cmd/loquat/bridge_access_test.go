@@ -151,7 +151,7 @@ func (h *harbour) callers() []guest {
 		return key.ID, secret
 	}
 	device := func(scope string) (id, secret string) {
-		code, err := k.Pair(h.t.Context(), scope, "")
+		code, err := k.Pair(h.t.Context(), scope, "", "")
 		if err != nil {
 			h.t.Fatal(err)
 		}

@@ -66,6 +66,7 @@ type Principal struct {
 	Scope     string
 	SessionID string // of scope session
 	User      string // of scope user
+	Role      string // "" means none, or that of users
 	Browser   string // the id of the browser session if a cookie was used
 
 	ExpiresAt time.Time // of kind Issued
@@ -83,10 +84,12 @@ type Options struct {
 	// Exposed reports that others can reach the service. Then the last token cannot be
 	// revoked.
 	Exposed bool
+
+	Roles []string // the names that a new token may have
 }
 
 // ConfigToken is one of server.auth_tokens.
-type ConfigToken struct{ Name, Token, Scope, SessionID, User string }
+type ConfigToken struct{ Name, Token, Scope, SessionID, User, Role string }
 
 // Keeper authenticates callers and manages credentials. It is safe for concurrent use.
 type Keeper struct {
@@ -94,6 +97,7 @@ type Keeper struct {
 	jwt     *jwt.Verifier
 	log     *slog.Logger
 	exposed bool
+	roles   []string
 
 	attempts *Attempts
 
@@ -115,7 +119,7 @@ type Keeper struct {
 // Open loads the credentials of the store and returns a Keeper.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
-		store: opts.Store, jwt: opts.JWT, log: opts.Logger, exposed: opts.Exposed,
+		store: opts.Store, jwt: opts.JWT, log: opts.Logger, exposed: opts.Exposed, roles: opts.Roles,
 		attempts: opts.Attempts,
 		keys:     map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),
@@ -143,7 +147,7 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	defer k.mu.Unlock()
 	for i, t := range opts.Tokens {
 		k.add([]loquat.Credential{{
-			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Digest: digestOf(t.Token),
+			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Role: t.Role, Digest: digestOf(t.Token),
 		}})
 	}
 	k.noteChange()

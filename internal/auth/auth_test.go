@@ -214,7 +214,7 @@ func TestDevicesOfUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		k := open(t, m)
-		code := must(k.Pair(t.Context(), auth.User, "ann"))
+		code := must(k.Pair(t.Context(), auth.User, "ann", ""))
 		device, secret, err := open(t, m).Claim(t.Context(), code.Code, "phone", here)
 		if err != nil || device.User != "ann" || device.Scope != auth.User {
 			t.Fatalf("claimed %+v, %v", device, err)
@@ -229,20 +229,20 @@ func TestDevicesOfUsers(t *testing.T) {
 		wantCode(t, k.RemoveDevice(t.Context(), device.ID, "bob"), loquat.CodeNotFound)
 		wantCode(t, k.RemoveDevice(t.Context(), device.ID, "ann"), "")
 		for i := range 6 {
-			_, err := k.Pair(t.Context(), auth.User, "ann")
+			_, err := k.Pair(t.Context(), auth.User, "ann", "")
 			if (err == nil) != (i < 5) {
 				t.Errorf("code %d of a user: %v", i, err)
 			}
 		}
-		must(k.Pair(t.Context(), auth.User, "bob"))
+		must(k.Pair(t.Context(), auth.User, "bob", ""))
 		for range 20 {
-			must(k.Pair(t.Context(), auth.Full, ""))
+			must(k.Pair(t.Context(), auth.Full, "", ""))
 		}
-		_, err = k.Pair(t.Context(), auth.Full, "")
+		_, err = k.Pair(t.Context(), auth.Full, "", "")
 		wantCode(t, err, loquat.CodeRateLimited)
-		must(k.Pair(t.Context(), auth.User, "carl"))
+		must(k.Pair(t.Context(), auth.User, "carl", ""))
 		for _, c := range [][2]string{{auth.User, ""}, {auth.Read, "ann"}, {auth.Full, "ann"}, {auth.User, "a\nb"}} {
-			_, err := k.Pair(t.Context(), c[0], c[1])
+			_, err := k.Pair(t.Context(), c[0], c[1], "")
 			wantCode(t, err, loquat.CodeInvalid)
 		}
 	})
@@ -295,7 +295,7 @@ func TestRefusedTokens(t *testing.T) {
 		_, _, err := k.MakeToken(t.Context(), n)
 		wantCode(t, err, loquat.CodeInvalid)
 	}
-	_, err := k.Pair(t.Context(), auth.Session, "")
+	_, err := k.Pair(t.Context(), auth.Session, "", "")
 	wantCode(t, err, loquat.CodeInvalid)
 	_, _, err = k.Claim(t.Context(), "ABCD-0123456789", "", here)
 	wantCode(t, err, loquat.CodeInvalid)
@@ -306,12 +306,12 @@ func TestFailingStore(t *testing.T) {
 	m := newMemory()
 	k := open(t, m)
 	id, secret := makeToken(t, k, loquat.NewToken{Name: "laptop"})
-	code := must(k.Pair(t.Context(), auth.Full, ""))
+	code := must(k.Pair(t.Context(), auth.Full, "", ""))
 	m.fail = errors.New("the disk is full")
 	for what, try := range map[string]func() error{
 		"make":   func() error { _, _, err := k.MakeToken(t.Context(), loquat.NewToken{Name: "x"}); return err },
 		"revoke": func() error { return k.RevokeToken(t.Context(), id) },
-		"pair":   func() error { _, err := k.Pair(t.Context(), "", ""); return err },
+		"pair":   func() error { _, err := k.Pair(t.Context(), "", "", ""); return err },
 		"claim":  func() error { _, _, err := k.Claim(t.Context(), code.Code, "x", here); return err },
 		"signin": func() error { _, err := k.SignIn(t.Context(), secret, here); return err },
 	} {
@@ -334,7 +334,7 @@ func TestPairing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		k := open(t, m)
-		code := must(k.Pair(t.Context(), "", ""))
+		code := must(k.Pair(t.Context(), "", "", ""))
 		public, secret, _ := strings.Cut(code.Code, "-")
 		if len(public) != 4 || len(secret)*5 < 40 || time.Until(code.ExpiresAt) != 5*time.Minute {
 			t.Errorf("the code is %+v", code)
@@ -356,7 +356,7 @@ func TestPairing(t *testing.T) {
 		}
 
 		// Five wrong secrets lock a code, and not others.
-		code, other := must(k.Pair(t.Context(), auth.Full, "")), must(k.Pair(t.Context(), auth.Full, ""))
+		code, other := must(k.Pair(t.Context(), auth.Full, "", "")), must(k.Pair(t.Context(), auth.Full, "", ""))
 		for range 5 {
 			_, _, err = k.Claim(t.Context(), code.Code[:5]+"0000000000", "x", here)
 			wantCode(t, err, loquat.CodeUnauthorized)
@@ -376,12 +376,12 @@ func TestPairing(t *testing.T) {
 
 		// There are only so many, until time makes room.
 		for range 20 {
-			must(k.Pair(t.Context(), "", ""))
+			must(k.Pair(t.Context(), "", "", ""))
 		}
-		_, err = k.Pair(t.Context(), "", "")
+		_, err = k.Pair(t.Context(), "", "", "")
 		wantCode(t, err, loquat.CodeRateLimited)
 		time.Sleep(5 * time.Minute)
-		must(k.Pair(t.Context(), "", ""))
+		must(k.Pair(t.Context(), "", "", ""))
 		if len(m.codes) != 1 {
 			t.Errorf("%d codes are kept, of which all but one have expired", len(m.codes))
 		}
@@ -391,7 +391,7 @@ func TestPairing(t *testing.T) {
 // A code makes one device, however many claim it at once.
 func TestClaimOnce(t *testing.T) {
 	k := open(t, newMemory())
-	code := must(k.Pair(t.Context(), "", ""))
+	code := must(k.Pair(t.Context(), "", "", ""))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	got := 0
@@ -560,7 +560,7 @@ func TestGuessing(t *testing.T) {
 		}
 
 		// Codes are throttled too, even right ones, because codes are much shorter.
-		code := must(k.Pair(t.Context(), "", ""))
+		code := must(k.Pair(t.Context(), "", "", ""))
 		for range 20 {
 			_, _, err := k.Claim(t.Context(), "nonsense", "x", here)
 			wantCode(t, err, loquat.CodeUnauthorized)

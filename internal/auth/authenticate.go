@@ -27,7 +27,7 @@ func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr
 func (k *Keeper) issued(ctx context.Context, token string, from netip.Addr) (Principal, error) {
 	claims, err := k.jwt.Verify(ctx, token)
 	if err == nil {
-		who := Principal{ID: claims.Issuer + "\n" + claims.User, Name: claims.User, Kind: Issued, Scope: claims.Scope, User: claims.User, ExpiresAt: claims.ExpiresAt}
+		who := Principal{ID: claims.Issuer + "\n" + claims.User, Name: claims.User, Kind: Issued, Scope: claims.Scope, User: claims.User, Role: claims.Role, ExpiresAt: claims.ExpiresAt}
 		switch who.Scope {
 		case "":
 			who.Scope = User
@@ -100,7 +100,7 @@ func (k *Keeper) good(digest Digest) (loquat.Credential, bool) {
 }
 
 func principalOf(key loquat.Credential) Principal {
-	return Principal{ID: key.ID, Name: key.Name, Kind: key.Kind, Scope: key.Scope, SessionID: key.SessionID, User: key.User}
+	return Principal{ID: key.ID, Name: key.Name, Kind: key.Kind, Scope: key.Scope, SessionID: key.SessionID, User: key.User, Role: key.Role}
 }
 
 // useTimeout bounds how long a call waits until the use of its credential is stored.

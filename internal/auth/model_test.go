@@ -45,7 +45,7 @@ func runModel(t *testing.T, steps []int) error {
 		pick := step / 8
 		switch step % 8 {
 		case 0:
-			if c, err := k.Pair(t.Context(), "", ""); err == nil {
+			if c, err := k.Pair(t.Context(), "", "", ""); err == nil {
 				codes = append(codes, &modelCode{code: c.Code, until: c.ExpiresAt})
 			}
 		case 1, 2: // a claim, right or wrong

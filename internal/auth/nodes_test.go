@@ -87,7 +87,7 @@ func TestCredentialsOfAnotherNode(t *testing.T) {
 	if !ok || err != nil {
 		t.Fatalf("a browser that signed in at the other node: %v, %v", ok, err)
 	}
-	code := must(k[1].Pair(t.Context(), "", ""))
+	code := must(k[1].Pair(t.Context(), "", "", ""))
 	device, phone, err := k[0].Claim(t.Context(), code.Code, "phone", here)
 	if err != nil {
 		t.Fatalf("a code of the other node: %v", err)
@@ -129,7 +129,7 @@ func TestClaimAtTwoNodes(t *testing.T) {
 	for range 20 {
 		m := newMemory()
 		k, notify := twoNodes(t, m)
-		code := must(k[0].Pair(t.Context(), "", ""))
+		code := must(k[0].Pair(t.Context(), "", "", ""))
 		var got atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 10 {
@@ -156,7 +156,7 @@ func TestClaimAtTwoNodes(t *testing.T) {
 // Limits hold for all nodes together: wrong secrets of a code, open codes, and the last token.
 func TestLimitsOverNodes(t *testing.T) {
 	k, _ := twoNodes(t, newMemory())
-	code := must(k[0].Pair(t.Context(), "", ""))
+	code := must(k[0].Pair(t.Context(), "", "", ""))
 	for i := range 5 {
 		_, _, err := k[i%2].Claim(t.Context(), code.Code[:5]+"0000000000", "x", here)
 		wantCode(t, err, loquat.CodeUnauthorized)
@@ -166,9 +166,9 @@ func TestLimitsOverNodes(t *testing.T) {
 		wantCode(t, err, loquat.CodeUnauthorized)
 	}
 	for i := range 19 {
-		must(k[i%2].Pair(t.Context(), "", ""))
+		must(k[i%2].Pair(t.Context(), "", "", ""))
 	}
-	_, err := k[1].Pair(t.Context(), "", "")
+	_, err := k[1].Pair(t.Context(), "", "", "")
 	wantCode(t, err, loquat.CodeRateLimited)
 
 	for range 20 {

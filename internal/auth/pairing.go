@@ -28,9 +28,9 @@ var misread = strings.NewReplacer("O", "0", "I", "1", "L", "1", " ", "", "-", ""
 // claimable reports whether a code is neither expired nor locked.
 func claimable(c loquat.PairingCode) bool { return !expired(c.ExpiresAt) && c.Wrong < maxWrong }
 
-// Pair makes a pairing code, which a device can claim within five minutes. user is for scope user. The
-// caller adds the URL.
-func (k *Keeper) Pair(ctx context.Context, scope, user string) (loquat.Pairing, error) {
+// Pair makes a pairing code, which a device can claim within five minutes. user is for scope user.
+// The device has the role, "" for none. The caller adds the URL.
+func (k *Keeper) Pair(ctx context.Context, scope, user, role string) (loquat.Pairing, error) {
 	if scope == "" {
 		scope = Read
 	}
@@ -39,6 +39,8 @@ func (k *Keeper) Pair(ctx context.Context, scope, user string) (loquat.Pairing, 
 		return loquat.Pairing{}, loquat.Invalid("body.scope", "has to be read, full or user")
 	case (scope == User) != (user != ""):
 		return loquat.Pairing{}, errNeedsUser()
+	case role != "" && !slices.Contains(k.roles, role):
+		return loquat.Pairing{}, errNoRole()
 	case scope == User:
 		if err := loquat.CheckUser("body.user", user); err != nil {
 			return loquat.Pairing{}, err
@@ -52,7 +54,7 @@ func (k *Keeper) Pair(ctx context.Context, scope, user string) (loquat.Pairing, 
 			return loquat.CredentialChange{}, loquat.Errorf(loquat.CodeRateLimited, "too many pairing codes are open; claim one, or wait until they expire")
 		}
 		code = public + "-" + randomLetters(secretLen)
-		kept = loquat.PairingCode{Public: public, Digest: digestOfCode(code, user), Scope: scope, User: user, ExpiresAt: now().Add(codeLife)}
+		kept = loquat.PairingCode{Public: public, Digest: digestOfCode(code, user), Scope: scope, User: user, Role: role, ExpiresAt: now().Add(codeLife)}
 		return loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past}, nil
 	})
 	if err != nil {
@@ -164,7 +166,7 @@ func (k *Keeper) decideClaim(public, code string, device loquat.Credential) (don
 	case !ok || !claimable(c):
 		return loquat.CredentialChange{}, false
 	case sameDigest(c.Digest, digestOfCode(code, c.User)):
-		device.Scope, device.User = c.Scope, c.User
+		device.Scope, device.User, device.Role = c.Scope, c.User, c.Role
 		return loquat.CredentialChange{Add: []loquat.Credential{device}, Drop: []string{c.Public}}, false
 	}
 	next := c

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -15,11 +16,11 @@ const maxName = 100
 // MakeToken makes a token and returns its secret, which is not stored. Once a token exists,
 // all calls need one.
 func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Credential, string, error) {
-	if err := checkNewToken(t); err != nil {
+	if err := k.checkNewToken(t); err != nil {
 		return loquat.Credential{}, "", err
 	}
 	secret := newSecret()
-	key := loquat.Credential{ID: newID(), Kind: loquat.CredentialToken, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Digest: digestOf(secret), CreatedAt: now()}
+	key := loquat.Credential{ID: newID(), Kind: loquat.CredentialToken, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Role: t.Role, Digest: digestOf(secret), CreatedAt: now()}
 	if key.Scope == "" {
 		key.Scope = Full
 	}
@@ -37,7 +38,7 @@ func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Crede
 	return key, secret, nil
 }
 
-func checkNewToken(t loquat.NewToken) error {
+func (k *Keeper) checkNewToken(t loquat.NewToken) error {
 	switch {
 	case t.Scope != "" && t.Scope != Full && t.Scope != Read && t.Scope != Session && t.Scope != User:
 		return loquat.Invalid("body.scope", "has to be one of full, read, session, user")
@@ -48,6 +49,9 @@ func checkNewToken(t loquat.NewToken) error {
 	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}
+	if t.Role != "" && !slices.Contains(k.roles, t.Role) {
+		return errNoRole()
+	}
 	if t.User != "" {
 		if err := loquat.CheckUser("body.user", t.User); err != nil {
 			return err
@@ -55,6 +59,8 @@ func checkNewToken(t loquat.NewToken) error {
 	}
 	return checkName("body.name", t.Name)
 }
+
+func errNoRole() error { return loquat.Invalid("body.role", "is not a role of server.roles") }
 
 func errNeedsUser() error {
 	return loquat.Invalid("body.user", "is needed with the scope user, and not allowed with another scope")

@@ -29,6 +29,7 @@ type Action struct {
 	ActionID  string
 	SessionID string // "" when the action belongs to no session
 	IfMatch   *Match // precondition on the session; nil means none
+	By        By
 }
 
 // RunAction runs an action and returns its result. It fails when no plugin, or more than
@@ -42,7 +43,7 @@ func (s *Service) RunAction(ctx context.Context, a Action) (json.RawMessage, err
 		}
 	}
 	query := plugin.ActionQuery{ActionID: a.ActionID, Owner: a.ActionOwner, Plugin: a.Plugin}
-	actors := s.plugins.Actors(query)
+	actors := s.plugins.Only(a.By.Rules.AllowsPlugin).Actors(query)
 	if a.ElementID != "" && len(actors) > 0 {
 		if actors, a.Params, err = s.fromElement(ctx, a, pc, actors); err != nil {
 			return nil, err

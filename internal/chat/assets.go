@@ -61,6 +61,9 @@ func (s *Assets) AddAsset(ctx context.Context, call Call, sessionID, name, media
 			if err != nil {
 				return loquat.Asset{}, err
 			}
+			if err := call.By.mayStore(&tx.Reader); err != nil {
+				return loquat.Asset{}, err
+			}
 			if err := requireFewUploads(tx, h); err != nil {
 				return loquat.Asset{}, err
 			}

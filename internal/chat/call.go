@@ -22,6 +22,9 @@ type Call struct {
 	// IfMatch is the precondition of the change; nil means none.
 	IfMatch *Match
 
+	// By says who makes the change, and what the caller may use.
+	By By
+
 	// Discard makes a new session one that is deleted when this process ends, unless a Respond without
 	// Discard starts a request on it.
 	Discard bool

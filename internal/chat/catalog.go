@@ -26,21 +26,50 @@ func overridesOf(h store.Head) loquat.Object { return h.Metadata.Object(loquat.M
 // Agents returns the agents that a session may use.
 func (c *Catalog) Agents() []loquat.Agent { return c.settings.Agents() }
 
-// Models returns the models of an agent's backend, or of the backend that a session uses with
-// its overrides.
-func (c *Catalog) Models(ctx context.Context, agentID, sessionID string, refresh bool) ([]loquat.Model, error) {
+// AgentsFor returns the agents that a caller may use.
+func (c *Catalog) AgentsFor(by By) []loquat.Agent {
+	return slices.DeleteFunc(c.Agents(), func(a loquat.Agent) bool { return !by.Rules.AllowsAgent(a.AgentID) })
+}
+
+// Models returns the models of an agent's backend that a caller may use, or those of the backend that a
+// session uses with its overrides.
+func (c *Catalog) Models(ctx context.Context, by By, agentID, sessionID string, refresh bool) ([]loquat.Model, error) {
+	var overrides loquat.Object
 	if sessionID == "" {
 		agentID = cmp.Or(agentID, loquat.DefaultAgent)
 		if err := c.settings.CheckAgent("query.agent_id", agentID); err != nil {
 			return nil, err
 		}
-		return c.settings.Models(ctx, agentID, nil, refresh)
+	} else {
+		h, err := readHead(ctx, c.store, sessionID)
+		if err != nil {
+			return nil, err
+		}
+		agentID, overrides = cmp.Or(agentID, h.AgentID), overridesOf(h)
 	}
-	h, err := readHead(ctx, c.store, sessionID)
+	if err := by.mayUse(agentID); err != nil {
+		return nil, err
+	}
+	models, err := c.settings.Models(ctx, agentID, overrides, refresh)
+	if err != nil || by.Rules.Models == nil {
+		return models, err
+	}
+	resolved, err := c.settings.ResolveStatic(agentID, overrides)
 	if err != nil {
 		return nil, err
 	}
-	return c.settings.Models(ctx, cmp.Or(agentID, h.AgentID), overridesOf(h), refresh)
+	return slices.DeleteFunc(slices.Clone(models), func(m loquat.Model) bool { return !by.Rules.AllowsModel(resolved.ProviderID, m.ID) }), nil
+}
+
+// Shown returns those of elements whose plugin a caller may use.
+func (c *Catalog) Shown(by By, elements []loquat.Object) []loquat.Object {
+	only := c.plugins.Only(by.Rules.AllowsPlugin)
+	if only == c.plugins {
+		return elements
+	}
+	return slices.DeleteFunc(slices.Clone(elements), func(e loquat.Object) bool {
+		return !slices.ContainsFunc(only.Plugins(), func(p plugin.Plugin) bool { return p.Name() == e.String("plugin") })
+	})
 }
 
 // Named returns the settings of a call whose model is named in a request, and the parameters that
@@ -54,9 +83,14 @@ func (c *Catalog) Named(ctx context.Context, model string) (settings.Resolved, l
 	return resolved, params, err
 }
 
-// NamedModels returns all names that Named knows.
-func (c *Catalog) NamedModels(ctx context.Context) []settings.NamedModel {
-	return c.settings.NamedModels(ctx)
+// NamedModels returns the names that Named knows and that a caller may use.
+func (c *Catalog) NamedModels(ctx context.Context, by By) []settings.NamedModel {
+	return slices.DeleteFunc(c.settings.NamedModels(ctx), func(m settings.NamedModel) bool {
+		if m.OfAgent() {
+			return !by.Rules.AllowsAgent(m.Name)
+		}
+		return !by.Rules.AllowsModel(m.Owner, m.Model.ID)
+	})
 }
 
 // UISchema returns the elements of the core plugins for a session: of its provider, and of the

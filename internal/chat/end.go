@@ -31,7 +31,7 @@ func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next 
 		next   *store.Request
 		status loquat.RequestStatus
 	}
-	endBy := s.endRequest
+	endBy := s.endOwn(k.attempts, readOpenStep)
 	end := func(tx *store.Tx) (out ended, err error) {
 		if err := s.checkOwner(q); err != nil {
 			return out, err
@@ -58,7 +58,7 @@ func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next 
 		}
 		if out, err = endPersistently(ctx, k, end); err != nil && !errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
 			s.log.Error("the streamed text of a request is lost, too", "request_id", q.RequestID, "error", err)
-			endBy = s.endWithout
+			endBy = s.endOwn(k.attempts, readWithoutIncrements)
 			out, err = persistently(ctx, s.store, end)
 		}
 	}
@@ -109,29 +109,43 @@ func (s *Requests) endContext() (context.Context, context.CancelFunc) {
 // log: it closes an open phase, keeps visible text, gives an open tool round its results,
 // publishes error or request_cancelled and request_completed, and starts the next queued
 // send.
+//
+// It is for a request whose process is gone: the log alone says how often the backend was called.
 func (s *Requests) endRequest(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+	return s.endBy(readOpenStep, tx, q, nil, failure)
+}
+
+// endWithout is endRequest for a request whose increments cannot be read or stored: it
+// drops what the request streamed since its last closed step.
+func (s *Requests) endWithout(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+	return s.endBy(readWithoutIncrements, tx, q, nil, failure)
+}
+
+// endOwn returns what ends a request of this process, which has made these calls of the backend since
+// its last closed step.
+func (s *Requests) endOwn(attempts []loquat.Attempt, read stepReader) func(*store.Tx, *store.Request, error) (*store.Request, error) {
+	return func(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
+		return s.endBy(read, tx, q, &attempts, failure)
+	}
+}
+
+// endBy ends a request whose open step read returns. With attempts nil the step says how often the
+// backend was called.
+func (s *Requests) endBy(read stepReader, tx *store.Tx, q *store.Request, attempts *[]loquat.Attempt, failure error) (*store.Request, error) {
 	h, err := tx.Head(q.SessionID)
 	if err != nil {
 		return nil, err
 	}
 	var memory heap.Gauge
 	defer memory.Reset()
-	open, err := readOpenStep(tx, *q, &memory)
+	open, err := read(&tx.Reader, *q, &memory)
 	if err != nil {
 		return nil, err
 	}
-	return s.endStep(tx, &h, q, open, failure)
-}
-
-// endWithout is endRequest for a request whose increments cannot be read or stored: it
-// drops what the request streamed since its last closed step.
-func (s *Requests) endWithout(tx *store.Tx, q *store.Request, failure error) (*store.Request, error) {
-	h, err := tx.Head(q.SessionID)
-	if err != nil {
-		return nil, err
+	if attempts == nil {
+		attempts = &open.attempts
 	}
-	open, err := readWithoutIncrements(tx, *q)
-	if err != nil {
+	if err := count(&tx.Reader, h, q, *attempts); err != nil {
 		return nil, err
 	}
 	return s.endStep(tx, &h, q, open, failure)
@@ -161,7 +175,7 @@ func (s *Requests) endStep(tx *store.Tx, h *store.Head, q *store.Request, open o
 	if err := publish(tx, h, q, end, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
 		return nil, err
 	}
-	if err := tx.EndRequest(q, status, detail); err != nil {
+	if err := s.finish(tx, *h, q, status, detail); err != nil {
 		return nil, err
 	}
 	return s.startNext(tx, h)
@@ -194,13 +208,19 @@ type openStep struct {
 	draft     *loquat.Delta // the draft that clients have computed
 	calls     []loquat.ToolCall
 	finished  map[string]loquat.Message
+
+	attempts []loquat.Attempt // the calls of the backend that the events tell of
+	settled  bool             // the step is a round of tools, which calls no backend
 }
 
-// readOpenStep folds the events above a request's mark. It adds their sizes to memory.
-func readOpenStep(tx *store.Tx, q store.Request, memory *heap.Gauge) (openStep, error) {
-	open := openStep{finished: map[string]loquat.Message{}}
+// stepReader reads the open step of a request. It adds the sizes of events to memory.
+type stepReader func(r *store.Reader, q store.Request, memory *heap.Gauge) (openStep, error)
+
+// readOpenStep folds the events above a request's mark.
+func readOpenStep(r *store.Reader, q store.Request, memory *heap.Gauge) (openStep, error) {
+	open := newOpenStep()
 	var draft loquat.DraftBuilder
-	err := tx.EachRequestEvent(q, q.ClosedUpTo, true, func(r loquat.Record) error {
+	err := r.EachRequestEvent(q, q.ClosedUpTo, true, func(r loquat.Record) error {
 		memory.Add(len(r.Body))
 		e, err := r.Decode()
 		if err != nil {
@@ -213,19 +233,33 @@ func readOpenStep(tx *store.Tx, q store.Request, memory *heap.Gauge) (openStep, 
 		return nil
 	})
 	open.draft = draft.Delta()
+	open.settle()
 	return open, err
+}
+
+// newOpenStep returns a step of which no event is known. The backend may have been called.
+func newOpenStep() openStep {
+	return openStep{finished: map[string]loquat.Message{}, attempts: []loquat.Attempt{{}}}
+}
+
+// settle is called after the last event.
+func (o *openStep) settle() {
+	if o.settled {
+		o.attempts = nil
+	}
 }
 
 // readWithoutIncrements is readOpenStep without increments. It leaves out what cannot be
 // read.
-func readWithoutIncrements(tx *store.Tx, q store.Request) (openStep, error) {
-	var open openStep
-	err := tx.EachRequestEvent(q, q.ClosedUpTo, false, func(r loquat.Record) error {
+func readWithoutIncrements(r *store.Reader, q store.Request, _ *heap.Gauge) (openStep, error) {
+	open := newOpenStep()
+	err := r.EachRequestEvent(q, q.ClosedUpTo, false, func(r loquat.Record) error {
 		if e, err := r.Decode(); err == nil {
 			open.note(e)
 		}
 		return nil
 	})
+	open.settle()
 	return open, err
 }
 
@@ -235,7 +269,12 @@ func (o *openStep) note(e loquat.Event) {
 	case loquat.AssistantMessage:
 		o.streaming = e.Phase == loquat.PhaseStart
 	case loquat.ToolCalls:
-		o.calls = e.ToolCalls
+		o.calls, o.settled = e.ToolCalls, true
+	case loquat.Partial:
+		o.attempts[len(o.attempts)-1].Received += sizeOf(e.Message)
+	case loquat.RetryScheduled:
+		o.attempts[len(o.attempts)-1].Refused = e.Cause != loquat.CauseStream && e.Cause != loquat.CauseTimeout
+		o.attempts = append(o.attempts, loquat.Attempt{})
 	case loquat.ToolPartial:
 		if e.Phase == loquat.PhaseEnd && e.Payload != nil && e.Payload.Result != nil {
 			o.finished[e.ToolCallID] = *e.Payload.Result

@@ -65,7 +65,7 @@ func (s *Service) AppendMessage(ctx context.Context, call Call, id string, p loq
 		return Answer[loquat.MessageResult]{}, err
 	}
 	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
-		h, err := s.headForMessages(tx, call, id)
+		h, err := s.headForMore(tx, call, id)
 		if err != nil {
 			return out, err
 		}
@@ -92,7 +92,7 @@ func (s *Service) AppendMessages(ctx context.Context, call Call, id string, list
 		messages[i], attachments = m, append(attachments, attached...)
 	}
 	return messages, s.store.Update(ctx, func(tx *store.Tx) error {
-		h, err := s.headForMessages(tx, call, id)
+		h, err := s.headForMore(tx, call, id)
 		if err != nil {
 			return err
 		}
@@ -141,12 +141,21 @@ func appendedEvent(m loquat.Message) loquat.Event {
 	return loquat.Event{Type: loquat.MessageAppended, Role: m.Role, Content: &m.Content, Metadata: m.Metadata, Message: m.AsDelta()}
 }
 
+// headForMore is headForMessages for a change that may need more room.
+func (s *Service) headForMore(tx *store.Tx, call Call, id string) (store.Head, error) {
+	h, err := s.headForMessages(tx, call, id)
+	if err != nil {
+		return h, err
+	}
+	return h, call.By.mayStore(&tx.Reader)
+}
+
 // ModifyMessage changes the content of a message. It publishes message_modified and
 // checkpoint.
 func (s *Service) ModifyMessage(ctx context.Context, call Call, id string, index int, content string) (Answer[loquat.MessageResult], error) {
 	content = loquat.CleanText(content)
 	return change(ctx, s.store, call, func(tx *store.Tx) (out Answer[loquat.MessageResult], err error) {
-		h, err := s.headForMessages(tx, call, id)
+		h, err := s.headForMore(tx, call, id)
 		if err != nil {
 			return out, err
 		}

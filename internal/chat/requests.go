@@ -25,6 +25,7 @@ type Requests struct {
 	workers     workers
 	recent      *recentMessages
 	titles      *titles
+	other       *otherUsage
 }
 
 // Running returns how many requests run in this process.
@@ -52,7 +53,7 @@ func (s *Requests) Cancel(ctx context.Context, call Call, id string) (Answer[loq
 		out.Accepted = true
 		switch {
 		case q.Status == loquat.StatusQueued:
-			err = cancelQueued(tx, &q)
+			err = s.cancelQueued(tx, &q)
 		case q.Status.Ended():
 			out.Accepted = false
 		case !q.Cancelled:
@@ -99,7 +100,7 @@ func (s *Requests) checkOwner(q store.Request) error {
 }
 
 // cancelQueued ends a request that never started: it has events, but no message.
-func cancelQueued(tx *store.Tx, q *store.Request) error {
+func (s *Requests) cancelQueued(tx *store.Tx, q *store.Request) error {
 	h, err := tx.Head(q.SessionID)
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func cancelQueued(tx *store.Tx, q *store.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.EndRequest(q, loquat.StatusCancelled, ""); err != nil {
+	if err := s.finish(tx, h, q, loquat.StatusCancelled, ""); err != nil {
 		return err
 	}
 	return publishQueue(tx, &h)

@@ -65,7 +65,7 @@ func (s *Requests) runJob(ctx context.Context, q store.Request, out *sink) (err 
 			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
 		}
 	}()
-	job, err := s.newJob(ctx, q)
+	job, err := s.newJob(ctx, q, out)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func withCause(err, cause error) error {
 }
 
 // newJob returns the job of a request: its settings, plugins and history.
-func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error) {
+func (s *Requests) newJob(ctx context.Context, q store.Request, out *sink) (loop.Job, error) {
 	stored, err := sendOf(q)
 	if err != nil {
 		return loop.Job{}, err
@@ -104,6 +104,14 @@ func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error
 	if err != nil {
 		return loop.Job{}, err
 	}
+	rules, err := s.rulesOf(stored)
+	if err != nil {
+		return loop.Job{}, err
+	}
+	if err := mayUseModel(rules, resolved.ProviderID, resolved.Config.String("model")); err != nil { // an override may name it in a plugin's setting
+		return loop.Job{}, err
+	}
+	out.bound(rules.Bounds.TokensPerDay)
 	var own RunSettings
 	if stored.Run != nil {
 		own = stored.Run.Settings
@@ -111,9 +119,10 @@ func (s *Requests) newJob(ctx context.Context, q store.Request) (loop.Job, error
 	return loop.Job{
 		Instructions: own.Instructions, ClientTools: own.Tools, Params: own.Params, NoteOrder: stored.Run != nil,
 		SessionID: q.SessionID, RequestID: q.RequestID,
-		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins, Config: resolved.Config,
+		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins.Only(rules.AllowsPlugin), Config: resolved.Config,
 		Redacted: resolved.Redacted,
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
+		Attempted:     out.Attempted,
 		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessages(q, stored),
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.assets.OpenAsset(ctx, q.SessionID, assetID)

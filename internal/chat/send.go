@@ -28,6 +28,8 @@ type storedSend struct {
 
 	Run *run `json:"run,omitempty"` // of a request that Respond started
 
+	Role string `json:"role,omitempty"` // of the caller
+
 	RollBack bool `json:"roll_back,omitempty"` // its messages are deleted when it ends
 
 	attachments []attachment // of Message, until they are checked
@@ -76,6 +78,9 @@ func (s *Requests) sendFirst(tx *store.Tx, call Call, h *store.Head, p loquat.Se
 
 // start stores the request of a send that was checked, and starts or queues it.
 func (s *Requests) start(ctx context.Context, call Call, id string, p loquat.Send, stored storedSend) (Answer[loquat.SendResult], error) {
+	if err := s.lookForRoom(ctx, call, p.RequestID); err != nil {
+		return Answer[loquat.SendResult]{}, err
+	}
 	named := p.RequestID != ""
 	if !named {
 		p.RequestID = newID()
@@ -155,13 +160,21 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if err := call.IfMatch.check(h); err != nil {
 		return answer, err
 	}
-	if _, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h)); err != nil { // its agent was removed from the configuration
+	resolved, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h))
+	if err != nil { // its agent was removed from the configuration
 		return answer, err
 	}
+	if stored.Run == nil {
+		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
+	}
+	if err := call.By.maySend(tx, h, stored); err != nil {
+		return answer, err
+	}
+	stored.Role = call.By.Role
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
 		return answer, err
 	}
-	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, OnBusy: p.OnBusy}
+	q := store.Request{Request: loquat.Request{RequestID: p.RequestID}, BodyHash: call.BodyHash, OnBusy: p.OnBusy, Meter: call.By.Meter}
 	if busy {
 		err = s.sendBusy(tx, &h, &q, stored, out)
 	} else {

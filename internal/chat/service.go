@@ -59,6 +59,7 @@ type dependencies struct {
 	redactor *config.Redactor
 	settings *settings.Resolver
 	starts   *pluginStarts
+	spent    spent
 }
 
 // errShutdown is the failure of a request that runs when the server stops.
@@ -67,7 +68,7 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets},
+		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, spent: newSpent()},
 		states:       map[string]chan struct{}{},
 	}
 	if s.log == nil {
@@ -92,6 +93,7 @@ func New(opts Options) *Service {
 		life: s.life, recent: newRecentMessages(),
 	}
 	s.Requests.workers = workers{life: s.life, run: s.Requests.runRequest, recent: s.Requests.recent, byID: map[string]*worker{}}
+	s.Requests.other = &otherUsage{dependencies: s.dependencies, sum: map[meteredUsage]loquat.Usage{}}
 	s.Requests.titles = newTitles(s.Requests)
 	s.Requests.listen()
 	return s
@@ -125,6 +127,7 @@ func (s *Service) Start(ctx context.Context) error {
 func (s *Service) begin() {
 	s.Requests.workers.running.Go(s.cleanupLoop)
 	s.Requests.workers.running.Go(s.indexing.loop)
+	s.Requests.workers.running.Go(func() { s.Requests.other.loop(s.life) })
 	if s.store.Shared() {
 		s.Requests.workers.running.Go(s.Requests.lookLoop)
 	}

@@ -62,6 +62,9 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 	if fault != nil && call.IdempotencyKey == "" {
 		return loquat.Snapshot{}, fault
 	}
+	if err := s.Requests.lookForRoomIn(ctx, call, p.Send); err != nil {
+		return loquat.Snapshot{}, err
+	}
 	out, err := launching(ctx, s.Requests, func(tx *store.Tx, sent *sent) (storedSnapshot, error) {
 		return runOnce(tx, call, func() (out storedSnapshot, err error) {
 			if fault != nil { // reported only here, because a repeat gets the first answer
@@ -69,6 +72,9 @@ func (s *Service) CreateSession(ctx context.Context, call Call, p loquat.NewSess
 			}
 			planned := store.Head{SessionID: p.SessionID, AgentID: p.AgentID, Metadata: p.Metadata}
 			if err := checkAttachments(s.settings, attachments, &tx.Reader, planned); err != nil {
+				return out, err
+			}
+			if err := call.By.mayCreate(tx, p); err != nil {
 				return out, err
 			}
 			h, err := createUnusedSession(tx, p.SessionID, p.AgentID, withTitle(p.Metadata, messages))
@@ -245,6 +251,11 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 	if err := s.checkDescription(agent, p.AgentID != nil, v); err != nil {
 		return storedSnapshot{}, err
 	}
+	if p.AgentID != nil {
+		if err := call.By.mayUse(agent); err != nil {
+			return storedSnapshot{}, err
+		}
+	}
 	if err := checkLabels(p.Metadata); err != nil {
 		return storedSnapshot{}, err
 	}
@@ -335,8 +346,11 @@ func (s *Requests) deleteSession(ctx context.Context, call Call, id string) erro
 		for i := range ended {
 			if ended[i].Status == loquat.StatusRunning {
 				tx.Signal(signalDeleted, ended[i].RequestID)
+				if err := s.countOpen(tx, h, &ended[i]); err != nil {
+					return nil, err
+				}
 			}
-			if err := tx.EndRequest(&ended[i], loquat.StatusCancelled, ""); err != nil {
+			if err := s.finish(tx, h, &ended[i], loquat.StatusCancelled, ""); err != nil {
 				return nil, err
 			}
 		}
@@ -417,6 +431,9 @@ func (s *Service) forkSession(tx *store.Tx, call Call, id, newSession string, p 
 		agent = p.AgentID
 	}
 	if err := s.checkDescription(agent, p.AgentID != "", v); err != nil {
+		return storedSnapshot{}, err
+	}
+	if err := call.By.mayAddSession(&tx.Reader, source.User, agent); err != nil {
 		return storedSnapshot{}, err
 	}
 	if err := checkLabels(p.Metadata); err != nil {

@@ -49,6 +49,9 @@ type sink struct {
 	published int    // number of taken that it published
 	failures  int    // transactions in a row that failed
 
+	meter    meter
+	attempts []loquat.Attempt // calls of the backend that no closed step has counted
+
 	stepping bool      // a step runs
 	waiting  time.Time // since when increments or a step wait to be stored; zero if none do
 	limit    *time.Timer
@@ -69,6 +72,7 @@ func newSink(ctx context.Context, s *Requests, q store.Request) *sink {
 	k.mu.Lock() // orders the assignment before the first checkLimit
 	defer k.mu.Unlock()
 	k.limit = time.AfterFunc(unstoredLimit, k.checkLimit)
+	k.meter.charged = q.Charged
 	return k
 }
 
@@ -139,7 +143,14 @@ func (k *sink) PublishIncrements(tx *store.Tx) error {
 	}
 	waiting := k.taken[k.published:]
 	k.published = len(k.taken)
+	counts, metered, used := k.meter.due(tx), k.q, k.meter.closed+loquat.EstimateTokens(k.meter.arrived)
+	metered.Charged = k.meter.charged
 	k.mu.Unlock()
+	if counts {
+		if err := k.charge(tx, &metered, used); err != nil {
+			return err
+		}
+	}
 	return publish(tx, &k.h, &k.q, loquat.MergeIncrements(waiting)...)
 }
 
@@ -217,6 +228,7 @@ func (k *sink) Publish(ctx context.Context, e loquat.Event) error {
 		if k.size < maxPending {
 			k.pending = append(k.pending, e)
 			k.size += incrementSize(e)
+			k.meter.arrived += sizeOf(e.Message)
 			k.wait()
 			k.mu.Unlock()
 			k.outbox.Ready()
@@ -255,6 +267,7 @@ func incrementSize(e loquat.Event) int {
 // request runs, belongs to this process and is not cancelled.
 func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *store.Request, err error)) error {
 	k.setStepping(true)
+	var closed int64 // tokens of the closed steps
 	next, err := persistently(ctx, k.s.store, func(tx *store.Tx) (*store.Request, error) {
 		if err := k.s.checkOwner(k.q); err != nil {
 			return nil, err
@@ -266,17 +279,32 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *
 		if step.Request.Cancelled {
 			return nil, errCancelled
 		}
+		k.meterIn(tx)
 		if err := k.PublishIncrements(tx); err != nil {
 			return nil, err
+		}
+		if err := count(&tx.Reader, step.Head, &step.Request, k.attempts); err != nil {
+			return nil, err
+		}
+		if closed = usedBy(step.Request); closed > 0 {
+			if err := k.charge(tx, &step.Request, closed); err != nil {
+				return nil, err
+			}
 		}
 		return fn(tx, &step)
 	})
 	if err == nil {
+		k.attempts = nil
+		k.closeMeter(closed)
 		k.setStepping(false)
 		k.next = next
 	}
 	return err
 }
+
+// Attempted notes a call of the backend. The next step, or the end of the request, counts it. Like the
+// methods that step, it is called by the request's worker alone.
+func (k *sink) Attempted(a loquat.Attempt) { k.attempts = append(k.attempts, a) }
 
 // EndPhase persists a phase: assistant_message end, final, checkpoint, then tool_calls, or the
 // end of the request, or both.
@@ -324,7 +352,7 @@ func (k *sink) complete(tx *store.Tx, step *store.Step) (next *store.Request, er
 	if err := publish(tx, &step.Head, &step.Request, loquat.Event{Type: loquat.RequestCompleted}); err != nil {
 		return nil, err
 	}
-	if err := tx.EndRequest(&step.Request, loquat.StatusCompleted, ""); err != nil || !step.Queued {
+	if err := k.s.finish(tx, step.Head, &step.Request, loquat.StatusCompleted, ""); err != nil || !step.Queued {
 		return nil, err
 	}
 	return k.s.startNext(tx, &step.Head)

@@ -211,7 +211,7 @@ func (s *Requests) ask(ctx context.Context, h store.Head, model string, messages
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	return s.askResolved(ctx, e, h.SessionID, model, messages)
+	return s.askResolved(ctx, e, store.UsageOf{User: h.User, AgentID: h.AgentID}, h.SessionID, model, messages)
 }
 
 // AskModel asks the model that a name stands for, without a session and without tools. See
@@ -228,21 +228,24 @@ func (s *Requests) AskModel(ctx context.Context, name string, messages []loquat.
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	reply, err := s.askResolved(ctx, e, "", "", messages)
+	reply, err := s.askResolved(ctx, e, store.UsageOf{AgentID: s.agentNamed(name)}, "", "", messages)
 	if cause := context.Cause(ctx); err != nil && cause != nil { // the caller disconnected
 		err = cause
 	}
 	return reply, err
 }
 
-// askResolved asks with settings. model "" is theirs.
-func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, sessionID, model string, messages []loquat.Message) (loquat.Reply, error) {
+// askResolved asks with settings. model "" is theirs. What it uses counts for of.
+func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, of store.UsageOf, sessionID, model string, messages []loquat.Message) (loquat.Reply, error) {
 	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")
 	if model != "" {
 		req.Config.Set("model", model)
 	}
 	req.Redacted = s.settings.Redact(req.Config)
+	input, _ := loquat.EstimateInput(messages)
+	of.ProviderID, of.Model = e.ProviderID, req.Config.String("model")
+	req.Attempted = func(a loquat.Attempt) { s.other.add(meteredUsage{UsageOf: of}, a, input) }
 	failed := func(err error) error {
 		return &loquat.Error{Code: loquat.CodeBackendError, Detail: s.describe(err), Err: err}
 	}

@@ -59,9 +59,10 @@ type Config struct {
 	Push           Push
 	Limits         Limits
 	Events         Events
-	Plugins        []string // nil means all that are compiled in
-	Required       []string // entries of Plugins without which requests fail
-	PluginCacheDir string   // "" means a folder of the data directory
+	Prices         map[string]Price // by model, or by provider_id/model
+	Plugins        []string         // nil means all that are compiled in
+	Required       []string         // entries of Plugins without which requests fail
+	PluginCacheDir string           // "" means a folder of the data directory
 
 	raw         loquat.Object
 	agents      map[string]*agent
@@ -78,6 +79,7 @@ type Server struct {
 	PublicURL      string
 	AuthTokens     []AuthToken
 	JWT            []JWT
+	Roles          map[string]Role
 	AllowedOrigins []string
 	TrustedProxies []string
 	TLS            TLS
@@ -92,6 +94,7 @@ type AuthToken struct {
 	Scope     string `json:"scope"` // full, read, session or user
 	SessionID string `json:"session_id"`
 	User      string `json:"user"`
+	Role      string `json:"role"`
 }
 
 // JWT is a system whose JSON Web Tokens are accepted.
@@ -101,6 +104,7 @@ type JWT struct {
 	Keys       string `json:"jwks_url"`
 	UserClaim  string `json:"user_claim"`
 	ScopeClaim string `json:"scope_claim"`
+	RoleClaim  string `json:"role_claim"`
 }
 
 // Closed reports whether the configuration itself makes every call need a token.
@@ -160,6 +164,33 @@ type Limits struct {
 
 // Events sets how long events are kept; a Retention of 0 keeps them for ever.
 type Events struct{ Retention time.Duration }
+
+// Price is the price of a million tokens, in a currency of the operator's choice.
+type Price struct {
+	Input       float64  `json:"input"`
+	CachedInput *float64 `json:"cached_input"` // nil: that of Input
+	Output      float64  `json:"output"`
+}
+
+// Cost returns what tokens cost.
+func (p Price) Cost(t loquat.Tokens) float64 {
+	cached := p.Input
+	if p.CachedInput != nil {
+		cached = *p.CachedInput
+	}
+	const unit = 1e6
+	hit := min(t.CachedInput, t.Input)
+	return (float64(t.Input-hit)*p.Input + float64(hit)*cached + float64(t.Output)*p.Output) / unit
+}
+
+// PriceOf returns the price of a model of a provider.
+func (c *Config) PriceOf(providerID, model string) (Price, bool) {
+	p, ok := c.Prices[providerID+"/"+model]
+	if !ok {
+		p, ok = c.Prices[model]
+	}
+	return p, ok
+}
 
 // Environment gives access to variables and files.
 type Environment struct {
@@ -252,6 +283,7 @@ func New(raw loquat.Object, env Environment) *Config {
 			PublicURL:      server.String("public_url"),
 			AuthTokens:     valueAt[[]AuthToken](server, "auth_tokens", nil),
 			JWT:            valueAt[[]JWT](server, "jwt", nil),
+			Roles:          valueAt[map[string]Role](server, "roles", nil),
 			AllowedOrigins: valueAt[[]string](server, "allowed_origins", nil),
 			TrustedProxies: valueAt[[]string](server, "trusted_proxies", nil),
 			TLS:            TLS{CertFile: tls.String("cert_file"), KeyFile: tls.String("key_file")},
@@ -275,24 +307,10 @@ func New(raw loquat.Object, env Environment) *Config {
 			Token:    bridge.String("token"),
 			Servers:  valueAt[map[string]string](bridge, "servers", nil),
 		},
-		Push: pushIn(raw.Object("push").Object("web")),
-		Limits: Limits{
-			MaxBodyBytes:     valueAt[int64](limits, "max_body_bytes", DefaultMaxBodyBytes),
-			MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
-			MaxImportBytes:   valueAt[int64](limits, "max_import_bytes", DefaultMaxImportBytes),
-			MaxResponseBytes: valueAt[int64](limits, "max_response_bytes", DefaultMaxResponseBytes),
-			MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
-
-			MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
-
-			MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
-			MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
-			MaxFollowers:             valueAt(limits, "max_followers", DefaultMaxFollowers),
-			MaxFollowersPerToken:     valueAt(limits, "max_followers_per_token", DefaultMaxFollowersPerToken),
-			MaxInflightBytes:         valueAt[int64](limits, "max_inflight_bytes", DefaultMaxInflight),
-			MaxInflightBytesPerToken: valueAt[int64](limits, "max_inflight_bytes_per_token", DefaultMaxInflightPerToken),
-		},
+		Push:           pushIn(raw.Object("push").Object("web")),
+		Limits:         limitsIn(limits),
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
+		Prices:         valueAt[map[string]Price](raw, "prices", nil),
 		Plugins:        valueAt[[]string](raw, "plugins", nil),
 		Required:       valueAt[[]string](raw, "required_plugins", nil),
 		PluginCacheDir: raw.String("plugin_cache_dir"),
@@ -301,6 +319,26 @@ func New(raw loquat.Object, env Environment) *Config {
 	c.agents, c.agentFaults = resolveAgents(raw)
 	c.providers = resolveProviders(raw)
 	return c
+}
+
+// limitsIn reads limits.
+func limitsIn(limits loquat.Object) Limits {
+	return Limits{
+		MaxBodyBytes:     valueAt[int64](limits, "max_body_bytes", DefaultMaxBodyBytes),
+		MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
+		MaxImportBytes:   valueAt[int64](limits, "max_import_bytes", DefaultMaxImportBytes),
+		MaxResponseBytes: valueAt[int64](limits, "max_response_bytes", DefaultMaxResponseBytes),
+		MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
+
+		MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
+
+		MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
+		MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
+		MaxFollowers:             valueAt(limits, "max_followers", DefaultMaxFollowers),
+		MaxFollowersPerToken:     valueAt(limits, "max_followers_per_token", DefaultMaxFollowersPerToken),
+		MaxInflightBytes:         valueAt[int64](limits, "max_inflight_bytes", DefaultMaxInflight),
+		MaxInflightBytesPerToken: valueAt[int64](limits, "max_inflight_bytes_per_token", DefaultMaxInflightPerToken),
+	}
 }
 
 // pushIn reads push.web.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/mail"
 	"net/netip"
@@ -33,8 +34,9 @@ func Keys() Schema {
 		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; by default they are not served. An address beyond loopback needs `--debug-insecure`."},
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
 		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL at which clients reach the server, if it differs from the listening address."},
-		{Key: "server.jwt", Kind: Objects, Check: checkJWT, Doc: "Systems whose JSON Web Tokens are accepted: objects with `issuer`, `audience`, `jwks_url` and, if wanted, `user_claim` (default `sub`) and `scope_claim`; see [access.md](access.md#tokens-of-your-own-system)."},
-		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read`, `session` or `user`) and, with scope `session`, `session_id`, with scope `user`, `user`."},
+		{Key: "server.jwt", Kind: Objects, Check: checkJWT, Doc: "Systems whose JSON Web Tokens are accepted: objects with `issuer`, `audience`, `jwks_url` and, if wanted, `user_claim` (default `sub`), `scope_claim` and `role_claim`; see [access.md](access.md#tokens-of-your-own-system)."},
+		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read`, `session` or `user`) and, with scope `session`, `session_id`, with scope `user`, `user`; if wanted, also `role`."},
+		{Key: "server.roles", Kind: Object, Check: checkRoles, Doc: "Map of role to an object with `agents`, `models`, `plugins` (lists; without one, all may be used) and `bounds`; see [access.md](access.md#roles-and-bounds)."},
 		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, such as `https://host:port`."},
 		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers the server reads."},
 		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
@@ -71,6 +73,8 @@ func Keys() Schema {
 		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
 		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503. The bodies of relayed requests have another account of this size."},
 		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
+
+		{Key: "prices", Kind: Object, Check: checkPrices, Doc: "Prices of a million tokens, by model or by `provider_id/model`: objects with `input`, `output` and, if wanted, `cached_input`, in any one currency. They give the cost in [usage](access.md#usage)."},
 
 		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
 	}
@@ -233,7 +237,7 @@ func checkJWT(raw json.RawMessage) error {
 		d := json.NewDecoder(bytes.NewReader(entry))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&j); err != nil {
-			fault("is wrong: %s; issuer, audience, jwks_url, user_claim and scope_claim must be strings", strings.TrimPrefix(err.Error(), "json: "))
+			fault("is wrong: %s; issuer, audience, jwks_url, user_claim, scope_claim and role_claim must be strings", strings.TrimPrefix(err.Error(), "json: "))
 			continue
 		}
 		keys, err := url.Parse(j.Keys)
@@ -246,6 +250,35 @@ func checkJWT(raw json.RawMessage) error {
 			fault("has the jwks_url %q; must be an https URL, or an http URL of this machine", loquat.Clip(j.Keys, loquat.Excerpt))
 		}
 		issuers[j.Issuer] = true
+	}
+	if len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// checkPrices reports all problems of prices.
+func checkPrices(raw json.RawMessage) error {
+	prices := map[string]json.RawMessage{}
+	mustDecode(raw, &prices)
+	var faults []string
+	for _, model := range slices.Sorted(maps.Keys(prices)) {
+		var p struct{ Input, CachedInput, Output *float64 }
+		d := json.NewDecoder(bytes.NewReader(prices[model]))
+		d.DisallowUnknownFields()
+		var given Price
+		fault := ""
+		switch err := d.Decode(&given); {
+		case err != nil:
+			fault = strings.TrimPrefix(err.Error(), "json: ")
+		case json.Unmarshal(prices[model], &p) != nil || p.Input == nil || p.Output == nil:
+			fault = "input or output is missing"
+		case given.Input < 0 || given.Output < 0 || given.CachedInput != nil && *given.CachedInput < 0:
+			fault = "a price is below 0"
+		default:
+			continue
+		}
+		faults = append(faults, fmt.Sprintf("entry %q is wrong: %s; must have input, output and, if wanted, cached_input: prices of a million tokens", loquat.Clip(model, loquat.Excerpt), fault))
 	}
 	if len(faults) > 0 {
 		return errors.New(strings.Join(faults, "; "))

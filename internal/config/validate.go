@@ -48,6 +48,7 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	c.checkRequired(ch, owned)
 	c.checkPlugins(ch, loaded.Compiled)
 	c.checkServer(ch, loaded)
+	c.checkRolesUsed(ch)
 	c.checkAssets(ch)
 	c.checkBridge(ch)
 

@@ -7,9 +7,11 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -82,7 +84,15 @@ type rig struct {
 const rigConfig = `{
 	"providers": {"main": {"provider": "parrot", "model": "m1"}},
 	"limits": {"max_body_bytes": 65536, "max_asset_bytes": 262144},
-	"server": {"allowed_origins": ["https://app.example"]},
+	"server": {"allowed_origins": ["https://app.example"], "roles": {
+		"few": {"bounds": {"sessions": 2, "running_requests": 1}},
+		"slow": {"bounds": {"requests_per_minute": 2}},
+		"brief": {"bounds": {"tokens_per_day": 12}},
+		"small": {"bounds": {"storage_bytes": 40}},
+		"narrow": {"agents": [], "plugins": []},
+		"other": {"models": ["main/m2", "else/*"]},
+		"main": {"agents": ["default"], "models": ["main/*"], "plugins": ["no.plugin"]}
+	}},
 	"push": {"web": {"subject": "https://app.example"}}
 }`
 
@@ -131,7 +141,7 @@ func newRigOn(t *testing.T, front func(store.Driver) store.Driver, change func(*
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet}); err != nil {
+	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet, Roles: slices.Collect(maps.Keys(cfg.Server.Roles))}); err != nil {
 		t.Fatal(err)
 	}
 	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: builtClient}

@@ -41,7 +41,8 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics,
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "loquat_requests_running", Help: "Requests that run in this process.",
 	}, func() float64 { return float64(service.Requests.Running()) })
-	if err := register(registry, m.answers, m.latency, m.streams, running); err != nil {
+	own := []prometheus.Collector{m.answers, m.latency, m.streams, running}
+	if err := register(registry, append(own, service.Collectors()...)...); err != nil {
 		return nil, err
 	}
 	return m, registerProcess(registry)

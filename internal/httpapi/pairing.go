@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -38,10 +39,13 @@ func (k *credentials) pair(x *route.Exchange) error {
 	if in.User, err = userOf(x, "body.user", in.User); err != nil {
 		return err
 	}
-	if callerOf(x).Scope == auth.User && in.Scope == "" {
-		in.Scope = auth.User
+	if who := callerOf(x); who.Scope == auth.User {
+		if in.Role != "" && in.Role != who.Role {
+			return loquat.Errorf(loquat.CodeForbidden, "body.role names another role than the one of the token")
+		}
+		in.Scope, in.Role = cmp.Or(in.Scope, auth.User), who.Role
 	}
-	p, err := k.keeper.Pair(x.R.Context(), in.Scope, in.User)
+	p, err := k.keeper.Pair(x.R.Context(), in.Scope, in.User, in.Role)
 	if err != nil {
 		return err
 	}

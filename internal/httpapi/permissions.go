@@ -8,6 +8,8 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/chat"
+	"loquat/internal/config"
 	"loquat/internal/httpapi/route"
 )
 
@@ -18,6 +20,7 @@ type access struct {
 	cookie   string // name of the browser's cookie
 	requests requests
 	users    users
+	roles    map[string]config.Role
 }
 
 // requests returns requests, to look up the session of one.
@@ -58,6 +61,32 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 	return who, nil
 }
 
+// by returns what the changes of a caller are bound by. A role that the configuration does not have
+// allows nothing.
+func (a access) by(who auth.Principal) (chat.By, error) {
+	name := who.Role
+	if _, ok := a.roles[config.DefaultRole]; name == "" && ok && who.Scope == auth.User {
+		name = config.DefaultRole
+	}
+	by := chat.By{Name: who.Name, User: who.User, Role: name}
+	if name == "" {
+		return by, nil
+	}
+	var ok bool
+	if by.Rules, ok = a.roles[name]; !ok {
+		return by, loquat.Errorf(loquat.CodeForbidden, "the token has the role %q, which server.roles does not have", loquat.Clip(name, loquat.Excerpt))
+	}
+	switch {
+	case by.Rules.Bounds == config.Bounds{}:
+	case who.User != "":
+		by.Meter = "user " + who.User
+	default:
+		who.Browser = "" // all browser sessions of a token count together
+		by.Meter = "token " + a.keeper.Owner(who)
+	}
+	return by, nil
+}
+
 // onBehalfOf is the header in which a caller of scope full names a user for whom it acts.
 const onBehalfOf = "On-Behalf-Of"
 
@@ -77,7 +106,7 @@ func onBehalf(r *http.Request, t *route.Route, who auth.Principal) (auth.Princip
 	if len(names) > 1 {
 		return who, loquat.Invalid("header."+onBehalfOf, "is given %d times", len(names))
 	}
-	who.Scope, who.User = auth.User, names[0]
+	who.Scope, who.User, who.Role = auth.User, names[0], ""
 	return who, loquat.CheckUser("header."+onBehalfOf, names[0])
 }
 
@@ -112,6 +141,14 @@ func callerOf(x *route.Exchange) auth.Principal {
 		return w.who
 	}
 	return auth.Principal{}
+}
+
+// byOf returns what the changes of a call are bound by.
+func byOf(x *route.Exchange) chat.By {
+	if w, ok := x.W.(*responseWriter); ok {
+		return w.by
+	}
+	return chat.By{}
 }
 
 // userOf returns the user whose sessions a call is about: that of a token of scope user, otherwise the one that

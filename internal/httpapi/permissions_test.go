@@ -161,7 +161,7 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 				return passed
 			case of:
 				return http.StatusNotFound
-			case slices.Contains([]string{"/sessions", "/agents", "/auth/me", "/pairing", "/devices", "/devices/{device_id}"}, t.Path):
+			case slices.Contains([]string{"/sessions", "/agents", "/auth/me", "/pairing", "/devices", "/devices/{device_id}", "/usage"}, t.Path):
 				return passed
 			}
 			return always(http.StatusForbidden)(t, session)
@@ -213,7 +213,7 @@ func either(ok bool) int {
 // paired returns the token of a new device.
 func paired(t *testing.T, k *auth.Keeper, scope string) string {
 	t.Helper()
-	code, err := k.Pair(t.Context(), scope, "")
+	code, err := k.Pair(t.Context(), scope, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

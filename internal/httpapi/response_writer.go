@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"loquat/internal/auth"
+	"loquat/internal/chat"
 	"loquat/internal/httpapi/route"
 )
 
@@ -28,6 +29,7 @@ type responseWriter struct {
 	file     string       // pattern of the static file, "" for none
 	began    time.Time
 	who      auth.Principal // nobody on an open route
+	by       chat.By        // the same, for its changes
 	admitted bool           // the call passed the check of its token
 	status   int            // 0 until the answer begins
 	first    time.Duration  // from began until the answer began

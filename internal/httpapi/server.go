@@ -86,7 +86,7 @@ func New(opts Options) (http.Handler, error) {
 		imports: make(chan struct{}, maxImports),
 	}
 	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
-	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests, users: opts.Service}
+	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests, users: opts.Service, roles: opts.Config.Server.Roles}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
@@ -115,7 +115,7 @@ func New(opts Options) (http.Handler, error) {
 
 // routes returns the table of routes, without the files of the web client.
 func (a *api) routes(state *serverState, keys *credentials, bridge Sockets, push Notifier) []route.Route {
-	return slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), state.routes(),
+	return slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), a.usageRoutes(), state.routes(),
 		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(bridge), pushRoutes(push))
 }
 
@@ -170,8 +170,12 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	if err != nil {
 		return err
 	}
+	by, err := a.access.by(who)
+	if err != nil {
+		return err
+	}
 	if aw != nil {
-		aw.who = who
+		aw.who, aw.by = who, by
 	}
 	if t.Open {
 		a.pace(w, r)
@@ -182,6 +186,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	if err != nil {
 		return err
 	}
+	x.Call.By = by
 	if who.User != "" && x.Call.IdempotencyKey != "" {
 		x.Call.IdempotencyKey = who.User + "\n" + x.Call.IdempotencyKey // which no other user can send
 	}
@@ -235,6 +240,9 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err e
 		a.log.Error("could not serve", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	a.pace(w, r)
+	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Bound != "" {
+		a.throttle.paceRefused(r.Context(), byOf(&route.Exchange{W: w}).Meter)
+	}
 	a.table.FormOf(r, t).Write(w, err)
 }
 

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"hash/maphash"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -25,6 +27,13 @@ const (
 	// time. Reading a body does not count, so a slow client does not delay others.
 	maxOpenWork = 8
 
+	// How often callers of one meter may be refused at once because of a bound. Meters are in groups,
+	// so that their number does not matter.
+	refusedBurst, refusedRate = 10, 5
+	refusedGroups             = 1024
+	// maxRefusedPause bounds how long such a refusal waits for its turn.
+	maxRefusedPause = 5 * time.Second
+
 	// throttlePause delays the answer to an address that calls too often. A client that
 	// waits for its answers then makes one call a second on each of its connections.
 	throttlePause = time.Second
@@ -38,16 +47,36 @@ type throttle struct {
 	bodies  *ratelimit.Limiter
 	lingers *ratelimit.Limiter // limits how often the rest of a body is read after the answer
 	working chan struct{}
+
+	seed    maphash.Seed
+	refused [refusedGroups]*rate.Limiter // refusals of bounds, by groups of meters
 }
 
 func newThrottle(p proxies) *throttle {
-	return &throttle{
+	t := &throttle{
 		proxies: p,
 		calls:   ratelimit.New(ratelimit.Options{Rate: openRate, Burst: openBurst}),
 		bodies:  ratelimit.New(ratelimit.Options{Rate: openBodyRate, Burst: openBodyBurst}),
 		lingers: ratelimit.New(ratelimit.Options{Rate: rate.Every(lingerOpenEvery), Burst: lingerOpenAtFirst}),
 		working: make(chan struct{}, maxOpenWork),
+		seed:    maphash.MakeSeed(),
 	}
+	for i := range t.refused {
+		t.refused[i] = rate.NewLimiter(refusedRate, refusedBurst)
+	}
+	return t
+}
+
+// paceRefused delays the refusal of a caller who is at a bound, if the same meter was refused too often:
+// a client that does not wait as Retry-After says then costs others little.
+func (t *throttle) paceRefused(ctx context.Context, meter string) {
+	turn := t.refused[maphash.String(t.seed, meter)%refusedGroups].Reserve()
+	wait := turn.Delay()
+	if wait > maxRefusedPause {
+		turn.Cancel()
+		wait = maxRefusedPause/2 + rand.N(maxRefusedPause/2) // many that wait as long must not come back together
+	}
+	backoff.Sleep(ctx, wait)
 }
 
 // within counts a call of an address and reports whether it is within the limit. A trusted

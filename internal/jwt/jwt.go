@@ -33,6 +33,7 @@ type Issuer struct {
 
 	UserClaim  string // the claim with the user; "" is sub
 	ScopeClaim string // the claim with the scope; "" means that every token has the scope user
+	RoleClaim  string // the claim with the role; "" means that no token has one
 }
 
 const (
@@ -50,6 +51,7 @@ type Claims struct {
 	Issuer    string
 	User      string
 	Scope     string // as the claim has it; "" if there is none
+	Role      string // the same
 	ExpiresAt time.Time
 }
 
@@ -139,15 +141,24 @@ func (i issuer) claims(valid *oidc.IDToken) (Claims, error) {
 	if out.User, _ = all[name].(string); loquat.CheckUser("user", out.User) != nil {
 		return out, invalid(fmt.Sprintf("its claim %s has to name the user, with 1 to 128 characters", name))
 	}
-	if i.ScopeClaim == "" {
-		return out, nil
+	var err error
+	if out.Scope, err = textOf(all, i.ScopeClaim); err == nil {
+		out.Role, err = textOf(all, i.RoleClaim)
 	}
-	if scope, given := all[i.ScopeClaim]; given {
-		if out.Scope, _ = scope.(string); out.Scope == "" {
-			return out, invalid(fmt.Sprintf("its claim %s has to be a text", i.ScopeClaim))
-		}
+	return out, err
+}
+
+// textOf returns the text of a claim, "" if there is none.
+func textOf(claims map[string]any, name string) (string, error) {
+	value, given := claims[name]
+	if name == "" || !given {
+		return "", nil
 	}
-	return out, nil
+	text, _ := value.(string)
+	if text == "" {
+		return "", invalid(fmt.Sprintf("its claim %s has to be a text", name))
+	}
+	return text, nil
 }
 
 func invalid(why string) error {

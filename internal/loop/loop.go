@@ -48,6 +48,7 @@ type Job struct {
 	NoteOrder    bool              // the metadata say which reasoning came before the text, if not all did
 
 	NewMessage func(role string) loquat.Message // returns a message with id and time
+	Attempted  func(loquat.Attempt)             // is told of each call of the backend after its end
 
 	OpenAsset  func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error)
 	StoreImage func(ctx context.Context, img plugin.Image) (loquat.Asset, error) // stores an image of a tool result
@@ -141,6 +142,8 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		Stream:     job.Stream,
 		OpenAsset:  job.OpenAsset,
 	}
+	var calls callCount
+	req.Attempted = calls.count(job.Attempted)
 	if err := job.editRequest(ctx, &req); err != nil {
 		return Phase{}, &Failure{Err: err}
 	}
@@ -151,11 +154,12 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 	}
 	out := streamer{job: job, sink: sink}
 	var reply *loquat.Reply
+	defer func() { calls.ended(reply, out.received) }()
 	for chunk, err := range job.Provider.Chat(ctx, req) {
 		if err != nil {
 			f := &Failure{Err: err}
-			if chunk.Reply != nil {
-				f.Usage = usageOf(chunk.Reply.Metadata)
+			if reply = chunk.Reply; reply != nil {
+				f.Usage = usageOf(reply.Metadata)
 			}
 			return Phase{}, f
 		}
@@ -185,6 +189,35 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 		message.Metadata = message.Metadata.Set(loquat.MetaReasoningBefore, out.order.before)
 	}
 	return Phase{Streamed: out.started, Message: message, Calls: reply.ToolCalls}, nil
+}
+
+// callCount makes one call of a provider that does not count its calls.
+type callCount struct {
+	report  func(loquat.Attempt)
+	counted bool
+}
+
+// count returns what the provider calls after each of its calls.
+func (c *callCount) count(report func(loquat.Attempt)) func(loquat.Attempt) {
+	if c.report = report; report == nil {
+		c.report = func(loquat.Attempt) {}
+	}
+	return func(a loquat.Attempt) {
+		c.counted = true
+		c.report(a)
+	}
+}
+
+// ended is called when the phase has ended, with the reply as far as it is known.
+func (c *callCount) ended(reply *loquat.Reply, received int) {
+	if c.counted {
+		return
+	}
+	a := loquat.Attempt{Received: received}
+	if reply != nil {
+		a.Reported, a.Received = loquat.TokensIn(reply.Metadata), max(received, len(reply.Content))
+	}
+	c.report(a)
 }
 
 // editRequest changes a call as the plugins and the settings of the request say.
@@ -260,6 +293,7 @@ type streamer struct {
 	sink      Sink
 	started   bool
 	restarted bool // the next partial must carry stream_restarted
+	received  int  // bytes of text and reasoning
 	order     order
 }
 
@@ -288,6 +322,7 @@ func (s *streamer) publishChunk(ctx context.Context, c loquat.Chunk) error {
 	if c.Retry != nil {
 		return s.sink.Publish(ctx, retryEvent(*c.Retry))
 	}
+	s.received += len(c.Text) + len(c.Reasoning) + len(c.ReasoningContent)
 	if !s.job.Stream {
 		return nil
 	}

@@ -28,7 +28,7 @@ type openAIModelList struct {
 
 func (a *API) listModels(x *route.Exchange) error {
 	list := []loquat.Object{}
-	for _, m := range a.catalog.NamedModels(x.R.Context()) {
+	for _, m := range a.catalog.NamedModels(x.R.Context(), x.Call.By) {
 		list = append(list, a.describe(m))
 	}
 	return x.Reply(http.StatusOK, loquat.Object{}.Set("object", "list").Set("data", list))
@@ -36,7 +36,7 @@ func (a *API) listModels(x *route.Exchange) error {
 
 func (a *API) getModel(x *route.Exchange) error {
 	name := x.Path("model")
-	all := a.catalog.NamedModels(x.R.Context())
+	all := a.catalog.NamedModels(x.R.Context(), x.Call.By)
 	i := slices.IndexFunc(all, func(m settings.NamedModel) bool { return m.Name == name })
 	if i < 0 {
 		return loquat.Errorf(loquat.CodeNotFound, "the model %q is not listed; GET /v1/models lists all", loquat.Clip(name, loquat.Excerpt))

@@ -40,11 +40,15 @@ func (a *API) complete(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
+	attempted, err := a.chat.Requests.Relayed(ctx, x.Call.By, req.name, resolved, len(req.body))
+	if err != nil {
+		return err
+	}
 	out := &answer{w: x.W, flush: http.NewResponseController(x.W).Flush, stream: req.stream}
 	err = relayer.Relay(ctx, loquat.RelayRequest{
 		ProviderID: resolved.ProviderID, Config: resolved.Config,
 		Body: req.forBackend(resolved.Config.String("model"), params), Stream: req.stream, Choices: req.choices,
-		Answer: out,
+		Answer: out, Attempted: attempted,
 	})
 	if err != nil && x.R.Context().Err() == nil && ctx.Err() != nil {
 		err = loquat.Errorf(loquat.CodeUnavailable, "%v", context.Cause(ctx))

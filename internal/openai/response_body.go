@@ -83,6 +83,7 @@ func fieldNames(t reflect.Type) map[string]bool {
 // plan is a response that was read and checked.
 type plan struct {
 	body      openAIResponseRequest
+	by        chat.By
 	messages  []loquat.NewMessage
 	settings  chat.RunSettings
 	functions functions
@@ -95,7 +96,7 @@ func readPlan(x *route.Exchange, lookup itemLookup) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{body: body, settings: chat.RunSettings{Instructions: loquat.CleanText(body.Instructions), Discard: !body.stores()}}
+	p := plan{body: body, by: x.Call.By, settings: chat.RunSettings{Instructions: loquat.CleanText(body.Instructions), Discard: !body.stores()}}
 	if p.body.Model == "" {
 		p.body.Model = loquat.DefaultAgent
 	}

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"loquat"
 )
@@ -36,6 +37,15 @@ func NewRegistry(plugins ...Plugin) (*Registry, error) {
 
 // Plugins returns the loaded plugins, in order.
 func (r *Registry) Plugins() []Plugin { return r.plugins }
+
+// Only returns a registry with the providers and those of the other plugins whose name is allowed.
+func (r *Registry) Only(allowed func(name string) bool) *Registry {
+	denied := func(p Plugin) bool { return p.Kind() != KindProvider && !allowed(p.Name()) }
+	if !slices.ContainsFunc(r.plugins, denied) {
+		return r
+	}
+	return &Registry{plugins: slices.DeleteFunc(slices.Clone(r.plugins), denied), providers: r.providers}
+}
 
 // Provider returns the provider with a selector.
 func (r *Registry) Provider(selector string) (Provider, bool) {

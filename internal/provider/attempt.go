@@ -69,7 +69,9 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 	if x.paced {
 		var err error
 		if start, err = x.pace.wait(ctx, x.paceScope(), x.settings.interval); err != nil {
-			return nil, cancelled(ctx)
+			f := cancelled(ctx)
+			f.unsent = true
+			return nil, f
 		}
 		defer start.end() // unless it was written before
 	}

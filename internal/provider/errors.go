@@ -39,6 +39,7 @@ type failure struct {
 	requestID  string      // the backend's id of the request
 	unread     *answer     // the answer with an error status whose body has not been read; nil otherwise
 	unreached  bool        // no connection was made
+	unsent     bool        // no request was sent
 	err        error
 }
 

@@ -191,6 +191,10 @@ func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[lo
 			providerID: req.ProviderID,
 			stream:     req.Stream,
 			yield:      yield,
+			attempted:  req.Attempted,
+		}
+		if ph.attempted == nil {
+			ph.attempted = func(loquat.Attempt) {}
 		}
 		ph.run()
 	}

@@ -14,6 +14,7 @@ type phase struct {
 	providerID string
 	stream     bool
 	yield      func(loquat.Chunk, error) bool
+	attempted  func(loquat.Attempt) // called after each attempt
 
 	attempts   int  // HTTP requests made
 	retries    int  // pre-stream retries
@@ -55,11 +56,22 @@ func (ph *phase) openAndRead() (*reading, *failure) {
 	}
 	defer a.close()
 	r := ph.reading(ph.ctx, a, ph.providerID)
+	defer func() {
+		ph.attempted(loquat.Attempt{Reported: r.collector.reported(), Received: r.collector.received()})
+	}()
 	f = ph.consume(a, r)
 	if f != nil && f.requestID == "" {
 		f.requestID = a.requestID()
 	}
 	return r, f
+}
+
+// failed notes an attempt without an answer. An error status and a connection that was not made cost
+// nothing; after a timeout the backend may have worked.
+func (ph *phase) failed(f *failure) {
+	if !f.unsent {
+		ph.attempted(loquat.Attempt{Refused: f.kind == failStatus || f.unreached})
+	}
 }
 
 // consume reads a body, which may be a stream or JSON regardless of what was requested.

@@ -3,6 +3,7 @@ package provider
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -43,6 +44,10 @@ func (p *Provider) Relay(ctx context.Context, req loquat.RelayRequest) error {
 		providerID: req.ProviderID,
 		stream:     req.Stream,
 		yield:      r.note,
+		attempted:  req.Attempted,
+	}
+	if r.attempted == nil {
+		r.attempted = func(loquat.Attempt) {}
 	}
 	return r.run()
 }
@@ -115,11 +120,19 @@ func (r *relay) openAndPass() *failure {
 func (r *relay) passWhole(a *answer) *failure {
 	data, err := a.readAll()
 	if err != nil {
+		r.attempted(loquat.Attempt{})
 		return a.failed(r.ctx, err, failStream)
 	}
 	if debug := r.reading(r.ctx, a, r.providerID).debug; debug != nil {
 		debug(data)
 	}
+	var c collector
+	members(data, func(key []byte, v json.RawMessage) {
+		if string(key) == "usage" {
+			c.usage = v
+		}
+	})
+	r.attempted(loquat.Attempt{Reported: c.reported(), Received: len(data)})
 	r.carried = true
 	return r.pass(a, data, len(data))
 }
@@ -142,6 +155,7 @@ func (r *relay) passStream(a *answer) *failure {
 	rd := r.reading(r.ctx, a, r.providerID)
 	rd.observe = p.observe
 	f := rd.stream(p, nil)
+	r.attempted(loquat.Attempt{Reported: (&collector{usage: p.usage}).reported(), Received: p.received})
 	switch {
 	case p.failed != nil:
 		return p.failed
@@ -170,6 +184,9 @@ type passing struct {
 	failed *failure // the caller stopped reading
 	broken error    // how the stream ended, if not by its end
 
+	usage    json.RawMessage // the last that the backend reported
+	received int             // bytes of text and reasoning
+
 	quiet   bool // a chunk without content was read
 	content bool // anything else was read
 
@@ -195,6 +212,10 @@ func (p *passing) Read(b []byte) (int, error) {
 
 // observe is called with each chunk of the stream.
 func (p *passing) observe(ch *chunk) {
+	p.received += len(ch.text) + len(ch.reasoning) + len(ch.reasoningContent) + len(ch.refusal)
+	if len(ch.usage) > 0 {
+		p.usage = append(p.usage[:0], ch.usage...)
+	}
 	if ch.isQuiet() {
 		p.quiet = true
 	} else {

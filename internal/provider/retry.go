@@ -21,6 +21,7 @@ func (ph *phase) open() (*answer, *failure) {
 		if f == nil {
 			return a, nil
 		}
+		ph.failed(f)
 		cause, delays := ph.settings.delays(f)
 		if ph.retries >= len(delays) {
 			return nil, f.explain(ph.ctx)

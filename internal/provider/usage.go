@@ -33,10 +33,10 @@ func addUsage(meta loquat.Object, raw json.RawMessage) {
 		value          int64
 		has            bool
 	}{
-		{"usage_prompt_tokens", "usage_prompt_tokens_formatted", prompt, hasPrompt},
-		{"usage_completion_tokens", "usage_completion_tokens_formatted", completion, hasCompletion},
+		{loquat.MetaUsagePrompt, "usage_prompt_tokens_formatted", prompt, hasPrompt},
+		{loquat.MetaUsageCompletion, "usage_completion_tokens_formatted", completion, hasCompletion},
 		{"usage_total_tokens", "usage_total_tokens_formatted", total, hasTotal},
-		{"usage_reasoning_tokens", "usage_reasoning_tokens_formatted", reasoning, hasReasoning},
+		{loquat.MetaUsageReasoning, "usage_reasoning_tokens_formatted", reasoning, hasReasoning},
 	} {
 		if !n.has {
 			continue
@@ -72,6 +72,21 @@ func readUsage(raw json.RawMessage) (u usage) {
 		}
 	})
 	return u
+}
+
+// reported returns what the backend reported, or nil.
+func (c *collector) reported() *loquat.Tokens {
+	if c.usage == nil {
+		return nil
+	}
+	meta := loquat.Object{}
+	addUsage(meta, c.usage)
+	return loquat.TokensIn(meta)
+}
+
+// received returns the size of what has come of the reply.
+func (c *collector) received() int {
+	return c.text.Len() + c.reasoning.Len() + c.reasoningContent.Len() + c.refusal.Len() + c.argsSize
 }
 
 // members calls visit for each member if raw is an object. It may visit a member twice,

@@ -55,6 +55,9 @@ type NamedModel struct {
 	Model loquat.Model // as the backend describes it; for an agent only its ID
 }
 
+// OfAgent reports whether the name is that of an agent.
+func (m NamedModel) OfAgent() bool { return m.Owner == agentsOwner }
+
 // agentsOwner is the Owner of agents.
 const agentsOwner = "loquat"
 

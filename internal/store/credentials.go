@@ -91,7 +91,7 @@ func (tx *Tx) changeCredentials(c loquat.CredentialChange) error {
 }
 
 func (r *Reader) credentials() (out []loquat.Credential, err error) {
-	rows, err := r.q.Query(`SELECT key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id
+	rows, err := r.q.Query(`SELECT key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id, role
 		FROM access_keys ORDER BY created_at, key_id`)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials: %w", err)
@@ -104,7 +104,7 @@ func (r *Reader) credentials() (out []loquat.Credential, err error) {
 			created        int64
 			expires        sql.NullInt64
 		)
-		if err := rows.Scan(&c.ID, &c.Kind, &c.Name, &c.Scope, &c.SessionID, &digest, &bearer, &created, &expires, &c.UsedOn, &c.User); err != nil {
+		if err := rows.Scan(&c.ID, &c.Kind, &c.Name, &c.Scope, &c.SessionID, &digest, &bearer, &created, &expires, &c.UsedOn, &c.User, &c.Role); err != nil {
 			return nil, fmt.Errorf("read credentials: %w", err)
 		}
 		if c.User != "" {
@@ -123,9 +123,9 @@ func (r *Reader) credentials() (out []loquat.Credential, err error) {
 
 func (tx *Tx) addCredential(c loquat.Credential) error {
 	expires := sql.NullInt64{Int64: micros(c.ExpiresAt), Valid: !c.ExpiresAt.IsZero()}
-	err := tx.exec(`INSERT INTO access_keys (key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		c.ID, c.Kind, c.Name, c.Scope, cmp.Or(c.SessionID, noSessionOf(c)), c.Digest[:], c.Bearer[:], micros(c.CreatedAt), expires, c.UsedOn, c.User)
+	err := tx.exec(`INSERT INTO access_keys (key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id, role)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		c.ID, c.Kind, c.Name, c.Scope, cmp.Or(c.SessionID, noSessionOf(c)), c.Digest[:], c.Bearer[:], micros(c.CreatedAt), expires, c.UsedOn, c.User, c.Role)
 	if err != nil {
 		return fmt.Errorf("store a credential: %w", err)
 	}
@@ -142,7 +142,7 @@ func noSessionOf(c loquat.Credential) string {
 }
 
 func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
-	rows, err := r.q.Query(`SELECT public, digest, scope, expires_at, wrong, user_id FROM pairing_codes ORDER BY public`)
+	rows, err := r.q.Query(`SELECT public, digest, scope, expires_at, wrong, user_id, role FROM pairing_codes ORDER BY public`)
 	if err != nil {
 		return nil, fmt.Errorf("read pairing codes: %w", err)
 	}
@@ -153,7 +153,7 @@ func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
 			digest  []byte
 			expires int64
 		)
-		if err := rows.Scan(&c.Public, &digest, &c.Scope, &expires, &c.Wrong, &c.User); err != nil {
+		if err := rows.Scan(&c.Public, &digest, &c.Scope, &expires, &c.Wrong, &c.User, &c.Role); err != nil {
 			return nil, fmt.Errorf("read pairing codes: %w", err)
 		}
 		copy(c.Digest[:], digest)
@@ -165,9 +165,9 @@ func (r *Reader) pairingCodes() (out []loquat.PairingCode, err error) {
 
 // setPairingCode adds or replaces a pairing code.
 func (tx *Tx) setPairingCode(c loquat.PairingCode) error {
-	err := tx.exec(`INSERT INTO pairing_codes (public, digest, scope, expires_at, wrong, user_id) VALUES (?, ?, ?, ?, ?, ?)
-		ON CONFLICT (public) DO UPDATE SET digest = excluded.digest, scope = excluded.scope, expires_at = excluded.expires_at, wrong = excluded.wrong, user_id = excluded.user_id`,
-		c.Public, c.Digest[:], c.Scope, micros(c.ExpiresAt), c.Wrong, c.User)
+	err := tx.exec(`INSERT INTO pairing_codes (public, digest, scope, expires_at, wrong, user_id, role) VALUES (?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (public) DO UPDATE SET digest = excluded.digest, scope = excluded.scope, expires_at = excluded.expires_at, wrong = excluded.wrong, user_id = excluded.user_id, role = excluded.role`,
+		c.Public, c.Digest[:], c.Scope, micros(c.ExpiresAt), c.Wrong, c.User, c.Role)
 	if err != nil {
 		return fmt.Errorf("store a pairing code: %w", err)
 	}

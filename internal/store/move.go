@@ -151,6 +151,9 @@ var Tables = []Table{
 	{Name: "access_keys", Key: "key_id"},
 	{Name: "pairing_codes", Key: "public"},
 	{Name: "plugin_states", Key: "plugin"},
+	{Name: "meter_seconds", Key: "meter, second"},
+	{Name: "meter_days", Key: "meter, day"},
+	{Name: "usage", Key: "day, user_id, agent_id, provider_id, model"},
 	{Name: "push_server", Key: "id"},
 	{Name: "push_subscriptions", Key: "subscription_id"},
 }

@@ -22,11 +22,13 @@ type Request struct {
 	Send       []byte         // JSON of the send; package chat defines its form
 	BodyHash   [32]byte       // hash of the body of the send
 	Answer     []byte         // JSON of the answer to the send
+	Meter      string         // counts what the request uses; "" means none does
+	Charged    int64          // tokens that the meter has counted so far
 	LastIndex  int            // of the messages when the request started; -1 if it is not known
 }
 
 const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
-	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer, coalesce(r.last_index, -1)`
+	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer, coalesce(r.last_index, -1), r.usage, r.meter, r.charged`
 
 const requestFrom = ` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE s.deleted = 0 AND `
 
@@ -35,10 +37,13 @@ func scanRequest(scan func(...any) error) (Request, error) {
 		q              Request
 		started, ended sql.NullInt64
 		failure, into  sql.NullString
-		hash           []byte
+		hash, usage    []byte
 	)
 	err := scan(&q.RequestID, &q.SessionID, &q.Status, &started, &ended, &failure, &q.RID, &q.SID, &q.Owner,
-		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer, &q.LastIndex)
+		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer, &q.LastIndex, &usage, &q.Meter, &q.Charged)
+	if err == nil {
+		q.Usage, err = decodeUsage(usage)
+	}
 	if err != nil {
 		return Request{}, err
 	}
@@ -210,9 +215,9 @@ func (tx *Tx) AddRunning(h *Head, q *Request, owner string) error {
 	q.SID, q.SessionID, q.Status, q.Owner, q.StartedAt, q.ClosedUpTo = h.SID, h.SessionID, loquat.StatusRunning, owner, &now, tx.last+1
 	q.LastIndex = h.Count - 1
 	var err error
-	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, owner, mark, queue_order, send, body_hash, answer, started_at, last_index)
-		VALUES (?, ?, 'running', ?, ?, 1, ?, ?, ?, ?, ?) RETURNING rid`,
-		q.RequestID, q.SID, owner, q.ClosedUpTo, q.Send, q.BodyHash[:], q.Answer, micros(now), q.LastIndex)
+	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, owner, mark, queue_order, send, body_hash, answer, started_at, last_index, meter)
+		VALUES (?, ?, 'running', ?, ?, 1, ?, ?, ?, ?, ?, ?) RETURNING rid`,
+		q.RequestID, q.SID, owner, q.ClosedUpTo, q.Send, q.BodyHash[:], q.Answer, micros(now), q.LastIndex, q.Meter)
 	if err != nil {
 		return fmt.Errorf("store request: %w", err)
 	}
@@ -243,10 +248,15 @@ func (tx *Tx) SetOwner(q *Request, owner string) error {
 	return tx.exec(`UPDATE requests SET owner = ? WHERE rid = ? AND status = 'running'`, owner, q.RID)
 }
 
-// CloseStep closes the current step of a request, which ends at the last published event.
+// CloseStep closes the current step of a request, which ends at the last published event, and stores
+// what the request has used so far.
 func (tx *Tx) CloseStep(q *Request) error {
 	q.ClosedUpTo = tx.last
-	return tx.exec(`UPDATE requests SET mark = ? WHERE rid = ?`, q.ClosedUpTo, q.RID)
+	usage, err := encodeUsage(q.Usage)
+	if err != nil {
+		return err
+	}
+	return tx.exec(`UPDATE requests SET mark = ?, usage = ? WHERE rid = ?`, q.ClosedUpTo, usage, q.RID)
 }
 
 // FlagCancelled records an acknowledged cancel. The request can then end only with
@@ -257,7 +267,7 @@ func (tx *Tx) FlagCancelled(q *Request) error {
 	return tx.exec(`UPDATE requests SET cancelled = 1 WHERE rid = ?`, q.RID)
 }
 
-// EndRequest ends a request. If the request has already ended, it returns ErrFenced.
+// EndRequest ends a request and stores what it has used. If the request has already ended, it returns ErrFenced.
 func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string) error {
 	now := tx.Now
 	var detail any
@@ -265,8 +275,12 @@ func (tx *Tx) EndRequest(q *Request, status loquat.RequestStatus, failure string
 		detail = failure
 	}
 	tx.noteFence(q.RID, "")
-	ok, err := tx.execOne(`UPDATE requests SET status = ?, ended_at = ?, error = ?, send = NULL, owner = '' WHERE rid = ? AND status IN ('queued', 'running')`,
-		string(status), micros(now), detail, q.RID)
+	usage, err := encodeUsage(q.Usage)
+	if err != nil {
+		return err
+	}
+	ok, err := tx.execOne(`UPDATE requests SET status = ?, ended_at = ?, error = ?, usage = ?, send = NULL, owner = '' WHERE rid = ? AND status IN ('queued', 'running')`,
+		string(status), micros(now), detail, usage, q.RID)
 	if err == nil && !ok {
 		return ErrFenced
 	}

@@ -1,6 +1,6 @@
 // The client: one property for each resource of the HTTP API.
 
-import { Auth, Devices, Nodes, Pairing, Push, Server, Tokens } from "./server.ts"
+import { Auth, Devices, Nodes, Pairing, Push, Server, Tokens, Usage } from "./server.ts"
 import { Connection, type ConnectionOptions } from "./connection.ts"
 import { Events } from "./events.ts"
 import { ListFollower, SessionFollower, type Update } from "./follow.ts"
@@ -43,6 +43,7 @@ export class Loquat {
   readonly pairing: Pairing
   readonly nodes: Nodes
   readonly push: Push
+  readonly usage: Usage
   readonly server: Server
   readonly search: Search["find"]
 
@@ -67,6 +68,7 @@ export class Loquat {
     this.pairing = new Pairing(http)
     this.nodes = new Nodes(http)
     this.push = new Push(http)
+    this.usage = new Usage(http)
     this.server = new Server(http)
     const search = new Search(http)
     this.search = (query, options) => search.find(query, options)

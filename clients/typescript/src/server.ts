@@ -1,7 +1,7 @@
 // Access, and the state of the server.
 
 import { type CallOptions, type Http, pathOf } from "./http.ts"
-import type { Caller, Claim, ClaimedDevice, Device, Health, NewPairing, NewPushSubscription, NewToken, Node, Pairing as PairingCode, PushServer, PushSubscribed, Readiness, SignedIn, Token, Version } from "./types.ts"
+import type { Caller, Claim, ClaimedDevice, Device, Health, NewPairing, NewPushSubscription, NewToken, Node, Pairing as PairingCode, PushServer, PushSubscribed, Readiness, SignedIn, Token, UsageList, Version } from "./types.ts"
 
 /** The browser's session: a cookie in place of a token. */
 export class Auth {
@@ -91,6 +91,38 @@ export class Push {
 
   unsubscribe(subscriptionId: string, options: CallOptions = {}): Promise<void> {
     return this.http.json({ method: "DELETE", path: pathOf`/push/subscriptions/${subscriptionId}`, ...options })
+  }
+}
+
+export interface UsageQuery {
+  /** The first day, in UTC, such as `2026-11-01`. */
+  from?: string
+  /** The last day. */
+  to?: string
+  /** Only that of this user. A token of scope `user` does not need it. */
+  user?: string
+  agent_id?: string
+  provider_id?: string
+  model?: string
+  /** By default all. */
+  group_by?: UsageField | readonly UsageField[]
+  limit?: number
+  page_token?: string
+}
+
+export type UsageField = "day" | "user" | "agent_id" | "provider_id" | "model"
+
+/** What requests have used. */
+export class Usage {
+  constructor(private readonly http: Http) {}
+
+  page(query: UsageQuery = {}, options: CallOptions = {}): Promise<UsageList> {
+    return this.http.json({ method: "GET", path: "/usage", query: { ...query }, ...options })
+  }
+
+  /** Returns all rows as a CSV text. */
+  async csv(query: Omit<UsageQuery, "limit" | "page_token"> = {}, options: CallOptions = {}): Promise<string> {
+    return (await this.http.response({ method: "GET", path: "/usage", query: { ...query, format: "csv" }, ...options })).text()
   }
 }
 

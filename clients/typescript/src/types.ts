@@ -83,6 +83,8 @@ export type SignedIn = Schemas["SignedIn"]
 /** Who makes a call, and what it may do. */
 export type Caller = Schemas["Caller"]
 export type Token = Schemas["Token"]
+export type UsageRow = Schemas["UsageRow"]
+export type UsageList = Schemas["UsageList"]
 export type NewToken = Schemas["NewToken"]
 export type Device = Schemas["Device"]
 export type Pairing = Schemas["Pairing"]

@@ -83,6 +83,8 @@ async function callEverything(c: Loquat): Promise<void> {
   await c.push.get()
   await c.push.subscribe({ endpoint: "https://push.example/x", keys: { p256dh: "p", auth: "a" } })
   await c.push.unsubscribe("p")
+  await c.usage.page({ from: "2026-01-01", to: "2026-01-02", user: "u", agent_id: "a", provider_id: "p", model: "m", group_by: ["day"], limit: 1, page_token: "t" })
+  await c.usage.csv({ group_by: "day" })
   await c.server.version()
   await c.server.health()
   await c.server.ready()

@@ -62,7 +62,7 @@ func ProblemOf(err error) loquat.Problem {
 		status = http.StatusBadRequest
 	}
 	p := NewProblem(status, e.Code, e.Detail)
-	p.RequestID = e.RequestID
+	p.RequestID, p.Bound = e.RequestID, e.Bound
 	for _, f := range e.Fields {
 		p.Errors = append(p.Errors, f.Clipped())
 	}
