@@ -139,6 +139,9 @@ func dropGained(path string, answer map[string]any) {
 		delete(answer, "queue")
 		delete(answer, "last_request")
 	}
+	if strings.HasPrefix(path, "/requests/") {
+		delete(answer, "usage")
+	}
 	if strings.HasPrefix(path, "/sessions?") {
 		delete(answer, "cursor_event_id")
 	}
