@@ -81,6 +81,7 @@ type CredentialChange struct {
 	Remove   []string      // ids of credentials; an unknown id is not an error
 	Codes    []PairingCode // new codes; a code with a known public part replaces the stored one
 	Drop     []string      // public parts of the codes to remove
+	Audit    []AuditEntry
 }
 
 // CredentialUse records the day on which a credential was used.

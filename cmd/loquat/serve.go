@@ -32,6 +32,7 @@ import (
 	"loquat/internal/profile"
 	"loquat/internal/store"
 	"loquat/internal/web"
+	"loquat/internal/webhook"
 	"loquat/internal/webpush"
 )
 
@@ -117,6 +118,7 @@ type server struct {
 	failed   chan error
 
 	notifier       *webpush.Notifier
+	webhooks       *webhook.Sender
 	hub            *bridge.Hub       // nil if the bridge is elsewhere
 	forwarder      *bridge.Forwarder // to the bridge elsewhere
 	startForwarder func() error
@@ -269,9 +271,10 @@ func (s *server) listen(cfg *config.Config) error {
 		return errors.Join(err, ln.Close())
 	}
 	s.notifier = webpush.Start(webpush.Options{Store: s.store, Access: s.access, Config: cfg.Push, Logger: s.log})
+	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log})
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
-		Bridge: sockets, Push: s.notifier, Metrics: metrics, Faces: []route.Face{s.openai.Face()},
+		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: metrics, Faces: []route.Face{s.openai.Face()},
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -330,6 +333,9 @@ func (s *server) stop() {
 	}
 	if s.notifier != nil {
 		s.notifier.Close()
+	}
+	if s.webhooks != nil {
+		s.webhooks.Close()
 	}
 	var stopping sync.WaitGroup
 	for _, p := range s.plugins {

@@ -55,7 +55,8 @@ func (k *Keeper) Pair(ctx context.Context, scope, user, role string) (loquat.Pai
 		}
 		code = public + "-" + randomLetters(secretLen)
 		kept = loquat.PairingCode{Public: public, Digest: digestOfCode(code, user), Scope: scope, User: user, Role: role, ExpiresAt: now().Add(codeLife)}
-		return loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past}, nil
+		entry := loquat.AuditEntry{Action: loquat.AuditCodeMade, Target: public, Actor: loquat.ActorOf(ctx), Detail: loquat.AuditDetail("scope", scope, "user", user, "role", role)}
+		return loquat.CredentialChange{Codes: []loquat.PairingCode{kept}, Drop: past, Audit: []loquat.AuditEntry{entry}}, nil
 	})
 	if err != nil {
 		return loquat.Pairing{}, err
@@ -138,6 +139,8 @@ func (k *Keeper) Claim(ctx context.Context, typed, name string, from netip.Addr)
 	var locked bool
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
 		if done, locked = k.decideClaim(public, code, device); len(done.Add) > 0 {
+			device := done.Add[0]
+			done.Audit = audit(loquat.WithActor(ctx, loquat.Actor{Kind: loquat.CallerDevice, ID: device.ID, Name: device.Name, User: device.User}), loquat.AuditDevicePaired, device)
 			return done, k.roomForDevice(done.Add[0])
 		}
 		return done, nil
@@ -222,6 +225,7 @@ func (k *Keeper) RemoveDevice(ctx context.Context, id, user string) error {
 		if err == nil && user != "" && key.User != user {
 			return loquat.CredentialChange{}, errNoCredential(loquat.CredentialDevice, id)
 		}
+		c.Audit = audit(ctx, loquat.AuditDeviceRemoved, key)
 		return c, err
 	})
 	if err != nil {

@@ -29,7 +29,7 @@ func (k *Keeper) MakeToken(ctx context.Context, t loquat.NewToken) (loquat.Crede
 	}
 	err := k.change(ctx, func() (loquat.CredentialChange, error) {
 		past, err := k.roomForToken(key.Scope)
-		return loquat.CredentialChange{Add: []loquat.Credential{key}, Remove: past}, err
+		return loquat.CredentialChange{Add: []loquat.Credential{key}, Remove: past, Audit: audit(ctx, loquat.AuditTokenMade, key)}, err
 	})
 	if err != nil {
 		return loquat.Credential{}, "", err
@@ -89,6 +89,15 @@ func (k *Keeper) roomForToken(scope string) (past []string, err error) {
 	return past, nil
 }
 
+// audit returns the entry of a change of a credential. It has no secret.
+func audit(ctx context.Context, action string, key loquat.Credential) []loquat.AuditEntry {
+	detail := loquat.AuditDetail("name", key.Name, "scope", key.Scope, "session_id", key.SessionID, "user", key.User, "role", key.Role)
+	if !key.ExpiresAt.IsZero() {
+		detail.Set("expires_at", key.ExpiresAt)
+	}
+	return []loquat.AuditEntry{{Action: action, Target: key.ID, Actor: loquat.ActorOf(ctx), Detail: detail}}
+}
+
 // checkName fails for names that are empty, too long or contain control characters.
 func checkName(at, name string) error {
 	if n := utf8.RuneCountInString(name); n == 0 || n > maxName {
@@ -117,6 +126,7 @@ func (k *Keeper) RevokeToken(ctx context.Context, id string) error {
 			return c, loquat.Errorf(loquat.CodeConflict, "this is the last token, and others can reach this server; make another one first")
 		}
 		key, c, err = k.removal(loquat.CredentialToken, id)
+		c.Audit = audit(ctx, loquat.AuditTokenRevoked, key)
 		return c, err
 	})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 
 // By is who makes a change. The zero By may do everything.
 type By struct {
-	Name  string // for the audit
 	User  string // of a caller of scope user
 	Meter string // counts what the caller uses; callers of one user share it; "" with no bounds
 	Role  string

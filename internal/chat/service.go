@@ -127,6 +127,11 @@ func (s *Service) Start(ctx context.Context) error {
 func (s *Service) begin() {
 	s.Requests.workers.running.Go(s.cleanupLoop)
 	s.Requests.workers.running.Go(s.indexing.loop)
+	s.Requests.workers.running.Go(func() {
+		if err := s.auditRoles(s.life); err != nil && s.life.Err() == nil {
+			s.log.Warn("the roles could not be compared with those of the last start", "error", err)
+		}
+	})
 	s.Requests.workers.running.Go(func() { s.Requests.other.loop(s.life) })
 	if s.store.Shared() {
 		s.Requests.workers.running.Go(s.Requests.lookLoop)

@@ -230,7 +230,9 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loq
 	}
 	var out storedSnapshot
 	err := s.withOverrideCheck(ctx, id, named, p.Metadata, mergePatch, func(v overrideCheck) (err error) {
-		out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) { return s.updateSession(tx, call, id, p, v) })
+		out, err = change(ctx, s.store, call, func(tx *store.Tx) (storedSnapshot, error) {
+			return s.updateSession(tx, loquat.ActorOf(ctx), call, id, p, v)
+		})
 		return err
 	})
 	if err != nil {
@@ -239,7 +241,7 @@ func (s *Service) UpdateSession(ctx context.Context, call Call, id string, p loq
 	return s.completeSnapshot(ctx, out)
 }
 
-func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.SessionPatch, v overrideCheck) (storedSnapshot, error) {
+func (s *Service) updateSession(tx *store.Tx, actor loquat.Actor, call Call, id string, p loquat.SessionPatch, v overrideCheck) (storedSnapshot, error) {
 	h, err := headFor(tx, call, id)
 	if err != nil {
 		return storedSnapshot{}, err
@@ -258,6 +260,12 @@ func (s *Service) updateSession(tx *store.Tx, call Call, id string, p loquat.Ses
 	}
 	if err := checkLabels(p.Metadata); err != nil {
 		return storedSnapshot{}, err
+	}
+	if agent != h.AgentID {
+		entry := loquat.AuditEntry{Action: loquat.AuditAgentChanged, Target: id, Actor: actor, Detail: loquat.AuditDetail("agent_id", agent, "before", h.AgentID, "user", h.User)}
+		if err := tx.Audit(entry); err != nil {
+			return storedSnapshot{}, err
+		}
 	}
 	return s.describeSession(tx, h, agent, s.mergeMetadata(agent, h.Metadata, p.Metadata))
 }

@@ -57,6 +57,7 @@ type Config struct {
 	Assets         Assets
 	Bridge         Bridge
 	Push           Push
+	Webhooks       Webhooks
 	Limits         Limits
 	Events         Events
 	Prices         map[string]Price // by model, or by provider_id/model
@@ -143,6 +144,29 @@ type Bridge struct {
 type Push struct {
 	Subject      string // mailto: or https: URL of the operator
 	AllowPrivate bool   // push services may have private addresses
+}
+
+// Webhooks say how this server sends events to receivers.
+type Webhooks struct {
+	AllowPrivate bool            // receivers may have private addresses
+	RetryDelays  []time.Duration // between the attempts to deliver an event
+}
+
+// DefaultWebhookDelays are the delays between the attempts to deliver an event, in seconds: over four days.
+var DefaultWebhookDelays = []int{5, 30, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400, 86400}
+
+// webhooksIn reads webhooks.
+func webhooksIn(o loquat.Object) Webhooks {
+	w := Webhooks{AllowPrivate: valueAt(o, "allow_private_addresses", false)}
+	for _, seconds := range DefaultWebhookDelays {
+		w.RetryDelays = append(w.RetryDelays, time.Duration(seconds)*time.Second)
+	}
+	if raw, ok := o["retry_delays_seconds"]; ok {
+		if delays, err := ParseDelays(raw); err == nil {
+			w.RetryDelays = delays
+		}
+	}
+	return w
 }
 
 // Limits bound the cost of calls.
@@ -308,6 +332,7 @@ func New(raw loquat.Object, env Environment) *Config {
 			Servers:  valueAt[map[string]string](bridge, "servers", nil),
 		},
 		Push:           pushIn(raw.Object("push").Object("web")),
+		Webhooks:       webhooksIn(raw.Object("webhooks")),
 		Limits:         limitsIn(limits),
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
 		Prices:         valueAt[map[string]Price](raw, "prices", nil),
@@ -351,7 +376,7 @@ func pushIn(web loquat.Object) Push {
 // request_options a null removes a field.
 func withoutNulls(raw loquat.Object) loquat.Object {
 	out := dropNulls(raw, 0)
-	for _, key := range []string{"server", "store", "bridge", "push", "limits", "events"} {
+	for _, key := range []string{"server", "store", "bridge", "push", "webhooks", "limits", "events"} {
 		if o, ok := asObject(out[key]); ok {
 			out[key] = encode(dropNulls(o, math.MaxInt))
 		}

@@ -61,6 +61,9 @@ func Keys() Schema {
 		{Key: "push.web.subject", Kind: String, Check: text(checkContact), Doc: "Contact of the operator for push services, such as `mailto:admin@example.org` or an `https://` URL. With it, browsers can ask for [notifications](http.md#notifications) when a reply ends, and the server sends them by Web Push."},
 		{Key: "push.web.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether push services may have loopback, private or link-local addresses."},
 
+		{Key: "webhooks.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether receivers of [webhooks](access.md#webhooks) may have loopback, private or link-local addresses."},
+		{Key: "webhooks.retry_delays_seconds", Kind: Delays, Default: DefaultWebhookDelays, Doc: "Delays between the attempts to deliver an event to a webhook. After the last one it is given up, and can be sent again by hand."},
+
 		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Maximum size of a body that a client sends to the HTTP API."},
 		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
 		{Key: "limits.max_import_bytes", Kind: Integer, Default: DefaultMaxImportBytes, Min: bound(1024), Doc: "Maximum size of a file that a client sends to `POST /sessions/import`. `loquat import` sends each session by itself, so it can import larger files."},

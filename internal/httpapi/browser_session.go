@@ -31,23 +31,29 @@ const whoAmIRoute = "whoAmI"
 
 func (k *credentials) whoAmI(x *route.Exchange) error {
 	who := callerOf(x)
-	out := loquat.Caller{RequiresToken: k.keeper.Closed(), Scope: who.Scope, SessionID: who.SessionID, User: who.User, Name: who.Name, CredentialID: who.ID, Browser: who.Browser != ""}
-	switch who.Kind {
-	case auth.Nobody:
-		out.Kind = loquat.CallerNobody
-	case auth.Issued:
-		out.Kind, out.CredentialID = loquat.CallerIssued, ""
-	case loquat.CredentialDevice:
-		out.Kind = loquat.CallerDevice
-	case loquat.CredentialProcess:
-		out.Kind = loquat.CallerProcess
-	default:
-		out.Kind = loquat.CallerToken
+	out := loquat.Caller{Kind: kindOf(who), RequiresToken: k.keeper.Closed(), Scope: who.Scope, SessionID: who.SessionID, User: who.User, Name: who.Name, CredentialID: who.ID, Browser: who.Browser != ""}
+	if who.Kind == auth.Issued {
+		out.CredentialID = "" // it has the issuer and the user
 	}
 	if until := k.keeper.Until(who); !until.IsZero() {
 		out.ExpiresAt = &until
 	}
 	return x.Reply(http.StatusOK, out)
+}
+
+// kindOf returns the kind of a caller, as the API names it.
+func kindOf(who auth.Principal) string {
+	switch who.Kind {
+	case auth.Nobody:
+		return loquat.CallerNobody
+	case auth.Issued:
+		return loquat.CallerIssued
+	case loquat.CredentialDevice:
+		return loquat.CallerDevice
+	case loquat.CredentialProcess:
+		return loquat.CallerProcess
+	}
+	return loquat.CallerToken
 }
 
 // hostCookie is a cookie prefix. Browsers accept such a cookie only over HTTPS, and send it

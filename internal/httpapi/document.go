@@ -33,6 +33,7 @@ var pathDocs = map[string]string{
 	"asset_id":       "The id of an image of the session.",
 	"action_id":      "The id of an action, as its element has it.",
 	"token_id":       "The id of a token, not its secret.",
+	"webhook_id":     "The id of a webhook.",
 	"device_id":      "The id of a paired device.",
 
 	"subscription_id": "The id of a subscription, as POST /push/subscriptions answers it.",

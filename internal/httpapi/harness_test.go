@@ -31,6 +31,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
+	"loquat/internal/webhook"
 	"loquat/internal/webpush"
 )
 
@@ -148,6 +149,9 @@ func newRigOn(t *testing.T, front func(store.Driver) store.Driver, change func(*
 	notifier := webpush.Start(webpush.Options{Store: st, Access: r.keeper, Config: cfg.Push, Logger: quiet})
 	t.Cleanup(notifier.Close)
 	opts.Push = notifier
+	hooks := webhook.Start(webhook.Options{Store: st, Config: config.Webhooks{AllowPrivate: true}, Logger: quiet})
+	t.Cleanup(hooks.Close)
+	opts.Webhooks = hooks
 	change(&opts)
 	if r.handler, err = httpapi.New(opts); err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func (a access) by(who auth.Principal) (chat.By, error) {
 	if _, ok := a.roles[config.DefaultRole]; name == "" && ok && who.Scope == auth.User {
 		name = config.DefaultRole
 	}
-	by := chat.By{Name: who.Name, User: who.User, Role: name}
+	by := chat.By{User: who.User, Role: name}
 	if name == "" {
 		return by, nil
 	}
@@ -85,6 +85,15 @@ func (a access) by(who auth.Principal) (chat.By, error) {
 		by.Meter = "token " + a.keeper.Owner(who)
 	}
 	return by, nil
+}
+
+// actorOf returns a caller as the audit names it.
+func actorOf(who auth.Principal, onBehalf bool) loquat.Actor {
+	a := loquat.Actor{Kind: kindOf(who), ID: who.ID, Name: who.Name, User: who.User, OnBehalfOf: onBehalf}
+	if who.Kind == auth.Issued {
+		a.ID = "" // it has the issuer and the user
+	}
+	return a
 }
 
 // onBehalfOf is the header in which a caller of scope full names a user for whom it acts.

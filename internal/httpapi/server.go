@@ -25,6 +25,7 @@ import (
 	"loquat/internal/config"
 	"loquat/internal/feed"
 	"loquat/internal/httpapi/route"
+	"loquat/internal/webhook"
 )
 
 // Options are the parts and settings of the API.
@@ -46,6 +47,9 @@ type Options struct {
 
 	// Push keeps the subscriptions of browsers to notifications.
 	Push Notifier
+
+	// Webhooks keeps the URLs to which events are sent.
+	Webhooks *webhook.Sender
 
 	// Faces are other APIs that are served with the same checks and limits.
 	Faces []route.Face
@@ -97,7 +101,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	state := &serverState{chat: opts.Service, version: opts.Version, metrics: a.metrics}
-	routes := a.routes(state, &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}, opts.Bridge, opts.Push)
+	routes := a.routes(state, &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}, opts.Bridge, opts.Push, opts.Webhooks)
 	for _, face := range opts.Faces {
 		routes = append(routes, face.Routes...)
 	}
@@ -114,15 +118,15 @@ func New(opts Options) (http.Handler, error) {
 }
 
 // routes returns the table of routes, without the files of the web client.
-func (a *api) routes(state *serverState, keys *credentials, bridge Sockets, push Notifier) []route.Route {
+func (a *api) routes(state *serverState, keys *credentials, bridge Sockets, push Notifier, hooks *webhook.Sender) []route.Route {
 	return slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), a.usageRoutes(), state.routes(),
-		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(bridge), pushRoutes(push))
+		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(bridge), pushRoutes(push), webhookRoutes(webhooks{hooks}), a.auditRoutes())
 }
 
 // Document returns the OpenAPI document that a server of this version serves. It needs no server.
 func Document() ([]byte, error) {
 	a := &api{}
-	return describe(a.routes(&serverState{}, &credentials{}, nil, nil), newSchemas())
+	return describe(a.routes(&serverState{}, &credentials{}, nil, nil, nil), newSchemas())
 }
 
 // ServeHTTP does what all routes share: it limits bodies, counts, recovers from panics and
@@ -186,10 +190,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	if err != nil {
 		return err
 	}
-	x.Call.By = by
-	if who.User != "" && x.Call.IdempotencyKey != "" {
-		x.Call.IdempotencyKey = who.User + "\n" + x.Call.IdempotencyKey // which no other user can send
-	}
+	attribute(x, who, by)
 	if t.Open && t.Body != nil {
 		done, err := a.throttle.work(r.Context())
 		if err != nil {
@@ -208,6 +209,17 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 		return serve()
 	}
 	return a.compressor.serve(aw, r, t, serve)
+}
+
+// attribute says in a call who makes it.
+func attribute(x *route.Exchange, who auth.Principal, by chat.By) {
+	x.Call.By = by
+	if !reads(x.R) {
+		x.R = x.R.WithContext(loquat.WithActor(x.R.Context(), actorOf(who, x.R.Header.Get(onBehalfOf) != "")))
+	}
+	if who.User != "" && x.Call.IdempotencyKey != "" {
+		x.Call.IdempotencyKey = who.User + "\n" + x.Call.IdempotencyKey // which no other user can send
+	}
 }
 
 // timeoutOf returns how long the body of a route may take to arrive.

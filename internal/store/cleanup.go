@@ -25,7 +25,7 @@ func (s *Store) Cleanup(ctx context.Context) error {
 	if err := s.removeIncrements(ctx); err != nil {
 		return fmt.Errorf("remove the increments of ended requests: %w", err)
 	}
-	for _, step := range []func(*Tx) (more bool, err error){removeDeletedSession, removeOldReplays, (*Tx).forgetMeters, reclaim} {
+	for _, step := range []func(*Tx) (more bool, err error){removeDeletedSession, removeOldReplays, (*Tx).forgetMeters, (*Tx).forgetAudit, reclaim} {
 		for more := true; more; {
 			err := s.Update(ctx, func(tx *Tx) (err error) {
 				more, err = step(tx)

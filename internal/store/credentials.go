@@ -82,6 +82,11 @@ func (tx *Tx) changeCredentials(c loquat.CredentialChange) error {
 			return err
 		}
 	}
+	for _, e := range c.Audit {
+		if err := tx.Audit(e); err != nil {
+			return err
+		}
+	}
 	for _, public := range c.Drop {
 		if err := tx.exec(`DELETE FROM pairing_codes WHERE public = ?`, public); err != nil {
 			return err

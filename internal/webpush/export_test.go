@@ -13,5 +13,3 @@ func RetryFast(t *testing.T) {
 	retryDelay = backoff.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond}
 	t.Cleanup(func() { retryDelay = before })
 }
-
-var IsPublic = isPublic

@@ -18,6 +18,7 @@ import (
 
 	"loquat"
 	"loquat/internal/backoff"
+	"loquat/internal/outbound"
 	"loquat/internal/store"
 )
 
@@ -58,7 +59,7 @@ func (n *Notifier) deliver(ctx context.Context, p loquat.PushSubscription, note 
 		if failure = err; err == nil {
 			failure = errors.New("it answered " + strconv.Itoa(a.status))
 		}
-		if !a.again() || errors.Is(err, errPrivate) || attempt == maxAttempts-1 {
+		if !a.again() || errors.Is(err, outbound.ErrPrivate) || attempt == maxAttempts-1 {
 			break
 		}
 		if backoff.Sleep(ctx, a.retryAfter) != nil || retryDelay.Wait(ctx, attempt) != nil {

@@ -18,7 +18,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -31,6 +30,7 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/config"
 	"loquat/internal/loglimit"
+	"loquat/internal/outbound"
 	"loquat/internal/store"
 )
 
@@ -61,9 +61,8 @@ type Notifier struct {
 
 // The bounds of calls of push services.
 const (
-	maxInflight  = 16
-	callTimeout  = 15 * time.Second
-	lookupWithin = 5 * time.Second
+	maxInflight = 16
+	callTimeout = 15 * time.Second
 )
 
 // Start returns a Notifier that sends until Close. If the configuration has no subject, it sends
@@ -74,13 +73,7 @@ func Start(opts Options) *Notifier {
 		n.log = slog.Default()
 	}
 	n.failures = loglimit.Once(n.log)
-	dialer := &net.Dialer{Timeout: callTimeout, Control: n.refuseAddress}
-	n.client = &http.Client{
-		Timeout: callTimeout,
-		// Without a proxy: it would connect to addresses that are not checked here.
-		Transport:     &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: opts.TLS, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 2, MaxResponseHeaderBytes: 64 << 10},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	n.client = outbound.Client(outbound.Options{AllowPrivate: n.config.AllowPrivate, Timeout: callTimeout, TLS: opts.TLS})
 	if n.enabled() {
 		ctx, stop := context.WithCancel(context.Background())
 		n.stop = stop
@@ -185,16 +178,7 @@ func (n *Notifier) checkEndpoint(ctx context.Context, endpoint string) error {
 	if n.config.AllowPrivate {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
-	defer cancel()
-	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
-	for _, a := range addresses {
-		if !isPublic(a) {
-			addresses = nil
-			break
-		}
-	}
-	if err != nil || len(addresses) == 0 {
+	if outbound.Check(ctx, u.Hostname()) != nil {
 		return loquat.Invalid("body.endpoint", "names a host without a public address; push.web.allow_private_addresses in the configuration allows push services with private addresses")
 	}
 	return nil

@@ -1,6 +1,6 @@
 // The client: one property for each resource of the HTTP API.
 
-import { Auth, Devices, Nodes, Pairing, Push, Server, Tokens, Usage } from "./server.ts"
+import { Audit, Auth, Devices, Nodes, Pairing, Push, Server, Tokens, Usage, Webhooks } from "./server.ts"
 import { Connection, type ConnectionOptions } from "./connection.ts"
 import { Events } from "./events.ts"
 import { ListFollower, SessionFollower, type Update } from "./follow.ts"
@@ -44,6 +44,8 @@ export class Loquat {
   readonly nodes: Nodes
   readonly push: Push
   readonly usage: Usage
+  readonly webhooks: Webhooks
+  readonly audit: Audit
   readonly server: Server
   readonly search: Search["find"]
 
@@ -69,6 +71,8 @@ export class Loquat {
     this.nodes = new Nodes(http)
     this.push = new Push(http)
     this.usage = new Usage(http)
+    this.webhooks = new Webhooks(http)
+    this.audit = new Audit(http)
     this.server = new Server(http)
     const search = new Search(http)
     this.search = (query, options) => search.find(query, options)

@@ -1,7 +1,7 @@
 // Access, and the state of the server.
 
 import { type CallOptions, type Http, pathOf } from "./http.ts"
-import type { Caller, Claim, ClaimedDevice, Device, Health, NewPairing, NewPushSubscription, NewToken, Node, Pairing as PairingCode, PushServer, PushSubscribed, Readiness, SignedIn, Token, UsageList, Version } from "./types.ts"
+import type { AuditList, Caller, Claim, ClaimedDevice, Device, Health, NewPairing, NewPushSubscription, NewToken, NewWebhook, Node, Pairing as PairingCode, PushServer, PushSubscribed, Readiness, SignedIn, Token, UsageList, Version, Webhook, WebhookDeliveries, WebhookPatch } from "./types.ts"
 
 /** The browser's session: a cookie in place of a token. */
 export class Auth {
@@ -91,6 +91,51 @@ export class Push {
 
   unsubscribe(subscriptionId: string, options: CallOptions = {}): Promise<void> {
     return this.http.json({ method: "DELETE", path: pathOf`/push/subscriptions/${subscriptionId}`, ...options })
+  }
+}
+
+/** URLs to which events are sent. */
+export class Webhooks {
+  constructor(private readonly http: Http) {}
+
+  async list(options: CallOptions = {}): Promise<Webhook[]> {
+    return (await this.http.json<{ webhooks: Webhook[] }>({ method: "GET", path: "/webhooks", ...options })).webhooks
+  }
+
+  get(webhookId: string, options: CallOptions = {}): Promise<Webhook> {
+    return this.http.json({ method: "GET", path: pathOf`/webhooks/${webhookId}`, ...options })
+  }
+
+  /** Makes a webhook. Only this answer has its secret. */
+  create(webhook: NewWebhook, options: CallOptions = {}): Promise<Webhook> {
+    return this.http.json({ method: "POST", path: "/webhooks", json: webhook, ...options })
+  }
+
+  patch(webhookId: string, patch: WebhookPatch, options: CallOptions = {}): Promise<Webhook> {
+    return this.http.json({ method: "PATCH", path: pathOf`/webhooks/${webhookId}`, json: patch, ...options })
+  }
+
+  delete(webhookId: string, options: CallOptions = {}): Promise<void> {
+    return this.http.json({ method: "DELETE", path: pathOf`/webhooks/${webhookId}`, ...options })
+  }
+
+  /** Lists the events that were not delivered. */
+  deliveries(webhookId: string, query: { failed?: boolean; limit?: number; page_token?: string } = {}, options: CallOptions = {}): Promise<WebhookDeliveries> {
+    return this.http.json({ method: "GET", path: pathOf`/webhooks/${webhookId}/deliveries`, query: { ...query }, ...options })
+  }
+
+  /** Sends events again that were given up: one, or all. */
+  resend(webhookId: string, eventId?: string, options: CallOptions = {}): Promise<void> {
+    return this.http.json({ method: "POST", path: pathOf`/webhooks/${webhookId}/resend`, json: eventId === undefined ? {} : { event_id: eventId }, ...options })
+  }
+}
+
+/** Who changed what. */
+export class Audit {
+  constructor(private readonly http: Http) {}
+
+  page(query: { action?: string; target?: string; limit?: number; page_token?: string } = {}, options: CallOptions = {}): Promise<AuditList> {
+    return this.http.json({ method: "GET", path: "/audit", query: { ...query }, ...options })
   }
 }
 

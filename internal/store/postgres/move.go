@@ -232,6 +232,7 @@ func (l *Loader) Load(ctx context.Context, table string, columns []store.Column,
 // statistics that the planner needs.
 func (l *Loader) Index(ctx context.Context) error {
 	for _, statement := range append(l.indexes, `SELECT setval(pg_get_serial_sequence('sessions', 'sid'), max(sid)) FROM sessions HAVING max(sid) > 0`,
+		`SELECT setval(pg_get_serial_sequence('audit', 'audit_id'), max(audit_id)) FROM audit HAVING max(audit_id) > 0`,
 		`SELECT setval(pg_get_serial_sequence('messages', 'id'), max(id)) FROM messages HAVING max(id) > 0`,
 		`SELECT setval(pg_get_serial_sequence('requests', 'rid'), max(rid)) FROM requests HAVING max(rid) > 0`) {
 		if _, err := l.raw.Exec(ctx, statement); err != nil {

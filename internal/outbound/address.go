@@ -1,22 +1,14 @@
-package webpush
+package outbound
 
 import (
-	"errors"
 	"net/netip"
 	"syscall"
 )
 
-// errPrivate reports that a push service has an address to which the server does not connect.
-var errPrivate = errors.New("the push service has an address that is not public; push.web.allow_private_addresses allows it")
-
-// refuseAddress is called for each connection, after the name was resolved. So a name that meanwhile
-// has another address does not lead into the operator's network.
-func (n *Notifier) refuseAddress(_, address string, _ syscall.RawConn) error {
-	if n.config.AllowPrivate {
-		return nil
-	}
+// refusePrivate is called for each connection, after the name was resolved.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
 	if at, err := netip.ParseAddrPort(address); err != nil || !isPublic(at.Addr()) {
-		return errPrivate
+		return ErrPrivate
 	}
 	return nil
 }

@@ -1,0 +1,17 @@
+package outbound
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestIsPublic(t *testing.T) {
+	for address, want := range map[string]bool{
+		"8.8.8.8": true, "2606:4700::1111": true, "127.0.0.2": false, "172.16.5.5": false, "100.100.1.1": false, "fd00::1": false, "fe80::1%eth0": false,
+		"64:ff9b::a00:1": false, "2002:a00:1::": false, "224.0.0.1": false, "255.255.255.255": false, "::": false, "::ffff:10.1.1.1": false, "::ffff:8.8.8.8": true,
+	} {
+		if got := isPublic(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s is public: %v", address, got)
+		}
+	}
+}

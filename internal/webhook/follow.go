@@ -1,0 +1,191 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"loquat"
+	"loquat/internal/backoff"
+	"loquat/internal/store"
+)
+
+// Times and bounds of following the log.
+const (
+	lookAgain  = 500 * time.Millisecond
+	windowSize = 256
+	maxBody    = 1 << 20 // bytes of an event; a larger one is sent without its content
+)
+
+// run makes deliveries from the log and sends them while this node leads.
+func (s *Sender) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if s.store.Leads() {
+			s.lead(ctx)
+		}
+		_ = backoff.Sleep(ctx, lookAgain)
+	}
+}
+
+// lead runs until ctx ends or this node no longer leads.
+func (s *Sender) lead(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	l := &leader{Sender: s, lanes: map[lane]bool{}, ended: make(chan lane, maxInflight)}
+	// Nearly all events come with one that changes a list; increments need not wake anybody.
+	l.wake, l.log = s.store.WatchAmong(store.NewSelection(nil, true)), s.store.Watch("")
+	defer l.wake.Stop()
+	defer l.log.Stop()
+	defer l.all.Wait()
+	defer stop()
+	ticker := time.NewTicker(lookAgain)
+	defer ticker.Stop()
+	for s.store.Leads() {
+		more, err := l.read(ctx)
+		if err == nil {
+			err = l.send(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.failures.Log(slog.LevelWarn, "webhooks wait for the store", "error", err)
+			_ = backoff.Sleep(ctx, lookAgain)
+		}
+		if more && err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake.C():
+		case <-s.changed:
+		case ended := <-l.ended:
+			delete(l.lanes, ended)
+		case <-ticker.C:
+		}
+	}
+}
+
+// read makes deliveries from the next events of the log, in the transaction that notes that they were
+// read. If no webhook wants them, the store is not written. It reports whether there are more events.
+func (l *leader) read(ctx context.Context) (more bool, err error) {
+	var stored loquat.EventID
+	err = l.store.View(ctx, func(r *store.Reader) (err error) {
+		if l.webhooks, err = r.Webhooks(""); err == nil {
+			stored, err = r.WebhooksRead()
+		}
+		return err
+	})
+	if l.at = max(l.at, stored); err != nil || len(l.webhooks) == 0 || l.log.Newest() <= l.at {
+		return false, err
+	}
+	window, err := l.log.Events(ctx, nil, l.at, "", store.Bounds{Events: windowSize})
+	if err != nil || len(window) == 0 {
+		return false, err
+	}
+	last := window[len(window)-1].ID
+	wanted := slices.DeleteFunc(window, func(rec loquat.Record) bool {
+		return !slices.ContainsFunc(l.webhooks, func(w loquat.Webhook) bool { return wants(w, rec) })
+	})
+	if len(wanted) > 0 {
+		err = l.store.Update(ctx, func(tx *store.Tx) error { return addAll(tx, stored, last, wanted) })
+	}
+	switch {
+	case errors.Is(err, errOvertaken):
+		l.at, err = 0, nil // what it has read is in the store
+	case err == nil:
+		l.at = last
+	}
+	return err == nil, err
+}
+
+// errOvertaken reports that another node has read the log for webhooks.
+var errOvertaken = errors.New("another node sends the events of webhooks")
+
+// wants reports whether a webhook may be sent an event, if it is one of its user.
+func wants(w loquat.Webhook, rec loquat.Record) bool {
+	return w.Disabled == "" && rec.ID > w.Since && w.WantsType(rec.Type)
+}
+
+// addAll makes the deliveries of events after which the log was read up to last, unless another node was
+// faster.
+func addAll(tx *store.Tx, before, last loquat.EventID, events []loquat.Record) error {
+	read, err := tx.WebhooksRead()
+	if err == nil && read != before {
+		err = errOvertaken
+	}
+	if err != nil {
+		return err
+	}
+	hooks, err := tx.Webhooks("")
+	if err != nil {
+		return err
+	}
+	for i := range hooks {
+		if err := tx.CountDeliveries(&hooks[i]); err != nil {
+			return err
+		}
+	}
+	for _, rec := range events {
+		if err := addDeliveries(tx, hooks, rec); err != nil {
+			return err
+		}
+	}
+	return tx.SetWebhooksRead(last)
+}
+
+// addDeliveries makes the deliveries of an event.
+func addDeliveries(tx *store.Tx, hooks []loquat.Webhook, rec loquat.Record) error {
+	user, known := rec.User, rec.User != ""
+	for i := range hooks {
+		if !wants(hooks[i], rec) {
+			continue
+		}
+		if !known {
+			var err error
+			if user, err = tx.UserOf(rec.SessionID); err != nil {
+				return err
+			}
+			known = true
+		}
+		if !hooks[i].Wants(user) {
+			continue
+		}
+		d := loquat.WebhookDelivery{EventID: rec.ID, Type: string(rec.Type), SessionID: rec.SessionID, Body: payload(rec, user)}
+		if err := tx.AddDelivery(&hooks[i], d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// payload returns the message about an event: its type, its time, and the event without the session.
+func payload(rec loquat.Record, user string) []byte {
+	var b bytes.Buffer
+	b.WriteString(`{"type":`)
+	b.Write(loquat.Quote(string(rec.Type)))
+	b.WriteString(`,"timestamp":`)
+	b.Write(loquat.Quote(rec.At.UTC().Format(time.RFC3339Nano)))
+	b.WriteString(`,"data":{"event_id":`)
+	b.Write(loquat.Quote(rec.ID.String()))
+	if user != "" && rec.User == "" {
+		b.WriteString(`,"user":`)
+		b.Write(loquat.Quote(user))
+	}
+	if len(rec.Body) > maxBody {
+		for _, f := range [][2]string{{"type", string(rec.Type)}, {"session_id", rec.SessionID}, {"request_id", rec.RequestID}} {
+			if f[1] != "" {
+				b.WriteString(`,"` + f[0] + `":`)
+				b.Write(loquat.Quote(f[1]))
+			}
+		}
+		b.WriteString(`,"omitted":true}}`)
+		return b.Bytes()
+	}
+	if inner := bytes.TrimSpace(rec.Body); len(inner) > 2 {
+		b.WriteByte(',')
+		b.Write(inner[1 : len(inner)-1])
+	}
+	b.WriteString("}}")
+	return b.Bytes()
+}

@@ -1,0 +1,324 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"go.uber.org/goleak"
+
+	"loquat"
+	"loquat/internal/config"
+	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
+	"loquat/internal/webhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a store with a Sender.
+type rig struct {
+	*webhook.Sender
+	t     *testing.T
+	store *store.Store
+}
+
+func newRig(t *testing.T, cfg config.Webhooks) *rig {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(t.Context(), db, store.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, store: s, Sender: webhook.Start(webhook.Options{Store: s, Config: cfg, Logger: quiet})}
+	t.Cleanup(func() {
+		r.Close()
+		s.Close()
+	})
+	return r
+}
+
+// session makes a session of a user with its events.
+func (r *rig) session(id, user string) {
+	r.t.Helper()
+	err := r.store.Update(r.t.Context(), func(tx *store.Tx) error {
+		h, err := tx.CreateSession(id, "default", nil)
+		if err != nil {
+			return err
+		}
+		if err := tx.SetUser(&h, user); err != nil {
+			return err
+		}
+		if _, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated}, &h, nil); err != nil {
+			return err
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// receiver notes what it is sent, and answers as the test says.
+type receiver struct {
+	*httptest.Server
+	answer func(w http.ResponseWriter, r *http.Request)
+
+	mu   sync.Mutex
+	got  []string // type and session
+	head []http.Header
+	body [][]byte
+}
+
+func newReceiver(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *receiver {
+	t.Helper()
+	r := &receiver{answer: answer}
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	var m struct {
+		Type string
+		Data struct {
+			SessionID string `json:"session_id"`
+		}
+	}
+	_ = json.Unmarshal(body, &m)
+	r.mu.Lock()
+	r.got, r.head, r.body = append(r.got, m.Type+" "+m.Data.SessionID), append(r.head, req.Header), append(r.body, body)
+	r.mu.Unlock()
+	if r.answer != nil {
+		r.answer(w, req)
+	}
+}
+
+func (r *receiver) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.got, ", ")
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 500 {
+		if ok() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("not within ten seconds: %s", what)
+}
+
+var local = config.Webhooks{AllowPrivate: true, RetryDelays: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}}
+
+// A webhook is sent the events that it asked for, those after it was made.
+func TestSelection(t *testing.T) {
+	r := newRig(t, local)
+	to := newReceiver(t, nil)
+	r.session("before", "ann")
+	add := func(in loquat.NewWebhook) loquat.Webhook {
+		in.URL = to.URL
+		w, err := r.Add(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	add(loquat.NewWebhook{Types: []string{"session_created"}, User: "ann"})
+	r.session("a", "ann")
+	r.session("b", "bob")
+	eventually(t, "the event of ann", func() bool { return to.all() == "session_created a" })
+	all := add(loquat.NewWebhook{})
+	r.session("c", "carl")
+	eventually(t, "the events of carl", func() bool { return to.all() == "session_created a, session_created c, checkpoint c" })
+	if !strings.Contains(string(to.body[2]), `"user":"carl"`) || strings.Contains(string(to.body[2]), `"session":`) {
+		t.Errorf("the checkpoint is %s", to.body[2])
+	}
+	off := true
+	if _, err := r.Change(t.Context(), all.WebhookID, loquat.WebhookPatch{Disabled: &off}); err != nil {
+		t.Fatal(err)
+	}
+	r.session("d", "dora")
+	off = false
+	if _, err := r.Change(t.Context(), all.WebhookID, loquat.WebhookPatch{Disabled: &off}); err != nil {
+		t.Fatal(err)
+	}
+	r.session("e", "eve")
+	eventually(t, "the events of eve", func() bool { return strings.HasSuffix(to.all(), "checkpoint c, session_created e, checkpoint e") })
+}
+
+// Both secrets sign for a while after one was replaced.
+func TestSecrets(t *testing.T) {
+	r := newRig(t, local)
+	to := newReceiver(t, nil)
+	old, err := r.Add(t.Context(), loquat.NewWebhook{URL: to.URL, Types: []string{"session_created"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := r.Change(t.Context(), old.WebhookID, loquat.WebhookPatch{NewSecret: true})
+	if err != nil || now.Secret == old.Secret || now.Secret == "" {
+		t.Fatalf("%+v %v", now, err)
+	}
+	r.session("s", "")
+	eventually(t, "the event", func() bool { return to.all() != "" })
+	for _, secret := range []string{old.Secret, now.Secret} {
+		v, err := standardwebhooks.NewWebhook(secret)
+		if err == nil {
+			err = v.Verify(to.body[0], to.head[0])
+		}
+		if err != nil {
+			t.Errorf("%s: %v", secret[:8], err)
+		}
+	}
+	list, err := r.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].Secret != "" {
+		t.Errorf("the list shows a secret: %+v %v", list, err)
+	}
+}
+
+// A session whose event is refused waits, and others do not. What is given up can be sent again.
+func TestGivenUp(t *testing.T) {
+	r := newRig(t, local)
+	var mu sync.Mutex
+	refused := "bad"
+	to := newReceiver(t, nil)
+	to.answer = func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		to.mu.Lock()
+		last := to.got[len(to.got)-1]
+		to.mu.Unlock()
+		if refused != "" && strings.HasSuffix(last, refused) {
+			http.Error(w, "no <such> thing", http.StatusTeapot)
+		}
+	}
+	w, err := r.Add(t.Context(), loquat.NewWebhook{URL: to.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session("bad", "")
+	r.session("good", "")
+	failed := func() []loquat.WebhookDelivery {
+		list, err := r.Deliveries(t.Context(), w.WebhookID, true, 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list.Deliveries
+	}
+	eventually(t, "two events are given up", func() bool { return len(failed()) == 2 })
+	if got := to.all(); !strings.Contains(got, "checkpoint good") || strings.Count(got, "session_created bad") != 3 || strings.LastIndex(got, "session_created bad") > strings.Index(got, "checkpoint bad") {
+		t.Errorf("arrived: %s", got)
+	}
+	if d := failed()[0]; d.Attempts != 3 || !d.Failed || !strings.Contains(d.Error, "418") || !strings.Contains(d.Error, "no <such> thing") {
+		t.Errorf("%+v", d)
+	}
+	mu.Lock()
+	refused = ""
+	mu.Unlock()
+	first := failed()[0].EventID
+	if err := r.Resend(t.Context(), w.WebhookID, first); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "one is left", func() bool { return len(failed()) == 1 })
+	if err := r.Resend(t.Context(), w.WebhookID, first); loquat.CodeOf(err) != loquat.CodeNotFound {
+		t.Errorf("again: %v", err)
+	}
+	if err := r.Resend(t.Context(), w.WebhookID, 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "none is left", func() bool {
+		now, err := r.Get(t.Context(), w.WebhookID)
+		return err == nil && now.Failed+now.Waiting == 0
+	})
+}
+
+// Receivers that misbehave.
+func TestBadReceivers(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request)
+		want   string
+		calls  int
+	}{
+		"redirects": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "302", 3},
+		"endless": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			for n := 0; n < 2<<30; n += 1 << 20 {
+				if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+					return
+				}
+			}
+		}, "500", 3},
+		"gone": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }, "410", 1},
+		"cuts": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, local)
+			to := newReceiver(t, c.answer)
+			w, err := r.Add(t.Context(), loquat.NewWebhook{URL: to.URL, Types: []string{"session_created"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.session("s", "")
+			var d loquat.WebhookDelivery
+			eventually(t, "it fails", func() bool {
+				list, err := r.Deliveries(t.Context(), w.WebhookID, false, 0, 10)
+				if err != nil || len(list.Deliveries) != 1 {
+					return false
+				}
+				d = list.Deliveries[0]
+				return d.Attempts == c.calls
+			})
+			time.Sleep(50 * time.Millisecond)
+			if got := strings.Count(to.all(), "session_created"); got != c.calls || !strings.Contains(d.Error, c.want) {
+				t.Errorf("%d calls, %+v", got, d)
+			}
+			if now, err := r.Get(t.Context(), w.WebhookID); err != nil || (now.Disabled != "") != (name == "gone") {
+				t.Errorf("%+v %v", now, err)
+			}
+		})
+	}
+}
+
+// Addresses of the operator's network are refused when the webhook is made, and at each connection.
+func TestPrivateAddresses(t *testing.T) {
+	strict := local
+	strict.AllowPrivate = false
+	r := newRig(t, strict)
+	for _, url := range []string{"http://127.0.0.1/", "http://localhost/", "http://10.1.2.3/", "http://[::1]/", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/", "ftp://example.org/", "https://user@example.org/", "https://", "nothing"} {
+		if _, err := r.Add(t.Context(), loquat.NewWebhook{URL: url}); loquat.CodeOf(err) != loquat.CodeInvalid {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	// A name that was public when the webhook was made.
+	calls := 0
+	to := newReceiver(t, func(http.ResponseWriter, *http.Request) { calls++ })
+	w := loquat.Webhook{WebhookID: "w", URL: "http://" + net.JoinHostPort("127.0.0.1", strings.Split(to.URL, ":")[2]), Types: []string{}, Key: "whsec_" + strings.Repeat("A", 44), CreatedAt: time.Now()}
+	if err := r.store.Update(context.Background(), func(tx *store.Tx) error { return tx.AddWebhook(w) }); err != nil {
+		t.Fatal(err)
+	}
+	r.session("s", "")
+	eventually(t, "it is refused", func() bool {
+		list, err := r.Deliveries(t.Context(), "w", true, 0, 10)
+		return err == nil && len(list.Deliveries) > 0 && strings.Contains(list.Deliveries[0].Error, "not public")
+	})
+	if calls != 0 {
+		t.Errorf("%d calls", calls)
+	}
+}
