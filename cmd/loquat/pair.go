@@ -39,6 +39,7 @@ func newPairCommand() *cobra.Command {
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.device.Scope, "scope", "", "what the device may do: read, full or `user` (default: read; with --user, or a token of scope user, user)")
+	cmd.Flags().StringVar(&f.device.Role, "role", "", "a `role` of server.roles, which says what the device may use")
 	cmd.Flags().StringVar(&f.device.User, "user", "", "the `user` whose sessions a device of scope user may use")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the code as JSON")
 	return cmd

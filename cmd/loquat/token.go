@@ -189,6 +189,7 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 	flags.StringVar(&t.Scope, "scope", "full", "what the token may do: `full`, read, session or user")
 	flags.StringVar(&t.SessionID, "session", "", "the `id` of the session that a token of scope session may use")
 	flags.StringVar(&t.User, "user", "", "the `user` whose sessions a token of scope user may use")
+	flags.StringVar(&t.Role, "role", "", "a `role` of server.roles, which says what the token may use, and how much")
 	flags.DurationVar(&lifetime, "expires", 0, "how long the token is valid, such as 720h (default: until it is revoked)")
 	return cmd
 }
