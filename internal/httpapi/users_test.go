@@ -6,7 +6,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -271,14 +275,19 @@ func TestUnknownToUsers(t *testing.T) {
 	r.do("POST", "/sessions", `{"session_id":"theirs","send":{"content":"canary-word","request_id":"request-of-theirs"}}`, bob).want(t, 201)
 	r.do("POST", "/sessions", `{"session_id":"mine","send":{"content":"hello","request_id":"request-of-mine"}}`, ann).want(t, 201)
 	r.do("GET", "/events?request_id=request-of-theirs&wait=10", "", bob).want(t, 200)
-	_, secret, _ := strings.Cut(ann, ": ")
+	stop := r.keepBusy(bob)
+	defer stop()
+	callers := r.callersOfUser("ann", ann)
 	random := rand.New(rand.NewPCG(1, 2))
 	bodies := []string{"", "{}", `{"content":"x"}`, `{"user":"bob"}`, `{"session_id":"theirs"}`, `{"send":{"request_id":"request-of-theirs","content":"x"}}`, `{"up_to_index":0}`, `[`, `{"request_ids":["request-of-theirs"]}`, `{"indices":[0]}`}
-	queries := []string{"", "session_id=theirs", "session_id=mine,theirs", "request_id=request-of-theirs", "q=canary", "q=canary-word&archived=any", "list=true", "list=true&session_id=mine", "since_id=0", "limit=200", "page_token=1", "user=bob", "agent_id=default"}
+	queries := []string{"", "session_id=theirs", "session_id=mine,theirs", "request_id=request-of-theirs", "q=canary", "q=canary-word&archived=any", "list=true", "list=true&session_id=mine", "since_id=0", "limit=200", "page_token=1", "user=bob", "agent_id=default", "group_by=user", "group_by=day&format=csv", "target=theirs", "q=can*&in=text", "model=canary-word"}
 	answered := map[int]int{}
 	rounds := 4000
 	if testing.Short() {
 		rounds = 1000
+	}
+	if n, err := strconv.Atoi(os.Getenv("LOQUAT_ACCESS_CALLS")); err == nil {
+		rounds = n
 	}
 	for range rounds {
 		rt := r.table.Routes[random.IntN(len(r.table.Routes))]
@@ -287,7 +296,9 @@ func TestUnknownToUsers(t *testing.T) {
 			target := strings.NewReplacer("{session_id}", session, "{request_id}", request, "{index}", "0", "{$}", "").Replace(rt.Path) + query
 			q := httptest.NewRequest(rt.Method, target, strings.NewReader(bodies[random.IntN(len(bodies))]))
 			q.Host, q.RemoteAddr = "app.example", fmt.Sprintf("10.%d.%d.%d:1", random.IntN(250), random.IntN(250), random.IntN(250))
-			q.Header.Set("Authorization", secret)
+			for name, value := range callers[random.IntN(len(callers))] {
+				q.Header.Set(name, value)
+			}
 			q.Header.Set("Content-Type", "application/json")
 			limit := 10 * time.Second
 			if rt.Follows {
@@ -318,4 +329,40 @@ func TestUnknownToUsers(t *testing.T) {
 			t.Errorf("no call was answered %d: %v", code, answered)
 		}
 	}
+}
+
+// callersOfUser returns the headers of all kinds of callers that act for a user: the token, a device, and a
+// backend.
+func (r *rig) callersOfUser(user, token string) []map[string]string {
+	r.t.Helper()
+	_, secret, _ := strings.Cut(token, ": ")
+	_, full, _ := strings.Cut(r.asFull(), ": ")
+	code, err := r.keeper.Pair(r.t.Context(), auth.User, user, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_, device, err := r.keeper.Claim(r.t.Context(), code.Code, "phone", netip.MustParseAddr("127.0.0.1"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return []map[string]string{{"Authorization": secret}, {"Authorization": "Bearer " + device}, {"Authorization": full, "On-Behalf-Of": user}}
+}
+
+// keepBusy lets a user send messages, with a word that nobody else may see, until the function is called.
+func (r *rig) keepBusy(as string) (stop func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var busy sync.WaitGroup
+	busy.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			id := fmt.Sprintf("busy-%d", n)
+			r.do("POST", "/sessions", `{"session_id":"`+id+`","metadata":{"title":"canary-word"},"send":{"content":"canary-word","request_id":"request-of-theirs-`+id+`"}}`, as).want(r.t, 201)
+			r.do("GET", "/events?request_id=request-of-theirs-"+id+"&wait=1", "", as)
+			r.do("DELETE", "/sessions/"+id, "", as)
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	return func() { cancel(); busy.Wait() }
 }
