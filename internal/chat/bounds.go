@@ -45,8 +45,8 @@ func errTokens(most int64, after time.Duration) error {
 }
 
 // maySend refuses a send that the caller's role does not allow or that a bound does not. It counts the
-// request.
-func (b By) maySend(tx *store.Tx, h store.Head, stored storedSend) error {
+// request. One that joins or replaces the running request of its session does not need room beside it.
+func (b By) maySend(tx *store.Tx, h store.Head, stored storedSend, beside bool) error {
 	if err := b.mayUse(h.AgentID); err != nil {
 		return err
 	}
@@ -56,24 +56,25 @@ func (b By) maySend(tx *store.Tx, h store.Head, stored storedSend) error {
 	if err := b.mayStore(&tx.Reader); err != nil {
 		return err
 	}
-	return b.MayCall(tx)
+	return b.mayCall(tx, beside)
 }
 
-// MayCall refuses a call of a backend that a bound does not allow, and counts it.
-func (b By) MayCall(tx *store.Tx) error {
-	if err := b.hasRoom(&tx.Reader, tx.Now); err != nil || b.Meter == "" || b.Rules.Bounds.RequestsPerMinute == 0 {
+// mayCall refuses a call of a backend that a bound does not allow, and counts it.
+func (b By) mayCall(tx *store.Tx, beside bool) error {
+	if err := b.hasRoom(&tx.Reader, tx.Now, beside); err != nil || b.Meter == "" || b.Rules.Bounds.RequestsPerMinute == 0 {
 		return err
 	}
 	return tx.CountRequest(b.Meter)
 }
 
-// hasRoom returns an error if a bound does not allow another call of a backend.
-func (b By) hasRoom(r *store.Reader, now time.Time) error {
+// hasRoom returns an error if a bound does not allow another call of a backend, beside those of the requests
+// that have not ended or in the place of one of them.
+func (b By) hasRoom(r *store.Reader, now time.Time, beside bool) error {
 	most := b.Rules.Bounds
 	if b.Meter == "" {
 		return nil
 	}
-	if most.RunningRequests > 0 {
+	if most.RunningRequests > 0 && beside {
 		n, err := r.UnendedOf(b.Meter, most.RunningRequests)
 		if err != nil {
 			return err
@@ -83,7 +84,7 @@ func (b By) hasRoom(r *store.Reader, now time.Time) error {
 		}
 	}
 	if most.TokensPerDay > 0 {
-		if err := b.mayUseTokens(r, now); err != nil {
+		if err := b.mayUseTokens(r, now, beside); err != nil {
 			return err
 		}
 	}
@@ -101,7 +102,7 @@ func (b By) hasRoom(r *store.Reader, now time.Time) error {
 
 // lookForRoom refuses a send that a bound does not allow before its transaction begins, so that callers
 // who are at their bound do not hold up others. Only the transaction decides for sure.
-func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string) error {
+func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string, beside bool) error {
 	if call.By.Meter == "" {
 		return nil
 	}
@@ -115,7 +116,7 @@ func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string)
 				return err
 			}
 		}
-		return call.By.hasRoom(r, time.Now())
+		return call.By.hasRoom(r, time.Now(), beside)
 	})
 }
 
@@ -124,7 +125,7 @@ func (s *Requests) lookForRoomIn(ctx context.Context, call Call, p *loquat.Send)
 	if p == nil {
 		return nil
 	}
-	return s.lookForRoom(ctx, call, p.RequestID)
+	return s.lookForRoom(ctx, call, p.RequestID, true)
 }
 
 // expectedTokens is what a request is expected to use while none has ended today.
@@ -133,7 +134,7 @@ const expectedTokens = 1000
 // mayUseTokens refuses a request if the bound is reached, or if the requests that have not ended may
 // reach it. Each is expected to use twice as much as the largest one of the day that has ended, so that
 // together they exceed the bound by less than one request.
-func (b By) mayUseTokens(r *store.Reader, now time.Time) error {
+func (b By) mayUseTokens(r *store.Reader, now time.Time, beside bool) error {
 	most := b.Rules.Bounds.TokensPerDay
 	today, err := r.MeteredToday(b.Meter, now)
 	if err != nil {
@@ -141,6 +142,9 @@ func (b By) mayUseTokens(r *store.Reader, now time.Time) error {
 	}
 	if today.Tokens >= most {
 		return errTokens(most, today.Left)
+	}
+	if !beside {
+		return nil
 	}
 	each := cmp.Or(2*today.Largest, expectedTokens)
 	room := int((most - today.Tokens) / each) // requests
@@ -190,7 +194,7 @@ func (b By) mayCreate(tx *store.Tx, p loquat.NewSession) error {
 	if err := b.mayAddSession(&tx.Reader, p.User, p.AgentID); err != nil || p.Send == nil {
 		return err
 	}
-	return b.hasRoom(&tx.Reader, tx.Now)
+	return b.hasRoom(&tx.Reader, tx.Now, true)
 }
 
 // mayStore refuses more messages or images of a user who has reached the bound.

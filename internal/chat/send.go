@@ -78,7 +78,7 @@ func (s *Requests) sendFirst(tx *store.Tx, call Call, h *store.Head, p loquat.Se
 
 // start stores the request of a send that was checked, and starts or queues it.
 func (s *Requests) start(ctx context.Context, call Call, id string, p loquat.Send, stored storedSend) (Answer[loquat.SendResult], error) {
-	if err := s.lookForRoom(ctx, call, p.RequestID); err != nil {
+	if err := s.lookForRoom(ctx, call, p.RequestID, !joins(p.OnBusy)); err != nil {
 		return Answer[loquat.SendResult]{}, err
 	}
 	named := p.RequestID != ""
@@ -167,7 +167,7 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if stored.Run == nil {
 		stored.ProviderID, stored.Model = resolved.ProviderID, resolved.Config.String("model")
 	}
-	if err := call.By.maySend(tx, h, stored); err != nil {
+	if err := call.By.maySend(tx, h, stored, !busy || !joins(p.OnBusy)); err != nil {
 		return answer, err
 	}
 	stored.Role = call.By.Role
@@ -216,6 +216,9 @@ func (s *Requests) sendBusy(tx *store.Tx, h *store.Head, q *store.Request, store
 func cancels(onBusy string) bool {
 	return onBusy == loquat.BusyInterrupt || onBusy == loquat.BusyRollback
 }
+
+// joins reports whether a send joins the running request of its session, or takes its place.
+func joins(onBusy string) bool { return cancels(onBusy) || onBusy == loquat.BusySteer }
 
 // answerOf returns the answer to a send whose request is stored.
 func answerOf(q store.Request, h store.Head) Answer[loquat.SendResult] {

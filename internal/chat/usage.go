@@ -177,8 +177,8 @@ func (s *Requests) Relayed(ctx context.Context, by By, name string, resolved set
 		err = mayUseModel(by.Rules, of.ProviderID, of.Model)
 	}
 	if err == nil && by.Meter != "" {
-		if err = s.lookForRoom(ctx, Call{By: by}, ""); err == nil {
-			err = s.store.Update(ctx, by.MayCall)
+		if err = s.lookForRoom(ctx, Call{By: by}, "", true); err == nil {
+			err = s.store.Update(ctx, func(tx *store.Tx) error { return by.mayCall(tx, true) })
 		}
 	}
 	return func(a loquat.Attempt) { s.other.add(of, a, loquat.EstimateTokens(size)) }, err

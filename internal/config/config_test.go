@@ -312,6 +312,12 @@ func TestCheck(t *testing.T) {
 		{"user without its scope", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "user": "u"}]`), `must have a user with the scope user, and only then`},
 		{"user of several lines", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "user", "user": "a\nb"}]`), `has a user that is too long or has control characters`},
 		{"jwt", server(`"listen": ":8787", "jwt": [{"issuer": "a", "audience": "b", "jwks_url": "https://a/keys"}, {"issuer": "b", "audience": "b", "jwks_url": "http://127.0.0.1:80/keys", "user_claim": "email", "scope_claim": "s"}]`), ""},
+		{"roles", server(`"roles": {"user": {"agents": ["default"], "models": ["a/*"], "plugins": [], "bounds": {"requests_per_minute": 1, "tokens_per_day": 0}}}`), ""},
+		{"role with another key", server(`"roles": {"user": {"agent": []}}`), `entry "user" is wrong: unknown field "agent"`},
+		{"role with a bad name", server(`"roles": {"a b": {}}`), `entry "a b" has a name that cannot be used`},
+		{"role with a bound below 0", server(`"roles": {"user": {"bounds": {"sessions": -1}}}`), `entry "user" has a bound below 0`},
+		{"role with a bound that is no integer", server(`"roles": {"user": {"bounds": {"sessions": 1.5}}}`), `entry "user" is wrong`},
+		{"token with a role that is not there", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdefghijklmnopqrstuv", "scope": "full", "role": "x"}]`), `server.auth_tokens[0].role: is "x", which server.roles does not have`},
 		{"jwt without issuer", server(`"jwt": [{"audience": "b", "jwks_url": "https://a"}]`), `server.jwt: entry 0 has no issuer`},
 		{"one issuer twice", server(`"jwt": [{"issuer": "a", "audience": "b", "jwks_url": "https://a"}, {"issuer": "a", "audience": "c", "jwks_url": "https://a"}]`), `entry 1 has no issuer, or the issuer of another entry`},
 		{"jwt without audience", server(`"jwt": [{"issuer": "a", "jwks_url": "https://a"}]`), `entry 0 has no audience`},
@@ -322,6 +328,11 @@ func TestCheck(t *testing.T) {
 		{"unknown key of a token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcdef", "scope": "full", "scopes": []}]`), `entry 0 has the key scopes; must be one of`},
 		{"short token", server(`"auth_tokens": [{"name": "a", "token": "0123456789abcde", "scope": "full"}]`), "warning: server.auth_tokens[0].token: is short enough to be guessed"},
 
+		{"prices", `{` + main + `, "prices": {"m": {"input": 0.5, "output": 2}, "main/m": {"input": 1, "output": 2, "cached_input": 0.1}}}`, ""},
+		{"price without output", `{` + main + `, "prices": {"m": {"input": 0.5}}}`, `prices: entry "m" is wrong: input or output is missing`},
+		{"price below 0", `{` + main + `, "prices": {"m": {"input": 1, "output": -2}}}`, `prices: entry "m" is wrong: a price is below 0`},
+		{"price with another key", `{` + main + `, "prices": {"m": {"input": 1, "output": 2, "cache": 1}}}`, `prices: entry "m" is wrong: unknown field "cache"`},
+		{"webhooks", `{` + main + `, "webhooks": {"retry_delays_seconds": [1, -1]}}`, `webhooks.retry_delays_seconds: `},
 		{"assets", `{` + main + `, "assets": {"url": "https://h/b"}, "store": {"url": "postgres://h/d"}}`, `assets.url: is not the address of a bucket; must begin with s3://`},
 		{"assets", `{` + main + `, "assets": {"url": "s3://images"}}`, `assets.url: is given without store.url`},
 		{"assets", `{` + main + `, "assets": {"access_key_id": "a", "secret_access_key": "hunter2"}, "store": {"url": "postgres://h/d"}}`, `assets.url: is missing; the credentials in assets are for it`},
@@ -454,5 +465,19 @@ func BenchmarkEffective(b *testing.B) {
 		if _, _, err := c.Effective("default", overrides); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func TestPrices(t *testing.T) {
+	c := parse(t, `{"prices": {"m": {"input": 2, "output": 10, "cached_input": 1}, "p/m": {"input": 4, "output": 20}}}`)
+	used := loquat.Tokens{Input: 1_000_000, CachedInput: 400_000, Output: 100_000}
+	for provider, want := range map[string]float64{"other": 1.2 + 0.4 + 1, "p": 4 + 2} {
+		price, ok := c.PriceOf(provider, "m")
+		if got := price.Cost(used); !ok || got < want-1e-9 || got > want+1e-9 {
+			t.Errorf("%s: %v, want %v", provider, got, want)
+		}
+	}
+	if _, ok := c.PriceOf("p", "n"); ok {
+		t.Error("a model without a price has one")
 	}
 }

@@ -306,7 +306,7 @@ func checkAuthTokens(raw json.RawMessage) error {
 		}
 		fields, _ := asObject(entry)
 		for key := range fields {
-			if known := []string{"name", "token", "scope", "session_id", "user"}; !slices.Contains(known, key) {
+			if known := []string{"name", "token", "scope", "session_id", "user", "role"}; !slices.Contains(known, key) {
 				fault("has the key %s; must be one of %s", loquat.Clip(key, loquat.Excerpt), strings.Join(known, ", "))
 			}
 		}

@@ -85,7 +85,7 @@ func checkRoles(raw json.RawMessage) error {
 	return nil
 }
 
-// checkRolesUsed checks that the roles of tokens, and the agents and plugins of roles, exist.
+// checkRolesUsed checks that the roles of tokens, and the agents of roles, exist.
 func (c *Config) checkRolesUsed(ch *checker) {
 	for i, t := range c.Server.AuthTokens {
 		if _, ok := c.Server.Roles[t.Role]; t.Role != "" && !ok {
@@ -96,7 +96,7 @@ func (c *Config) checkRolesUsed(ch *checker) {
 		if r := c.Server.Roles[name]; r.Agents != nil {
 			for _, id := range *r.Agents {
 				if !c.HasAgent(id) && id != loquat.DefaultAgent {
-					ch.warn("server.roles", "let role %q use the agent %q, which does not exist", name, loquat.Clip(id, loquat.Excerpt))
+					ch.warn("server.roles", "names in role %q the agent %q, which does not exist", name, loquat.Clip(id, loquat.Excerpt))
 				}
 			}
 		}

@@ -49,10 +49,13 @@ func TestBounds(t *testing.T) {
 	r.do("POST", "/sessions/a1/send", `{"content":"x","request_id":"q1"}`, again).want(t, 202) // a repeat
 	r.do("POST", "/sessions/a2/send", `{"content":"x"}`, again).wantBound(t, "running_requests")
 	r.do("POST", "/sessions/a1/send", `{"content":"x","on_busy":"queue"}`, few).wantBound(t, "running_requests")
+	r.do("POST", "/sessions/a2/send", `{"content":"x","on_busy":"interrupt"}`, few).wantBound(t, "running_requests") // there is nothing to interrupt
+	r.do("POST", "/sessions/a1/send", `{"content":"y","on_busy":"interrupt","request_id":"q0"}`, few).want(t, 202)
 	r.do("POST", "/sessions/b1/send", `{"content":"x","request_id":"q2"}`, bob).want(t, 202)
 	close(r.parrot.gate)
 	r.do("GET", "/events?request_id=q1&wait=10", "", few).want(t, 200)
 	r.await(t, "q1", few)
+	r.await(t, "q0", few)
 	r.do("POST", "/sessions/a2/send", `{"content":"x","request_id":"q3"}`, again).want(t, 202)
 	r.await(t, "q3", few)
 	r.do("DELETE", "/sessions/a2", "", few).want(t, 204)

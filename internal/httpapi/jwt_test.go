@@ -34,9 +34,14 @@ func TestJWT(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plan := ""
 	token := func(user, scope string, life time.Duration) string {
 		t.Helper()
-		claims, _ := json.Marshal(map[string]any{"iss": issuer.URL, "aud": "loquat", "sub": user, "scope": scope, "exp": time.Now().Add(life).Unix()})
+		all := map[string]any{"iss": issuer.URL, "aud": "loquat", "sub": user, "scope": scope, "exp": time.Now().Add(life).Unix()}
+		if plan != "" {
+			all["plan"] = plan
+		}
+		claims, _ := json.Marshal(all)
 		signed, err := signer.Sign(claims)
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +54,7 @@ func TestJWT(t *testing.T) {
 	}
 	r := newRigWith(t, func(o *httpapi.Options) {
 		o.Access, err = auth.Open(t.Context(), auth.Options{
-			JWT: jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope"}}), Logger: slog.New(slog.DiscardHandler),
+			JWT: jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope", RoleClaim: "plan"}}), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -74,6 +79,13 @@ func TestJWT(t *testing.T) {
 	r.do("GET", "/push", "", token("backend", "full", time.Minute)).wantProblem(t, 403, loquat.CodeForbidden)
 	_, text, _ := strings.Cut(ann, "Bearer ")
 	r.do("POST", "/auth/session", `{"token":"`+text+`"}`, "Origin: "+r.server.URL).wantProblem(t, 403, loquat.CodeForbidden)
+
+	// The claim of the role.
+	plan = "narrow"
+	r.do("POST", "/sessions", `{}`, token("ann", "user", time.Minute)).wantProblem(t, 403, loquat.CodeForbidden)
+	plan = "not in the configuration"
+	r.do("GET", "/sessions", "", token("ann", "user", time.Minute)).wantProblem(t, 403, loquat.CodeForbidden)
+	plan = ""
 
 	// A stream ends with its token.
 	began := time.Now()

@@ -111,12 +111,14 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 	user := secret(loquat.NewToken{Scope: auth.User, User: "user of mine"})
 	nobodys := secret(loquat.NewToken{Scope: auth.User, User: "user of nothing"})
 	expired := secret(loquat.NewToken{Scope: auth.Full, ExpiresInSeconds: new(1)})
+	expiredUser := secret(loquat.NewToken{Scope: auth.User, User: "user of mine", ExpiresInSeconds: new(1)})
 	time.Sleep(time.Second) // a token lives for at least a second
-	phone, tablet := paired(t, k, auth.Full), paired(t, k, auth.Read)
-	lost := paired(t, k, auth.Full)
+	phone, tablet := paired(t, k, auth.Full, ""), paired(t, k, auth.Read, "")
+	lost := paired(t, k, auth.Full, "")
 	if err := k.RemoveDevice(t.Context(), k.Devices("")[2].ID, ""); err != nil {
 		t.Fatal(err)
 	}
+	userPhone, othersPhone := paired(t, k, auth.User, "user of mine"), paired(t, k, auth.User, "user of nothing")
 	signIn := func(token string) string {
 		s, err := k.SignIn(t.Context(), token, netip.Addr{})
 		if err != nil {
@@ -170,6 +172,12 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 	}
 	mine := ofUser(func(session string) bool { return session == "mine" })
 	nothing := ofUser(func(string) bool { return false })
+	forMine := func(t *route.Route, session string) int {
+		if strings.HasPrefix(t.Path, "/push") { // about the token itself
+			return http.StatusForbidden
+		}
+		return mine(t, session)
+	}
 	noChange := func(t *route.Route, _ string) int { return always(either(t.Method == http.MethodGet))(t, "") }
 	never := func(*route.Route, string) int { return http.StatusForbidden }
 	ours := map[string]string{"Origin": "https://app.example"}
@@ -187,6 +195,11 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		{what: "scope session", authorization: bearer + session, may: one},
 		{what: "scope user", authorization: bearer + user, may: mine},
 		{what: "scope user, without sessions", authorization: bearer + nobodys, may: nothing},
+		{what: "a device of a user", authorization: bearer + userPhone, may: mine},
+		{what: "a device of a user without sessions", authorization: bearer + othersPhone, may: nothing},
+		{what: "an expired token of a user", authorization: bearer + expiredUser, may: always(401)},
+		{what: "a backend for a user", authorization: bearer + full, headers: map[string]string{"On-Behalf-Of": "user of mine"}, may: forMine},
+		{what: "scope read for a user", authorization: bearer + read, headers: map[string]string{"On-Behalf-Of": "user of mine"}, may: always(http.StatusForbidden)},
 		{what: "a cookie of scope user", cookie: userCookie, headers: ours, may: mine},
 		{what: "a device of scope full", authorization: bearer + phone, may: always(passed)},
 		{what: "a device of scope read", authorization: bearer + tablet, may: reader},
@@ -212,9 +225,9 @@ func either(ok bool) int {
 }
 
 // paired returns the token of a new device.
-func paired(t *testing.T, k *auth.Keeper, scope string) string {
+func paired(t *testing.T, k *auth.Keeper, scope, user string) string {
 	t.Helper()
-	code, err := k.Pair(t.Context(), scope, "", "")
+	code, err := k.Pair(t.Context(), scope, user, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +303,7 @@ func TestOpenServer(t *testing.T) {
 	r := newRig(t)
 	r.do("GET", "/sessions", "").want(t, 200)
 	r.do("GET", "/sessions", "", "Authorization: Bearer wrong").wantProblem(t, 401, loquat.CodeUnauthorized)
-	device := paired(t, r.keeper, auth.Read)
+	device := paired(t, r.keeper, auth.Read, "")
 	r.do("GET", "/sessions", "").want(t, 200)
 	r.do("POST", "/sessions", "{}", "Authorization: Bearer "+device).wantProblem(t, 403, loquat.CodeForbidden)
 
