@@ -94,6 +94,25 @@ func TestBounds(t *testing.T) {
 	r.do("POST", "/sessions/e/messages", `{"role":"user","content":"x"}`, small).want(t, 201)
 }
 
+// A request that reaches the bound in the middle of a reply ends, and its text stays.
+func TestBoundInAReply(t *testing.T) {
+	r := newRig(t)
+	_ = r.asFull()
+	ann := r.as(loquat.NewToken{Scope: auth.User, User: "ann", Role: "tiny"})
+	r.do("POST", "/sessions", `{"session_id":"s","send":{"content":"x","request_id":"q"}}`, ann).want(t, 201)
+	r.parrot.gate <- struct{}{} // "Pieces ", which is two tokens
+	q := r.await(t, "q", ann)
+	if q.Status != loquat.StatusFailed || !strings.Contains(q.Error, "tokens_per_day") || q.Usage == nil || q.Usage.Source != loquat.UsageEstimated {
+		t.Errorf("the request is %+v, it used %+v", q, q.Usage)
+	}
+	var s loquat.Snapshot
+	r.do("GET", "/sessions/s", "", ann).want(t, 200).into(t, &s)
+	if last := s.Messages[len(s.Messages)-1]; last.Content != "Pieces " || last.Metadata.String(loquat.MetaIncomplete) != "error" {
+		t.Errorf("kept is %+v", last)
+	}
+	r.do("POST", "/sessions/s/send", `{"content":"x"}`, ann).wantBound(t, "tokens_per_day")
+}
+
 // A role says which agents, models and plugins may be used.
 func TestRoles(t *testing.T) {
 	r := newRig(t)

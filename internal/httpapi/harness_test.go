@@ -89,6 +89,7 @@ const rigConfig = `{
 		"few": {"bounds": {"sessions": 2, "running_requests": 1}},
 		"slow": {"bounds": {"requests_per_minute": 2}},
 		"brief": {"bounds": {"tokens_per_day": 12}},
+		"tiny": {"bounds": {"tokens_per_day": 2}},
 		"small": {"bounds": {"storage_bytes": 40}},
 		"narrow": {"agents": [], "plugins": []},
 		"other": {"models": ["main/m2", "else/*"]},

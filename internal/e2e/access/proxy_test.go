@@ -14,15 +14,31 @@ import (
 
 // The sample that accepts tokens of another system is a valid configuration, and closes the server.
 func TestSampleOfJWT(t *testing.T) {
-	cfg, problems := config.Parse([]byte(sample(t, "json", "jwks_url")), config.ProcessEnvironment())
-	for _, p := range problems {
+	if cfg := parsed(t, `{"server": {"jwt"`); len(cfg.Server.JWT) != 1 || !cfg.Server.Closed() {
+		t.Errorf("the sample accepts no tokens: %+v", cfg)
+	}
+}
+
+func TestSampleOfRoles(t *testing.T) {
+	roles := parsed(t, `{"server": {"roles"`).Server.Roles
+	if user := roles["user"]; len(roles) != 2 || user.AllowsPlugin("x") || !user.AllowsModel("local", "any") || user.AllowsModel("main", "other") || user.Bounds.RunningRequests != 3 {
+		t.Errorf("the sample has %+v", roles)
+	}
+}
+
+// parsed returns the configuration of the sample that has a text, which has no faults in its server section.
+func parsed(t *testing.T, text string) *config.Config {
+	t.Helper()
+	cfg, problems := config.Parse([]byte(sample(t, "json", text)), config.ProcessEnvironment())
+	if cfg == nil {
+		t.Fatal(problems)
+	}
+	for _, p := range append(problems, cfg.Check(config.Loaded{})...) {
 		if strings.Contains(p.String(), "server.") {
 			t.Error(p)
 		}
 	}
-	if cfg == nil || len(cfg.Server.JWT) != 1 || !cfg.Server.Closed() {
-		t.Errorf("the sample accepts no tokens: %+v", cfg)
-	}
+	return cfg
 }
 
 // sample returns the code sample of docs/access.md in a language that has a text.
