@@ -122,16 +122,7 @@ func webhookDeliveries(t *testing.T, open Open) {
 		}
 		return tx.AddDelivery(&w, loquat.WebhookDelivery{EventID: 100, Type: "final", SessionID: "a", Body: []byte("again")})
 	})
-	due := func() string {
-		list := look(t, s, func(r *store.Reader) ([]loquat.WebhookDelivery, error) {
-			return r.DueDeliveries("w", time.Now().Add(time.Second), 10)
-		})
-		out := ""
-		for _, d := range list {
-			out += fmt.Sprintf("%d%s ", d.EventID, d.SessionID)
-		}
-		return out
-	}
+	due := func() string { return dueDeliveries(t, s) }
 	if got := due(); got != "100a 102b " {
 		t.Errorf("due: %s", got)
 	}
@@ -170,6 +161,18 @@ func webhookDeliveries(t *testing.T, open Open) {
 	if got := due(); got != "" {
 		t.Errorf("due: %s", got)
 	}
+}
+
+// dueDeliveries returns the events and sessions of the deliveries that are due.
+func dueDeliveries(t *testing.T, s *store.Store) (out string) {
+	t.Helper()
+	list := look(t, s, func(r *store.Reader) ([]loquat.WebhookDelivery, error) {
+		return r.DueDeliveries("w", time.Now().Add(time.Second), 10)
+	})
+	for _, d := range list {
+		out += fmt.Sprintf("%d%s ", d.EventID, d.SessionID)
+	}
+	return out
 }
 
 // auditEntries checks that the audit is listed from the newest on.
