@@ -25,7 +25,7 @@ type Actor struct {
 	OnBehalfOf bool   `json:"on_behalf_of,omitempty"`
 }
 
-// The kinds of actors that are no callers.
+// The kinds of actors that make no calls of the API. The others are those of Caller.
 const (
 	ActorCommand       = "command"       // loquat without a running server
 	ActorConfiguration = "configuration" // the file, as it was read at a start

@@ -44,9 +44,10 @@ func errTokens(most int64, after time.Duration) error {
 	return errBound(boundTokens, after, "the bound of %d tokens a day is reached (tokens_per_day); it begins again at midnight UTC", most)
 }
 
-// maySend refuses a send that the caller's role does not allow or that a bound does not. It counts the
-// request. One that joins or replaces the running request of its session does not need room beside it.
-func (b By) maySend(tx *store.Tx, h store.Head, stored storedSend, beside bool) error {
+// maySend returns an error if the caller's role or a bound does not allow a send. Otherwise it counts the
+// request. another says that it adds to the requests that have not ended: a request that joins the running
+// request of its session, or replaces it, does not.
+func (b By) maySend(tx *store.Tx, h store.Head, stored storedSend, another bool) error {
 	if err := b.mayUse(h.AgentID); err != nil {
 		return err
 	}
@@ -56,25 +57,24 @@ func (b By) maySend(tx *store.Tx, h store.Head, stored storedSend, beside bool) 
 	if err := b.mayStore(&tx.Reader); err != nil {
 		return err
 	}
-	return b.mayCall(tx, beside)
+	return b.mayCall(tx, another)
 }
 
-// mayCall refuses a call of a backend that a bound does not allow, and counts it.
-func (b By) mayCall(tx *store.Tx, beside bool) error {
-	if err := b.hasRoom(&tx.Reader, tx.Now, beside); err != nil || b.Meter == "" || b.Rules.Bounds.RequestsPerMinute == 0 {
+// mayCall returns an error if a bound does not allow another request. Otherwise it counts the request.
+func (b By) mayCall(tx *store.Tx, another bool) error {
+	if err := b.hasRoom(&tx.Reader, tx.Now, another); err != nil || b.Meter == "" || b.Rules.Bounds.RequestsPerMinute == 0 {
 		return err
 	}
 	return tx.CountRequest(b.Meter)
 }
 
-// hasRoom returns an error if a bound does not allow another call of a backend, beside those of the requests
-// that have not ended or in the place of one of them.
-func (b By) hasRoom(r *store.Reader, now time.Time, beside bool) error {
+// hasRoom returns an error if a bound does not allow another request.
+func (b By) hasRoom(r *store.Reader, now time.Time, another bool) error {
 	most := b.Rules.Bounds
 	if b.Meter == "" {
 		return nil
 	}
-	if most.RunningRequests > 0 && beside {
+	if most.RunningRequests > 0 && another {
 		n, err := r.UnendedOf(b.Meter, most.RunningRequests)
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func (b By) hasRoom(r *store.Reader, now time.Time, beside bool) error {
 		}
 	}
 	if most.TokensPerDay > 0 {
-		if err := b.mayUseTokens(r, now, beside); err != nil {
+		if err := b.mayUseTokens(r, now, another); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (b By) hasRoom(r *store.Reader, now time.Time, beside bool) error {
 
 // lookForRoom refuses a send that a bound does not allow before its transaction begins, so that callers
 // who are at their bound do not hold up others. Only the transaction decides for sure.
-func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string, beside bool) error {
+func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string, another bool) error {
 	if call.By.Meter == "" {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string,
 				return err
 			}
 		}
-		return call.By.hasRoom(r, time.Now(), beside)
+		return call.By.hasRoom(r, time.Now(), another)
 	})
 }
 
@@ -134,7 +134,7 @@ const expectedTokens = 1000
 // mayUseTokens refuses a request if the bound is reached, or if the requests that have not ended may
 // reach it. Each is expected to use twice as much as the largest one of the day that has ended, so that
 // together they exceed the bound by less than one request.
-func (b By) mayUseTokens(r *store.Reader, now time.Time, beside bool) error {
+func (b By) mayUseTokens(r *store.Reader, now time.Time, another bool) error {
 	most := b.Rules.Bounds.TokensPerDay
 	today, err := r.MeteredToday(b.Meter, now)
 	if err != nil {
@@ -143,7 +143,7 @@ func (b By) mayUseTokens(r *store.Reader, now time.Time, beside bool) error {
 	if today.Tokens >= most {
 		return errTokens(most, today.Left)
 	}
-	if !beside {
+	if !another {
 		return nil
 	}
 	each := cmp.Or(2*today.Largest, expectedTokens)

@@ -29,7 +29,7 @@ func (a *api) runAction(x *route.Exchange) error {
 		return err
 	}
 	result, err := a.chat.RunAction(x.R.Context(), chat.Action{
-		By:     byOf(x),
+		By:     x.Call.By,
 		Action: in, ActionID: x.Path("action_id"), SessionID: x.Path("session_id"), IfMatch: x.IfMatch(),
 	})
 	if err != nil {

@@ -26,11 +26,11 @@ func (a *api) catalogRoutes() []route.Route {
 }
 
 func (a *api) listAgents(x *route.Exchange) error {
-	return x.Reply(http.StatusOK, loquat.AgentList{Agents: a.chat.Catalog.AgentsFor(byOf(x))})
+	return x.Reply(http.StatusOK, loquat.AgentList{Agents: a.chat.Catalog.AgentsFor(x.Call.By)})
 }
 
 func (a *api) listModels(x *route.Exchange) error {
-	models, err := a.chat.Catalog.Models(x.R.Context(), byOf(x), x.Query.Text("agent_id"), x.Query.Text("session_id"), x.Query.Flag("refresh"))
+	models, err := a.chat.Catalog.Models(x.R.Context(), x.Call.By, x.Query.Text("agent_id"), x.Query.Text("session_id"), x.Query.Flag("refresh"))
 	if err != nil {
 		return err
 	}

@@ -152,14 +152,6 @@ func callerOf(x *route.Exchange) auth.Principal {
 	return auth.Principal{}
 }
 
-// byOf returns what the changes of a call are bound by.
-func byOf(x *route.Exchange) chat.By {
-	if w, ok := x.W.(*responseWriter); ok {
-		return w.by
-	}
-	return chat.By{}
-}
-
 // userOf returns the user whose sessions a call is about: that of a token of scope user, otherwise the one that
 // the call names. "" means all users.
 func userOf(x *route.Exchange, place, named string) (string, error) {

@@ -253,7 +253,9 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err e
 	}
 	a.pace(w, r)
 	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Bound != "" {
-		a.throttle.paceRefused(r.Context(), byOf(&route.Exchange{W: w}).Meter)
+		if aw, ok := w.(*responseWriter); ok {
+			a.throttle.paceRefused(r.Context(), aw.by.Meter)
+		}
 	}
 	a.table.FormOf(r, t).Write(w, err)
 }

@@ -56,12 +56,12 @@ func (a *api) setOverride(x *route.Exchange) error {
 
 func (a *api) getUISchema(x *route.Exchange) error {
 	elements, err := a.chat.Catalog.UISchema(x.R.Context(), x.Path("session_id"))
-	return replyElements(x, a.chat.Catalog.Shown(byOf(x), elements), err)
+	return replyElements(x, a.chat.Catalog.Shown(x.Call.By, elements), err)
 }
 
 func (a *api) getApplicationUISchema(x *route.Exchange) error {
 	elements, err := a.chat.Catalog.ApplicationUISchema(x.R.Context(), x.Path("session_id"), x.Query.Text("plugin"))
-	return replyElements(x, a.chat.Catalog.Shown(byOf(x), elements), err)
+	return replyElements(x, a.chat.Catalog.Shown(x.Call.By, elements), err)
 }
 
 // replyElements answers with a UI schema, or with 304 when the client has it already.

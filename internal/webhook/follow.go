@@ -33,19 +33,18 @@ func (s *Sender) run(ctx context.Context) {
 // lead runs until ctx ends or this node no longer leads.
 func (s *Sender) lead(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
-	l := &leader{Sender: s, lanes: map[lane]bool{}, ended: make(chan lane, maxInflight)}
+	l := &leader{Sender: s, lanes: map[lane]bool{}, looks: map[string]time.Time{}, ended: make(chan lane, maxInflight)}
 	// Nearly all events come with one that changes a list; increments need not wake anybody.
 	l.wake, l.log = s.store.WatchAmong(store.NewSelection(nil, true)), s.store.Watch("")
 	defer l.wake.Stop()
 	defer l.log.Stop()
 	defer l.all.Wait()
 	defer stop()
-	ticker := time.NewTicker(lookAgain)
-	defer ticker.Stop()
 	for s.store.Leads() {
+		again := lookAgain
 		more, err := l.read(ctx)
 		if err == nil {
-			err = l.send(ctx)
+			again, err = l.send(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.failures.Log(slog.LevelWarn, "webhooks wait for the store", "error", err)
@@ -61,7 +60,7 @@ func (s *Sender) lead(ctx context.Context) {
 		case <-s.changed:
 		case ended := <-l.ended:
 			delete(l.lanes, ended)
-		case <-ticker.C:
+		case <-time.After(again):
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 const (
 	maxAnswer   = 16 << 10 // bytes of an answer that are read, so that the connection can be used again
 	maxExcerpt  = 200      // characters of an answer that the list of deliveries shows
+	lookShare   = 20       // a webhook's looks for due events take at most this part of the time: one in 20
 	maxLanes    = 8        // sessions of one webhook whose events are sent at the same time
 	maxPostpone = time.Hour
 )
@@ -36,7 +37,8 @@ type leader struct {
 	log      *store.Watch
 	at       loquat.EventID // the last event that was read
 	webhooks []loquat.Webhook
-	lanes    map[lane]bool // those that are being sent
+	lanes    map[lane]bool        // those that are being sent; at most maxInflight
+	looks    map[string]time.Time // by webhook: when to look for due events again
 	ended    chan lane
 	all      sync.WaitGroup
 }
@@ -44,8 +46,9 @@ type leader struct {
 // lane are the events of a session for a webhook, which are sent one after the other.
 type lane struct{ webhook, session string }
 
-// send starts to send what may be sent now.
-func (l *leader) send(ctx context.Context) error {
+// send starts to send what may be sent now. It returns after what time to call it again at the latest.
+func (l *leader) send(ctx context.Context) (again time.Duration, err error) {
+	again = lookAgain
 	busy := map[string]int{}
 	for at := range l.lanes {
 		busy[at.webhook]++
@@ -54,12 +57,19 @@ func (l *leader) send(ctx context.Context) error {
 		if w.Disabled != "" || busy[w.WebhookID] >= maxLanes {
 			continue
 		}
+		began := time.Now()
+		if pause := l.looks[w.WebhookID].Sub(began); pause > 0 {
+			again = min(again, pause)
+			continue
+		}
 		due, err := store.Read(ctx, l.store, func(r *store.Reader) ([]loquat.WebhookDelivery, error) {
 			return r.DueDeliveries(w.WebhookID, time.Now(), 2*maxLanes)
 		})
 		if err != nil {
-			return err
+			return again, err
 		}
+		// To look takes longer the more events wait for a receiver that is away.
+		l.looks[w.WebhookID] = began.Add(lookShare * time.Since(began))
 		for _, d := range due {
 			at := lane{w.WebhookID, d.SessionID}
 			if l.lanes[at] || busy[w.WebhookID] >= maxLanes || len(l.lanes) >= maxInflight {
@@ -73,12 +83,12 @@ func (l *leader) send(ctx context.Context) error {
 			})
 		}
 	}
-	return nil
+	return again, nil
 }
 
 // sendLane sends the events of a session until one fails or none is left.
 func (l *leader) sendLane(ctx context.Context, w loquat.Webhook, session string) {
-	for n := 0; ctx.Err() == nil && l.store.Leads(); n++ {
+	for ctx.Err() == nil && l.store.Leads() {
 		d, ok, err := l.next(ctx, w.WebhookID, session)
 		if err != nil || !ok || d.NextAt == nil || d.NextAt.After(time.Now()) {
 			return
@@ -165,8 +175,6 @@ func (l *leader) delay(d *loquat.WebhookDelivery, failure error) {
 
 // post makes one call of a receiver.
 func (l *leader) post(ctx context.Context, w loquat.Webhook, d loquat.WebhookDelivery) (status int, err error) {
-	l.inflight <- struct{}{}
-	defer func() { <-l.inflight }()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(d.Body))
 	if err != nil {
 		return 0, &failed{why: "the URL cannot be used"}

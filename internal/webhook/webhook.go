@@ -43,7 +43,6 @@ type Sender struct {
 	log      *slog.Logger
 	failures *loglimit.Logger
 	client   *http.Client
-	inflight chan struct{} // full while maxInflight calls run
 	changed  chan struct{} // signalled when there may be more to send
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -62,7 +61,7 @@ const oldSecretFor = 24 * time.Hour
 func Start(opts Options) *Sender {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sender{
-		store: opts.Store, config: opts.Config, log: opts.Logger, inflight: make(chan struct{}, maxInflight), changed: make(chan struct{}, 1), stop: stop,
+		store: opts.Store, config: opts.Config, log: opts.Logger, changed: make(chan struct{}, 1), stop: stop,
 		client: outbound.Client(outbound.Options{AllowPrivate: opts.Config.AllowPrivate, Timeout: callTimeout}),
 	}
 	if s.log == nil {
