@@ -16,6 +16,7 @@ import (
 // Times and bounds of following the log.
 const (
 	lookAgain  = 500 * time.Millisecond
+	rest       = 10 * time.Second // between looks while there are no webhooks
 	windowSize = 256
 	maxBody    = 1 << 20 // bytes of an event; a larger one is sent without its content
 )
@@ -53,10 +54,17 @@ func (s *Sender) lead(ctx context.Context) {
 		if more && err == nil {
 			continue
 		}
+		wake := l.wake.C()
+		if err == nil && len(l.webhooks) == 0 {
+			again = rest
+			if !s.store.Shared() { // another node cannot have made one
+				wake = nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake.C():
+		case <-wake:
 		case <-s.changed:
 		case ended := <-l.ended:
 			delete(l.lanes, ended)

@@ -122,6 +122,7 @@ func (s *Sender) Add(ctx context.Context, in loquat.NewWebhook) (loquat.Webhook,
 		return tx.Audit(auditOf(loquat.ActorOf(ctx), loquat.AuditWebhookMade, w))
 	})
 	w.Secret = w.Key
+	s.wake()
 	return w, err
 }
 

@@ -313,6 +313,8 @@ func TestPrivateAddresses(t *testing.T) {
 	if err := r.store.Update(context.Background(), func(tx *store.Tx) error { return tx.AddWebhook(w) }); err != nil {
 		t.Fatal(err)
 	}
+	r.Close() // the next one finds the webhook
+	r.Sender = webhook.Start(webhook.Options{Store: r.store, Config: strict, Logger: slog.New(slog.DiscardHandler)})
 	r.session("s", "")
 	eventually(t, "it is refused", func() bool {
 		list, err := r.Deliveries(t.Context(), "w", true, 0, 10)
