@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,7 +73,7 @@ func (r *rig) session(id, user string) {
 	}
 }
 
-// receiver notes what it is sent, and answers as the test says.
+// receiver notes what it is sent, and answers as the test says: the path value "session" is whose event it is.
 type receiver struct {
 	*httptest.Server
 	answer func(w http.ResponseWriter, r *http.Request)
@@ -103,6 +104,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.got, r.head, r.body = append(r.got, m.Type+" "+m.Data.SessionID), append(r.head, req.Header), append(r.body, body)
 	r.mu.Unlock()
+	req.SetPathValue("session", m.Data.SessionID)
 	if r.answer != nil {
 		r.answer(w, req)
 	}
@@ -196,19 +198,12 @@ func TestSecrets(t *testing.T) {
 // A session whose event is refused waits, and others do not. What is given up can be sent again.
 func TestGivenUp(t *testing.T) {
 	r := newRig(t, local)
-	var mu sync.Mutex
-	refused := "bad"
-	to := newReceiver(t, nil)
-	to.answer = func(w http.ResponseWriter, _ *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		to.mu.Lock()
-		last := to.got[len(to.got)-1]
-		to.mu.Unlock()
-		if refused != "" && strings.HasSuffix(last, refused) {
+	var accepts atomic.Bool
+	to := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
+		if !accepts.Load() && req.PathValue("session") == "bad" {
 			http.Error(w, "no <such> thing", http.StatusTeapot)
 		}
-	}
+	})
 	w, err := r.Add(t.Context(), loquat.NewWebhook{URL: to.URL})
 	if err != nil {
 		t.Fatal(err)
@@ -229,9 +224,7 @@ func TestGivenUp(t *testing.T) {
 	if d := failed()[0]; d.Attempts != 3 || !d.Failed || !strings.Contains(d.Error, "418") || !strings.Contains(d.Error, "no <such> thing") {
 		t.Errorf("%+v", d)
 	}
-	mu.Lock()
-	refused = ""
-	mu.Unlock()
+	accepts.Store(true)
 	first := failed()[0].EventID
 	if err := r.Resend(t.Context(), w.WebhookID, first); err != nil {
 		t.Fatal(err)

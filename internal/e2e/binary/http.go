@@ -5,19 +5,27 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// FreeAddress returns an address of loopback that nobody listens on at the moment.
+// FreeAddress returns an address of loopback that nobody listens on at the moment. It returns none twice: the
+// kernel may choose one again before the first caller listens there.
 func FreeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln.Close()
+		if _, before := given.LoadOrStore(ln.Addr().String(), true); !before {
+			return ln.Addr().String()
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
+
+var given sync.Map // the addresses that FreeAddress has returned
 
 // Readiness returns the status of /readyz.
 func Readiness(t *testing.T, url string) int {
