@@ -426,9 +426,10 @@ func TestLogStartsAgainWhileBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	largest := 0
-	for range 6000 { // in all more than the hard limit, and little in the time of one WAL checkpoint
+	for range 3000 { // in all more than the hard limit, and little in the time of one WAL checkpoint
+		time.Sleep(time.Millisecond)
 		if err := db.Write(t.Context(), func(q store.SQL) error {
-			_, err := q.Exec(`INSERT INTO filling VALUES (zeroblob(16384))`)
+			_, err := q.Exec(`INSERT INTO filling VALUES (zeroblob(32768))`)
 			return err
 		}); err != nil {
 			t.Fatal(err)
