@@ -205,7 +205,7 @@ type Record struct {
 	Type      EventType
 	SessionID string
 	RequestID string
-	User      string // as in the event
+	User      string // to whom the session belongs; "" is nobody
 	Body      []byte // one JSON object without event_id and session
 
 	// Rev is the revision of the session that the event carries as `session`. 0 means
@@ -301,7 +301,8 @@ func (r Record) Decode() (Event, error) {
 }
 
 // ParseRecord returns the record of a body that Encode made, with the fields that filters
-// need. It relies on Encode to write type, session_id and request_id first.
+// need. It relies on Encode to write type, session_id and request_id first. Only the body of an
+// event that changes the list of sessions has the user.
 func ParseRecord(body []byte) (Record, error) {
 	rec := Record{Body: body}
 	kind, rest, ok := cutLeadingString(body, `{"type":"`)

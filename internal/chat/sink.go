@@ -65,7 +65,7 @@ var (
 // newSink returns the sink of a request that runs until ctx ends. Its caller must call close.
 func newSink(ctx context.Context, s *Requests, q store.Request) *sink {
 	k := &sink{
-		s: s, q: q, h: store.Head{SID: q.SID, SessionID: q.SessionID},
+		s: s, q: q, h: store.Head{SID: q.SID, SessionID: q.SessionID, User: q.User},
 		ctx: ctx, drained: make(chan struct{}, 1),
 	}
 	k.outbox = s.store.NewOutbox(q, k)

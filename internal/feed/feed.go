@@ -55,7 +55,8 @@ type Query struct {
 	Until       loquat.EventID   // only events up to it; 0 means no limit
 	SessionID   string           // only events of this session; "" means all sessions
 	RequestID   string           // only events of this request; "" means all requests
-	Among       *store.Selection // only events of these sessions and of the list; in place of SessionID and RequestID
+	User        string           // only events of the sessions of this user; in place of the ids
+	Among       *store.Selection // only events of these sessions and of the list; in place of the ids
 	Limit       int              // matching events to read, before compaction; 0 means 1000
 	Wait        time.Duration    // how long to wait for the first event; 0 means not at all
 	OmitSession bool             // the events come without `session`
@@ -73,7 +74,7 @@ func (q Query) filter() store.Filter {
 	if q.Among != nil {
 		return store.Filter{Among: q.Among}
 	}
-	return store.Filter{SessionID: q.SessionID, RequestID: q.RequestID}
+	return store.Filter{SessionID: q.SessionID, RequestID: q.RequestID, User: q.User}
 }
 
 // named returns a filter for each session, and each request, that the query names. Those of a
@@ -86,7 +87,7 @@ func (q Query) named() []store.Filter {
 			out[i] = store.Filter{SessionID: id}
 		}
 		return out
-	case q.SessionID == "" && q.RequestID == "":
+	case q.SessionID == "" && q.RequestID == "": // nothing, or a user, who need not exist
 		return nil
 	}
 	return []store.Filter{q.filter()}

@@ -47,11 +47,9 @@ func (f *Feed) Follow(ctx context.Context, q Query) (*Follower, error) {
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
 	fl := &Follower{feed: f, query: q, start: start.cursor, mustRead: true}
-	if q.Among != nil { // before the first read, so that no event is missed
-		fl.watch = f.store.WatchAmong(q.Among)
-	} else {
-		fl.watch = f.store.Watch(start.sessionID)
-	}
+	of := q.filter()
+	of.SessionID = start.sessionID // which may be that of its request
+	fl.watch = f.store.Watch(of)   // before the first read, so that no event is missed
 	fl.release = context.AfterFunc(ctx, fl.watch.Wake)
 	return fl, nil
 }

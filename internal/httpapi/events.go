@@ -42,6 +42,7 @@ func (a *api) eventRoutes() []route.Route {
 		{Name: "since_id", Kind: route.SinceID, Doc: "Only events after this one; 0 is the beginning."},
 		{Name: "session_id", Kind: route.ID, Doc: "Only events of this session, or of up to 100 sessions whose ids are separated by commas. Without since_id they start at the session's cursor; of several sessions, at the lowest cursor that has events after it."},
 		{Name: "list", Kind: route.Flag, Doc: "Also the events of all other sessions that change the list of sessions: session_created, session_deleted, checkpoint, request_started and request_completed. Without session_id only these."},
+		{Name: "user", Kind: route.ID, Doc: "Without session_id and request_id: only events of this user's sessions. With list, only the list of this user's sessions. A token of scope user does not need it, and sees no others."},
 		{Name: "request_id", Kind: route.ID, Doc: "Only events of this request. Without since_id they start at its first event."},
 		{Name: "session", OneOf: []string{"omit"}, Doc: "Leaves the session out of events that carry one."},
 	}
@@ -79,20 +80,25 @@ func eventQuery(x *route.Exchange) (feed.Query, error) {
 	if out.RequestID != "" && (list || len(ids) > 1) {
 		return out, loquat.Invalid("query.request_id", "cannot be given together with several sessions or list; a request has one session")
 	}
-	who := callerOf(x)
-	if who.Scope == auth.Session {
+	if callerOf(x).Scope == auth.Session {
 		list = false // no other session may be seen
+	}
+	named := len(ids) > 0 || out.RequestID != ""
+	if named && !list && q.Text("user") != "" {
+		return out, loquat.Invalid("query.user", "cannot be given together with session_id or request_id unless list is; a session has one user")
+	}
+	user, err := userOf(x, "query.user", q.Text("user"))
+	if err != nil {
+		return out, err
 	}
 	switch {
 	case list || len(ids) > 1:
 		out.SessionID, out.Among = "", store.NewSelection(ids, list)
-		out.Among.User = who.User
+		out.Among.User = user
 	case len(ids) == 1:
 		out.SessionID = ids[0]
-	}
-	bootstrap := x.Route.ID == getEventsRoute && out.Since == nil
-	if who.Scope == auth.User && out.Among == nil && out.SessionID == "" && out.RequestID == "" && !bootstrap {
-		return out, loquat.Errorf(loquat.CodeForbidden, "a token of scope user may not follow all sessions; use list=true, and name sessions in session_id")
+	case !named:
+		out.User = user
 	}
 	return out, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -261,10 +262,64 @@ func TestListOfUser(t *testing.T) {
 	if strings.Contains(streamed, "and") || strings.Count(streamed, `"user":"bob"`) == 0 {
 		t.Errorf("bob's stream has %s", streamed)
 	}
-	r.do("GET", "/events", "", ann).want(t, 200) // where the log ends
-	for _, path := range []string{"/events?since_id=0", "/events?wait=1&since_id=0", "/events/stream", "/events/stream?since_id=0"} {
-		r.do("GET", path, "", ann).wantProblem(t, 403, loquat.CodeForbidden)
+	if got := types(since+"&user=bob", full, "bob"); got != "session_deleted" {
+		t.Errorf("of bob's list, everybody hears %s", got)
 	}
+}
+
+// A user follows all events of its sessions, and of no others: by polling and as a stream.
+func TestEventsOfUser(t *testing.T) {
+	r := newRig(t)
+	close(r.parrot.gate)
+	full, ann, bob := r.asFull(), r.asUser(`ann "and" <co> ☂`), r.asUser("bob")
+	start := r.feed.Latest()
+	lines := make(chan []string)
+	go func() {
+		lines <- r.follow("/events/stream?session=omit&since_id="+start.String(), func(line string) bool { return strings.Contains(line, `"session_deleted"`) }, bob)
+	}()
+	for _, as := range []string{ann, full, bob} {
+		var s loquat.Snapshot
+		r.do("POST", "/sessions", `{"send":{"content":"hi"}}`, as).want(t, 201).into(t, &s)
+		for now := s; now.ActiveRequestID != ""; {
+			now = loquat.Snapshot{}
+			r.do("GET", "/sessions/"+s.SessionID, "", as).want(t, 200).into(t, &now)
+		}
+		if as == bob {
+			r.do("DELETE", "/sessions/"+s.SessionID, "", bob).want(t, 204)
+		}
+	}
+	read := func(query, as string) (types string, sessions map[string]bool) {
+		t.Helper()
+		var list loquat.EventList
+		r.do("GET", "/events?since_id="+start.String()+query, "", as).want(t, 200).into(t, &list)
+		sessions = map[string]bool{}
+		for _, e := range list.Events {
+			types += string(e.Type) + " "
+			sessions[e.SessionID] = true
+		}
+		return types, sessions
+	}
+	for query, as := range map[string]string{"": ann, "&user=" + url.QueryEscape(`ann "and" <co> ☂`): full, "&wait=5": ann} {
+		if got, sessions := read(query, as); len(sessions) != 1 || !strings.HasPrefix(got, "session_created checkpoint ") || !strings.Contains(got, "final ") || strings.Contains(got, "deleted") {
+			t.Errorf("%q of ann: %s of %d sessions", query, got, len(sessions))
+		}
+	}
+	if got, _ := read("", bob); got != "session_deleted " {
+		t.Errorf("bob reads %s", got)
+	}
+	if _, sessions := read("", full); len(sessions) != 3 {
+		t.Errorf("everybody reads of %d sessions", len(sessions))
+	}
+	if got, _ := read("&user=nobody", full); got != "" {
+		t.Errorf("nobody reads %s", got)
+	}
+	streamed := strings.Join(<-lines, "\n")
+	if strings.Contains(streamed, "and") || !strings.Contains(streamed, `"type":"final"`) {
+		t.Errorf("bob's stream has %s", streamed)
+	}
+	r.do("GET", "/events?user=ann", "", bob).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("GET", "/events?user=bob&request_id=x", "", full).wantProblem(t, 422, loquat.CodeInvalid)
+	r.do("GET", "/events/stream?user=bob&session_id=x", "", full).wantProblem(t, 422, loquat.CodeInvalid)
 }
 
 // What belongs to somebody else is answered like what does not exist: in every call, with the same words.
@@ -280,7 +335,7 @@ func TestUnknownToUsers(t *testing.T) {
 	callers := r.callersOfUser("ann", ann)
 	random := rand.New(rand.NewPCG(1, 2))
 	bodies := []string{"", "{}", `{"content":"x"}`, `{"user":"bob"}`, `{"session_id":"theirs"}`, `{"send":{"request_id":"request-of-theirs","content":"x"}}`, `{"up_to_index":0}`, `[`, `{"request_ids":["request-of-theirs"]}`, `{"indices":[0]}`}
-	queries := []string{"", "session_id=theirs", "session_id=mine,theirs", "request_id=request-of-theirs", "q=canary", "q=canary-word&archived=any", "list=true", "list=true&session_id=mine", "since_id=0", "limit=200", "page_token=1", "user=bob", "agent_id=default", "group_by=user", "group_by=day&format=csv", "target=theirs", "q=can*&in=text", "model=canary-word"}
+	queries := []string{"", "session_id=theirs", "session_id=mine,theirs", "request_id=request-of-theirs", "q=canary", "q=canary-word&archived=any", "list=true", "list=true&session_id=mine", "since_id=0", "since_id=0&limit=5000", "since_id=0&user=bob", "limit=200", "page_token=1", "user=bob", "agent_id=default", "group_by=user", "group_by=day&format=csv", "target=theirs", "q=can*&in=text", "model=canary-word"}
 	answered := map[int]int{}
 	rounds := 4000
 	if testing.Short() {

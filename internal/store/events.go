@@ -20,6 +20,7 @@ const WindowBytes = 8 << 20
 type Filter struct {
 	SessionID string
 	RequestID string
+	User      string     // of sessions that belong to this user; in place of the ids
 	Among     *Selection // in place of the others
 }
 
@@ -27,7 +28,7 @@ func (f Filter) matches(r *loquat.Record) bool {
 	if f.Among != nil {
 		return f.Among.matches(r)
 	}
-	return (f.SessionID == "" || f.SessionID == r.SessionID) && (f.RequestID == "" || f.RequestID == r.RequestID)
+	return (f.SessionID == "" || f.SessionID == r.SessionID) && (f.RequestID == "" || f.RequestID == r.RequestID) && (f.User == "" || f.User == r.User)
 }
 
 // bound counts how much a window may still hold. The first event is always admitted.
@@ -64,7 +65,7 @@ func (s *Store) Events(ctx context.Context, since loquat.EventID, f Filter, boun
 	if f.Among != nil {
 		return s.eventsAmong(ctx, since, f.Among, bounds)
 	}
-	return s.read(ctx, []*part{s.tail.find(f.SessionID)}, nil, since, f, bounds)
+	return s.read(ctx, []*part{s.tail.find(f)}, nil, since, f, bounds)
 }
 
 // readAgain is how often a read of the database begins anew because the tail has meanwhile
@@ -176,7 +177,8 @@ func (in *stitchedIncrements) next() (rec loquat.Record, ok bool, err error) {
 // leaves processors to writers while many followers catch up.
 func parallelWindows() int64 { return int64(max(2, runtime.GOMAXPROCS(0)/2)) }
 
-const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body, e.sid`
+const eventColumns = `e.event_id, CASE WHEN e.type IN ('checkpoint', 'final', 'tool_results') THEN 0 ELSE e.rev END, e.omit_messages, e.at, e.body, e.sid,
+	(SELECT o.user_id FROM sessions o WHERE o.sid = e.sid)`
 
 func (r *Reader) events(since loquat.EventID, f Filter, b bound, held heldIncrements) ([]loquat.Record, error) {
 	reader := &eventReader{q: r.q, since: since, page: b}
@@ -328,6 +330,12 @@ func (r *Reader) eventQuery(f Filter) (string, []any, error) {
 			WHERE e.sid = (SELECT sid FROM sessions WHERE session_id = ?) AND e.event_id > ?
 			AND (s.deleted = 0 OR e.type = 'session_deleted') ORDER BY e.event_id LIMIT ?`, []any{f.SessionID}, nil
 	}
+	if f.User != "" {
+		// The inner query needs no rows of events except of sessions that were deleted.
+		return `SELECT ` + eventColumns + ` FROM events e WHERE e.event_id IN (SELECT p.event_id FROM (SELECT n.event_id FROM sessions s JOIN events n ON n.sid = s.sid
+			WHERE s.user_id = ? AND s.user_id <> '' AND n.event_id > ? AND (s.deleted = 0 OR n.type = 'session_deleted') ORDER BY n.event_id LIMIT ?) p)
+			ORDER BY e.event_id`, []any{f.User}, nil
+	}
 	return `SELECT ` + eventColumns + ` FROM events e WHERE e.event_id > ?
 		AND (e.type = 'session_deleted' OR e.sid NOT IN (SELECT sid FROM sessions WHERE deleted = 1))
 		ORDER BY e.event_id LIMIT ?`, nil, nil
@@ -392,15 +400,16 @@ func scanEvent(rows *sql.Rows) (loquat.Record, int64, error) {
 		omit bool
 		at   int64
 		body []byte
+		user sql.NullString
 	)
-	if err := rows.Scan(&id, &rev, &omit, &at, &body, &sid); err != nil {
+	if err := rows.Scan(&id, &rev, &omit, &at, &body, &sid, &user); err != nil {
 		return loquat.Record{}, 0, fmt.Errorf("read event: %w", asDamage(err))
 	}
 	rec, err := loquat.ParseRecord(body)
 	if err != nil {
 		return loquat.Record{}, 0, fmt.Errorf("event %s: %w", id, asDamage(err))
 	}
-	rec.ID, rec.Rev, rec.OmitMessages, rec.At = id, rev, omit, fromMicros(at)
+	rec.ID, rec.Rev, rec.OmitMessages, rec.At, rec.User = id, rev, omit, fromMicros(at), user.String
 	return rec, sid, nil
 }
 
@@ -426,7 +435,7 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 	if req != nil {
 		e.RequestID = req.RequestID
 	}
-	if changesList(e.Type) {
+	if ChangesList(e.Type) {
 		e.User = h.User
 	}
 	if appended := h.appendedLast(e); appended != nil {
@@ -451,7 +460,7 @@ func (tx *Tx) Publish(e loquat.Event, h *Head, req *Request) (loquat.EventID, er
 // addEvent gives a record the next id, stores it with a body, and adds it to what was published.
 func (tx *Tx) addEvent(rec loquat.Record, h *Head, req *Request, rev int64, body []byte) (loquat.EventID, error) {
 	tx.last++
-	rec.ID, rec.At = tx.last, tx.Now
+	rec.ID, rec.At, rec.User = tx.last, tx.Now, h.User
 	tx.wrote = true
 	tx.published = append(tx.published, rec)
 	if req != nil && isIncrement(rec.Type) {

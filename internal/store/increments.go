@@ -28,8 +28,8 @@ const (
 
 // requestName holds the ids that an increment's body has of its request.
 type requestName struct {
-	request, session string
-	visible          bool // as the condition isShown says
+	request, session, user string
+	visible                bool // as the condition isShown says
 }
 
 // isShown is the condition that the increments of request r are still shown; see tail.hides.
@@ -80,7 +80,9 @@ func (h incrementHeads) record(e increment, name requestName) loquat.Record {
 		head = appendHead(nil, key.kind, name.session, name.request)
 		h[key] = head
 	}
-	return e.record(name.session, name.request, head)
+	rec := e.record(name.session, name.request, head)
+	rec.User = name.user
+	return rec
 }
 
 // incrementsOf returns a reader of the increments above since that match a filter. It yields
@@ -93,6 +95,8 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 		where, args = `r.request_id = ?`, []any{f.RequestID}
 	case f.SessionID != "":
 		where, args = `r.sid = (SELECT sid FROM sessions WHERE session_id = ?)`, []any{f.SessionID}
+	case f.User != "":
+		where, args = `s.user_id = ? AND s.user_id <> ''`, []any{f.User}
 	case f.Among != nil && len(f.Among.Sessions) == 0:
 		return nil, nil
 	case f.Among != nil:
@@ -129,7 +133,7 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 
 // findRequests adds the matching requests that may have increments to names.
 func (in *incrementReader) findRequests(where string, args []any) error {
-	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND `+isShown+` AND `+where, args...)
+	rows, err := in.q.Query(`SELECT r.rid, r.request_id, s.session_id, s.user_id, s.deleted = 0 FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.thinned = 0 AND `+isShown+` AND `+where, args...)
 	if err != nil {
 		return fmt.Errorf("read the requests of increments: %w", err)
 	}
@@ -137,7 +141,7 @@ func (in *incrementReader) findRequests(where string, args []any) error {
 	for rows.Next() {
 		var rid int64
 		var name requestName
-		if err := rows.Scan(&rid, &name.request, &name.session, &name.visible); err != nil {
+		if err := rows.Scan(&rid, &name.request, &name.session, &name.user, &name.visible); err != nil {
 			return err
 		}
 		if name.visible {
@@ -278,8 +282,8 @@ func (in *incrementReader) add(last loquat.EventID, body []byte) error {
 // nameOf reads the names of a request and keeps them. It returns the zero requestName for an
 // unknown request.
 func (in *incrementReader) nameOf(rid int64) (name requestName, err error) {
-	err = one(in.q, `SELECT r.request_id, s.session_id, s.deleted = 0 AND `+isShown+` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
-		&name.request, &name.session, &name.visible)
+	err = one(in.q, `SELECT r.request_id, s.session_id, s.user_id, s.deleted = 0 AND `+isShown+` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE r.rid = ?`, []any{rid},
+		&name.request, &name.session, &name.user, &name.visible)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return name, fmt.Errorf("read the request of increments: %w", err)
 	}

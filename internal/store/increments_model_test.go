@@ -238,7 +238,7 @@ func (m *incrementsModel) stream(t *rapid.T) {
 	m.update(t, func(tx *store.Tx, publish publishFunc) error {
 		for i, p := range parts {
 			q := m.running[p.id]
-			if err := publish(p.e, &store.Head{SID: q.SID, SessionID: p.id}, q); err != nil {
+			if err := publish(p.e, &store.Head{SID: q.SID, SessionID: p.id, User: userOf[p.id]}, q); err != nil {
 				return err
 			}
 			if i == flush { // a reader within the batch
@@ -406,7 +406,7 @@ func (m *incrementsModel) crash(t *rapid.T) {
 func (m *incrementsModel) check(t *rapid.T) {
 	f := store.Filter{}
 	var of *store.Request
-	switch rapid.IntRange(0, 4).Draw(t, "filter") {
+	switch rapid.IntRange(0, 5).Draw(t, "filter") {
 	case 0:
 		some := rapid.SliceOfN(rapid.SampledFrom(append(slices.Concat(m.sessions, m.deleted), "unknown")), 0, 3).Draw(t, "of sessions")
 		f.Among = store.NewSelection(some, rapid.Bool().Draw(t, "list"))
@@ -420,6 +420,8 @@ func (m *incrementsModel) check(t *rapid.T) {
 			of = m.running[id]
 			f.RequestID = of.RequestID
 		}
+	case 3:
+		f.User = rapid.SampledFrom([]string{"ann", "bob", "carl"}).Draw(t, "all of user")
 	}
 	since := max(m.floor, m.newest-loquat.EventID(rapid.IntRange(0, len(m.log)+1).Draw(t, "since")))
 	limit := rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(t, "limit")
@@ -479,7 +481,7 @@ func selects(s *store.Selection, r loquat.Record) bool {
 func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.EventID, f store.Filter, limit int) {
 	full := len(got) == limit
 	for _, want := range m.log {
-		if want.ID <= since || f.Among != nil && !selects(f.Among, want) || f.SessionID != "" && want.SessionID != f.SessionID || f.RequestID != "" && want.RequestID != f.RequestID {
+		if want.ID <= since || f.Among != nil && !selects(f.Among, want) || f.SessionID != "" && want.SessionID != f.SessionID || f.RequestID != "" && want.RequestID != f.RequestID || f.User != "" && userOf[want.SessionID] != f.User {
 			continue
 		}
 		optional := m.ended[want.RequestID] && (want.Type == loquat.Partial || want.Type == loquat.ToolPartial)
@@ -495,7 +497,7 @@ func (m *incrementsModel) compare(t *rapid.T, got []loquat.Record, since loquat.
 			}
 			t.Fatalf("read %s, want %s (%s)", got[0].ID, want.ID, want.Type)
 		}
-		if g := got[0]; !bytes.Equal(g.Body, want.Body) || g.Type != want.Type || g.RequestID != want.RequestID || g.SessionID != want.SessionID || !g.At.Equal(want.At) {
+		if g := got[0]; !bytes.Equal(g.Body, want.Body) || g.Type != want.Type || g.RequestID != want.RequestID || g.SessionID != want.SessionID || g.User != userOf[want.SessionID] || !g.At.Equal(want.At) {
 			t.Fatalf("read %+v\nwant %+v", g, want)
 		}
 		got = got[1:]

@@ -232,10 +232,19 @@ func (s *Store) notified(text string) {
 	}
 }
 
-// records returns the events of the commit, in order. ok is false if the name of one of their
-// requests is not known, or the commit is not one that this program makes.
-func (c *smallCommit) records(names map[int64]requestName) (out []loquat.Record, ok bool) {
+// records returns the events of the commit, in order. It adds to users the user of a session that an event
+// names. ok is false if the name of one of the requests, or the user of one of the sessions, is not known, or the
+// commit is not one that this program makes.
+func (c *smallCommit) records(names map[int64]requestName, users map[string]string) (out []loquat.Record, ok bool) {
 	out = slices.Clone(c.events)
+	for i := range out {
+		r := &out[i]
+		if ChangesList(r.Type) {
+			users[r.SessionID] = r.User
+		} else if r.User, ok = users[r.SessionID]; !ok {
+			return nil, false
+		}
+	}
 	heads := incrementHeads{}
 	ok = true
 	for _, row := range c.increments {

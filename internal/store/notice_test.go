@@ -194,7 +194,7 @@ func FuzzSmallCommit(f *testing.F) {
 		if err != nil || len(raw) > maxSmallCommit {
 			return
 		}
-		_, _ = c.records(map[int64]requestName{7: {request: "r", session: "s", visible: true}})
+		_, _ = c.records(map[int64]requestName{7: {request: "r", session: "s", visible: true}}, map[string]string{"s": "ann"})
 		again, err := parseSmallCommit(c.fields())
 		if err != nil || !reflect.DeepEqual(again, c) {
 			t.Fatalf("%+v became %+v, %v", c, again, err)

@@ -45,7 +45,7 @@ func (tx *Tx) EnqueueRequest(h *Head, q *Request, at QueuePlace) (err error) {
 	if q.Order, err = tx.makePlace(h, at); err != nil {
 		return err
 	}
-	q.SID, q.SessionID, q.Status = h.SID, h.SessionID, loquat.StatusQueued
+	q.SID, q.SessionID, q.User, q.Status = h.SID, h.SessionID, h.User, loquat.StatusQueued
 	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, queue_order, on_busy, send, body_hash, answer, meter) VALUES (?, ?, 'queued', ?, ?, ?, ?, ?, ?) RETURNING rid`,
 		q.RequestID, q.SID, q.Order, q.OnBusy, q.Send, q.BodyHash[:], q.Answer, q.Meter)
 	if err != nil {

@@ -14,6 +14,7 @@ type Request struct {
 	loquat.Request
 	RID        int64
 	SID        int64
+	User       string         // to whom the session belongs
 	Owner      string         // process that runs the request; empty while it is queued
 	Cancelled  bool           // a cancel was acknowledged: the request must end with request_cancelled
 	ClosedUpTo loquat.EventID // last event of the closed steps; later events belong to the open step
@@ -28,7 +29,7 @@ type Request struct {
 }
 
 const requestColumns = `r.request_id, s.session_id, r.status, r.started_at, r.ended_at, r.error, r.rid, r.sid, r.owner,
-	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer, coalesce(r.last_index, -1), r.usage, r.meter, r.charged`
+	r.cancelled, r.mark, r.queue_order, r.on_busy, r.steered_into, r.send, r.body_hash, r.answer, coalesce(r.last_index, -1), r.usage, r.meter, r.charged, s.user_id`
 
 const requestFrom = ` FROM requests r JOIN sessions s ON s.sid = r.sid WHERE s.deleted = 0 AND `
 
@@ -40,7 +41,7 @@ func scanRequest(scan func(...any) error) (Request, error) {
 		hash, usage    []byte
 	)
 	err := scan(&q.RequestID, &q.SessionID, &q.Status, &started, &ended, &failure, &q.RID, &q.SID, &q.Owner,
-		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer, &q.LastIndex, &usage, &q.Meter, &q.Charged)
+		&q.Cancelled, &q.ClosedUpTo, &q.Order, &q.OnBusy, &into, &q.Send, &hash, &q.Answer, &q.LastIndex, &usage, &q.Meter, &q.Charged, &q.User)
 	if err == nil {
 		q.Usage, err = decodeUsage(usage)
 	}
@@ -212,7 +213,7 @@ func (r *Reader) FenceStep(q Request) (out Step, err error) {
 // id.
 func (tx *Tx) AddRunning(h *Head, q *Request, owner string) error {
 	now := tx.Now
-	q.SID, q.SessionID, q.Status, q.Owner, q.StartedAt, q.ClosedUpTo = h.SID, h.SessionID, loquat.StatusRunning, owner, &now, tx.last+1
+	q.SID, q.SessionID, q.User, q.Status, q.Owner, q.StartedAt, q.ClosedUpTo = h.SID, h.SessionID, h.User, loquat.StatusRunning, owner, &now, tx.last+1
 	q.LastIndex = h.Count - 1
 	var err error
 	q.RID, err = tx.insert(`INSERT INTO requests (request_id, sid, status, owner, mark, queue_order, send, body_hash, answer, started_at, last_index, meter)

@@ -26,7 +26,7 @@ func NewSelection(sessions []string, list bool) *Selection {
 }
 
 func (s *Selection) matches(r *loquat.Record) bool {
-	if s.List && changesList(r.Type) && (s.User == "" || s.User == r.User) {
+	if s.List && ChangesList(r.Type) && (s.User == "" || s.User == r.User) {
 		return true
 	}
 	return s.Has(r.SessionID)
@@ -41,7 +41,9 @@ func (s *Selection) Has(sessionID string) bool {
 // listTypes are the types of the events after which a list of sessions shows something else.
 var listTypes = []loquat.EventType{loquat.SessionCreated, loquat.SessionDeleted, loquat.Checkpoint, loquat.RequestStarted, loquat.RequestCompleted}
 
-func changesList(t loquat.EventType) bool { return slices.Contains(listTypes, t) }
+// ChangesList reports whether a list of sessions shows something else after an event of a type. Bodies of such
+// events have the user of the session.
+func ChangesList(t loquat.EventType) bool { return slices.Contains(listTypes, t) }
 
 // listTypesSQL is listTypes as a list in SQL.
 var listTypesSQL = func() string {
@@ -52,17 +54,10 @@ var listTypesSQL = func() string {
 	return `(` + strings.Join(quoted, `, `) + `)`
 }()
 
-// WatchAmong is Watch for the events of a Selection.
-func (s *Store) WatchAmong(among *Selection) *Watch {
-	w := &Watch{store: s, filter: Filter{Among: among}, c: make(chan struct{}, 1)}
-	s.tail.join(w)
-	return w
-}
-
 // eventsAmong is Events for a Selection. It follows the sessions during the read, so that the tail
 // has a part for each of them: an event may be added between the looks at two parts.
 func (s *Store) eventsAmong(ctx context.Context, since loquat.EventID, among *Selection, bounds Bounds) ([]loquat.Record, error) {
-	w := s.WatchAmong(among)
+	w := s.Watch(Filter{Among: among})
 	defer w.Stop()
 	return w.Events(ctx, nil, since, "", bounds)
 }
@@ -169,7 +164,7 @@ func (r *Reader) selectionQuery(among *Selection) (query string, bind func(since
 	list := ids + `type IN ` + listTypesSQL + ` AND (type = 'session_deleted' OR sid NOT IN (SELECT sid FROM sessions WHERE deleted = 1))`
 	switch {
 	case among.List && among.User != "":
-		terms = append(terms, list+` AND sid IN (SELECT sid FROM sessions WHERE user_id = ?)`+upTo)
+		terms = append(terms, list+` AND sid IN (SELECT sid FROM sessions WHERE user_id = ? AND user_id <> '')`+upTo)
 	case among.List:
 		terms = append(terms, list+upTo)
 	}

@@ -133,15 +133,6 @@ func (r *Reader) SessionOf(user, sessionID string) error {
 	return err
 }
 
-// UserOf returns the user of a session, also of one that was deleted, or "" if it belongs to nobody.
-func (r *Reader) UserOf(sessionID string) (user string, err error) {
-	err = one(r.q, `SELECT user_id FROM sessions WHERE session_id = ?`, []any{sessionID}, &user)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
-	}
-	return user, err
-}
-
 // CreateSession creates a session without messages. The id must not be in use.
 func (tx *Tx) CreateSession(sessionID, agentID string, metadata loquat.Object) (Head, error) {
 	h := Head{SessionID: sessionID, AgentID: agentID, Metadata: metadata, CreatedAt: tx.Now, UpdatedAt: tx.Now, Rev: 1, described: true}

@@ -22,7 +22,7 @@ const (
 	keepBehind = 8192
 )
 
-// maxNames is how many names of requests feedTail remembers.
+// maxNames is how many names of requests, and users of sessions, feedTail remembers.
 const maxNames = 4096
 
 // feeder adds the events of other nodes to the tail.
@@ -34,8 +34,9 @@ type feeder struct {
 	// The events of the transaction come from the committer, after the functions of AfterCommit.
 	limit atomic.Int64
 
-	// The names of requests; owned by the holder of turn, like cuts.
+	// The names of requests, and the users of sessions; owned by the holder of turn, like cuts.
 	names map[int64]requestName
+	users map[string]string
 	cuts  int64
 
 	received received
@@ -83,8 +84,18 @@ func (r *received) clear() {
 }
 
 func (f *feeder) init() {
-	f.turn, f.names, f.ends.turn = make(turn, 1), map[int64]requestName{}, make(turn, 1)
+	f.turn, f.names, f.users, f.ends.turn = make(turn, 1), map[int64]requestName{}, map[string]string{}, make(turn, 1)
 	f.limit.Store(int64(newest))
+}
+
+// forgetNames forgets names and users if they are too many.
+func (f *feeder) forgetNames() {
+	if len(f.names) > maxNames {
+		clear(f.names)
+	}
+	if len(f.users) > maxNames {
+		clear(f.users)
+	}
 }
 
 // turn is a lock whose wait ends with a context. It has room for one element.
@@ -138,6 +149,7 @@ func (s *Store) tryAddReceived() {
 // addReceived adds to the tail the commits of other nodes that follow on it. The caller holds the
 // feeder's turn.
 func (s *Store) addReceived() {
+	s.feeder.forgetNames()
 	for c := s.feeder.received.after(s.Last()); c != nil; c = s.feeder.received.after(s.Last()) {
 		if int64(c.last) > s.feeder.limit.Load() { // it may follow on a transaction of this node, even one without events
 			return
@@ -146,7 +158,7 @@ func (s *Store) addReceived() {
 			s.feeder.received.clear()
 			return
 		}
-		records, ok := c.records(s.feeder.names)
+		records, ok := c.records(s.feeder.names, s.feeder.users)
 		if !ok { // reading it from the database also reads the names
 			return
 		}
@@ -204,7 +216,8 @@ func (s *Store) feedStep(ctx context.Context) (more bool, err error) {
 func (s *Store) takeIdentity(id *identity, cuts int64) {
 	s.identity.Store(id)
 	s.feeder.cuts = cuts
-	clear(s.feeder.names) // row ids may have been given again
+	clear(s.feeder.names) // row ids may have been given again, and ids of sessions
+	clear(s.feeder.users)
 	s.nodes.forgetRevisions()
 }
 
@@ -233,9 +246,7 @@ func (s *Store) readFeed(q SQL, since loquat.EventID) (w feedWindow, err error) 
 		w.far, w.upTo = true, w.upTo-keepBehind/2
 		return w, nil
 	}
-	if len(s.feeder.names) > maxNames {
-		clear(s.feeder.names)
-	}
+	s.feeder.forgetNames()
 	r := &Reader{q: &taggedSQL{SQL: q}, shared: s.shared}
 	in := &incrementReader{q: r.q, since: since, all: true, above: since, names: s.feeder.names, heads: incrementHeads{}}
 	query, args, err := r.eventQuery(Filter{})
@@ -253,6 +264,7 @@ func (s *Store) readFeed(q SQL, since loquat.EventID) (w feedWindow, err error) 
 			return false, nil
 		}
 		w.records = append(w.records, rec)
+		s.feeder.users[rec.SessionID] = rec.User
 		return true, nil
 	})
 	return w, err

@@ -35,20 +35,22 @@ type tail struct {
 	sorted atomic.Int64 // see hides
 
 	mu       sync.RWMutex     // also guards the lists of watches against concurrent changes
-	sessions map[string]*part // of sessions, and of the lists of users, with events in the tail or with followers
+	sessions map[string]*part // of sessions, of users and of their lists, with events in the tail or with followers
 
 	// The fields below belong to add.
 	bounds  tailBounds
 	bytes   int
-	parts   []*part // of the events that are being added
-	lists   []*part // the lists of their users; nil for an event that changes no list of a user
-	changed []*part // both, each once
+	parts   []partsOfEvent // of the events that are being added
+	changed []*part        // the same, each once
 }
 
-// part is the events of one session in the tail, those of all sessions, or those that change the list of
-// sessions of a user, and the followers that wait for more of them.
+// partsOfEvent are the parts that have an event, besides the two of all sessions.
+type partsOfEvent struct{ session, user, list *part } // those of a user may be nil
+
+// part is the events in the tail of one session, of all sessions or of those of a user, or those of them that
+// change the list of sessions, and the followers that wait for more of them.
 type part struct {
-	session string       // the session, or userPart and a user; "" if it has events of all sessions
+	name    string       // the session, userPart or listPart and the user; "" if it has events of all sessions
 	floor   atomic.Int64 // records has every event above it, except those of a deleted session
 	newest  atomic.Int64 // no event of the part is above it
 	deleted atomic.Int64 // id of the session_deleted, if it was added while the part existed
@@ -61,11 +63,14 @@ type part struct {
 	kept   []*loquat.Record
 }
 
-// userPart precedes the user in the name of the part that has the list of a user. No session_id begins with it.
-const userPart = "~"
+// What precedes the user in the names of parts. No session_id begins with one.
+const (
+	userPart = "@" // all events of the user's sessions
+	listPart = "~" // those that change the list of the user's sessions
+)
 
 // isList reports whether the part has only events that change a list.
-func (p *part) isList() bool { return p.list || strings.HasPrefix(p.session, userPart) }
+func (p *part) isList() bool { return p.list || strings.HasPrefix(p.name, listPart) }
 
 func newPart(floor, newest loquat.EventID) *part {
 	p := &part{}
@@ -154,17 +159,20 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	listed := false
 	for i := range batch {
 		r, p := &batch[i], t.parts[i]
-		if deleted[p] && r.Type != loquat.SessionDeleted {
+		if deleted[p.session] && r.Type != loquat.SessionDeleted {
 			continue
 		}
-		p.kept = append(p.kept, r)
+		p.session.kept = append(p.session.kept, r)
+		if p.user != nil {
+			p.user.kept = append(p.user.kept, r)
+		}
+		if p.list != nil {
+			p.list.kept = append(p.list.kept, r)
+		}
 		t.all.kept = append(t.all.kept, r)
-		if changesList(r.Type) {
+		if ChangesList(r.Type) {
 			t.list.kept = append(t.list.kept, r)
 			listed = true
-		}
-		if list := t.lists[i]; list != nil {
-			list.kept = append(list.kept, r)
 		}
 		t.bytes += len(r.Body)
 		if r.Type == loquat.RequestCompleted {
@@ -189,8 +197,8 @@ func (t *tail) add(last loquat.EventID, published []loquat.Record) {
 	t.trim()
 }
 
-// findParts sets parts, lists and changed to the parts of the events' sessions and users. They stay in use
-// until the next call.
+// findParts sets parts and changed to the parts of the events' sessions and users. They stay in use until the
+// next call.
 func (t *tail) findParts(published []loquat.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,21 +206,23 @@ func (t *tail) findParts(published []loquat.Record) {
 		p.inUse = false
 	}
 	clear(t.parts)
-	clear(t.lists)
 	clear(t.changed)
-	t.parts, t.lists, t.changed = t.parts[:0], t.lists[:0], t.changed[:0]
+	t.parts, t.changed = t.parts[:0], t.changed[:0]
 	for i := range published {
 		r := &published[i]
-		var list *part
-		if r.User != "" && changesList(r.Type) {
-			list = t.use(userPart + r.User)
-		}
-		t.lists = append(t.lists, list)
+		var p partsOfEvent
 		if i > 0 && r.SessionID == published[i-1].SessionID {
-			t.parts = append(t.parts, t.parts[i-1])
-			continue
+			p.session, p.user = t.parts[i-1].session, t.parts[i-1].user
+		} else {
+			p.session = t.use(r.SessionID)
+			if r.User != "" {
+				p.user = t.use(userPart + r.User)
+			}
 		}
-		t.parts = append(t.parts, t.use(r.SessionID))
+		if r.User != "" && ChangesList(r.Type) {
+			p.list = t.use(listPart + r.User)
+		}
+		t.parts = append(t.parts, p)
 	}
 }
 
@@ -226,14 +236,14 @@ func (t *tail) use(name string) *part {
 	return p
 }
 
-// part returns the part of a session, and makes it if there is none. Without a part, the tail
-// has no event of the session. The caller holds mu.
-func (t *tail) part(sessionID string) *part {
-	p := t.sessions[sessionID]
+// part returns the part with a name, and makes it if there is none. Without a part, the tail
+// has no event of the session or the user. The caller holds mu.
+func (t *tail) part(name string) *part {
+	p := t.sessions[name]
 	if p == nil {
 		p = newPart(loquat.EventID(t.all.floor.Load()), t.end())
-		p.session = sessionID
-		t.sessions[sessionID] = p
+		p.name = name
+		t.sessions[name] = p
 	}
 	return p
 }
@@ -250,13 +260,15 @@ func (t *tail) forget(published []loquat.Record) (deleted map[*part]bool) {
 			deleted = map[*part]bool{}
 		}
 		p := t.parts[i]
-		deleted[p] = true
-		p.deleted.Store(int64(published[i].ID))
-		gone = append(gone, p.kept...)
-		p.kept = nil
-		if list := t.lists[i]; list != nil {
-			list.kept = slices.DeleteFunc(slices.Clone(list.kept), func(r *loquat.Record) bool { return r.SessionID == published[i].SessionID })
+		deleted[p.session] = true
+		p.session.deleted.Store(int64(published[i].ID))
+		gone = append(gone, p.session.kept...)
+		for _, of := range []*part{p.user, p.list} {
+			if of != nil {
+				of.kept = withoutRecords(of.kept, p.session.kept)
+			}
 		}
+		p.session.kept = nil
 	}
 	if len(gone) == 0 {
 		return deleted
@@ -384,15 +396,24 @@ func (p *part) isUnused(floor loquat.EventID) bool {
 	return !p.inUse && len(p.load()) == 0 && len(p.followers()) == 0 && p.deleted.Load() <= int64(floor)
 }
 
-// find returns the part of a session, or of all sessions if sessionID is empty. It is nil if
-// the tail has none.
-func (t *tail) find(sessionID string) *part {
-	if sessionID == "" {
+// find returns the part that has the events of a filter without a Selection. It is nil if the tail has none.
+func (t *tail) find(f Filter) *part {
+	name := f.part()
+	if name == "" {
 		return t.all
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.sessions[sessionID]
+	return t.sessions[name]
+}
+
+// part returns the name of the part that has the events of a filter without a Selection; "" is the part of all
+// sessions.
+func (f Filter) part() string {
+	if f.User != "" {
+		return userPart + f.User
+	}
+	return f.SessionID
 }
 
 // increments returns what the tail holds of the increments in the log, for a reader of the database.
@@ -401,9 +422,9 @@ func (t *tail) increments(f Filter, parts []*part) heldIncrements {
 		return t.incrementsAmong(parts)
 	}
 	p, last := t.all, t.end()
-	if f.SessionID != "" {
+	if name := f.part(); name != "" {
 		t.mu.RLock()
-		p, last = t.sessions[f.SessionID], t.end() // under the lock, because newer events may be in another part
+		p, last = t.sessions[name], t.end() // under the lock, because newer events may be in another part
 		t.mu.RUnlock()
 	}
 	if p == nil {
@@ -474,7 +495,7 @@ func indexAfter(records []*loquat.Record, id loquat.EventID) int {
 // existsSince reports whether the tail proves that a session was not deleted above an id. It
 // returns false if the session was deleted or the tail does not reach back to the id.
 func (t *tail) existsSince(session string, since loquat.EventID) bool {
-	p := t.find(session)
+	p := t.find(Filter{SessionID: session})
 	if p == nil || session == "" {
 		return int64(since) >= t.all.floor.Load()
 	}

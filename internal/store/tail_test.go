@@ -66,9 +66,7 @@ func (m *tailModel) commit(t *rapid.T) {
 		} else {
 			m.next(t, &r)
 		}
-		if changesList(r.Type) {
-			r.User = userOfTail(r.SessionID)
-		}
+		r.User = userOfTail(r.SessionID)
 		batch = append(batch, r)
 	}
 	m.tail.add(m.last, batch)
@@ -133,6 +131,9 @@ func anyFilter(t *rapid.T) Filter {
 		}
 		return Filter{Among: among}
 	}
+	if rapid.IntRange(0, 3).Draw(t, "of a user") == 0 {
+		return Filter{User: rapid.SampledFrom([]string{"ann", "bob", "carl"}).Draw(t, "all of user")}
+	}
 	return Filter{SessionID: one.Draw(t, "session")}
 }
 
@@ -170,7 +171,7 @@ func (m *tailModel) check(t *rapid.T) {
 	left := b
 	for i := range m.log {
 		r := &m.log[i]
-		if whole := (Filter{SessionID: f.SessionID, Among: f.Among}); whole.matches(r) {
+		if whole := (Filter{SessionID: f.SessionID, User: f.User, Among: f.Among}); whole.matches(r) {
 			newest = r.ID
 		}
 		if r.ID > since && f.matches(r) && !m.superseded(r) {
@@ -192,7 +193,7 @@ func (m *tailModel) check(t *rapid.T) {
 		t.Fatalf("%q was deleted at %d, after %d", f.SessionID, m.deleted[f.SessionID], since)
 	}
 	for w, joined := range m.watches {
-		if w.filter.SessionID != f.SessionID || of(Filter{Among: w.filter.Among}) != of(Filter{Among: f.Among}) {
+		if w.filter.SessionID != f.SessionID || w.filter.User != f.User || of(Filter{Among: w.filter.Among}) != of(Filter{Among: f.Among}) {
 			continue
 		}
 		if at := max(joined, newest); !ok && since >= at {
@@ -214,7 +215,7 @@ func (m *tailModel) check(t *rapid.T) {
 		}
 		return true
 	})
-	if parts := len(tailSessions) + len([]string{"ann", "bob"}); len(m.watches) == 0 && len(m.tail.sessions) > parts {
+	if parts := len(tailSessions) + 2*len([]string{"ann", "bob"}); len(m.watches) == 0 && len(m.tail.sessions) > parts {
 		t.Fatalf("the tail keeps %d parts that nobody follows", len(m.tail.sessions))
 	}
 }
@@ -222,7 +223,7 @@ func (m *tailModel) check(t *rapid.T) {
 // since reads the tail as Store.Events does.
 func (m *tailModel) since(f Filter, since loquat.EventID, b bound) ([]loquat.Record, bool) {
 	if f.Among == nil {
-		return m.tail.since(m.tail.find(f.SessionID), since, f, b, nil)
+		return m.tail.since(m.tail.find(f), since, f, b, nil)
 	}
 	w := &Watch{filter: f}
 	m.tail.join(w)
@@ -240,7 +241,7 @@ func TestTailWhileItChanges(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range followers {
 		all.Go(func() {
-			w := s.Watch(fmt.Sprint("s", i%4))
+			w := s.Watch(Filter{SessionID: fmt.Sprint("s", i%4)})
 			defer w.Stop()
 			at, seen := loquat.EventID(0), 0
 			var buf []loquat.Record
@@ -263,7 +264,7 @@ func TestTailWhileItChanges(t *testing.T) {
 					<-w.C()
 				}
 				if seen%100 == 0 {
-					s.Watch(w.filter.SessionID).Stop()
+					s.Watch(w.filter).Stop()
 				}
 			}
 		})
@@ -277,7 +278,7 @@ func TestTailWhileItChanges(t *testing.T) {
 // TestReadingTheTailAllocatesNothing shows that a level follower costs no memory per event.
 func TestReadingTheTailAllocatesNothing(t *testing.T) {
 	tl := newTail(0, 0)
-	w := (&Store{tail: tl}).Watch("s")
+	w := (&Store{tail: tl}).Watch(Filter{SessionID: "s"})
 	for i := range 1000 {
 		tl.add(loquat.EventID(i+1), []loquat.Record{{ID: loquat.EventID(i + 1), SessionID: "s", Body: []byte("{}")}})
 	}

@@ -7,8 +7,7 @@ import (
 	"loquat"
 )
 
-// Watch is a follower's subscription to the events of a session, of a Selection, or of all
-// sessions. While it lasts, the tail knows the newest event of the sessions, and its channel is
+// Watch is a follower's subscription to the events of a filter. While it lasts, the tail knows the newest event of the sessions, and its channel is
 // signalled after each commit that has events of them. A signal means only that there may be more to
 // read. The channel holds at most one signal.
 type Watch struct {
@@ -18,10 +17,11 @@ type Watch struct {
 	c      chan struct{}
 }
 
-// Watch subscribes to events of a session, or of all sessions if sessionID is empty. A caller
-// that subscribes before it reads misses no event. Waking a Watch takes no lock.
-func (s *Store) Watch(sessionID string) *Watch {
-	w := &Watch{store: s, filter: Filter{SessionID: sessionID}, c: make(chan struct{}, 1)}
+// Watch subscribes to the events of a filter, whose request does not count. A caller that subscribes before it
+// reads misses no event. Waking a Watch takes no lock.
+func (s *Store) Watch(f Filter) *Watch {
+	f.RequestID = ""
+	w := &Watch{store: s, filter: f, c: make(chan struct{}, 1)}
 	s.tail.join(w)
 	return w
 }
@@ -80,8 +80,8 @@ func (t *tail) join(w *Watch) {
 // partsOf returns the parts that have the events of a filter. The caller holds mu.
 func (t *tail) partsOf(f Filter) (parts []*part) {
 	switch {
-	case f.SessionID != "":
-		return []*part{t.part(f.SessionID)}
+	case f.Among == nil && f.part() != "":
+		return []*part{t.part(f.part())}
 	case f.Among == nil:
 		return []*part{t.all}
 	}
@@ -90,7 +90,7 @@ func (t *tail) partsOf(f Filter) (parts []*part) {
 	}
 	switch {
 	case f.Among.List && f.Among.User != "":
-		parts = append(parts, t.part(userPart+f.Among.User))
+		parts = append(parts, t.part(listPart+f.Among.User))
 	case f.Among.List:
 		parts = append(parts, t.list)
 	}
@@ -110,8 +110,8 @@ func (t *tail) leave(w *Watch) {
 		left := make([]*Watch, 0, len(old)-1)
 		left = append(append(left, old[:i]...), old[i+1:]...)
 		p.watches.Store(&left)
-		if p.session != "" && p.isUnused(loquat.EventID(t.all.floor.Load())) && t.sessions[p.session] == p {
-			delete(t.sessions, p.session)
+		if p.name != "" && p.isUnused(loquat.EventID(t.all.floor.Load())) && t.sessions[p.name] == p {
+			delete(t.sessions, p.name)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s *Sender) lead(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &leader{Sender: s, lanes: map[lane]bool{}, looks: map[string]time.Time{}, ended: make(chan lane, maxInflight)}
 	// Nearly all events come with one that changes a list; increments need not wake anybody.
-	l.wake, l.log = s.store.WatchAmong(store.NewSelection(nil, true)), s.store.Watch("")
+	l.wake, l.log = s.store.Watch(store.Filter{Among: store.NewSelection(nil, true)}), s.store.Watch(store.Filter{})
 	defer l.wake.Stop()
 	defer l.log.Stop()
 	defer l.all.Wait()
@@ -143,22 +143,11 @@ func addAll(tx *store.Tx, before, last loquat.EventID, events []loquat.Record) e
 
 // addDeliveries makes the deliveries of an event.
 func addDeliveries(tx *store.Tx, hooks []loquat.Webhook, rec loquat.Record) error {
-	user, known := rec.User, rec.User != ""
 	for i := range hooks {
-		if !wants(hooks[i], rec) {
+		if !wants(hooks[i], rec) || !hooks[i].Wants(rec.User) {
 			continue
 		}
-		if !known {
-			var err error
-			if user, err = tx.UserOf(rec.SessionID); err != nil {
-				return err
-			}
-			known = true
-		}
-		if !hooks[i].Wants(user) {
-			continue
-		}
-		d := loquat.WebhookDelivery{EventID: rec.ID, Type: string(rec.Type), SessionID: rec.SessionID, Body: payload(rec, user)}
+		d := loquat.WebhookDelivery{EventID: rec.ID, Type: string(rec.Type), SessionID: rec.SessionID, Body: payload(rec)}
 		if err := tx.AddDelivery(&hooks[i], d); err != nil {
 			return err
 		}
@@ -167,7 +156,7 @@ func addDeliveries(tx *store.Tx, hooks []loquat.Webhook, rec loquat.Record) erro
 }
 
 // payload returns the message about an event: its type, its time, and the event without the session.
-func payload(rec loquat.Record, user string) []byte {
+func payload(rec loquat.Record) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"type":`)
 	b.Write(loquat.Quote(string(rec.Type)))
@@ -175,11 +164,12 @@ func payload(rec loquat.Record, user string) []byte {
 	b.Write(loquat.Quote(rec.At.UTC().Format(time.RFC3339Nano)))
 	b.WriteString(`,"data":{"event_id":`)
 	b.Write(loquat.Quote(rec.ID.String()))
-	if user != "" && rec.User == "" {
+	whole := len(rec.Body) <= maxBody
+	if rec.User != "" && !(whole && store.ChangesList(rec.Type)) { // of which the body has the user
 		b.WriteString(`,"user":`)
-		b.Write(loquat.Quote(user))
+		b.Write(loquat.Quote(rec.User))
 	}
-	if len(rec.Body) > maxBody {
+	if !whole {
 		for _, f := range [][2]string{{"type", string(rec.Type)}, {"session_id", rec.SessionID}, {"request_id", rec.RequestID}} {
 			if f[1] != "" {
 				b.WriteString(`,"` + f[0] + `":`)

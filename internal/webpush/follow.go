@@ -59,7 +59,7 @@ type delivery struct {
 func (n *Notifier) lead(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	l := &leader{Notifier: n, room: make(chan struct{}, maxPending), settled: make(chan struct{}, 1), pending: map[target]*delivery{}}
-	l.watch = n.store.WatchAmong(store.NewSelection(nil, true)) // no work for the increments of replies
+	l.watch = n.store.Watch(store.Filter{Among: store.NewSelection(nil, true)}) // no work for the increments of replies
 	defer l.watch.Stop()
 	defer l.all.Wait()
 	defer stop()

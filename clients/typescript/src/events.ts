@@ -12,6 +12,8 @@ export interface EventQuery {
   session_id?: string | readonly string[] | undefined
   /** Also, of all other sessions, the events that change the list of sessions. */
   list?: boolean | undefined
+  /** Only events of the sessions of this user; of the list alone if there is one. */
+  user?: string | undefined
   request_id?: string | undefined
   /** Leaves the session out of events that carry one. */
   session?: "omit" | undefined

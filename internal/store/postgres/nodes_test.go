@@ -89,7 +89,7 @@ func TestNodesShareOneLog(t *testing.T) {
 	seen := make([][]loquat.EventID, len(nodes))
 	for i, s := range nodes {
 		readers.Go(func() {
-			w := s.Watch("")
+			w := s.Watch(store.Filter{})
 			defer w.Stop()
 			release := context.AfterFunc(ctx, w.Wake)
 			defer release()

@@ -95,7 +95,7 @@ func (r *stream) end(ctx context.Context, s *store.Store) error {
 
 // followStreams checks the events of a store until ctx ends and the store's log has been read.
 func followStreams(ctx context.Context, s *store.Store) error {
-	w := s.Watch("")
+	w := s.Watch(store.Filter{})
 	defer w.Stop()
 	defer context.AfterFunc(ctx, w.Wake)()
 	shown := map[string]int{}

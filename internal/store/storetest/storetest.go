@@ -131,6 +131,18 @@ func create(t *testing.T, s *store.Store, id string, messages int) {
 	})
 }
 
+// give makes a session one of a user.
+func give(t *testing.T, s *store.Store, id, user string) {
+	t.Helper()
+	update(t, s, func(tx *store.Tx) error {
+		h, err := tx.Head(id)
+		if err == nil {
+			err = tx.SetUser(&h, user)
+		}
+		return err
+	})
+}
+
 func message(tx *store.Tx, content string) loquat.Message {
 	return loquat.Message{ID: "id-" + content, Role: loquat.RoleUser, Content: content, CreatedAt: tx.Now}
 }
@@ -454,19 +466,19 @@ func followers(t *testing.T, open Open) {
 	s := start(t, open)
 	create(t, s, "a", 0)
 	create(t, s, "b", 0)
+	give(t, s, "b", "ann")
 	since := s.Last()
 	const total = 300
 	var all sync.WaitGroup
-	filters := []store.Filter{{}, {SessionID: "a"}, {SessionID: "b"}, {Among: store.NewSelection([]string{"b", "a"}, false)}, {Among: store.NewSelection([]string{"b"}, true)}}
+	filters := []store.Filter{{}, {SessionID: "a"}, {SessionID: "b"}, {User: "ann"}, {Among: store.NewSelection([]string{"b", "a"}, false)}, {Among: store.NewSelection([]string{"b"}, true)}}
 	for f, filter := range filters {
 		all.Go(func() {
-			watch, want := s.Watch(filter.SessionID), total
-			if filter.SessionID != "" {
+			watch, want := s.Watch(filter), total
+			if filter.SessionID != "" || filter.User != "" {
 				want = total / 2
 			}
 			if filter.Among != nil {
-				watch.Stop()
-				watch, want = s.WatchAmong(filter.Among), len(filter.Among.Sessions)*total/2
+				want = len(filter.Among.Sessions) * total / 2
 			}
 			defer watch.Stop()
 			at, seen := since, 0
@@ -522,6 +534,8 @@ var filterCases = []struct {
 	{store.Filter{SessionID: "b", RequestID: "r-b"}, "request of b"},
 	{store.Filter{SessionID: "a", RequestID: "r-b"}, ""},
 	{store.Filter{SessionID: "nobody"}, ""},
+	{store.Filter{User: "ann \"☂\""}, "checkpoint of a,request of a,session a"},
+	{store.Filter{User: "bob"}, ""},
 	{store.Filter{Among: store.NewSelection([]string{"b", "a", "a"}, false)}, "checkpoint of a,request of a,session a,request of b,session b"},
 	{store.Filter{Among: store.NewSelection([]string{"nobody", "b"}, false)}, "request of b,session b"},
 	{store.Filter{Among: store.NewSelection([]string{"b"}, true)}, "checkpoint of a,request of b,session b"},
