@@ -137,7 +137,7 @@ func (s *server) startBridge(cfg *config.Config, relay *bridge.Relay, metrics *p
 		s.startForwarder = func() error {
 			s.forwarder = bridge.StartForwarder(bridge.ForwarderOptions{
 				URL: cfg.Bridge.URL, ServerID: id, Token: cfg.Bridge.Token, StoreID: s.store.ID(),
-				Log: log, Relay: relay, Access: s.grants, Leads: s.store.Leads, Logger: s.log,
+				Log: log, Relay: relay, Access: s.grants, Authenticate: s.admit, Leads: s.store.Leads, Logger: s.log,
 			})
 			return s.forwarder.Register(metrics)
 		}
@@ -156,14 +156,12 @@ func (s *server) admit(ctx context.Context, token string, from netip.Addr) (brid
 	if token != "" { // a token must be valid even if none is required
 		who, err = s.access.Authenticate(ctx, token, from)
 	}
-	if err == nil && who.Scope == auth.User {
-		err = loquat.Errorf(loquat.CodeForbidden, "a token of scope user cannot join the bridge; follow GET /events/stream")
-	}
 	if err != nil {
 		return bridge.Principal{}, err
 	}
 	return bridge.Principal{
-		SessionID: who.SessionID,
+		Sight:     bridge.Sight{SessionID: who.SessionID, User: who.User},
+		ExpiresAt: s.access.Until(who),
 		During:    func(ctx context.Context) (context.Context, context.CancelFunc) { return s.access.During(ctx, who) },
 	}, nil
 }
@@ -174,7 +172,7 @@ func (s *server) grants() (bridge.Access, <-chan struct{}) {
 	changed := s.access.Changed()
 	var a bridge.Access
 	for _, g := range s.access.Grants() {
-		a.Tokens = append(a.Tokens, bridge.NewToken(g.Digest, g.Scope, g.SessionID, g.ExpiresAt))
+		a.Tokens = append(a.Tokens, bridge.NewToken(g.Digest, bridge.Principal{Sight: bridge.Sight{SessionID: g.SessionID}, ExpiresAt: g.ExpiresAt}))
 	}
 	for _, code := range s.access.OpenCodes() {
 		a.Codes = append(a.Codes, code.Public)

@@ -21,6 +21,7 @@ import (
 	"loquat/internal/auth"
 	"loquat/internal/client"
 	"loquat/internal/e2e/binary"
+	"loquat/internal/jwt/jwttest"
 	"loquat/internal/phx"
 )
 
@@ -38,7 +39,7 @@ func TestBridgeAccess(t *testing.T) {
 						t.Errorf("%s joins %s: %q, want %q", c.what, topic, reason, want)
 					}
 					if topic == "events:server:home" && reason == "" {
-						if heard := app.sessions(h.last); !slices.Equal(heard, c.hears) {
+						if heard := app.sessions(h.last[c.hears[len(c.hears)-1]]); !slices.Equal(heard, c.hears) {
 							t.Errorf("%s hears of the sessions %v, want %v", c.what, heard, c.hears)
 						}
 					}
@@ -60,9 +61,10 @@ type harbour struct {
 	t            *testing.T
 	alone        bool
 	server       *server
-	endpoint     string // http
-	mine, theirs string // sessions
-	last         loquat.EventID
+	endpoint     string                    // http
+	issuer       *jwttest.Issuer           // of the tokens of another system
+	mine, theirs string                    // sessions
+	last         map[string]loquat.EventID // by session: its last event
 	visits       int
 }
 
@@ -76,7 +78,7 @@ func newHarbour(t *testing.T, alone bool) *harbour {
 		}
 		return path
 	}
-	h := &harbour{t: t, alone: alone}
+	h := &harbour{t: t, alone: alone, issuer: jwttest.New(t)}
 	section := `{"server_id": "home"}`
 	if alone {
 		at := binary.FreeAddress(t)
@@ -95,7 +97,8 @@ func newHarbour(t *testing.T, alone bool) *harbour {
 		})
 	}
 	cfg := write("server.json", fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "base_url": "http://127.0.0.1:1/v1"}},
-		"server": {"public_url": "https://app.example", "trusted_proxies": ["127.0.0.1"], "auth_tokens": [{"name": "all", "token": "token-of-config", "scope": "full"}]}, "bridge": %s}`, section))
+		"server": {"public_url": "https://app.example", "trusted_proxies": ["127.0.0.1"], "auth_tokens": [{"name": "all", "token": "token-of-config", "scope": "full"}],
+		"jwt": [{"issuer": %q, "audience": "loquat", "jwks_url": %q, "scope_claim": "scope"}]}, "bridge": %s}`, h.issuer.URL, h.issuer.URL, section))
 	s, err := newServer(t.Context(), serveOptions{config: cfg, listen: "127.0.0.1:0", data: filepath.Join(dir, "data")}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -119,14 +122,15 @@ func (h *harbour) fill() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for _, id := range []*string{&h.theirs, &h.mine} {
-		session, err := api.CreateSession(h.t.Context(), loquat.NewSession{})
+	h.last = map[string]loquat.EventID{}
+	for id, user := range map[*string]string{&h.theirs: "user of theirs", &h.mine: "user of mine"} {
+		session, err := api.CreateSession(h.t.Context(), loquat.NewSession{User: user})
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		*id = session.SessionID
+		h.last[*id] = h.server.feed.Latest()
 	}
-	h.last = h.server.feed.Latest()
 }
 
 func (h *harbour) until(what string, holds func() bool) {
@@ -150,8 +154,8 @@ func (h *harbour) callers() []guest {
 		}
 		return key.ID, secret
 	}
-	device := func(scope string) (id, secret string) {
-		code, err := k.Pair(h.t.Context(), scope, "", "")
+	device := func(scope, user string) (id, secret string) {
+		code, err := k.Pair(h.t.Context(), scope, user, "")
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -170,19 +174,34 @@ func (h *harbour) callers() []guest {
 	if err := k.RevokeToken(h.t.Context(), id); err != nil {
 		h.t.Fatal(err)
 	}
-	_, phone := device(auth.Full)
-	_, tablet := device(auth.Read)
-	id, lost := device(auth.Full)
+	_, user := token(loquat.NewToken{Scope: auth.User, User: "user of mine"})
+	_, other := token(loquat.NewToken{Scope: auth.User, User: "user of theirs"})
+	id, gone := token(loquat.NewToken{Scope: auth.User, User: "user of mine"})
+	if err := k.RevokeToken(h.t.Context(), id); err != nil {
+		h.t.Fatal(err)
+	}
+	_, ofUser := device(auth.User, "user of mine")
+	_, phone := device(auth.Full, "")
+	_, tablet := device(auth.Read, "")
+	id, lost := device(auth.Full, "")
 	if err := k.RemoveDevice(h.t.Context(), id, ""); err != nil {
 		h.t.Fatal(err)
 	}
 	both := []string{h.theirs, h.mine}
+	if h.last[h.theirs] > h.last[h.mine] {
+		slices.Reverse(both)
+	}
+	jwt := func(sub string, more map[string]any) string { return h.issuer.Token(h.t, sub, time.Hour, more) }
 	all := []guest{
 		{what: "nobody"}, {what: "a wrong token", token: "wrong"}, {what: "an expired token", token: expired},
 		{what: "a revoked token", token: revoked}, {what: "a removed device", token: lost},
 		{what: "the server's own token", token: "token-of-home"}, {what: "another server's token", token: "token-of-spare"},
 		{"a token of the configuration", "token-of-config", both}, {"scope full", full, both}, {"scope read", read, both},
-		{"scope session", session, []string{h.mine}}, {"a device of scope full", phone, both}, {"a device of scope read", tablet, both},
+		{"scope session", session, []string{h.mine}}, {"a user", user, []string{h.mine}}, {"another user", other, []string{h.theirs}},
+		{"a device of a user", ofUser, []string{h.mine}}, {what: "a revoked token of a user", token: gone},
+		{"a JSON Web Token", jwt("user of mine", nil), []string{h.mine}}, {"another user's", jwt("user of theirs", nil), []string{h.theirs}},
+		{"one of scope full", jwt("x", map[string]any{"scope": "full"}), both}, {what: "one that has expired", token: jwt("user of mine", map[string]any{"exp": 1})},
+		{"a device of scope full", phone, both}, {"a device of scope read", tablet, both},
 	}
 	h.until("the bridge knows the newest device", func() bool {
 		app, reason := h.join("events:server:home", tablet)

@@ -271,7 +271,7 @@ type Grant struct {
 }
 
 // Grants returns the valid credentials, oldest first, without this process's own token and without those of
-// scope user, because bridges do not know users.
+// scope user, of which there may be very many.
 func (k *Keeper) Grants() []Grant {
 	var out []Grant
 	for _, key := range k.list(loquat.CredentialConfig, loquat.CredentialToken, loquat.CredentialDevice) {

@@ -62,7 +62,7 @@ func (b *broadcaster) run() {
 		if !ok {
 			return
 		}
-		window, err := b.log.Window(b.ctx, since, 0, pumpWait)
+		window, err := b.log.Window(b.ctx, since, 0, "", pumpWait)
 		switch {
 		case isGone(err):
 			b.reset(since)
@@ -159,13 +159,13 @@ func (b *broadcaster) wantedForms() (whole, bare bool) {
 // pushed is an event in the forms that apps asked for. A form that could not be encoded
 // is nil; apps that need it catch up instead.
 type pushed struct {
-	id          loquat.EventID
-	session     string
-	whole, bare *phx.Push
+	id            loquat.EventID
+	session, user string
+	whole, bare   *phx.Push
 }
 
 func (b *broadcaster) encode(rec loquat.Record, whole, bare bool) pushed {
-	p := pushed{id: rec.ID, session: rec.SessionID}
+	p := pushed{id: rec.ID, session: rec.SessionID, user: rec.User}
 	if whole {
 		p.whole = b.push(rec, false)
 	}
@@ -214,7 +214,7 @@ func newEventPush(ctx context.Context, topic string, log Log, rec loquat.Record,
 type app struct {
 	broadcaster *broadcaster
 	member      *phx.Member
-	session     string // the only session it may see; "" means all
+	sight       Sight
 	omitSession bool
 
 	ctx  context.Context // cancelled when the app leaves
@@ -256,7 +256,7 @@ func (b *broadcaster) leave(a *app) {
 // queue queues pushes for the app. The caller holds the broadcaster's lock.
 func (a *app) queue(pushes []pushed) {
 	for _, p := range pushes {
-		if a.session == "" || a.session == p.session {
+		if a.sight.of(p.session, p.user) {
 			push := p.whole
 			if a.omitSession {
 				push = p.bare
@@ -338,12 +338,12 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 		a.cursor = at
 		return nil
 	}
-	window, err := a.broadcaster.log.Window(a.ctx, a.cursor, until, 0)
+	window, err := a.broadcaster.log.Window(a.ctx, a.cursor, until, a.sight.User, 0)
 	if err != nil {
 		return err
 	}
 	for _, rec := range loquat.CompactForPush(window) {
-		if a.session == "" || a.session == rec.SessionID {
+		if a.sight.of(rec.SessionID, rec.User) {
 			push, err := newEventPush(a.ctx, a.broadcaster.topic, a.broadcaster.log, rec, a.omitSession)
 			if err != nil && a.ctx.Err() == nil && loquat.CodeOf(err) == loquat.CodeInternal {
 				a.skip(rec.ID, err)

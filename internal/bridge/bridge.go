@@ -59,16 +59,27 @@ type Log interface {
 	// Window returns the next events after since, up to and including until if until is
 	// not 0. It waits up to wait for the first event; if none comes, the window is empty.
 	// The events are not compacted, because each reader compacts from its own cursor.
-	// It fails as Check does.
-	Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error)
+	// With a user, it may leave out events of sessions that are not the user's. It fails as Check does.
+	Window(ctx context.Context, since, until loquat.EventID, user string, wait time.Duration) ([]loquat.Record, error)
 	// AppendEvent appends the JSON of an event. omitSession leaves its session out.
 	AppendEvent(ctx context.Context, dst []byte, rec loquat.Record, omitSession bool) ([]byte, error)
 }
 
+// Sight is what an app may see. The zero Sight is everything.
+type Sight struct {
+	SessionID string `json:"session_id,omitempty"` // the only session
+	User      string `json:"user,omitempty"`       // only sessions of this user
+}
+
+// of reports whether an event may be seen.
+func (s Sight) of(session, user string) bool {
+	return (s.SessionID == "" || s.SessionID == session) && (s.User == "" || s.User == user)
+}
+
 // Principal is an authenticated app.
 type Principal struct {
-	// SessionID is the only session whose events the app may see; "" means all.
-	SessionID string
+	Sight
+	ExpiresAt time.Time // when the token expires; zero: never
 	// During returns a context that is cancelled when the token is revoked or expires.
 	During func(context.Context) (context.Context, context.CancelFunc)
 }

@@ -70,6 +70,16 @@ func (l *memLog) append(rec loquat.Record) loquat.EventID {
 	return rec.ID
 }
 
+// of adds a partial of a session of a user.
+func (l *memLog) of(user, session, content string) loquat.EventID {
+	rec, err := loquat.Event{Type: loquat.Partial, SessionID: session, RequestID: "r-" + session, Message: &loquat.Delta{Role: "assistant", Content: content}}.Encode()
+	if err != nil {
+		panic(err)
+	}
+	rec.User = user
+	return l.append(rec)
+}
+
 // holdBack makes reads of past events wait until release is called.
 func (l *memLog) holdBack() (release func()) {
 	l.mu.Lock()
@@ -126,7 +136,7 @@ func (l *memLog) check(since loquat.EventID) error {
 	return nil
 }
 
-func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+func (l *memLog) Window(ctx context.Context, since, until loquat.EventID, _ string, wait time.Duration) ([]loquat.Record, error) {
 	l.mu.Lock()
 	hold := l.hold
 	l.reads++
@@ -182,18 +192,24 @@ func (l *memLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, o
 // fakeAuth authenticates a fixed set of tokens.
 type fakeAuth struct {
 	mu     sync.Mutex
-	tokens map[string]string // the session that they are for; "" is all
+	tokens map[string]Sight
 	visits map[string][]context.CancelFunc
+
+	expires time.Time
+}
+
+func newDoor() *fakeAuth {
+	return &fakeAuth{tokens: map[string]Sight{"good": {}, "of-one": {SessionID: "one"}, "of-ann": {User: "ann"}}, visits: map[string][]context.CancelFunc{}}
 }
 
 func (d *fakeAuth) authenticate(_ context.Context, token string, _ netip.Addr) (Principal, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	session, ok := d.tokens[token]
+	sight, ok := d.tokens[token]
 	if !ok {
 		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "no")
 	}
-	return Principal{SessionID: session, During: func(ctx context.Context) (context.Context, context.CancelFunc) {
+	return Principal{Sight: sight, ExpiresAt: d.expires, During: func(ctx context.Context) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancel(ctx)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -225,7 +241,7 @@ const rigTopic = appTopic + "home"
 
 func newRig(t *testing.T, limits phx.Limits, api http.Handler) *rig {
 	t.Helper()
-	r := &rig{t: t, log: newMemLog(), door: &fakeAuth{tokens: map[string]string{"good": "", "of-one": "one"}, visits: map[string][]context.CancelFunc{}}}
+	r := &rig{t: t, log: newMemLog(), door: newDoor()}
 	if api == nil {
 		api = http.NotFoundHandler()
 	}

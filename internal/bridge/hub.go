@@ -191,7 +191,7 @@ func (t *appTopicJoin) Join(ctx context.Context, m *phx.Member, payload json.Raw
 		cursor = response.LatestEventID
 	}
 	a := &app{
-		broadcaster: t.broadcaster, member: m, session: principal.SessionID, omitSession: params.Session != nil,
+		broadcaster: t.broadcaster, member: m, sight: principal.Sight, omitSession: params.Session != nil,
 		cursor: cursor, atLeast: response.LatestEventID,
 	}
 	a.ctx, a.stop = context.WithCancel(t.broadcaster.ctx)

@@ -20,8 +20,8 @@ func (l localLog) Check(ctx context.Context, since loquat.EventID) error {
 	return err
 }
 
-func (l localLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
-	w, err := l.feed.Events(ctx, feed.Query{Since: &since, Until: until, Wait: wait, Raw: true})
+func (l localLog) Window(ctx context.Context, since, until loquat.EventID, user string, wait time.Duration) ([]loquat.Record, error) {
+	w, err := l.feed.Events(ctx, feed.Query{Since: &since, Until: until, User: user, Wait: wait, Raw: true})
 	return w.Events, err
 }
 

@@ -36,7 +36,7 @@ func (l *nodeLog) Latest() loquat.EventID {
 	return l.seen
 }
 
-func (l *nodeLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+func (l *nodeLog) Window(ctx context.Context, since, until loquat.EventID, user string, wait time.Duration) ([]loquat.Record, error) {
 	for end := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
 		seen := l.Latest()
 		switch {
@@ -46,7 +46,7 @@ func (l *nodeLog) Window(ctx context.Context, since, until loquat.EventID, wait 
 			if until == 0 || until > seen {
 				until = seen
 			}
-			return l.memLog.Window(ctx, since, until, 0)
+			return l.memLog.Window(ctx, since, until, user, 0)
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case time.Now().After(end):
@@ -180,7 +180,7 @@ func (l *laggingLog) Check(ctx context.Context, since loquat.EventID) error {
 	return l.memLog.Check(ctx, since)
 }
 
-func (l *laggingLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+func (l *laggingLog) Window(ctx context.Context, since, until loquat.EventID, user string, wait time.Duration) ([]loquat.Record, error) {
 	for until == 0 && since >= loquat.EventID(l.pumped.Load()) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -190,7 +190,7 @@ func (l *laggingLog) Window(ctx context.Context, since, until loquat.EventID, wa
 	if until == 0 {
 		until = loquat.EventID(l.pumped.Load())
 	}
-	return l.memLog.Window(ctx, since, min(until, l.Latest()), wait)
+	return l.memLog.Window(ctx, since, min(until, l.Latest()), user, wait)
 }
 
 // lag makes the node see the log up to an event.
@@ -203,7 +203,7 @@ func (l *laggingLog) lag(at loquat.EventID) {
 // reply that ended, gets the end here too, although the broadcaster of this node is behind.
 func TestAppMovesToALaggingNode(t *testing.T) {
 	log := &laggingLog{memLog: newMemLog()}
-	door := &fakeAuth{tokens: map[string]string{"good": ""}, visits: map[string][]context.CancelFunc{}}
+	door := newDoor()
 	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: log, Authenticate: door.authenticate}, Logger: quiet}))
 	log.partial("one", "Once upon ")
 	within := log.add(loquat.Event{Type: loquat.RetryScheduled, SessionID: "one", RequestID: "r-one"})
@@ -258,7 +258,7 @@ func (unreadableLog) Check(context.Context, loquat.EventID) error {
 // While the database cannot be read, an app is refused and tries again later. It need not load its
 // sessions again.
 func TestJoinWithoutTheDatabase(t *testing.T) {
-	door := &fakeAuth{tokens: map[string]string{"good": ""}, visits: map[string][]context.CancelFunc{}}
+	door := newDoor()
 	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: unreadableLog{newMemLog()}, Authenticate: door.authenticate}, Logger: quiet}))
 	if response, reason := call(t, url).join(rigTopic, map[string]any{"token": "good", "since_id": "0"}); reason != reasonUnavailable {
 		t.Errorf("joined with %+v %q", response, reason)

@@ -21,22 +21,26 @@ import (
 // Between a bridge and a remote server, on the topic server:<server_id>, the server
 // pushes
 //
-//	session_event {event}             an event, in order; the reply acknowledges it
+//	session_event {event, user?}      an event, in order; the reply acknowledges it
 //	gap {latest_event_id}             earlier events cannot be read; continue from there
-//	access {codes, tokens}            the valid tokens and open codes, on every join and change
+//	access {codes, tokens}            the valid tokens and open codes, on every join and change; not tokens of users
+//	ended {digest}                    a token for which the bridge has asked who it is is no longer valid
 //	get_chunk {id, data, encoding?}   a part of an answer; the next one waits for the reply
 //	get_done {id, status, content_type} or {id, error}
 //
 // and the bridge
 //
 //	get {id, path, token, address}    read something with a token's rights
-//	events {id, since_id, until_id}   read events, one per line
+//	events {id, since_id, until_id, users, user?}   read events, one per line as {event, user?}
+//	who {id, token, address}          what a token may see, as a Token
 //	claim {id, body, address}         claim a pairing code
 //	cancel {id}                       stop answering
 const (
 	eventAccess  = "access"
 	eventGetDone = "get_done"
 	eventEvents  = "events"
+	eventWho     = "who"
+	eventEnded   = "ended"
 	eventClaim   = "claim"
 	eventCancel  = "cancel"
 )
@@ -88,8 +92,9 @@ type remote struct {
 	mu        sync.Mutex
 	tail      *tail
 	storeID   string
-	joined    *serverChannel // nil while the server is not connected
-	access    map[string]Token
+	joined    *serverChannel         // nil while the server is not connected
+	access    map[string]Token       // by digest: what the server has pushed
+	asked     map[string]*askedToken // by digest: of users, for which the server was asked
 	codes     []string
 	ready     bool          // the server has pushed its tokens and codes
 	changed   chan struct{} // closed at the next change of any of these
@@ -101,7 +106,7 @@ type remote struct {
 func newRemote(id, token string, history History, attempts *auth.Attempts, refusals *loglimit.Logger, log *slog.Logger) *remote {
 	return &remote{
 		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, refusals: refusals, log: log.With("server", id), tail: newTail(history),
-		changed: make(chan struct{}), tokenUses: map[*tokenUse]struct{}{}, query: map[string]*query{},
+		changed: make(chan struct{}), asked: map[string]*askedToken{}, tokenUses: map[*tokenUse]struct{}{}, query: map[string]*query{},
 	}
 }
 
@@ -151,6 +156,9 @@ type serverChannel struct {
 	remote  *remote
 	member  *phx.Member
 	refused bool // an event was refused, so later ones are refused too; owned by Handle
+
+	stop   context.CancelFunc // ends asking
+	asking sync.WaitGroup
 }
 
 // Joined implements phx.Channel.
@@ -160,10 +168,17 @@ func (c *serverChannel) Joined() {
 	defer r.mu.Unlock()
 	r.joined = c
 	r.notify()
+	ctx, stop := context.WithCancel(c.member.Context())
+	c.stop = stop
+	c.asking.Go(func() { r.askAgain(ctx) })
 }
 
 // Left implements phx.Channel.
 func (c *serverChannel) Left() {
+	if c.stop != nil {
+		c.stop()
+		defer c.asking.Wait() // after the lock is released
+	}
 	r := c.remote
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,6 +203,8 @@ func (c *serverChannel) Handle(ctx context.Context, in phx.Incoming) {
 		err = c.remote.skip(in.Payload)
 	case eventAccess:
 		err = c.remote.setAccess(in.Payload)
+	case eventEnded:
+		err = c.remote.endToken(in.Payload)
 	case eventGetChunk:
 		if c.remote.part(in) {
 			return // the goroutine that reads the part replies
@@ -216,13 +233,7 @@ var errRefusedBefore = &phx.Refusal{Reason: reasonInvalid}
 
 // take adds an event to the tail, unless the tail has it already.
 func (r *remote) take(payload json.RawMessage) error {
-	var params struct {
-		Event json.RawMessage `json:"event"`
-	}
-	if err := json.Unmarshal(payload, &params); err != nil {
-		return err
-	}
-	rec, err := parseEvent(params.Event)
+	rec, err := parseForwarded(payload)
 	if err != nil {
 		return err
 	}
@@ -277,7 +288,7 @@ func (r *remote) Check(ctx context.Context, since loquat.EventID) error {
 }
 
 // Window implements Log.
-func (r *remote) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+func (r *remote) Window(ctx context.Context, since, until loquat.EventID, user string, wait time.Duration) ([]loquat.Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {
@@ -289,7 +300,7 @@ func (r *remote) Window(ctx context.Context, since, until loquat.EventID, wait t
 		case since > last:
 			return nil, loquat.Errorf(loquat.CodeGone, "the log of the server was replaced")
 		case !covered:
-			return r.read(ctx, since, cmp.Or(until, last))
+			return r.read(ctx, since, cmp.Or(until, last), user)
 		case len(window) > 0 || wait <= 0:
 			return window, nil
 		}
@@ -304,9 +315,9 @@ func (r *remote) Window(ctx context.Context, since, until loquat.EventID, wait t
 }
 
 // read asks the server for events that the tail does not have.
-func (r *remote) read(ctx context.Context, since, until loquat.EventID) ([]loquat.Record, error) {
+func (r *remote) read(ctx context.Context, since, until loquat.EventID, user string) ([]loquat.Record, error) {
 	var body []byte
-	_, err := r.ask(ctx, eventEvents, askParams{SinceID: since, UntilID: until}, func(p Part) error {
+	_, err := r.ask(ctx, eventEvents, askParams{SinceID: since, UntilID: until, Users: true, User: user}, func(p Part) error {
 		b, err := p.bytes()
 		if body = append(body, b...); len(body) > maxAnswer {
 			return loquat.Errorf(loquat.CodeTooLarge, "a window of events is over %d bytes", maxAnswer)

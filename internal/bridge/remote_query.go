@@ -19,6 +19,8 @@ type askParams struct {
 	Address netip.Addr      `json:"address,omitzero"`
 	SinceID loquat.EventID  `json:"since_id,omitempty"`
 	UntilID loquat.EventID  `json:"until_id,omitempty"`
+	Users   bool            `json:"users,omitempty"` // the events with their users
+	User    string          `json:"user,omitempty"`  // only events of this user's sessions are needed
 	Body    json.RawMessage `json:"body,omitempty"`
 }
 

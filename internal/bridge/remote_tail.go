@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -67,11 +68,29 @@ func (t *tail) window(since, until loquat.EventID) (window []loquat.Record, cove
 	return slices.Clone(t.records[from:to]), true
 }
 
+// parseForwarded parses an event as a server forwards it: {event, user?}, or in a line of an older server the
+// event alone.
+func parseForwarded(raw []byte) (loquat.Record, error) {
+	var params struct {
+		Event json.RawMessage `json:"event"`
+		User  string          `json:"user"`
+	}
+	if err := json.Unmarshal(raw, &params); err != nil {
+		return loquat.Record{}, err
+	}
+	if params.Event == nil {
+		return parseEvent(raw)
+	}
+	rec, err := parseEvent(params.Event)
+	rec.User = cmp.Or(params.User, rec.User)
+	return rec, err
+}
+
 // parseLines parses events, one per line.
 func parseLines(body []byte) ([]loquat.Record, error) {
 	var out []loquat.Record
 	for line := range bytes.Lines(body) {
-		rec, err := parseEvent(bytes.TrimSpace(line))
+		rec, err := parseForwarded(bytes.TrimSpace(line))
 		if err != nil {
 			return nil, err
 		}

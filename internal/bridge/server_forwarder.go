@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,10 +29,12 @@ type ForwarderOptions struct {
 	// Leads reports whether this node forwards, of all nodes that have the log; nil means always.
 	Leads func() bool
 	// Access returns the tokens and pairing codes that apps may use, and a channel that
-	// is closed at their next change.
+	// is closed at their next change. It leaves out tokens of users, of which there may be very many.
 	Access func() (now Access, changed <-chan struct{})
-	Logger *slog.Logger
-	HTTP   *http.Client // nil means the default of phx.Dial
+	// Authenticate tells of the other tokens.
+	Authenticate Authenticate
+	Logger       *slog.Logger
+	HTTP         *http.Client // nil means the default of phx.Dial
 }
 
 // Forwarder pushes the events of this server to a remote bridge, starting after the last
@@ -185,13 +188,14 @@ type link struct {
 
 	mu      sync.Mutex
 	cancels map[string]context.CancelFunc // by the query's id
+	watched map[[sha256.Size]byte]bool    // by digest: tokens whose end the bridge is told
 }
 
 // connect forwards until the connection fails. It reports whether it had joined.
 func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 	l := &link{
 		Forwarder: f, topic: serverTopic + f.opts.ServerID, unacked: make(chan struct{}, maxUnacked),
-		answers: make(chan struct{}, maxAnswers), cancels: map[string]context.CancelFunc{},
+		answers: make(chan struct{}, maxAnswers), cancels: map[string]context.CancelFunc{}, watched: map[[sha256.Size]byte]bool{},
 	}
 	start, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
@@ -254,7 +258,7 @@ func (l *link) catchUp(ctx context.Context, last loquat.EventID) error {
 func (l *link) follow(since loquat.EventID) error {
 	ctx := l.client.Context()
 	for {
-		window, err := l.opts.Log.Window(ctx, since, 0, pumpWait)
+		window, err := l.opts.Log.Window(ctx, since, 0, "", pumpWait)
 		switch {
 		case isGone(err):
 			if since, err = l.gap(l.opts.Log.Latest()); err != nil {
@@ -282,7 +286,7 @@ func (l *link) push(ctx context.Context, since loquat.EventID, rec loquat.Record
 		_, err := l.gap(rec.ID)
 		return err
 	}
-	payload, err := l.opts.Log.AppendEvent(ctx, []byte(`{"event":`), rec, false)
+	payload, err := l.append(ctx, nil, rec)
 	if loquat.CodeOf(err) == loquat.CodeInternal {
 		return fmt.Errorf("%w: encode event %s: %w", errEventRefused, rec.ID, err)
 	}
@@ -295,7 +299,16 @@ func (l *link) push(ctx context.Context, since loquat.EventID, rec loquat.Record
 		_, err := l.gap(rec.ID)
 		return err
 	}
-	return l.pushAcked(eventSession, append(payload, '}'), rec.ID)
+	return l.pushAcked(eventSession, payload, rec.ID)
+}
+
+// append appends an event as a bridge gets it: {event}, and with a user {event, user}.
+func (l *link) append(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
+	dst, err := l.opts.Log.AppendEvent(ctx, append(dst, `{"event":`...), rec, false)
+	if rec.User != "" {
+		dst = append(append(dst, `,"user":`...), loquat.Quote(rec.User)...)
+	}
+	return append(dst, '}'), err
 }
 
 // gap pushes a gap: the events up to at cannot be forwarded. It returns at.
@@ -398,6 +411,8 @@ func (l *link) answer(ctx context.Context, event string, params askParams) {
 		end.Answer, err = l.opts.Relay.Claim(ctx, params.Body, params.Address, take)
 	case eventEvents:
 		end.Answer, err = l.events(ctx, params, take)
+	case eventWho:
+		err = l.who(ctx, params, take)
 	default:
 		err = loquat.Invalid("event", "is not known")
 	}
@@ -439,6 +454,44 @@ func (l *link) part(ctx context.Context, id string, p Part) error {
 	}
 }
 
+// who answers whose token the bridge was sent. From then on it tells the bridge when the token ends.
+func (l *link) who(ctx context.Context, params askParams, take func(Part) error) error {
+	who, err := l.opts.Authenticate(ctx, params.Token, params.Address)
+	if err != nil {
+		return err
+	}
+	digest := sha256.Sum256([]byte(params.Token))
+	text, err := json.Marshal(NewToken(digest, who))
+	if err == nil {
+		err = take(Part{Data: string(text)})
+	}
+	if err == nil {
+		l.watch(digest, who) // the bridge has the answer, so the end of the token comes after it
+	}
+	return err
+}
+
+// watch pushes the digest of a token to the bridge when the token ends.
+func (l *link) watch(digest [sha256.Size]byte, who Principal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watched[digest] {
+		return
+	}
+	l.watched[digest] = true
+	during, end := who.During(l.client.Context())
+	l.running.Go(func() {
+		<-during.Done()
+		end()
+		l.mu.Lock()
+		delete(l.watched, digest)
+		l.mu.Unlock()
+		if l.client.Context().Err() == nil {
+			_ = l.client.Push(l.topic, eventEnded, fmt.Appendf(nil, `{"digest":"%x"}`, digest), nil) // an error also ends the link
+		}
+	})
+}
+
 // unreadable returns the error for an event that cannot be encoded. It is CodeGone, so
 // that apps do not ask for the event again.
 func (l *link) unreadable(rec loquat.Record, err error) error {
@@ -449,7 +502,8 @@ func (l *link) unreadable(rec loquat.Record, err error) error {
 	return loquat.Errorf(loquat.CodeGone, "event %s cannot be read", rec.ID)
 }
 
-// events answers with a window of events, one event per line.
+// events answers with a window of events, one per line: as append appends it, or without its user for a bridge
+// that knows no users.
 func (l *link) events(ctx context.Context, params askParams, take func(Part) error) (Answer, error) {
 	if err := l.opts.Log.Check(ctx, params.SinceID); err != nil {
 		return Answer{}, err
@@ -458,14 +512,20 @@ func (l *link) events(ctx context.Context, params askParams, take func(Part) err
 	if params.UntilID <= params.SinceID {
 		return answer, nil
 	}
-	window, err := l.opts.Log.Window(ctx, params.SinceID, params.UntilID, 0)
+	window, err := l.opts.Log.Window(ctx, params.SinceID, params.UntilID, params.User, 0)
 	if err != nil {
 		return Answer{}, err
 	}
 	w := &partWriter{header: http.Header{"Content-Type": {answer.ContentType}}, take: take}
+	appendEvent := l.append
+	if !params.Users {
+		appendEvent = func(ctx context.Context, dst []byte, rec loquat.Record) ([]byte, error) {
+			return l.opts.Log.AppendEvent(ctx, dst, rec, false)
+		}
+	}
 	var line []byte
 	for size, i := 0, 0; i < len(window) && size < windowBytes; i++ {
-		if line, err = l.opts.Log.AppendEvent(ctx, line[:0], window[i], false); err != nil {
+		if line, err = appendEvent(ctx, line[:0], window[i]); err != nil {
 			return Answer{}, l.unreadable(window[i], err)
 		}
 		size += len(line)

@@ -24,6 +24,7 @@ type remoteServer struct {
 	log   *memLog
 	store string
 	api   http.Handler
+	door  *fakeAuth // of the tokens of users
 
 	mu      sync.Mutex
 	access  Access
@@ -31,9 +32,9 @@ type remoteServer struct {
 }
 
 func newRemoteServer() *remoteServer {
-	return &remoteServer{log: newMemLog(), store: "store-1", api: http.NotFoundHandler(), changed: make(chan struct{}), access: Access{
+	return &remoteServer{log: newMemLog(), store: "store-1", api: http.NotFoundHandler(), changed: make(chan struct{}), door: newDoor(), access: Access{
 		Codes:  []string{"ABCD"},
-		Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), "full", "", time.Time{}), NewToken(sha256.Sum256([]byte("of-one")), "session", "one", time.Time{})},
+		Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), Principal{}), NewToken(sha256.Sum256([]byte("of-one")), Principal{Sight: Sight{SessionID: "one"}})},
 	}}
 }
 
@@ -60,7 +61,7 @@ func (o *remoteServer) forward(t *testing.T, url, token string) *Forwarder {
 func (o *remoteServer) forwardAs(t *testing.T, url, token string, log Log, leads func() bool) *Forwarder {
 	f := StartForwarder(ForwarderOptions{
 		URL: "ws" + strings.TrimPrefix(url, "http"), ServerID: "home", Token: token, StoreID: o.store, Log: log,
-		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.currentAccess, Leads: leads, Logger: quiet,
+		Relay: &Relay{Handler: o.api, Host: "home.example"}, Access: o.currentAccess, Authenticate: o.door.authenticate, Leads: leads, Logger: quiet,
 	})
 	t.Cleanup(f.Close)
 	return f
@@ -105,7 +106,7 @@ func TestForward(t *testing.T) {
 		t.Errorf("a server's token: %q", reason)
 	}
 	until(t, "all is acknowledged", func() bool { return f.Acknowledged() == 7 && f.Connected() })
-	o.allow(Access{Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), "full", "", time.Time{})}})
+	o.allow(Access{Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), Principal{})}})
 	one.gone()
 }
 

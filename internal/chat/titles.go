@@ -211,12 +211,12 @@ func (s *Requests) ask(ctx context.Context, h store.Head, model string, messages
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	return s.askResolved(ctx, e, store.UsageOf{User: h.User, AgentID: h.AgentID}, h.SessionID, model, messages)
+	return s.askResolved(ctx, e, meteredUsage{UsageOf: store.UsageOf{User: h.User, AgentID: h.AgentID}}, h.SessionID, model, messages)
 }
 
-// AskModel asks the model that a name stands for, without a session and without tools. See
+// AskModel asks the model that a name stands for, for a caller, without a session and without tools. See
 // settings.Resolver.Named for the names.
-func (s *Requests) AskModel(ctx context.Context, name string, messages []loquat.Message) (loquat.Reply, error) {
+func (s *Requests) AskModel(ctx context.Context, by By, name string, messages []loquat.Message) (loquat.Reply, error) {
 	agentID := loquat.DefaultAgent
 	if s.settings.CheckAgent("", name) == nil {
 		agentID = name
@@ -228,7 +228,11 @@ func (s *Requests) AskModel(ctx context.Context, name string, messages []loquat.
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	reply, err := s.askResolved(ctx, e, store.UsageOf{AgentID: s.agentNamed(name)}, "", "", messages)
+	of, err := s.admitCall(ctx, by, name, e)
+	if err != nil {
+		return loquat.Reply{}, err
+	}
+	reply, err := s.askResolved(ctx, e, of, "", "", messages)
 	if cause := context.Cause(ctx); err != nil && cause != nil { // the caller disconnected
 		err = cause
 	}
@@ -236,7 +240,7 @@ func (s *Requests) AskModel(ctx context.Context, name string, messages []loquat.
 }
 
 // askResolved asks with settings. model "" is theirs. What it uses counts for of.
-func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, of store.UsageOf, sessionID, model string, messages []loquat.Message) (loquat.Reply, error) {
+func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, of meteredUsage, sessionID, model string, messages []loquat.Message) (loquat.Reply, error) {
 	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")
 	if model != "" {
@@ -245,7 +249,7 @@ func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, of stor
 	req.Redacted = s.settings.Redact(req.Config)
 	input, _ := loquat.EstimateInput(messages)
 	of.ProviderID, of.Model = e.ProviderID, req.Config.String("model")
-	req.Attempted = func(a loquat.Attempt) { s.other.add(meteredUsage{UsageOf: of}, a, input) }
+	req.Attempted = func(a loquat.Attempt) { s.other.add(of, a, input) }
 	failed := func(err error) error {
 		return &loquat.Error{Code: loquat.CodeBackendError, Detail: s.describe(err), Err: err}
 	}

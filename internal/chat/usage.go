@@ -169,7 +169,13 @@ func (d dependencies) agentNamed(name string) string {
 // Relayed admits a relayed request of a caller: of the model that a name stands for, with a body of size
 // bytes. It returns what counts its calls of the backend.
 func (s *Requests) Relayed(ctx context.Context, by By, name string, resolved settings.Resolved, size int) (attempted func(loquat.Attempt), err error) {
-	of := meteredUsage{store.UsageOf{User: by.User, AgentID: s.agentNamed(name), ProviderID: resolved.ProviderID, Model: resolved.Config.String("model")}, by.Meter}
+	of, err := s.admitCall(ctx, by, name, resolved)
+	return func(a loquat.Attempt) { s.other.add(of, a, loquat.EstimateTokens(size)) }, err
+}
+
+// admitCall admits a call of a caller that is no request of a session. It returns whose usage the call is.
+func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved settings.Resolved) (of meteredUsage, err error) {
+	of = meteredUsage{store.UsageOf{User: by.User, AgentID: s.agentNamed(name), ProviderID: resolved.ProviderID, Model: resolved.Config.String("model")}, by.Meter}
 	if of.AgentID != "" {
 		err = by.mayUse(of.AgentID)
 	}
@@ -181,7 +187,7 @@ func (s *Requests) Relayed(ctx context.Context, by By, name string, resolved set
 			err = s.store.Update(ctx, func(tx *store.Tx) error { return by.mayCall(tx, true) })
 		}
 	}
-	return func(a loquat.Attempt) { s.other.add(of, a, loquat.EstimateTokens(size)) }, err
+	return of, err
 }
 
 // meteredUsage says whose usage is counted, and by which meter, "" for none.

@@ -28,6 +28,7 @@ import (
 	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/images"
+	"loquat/internal/jwt"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -112,6 +113,12 @@ func newRigWith(t *testing.T, change func(*httpapi.Options), more ...plugin.Plug
 // newRigOn is newRigWith with a driver that the test wraps.
 func newRigOn(t *testing.T, front func(store.Driver) store.Driver, change func(*httpapi.Options), more ...plugin.Plugin) *rig {
 	t.Helper()
+	return newRigFor(t, nil, front, change, more...)
+}
+
+// newRigFor is newRigOn with a keeper that accepts tokens of another system.
+func newRigFor(t *testing.T, issued *jwt.Verifier, front func(store.Driver) store.Driver, change func(*httpapi.Options), more ...plugin.Plugin) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
 	if err != nil {
@@ -143,7 +150,7 @@ func newRigOn(t *testing.T, front func(store.Driver) store.Driver, change func(*
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Logger: quiet, Roles: slices.Collect(maps.Keys(cfg.Server.Roles))}); err != nil {
+	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, JWT: issued, Logger: quiet, Roles: slices.Collect(maps.Keys(cfg.Server.Roles))}); err != nil {
 		t.Fatal(err)
 	}
 	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: builtClient}
@@ -206,7 +213,9 @@ func (r *rig) doReader(method, path string, body io.Reader, headers ...string) r
 		if name == "Host" {
 			req.Host = value
 		}
-		req.Header[name] = []string{value}
+		if name != "" {
+			req.Header[name] = []string{value}
+		}
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -1,58 +1,32 @@
 package httpapi_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"encoding/json"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-jose/go-jose/v4"
 
 	"loquat"
 	"loquat/internal/auth"
 	"loquat/internal/httpapi"
 	"loquat/internal/jwt"
+	"loquat/internal/jwt/jwttest"
 )
 
 // Tokens of another system act for its users, for as long as they say.
 func TestJWT(t *testing.T) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private.Public(), KeyID: "1", Algorithm: "ES256"}}})
-	}))
-	defer issuer.Close()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: private, KeyID: "1"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	issuer := jwttest.New(t)
 	plan := ""
 	token := func(user, scope string, life time.Duration) string {
 		t.Helper()
-		all := map[string]any{"iss": issuer.URL, "aud": "loquat", "sub": user, "scope": scope, "exp": time.Now().Add(life).Unix()}
+		more := map[string]any{"scope": scope}
 		if plan != "" {
-			all["plan"] = plan
+			more["plan"] = plan
 		}
-		claims, _ := json.Marshal(all)
-		signed, err := signer.Sign(claims)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := signed.CompactSerialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Authorization: Bearer " + text
+		return "Authorization: Bearer " + issuer.Token(t, user, life, more)
 	}
 	r := newRigWith(t, func(o *httpapi.Options) {
+		var err error
 		o.Access, err = auth.Open(t.Context(), auth.Options{
 			JWT: jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope", RoleClaim: "plan"}}), Logger: slog.New(slog.DiscardHandler),
 		})

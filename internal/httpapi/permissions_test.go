@@ -12,7 +12,11 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
+	"loquat/internal/jwt"
+	"loquat/internal/jwt/jwttest"
+	"loquat/internal/store"
 )
 
 // shown is the credentials that a caller sends, with the expected status.
@@ -34,13 +38,19 @@ const fileTag = "file"
 // the table of routes, so that no new route is forgotten. Only the routes' own work is
 // replaced.
 func TestAccess(t *testing.T) {
-	r := newRig(t)
-	r.startRequests("mine", "theirs")
+	issuer := jwttest.New(t)
+	issued := jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope"}})
+	r := newRigFor(t, issued, func(db store.Driver) store.Driver { return db }, func(*httpapi.Options) {})
+	signed := func(user string, more map[string]any) string {
+		return "Bearer " + issuer.Token(t, user, time.Hour, more)
+	}
+	backend := signed("backend", map[string]any{"scope": "full"})
+	r.startRequests("Authorization: "+backend, "mine", "theirs")
 	name := r.cookieName()
 	for i := range r.table.Routes {
 		r.table.Routes[i].Serve = pass
 	}
-	callers := callersOf(t, r.keeper)
+	callers := callersOf(t, r.keeper, signed)
 	routes := slices.Clone(r.table.Routes)
 	for at := range r.table.Files {
 		routes = append(routes, route.Route{Method: http.MethodGet, Path: at, Tag: fileTag})
@@ -96,7 +106,7 @@ var withoutToken = []string{
 
 // callersOf returns every kind of caller. The rights of each are stated here independently of
 // the table of routes.
-func callersOf(t *testing.T, k *auth.Keeper) []shown {
+func callersOf(t *testing.T, k *auth.Keeper, signed func(user string, more map[string]any) string) []shown {
 	t.Helper()
 	secret := func(n loquat.NewToken) string {
 		n.Name = n.Scope
@@ -172,11 +182,14 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 	}
 	mine := ofUser(func(session string) bool { return session == "mine" })
 	nothing := ofUser(func(string) bool { return false })
-	forMine := func(t *route.Route, session string) int {
-		if strings.HasPrefix(t.Path, "/push") { // about the token itself
-			return http.StatusForbidden
+	// Push subscriptions are about the token itself.
+	notAboutToken := func(may func(*route.Route, string) int) func(*route.Route, string) int {
+		return func(t *route.Route, session string) int {
+			if strings.HasPrefix(t.Path, "/push") {
+				return http.StatusForbidden
+			}
+			return may(t, session)
 		}
-		return mine(t, session)
 	}
 	noChange := func(t *route.Route, _ string) int { return always(either(t.Method == http.MethodGet))(t, "") }
 	never := func(*route.Route, string) int { return http.StatusForbidden }
@@ -198,8 +211,13 @@ func callersOf(t *testing.T, k *auth.Keeper) []shown {
 		{what: "a device of a user", authorization: bearer + userPhone, may: mine},
 		{what: "a device of a user without sessions", authorization: bearer + othersPhone, may: nothing},
 		{what: "an expired token of a user", authorization: bearer + expiredUser, may: always(401)},
-		{what: "a backend for a user", authorization: bearer + full, headers: map[string]string{"On-Behalf-Of": "user of mine"}, may: forMine},
+		{what: "a backend for a user", authorization: bearer + full, headers: map[string]string{"On-Behalf-Of": "user of mine"}, may: notAboutToken(mine)},
 		{what: "scope read for a user", authorization: bearer + read, headers: map[string]string{"On-Behalf-Of": "user of mine"}, may: always(http.StatusForbidden)},
+		{what: "a JSON Web Token", authorization: signed("user of mine", nil), may: notAboutToken(mine)},
+		{what: "a JSON Web Token of a user without sessions", authorization: signed("user of nothing", nil), may: notAboutToken(nothing)},
+		{what: "a JSON Web Token of scope full", authorization: signed("backend", map[string]any{"scope": "full"}), may: notAboutToken(always(passed))},
+		{what: "a JSON Web Token that has expired", authorization: signed("user of mine", map[string]any{"exp": 1}), may: always(401)},
+		{what: "a JSON Web Token for another audience", authorization: signed("user of mine", map[string]any{"aud": "other"}), may: always(401)},
 		{what: "a cookie of scope user", cookie: userCookie, headers: ours, may: mine},
 		{what: "a device of scope full", authorization: bearer + phone, may: always(passed)},
 		{what: "a device of scope read", authorization: bearer + tablet, may: reader},
@@ -245,11 +263,11 @@ func pass(x *route.Exchange) error {
 }
 
 // startRequests makes sessions and starts a request in each, request-of-<session>.
-func (r *rig) startRequests(sessions ...string) {
+func (r *rig) startRequests(as string, sessions ...string) {
 	r.t.Helper()
 	for _, id := range sessions {
-		r.do("POST", "/sessions", `{"session_id":"`+id+`","user":"user of `+id+`"}`).want(r.t, 201)
-		r.do("POST", "/sessions/"+id+"/send", `{"content":"hi","request_id":"request-of-`+id+`"}`).want(r.t, 202)
+		r.do("POST", "/sessions", `{"session_id":"`+id+`","user":"user of `+id+`"}`, as).want(r.t, 201)
+		r.do("POST", "/sessions/"+id+"/send", `{"content":"hi","request_id":"request-of-`+id+`"}`, as).want(r.t, 202)
 	}
 }
 
@@ -266,7 +284,7 @@ func (r *rig) cookieName() string {
 // A token of one session follows a request of it by the request alone.
 func TestAccessByRequest(t *testing.T) {
 	r := newRig(t)
-	r.startRequests("mine", "theirs")
+	r.startRequests("", "mine", "theirs")
 	_, secret, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "s", Scope: auth.Session, SessionID: "mine"})
 	if err != nil {
 		t.Fatal(err)

@@ -58,14 +58,14 @@ func (a *API) compactResponse(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	messages, err := a.messagesToCompact(ctx, in)
+	messages, err := a.messagesToCompact(ctx, x.Call.By, in)
 	if err != nil {
 		return err
 	}
 	if in.Model == "" {
 		in.Model = loquat.DefaultAgent
 	}
-	reply, err := a.chat.Requests.AskModel(ctx, in.Model, builtin.AskForSummary(messages, loquat.CleanText(in.Instructions)))
+	reply, err := a.chat.Requests.AskModel(ctx, x.Call.By, in.Model, builtin.AskForSummary(messages, loquat.CleanText(in.Instructions)))
 	if err != nil {
 		return err
 	}
@@ -95,16 +95,16 @@ func newCompaction(messages []loquat.Message, summary string, reply loquat.Reply
 }
 
 // messagesToCompact returns the messages up to the end of the previous response, and those of the input.
-func (a *API) messagesToCompact(ctx context.Context, in openAICompactRequest) ([]loquat.Message, error) {
+func (a *API) messagesToCompact(ctx context.Context, by chat.By, in openAICompactRequest) ([]loquat.Message, error) {
 	var out []loquat.Message
 	if in.PreviousResponseID != "" {
 		var err error
-		if out, err = a.messagesUntil(ctx, in.PreviousResponseID); err != nil {
+		if out, err = a.messagesUntil(ctx, by, in.PreviousResponseID); err != nil {
 			return nil, err
 		}
 	}
 	if in.Input != nil {
-		input, err := readMessages("body.input", in.Input, a.itemsByID(ctx))
+		input, err := readMessages("body.input", in.Input, a.itemsByID(ctx, by))
 		if err != nil {
 			return nil, err
 		}
@@ -123,8 +123,8 @@ func (a *API) messagesToCompact(ctx context.Context, in openAICompactRequest) ([
 }
 
 // messagesUntil returns the messages of a session up to the end of a response.
-func (a *API) messagesUntil(ctx context.Context, response string) (out []loquat.Message, err error) {
-	e, err := a.previous(ctx, response)
+func (a *API) messagesUntil(ctx context.Context, by chat.By, response string) (out []loquat.Message, err error) {
+	e, err := a.previous(ctx, by, response)
 	if err != nil {
 		return nil, err
 	}

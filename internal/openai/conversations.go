@@ -58,7 +58,7 @@ func (a *API) conversationRoutes() []route.Route {
 		{Method: http.MethodDelete, Path: item, ID: "deleteConversationItem", Summary: "Delete the message that an item belongs to", Serve: a.deleteItem, Responses: reply(openAIConversation{})},
 	}
 	for i := range list {
-		list[i].Tag, list[i].Errors, list[i].AnyKey = tag, failures, true
+		list[i].Tag, list[i].Errors, list[i].AnyKey, list[i].Users = tag, failures, true, true
 	}
 	return list
 }
@@ -81,14 +81,17 @@ func conversationOf(raw json.RawMessage) (string, error) {
 }
 
 // sessionIn returns the session of the conversation that a path names.
-func sessionIn(x *route.Exchange) (string, error) {
+func (a *API) sessionIn(x *route.Exchange) (string, error) {
 	given := x.Path("conversation_id")
 	session, ok := strings.CutPrefix(given, conversationPrefix)
 	if !ok {
 		return "", loquat.Errorf(loquat.CodeNotFound, "conversation %q not found", loquat.Clip(given, loquat.Excerpt))
 	}
-	return session, nil
+	return session, a.checkSession(x.R.Context(), x.Call.By, session)
 }
+
+// by returns the change of a caller.
+func by(x *route.Exchange) chat.Call { return chat.Call{By: x.Call.By} }
 
 // replyConversation answers with a conversation. Its messages are not read.
 func (a *API) replyConversation(x *route.Exchange, session string) error {
@@ -121,7 +124,7 @@ func readConversation(x *route.Exchange, lookup itemLookup) (loquat.NewSession, 
 			return loquat.NewSession{}, err
 		}
 	}
-	created := loquat.NewSession{Messages: r.out}
+	created := loquat.NewSession{User: x.Call.By.User, Messages: r.out}
 	if len(in.Metadata) > 0 {
 		created.Metadata = loquat.Object{}.Set(metaConversation, in.Metadata)
 	}
@@ -140,11 +143,11 @@ func readItems(x *route.Exchange, lookup itemLookup) ([]loquat.NewMessage, error
 }
 
 func (a *API) createConversation(x *route.Exchange) error {
-	created, err := readConversation(x, a.itemsByID(x.R.Context()))
+	created, err := readConversation(x, a.itemsByID(x.R.Context(), x.Call.By))
 	if err != nil {
 		return err
 	}
-	out, err := a.chat.CreateSession(x.R.Context(), chat.Call{}, created)
+	out, err := a.chat.CreateSession(x.R.Context(), by(x), created)
 	if err != nil {
 		return err
 	}
@@ -152,7 +155,7 @@ func (a *API) createConversation(x *route.Exchange) error {
 }
 
 func (a *API) getConversation(x *route.Exchange) error {
-	session, err := sessionIn(x)
+	session, err := a.sessionIn(x)
 	if err != nil {
 		return err
 	}
@@ -160,7 +163,7 @@ func (a *API) getConversation(x *route.Exchange) error {
 }
 
 func (a *API) updateConversation(x *route.Exchange) error {
-	session, err := sessionIn(x)
+	session, err := a.sessionIn(x)
 	if err != nil {
 		return err
 	}
@@ -182,7 +185,7 @@ func (a *API) updateConversation(x *route.Exchange) error {
 	for key, value := range in.Metadata {
 		patch[key] = value
 	}
-	_, err = a.chat.UpdateSession(x.R.Context(), chat.Call{}, session, loquat.SessionPatch{Metadata: loquat.Object{}.Set(metaConversation, patch)})
+	_, err = a.chat.UpdateSession(x.R.Context(), by(x), session, loquat.SessionPatch{Metadata: loquat.Object{}.Set(metaConversation, patch)})
 	if err != nil {
 		return err
 	}
@@ -190,9 +193,9 @@ func (a *API) updateConversation(x *route.Exchange) error {
 }
 
 func (a *API) deleteConversation(x *route.Exchange) error {
-	session, err := sessionIn(x)
+	session, err := a.sessionIn(x)
 	if err == nil {
-		err = a.chat.DeleteSession(x.R.Context(), chat.Call{}, session)
+		err = a.chat.DeleteSession(x.R.Context(), by(x), session)
 	}
 	if err != nil {
 		return err
@@ -201,15 +204,15 @@ func (a *API) deleteConversation(x *route.Exchange) error {
 }
 
 func (a *API) createItems(x *route.Exchange) error {
-	session, err := sessionIn(x)
+	session, err := a.sessionIn(x)
 	if err != nil {
 		return err
 	}
-	added, err := readItems(x, a.itemsByID(x.R.Context()))
+	added, err := readItems(x, a.itemsByID(x.R.Context(), x.Call.By))
 	if err != nil {
 		return err
 	}
-	messages, err := a.chat.AppendMessages(x.R.Context(), chat.Call{}, session, added)
+	messages, err := a.chat.AppendMessages(x.R.Context(), by(x), session, added)
 	if err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (a *API) eachMessage(ctx context.Context, session string, backward bool, fn
 }
 
 func (a *API) listItems(x *route.Exchange) error {
-	session, err := sessionIn(x)
+	session, err := a.sessionIn(x)
 	if err != nil {
 		return err
 	}
@@ -287,7 +290,7 @@ func (a *API) listItems(x *route.Exchange) error {
 
 // findItem returns an item that a path names, its session, and the index of its message.
 func (a *API) findItem(x *route.Exchange) (item map[string]any, session string, index int, err error) {
-	if session, err = sessionIn(x); err != nil {
+	if session, err = a.sessionIn(x); err != nil {
 		return nil, "", 0, err
 	}
 	id := x.Path("item_id")
@@ -315,7 +318,7 @@ func (a *API) getItem(x *route.Exchange) error {
 
 func (a *API) deleteItem(x *route.Exchange) error {
 	ctx := x.R.Context()
-	session, err := sessionIn(x)
+	session, err := a.sessionIn(x)
 	if err != nil {
 		return err
 	}
@@ -327,7 +330,7 @@ func (a *API) deleteItem(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	match := chat.Call{IfMatch: &chat.Match{IDs: []loquat.EventID{h.Checkpoint}}}
+	match := chat.Call{By: x.Call.By, IfMatch: &chat.Match{IDs: []loquat.EventID{h.Checkpoint}}}
 	if _, err := a.chat.DeleteMessages(ctx, match, session, []int{index}); err != nil {
 		return err
 	}

@@ -181,9 +181,9 @@ var errReferenced = loquat.Errorf(loquat.CodeTooLarge, "the item_references of t
 	maxResponses, maxReferenced)
 
 // itemsByID returns a function that finds items of responses by their ids.
-func (a *API) itemsByID(ctx context.Context) itemLookup {
+func (a *API) itemsByID(ctx context.Context, by chat.By) itemLookup {
 	return lookupIn(func(requestID string) ([]outputItem, error) {
-		e, err := a.chat.Requests.Exchange(ctx, requestID)
+		e, err := a.exchange(ctx, by, requestID)
 		return newResponse(e).items(), err
 	})
 }

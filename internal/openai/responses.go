@@ -19,20 +19,20 @@ func (a *API) responseRoutes() []route.Route {
 	responses := []route.Response{{Status: http.StatusOK, Body: openAIResponse{}}}
 	return []route.Route{
 		{
-			Method: http.MethodPost, Path: Prefix + "responses", ID: "createResponse", Tag: tag, Errors: failures, AnyKey: true,
+			Method: http.MethodPost, Path: Prefix + "responses", ID: "createResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Ask for a response: a request of a session", Serve: a.createResponse, Follows: true, Body: openAIResponseRequest{}, Responses: responses,
 		},
 		{
-			Method: http.MethodGet, Path: Prefix + "responses", ID: "connectResponses", Tag: tag, Errors: failures, AnyKey: true, Full: true,
+			Method: http.MethodGet, Path: Prefix + "responses", ID: "connectResponses", Tag: tag, Errors: failures, AnyKey: true, Full: true, Users: true,
 			Summary: "Open a WebSocket for responses", Serve: a.connect, Follows: true, Responses: []route.Response{{Status: http.StatusSwitchingProtocols}},
 		},
 		{
-			Method: http.MethodPost, Path: Prefix + "responses/compact", ID: "compactResponse", Tag: tag, Errors: failures, AnyKey: true,
+			Method: http.MethodPost, Path: Prefix + "responses/compact", ID: "compactResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Compact items: the model sums them up", Serve: a.compactResponse, Follows: true, Body: openAICompactRequest{},
 			Responses: []route.Response{{Status: http.StatusOK, Body: openAICompaction{}}},
 		},
 		{
-			Method: http.MethodGet, Path: responsePath, ID: "getResponse", Tag: tag, Errors: failures, AnyKey: true,
+			Method: http.MethodGet, Path: responsePath, ID: "getResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Load a response, or follow it", Serve: a.getResponse, Follows: true,
 			Query: []route.Param{
 				{Name: "stream", OneOf: []string{"true", "false"}, Doc: "true follows the response as Server-Sent Events."},
@@ -41,15 +41,15 @@ func (a *API) responseRoutes() []route.Route {
 			}, Responses: responses,
 		},
 		{
-			Method: http.MethodDelete, Path: responsePath, ID: "deleteResponse", Tag: tag, Errors: failures, AnyKey: true,
+			Method: http.MethodDelete, Path: responsePath, ID: "deleteResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Delete the messages of a response", Serve: a.deleteResponse, Responses: []route.Response{{Status: http.StatusOK, Body: openAIDeletion{}}},
 		},
 		{
-			Method: http.MethodPost, Path: responsePath + "/cancel", ID: "cancelResponse", Tag: tag, Errors: failures, AnyKey: true,
+			Method: http.MethodPost, Path: responsePath + "/cancel", ID: "cancelResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Cancel a response", Serve: a.cancelResponse, Follows: true, Responses: responses,
 		},
 		{
-			Method: http.MethodGet, Path: responsePath + "/input_items", ID: "listInputItems", Tag: tag, Errors: failures, AnyKey: true,
+			Method: http.MethodGet, Path: responsePath + "/input_items", ID: "listInputItems", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "List the input of a response", Serve: a.listInputItems, Query: pagingParams(), Responses: []route.Response{{Status: http.StatusOK, Body: openAIItemList{}}},
 		},
 	}
@@ -68,7 +68,7 @@ func (a *API) createResponse(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	p, err := readPlan(x, a.itemsByID(x.R.Context()))
+	p, err := readPlan(x, a.itemsByID(x.R.Context(), x.Call.By))
 	if err != nil {
 		release()
 		return err
@@ -132,7 +132,7 @@ func (a *API) start(ctx context.Context, p plan, id string) (session string, err
 
 // unlessStarted makes a session that is deleted with this process, unless a response that is stored
 // starts in it.
-var unlessStarted = chat.Call{Discard: true}
+func unlessStarted(by chat.By) chat.Call { return chat.Call{By: by, Discard: true} }
 
 // sessionFor returns the session of a new response. made is true if it exists only for the response.
 func (a *API) sessionFor(ctx context.Context, p plan) (session string, made bool, call chat.Call, err error) {
@@ -151,7 +151,7 @@ func (a *API) sessionFor(ctx context.Context, p plan) (session string, made bool
 		agent = p.body.Model
 	}
 	made = true
-	out, err := a.chat.CreateSession(ctx, unlessStarted, loquat.NewSession{AgentID: agent})
+	out, err := a.chat.CreateSession(ctx, unlessStarted(p.by), loquat.NewSession{AgentID: agent, User: p.by.User})
 	return out.SessionID, made, call, err
 }
 
@@ -165,7 +165,10 @@ func (a *API) sessionOf(ctx context.Context, p plan) (string, error) {
 		return "", err
 	}
 	last := recentItems
-	page, err := a.chat.Messages(ctx, session, chat.PageQuery{Last: &last})
+	var page loquat.MessagePage
+	if err = a.checkSession(ctx, p.by, session); err == nil {
+		page, err = a.chat.Messages(ctx, session, chat.PageQuery{Last: &last})
+	}
 	if loquat.CodeOf(err) == loquat.CodeNotFound {
 		return "", loquat.Invalid("body.conversation", "names no conversation: %q", conversationPrefix+loquat.Clip(session, loquat.Excerpt))
 	}
@@ -178,7 +181,7 @@ func (a *API) sessionOf(ctx context.Context, p plan) (string, error) {
 // sessionAfter returns the session in which a response continues the previous one: the same, or a fork
 // if the previous response is not the newest there, or if nothing is to be kept.
 func (a *API) sessionAfter(ctx context.Context, p plan) (session string, made bool, call chat.Call, err error) {
-	e, err := a.previous(ctx, p.body.PreviousResponseID)
+	e, err := a.previous(ctx, p.by, p.body.PreviousResponseID)
 	if err != nil {
 		return "", false, call, err
 	}
@@ -190,7 +193,7 @@ func (a *API) sessionAfter(ctx context.Context, p plan) (session string, made bo
 		return e.SessionID, false, call, nil
 	}
 	last := e.End - 1
-	out, err := a.chat.ForkSession(ctx, unlessStarted, e.SessionID, loquat.Fork{UpToIndex: &last})
+	out, err := a.chat.ForkSession(ctx, unlessStarted(p.by), e.SessionID, loquat.Fork{UpToIndex: &last})
 	return out.SessionID, true, call, err
 }
 
@@ -200,10 +203,10 @@ type noPrevious struct{ error }
 func (e *noPrevious) Unwrap() error { return e.error }
 
 // previous returns the request of the response that a body names as the previous one.
-func (a *API) previous(ctx context.Context, id string) (chat.Exchange, error) {
+func (a *API) previous(ctx context.Context, by chat.By, id string) (chat.Exchange, error) {
 	const place = "body.previous_response_id"
 	requestID, _ := strings.CutPrefix(id, responsePrefix)
-	e, err := a.chat.Requests.Exchange(ctx, requestID)
+	e, err := a.exchange(ctx, by, requestID)
 	switch {
 	case loquat.CodeOf(err) == loquat.CodeNotFound:
 		return e, &noPrevious{loquat.Invalid(place, "names no response that is stored: %q", loquat.Clip(id, loquat.Excerpt))}
@@ -211,6 +214,24 @@ func (a *API) previous(ctx context.Context, id string) (chat.Exchange, error) {
 		return e, loquat.Invalid(place, "names a response that is %s; wait for its end or cancel it", e.Status)
 	}
 	return e, err
+}
+
+// exchange returns a request and its messages. To a user, a request of somebody else does not exist.
+func (a *API) exchange(ctx context.Context, by chat.By, requestID string) (chat.Exchange, error) {
+	if by.User != "" {
+		if err := a.chat.CheckUser(ctx, by.User, nil, requestID); err != nil {
+			return chat.Exchange{}, err
+		}
+	}
+	return a.chat.Requests.Exchange(ctx, requestID)
+}
+
+// checkSession fails if the caller is a user to whom the session does not belong, as for one that does not exist.
+func (a *API) checkSession(ctx context.Context, by chat.By, session string) error {
+	if by.User == "" {
+		return nil
+	}
+	return a.chat.CheckUser(ctx, by.User, []string{session}, "")
 }
 
 // checkOutputs reports outputs of functions that nobody called, and calls of the previous response
@@ -306,7 +327,7 @@ func (a *API) exchangeOf(x *route.Exchange) (chat.Exchange, error) {
 	if !ok {
 		return chat.Exchange{}, notFound
 	}
-	e, err := a.chat.Requests.Exchange(x.R.Context(), id)
+	e, err := a.exchange(x.R.Context(), x.Call.By, id)
 	if loquat.CodeOf(err) == loquat.CodeNotFound {
 		return e, notFound
 	}
@@ -339,7 +360,7 @@ func (a *API) deleteResponse(x *route.Exchange) error {
 		return err
 	}
 	ctx := x.R.Context()
-	match := chat.Call{IfMatch: &chat.Match{IDs: []loquat.EventID{e.Checkpoint}}} // else the indices may be wrong
+	match := chat.Call{By: x.Call.By, IfMatch: &chat.Match{IDs: []loquat.EventID{e.Checkpoint}}} // else the indices may be wrong
 	if !e.Status.Ended() {
 		return loquat.Errorf(loquat.CodeBusy, "the response is %s; wait for its end or cancel it", e.Status)
 	}
@@ -368,7 +389,7 @@ func (a *API) cancelResponse(x *route.Exchange) error {
 	}
 	ctx := x.R.Context()
 	if !e.Status.Ended() {
-		if _, err := a.chat.Requests.Cancel(ctx, chat.Call{}, e.RequestID); err != nil {
+		if _, err := a.chat.Requests.Cancel(ctx, by(x), e.RequestID); err != nil {
 			return err
 		}
 		waiting, stop := context.WithTimeout(ctx, cancelTime)

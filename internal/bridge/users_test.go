@@ -1,0 +1,121 @@
+package bridge
+
+import (
+	"testing"
+	"time"
+
+	"loquat"
+	"loquat/internal/phx"
+)
+
+// expect reads pushes with these contents, and no others.
+func (p *phone) expect(contents ...string) {
+	p.t.Helper()
+	for _, want := range contents {
+		if got := p.next(); got.event != eventSession || got.content() != want {
+			p.t.Fatalf("%s %s, want %q", got.event, got.payload, want)
+		}
+	}
+}
+
+// A token of a user hears of the user's sessions: of the past, live, and in a bridge that stands alone.
+func TestUsers(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		t.Run(map[bool]string{false: "in serve", true: "standing alone"}[alone], func(t *testing.T) {
+			var log *memLog
+			var url string
+			if alone {
+				o := newRemoteServer()
+				log = o.log
+				log.of("ann", "a", "one")
+				log.of("bob", "b", "not for ann")
+				_, url = newBridge(t, History{Events: 2}) // the past is read from the server
+				f := o.forward(t, url, "server-token")
+				until(t, "the server is connected", f.Connected)
+			} else {
+				r := newRig(t, phx.Limits{}, nil)
+				log, url = r.log, r.url
+				log.of("ann", "a", "one")
+				log.of("bob", "b", "not for ann")
+			}
+			log.of("", "c", "of nobody")
+			log.of("ann", "d", "two")
+			log.of("bob", "b", "not for ann")
+			all, ann := call(t, url), call(t, url)
+			for _, p := range []*phone{all, ann} {
+				if _, reason := p.join(rigTopic, map[string]any{"token": map[*phone]string{all: "good", ann: "of-ann"}[p], "since_id": "0000000000000000"}); reason != "" {
+					t.Fatal(reason)
+				}
+			}
+			ann.expect("one", "two")
+			all.expect("one", "not for ann", "of nobody", "two", "not for ann")
+			log.of("ann", "a", "three")
+			log.of("bob", "b", "not for ann")
+			log.of("ann", "a", "four")
+			ann.expect("three", "four")
+			all.expect("three", "not for ann", "four")
+		})
+	}
+}
+
+// A bridge that stands alone ends the sockets of a user's token when the token ends: also if that happened
+// while the server was not connected.
+func TestTokenOfUserEnds(t *testing.T) {
+	o := newRemoteServer()
+	o.door.tokens["of-bob"] = Sight{User: "bob"}
+	h, url := newBridge(t, History{})
+	f := o.forward(t, url, "server-token")
+	until(t, "the server is connected", f.Connected)
+	ann, again, bob := call(t, url), call(t, url), call(t, url)
+	for p, token := range map[*phone]string{ann: "of-ann", again: "of-ann", bob: "of-bob"} {
+		if _, reason := p.join(rigTopic, map[string]any{"token": token}); reason != "" {
+			t.Fatal(reason)
+		}
+	}
+	o.door.revoke("of-ann")
+	ann.gone()
+	again.gone()
+	if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "of-ann"}); reason != reasonUnauthorized {
+		t.Errorf("a revoked token: %q", reason)
+	}
+	log := func(content string) loquat.EventID { return o.log.of("bob", "b", content) }
+	log("heard")
+	bob.expect("heard")
+
+	f.Close()
+	if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "of-ann"}); reason != reasonUnavailable {
+		t.Errorf("an unknown token without the server: %q", reason)
+	}
+	f = o.forward(t, url, "server-token")
+	until(t, "the server is connected again", f.Connected)
+	log("heard again")
+	bob.expect("heard again")
+
+	f.Close()
+	o.door.revoke("of-bob")
+	f = o.forward(t, url, "server-token")
+	bob.gone()
+	r := h.remotes["home"]
+	until(t, "the bridge forgets the tokens", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.asked) == 0 && len(r.tokenUses) == 0
+	})
+}
+
+// A token of a user that expires ends by itself.
+func TestTokenOfUserExpires(t *testing.T) {
+	o := newRemoteServer()
+	o.door.expires = time.Now().Add(time.Second)
+	_, url := newBridge(t, History{})
+	f := o.forward(t, url, "server-token")
+	until(t, "the server is connected", f.Connected)
+	ann := call(t, url)
+	if _, reason := ann.join(rigTopic, map[string]any{"token": "of-ann"}); reason != "" {
+		t.Fatal(reason)
+	}
+	ann.gone()
+	if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "of-ann"}); reason != reasonUnauthorized {
+		t.Errorf("an expired token: %q", reason)
+	}
+}
