@@ -78,14 +78,23 @@ func (x *sessionsHost) RequireIdle(ctx context.Context, sessionID string) error 
 	})
 }
 
-// Ask asks the session's model, without tools. It streams, because the idle timeout would end a
-// long answer that is not streamed.
+// Ask asks the session's model, without tools, for the caller of the action.
 func (x *sessionsHost) Ask(ctx context.Context, sessionID string, messages []loquat.Message) (loquat.Reply, error) {
 	h, err := readHead(ctx, x.s.store, sessionID)
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	reply, err := x.s.Requests.ask(ctx, h, "", messages)
+	e, err := x.s.Requests.settingsOf(ctx, h)
+	if err != nil {
+		return loquat.Reply{}, err
+	}
+	of, done, err := x.s.Requests.admitCall(ctx, x.action.By, h.AgentID, e)
+	if err != nil {
+		return loquat.Reply{}, err
+	}
+	defer done()
+	of.User = h.User
+	reply, err := x.s.Requests.askResolved(ctx, e, of, sessionID, "", messages)
 	if cause := context.Cause(ctx); err != nil && cause != nil { // the caller disconnected
 		err = cause
 	}

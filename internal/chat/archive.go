@@ -116,6 +116,7 @@ func equalJSON(a, b json.RawMessage) bool {
 type ImportOptions struct {
 	NewIDs  bool   // each session gets a new id
 	AgentID string // of all sessions, unless empty
+	By      By     // for whom; the sessions belong to its user
 }
 
 // Import stores sessions that were read from a file, one after the other and each whole or not at
@@ -191,7 +192,7 @@ func (s *Service) importSession(ctx context.Context, in archive.Session, o Impor
 	if err != nil {
 		return err
 	}
-	there, err := s.isThere(ctx, in)
+	there, err := s.isThere(ctx, in, o.By)
 	if err != nil {
 		return err
 	}
@@ -199,10 +200,10 @@ func (s *Service) importSession(ctx context.Context, in archive.Session, o Impor
 		return nil
 	}
 	out.Status = loquat.ImportStored
-	err = s.storeSession(ctx, in, uploads)
+	err = s.storeSession(ctx, in, uploads, o.By)
 	if loquat.CodeOf(err) == loquat.CodeConflict {
 		// Another import of the same file may have stored the session meanwhile.
-		if there, thereErr := s.isThere(ctx, in); thereErr == nil && there {
+		if there, thereErr := s.isThere(ctx, in, o.By); thereErr == nil && there {
 			out.Status, err = loquat.ImportSkipped, nil
 		}
 	}
@@ -336,7 +337,10 @@ func dropFaultyAttachments(place string, m *loquat.Message, note func(string, ..
 
 // isThere reports whether the server has the session with the same content. It fails if the id is
 // taken otherwise.
-func (s *Service) isThere(ctx context.Context, in archive.Session) (bool, error) {
+func (s *Service) isThere(ctx context.Context, in archive.Session, by By) (bool, error) {
+	if by.User != "" && loquat.CodeOf(s.CheckUser(ctx, by.User, []string{in.SessionID}, "")) == loquat.CodeNotFound {
+		return false, nil // storeSession fails if the id is taken, and nobody learns what somebody else's session has
+	}
 	present, _, err := s.Archived(ctx, in.SessionID)
 	if loquat.CodeOf(err) == loquat.CodeNotFound {
 		return false, nil // storeSession fails if the session was deleted
@@ -359,7 +363,7 @@ func (s *Service) isThere(ctx context.Context, in archive.Session) (bool, error)
 }
 
 // storeSession stores a session and its images.
-func (s *Service) storeSession(ctx context.Context, in archive.Session, uploads []*asset.Upload) (err error) {
+func (s *Service) storeSession(ctx context.Context, in archive.Session, uploads []*asset.Upload, by By) (err error) {
 	var draft store.Draft
 	ends := make([]store.Draft, len(in.Alternatives))
 	defer func() {
@@ -395,10 +399,16 @@ func (s *Service) storeSession(ctx context.Context, in archive.Session, uploads 
 			return err
 		}
 		if taken {
-			return loquat.Errorf(loquat.CodeConflict, "session_id %s is taken, by a session that was deleted or is being imported; import it with new_ids", in.SessionID)
+			return loquat.Errorf(loquat.CodeConflict, "session_id %s is taken, for example by a session that was deleted or is being imported; import it with new_ids", in.SessionID)
+		}
+		if err := by.mayAddSession(&tx.Reader, by.User, in.AgentID); err != nil {
+			return err
 		}
 		h, err := tx.FinishDraft(draft, in.SessionID, in.AgentID, in.Metadata, rest)
 		if err != nil {
+			return err
+		}
+		if err := tx.SetUser(&h, by.User); err != nil {
 			return err
 		}
 		if in.Origin.SourceSessionID != "" {

@@ -87,20 +87,25 @@ func (t *titles) consider(q store.Request) {
 		defer t.turns.Release(1)
 		ctx, cancel := context.WithTimeout(t.life, titleTime)
 		defer cancel()
-		if err := t.write(ctx, q.SessionID); err != nil && t.life.Err() == nil {
+		if err := t.write(ctx, q); err != nil && t.life.Err() == nil {
 			t.log.Warn("a session keeps the title of its first message", "session_id", q.SessionID, "error", t.redactor.Redact(err.Error()))
 		}
 	})
 }
 
-// write gives a session a title of a model.
-func (t *titles) write(ctx context.Context, sessionID string) error {
-	h, first, err := t.firstExchange(ctx, sessionID)
+// write gives the session of a request a title of a model. Its tokens count for who made the request.
+func (t *titles) write(ctx context.Context, q store.Request) error {
+	h, first, err := t.firstExchange(ctx, q.SessionID)
 	if err != nil || first == nil {
 		return err
 	}
+	e, err := t.settingsOf(ctx, h)
+	if err != nil {
+		return err
+	}
 	setting := t.byAgent[h.AgentID]
-	reply, err := t.ask(ctx, h, setting.model, askForTitle(setting.prompt, first))
+	of := meteredUsage{store.UsageOf{User: h.User, AgentID: h.AgentID}, q.Meter}
+	reply, err := t.askResolved(ctx, e, of, h.SessionID, setting.model, askForTitle(setting.prompt, first))
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,7 @@ func (t *titles) write(ctx context.Context, sessionID string) error {
 		return errors.New("the model wrote no title")
 	}
 	return t.store.Update(ctx, func(tx *store.Tx) error {
-		now, err := tx.Head(sessionID)
+		now, err := tx.Head(q.SessionID)
 		if loquat.CodeOf(err) == loquat.CodeNotFound {
 			return nil
 		}
@@ -201,17 +206,12 @@ func titleIn(reply loquat.Reply) string {
 	return strings.TrimSpace(title)
 }
 
-// ask asks the model of a session, or another one of its provider, without tools. It streams,
-// because the idle timeout would end a long answer that is not streamed.
-func (s *Requests) ask(ctx context.Context, h store.Head, model string, messages []loquat.Message) (loquat.Reply, error) {
+// settingsOf returns the settings of a session, when its plugins are up.
+func (s *Requests) settingsOf(ctx context.Context, h store.Head) (settings.Resolved, error) {
 	if err := s.starts.await(ctx, h.AgentID, s.log.With("session_id", h.SessionID)); err != nil {
-		return loquat.Reply{}, err
+		return settings.Resolved{}, err
 	}
-	e, err := s.settings.Resolve(ctx, h.AgentID, overridesOf(h))
-	if err != nil {
-		return loquat.Reply{}, err
-	}
-	return s.askResolved(ctx, e, meteredUsage{UsageOf: store.UsageOf{User: h.User, AgentID: h.AgentID}}, h.SessionID, model, messages)
+	return s.settings.Resolve(ctx, h.AgentID, overridesOf(h))
 }
 
 // AskModel asks the model that a name stands for, for a caller, without a session and without tools. See
@@ -228,10 +228,11 @@ func (s *Requests) AskModel(ctx context.Context, by By, name string, messages []
 	if err != nil {
 		return loquat.Reply{}, err
 	}
-	of, err := s.admitCall(ctx, by, name, e)
+	of, done, err := s.admitCall(ctx, by, name, e)
 	if err != nil {
 		return loquat.Reply{}, err
 	}
+	defer done()
 	reply, err := s.askResolved(ctx, e, of, "", "", messages)
 	if cause := context.Cause(ctx); err != nil && cause != nil { // the caller disconnected
 		err = cause
@@ -239,7 +240,8 @@ func (s *Requests) AskModel(ctx context.Context, by By, name string, messages []
 	return reply, err
 }
 
-// askResolved asks with settings. model "" is theirs. What it uses counts for of.
+// askResolved asks with settings, without tools. model "" is theirs. It streams, because the idle timeout would
+// end a long answer that is not streamed. What it uses counts for of.
 func (s *Requests) askResolved(ctx context.Context, e settings.Resolved, of meteredUsage, sessionID, model string, messages []loquat.Message) (loquat.Reply, error) {
 	req := loquat.LLMRequest{ProviderID: e.ProviderID, SessionID: sessionID, Config: e.Config.Clone(), Messages: messages, Stream: true}
 	delete(req.Config, "tools")

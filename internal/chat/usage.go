@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/heap"
 	"loquat/internal/settings"
 	"loquat/internal/store"
@@ -154,9 +156,13 @@ func (d dependencies) price(of store.UsageOf, u *loquat.Usage) {
 // last second.
 type otherUsage struct {
 	dependencies
-	mu  sync.Mutex
-	sum map[meteredUsage]loquat.Usage
+	mu    sync.Mutex
+	sum   map[meteredUsage]loquat.Usage
+	ended []meteredCall // calls whose ends could not be stored yet
 }
+
+// meteredCall is a call that counts for a meter while it runs. Its meter is "" if it counts for none.
+type meteredCall struct{ meter, owner string }
 
 // agentNamed returns the id of the agent that a name of a model stands for, or "".
 func (d dependencies) agentNamed(name string) string {
@@ -167,14 +173,22 @@ func (d dependencies) agentNamed(name string) string {
 }
 
 // Relayed admits a relayed request of a caller: of the model that a name stands for, with a body of size
-// bytes. It returns what counts its calls of the backend.
-func (s *Requests) Relayed(ctx context.Context, by By, name string, resolved settings.Resolved, size int) (attempted func(loquat.Attempt), err error) {
-	of, err := s.admitCall(ctx, by, name, resolved)
-	return func(a loquat.Attempt) { s.other.add(of, a, loquat.EstimateTokens(size)) }, err
+// bytes. It returns what counts its calls of the backend. Without an error, done must be called at the end.
+func (s *Requests) Relayed(ctx context.Context, by By, name string, resolved settings.Resolved, size int) (attempted func(loquat.Attempt), done func(), err error) {
+	of, done, err := s.admitCall(ctx, by, name, resolved)
+	return func(a loquat.Attempt) { s.other.add(of, a, loquat.EstimateTokens(size)) }, done, err
 }
 
+// A caller may call again as soon as it has the last byte, which is before the end of the call is stored. So a
+// call that comes at the bound of running requests is looked at again before it is refused.
+const (
+	callAgain      = 5
+	callAgainAfter = 20 * time.Millisecond
+)
+
 // admitCall admits a call of a caller that is no request of a session. It returns whose usage the call is.
-func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved settings.Resolved) (of meteredUsage, err error) {
+// Without an error, done must be called at the end.
+func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved settings.Resolved) (of meteredUsage, done func(), err error) {
 	of = meteredUsage{store.UsageOf{User: by.User, AgentID: s.agentNamed(name), ProviderID: resolved.ProviderID, Model: resolved.Config.String("model")}, by.Meter}
 	if of.AgentID != "" {
 		err = by.mayUse(of.AgentID)
@@ -182,12 +196,35 @@ func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved s
 	if err == nil {
 		err = mayUseModel(by.Rules, of.ProviderID, of.Model)
 	}
-	if err == nil && by.Meter != "" {
+	if err != nil || by.Meter == "" {
+		return of, func() {}, err
+	}
+	call := meteredCall{by.Meter, s.store.Owner()}
+	for n := 0; ; n++ {
 		if err = s.lookForRoom(ctx, Call{By: by}, "", true); err == nil {
-			err = s.store.Update(ctx, func(tx *store.Tx) error { return by.mayCall(tx, true) })
+			err = s.store.Update(ctx, func(tx *store.Tx) error {
+				if err := by.mayCall(tx, true); err != nil {
+					return err
+				}
+				return tx.BeginCall(call.meter, call.owner)
+			})
+		}
+		if e, ok := errors.AsType[*loquat.Error](err); !ok || e.Bound != boundRunning || n == callAgain || backoff.Sleep(ctx, callAgainAfter) != nil {
+			return of, func() { s.other.end(ctx, call) }, err
 		}
 	}
-	return of, err
+}
+
+// end stores that a call has ended.
+func (o *otherUsage) end(ctx context.Context, call meteredCall) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), otherUsageEvery)
+	defer cancel()
+	if o.store.Update(ctx, func(tx *store.Tx) error { return tx.EndCall(call.meter, call.owner) }) == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = append(o.ended, call)
 }
 
 // meteredUsage says whose usage is counted, and by which meter, "" for none.
@@ -225,13 +262,18 @@ func (o *otherUsage) loop(ctx context.Context) {
 // flush stores what was collected.
 func (o *otherUsage) flush(ctx context.Context) error {
 	o.mu.Lock()
-	sum := o.sum
-	o.sum = map[meteredUsage]loquat.Usage{}
+	sum, ended := o.sum, o.ended
+	o.sum, o.ended = map[meteredUsage]loquat.Usage{}, nil
 	o.mu.Unlock()
-	if len(sum) == 0 {
+	if len(sum)+len(ended) == 0 {
 		return nil
 	}
 	err := o.store.Update(ctx, func(tx *store.Tx) error {
+		for _, call := range ended {
+			if err := tx.EndCall(call.meter, call.owner); err != nil {
+				return err
+			}
+		}
 		for of, u := range sum {
 			o.price(of.UsageOf, &u)
 			if err := o.used(tx, of.UsageOf, u, 0); err != nil {
@@ -251,6 +293,7 @@ func (o *otherUsage) flush(ctx context.Context) error {
 		for of, u := range sum {
 			o.sum[of] = u.Plus(o.sum[of])
 		}
+		o.ended = append(ended, o.ended...)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func (a *api) archiveRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodPost, Path: "/sessions/import", ID: importRoute, Tag: "sessions", Summary: "Import the sessions in a file, each whole or not at all",
-			Serve: a.importSessions, Upload: map[string]any{"application/json": anyFile(nil), zipMedia: anyFile(nil), anyMedia: anyFile(nil)},
+			Users: true, Serve: a.importSessions, Upload: map[string]any{"application/json": anyFile(nil), zipMedia: anyFile(nil), anyMedia: anyFile(nil)},
 			Query: []route.Param{
 				{Name: "new_ids", Kind: route.Flag, Doc: "Give each session a new id."},
 				{Name: "agent_id", Kind: route.ID, Doc: "The agent of all sessions. Otherwise archives say it, and sessions of other applications get the agent default."},
@@ -156,7 +156,7 @@ func (a *api) importFile(x *route.Exchange) error {
 		return importError(err)
 	}
 	defer file.Close()
-	report, err := a.chat.Import(x.R.Context(), file.Sessions(), chat.ImportOptions{NewIDs: x.Query.Flag("new_ids"), AgentID: agent})
+	report, err := a.chat.Import(x.R.Context(), file.Sessions(), chat.ImportOptions{NewIDs: x.Query.Flag("new_ids"), AgentID: agent, By: x.Call.By})
 	if err != nil {
 		return err
 	}

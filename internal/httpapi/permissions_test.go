@@ -174,7 +174,7 @@ func callersOf(t *testing.T, k *auth.Keeper, signed func(user string, more map[s
 				return passed
 			case of:
 				return http.StatusNotFound
-			case slices.Contains([]string{"/sessions", "/agents", "/auth/me", "/pairing", "/devices", "/devices/{device_id}", "/usage"}, t.Path):
+			case slices.Contains([]string{"/sessions", "/sessions/import", "/agents", "/auth/me", "/pairing", "/devices", "/devices/{device_id}", "/usage"}, t.Path):
 				return passed
 			}
 			return always(http.StatusForbidden)(t, session)

@@ -322,6 +322,37 @@ func TestEventsOfUser(t *testing.T) {
 	r.do("GET", "/events/stream?user=bob&session_id=x", "", full).wantProblem(t, 422, loquat.CodeInvalid)
 }
 
+// A user imports what it has exported. It learns nothing about a session of somebody else under the same id.
+func TestImportOfUser(t *testing.T) {
+	r := newRig(t)
+	ann, bob := r.asUser("ann"), r.asUser("bob")
+	r.do("POST", "/sessions", `{"session_id":"of-ann","messages":[{"role":"user","content":"plum"}]}`, ann).want(t, 201)
+	file := string(r.do("GET", "/sessions/of-ann/export", "", ann).want(t, 200).body)
+	load := func(query, file, as string) (one loquat.ImportedSession) {
+		t.Helper()
+		var report loquat.ImportReport
+		r.do("POST", "/sessions/import"+query, file, as).want(t, 200).into(t, &report)
+		if len(report.Sessions) != 1 {
+			t.Fatalf("%+v", report)
+		}
+		return report.Sessions[0]
+	}
+	if one := load("", file, ann); one.Status != loquat.ImportSkipped {
+		t.Errorf("ann's own again: %+v", one)
+	}
+	same, other := load("", file, bob), load("", strings.Replace(file, "plum", "pear", 1), bob)
+	if same.Status != loquat.ImportFailed || same.Error != other.Error || strings.Contains(same.Error, "content") {
+		t.Errorf("ann's session is imported by bob: %+v, and another one %+v", same, other)
+	}
+	copied := load("?new_ids=true", file, bob)
+	var s loquat.Snapshot
+	r.do("GET", "/sessions/"+copied.SessionID, "", bob).want(t, 200).into(t, &s)
+	if copied.Status != loquat.ImportStored || s.User != "bob" || len(s.Messages) != 1 {
+		t.Errorf("%+v %+v", copied, s)
+	}
+	r.do("GET", "/sessions/"+copied.SessionID, "", ann).wantProblem(t, 404, loquat.CodeNotFound)
+}
+
 // What belongs to somebody else is answered like what does not exist: in every call, with the same words.
 func TestUnknownToUsers(t *testing.T) {
 	r := newRig(t)

@@ -40,10 +40,11 @@ func (a *API) complete(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	attempted, err := a.chat.Requests.Relayed(ctx, x.Call.By, req.name, resolved, len(req.body))
+	attempted, ended, err := a.chat.Requests.Relayed(ctx, x.Call.By, req.name, resolved, len(req.body))
 	if err != nil {
 		return err
 	}
+	defer ended()
 	out := &answer{w: x.W, flush: http.NewResponseController(x.W).Flush, stream: req.stream}
 	err = relayer.Relay(ctx, loquat.RelayRequest{
 		ProviderID: resolved.ProviderID, Config: resolved.Config,

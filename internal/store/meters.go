@@ -33,11 +33,29 @@ func (tx *Tx) CountRequest(meter string) error {
 		ON CONFLICT (meter, second) DO UPDATE SET requests = meter_seconds.requests + 1`, meter, tx.Now.Unix())
 }
 
-// UnendedOf returns how many requests that count for a meter have not ended, at most limit.
+// UnendedOf returns how many requests and calls that count for a meter have not ended. It counts at most limit
+// requests.
 func (r *Reader) UnendedOf(meter string, limit int) (n int, err error) {
-	err = one(r.q, `SELECT count(*) FROM (SELECT 1 FROM requests r JOIN sessions s ON s.sid = r.sid
-		WHERE r.meter = ? AND r.meter <> '' AND r.status IN ('queued', 'running') AND s.deleted = 0 LIMIT ?) AS unended`, []any{meter, limit}, &n)
+	gone, args := r.isGone(`owner`)
+	err = one(r.q, `SELECT (SELECT count(*) FROM (SELECT 1 FROM requests r JOIN sessions s ON s.sid = r.sid
+		WHERE r.meter = ? AND r.meter <> '' AND r.status IN ('queued', 'running') AND s.deleted = 0 LIMIT ?) AS unended)
+		+ (SELECT CAST(coalesce(sum(calls), 0) AS BIGINT) FROM meter_calls WHERE meter = ? AND NOT `+gone+`)`, append([]any{meter, limit, meter}, args...), &n)
 	return n, err
+}
+
+// BeginCall makes a meter count a call that is no request of a session, until EndCall, or until the process of the
+// owner ends.
+func (tx *Tx) BeginCall(meter, owner string) error {
+	return tx.exec(`INSERT INTO meter_calls (meter, owner, calls) VALUES (?, ?, 1)
+		ON CONFLICT (meter, owner) DO UPDATE SET calls = meter_calls.calls + 1`, meter, owner)
+}
+
+// EndCall ends what BeginCall began.
+func (tx *Tx) EndCall(meter, owner string) error {
+	if err := tx.exec(`DELETE FROM meter_calls WHERE meter = ? AND owner = ? AND calls = 1`, meter, owner); err != nil {
+		return err
+	}
+	return tx.exec(`UPDATE meter_calls SET calls = calls - 1 WHERE meter = ? AND owner = ?`, meter, owner)
 }
 
 // Metered is what a meter has counted today.
@@ -104,12 +122,17 @@ func (r *Reader) BytesOf(user string) (bytes int64, err error) {
 func (tx *Tx) forgetMeters() (more bool, err error) {
 	second, day := tx.Now.Unix()-2*meterWindow, dayOf(tx.Now.Add(-48*time.Hour))
 	var old bool
-	err = one(tx.q, `SELECT EXISTS (SELECT 1 FROM meter_seconds WHERE second < ?) OR EXISTS (SELECT 1 FROM meter_days WHERE day < ?)`, []any{second, day}, &old)
+	gone, args := tx.isGone(`owner`)
+	err = one(tx.q, `SELECT EXISTS (SELECT 1 FROM meter_seconds WHERE second < ?) OR EXISTS (SELECT 1 FROM meter_days WHERE day < ?)
+		OR EXISTS (SELECT 1 FROM meter_calls WHERE `+gone+`)`, append([]any{second, day}, args...), &old)
 	if err != nil || !old {
 		return false, err
 	}
 	seconds, err := tx.remove(`DELETE FROM meter_seconds WHERE (meter, second) IN (SELECT meter, second FROM meter_seconds WHERE second < ? LIMIT ?)`, second)
 	if err != nil {
+		return false, err
+	}
+	if err := tx.exec(`DELETE FROM meter_calls WHERE `+gone, args...); err != nil {
 		return false, err
 	}
 	days, err := tx.remove(`DELETE FROM meter_days WHERE (meter, day) IN (SELECT meter, day FROM meter_days WHERE day < ? LIMIT ?)`, day)

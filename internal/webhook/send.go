@@ -191,7 +191,7 @@ func (l *leader) post(ctx context.Context, w loquat.Webhook, d loquat.WebhookDel
 	req.Header.Set(standardwebhooks.HeaderWebhookSignature, signatures)
 	resp, err := l.client.Do(req)
 	if err != nil {
-		return 0, &failed{why: whyNot(err)}
+		return 0, &failed{why: l.whyNot(err)}
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -235,13 +235,13 @@ func signaturesOf(w loquat.Webhook, id string, at time.Time, body []byte) (strin
 }
 
 // whyNot describes the error of a call without the URL, which may have a secret.
-func whyNot(err error) string {
+func (l *leader) whyNot(err error) string {
 	if errors.Is(err, outbound.ErrPrivate) {
 		return "the receiver has an address that is not public; webhooks.allow_private_addresses allows it"
 	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		if failed.Timeout() {
-			return fmt.Sprintf("the receiver did not answer within %.0f seconds", callTimeout.Seconds())
+			return fmt.Sprintf("the receiver did not answer within %s", l.timeout)
 		}
 		err = failed.Err
 	}

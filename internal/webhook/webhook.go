@@ -9,6 +9,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -34,6 +35,8 @@ type Options struct {
 	Store  *store.Store
 	Config config.Webhooks
 	Logger *slog.Logger // nil: the default one
+
+	CallTimeout time.Duration // how long a call of a receiver may take; 0: 15 seconds
 }
 
 // Sender keeps webhooks and sends their events.
@@ -43,6 +46,7 @@ type Sender struct {
 	log      *slog.Logger
 	failures *loglimit.Logger
 	client   *http.Client
+	timeout  time.Duration // of a call
 	changed  chan struct{} // signalled when there may be more to send
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -50,8 +54,8 @@ type Sender struct {
 
 // The bounds of calls of receivers.
 const (
-	maxInflight = 64
-	callTimeout = 15 * time.Second
+	maxInflight    = 64
+	defaultTimeout = 15 * time.Second
 )
 
 // oldSecretFor is how long a secret that was replaced still signs.
@@ -61,9 +65,9 @@ const oldSecretFor = 24 * time.Hour
 func Start(opts Options) *Sender {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sender{
-		store: opts.Store, config: opts.Config, log: opts.Logger, changed: make(chan struct{}, 1), stop: stop,
-		client: outbound.Client(outbound.Options{AllowPrivate: opts.Config.AllowPrivate, Timeout: callTimeout}),
+		store: opts.Store, config: opts.Config, log: opts.Logger, changed: make(chan struct{}, 1), stop: stop, timeout: cmp.Or(opts.CallTimeout, defaultTimeout),
 	}
+	s.client = outbound.Client(outbound.Options{AllowPrivate: opts.Config.AllowPrivate, Timeout: s.timeout})
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -44,7 +44,7 @@ func newRig(t *testing.T, cfg config.Webhooks) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, store: s, Sender: webhook.Start(webhook.Options{Store: s, Config: cfg, Logger: quiet})}
+	r := &rig{t: t, store: s, Sender: webhook.Start(webhook.Options{Store: s, Config: cfg, Logger: quiet, CallTimeout: 300 * time.Millisecond})}
 	t.Cleanup(func() {
 		r.Close()
 		s.Close()
@@ -258,7 +258,13 @@ func TestBadReceivers(t *testing.T) {
 				}
 			}
 		}, "500", 3},
-		"gone": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }, "410", 1},
+		"gone":  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }, "410", 1},
+		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "did not answer within 300ms", 3},
+		"hangs in its answer": {func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}, "500", 3},
 		"cuts": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF", 3},
 	} {
 		t.Run(name, func(t *testing.T) {

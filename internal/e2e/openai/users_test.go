@@ -1,10 +1,13 @@
 package openai_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -152,5 +155,63 @@ func TestResponsesOfUsers(t *testing.T) {
 		if status, text := callAs(t, bobsToken, "POST", v1+path, `{"model": "other", "input": "x"}`); status != http.StatusForbidden {
 			t.Errorf("bob's %s with another agent: %d %s", path, status, text)
 		}
+	}
+}
+
+// Relayed requests count for the bound of running requests while they run: also if the server is killed.
+func TestBoundOfRelayedRequests(t *testing.T) {
+	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0, "text": "ok"}`)})
+	cfg := filepath.Join(t.TempDir(), "loquat.json")
+	if err := os.WriteFile(cfg, fmt.Appendf(nil, `{
+		"server": {"auth_tokens": [{"name": "f", "token": %q, "scope": "full"}, {"name": "ann", "token": %q, "scope": "user", "user": "ann"}],
+			"roles": {"user": {"bounds": {"running_requests": 1}}}},
+		"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}},
+		"agents": {"default": {"provider": "main"}, "slow": {"provider": "main", "request_options": {"loquat_script": {"text": "one two three four five six seven eight nine ten", "rate": 4}}}}}`,
+		fullToken, annsToken, scripted), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"serve", "--config", cfg, "--listen", binary.FreeAddress(t), "--data", filepath.Join(t.TempDir(), "data")}
+	server := binary.Start(t, nil, args...)
+	ask := func(model string) (int, string) {
+		return callAs(t, annsToken, "POST", server.URL+"/v1/chat/completions", `{"model": "`+model+`", "messages": [{"role": "user", "content": "hi"}]}`)
+	}
+	for range 20 { // one after the other they are never at the bound
+		if status, text := ask("default"); status != http.StatusOK {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	slow := func() (end context.CancelFunc) {
+		t.Helper()
+		ctx, end := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/chat/completions", strings.NewReader(`{"model": "slow", "stream": true, "messages": [{"role": "user", "content": "hi"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+annsToken)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%v %v", resp, err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return end
+	}
+	end := slow()
+	for _, call := range []struct{ path, body string }{
+		{"/v1/chat/completions", `{"model": "default", "messages": [{"role": "user", "content": "hi"}]}`},
+		{"/v1/responses/compact", `{"model": "default", "input": "hi"}`},
+		{"/v1/responses", `{"model": "default", "input": "hi"}`},
+		{"/sessions", `{"send": {"content": "hi"}}`},
+	} {
+		if status, text := callAs(t, annsToken, "POST", server.URL+call.path, call.body); status != http.StatusTooManyRequests || !strings.Contains(text, "running_requests") {
+			t.Errorf("%s beside a relayed request: %d %s", call.path, status, text)
+		}
+	}
+	end()
+	binary.Eventually(t, "the end counts", func() bool { status, _ := ask("default"); return status == http.StatusOK })
+	defer slow()()
+	server.Kill(t)
+	server = binary.Start(t, nil, args...)
+	if status, text := ask("default"); status != http.StatusOK {
+		t.Errorf("after a kill: %d %s", status, text)
 	}
 }

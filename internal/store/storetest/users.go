@@ -98,9 +98,34 @@ func meters(t *testing.T, open Open) {
 	if later := look(t, s, func(r *store.Reader) (store.Metered, error) { return r.MeteredToday("user ann", now.Add(25*time.Hour)) }); later.Tokens != 0 {
 		t.Errorf("tomorrow: %+v", later)
 	}
+	runningCalls(t, s)
 	if err := s.Cleanup(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// runningCalls checks that a meter counts calls until they end, and those of a process until it ends.
+func runningCalls(t *testing.T, s *store.Store) {
+	t.Helper()
+	running := func() int {
+		return look(t, s, func(r *store.Reader) (int, error) { return r.UnendedOf("user ann", 9) })
+	}
+	call := func(owner string, change func(tx *store.Tx, meter, owner string) error, want int) {
+		t.Helper()
+		update(t, s, func(tx *store.Tx) error { return change(tx, "user ann", owner) })
+		if n := running(); n != want {
+			t.Errorf("%d calls run, want %d", n, want)
+		}
+	}
+	call(s.Owner(), (*store.Tx).BeginCall, 1)
+	call(s.Owner(), (*store.Tx).BeginCall, 2)
+	call("a process that has ended", (*store.Tx).BeginCall, 2)
+	call(s.Owner(), (*store.Tx).EndCall, 1)
+	if err := s.Cleanup(t.Context()); err != nil {
+		t.Error(err)
+	}
+	call(s.Owner(), (*store.Tx).EndCall, 0)
+	call(s.Owner(), (*store.Tx).EndCall, 0)
 }
 
 // webhookDeliveries checks that the first waiting event of each session is due, and what becomes of the others.

@@ -55,7 +55,7 @@ export class App {
   /** A token of one session sees only this session. */
   readonly onlySession: ReadonlySignal<string> = computed(() => (this.me.value?.scope === "session" ? (this.me.value.session_id ?? "") : ""));
   /** Whether the user may import chats. */
-  readonly imports: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "full");
+  readonly imports: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "full" || this.me.value?.scope === "user");
   /** Whether replies come from the scripted backend. */
   readonly scripted: ReadonlySignal<boolean> = computed(() => this.agents.value.some((agent) => agent.provider === "scripted"));
   readonly state: ReadonlySignal<PageState> = computed(() => pageState(this.connection.value));
