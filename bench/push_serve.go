@@ -45,7 +45,7 @@ func (l *pushLog) Latest() loquat.EventID {
 func (l *pushLog) Check(context.Context, loquat.EventID) error { return nil }
 
 // Window implements bridge.Log.
-func (l *pushLog) Window(ctx context.Context, since, until loquat.EventID, wait time.Duration) ([]loquat.Record, error) {
+func (l *pushLog) Window(ctx context.Context, since, until loquat.EventID, _ string, wait time.Duration) ([]loquat.Record, error) {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	for {

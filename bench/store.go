@@ -175,7 +175,7 @@ func publishRound(publishers, events int) (publishResult, error) {
 
 // follow reads all events and returns the latency of each.
 func follow(s *store.Store, began []atomic.Int64, events int) []time.Duration {
-	watch := s.Watch("")
+	watch := s.Watch(store.Filter{})
 	defer watch.Stop()
 	at := loquat.EventID(len(began) - events - 1)
 	out := make([]time.Duration, 0, events)

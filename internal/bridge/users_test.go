@@ -93,7 +93,7 @@ func TestTokenOfUserEnds(t *testing.T) {
 
 	f.Close()
 	o.door.revoke("of-bob")
-	f = o.forward(t, url, "server-token")
+	o.forward(t, url, "server-token")
 	bob.gone()
 	r := h.remotes["home"]
 	until(t, "the bridge forgets the tokens", func() bool {

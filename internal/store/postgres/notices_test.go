@@ -41,7 +41,18 @@ func TestNotificationsBringSmallCommits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { reader.Close() })
-	mustCreate(t, writer, "s")
+	if err := writer.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.CreateSession("s", "default", nil)
+		if err == nil {
+			err = tx.SetUser(&h, "ann")
+		}
+		if err == nil {
+			_, err = tx.Publish(loquat.Event{Type: loquat.SessionCreated}, &h, nil)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	publish := startRequest(t, writer, "s")
 	publish(loquat.Partial, "the first, whose request the reader does not know")
 	level(t, writer, reader)
@@ -56,6 +67,10 @@ func TestNotificationsBringSmallCommits(t *testing.T) {
 			publish(loquat.Partial, strings.Repeat("é<&\x00", 2000)) // too large
 		case 2:
 			publish(loquat.RequestStarted, "")
+		case 3: // an event that neither has the user nor belongs to a request
+			if err := writer.Update(t.Context(), func(tx *store.Tx) error { _, err := say(tx, "s", "é"); return err }); err != nil {
+				t.Fatal(err)
+			}
 		default:
 			publish(loquat.Partial, "é<&\x00")
 		}
@@ -77,7 +92,7 @@ func TestNotificationsBringSmallCommits(t *testing.T) {
 	}
 	for i := range want {
 		a, b := want[i], got[i]
-		if a.ID != b.ID || a.Type != b.Type || a.Rev != b.Rev || a.OmitMessages != b.OmitMessages || !a.At.Equal(b.At) || !reflect.DeepEqual(a.Body, b.Body) {
+		if a.ID != b.ID || a.Type != b.Type || a.Rev != b.Rev || a.User != b.User || (a.User == "ann") != (a.SessionID == "s") || a.OmitMessages != b.OmitMessages || !a.At.Equal(b.At) || !reflect.DeepEqual(a.Body, b.Body) {
 			t.Errorf("event %s: %+v at the writer, %+v at the reader", a.ID, a, b)
 		}
 	}
