@@ -27,6 +27,7 @@ import (
 	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/mcphost"
+	"loquat/internal/otlp"
 	"loquat/internal/openai"
 	"loquat/internal/plugin"
 	"loquat/internal/profile"
@@ -107,7 +108,9 @@ type server struct {
 	scripts  *scripted     // the scripted backend, when it is used
 	store    *store.Store
 	access   *auth.Keeper
-	profiles *profile.Server  // nil unless there is an address for it
+	profiles *profile.Server // nil unless there is an address for it
+	metrics  *prometheus.Registry
+	traces   *otlp.Sender     // nil unless there is a collector
 	plugins  []plugin.Process // plugin processes that were started
 	guard    *mcphost.Guard   // process guard of plugins
 	chat     *chat.Service
@@ -175,6 +178,10 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
 		return s, err
 	}
+	s.metrics = prometheus.NewRegistry()
+	if s.traces, err = otlp.Start(ctx, otlp.Options{Config: cfg.Telemetry, Version: version(), Node: s.store.Owner(), Registry: s.metrics, Logger: s.log}); err != nil {
+		return s, err
+	}
 	if err := s.startChat(ctx, cfg, plugins, registry, driver); err != nil {
 		return s, err
 	}
@@ -191,7 +198,7 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	s.chat = chat.New(chat.Options{Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets})
+	s.chat = chat.New(chat.Options{Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
 	s.feed = feed.New(s.store)
 	s.openai = openai.New(openai.Options{Chat: s.chat, Feed: s.feed, MaxBodyMemory: cfg.Limits.MaxInflightBytes, MaxBodyBytes: cfg.Limits.MaxBodyBytes})
 	return s.chat.Start(ctx)
@@ -262,11 +269,10 @@ func (s *server) listen(cfg *config.Config) error {
 		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
 	}
 	relay := &bridge.Relay{Host: ln.Addr().String()}
-	metrics := prometheus.NewRegistry()
 	for _, c := range s.store.Collectors() {
-		metrics.MustRegister(c)
+		s.metrics.MustRegister(c)
 	}
-	sockets, err := s.startBridge(cfg, relay, metrics)
+	sockets, err := s.startBridge(cfg, relay, s.metrics)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -274,7 +280,7 @@ func (s *server) listen(cfg *config.Config) error {
 	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log})
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
-		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: metrics, Faces: []route.Face{s.openai.Face()},
+		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: s.metrics, Faces: []route.Face{s.openai.Face()},
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -343,6 +349,7 @@ func (s *server) stop() {
 	}
 	stopping.Wait()
 	s.guard.Close()
+	s.traces.Close()
 	if s.store != nil {
 		if err := s.store.Close(); err != nil {
 			s.log.Error("close the store", "error", err)

@@ -9,6 +9,7 @@ import (
 
 	"loquat"
 	"loquat/internal/store"
+	"loquat/internal/trace"
 )
 
 // Call holds the parameters that every change has.
@@ -24,6 +25,9 @@ type Call struct {
 
 	// By says who makes the change, and what the caller may use.
 	By By
+
+	// Trace is the span of the caller, below which a request is traced.
+	Trace trace.Parent
 
 	// Discard makes a new session one that is deleted when this process ends, unless a Respond without
 	// Discard starts a request on it.

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/settings"
 	"loquat/internal/store"
+	"loquat/internal/trace"
 )
 
 // errCancelled is the failure of a request that was cancelled.
@@ -24,6 +26,11 @@ var errCancelled = errors.New("the request was cancelled")
 // runRequest runs one request to its end and returns the request that its end started.
 func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store.Request) {
 	log := s.log.With("request_id", q.RequestID, "session_id", q.SessionID)
+	ctx, span := s.traceRequest(ctx, q)
+	defer span.End()
+	if id := span.TraceID(); id != "" {
+		log = log.With("trace_id", id)
+	}
 	out := newSink(ctx, s, q)
 	err := s.checkOwner(q)
 	if err == nil {
@@ -31,6 +38,7 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	}
 	out.close()
 	if err == nil {
+		span.Ended(string(loquat.StatusCompleted))
 		log.Info("request completed")
 		if !discards(q) {
 			s.titles.consider(q)
@@ -44,7 +52,12 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 		log.Debug("request was ended elsewhere")
 		return nil
 	}
-	next, status, err := s.endAbnormally(q, out, err)
+	failure := err
+	next, status, err := s.endAbnormally(q, out, failure)
+	if status == loquat.StatusFailed {
+		span.Fail(string(cmp.Or(loquat.CodeOf(failure), loquat.CodeInternal)), failure.Error())
+	}
+	span.Ended(string(status))
 	switch {
 	case status == loquat.StatusFailed:
 		log.Warn("request failed", "error", err)
@@ -56,6 +69,26 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 		log.Error("the end of the request could not be written; it is ended later", "error", err)
 	}
 	return next
+}
+
+// traceRequest starts the span of a request, below that of the client that sent it.
+func (s *Requests) traceRequest(ctx context.Context, q store.Request) (context.Context, trace.Span) {
+	if s.tracer == nil {
+		return ctx, trace.Span{}
+	}
+	r := trace.Request{SessionID: q.SessionID, RequestID: q.RequestID}
+	if stored, err := sendOf(q); err == nil {
+		r.AgentID = stored.AgentID
+		if stored.Trace != nil {
+			r.Parent = *stored.Trace
+		}
+	}
+	return s.tracer.Request(ctx, r)
+}
+
+// TraceRelay starts the span of a relayed request.
+func (s *Requests) TraceRelay(ctx context.Context, call Call, r settings.Resolved, stream bool) (context.Context, trace.Span) {
+	return s.tracer.Relay(ctx, call.Trace, r.ProviderID, r.Config.String("model"), stream)
 }
 
 // runJob runs a request's job. A panic of a plugin fails this request alone.

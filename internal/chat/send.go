@@ -7,6 +7,7 @@ import (
 
 	"loquat"
 	"loquat/internal/store"
+	"loquat/internal/trace"
 )
 
 // maxQueued bounds the queued sends of one session.
@@ -29,6 +30,8 @@ type storedSend struct {
 	Run *run `json:"run,omitempty"` // of a request that Respond started
 
 	Role string `json:"role,omitempty"` // of the caller
+
+	Trace *trace.Parent `json:"trace,omitempty"` // the span of the caller; nil: none, or nothing is traced
 
 	RollBack bool `json:"roll_back,omitempty"` // its messages are deleted when it ends
 
@@ -171,6 +174,9 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 		return answer, err
 	}
 	stored.Role = call.By.Role
+	if s.tracer != nil && call.Trace != (trace.Parent{}) {
+		stored.Trace = &call.Trace
+	}
 	if err := checkAttachments(s.settings, stored.attachments, &tx.Reader, h); err != nil {
 		return answer, err
 	}

@@ -21,6 +21,7 @@ import (
 	"loquat/internal/plugin"
 	"loquat/internal/settings"
 	"loquat/internal/store"
+	"loquat/internal/trace"
 )
 
 // Options configure a Service.
@@ -32,6 +33,7 @@ type Options struct {
 	Plugins *plugin.Registry
 	Logger  *slog.Logger     // nil: the default one
 	Secrets *config.Redactor // redacts secrets in texts of backends and plugins; nil: there are none
+	Tracer  *trace.Tracer    // traces requests; nil: none
 }
 
 // Service runs the operations. Make one with New, start it with Start.
@@ -57,6 +59,7 @@ type dependencies struct {
 	plugins  *plugin.Registry
 	log      *slog.Logger
 	redactor *config.Redactor
+	tracer   *trace.Tracer
 	settings *settings.Resolver
 	starts   *pluginStarts
 	spent    spent
@@ -68,7 +71,7 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, spent: newSpent()},
+		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, spent: newSpent()},
 		states:       map[string]chan struct{}{},
 	}
 	if s.log == nil {

@@ -58,6 +58,7 @@ type Config struct {
 	Bridge         Bridge
 	Push           Push
 	Webhooks       Webhooks
+	Telemetry      Telemetry
 	Limits         Limits
 	Events         Events
 	Prices         map[string]Price // by model, or by provider_id/model
@@ -167,6 +168,30 @@ func webhooksIn(o loquat.Object) Webhooks {
 		}
 	}
 	return w
+}
+
+// Telemetry says where spans and metrics are sent. Without an Endpoint the environment variables of OpenTelemetry
+// may name one.
+type Telemetry struct {
+	Endpoint    string // URL of a collector
+	Protocol    string // of ProtocolHTTP and ProtocolGRPC
+	Headers     map[string]string
+	SampleRatio float64 // of the requests whose client does not say whether it is traced
+	Content     bool    // spans may have the texts of messages
+	Metrics     bool    // metrics are sent, too
+}
+
+// The protocols of Telemetry.
+const (
+	ProtocolHTTP = "http"
+	ProtocolGRPC = "grpc"
+)
+
+func telemetryIn(o loquat.Object) Telemetry {
+	return Telemetry{
+		Endpoint: o.String("endpoint"), Protocol: valueAt(o, "protocol", ProtocolHTTP), Headers: valueAt[map[string]string](o, "headers", nil),
+		SampleRatio: valueAt(o, "sample_ratio", 1.0), Content: valueAt(o, "content", false), Metrics: valueAt(o, "metrics", false),
+	}
 }
 
 // Limits bound the cost of calls.
@@ -333,6 +358,7 @@ func New(raw loquat.Object, env Environment) *Config {
 		},
 		Push:           pushIn(raw.Object("push").Object("web")),
 		Webhooks:       webhooksIn(raw.Object("webhooks")),
+		Telemetry:      telemetryIn(raw.Object("telemetry")),
 		Limits:         limitsIn(limits),
 		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
 		Prices:         valueAt[map[string]Price](raw, "prices", nil),
@@ -376,7 +402,7 @@ func pushIn(web loquat.Object) Push {
 // request_options a null removes a field.
 func withoutNulls(raw loquat.Object) loquat.Object {
 	out := dropNulls(raw, 0)
-	for _, key := range []string{"server", "store", "bridge", "push", "webhooks", "limits", "events"} {
+	for _, key := range []string{"server", "store", "bridge", "push", "webhooks", "telemetry", "limits", "events"} {
 		if o, ok := asObject(out[key]); ok {
 			out[key] = encode(dropNulls(o, math.MaxInt))
 		}

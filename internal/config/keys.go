@@ -23,7 +23,7 @@ import (
 // Keys is the schema of the keys that the service itself owns at the top level.
 // The keys of providers are their plugins'.
 func Keys() Schema {
-	return Schema{
+	return slices.Concat(Schema{
 		{Key: "plugin_cache_dir", Kind: String, Doc: "Directory that has a writable folder for each `path:` plugin; by default `plugin-cache` in the data directory."},
 		{Key: "providers", Kind: Object, Doc: "Map of provider_id to provider config."},
 		{Key: "plugins", Kind: Strings, Doc: "Plugins to load: `path:` and an absolute directory, or the dotted name of a compiled-in plugin. Without this key all compiled-in plugins are loaded."},
@@ -63,7 +63,26 @@ func Keys() Schema {
 
 		{Key: "webhooks.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether receivers of [webhooks](access.md#webhooks) may have loopback, private or link-local addresses."},
 		{Key: "webhooks.retry_delays_seconds", Kind: Delays, Default: DefaultWebhookDelays, Doc: "Delays between the attempts to deliver an event to a webhook. After the last one it is given up, and can be sent again by hand."},
+	}, telemetryKeys(), limitKeys(), Schema{
+		{Key: "prices", Kind: Object, Check: checkPrices, Doc: "Prices of a million tokens, by model or by `provider_id/model`: objects with `input`, `output` and, if wanted, `cached_input`, in any one currency. They give the cost in [usage](access.md#usage)."},
 
+		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
+	})
+}
+
+func telemetryKeys() Schema {
+	return Schema{
+		{Key: "telemetry.endpoint", Kind: String, Check: text(checkHTTPURL), Doc: "OpenTelemetry collector to which [traces](operations.md#traces) are sent, such as `http://localhost:4318`; by default the one that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if any."},
+		{Key: "telemetry.protocol", Kind: String, Default: ProtocolHTTP, Enum: []string{ProtocolHTTP, ProtocolGRPC}, Doc: "Protocol of the collector: OTLP over HTTP, or over gRPC."},
+		{Key: "telemetry.headers", Kind: Labels, Secret: true, Doc: "Headers of the calls of the collector, such as `Authorization`."},
+		{Key: "telemetry.sample_ratio", Kind: Number, Default: 1, Min: bound(0), Max: bound(1), Doc: "Share of the requests that are traced. A request whose client sends the header `traceparent` is traced if the client's span is."},
+		{Key: "telemetry.content", Kind: Boolean, Default: false, Doc: "Whether spans have the texts of messages, arguments and results of tools, and errors."},
+		{Key: "telemetry.metrics", Kind: Boolean, Default: false, Doc: "Whether the metrics of `/metrics` are also sent to the collector, every minute."},
+	}
+}
+
+func limitKeys() Schema {
+	return Schema{
 		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Maximum size of a body that a client sends to the HTTP API."},
 		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
 		{Key: "limits.max_import_bytes", Kind: Integer, Default: DefaultMaxImportBytes, Min: bound(1024), Doc: "Maximum size of a file that a client sends to `POST /sessions/import`. `loquat import` sends each session by itself, so it can import larger files."},
@@ -76,10 +95,6 @@ func Keys() Schema {
 		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
 		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503. The bodies of relayed requests have another account of this size."},
 		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
-
-		{Key: "prices", Kind: Object, Check: checkPrices, Doc: "Prices of a million tokens, by model or by `provider_id/model`: objects with `input`, `output` and, if wanted, `cached_input`, in any one currency. They give the cost in [usage](access.md#usage)."},
-
-		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"loquat/internal/config"
 	"loquat/internal/feed"
 	"loquat/internal/httpapi/route"
+	"loquat/internal/trace"
 	"loquat/internal/webhook"
 )
 
@@ -213,7 +214,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 
 // attribute says in a call who makes it.
 func attribute(x *route.Exchange, who auth.Principal, by chat.By) {
-	x.Call.By = by
+	x.Call.By, x.Call.Trace = by, trace.ParentOf(x.R.Header)
 	if !reads(x.R) {
 		x.R = x.R.WithContext(loquat.WithActor(x.R.Context(), actorOf(who, x.R.Header.Get(onBehalfOf) != "")))
 	}

@@ -21,6 +21,7 @@ import (
 	"loquat"
 	"loquat/internal/heap"
 	"loquat/internal/plugin"
+	"loquat/internal/trace"
 )
 
 // Job is a request to run.
@@ -74,6 +75,8 @@ type Phase struct {
 	Message  loquat.Message
 	Calls    []loquat.ToolCall
 	Last     bool // the client runs all of Calls
+
+	finish string // why the model stopped
 }
 
 // Failure reports why a request failed, and its results so far.
@@ -95,7 +98,7 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 	for round := 0; ; round++ {
 		tools := job.Plugins.Tools()
 		memory.Reset()
-		phase, err := runPhase(ctx, job, tools, history, sink, &memory)
+		phase, err := tracePhase(ctx, job, tools, history, sink, &memory)
 		if err != nil {
 			return err
 		}
@@ -125,6 +128,27 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 		}
 		history = append(append(append(history, phase.Message), results...), steers...)
 	}
+}
+
+// tracePhase is runPhase in a span.
+func tracePhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loquat.Message, sink Sink, memory *heap.Gauge) (Phase, error) {
+	ctx, span := trace.Phase(ctx, job.ProviderID, job.Config.String("model"), job.Stream)
+	defer span.End()
+	span.Asked(history)
+	phase, err := runPhase(ctx, job, tools, history, sink, memory)
+	if !span.Traced() {
+		return phase, err
+	}
+	if err != nil {
+		span.Fail(string(loquat.CodeOf(err)), err.Error())
+		return phase, err
+	}
+	span.Answered(phase.Message)
+	span.Finished(phase.finish)
+	if used := loquat.TokensIn(phase.Message.Metadata); used != nil {
+		span.Used(used.Input, used.Output)
+	}
+	return phase, nil
 }
 
 // runPhase calls the model once, and publishes its chunks as they arrive. It adds the sizes of
@@ -188,7 +212,7 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 	if out.order.mixed {
 		message.Metadata = message.Metadata.Set(loquat.MetaReasoningBefore, out.order.before)
 	}
-	return Phase{Streamed: out.started, Message: message, Calls: reply.ToolCalls}, nil
+	return Phase{Streamed: out.started, Message: message, Calls: reply.ToolCalls, finish: reply.FinishReason}, nil
 }
 
 // callCount makes one call of a provider that does not count its calls.

@@ -14,6 +14,7 @@ import (
 
 	"loquat"
 	"loquat/internal/plugin"
+	"loquat/internal/trace"
 )
 
 // toolRound is a running tool round. Its calls run in parallel.
@@ -86,7 +87,7 @@ func (r *toolRound) runCall(ctx context.Context, call loquat.ToolCall) error {
 	if err := r.publish(ctx, call, loquat.PhaseStart, loquat.Payload{Part: &empty}); err != nil {
 		return err
 	}
-	result := r.callTool(ctx, call)
+	result := r.traceTool(ctx, call)
 	m := toolMessage(r.job, call, result)
 	boundResult(&m, call.Name, r.job.MaxToolResultBytes)
 	r.attachImages(ctx, &m, result.Images)
@@ -114,6 +115,18 @@ func (r *toolRound) publish(ctx context.Context, call loquat.ToolCall, phase str
 		return nil
 	}
 	return r.sink.Publish(ctx, loquat.Event{Type: loquat.ToolPartial, ToolCallID: call.ID, Phase: phase, Payload: &p})
+}
+
+// traceTool is callTool in a span.
+func (r *toolRound) traceTool(ctx context.Context, call loquat.ToolCall) plugin.ToolResult {
+	ctx, span := trace.Tool(ctx, call)
+	defer span.End()
+	result := r.callTool(ctx, call)
+	if result.IsError {
+		span.Fail("tool_error", result.Content)
+	}
+	span.Returned(result.Content)
+	return result
 }
 
 // callTool calls the tool. Errors and panics become error results.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"loquat/internal/trace"
 )
 
 // listTimeout is how long a process may take to list its tools.
@@ -205,6 +207,12 @@ func (s *session) callTool(ctx context.Context, timeout time.Duration, u use) (*
 		params := &mcp.CallToolParams{Name: u.tool, Arguments: u.arguments}
 		if u.about != nil {
 			params.Meta = mcp.Meta{aboutKey: u.about}
+		}
+		for name, value := range trace.Names(ctx) { // as MCP servers that trace expect it
+			if params.Meta == nil {
+				params.Meta = mcp.Meta{}
+			}
+			params.Meta[name] = value
 		}
 		if c.token != "" {
 			params.SetProgressToken(c.token)

@@ -45,12 +45,22 @@ func (a *API) complete(x *route.Exchange) error {
 		return err
 	}
 	defer ended()
+	ctx, span := a.chat.Requests.TraceRelay(ctx, x.Call, resolved, req.stream)
+	defer span.End()
 	out := &answer{w: x.W, flush: http.NewResponseController(x.W).Flush, stream: req.stream}
 	err = relayer.Relay(ctx, loquat.RelayRequest{
 		ProviderID: resolved.ProviderID, Config: resolved.Config,
 		Body: req.forBackend(resolved.Config.String("model"), params), Stream: req.stream, Choices: req.choices,
-		Answer: out, Attempted: attempted,
+		Answer: out, Attempted: func(at loquat.Attempt) {
+			attempted(at)
+			if at.Reported != nil {
+				span.Used(at.Reported.Input, at.Reported.Output)
+			}
+		},
 	})
+	if err != nil {
+		span.Fail(string(loquat.CodeOf(err)), err.Error())
+	}
 	if err != nil && x.R.Context().Err() == nil && ctx.Err() != nil {
 		err = loquat.Errorf(loquat.CodeUnavailable, "%v", context.Cause(ctx))
 	}

@@ -11,6 +11,7 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/strictjson"
+	"loquat/internal/trace"
 )
 
 // openAIResponseRequest is the body of a new response. A null is the same as a field that is left out.
@@ -84,6 +85,7 @@ func fieldNames(t reflect.Type) map[string]bool {
 type plan struct {
 	body      openAIResponseRequest
 	by        chat.By
+	trace     trace.Parent
 	messages  []loquat.NewMessage
 	settings  chat.RunSettings
 	functions functions
@@ -96,7 +98,7 @@ func readPlan(x *route.Exchange, lookup itemLookup) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{body: body, by: x.Call.By, settings: chat.RunSettings{Instructions: loquat.CleanText(body.Instructions), Discard: !body.stores()}}
+	p := plan{body: body, by: x.Call.By, trace: x.Call.Trace, settings: chat.RunSettings{Instructions: loquat.CleanText(body.Instructions), Discard: !body.stores()}}
 	if p.body.Model == "" {
 		p.body.Model = loquat.DefaultAgent
 	}

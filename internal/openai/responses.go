@@ -115,7 +115,7 @@ func (a *API) start(ctx context.Context, p plan, id string) (session string, err
 			return "", err
 		}
 		p.mark(id, made)
-		call.By = p.by
+		call.By, call.Trace = p.by, p.trace
 		_, err = a.chat.Requests.Respond(ctx, call, session, chat.Respond{RequestID: id, Messages: p.messages, Model: p.body.Model, Settings: p.settings})
 		if err == nil {
 			return session, nil

@@ -14,6 +14,7 @@ import (
 	"loquat/internal/backoff"
 	"loquat/internal/config"
 	"loquat/internal/heap"
+	"loquat/internal/trace"
 )
 
 // exchange describes an HTTP request that can be sent several times.
@@ -34,11 +35,13 @@ type answer struct {
 	ctx   context.Context // of this attempt
 	json  bool            // the body is one JSON value, regardless of its content type
 	whole []byte          // the complete body, once it has been read
+	span  trace.Span
 }
 
 func (a *answer) close() {
 	a.watch.stop()
 	a.resp.Body.Close()
+	a.span.End()
 }
 
 // requestIDHeader is the response header in which backends return their own request id.
@@ -122,6 +125,7 @@ func (x *exchange) request(ctx context.Context, w *idleWatch, start *pacedStart)
 	req.Header.Set("Accept", "text/event-stream, application/json")
 	req.Header.Set("Accept-Encoding", "identity") // servers that compress a stream delay and batch its events
 	req.Header.Set("User-Agent", x.agent)
+	trace.Inject(ctx, req.Header)
 	if x.settings.apiKey != "" {
 		req.Header.Set("Authorization", "Bearer "+x.settings.apiKey)
 	}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"loquat"
 	"loquat/internal/config"
+	"loquat/internal/trace"
 )
 
 // failKind classifies a failure by what may be done about it.
@@ -27,6 +29,24 @@ const (
 	failCancelled                     // the caller's context ended
 	failStopped                       // the caller stopped reading
 )
+
+// kindNames are the kinds as spans name them; that of a status is its number.
+var kindNames = map[failKind]string{
+	failTimeout: "timeout", failConnect: "connect", failStream: "stream", failBackend: "backend", failCancelled: "cancelled", failStopped: "stopped",
+}
+
+// note says in the span of the attempt that it failed.
+func (f *failure) note(span trace.Span) {
+	if !span.Traced() {
+		return
+	}
+	kind := kindNames[f.kind]
+	if f.kind == failStatus {
+		span.Status(f.status)
+		kind = strconv.Itoa(f.status)
+	}
+	span.Fail(kind, "")
+}
 
 // failure describes one failed attempt.
 type failure struct {

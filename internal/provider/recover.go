@@ -59,8 +59,11 @@ func (ph *phase) openAndRead() (*reading, *failure) {
 	defer func() {
 		ph.attempted(loquat.Attempt{Reported: r.collector.reported(), Received: r.collector.received()})
 	}()
-	f = ph.consume(a, r)
-	if f != nil && f.requestID == "" {
+	if f = ph.consume(a, r); f == nil {
+		return r, nil
+	}
+	f.note(a.span)
+	if f.requestID == "" {
 		f.requestID = a.requestID()
 	}
 	return r, f

@@ -110,7 +110,11 @@ func (r *relay) openAndPass() *failure {
 	} else {
 		f = r.passStream(a)
 	}
-	if f != nil && f.requestID == "" {
+	if f == nil {
+		return nil
+	}
+	f.note(a.span)
+	if f.requestID == "" {
 		f.requestID = a.requestID()
 	}
 	return f

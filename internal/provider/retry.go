@@ -6,6 +6,7 @@ import (
 
 	"loquat"
 	"loquat/internal/backoff"
+	"loquat/internal/trace"
 )
 
 // open makes attempts until one succeeds, no list has a delay for the failure, or the
@@ -14,13 +15,20 @@ import (
 func (ph *phase) open() (*answer, *failure) {
 	for {
 		ph.attempts++
-		a, f := ph.send(ph.ctx)
+		ctx, span := trace.Attempt(ph.ctx, ph.settings.baseURL, ph.attempts)
+		a, f := ph.send(ctx)
+		if f == nil {
+			a.span = span
+			span.Status(a.resp.StatusCode)
+		}
 		if f == nil && !ph.stream {
 			f = ph.readWhole(a)
 		}
 		if f == nil {
 			return a, nil
 		}
+		f.note(span)
+		span.End()
 		ph.failed(f)
 		cause, delays := ph.settings.delays(f)
 		if ph.retries >= len(delays) {
@@ -60,11 +68,7 @@ func (s *settings) delays(f *failure) (cause string, delays []time.Duration) {
 
 // announce emits a notice of a retry delay or a recovery that is about to begin.
 func (ph *phase) announce(cause string, status, attempt int, delay time.Duration) bool {
-	return ph.yield(loquat.Chunk{Retry: &loquat.Retry{
-		Attempt:  attempt,
-		Cause:    cause,
-		Status:   status,
-		Delay:    delay,
-		ResumeAt: time.Now().Add(delay),
-	}}, nil)
+	retry := loquat.Retry{Attempt: attempt, Cause: cause, Status: status, Delay: delay, ResumeAt: time.Now().Add(delay)}
+	trace.Retry(ph.ctx, retry)
+	return ph.yield(loquat.Chunk{Retry: &retry}, nil)
 }

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"loquat/internal/loglimit"
+	"loquat/internal/trace"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -299,6 +300,8 @@ type update struct {
 	err    error
 	done   chan struct{} // nil if outbox is set
 	outbox *Outbox       // whose increments fn publishes
+
+	updates, events int // of the batch that has committed it
 }
 
 const (
@@ -315,10 +318,24 @@ const (
 // If ctx ends while the update is in the queue, the update is dropped. Once it has started,
 // Update waits for its end.
 func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
+	span := trace.Commit(ctx)
+	defer span.End()
 	u, err := s.submit(ctx, fn)
-	if err != nil {
-		return err
+	if err == nil {
+		err = u.wait(ctx)
 	}
+	switch {
+	case !span.Traced():
+	case err != nil:
+		span.Fail(string(loquat.CodeOf(err)), err.Error())
+	default:
+		span.Committed(u.updates, u.events)
+	}
+	return err
+}
+
+// wait waits for the end of an update.
+func (u *update) wait(ctx context.Context) error {
 	select {
 	case <-u.done:
 		return u.err
@@ -658,9 +675,10 @@ func (s *Store) finishBatch(batch []*update, tx *Tx, err error) {
 	if s.marker != nil && len(tx.published) > 0 {
 		s.marker.Mark(Mark{StoreID: s.ID(), Last: tx.last})
 	}
+	events := len(tx.published)
 	s.spare.keep(tx)
 	for _, u := range batch {
-		u.err = s.classify(context.Background(), u.err)
+		u.err, u.updates, u.events = s.classify(context.Background(), u.err), len(batch), events
 		u.finish()
 	}
 }

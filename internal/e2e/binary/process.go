@@ -141,7 +141,7 @@ func (p *Process) End(t testing.TB) {
 func CleanEnv() []string {
 	var env []string
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "LOQUAT_") && !strings.HasPrefix(v, "OPENAI_") {
+		if !strings.HasPrefix(v, "LOQUAT_") && !strings.HasPrefix(v, "OPENAI_") && !strings.HasPrefix(v, "OTEL_") {
 			env = append(env, v)
 		}
 	}
