@@ -39,6 +39,7 @@ var ranks = map[string]int{
 	"config":     2,
 	"ui":         2,
 	"trace":      1,
+	"headroom":   1,
 	"auth":       2,
 	"connlimit":  2,
 	"phx":        2,

@@ -23,12 +23,13 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/config"
 	"loquat/internal/feed"
+	"loquat/internal/headroom"
 	"loquat/internal/heap"
 	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/mcphost"
-	"loquat/internal/otlp"
 	"loquat/internal/openai"
+	"loquat/internal/otlp"
 	"loquat/internal/plugin"
 	"loquat/internal/profile"
 	"loquat/internal/store"
@@ -198,7 +199,9 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	s.chat = chat.New(chat.Options{Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
+	room := headroom.New(headroom.Options{MaxRunning: cfg.Limits.MaxRunningRequests, MinFreeDisk: cfg.Limits.MinFreeDiskBytes, Dir: cfg.Server.DataDir})
+	s.metrics.MustRegister(room.Collectors()...)
+	s.chat = chat.New(chat.Options{Headroom: room, Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
 	s.feed = feed.New(s.store)
 	s.openai = openai.New(openai.Options{Chat: s.chat, Feed: s.feed, MaxBodyMemory: cfg.Limits.MaxInflightBytes, MaxBodyBytes: cfg.Limits.MaxBodyBytes})
 	return s.chat.Start(ctx)

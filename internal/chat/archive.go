@@ -124,6 +124,9 @@ type ImportOptions struct {
 // the same content, is skipped. So an import that was interrupted can be repeated.
 func (s *Service) Import(ctx context.Context, items iter.Seq2[archive.Item, error], o ImportOptions) (loquat.ImportReport, error) {
 	report := loquat.ImportReport{Sessions: []loquat.ImportedSession{}}
+	if err := s.room.ForData(); err != nil {
+		return report, err
+	}
 	if err := checkImport(s, o); err != nil {
 		return report, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"loquat"
 	"loquat/internal/asset"
+	"loquat/internal/headroom"
 	"loquat/internal/images"
 	"loquat/internal/plugin"
 	"loquat/internal/store"
@@ -27,17 +28,25 @@ type Assets struct {
 	store   *store.Store
 	images  images.Keeper
 	uploads *asset.Spool
+	room    *headroom.Headroom
 }
 
 // StoreAsset stores an image for a session. The bytes decide the media type; mediaType must
 // agree unless it is "".
 func (s *Assets) StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
-	return s.AddAsset(ctx, Call{}, sessionID, name, mediaType, content)
+	return s.add(ctx, Call{}, sessionID, name, mediaType, content)
 }
 
-// AddAsset is StoreAsset with the parameters of a change. The hash of the image is part of
-// the call's body hash.
+// AddAsset is StoreAsset with the parameters of a change, for which the server has to have room. The hash of the image
+// is part of the call's body hash.
 func (s *Assets) AddAsset(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
+	if err := s.room.ForData(); err != nil {
+		return loquat.Asset{}, err
+	}
+	return s.add(ctx, call, sessionID, name, mediaType, content)
+}
+
+func (s *Assets) add(ctx context.Context, call Call, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
 	if err := CheckAssetName("body.name", name); err != nil {
 		return loquat.Asset{}, err
 	}

@@ -100,10 +100,15 @@ func (b By) hasRoom(r *store.Reader, now time.Time, another bool) error {
 	return nil
 }
 
-// lookForRoom refuses a send that a bound does not allow before its transaction begins, so that callers
-// who are at their bound do not hold up others. Only the transaction decides for sure.
+// lookForRoom refuses a send for which the server has no room, or that a bound does not allow, before its
+// transaction begins, so that callers who are at their bound do not hold up others. Only the transaction decides
+// for sure about bounds. A repeat is not refused.
 func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string, another bool) error {
-	if call.By.Meter == "" {
+	fault := s.room.ForData()
+	if another && fault == nil {
+		fault = s.room.ForRequest(s.workers.count())
+	}
+	if fault == nil && call.By.Meter == "" {
 		return nil
 	}
 	repeat, err := isReplay(ctx, s.store, call)
@@ -115,6 +120,9 @@ func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string,
 			if taken, err := r.RequestTaken(requestID); err != nil || taken {
 				return err
 			}
+		}
+		if fault != nil {
+			return fault
 		}
 		return call.By.hasRoom(r, time.Now(), another)
 	})

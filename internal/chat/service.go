@@ -17,6 +17,7 @@ import (
 	"loquat"
 	"loquat/internal/asset"
 	"loquat/internal/config"
+	"loquat/internal/headroom"
 	"loquat/internal/images"
 	"loquat/internal/plugin"
 	"loquat/internal/settings"
@@ -34,6 +35,8 @@ type Options struct {
 	Logger  *slog.Logger     // nil: the default one
 	Secrets *config.Redactor // redacts secrets in texts of backends and plugins; nil: there are none
 	Tracer  *trace.Tracer    // traces requests; nil: none
+
+	Headroom *headroom.Headroom // refuses what the server has no room for; nil refuses nothing
 }
 
 // Service runs the operations. Make one with New, start it with Start.
@@ -60,6 +63,7 @@ type dependencies struct {
 	log      *slog.Logger
 	redactor *config.Redactor
 	tracer   *trace.Tracer
+	room     *headroom.Headroom
 	settings *settings.Resolver
 	starts   *pluginStarts
 	spent    spent
@@ -71,7 +75,7 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, spent: newSpent()},
+		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, room: opts.Headroom, spent: newSpent()},
 		states:       map[string]chan struct{}{},
 	}
 	if s.log == nil {
@@ -90,7 +94,7 @@ func New(opts Options) *Service {
 	s.starts = &pluginStarts{config: s.config, plugins: s.plugins}
 	s.indexing = &indexing{store: s.store, log: s.log, life: s.life}
 	s.Catalog = &Catalog{s.dependencies}
-	s.Assets = &Assets{store: s.store, images: opts.Images, uploads: opts.Uploads}
+	s.Assets = &Assets{store: s.store, images: opts.Images, uploads: opts.Uploads, room: s.room}
 	s.Requests = &Requests{
 		dependencies: s.dependencies, assets: s.Assets,
 		life: s.life, recent: newRecentMessages(),

@@ -189,6 +189,9 @@ const (
 // admitCall admits a call of a caller that is no request of a session. It returns whose usage the call is.
 // Without an error, done must be called at the end.
 func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved settings.Resolved) (of meteredUsage, done func(), err error) {
+	if err := s.room.ForRequest(s.workers.count()); err != nil {
+		return of, nil, err
+	}
 	of = meteredUsage{store.UsageOf{User: by.User, AgentID: s.agentNamed(name), ProviderID: resolved.ProviderID, Model: resolved.Config.String("model")}, by.Meter}
 	if of.AgentID != "" {
 		err = by.mayUse(of.AgentID)

@@ -38,6 +38,8 @@ const (
 	DefaultMaxToolRounds    = 50
 	DefaultMaxToolResult    = 256 << 10
 
+	DefaultMaxRunning               = 10_000
+	DefaultMinFreeDisk              = 128 << 20
 	DefaultMaxConnections           = 4096
 	DefaultMaxConnectionsPerAddress = 1024
 	DefaultMaxFollowers             = 1024
@@ -203,6 +205,8 @@ type Limits struct {
 	MaxToolRounds      int
 	MaxToolResultBytes int
 
+	MaxRunningRequests       int
+	MinFreeDiskBytes         int64
 	MaxConnections           int
 	MaxConnectionsPerAddress int
 	MaxFollowers             int
@@ -383,6 +387,8 @@ func limitsIn(limits loquat.Object) Limits {
 
 		MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
 
+		MaxRunningRequests:       valueAt(limits, "max_running_requests", DefaultMaxRunning),
+		MinFreeDiskBytes:         valueAt[int64](limits, "min_free_disk_bytes", DefaultMinFreeDisk),
 		MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
 		MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
 		MaxFollowers:             valueAt(limits, "max_followers", DefaultMaxFollowers),

@@ -1,0 +1,144 @@
+// Package headroom says whether a server has room for another request: so few that run, so much free memory, and so much free
+// space on the disk that the requests that run can end well.
+//
+// It refuses only what begins. What it measures is at most a quarter of a second old, so bursts may exceed a limit a little.
+package headroom
+
+import (
+	"fmt"
+	"math"
+	"runtime/debug"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"loquat"
+)
+
+const (
+	measureEvery = 250 * time.Millisecond
+	memoryShare  = 0.85 // of the memory limit, above which live objects leave no room
+	retryAfter   = 5    // seconds
+)
+
+// The limits, as metrics name them.
+const (
+	limitRunning = "running_requests"
+	limitMemory  = "memory"
+	limitDisk    = "disk"
+)
+
+// Options say what a server needs.
+type Options struct {
+	MaxRunning  int   // requests that run
+	MinFreeDisk int64 // bytes; 0: the disk does not count
+	Dir         string
+
+	FreeDisk func(dir string) (int64, error) // nil: asks the operating system
+}
+
+// Headroom measures and refuses. A nil Headroom has room for everything.
+type Headroom struct {
+	opts    Options
+	limit   float64 // bytes of memory; +Inf without a limit
+	refused *prometheus.CounterVec
+
+	mu       sync.Mutex
+	measured time.Time
+	live     float64 // bytes of live objects
+	disk     int64   // free bytes; -1: not known
+}
+
+// New returns a Headroom. The memory limit is that of the Go runtime, which GOMEMLIMIT sets.
+func New(opts Options) *Headroom {
+	if opts.FreeDisk == nil {
+		opts.FreeDisk = freeDisk
+	}
+	h := &Headroom{opts: opts, limit: math.Inf(1), disk: -1, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "loquat_headroom_refused_total", Help: "Requests, uploads and imports that were refused to protect the server.",
+	}, []string{"limit"})}
+	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
+		h.limit = float64(limit)
+	}
+	for _, name := range []string{limitRunning, limitMemory, limitDisk} {
+		h.refused.WithLabelValues(name)
+	}
+	return h
+}
+
+// ForRequest returns an error if there is no room for another request beside those that run.
+func (h *Headroom) ForRequest(running int) error {
+	if h == nil {
+		return nil
+	}
+	if running >= h.opts.MaxRunning {
+		return h.refuse(limitRunning, "%d requests run on this server, which is limits.max_running_requests; try again in a moment", running)
+	}
+	return h.ForData()
+}
+
+// ForData returns an error if there is no room for more data.
+func (h *Headroom) ForData() error {
+	if h == nil {
+		return nil
+	}
+	live, disk := h.measure()
+	switch {
+	case live > memoryShare*h.limit:
+		return h.refuse(limitMemory, "the server's memory is nearly used up (GOMEMLIMIT); try again in a moment")
+	case disk >= 0 && disk < h.opts.MinFreeDisk:
+		return h.refuse(limitDisk, "the server's disk is nearly full: less than limits.min_free_disk_bytes are free; nothing can begin until there is room")
+	}
+	return nil
+}
+
+func (h *Headroom) refuse(limit, format string, args ...any) error {
+	h.refused.WithLabelValues(limit).Inc()
+	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter}
+}
+
+// measure returns the bytes of live objects, and those that are free on the disk.
+func (h *Headroom) measure() (live float64, disk int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.measured) < measureEvery {
+		return h.live, h.disk
+	}
+	h.measured = time.Now()
+	if !math.IsInf(h.limit, 1) {
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(sample)
+		h.live = float64(sample[0].Value.Uint64())
+	}
+	h.disk = -1
+	if h.opts.MinFreeDisk > 0 {
+		if free, err := h.opts.FreeDisk(h.opts.Dir); err == nil { // else the system cannot say
+			h.disk = free
+		}
+	}
+	return h.live, h.disk
+}
+
+// Collectors returns metrics for Prometheus.
+func (h *Headroom) Collectors() []prometheus.Collector {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	out := []prometheus.Collector{
+		h.refused,
+		gauge("loquat_requests_running_max", "limits.max_running_requests.", func() float64 { return float64(h.opts.MaxRunning) }),
+	}
+	if h.opts.MinFreeDisk > 0 {
+		out = append(out,
+			gauge("loquat_disk_free_bytes", "Free space in the data directory.", func() float64 { _, disk := h.measure(); return float64(disk) }),
+			gauge("loquat_disk_free_min_bytes", "limits.min_free_disk_bytes.", func() float64 { return float64(h.opts.MinFreeDisk) }))
+	}
+	if !math.IsInf(h.limit, 1) {
+		out = append(out,
+			gauge("loquat_memory_live_bytes", "Memory of objects that were in use when the collector last ran.", func() float64 { live, _ := h.measure(); return live }),
+			gauge("loquat_memory_live_max_bytes", "From how many live bytes on nothing begins: 85 % of GOMEMLIMIT.", func() float64 { return memoryShare * h.limit }))
+	}
+	return out
+}
