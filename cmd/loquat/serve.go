@@ -281,6 +281,7 @@ func (s *server) listen(cfg *config.Config) error {
 	}
 	s.notifier = webpush.Start(webpush.Options{Store: s.store, Access: s.access, Config: cfg.Push, Logger: s.log})
 	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log})
+	s.metrics.MustRegister(s.webhooks.Collectors()...)
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
 		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: s.metrics, Faces: []route.Face{s.openai.Face()},

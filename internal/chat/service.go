@@ -66,7 +66,7 @@ type dependencies struct {
 	room     *headroom.Headroom
 	settings *settings.Resolver
 	starts   *pluginStarts
-	spent    spent
+	counts   counts
 }
 
 // errShutdown is the failure of a request that runs when the server stops.
@@ -75,7 +75,7 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, room: opts.Headroom, spent: newSpent()},
+		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, room: opts.Headroom, counts: newCounts()},
 		states:       map[string]chan struct{}{},
 	}
 	if s.log == nil {

@@ -219,6 +219,9 @@ func (k *sink) fail(err error) {
 
 // Publish takes an increment. It blocks only while maxPending bytes wait.
 func (k *sink) Publish(ctx context.Context, e loquat.Event) error {
+	if e.Type == loquat.RetryScheduled {
+		k.s.counts.retries.WithLabelValues(e.Cause).Inc()
+	}
 	for {
 		k.mu.Lock()
 		if err := k.failed; err != nil {

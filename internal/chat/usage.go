@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"loquat"
 	"loquat/internal/backoff"
 	"loquat/internal/heap"
@@ -103,44 +101,14 @@ func (s *Requests) finish(tx *store.Tx, h store.Head, q *store.Request, status l
 	if err := tx.EndRequest(q, status, failure); err != nil {
 		return err
 	}
+	tx.AfterCommit(func() { s.counts.ended.WithLabelValues(string(status)).Inc() })
 	return s.used(tx, of, used, 1)
 }
 
 // used counts usage in the store and in the metrics.
 func (d dependencies) used(tx *store.Tx, of store.UsageOf, u loquat.Usage, requests int) error {
-	tx.AfterCommit(func() { d.spent.add(of.ProviderID, u) })
+	tx.AfterCommit(func() { d.counts.add(of.ProviderID, u) })
 	return tx.AddUsage(of, u, requests)
-}
-
-// spent are the metrics of usage. Their labels come from the configuration alone: clients can name models.
-type spent struct{ tokens, cost *prometheus.CounterVec }
-
-func newSpent() spent {
-	return spent{
-		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "loquat_tokens_total", Help: "Tokens that calls of backends have used, by what is known of them: reported or estimated.",
-		}, []string{"provider_id", "direction", "source"}),
-		cost: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "loquat_cost_total", Help: "What calls of backends have cost, by the prices of the configuration.",
-		}, []string{"provider_id"}),
-	}
-}
-
-func (s spent) add(providerID string, u loquat.Usage) {
-	for source, t := range map[string]loquat.Tokens{loquat.UsageReported: u.Reported, loquat.UsageEstimated: u.Estimated} {
-		if t.All() > 0 {
-			s.tokens.WithLabelValues(providerID, "input", source).Add(float64(t.Input))
-			s.tokens.WithLabelValues(providerID, "output", source).Add(float64(t.Output))
-		}
-	}
-	if u.Cost != nil && *u.Cost > 0 {
-		s.cost.WithLabelValues(providerID).Add(*u.Cost)
-	}
-}
-
-// Collectors returns the metrics of the service.
-func (s *Service) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.spent.tokens, s.spent.cost}
 }
 
 // price sets the cost of usage, if the configuration has a price.

@@ -75,6 +75,13 @@ func newInflightLimits(limits config.Limits) *inflightLimits {
 	return &inflightLimits{limits: limits, bytes: semaphore.NewWeighted(limits.MaxInflightBytes), by: map[string]*tokenUse{}, holds: map[*hold]struct{}{}}
 }
 
+// following returns how many calls follow the log.
+func (in *inflightLimits) following() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.followers
+}
+
 // follow counts a call that follows the log, until done is called. cut ends the call's
 // connection.
 func (in *inflightLimits) follow(who auth.Principal, cut func()) (h *hold, done func(), err error) {

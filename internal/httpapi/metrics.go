@@ -21,7 +21,7 @@ type metrics struct {
 	handler http.Handler
 }
 
-func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics, error) {
+func newMetrics(registry *prometheus.Registry, service *chat.Service, limits *inflightLimits) (*metrics, error) {
 	if registry == nil {
 		registry = prometheus.NewRegistry()
 	}
@@ -41,7 +41,13 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service) (*metrics,
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "loquat_requests_running", Help: "Requests that run in this process.",
 	}, func() float64 { return float64(service.Requests.Running()) })
-	own := []prometheus.Collector{m.answers, m.latency, m.streams, running}
+	followers := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "loquat_http_followers", Help: "Event streams, polls and relayed requests.",
+	}, func() float64 { return float64(limits.following()) })
+	most := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "loquat_http_followers_max", Help: "limits.max_followers.",
+	}, func() float64 { return float64(limits.limits.MaxFollowers) })
+	own := []prometheus.Collector{m.answers, m.latency, m.streams, running, followers, most}
 	if err := register(registry, append(own, service.Collectors()...)...); err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func New(opts Options) (http.Handler, error) {
 	if a.log == nil {
 		a.log = slog.Default()
 	}
-	if a.metrics, err = newMetrics(opts.Metrics, opts.Service); err != nil {
+	if a.metrics, err = newMetrics(opts.Metrics, opts.Service, a.inflight); err != nil {
 		return nil, err
 	}
 	if a.compressor, err = newCompressor(); err != nil {

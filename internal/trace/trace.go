@@ -207,7 +207,9 @@ func (s Span) Ended(status string) { s.set(keyEnd.String(status)) }
 func (s Span) Committed(updates, events int) { s.set(keyUpdates.Int(updates), keyEvents.Int(events)) }
 
 // Used notes the tokens of an answer.
-func (s Span) Used(input, output int64) { s.set(keyInputTokens.Int64(input), keyOutputTokens.Int64(output)) }
+func (s Span) Used(input, output int64) {
+	s.set(keyInputTokens.Int64(input), keyOutputTokens.Int64(output))
+}
 
 // Finished notes why a model stopped.
 func (s Span) Finished(reason string) {

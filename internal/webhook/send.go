@@ -123,10 +123,14 @@ func (f *failed) Error() string { return f.why }
 // settle stores the outcome of an attempt. It repeats that while the store cannot write, because an event that was
 // delivered would be sent again.
 func (l *leader) settle(ctx context.Context, w loquat.Webhook, d loquat.WebhookDelivery, status int, failure error) error {
-	update := func(tx *store.Tx) error { return tx.EndDelivery(w.WebhookID, d.EventID) }
+	update, result := func(tx *store.Tx) error { return tx.EndDelivery(w.WebhookID, d.EventID) }, resultDelivered
+	defer func() { l.attempts.WithLabelValues(result).Inc() }()
 	if failure != nil {
 		l.failures.Log(slog.LevelWarn, "a webhook's receiver does not accept an event", "webhook_id", w.WebhookID, "event_id", d.EventID, "error", failure)
 		l.delay(&d, failure)
+		if result = resultFailed; d.Failed {
+			result = resultGivenUp
+		}
 		update = func(tx *store.Tx) error {
 			if status == http.StatusGone {
 				now, err := tx.Webhook(w.WebhookID)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"loquat"
 	"loquat/internal/config"
@@ -47,6 +48,7 @@ type Sender struct {
 	failures *loglimit.Logger
 	client   *http.Client
 	timeout  time.Duration // of a call
+	attempts *prometheus.CounterVec
 	changed  chan struct{} // signalled when there may be more to send
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -66,15 +68,31 @@ func Start(opts Options) *Sender {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sender{
 		store: opts.Store, config: opts.Config, log: opts.Logger, changed: make(chan struct{}, 1), stop: stop, timeout: cmp.Or(opts.CallTimeout, defaultTimeout),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loquat_webhook_attempts_total", Help: "Calls of receivers, by their result: delivered, failed, or given_up for the last one of an event.",
+		}, []string{"result"}),
 	}
 	s.client = outbound.Client(outbound.Options{AllowPrivate: opts.Config.AllowPrivate, Timeout: s.timeout})
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	s.failures = loglimit.Once(s.log)
+	for _, result := range []string{resultDelivered, resultFailed, resultGivenUp} {
+		s.attempts.WithLabelValues(result)
+	}
 	s.running.Go(func() { s.run(ctx) })
 	return s
 }
+
+// Collectors returns metrics for Prometheus.
+func (s *Sender) Collectors() []prometheus.Collector { return []prometheus.Collector{s.attempts} }
+
+// The results of calls of receivers, as the metric names them.
+const (
+	resultDelivered = "delivered"
+	resultFailed    = "failed"
+	resultGivenUp   = "given_up"
+)
 
 // Close stops sending. What was not sent is sent after the next start.
 func (s *Sender) Close() {
