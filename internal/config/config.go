@@ -39,7 +39,6 @@ const (
 	DefaultMaxToolResult    = 256 << 10
 
 	DefaultMaxRunning               = 10_000
-	DefaultMinFreeDisk              = 128 << 20
 	DefaultMaxConnections           = 4096
 	DefaultMaxConnectionsPerAddress = 1024
 	DefaultMaxFollowers             = 1024
@@ -206,7 +205,7 @@ type Limits struct {
 	MaxToolResultBytes int
 
 	MaxRunningRequests       int
-	MinFreeDiskBytes         int64
+	MinFreeDiskBytes         int64 // -1: 128 MiB, or 5 % of a smaller disk
 	MaxConnections           int
 	MaxConnectionsPerAddress int
 	MaxFollowers             int
@@ -388,7 +387,7 @@ func limitsIn(limits loquat.Object) Limits {
 		MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
 
 		MaxRunningRequests:       valueAt(limits, "max_running_requests", DefaultMaxRunning),
-		MinFreeDiskBytes:         valueAt[int64](limits, "min_free_disk_bytes", DefaultMinFreeDisk),
+		MinFreeDiskBytes:         valueAt[int64](limits, "min_free_disk_bytes", -1),
 		MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
 		MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
 		MaxFollowers:             valueAt(limits, "max_followers", DefaultMaxFollowers),

@@ -207,7 +207,7 @@ func TestDefaults(t *testing.T) {
 	if fmt.Sprint(c.Server) != fmt.Sprint(want) {
 		t.Errorf("server = %+v, want %+v", c.Server, want)
 	}
-	if c.Limits != (config.Limits{MaxBodyBytes: 8388608, MaxAssetBytes: 20971520, MaxImportBytes: 1073741824, MaxResponseBytes: 67108864, MaxToolRounds: 50, MaxToolResultBytes: 262144, MaxRunningRequests: 10_000, MinFreeDiskBytes: 128 << 20,
+	if c.Limits != (config.Limits{MaxBodyBytes: 8388608, MaxAssetBytes: 20971520, MaxImportBytes: 1073741824, MaxResponseBytes: 67108864, MaxToolRounds: 50, MaxToolResultBytes: 262144, MaxRunningRequests: 10_000, MinFreeDiskBytes: -1,
 		MaxConnections: 4096, MaxConnectionsPerAddress: 1024,
 		MaxFollowers: 1024, MaxFollowersPerToken: 512, MaxInflightBytes: 64 << 20, MaxInflightBytesPerToken: 32 << 20}) || c.Events.Retention.Seconds() != 604800 {
 		t.Errorf("limits = %+v, events = %+v", c.Limits, c.Events)

@@ -4,11 +4,11 @@ package headroom
 
 import "golang.org/x/sys/unix"
 
-// freeDisk returns how many bytes this process may still write in a directory.
-func freeDisk(dir string) (int64, error) {
+// freeDisk returns how many bytes this process may still write in a directory, and the size of its disk.
+func freeDisk(dir string) (free, size int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), nil
+	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
 }

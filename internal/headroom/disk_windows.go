@@ -2,13 +2,13 @@ package headroom
 
 import "golang.org/x/sys/windows"
 
-// freeDisk returns how many bytes this process may still write in a directory.
-func freeDisk(dir string) (int64, error) {
+// freeDisk returns how many bytes this process may still write in a directory, and the size of its disk.
+func freeDisk(dir string) (free, size int64, err error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	var free uint64
-	err = windows.GetDiskFreeSpaceEx(path, &free, nil, nil)
-	return int64(free), err
+	var left, all uint64
+	err = windows.GetDiskFreeSpaceEx(path, &left, &all, nil)
+	return int64(left), int64(all), err
 }

@@ -21,6 +21,9 @@ const (
 	measureEvery = 250 * time.Millisecond
 	memoryShare  = 0.85 // of the memory limit, above which live objects leave no room
 	retryAfter   = 5    // seconds
+
+	defaultFree  = 128 << 20
+	defaultShare = 20 // the part of a small disk: one in 20
 )
 
 // The limits, as metrics name them.
@@ -33,10 +36,10 @@ const (
 // Options say what a server needs.
 type Options struct {
 	MaxRunning  int   // requests that run
-	MinFreeDisk int64 // bytes; 0: the disk does not count
+	MinFreeDisk int64 // bytes; 0: the disk does not count; less: 128 MiB, or 5 % of a smaller disk
 	Dir         string
 
-	FreeDisk func(dir string) (int64, error) // nil: asks the operating system
+	FreeDisk func(dir string) (free, size int64, err error) // nil: asks the operating system
 }
 
 // Headroom measures and refuses. A nil Headroom has room for everything.
@@ -49,6 +52,7 @@ type Headroom struct {
 	measured time.Time
 	live     float64 // bytes of live objects
 	disk     int64   // free bytes; -1: not known
+	floor    int64   // bytes that have to be free
 }
 
 // New returns a Headroom. The memory limit is that of the Go runtime, which GOMEMLIMIT sets.
@@ -84,11 +88,11 @@ func (h *Headroom) ForData() error {
 	if h == nil {
 		return nil
 	}
-	live, disk := h.measure()
+	live, disk, floor := h.measure()
 	switch {
 	case live > memoryShare*h.limit:
 		return h.refuse(limitMemory, "the server's memory is nearly used up (GOMEMLIMIT); try again in a moment")
-	case disk >= 0 && disk < h.opts.MinFreeDisk:
+	case disk >= 0 && disk < floor:
 		return h.refuse(limitDisk, "the server's disk is nearly full: less than limits.min_free_disk_bytes are free; nothing can begin until there is room")
 	}
 	return nil
@@ -99,12 +103,12 @@ func (h *Headroom) refuse(limit, format string, args ...any) error {
 	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: fmt.Sprintf(format, args...), RetryAfter: retryAfter}
 }
 
-// measure returns the bytes of live objects, and those that are free on the disk.
-func (h *Headroom) measure() (live float64, disk int64) {
+// measure returns the bytes of live objects, and those that are free on the disk and that have to be.
+func (h *Headroom) measure() (live float64, disk, floor int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.measured) < measureEvery {
-		return h.live, h.disk
+		return h.live, h.disk, h.floor
 	}
 	h.measured = time.Now()
 	if !math.IsInf(h.limit, 1) {
@@ -113,12 +117,15 @@ func (h *Headroom) measure() (live float64, disk int64) {
 		h.live = float64(sample[0].Value.Uint64())
 	}
 	h.disk = -1
-	if h.opts.MinFreeDisk > 0 {
-		if free, err := h.opts.FreeDisk(h.opts.Dir); err == nil { // else the system cannot say
-			h.disk = free
+	if h.opts.MinFreeDisk != 0 {
+		if free, size, err := h.opts.FreeDisk(h.opts.Dir); err == nil { // else the system cannot say
+			h.disk, h.floor = free, h.opts.MinFreeDisk
+			if h.floor < 0 {
+				h.floor = min(defaultFree, size/defaultShare)
+			}
 		}
 	}
-	return h.live, h.disk
+	return h.live, h.disk, h.floor
 }
 
 // Collectors returns metrics for Prometheus.
@@ -130,14 +137,14 @@ func (h *Headroom) Collectors() []prometheus.Collector {
 		h.refused,
 		gauge("loquat_requests_running_max", "limits.max_running_requests.", func() float64 { return float64(h.opts.MaxRunning) }),
 	}
-	if h.opts.MinFreeDisk > 0 {
+	if h.opts.MinFreeDisk != 0 {
 		out = append(out,
-			gauge("loquat_disk_free_bytes", "Free space in the data directory.", func() float64 { _, disk := h.measure(); return float64(disk) }),
-			gauge("loquat_disk_free_min_bytes", "limits.min_free_disk_bytes.", func() float64 { return float64(h.opts.MinFreeDisk) }))
+			gauge("loquat_disk_free_bytes", "Free space in the data directory.", func() float64 { _, disk, _ := h.measure(); return float64(disk) }),
+			gauge("loquat_disk_free_min_bytes", "limits.min_free_disk_bytes.", func() float64 { _, _, floor := h.measure(); return float64(floor) }))
 	}
 	if !math.IsInf(h.limit, 1) {
 		out = append(out,
-			gauge("loquat_memory_live_bytes", "Memory of objects that were in use when the collector last ran.", func() float64 { live, _ := h.measure(); return live }),
+			gauge("loquat_memory_live_bytes", "Memory of objects that were in use when the collector last ran.", func() float64 { live, _, _ := h.measure(); return live }),
 			gauge("loquat_memory_live_max_bytes", "From how many live bytes on nothing begins: 85 % of GOMEMLIMIT.", func() float64 { return memoryShare * h.limit }))
 	}
 	return out

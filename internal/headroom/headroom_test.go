@@ -43,7 +43,7 @@ func TestRunning(t *testing.T) {
 
 func TestDisk(t *testing.T) {
 	free, err := int64(1000), error(nil)
-	h := headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: 1000, FreeDisk: func(string) (int64, error) { return free, err }})
+	h := headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: 1000, FreeDisk: func(string) (int64, int64, error) { return free, 1 << 40, err }})
 	refused(t, h.ForRequest(0), "")
 	free = 999
 	time.Sleep(wait)
@@ -58,6 +58,18 @@ func TestDisk(t *testing.T) {
 		`loquat_headroom_refused_total{limit="disk"} 2` + "\n" + `loquat_headroom_refused_total{limit="memory"} 0` + "\n" + `loquat_headroom_refused_total{limit="running_requests"} 0` + "\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "loquat_headroom_refused_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Without a number, 128 MiB have to be free, or 5 % of a smaller disk.
+func TestDefaultFloor(t *testing.T) {
+	for _, c := range []struct {
+		free, size int64
+		want       string
+	}{
+		{128<<20 - 1, 1 << 40, "limits.min_free_disk_bytes"}, {128 << 20, 1 << 40, ""}, {1 << 20, 20 << 20, ""}, {1<<20 - 1, 20 << 20, "limits.min_free_disk_bytes"},
+	} {
+		refused(t, headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: -1, FreeDisk: func(string) (int64, int64, error) { return c.free, c.size, nil }}).ForData(), c.want)
 	}
 }
 
