@@ -36,7 +36,7 @@ pictures: build ## make the pictures of docs/web.md in Chromium
 	@LOQUAT_PROGRAM=$(CURDIR)/bin/loquat npm run pictures -w web
 
 # The servers of these packages are built without the race detector: they measure, or are killed under load.
-UNRACED = access|bridge|crash|data|failover|images|load|network|nodes|plugins|profiles|scale|upgrade
+UNRACED = access|bridge|crash|data|failover|images|load|monitoring|network|nodes|plugins|profiles|scale|upgrade
 
 race: ## run the tests under the race detector; -short skips slow ones
 	$(GO) test -race -short -timeout 15m $$($(GO) list ./... | grep -Ev '/internal/e2e/($(UNRACED))$$')

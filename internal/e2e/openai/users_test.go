@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"loquat/internal/backend"
 	"loquat/internal/e2e/binary"
@@ -213,5 +214,64 @@ func TestBoundOfRelayedRequests(t *testing.T) {
 	server = binary.Start(t, nil, args...)
 	if status, text := ask("default"); status != http.StatusOK {
 		t.Errorf("after a kill: %d %s", status, text)
+	}
+}
+
+// Each route below /v1/ answers each kind of caller as it may: the routes are those of the server's document.
+func TestAccessToFaces(t *testing.T) {
+	url := userServer(t)
+	var document struct{ Paths map[string]map[string]any }
+	if _, text := callAs(t, fullToken, "GET", url+"/openapi.json", ""); json.Unmarshal([]byte(text), &document) != nil {
+		t.Fatal("there is no document")
+	}
+	token := func(body string) string {
+		t.Helper()
+		var out struct{ Token string }
+		if status, text := callAs(t, fullToken, "POST", url+"/tokens", body); status != http.StatusCreated || json.Unmarshal([]byte(text), &out) != nil {
+			t.Fatalf("%d %s", status, text)
+		}
+		return out.Token
+	}
+	callAs(t, fullToken, "POST", url+"/sessions", `{"session_id": "mine"}`)
+	expired := token(`{"name": "e", "scope": "user", "user": "ann", "expires_in_seconds": 1}`)
+	time.Sleep(1100 * time.Millisecond)
+	always := func(status int) func(string, string) int { return func(string, string) int { return status } }
+	callers := map[string]struct {
+		token string
+		may   func(method, path string) int // 401, 403, or 0: it may
+	}{
+		"nobody": {"", always(401)}, "a wrong token": {"wrong", always(401)}, "an expired token": {expired, always(401)},
+		"full": {fullToken, always(0)}, "a user": {annsToken, always(0)}, "a user with a role": {bobsToken, always(0)},
+		"session": {token(`{"name": "s", "scope": "session", "session_id": "mine"}`), always(403)},
+		"read": {token(`{"name": "r", "scope": "read"}`), func(method, path string) int {
+			if method == "GET" && path != "/v1/responses" { // where a WebSocket makes responses
+				return 0
+			}
+			return 403
+		}},
+	}
+	calls := 0
+	for path, methods := range document.Paths {
+		if !strings.HasPrefix(path, "/v1/") {
+			continue
+		}
+		for method := range methods {
+			method = strings.ToUpper(method)
+			for what, c := range callers {
+				at := strings.NewReplacer("{response_id}", "resp_unknown", "{conversation_id}", "conv_unknown", "{item_id}", "unknown", "{model}", "unknown").Replace(path)
+				status, text := callAs(t, c.token, method, url+at, "")
+				got := status
+				if status != 401 && status != 403 {
+					got = 0
+				}
+				if want := c.may(method, path); got != want || status >= 500 {
+					t.Errorf("%s %s by %s: %d, want %d: %s", method, path, what, status, want, text)
+				}
+				calls++
+			}
+		}
+	}
+	if calls < 100 {
+		t.Errorf("only %d calls were made", calls)
 	}
 }
