@@ -478,7 +478,7 @@ func TestAllowedOrigins(t *testing.T) {
 		}
 	}
 	preflight := r.do("OPTIONS", "/sessions", "", "Origin: https://app.example", "Access-Control-Request-Method: POST")
-	for _, header := range []string{"If-Match", "If-None-Match", "Range"} {
+	for _, header := range []string{"If-Match", "If-None-Match", "Range", "Traceparent"} {
 		if preflight.StatusCode != http.StatusNoContent || !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), header) {
 			t.Errorf("preflight for %s: %d %v", header, preflight.StatusCode, preflight.Header)
 		}

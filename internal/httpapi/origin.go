@@ -163,7 +163,7 @@ const maxSDKHeaders = 2 << 10
 // allowedHeaders returns the headers that a page may send: those of the API, and those of OpenAI's
 // SDKs among the requested ones.
 func allowedHeaders(requested string) string {
-	allowed := "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Range"
+	allowed := "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Range, Traceparent, Tracestate"
 	if len(requested) > maxSDKHeaders {
 		return allowed
 	}

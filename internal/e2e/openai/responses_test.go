@@ -83,11 +83,17 @@ func (o *openResponses) schemaOfEvent(t *testing.T, kind string) string {
 // callAPI makes a call and returns the answer.
 func callAPI(t *testing.T, method, url, body string) *http.Response {
 	t.Helper()
+	return call(t, fullToken, method, url, body)
+}
+
+// call makes a call with a token and returns the answer.
+func call(t *testing.T, token, method, url, body string) *http.Response {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+fullToken)
+	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
