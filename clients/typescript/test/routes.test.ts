@@ -56,7 +56,7 @@ async function callEverything(c: Loquat): Promise<void> {
   await c.assets.get("s", "a", { range: "bytes=0-1" })
   await c.assets.delete("s", "a")
   await c.search({ q: "x", in: ["text", "tool"], session_id: "s", agent_id: "a", user: "u", tag: "t", archived: true, role: "user", model: "m", since: "2026-01-01T00:00:00Z", before: "2026-01-01T00:00:00Z", limit: 1, page_token: "t" })
-  await c.events.poll({ since_id: "0", session_id: ["a", "b"], list: true, request_id: "r", limit: 1, wait: 1, session: "omit" })
+  await c.events.poll({ since_id: "0", session_id: ["a", "b"], list: true, user: "u", request_id: "r", limit: 1, wait: 1, session: "omit" })
   await c.events.latest()
   for await (const _ of c.events.stream({ since_id: "0" })) { /* it is empty */ }
   await c.agents.list()
