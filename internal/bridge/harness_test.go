@@ -196,6 +196,7 @@ type fakeAuth struct {
 	visits map[string][]context.CancelFunc
 
 	expires time.Time
+	away    int // so many calls more are answered unavailable
 }
 
 func newDoor() *fakeAuth {
@@ -205,6 +206,10 @@ func newDoor() *fakeAuth {
 func (d *fakeAuth) authenticate(_ context.Context, token string, _ netip.Addr) (Principal, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.away > 0 {
+		d.away--
+		return Principal{}, loquat.Errorf(loquat.CodeUnavailable, "not now")
+	}
 	sight, ok := d.tokens[token]
 	if !ok {
 		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "no")

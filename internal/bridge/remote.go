@@ -24,7 +24,7 @@ import (
 //	session_event {event, user?}      an event, in order; the reply acknowledges it
 //	gap {latest_event_id}             earlier events cannot be read; continue from there
 //	access {codes, tokens}            the valid tokens and open codes, on every join and change; not tokens of users
-//	ended {digest}                    a token for which the bridge has asked who it is is no longer valid
+//	ended {digest}                    a token about which the bridge has asked (who) is no longer valid
 //	get_chunk {id, data, encoding?}   a part of an answer; the next one waits for the reply
 //	get_done {id, status, content_type} or {id, error}
 //

@@ -150,7 +150,7 @@ func (r *remote) who(ctx context.Context, token, digest string, from netip.Addr)
 			return loquat.Errorf(loquat.CodeUnavailable, "the server's answer about a token is not valid")
 		}
 		r.mu.Lock()
-		r.keep(t) // before the server hears that the answer has arrived, and tells when the token ends
+		r.keep(t) // before the reply to this part: only after it does the server report the end of the token
 		r.mu.Unlock()
 		return nil
 	})
@@ -163,8 +163,8 @@ func (r *remote) who(ctx context.Context, token, digest string, from netip.Addr)
 	return t, err
 }
 
-// askAgain asks, when the server has joined, for the tokens of users that are in use: some may have ended
-// meanwhile, and the server is to tell when the others do.
+// askAgain asks the server, when it has joined, about the tokens of users that apps use. Some may have been revoked
+// while the server was away. For the others the server begins to watch again.
 func (r *remote) askAgain(ctx context.Context) {
 	r.mu.Lock()
 	uses := map[string]*tokenUse{}
@@ -176,19 +176,20 @@ func (r *remote) askAgain(ctx context.Context) {
 	r.dropUnused()
 	r.mu.Unlock()
 	for digest, v := range uses {
-		switch _, err := r.who(ctx, v.secret, digest, v.from); loquat.CodeOf(err) {
-		case loquat.CodeUnauthorized, loquat.CodeForbidden:
-			r.end(digest)
-		case loquat.CodeUnavailable:
-			backoff.Sleep(ctx, retryPause) // the apps may ask as well
+		_, err := r.who(ctx, v.secret, digest, v.from)
+		for loquat.CodeOf(err) == loquat.CodeUnavailable && backoff.Sleep(ctx, retryPause) == nil { // apps may ask as well
+			_, err = r.who(ctx, v.secret, digest, v.from)
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
+		case err != nil: // also if the address has sent too many wrong tokens: a valid one would not be refused
+			r.end(digest)
 		}
 	}
 }
 
-// endToken ends the sockets of a token, which the server says is no longer valid.
+// endToken ends the sockets of a token that the server reports as no longer valid.
 func (r *remote) endToken(payload json.RawMessage) error {
 	var params struct {
 		Digest string `json:"digest"`
@@ -204,8 +205,11 @@ func (r *remote) end(digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.asked, digest)
+	if _, pushed := r.access[digest]; pushed {
+		return
+	}
 	for v := range r.tokenUses {
-		if _, ok := r.find(digest); v.token.Digest == digest && !ok {
+		if v.token.Digest == digest {
 			v.end()
 		}
 	}

@@ -31,7 +31,7 @@ type ForwarderOptions struct {
 	// Access returns the tokens and pairing codes that apps may use, and a channel that
 	// is closed at their next change. It leaves out tokens of users, of which there may be very many.
 	Access func() (now Access, changed <-chan struct{})
-	// Authenticate tells of the other tokens.
+	// Authenticate says what one of the other tokens may see.
 	Authenticate Authenticate
 	Logger       *slog.Logger
 	HTTP         *http.Client // nil means the default of phx.Dial
@@ -188,7 +188,7 @@ type link struct {
 
 	mu      sync.Mutex
 	cancels map[string]context.CancelFunc // by the query's id
-	watched map[[sha256.Size]byte]bool    // by digest: tokens whose end the bridge is told
+	watched map[[sha256.Size]byte]bool    // digests of the tokens whose end will be reported to the bridge
 }
 
 // connect forwards until the connection fails. It reports whether it had joined.
@@ -454,7 +454,7 @@ func (l *link) part(ctx context.Context, id string, p Part) error {
 	}
 }
 
-// who answers whose token the bridge was sent. From then on it tells the bridge when the token ends.
+// who answers what the token of an app may see. From then on the end of the token is reported to the bridge.
 func (l *link) who(ctx context.Context, params askParams, take func(Part) error) error {
 	who, err := l.opts.Authenticate(ctx, params.Token, params.Address)
 	if err != nil {

@@ -93,6 +93,7 @@ func TestTokenOfUserEnds(t *testing.T) {
 
 	f.Close()
 	o.door.revoke("of-bob")
+	o.door.away = 3 // the bridge asks until it is answered
 	o.forward(t, url, "server-token")
 	bob.gone()
 	r := h.remotes["home"]

@@ -105,7 +105,7 @@ func (b By) hasRoom(r *store.Reader, now time.Time, another bool) error {
 // for sure about bounds. A repeat is not refused.
 func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string, another bool) error {
 	fault := s.room.ForData()
-	if another && fault == nil {
+	if another {
 		fault = s.room.ForRequest(s.workers.count())
 	}
 	if fault == nil && call.By.Meter == "" {

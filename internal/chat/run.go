@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +54,7 @@ func (s *Requests) runRequest(ctx context.Context, q store.Request) (next *store
 	failure := err
 	next, status, err := s.endAbnormally(q, out, failure)
 	if status == loquat.StatusFailed {
-		span.Fail(string(cmp.Or(loquat.CodeOf(failure), loquat.CodeInternal)), failure.Error())
+		span.Failed(failure)
 	}
 	span.Ended(string(status))
 	switch {

@@ -154,12 +154,9 @@ const (
 	callAgainAfter = 20 * time.Millisecond
 )
 
-// admitCall admits a call of a caller that is no request of a session. It returns whose usage the call is.
-// Without an error, done must be called at the end.
+// admitCall checks whether a caller may call a model outside of the requests of sessions: relayed requests,
+// compactions and actions do. It returns for whom the tokens count. Without an error, done must be called at the end.
 func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved settings.Resolved) (of meteredUsage, done func(), err error) {
-	if err := s.room.ForRequest(s.workers.count()); err != nil {
-		return of, nil, err
-	}
 	of = meteredUsage{store.UsageOf{User: by.User, AgentID: s.agentNamed(name), ProviderID: resolved.ProviderID, Model: resolved.Config.String("model")}, by.Meter}
 	if of.AgentID != "" {
 		err = by.mayUse(of.AgentID)
@@ -167,12 +164,12 @@ func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved s
 	if err == nil {
 		err = mayUseModel(by.Rules, of.ProviderID, of.Model)
 	}
-	if err != nil || by.Meter == "" {
-		return of, func() {}, err
+	if err != nil {
+		return of, nil, err
 	}
 	call := meteredCall{by.Meter, s.store.Owner()}
 	for n := 0; ; n++ {
-		if err = s.lookForRoom(ctx, Call{By: by}, "", true); err == nil {
+		if err = s.lookForRoom(ctx, Call{By: by}, "", true); err == nil && by.Meter != "" {
 			err = s.store.Update(ctx, func(tx *store.Tx) error {
 				if err := by.mayCall(tx, true); err != nil {
 					return err
@@ -188,6 +185,9 @@ func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved s
 
 // end stores that a call has ended.
 func (o *otherUsage) end(ctx context.Context, call meteredCall) {
+	if call.meter == "" {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), otherUsageEvery)
 	defer cancel()
 	if o.store.Update(ctx, func(tx *store.Tx) error { return tx.EndCall(call.meter, call.owner) }) == nil {

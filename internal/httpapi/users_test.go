@@ -212,6 +212,19 @@ func TestDevicesOfUser(t *testing.T) {
 	}
 }
 
+// chatAs sends a message in a new session, waits for the end of the reply, and returns the session.
+func (r *rig) chatAs(as string) (session string) {
+	r.t.Helper()
+	var s loquat.Snapshot
+	r.do("POST", "/sessions", `{"metadata":{"title":"x"},"send":{"content":"hi"}}`, as).want(r.t, 201).into(r.t, &s)
+	r.do("GET", "/events?wait=10&request_id="+s.ActiveRequestID, "", as).want(r.t, 200)
+	for now := s; now.ActiveRequestID != ""; {
+		now = loquat.Snapshot{}
+		r.do("GET", "/sessions/"+s.SessionID, "", as).want(r.t, 200).into(r.t, &now)
+	}
+	return s.SessionID
+}
+
 // A user follows the list of its sessions, and of no other: by polling and as a stream.
 func TestListOfUser(t *testing.T) {
 	r := newRig(t)
@@ -222,18 +235,9 @@ func TestListOfUser(t *testing.T) {
 	go func() {
 		lines <- r.follow("/events/stream?list=true&session=omit&since_id="+start.String(), func(line string) bool { return strings.Contains(line, `"session_deleted"`) }, bob)
 	}()
-	for _, as := range []string{ann, bob, full} {
-		var s loquat.Snapshot
-		r.do("POST", "/sessions", `{"metadata":{"title":"x"},"send":{"content":"hi"}}`, as).want(t, 201).into(t, &s)
-		r.do("GET", "/events?wait=10&request_id="+s.ActiveRequestID, "", as).want(t, 200)
-		for now := s; now.ActiveRequestID != ""; {
-			now = loquat.Snapshot{}
-			r.do("GET", "/sessions/"+s.SessionID, "", as).want(t, 200).into(t, &now)
-		}
-		if as == bob {
-			r.do("DELETE", "/sessions/"+s.SessionID, "", bob).want(t, 204)
-		}
-	}
+	r.chatAs(ann)
+	r.do("DELETE", "/sessions/"+r.chatAs(bob), "", bob).want(t, 204)
+	r.chatAs(full)
 	const one = "session_created checkpoint checkpoint request_started checkpoint request_completed"
 	types := func(query, as, user string) string {
 		t.Helper()
@@ -277,17 +281,9 @@ func TestEventsOfUser(t *testing.T) {
 	go func() {
 		lines <- r.follow("/events/stream?session=omit&since_id="+start.String(), func(line string) bool { return strings.Contains(line, `"session_deleted"`) }, bob)
 	}()
-	for _, as := range []string{ann, full, bob} {
-		var s loquat.Snapshot
-		r.do("POST", "/sessions", `{"send":{"content":"hi"}}`, as).want(t, 201).into(t, &s)
-		for now := s; now.ActiveRequestID != ""; {
-			now = loquat.Snapshot{}
-			r.do("GET", "/sessions/"+s.SessionID, "", as).want(t, 200).into(t, &now)
-		}
-		if as == bob {
-			r.do("DELETE", "/sessions/"+s.SessionID, "", bob).want(t, 204)
-		}
-	}
+	r.chatAs(ann)
+	r.chatAs(full)
+	r.do("DELETE", "/sessions/"+r.chatAs(bob), "", bob).want(t, 204)
 	read := func(query, as string) (types string, sessions map[string]bool) {
 		t.Helper()
 		var list loquat.EventList

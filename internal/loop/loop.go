@@ -140,7 +140,7 @@ func tracePhase(ctx context.Context, job Job, tools *plugin.Toolset, history []l
 		return phase, err
 	}
 	if err != nil {
-		span.Fail(string(loquat.CodeOf(err)), err.Error())
+		span.Failed(err)
 		return phase, err
 	}
 	span.Answered(phase.Message)

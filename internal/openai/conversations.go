@@ -87,11 +87,11 @@ func (a *API) sessionIn(x *route.Exchange) (string, error) {
 	if !ok {
 		return "", loquat.Errorf(loquat.CodeNotFound, "conversation %q not found", loquat.Clip(given, loquat.Excerpt))
 	}
-	return session, a.checkSession(x.R.Context(), x.Call.By, session)
+	return session, a.checkUser(x.R.Context(), x.Call.By, []string{session}, "")
 }
 
-// by returns the change of a caller.
-func by(x *route.Exchange) chat.Call { return chat.Call{By: x.Call.By} }
+// callOf returns a change by the caller of a route, without a key and a precondition.
+func callOf(x *route.Exchange) chat.Call { return chat.Call{By: x.Call.By, Trace: x.Call.Trace} }
 
 // replyConversation answers with a conversation. Its messages are not read.
 func (a *API) replyConversation(x *route.Exchange, session string) error {
@@ -147,7 +147,7 @@ func (a *API) createConversation(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	out, err := a.chat.CreateSession(x.R.Context(), by(x), created)
+	out, err := a.chat.CreateSession(x.R.Context(), callOf(x), created)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (a *API) updateConversation(x *route.Exchange) error {
 	for key, value := range in.Metadata {
 		patch[key] = value
 	}
-	_, err = a.chat.UpdateSession(x.R.Context(), by(x), session, loquat.SessionPatch{Metadata: loquat.Object{}.Set(metaConversation, patch)})
+	_, err = a.chat.UpdateSession(x.R.Context(), callOf(x), session, loquat.SessionPatch{Metadata: loquat.Object{}.Set(metaConversation, patch)})
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (a *API) updateConversation(x *route.Exchange) error {
 func (a *API) deleteConversation(x *route.Exchange) error {
 	session, err := a.sessionIn(x)
 	if err == nil {
-		err = a.chat.DeleteSession(x.R.Context(), by(x), session)
+		err = a.chat.DeleteSession(x.R.Context(), callOf(x), session)
 	}
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (a *API) createItems(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	messages, err := a.chat.AppendMessages(x.R.Context(), by(x), session, added)
+	messages, err := a.chat.AppendMessages(x.R.Context(), callOf(x), session, added)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (a *API) complete(x *route.Exchange) error {
 		},
 	})
 	if err != nil {
-		span.Fail(string(loquat.CodeOf(err)), err.Error())
+		span.Failed(err)
 	}
 	if err != nil && x.R.Context().Err() == nil && ctx.Err() != nil {
 		err = loquat.Errorf(loquat.CodeUnavailable, "%v", context.Cause(ctx))

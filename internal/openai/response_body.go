@@ -11,7 +11,6 @@ import (
 	"loquat/internal/chat"
 	"loquat/internal/httpapi/route"
 	"loquat/internal/strictjson"
-	"loquat/internal/trace"
 )
 
 // openAIResponseRequest is the body of a new response. A null is the same as a field that is left out.
@@ -84,8 +83,7 @@ func fieldNames(t reflect.Type) map[string]bool {
 // plan is a response that was read and checked.
 type plan struct {
 	body      openAIResponseRequest
-	by        chat.By
-	trace     trace.Parent
+	call      chat.Call // of the caller: who it is, and its span
 	messages  []loquat.NewMessage
 	settings  chat.RunSettings
 	functions functions
@@ -98,7 +96,7 @@ func readPlan(x *route.Exchange, lookup itemLookup) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{body: body, by: x.Call.By, trace: x.Call.Trace, settings: chat.RunSettings{Instructions: loquat.CleanText(body.Instructions), Discard: !body.stores()}}
+	p := plan{body: body, call: callOf(x), settings: chat.RunSettings{Instructions: loquat.CleanText(body.Instructions), Discard: !body.stores()}}
 	if p.body.Model == "" {
 		p.body.Model = loquat.DefaultAgent
 	}

@@ -115,7 +115,7 @@ func (a *API) start(ctx context.Context, p plan, id string) (session string, err
 			return "", err
 		}
 		p.mark(id, made)
-		call.By, call.Trace = p.by, p.trace
+		call.By, call.Trace = p.call.By, p.call.Trace
 		_, err = a.chat.Requests.Respond(ctx, call, session, chat.Respond{RequestID: id, Messages: p.messages, Model: p.body.Model, Settings: p.settings})
 		if err == nil {
 			return session, nil
@@ -151,7 +151,7 @@ func (a *API) sessionFor(ctx context.Context, p plan) (session string, made bool
 		agent = p.body.Model
 	}
 	made = true
-	out, err := a.chat.CreateSession(ctx, unlessStarted(p.by), loquat.NewSession{AgentID: agent, User: p.by.User})
+	out, err := a.chat.CreateSession(ctx, unlessStarted(p.call.By), loquat.NewSession{AgentID: agent, User: p.call.By.User})
 	return out.SessionID, made, call, err
 }
 
@@ -166,7 +166,7 @@ func (a *API) sessionOf(ctx context.Context, p plan) (string, error) {
 	}
 	last := recentItems
 	var page loquat.MessagePage
-	if err = a.checkSession(ctx, p.by, session); err == nil {
+	if err = a.checkUser(ctx, p.call.By, []string{session}, ""); err == nil {
 		page, err = a.chat.Messages(ctx, session, chat.PageQuery{Last: &last})
 	}
 	if loquat.CodeOf(err) == loquat.CodeNotFound {
@@ -181,7 +181,7 @@ func (a *API) sessionOf(ctx context.Context, p plan) (string, error) {
 // sessionAfter returns the session in which a response continues the previous one: the same, or a fork
 // if the previous response is not the newest there, or if nothing is to be kept.
 func (a *API) sessionAfter(ctx context.Context, p plan) (session string, made bool, call chat.Call, err error) {
-	e, err := a.previous(ctx, p.by, p.body.PreviousResponseID)
+	e, err := a.previous(ctx, p.call.By, p.body.PreviousResponseID)
 	if err != nil {
 		return "", false, call, err
 	}
@@ -193,7 +193,7 @@ func (a *API) sessionAfter(ctx context.Context, p plan) (session string, made bo
 		return e.SessionID, false, call, nil
 	}
 	last := e.End - 1
-	out, err := a.chat.ForkSession(ctx, unlessStarted(p.by), e.SessionID, loquat.Fork{UpToIndex: &last})
+	out, err := a.chat.ForkSession(ctx, unlessStarted(p.call.By), e.SessionID, loquat.Fork{UpToIndex: &last})
 	return out.SessionID, true, call, err
 }
 
@@ -218,20 +218,18 @@ func (a *API) previous(ctx context.Context, by chat.By, id string) (chat.Exchang
 
 // exchange returns a request and its messages. To a user, a request of somebody else does not exist.
 func (a *API) exchange(ctx context.Context, by chat.By, requestID string) (chat.Exchange, error) {
-	if by.User != "" {
-		if err := a.chat.CheckUser(ctx, by.User, nil, requestID); err != nil {
-			return chat.Exchange{}, err
-		}
+	if err := a.checkUser(ctx, by, nil, requestID); err != nil {
+		return chat.Exchange{}, err
 	}
 	return a.chat.Requests.Exchange(ctx, requestID)
 }
 
-// checkSession fails if the caller is a user to whom the session does not belong, as for one that does not exist.
-func (a *API) checkSession(ctx context.Context, by chat.By, session string) error {
+// checkUser fails if the caller is a user to whom the sessions or the request do not belong, as if they did not exist.
+func (a *API) checkUser(ctx context.Context, by chat.By, sessions []string, requestID string) error {
 	if by.User == "" {
 		return nil
 	}
-	return a.chat.CheckUser(ctx, by.User, []string{session}, "")
+	return a.chat.CheckUser(ctx, by.User, sessions, requestID)
 }
 
 // checkOutputs reports outputs of functions that nobody called, and calls of the previous response
@@ -389,7 +387,7 @@ func (a *API) cancelResponse(x *route.Exchange) error {
 	}
 	ctx := x.R.Context()
 	if !e.Status.Ended() {
-		if _, err := a.chat.Requests.Cancel(ctx, by(x), e.RequestID); err != nil {
+		if _, err := a.chat.Requests.Cancel(ctx, callOf(x), e.RequestID); err != nil {
 			return err
 		}
 		waiting, stop := context.WithTimeout(ctx, cancelTime)

@@ -168,7 +168,7 @@ type socketRequest struct {
 
 // plan reads a message.
 func (s *socket) plan(ctx context.Context, body []byte) (plan, error) {
-	p, err := readPlan(&route.Exchange{R: s.x.R, Call: chat.Call{By: s.x.Call.By, Trace: s.x.Call.Trace}, Schemas: s.x.Schemas, Body: body}, s.api.itemsByID(ctx, s.x.Call.By))
+	p, err := readPlan(&route.Exchange{R: s.x.R, Call: callOf(s.x), Schemas: s.x.Schemas, Body: body}, s.api.itemsByID(ctx, s.x.Call.By))
 	var in socketRequest
 	if json.Unmarshal(body, &in) == nil || err == nil {
 		switch {

@@ -42,6 +42,9 @@ type Options struct {
 // endpointEnv are the variables that name a collector where the configuration does not.
 var endpointEnv = []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
 
+// protocolEnv are the variables that name the protocol of such a collector.
+var protocolEnv = []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"}
+
 // flushTime is how long Close waits for the last spans.
 const flushTime = 3 * time.Second
 
@@ -55,8 +58,13 @@ type Sender struct {
 
 // Start returns a Sender, or nil if neither the configuration nor the environment names a collector.
 func Start(ctx context.Context, opts Options) (*Sender, error) {
-	if opts.Config.Endpoint == "" && !named() {
-		return nil, nil
+	if opts.Config.Endpoint == "" {
+		if firstSet(endpointEnv) == "" {
+			return nil, nil
+		}
+		if firstSet(protocolEnv) == config.ProtocolGRPC {
+			opts.Config.Protocol = config.ProtocolGRPC
+		}
 	}
 	s := &Sender{failures: loglimit.New(opts.Logger)}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
@@ -81,14 +89,14 @@ func Start(ctx context.Context, opts Options) (*Sender, error) {
 	return s, nil
 }
 
-// named reports whether the environment names a collector.
-func named() bool {
-	for _, name := range endpointEnv {
-		if os.Getenv(name) != "" {
-			return true
+// firstSet returns the value of the first of these variables that is set, or "".
+func firstSet(names []string) string {
+	for _, name := range names {
+		if v := os.Getenv(name); v != "" {
+			return v
 		}
 	}
-	return false
+	return ""
 }
 
 // sendMetrics sends the metrics of a registry, every minute.

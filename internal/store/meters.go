@@ -52,10 +52,10 @@ func (tx *Tx) BeginCall(meter, owner string) error {
 
 // EndCall ends what BeginCall began.
 func (tx *Tx) EndCall(meter, owner string) error {
-	if err := tx.exec(`DELETE FROM meter_calls WHERE meter = ? AND owner = ? AND calls = 1`, meter, owner); err != nil {
+	if err := tx.exec(`UPDATE meter_calls SET calls = calls - 1 WHERE meter = ? AND owner = ?`, meter, owner); err != nil {
 		return err
 	}
-	return tx.exec(`UPDATE meter_calls SET calls = calls - 1 WHERE meter = ? AND owner = ?`, meter, owner)
+	return tx.exec(`DELETE FROM meter_calls WHERE meter = ? AND owner = ? AND calls <= 0`, meter, owner)
 }
 
 // Metered is what a meter has counted today.

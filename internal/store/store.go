@@ -327,7 +327,7 @@ func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	switch {
 	case !span.Traced():
 	case err != nil:
-		span.Fail(string(loquat.CodeOf(err)), err.Error())
+		span.Failed(err)
 	default:
 		span.Committed(u.updates, u.events)
 	}

@@ -7,7 +7,8 @@ import (
 	"loquat"
 )
 
-// Watch is a follower's subscription to the events of a filter. While it lasts, the tail knows the newest event of the sessions, and its channel is
+// Watch is a follower's subscription to the events of a filter. While it lasts, the tail knows the
+// newest event of the sessions, and its channel is
 // signalled after each commit that has events of them. A signal means only that there may be more to
 // read. The channel holds at most one signal.
 type Watch struct {

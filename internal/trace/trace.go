@@ -197,6 +197,9 @@ func (s Span) Fail(kind, detail string) {
 	s.span.SetStatus(codes.Error, loquat.Clip(detail, loquat.MaxDetail))
 }
 
+// Failed is Fail with an error, whose code is its kind.
+func (s Span) Failed(err error) { s.Fail(string(loquat.CodeOf(err)), err.Error()) }
+
 // Status notes the status of an answer over HTTP.
 func (s Span) Status(code int) { s.set(keyStatus.Int(code)) }
 

@@ -156,7 +156,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// usedServer is a server that has answered and run a request, of which some metrics tell.
+// usedServer starts a server and runs a request on it: some metrics exist only after that.
 func usedServer(t *testing.T) (url string) {
 	t.Helper()
 	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"text": "ok", "rate": 0}`)})

@@ -89,7 +89,7 @@ func TestResponsesOfUsers(t *testing.T) {
 	}
 	var document struct{ Paths map[string]map[string]any }
 	if _, text := callAs(t, fullToken, "GET", url+"/openapi.json", ""); json.Unmarshal([]byte(text), &document) != nil {
-		t.Fatal("there is no document")
+		t.Fatal("the OpenAPI document cannot be read")
 	}
 	calls := 0
 	for path, methods := range document.Paths {
@@ -212,7 +212,7 @@ func TestAccessToFaces(t *testing.T) {
 	url := userServer(t)
 	var document struct{ Paths map[string]map[string]any }
 	if _, text := callAs(t, fullToken, "GET", url+"/openapi.json", ""); json.Unmarshal([]byte(text), &document) != nil {
-		t.Fatal("there is no document")
+		t.Fatal("the OpenAPI document cannot be read")
 	}
 	token := func(body string) string {
 		t.Helper()

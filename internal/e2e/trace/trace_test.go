@@ -282,6 +282,31 @@ func TestSampling(t *testing.T) {
 	}
 }
 
+// Without a collector in the configuration, the environment names it and its protocol.
+func TestEnvironment(t *testing.T) {
+	for protocol, endpoint := range map[string]func(*collected) string{"grpc": (*collected).overGRPC, "http/protobuf": (*collected).overHTTP} {
+		c := &collected{t: t}
+		scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
+		cfg := filepath.Join(t.TempDir(), "loquat.json")
+		text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}}}`, scripted)
+		if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint(c), "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol, "OTEL_SERVICE_NAME=my-chat"}
+		server := binary.Start(t, env, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+		api := binary.NewClient(t, server.URL)
+		s, err := api.CreateSession(t.Context(), loquat.NewSession{Send: &loquat.Send{Content: new("hi")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.FollowRequest(t.Context(), t, api, s.ActiveRequestID)
+		server.End(t)
+		if len(c.trees()) != 1 || c.service["service.name"] != "my-chat" {
+			t.Errorf("%s: %d traces of %v", protocol, len(c.trees()), c.service)
+		}
+	}
+}
+
 // A collector that is away, or hangs, delays nothing.
 func TestCollectorIsAway(t *testing.T) {
 	hangs := make(chan struct{})
