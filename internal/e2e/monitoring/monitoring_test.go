@@ -265,6 +265,19 @@ func firing(url string) (names []string) {
 	return names
 }
 
+// isWatched reports whether Prometheus reads the metrics of a server, and knows the rules.
+func isWatched(t *testing.T, prometheus string) bool {
+	t.Helper()
+	get := func(path string) string {
+		resp, err := http.Get(prometheus + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return readAll(resp)
+	}
+	return strings.Contains(get("/api/v1/targets?state=active"), `"health":"up"`) && strings.Contains(get("/api/v1/rules?type=alert"), "LoquatStoreUnusable")
+}
+
 // collectFiring collects the alerts that fire at any time until the test ends.
 func collectFiring(t *testing.T, url string) *sync.Map {
 	t.Helper()
@@ -317,6 +330,9 @@ func TestAlertsFire(t *testing.T) {
 	}
 	if names := firing(quiet); len(names) > 0 {
 		t.Errorf("at a server without a fault these fire: %v", names)
+	}
+	if !isWatched(t, quiet) {
+		t.Error("the server without a fault is not watched, so nothing could fire")
 	}
 }
 
