@@ -104,9 +104,11 @@ func (b By) hasRoom(r *store.Reader, now time.Time, another bool) error {
 // transaction begins, so that callers who are at their bound do not hold up others. Only the transaction decides
 // for sure about bounds. A repeat is not refused.
 func (s *Requests) lookForRoom(ctx context.Context, call Call, requestID string, another bool) error {
-	fault := s.room.ForData()
+	var fault error // it is counted where it is found, so only one of both looks
 	if another {
 		fault = s.room.ForRequest(s.workers.count())
+	} else {
+		fault = s.room.ForData()
 	}
 	if fault == nil && call.By.Meter == "" {
 		return nil
