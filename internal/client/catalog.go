@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 
 	"loquat"
@@ -50,4 +51,10 @@ func (c *Client) Version(ctx context.Context) (loquat.Object, error) {
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := c.doOnce(ctx, get(nil, "readyz"), nil, nil)
 	return err
+}
+
+// ReloadConfig makes the server take up its changed configuration file.
+func (c *Client) ReloadConfig(ctx context.Context) (out loquat.ConfigReload, err error) {
+	_, err = c.do(ctx, newUnkeyedChange(http.MethodPost, nil, "config", "reload"), &out)
+	return out, err
 }

@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Options struct {
 	// HTTPClient makes the calls. Its Timeout must be 0, because a timeout would cut
 	// streams. Nil means a client that limits the time to connect and to get an answer.
 	HTTPClient *http.Client
+	// TLS is for calls over HTTPS. Nil means the default; HTTPClient has its own.
+	TLS *tls.Config
 	// Patience is the time after which Follow gives up if the server sends nothing. 0
 	// means never.
 	Patience time.Duration
@@ -65,17 +68,18 @@ func New(baseURL string, o Options) (*Client, error) {
 	}
 	c := &Client{base: u, token: o.Token, http: o.HTTPClient, patience: o.Patience}
 	if c.http == nil {
-		c.http = defaultHTTPClient()
+		c.http = defaultHTTPClient(o.TLS)
 	}
 	return c, nil
 }
 
 // defaultHTTPClient returns a client that limits every wait except reading the body, because
 // a stream may have no end. Its limit for the headers is longer than a long poll.
-func defaultHTTPClient() *http.Client {
+func defaultHTTPClient(c *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSClientConfig:       c,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: 2 * maxWait,
 		IdleConnTimeout:       90 * time.Second,
@@ -228,6 +232,13 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		err = inner.Err
 	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return &loquat.Error{Code: loquat.CodeUnavailable, Err: err, Detail: fmt.Sprintf("the certificate of %s cannot be verified; "+
+			"use the name in the certificate, and let this machine trust its authority, on Linux also with SSL_CERT_FILE", c.base.Redacted())}
+	}
 	return &loquat.Error{Code: loquat.CodeUnavailable, Err: err,
 		Detail: fmt.Sprintf("no answer from %s; is the server running there?", c.base.Redacted())}
 }
+
+// URL returns the address of a resource, for people. It has no token.
+func (c *Client) URL(path ...string) string { return c.base.JoinPath(path...).Redacted() }

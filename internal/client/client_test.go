@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -113,6 +115,54 @@ func TestCalls(t *testing.T) {
 			p, err := c.Messages(ctx, "s", client.Page{From: 1, Limit: 2, At: 9})
 			return p.Total, err
 		}, "GET /sessions/s/messages?at=0000000000000009&from=1&limit=2", ``, `{"total":4,"messages":[]}`, false, `4`},
+		{"last messages", func(ctx context.Context, c *client.Client) (any, error) {
+			p, err := c.Messages(ctx, "s", client.Page{Last: 60})
+			return p.Total, err
+		}, "GET /sessions/s/messages?last=60", ``, `{"total":4,"messages":[]}`, false, `4`},
+		{"head", func(ctx context.Context, c *client.Client) (any, error) {
+			s, err := c.Head(ctx, "s")
+			return s, err
+		}, "GET /sessions/s", ``, `{"session_id":"s","agent_id":"a","metadata":{"title":"t"},"messages":[{"id":`, false,
+			`{"session_id":"s","agent_id":"a","created_at":"0001-01-01T00:00:00Z","updated_at":"0001-01-01T00:00:00Z","metadata":{"title":"t"},"messages":null}`},
+		{"head behind the messages", func(ctx context.Context, c *client.Client) (any, error) {
+			s, err := c.Head(ctx, "s")
+			return s.Metadata, err
+		}, "GET /sessions/s", ``, `{"session_id":"s","messages":[{"id":"m"}],"metadata":{"title":"t"}}`, false, `{"title":"t"}`},
+		{"config", func(ctx context.Context, c *client.Client) (any, error) {
+			return c.Config(ctx, "s")
+		}, "GET /sessions/s/config", ``, `{"values":{"model":{"value":"m","source":"config"}}}`, false, `{"model":{"value":"m","source":"config"}}`},
+		{"plugins", func(ctx context.Context, c *client.Client) (any, error) {
+			l, err := c.Plugins(ctx)
+			return l[0].State, err
+		}, "GET /plugins", ``, `{"plugins":[{"name":"p","state":"starting"}]}`, false, `"starting"`},
+		{"list fields", func(ctx context.Context, c *client.Client) (any, error) {
+			return c.ListFields(ctx)
+		}, "GET /application/ui-schema", ``, `{"schema_version":1,"elements":[{"ui_type":"config","key":"k"},{"ui_type":"session_list_field","key":"f"}]}`, false,
+			`[{"key":"f","ui_type":"session_list_field"}]`},
+		{"act", func(ctx context.Context, c *client.Client) (any, error) {
+			r, err := c.Act(ctx, "s", "throw", loquat.Action{Plugin: "dice", ElementID: "e", Params: loquat.Object{}.Set("count", 2)})
+			return r.Result, err
+		}, "POST /sessions/s/actions/throw", `{"plugin":"dice","element_id":"e","params":{"count":2}}`, `{"result":[6,1]}`, false, `[6,1]`},
+		{"alternatives", func(ctx context.Context, c *client.Client) (any, error) {
+			l, err := c.Alternatives(ctx, "s")
+			return l[0].AlternativeID, err
+		}, "GET /sessions/s/alternatives", ``, `{"alternatives":[{"alternative_id":"a","index":1}]}`, false, `"a"`},
+		{"switch", func(ctx context.Context, c *client.Client) (any, error) {
+			r, err := c.Switch(ctx, "s", "a")
+			return r.Total, err
+		}, "POST /sessions/s/alternatives/a/switch", ``, `{"total":2}`, true, `2`},
+		{"queue", func(ctx context.Context, c *client.Client) (any, error) {
+			q, err := c.Queue(ctx, "s")
+			return q[0].RequestID, err
+		}, "GET /sessions/s/queue", ``, `{"queue":[{"request_id":"r"}]}`, false, `"r"`},
+		{"upload", func(ctx context.Context, c *client.Client) (any, error) {
+			a, err := c.Upload(ctx, "s", "a b.png", "image/png", []byte("bytes"))
+			return a.AssetID, err
+		}, "POST /sessions/s/assets?name=a+b.png", `bytes`, `{"asset_id":"x"}`, true, `"x"`},
+		{"events of the list", func(ctx context.Context, c *client.Client) (any, error) {
+			w, err := c.Events(ctx, client.Query{SessionID: "s", List: true})
+			return w.JSON, err
+		}, "GET /events?list=true&session_id=s", ``, `{"events":[]}`, false, `[]`},
 		{"append", func(ctx context.Context, c *client.Client) (any, error) {
 			r, err := c.AppendMessage(ctx, "s", loquat.NewMessage{Role: "user"})
 			return r.Index, err
@@ -186,6 +236,18 @@ func TestCalls(t *testing.T) {
 				t.Errorf("returned %s, want %s", b, tt.want)
 			}
 		})
+	}
+}
+
+// Elements has those of core plugins before those of application plugins.
+func TestElements(t *testing.T) {
+	c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+		key := map[string]string{"/sessions/s/ui-schema": "core", "/sessions/s/application/ui-schema": "application"}[r.URL.Path]
+		fmt.Fprintf(w, `{"schema_version":1,"elements":[{"key":%q}]}`, key)
+	})
+	elements, err := c.Elements(t.Context(), "s")
+	if err != nil || len(elements) != 2 || elements[0].String("key") != "core" || elements[1].String("key") != "application" {
+		t.Errorf("got %v (%v)", elements, err)
 	}
 }
 
@@ -330,4 +392,22 @@ func TestRepeatsEndWithTheContext(t *testing.T) {
 			t.Errorf("got %v, want the context's error", err)
 		}
 	})
+}
+
+// A server that answers with a certificate that cannot be verified is not one that is down.
+func TestUnverifiedCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	c, err := client.New(server.URL, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseIdleConnections()
+	_, err = c.Tokens(t.Context())
+	if failed, ok := errors.AsType[*loquat.Error](err); !ok || failed.Code != loquat.CodeUnavailable ||
+		!strings.Contains(failed.Detail, "cannot be verified") || !strings.Contains(failed.Detail, "SSL_CERT_FILE") {
+		t.Errorf("a certificate of an unknown authority: %v", err)
+	}
 }

@@ -22,12 +22,23 @@ type Query struct {
 	Since     *loquat.EventID
 	SessionID string
 	RequestID string
+	List      bool // also the events that change the list of sessions
 
 	// OmitSession leaves `session` out of the events, which makes them far smaller.
 	OmitSession bool
 
 	Limit int           // largest number of events in a window; 0: the server's default. Follow ignores it.
 	Wait  time.Duration // time that a poll waits for a first event. Follow ignores it.
+
+	// Line is called by Follow when the state of its connection changes. Nil means nobody asks.
+	Line func(LineState)
+}
+
+// LineState is the state of a connection of Follow.
+type LineState struct {
+	Connected bool
+	Err       error     // why it broke; nil while it is connected, and if the server has ended it
+	Retry     time.Time // when the next connection is made; zero while it is connected
 }
 
 // Window is the result of one poll.
@@ -75,6 +86,9 @@ func (q Query) values() url.Values {
 	}
 	if q.RequestID != "" {
 		v.Set("request_id", q.RequestID)
+	}
+	if q.List {
+		v.Set("list", "true")
 	}
 	if q.OmitSession {
 		v.Set("session", "omit")

@@ -75,6 +75,8 @@ type follower struct {
 	polling  bool      // streams are not supported
 	failures int       // connections in a row that received nothing
 	heard    time.Time // when the server last sent something
+
+	connected bool // as it was last reported
 }
 
 // run makes one connection after another. It never returns nil.
@@ -89,11 +91,21 @@ func (f *follower) run(ctx context.Context, yield func(Entry) bool) error {
 		case !f.isTemporary(err):
 			return err
 		}
-		if err := reconnect.Wait(ctx, f.failures); err != nil {
+		delay := reconnect.Next(f.failures)
+		f.report(LineState{Err: err, Retry: time.Now().Add(delay)})
+		if err := backoff.Sleep(ctx, delay); err != nil {
 			return err
 		}
 		f.failures++
 	}
+}
+
+// report says that the state of the connection has changed, to whoever asked.
+func (f *follower) report(s LineState) {
+	if f.query.Line != nil && (!s.Connected || !f.connected) {
+		f.query.Line(s)
+	}
+	f.connected = s.Connected
 }
 
 // isTemporary reports whether another connection may succeed. A stream that ended without an
@@ -114,7 +126,10 @@ func (f *follower) connect(ctx context.Context, yield func(Entry) bool) error {
 }
 
 // alive records that the server has sent something.
-func (f *follower) alive() { f.failures, f.heard = 0, time.Now() }
+func (f *follower) alive() {
+	f.failures, f.heard = 0, time.Now()
+	f.report(LineState{Connected: true})
+}
 
 // yieldNew yields an event, unless it was yielded before.
 func (f *follower) yieldNew(e Entry, yield func(Entry) bool) bool {
@@ -144,6 +159,7 @@ func (f *follower) stream(ctx context.Context, yield func(Entry) bool) error {
 		}
 		return f.client.problem(ctx, resp)
 	}
+	f.report(LineState{Connected: true})
 	body := &timedBody{r: resp.Body, timer: timer}
 	for ev, err := range sse.Events(body, maxEvent) {
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,6 +123,34 @@ func TestFollowYieldsEachEventOnce(t *testing.T) {
 			rt.Fatal("no poll was made")
 		}
 	})
+}
+
+// Whoever asks is told of each change of the connection, once, and when the next attempt is made.
+func TestFollowReportsItsConnection(t *testing.T) {
+	s := newScript(3)
+	s.cuts = []int{100, -1, -1, 200}
+	var states []client.LineState
+	synctest.Test(t, func(t *testing.T) {
+		start := loquat.EventID(0)
+		q := client.Query{Since: &start, Line: func(s client.LineState) {
+			states = append(states, s)
+			if !s.Connected && !s.Retry.After(time.Now()) {
+				t.Errorf("%+v does not say when", s)
+			}
+		}}
+		for e := range pretend(t, s.roundTrip, 0).Follow(t.Context(), q) {
+			if e.EventID == 3 {
+				break
+			}
+		}
+	})
+	var got []bool
+	for _, s := range states {
+		got = append(got, s.Connected)
+	}
+	if want := []bool{true, false, false, false, true, false, true}; !slices.Equal(got, want) {
+		t.Errorf("connected: %v, want %v", got, want)
+	}
 }
 
 // A reconnect resumes from the opening frame of the first stream, even if the first

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -11,11 +13,11 @@ import (
 	"loquat"
 )
 
-// Page selects messages of a session. Limit 0 means all. At is the cursor of the snapshot
-// that an earlier page came from; 0 means the newest snapshot.
+// Page selects messages of a session: those from index From on, or the Last ones. Limit 0 means
+// all. At is the cursor of the snapshot that an earlier page came from; 0 means the newest snapshot.
 type Page struct {
-	From, Limit int
-	At          loquat.EventID
+	From, Limit, Last int
+	At                loquat.EventID
 }
 
 // CreateSession creates a session.
@@ -26,6 +28,58 @@ func (c *Client) CreateSession(ctx context.Context, s loquat.NewSession, opts ..
 // Session returns a session with its messages.
 func (c *Client) Session(ctx context.Context, id string) (loquat.Snapshot, error) {
 	return c.snapshot(ctx, get(nil, "sessions", id))
+}
+
+// Head returns a session without its messages. It does not read them, however many there are.
+func (c *Client) Head(ctx context.Context, id string) (s loquat.Session, err error) {
+	call := get(nil, "sessions", id)
+	err = c.attempts(ctx, func() error {
+		resp, err := c.send(ctx, call, nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode >= 300 {
+			return c.problem(ctx, resp)
+		}
+		head, err := readHead(resp.Body)
+		if err != nil {
+			return c.unreachable(ctx, err)
+		}
+		raw, err := json.Marshal(head)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, &s)
+	})
+	return s, err
+}
+
+// readHead reads the fields of a session up to its messages. The server writes the metadata before
+// them; if they came later, it would read over the messages.
+func readHead(r io.Reader) (head loquat.Object, err error) {
+	dec := json.NewDecoder(r)
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	head = loquat.Object{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		if key == "messages" && head["metadata"] != nil {
+			return head, nil
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, err
+		}
+		if name, ok := key.(string); ok && name != "messages" {
+			head[name] = value
+		}
+	}
+	return head, nil
 }
 
 // Sessions returns a page of sessions.
@@ -99,6 +153,9 @@ func (c *Client) Messages(ctx context.Context, id string, p Page) (loquat.Messag
 	}
 	if p.Limit > 0 {
 		query.Set("limit", strconv.Itoa(p.Limit))
+	}
+	if p.Last > 0 {
+		query.Set("last", strconv.Itoa(p.Last))
 	}
 	if p.At > 0 {
 		query.Set("at", p.At.String())

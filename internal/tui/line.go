@@ -77,7 +77,7 @@ func summarizePartial(d *loquat.Delta) string {
 func summarizeMessages(messages []loquat.Message) string {
 	parts := make([]string, len(messages))
 	for i, m := range messages {
-		parts[i] = m.Role + ": " + displayed(m)
+		parts[i] = m.Role + ": " + Displayed(m)
 		for _, key := range []string{loquat.MetaRefusal, loquat.MetaFinishReason, loquat.MetaIncomplete} {
 			if why := m.Metadata.String(key); why != "" {
 				parts[i] += " (" + key + ": " + why + ")"

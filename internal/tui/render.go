@@ -175,7 +175,7 @@ func (r *Renderer) message(requestID string, m loquat.Message) {
 
 // reply shows the part of an assistant message that was not shown yet.
 func (r *Renderer) reply(q *request, m loquat.Message) {
-	r.finalReasoning(q, wholeReasoning(m.Metadata))
+	r.finalReasoning(q, Reasoning(m.Metadata))
 	rest, ok := q.text.rest(m.Content)
 	if !ok {
 		r.side.line(yellow, "the reply was stored as follows:")
@@ -186,7 +186,7 @@ func (r *Renderer) reply(q *request, m loquat.Message) {
 	}
 	r.text.print(plain, rest)
 	r.text.breakLine()
-	for _, notice := range endingNotices(m) {
+	for _, notice := range EndingNotices(m) {
 		r.side.line(yellow, notice)
 	}
 	q.endPhase()
@@ -253,7 +253,7 @@ func (r *Renderer) toolResult(q *request, m loquat.Message) {
 	if m.Metadata.Bool(loquat.MetaIsError) {
 		head, st = "tool error: ", red
 	}
-	content := displayed(m)
+	content := Displayed(m)
 	switch {
 	case content == "":
 		r.side.line(st, head+name+", no output")
@@ -265,8 +265,8 @@ func (r *Renderer) toolResult(q *request, m loquat.Message) {
 	}
 }
 
-// displayed returns the text of a tool message for people.
-func displayed(m loquat.Message) string {
+// Displayed returns the text of a tool message for people.
+func Displayed(m loquat.Message) string {
 	if d := m.Metadata.Object(loquat.MetaDisplay); d.String("type") == "text" {
 		return d.String("content")
 	}
@@ -280,9 +280,9 @@ func reasoning(meta loquat.Object) string {
 	return cmp.Or(meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning))
 }
 
-// wholeReasoning returns the reasoning text of a reply. Some backends send two texts, others
+// Reasoning returns the reasoning text of a reply. Some backends send two texts, others
 // send one text twice.
-func wholeReasoning(meta loquat.Object) string {
+func Reasoning(meta loquat.Object) string {
 	content, plain := meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning)
 	if content == "" || plain == "" || content == plain {
 		return cmp.Or(content, plain)
@@ -305,8 +305,8 @@ func summary(meta loquat.Object) string {
 	return strings.Join(parts, ", ")
 }
 
-// endingNotices returns notices about the end of a reply that its text does not show.
-func endingNotices(m loquat.Message) []string {
+// EndingNotices returns notices about the end of a reply that its text does not show.
+func EndingNotices(m loquat.Message) []string {
 	var notices []string
 	refusal, incomplete := m.Metadata.String(loquat.MetaRefusal), m.Metadata.String(loquat.MetaIncomplete)
 	if refusal != "" {

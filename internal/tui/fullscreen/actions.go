@@ -1,0 +1,115 @@
+package fullscreen
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"loquat"
+	"loquat/internal/ui"
+)
+
+// actionItems returns the actions of plugins for the session, or for a message.
+func (m *model) actionItems(uiType string, msg *loquat.Message) (items []item) {
+	var message any
+	if msg != nil {
+		message = ui.Decode(*msg)
+	}
+	elements := m.session.shown(uiType, message)
+	slices.SortStableFunc(elements, func(a, b loquat.Object) int { return cmp.Compare(orderOf(a), orderOf(b)) })
+	for _, e := range elements {
+		if kind := e.Object("dialog").String("kind"); kind != "" && kind != "form" {
+			continue // of a later version
+		}
+		index := m.transcript.selected
+		items = append(items, item{cmp.Or(e.String("label"), e.String("id")), e.String("plugin"), func(m *model) tea.Cmd { return m.act(e, index) }})
+	}
+	return items
+}
+
+func orderOf(e loquat.Object) (order float64) {
+	_ = json.Unmarshal(e["order"], &order) // without a number it is 0
+	return order
+}
+
+// act runs an action. If it has a dialog, the dialog comes first.
+func (m *model) act(e loquat.Object, index int) tea.Cmd {
+	dialog := e.Object("dialog")
+	if dialog == nil {
+		return m.runAction(e, index, nil)
+	}
+	var inputs []loquat.Object
+	_ = json.Unmarshal(dialog["inputs"], &inputs) // the server has checked it
+	title := cmp.Or(dialog.String("title"), e.String("label"), e.String("id"))
+	return m.show(newDialogForm(title, dialog.String("message"), inputs, func(m *model, values loquat.Object) tea.Cmd {
+		return m.runAction(e, index, values)
+	}))
+}
+
+// runAction calls the server. values are those of the dialog.
+func (m *model) runAction(e loquat.Object, index int, values loquat.Object) tea.Cmd {
+	id, actionID := m.session.id, e.String("action_id")
+	action := loquat.Action{ActionOwner: e.String("action_owner"), Plugin: e.String("plugin"), ElementID: e.String("id"), Params: m.actionParams(e, index, values)}
+	label := cmp.Or(e.String("label"), actionID)
+	m.notice = notice{text: label + " …", at: m.now().Add(callTimeout)}
+	ctx, c := m.ctx, m.server.Client
+	return func() tea.Msg { // the server bounds it: a model may have to write something
+		res, err := c.Act(ctx, id, actionID, action)
+		return answered(func(m *model) tea.Cmd { return m.acted(label, res.Result, err) })
+	}
+}
+
+// actionParams builds the params of an action from its param_map, its fixed_params and a dialog.
+func (m *model) actionParams(e loquat.Object, index int, values loquat.Object) loquat.Object {
+	params, mapping := loquat.Object{}, e.Object("param_map")
+	mapped := map[string]bool{}
+	for param := range mapping {
+		switch source := mapping.String(param); source {
+		case "$session.session_id":
+			params.Set(param, m.session.id)
+		case "$session.agent_id":
+			params.Set(param, m.session.fold.AgentID())
+		case "$message.index":
+			params.Set(param, index)
+		default:
+			input, ok := strings.CutPrefix(source, "$dialog.")
+			mapped[input] = ok
+			if ok && values[input] != nil {
+				params[param] = values[input]
+			}
+		}
+	}
+	for input, value := range values { // an input that is not mapped is the param of its own name
+		if _, taken := mapping[input]; !taken && !mapped[input] {
+			params[input] = value
+		}
+	}
+	for key, value := range e.Object("fixed_params") {
+		params[key] = value
+	}
+	return params
+}
+
+// acted shows the result of an action.
+func (m *model) acted(label string, result json.RawMessage, err error) tea.Cmd {
+	if err != nil {
+		return m.fail(fmt.Errorf("%s: %w", label, err))
+	}
+	text, ok := loquat.StringOf(result)
+	if !ok && !isNull(result) {
+		var pretty bytes.Buffer
+		if json.Indent(&pretty, result, "", "  ") == nil {
+			text = pretty.String()
+		}
+	}
+	m.notice = notice{}
+	if strings.TrimSpace(text) == "" {
+		return m.say("%s: done", label)
+	}
+	return m.show(newText(label, text))
+}

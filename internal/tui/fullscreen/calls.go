@@ -1,0 +1,241 @@
+package fullscreen
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"loquat"
+	"loquat/internal/client"
+)
+
+// callTimeout bounds a call of the server, except those that wait for a model or a large body.
+const callTimeout = 30 * time.Second
+
+// answered is what the model does with the answer of a call.
+type answered func(*model) tea.Cmd
+
+func (a answered) apply(m *model) tea.Cmd { return a(m) }
+
+// ask returns a command that calls the server, and gives the model the answer.
+func ask[T any](m *model, fn func(context.Context, *client.Client) (T, error), then func(*model, T, error) tea.Cmd) tea.Cmd {
+	ctx, c := m.ctx, m.server.Client
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		v, err := fn(ctx, c)
+		return answered(func(m *model) tea.Cmd { return then(m, v, err) })
+	}
+}
+
+// load is ask for a part of the open session. The answer counts only while the session is open. what
+// names the part in an error. What cannot be loaded is loaded again with the next connection.
+func load[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd) tea.Cmd {
+	id := m.session.id
+	return ask(m, func(ctx context.Context, c *client.Client) (T, error) { return fn(ctx, c, id) }, func(m *model, v T, err error) tea.Cmd {
+		switch {
+		case m.session == nil || m.session.id != id:
+			return nil
+		case err != nil:
+			m.session.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
+			return m.fail(fmt.Errorf("%s could not be loaded: %w", what, err))
+		}
+		return then(m, v)
+	})
+}
+
+// loadMissed loads what could not be loaded before.
+func (m *model) loadMissed() tea.Cmd {
+	if m.session == nil {
+		return nil
+	}
+	var cmds []tea.Cmd
+	for what, again := range m.session.missed {
+		delete(m.session.missed, what)
+		cmds = append(cmds, again())
+	}
+	return tea.Batch(cmds...)
+}
+
+// call returns a command that changes something. done is shown when it has succeeded.
+func (m *model) call(done string, fn func(context.Context, *client.Client) error) tea.Cmd {
+	return ask(m, func(ctx context.Context, c *client.Client) (bool, error) { return true, fn(ctx, c) }, func(m *model, _ bool, err error) tea.Cmd {
+		switch {
+		case err != nil:
+			return m.fail(err)
+		case done != "":
+			return m.say("%s", done)
+		}
+		return nil
+	})
+}
+
+// loadMissing loads the older messages that the screen shows.
+func (m *model) loadMissing() tea.Cmd {
+	var cmds []tea.Cmd
+	for _, number := range m.missing() {
+		id := m.session.id
+		cmds = append(cmds, ask(m, func(ctx context.Context, c *client.Client) (loquat.MessagePage, error) {
+			return c.Messages(ctx, id, client.Page{From: number * pageSize, Limit: pageSize})
+		}, func(m *model, page loquat.MessagePage, err error) tea.Cmd {
+			if m.session == nil || m.session.id != id {
+				return nil
+			}
+			if err != nil { // it is asked for again when the screen moves
+				delete(m.session.wanted, number)
+				return m.fail(fmt.Errorf("older messages could not be loaded: %w", err))
+			}
+			m.session.addPage(number, page)
+			m.transcript.forget()
+			return nil
+		}))
+	}
+	return tea.Batch(cmds...)
+}
+
+// schema is what plugins show.
+type schema struct {
+	elements   []loquat.Object
+	values     map[string]loquat.ConfigValue
+	incomplete bool // a plugin has not answered
+}
+
+// maxSchemaLoads is how often the elements are loaded again because a plugin had not answered.
+const maxSchemaLoads = 6
+
+// loadSchema loads the elements of plugins and the values of settings.
+func (m *model) loadSchema() tea.Cmd {
+	return load(m, "the settings", func(ctx context.Context, c *client.Client, id string) (s schema, err error) {
+		if s.elements, err = c.Elements(ctx, id); err != nil {
+			return s, err
+		}
+		plugins, err := c.Plugins(ctx)
+		s.incomplete = err == nil && slices.ContainsFunc(plugins, func(p loquat.Plugin) bool { // not every token may ask
+			return p.State == "starting" || p.State == "running" && len(p.Problems) > 0
+		})
+		s.values, err = c.Config(ctx, id)
+		return s, err
+	}, (*model).setSchema)
+}
+
+func (m *model) setSchema(s schema) tea.Cmd {
+	m.session.setSchema(s.elements, s.values)
+	m.session.noteUsage()
+	m.transcript.forget()
+	for _, d := range m.dialogs {
+		switch d := d.(type) {
+		case *form:
+			d.take(m.session)
+		case *picker:
+			d.reload(m)
+		}
+	}
+	if !s.incomplete || m.session.schemaLoads >= maxSchemaLoads {
+		return nil
+	}
+	m.session.schemaLoads++
+	id := m.session.id
+	return m.later(time.Second<<m.session.schemaLoads, func(m *model) tea.Cmd {
+		if m.session == nil || m.session.id != id {
+			return nil
+		}
+		return m.loadSchema()
+	})
+}
+
+// later returns a command that lets the model do something after a while.
+func (m *model) later(d time.Duration, fn func(*model) tea.Cmd) tea.Cmd {
+	return tea.Tick(d, func(time.Time) tea.Msg { return answered(fn) })
+}
+
+func (m *model) loadAlternatives() tea.Cmd {
+	return load(m, "the alternatives", func(ctx context.Context, c *client.Client, id string) ([]loquat.Alternative, error) {
+		return c.Alternatives(ctx, id)
+	}, func(m *model, list []loquat.Alternative) tea.Cmd {
+		m.session.alternatives = groupAlternatives(list)
+		m.transcript.forget()
+		return nil
+	})
+}
+
+// loadQueue loads a queue that was too large for an event.
+func (m *model) loadQueue() tea.Cmd {
+	return load(m, "the queue", func(ctx context.Context, c *client.Client, id string) ([]loquat.QueuedSend, error) {
+		return c.Queue(ctx, id)
+	}, func(m *model, queue []loquat.QueuedSend) tea.Cmd {
+		m.session.queue = queue
+		m.transcript.forget()
+		return nil
+	})
+}
+
+// patch changes the metadata of a session.
+func (m *model) patch(id, done, key string, value any) tea.Cmd {
+	return m.call(done, func(ctx context.Context, c *client.Client) error {
+		_, err := c.UpdateSession(ctx, id, loquat.SessionPatch{Metadata: loquat.Object{}.Set(key, value)})
+		return err
+	})
+}
+
+// override sets or, with null, removes the override of a setting. An error is shown at the setting.
+func (m *model) override(key string, value json.RawMessage) tea.Cmd {
+	id := m.session.id
+	return ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
+		return c.SetOverride(ctx, id, key, loquat.Override{Value: value})
+	}, func(m *model, _ loquat.Snapshot, err error) tea.Cmd {
+		if err == nil {
+			return m.say("the setting was saved")
+		}
+		for _, d := range m.dialogs {
+			if f, ok := d.(*form); ok && f.settings {
+				f.refuse(key, err)
+				return nil
+			}
+		}
+		return m.fail(err)
+	})
+}
+
+// fork copies a session up to a message, or all of it, and opens the copy.
+func (m *model) fork(id string, upTo *int) tea.Cmd {
+	return ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
+		return c.Fork(ctx, id, loquat.Fork{UpToIndex: upTo})
+	}, func(m *model, s loquat.Snapshot, err error) tea.Cmd {
+		if err != nil {
+			return m.fail(err)
+		}
+		m.setFocus(focusComposer)
+		return tea.Batch(m.open(s.SessionID), m.say("this is the copy"))
+	})
+}
+
+// export writes a session to a file, which gets its name when it is whole. It may take its time.
+func (m *model) export(id, path string) tea.Cmd {
+	format := "json"
+	switch {
+	case strings.HasSuffix(path, ".md"):
+		format = "markdown"
+	case strings.HasSuffix(path, ".html"):
+		format = "html"
+	}
+	ctx, c := m.ctx, m.server.Client
+	return func() tea.Msg {
+		body, err := c.Export(ctx, id, format)
+		if err == nil {
+			defer body.Close()
+			err = writeNew(path, func(w io.Writer) error { _, err := io.Copy(w, body); return err })
+		}
+		return answered(func(m *model) tea.Cmd {
+			if err != nil {
+				return m.fail(fmt.Errorf("the export failed: %w", err))
+			}
+			return m.say("the chat was written to %s", path)
+		})
+	}
+}

@@ -1,0 +1,223 @@
+package fullscreen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"loquat"
+	"loquat/internal/client"
+)
+
+// messageCommands returns the commands for the message that is selected.
+func messageCommands() []command {
+	always := func(*model) bool { return true }
+	idle := func(m *model) bool { return m.session.run == nil }
+	hasRole := func(roles ...string) func(*model) bool {
+		return func(m *model) bool {
+			msg, ok := m.session.message(m.transcript.selected)
+			return ok && slices.Contains(roles, msg.Role)
+		}
+	}
+	return []command{
+		{title: "Message: actions", keys: []string{"enter"}, when: always, run: (*model).showMessageActions},
+		{title: "Message: copy", keys: []string{"c", "y"}, when: always, run: (*model).copyMessage},
+		{title: "Message: open or fold", keys: []string{"o", "space"}, when: always, run: (*model).toggleMessage},
+		{title: "Message: edit", keys: []string{"e"}, when: hasRole(loquat.RoleUser, loquat.RoleAssistant, loquat.RoleSystem), run: (*model).editMessage},
+		{title: "Message: write the reply again", keys: []string{"r"}, when: func(m *model) bool { return idle(m) && hasRole(loquat.RoleAssistant, loquat.RoleTool)(m) }, run: (*model).regenerate},
+		{title: "Message: the alternative before", keys: []string{"[", "left"}, when: idle, run: func(m *model) tea.Cmd { return m.alternative(-1) }},
+		{title: "Message: the next alternative", keys: []string{"]", "right"}, when: idle, run: func(m *model) tea.Cmd { return m.alternative(1) }},
+		{title: "Message: fork from here", keys: []string{"f"}, when: always, run: func(m *model) tea.Cmd { at := m.transcript.selected; return m.fork(m.session.id, &at) }},
+		{title: "Message: delete", keys: []string{"d"}, when: idle, run: (*model).deleteMessage},
+	}
+}
+
+// selectedMessage returns the message on which commands act.
+func (m *model) selectedMessage() (loquat.Message, error) {
+	msg, ok := m.session.message(m.transcript.selected)
+	if !ok {
+		return msg, errors.New("the message is still being loaded; try again in a moment")
+	}
+	return msg, nil
+}
+
+func (m *model) copyMessage() tea.Cmd {
+	msg, err := m.selectedMessage()
+	if err != nil {
+		return m.fail(err)
+	}
+	return tea.Batch(tea.SetClipboard(msg.Content), m.say("copied message %d to the clipboard of the terminal", m.transcript.selected+1))
+}
+
+func (m *model) toggleMessage() tea.Cmd {
+	msg, err := m.selectedMessage()
+	if err != nil {
+		return m.fail(err)
+	}
+	m.transcript.open[msg.ID] = !m.transcript.open[msg.ID]
+	m.transcript.forget()
+	return nil
+}
+
+func (m *model) toggleAll() tea.Cmd {
+	m.transcript.openAll = !m.transcript.openAll
+	clear(m.transcript.open)
+	m.transcript.forget()
+	return nil
+}
+
+// editMessage puts a message into the composer. The draft comes back afterwards.
+func (m *model) editMessage() tea.Cmd {
+	msg, err := m.selectedMessage()
+	if err != nil {
+		return m.fail(err)
+	}
+	if m.composer.sending {
+		return nil
+	}
+	before := m.composer.take()
+	if e := m.composer.editing; e != nil {
+		before = e.before
+	}
+	m.composer.editing = &edit{index: m.transcript.selected, message: msg, before: before}
+	m.composer.put(draftOf(msg))
+	m.setFocus(focusComposer)
+	return nil
+}
+
+// draftOf returns a message as a draft.
+func draftOf(msg loquat.Message) draft {
+	d := draft{text: msg.Content}
+	for _, raw := range attachmentsOf(msg) {
+		d.attachments = append(d.attachments, attachment{raw: raw})
+	}
+	return d
+}
+
+// saveEdit saves the message that is edited. If it is one of the user, and again is set, it asks
+// again: what the message and the reply were stays as an alternative.
+func (m *model) saveEdit(again bool) tea.Cmd {
+	e, text := m.composer.editing, m.composer.area.Value()
+	now, ok := m.session.message(e.index)
+	if !ok || now.ID != e.message.ID {
+		return m.fail(errors.New("the message has moved or was deleted meanwhile; copy the text, press Esc and select it again"))
+	}
+	if strings.TrimSpace(text) == "" && len(m.composer.attachments) == 0 {
+		return m.fail(errors.New("a message has a text or an image; to delete it, press Esc, select it and press d"))
+	}
+	if !again || e.message.Role != loquat.RoleUser {
+		id := m.session.id
+		m.composer.editing = nil
+		m.composer.put(e.before)
+		return ask(m, func(ctx context.Context, c *client.Client) (loquat.MessageResult, error) {
+			return c.ModifyMessage(ctx, id, e.index, text)
+		}, func(m *model, _ loquat.MessageResult, err error) tea.Cmd { return m.saved(e, text, err) })
+	}
+	index := e.index
+	s := loquat.Send{DeleteFrom: &index, Keep: true, Stream: &m.options.Stream, StreamTools: m.options.Stream}
+	if text != "" {
+		s.Content = &text
+	}
+	m.composer.sent, m.composer.requestID = "", ""
+	return m.startSend(sendJob{sessionID: m.session.id, send: s, attachments: append([]attachment(nil), m.composer.attachments...)})
+}
+
+// saved says whether an edit was saved. If not, it is opened again.
+func (m *model) saved(e *edit, text string, err error) tea.Cmd {
+	if err == nil {
+		return m.say("message %d was saved", e.index+1)
+	}
+	if m.composer.editing == nil {
+		e.before = m.composer.take()
+	}
+	m.composer.editing = e
+	m.composer.put(draft{text: text})
+	return m.fail(fmt.Errorf("not saved: %w; the text is still here", err))
+}
+
+// regenerate writes the reply with the selected message again, and keeps what it was.
+func (m *model) regenerate() tea.Cmd {
+	from := m.session.replyStart(m.transcript.selected)
+	return m.request(loquat.Send{DeleteFrom: &from, Keep: true})
+}
+
+// tryAgain connects again, or asks for the last reply again.
+func (m *model) tryAgain() tea.Cmd {
+	if m.failed != "" {
+		return m.reload()
+	}
+	last := m.session.total() - 1
+	msg, ok := m.session.message(last)
+	if last < 0 || !ok {
+		return m.fail(errors.New("there is no message to answer yet"))
+	}
+	if msg.Role == loquat.RoleUser || msg.Role == loquat.RoleTool && m.session.failure != "" {
+		return m.request(loquat.Send{})
+	}
+	from := m.session.replyStart(last)
+	return m.request(loquat.Send{DeleteFrom: &from, Keep: true})
+}
+
+// alternative puts the next alternative at the selected message in place.
+func (m *model) alternative(step int) tea.Cmd {
+	at := m.transcript.selected
+	list := m.session.alternatives[at]
+	if len(list) == 0 {
+		at = m.session.replyStart(at)
+		list = m.session.alternatives[at]
+	}
+	now := slices.IndexFunc(list, func(a loquat.Alternative) bool { return a.InPlace })
+	to := now + step
+	if now < 0 || to < 0 || to >= len(list) {
+		return m.say("there is no further alternative here")
+	}
+	id := m.session.id
+	return m.call("", func(ctx context.Context, c *client.Client) error {
+		_, err := c.Switch(ctx, id, list[to].AlternativeID)
+		return err
+	})
+}
+
+func (m *model) deleteMessage() tea.Cmd {
+	msg, err := m.selectedMessage()
+	if err != nil {
+		return m.fail(err)
+	}
+	id, index := m.session.id, m.transcript.selected
+	question := fmt.Sprintf("Delete message %d? It begins: %s", index+1, m.oneLine(msg.Content, 120))
+	return m.show(newConfirm("Delete a message", question, func(m *model) tea.Cmd {
+		if now, ok := m.session.message(index); !ok || now.ID != msg.ID {
+			return m.fail(errors.New("the message has moved meanwhile; select it again"))
+		}
+		return m.call(fmt.Sprintf("message %d was deleted", index+1), func(ctx context.Context, c *client.Client) error {
+			_, err := c.DeleteMessages(ctx, id, []int{index})
+			return err
+		})
+	}))
+}
+
+// stop stops the reply. Its text so far stays.
+func (m *model) stop() tea.Cmd {
+	id := m.session.run.id
+	return m.call("", func(ctx context.Context, c *client.Client) error {
+		_, err := c.Cancel(ctx, id)
+		return err
+	})
+}
+
+// takeBack takes the last message that waits out of the queue. If the composer is empty, the
+// message comes back into it.
+func (m *model) takeBack() tea.Cmd {
+	q := m.session.queue[len(m.session.queue)-1]
+	if !m.composer.hasDraft() && m.composer.editing == nil && !m.composer.sending {
+		m.composer.put(draftOf(q.Message))
+	}
+	return m.call("the message does not wait any more", func(ctx context.Context, c *client.Client) error {
+		_, err := c.Cancel(ctx, q.RequestID)
+		return err
+	})
+}

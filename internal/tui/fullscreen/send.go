@@ -1,0 +1,129 @@
+package fullscreen
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"loquat"
+	"loquat/internal/client"
+)
+
+// send sends the message in the composer. The composer keeps it until the server has accepted it.
+func (m *model) send(text, onBusy string) tea.Cmd {
+	c := &m.composer
+	if c.sending {
+		return nil
+	}
+	if c.requestID == "" || c.sent != text { // the repeat of a lost send has the same id
+		c.requestID, c.sent = strings.ToLower(rand.Text()), text
+	}
+	m.notice = notice{}
+	s := loquat.Send{Stream: &m.options.Stream, StreamTools: m.options.Stream, RequestID: c.requestID, OnBusy: onBusy}
+	if text != "" {
+		s.Content = &text
+	}
+	job := sendJob{send: s, attachments: append([]attachment(nil), c.attachments...), agent: cmp.Or(c.agent, m.options.AgentID)}
+	job.sessionID = m.opening // which is "" unless a session is being loaded
+	if m.session != nil {
+		job.sessionID = m.session.id
+	}
+	return m.startSend(job)
+}
+
+// startSend starts a send. It can be given up, and repeated without a second effect.
+func (m *model) startSend(job sendJob) tea.Cmd {
+	ctx, cancel := context.WithTimeout(m.ctx, time.Duration(1+len(job.attachments))*callTimeout)
+	m.composer.sending, m.composer.giveUp = true, cancel
+	return job.command(ctx, m.server.Client)
+}
+
+// sendJob is a send with all that has to be done before it.
+type sendJob struct {
+	sessionID   string // empty: a new session
+	agent       string
+	send        loquat.Send
+	attachments []attachment
+}
+
+func (j sendJob) command(ctx context.Context, c *client.Client) tea.Cmd {
+	return func() tea.Msg {
+		msg := sentMsg{sessionID: j.sessionID, attachments: j.attachments}
+		if msg.sessionID == "" {
+			s, err := c.CreateSession(ctx, loquat.NewSession{AgentID: j.agent})
+			if err != nil {
+				msg.err = err
+				return msg
+			}
+			msg.sessionID, msg.created = s.SessionID, true
+		}
+		for i, a := range j.attachments {
+			if a.data != nil && a.assetID == "" {
+				asset, err := c.Upload(ctx, msg.sessionID, a.name, a.media, a.data)
+				if err != nil {
+					msg.err = fmt.Errorf("upload %s: %w", a.name, err)
+					return msg
+				}
+				j.attachments[i].assetID = asset.AssetID
+			}
+			j.send.Attachments = append(j.send.Attachments, j.attachments[i].json())
+		}
+		_, msg.err = c.Send(ctx, msg.sessionID, j.send)
+		return msg
+	}
+}
+
+// sentMsg says whether the server has accepted a send.
+type sentMsg struct {
+	sessionID   string
+	created     bool
+	attachments []attachment // with the uploads that were made
+	err         error
+}
+
+func (s sentMsg) apply(m *model) tea.Cmd {
+	c := &m.composer
+	c.giveUp()
+	c.sending = false
+	if errors.Is(s.err, context.Canceled) {
+		s.err = errors.New("you gave it up; the server may have taken it all the same")
+	}
+	var cmd tea.Cmd
+	if s.created {
+		m.opening = s.sessionID
+		cmd = m.loadSession(s.sessionID)
+	}
+	if s.err != nil {
+		c.attachments = s.attachments
+		return tea.Batch(cmd, m.fail(fmt.Errorf("not sent: %w; the message is still here, Enter tries again", s.err)))
+	}
+	if c.sent != "" {
+		c.past = append(c.past, c.sent)
+	}
+	m.asked = false
+	if e := c.editing; e != nil {
+		c.editing = nil
+		c.put(e.before)
+	} else {
+		c.put(draft{})
+	}
+	m.transcript.follow = true
+	return cmd
+}
+
+// request asks for a reply without a message of the composer.
+func (m *model) request(s loquat.Send) tea.Cmd {
+	id := m.session.id
+	s.Stream, s.StreamTools, s.RequestID = &m.options.Stream, m.options.Stream, strings.ToLower(rand.Text())
+	m.transcript.follow = true
+	return m.call("", func(ctx context.Context, c *client.Client) error {
+		_, err := c.Send(ctx, id, s)
+		return err
+	})
+}

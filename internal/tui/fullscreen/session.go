@@ -1,0 +1,263 @@
+package fullscreen
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/hashicorp/golang-lru/v2"
+
+	"loquat"
+	"loquat/internal/ui"
+)
+
+const (
+	// tailMessages is the number of messages that are loaded when a session opens.
+	tailMessages = 60
+	// trimAbove is the number of loaded messages above which the oldest are dropped.
+	trimAbove = 240
+	// pageSize and keptPages bound the older messages in memory.
+	pageSize  = 50
+	keptPages = 8
+)
+
+// session is the session that is open.
+type session struct {
+	id       string
+	fold     *loquat.Fold
+	messages []loquat.Message // of the fold
+	older    *lru.Cache[int, []loquat.Message]
+	// changed is the last event that changed messages before the fold's first one. Pages from before
+	// it are wrong.
+	changed loquat.EventID
+	wanted  map[int]bool // pages that are being loaded
+
+	queue        []loquat.QueuedSend
+	run          *run
+	failure      string // why the last request failed; it stays until the next one
+	alternatives map[int][]loquat.Alternative
+	thought      map[string]time.Duration // how long the model reasoned, by message
+
+	missed      map[string]func() tea.Cmd // loads again what could not be loaded, by what it is
+	schemaLoads int                       // because a plugin had not answered
+	usage       string                    // what the status bar says about the last reply
+	elements    []loquat.Object
+	values      map[string]loquat.ConfigValue
+	config      any // the effective config, for conditions
+}
+
+func newSession(l loaded, now time.Time) *session {
+	older, _ := lru.New[int, []loquat.Message](keptPages) // fails only for sizes below 1
+	s := &session{id: l.head.SessionID, fold: loquat.NewTailFold(l.head, l.page), older: older, wanted: map[int]bool{},
+		queue: l.page.Queue, alternatives: groupAlternatives(l.alternatives), thought: map[string]time.Duration{}, missed: map[string]func() tea.Cmd{}}
+	s.messages = s.fold.Messages()
+	if l.page.ActiveRequestID != "" {
+		s.run = &run{id: l.page.ActiveRequestID, begun: now, phase: phaseWaiting}
+		if last := l.page.LastRequest; last != nil && last.StartedAt != nil {
+			s.run.begun = *last.StartedAt
+		}
+	} else if last := l.page.LastRequest; last != nil && last.Status == loquat.StatusFailed {
+		s.failure = last.Error
+	}
+	return s
+}
+
+func groupAlternatives(list []loquat.Alternative) map[int][]loquat.Alternative {
+	groups := map[int][]loquat.Alternative{}
+	for _, a := range list {
+		groups[a.Index] = append(groups[a.Index], a)
+	}
+	return groups
+}
+
+// total returns the number of messages of the session.
+func (s *session) total() int { return s.fold.First() + len(s.messages) }
+
+// message returns the message at an index. ok is false if it is not loaded.
+func (s *session) message(i int) (m loquat.Message, ok bool) {
+	if first := s.fold.First(); i >= first {
+		return s.messages[i-first], true
+	}
+	page, ok := s.older.Get(i / pageSize)
+	if !ok || i%pageSize >= len(page) {
+		return loquat.Message{}, false
+	}
+	return page[i%pageSize], true
+}
+
+// apply changes the session by an event. It reports whether more than the draft has changed.
+func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
+	if e.SessionID != s.id || e.EventID <= s.fold.Cursor() {
+		return false
+	}
+	first := s.fold.First()
+	s.fold.Apply(e)
+	if s.run != nil && e.RequestID == s.run.id {
+		s.run.apply(e, now)
+	}
+	switch e.Type {
+	case loquat.Partial, loquat.ToolPartial, loquat.AssistantMessage:
+		return false
+	case loquat.RequestStarted:
+		if e.SteeredInto == "" && s.run == nil { // while one runs, it is a send that was taken out of the queue
+			s.run, s.failure = &run{id: e.RequestID, begun: now, phase: phaseWaiting}, ""
+		}
+	case loquat.Final:
+		s.noteReasoning(e)
+	case loquat.ErrorEvent:
+		s.failure = e.Detail
+	case loquat.RequestCompleted:
+		if s.run != nil && s.run.id == e.RequestID {
+			s.run = nil
+		}
+	case loquat.QueueChanged:
+		if !e.QueueOmitted {
+			s.queue = e.Queue
+		}
+	case loquat.MessageModified:
+		if e.Index != nil && *e.Index < first {
+			s.forgetOlder(e.EventID)
+		}
+	case loquat.MessagesDeleted:
+		if slices.ContainsFunc(e.Indices, func(i int) bool { return i < first }) {
+			s.forgetOlder(e.EventID)
+		}
+	}
+	return true
+}
+
+// noteReasoning keeps how long the model reasoned before it wrote a message.
+func (s *session) noteReasoning(e loquat.Event) {
+	if s.run == nil || s.run.thought == 0 {
+		return
+	}
+	for _, m := range e.Messages {
+		if m.Role == loquat.RoleAssistant {
+			s.thought[m.ID] = s.run.thought
+		}
+	}
+}
+
+func (s *session) forgetOlder(at loquat.EventID) {
+	s.older.Purge()
+	s.changed, s.wanted = at, map[int]bool{}
+}
+
+// refresh takes the messages of the fold. If tail is set, the screen shows only the last ones, so
+// others are dropped.
+func (s *session) refresh(tail bool) {
+	if tail && len(s.fold.Messages()) > trimAbove {
+		s.fold.Trim(tailMessages)
+	}
+	s.messages = s.fold.Messages()
+	s.noteUsage()
+}
+
+// addPage keeps a page of older messages, unless it is from before a change of them.
+func (s *session) addPage(number int, p loquat.MessagePage) {
+	delete(s.wanted, number)
+	if p.CursorEventID >= s.changed {
+		s.older.Add(number, p.Messages)
+	}
+}
+
+// title returns the title of the session as others wrote it.
+func (s *session) title() string { return s.fold.Metadata().String(loquat.MetaTitle) }
+
+// setSchema takes the elements and values that plugins show.
+func (s *session) setSchema(elements []loquat.Object, values map[string]loquat.ConfigValue) {
+	s.elements, s.values = elements, values
+	s.config = ui.Decode(effectiveConfig(elements, values))
+}
+
+// effectiveConfig puts each value at its key and at its config_path.
+func effectiveConfig(elements []loquat.Object, values map[string]loquat.ConfigValue) loquat.Object {
+	config := loquat.Object{}
+	for key, v := range values {
+		config[key] = v.Value
+	}
+	effective := map[string]loquat.ConfigValue{}
+	for key, v := range values { // to a client every value counts, also a default
+		effective[key] = loquat.ConfigValue{Value: v.Value, Source: ui.SourceOverride}
+	}
+	return ui.WriteThrough(config, elements, effective)
+}
+
+// shown returns the elements of a type whose condition holds. message is the decoded message for
+// conditions about one; nil for others.
+func (s *session) shown(uiType string, message any) (list []loquat.Object) {
+	context := ui.Context{Session: s.decoded(uiType), Message: message, Config: s.config}
+	for _, e := range s.elements {
+		if e.String("ui_type") != uiType {
+			continue
+		}
+		if ok, err := ui.Visible(e["condition"], ui.RootOf(uiType), context); ok && err == nil {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// decoded returns the session as conditions see it. Only those about a session need it.
+func (s *session) decoded(uiType string) any {
+	if ui.RootOf(uiType) != ui.RootSession {
+		return nil
+	}
+	return ui.Decode(map[string]any{"session_id": s.id, "agent_id": s.fold.AgentID(), "metadata": s.fold.Metadata(), "messages": s.messages})
+}
+
+// texts returns what the elements of a type say about a message.
+func (s *session) texts(uiType string, m loquat.Message) (list []string) {
+	message := ui.Decode(m)
+	for _, e := range s.shown(uiType, message) {
+		data, ok := ui.Lookup(e.String("data"), ui.DataRootOf(uiType), ui.Context{Message: message, Config: s.config})
+		if text := ui.Render(e.String("template"), data); ok && data != nil && text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// noteUsage computes what the status bar says about the last reply.
+func (s *session) noteUsage() {
+	reply, ok := s.lastReply()
+	if !ok {
+		s.usage = ""
+		return
+	}
+	s.usage = strings.Join(s.texts("status_bar", reply), " · ")
+	if s.usage == "" {
+		s.usage = reply.Metadata.String(loquat.MetaModel)
+	}
+}
+
+// lastReply returns the last message of the assistant.
+func (s *session) lastReply() (loquat.Message, bool) {
+	for _, m := range slices.Backward(s.messages) {
+		if m.Role == loquat.RoleAssistant {
+			return m, true
+		}
+	}
+	return loquat.Message{}, false
+}
+
+// replyStart returns the index at which the reply with the message i begins: after the last message
+// of the user before it.
+func (s *session) replyStart(i int) int {
+	for ; i > 0; i-- {
+		if m, ok := s.message(i - 1); !ok || m.Role == loquat.RoleUser {
+			return i
+		}
+	}
+	return i
+}
+
+// attachmentsOf returns the attachments of a message as the API takes them.
+func attachmentsOf(m loquat.Message) (list []json.RawMessage) {
+	if json.Unmarshal(m.Metadata[loquat.MetaAttachments], &list) != nil {
+		return nil
+	}
+	return list
+}
