@@ -14,7 +14,7 @@ import (
 type Backoff struct {
 	First, Max time.Duration
 
-	// Jitter makes Wait take a random part of the delay, at least half of it. Clients
+	// Jitter makes Next and Wait take a random part of the delay, at least half of it. Clients
 	// need it: those which lost the same server must not return at the same time.
 	Jitter bool
 }
@@ -31,14 +31,18 @@ func (b Backoff) Delay(n int) time.Duration {
 	return delay
 }
 
-// Wait sleeps for the delay after n delays before it, or until ctx ends. It then returns
-// the error of ctx.
-func (b Backoff) Wait(ctx context.Context, n int) error {
+// Next returns the delay after n delays before it, with jitter.
+func (b Backoff) Next(n int) time.Duration {
 	delay := b.Delay(n)
 	if b.Jitter && delay > 1 {
 		delay = delay/2 + rand.N(delay-delay/2)
 	}
-	return Sleep(ctx, delay)
+	return delay
+}
+
+// Wait sleeps for Next, or until ctx ends. It then returns the error of ctx.
+func (b Backoff) Wait(ctx context.Context, n int) error {
+	return Sleep(ctx, b.Next(n))
 }
 
 // Sleep waits for d, or until ctx ends. It then returns the error of ctx.

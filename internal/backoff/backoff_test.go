@@ -26,6 +26,7 @@ func TestDelay(t *testing.T) {
 		{time.Second, math.MaxInt64, 1000, math.MaxInt64},
 		{time.Minute, time.Second, 0, time.Second},
 		{0, time.Minute, 3, 0},
+		{2, 5, 1, 4},
 	} {
 		if got := (backoff.Backoff{First: c.first, Max: c.max}).Delay(c.n); got != c.want {
 			t.Errorf("from %s to %s, delay %d: %s, want %s", c.first, c.max, c.n, got, c.want)
@@ -63,8 +64,16 @@ func TestWait(t *testing.T) {
 		if err := steady.Wait(ctx, 5); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("cut short: %v after %s", err, time.Since(began))
 		}
-		if err := backoff.Sleep(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("no sleep after the end: %v", err)
+		for range 20 { // a timer that has fired must not be chosen
+			if err := backoff.Sleep(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("no sleep after the end: %v", err)
+			}
 		}
 	})
+}
+
+func TestShortestJitter(t *testing.T) {
+	if got := (backoff.Backoff{First: 1, Max: 1, Jitter: true}).Next(0); got != 1 {
+		t.Errorf("at least half of 1 ns is %d ns", got)
+	}
 }

@@ -1,4 +1,5 @@
-// Package backup copies a data directory while a server uses it.
+// Package backup copies a data directory while a server uses it: once into a directory, or
+// continuously to a Place, from which the states of many moments can be restored.
 //
 // A copy is one state of the store, with every image that this state names. It is verified
 // and on disk, and gets its name only when it is complete. The server is neither involved
@@ -36,15 +37,28 @@ type Report struct {
 
 // Make copies the data directory from into a new directory to.
 func Make(ctx context.Context, from, to string) (r Report, err error) {
-	to = filepath.Clean(to)
-	if _, err := os.Lstat(to); err == nil {
-		return Report{}, fmt.Errorf("%s exists; name a directory that does not exist", to)
-	}
-	parent := filepath.Dir(to)
-	notes := removeLeftovers(parent, time.Now())
-	work, lock, err := begin(parent)
+	notes, err := makeDir(to, func(work string) error {
+		r, err = fill(ctx, from, work)
+		return err
+	})
 	if err != nil {
 		return Report{}, err
+	}
+	r.Notes = notes
+	return r, nil
+}
+
+// makeDir makes a directory, which gets its name when fill has filled it.
+func makeDir(to string, fill func(work string) error) (notes []string, err error) {
+	to = filepath.Clean(to)
+	if _, err := os.Lstat(to); err == nil {
+		return nil, fmt.Errorf("%s exists; name a directory that does not exist", to)
+	}
+	parent := filepath.Dir(to)
+	notes = removeLeftovers(parent, time.Now())
+	work, lock, err := begin(parent)
+	if err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -52,20 +66,19 @@ func Make(ctx context.Context, from, to string) (r Report, err error) {
 		}
 		err = errors.Join(err, lock.Unlock())
 	}()
-	if r, err = fill(ctx, from, work); err != nil {
-		return Report{}, err
+	if err := fill(work); err != nil {
+		return nil, err
 	}
-	r.Notes = notes
 	if err := removeLock(lock); err != nil {
-		return Report{}, err
+		return nil, err
 	}
 	if err := files.SyncTree(work); err != nil {
-		return Report{}, err
+		return nil, err
 	}
 	if err := os.Rename(work, to); err != nil {
-		return Report{}, err
+		return nil, err
 	}
-	return r, files.SyncDir(parent)
+	return notes, files.SyncDir(parent)
 }
 
 // fill copies the store, then the images that it names. If an image was removed meanwhile,

@@ -82,7 +82,7 @@ func (l *Limiter) Take(from netip.Addr) (wait time.Duration, first bool) {
 	if a.bucket.AllowN(now, 1) {
 		return 0, false
 	}
-	first = a.refused.IsZero() || now.Sub(a.refused) > quiet
+	first = now.Sub(a.refused) > quiet
 	a.refused = now
 	return l.until(a, now), first
 }

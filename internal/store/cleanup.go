@@ -164,14 +164,18 @@ func reclaim(tx *Tx) (more bool, err error) {
 	return tx.log.Reclaim()
 }
 
+// SetRetention sets the age at which events may be removed; 0 keeps all events.
+func (s *Store) SetRetention(age time.Duration) { s.retention.Store(int64(age)) }
+
 // prune removes events past the retention. It keeps events of requests that have not ended,
 // and events above their session's cursor: a client that loads a session can always continue
 // from its cursor.
 func (s *Store) prune(ctx context.Context) error {
-	if s.retention <= 0 {
+	retention := time.Duration(s.retention.Load())
+	if retention <= 0 {
 		return nil
 	}
-	cutoff := time.Now().Add(-s.retention)
+	cutoff := time.Now().Add(-retention)
 	for after := loquat.EventID(0); ; {
 		var old []prunableEvent
 		err := s.View(ctx, func(r *Reader) (err error) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -145,4 +146,13 @@ func (s *Store) Foreign(id loquat.EventID) bool {
 		}
 	}
 	return false
+}
+
+// ServerID returns the id of the server whose log is in the database of q. Copies keep it.
+func ServerID(q SQL) (string, error) {
+	id, err := readIdentity(q)
+	if err != nil {
+		return "", err
+	}
+	return cmp.Or(id.serverID, id.id), nil
 }

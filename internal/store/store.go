@@ -102,7 +102,7 @@ type Store struct {
 	driver    Driver
 	log       *slog.Logger
 	identity  atomic.Pointer[identity]
-	retention time.Duration
+	retention atomic.Int64 // a time.Duration
 	nodes     *nodes
 	noticeKey *noticeKey // nil unless the log is shared
 	feeder    feeder
@@ -148,10 +148,10 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 		closed: make(chan struct{}),
 		shared: newShared(),
 
-		retention: opts.Retention,
-		nodes:     newNodes(driver, opts.Version),
-		metrics:   newMetrics(),
+		nodes:   newNodes(driver, opts.Version),
+		metrics: newMetrics(),
 	}
+	s.SetRetention(opts.Retention)
 	s.feeder.init()
 	if s.log == nil {
 		s.log = slog.Default()

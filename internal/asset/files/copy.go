@@ -21,15 +21,20 @@ var ErrDamaged = errors.New("the file of the image was damaged")
 // bytes. If the target exists, it does nothing. Other processes may use the source directory
 // meanwhile. If the source does not exist, the error wraps fs.ErrNotExist.
 func Copy(from, to, sha256 string) error {
-	source, target := (&Dir{path: from}).file(sha256), (&Dir{path: to}).file(sha256)
-	if _, err := os.Stat(target); err == nil {
+	if _, err := os.Stat(Path(to, sha256)); err == nil {
 		return nil
 	}
-	in, err := os.Open(source)
+	in, err := os.Open(Path(from, sha256))
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	return Write(to, sha256, in)
+}
+
+// Write writes the file of a hash into a directory of images that does not have it, and checks its bytes.
+func Write(to, sha256 string, in io.Reader) error {
+	target := Path(to, sha256)
 	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
 		return err
 	}

@@ -64,23 +64,7 @@ const marker = "loquat"
 // Open returns a bucket after it has written to it and read from it. If the server cannot be
 // reached, the error is an *asset.UnavailableError, and the Bucket can be used nevertheless.
 func Open(ctx context.Context, o Options) (*Bucket, error) {
-	transport := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout:   dialTimeout,
-		ResponseHeaderTimeout: idleTimeout,
-		MaxIdleConnsPerHost:   16,
-		IdleConnTimeout:       time.Minute,
-		DisableCompression:    true,
-	}
-	lookup := minio.BucketLookupAuto
-	if o.Location.PathStyle {
-		lookup = minio.BucketLookupPath
-	}
-	client, err := minio.NewCore(cmp.Or(o.Location.Endpoint, "s3.amazonaws.com"), &minio.Options{
-		Creds: keys(o), Secure: !o.Location.Insecure, Transport: transport, BucketLookup: lookup, MaxRetries: attempts,
-		Region: cmp.Or(o.Location.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), defaultRegion),
-	})
+	client, err := connect(o)
 	if err != nil {
 		return nil, fmt.Errorf("assets.url: %w", err)
 	}
@@ -96,6 +80,27 @@ func Open(ctx context.Context, o Options) (*Bucket, error) {
 		return b, b.failed("", fmt.Errorf("write to the bucket: %w", err))
 	}
 	return b, nil
+}
+
+// connect returns a client, which has not called the server yet.
+func connect(o Options) (*minio.Core, error) {
+	transport := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: idleTimeout,
+		MaxIdleConnsPerHost:   16,
+		IdleConnTimeout:       time.Minute,
+		DisableCompression:    true,
+	}
+	lookup := minio.BucketLookupAuto
+	if o.Location.PathStyle {
+		lookup = minio.BucketLookupPath
+	}
+	return minio.NewCore(cmp.Or(o.Location.Endpoint, "s3.amazonaws.com"), &minio.Options{
+		Creds: keys(o), Secure: !o.Location.Insecure, Transport: transport, BucketLookup: lookup, MaxRetries: attempts,
+		Region: cmp.Or(o.Location.Region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), defaultRegion),
+	})
 }
 
 func keys(o Options) *credentials.Credentials {

@@ -48,7 +48,7 @@ func AddSession(tx *store.Tx, id string, turns int, owner string) error {
 		return err
 	}
 	for turn := range turns {
-		if err := addTurn(tx, &h, fmt.Sprintf("%s-%d", id, turn), owner); err != nil {
+		if err := AddTurn(tx, &h, fmt.Sprintf("%s-%d", id, turn), owner); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,8 @@ func AddSession(tx *store.Tx, id string, turns int, owner string) error {
 // reply is the text of a reply, with characters that databases treat differently.
 var reply = strings.Repeat("Fine weather, \"quoted\", \\ and \x00 and ünïcödé. ", 8)
 
-func addTurn(tx *store.Tx, h *store.Head, id, owner string) error {
+// AddTurn adds a turn to a session.
+func AddTurn(tx *store.Tx, h *store.Head, id, owner string) error {
 	question := loquat.Message{ID: "user-" + id, Role: loquat.RoleUser, Content: "What about " + id + "?", CreatedAt: tx.Now}
 	index, err := tx.AppendMessage(h, question)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -62,6 +63,9 @@ func Take(ctx context.Context, dir string, log *slog.Logger) (*Lock, error) {
 	path := filepath.Join(dir, LockName)
 	l := &Lock{file: flock.New(path)}
 	ok, err := l.file.TryLock()
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("lock the data directory: %w; run this as the user of the server, or give its files to that user: chown -R", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}
@@ -72,7 +76,7 @@ func Take(ctx context.Context, dir string, log *slog.Logger) (*Lock, error) {
 	if err := l.lockInode(ctx, dir, log); err != nil {
 		return nil, errors.Join(err, l.file.Unlock())
 	}
-	err = os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	err = errors.Join(giveToOwner(path, dir), os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600))
 	if err != nil && !errors.Is(err, syscall.ENOSPC) { // a full disk does not affect the lock
 		return nil, errors.Join(fmt.Errorf("lock the data directory: %w", err), l.Release())
 	}

@@ -21,7 +21,7 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 		return err
 	}
 	// SQLite writes into an existing empty file and keeps its permissions.
-	f, err := os.OpenFile(filePath(to), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := Create(to)
 	if err != nil {
 		return err
 	}
@@ -31,10 +31,25 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 	if err := vacuumInto(ctx, filePath(from), filePath(to)); err != nil {
 		return fmt.Errorf("copy %s: %w", filePath(from), err)
 	}
-	if err := finishCopy(ctx, filePath(to), finish); err != nil {
+	if err := Finish(ctx, to, finish); err != nil {
 		return fmt.Errorf("finish the copy of %s: %w", filePath(from), err)
 	}
-	if f, err = os.OpenFile(filePath(to), os.O_RDWR, 0); err != nil {
+	return nil
+}
+
+// Create makes the file for a copy in a directory without a database.
+func Create(dir string) (*os.File, error) {
+	return os.OpenFile(filePath(dir), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Finish runs finish on the copy in a directory. When Finish returns, the copy is verified and on
+// disk.
+func Finish(ctx context.Context, dir string, finish func(store.SQL) error) error {
+	if err := finishCopy(ctx, filePath(dir), finish); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filePath(dir), os.O_RDWR, 0)
+	if err != nil {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close()) // SQLite does not sync what VACUUM writes
@@ -65,12 +80,12 @@ func vacuumInto(ctx context.Context, from, to string) error {
 }
 
 // finishCopy runs finish in a transaction and verifies the file.
-func finishCopy(ctx context.Context, path string, finish func(store.SQL) error) error {
+func finishCopy(ctx context.Context, path string, finish func(store.SQL) error) (err error) {
 	db, err := sql.Open("sqlite", dsn(path, "synchronous(FULL)"))
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { err = errors.Join(err, db.Close()) }() // ends the write-ahead log of a restored file
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ const (
 )
 
 // Cluster is a primary and a standby that Patroni and etcd manage, with the configuration that
-// docs/postgresql.md shows.
+// docs/failover.md shows.
 type Cluster struct {
 	Members [2]*Member
 
@@ -138,7 +138,7 @@ func (c *Cluster) startEtcd() (address string, err error) {
 	})
 }
 
-// configure writes the member's configuration: the one of docs/postgresql.md, with the
+// configure writes the member's configuration: the one of docs/failover.md, with the
 // addresses and folders of this test.
 func (m *Member) configure(etcd string) error {
 	c := m.cluster
@@ -153,7 +153,7 @@ func (m *Member) configure(etcd string) error {
 	if m.Replication, err = faultproxy.Start(faultproxy.Options{Target: fmt.Sprintf("127.0.0.1:%d", m.Port)}); err != nil {
 		return err
 	}
-	sample, err := Sample("postgresql.md", "yaml")
+	sample, err := Sample("failover.md", "yaml")
 	if err != nil {
 		return err
 	}
@@ -391,7 +391,7 @@ func (c *Cluster) Database() (name string, err error) {
 }
 
 // StartHAProxy starts HAProxy in front of the cluster, with the configuration that
-// docs/postgresql.md shows, waits until it leads to the primary, and returns its address. It
+// docs/failover.md shows, waits until it leads to the primary, and returns its address. It
 // must never lead to a standby. The end of the test stops it.
 func (c *Cluster) StartHAProxy(t testing.TB) (address string) {
 	t.Helper()
@@ -399,7 +399,7 @@ func (c *Cluster) StartHAProxy(t testing.TB) (address string) {
 	if err != nil {
 		Missing(t, "haproxy")
 	}
-	sample, err := Sample("postgresql.md", "haproxy")
+	sample, err := Sample("failover.md", "haproxy")
 	if err != nil {
 		t.Fatal(err)
 	}
