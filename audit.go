@@ -10,8 +10,8 @@ import (
 type AuditEntry struct {
 	AuditID string    `json:"audit_id"`
 	At      time.Time `json:"at"`
-	Action  string    `json:"action" doc:"Such as token_made, device_removed, webhook_changed or session_agent_changed."`
-	Target  string    `json:"target" doc:"The id of what was changed."`
+	Action  string    `json:"action" doc:"Such as token_made, device_removed, webhook_changed or session_agent_changed or config_changed."`
+	Target  string    `json:"target" doc:"The id of what was changed, or the key of the configuration."`
 	Actor   Actor     `json:"actor"`
 	Detail  Object    `json:"detail,omitempty" doc:"What it became; never a secret."`
 }
@@ -28,7 +28,7 @@ type Actor struct {
 // The kinds of actors that make no calls of the API. The others are those of Caller.
 const (
 	ActorCommand       = "command"       // loquat without a running server
-	ActorConfiguration = "configuration" // the file, as it was read at a start
+	ActorConfiguration = "configuration" // the file, as it was read at a start or after a signal
 	ActorServer        = "server"        // by itself
 )
 
@@ -45,6 +45,7 @@ const (
 	AuditWebhookResent  = "webhook_resent"
 	AuditAgentChanged   = "session_agent_changed"
 	AuditRolesChanged   = "roles_changed"
+	AuditConfigChanged  = "config_changed"
 )
 
 // AuditList is a page of GET /audit, the newest first.

@@ -126,7 +126,7 @@ func (r *Record) decodeDelta() (d Delta, ok bool) {
 type partialRun struct {
 	last  int // index in the window
 	count int
-	sum   mergedDelta // empty while count is 1, because most runs never grow
+	sum   mergedDelta // filled when the run grows, which most runs never do
 }
 
 // mergePartials merges the partials that are not dropped yet. It marks all but the last
@@ -178,7 +178,6 @@ func (r *partialRun) extend(window []Record, i int) bool {
 		if !ok {
 			return false
 		}
-		r.sum = mergedDelta{}
 		r.sum.add(first)
 	}
 	next, ok := window[i].decodeDelta()

@@ -65,6 +65,10 @@ func TestCompact(t *testing.T) {
 		{"results of one of two calls", []Event{toolPartialOf("r", "c"), toolPartialOf("r", "d"), resultsOf("r", "d")}, "1 3"},
 		{"results of the same call of another request", []Event{toolPartialOf("r", "c"), resultsOf("q", "c")}, "1 2"},
 		{"a final drops no tool_partial", []Event{toolPartialOf("r", "c"), {Type: Final, RequestID: "r"}}, "1 2"},
+		{"results without a call", []Event{toolPartialOf("r", ""), resultsOf("r", "")}, "1 2"},
+		{"partials without a request", []Event{partialOf("", "a", nil), partialOf("", "b", nil)}, "1:a 2:b"},
+		{"a message of the same request separates partials",
+			[]Event{partialOf("r", "a", nil), {Type: MessageAppended, RequestID: "r", Message: &Delta{Content: "m"}}, partialOf("r", "b", nil)}, "1:a 2 3:b"},
 		{"earlier results do not count", []Event{resultsOf("r", "c"), toolPartialOf("r", "c")}, "1 2"},
 		{"a restart drops the earlier text",
 			[]Event{partialOf("r", "void", nil), partialOf("r", "a", restarted), partialOf("r", "b", nil)}, `3:ab{"stream_restarted":true}`},
@@ -79,6 +83,12 @@ func TestCompact(t *testing.T) {
 		{"a metadata key that changes its kind separates partials",
 			[]Event{partialOf("r", "a", meta(`{"reasoning":"x"}`)), partialOf("r", "b", meta(`{"reasoning":null}`)), partialOf("r", "c", nil)},
 			`1:a{"reasoning":"x"} 3:bc{"reasoning":null}`},
+		{"partials before and after such a change are merged",
+			[]Event{partialOf("r", "a", meta(`{"v":1}`)), partialOf("r", "b", nil), partialOf("r", "c", meta(`{"v":[]}`)), partialOf("r", "d", nil)},
+			`2:ab{"v":1} 4:cd{"v":[]}`},
+		{"a restart may change the kind of a metadata key",
+			[]Event{partialOf("r", "a", meta(`{"v":1}`)), partialOf("r", "b", meta(`{"v":[],"stream_restarted":true}`))},
+			`2:b{"stream_restarted":true,"v":[]}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := summarize(t, Compact(records(t, tc.window...))); got != tc.want {
@@ -113,12 +123,14 @@ func summarize(t *testing.T, window []Record) string {
 }
 
 func TestCompactKeepsUndecodableRecords(t *testing.T) {
-	window := records(t, partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil), toolPartialOf("r", "c"), resultsOf("r", "c"))
-	window[1].Body = []byte(`{`)
-	window[4].Body = []byte(`{"messages":3}`)
-	got := Compact(window)
-	if !reflect.DeepEqual(got, window) {
-		t.Errorf("got %v", got)
+	for _, body := range []string{`{`, `{}`, `{"message":3}`} {
+		window := records(t, partialOf("r", "a", nil), partialOf("r", "b", nil), partialOf("r", "c", nil), toolPartialOf("r", "c"), resultsOf("r", "c"))
+		window[1].Body = []byte(body)
+		window[4].Body = []byte(`{"messages":3}`)
+		got := Compact(window)
+		if !reflect.DeepEqual(got, window) {
+			t.Errorf("with a partial %s: got %v", body, got)
+		}
 	}
 }
 

@@ -23,7 +23,10 @@ func TestCheckDepth(t *testing.T) {
 		{"brackets in a string", `{"a":"` + strings.Repeat(`[{\"`, 500) + `"}`, ""},
 		{"a string that ends in backslashes", `["\\",` + lists(127) + `]`, ""},
 		{"after a string that ends in backslashes", `["\\",` + lists(128) + `]`, "[1][0][0][0][0][0]…"},
+		{"several items at a depth without a place", `[[[[[[[` + strings.Repeat("[1,2],", 200) + `3]]]]]]]`, ""},
+		{"several values", strings.Repeat("[],", 200), ""},
 		{"a string that never ends", strings.Repeat("[", 128) + `"` + strings.Repeat("[", 9) + `\`, ""},
+		{"a string that ends with the text", strings.Repeat("[", 128) + `"` + strings.Repeat("[", 9), ""},
 		{"in a chunk", `{"id":"x","choices":[{"index":0,"delta":{"content":"[","weird":` + lists(200) + `}}]}`, "choices[0].delta.weird[0][0]…"},
 		{"in the third item of a list", `{"data":[{},{"a":[1,2]},{"b":{"c":` + lists(200) + `}}]}`, "data[2].b.c[0][0]…"},
 		{"a long name", `{"` + strings.Repeat("n", 100) + `":` + lists(200) + `}`, strings.Repeat("n", 39) + "…[0][0][0][0][0]…"},
@@ -39,6 +42,10 @@ func TestCheckDepth(t *testing.T) {
 	}
 	o := loquat.Object{"fine": []byte(lists(128)), "deep": []byte(lists(129))}
 	if err := o.CheckDepth(); err == nil || !strings.HasSuffix(err.Error(), " at deep[0][0][0][0][0][0]…") {
+		t.Error(err)
+	}
+	o["deep"] = []byte(objects(129))
+	if err := o.CheckDepth(); err == nil || !strings.HasSuffix(err.Error(), " at deep.a.a.a.a.a.a…") {
 		t.Error(err)
 	}
 	delete(o, "deep")

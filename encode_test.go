@@ -3,6 +3,8 @@ package loquat
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -170,6 +172,7 @@ func TestClean(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"a\u0000b"`: `"a\ufffdb"`, `"\\u0000"`: `"\\u0000"`, `"\\\u0000"`: `"\\\ufffd"`, `{"\u0000":["\u0000","\u00000"]}`: `{"\ufffd":["\ufffd","\ufffd0"]}`,
 		`"\u00e9\n"`: `"\u00e9\n"`, "\"\xff\\u0000\"": "\"\ufffd\\ufffd\"", `7`: `7`, ``: ``,
+		`"\u0000\`: `"\ufffd\`, // not JSON
 	} {
 		if got := string(CleanRaw([]byte(raw))); got != want {
 			t.Errorf("%s becomes %s, want %s", raw, got, want)
@@ -208,7 +211,7 @@ func TestLargeEvents(t *testing.T) {
 	for i, text := range awkward {
 		kind := []EventType{Final, ToolResults}[i%2]
 		long := strings.Repeat("<"+text+">", largeObject/(len(text)+2)+1)
-		e := Event{Type: kind, SessionID: "s", RequestID: "r", Messages: []Message{
+		e := Event{Type: kind, SessionID: "s", RequestID: []string{"r", ""}[i/2%2], Messages: []Message{
 			{ID: "m1", Role: RoleAssistant, Content: long, CreatedAt: at, Metadata: Object{"reasoning": Quote(long), "n": []byte(`1`)}},
 			{ID: "m2", Role: RoleTool, Content: text, CreatedAt: at},
 		}}
@@ -225,8 +228,8 @@ func TestLargeEvents(t *testing.T) {
 		if len(rec.Body) < cap(rec.Body)*9/10 {
 			t.Errorf("%s of %q: %d bytes in a buffer of %d", kind, text, len(rec.Body), cap(rec.Body))
 		}
-		if parsed, err := ParseRecord(rec.Body); err != nil || parsed.Type != kind || parsed.SessionID != "s" || parsed.RequestID != "r" {
-			t.Errorf("it is read back as %+v, %v", parsed, err)
+		if parsed, err := ParseRecord(rec.Body); err != nil || parsed.Type != kind || parsed.SessionID != "s" || parsed.RequestID != e.RequestID {
+			t.Errorf("it is read back as %.300v, %v", parsed, err)
 		}
 		metadata, err := e.Messages[0].Metadata.Encode()
 		if err != nil || string(metadata) != encodeReference(t, e.Messages[0].Metadata) {
@@ -239,6 +242,56 @@ func TestLargeEvents(t *testing.T) {
 	}
 	if _, err := (Object{"m": []byte("{" + strings.Repeat(" ", largeObject))}).Encode(); err == nil {
 		t.Error("an object that is not valid JSON is encoded")
+	}
+}
+
+// All encoders of a message write what encoding/json does.
+func TestEncodersOfMessages(t *testing.T) {
+	at := time.Date(2026, 11, 22, 1, 2, 3, 4_000_000, time.UTC)
+	for _, metadata := range []Object{nil, {"b": []byte(`[1]`)}, {"b": []byte(`[1]`), "a": []byte(`"x"`), "c": []byte(`{}`)}} {
+		m := Message{ID: "m\"1", Role: RoleUser, Content: "<a>\n", CreatedAt: at, Metadata: metadata}
+		want := encodeReference(t, m)
+		encoded, err := metadata.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if metadata == nil {
+			encoded = nil
+		}
+		whole, err := m.AppendJSON([]byte("-"), nil)
+		if got := string(whole); err != nil || got != "-"+want {
+			t.Errorf("AppendJSON: %s, %v; want %s", got, err, want)
+		}
+		if got := string(m.AppendEncoded([]byte("-"), encoded)); got != "-"+want {
+			t.Errorf("AppendEncoded: %s, want %s", got, want)
+		}
+		large := map[string]func([]byte) ([]byte, error){"": func(dst []byte) ([]byte, error) { return AppendEscaped(dst, "<a>\n"), nil }}
+		without := Message{ID: m.ID, Role: m.Role, CreatedAt: at, Metadata: Object{}}
+		for key, raw := range metadata {
+			if key == "b" {
+				without.Metadata[key] = raw
+				continue
+			}
+			large[key] = func(dst []byte) ([]byte, error) { return append(dst, raw...), nil }
+		}
+		pieces, err := without.AppendJSON(nil, large)
+		if got := string(pieces); err != nil || got != want {
+			t.Errorf("AppendJSON with large values: %s, %v; want %s", got, err, want)
+		}
+	}
+	for _, field := range []string{"", "reasoning"} {
+		large := map[string]func([]byte) ([]byte, error){field: func(dst []byte) ([]byte, error) { return dst, errors.ErrUnsupported }}
+		if _, err := (Message{}).AppendJSON(nil, large); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("a large value %q that cannot be read: %v", field, err)
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	for raw, want := range map[string]string{`{"a": 1}`: `{"a": 1}`, "{\n\"a\":\r1}": `{"a":1}`, "[\n": "[\n", "\"a\x94\"": "\"a\ufffd\""} {
+		if got := string(OneLine([]byte(raw))); got != want {
+			t.Errorf("%q becomes %q, want %q", raw, got, want)
+		}
 	}
 }
 
@@ -263,5 +316,59 @@ func TestDraftBuilder(t *testing.T) {
 	}
 	if got := b.Delta(); !reflect.DeepEqual(*got, want) || string(got.Metadata["reasoning"]) != `"x\"yz"` || string(got.Metadata["list"]) != `[1,2, 3]` || string(got.Metadata["other"]) != `"u"` {
 		t.Errorf("it adds up to %.200q", got.Metadata)
+	}
+	if b.Delta() != nil {
+		t.Error("it was not emptied")
+	}
+}
+
+// short is a writer that fails after some writes.
+type short struct {
+	bytes.Buffer
+	left int
+}
+
+func (s *short) Write(p []byte) (int, error) {
+	if s.left--; s.left < 0 {
+		return 0, errors.ErrUnsupported
+	}
+	return s.Buffer.Write(p)
+}
+
+// WriteJSON writes what AppendJSON appends, and stops when it cannot be written.
+func TestWriteRecord(t *testing.T) {
+	rec := record(t, 12, Event{Type: ErrorEvent, SessionID: "s", Detail: "<b>"})
+	if !bytes.Contains(rec.Body, []byte("<b>")) {
+		t.Errorf("HTML characters are escaped: %s", rec.Body)
+	}
+	session := []byte(`{"a":1}`)
+	for _, c := range []struct {
+		session []byte
+		write   func(io.Writer) error
+		writes  int
+	}{
+		{nil, nil, 2},
+		{session, func(w io.Writer) error { _, err := w.Write(session); return err }, 5},
+	} {
+		want := string(rec.AppendJSON(nil, c.session))
+		for left := range c.writes + 2 {
+			w := short{left: left}
+			err := rec.WriteJSON(&w, c.write)
+			if (err != nil) != (left < c.writes) || !strings.HasPrefix(want, w.String()) || err == nil && w.String() != want || err != nil && !errors.Is(err, errors.ErrUnsupported) || w.left < -1 {
+				t.Errorf("after %d writes: %q, %v; want %q", left, w.String(), err, want)
+			}
+		}
+	}
+	if _, err := (Event{Type: Checkpoint, Metadata: Object{"k": []byte(`{`)}}).Encode(); err == nil {
+		t.Error("an event that is not valid JSON is encoded")
+	}
+	if _, err := (Record{Body: []byte(`{`)}).Decode(); err == nil {
+		t.Error("a record that is not valid JSON is decoded")
+	}
+	if got := (Delta{ID: "i", Content: "c"}).AsMessage(); got.ID != "i" || got.Content != "c" || !got.CreatedAt.IsZero() {
+		t.Errorf("a message without a time is %+v", got)
+	}
+	if got := (FieldError{Value: strings.Repeat("x", 2*Excerpt)}).Clipped().Value; got != Clip(strings.Repeat("x", 2*Excerpt), Excerpt) {
+		t.Errorf("a long value is %q", got)
 	}
 }

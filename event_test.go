@@ -27,7 +27,7 @@ func TestParseEventID(t *testing.T) {
 
 func TestParseSinceID(t *testing.T) {
 	for s, want := range map[string]EventID{
-		"0": 0, "00": 0, "42": 42, "0000000000000042": 42, strings.Repeat("0", 1000) + "42": 42,
+		"0": 0, "00": 0, "42": 42, "1000000000000001": 1000000000000001, "0000000000000042": 42, strings.Repeat("0", 1000) + "42": 42,
 		"9999999999999999": 9999999999999999, "10000000000000000": 9999999999999999, strings.Repeat("9", 1000): 9999999999999999,
 	} {
 		if got, err := ParseSinceID(s); err != nil || got != want {

@@ -6,9 +6,13 @@ import "slices"
 // client has to. The state does not depend on how the events were split into windows, nor
 // on whether the windows were compacted.
 //
+// A Fold may hold only the last messages of a session, for clients that page. It then skips what
+// happens to the messages before them, except that it counts them.
+//
 // Fold expects events in the order of the log. It is not safe for concurrent use.
 type Fold struct {
 	session Session
+	first   int            // index of the first message in session.Messages
 	indices map[string]int // index of a message by its id
 	cursor  EventID
 	draft   *draft
@@ -34,6 +38,15 @@ func NewFold(s Snapshot) *Fold {
 	f.session.Metadata = s.Metadata.Clone()
 	f.session.Messages = slices.Clone(s.Messages)
 	f.indexMessages()
+	return f
+}
+
+// NewTailFold returns a Fold that starts from the last page of a session's messages. s has
+// everything of the session but its messages, and may be newer than the page.
+func NewTailFold(s Session, page MessagePage) *Fold {
+	s.Messages = page.Messages
+	f := NewFold(Snapshot{Session: s, CursorEventID: page.CursorEventID})
+	f.first = page.Total - len(page.Messages)
 	return f
 }
 
@@ -90,15 +103,16 @@ func (f *Fold) addMessages(messages ...Message) {
 }
 
 func (f *Fold) modifyMessage(e Event) {
-	if e.Index == nil || *e.Index < 0 || *e.Index >= len(f.session.Messages) {
+	if e.Index == nil || *e.Index < f.first || *e.Index-f.first >= len(f.session.Messages) {
 		return
 	}
-	m := &f.session.Messages[*e.Index]
+	i := *e.Index - f.first
+	m := &f.session.Messages[i]
 	switch {
 	case e.Message != nil:
 		delete(f.indices, m.ID)
 		*m = e.Message.AsMessage()
-		f.indices[m.ID] = *e.Index
+		f.indices[m.ID] = i
 	case e.Content != nil:
 		m.Content = *e.Content
 	}
@@ -109,13 +123,29 @@ func (f *Fold) deleteMessages(indices []int) {
 	for _, i := range indices {
 		drop[i] = true
 	}
-	kept := make([]Message, 0, len(f.session.Messages))
+	kept, before := make([]Message, 0, len(f.session.Messages)), 0
 	for i, m := range f.session.Messages {
-		if !drop[i] {
+		if !drop[f.first+i] {
 			kept = append(kept, m)
 		}
 	}
-	f.session.Messages = kept
+	for i := range drop {
+		if i >= 0 && i < f.first {
+			before++
+		}
+	}
+	f.session.Messages, f.first = kept, f.first-before
+	f.indexMessages()
+}
+
+// Trim drops all but the last keep messages, which then count as not loaded.
+func (f *Fold) Trim(keep int) {
+	drop := len(f.session.Messages) - keep
+	if drop <= 0 {
+		return
+	}
+	f.session.Messages = slices.Clone(f.session.Messages[drop:])
+	f.first += drop
 	f.indexMessages()
 }
 
@@ -143,6 +173,9 @@ func (f *Fold) applyCheckpoint(e Event) {
 
 // Messages returns a copy of the session's messages.
 func (f *Fold) Messages() []Message { return slices.Clone(f.session.Messages) }
+
+// First returns the index of the first message that Messages returns.
+func (f *Fold) First() int { return f.first }
 
 // Draft returns the reply that is being streamed, or nil.
 func (f *Fold) Draft() *Draft {

@@ -2,6 +2,7 @@ package loquat
 
 import (
 	"reflect"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -77,6 +78,45 @@ func TestFoldFromLaterSnapshot(t *testing.T) {
 	})
 }
 
+// A Fold of the last messages has what a Fold of all has from its first message on, whatever happens
+// before it.
+func TestFoldOfTail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := drawLog(t, 1)
+		whole := NewFold(emptySnapshot("s0"))
+		var tail *Fold
+		for _, rec := range log {
+			applyAll(t, whole, []Record{rec})
+			all := whole.Messages()
+			switch {
+			case tail != nil:
+				applyAll(t, tail, []Record{rec})
+				if rapid.IntRange(0, 3).Draw(t, "trim") == 0 {
+					tail.Trim(rapid.IntRange(0, 4).Draw(t, "keep"))
+				}
+			case whole.Draft() == nil && !whole.Deleted() && rapid.IntRange(0, 3).Draw(t, "load") == 0:
+				last := all[max(0, len(all)-rapid.IntRange(0, 3).Draw(t, "last")):]
+				tail = NewTailFold(Session{SessionID: "s0", AgentID: whole.AgentID(), Metadata: whole.Metadata()},
+					MessagePage{CursorEventID: rec.ID, Total: len(all), Messages: last})
+			default:
+				continue
+			}
+			got, want := stateOf(tail), stateOf(whole)
+			if whole.Deleted() {
+				continue
+			}
+			if tail.First()+len(got.Messages) != len(all) {
+				t.Fatalf("after %s the tail is %d messages from %d on, of %d", rec.Body, len(got.Messages), tail.First(), len(all))
+			}
+			want.Messages = append([]Message{}, all[tail.First():]...)
+			got.Messages = append([]Message{}, got.Messages...)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("after %s:\ntail  %+v\nwhole %+v", rec.Body, got, want)
+			}
+		}
+	})
+}
+
 func TestFold(t *testing.T) {
 	message := func(id, text string) Message { return Message{ID: id, Role: RoleUser, Content: text} }
 	final := func(request string, messages ...Message) Event {
@@ -94,6 +134,9 @@ func TestFold(t *testing.T) {
 	}{
 		{"messages are added", []Event{appended(message("c", "C")), final("r", message("d", "D"))}, []string{"A", "B", "C", "D"}, nil},
 		{"a message with a known id is replaced", []Event{final("r", message("a", "A2")), appended(message("b", "B2"))}, []string{"A2", "B2"}, nil},
+		{"a message that was added is replaced", []Event{appended(message("c", "C")), final("r", message("c", "C2"))}, []string{"A", "B", "C2"}, nil},
+		{"messages without an id are added", []Event{final("r", message("", "C")), final("r", message("", "D"))}, []string{"A", "B", "C", "D"}, nil},
+		{"events without what they change", []Event{{Type: MessageAppended}, {Type: MessageModified}, {Type: MessageModified, Index: new(int)}, {Type: Partial, RequestID: "r"}}, []string{"A", "B"}, nil},
 		{"content is modified", []Event{modified(1, "B2", nil)}, []string{"A", "B2"}, nil},
 		{"a whole message is modified", []Event{modified(0, "S", message("s", "S").AsDelta()), final("r", message("s", "S2"))}, []string{"S2", "B"}, nil},
 		{"the id of a message that got another id is unknown again",
@@ -137,8 +180,46 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// A Fold of the last messages counts those before it.
+func TestTailFold(t *testing.T) {
+	text := "new"
+	modified := func(i int) Event { return Event{Type: MessageModified, SessionID: "s", Index: &i, Content: &text} }
+	deleted := func(indices ...int) Event { return Event{Type: MessagesDeleted, SessionID: "s", Indices: indices} }
+	for _, tc := range []struct {
+		name  string
+		apply func(f *Fold, apply func(Event))
+		want  string // the index of the first message, and the contents
+	}{
+		{"a loaded message is modified", func(_ *Fold, apply func(Event)) { apply(modified(5)) }, "4 E new"},
+		{"messages that are not loaded are modified", func(_ *Fold, apply func(Event)) { apply(modified(3)); apply(modified(6)) }, "4 E F"},
+		{"messages on both sides are deleted", func(_ *Fold, apply func(Event)) { apply(deleted(0, 3, 4)) }, "2 F"},
+		{"indices out of range are deleted", func(_ *Fold, apply func(Event)) { apply(deleted(-1, 6)) }, "4 E F"},
+		{"some are trimmed", func(f *Fold, apply func(Event)) { f.Trim(1); apply(modified(5)); apply(deleted(4)) }, "4 new"},
+		{"none is trimmed", func(f *Fold, _ func(Event)) { f.Trim(2); f.Trim(3) }, "4 E F"},
+		{"a message that stays is replaced", func(f *Fold, apply func(Event)) {
+			f.Trim(1)
+			apply(Event{Type: Final, SessionID: "s", Messages: []Message{{ID: "f", Content: text}}})
+		}, "5 new"},
+	} {
+		f := NewTailFold(Session{SessionID: "s"}, MessagePage{Total: 6, Messages: []Message{{ID: "e", Content: "E"}, {ID: "f", Content: "F"}}})
+		tc.apply(f, func(e Event) {
+			e.EventID = f.Cursor() + 1
+			f.Apply(e)
+		})
+		got := strconv.Itoa(f.First())
+		for _, m := range f.Messages() {
+			got += " " + m.Content
+		}
+		if got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestFoldAgentAndMetadata(t *testing.T) {
-	f := NewFold(Snapshot{Session: Session{SessionID: "s", AgentID: "a", Metadata: Object{}.Set("k", 1)}, CursorEventID: 5})
+	metadata := Object{}.Set("k", 1)
+	f := NewFold(Snapshot{Session: Session{SessionID: "s", AgentID: "a", Metadata: metadata}, CursorEventID: 5})
+	metadata.Set("k", 0) // the fold has its own
 	f.Apply(Event{EventID: 5, SessionID: "s", Type: Checkpoint, AgentID: "old"})
 	f.Apply(Event{EventID: 6, SessionID: "s", Type: Checkpoint})
 	if f.AgentID() != "a" || f.Metadata().String("k") != "" || string(f.Metadata()["k"]) != "1" {
@@ -151,6 +232,10 @@ func TestFoldAgentAndMetadata(t *testing.T) {
 	f.Apply(Event{EventID: 8, SessionID: "s", Type: Checkpoint, AgentID: "b"})
 	if len(f.Metadata()) != 0 {
 		t.Errorf("metadata %s after it became empty", f.Metadata())
+	}
+	f.Apply(Event{EventID: 9, SessionID: "s", Type: Checkpoint, Metadata: Object{}.Set("k", 3)})
+	if f.AgentID() != "b" || string(f.Metadata()["k"]) != "3" {
+		t.Errorf("agent %q, metadata %s", f.AgentID(), f.Metadata())
 	}
 }
 
@@ -174,21 +259,45 @@ func TestMergeIncrements(t *testing.T) {
 		return Event{Type: ToolPartial, ToolCallID: call, Phase: phase, Payload: &p}
 	}
 	partial := func(s string) Event { return Event{Type: Partial, Message: &Delta{Role: RoleAssistant, Content: s}} }
+	listed, named := partial("e"), partial("f")
+	listed.Message.Metadata, named.Message.Metadata = Object{}.Set("v", []int{1}), Object{}.Set("v", "n")
+	end := Event{Type: ToolPartial, ToolCallID: "x", Phase: PhaseEnd, Payload: &Payload{Result: &Message{ID: "m"}}}
+	message := Event{Type: MessageAppended, Message: &Delta{Content: "m"}}
+	unsaid, unpaid := Event{Type: Partial}, Event{Type: ToolPartial, ToolCallID: "x", Phase: PhaseStream}
 	got := MergeIncrements([]Event{
 		{Type: AssistantMessage, Phase: PhaseStart}, partial("a"), partial("b"), partial("c"),
 		tool("x", PhaseStart, Payload{Part: text("")}),
 		tool("x", PhaseStream, Payload{Part: text("1"), Progress: num(1), Total: num(9)}), tool("x", PhaseStream, Payload{Part: text("2"), Progress: num(2)}),
-		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}),
-		partial("d"),
+		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}), tool("x", PhaseStream, Payload{Total: num(5)}), end,
+		partial("d"), listed, named, unsaid, unpaid, unpaid, message, partial("g"), tool("x", PhaseStream, Payload{Progress: num(6)}), tool("x", PhaseStream, Payload{Part: text("5")}),
 	})
 	want := []Event{
 		{Type: AssistantMessage, Phase: PhaseStart}, partial("abc"),
 		tool("x", PhaseStart, Payload{Part: text("")}),
 		tool("x", PhaseStream, Payload{Part: text("12"), Progress: num(2), Total: num(9)}),
-		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4")}),
-		partial("d"),
+		tool("y", PhaseStream, Payload{Part: text("3")}), tool("x", PhaseStream, Payload{Part: text("4"), Total: num(5)}), end,
+		{Type: Partial, Message: &Delta{Role: RoleAssistant, Content: "de", Metadata: listed.Message.Metadata}}, named, unsaid, unpaid, unpaid,
+		message, partial("g"), tool("x", PhaseStream, Payload{Part: text("5"), Progress: num(6)}),
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := MergeIncrements([]Event{partial("a"), partial("b")}); !reflect.DeepEqual(got, []Event{partial("ab")}) {
+		t.Errorf("two partials become %+v", got)
+	}
+	for _, alone := range []Event{partial("a"), tool("x", PhaseStream, Payload{Total: num(1)})} {
+		if got := MergeIncrements([]Event{alone}); len(got) != 1 || !reflect.DeepEqual(got[0], alone) {
+			t.Errorf("%+v alone becomes %+v", alone, got)
+		}
+	}
+}
+
+func TestMergeDelta(t *testing.T) {
+	if got := mergeDelta(Delta{Role: RoleAssistant, Content: "a"}, Delta{Content: "b"}); got.Role != RoleAssistant {
+		t.Errorf("an increment without a role makes it %q", got.Role)
+	}
+	faulty := Delta{Metadata: Object{"reasoning": []byte(`"`), "list": []byte(`[`), "none": nil}} // not JSON
+	if got := mergeDelta(faulty, faulty); len(got.Metadata) != 3 {
+		t.Errorf("faulty values become %s", got.Metadata)
 	}
 }

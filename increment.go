@@ -175,10 +175,10 @@ func MergeIncrements(waiting []Event) []Event {
 		e := waiting[i]
 		next := i + 1
 		switch {
-		case e.Type == Partial && e.Message != nil:
+		case e.hasDelta():
 			var sum mergedDelta
 			sum.add(*e.Message)
-			for next < len(waiting) && waiting[next].Type == Partial && sum.canAdd(*waiting[next].Message) {
+			for next < len(waiting) && waiting[next].hasDelta() && sum.canAdd(*waiting[next].Message) {
 				sum.add(*waiting[next].Message)
 				next++
 			}
@@ -221,6 +221,9 @@ func mergePayloads(events []Event) *Payload {
 	out.Part = &part
 	return &out
 }
+
+// hasDelta reports whether the event is a partial with a message.
+func (e Event) hasDelta() bool { return e.Type == Partial && e.Message != nil }
 
 // isToolStream reports whether the event is a tool_partial of the phase stream.
 func (e Event) isToolStream() bool {

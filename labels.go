@@ -43,18 +43,18 @@ func CheckLabels(f *FieldErrors, location string, metadata Object) {
 			f.Add(location+"."+key, "has to be true or false")
 		}
 	}
-	if raw, ok := metadata[MetaTags]; ok && string(bytes.TrimSpace(raw)) != "null" {
+	if raw, ok := metadata[MetaTags]; ok {
 		if fault := tagsFault(raw); fault != "" {
 			f.Add(location+"."+MetaTags, "%s", fault)
 		}
 	}
 }
 
-// tagsFault returns why a value cannot be the tags of a session, or an empty string.
+// tagsFault returns why a value cannot be the tags of a session, or an empty string. Null can be.
 func tagsFault(raw json.RawMessage) string {
 	var tags []string
 	switch err := json.Unmarshal(raw, &tags); {
-	case err != nil || tags == nil:
+	case err != nil:
 		return "has to be a list of texts"
 	case len(tags) > MaxTags:
 		return fmt.Sprintf("has %d entries; a session has at most %d tags", len(tags), MaxTags)

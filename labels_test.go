@@ -23,6 +23,7 @@ func TestLabels(t *testing.T) {
 		{`{"pinned":true,"archived":true,"tags":["b","a","b"]}`, Labels{true, true, []string{"a", "b"}}, nil},
 		{`{"pinned":false,"archived":null,"tags":null}`, Labels{}, nil},
 		{`{"tags":[]}`, Labels{}, nil},
+		{`{"tags":[` + strings.Join(many[1:], ",") + `]}`, LabelsOf(Object{MetaTags: []byte(`[` + strings.Join(many[1:], ",") + `]`)}), nil},
 		{`{"tags":["` + long + `"]}`, Labels{Tags: []string{long}}, nil},
 		{`{"pinned":"yes","archived":1,"tags":"a"}`, Labels{}, []string{"m.archived has to be true or false", "m.pinned has to be true or false", "m.tags has to be a list of texts"}},
 		{`{"tags":["a",1]}`, Labels{}, []string{"m.tags has to be a list of texts"}},

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
+	"net"
+	"net/url"
 
 	"loquat/internal/auth"
 	"loquat/internal/config"
@@ -15,12 +15,19 @@ import (
 )
 
 // openAccess loads the credentials of a server.
-func openAccess(ctx context.Context, cfg *config.Config, insecure bool, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
+func openAccess(ctx context.Context, c *configuration, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
+	cfg := c.live.Now()
 	return auth.Open(ctx, auth.Options{
-		Store: s, Tokens: configTokens(cfg), JWT: configIssuers(cfg), Logger: log,
-		Roles:   slices.Sorted(maps.Keys(cfg.Server.Roles)),
-		Exposed: !insecure && !config.IsLoopback(cfg.Server.Listen),
+		Store: s, Configured: c.access(cfg), Logger: log,
+		Exposed: !c.opts.insecure && isReached(cfg.Server),
 	})
+}
+
+// isReached reports whether others can reach a server: at the address where it listens, or through a proxy.
+func isReached(s config.Server) bool {
+	u, err := url.Parse(s.PublicURL)
+	through := s.PublicURL != "" && err == nil && !config.IsLoopback(net.JoinHostPort(u.Hostname(), "80"))
+	return through || !config.IsLoopback(s.Listen)
 }
 
 // configTokens returns the tokens of a configuration.
@@ -64,7 +71,9 @@ func openStored(ctx context.Context, cfg *config.Config, log *slog.Logger) (*aut
 	if err != nil {
 		return nil, nil, errors.Join(err, driver.Close())
 	}
-	keeper, err := openAccess(ctx, cfg, false, s, log)
+	var c configuration
+	c.use(cfg)
+	keeper, err := openAccess(ctx, &c, s, log)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}

@@ -66,7 +66,7 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 		hub.Close()
 		return errors.Join(err, ln.Close())
 	}
-	server, serve, scheme, err := newHTTPServer(handler, cfg, log)
+	server, serve, scheme, err := newHTTPServer(handler, config.NewLive(cfg), log)
 	if err != nil {
 		hub.Close()
 		return errors.Join(err, ln.Close())
@@ -87,7 +87,7 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 
 // bridgeHandler returns the HTTP handler of a standalone bridge.
 func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts, cfg *config.Config, address string, log *slog.Logger) (http.Handler, error) {
-	keeper, err := auth.Open(ctx, auth.Options{Tokens: configTokens(cfg), Attempts: attempts, Logger: log})
+	keeper, err := auth.Open(ctx, auth.Options{Configured: auth.Configured{Tokens: configTokens(cfg)}, Attempts: attempts, Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +99,7 @@ func bridgeHandler(ctx context.Context, hub *bridge.Hub, attempts *auth.Attempts
 	if err != nil {
 		return nil, err
 	}
-	handler, err := httpapi.CheckOrigin(address, cfg.Server, hub.Handler(route.WriteProblem, metrics))
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return handler, nil
+	return httpapi.CheckOrigin(address, cfg.Server, hub.Handler(route.WriteProblem, metrics)), nil
 }
 
 // bridgeConfig reads the configuration of a standalone bridge, which needs no provider.
@@ -180,12 +176,18 @@ func (s *server) grants() (bridge.Access, <-chan struct{}) {
 	return a, changed
 }
 
+// maxHeaders bounds the line and the headers of a request, in bytes: a connection keeps them in memory before
+// anything of the request is checked.
+const maxHeaders = 64 << 10
+
 // newHTTPServer returns an HTTP server for a handler, and the function that serves a listener
 // with it. The number of connections is limited. Each connection has a deadline for its
 // request, for its body (set by the handler), and while it is idle.
-func newHTTPServer(handler http.Handler, cfg *config.Config, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string, err error) {
+func newHTTPServer(handler http.Handler, live *config.Live, log *slog.Logger) (server *http.Server, serve func(net.Listener) error, scheme string, err error) {
+	cfg := live.Now()
 	server = &http.Server{
 		Handler:           handler,
+		MaxHeaderBytes:    maxHeaders,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ConnContext:       connlimit.Context,
@@ -193,7 +195,7 @@ func newHTTPServer(handler http.Handler, cfg *config.Config, log *slog.Logger) (
 	}
 	bounds := connlimit.Options{
 		Total: cfg.Limits.MaxConnections, PerAddress: cfg.Limits.MaxConnectionsPerAddress,
-		Shared: httpapi.TrustedProxies(cfg.Server), Logger: log,
+		Shared: httpapi.TrustedProxies(live), Logger: log,
 	}
 	if cfg.Server.TLS.CertFile == "" {
 		bounds.Refusal = route.Refusal(loquat.Errorf(loquat.CodeUnavailable,

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"loquat"
 	"loquat/internal/client"
 	"loquat/internal/tui"
+	"loquat/internal/tui/fullscreen"
 )
 
 const (
@@ -33,8 +35,10 @@ const (
 
 type chatFlags struct {
 	remoteFlags
-	session, agent string
-	noStream       bool
+	servers, tokens repeated // all that were given, in order; the first is in remoteFlags, too
+	session, agent  string
+	theme           string
+	noStream, plain bool
 }
 
 func newChatCommand() *cobra.Command {
@@ -42,9 +46,10 @@ func newChatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat [MESSAGE]",
 		Short: "Chat in the terminal",
-		Long: "Chats with a running server, or with a server that it starts in its own process. With a message, or with\n" +
-			"a message on standard input, it prints the reply and exits. In a pipe, standard output has only\n" +
-			"the text of the reply. Ctrl-C cancels the reply; a second Ctrl-C, or one at the prompt, exits.",
+		Long: "Chats with a running server, or with a server that it starts in its own process. At a terminal it takes\n" +
+			"the whole screen; F1 lists the keys. With --plain it writes line after line, as screen readers need it.\n" +
+			"With a message, or with a message on standard input, it prints the reply and exits. In a pipe, standard\n" +
+			"output has only the text of the reply.",
 		Example: strings.Join([]string{
 			`  loquat chat --demo "What is a loquat?"`,
 			`  loquat chat --server http://127.0.0.1:8787 --session SESSION`,
@@ -57,6 +62,10 @@ func newChatCommand() *cobra.Command {
 	flags.StringVar(&f.session, "session", "", "`id` of a session to continue (default: a new one)")
 	flags.StringVar(&f.agent, "agent", "", "`id` of the agent of a new session")
 	flags.BoolVar(&f.noStream, "no-stream", false, "ask for whole replies instead of streamed ones")
+	flags.BoolVar(&f.plain, "plain", false, "write line after line instead of taking the whole screen")
+	flags.StringVar(&f.theme, "theme", fullscreen.ThemeNames()[0], "`theme` of the whole screen: "+strings.Join(fullscreen.ThemeNames(), ", "))
+	f.servers.of, f.tokens.of = &f.server, &f.token
+	flags.Lookup("server").Value, flags.Lookup("token").Value = &f.servers, &f.tokens
 	return cmd
 }
 
@@ -74,8 +83,13 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	defer stop()
 
 	message, oneShot, err := f.message(cmd.InOrStdin(), args)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !slices.Contains(fullscreen.ThemeNames(), f.theme):
+		return usageError{fmt.Errorf("--theme: unknown theme %q; must be one of %s", f.theme, strings.Join(fullscreen.ThemeNames(), ", "))}
+	case !oneShot && !f.plain && takesScreen(cmd.OutOrStdout(), os.Getenv("TERM")):
+		return f.runFullscreen(ctx, outer, cmd)
 	}
 	c, closeClient, err := f.connect(outer, cmd.ErrOrStderr(), client.Options{Patience: chatTimeout})
 	if err != nil {
@@ -92,7 +106,7 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	if !talk.begun {
 		return err
 	}
-	hint := "continue with: " + f.hint(cmd, talk.sessionID)
+	hint := "continue with: " + f.hint(cmd, f.server, talk.sessionID)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, hint) // the failure first, then the hint
 	}
@@ -121,12 +135,14 @@ func (f *chatFlags) message(stdin io.Reader, args []string) (text string, oneSho
 	return string(b), true, nil
 }
 
-// hint returns the command that continues a session.
-func (f *chatFlags) hint(cmd *cobra.Command, sessionID string) string {
+// hint returns the command that continues a session of a server.
+func (f *chatFlags) hint(cmd *cobra.Command, server, sessionID string) string {
 	hint := "loquat chat"
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
-		case "server", "config", "data":
+		case "server":
+			hint += " --server " + shellWord(server)
+		case "config", "data":
 			hint += " --" + flag.Name + " " + shellWord(flag.Value.String())
 		case "demo":
 			hint += " --demo"

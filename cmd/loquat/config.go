@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -21,11 +22,11 @@ import (
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check and show the configuration",
+		Short: "Check, show and reload the configuration",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand())
+	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand(), newConfigReloadCommand())
 	return cmd
 }
 
@@ -37,7 +38,7 @@ func newConfigCheckCommand() *cobra.Command {
 		Short: "Report all errors of a configuration",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && file != "" {
+			if len(args) == 1 && file != "" && file != os.Getenv(envName(cmd, "config")) { // an argument overrides the variable
 				return usageError{errors.New("the file is given twice, as an argument and with --config; leave one of them out")}
 			}
 			if len(args) == 1 {

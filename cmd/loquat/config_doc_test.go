@@ -96,6 +96,9 @@ func meaning(f config.Field) string {
 	if f.Secret {
 		text += " Secret."
 	}
+	if config.NeedsRestart(f.Key) {
+		text += " Needs a restart."
+	}
 	return strings.ReplaceAll(text, "|", `\|`)
 }
 

@@ -108,9 +108,13 @@ func commands() []*cobra.Command {
 		newBackupCommand(),
 		newCheckCommand(),
 		newMigrateCommand(),
+		newUpgradeCommand(),
+		newHealthCommand(),
+		newManCommand(),
 		newBridgeCommand(),
 		newConfigCommand(),
 		newGuardCommand(),
+		newRestoreCommand(),
 		newServeCommand(),
 		newChatCommand(),
 		newExportCommand(),
@@ -124,10 +128,11 @@ func commands() []*cobra.Command {
 	}
 }
 
-// prepare gives every command what all commands share: environment variables for its flags,
+// prepare gives every command what all commands share: environment variables and completion for its flags,
 // and exit code exitUsage for wrong arguments and flags.
 func prepare(cmd *cobra.Command) {
 	bindEnv(cmd)
+	completeCommand(cmd)
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)

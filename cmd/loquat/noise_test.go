@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,20 +43,11 @@ func TestLogOfFailedHandshakes(t *testing.T) {
 	var log lineCounter
 	cfg := config.New(nil, config.Environment{Lookup: func(string) (string, bool) { return "", false }})
 	cfg.Server.TLS = config.TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
-	server, serve, _, err := newHTTPServer(http.NotFoundHandler(), cfg, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = serve(ln) }()
+	address, stop := serveNothing(t, cfg, slog.New(slog.NewTextHandler(&log, nil)))
 	before := log.lines() // what is said of the files
 	const attempts = 300
 	for range attempts {
-		conn, err := net.Dial("tcp", ln.Addr().String())
+		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,9 +58,47 @@ func TestLogOfFailedHandshakes(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); log.lines() == before && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	_ = server.Close()
-	<-ended
+	stop()
 	if got := log.lines() - before; got == 0 || got > 30 {
 		t.Errorf("%d failed handshakes make %d lines", attempts, got)
+	}
+}
+
+// serveNothing serves a handler that finds nothing, and returns its address and what ends it.
+func serveNothing(t *testing.T, cfg *config.Config, log *slog.Logger) (address string, stop func()) {
+	t.Helper()
+	server, serve, _, err := newHTTPServer(http.NotFoundHandler(), config.NewLive(cfg), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = serve(ln) }()
+	return ln.Addr().String(), func() { _ = server.Close(); <-ended }
+}
+
+// A connection can hold little memory before its request is known: thousands of connections may send headers that
+// do not end.
+func TestHeadersAreBounded(t *testing.T) {
+	cfg := config.New(nil, config.Environment{Lookup: func(string) (string, bool) { return "", false }})
+	address, stop := serveNothing(t, cfg, slog.New(slog.DiscardHandler))
+	defer stop()
+	for size, want := range map[int]int{48 << 10: http.StatusNotFound, 100 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Long", strings.Repeat("a", size))
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("headers of %d bytes: %s, want %d", size, resp.Status, want)
+		}
 	}
 }

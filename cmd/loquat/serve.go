@@ -8,13 +8,17 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"loquat"
 	"loquat/internal/auth"
@@ -60,7 +64,7 @@ func newServeCommand() *cobra.Command {
 			"OPENAI_API_KEY and OPENAI_BASE_URL, a local one, or its own scripted backend.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), opts, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return serve(cmd.Context(), opts, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -79,9 +83,13 @@ func addListenFlags(flags *pflag.FlagSet, file, listen *string) {
 	flags.StringVar(listen, "listen", "", "`address` to listen on; port 0 picks a free one (default "+config.DefaultListen+")")
 }
 
-// serve runs a server until ctx ends.
-func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) error {
+// serve runs a server until ctx ends. SIGHUP reloads the configuration.
+func serve(ctx context.Context, opts serveOptions, stdin io.Reader, stdout, stderr io.Writer) error {
 	heap.Tune()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	attended := isTerminal(stdin)
 	s, err := newServer(ctx, opts, stderr)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // a stop during the start is not a failure
@@ -90,23 +98,37 @@ func serve(ctx context.Context, opts serveOptions, stdout, stderr io.Writer) err
 		return err
 	}
 	fmt.Fprintf(stdout, "listening on %s\n", s.url)
-	select {
-	case <-ctx.Done():
-		s.stop()
-		return nil
-	case err := <-s.failed:
-		s.stop()
-		return fmt.Errorf("serve HTTP: %w", err)
+	for {
+		select {
+		case <-hangups:
+			if !attended || isTerminal(stdin) {
+				_, _ = s.reload(loquat.WithActor(ctx, loquat.Actor{Kind: loquat.ActorConfiguration, Name: "SIGHUP"})) // which logs
+				continue
+			}
+			s.stop() // the terminal is gone
+			return nil
+		case <-ctx.Done():
+			s.stop()
+			return nil
+		case err := <-s.failed:
+			s.stop()
+			return fmt.Errorf("serve HTTP: %w", err)
+		}
 	}
+}
+
+// isTerminal reports whether a stream is a terminal that is still there.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // server is a running server and its parts, in the order in which they are started.
 type server struct {
+	config   configuration
 	log      *slog.Logger
 	secrets  *config.Redactor // redacts secrets in the log and in text from backends
-	grace    time.Duration
-	drain    time.Duration // with other nodes
-	scripts  *scripted     // the scripted backend, when it is used
+	scripts  *scripted        // the scripted backend, when it is used
 	store    *store.Store
 	access   *auth.Keeper
 	profiles *profile.Server // nil unless there is an address for it
@@ -130,7 +152,7 @@ type server struct {
 
 // newServer starts all parts of a server. On an error it stops those that it started.
 func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *server, err error) {
-	s = &server{failed: make(chan error, 1), secrets: &config.Redactor{}}
+	s = &server{config: configuration{opts: opts}, failed: make(chan error, 1), secrets: &config.Redactor{}}
 	s.log = newLogger(stderr, s.secrets)
 	defer func() {
 		if err != nil {
@@ -138,12 +160,13 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 			s = nil
 		}
 	}()
-	cfg, problems, err := s.configure(ctx, opts)
+	cfg, problems, err := s.findConfig(ctx)
 	if err != nil {
 		return s, err
 	}
-	s.grace, s.drain = cfg.Server.ShutdownGrace, cfg.Server.Drain
+	s.config.use(cfg)
 	compiled := compiledIn(cfg.Limits, s.log, s.secrets)
+	s.config.compiled = compiled
 	plugins := chosen(cfg, compiled)
 	tokens, err := storedTokens(ctx, cfg, opts.insecure, s.log)
 	if err != nil {
@@ -176,10 +199,12 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, errors.Join(err, driver.Close())
 	}
 	sharePacing(plugins, s.store)
-	if s.access, err = openAccess(ctx, cfg, opts.insecure, s.store, s.log); err != nil {
+	if s.access, err = openAccess(ctx, &s.config, s.store, s.log); err != nil {
 		return s, err
 	}
+	s.warnIfOpen(cfg.Server)
 	s.metrics = prometheus.NewRegistry()
+	s.metrics.MustRegister(s.config.usable)
 	if s.traces, err = otlp.Start(ctx, otlp.Options{Config: cfg.Telemetry, Version: version(), Node: s.store.Owner(), Registry: s.metrics, Logger: s.log}); err != nil {
 		return s, err
 	}
@@ -187,6 +212,13 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 		return s, err
 	}
 	return s, s.listen(cfg)
+}
+
+// warnIfOpen warns of a server that others reach through a proxy, and that asks nobody for a token.
+func (s *server) warnIfOpen(cfg config.Server) {
+	if !s.config.opts.insecure && !s.access.Closed() && isReached(cfg) {
+		s.log.Warn("the server has no tokens, so everyone who reaches server.public_url has full access; make a token with `loquat token new`, or start with --insecure if the proxy restricts access", "public_url", cfg.PublicURL)
+	}
 }
 
 // startChat starts the plugin processes, the service and its feed.
@@ -199,65 +231,75 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 	for _, p := range s.plugins {
 		p.Start(ctx)
 	}
-	room := headroom.New(headroom.Options{MaxRunning: cfg.Limits.MaxRunningRequests, MinFreeDisk: cfg.Limits.MinFreeDiskBytes, Dir: cfg.Server.DataDir})
+	live := s.config.live
+	room := headroom.New(headroom.Options{Dir: cfg.Server.DataDir, Limits: func() headroom.Limits {
+		limits := live.Now().Limits
+		return headroom.Limits{MaxRunning: limits.MaxRunningRequests, MinFreeDisk: limits.MinFreeDiskBytes}
+	}})
 	s.metrics.MustRegister(room.Collectors()...)
-	s.chat = chat.New(chat.Options{Headroom: room, Store: s.store, Images: kept, Uploads: uploads, Config: cfg, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
+	s.chat = chat.New(chat.Options{Headroom: room, Store: s.store, Images: kept, Uploads: uploads, Config: live, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
 	s.feed = feed.New(s.store)
-	s.openai = openai.New(openai.Options{Chat: s.chat, Feed: s.feed, MaxBodyMemory: cfg.Limits.MaxInflightBytes, MaxBodyBytes: cfg.Limits.MaxBodyBytes})
+	s.openai = openai.New(openai.Options{Chat: s.chat, Feed: s.feed, MaxBodyMemory: cfg.Limits.MaxInflightBytes, MaxBodyBytes: func() int64 { return live.Now().Limits.MaxBodyBytes }})
 	return s.chat.Start(ctx)
-}
-
-// configure finds the configuration and applies the flags, which override it.
-func (s *server) configure(ctx context.Context, opts serveOptions) (*config.Config, []config.Problem, error) {
-	cfg, problems, err := s.findConfig(ctx, opts)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.SetServer(opts.listen, opts.data)
-	cfg.SetDebugListen(opts.debugListen)
-	if opts.noProfiles {
-		cfg.Server.DebugListen = ""
-	}
-	return cfg, problems, nil
 }
 
 // findConfig reads the configuration file. Without one it builds a configuration for the
 // backend that it finds.
-func (s *server) findConfig(ctx context.Context, opts serveOptions) (*config.Config, []config.Problem, error) {
+func (s *server) findConfig(ctx context.Context) (*config.Config, []config.Problem, error) {
 	env := config.ProcessEnvironment()
-	if path := config.Find(opts.config, env); path != "" {
-		s.log.Info("configuration", "file", path)
-		cfg, problems := config.Load(path, env)
-		if cfg == nil {
-			return nil, nil, configError(problems)
-		}
-		if opts.demo {
-			err := s.useScripted(cfg)
-			return cfg, problems, err
-		}
-		return cfg, problems, nil
+	if s.config.file = config.Find(s.config.opts.config, env); s.config.file != "" {
+		s.log.Info("configuration", "file", s.config.file)
+		return s.readFile(env)
 	}
-	if !opts.demo {
+	cfg := config.New(loquat.Object{}, env)
+	if !s.config.opts.demo {
 		found, err := config.Discover(ctx, env, http.DefaultClient)
 		if err != nil {
 			return nil, nil, usageError{err}
 		}
 		s.log.Info(found.Notice)
 		if found.Config != nil {
+			s.config.override(found.Config)
 			return found.Config, nil, nil
 		}
 	}
-	cfg := config.New(loquat.Object{}, env)
 	err := s.useScripted(cfg)
+	s.config.override(cfg)
 	return cfg, nil, err
 }
 
-// useScripted starts the scripted backend and makes it the only provider.
-func (s *server) useScripted(cfg *config.Config) (err error) {
-	if s.scripts, err = startScripted(s.log); err != nil {
-		return err
+// readFile reads the configuration file. The Config is nil if it cannot be read.
+func (s *server) readFile(env config.Environment) (*config.Config, []config.Problem, error) {
+	cfg, problems := config.Load(s.config.file, env)
+	if cfg == nil {
+		return nil, problems, configError(problems)
 	}
-	s.log.Info("replies come from the scripted backend; for a real one set OPENAI_API_KEY or OPENAI_BASE_URL, start a local one such as Ollama, or write loquat.json")
+	if s.config.opts.demo {
+		if err := s.useScripted(cfg); err != nil {
+			return nil, nil, err
+		}
+	}
+	s.config.override(cfg)
+	return cfg, problems, nil
+}
+
+// override applies the flags, which override a configuration.
+func (c *configuration) override(cfg *config.Config) {
+	cfg.SetServer(c.opts.listen, c.opts.data)
+	cfg.SetDebugListen(c.opts.debugListen)
+	if c.opts.noProfiles {
+		cfg.Server.DebugListen = ""
+	}
+}
+
+// useScripted starts the scripted backend, unless it runs, and makes it the only provider.
+func (s *server) useScripted(cfg *config.Config) (err error) {
+	if s.scripts == nil {
+		if s.scripts, err = startScripted(s.log); err != nil {
+			return err
+		}
+		s.log.Info("replies come from the scripted backend; for a real one set OPENAI_API_KEY or OPENAI_BASE_URL, start a local one such as Ollama, or write loquat.json")
+	}
 	cfg.UseOnly("scripted", loquat.Object{}.
 		Set("provider", "reference_generic_compatible").
 		Set("model", "demo").
@@ -283,14 +325,14 @@ func (s *server) listen(cfg *config.Config) error {
 	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log})
 	s.metrics.MustRegister(s.webhooks.Collectors()...)
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: cfg, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
+		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: s.config.live, Reload: s.reload, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
 		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: s.metrics, Faces: []route.Face{s.openai.Face()},
 	})
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	relay.Handler = handler
-	server, serve, scheme, err := newHTTPServer(handler, cfg, s.log)
+	server, serve, scheme, err := newHTTPServer(handler, s.config.live, s.log)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -329,7 +371,7 @@ func (s *server) stop() {
 	others := s.http != nil && s.hasOtherNodes()
 	if others {
 		s.chat.Leave()
-		time.Sleep(s.drain)
+		time.Sleep(s.config.live.Now().Server.Drain)
 		s.leaveClients()
 	}
 	if s.chat != nil {
@@ -370,7 +412,7 @@ func (s *server) stop() {
 // endRequests waits for the requests that run, those of sessions and relayed ones, and ends what is
 // left after the grace time.
 func (s *server) endRequests() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.grace)
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.live.Now().Server.ShutdownGrace)
 	defer cancel()
 	var stopping sync.WaitGroup
 	stopping.Go(func() { s.openai.Stop(ctx) })

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +13,9 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -41,13 +47,19 @@ func (f *accessFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.data, "data", "", "data `directory` of the server")
 }
 
-// configuration returns the configuration that serve would use with the same flags.
+// configuration returns the configuration that serve would use with the same flags. It may refer to variables that
+// only the server has, such as keys of backends, but not where it says how the server and its data are reached.
 func (f *accessFlags) configuration() (*config.Config, error) {
 	env := config.ProcessEnvironment()
 	cfg := config.New(loquat.Object{}, env)
 	if path := config.Find(f.config, env); path != "" {
 		var problems []config.Problem
-		if cfg, problems = config.Load(path, env); cfg == nil || config.Failed(problems) {
+		if cfg, problems = config.Load(path, env); cfg != nil {
+			problems = slices.DeleteFunc(problems, func(p config.Problem) bool {
+				return !slices.ContainsFunc([]string{"server.", "store.", "assets."}, func(part string) bool { return strings.HasPrefix(p.Path, part) })
+			})
+		}
+		if config.Failed(problems) {
 			return nil, configError(problems)
 		}
 	}
@@ -71,15 +83,40 @@ func (f *accessFlags) dataDir(remedy string) (string, error) {
 // client returns a client of the named server, or of the server that the configuration
 // describes.
 func (f *accessFlags) client(cfg *config.Config) (*client.Client, error) {
-	address := f.server
+	address, trusted := f.server, (*tls.Config)(nil)
 	if address == "" {
 		address = localURL(cfg.Server)
+		if file := cfg.Server.TLS.CertFile; file != "" {
+			var err error
+			if trusted, err = trustOnly(file); err != nil {
+				return nil, usageError{fmt.Errorf("server.tls.cert_file: %w; or name the server as its certificate does, with --server https://NAME", err)}
+			}
+		}
 	}
-	c, err := client.New(address, client.Options{Token: f.token})
+	c, err := client.New(address, client.Options{Token: f.token, TLS: trusted})
 	if err != nil {
 		return nil, usageError{err}
 	}
 	return c, nil
+}
+
+// trustOnly accepts the certificate of a file, whoever issued it and whatever name it has: a server on this machine is
+// called by its address.
+func trustOnly(file string) (*tls.Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	own, _ := pem.Decode(text)
+	if own == nil {
+		return nil, fmt.Errorf("%s has no certificate", file)
+	}
+	return &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(c tls.ConnectionState) error {
+		if len(c.PeerCertificates) == 0 || !bytes.Equal(c.PeerCertificates[0].Raw, own.Bytes) {
+			return fmt.Errorf("the server there has another certificate than %s", file)
+		}
+		return nil
+	}}, nil
 }
 
 // localURL returns the URL at which a server is reached from its own machine.
@@ -213,7 +250,7 @@ func makeToken(ctx context.Context, k tokens, t loquat.NewToken, stdout, stderr 
 		return err
 	}
 	fmt.Fprintf(stderr, "token %s, %q, scope %s; it is not kept and cannot be shown again:\n", tui.OneLine(made.TokenID), made.Name, tui.OneLine(made.Scope))
-	if _, err := fmt.Fprintln(stdout, made.Token); err != nil {
+	if _, err := fmt.Fprintln(stdout, tui.OneLine(made.Token)); err != nil {
 		return err
 	}
 	if len(before) == 0 {

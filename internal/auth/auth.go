@@ -29,7 +29,6 @@ import (
 	"github.com/google/uuid"
 
 	"loquat"
-	"loquat/internal/jwt"
 )
 
 // The scopes of a principal.
@@ -74,30 +73,23 @@ type Principal struct {
 
 // Options configure a Keeper.
 type Options struct {
-	Store  Store // nil allows only the tokens of the configuration
-	Tokens []ConfigToken
-	JWT    *jwt.Verifier // of the tokens of other systems; nil accepts none
-	Logger *slog.Logger  // nil: the default one
+	Store  Store        // nil allows only the tokens of the configuration
+	Logger *slog.Logger // nil: the default one
+
+	Configured
 
 	Attempts *Attempts // shared within the process; nil means a new one
 
 	// Exposed reports that others can reach the service. Then the last token cannot be
 	// revoked.
 	Exposed bool
-
-	Roles []string // the names that a new token may have
 }
-
-// ConfigToken is one of server.auth_tokens.
-type ConfigToken struct{ Name, Token, Scope, SessionID, User, Role string }
 
 // Keeper authenticates callers and manages credentials. It is safe for concurrent use.
 type Keeper struct {
 	store   Store
-	jwt     *jwt.Verifier
 	log     *slog.Logger
 	exposed bool
-	roles   []string
 
 	attempts *Attempts
 
@@ -112,14 +104,16 @@ type Keeper struct {
 	browsers map[Digest]*loquat.Credential // by the digest of the cookie
 	codes    map[string]loquat.PairingCode // by their public parts
 	closed   bool                          // whether there are tokens
-	live     map[*visit]struct{}           // the contexts of During
-	changed  chan struct{}                 // closed at the next change
+
+	configured Configured
+	live       map[*visit]struct{} // the contexts of During
+	changed    chan struct{}       // closed at the next change
 }
 
 // Open loads the credentials of the store and returns a Keeper.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
-		store: opts.Store, jwt: opts.JWT, log: opts.Logger, exposed: opts.Exposed, roles: opts.Roles,
+		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
 		attempts: opts.Attempts,
 		keys:     map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),
@@ -143,14 +137,7 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	if err := k.load(ctx); err != nil {
 		return nil, fmt.Errorf("load tokens and devices: %w", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i, t := range opts.Tokens {
-		k.add([]loquat.Credential{{
-			ID: fmt.Sprintf("auth_tokens[%d]", i), Kind: loquat.CredentialConfig, Name: t.Name, Scope: t.Scope, SessionID: t.SessionID, User: t.User, Role: t.Role, Digest: digestOf(t.Token),
-		}})
-	}
-	k.noteChange()
+	k.Reconfigure(opts.Configured)
 	return k, nil
 }
 
@@ -246,7 +233,7 @@ func (k *Keeper) add(credentials []loquat.Credential) {
 // noteChange cancels the contexts of credentials that ended, and wakes the goroutines that
 // wait for changes. The caller holds k.mu.
 func (k *Keeper) noteChange() {
-	k.closed = k.jwt != nil
+	k.closed = k.configured.JWT != nil
 	for _, key := range k.byID {
 		k.closed = k.closed || key.Kind == loquat.CredentialConfig || key.Kind == loquat.CredentialToken
 	}

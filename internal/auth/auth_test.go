@@ -84,7 +84,7 @@ func (m *memory) UseCredential(_ context.Context, u loquat.CredentialUse) error 
 
 func open(t testing.TB, m *memory, tokens ...auth.ConfigToken) *auth.Keeper {
 	t.Helper()
-	k, err := auth.Open(t.Context(), auth.Options{Store: m, Tokens: tokens, Logger: quiet})
+	k, err := auth.Open(t.Context(), auth.Options{Store: m, Configured: auth.Configured{Tokens: tokens}, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestTokens(t *testing.T) {
 
 		for _, k := range []*auth.Keeper{k, open(t, m, auth.ConfigToken{Name: "admin", Token: "from the file", Scope: auth.Full})} {
 			got := must(k.Authenticate(t.Context(), "from the file", here))
-			if want := (auth.Principal{ID: "auth_tokens[0]", Name: "admin", Kind: loquat.CredentialConfig, Scope: auth.Full}); got != want {
+			if want := (auth.Principal{ID: "auth_tokens[admin]", Name: "admin", Kind: loquat.CredentialConfig, Scope: auth.Full}); got != want {
 				t.Errorf("got %v, want %v", got, want)
 			}
 			got = must(k.Authenticate(t.Context(), secret, here))
@@ -159,7 +159,7 @@ func TestTokens(t *testing.T) {
 		if len(k.Tokens()) != 3 || len(k.Grants()) != 2 {
 			t.Errorf("an expired token is listed, but opens nothing: %v; %v", k.Tokens(), k.Grants())
 		}
-		wantCode(t, k.RevokeToken(t.Context(), "auth_tokens[0]"), loquat.CodeNotFound)
+		wantCode(t, k.RevokeToken(t.Context(), "auth_tokens[admin]"), loquat.CodeNotFound)
 		wantCode(t, k.RevokeToken(t.Context(), id), "")
 		wantCode(t, k.RevokeToken(t.Context(), id), loquat.CodeNotFound)
 	})

@@ -4,17 +4,19 @@ import (
 	"context"
 	"crypto/subtle"
 	"net/netip"
+	"strings"
 	"time"
 
 	"loquat"
+	"loquat/internal/jwt"
 )
 
 // Authenticate returns the principal of a token. An address with too many wrong tokens gets
 // CodeRateLimited; valid tokens are never throttled. A token that is not known and that the
 // store cannot be asked for gets CodeUnavailable, as does one of another system whose keys cannot be loaded.
 func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr) (Principal, error) {
-	if k.jwt.Is(token) {
-		return k.issued(ctx, token, from)
+	if v := k.verifier(); v.Is(token) {
+		return k.issued(ctx, v, token, from)
 	}
 	key, err := k.authenticate(ctx, token, from)
 	if err != nil {
@@ -24,8 +26,8 @@ func (k *Keeper) Authenticate(ctx context.Context, token string, from netip.Addr
 }
 
 // issued returns the principal of a JSON Web Token.
-func (k *Keeper) issued(ctx context.Context, token string, from netip.Addr) (Principal, error) {
-	claims, err := k.jwt.Verify(ctx, token)
+func (k *Keeper) issued(ctx context.Context, v *jwt.Verifier, token string, from netip.Addr) (Principal, error) {
+	claims, err := v.Verify(ctx, token)
 	if err == nil {
 		who := Principal{ID: claims.Issuer + "\n" + claims.User, Name: claims.User, Kind: Issued, Scope: claims.Scope, User: claims.User, Role: claims.Role, ExpiresAt: claims.ExpiresAt}
 		switch who.Scope {
@@ -176,7 +178,8 @@ func (k *Keeper) holds(p Principal) (until time.Time, ok bool) {
 		return time.Time{}, !k.closed
 	}
 	if p.Kind == Issued {
-		return p.ExpiresAt, !expired(p.ExpiresAt)
+		issuer, _, _ := strings.Cut(p.ID, "\n")
+		return p.ExpiresAt, !expired(p.ExpiresAt) && k.configured.JWT.Accepts(issuer)
 	}
 	key := k.byID[p.ID]
 	if key == nil || key.Expired() {

@@ -22,7 +22,7 @@ type BrowserSession struct {
 // SignIn makes a browser session for a token. The cookie has the token's rights, and ends
 // with the token at the latest.
 func (k *Keeper) SignIn(ctx context.Context, token string, from netip.Addr) (BrowserSession, error) {
-	if k.jwt.Is(token) {
+	if k.verifier().Is(token) {
 		return BrowserSession{}, loquat.Errorf(loquat.CodeForbidden, "a JSON Web Token cannot be exchanged for a cookie, which would outlive it; send it as Authorization: Bearer")
 	}
 	key, err := k.authenticate(ctx, token, from)

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"slices"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -49,7 +48,7 @@ func (k *Keeper) checkNewToken(t loquat.NewToken) error {
 	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}
-	if t.Role != "" && !slices.Contains(k.roles, t.Role) {
+	if !k.hasRole(t.Role) {
 		return errNoRole()
 	}
 	if t.User != "" {

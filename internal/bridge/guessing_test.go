@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,4 +80,45 @@ func TestGuessingAtABridge(t *testing.T) {
 			t.Errorf("60 guesses are answered with %v", statuses)
 		}
 	})
+}
+
+// A server cannot take the pairing codes of another server of the same bridge by saying that they are its own.
+func TestCodesOfAnotherServer(t *testing.T) {
+	h := NewHub(Options{Tokens: map[string]string{"home": "a", "other": "b"}, Logger: quiet})
+	defer h.Close()
+	push := func(server string, codes ...string) {
+		t.Helper()
+		payload, err := json.Marshal(Access{Codes: codes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.remotes[server].setAccess(payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(public string) *remote {
+		r, _ := h.serverOf(public + "-0123456789")
+		return r
+	}
+	push("home", "ABCD")
+	if at("ABCD") != h.remotes["home"] {
+		t.Error("the code of the server is not found")
+	}
+	push("other", "ABCD", "WXYZ")
+	for range 20 { // the order of the servers is random
+		if r := at("ABCD"); r != nil {
+			t.Fatalf("a code of two servers is passed on to %s", r.id)
+		}
+	}
+	if at("WXYZ") != h.remotes["other"] {
+		t.Error("the code of the other server is not found")
+	}
+	every := make([]string, 0, 10_000)
+	for i := range cap(every) {
+		every = append(every, fmt.Sprintf("%04d", i))
+	}
+	push("other", every...)
+	if at("9999") != nil {
+		t.Error("a server may say that every code is its own")
+	}
 }

@@ -87,18 +87,24 @@ func (h *Hub) claim(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// serverOf returns the server where a code is open. It compares the code's public part.
+// serverOf returns the server where a code is open. It compares the code's public part. A code that is open at two
+// servers is passed on to neither: one of them may want the secret of the other's.
 func (h *Hub) serverOf(code string) (*remote, bool) {
 	public, ok := auth.PublicPart(code)
 	if !ok {
 		return nil, false
 	}
+	var at *remote
 	for _, r := range h.remotes {
-		if r.opens(public) {
-			return r, true
+		switch {
+		case !r.opens(public):
+		case at != nil:
+			return nil, false
+		default:
+			at = r
 		}
 	}
-	return nil, false
+	return at, at != nil
 }
 
 // addressOf returns the client's address. The zero address means unknown.

@@ -218,6 +218,9 @@ func (d *fakeAuth) authenticate(_ context.Context, token string, _ netip.Addr) (
 		ctx, cancel := context.WithCancel(ctx)
 		d.mu.Lock()
 		defer d.mu.Unlock()
+		if _, ok := d.tokens[token]; !ok { // revoked since authenticate
+			cancel()
+		}
 		d.visits[token] = append(d.visits[token], cancel)
 		return ctx, cancel
 	}}, nil

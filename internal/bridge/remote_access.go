@@ -20,6 +20,9 @@ type Access struct {
 	Tokens []Token  `json:"tokens"`
 }
 
+// maxOpenCodes is how many open codes a server may name: more than it may have, and few of all that there can be.
+const maxOpenCodes = 1000
+
 // Token describes a token to a bridge: its digest and its rights.
 type Token struct {
 	Digest string `json:"digest"` // SHA-256, hex
@@ -43,6 +46,7 @@ func (r *remote) setAccess(payload json.RawMessage) error {
 	if err := json.Unmarshal(payload, &a); err != nil {
 		return err
 	}
+	a.Codes = a.Codes[:min(len(a.Codes), maxOpenCodes)]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.access, r.codes, r.ready = make(map[string]Token, len(a.Tokens)), a.Codes, true

@@ -224,12 +224,12 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
-// docs/scale.md shows the report of the defaults.
+// docs/cells.md shows the report of the defaults.
 func TestPageHasTheReport(t *testing.T) {
 	if testing.Short() {
 		t.Skip("10 million sessions take seconds")
 	}
-	page, err := os.ReadFile("../../docs/scale.md")
+	page, err := os.ReadFile("../../docs/cells.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +238,6 @@ func TestPageHasTheReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), b.String()) {
-		t.Errorf("docs/scale.md lacks the report of make simulate:\n%s", &b)
+		t.Errorf("docs/cells.md lacks the report of make simulate:\n%s", &b)
 	}
 }

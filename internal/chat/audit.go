@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/store"
 )
 
@@ -42,9 +43,9 @@ func (s *Service) Audit(ctx context.Context, q AuditQuery) (loquat.AuditList, er
 	return out, err
 }
 
-// auditRoles adds an entry to the audit if server.roles is not what it was at the last start of a server.
+// auditRoles adds an entry to the audit if server.roles is not what it was when a server last looked.
 func (s *Service) auditRoles(ctx context.Context) error {
-	roles := s.config.Server.Roles
+	roles := s.config.Now().Server.Roles
 	text, err := json.Marshal(roles)
 	if err != nil {
 		return fmt.Errorf("encode roles: %w", err)
@@ -67,4 +68,39 @@ func (s *Service) auditRoles(ctx context.Context) error {
 		}
 		return tx.Audit(loquat.AuditEntry{Action: loquat.AuditRolesChanged, Target: "server.roles", Actor: loquat.Actor{Kind: loquat.ActorConfiguration}, Detail: now})
 	})
+}
+
+// maxConfigEntries bounds how many entries one reload of the configuration adds.
+const maxConfigEntries = 1000
+
+// AuditConfig adds an entry to the audit for each key of the configuration that was changed. The entry has the
+// new value, if it is not large.
+func (s *Service) AuditConfig(ctx context.Context, changes []config.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		for _, c := range changes[:min(len(changes), maxConfigEntries)] {
+			detail := loquat.AuditDetail("restart", c.Restart)
+			if c.Value != nil && len(c.Value) <= loquat.MaxDetail {
+				detail["value"] = c.Value
+			}
+			if err := tx.Audit(loquat.AuditEntry{Action: loquat.AuditConfigChanged, Target: loquat.Clip(c.Key, loquat.Excerpt), Actor: loquat.ActorOf(ctx), Detail: detail}); err != nil {
+				return err
+			}
+		}
+		if more := len(changes) - maxConfigEntries; more > 0 {
+			return tx.Audit(loquat.AuditEntry{Action: loquat.AuditConfigChanged, Target: "further keys", Actor: loquat.ActorOf(ctx), Detail: loquat.AuditDetail("more", more)})
+		}
+		return nil
+	})
+}
+
+// Reconfigure makes a configuration count that Options.Config holds now. Requests that run go on with what they
+// began with.
+func (s *Service) Reconfigure() {
+	s.settings.Reconfigure()
+	if err := s.auditRoles(s.life); err != nil && s.life.Err() == nil {
+		s.log.Warn("the roles could not be compared with those of before", "error", err)
+	}
 }

@@ -226,7 +226,7 @@ func (d dependencies) rulesOf(stored storedSend) (config.Role, error) {
 	if stored.Role == "" {
 		return config.Role{}, nil
 	}
-	rules, ok := d.config.Server.Roles[stored.Role]
+	rules, ok := d.config.Now().Server.Roles[stored.Role]
 	if !ok {
 		return config.Role{}, loquat.Errorf(loquat.CodeForbidden, "the role %q of the request is not in server.roles any more", stored.Role)
 	}

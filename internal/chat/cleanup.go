@@ -23,13 +23,11 @@ func (s *Service) cleanupLoop() {
 	if err := s.Assets.images.Start(s.life); err != nil && s.life.Err() == nil {
 		s.log.Warn("the images could not be tidied", "error", err)
 	}
-	tick := time.NewTicker(cleanupPause(s.config.Events.Retention))
-	defer tick.Stop()
 	for {
 		select {
 		case <-s.life.Done():
 			return
-		case <-tick.C:
+		case <-time.After(cleanupPause(s.config.Now().Events.Retention)):
 			if !s.store.Leads() {
 				continue
 			}

@@ -316,7 +316,7 @@ func (r *rig) load(configText string, plugins ...plugin.Plugin) {
 func (r *rig) restart() {
 	r.t.Helper()
 	r.Service = chat.New(chat.Options{
-		Store: r.store, Images: r.images, Uploads: r.uploads, Config: r.config, Plugins: r.registry, Logger: slog.New(slog.NewTextHandler(&r.said, nil)),
+		Store: r.store, Images: r.images, Uploads: r.uploads, Config: config.NewLive(r.config), Plugins: r.registry, Logger: slog.New(slog.NewTextHandler(&r.said, nil)),
 		Secrets: config.NewRedactor([]string{"hunter2"}),
 	})
 	r.lives = append(r.lives, r.Service)

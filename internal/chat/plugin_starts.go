@@ -19,7 +19,7 @@ import (
 // start. It fails when a required one does not run. The log and Plugins report others
 // that do not run: the request starts without them.
 func (s *pluginStarts) await(ctx context.Context, agentID string, log *slog.Logger) error {
-	base, _, err := s.config.Base(agentID)
+	base, _, err := s.config.Now().Base(agentID)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func awaitFirstStarts(ctx context.Context, plugins []plugin.Plugin, log *slog.Lo
 // pluginStarts makes requests wait for plugins that start, and counts those that started
 // while a plugin did not run.
 type pluginStarts struct {
-	config  *config.Config
+	config  *config.Live
 	plugins *plugin.Registry
 
 	mu     sync.Mutex

@@ -150,8 +150,8 @@ func (s *Requests) ChangeQueued(ctx context.Context, call Call, sessionID, reque
 		if err != nil {
 			return out, err
 		}
-		if size := int64(stored.Message.Metadata.Size()); size > s.config.Limits.MaxBodyBytes {
-			return out, loquat.Errorf(loquat.CodeTooLarge, "the metadata of the message would have %d bytes; the limit is %d (limits.max_body_bytes)", size, s.config.Limits.MaxBodyBytes)
+		if size, most := int64(stored.Message.Metadata.Size()), s.config.Now().Limits.MaxBodyBytes; size > most {
+			return out, loquat.Errorf(loquat.CodeTooLarge, "the metadata of the message would have %d bytes; the limit is %d (limits.max_body_bytes)", size, most)
 		}
 		if err := checkAttachments(s.settings, attachments, &tx.Reader, h); err != nil {
 			return out, err

@@ -144,6 +144,7 @@ func (s *Requests) newJob(ctx context.Context, q store.Request, out *sink) (loop
 		return loop.Job{}, err
 	}
 	out.bound(rules.Bounds.TokensPerDay)
+	limits := s.config.Now().Limits
 	var own RunSettings
 	if stored.Run != nil {
 		own = stored.Run.Settings
@@ -155,7 +156,7 @@ func (s *Requests) newJob(ctx context.Context, q store.Request, out *sink) (loop
 		Redacted: resolved.Redacted,
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
 		Attempted:     out.Attempted,
-		MaxToolRounds: s.config.Limits.MaxToolRounds, MaxToolResultBytes: s.config.Limits.MaxToolResultBytes, NewMessage: newMessages(q, stored),
+		MaxToolRounds: limits.MaxToolRounds, MaxToolResultBytes: limits.MaxToolResultBytes, NewMessage: newMessages(q, stored),
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.assets.OpenAsset(ctx, q.SessionID, assetID)
 		},

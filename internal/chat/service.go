@@ -30,7 +30,7 @@ type Options struct {
 	Store   *store.Store
 	Images  images.Keeper
 	Uploads *asset.Spool // images that are being received
-	Config  *config.Config
+	Config  *config.Live
 	Plugins *plugin.Registry
 	Logger  *slog.Logger     // nil: the default one
 	Secrets *config.Redactor // redacts secrets in texts of backends and plugins; nil: there are none
@@ -58,7 +58,7 @@ type Service struct {
 // dependencies are what the types of this package share.
 type dependencies struct {
 	store    *store.Store
-	config   *config.Config
+	config   *config.Live
 	plugins  *plugin.Registry
 	log      *slog.Logger
 	redactor *config.Redactor

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/settings"
 	"loquat/internal/store"
 )
@@ -40,7 +41,7 @@ const titlePrompt = "You name conversations. You are given the beginning of a co
 // titles lets models write the titles of sessions, in the background.
 type titles struct {
 	*Requests
-	byAgent map[string]titleSetting // agents without the setting are missing
+	byAgent func() map[string]titleSetting // agents without the setting are missing
 	turns   *semaphore.Weighted
 	waiting atomic.Int64
 }
@@ -52,9 +53,14 @@ type titleSetting struct {
 }
 
 func newTitles(s *Requests) *titles {
-	t := &titles{Requests: s, byAgent: map[string]titleSetting{}, turns: semaphore.NewWeighted(titlesAtOnce)}
-	for _, id := range s.config.Agents() {
-		base, _, err := s.config.Base(id)
+	return &titles{Requests: s, byAgent: config.Derived(s.config, titleSettings), turns: semaphore.NewWeighted(titlesAtOnce)}
+}
+
+// titleSettings returns the setting of each agent that has it.
+func titleSettings(cfg *config.Config) map[string]titleSetting {
+	byAgent := map[string]titleSetting{}
+	for _, id := range cfg.Agents() {
+		base, _, err := cfg.Base(id)
 		if err != nil {
 			continue
 		}
@@ -63,16 +69,16 @@ func newTitles(s *Requests) *titles {
 			if setting.prompt == "" {
 				setting.prompt = titlePrompt
 			}
-			t.byAgent[id] = setting
+			byAgent[id] = setting
 		}
 	}
-	return t
+	return byAgent
 }
 
 // consider makes a title for the session of a request that has completed, if it needs one. It
 // returns at once.
 func (t *titles) consider(q store.Request) {
-	if len(t.byAgent) == 0 {
+	if len(t.byAgent()) == 0 {
 		return
 	}
 	if t.waiting.Add(1) > titlesWait {
@@ -103,7 +109,10 @@ func (t *titles) write(ctx context.Context, q store.Request) error {
 	if err != nil {
 		return err
 	}
-	setting := t.byAgent[h.AgentID]
+	setting, ok := t.byAgent()[h.AgentID]
+	if !ok { // the configuration was changed just now
+		return nil
+	}
 	of := meteredUsage{store.UsageOf{User: h.User, AgentID: h.AgentID}, q.Meter}
 	reply, err := t.askResolved(ctx, e, of, h.SessionID, setting.model, askForTitle(setting.prompt, first))
 	if err != nil {
@@ -134,7 +143,7 @@ func (t *titles) firstExchange(ctx context.Context, sessionID string) (h store.H
 		} else if err != nil {
 			return err
 		}
-		if _, ok := t.byAgent[h.AgentID]; !ok || h.Count > titleMessages {
+		if _, ok := t.byAgent()[h.AgentID]; !ok || h.Count > titleMessages {
 			return nil
 		}
 		messages, err := r.Messages(h, h.Rev, 0, -1)

@@ -113,7 +113,7 @@ func (d dependencies) used(tx *store.Tx, of store.UsageOf, u loquat.Usage, reque
 
 // price sets the cost of usage, if the configuration has a price.
 func (d dependencies) price(of store.UsageOf, u *loquat.Usage) {
-	if p, ok := d.config.PriceOf(of.ProviderID, of.Model); ok {
+	if p, ok := d.config.Now().PriceOf(of.ProviderID, of.Model); ok {
 		cost := p.Cost(u.Reported.Add(u.Estimated))
 		u.Cost = &cost
 	}
@@ -134,7 +134,7 @@ type meteredCall struct{ meter, owner string }
 
 // agentNamed returns the id of the agent that a name of a model stands for, or "".
 func (d dependencies) agentNamed(name string) string {
-	if d.config.HasAgent(name) {
+	if d.config.Now().HasAgent(name) {
 		return name
 	}
 	return ""

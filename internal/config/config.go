@@ -302,7 +302,11 @@ func xdgDir(env Environment, variable, fallback string) string {
 func Load(path string, env Environment) (*Config, []Problem) {
 	data, err := env.ReadFile(path)
 	if err != nil {
-		return nil, []Problem{{Path: path, Message: fmt.Sprintf("cannot be read: %v", err)}}
+		message := fmt.Sprintf("cannot be read: %v", err)
+		if errors.Is(err, fs.ErrPermission) && !filepath.IsAbs(path) {
+			message += "; run the command from a directory that its user may read, or name a file with --config"
+		}
+		return nil, []Problem{{Path: path, Message: message}}
 	}
 	return Parse(data, env)
 }

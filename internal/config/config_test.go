@@ -199,6 +199,12 @@ func TestFind(t *testing.T) {
 	if c, problems := config.Load("/flag.json", w.env()); c != nil || !strings.Contains(lines(problems), "/flag.json: cannot be read") {
 		t.Errorf("Load of an absent file = %v, %v", c, problems)
 	}
+	closed := config.Environment{Lookup: w.env().Lookup, ReadFile: func(path string) ([]byte, error) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
+	}}
+	if _, problems := config.Load(config.Find("", closed), closed); !strings.Contains(lines(problems), "run the command from a directory that its user may read") {
+		t.Errorf("Load in a directory of another user = %v", problems)
+	}
 }
 
 func TestDefaults(t *testing.T) {

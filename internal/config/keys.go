@@ -34,19 +34,19 @@ func Keys() Schema {
 		{Key: "server.debug_listen", Kind: String, Check: text(checkListen), Doc: "Address on which profiles and runtime metrics are served, without a token; by default they are not served. An address beyond loopback needs `--debug-insecure`."},
 		{Key: "server.data_dir", Kind: String, Doc: "Directory of the database and the images; by default `$XDG_DATA_HOME/loquat`."},
 		{Key: "server.public_url", Kind: String, Check: text(checkHTTPURL), Doc: "URL at which clients reach the server, if it differs from the listening address."},
-		{Key: "server.jwt", Kind: Objects, Check: checkJWT, Doc: "Systems whose JSON Web Tokens are accepted: objects with `issuer`, `audience`, `jwks_url` and, if wanted, `user_claim` (default `sub`), `scope_claim` and `role_claim`; see [access.md](access.md#tokens-of-your-own-system)."},
-		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read`, `session` or `user`) and, with scope `session`, `session_id`, with scope `user`, `user`; if wanted, also `role`."},
-		{Key: "server.roles", Kind: Object, Check: checkRoles, Doc: "Map of role to an object with `agents`, `models`, `plugins` (lists; without one, all may be used) and `bounds`; see [access.md](access.md#roles-and-bounds)."},
+		{Key: "server.jwt", Kind: Objects, Check: checkJWT, Doc: "Systems whose JSON Web Tokens are accepted: objects with `issuer`, `audience`, `jwks_url` and, optionally, `user_claim` (default `sub`), `scope_claim` and `role_claim`; see [users.md](users.md#tokens-of-your-own-system)."},
+		{Key: "server.auth_tokens", Kind: Objects, Check: checkAuthTokens, Doc: "Access tokens: objects with `name`, `token`, `scope` (`full`, `read`, `session` or `user`) and, with scope `session`, `session_id`, with scope `user`, `user`; optionally also `role`."},
+		{Key: "server.roles", Kind: Object, Check: checkRoles, Doc: "Map of role to an object with `agents`, `models`, `plugins` (lists; without one, all may be used) and `bounds`; see [users.md](users.md#roles-and-bounds)."},
 		{Key: "server.allowed_origins", Kind: Strings, Check: each(checkOrigin), Doc: "Origins other than the server's own from which browsers may call, such as `https://host:port`."},
 		{Key: "server.trusted_proxies", Kind: Strings, Check: each(checkProxy), Doc: "Addresses or networks of proxies whose `X-Forwarded-*` headers the server reads."},
 		{Key: "server.tls.cert_file", Kind: String, Doc: "File of the certificate chain, PEM; with `key_file` the server speaks HTTPS."},
 		{Key: "server.tls.key_file", Kind: String, Doc: "File of the certificate's private key, PEM."},
 		{Key: "server.shutdown_grace_seconds", Kind: Number, Default: 10, Min: bound(0), Max: bound(86400), Doc: "How many seconds running requests may continue after a signal to stop."},
-		{Key: "server.drain_seconds", Kind: Number, Default: DefaultDrain.Seconds(), Min: bound(0), Max: bound(3600), Doc: "How many seconds one of several servers with the same `store.url` goes on after a signal to stop, while `/readyz` is already 503, so that load balancers send it no more calls."},
+		{Key: "server.drain_seconds", Kind: Number, Default: DefaultDrain.Seconds(), Min: bound(0), Max: bound(3600), Doc: "How many seconds one of several servers with the same `store.url` continues after a signal to stop. `/readyz` is already 503 during this time, so load balancers send it no more calls."},
 
 		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL database to use instead of the file in the data directory, such as `postgres://USER:PASSWORD@HOST:5432/DATABASE`; see [PostgreSQL](postgresql.md)."},
 		{Key: "store.listen_url", Kind: String, Check: text(checkStoreURL), Doc: "URL of the same database without a pooler, for the notifications between several servers; by default that of `store.url`. Needed only if a pooler in transaction mode is in between."},
-		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`, besides two for notifications and for the lease."},
+		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`, without the two for notifications and for the lease."},
 		{Key: "store.statement_timeout_seconds", Kind: Number, Default: DefaultStatementTimeout.Seconds(), Min: bound(0.1), Max: bound(3600), Doc: "How many seconds a statement in the database of `store.url` may take."},
 
 		{Key: "assets.url", Kind: String, Check: text(checkAssetsURL), Doc: "S3-compatible object store for images, such as `s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION&path_style=true`; only with `store.url`. By default images are in the database of `store.url`; see [PostgreSQL](postgresql.md#images)."},
@@ -61,10 +61,10 @@ func Keys() Schema {
 		{Key: "push.web.subject", Kind: String, Check: text(checkContact), Doc: "Contact of the operator for push services, such as `mailto:admin@example.org` or an `https://` URL. With it, browsers can ask for [notifications](http.md#notifications) when a reply ends, and the server sends them by Web Push."},
 		{Key: "push.web.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether push services may have loopback, private or link-local addresses."},
 
-		{Key: "webhooks.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether receivers of [webhooks](access.md#webhooks) may have loopback, private or link-local addresses."},
+		{Key: "webhooks.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether receivers of [webhooks](webhooks.md) may have loopback, private or link-local addresses."},
 		{Key: "webhooks.retry_delays_seconds", Kind: Delays, Default: DefaultWebhookDelays, Doc: "Delays between the attempts to deliver an event to a webhook. After the last one it is given up, and can be sent again by hand."},
 	}, telemetryKeys(), limitKeys(), Schema{
-		{Key: "prices", Kind: Object, Check: checkPrices, Doc: "Prices of a million tokens, by model or by `provider_id/model`: objects with `input`, `output` and, if wanted, `cached_input`, in any one currency. They give the cost in [usage](access.md#usage)."},
+		{Key: "prices", Kind: Object, Check: checkPrices, Doc: "Prices of a million tokens, by model or by `provider_id/model`: objects with `input`, `output` and, optionally, `cached_input`, in any one currency. They give the cost in [usage](users.md#usage)."},
 
 		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
 	})
@@ -72,7 +72,7 @@ func Keys() Schema {
 
 func telemetryKeys() Schema {
 	return Schema{
-		{Key: "telemetry.endpoint", Kind: String, Check: text(checkHTTPURL), Doc: "OpenTelemetry collector to which [traces](operations.md#traces) are sent, such as `http://localhost:4318`; by default the one that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if any."},
+		{Key: "telemetry.endpoint", Kind: String, Check: text(checkHTTPURL), Doc: "OpenTelemetry collector to which [traces](monitoring.md#traces) are sent, such as `http://localhost:4318`; by default the one that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if any."},
 		{Key: "telemetry.protocol", Kind: String, Default: ProtocolHTTP, Enum: []string{ProtocolHTTP, ProtocolGRPC}, Doc: "Protocol of the collector: OTLP over HTTP, or over gRPC."},
 		{Key: "telemetry.headers", Kind: Labels, Secret: true, Doc: "Headers of the calls of the collector, such as `Authorization`."},
 		{Key: "telemetry.sample_ratio", Kind: Number, Default: 1, Min: bound(0), Max: bound(1), Doc: "Share of the requests that are traced. A request whose client sends the header `traceparent` is traced if the client's span is."},
@@ -90,7 +90,7 @@ func limitKeys() Schema {
 		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Maximum number of tool rounds in one request."},
 		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Maximum size of the text of a tool result. The rest is cut, and a note in the tool message says so."},
 		{Key: "limits.max_running_requests", Kind: Integer, Default: DefaultMaxRunning, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of requests that run on this server. The answer to a send that would start a further one is 503."},
-		{Key: "limits.min_free_disk_bytes", Kind: Integer, Min: bound(0), Max: bound(1 << 50), Doc: "Free space in the data directory below which nothing begins: sends, uploads and imports are answered with 503, and what runs goes on. By default 128 MiB, or 5 % of a smaller disk; 0 looks at no disk."},
+		{Key: "limits.min_free_disk_bytes", Kind: Integer, Min: bound(0), Max: bound(1 << 50), Doc: "Free space in the data directory below which the server accepts no sends, uploads and imports (503). Running requests continue. By default 128 MiB, or 5 % of a smaller disk; 0 turns the check off."},
 		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Maximum number of connections at a time. Idle connections are closed to make room. If all are in use, a new connection is refused."},
 		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of connections of one address, or of one /64 network of IPv6. It does not apply to addresses in `server.trusted_proxies`."},
 		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams, polls and [relayed requests](openai.md) at a time. The answer to a further one is 503."},

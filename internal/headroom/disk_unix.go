@@ -4,8 +4,8 @@ package headroom
 
 import "golang.org/x/sys/unix"
 
-// freeDisk returns how many bytes this process may still write in a directory, and the size of its disk.
-func freeDisk(dir string) (free, size int64, err error) {
+// FreeDisk returns how many bytes this process may still write in a directory, and the size of its disk.
+func FreeDisk(dir string) (free, size int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, 0, err

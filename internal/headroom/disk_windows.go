@@ -2,8 +2,8 @@ package headroom
 
 import "golang.org/x/sys/windows"
 
-// freeDisk returns how many bytes this process may still write in a directory, and the size of its disk.
-func freeDisk(dir string) (free, size int64, err error) {
+// FreeDisk returns how many bytes this process may still write in a directory, and the size of its disk.
+func FreeDisk(dir string) (free, size int64, err error) {
 	path, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
 		return 0, 0, err

@@ -33,11 +33,16 @@ const (
 	limitDisk    = "disk"
 )
 
-// Options say what a server needs.
-type Options struct {
+// Limits say what a server needs.
+type Limits struct {
 	MaxRunning  int   // requests that run
 	MinFreeDisk int64 // bytes; 0: the disk does not count; less: 128 MiB, or 5 % of a smaller disk
-	Dir         string
+}
+
+// Options configure a Headroom.
+type Options struct {
+	Limits func() Limits // those that count now
+	Dir    string
 
 	FreeDisk func(dir string) (free, size int64, err error) // nil: asks the operating system
 }
@@ -58,7 +63,7 @@ type Headroom struct {
 // New returns a Headroom. The memory limit is that of the Go runtime, which GOMEMLIMIT sets.
 func New(opts Options) *Headroom {
 	if opts.FreeDisk == nil {
-		opts.FreeDisk = freeDisk
+		opts.FreeDisk = FreeDisk
 	}
 	h := &Headroom{opts: opts, limit: math.Inf(1), disk: -1, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "loquat_headroom_refused_total", Help: "Requests, uploads and imports that were refused to protect the server.",
@@ -77,7 +82,7 @@ func (h *Headroom) ForRequest(running int) error {
 	if h == nil {
 		return nil
 	}
-	if running >= h.opts.MaxRunning {
+	if running >= h.opts.Limits().MaxRunning {
 		return h.refuse(limitRunning, "%d requests run on this server, which is limits.max_running_requests; try again in a moment", running)
 	}
 	return h.ForData()
@@ -116,16 +121,23 @@ func (h *Headroom) measure() (live float64, disk, floor int64) {
 		metrics.Read(sample)
 		h.live = float64(sample[0].Value.Uint64())
 	}
-	h.disk = -1
-	if h.opts.MinFreeDisk != 0 {
-		if free, size, err := h.opts.FreeDisk(h.opts.Dir); err == nil { // else the system cannot say
-			h.disk, h.floor = free, h.opts.MinFreeDisk
-			if h.floor < 0 {
-				h.floor = min(defaultFree, size/defaultShare)
-			}
+	h.disk, h.floor = -1, h.opts.Limits().MinFreeDisk
+	if free, size, err := h.opts.FreeDisk(h.opts.Dir); err == nil { // else the system cannot say
+		h.disk = free
+		if h.floor < 0 {
+			h.floor = min(defaultFree, size/defaultShare)
 		}
 	}
 	return h.live, h.disk, h.floor
+}
+
+// freeDisk returns the free bytes of the disk; NaN if the system cannot say.
+func (h *Headroom) freeDisk() float64 {
+	_, disk, _ := h.measure()
+	if disk < 0 {
+		return math.NaN()
+	}
+	return float64(disk)
 }
 
 // Collectors returns metrics for Prometheus.
@@ -135,12 +147,9 @@ func (h *Headroom) Collectors() []prometheus.Collector {
 	}
 	out := []prometheus.Collector{
 		h.refused,
-		gauge("loquat_requests_running_max", "limits.max_running_requests.", func() float64 { return float64(h.opts.MaxRunning) }),
-	}
-	if h.opts.MinFreeDisk != 0 {
-		out = append(out,
-			gauge("loquat_disk_free_bytes", "Free space in the data directory.", func() float64 { _, disk, _ := h.measure(); return float64(disk) }),
-			gauge("loquat_disk_free_min_bytes", "limits.min_free_disk_bytes.", func() float64 { _, _, floor := h.measure(); return float64(floor) }))
+		gauge("loquat_requests_running_max", "limits.max_running_requests.", func() float64 { return float64(h.opts.Limits().MaxRunning) }),
+		gauge("loquat_disk_free_bytes", "Free space in the data directory.", h.freeDisk),
+		gauge("loquat_disk_free_min_bytes", "limits.min_free_disk_bytes.", func() float64 { _, _, floor := h.measure(); return float64(floor) }),
 	}
 	if !math.IsInf(h.limit, 1) {
 		out = append(out,

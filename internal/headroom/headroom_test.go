@@ -32,8 +32,13 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
+// limits are those of a configuration that does not change.
+func limits(running int, disk int64) func() headroom.Limits {
+	return func() headroom.Limits { return headroom.Limits{MaxRunning: running, MinFreeDisk: disk} }
+}
+
 func TestRunning(t *testing.T) {
-	h := headroom.New(headroom.Options{MaxRunning: 2})
+	h := headroom.New(headroom.Options{Limits: limits(2, 0)})
 	refused(t, h.ForRequest(1), "")
 	refused(t, h.ForRequest(2), "limits.max_running_requests")
 	refused(t, h.ForData(), "")
@@ -43,7 +48,7 @@ func TestRunning(t *testing.T) {
 
 func TestDisk(t *testing.T) {
 	free, err := int64(1000), error(nil)
-	h := headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: 1000, FreeDisk: func(string) (int64, int64, error) { return free, 1 << 40, err }})
+	h := headroom.New(headroom.Options{Limits: limits(9, 1000), FreeDisk: func(string) (int64, int64, error) { return free, 1 << 40, err }})
 	refused(t, h.ForRequest(0), "")
 	free = 999
 	time.Sleep(wait)
@@ -69,20 +74,20 @@ func TestDefaultFloor(t *testing.T) {
 	}{
 		{128<<20 - 1, 1 << 40, "limits.min_free_disk_bytes"}, {128 << 20, 1 << 40, ""}, {1 << 20, 20 << 20, ""}, {1<<20 - 1, 20 << 20, "limits.min_free_disk_bytes"},
 	} {
-		refused(t, headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: -1, FreeDisk: func(string) (int64, int64, error) { return c.free, c.size, nil }}).ForData(), c.want)
+		refused(t, headroom.New(headroom.Options{Limits: limits(9, -1), FreeDisk: func(string) (int64, int64, error) { return c.free, c.size, nil }}).ForData(), c.want)
 	}
 }
 
 // The operating system says how much is free in a directory.
 func TestRealDisk(t *testing.T) {
-	refused(t, headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: 1, Dir: t.TempDir()}).ForData(), "")
-	refused(t, headroom.New(headroom.Options{MaxRunning: 9, MinFreeDisk: 1 << 62, Dir: t.TempDir()}).ForData(), "limits.min_free_disk_bytes")
+	refused(t, headroom.New(headroom.Options{Limits: limits(9, 1), Dir: t.TempDir()}).ForData(), "")
+	refused(t, headroom.New(headroom.Options{Limits: limits(9, 1<<62), Dir: t.TempDir()}).ForData(), "limits.min_free_disk_bytes")
 }
 
 func TestMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(64 << 20)
 	defer debug.SetMemoryLimit(before)
-	h := headroom.New(headroom.Options{MaxRunning: 9})
+	h := headroom.New(headroom.Options{Limits: limits(9, 0)})
 	refused(t, h.ForRequest(0), "")
 	held := make([]byte, 60<<20)
 	runtime.GC()

@@ -147,7 +147,7 @@ func (a *api) importSessions(x *route.Exchange) error {
 
 func (a *api) importFile(x *route.Exchange) error {
 	agent := x.Query.Text("agent_id")
-	o := importer.Options{CreateTemp: a.chat.Assets.CreateTemp, MaxImage: a.limits.MaxAssetBytes, AgentID: agent}
+	o := importer.Options{CreateTemp: a.chat.Assets.CreateTemp, MaxImage: a.now().limits.MaxAssetBytes, AgentID: agent}
 	if agent == "" {
 		o.AgentID = loquat.DefaultAgent
 	}

@@ -29,10 +29,10 @@ func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 		return nil
 	}
 	serve := func(x *route.Exchange) error {
-		if err := sockets.Refuse(x.R, a.proxies.caller(x.R).address); err != nil {
+		if err := sockets.Refuse(x.R, a.now().proxies.caller(x.R).address); err != nil {
 			return err
 		}
-		sockets.Serve(x.W, x.R, a.proxies.caller(x.R).address)
+		sockets.Serve(x.W, x.R, a.now().proxies.caller(x.R).address)
 		return nil
 	}
 	return []route.Route{{
@@ -45,13 +45,9 @@ func (a *api) bridgeRoutes(sockets Sockets) []route.Route {
 
 // CheckOrigin passes a request to next if its Host and Origin are allowed, as the API does. It
 // sets RemoteAddr to the client's address, also behind trusted proxies.
-func CheckOrigin(address string, server config.Server, next http.Handler) (http.Handler, error) {
-	g, err := newOriginCheck(address, server)
-	if err != nil {
-		return nil, err
-	}
-	trusted := newProxies(server.TrustedProxies)
-	throttle := newThrottle(trusted)
+func CheckOrigin(address string, server config.Server, next http.Handler) http.Handler {
+	g, trusted := newOriginCheck(address, server), newProxies(server.TrustedProxies)
+	throttle := newThrottle(trusted.trusts)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		from := trusted.caller(r)
 		w := &responseWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
@@ -66,7 +62,7 @@ func CheckOrigin(address string, server config.Server, next http.Handler) (http.
 			r.RemoteAddr = netip.AddrPortFrom(from.address, 0).String()
 			next.ServeHTTP(w, r)
 		}
-	}), nil
+	})
 }
 
 // Metrics returns a handler that shows a registry and metrics of the process to callers with

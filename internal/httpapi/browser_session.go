@@ -60,23 +60,28 @@ func kindOf(who auth.Principal) string {
 // only to the exact host that set it.
 const hostCookie = "__Host-"
 
-// cookie returns the value of a cookie, with or without the prefix hostCookie.
-func (c caller) cookie(r *http.Request, name string) (string, bool) {
-	for _, n := range []string{hostCookie + name, name} {
-		if cookie, err := r.Cookie(n); err == nil && cookie.Value != "" {
-			return cookie.Value, true
-		}
+// cookieName returns the name of the browser's cookie. Over HTTPS only a cookie with the prefix counts: a page of a
+// neighbouring host, such as a subdomain, can set one without it, and so sign a browser in as somebody else.
+func (p publicAddress) cookieName(from caller) string {
+	if p.secure(from) {
+		return hostCookie + p.cookie
 	}
-	return "", false
+	return p.cookie
+}
+
+// cookieOf returns the value of the browser's cookie.
+func (p publicAddress) cookieOf(r *http.Request, from caller) (string, bool) {
+	cookie, err := r.Cookie(p.cookieName(from))
+	if err != nil || cookie.Value == "" {
+		return "", false
+	}
+	return cookie.Value, true
 }
 
 // setCookie sets the browser's cookie, or removes it if value is "".
 func (k *credentials) setCookie(x *route.Exchange, value string, until time.Time) {
-	secure := k.public.secure(k.proxies.caller(x.R))
-	c := &http.Cookie{Name: k.public.cookie, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure}
-	if secure {
-		c.Name = hostCookie + c.Name
-	}
+	public, from := k.now().public, k.now().proxies.caller(x.R)
+	c := &http.Cookie{Name: public.cookieName(from), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: public.secure(from)}
 	if c.MaxAge = int(time.Until(until).Seconds()); value == "" {
 		c.MaxAge = -1
 	}
@@ -88,7 +93,7 @@ func (k *credentials) signIn(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	s, err := k.keeper.SignIn(x.R.Context(), in.Token, k.proxies.caller(x.R).address)
+	s, err := k.keeper.SignIn(x.R.Context(), in.Token, k.now().proxies.caller(x.R).address)
 	if err != nil {
 		return err
 	}
@@ -97,7 +102,7 @@ func (k *credentials) signIn(x *route.Exchange) error {
 }
 
 func (k *credentials) signOut(x *route.Exchange) error {
-	if cookie, ok := k.proxies.caller(x.R).cookie(x.R, k.public.cookie); ok {
+	if cookie, ok := k.now().public.cookieOf(x.R, k.now().proxies.caller(x.R)); ok {
 		if x.R.Header.Get("Origin") == "" {
 			return errNoOrigin()
 		}

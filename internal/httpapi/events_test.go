@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/httpapi"
 	"loquat/internal/sse"
 	"loquat/internal/store"
@@ -160,9 +161,9 @@ func TestStreamEndsWithTheService(t *testing.T) {
 // The bounds reach clients as problems that name them.
 func TestTooManyFollowers(t *testing.T) {
 	r := newRigWith(t, func(opts *httpapi.Options) {
-		few := *opts.Config
+		few := *opts.Config.Now()
 		few.Limits.MaxFollowersPerToken = 2
-		opts.Config = &few
+		opts.Config = config.NewLive(&few)
 	})
 	for range 2 {
 		r.stream()

@@ -137,6 +137,7 @@ func newRigFor(t *testing.T, issued *jwt.Verifier, front func(store.Driver) stor
 	if config.Failed(problems) {
 		t.Fatal(problems)
 	}
+	live := config.NewLive(cfg)
 	path := t.TempDir()
 	if r.images, err = files.Open(path); err != nil {
 		t.Fatal(err)
@@ -145,15 +146,15 @@ func newRigFor(t *testing.T, issued *jwt.Verifier, front func(store.Driver) stor
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.chat = chat.New(chat.Options{Store: st, Images: images.NewLocal(st, r.images, quiet), Uploads: uploads, Config: cfg, Plugins: plugins, Logger: quiet})
+	r.chat = chat.New(chat.Options{Store: st, Images: images.NewLocal(st, r.images, quiet), Uploads: uploads, Config: live, Plugins: plugins, Logger: quiet})
 	r.feed = feed.New(st)
 	if err := r.chat.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, JWT: issued, Logger: quiet, Roles: slices.Collect(maps.Keys(cfg.Server.Roles))}); err != nil {
+	if r.keeper, err = auth.Open(t.Context(), auth.Options{Store: st, Configured: auth.Configured{JWT: issued, Roles: slices.Collect(maps.Keys(cfg.Server.Roles))}, Logger: quiet}); err != nil {
 		t.Fatal(err)
 	}
-	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: cfg, Logger: quiet, Version: "1.2.3", Web: builtClient}
+	opts := httpapi.Options{Service: r.chat, Feed: r.feed, ServerID: st.ServerID(), Access: r.keeper, Config: live, Logger: quiet, Version: "1.2.3", Web: builtClient}
 	notifier := webpush.Start(webpush.Options{Store: st, Access: r.keeper, Config: cfg.Push, Logger: quiet})
 	t.Cleanup(notifier.Close)
 	opts.Push = notifier

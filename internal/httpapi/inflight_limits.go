@@ -39,8 +39,10 @@ const (
 // inflightLimits bounds, for each token and in all, how many calls follow the log and how many
 // bytes of events are held for clients that have not read them yet.
 type inflightLimits struct {
-	limits config.Limits
-	bytes  *semaphore.Weighted // in all
+	limits func() config.Limits // of followers; those of bytes are fixed
+	bytes  *semaphore.Weighted  // in all
+
+	maxBytes, maxBytesPerToken int64
 
 	mu        sync.Mutex
 	followers int
@@ -71,8 +73,12 @@ type hold struct {
 	isCut   atomic.Bool
 }
 
-func newInflightLimits(limits config.Limits) *inflightLimits {
-	return &inflightLimits{limits: limits, bytes: semaphore.NewWeighted(limits.MaxInflightBytes), by: map[string]*tokenUse{}, holds: map[*hold]struct{}{}}
+func newInflightLimits(l *config.Live) *inflightLimits {
+	limits := l.Now().Limits
+	return &inflightLimits{
+		limits: func() config.Limits { return l.Now().Limits }, maxBytes: limits.MaxInflightBytes, maxBytesPerToken: limits.MaxInflightBytesPerToken,
+		bytes: semaphore.NewWeighted(limits.MaxInflightBytes), by: map[string]*tokenUse{}, holds: map[*hold]struct{}{},
+	}
 }
 
 // following returns how many calls follow the log.
@@ -87,12 +93,12 @@ func (in *inflightLimits) following() int {
 func (in *inflightLimits) follow(who auth.Principal, cut func()) (h *hold, done func(), err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	use := in.use(who)
+	use, limits := in.use(who), in.limits()
 	switch {
-	case use.followers >= in.limits.MaxFollowersPerToken:
+	case use.followers >= limits.MaxFollowersPerToken:
 		return nil, nil, loquat.Errorf(loquat.CodeRateLimited,
 			"this token has %d streams, polls and relayed requests already; end some, or raise limits.max_followers_per_token", use.followers)
-	case in.followers >= in.limits.MaxFollowers:
+	case in.followers >= limits.MaxFollowers:
 		return nil, nil, loquat.Errorf(loquat.CodeUnavailable,
 			"there are %d streams, polls and relayed requests already; try again later, or raise limits.max_followers", in.followers)
 	}
@@ -120,7 +126,7 @@ func (in *inflightLimits) use(who auth.Principal) *tokenUse {
 	if use := in.by[tokenName(who)]; use != nil {
 		return use
 	}
-	return &tokenUse{bytes: semaphore.NewWeighted(in.limits.MaxInflightBytesPerToken)}
+	return &tokenUse{bytes: semaphore.NewWeighted(in.maxBytesPerToken)}
 }
 
 // tokenName returns a unique name of a token. All callers without a token share one name.
@@ -170,8 +176,8 @@ func (h *hold) release() {
 
 // A call that needs more than a bound reserves the bound. So it is allowed while no other call
 // has a reservation.
-func (h *hold) ofToken(n int64) int64 { return min(n, h.in.limits.MaxInflightBytesPerToken) }
-func (h *hold) ofAll(n int64) int64   { return min(n, h.in.limits.MaxInflightBytes) }
+func (h *hold) ofToken(n int64) int64 { return min(n, h.in.maxBytesPerToken) }
+func (h *hold) ofAll(n int64) int64   { return min(n, h.in.maxBytes) }
 
 // noRoom is the error of a reservation that was refused.
 type noRoom struct{ error }
@@ -190,12 +196,12 @@ func (h *hold) reserve(ctx context.Context, bytes int64) error {
 	defer cancel()
 	if err := h.acquire(waiting, h.token.bytes, h.ofToken(bytes), h.token); err != nil {
 		return h.refusal(ctx, loquat.CodeRateLimited,
-			"answers of %d bytes are on their way to this token; read them faster, make fewer calls at a time, or raise limits.max_inflight_bytes_per_token", h.in.limits.MaxInflightBytesPerToken)
+			"answers of %d bytes are on their way to this token; read them faster, make fewer calls at a time, or raise limits.max_inflight_bytes_per_token", h.in.maxBytesPerToken)
 	}
 	if err := h.acquire(waiting, h.in.bytes, h.ofAll(bytes), nil); err != nil {
 		h.token.bytes.Release(h.ofToken(bytes))
 		return h.refusal(ctx, loquat.CodeUnavailable,
-			"answers of %d bytes are on their way to clients; try again later, or raise limits.max_inflight_bytes", h.in.limits.MaxInflightBytes)
+			"answers of %d bytes are on their way to clients; try again later, or raise limits.max_inflight_bytes", h.in.maxBytes)
 	}
 	h.bytes.Store(bytes)
 	return nil

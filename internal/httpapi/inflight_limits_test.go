@@ -14,7 +14,7 @@ import (
 )
 
 func testInflight() *inflightLimits {
-	return newInflightLimits(config.Limits{MaxFollowers: 3, MaxFollowersPerToken: 2, MaxInflightBytes: 3 << 20, MaxInflightBytesPerToken: 2 << 20})
+	return newInflightLimits(config.NewLive(&config.Config{Limits: config.Limits{MaxFollowers: 3, MaxFollowersPerToken: 2, MaxInflightBytes: 3 << 20, MaxInflightBytesPerToken: 2 << 20}}))
 }
 
 // held returns what all calls hold.
@@ -90,7 +90,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in, cuts := testInflight(), make([]int, len(tt.tokens))
-				in.limits.MaxFollowers, in.limits.MaxFollowersPerToken = 9, 9
+				in.limits = func() config.Limits { return config.Limits{MaxFollowers: 9, MaxFollowersPerToken: 9} }
 				stop := make(chan struct{})
 				defer synctest.Wait()
 				defer close(stop)

@@ -28,7 +28,7 @@ func TestJWT(t *testing.T) {
 	r := newRigWith(t, func(o *httpapi.Options) {
 		var err error
 		o.Access, err = auth.Open(t.Context(), auth.Options{
-			JWT: jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope", RoleClaim: "plan"}}), Logger: slog.New(slog.DiscardHandler),
+			Configured: auth.Configured{JWT: jwt.New([]jwt.Issuer{{Issuer: issuer.URL, Audience: "loquat", Keys: issuer.URL, ScopeClaim: "scope", RoleClaim: "plan"}})}, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -51,6 +51,7 @@ func TestJWT(t *testing.T) {
 	}
 	r.do("GET", "/push", "", ann).wantProblem(t, 403, loquat.CodeForbidden)
 	r.do("GET", "/push", "", token("backend", "full", time.Minute)).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("POST", "/pairing", `{}`, ann).wantProblem(t, 403, loquat.CodeForbidden) // a device would outlive it, too
 	_, text, _ := strings.Cut(ann, "Bearer ")
 	r.do("POST", "/auth/session", `{"token":"`+text+`"}`, "Origin: "+r.server.URL).wantProblem(t, 403, loquat.CodeForbidden)
 

@@ -46,7 +46,7 @@ func newMetrics(registry *prometheus.Registry, service *chat.Service, limits *in
 	}, func() float64 { return float64(limits.following()) })
 	most := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "loquat_http_followers_max", Help: "limits.max_followers.",
-	}, func() float64 { return float64(limits.limits.MaxFollowers) })
+	}, func() float64 { return float64(limits.limits().MaxFollowers) })
 	own := []prometheus.Collector{m.answers, m.latency, m.streams, running, followers, most}
 	if err := register(registry, append(own, service.Collectors()...)...); err != nil {
 		return nil, err

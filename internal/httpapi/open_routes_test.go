@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/httpapi"
 	"loquat/internal/httpapi/route"
 )
@@ -32,9 +33,9 @@ func unknownKeys(n int) string {
 // Routes that need no token take at most 16 KiB, whatever the limit of other bodies is.
 func TestBodiesOfOpenRoutesAreSmall(t *testing.T) {
 	r := newRigWith(t, func(opts *httpapi.Options) {
-		large := *opts.Config
+		large := *opts.Config.Now()
 		large.Limits.MaxBodyBytes = 8 << 20
-		opts.Config = &large
+		opts.Config = config.NewLive(&large)
 	})
 	fits := `{"token":"` + strings.Repeat("x", 16<<10-12) + `"}`
 	for _, rt := range r.table.Routes {

@@ -43,15 +43,24 @@ func (k *credentials) pair(x *route.Exchange) error {
 		if in.Role != "" && in.Role != who.Role {
 			return loquat.Errorf(loquat.CodeForbidden, "body.role names another role than the one of the token")
 		}
+		if x.R.Header.Get(onBehalfOf) == "" && k.ends(who) {
+			return loquat.Errorf(loquat.CodeForbidden, "the token ends, and a device would outlive it; pair with a token that does not expire, or let one of scope full make the code (`loquat pair --user`)")
+		}
 		in.Scope, in.Role = cmp.Or(in.Scope, auth.User), who.Role
 	}
 	p, err := k.keeper.Pair(x.R.Context(), in.Scope, in.User, in.Role)
 	if err != nil {
 		return err
 	}
-	public := k.public
-	p.URL, p.ServerID = public.claimURL(k.proxies.caller(x.R)), public.serverID
+	public := k.now().public
+	p.URL, p.ServerID = public.claimURL(k.now().proxies.caller(x.R)), public.serverID
 	return x.Reply(http.StatusOK, p)
+}
+
+// ends reports whether the token of a caller expires. A cookie ends in any case.
+func (k *credentials) ends(who auth.Principal) bool {
+	who.Browser = ""
+	return !k.keeper.Until(who).IsZero()
 }
 
 // claimURL returns the URL where a device claims its code. If a separate bridge is
@@ -76,12 +85,12 @@ func (k *credentials) claim(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	device, secret, err := k.keeper.Claim(x.R.Context(), in.Code, in.DeviceName, k.proxies.caller(x.R).address)
+	device, secret, err := k.keeper.Claim(x.R.Context(), in.Code, in.DeviceName, k.now().proxies.caller(x.R).address)
 	if err != nil {
 		return err
 	}
-	public := k.public
-	return x.Reply(http.StatusOK, loquat.ClaimedDevice{DeviceID: device.ID, Token: secret, ServerID: public.serverID, BridgeURL: public.bridgeURL(k.proxies.caller(x.R))})
+	public := k.now().public
+	return x.Reply(http.StatusOK, loquat.ClaimedDevice{DeviceID: device.ID, Token: secret, ServerID: public.serverID, BridgeURL: public.bridgeURL(k.now().proxies.caller(x.R))})
 }
 
 func (k *credentials) listDevices(x *route.Exchange) error {

@@ -117,7 +117,7 @@ func TestSecureCookie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handler, err := httpapi.New(httpapi.Options{ServerID: r.store.ServerID(), Service: r.chat, Feed: r.feed, Access: r.keeper, Config: &config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}, Address: "127.0.0.1:8787"})
+			handler, err := httpapi.New(httpapi.Options{ServerID: r.store.ServerID(), Service: r.chat, Feed: r.feed, Access: r.keeper, Config: config.NewLive(&config.Config{Server: c.server, Limits: config.Limits{MaxBodyBytes: 1 << 16}}), Address: "127.0.0.1:8787"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,12 +135,27 @@ func TestSecureCookie(t *testing.T) {
 			if got.Secure != c.secure || strings.HasPrefix(got.Name, "__Host-") != c.secure {
 				t.Errorf("the cookie is %s", got)
 			}
+			// Only the cookie that was set counts. Another name is one that a page of a neighbouring host may have set.
+			for name, want := range map[string]int{got.Name: http.StatusOK, plainName(got.Name): map[bool]int{true: http.StatusUnauthorized, false: http.StatusOK}[c.secure]} {
+				q := httptest.NewRequest("GET", "/sessions", nil)
+				q.Host = c.host
+				for name, value := range c.headers {
+					q.Header.Set(name, value)
+				}
+				q.AddCookie(&http.Cookie{Name: name, Value: got.Value})
+				w := httptest.NewRecorder()
+				if handler.ServeHTTP(w, q); w.Code != want {
+					t.Errorf("with the cookie %s: %d, want %d", name, w.Code, want)
+				}
+			}
 			if hsts := w.Header().Get("Strict-Transport-Security") != ""; hsts != (c.headers != nil && c.secure) {
 				t.Errorf("HSTS is %v", hsts)
 			}
 		})
 	}
 }
+
+func plainName(name string) string { return strings.TrimPrefix(name, "__Host-") }
 
 // following is an event stream that is read.
 type following struct {

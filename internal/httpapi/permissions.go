@@ -17,10 +17,9 @@ import (
 // exists, everybody who passes the origin check may make every call.
 type access struct {
 	keeper   *auth.Keeper
-	cookie   string // name of the browser's cookie
 	requests requests
 	users    users
-	roles    map[string]config.Role
+	now      func() *configured
 }
 
 // requests returns requests, to look up the session of one.
@@ -64,8 +63,8 @@ func (a access) admit(r *http.Request, t *route.Route, from caller) (auth.Princi
 // by returns what the changes of a caller are bound by. A role that the configuration does not have
 // allows nothing.
 func (a access) by(who auth.Principal) (chat.By, error) {
-	name := who.Role
-	if _, ok := a.roles[config.DefaultRole]; name == "" && ok && who.Scope == auth.User {
+	name, roles := who.Role, a.now().roles
+	if _, ok := roles[config.DefaultRole]; name == "" && ok && who.Scope == auth.User {
 		name = config.DefaultRole
 	}
 	by := chat.By{User: who.User, Role: name}
@@ -73,7 +72,7 @@ func (a access) by(who auth.Principal) (chat.By, error) {
 		return by, nil
 	}
 	var ok bool
-	if by.Rules, ok = a.roles[name]; !ok {
+	if by.Rules, ok = roles[name]; !ok {
 		return by, loquat.Errorf(loquat.CodeForbidden, "the token has the role %q, which server.roles does not have", loquat.Clip(name, loquat.Excerpt))
 	}
 	switch {
@@ -176,7 +175,7 @@ func (a access) identify(r *http.Request, t *route.Route, from caller) (auth.Pri
 	if token, ok := bearer(r); ok {
 		return a.keeper.Authenticate(r.Context(), token, from.address)
 	}
-	if cookie, ok := from.cookie(r, a.cookie); ok {
+	if cookie, ok := a.now().public.cookieOf(r, from); ok {
 		if who, ok, err := a.keeper.Browser(r.Context(), cookie); ok || err != nil {
 			return who, err
 		}

@@ -97,7 +97,7 @@ func TestAccess(t *testing.T) {
 
 // fullOnly lists the routes that need the scope full, even to read.
 var fullOnly = []string{"/pairing", "/devices", "/devices/{device_id}", "/tokens", "/tokens/{token_id}", "/nodes",
-	"/webhooks", "/webhooks/{webhook_id}", "/webhooks/{webhook_id}/deliveries", "/webhooks/{webhook_id}/resend", "/audit"}
+	"/webhooks", "/webhooks/{webhook_id}", "/webhooks/{webhook_id}/deliveries", "/webhooks/{webhook_id}/resend", "/audit", "/config/reload"}
 
 // withoutToken lists the routes that need no token, except the files of the page.
 var withoutToken = []string{

@@ -34,8 +34,9 @@ func newProxies(given []string) (out proxies) {
 }
 
 // TrustedProxies reports whether an address is one of server.trusted_proxies.
-func TrustedProxies(server config.Server) func(netip.Addr) bool {
-	return newProxies(server.TrustedProxies).trusts
+func TrustedProxies(l *config.Live) func(netip.Addr) bool {
+	now := config.Derived(l, func(cfg *config.Config) proxies { return newProxies(cfg.Server.TrustedProxies) })
+	return func(a netip.Addr) bool { return now().trusts(a) }
 }
 
 func (p proxies) trusts(a netip.Addr) bool {

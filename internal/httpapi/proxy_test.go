@@ -46,10 +46,7 @@ func TestCaller(t *testing.T) {
 // send the proxy's headers as well, so both names are checked.
 func TestForwardedHost(t *testing.T) {
 	server := config.Server{PublicURL: "https://chat.example", TrustedProxies: []string{"127.0.0.1"}}
-	g, err := newOriginCheck("127.0.0.1:8787", server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := newOriginCheck("127.0.0.1:8787", server)
 	for _, c := range []struct {
 		host, forwarded, origin string
 		ok                      bool

@@ -46,17 +46,18 @@ type bodyLimit struct {
 }
 
 func (a *api) bodyLimit(t *route.Route, r *http.Request) bodyLimit {
+	limits := a.now().limits
 	switch {
 	case t.Open, t.Tag == pushTag:
-		return bodyLimit{bytes: min(maxOpenBody, a.limits.MaxBodyBytes)}
+		return bodyLimit{bytes: min(maxOpenBody, limits.MaxBodyBytes)}
 	case t.Upload == nil:
-		return bodyLimit{a.limits.MaxBodyBytes, "limits.max_body_bytes"}
+		return bodyLimit{limits.MaxBodyBytes, "limits.max_body_bytes"}
 	case t.ID == importRoute:
-		return bodyLimit{a.limits.MaxImportBytes, "limits.max_import_bytes"}
+		return bodyLimit{limits.MaxImportBytes, "limits.max_import_bytes"}
 	case isMultipart(r):
-		return bodyLimit{a.limits.MaxAssetBytes + maxFormBytes, "limits.max_asset_bytes"}
+		return bodyLimit{limits.MaxAssetBytes + maxFormBytes, "limits.max_asset_bytes"}
 	}
-	return bodyLimit{a.limits.MaxAssetBytes, "limits.max_asset_bytes"}
+	return bodyLimit{limits.MaxAssetBytes, "limits.max_asset_bytes"}
 }
 
 func (l bodyLimit) exceeded() error {

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -34,7 +35,7 @@ type Options struct {
 	Service  *chat.Service
 	Feed     *feed.Feed
 	Access   *auth.Keeper
-	Config   *config.Config
+	Config   *config.Live
 	Logger   *slog.Logger // nil: the default one
 	Version  string       // of the build
 	ServerID string       // name of the server when the configuration gives none
@@ -42,6 +43,9 @@ type Options struct {
 
 	// Web is the browser client, with index.html as its page. Nil serves none.
 	Web fs.FS
+
+	// Reload takes up a changed configuration file.
+	Reload func(context.Context) (loquat.ConfigReload, error)
 
 	// Bridge serves /bridge/websocket. Nil: the bridge is elsewhere.
 	Bridge Sockets
@@ -65,36 +69,31 @@ type api struct {
 	chat     *chat.Service
 	feed     *feed.Feed
 	log      *slog.Logger
-	origins  originCheck
-	proxies  proxies
+	now      func() *configured
 	throttle *throttle
 	inflight *inflightLimits
 	access   access
-	public   publicAddress
 	metrics  *metrics
 	table    *route.Table
-	limits   config.Limits
 	imports  chan struct{} // full while maxImports run
+	reload   func(context.Context) (loquat.ConfigReload, error)
 
 	compressor *compressor
 }
 
 // New returns the handler. Its streams end when the feed is closed.
 func New(opts Options) (http.Handler, error) {
-	origins, err := newOriginCheck(opts.Address, opts.Config.Server)
-	if err != nil {
-		return nil, err
-	}
+	now := config.Derived(opts.Config, func(cfg *config.Config) *configured { return newConfigured(cfg, opts.Address, opts.ServerID) })
 	a := &api{
-		chat: opts.Service, feed: opts.Feed, log: opts.Logger, origins: origins, proxies: newProxies(opts.Config.Server.TrustedProxies),
-		public: newPublicAddress(opts.Config, opts.ServerID), limits: opts.Config.Limits,
-		imports: make(chan struct{}, maxImports),
+		chat: opts.Service, feed: opts.Feed, log: opts.Logger, now: now,
+		throttle: newThrottle(func(a netip.Addr) bool { return now().proxies.trusts(a) }), inflight: newInflightLimits(opts.Config),
+		access:  access{keeper: opts.Access, requests: opts.Service.Requests, users: opts.Service, now: now},
+		imports: make(chan struct{}, maxImports), reload: opts.Reload,
 	}
-	a.throttle, a.inflight = newThrottle(a.proxies), newInflightLimits(a.limits)
-	a.access = access{keeper: opts.Access, cookie: a.public.cookie, requests: opts.Service.Requests, users: opts.Service, roles: opts.Config.Server.Roles}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
+	var err error
 	if a.metrics, err = newMetrics(opts.Metrics, opts.Service, a.inflight); err != nil {
 		return nil, err
 	}
@@ -102,7 +101,7 @@ func New(opts Options) (http.Handler, error) {
 		return nil, err
 	}
 	state := &serverState{chat: opts.Service, version: opts.Version, metrics: a.metrics}
-	routes := a.routes(state, &credentials{keeper: opts.Access, public: a.public, proxies: a.proxies}, opts.Bridge, opts.Push, opts.Webhooks)
+	routes := a.routes(state, &credentials{keeper: opts.Access, now: now}, opts.Bridge, opts.Push, opts.Webhooks)
 	for _, face := range opts.Faces {
 		routes = append(routes, face.Routes...)
 	}
@@ -121,7 +120,7 @@ func New(opts Options) (http.Handler, error) {
 // routes returns the table of routes, without the files of the web client.
 func (a *api) routes(state *serverState, keys *credentials, bridge Sockets, push Notifier, hooks *webhook.Sender) []route.Route {
 	return slices.Concat(a.eventRoutes(), a.sessionRoutes(), a.archiveRoutes(), a.searchRoutes(), a.messageRoutes(), a.alternativeRoutes(), a.assetRoutes(), a.sendRoutes(), a.requestRoutes(), a.catalogRoutes(), a.usageRoutes(), state.routes(),
-		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(bridge), pushRoutes(push), webhookRoutes(webhooks{hooks}), a.auditRoutes())
+		keys.pairingRoutes(), keys.browserSessionRoutes(), keys.tokenRoutes(), a.uiRoutes(), a.actionRoutes(), a.pluginRoutes(), a.bridgeRoutes(bridge), pushRoutes(push), webhookRoutes(webhooks{hooks}), a.auditRoutes(), a.configurationRoutes())
 }
 
 // Document returns the OpenAPI document that a server of this version serves. It needs no server.
@@ -133,18 +132,19 @@ func Document() ([]byte, error) {
 // ServeHTTP does what all routes share: it limits bodies, counts, recovers from panics and
 // checks Host and Origin. Then it calls the table of routes.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	growStack()
 	w := &responseWriter{ResponseWriter: rw, method: r.Method, began: time.Now()}
-	from := a.proxies.caller(r)
+	from := a.now().proxies.caller(r)
 	r, ended := a.throttle.arrive(w, r, from)
 	defer ended()
 	defer a.metrics.observe(w)
 	defer a.rescue(w, r)
 	protect(w.Header(), from)
-	if err := a.origins.admit(w, r, from); err != nil {
+	if err := a.now().origins.admit(w, r, from); err != nil {
 		a.fail(w, r, nil, err)
 		return
 	}
-	if a.origins.preflight(w, r) {
+	if a.now().origins.preflight(w, r) {
 		return
 	}
 	a.table.ServeHTTP(w, r)
@@ -153,7 +153,7 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // serve checks whether the caller may call a route, reads the declared inputs, and runs the
 // route.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) error {
-	from := a.proxies.caller(r)
+	from := a.now().proxies.caller(r)
 	aw, _ := w.(*responseWriter)
 	if aw != nil {
 		aw.route = t

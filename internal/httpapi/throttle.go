@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -42,7 +43,7 @@ const (
 // throttle bounds the cost of calls without a token: how often an address makes them, and how
 // many bodies are processed at the same time.
 type throttle struct {
-	proxies proxies
+	trusts  func(netip.Addr) bool // the address of a proxy
 	calls   *ratelimit.Limiter
 	bodies  *ratelimit.Limiter
 	lingers *ratelimit.Limiter // limits how often the rest of a body is read after the answer
@@ -52,9 +53,9 @@ type throttle struct {
 	refused [refusedGroups]*rate.Limiter // refusals of bounds, by groups of meters
 }
 
-func newThrottle(p proxies) *throttle {
+func newThrottle(trusts func(netip.Addr) bool) *throttle {
 	t := &throttle{
-		proxies: p,
+		trusts:  trusts,
 		calls:   ratelimit.New(ratelimit.Options{Rate: openRate, Burst: openBurst}),
 		bodies:  ratelimit.New(ratelimit.Options{Rate: openBodyRate, Burst: openBodyBurst}),
 		lingers: ratelimit.New(ratelimit.Options{Rate: rate.Every(lingerOpenEvery), Burst: lingerOpenAtFirst}),
@@ -82,7 +83,7 @@ func (t *throttle) paceRefused(ctx context.Context, meter string) {
 // within counts a call of an address and reports whether it is within the limit. A trusted
 // proxy that does not name its client stands for many clients, so it has no limit.
 func (t *throttle) within(l *ratelimit.Limiter, from caller) bool {
-	return t.proxies.trusts(from.address) || l.Allow(from.address)
+	return t.trusts(from.address) || l.Allow(from.address)
 }
 
 // pace delays a call without a token when its address makes too many.
@@ -115,6 +116,6 @@ func (t *throttle) work(ctx context.Context) (done func(), err error) {
 // pace delays the answer to a call without a token when its address makes too many.
 func (a *api) pace(w http.ResponseWriter, r *http.Request) {
 	if aw, ok := w.(*responseWriter); !ok || !aw.admitted {
-		a.throttle.pace(r.Context(), a.proxies.caller(r))
+		a.throttle.pace(r.Context(), a.now().proxies.caller(r))
 	}
 }

@@ -29,7 +29,7 @@ func TestThrottle(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				th := newThrottle(newProxies([]string{"10.0.0.0/8"}))
+				th := newThrottle(newProxies([]string{"10.0.0.0/8"}).trusts)
 				began, refused := time.Now(), 0
 				for range tt.calls {
 					if err := th.admitBody(t.Context(), tt.from); err != nil {
@@ -51,7 +51,7 @@ func TestThrottle(t *testing.T) {
 // bounded.
 func TestThrottleWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		th := newThrottle(nil)
+		th := newThrottle(proxies(nil).trusts)
 		var ends []func()
 		for range maxOpenWork {
 			done, err := th.work(t.Context())

@@ -11,9 +11,8 @@ import (
 
 // credentials serves the routes of tokens, devices, pairing codes and browser sessions.
 type credentials struct {
-	keeper  *auth.Keeper
-	public  publicAddress
-	proxies proxies
+	keeper *auth.Keeper
+	now    func() *configured
 }
 
 func (k *credentials) tokenRoutes() []route.Route {

@@ -212,6 +212,26 @@ func TestDevicesOfUser(t *testing.T) {
 	}
 }
 
+// A user whose token ends cannot pair a device, which would not end with it. A caller of scope full may do so for the
+// user.
+func TestDevicesDoNotOutliveTokens(t *testing.T) {
+	r := newRig(t)
+	hour := 3600
+	_, secret, err := r.keeper.MakeToken(t.Context(), loquat.NewToken{Name: "visit", Scope: auth.User, User: "ann", ExpiresInSeconds: &hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.do("POST", "/pairing", `{}`, "Authorization: Bearer "+secret).wantProblem(t, 403, loquat.CodeForbidden)
+	c := r.do("POST", "/auth/session", `{"token":"`+secret+`"}`, "Origin: "+r.server.URL).want(t, 200).Cookies()[0]
+	r.do("POST", "/pairing", `{}`, "Cookie: "+c.Name+"="+c.Value, "Origin: "+r.server.URL).wantProblem(t, 403, loquat.CodeForbidden)
+	r.do("POST", "/pairing", `{}`, r.asFull(), "On-Behalf-Of: ann").want(t, 200)
+	lasting := r.asUser("ann")
+	r.do("POST", "/pairing", `{}`, lasting).want(t, 200)
+	_, secret, _ = strings.Cut(lasting, "Bearer ")
+	c = r.do("POST", "/auth/session", `{"token":"`+secret+`"}`, "Origin: "+r.server.URL).want(t, 200).Cookies()[0]
+	r.do("POST", "/pairing", `{}`, "Cookie: "+c.Name+"="+c.Value, "Origin: "+r.server.URL).want(t, 200) // the cookie ends, the token does not
+}
+
 // chatAs sends a message in a new session, waits for the end of the reply, and returns the session.
 func (r *rig) chatAs(as string) (session string) {
 	r.t.Helper()

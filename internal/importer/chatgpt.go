@@ -144,7 +144,7 @@ func (r *chatGPTReader) read(i int) {
 // end adds reasoning that no message followed.
 func (r *chatGPTReader) end() {
 	m := loquat.Message{Role: loquat.RoleAssistant}
-	if setReasoning(&m, r.reasoning); !isEmpty(m) {
+	if r.c.setReasoning(&m, r.reasoning); !isEmpty(m) {
 		r.c.add("", m)
 	}
 }
@@ -152,6 +152,9 @@ func (r *chatGPTReader) end() {
 func (r *chatGPTReader) message(place string, in *chatGPTMessage) {
 	if in.Content.Type == "thoughts" {
 		for _, t := range in.Content.Thoughts {
+			if !r.c.mayAdd(len(r.reasoning)) {
+				break
+			}
 			r.reasoning += strings.TrimSpace(t.Summary+"\n"+t.Content) + "\n\n"
 		}
 		return
@@ -193,10 +196,10 @@ func (r *chatGPTReader) answer(in *chatGPTMessage, m *loquat.Message) {
 	r.callID, r.called = "", ""
 	if in.Recipient != "" && in.Recipient != "all" {
 		r.callID, r.called = in.ID, in.Recipient
-		callTool(m, in.ID, in.Recipient, m.Content)
+		r.c.callTool(m, in.ID, in.Recipient, m.Content)
 		m.Content = ""
 	}
-	setReasoning(m, r.reasoning)
+	r.c.setReasoning(m, r.reasoning)
 	r.reasoning = ""
 	switch in.Metadata.FinishDetails.Type {
 	case "interrupted":
@@ -233,7 +236,7 @@ func (r *chatGPTReader) content(place string, in *chatGPTMessage, m *loquat.Mess
 func (r *chatGPTReader) part(place string, raw json.RawMessage, m *loquat.Message) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
-		addText(m, text)
+		r.c.addText(m, text)
 		return
 	}
 	var part struct {
@@ -246,7 +249,7 @@ func (r *chatGPTReader) part(place string, raw json.RawMessage, m *loquat.Messag
 	case "image_asset_pointer":
 		r.c.attachFile(m, place, pointedFile(part.Pointer), "")
 	case "text", "audio_transcription":
-		addText(m, part.Text)
+		r.c.addText(m, part.Text)
 	default:
 		r.c.note("%s: a part of type %q is left out", place, loquat.Clip(part.Type, loquat.Excerpt))
 	}

@@ -98,7 +98,7 @@ func readClaudeMessage(c *conversation, place, model string, in claudeMessage) {
 		a.m.Content = in.Text
 	}
 	for _, file := range in.Attachments {
-		addText(&a.m, strings.TrimSpace(file.Name+"\n\n"+file.Content))
+		c.addText(&a.m, strings.TrimSpace(file.Name+"\n\n"+file.Content))
 	}
 	for _, f := range in.Files {
 		if entry := c.files.find(f.UUID); entry != nil && f.UUID != "" && f.Kind != "document" {
@@ -113,16 +113,16 @@ func readClaudeMessage(c *conversation, place, model string, in claudeMessage) {
 func readClaudeBlock(c *conversation, place string, b claudeBlock, m *loquat.Message) {
 	switch b.Type {
 	case "text":
-		addText(m, b.Text)
+		c.addText(m, b.Text)
 		if len(b.Citations) > 0 {
 			c.note("%s: %d citations are left out", place, len(b.Citations))
 		}
 	case "voice_note":
-		addText(m, b.Text)
+		c.addText(m, b.Text)
 	case "thinking":
-		setReasoning(m, b.Thinking)
+		c.setReasoning(m, b.Thinking)
 	case "tool_use":
-		callTool(m, b.ID, b.Name, string(b.Input))
+		c.callTool(m, b.ID, b.Name, string(b.Input))
 	case "token_budget": // counts only
 	default:
 		c.note("%s of type %q is left out", place, loquat.Clip(b.Type, loquat.Excerpt))
@@ -143,7 +143,7 @@ func readClaudeResult(c *conversation, place string, in claudeMessage, b claudeB
 	}
 	for _, block := range blocks {
 		if block.Type == "text" {
-			addText(&m, block.Text)
+			c.addText(&m, block.Text)
 		} else {
 			c.note("%s: a result of type %q is left out", place, loquat.Clip(block.Type, loquat.Excerpt))
 		}

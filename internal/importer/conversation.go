@@ -6,10 +6,12 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -62,6 +64,8 @@ type conversation struct {
 	seen     map[string]bool  // ids of messages
 	images   map[string]bool  // ids of images
 	added    int              // messages
+
+	copied, mayCopy int // bytes of messages that were copied to add a part to them
 }
 
 // label sets the title of a session and how lists show it.
@@ -169,8 +173,32 @@ func (a *answer) result(id, name, content string) {
 	a.c.add("", toolResult(id, name, content, a.m.CreatedAt))
 }
 
+// A part is added to a message by copying the message. So the bytes that may be copied are bounded, by the size of the
+// conversation: a file of a few MB may have a message of a million parts.
+const (
+	freeCopies = 64 << 20
+	maxCopies  = 100 // of each byte of the conversation
+)
+
+// errParts reports that a message has too many parts.
+var errParts = errors.New("has a message with too many parts")
+
+// roomFor reports whether a part may be added to a message. Otherwise the conversation is refused at its end.
+func (c *conversation) roomFor(m *loquat.Message) bool {
+	return c.mayAdd(len(m.Content) + m.Metadata.Size())
+}
+
+// mayAdd does the same for a text of a size.
+func (c *conversation) mayAdd(size int) bool {
+	c.copied += size
+	return c.copied <= c.mayCopy
+}
+
 // callTool adds a tool call to a message. Arguments that are not JSON become a text.
-func callTool(m *loquat.Message, id, name, arguments string) {
+func (c *conversation) callTool(m *loquat.Message, id, name, arguments string) {
+	if !c.roomFor(m) {
+		return
+	}
 	if !json.Valid([]byte(arguments)) {
 		arguments = string(loquat.Quote(arguments))
 	}
@@ -185,7 +213,10 @@ func toolResult(id, name, content string, at time.Time) loquat.Message {
 }
 
 // addText appends a paragraph to the content of a message.
-func addText(m *loquat.Message, text string) {
+func (c *conversation) addText(m *loquat.Message, text string) {
+	if !c.roomFor(m) {
+		return
+	}
 	if m.Content != "" && text != "" {
 		m.Content += "\n\n"
 	}
@@ -193,8 +224,8 @@ func addText(m *loquat.Message, text string) {
 }
 
 // setReasoning adds reasoning to a message of the model.
-func setReasoning(m *loquat.Message, text string) {
-	if text = strings.TrimSpace(text); text == "" {
+func (c *conversation) setReasoning(m *loquat.Message, text string) {
+	if text = strings.TrimSpace(text); text == "" || !c.roomFor(m) {
 		return
 	}
 	if before := m.Metadata.String(loquat.MetaReasoning); before != "" {
@@ -237,9 +268,15 @@ func (c *conversation) attach(m *loquat.Message, id, name string, size int64, da
 
 // attachment adds an attachment to the metadata of a message.
 func (c *conversation) attachment(m *loquat.Message, attachment loquat.Object) {
-	var list []loquat.Object
-	_ = json.Unmarshal(m.Metadata[loquat.MetaAttachments], &list)
-	m.Metadata = m.Metadata.Set(loquat.MetaAttachments, append(list, attachment))
+	if !c.roomFor(m) {
+		return
+	}
+	raw, _ := attachment.Encode() // cannot fail: it has two texts
+	list := json.RawMessage("[")
+	if before := m.Metadata[loquat.MetaAttachments]; len(before) > 0 {
+		list = slices.Concat(before[:len(before)-1], []byte(","))
+	}
+	m.Metadata = m.Metadata.Set(loquat.MetaAttachments, slices.Concat(list, raw, []byte("]")))
 }
 
 // attachFile adds an image that the ZIP file has. Without the file it notes the loss.
@@ -304,6 +341,9 @@ func (c *conversation) finish() (archive.Session, []string, error) {
 		}
 		return nil
 	})
+	if c.copied > c.mayCopy {
+		err = errParts
+	}
 	for i := range s.Alternatives {
 		s.Alternatives[i].CreatedAt = beginning(s, s.Alternatives[i])
 	}

@@ -3,12 +3,14 @@ package importer_test
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -236,6 +238,27 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
+// A message of very many parts would be copied once for each of them, which takes hours for a file of a few MB.
+func TestMessagesOfManyParts(t *testing.T) {
+	many := func(n int, part string) string { return strings.Repeat(part+",", n-1) + part }
+	claude := func(n int) string {
+		return `[{"uuid": "1", "chat_messages": [{"uuid": "2", "sender": "human", "content": [` + many(n, `{"type": "text", "text": "a"}`) + `]}]}]`
+	}
+	for name, file := range map[string]string{
+		"texts":    claude(15_000),
+		"thoughts": `[{"uuid": "1", "chat_messages": [{"uuid": "2", "sender": "assistant", "content": [` + many(15_000, `{"type": "thinking", "thinking": "a"}`) + `]}]}]`,
+		"images": `[{"id": "1", "chat": {"history": {"currentId": "m", "messages": {"m": {"id": "m", "parentId": null, "childrenIds": [], "role": "user", "content": "hi", "files": [` +
+			many(4000, `{"type": "image", "url": "https://example.org/a"}`) + `]}}}}}]`,
+	} {
+		if got := describe(t, strings.NewReader(file)); !strings.Contains(got, "ERROR") || !strings.Contains(got, "too many parts") {
+			t.Errorf("%s: %.300s", name, got)
+		}
+	}
+	if got := describe(t, strings.NewReader(claude(2000))); !strings.Contains(got, "SESSION claude-1") {
+		t.Errorf("2,000 parts: %.300s", got)
+	}
+}
+
 // encrypted returns a ZIP file that says that its files are encrypted.
 func encrypted(file []byte) []byte {
 	for head, flags := range map[string]int{"PK\x03\x04": 6, "PK\x01\x02": 8} {
@@ -309,22 +332,18 @@ func TestFilesWithFaultyTexts(t *testing.T) {
 	}
 }
 
-// manyFiles returns a ZIP file that says that it has more files than memory should hold.
+// manyFiles returns a ZIP file with more files than memory should hold. Its end says that there are few:
+// readers of ZIP files read the list until it ends, because the number has only 16 bits.
 func manyFiles() []byte {
-	end := append([]byte("PK\x03\x04"), make([]byte, 100)...)
-	end = append(end, "PK\x06\x06"...)
-	record := make([]byte, 52)
-	record[28+5] = 1 // 2^40 files
-	end = append(end, record...)
-	end = append(end, "PK\x06\x07"...)
-	locator := make([]byte, 16)
-	locator[4] = 104
-	end = append(end, locator...)
-	tail := make([]byte, 18)
-	for i := 4; i < 16; i++ {
-		tail[i] = 0xff
-	}
-	return append(append(end, "PK\x05\x06"...), tail...)
+	const local, files = 30, 250_000
+	entry := append([]byte("PK\x01\x02"), make([]byte, 42)...)
+	list := bytes.Repeat(entry, files)
+	end := append([]byte("PK\x05\x06"), make([]byte, 18)...)
+	binary.LittleEndian.PutUint16(end[8:], uint16(files%65536))
+	binary.LittleEndian.PutUint16(end[10:], uint16(files%65536))
+	binary.LittleEndian.PutUint32(end[12:], 46)
+	binary.LittleEndian.PutUint32(end[16:], local)
+	return slices.Concat([]byte("PK\x03\x04"), make([]byte, local-4), list, end)
 }
 
 func FuzzOpen(f *testing.F) {

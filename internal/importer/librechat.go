@@ -198,18 +198,18 @@ type libreChatWriter struct{ answer }
 func (w *libreChatWriter) part(place string, part libreChatPart) {
 	switch part.Type {
 	case "text":
-		addText(&w.m, textOf(part.Text))
+		w.c.addText(&w.m, textOf(part.Text))
 	case "think":
-		setReasoning(&w.m, textOf(part.Think))
+		w.c.setReasoning(&w.m, textOf(part.Think))
 	case "error":
-		addText(&w.m, cmp.Or(textOf(part.Error), textOf(part.Text)))
+		w.c.addText(&w.m, cmp.Or(textOf(part.Error), textOf(part.Text)))
 	case "image_file":
 		w.c.attachURL(&w.m, place, part.Image.Path, part.Image.Name)
 	case "image_url":
 		w.c.attachURL(&w.m, place, part.ImageURL.URL, "")
 	case "tool_call":
 		call := part.ToolCall.normal(w.c, place)
-		callTool(&w.m, call.ID, call.Name, textOf(call.Args))
+		w.c.callTool(&w.m, call.ID, call.Name, textOf(call.Args))
 		w.result(call.ID, call.Name, call.Output)
 	case "agent_update": // which agent goes on
 	default:

@@ -167,7 +167,7 @@ func (w *openWebUIWriter) files(place string, files []openWebUIFile) {
 		case f.Type == "image" || strings.HasPrefix(f.Type, "image/") || strings.HasPrefix(f.ContentType, "image/"):
 			w.c.attachURL(&w.m, place, f.URL, f.Name)
 		case content != "":
-			addText(&w.m, strings.TrimSpace(f.Name+"\n\n"+content))
+			w.c.addText(&w.m, strings.TrimSpace(f.Name+"\n\n"+content))
 		default:
 			w.c.note("%s: the file %q is not in the export", place, loquat.Clip(f.Name, loquat.Excerpt))
 		}
@@ -184,15 +184,15 @@ type openWebUIWriter struct {
 func (w *openWebUIWriter) output(place string, part openWebUIOutput) {
 	switch part.Type {
 	case "message":
-		addText(&w.m, joined(part.Content))
+		w.c.addText(&w.m, joined(part.Content))
 	case "reasoning":
-		setReasoning(&w.m, joined(part.Content))
+		w.c.setReasoning(&w.m, joined(part.Content))
 	case "function_call":
 		if w.names == nil {
 			w.names = map[string]string{}
 		}
 		w.names[part.CallID] = part.Name
-		callTool(&w.m, part.CallID, part.Name, part.Arguments)
+		w.c.callTool(&w.m, part.CallID, part.Name, part.Arguments)
 	case "function_call_output":
 		w.result(part.CallID, w.names[part.CallID], joined(part.Output))
 	case "open_webui:code_interpreter":
@@ -206,7 +206,7 @@ func (w *openWebUIWriter) output(place string, part openWebUIOutput) {
 func (w *openWebUIWriter) ran(id, code, output string) {
 	const tool = "code_interpreter"
 	id = cmp.Or(id, fmt.Sprintf("code-%d", w.c.added))
-	callTool(&w.m, id, tool, string(loquat.Quote(code)))
+	w.c.callTool(&w.m, id, tool, string(loquat.Quote(code)))
 	w.result(id, tool, output)
 }
 
@@ -236,7 +236,7 @@ var (
 func (w *openWebUIWriter) details(content string) {
 	at := 0
 	for _, place := range detailsBlock.FindAllStringSubmatchIndex(content, -1) {
-		addText(&w.m, strings.TrimSpace(content[at:place[0]]))
+		w.c.addText(&w.m, strings.TrimSpace(content[at:place[0]]))
 		at = place[1]
 		inner := html.UnescapeString(content[place[6]:place[7]])
 		values := map[string]string{}
@@ -245,18 +245,18 @@ func (w *openWebUIWriter) details(content string) {
 		}
 		switch content[place[2]:place[3]] {
 		case "reasoning":
-			setReasoning(&w.m, quoteMark.ReplaceAllString(inner, ""))
+			w.c.setReasoning(&w.m, quoteMark.ReplaceAllString(inner, ""))
 			continue
 		case "code_interpreter":
 			w.ran(values["id"], codeFence.ReplaceAllString(strings.TrimSpace(inner), ""), textOf([]byte(values["output"])))
 			continue
 		}
-		callTool(&w.m, values["id"], values["name"], textOf([]byte(values["arguments"])))
+		w.c.callTool(&w.m, values["id"], values["name"], textOf([]byte(values["arguments"])))
 		result := textOf([]byte(values["result"]))
 		if result == "" {
 			result = strings.TrimSpace(inner)
 		}
 		w.result(values["id"], values["name"], result)
 	}
-	addText(&w.m, strings.TrimSpace(content[at:]))
+	w.c.addText(&w.m, strings.TrimSpace(content[at:]))
 }

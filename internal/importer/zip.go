@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ import (
 // The bounds of ZIP files. A file of a few bytes may name millions of files, or become terabytes.
 const (
 	maxEntries   = 200_000
-	maxDirectory = 64 << 20 // bytes of the list of files
+	maxDirectory = 64 << 20 // bytes that are read to find the files
 	maxRatio     = 200      // of the bytes of a file to its compressed bytes
 	freeBytes    = 16 << 20 // that a file may have at any ratio
 )
@@ -70,13 +69,15 @@ func (f *File) openZIP(r io.Reader, buffered *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	if err := checkDirectory(file, info.Size()); err != nil {
+	directory := &directoryReader{ReaderAt: file}
+	in, err := zip.NewReader(directory, info.Size())
+	switch {
+	case errors.Is(err, errManyFiles):
 		return err
+	case err != nil:
+		return fmt.Errorf("is not a whole ZIP file; it is damaged or cut off: %w", err)
 	}
-	in, err := zip.NewReader(file, info.Size())
-	if err != nil {
-		return fmt.Errorf("is not a whole ZIP file: %w", err)
-	}
+	directory.whole = true
 	if !f.files.sort(in.File, conversationFile) && !f.files.sort(in.File, jsonFile) {
 		return errors.New("is a ZIP file without conversations.json and without other JSON files; docs/moving-in.md says which files can be imported")
 	}
@@ -101,41 +102,29 @@ func (z *zipFiles) sort(files []*zip.File, name *regexp.Regexp) bool {
 	return len(z.conversations) > 0
 }
 
-// checkDirectory refuses a ZIP file whose list of files is too large for memory.
-func checkDirectory(r io.ReaderAt, size int64) error {
-	const endSize, maxComment = 22, 1 << 16
-	tail := make([]byte, min(size, endSize+maxComment))
-	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil && err != io.EOF {
-		return err
-	}
-	i := bytes.LastIndex(tail, []byte("PK\x05\x06"))
-	if i < 0 || len(tail)-i < endSize {
-		return errors.New("is not a whole ZIP file; it is cut off")
-	}
-	entries, bytes := uint64(binary.LittleEndian.Uint16(tail[i+10:])), uint64(binary.LittleEndian.Uint32(tail[i+12:]))
-	if entries == 0xffff || bytes == 0xffffffff { // a larger record has them
-		entries, bytes = largeDirectory(r, tail[:i], entries, bytes)
-	}
-	if entries > maxEntries || bytes > maxDirectory {
-		return fmt.Errorf("has %d files; at most %d are read", entries, maxEntries)
-	}
-	return nil
+// directoryReader bounds what is read of a ZIP file while its list of files is read. The numbers at the
+// end of the file, which anybody can write, do not bound the list.
+type directoryReader struct {
+	io.ReaderAt
+	whole       bool // the list was read
+	size, files int
 }
 
-// largeDirectory returns the number of files and the size of their list from the record of ZIP64,
-// which a locator before the end names. zip.NewReader reports what is wrong with it.
-func largeDirectory(r io.ReaderAt, before []byte, entries, size uint64) (uint64, uint64) {
-	const locatorSize = 20
-	record := make([]byte, 56)
-	if len(before) < locatorSize || !bytes.HasPrefix(before[len(before)-locatorSize:], []byte("PK\x06\x07")) {
-		return entries, size
+func (d *directoryReader) ReadAt(p []byte, at int64) (int, error) {
+	n, err := d.ReaderAt.ReadAt(p, at)
+	if d.whole {
+		return n, err
 	}
-	at := binary.LittleEndian.Uint64(before[len(before)-locatorSize+8:])
-	if n, _ := r.ReadAt(record, int64(at)); n < len(record) {
-		return entries, size
+	d.size += n
+	d.files += bytes.Count(p[:n], []byte("PK\x01\x02")) // without those between two reads, which are few
+	if d.size > maxDirectory || d.files > maxEntries {
+		return 0, errManyFiles
 	}
-	return binary.LittleEndian.Uint64(record[32:]), binary.LittleEndian.Uint64(record[40:])
+	return n, err
 }
+
+// errManyFiles reports that the list of files is too large for memory.
+var errManyFiles = fmt.Errorf("has too many files; at most %d are read", maxEntries)
 
 // readZIP yields the conversations of all files that have some. If one of several files cannot be
 // read, the others are.
@@ -186,14 +175,13 @@ func (z *zipFiles) find(id string) *zip.File {
 	if z == nil || id == "" {
 		return nil
 	}
-	i, _ := slices.BinarySearchFunc(z.others, id, func(entry *zip.File, id string) int { return cmp.Compare(path.Base(entry.Name), id) })
-	for _, entry := range z.others[i:] {
-		rest, found := strings.CutPrefix(path.Base(entry.Name), id)
-		if !found {
-			return nil
+	for _, end := range []string{"", "-", ".", "_"} { // of the id, in the order of the names
+		i, _ := slices.BinarySearchFunc(z.others, id+end, func(entry *zip.File, name string) int { return cmp.Compare(path.Base(entry.Name), name) })
+		if i == len(z.others) {
+			continue
 		}
-		if rest == "" || strings.ContainsAny(rest[:1], "-_.") {
-			return entry
+		if name := path.Base(z.others[i].Name); name == id || end != "" && strings.HasPrefix(name, id+end) {
+			return z.others[i]
 		}
 	}
 	return nil

@@ -82,6 +82,15 @@ func newVerifier(through http.RoundTripper, issuers []Issuer) *Verifier {
 	return v
 }
 
+// Accepts reports whether tokens of an issuer are accepted.
+func (v *Verifier) Accepts(name string) bool {
+	if v == nil {
+		return false
+	}
+	_, ok := v.issuers[name]
+	return ok
+}
+
 // Is reports whether a token has the form of a JSON Web Token of an issuer that is known. A nil Verifier knows none.
 func (v *Verifier) Is(token string) bool {
 	_, ok := v.issuerOf(token)

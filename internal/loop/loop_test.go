@@ -461,6 +461,7 @@ func TestEditedMessages(t *testing.T) {
 // A call of a client's tool ends the request, after the server's tools of the same phase have run.
 func TestClientTools(t *testing.T) {
 	for want, calls := range map[string][]string{
+		"end of phase  with 0 calls, last false":                              nil,
 		"end of phase  with 1 calls, last true":                               {"theirs"},
 		"end of phase  with 2 calls, last false; results tool:one, last true": {"ours", "theirs"},
 	} {

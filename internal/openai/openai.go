@@ -36,8 +36,8 @@ const tag = "openai"
 type Options struct {
 	Chat          *chat.Service
 	Feed          *feed.Feed
-	MaxBodyMemory int64 // bytes of the large bodies of all relayed requests
-	MaxBodyBytes  int64 // of a message on a WebSocket
+	MaxBodyMemory int64        // bytes of the large bodies of all relayed requests
+	MaxBodyBytes  func() int64 // of a message on a WebSocket
 }
 
 // API is OpenAI's API. It is safe for concurrent use.
@@ -49,7 +49,7 @@ type API struct {
 
 	bodies    *semaphore.Weighted
 	maxBodies int64
-	maxBody   int64
+	maxBody   func() int64
 
 	running sync.WaitGroup
 	life    context.Context // ends when relayed requests have to end

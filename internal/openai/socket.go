@@ -40,6 +40,7 @@ type socket struct {
 	x       *route.Exchange
 	ws      *websocket.Conn
 	next    chan socketBody
+	maxBody int64
 	waiting atomic.Bool // a message was read while a response runs, so no pong can be read
 	kept    string      // session of the newest response that is not stored; "" for none
 }
@@ -64,8 +65,8 @@ func (a *API) connect(x *route.Exchange) error {
 	if err != nil {
 		return nil // Accept has answered
 	}
-	ws.SetReadLimit(a.maxBody)
-	s := &socket{api: a, x: x, ws: ws, next: make(chan socketBody)}
+	s := &socket{api: a, x: x, ws: ws, next: make(chan socketBody), maxBody: a.maxBody()}
+	ws.SetReadLimit(s.maxBody)
 	ctx, gone := context.WithCancel(ctx)
 	reading := make(chan struct{})
 	go func() {
@@ -148,7 +149,7 @@ func (s *socket) read(ctx context.Context) (m socketBody, err error) {
 	if m.body, err = io.ReadAll(io.LimitReader(r, freeBody)); err != nil || len(m.body) < freeBody {
 		return m, err
 	}
-	if m.release, err = s.api.holdBody(ctx, s.api.maxBody); err != nil {
+	if m.release, err = s.api.holdBody(ctx, s.maxBody); err != nil {
 		return m, err
 	}
 	rest, err := io.ReadAll(r)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"loquat/internal/backoff"
-	"loquat/internal/config"
 	"loquat/internal/heap"
 	"loquat/internal/trace"
 )
@@ -61,9 +60,6 @@ func (x *exchange) attempt(ctx context.Context) (*answer, *failure) {
 	return a, f
 }
 
-// paceScope returns the name of what is paced together.
-func (x *exchange) paceScope() string { return config.NormalizeURL(x.settings.baseURL.String()) }
-
 // send makes one HTTP call, up to the first byte of the body. It does not read the body of
 // an error status: a retry must not wait for it. The caller passes such a failure to
 // explain or dismiss.
@@ -71,7 +67,7 @@ func (x *exchange) send(ctx context.Context) (*answer, *failure) {
 	var start *pacedStart
 	if x.paced {
 		var err error
-		if start, err = x.pace.wait(ctx, x.paceScope(), x.settings.interval); err != nil {
+		if start, err = x.pace.wait(ctx, x.settings.paceScope, x.settings.interval); err != nil {
 			f := cancelled(ctx)
 			f.unsent = true
 			return nil, f
@@ -214,6 +210,9 @@ func (f *failure) dismiss() {
 	}
 }
 
+// byteOrderMark is U+FEFF, with which some texts begin.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
 // begin reads until it is clear whether the body is JSON or a stream.
 func (a *answer) begin(ctx context.Context) *failure {
 	var head [512]byte
@@ -221,13 +220,13 @@ func (a *answer) begin(ctx context.Context) *failure {
 	for n < len(head) {
 		m, err := a.Read(head[n:])
 		n += m
-		rest := bytes.TrimLeft(bytes.TrimPrefix(head[:n], []byte("\xef\xbb\xbf")), " \t\r\n")
+		rest := bytes.TrimLeft(bytes.TrimPrefix(head[:n], byteOrderMark), " \t\r\n")
 		if err != nil {
 			if n == 0 {
 				return a.emptyBodyFailure(ctx, err)
 			}
 			a.Reader = io.MultiReader(bytes.NewReader(head[:n]), failing{err})
-		} else if len(rest) == 0 {
+		} else if len(rest) == 0 || bytes.HasPrefix(byteOrderMark, head[:n]) {
 			continue
 		} else {
 			a.Reader = io.MultiReader(bytes.NewReader(head[:n]), a.Reader)

@@ -58,6 +58,12 @@ func TestPace(t *testing.T) {
 		if p.start(t.Context(), "other", time.Second) != nil || time.Since(before) != 0 {
 			t.Errorf("another base URL waits too")
 		}
+		if p.start(t.Context(), "url", time.Second) != nil || time.Since(before) != time.Second {
+			t.Errorf("the first base URL is paced no longer: it starts after %v", time.Since(before))
+		}
+		if start, err := p.wait(t.Context(), "unpaced", 0); start != nil || err != nil || len(p.scopes) != 2 {
+			t.Errorf("a request without an interval is paced: %v, %v", start, err)
+		}
 	})
 }
 
@@ -95,5 +101,49 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		if took := time.Since(began); !slices.IsSorted(order) || took != time.Duration(len(order)-1)*interval || len(order) < 9 {
 			t.Errorf("%v started within %s", order, took)
 		}
+	})
+}
+
+// A start counts once, when its first byte is written: neither its answer nor another connection
+// of the same request delays the next one.
+func TestStartCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pacer
+		first, err := p.wait(t.Context(), "url", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		first.end()
+		time.Sleep(300 * time.Millisecond)
+		if err := first.connected(t.Context()); err != nil || time.Since(began) != 300*time.Millisecond {
+			t.Errorf("the request waits again for %v, %v", time.Since(began), err)
+		}
+		first.end()
+		if err := p.start(t.Context(), "url", time.Second); err != nil || time.Since(began) != time.Second {
+			t.Errorf("the next request starts after %v, %v", time.Since(began), err)
+		}
+	})
+}
+
+// A request that is connected but cannot write gives the turn to the next one.
+func TestWriteThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pacer
+		first, err := p.wait(t.Context(), "url", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		time.Sleep(turnLimit / 2)
+		if err := first.connected(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.start(ctx, "url", time.Second); err != nil || time.Since(began) != turnLimit*3/2 {
+			t.Errorf("the next request starts after %v, %v", time.Since(began), err)
+		}
+		first.end()
 	})
 }

@@ -89,7 +89,7 @@ func (ph *phase) consume(a *answer, r *reading) *failure {
 		if err != nil {
 			return a.failed(ph.ctx, err, failStream)
 		}
-		f = r.completion(data, emit)
+		f = r.completion(bytes.TrimPrefix(data, byteOrderMark), emit)
 	} else {
 		f = r.stream(a, emit)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ var places = map[string]struct {
 	"after reasoning":             {step{body: "data: {\"choices\":[{\"delta\":{\"reasoning\":\"hm\"}}]}\n\n", cut: errReset}, false},
 	"in a tool call":              {step{body: "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n", cut: errReset}, false},
 	"after text":                  {step{body: says("dead"), cut: errReset}, true},
+	"after text and reasoning":    {step{body: says("dead") + "data: {\"choices\":[{\"delta\":{\"reasoning\":\"hm\"}}]}\n\n", cut: errReset}, true},
 	"after white space":           {step{body: says(" "), cut: errReset}, true},
 	"silence after text":          {step{body: says("dead"), stall: true}, true},
 	"silence after a comment":     {step{body: ": ping\n\n", stall: true}, false},
@@ -226,13 +228,22 @@ func TestSlowStreams(t *testing.T) {
 	})
 }
 
-func TestBoundOfAnswer(t *testing.T) {
+// An answer that is too large, or cannot be decompressed, would be so again: it is not asked for once more.
+func TestAnswersThatCannotBeUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, stream := range []bool{true, false} {
-			p := provider.New(provider.Options{Transport: &script{steps: []step{{body: strings.Repeat(says("x"), 1000)}}}, MaxResponseBytes: 10_000})
-			o := drain(t, p, t.Context(), loquat.LLMRequest{Config: retryConfig(nil), Messages: providertest.UserSays("hi"), Stream: stream})
-			if o.err == nil || !strings.Contains(o.err.Error(), "max_response_bytes") {
-				t.Errorf("stream %v: %v", stream, o.err)
+		large := step{body: strings.Repeat(says("x"), 1000)}
+		coded := step{header: http.Header{"Content-Encoding": {"br"}}, body: says("x") + done}
+		whole := step{body: strings.Replace(hello, "hello", strings.Repeat("x", 10_000), 1)}
+		for i, answer := range []step{large, whole, coded} {
+			says := []string{"max_response_bytes", "max_response_bytes", "only gzip and deflate"}[i]
+			for _, stream := range []bool{true, false} {
+				s := &script{steps: []step{answer, answer}}
+				p := provider.New(provider.Options{Transport: s, MaxResponseBytes: 10_000})
+				c := retryConfig(func(c loquat.Object) { c.Set("stream_recovery", map[string]any{"mode": "aggressive"}) })
+				o := drain(t, p, t.Context(), loquat.LLMRequest{Config: c, Messages: providertest.UserSays("hi"), Stream: stream})
+				if o.err == nil || !strings.Contains(o.err.Error(), says) || len(s.seen) != 1 {
+					t.Errorf("stream %v: %v after %d requests", stream, o.err, len(s.seen))
+				}
 			}
 		}
 	})

@@ -92,11 +92,22 @@ func (r *relay) errorOf(f *failure) error {
 	if f.kind != failStatus || f.status < http.StatusBadRequest {
 		return err
 	}
-	refusal := &loquat.BackendRefusal{Status: f.status, Header: f.header, Body: f.body, Err: err}
+	refusal := &loquat.BackendRefusal{Status: f.status, Header: r.shown(f.header), Body: f.body, Err: err}
 	if shown := redactText(string(f.body), r.settings.secrets); shown != strings.TrimSpace(string(f.body)) {
 		refusal.Body = []byte(shown)
 	}
 	return refusal
+}
+
+// shown returns headers of the backend without secrets, which it may repeat.
+func (r *relay) shown(header http.Header) http.Header {
+	out := make(http.Header, len(header))
+	for name, values := range header {
+		for _, value := range values {
+			out[name] = append(out[name], r.settings.secrets.Redact(value))
+		}
+	}
+	return out
 }
 
 func (r *relay) openAndPass() *failure {
@@ -145,7 +156,7 @@ func (r *relay) passWhole(a *answer) *failure {
 func (r *relay) pass(a *answer, b []byte, length int) *failure {
 	if !r.begun {
 		r.begun = true
-		r.req.Answer.Begin(a.resp.StatusCode, a.resp.Header, length)
+		r.req.Answer.Begin(a.resp.StatusCode, r.shown(a.resp.Header), length)
 	}
 	if _, err := r.req.Answer.Write(b); err != nil {
 		return &failure{kind: failStopped, err: err}

@@ -27,14 +27,15 @@ type relayed struct {
 	length int
 	body   bytes.Buffer
 	writes []string
+	header http.Header
 	full   error // what Write answers
 }
 
-func (r *relayed) Begin(status int, _ http.Header, length int) {
+func (r *relayed) Begin(status int, header http.Header, length int) {
 	if r.status != 0 {
 		panic("Begin was called twice")
 	}
-	r.status, r.length = status, length
+	r.status, r.header, r.length = status, header, length
 }
 
 func (r *relayed) Write(b []byte) (int, error) {
@@ -355,6 +356,20 @@ func TestRelayRedactsRefusals(t *testing.T) {
 	_, err := relay(t.Context(), &script{steps: []step{{status: 302, header: http.Header{"Location": {"/other"}}}}}, retryConfig(nil), true, 1)
 	if _, ok := errors.AsType[*loquat.BackendRefusal](err); ok || loquat.CodeOf(err) != loquat.CodeBackendError {
 		t.Errorf("a redirect gives %v", err)
+	}
+}
+
+// Headers that callers may get do not repeat the key, of an error and of an answer.
+func TestRelayRedactsHeaders(t *testing.T) {
+	echo := http.Header{"X-Request-Id": {"for sk-secret-key"}, "X-Ratelimit-Limit": {"5"}}
+	out, err := relay(t.Context(), &script{steps: []step{{header: echo, body: `{"choices":[]}`}}}, retryConfig(nil), false, 1)
+	if err != nil || out.header.Get("X-Request-Id") != "for ***" || out.header.Get("X-Ratelimit-Limit") != "5" {
+		t.Errorf("an answer: %v, %v", err, out.header)
+	}
+	_, err = relay(t.Context(), &script{steps: []step{{status: 401, header: echo, body: `{}`}}}, retryConfig(nil), false, 1)
+	refusal, ok := errors.AsType[*loquat.BackendRefusal](err)
+	if !ok || refusal.Header.Get("X-Request-Id") != "for ***" || refusal.Header.Get("X-Ratelimit-Limit") != "5" {
+		t.Errorf("a refusal: %v, %+v", err, refusal)
 	}
 }
 

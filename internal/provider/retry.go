@@ -45,7 +45,7 @@ func (ph *phase) open() (*answer, *failure) {
 		}
 		began := time.Now()
 		if f.status == http.StatusTooManyRequests {
-			ph.pace.pause(ph.ctx, ph.paceScope(), delay)
+			ph.pace.pause(ph.ctx, ph.settings.paceScope, delay)
 		}
 		if backoff.Sleep(ph.ctx, delay-time.Since(began)) != nil {
 			return nil, cancelled(ph.ctx)

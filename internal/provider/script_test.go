@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +26,7 @@ type step struct {
 	cut    error         // how the body ends; nil is a clean end
 	stall  bool          // the body goes quiet instead of ending
 	hang   bool          // no answer at all
+	delay  time.Duration // before the answer
 	refuse error         // no connection
 	chunk  int           // bytes of each read, 0 for all there are
 	every  time.Duration // before each read
@@ -34,6 +37,9 @@ type script struct {
 	steps []step
 	seen  []time.Time // when each request came
 	sent  []string    // their bodies
+
+	contexts []context.Context // of the requests
+	open     atomic.Int32      // bodies of answers that are not closed
 }
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,6 +49,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 		body, _ = io.ReadAll(r.Body)
 	}
 	s.sent = append(s.sent, string(body))
+	s.contexts = append(s.contexts, r.Context())
 	if len(s.seen) > len(s.steps) {
 		return nil, fmt.Errorf("request %d is not in the script", len(s.seen))
 	}
@@ -54,19 +61,25 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, context.Cause(r.Context())
 	}
+	if err := backoff.Sleep(r.Context(), do.delay); err != nil {
+		return nil, err
+	}
 	if do.status == 0 {
 		do.status = http.StatusOK
 	}
 	if do.header == nil {
 		do.header = http.Header{}
 	}
-	return &http.Response{StatusCode: do.status, Header: do.header, Request: r, Body: &scriptBody{ctx: r.Context(), rest: strings.NewReader(do.body), do: do}}, nil
+	s.open.Add(1)
+	closed := sync.OnceFunc(func() { s.open.Add(-1) })
+	return &http.Response{StatusCode: do.status, Header: do.header, Request: r, Body: &scriptBody{ctx: r.Context(), rest: strings.NewReader(do.body), do: do, closed: closed}}, nil
 }
 
 type scriptBody struct {
-	ctx  context.Context
-	rest *strings.Reader
-	do   step
+	ctx    context.Context
+	rest   *strings.Reader
+	do     step
+	closed func()
 }
 
 func (b *scriptBody) Read(p []byte) (int, error) {
@@ -92,7 +105,7 @@ func (b *scriptBody) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-func (b *scriptBody) Close() error { return nil }
+func (b *scriptBody) Close() error { b.closed(); return nil }
 
 var errReset = errors.New("connection reset by peer")
 
@@ -106,9 +119,18 @@ const (
 	hello = `{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
 )
 
-// chat runs one phase against a script.
+// chat runs one phase against a script. After it no request goes on, and every answer is closed.
 func chat(t *testing.T, s *script, config loquat.Object, stream bool) outcome {
 	t.Helper()
 	p := provider.New(provider.Options{Transport: s})
-	return drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: config, Messages: providertest.UserSays("hi"), Stream: stream})
+	o := drain(t, p, t.Context(), loquat.LLMRequest{ProviderID: "main", Config: config, Messages: providertest.UserSays("hi"), Stream: stream})
+	if n := s.open.Load(); n != 0 {
+		t.Errorf("%d answers are not closed", n)
+	}
+	for i, ctx := range s.contexts {
+		if ctx.Err() == nil {
+			t.Errorf("request %d goes on after the phase", i)
+		}
+	}
+	return o
 }

@@ -83,6 +83,7 @@ var schema = config.Schema{
 type settings struct {
 	model             string
 	baseURL           *url.URL
+	paceScope         string // what is paced together: the base URL in its normal form
 	apiKey            string
 	timeout           time.Duration
 	debugStream       bool
@@ -148,6 +149,9 @@ func (s *settings) set(c loquat.Object) error {
 	r := &reader{config: c}
 	read(r, "model", &s.model)
 	readAs(r, "base_url", &s.baseURL, decodeBaseURL)
+	if s.baseURL != nil {
+		s.paceScope = config.NormalizeURL(s.baseURL.String())
+	}
 	read(r, "api_key", &s.apiKey)
 	readAs(r, "timeout", &s.timeout, decodeSeconds)
 	readAs(r, "min_request_interval_seconds", &s.interval, decodeSeconds)

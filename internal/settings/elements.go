@@ -22,18 +22,20 @@ type Context struct {
 	Resolved
 	Redacted loquat.Object // the effective config without its secrets
 
-	agentID   string
-	overrides loquat.Object // of the session, unchecked
-	base      loquat.Object
-	states    map[string]loquat.Object // of the application plugins, by name
-	models    []loquat.Model
-	tags      []string
+	configured *config.Config // with which all of it is resolved
+	agentID    string
+	overrides  loquat.Object // of the session, unchecked
+	base       loquat.Object
+	states     map[string]loquat.Object // of the application plugins, by name
+	models     []loquat.Model
+	tags       []string
 }
 
 // Context returns the context of an agent with overrides. With models it may wait for the
 // backend to list its models. Otherwise it uses the cached list, regardless of its age.
 func (r *Resolver) Context(ctx context.Context, agentID string, overrides loquat.Object, models bool) (Context, error) {
-	base, _, err := r.config.Base(agentID)
+	cfg := r.config.Now()
+	base, _, err := cfg.Base(agentID)
 	if err != nil {
 		return Context{}, err
 	}
@@ -43,15 +45,15 @@ func (r *Resolver) Context(ctx context.Context, agentID string, overrides loquat
 			offers = append(offers, config.Offer{Key: key})
 		}
 	}
-	pc := Context{agentID: agentID, overrides: overrides, base: base}
-	if pc.Resolved, err = r.resolveWith(agentID, r.accepted(overrides, base, offers)); err != nil {
+	pc := Context{configured: cfg, agentID: agentID, overrides: overrides, base: base}
+	if pc.Resolved, err = r.resolveWith(cfg, agentID, r.accepted(overrides, base, offers)); err != nil {
 		return Context{}, err
 	}
 	if pc.states, err = r.applicationStates(ctx); err != nil {
 		return Context{}, err
 	}
 	r.askUnseen(ctx, pc)
-	pc.Redacted = r.config.Redact(pc.Config, r.secretSchema())
+	pc.Redacted = cfg.Redact(pc.Config, r.secretSchema())
 	pc.models = r.models.look(pc.Resolved).models
 	if models {
 		pc.models = r.models.soon(ctx, pc.Resolved)
@@ -113,7 +115,7 @@ func (r *Resolver) askUnseen(ctx context.Context, pc Context) {
 	if len(unseen) == 0 {
 		return
 	}
-	known := r.config.Redact(pc.Config, r.secretSchema())
+	known := pc.configured.Redact(pc.Config, r.secretSchema())
 	maps.DeleteFunc(known, func(key string, _ json.RawMessage) bool { return key != "provider" && r.isUnknownToSchemas(key) })
 	r.gatherer.Gather(ctx, unseen, func(p plugin.Plugin) ui.Input {
 		in := ui.Input{State: pc.states[p.Name()]}

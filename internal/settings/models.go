@@ -140,3 +140,10 @@ func (c *modelCache) change(e Resolved, change func(*modelList)) {
 	change(&list)
 	c.lists[modelKey(e)] = list
 }
+
+// forget drops all lists.
+func (c *modelCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.lists)
+}

@@ -7,38 +7,40 @@ import (
 	"sync"
 
 	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/plugin"
 )
 
 // Named returns the settings of a call whose model is named in a request: by the id of an agent, by
 // provider_id/model, or by a model of the default provider, which is that of the agent default.
 func (r *Resolver) Named(ctx context.Context, name string) (Resolved, error) {
-	if r.config.HasAgent(name) {
+	cfg := r.config.Now()
+	if cfg.HasAgent(name) {
 		return r.Resolve(ctx, name, nil)
 	}
 	providerID, model, ok := strings.Cut(name, "/")
-	if _, known := r.config.Provider(providerID); !ok || !known || model == "" {
+	if _, known := cfg.Provider(providerID); !ok || !known || model == "" {
 		var err error
-		if _, providerID, err = r.config.Base(loquat.DefaultAgent); err != nil {
+		if _, providerID, err = cfg.Base(loquat.DefaultAgent); err != nil {
 			return Resolved{}, err
 		}
 		model = name
 	}
-	return r.ofProvider(providerID, model)
+	return r.ofProvider(cfg, providerID, model)
 }
 
 // ofProvider returns the settings of a provider, without those of an agent. model "" keeps the
 // configured model.
-func (r *Resolver) ofProvider(providerID, model string) (Resolved, error) {
-	cfg, _ := r.config.Provider(providerID)
-	p, ok := r.plugins.Provider(cfg.String("provider"))
+func (r *Resolver) ofProvider(cfg *config.Config, providerID, model string) (Resolved, error) {
+	base, _ := cfg.Provider(providerID)
+	p, ok := r.plugins.Provider(base.String("provider"))
 	if !ok {
-		return Resolved{}, errNoPlugin(providerID, cfg)
+		return Resolved{}, errNoPlugin(providerID, base)
 	}
 	if model != "" {
-		cfg["model"] = loquat.Quote(model)
+		base["model"] = loquat.Quote(model)
 	}
-	return Resolved{ProviderID: providerID, Provider: p, Config: cfg}, nil
+	return Resolved{ProviderID: providerID, Provider: p, Config: base}, nil
 }
 
 // Params returns what the features add to the parameters of a call with these settings.
@@ -69,11 +71,12 @@ func (r *Resolver) NamedModels(ctx context.Context) []NamedModel {
 	for _, a := range r.Agents() {
 		out = append(out, NamedModel{Name: a.AgentID, Owner: agentsOwner, Model: loquat.Model{ID: a.AgentID}})
 	}
-	ids := r.config.Providers()
+	cfg := r.config.Now()
+	ids := cfg.Providers()
 	lists := make([][]loquat.Model, len(ids))
 	var asking sync.WaitGroup
 	for i, id := range ids {
-		asking.Go(func() { lists[i] = r.modelsOf(ctx, id) })
+		asking.Go(func() { lists[i] = r.modelsOf(ctx, cfg, id) })
 	}
 	asking.Wait()
 	taken := map[string]bool{}
@@ -88,7 +91,7 @@ func (r *Resolver) NamedModels(ctx context.Context) []NamedModel {
 			}
 		}
 	}
-	if _, id, err := r.config.Base(loquat.DefaultAgent); err == nil {
+	if _, id, err := cfg.Base(loquat.DefaultAgent); err == nil {
 		add("", id, lists[slices.Index(ids, id)])
 	}
 	for i, id := range ids {
@@ -98,8 +101,8 @@ func (r *Resolver) NamedModels(ctx context.Context) []NamedModel {
 }
 
 // modelsOf returns the models of a provider, also the configured one.
-func (r *Resolver) modelsOf(ctx context.Context, providerID string) []loquat.Model {
-	resolved, err := r.ofProvider(providerID, "")
+func (r *Resolver) modelsOf(ctx context.Context, cfg *config.Config, providerID string) []loquat.Model {
+	resolved, err := r.ofProvider(cfg, providerID, "")
 	if err != nil {
 		return nil
 	}

@@ -114,7 +114,7 @@ func (r *Resolver) missing(pc Context) string {
 // RestoreSecrets returns the overrides that a client gave. Where the client repeats the
 // redacted form of a secret that the session has, the result has the secret.
 func (r *Resolver) RestoreSecrets(agentID string, given, before loquat.Object) loquat.Object {
-	base, _, err := r.config.Base(agentID)
+	base, _, err := r.config.Now().Base(agentID)
 	if err != nil {
 		base = nil // CheckAgent reports an unknown agent
 	}
@@ -138,9 +138,9 @@ func (r *Resolver) Values(ctx context.Context, agentID string, overrides loquat.
 	for _, e := range elements {
 		key := settingKey(e)
 		if v, ok := values[key]; ok {
-			v.Value = r.config.RedactAt([]string{key}, v.Value, secrets)
+			v.Value = pc.configured.RedactAt([]string{key}, v.Value, secrets)
 			if path := ui.ConfigPath(e); len(path) > 0 {
-				v.Value = r.config.RedactAt(path, v.Value, secrets)
+				v.Value = pc.configured.RedactAt(path, v.Value, secrets)
 			}
 			values[key] = v
 		}

@@ -28,7 +28,7 @@ func (r *Resolver) learnSecrets(elements []loquat.Object) {
 		}
 	}
 	if len(learned) > 0 {
-		r.redactor.Add(r.config.SecretsOf(learned))
+		r.redactor.Add(r.config.Now().SecretsOf(learned))
 		r.Invalidate()
 	}
 }
@@ -42,7 +42,7 @@ func (r *Resolver) secretSchema() config.Schema {
 
 // Redact returns an effective config with {"set": true} in place of each secret.
 func (r *Resolver) Redact(cfg loquat.Object) loquat.Object {
-	return r.config.Redact(cfg, r.secretSchema())
+	return r.config.Now().Redact(cfg, r.secretSchema())
 }
 
 // RedactOverrides returns the overrides of a session without the secrets within them.

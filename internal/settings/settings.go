@@ -28,7 +28,7 @@ import (
 // Options configure a Resolver.
 type Options struct {
 	Store    *store.Store // holds the states of application plugins
-	Config   *config.Config
+	Config   *config.Live
 	Plugins  *plugin.Registry
 	Logger   *slog.Logger
 	Redactor *config.Redactor // gets the secrets that elements name
@@ -37,7 +37,7 @@ type Options struct {
 // Resolver resolves settings. It is safe for concurrent use.
 type Resolver struct {
 	store    *store.Store
-	config   *config.Config
+	config   *config.Live
 	plugins  *plugin.Registry
 	schema   config.Schema // of all plugins
 	redactor *config.Redactor
@@ -76,8 +76,9 @@ type Resolved struct {
 // Agents returns the agents that a session may use.
 func (r *Resolver) Agents() []loquat.Agent {
 	out := []loquat.Agent{}
-	for _, id := range r.config.Agents() {
-		if base, providerID, err := r.config.Base(id); err == nil {
+	cfg := r.config.Now()
+	for _, id := range cfg.Agents() {
+		if base, providerID, err := cfg.Base(id); err == nil {
 			out = append(out, loquat.Agent{AgentID: id, ProviderID: providerID, Model: base.String("model")})
 		}
 	}
@@ -86,8 +87,9 @@ func (r *Resolver) Agents() []loquat.Agent {
 
 // CheckAgent returns an error that names the known agents when there is no such agent.
 func (r *Resolver) CheckAgent(location, agentID string) error {
-	if _, _, err := r.config.Base(agentID); err != nil {
-		return loquat.Invalid(location, "is %q, which is not an agent; the agents are: %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(r.config.Agents(), ", "))
+	cfg := r.config.Now()
+	if _, _, err := cfg.Base(agentID); err != nil {
+		return loquat.Invalid(location, "is %q, which is not an agent; the agents are: %s", loquat.Clip(agentID, loquat.Excerpt), strings.Join(cfg.Agents(), ", "))
 	}
 	return nil
 }
@@ -95,27 +97,28 @@ func (r *Resolver) CheckAgent(location, agentID string) error {
 // ResolveStatic resolves with the schemas of the plugins, without asking a plugin. Overrides
 // that only an element offers do not count.
 func (r *Resolver) ResolveStatic(agentID string, overrides loquat.Object) (Resolved, error) {
+	cfg := r.config.Now()
 	if len(overrides) == 0 { // the schemas of all plugins need not be searched
-		return r.resolveWith(agentID, nil)
+		return r.resolveWith(cfg, agentID, nil)
 	}
-	base, _, err := r.config.Base(agentID)
+	base, _, err := cfg.Base(agentID)
 	if err != nil {
 		return Resolved{}, err
 	}
-	return r.resolveWith(agentID, r.accepted(overrides, base, config.SchemaOffers(r.schema, base)))
+	return r.resolveWith(cfg, agentID, r.accepted(overrides, base, config.SchemaOffers(r.schema, base)))
 }
 
-// resolveWith resolves with overrides that were already checked.
-func (r *Resolver) resolveWith(agentID string, overrides loquat.Object) (Resolved, error) {
-	cfg, providerID, err := r.config.Effective(agentID, overrides)
+// resolveWith resolves with overrides that were already checked against the same configuration.
+func (r *Resolver) resolveWith(cfg *config.Config, agentID string, overrides loquat.Object) (Resolved, error) {
+	effective, providerID, err := cfg.Effective(agentID, overrides)
 	if err != nil {
 		return Resolved{}, err
 	}
-	p, ok := r.plugins.Provider(cfg.String("provider"))
+	p, ok := r.plugins.Provider(effective.String("provider"))
 	if !ok {
-		return Resolved{}, errNoPlugin(providerID, cfg)
+		return Resolved{}, errNoPlugin(providerID, effective)
 	}
-	return Resolved{ProviderID: providerID, Provider: p, Config: cfg}, nil
+	return Resolved{ProviderID: providerID, Provider: p, Config: effective}, nil
 }
 
 func errNoPlugin(providerID string, cfg loquat.Object) error {
@@ -140,13 +143,23 @@ func (r *Resolver) Resolve(ctx context.Context, agentID string, overrides loquat
 func (r *Resolver) resolveFrom(pc Context, elements []loquat.Object) (Resolved, error) {
 	settings, offers := r.settingsAmong(elements)
 	overrides := r.accepted(pc.overrides, pc.base, append(offers, requestOptionsOffer))
-	out, err := r.resolveWith(pc.agentID, overrides)
+	out, err := r.resolveWith(pc.configured, pc.agentID, overrides)
 	if err != nil {
 		return Resolved{}, err
 	}
 	out.Config = writeThrough(out.Config, settings, overrides, pc.base)
-	out.Redacted = r.Redact(out.Config)
+	out.Redacted = pc.configured.Redact(out.Config, r.secretSchema())
 	return out, nil
+}
+
+// Reconfigure makes the change of the configuration count: no cached settings and lists of models of
+// the one before are used any more.
+func (r *Resolver) Reconfigure() {
+	r.mu.Lock()
+	r.redactor.Add(r.config.Now().SecretsOf(r.secrets))
+	r.mu.Unlock()
+	r.models.forget()
+	r.Invalidate()
 }
 
 // Invalidate drops all cached settings. Call it when something changed that they may depend on.

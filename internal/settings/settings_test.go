@@ -80,7 +80,7 @@ func newRig(t *testing.T) rig {
 	if config.Failed(problems) {
 		t.Fatal(problems)
 	}
-	return rig{t, settings.New(settings.Options{Config: cfg, Plugins: registry, Logger: slog.New(slog.DiscardHandler), Redactor: &config.Redactor{}}), f}
+	return rig{t, settings.New(settings.Options{Config: config.NewLive(cfg), Plugins: registry, Logger: slog.New(slog.DiscardHandler), Redactor: &config.Redactor{}}), f}
 }
 
 // tone resolves with an override of tone and returns the paths that have its value.

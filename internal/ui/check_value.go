@@ -58,9 +58,9 @@ func checkType(field loquat.Object, v any) error {
 // checkOption checks that v is one of the options. An option is a string or an object with
 // a `value`. If options is not a list, any string is valid.
 func checkOption(options json.RawMessage, v any) error {
-	given, err := decode(options)
+	given, _ := decode(options) // nil if it is not valid JSON
 	list, ok := given.([]any)
-	if err != nil || !ok {
+	if !ok {
 		if _, ok := v.(string); !ok {
 			return errors.New("must be a string")
 		}

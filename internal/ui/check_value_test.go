@@ -42,6 +42,7 @@ func TestCheckValue(t *testing.T) {
 		{`{"type": "slider"}`, `{"any": "thing"}`, valid},
 		{`{}`, `7`, valid},
 		{`{"type": "number"}`, `x`, "is not valid JSON"},
+		{`{"type": "number"}`, `1 2`, "is more than one JSON value"},
 	} {
 		err := ui.CheckValue(elementOf(t, c.element), json.RawMessage(c.value))
 		if (err == nil) != (c.says == valid) || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -56,7 +57,7 @@ func TestCheckValueNamesFewOptions(t *testing.T) {
 		options = append(options, fmt.Sprintf("model-%d", i))
 	}
 	err := ui.CheckValue(loquat.Object{}.Set("type", "select").Set("options", options), json.RawMessage(`"x"`))
-	if err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "3000 options") {
+	if err == nil || len(err.Error()) > 400 || !strings.Contains(err.Error(), "3000 options") || strings.Count(err.Error(), "model-") != 20 {
 		t.Errorf("got %.500v", err)
 	}
 }
@@ -73,7 +74,7 @@ func TestBuildActionParams(t *testing.T) {
 			{"name": "deep", "type": "checkbox"},
 			{"name": "kind", "type": "dropdown", "options": ["x", {"value": 2, "label": "two"}]},
 			{"name": "fixed", "type": "text", "required": true},
-			{"name": "unmapped", "type": "text", "required": true}, {"name": "taken", "type": "number", "required": true}]}}`
+			{"name": "unmapped", "type": "text", "required": true}, {"type": "text", "required": true}, {"name": "taken", "type": "number", "required": true}]}}`
 	for _, c := range []struct{ params, merged, faults string }{
 		{`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}, "unmapped": "u"}`,
 			`{"start": 1, "copy": 2.5, "instructions": "t", "deep": false, "kind": 2, "session": "s", "at": 3, "free": {}, "unmapped": "u", "mode": "safe", "fixed": 1}`, ``},

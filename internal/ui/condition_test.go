@@ -89,6 +89,8 @@ func TestEqualNumbers(t *testing.T) {
 		{"1e99999999999999999999", "1e99999999999999999999", true},
 		{"1e9223372036854775807", "10e9223372036854775806", true},
 		{"100e9223372036854775807", "1e-9223372036854775807", false},
+		{"1e99999999999999999999", "1e99999999999999999998", false},
+		{"10e9223372036854775807", "10", false},
 		{`"1"`, "1", false},
 		{"true", "1", false},
 		{"null", "0", false},
@@ -107,6 +109,13 @@ func TestEqualNumbers(t *testing.T) {
 	}
 }
 
+// Values that a caller has made have other types than decoded ones.
+func TestEqualFloats(t *testing.T) {
+	if !ui.Equal(1.5, json.Number("1.50")) || !ui.Equal(json.Number("15e-1"), 1.5) || ui.Equal(1.5, json.Number("1.6")) || ui.Equal(1.5, "1.5") {
+		t.Error("a float64 is not compared by its value")
+	}
+}
+
 func TestConditionDepth(t *testing.T) {
 	nested := func(levels int) json.RawMessage {
 		return json.RawMessage(strings.Repeat(`{"not":`, levels-1) + "{}" + strings.Repeat("}", levels-1))
@@ -119,11 +128,17 @@ func TestConditionDepth(t *testing.T) {
 			t.Errorf("%d levels are allowed", levels)
 		}
 	}
+	for levels, valid := range map[int]bool{ui.MaxConditionDepth: true, ui.MaxConditionDepth + 1: false} {
+		groups := strings.Repeat(`{"all":[`, levels-1) + "{}" + strings.Repeat("]}", levels-1)
+		if err := ui.CheckCondition(json.RawMessage(groups)); (err == nil) != valid {
+			t.Errorf("%d levels of groups: %v", levels, err)
+		}
+	}
 }
 
 func TestLookupAndRender(t *testing.T) {
 	in := ui.Context{
-		Session: ui.Decode(json.RawMessage(`{"metadata": {"title": "Trip", "n": 12345678901234567890, "f": 15.0, "o": {"a": "<b>"}}}`)),
+		Session: ui.Decode(json.RawMessage(`{"metadata": {"title": "Trip", "n": 12345678901234567890, "f": 15.0, "huge": 1e400, "o": {"a": "<b>"}}}`)),
 		Message: map[string]any{"n": 1.5},
 	}
 	for _, c := range []struct {
@@ -137,6 +152,7 @@ func TestLookupAndRender(t *testing.T) {
 		{"$session.metadata.n", "", ui.RootMetadata, "12345678901234567890", true},
 		{"metadata.f", "", ui.RootSession, "15", true},
 		{"metadata.o", "", ui.RootSession, `{"a":"<b>"}`, true},
+		{"metadata.huge", "", ui.RootSession, "1e400", true},
 		{"n", "<i>{{data}}</i>", ui.RootMessage, "<i>1.5</i>", true},
 		{"title", "", ui.RootSession, "", false},
 		{"a", "", ui.RootConfig, "", false},

@@ -35,8 +35,8 @@ func equal(a, b any) bool {
 	}
 	x, isNumber := number(a)
 	y, areNumbers := number(b)
-	if isNumber || areNumbers {
-		return isNumber && areNumbers && (x == y || parseDecimal(x) == parseDecimal(y))
+	if isNumber && areNumbers {
+		return x == y || parseDecimal(x) == parseDecimal(y)
 	}
 	switch b.(type) {
 	case []any, map[string]any: // cannot be compared with ==

@@ -145,13 +145,13 @@ func redactSecretDefault(element loquat.Object) {
 // redactValue returns {"set": true}, or {"set": false} for an empty value. A redacted value
 // stays unchanged.
 func redactValue(raw json.RawMessage) json.RawMessage {
-	v, err := decode(raw)
+	v, _ := decode(raw) // nil if it is not valid JSON
 	if object, ok := v.(map[string]any); ok && len(object) == 1 {
 		if _, redacted := object["set"].(bool); redacted {
 			return raw
 		}
 	}
-	if err != nil || isEmpty(v) {
+	if isEmpty(v) {
 		return json.RawMessage(`{"set":false}`)
 	}
 	return json.RawMessage(`{"set":true}`)

@@ -330,3 +330,63 @@ func TestNormalizeReadsBoundedNumber(t *testing.T) {
 		t.Errorf("faults %v", faults)
 	}
 }
+
+// Clients see whether a secret has a default, and nothing else of it.
+func TestDefaultsOfSecrets(t *testing.T) {
+	for given, want := range map[string]string{
+		`{"key": "k", "secret": true}`:                                      ``,
+		`{"key": "k", "secret": true, "default": "s"}`:                      `{"set":true}`,
+		`{"key": "k", "secret": true, "default": ""}`:                       `{"set":false}`,
+		`{"key": "k", "secret": true, "default": null}`:                     `{"set":false}`,
+		`{"key": "k", "secret": true, "default": {"set": true}}`:            `{"set":true}`,
+		`{"key": "k", "secret": true, "default": {"set": false}}`:           `{"set":false}`,
+		`{"key": "k", "secret": true, "default": {"set": "s"}}`:             `{"set":true}`,
+		`{"key": "k", "secret": true, "default": {"set": false, "a": "s"}}`: `{"set":true}`,
+		`{"key": "k", "ui_type": 0, "default": "s"}`:                        `"s"`,
+		`{"key": "k", "ui_type": false, "default": "s"}`:                    `"s"`,
+	} {
+		elements, faults := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: elementsOf(t, given)}})
+		if len(elements) != 1 || string(elements[0]["default"]) != want {
+			t.Errorf("%s: %s, %v; want the default %s", given, elements, faults, want)
+		}
+	}
+}
+
+// Bounds are what is still allowed.
+func TestExactBounds(t *testing.T) {
+	size := len(`{"key":"k","plugin":"p","ui_type":"config","x":""}`)
+	for _, more := range []int{0, 1} {
+		long := loquat.Object{}.Set("key", "k").Set("x", strings.Repeat("a", ui.MaxElementSize-size+more))
+		if elements, _ := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: []loquat.Object{long}}}); len(elements) != 1-more {
+			t.Errorf("%d bytes over the bound: %d elements", more, len(elements))
+		}
+		full := make([]loquat.Object, ui.MaxElementsPerPlugin+more)
+		for i := range full {
+			full[i] = elementOf(t, `{"ui_type": "status_bar"}`)
+		}
+		_, faults := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: full}})
+		if left := slices.ContainsFunc(faults, func(f ui.ElementError) bool { return strings.Contains(f.Message, "a plugin may return") }); left != (more > 0) {
+			t.Errorf("%d elements over the bound: %v", more, faults)
+		}
+		if _, faults = ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: make([]loquat.Object, ui.MaxElementErrors+more)}}); len(faults) != ui.MaxElementErrors+more ||
+			strings.Contains(faults[len(faults)-1].Message, "similar errors") != (more > 0) {
+			t.Errorf("%d errors over the bound: %v", more, faults[len(faults)-1])
+		}
+		name := strings.Repeat("n", 100+more)
+		_, faults = ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: elementsOf(t, `{"key": "`+name+`", "condition": 1}`)}})
+		if want := []string{name, "#0"}[more]; faults[0].Element != want {
+			t.Errorf("a name of %d characters: %s", len(name), faults[0].Element)
+		}
+	}
+	if elements, faults := ui.Normalize([]ui.Contribution{{Plugin: "p", Elements: []loquat.Object{{"key": []byte(`"k"`), "x": []byte(`{`)}}}}); len(elements) != 0 || len(faults) != 1 {
+		t.Errorf("an element that is not valid JSON: %s, %v", elements, faults)
+	}
+}
+
+func TestElementErrors(t *testing.T) {
+	for want, f := range map[string]ui.ElementError{"p: m": {Plugin: "p", Message: "m"}, "p: element e: m": {Plugin: "p", Element: "e", Message: "m"}} {
+		if got := f.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

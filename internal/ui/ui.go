@@ -32,9 +32,6 @@ func isConfig(element loquat.Object) bool {
 
 // isFalsy reports whether a value counts as not set: missing, null, false, 0, "", [] or {}.
 func isFalsy(raw json.RawMessage) bool {
-	if len(raw) == 0 {
-		return true
-	}
-	v, err := decode(raw)
-	return err != nil || isEmpty(v) || v == false || equal(v, json.Number("0"))
+	v, _ := decode(raw) // nil if it is not valid JSON
+	return isEmpty(v) || v == false || equal(v, json.Number("0"))
 }

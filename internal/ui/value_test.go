@@ -23,6 +23,8 @@ func TestResolveValue(t *testing.T) {
 		{`{"key": "x", "config_path": "$config.deep.at", "default": 4}`, `[3, null]`, ui.SourceConfig},
 		{`{"key": "x", "config_path": "deep.at.1", "default": 4}`, `4`, ui.SourceUIDefault},
 		{`{"key": "x", "config_path": "deep.at.7", "default": 4}`, `4`, ui.SourceUIDefault},
+		{`{"key": "x", "config_path": "deep.at.2", "default": 4}`, `4`, ui.SourceUIDefault},
+		{`{"key": "x", "config_path": "deep.at.first", "default": 4}`, `4`, ui.SourceUIDefault},
 		{`{"key": "x", "config_path": "only.more", "default": ""}`, `""`, ui.SourceUIDefault},
 		{`{"key": "x", "config_path": "$session.agent_id", "default": 4}`, `4`, ui.SourceUIDefault},
 		{`{"key": "d", "default": 4}`, `4`, ui.SourceUIDefault},
@@ -40,6 +42,14 @@ func TestResolveValue(t *testing.T) {
 	}
 }
 
+// Only config elements with a key have values.
+func TestValues(t *testing.T) {
+	got := ui.Values(elementsOf(t, `{"key": "a"}`, `{"ui_type": "session_list_field", "key": "b"}`, `{"type": "text"}`), ui.Layers{})
+	if _, ok := got["a"]; !ok || len(got) != 1 {
+		t.Errorf("values of %v", got)
+	}
+}
+
 func TestWriteThrough(t *testing.T) {
 	for _, c := range []struct{ name, effective, elements, overrides, base, want string }{
 		{"an override is set at its config_path", `{"sr": {"mode": "disabled", "max": 3}, "mode": "early_only"}`, `[{"key": "mode", "config_path": "sr.mode"}]`,
@@ -51,6 +61,10 @@ func TestWriteThrough(t *testing.T) {
 		{"an override wins over a setting", `{"x": 1}`, `[{"key": "b", "config_path": "x"}, {"key": "a", "config_path": "x"}]`, `{"b": 2}`, `{"a": 3}`, `{"x": 2}`},
 		{"in a list", `{"l": [{"a": 1}, 2]}`, `[{"key": "k", "config_path": "l.0.a"}]`, `{"k": 9}`, `{}`, `{"l": [{"a": 9}, 2]}`},
 		{"past the end of a list", `{"l": [1]}`, `[{"key": "k", "config_path": "l.1"}]`, `{"k": 9}`, `{}`, `{"l": [1]}`},
+		{"no index of a list", `{"l": [1]}`, `[{"key": "k", "config_path": "l.first"}]`, `{"k": 9}`, `{}`, `{"l": [1]}`},
+		{"below null", `{"s": null}`, `[{"key": "k", "config_path": "s.a"}]`, `{"k": 9}`, `{}`, `{"s": {"a": 9}}`},
+		{"below the key", `{"o": {"x": 1}}`, `[{"key": "o", "config_path": "o.x"}]`, `{"o": 9}`, `{}`, `{"o": {"x": 9}}`},
+		{"only for the config element of the key", `{}`, `[{"key": "k"}, {"ui_type": "model_picker", "key": "k", "config_path": "s"}]`, `{"k": 9}`, `{}`, `{}`},
 		{"through a string", `{"s": "x"}`, `[{"key": "k", "config_path": "s.a"}]`, `{"k": 9}`, `{}`, `{"s": {"a": 9}}`},
 		{"not for another ui_type", `{}`, `[{"ui_type": "model_picker", "key": "k", "config_path": "s"}]`, `{"k": 9}`, `{}`, `{}`},
 	} {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package webpush_test
 
 import (
@@ -60,7 +62,7 @@ func nodeOn(t *testing.T, service *pushService, db store.Driver, tokens ...auth.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.store.Close() })
-	if n.keeper, err = auth.Open(t.Context(), auth.Options{Store: n.store, Tokens: tokens, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if n.keeper, err = auth.Open(t.Context(), auth.Options{Store: n.store, Configured: auth.Configured{Tokens: tokens}, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	n.startNotifier()
@@ -317,7 +319,7 @@ func TestRevokedToken(t *testing.T) {
 
 	// The configuration does not have the token any more.
 	n.notifier.Close()
-	if n.keeper, err = auth.Open(t.Context(), auth.Options{Store: n.store, Tokens: []auth.ConfigToken{{Name: "o", Token: "other", Scope: auth.Full}}, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if n.keeper, err = auth.Open(t.Context(), auth.Options{Store: n.store, Configured: auth.Configured{Tokens: []auth.ConfigToken{{Name: "o", Token: "other", Scope: auth.Full}}}, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	n.startNotifier()

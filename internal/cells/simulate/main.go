@@ -1,5 +1,5 @@
 // Command simulate shows what sessions in several cells need, and what it costs to add a cell,
-// to lose one and to rebalance them. docs/scale.md has its report.
+// to lose one and to rebalance them. docs/cells.md has its report.
 package main
 
 import (

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"loquat/internal/tui"
+)
+
+// healthTimeout is how long the server may take to answer.
+const healthTimeout = 5 * time.Second
+
+func newHealthCommand() *cobra.Command {
+	var f accessFlags
+	var listen string
+	var ready bool
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask the server on this machine whether it answers",
+		Long: "Asks the server on this machine for /healthz, and exits with 1 if it does not answer. It finds the server as\n" +
+			"serve does, by --config and --listen. It is the health check of containers, which have no curl.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.configuration()
+			if err != nil {
+				return err
+			}
+			cfg.SetServer(listen, "")
+			path := "/healthz"
+			if ready {
+				path = "/readyz"
+			}
+			return askHealth(cmd.Context(), localURL(cfg.Server)+path, cmd.OutOrStdout())
+		},
+	}
+	addListenFlags(cmd.Flags(), &f.config, &listen)
+	cmd.Flags().BoolVar(&ready, "ready", false, "ask for /readyz: whether the server can take requests")
+	return cmd
+}
+
+// askHealth prints the answer of a URL, and fails unless it is 200.
+func askHealth(ctx context.Context, url string, stdout io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return usageError{err}
+	}
+	// The certificate names the server as others reach it, not this machine. Nothing secret is sent.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("the server does not answer: %w; start it, or name its address with --listen", err)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return fmt.Errorf("the server does not answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s is %s: %s", url, resp.Status, tui.OneLine(string(body)))
+	}
+	_, err = fmt.Fprintln(stdout, tui.OneLine(strings.TrimSpace(string(body))))
+	return err
+}
