@@ -6,12 +6,19 @@ FUZZTIME   ?= 10s
 SECONDS    ?= 900
 BENCHFLAGS ?=
 SIMULATEFLAGS ?=
+RELEASEFLAGS ?=
+MUTANTFLAGS ?=
+PACKAGES   ?= internal/backoff internal/ratelimit internal/ui internal/loop
 ROUNDS     ?= 1000
 FAILOVERS  ?= 10
+# Everything is built as releases are, so that the program, its tests, the checks and the packages share what is compiled.
+export CGO_ENABLED = 0
+export GOFLAGS := -trimpath $(GOFLAGS)
+
 # The versions of tools are pinned in .ci/lint.mod and .ci/s3.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 
-.PHONY: web run build test browser pictures race conformance migration postgres nodes network failover s3 fuzz soak bench lint simulate vulnerabilities fmt clean
+.PHONY: web run build test browser pictures race conformance backups migration postgres nodes network failover s3 fuzz soak bench mutants lint simulate vulnerabilities release packages cross fmt clean
 
 web: ## build the web client, if Node.js is there
 	@web/make.sh
@@ -20,7 +27,7 @@ run: web ## run the server with the configuration that it finds or with defaults
 	@$(GO) run ./cmd/loquat serve
 
 build: web ## build bin/loquat
-	$(GO) build -trimpath -o bin/loquat ./cmd/loquat
+	$(GO) build -o bin/loquat ./cmd/loquat
 
 test:
 	@web/make.sh --test
@@ -31,21 +38,26 @@ browser: build ## run the tests of the page in Chromium and Firefox
 	@web/make.sh --test
 	@LOQUAT_PROGRAM=$(CURDIR)/bin/loquat npm run browser -w web
 
-pictures: build ## make the pictures of docs/web.md in Chromium
+pictures: build ## make the pictures of docs/pictures.md, those of the web client in Chromium
 	@web/make.sh --test
 	@LOQUAT_PROGRAM=$(CURDIR)/bin/loquat npm run pictures -w web
+	$(GO) test -count=1 -run '^TestPicture$$' ./internal/e2e/terminal -picture $(CURDIR)/docs/pictures/terminal.svg
 
 # The servers of these packages are built without the race detector: they measure, or are killed under load.
-UNRACED = access|bridge|crash|data|failover|images|load|monitoring|network|nodes|plugins|profiles|scale|upgrade
+UNRACED = access|backups|bridge|crash|data|failover|images|load|monitoring|network|nodes|plugins|profiles|scale|terminal|upgrade
 
 race: ## run the tests under the race detector; -short skips slow ones
-	$(GO) test -race -short -timeout 15m $$($(GO) list ./... | grep -Ev '/internal/e2e/($(UNRACED))$$')
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 15m $$($(GO) list ./... | grep -Ev '/internal/e2e/($(UNRACED))$$')
 
 conformance: ## run the recordings and tables of $$LOQUAT_SHARED against a server
 	$(GO) test -count=1 -timeout 10m -v -run '^TestConformance' ./internal/e2e/conformance
 
 crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a run
 	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./internal/e2e/crash
+
+backups: ## kill servers and the processes that back them up ROUNDS times, and copy a day of 1,000,000 events
+	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) LOQUAT_BACKUP_ROUNDS=$(ROUNDS) LOQUAT_BACKUP_EVENTS=1000000 \
+		$(GO) test -count=1 -timeout 180m -v -run '^Test(KilledBackups|Day)$$' ./internal/e2e/backups ./internal/backup
 
 migration: ## move a store of 1,000,000 events to PostgreSQL and back, and kill moves ROUNDS times
 	LOQUAT_MIGRATE_SESSIONS=10000 LOQUAT_MIGRATE_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 600m -v -run '^Test(Killed)?Migration$$' ./internal/e2e/data
@@ -67,7 +79,7 @@ network: ## cut, stall and slow the network of three servers on one database for
 	LOQUAT_NETWORK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 3h -v -run '^TestNetworkFaults$$' ./internal/e2e/network
 
 s3: ## run the tests of images in an S3-compatible store; builds its server for minutes, once
-	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/migrate ./internal/e2e/images
+	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/backup ./internal/migrate ./internal/e2e/images ./internal/e2e/backups
 
 fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \
@@ -83,6 +95,9 @@ soak: ## run all features for SECONDS over a faulty network, with the race detec
 bench: ## run the benchmarks; BENCHFLAGS='-only decoder' runs a part
 	$(GO) -C bench run . $(BENCHFLAGS)
 
+mutants: ## change the code of PACKAGES in thousands of ways, and list the changes that no test notices
+	@for folder in $(PACKAGES); do $(GO) -C bench run ./mutants -accepted mutants/accepted.txt $(MUTANTFLAGS) ../$$folder; done
+
 simulate: ## show what 10 million sessions in cells need; SIMULATEFLAGS='-help' lists the assumptions
 	@$(GO) run ./internal/cells/simulate $(SIMULATEFLAGS)
 
@@ -91,13 +106,23 @@ lint:
 	$(GO) vet ./...
 	$(GO) vet -tags crashpoints ./internal/store ./cmd/loquat
 	$(GO) -C bench vet ./...
+	$(GO) -C release vet ./...
 	$(STATICCHECK) ./...
 	$(STATICCHECK) -tags crashpoints ./internal/store
 	@web/make.sh --test
 	@if [ -d node_modules ]; then npm run check --workspaces --if-present; fi
 
-vulnerabilities: ## report known vulnerabilities that the code can reach
-	.ci/vulnerabilities
+release: web ## build archives, packages and the image of all platforms into dist/
+	$(GO) -C release run . $(RELEASEFLAGS)
+
+packages: web ## build a release for this platform twice, and try the packages and the image; as root
+	$(GO) -C release test -count=1 -timeout 20m ./...
+
+cross: ## type-check everything, with tests, for Windows and macOS
+	$(GO) -C release run ./cross .. windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
+
+vulnerabilities: ## report known vulnerabilities that the code can reach, and those of npm packages
+	.ci/vulnerabilities && code=0 || code=$$?; .ci/npm-vulnerabilities.mjs && exit $$code
 
 fmt:
 	gofmt -w .

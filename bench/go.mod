@@ -1,6 +1,6 @@
 module loquat/bench
 
-go 1.26.0
+go 1.26.7
 
 replace loquat => ../
 

@@ -205,7 +205,7 @@ func benchService(s *store.Store) (*chat.Service, error) {
 		return nil, err
 	}
 	cfg := config.New(loquat.Object{}.Set("providers", map[string]any{"none": map[string]any{"provider": "none"}}), config.ProcessEnvironment())
-	return chat.New(chat.Options{Store: s, Config: cfg, Plugins: registry, Logger: slog.New(slog.DiscardHandler)}), nil
+	return chat.New(chat.Options{Store: s, Config: config.NewLive(cfg), Plugins: registry, Logger: slog.New(slog.DiscardHandler)}), nil
 }
 
 // compareAppends compares appending to sessions of a few and of many messages, in time

@@ -106,9 +106,12 @@ const service = await build({
   define: { ...common.define, SHELL: JSON.stringify(["/", ...first.map(pathOf), "/icon.svg", "/manifest.webmanifest"]) },
 });
 files.set("sw.js", Buffer.from(service.outputFiles[0].contents));
-files.set("licenses.html", Buffer.from(licensesPage(await licenses(root, [result.metafile, frame.metafile, service.metafile]), pathOf(style))));
+const bundled = await licenses(root, [result.metafile, frame.metafile, service.metafile]);
+files.set("licenses.html", Buffer.from(licensesPage(bundled, pathOf(style))));
 
 await write(files);
+// The packages in the page, for the licences and the bill of materials of a release.
+await writeFile(join(root, "node_modules", ".loquat-packages.json"), JSON.stringify(bundled, null, 1));
 report();
 
 /** fill replaces each {{name}} of a page; an unknown name is an error. */

@@ -33,4 +33,4 @@ else
 fi
 
 newer=$(find web clients/typescript/src package-lock.json -newer internal/web/dist/index.html -type f ! -path '*/node_modules/*' ! -path 'web/test/*' ! -name schema.ts -print -quit 2>/dev/null || echo changed)
-if [[ -n $newer || ! -e internal/web/dist/index.html ]]; then node web/build.mjs; fi
+if [[ -n $newer || ! -e internal/web/dist/index.html || ! -e node_modules/.loquat-packages.json ]]; then node web/build.mjs; fi

@@ -1,7 +1,7 @@
 // Access, and the state of the server.
 
 import { type CallOptions, type Http, pathOf } from "./http.ts"
-import type { AuditList, Caller, Claim, ClaimedDevice, Device, Health, NewPairing, NewPushSubscription, NewToken, NewWebhook, Node, Pairing as PairingCode, PushServer, PushSubscribed, Readiness, SignedIn, Token, UsageList, Version, Webhook, WebhookDeliveries, WebhookPatch } from "./types.ts"
+import type { AuditList, Caller, Claim, ClaimedDevice, ConfigReload, Device, Health, NewPairing, NewPushSubscription, NewToken, NewWebhook, Node, Pairing as PairingCode, PushServer, PushSubscribed, Readiness, SignedIn, Token, UsageList, Version, Webhook, WebhookDeliveries, WebhookPatch } from "./types.ts"
 
 /** The browser's session: a cookie in place of a token. */
 export class Auth {
@@ -185,6 +185,11 @@ export class Server {
   /** Returns what /readyz says. A server that is not ready is a problem with the code `unavailable`. */
   ready(options: CallOptions = {}): Promise<Readiness> {
     return this.http.json({ method: "GET", path: "/readyz", retries: 0, ...options })
+  }
+
+  /** Makes the server take up its changed configuration file. */
+  reloadConfig(options: CallOptions = {}): Promise<ConfigReload> {
+    return this.http.json({ method: "POST", path: "/config/reload", ...options })
   }
 
   /** Loads the metrics as a text in the format of Prometheus. */

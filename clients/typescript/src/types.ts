@@ -104,6 +104,7 @@ export type ClaimedDevice = Schemas["ClaimedDevice"]
 export type Health = Schemas["Health"]
 export type Readiness = Schemas["Readiness"]
 export type Version = Schemas["Version"]
+export type ConfigReload = Schemas["ConfigReload"]
 
 export type ProblemDocument = Schemas["Problem"]
 export type FieldError = Schemas["FieldError"]

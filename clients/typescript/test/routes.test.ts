@@ -96,6 +96,7 @@ async function callEverything(c: Loquat): Promise<void> {
   await c.server.version()
   await c.server.health()
   await c.server.ready()
+  await c.server.reloadConfig()
   await c.server.metrics()
   await c.server.openapi()
 }

@@ -1,4 +1,4 @@
-// Makes the pictures of docs/web.md.
+// Makes the pictures of the web client in docs/pictures.md.
 //
 //   LOQUAT_PROGRAM=bin/loquat npm run pictures -w web [-- NAME...]
 import { mkdir } from "node:fs/promises";

@@ -1,8 +1,8 @@
 // How fast the page opens long sessions and shows replies. Tests share their machine with other programs, so processor time and
 // ratios within one run count.
 import assert from "node:assert/strict";
-import type { Page } from "./browser.ts";
-import { suite, type Stage } from "./suite.ts";
+import type { Page } from "../browser.ts";
+import { suite, type Stage } from "../suite.ts";
 
 const history = (n: number) =>
   Array.from({ length: n }, (_, i) => ({ role: i % 2 ? "assistant" : "user", content: i % 2 ? `Answer **${i}** with a [link](https://example.com/${i}), and\n\n- one\n- two\n\n${"Some words of the answer. ".repeat(8)}` : `Question ${i}?` }));
