@@ -29,7 +29,7 @@ func TestSampleOfRoles(t *testing.T) {
 // parsed returns the configuration of the sample that has a text, which has no faults in its server section.
 func parsed(t *testing.T, text string) *config.Config {
 	t.Helper()
-	cfg, problems := config.Parse([]byte(sample(t, "json", text)), config.ProcessEnvironment())
+	cfg, problems := config.Parse([]byte(sample(t, "users.md", "json", text)), config.ProcessEnvironment())
 	if cfg == nil {
 		t.Fatal(problems)
 	}
@@ -41,22 +41,22 @@ func parsed(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// sample returns the code sample of docs/access.md in a language that has a text.
-func sample(t *testing.T, language, text string) string {
+// sample returns the code sample of a page of docs in a language that has a text.
+func sample(t *testing.T, name, language, text string) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "access.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(string(page), -1)
 	m = slices.DeleteFunc(m, func(found []string) bool { return !strings.Contains(found[1], text) })
 	if len(m) != 1 {
-		t.Fatalf("docs/access.md has %d samples in %s with %s", len(m), language, text)
+		t.Fatalf("docs/%s has %d samples in %s with %s", name, len(m), language, text)
 	}
 	return m[0][1]
 }
 
-// The proxy configurations in docs/access.md work unchanged, except for addresses and paths:
+// The proxy configurations in docs/proxies.md work unchanged, except for addresses and paths:
 // TLS, the API, event streams, long polls, sockets, uploads, and the client's address.
 func TestProxies(t *testing.T) {
 	languages := map[string]string{"nginx": "nginx", "caddy": "caddyfile"}
@@ -65,8 +65,8 @@ func TestProxies(t *testing.T) {
 			continue // docs/scale.md has its sample
 		}
 		t.Run(proxy.Name, func(t *testing.T) {
-			f := front.New(t, 1, sample(t, "json", "trusted_proxies"))
-			f.Run(proxy, sample(t, languages[proxy.Name], ""), "127.0.0.1:8787")
+			f := front.New(t, 1, sample(t, "proxies.md", "json", "trusted_proxies"))
+			f.Run(proxy, sample(t, "proxies.md", languages[proxy.Name], ""), "127.0.0.1:8787")
 			f.Check(t)
 		})
 	}

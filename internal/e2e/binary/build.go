@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -56,12 +57,17 @@ func shared(flags []string) (string, error) {
 	return Build(filepath.Join(dir, "loquat"), flags...)
 }
 
-// Build builds the program at path with flags of go build.
+// Build builds the program at path with flags of go build: without C, as releases are, unless the
+// flags ask for the race detector, which needs it.
 func Build(path string, flags ...string) (string, error) {
-	args := append(append([]string{"build", "-o", path}, flags...), "loquat/cmd/loquat")
-	out, err := exec.Command("go", args...).CombinedOutput()
+	cmd := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "loquat/cmd/loquat")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if slices.Contains(flags, "-race") {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}
 	return path, nil
 }

@@ -147,7 +147,7 @@ func (s *showcase) shows(what, kind, route string) {
 		switch {
 		case what == "the same elements without a session":
 			shown++
-		case strings.HasPrefix(what, "a `ui_type`"):
+		case strings.HasPrefix(what, "an unknown `ui_type`"):
 			if uiType == "hologram" && e["depth"] == 3.0 {
 				shown++
 			}

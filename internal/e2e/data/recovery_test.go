@@ -73,6 +73,15 @@ func must(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
+// onPage requires that docs/postgresql.md shows a command that begins like one that the test runs.
+func onPage(t *testing.T, command string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "postgresql.md"))
+	if err != nil || !strings.Contains(string(page), "\n$ "+command) {
+		t.Errorf("docs/postgresql.md does not show %q (%v)", command, err)
+	}
+}
+
 // pgbackrest is pgBackRest for a server, with the configuration of the page on PostgreSQL.
 type pgbackrest struct {
 	server  *pgtest.Server
@@ -114,6 +123,9 @@ func newPgbackrest(t *testing.T, server *pgtest.Server) *pgbackrest {
 
 func (b *pgbackrest) run(t *testing.T, args ...string) {
 	t.Helper()
+	if args[0] != "check" {
+		onPage(t, "sudo -u postgres pgbackrest --stanza=loquat "+args[0])
+	}
 	must(t, b.server.Command(b.program, append([]string{"--config=" + b.file, "--stanza=loquat"}, args...)...))
 }
 
@@ -134,7 +146,7 @@ func TestPointInTimeRecovery(t *testing.T) {
 	file := postgresConfig(t, server.URL("postgres"))
 	p := servePostgres(t, file, filepath.Join(t.TempDir(), "data"))
 	cursorOf(t, p.URL, "in-the-backup")
-	b.run(t, "backup", "--type=full")
+	b.run(t, "backup")
 	kept := cursorOf(t, p.URL, "kept")
 	time.Sleep(2 * time.Second) // pgBackRest counts whole seconds since the end of the backup
 	moment := ask(t, server.URL("postgres"), "clock_timestamp()")
@@ -173,6 +185,8 @@ func TestRestoredDump(t *testing.T) {
 	original := servePostgres(t, postgresConfig(t, server.URL("original")), data)
 	kept := cursorOf(t, original.URL, "kept")
 	dump := filepath.Join(server.Dir(), "loquat.dump")
+	onPage(t, "pg_dump --format=custom --file=loquat.dump ")
+	onPage(t, "pg_restore --no-owner --dbname=")
 	must(t, server.Command(filepath.Join(bin, "pg_dump"), "--format=custom", "--file="+dump, server.URL("original")))
 	later := cursorOf(t, original.URL, "later")
 	must(t, server.Command(filepath.Join(bin, "pg_restore"), "--no-owner", "--dbname="+server.URL("copy"), dump))

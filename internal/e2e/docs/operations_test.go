@@ -1,7 +1,8 @@
+//go:build unix
+
 package docs_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,8 +14,8 @@ import (
 	"loquat/internal/e2e/binary"
 )
 
-// The commands of docs/operations.md are run in their order and answer what the page
-// shows, with a stand-in for systemd, which runs what the page's unit says.
+// The commands of docs/operations.md, and then those of docs/backup.md, are run in their order and answer
+// what the pages show, with a stand-in for systemd, which runs what the units say.
 func TestOperations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts the program four times")
@@ -34,31 +35,42 @@ func TestOperations(t *testing.T) {
 		ran++
 	}
 	if ran < 12 {
-		t.Errorf("the page shows %d commands", ran)
+		t.Errorf("the pages show %d commands", ran)
 	}
 }
 
-// operator does what docs/operations.md says, in places of its own.
+// operator does what docs/operations.md and docs/backup.md say, in places of its own.
 type operator struct {
-	t      *testing.T
-	page   string
-	dir    string
-	server *binary.Process
+	t        *testing.T
+	page     string // both pages
+	dir      string
+	server   *binary.Process
+	follower *binary.Process
 }
 
 func newOperator(t *testing.T) *operator {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations.md"))
+	o := &operator{t: t, dir: t.TempDir()}
+	for _, name := range []string{"operations.md", "backup.md"} {
+		page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.page += string(page)
+	}
+	config := `{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "` + binary.ScriptedBackend(t, backend.Options{}) + `/v1"}}}`
+	binary.WriteFiles(t, o.dir, map[string]string{"loquat.json": config, "environment": "OPENAI_API_KEY=sk-your-key\n"})
+	program, err := binary.Path()
+	if err == nil {
+		err = os.Symlink(program, filepath.Join(o.dir, "loquat")) // the program of the next version
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &operator{t: t, page: string(page), dir: t.TempDir()}
-	config := `{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "` + binary.ScriptedBackend(t, backend.Options{}) + `/v1"}}}`
-	binary.WriteFiles(t, o.dir, map[string]string{"loquat.json": config})
 	return o
 }
 
-// sample is the only block of the page in a language.
+// sample is the only block of the pages in a language.
 func (o *operator) sample(language string) string {
 	o.t.Helper()
 	m := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```").FindAllStringSubmatch(o.page, -1)
@@ -85,7 +97,7 @@ func (o *operator) commands() (out []shown) {
 func (o *operator) places() []string {
 	places := []string{
 		"/var/lib/loquat", filepath.Join(o.dir, "lib"), "/var/backups/loquat", filepath.Join(o.dir, "backups"),
-		"/etc/loquat/loquat.json", filepath.Join(o.dir, "loquat.json"), "-o loquat ", "",
+		"/etc/loquat/", o.dir + "/", "-o loquat ", "",
 	}
 	if o.server != nil {
 		places = append(places, "http://"+readmeAddress, o.server.URL)
@@ -95,22 +107,33 @@ func (o *operator) places() []string {
 
 func (o *operator) run(command string) string {
 	o.t.Helper()
-	command = strings.TrimPrefix(strings.TrimPrefix(command, "sudo "), "-u loquat ")
+	command = strings.TrimPrefix(strings.ReplaceAll(command, "sudo -u loquat ", ""), "sudo ")
 	switch command {
-	case "systemctl daemon-reload":
-		return ""
-	case "systemctl enable --now loquat", "systemctl start loquat":
+	case "apt install ./loquat_VERSION_linux_amd64.deb": // release/packages_test.go installs it
+		if o.server != nil {
+			o.server.End(o.t)
+		}
 		o.start()
+		return ""
+	case "systemctl start loquat":
+		o.start()
+		return ""
+	case "systemctl enable --now loquat-backup":
+		o.startFollower()
 		return ""
 	case "systemctl stop loquat":
 		o.server.End(o.t)
 		return ""
-	case "systemctl restart loquat":
+	case "systemctl stop loquat-backup loquat":
+		o.follower.End(o.t)
 		o.server.End(o.t)
+		return ""
+	case "systemctl start loquat loquat-backup":
 		o.start()
+		o.startFollower()
 		return ""
 	}
-	if strings.HasPrefix(command, "useradd ") {
+	if strings.HasPrefix(command, "chown ") { // everything here belongs to the user who runs the test
 		return ""
 	}
 	path, err := binary.Path()
@@ -118,40 +141,94 @@ func (o *operator) run(command string) string {
 		o.t.Fatal(err)
 	}
 	there := o.places()
-	cmd := exec.Command("bash", "-c", strings.NewReplacer(there...).Replace(command))
-	cmd.Dir, cmd.Env = o.dir, append(binary.CleanEnv(), "PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		o.t.Fatalf("$ %s\n%v\n%s%s", command, err, out, &stderr)
+	env := append(binary.CleanEnv(), "PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"))
+	if o.server != nil {
+		env = append(env, "LOQUAT_LISTEN="+strings.TrimPrefix(o.server.URL, "http://"))
 	}
-	return strings.ReplaceAll(string(out), there[3], there[2])
+	out := runCommand(o.t, o.dir, env, strings.NewReplacer(there...).Replace(command))
+	return strings.NewReplacer(there[3], there[2], there[5], there[4]).Replace(out)
 }
 
-// start starts what the unit of the page does.
+// unit returns the unit that packages install, and that the page names.
+func unit(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// setting returns the value of a line of a unit.
+func (o *operator) setting(unit, name string) string {
+	o.t.Helper()
+	for line := range strings.Lines(unit) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			return strings.NewReplacer(o.places()...).Replace(strings.TrimSpace(value))
+		}
+	}
+	o.t.Fatalf("the unit has no %s", name)
+	return ""
+}
+
+// start starts what the unit does.
 func (o *operator) start() {
 	o.t.Helper()
-	m := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/loquat (.*)$`).FindStringSubmatch(o.sample("ini"))
-	if m == nil {
-		o.t.Fatal("the unit starts nothing")
-	}
-	o.server = nil
-	args := strings.Fields(strings.NewReplacer(o.places()...).Replace(m[1]))
+	args := strings.Fields(o.setting(unit(o.t, "loquat.service"), "ExecStart=/usr/bin/loquat "))
 	o.server = binary.Start(o.t, []string{"LOQUAT_LISTEN=127.0.0.1:0"}, args...)
 }
 
-// systemd takes the unit as the page shows it.
-func TestUnit(t *testing.T) {
+// startFollower starts what the unit of continuous backups does, and waits for the first copy.
+func (o *operator) startFollower() {
+	o.t.Helper()
+	text := unit(o.t, "loquat-backup.service")
+	path, err := binary.Path()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	destination := o.setting(text, "Environment=LOQUAT_BACKUP=")
+	p, err := binary.Launch(path, nil, strings.Fields(strings.ReplaceAll(o.setting(text, "ExecStart=/usr/bin/loquat "), "${LOQUAT_BACKUP}", destination))...)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.follower = p
+	o.t.Cleanup(func() { p.End(o.t) })
+	binary.Eventually(o.t, "a copy by this process", func() bool {
+		code, _ := binary.Exit(o.t, "backup", "--list", destination)
+		return code == binary.ExitOK && strings.Contains(p.Log.String(), "msg=copying")
+	})
+}
+
+// systemd takes the units, and the page names them and what they use.
+func TestUnits(t *testing.T) {
+	o := newOperator(t)
+	for name, places := range map[string][]string{
+		"loquat.service":        {"/etc/loquat/loquat.json", "/etc/loquat/environment", "/var/lib/loquat"},
+		"loquat-backup.service": {"LOQUAT_BACKUP", "/var/backups/loquat/live", "/etc/loquat/backup-environment", "/var/lib/loquat"},
+	} {
+		text := unit(t, name)
+		for _, place := range places {
+			if !strings.Contains(o.page, place) || !strings.Contains(text, place) {
+				t.Errorf("the page or %s lacks %s", name, place)
+			}
+		}
+		if !strings.Contains(o.page, "](../deploy/"+name+")") {
+			t.Errorf("the page does not name %s", name)
+		}
+		binary.WriteFiles(t, o.dir, map[string]string{name: strings.Replace(text, "/usr/bin/loquat ", "/bin/true ", 1)})
+	}
+	if !strings.Contains(unit(t, "loquat.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n") {
+		t.Error("the unit cannot reload the configuration")
+	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("systemd-analyze is not installed")
+		}
 		t.Skip("systemd-analyze is not there: nothing is held against systemd")
 	}
-	o := newOperator(t)
-	unit := strings.Replace(o.sample("ini"), "/usr/local/bin/loquat ", "/bin/true ", 1)
-	binary.WriteFiles(t, o.dir, map[string]string{"loquat.service": unit})
-	out, err := exec.Command(analyze, "verify", "--man=no", filepath.Join(o.dir, "loquat.service")).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "loquat.service") {
+	out, err := exec.Command(analyze, "verify", "--man=no", filepath.Join(o.dir, "loquat.service"), filepath.Join(o.dir, "loquat-backup.service")).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "loquat") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package docs_test
 
 import (
@@ -156,7 +158,7 @@ func (r *reader) env() []string {
 func (r *reader) run(c shown) string {
 	r.t.Helper()
 	switch {
-	case strings.HasSuffix(c.command, "make run"):
+	case strings.HasSuffix(c.command, "make run"), strings.HasPrefix(c.command, "bin/loquat serve"):
 		return r.start(c.command)
 	case c.command == "make build":
 		return r.shell("make -n build", "../../..")
@@ -181,22 +183,14 @@ func (r *reader) run(c shown) string {
 
 func (r *reader) shell(command, dir string) string {
 	r.t.Helper()
-	cmd := exec.Command("bash", "-c", r.adapt(command))
-	cmd.Dir, cmd.Env = dir, r.env()
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		r.t.Fatalf("$ %s\n%v\n%s%s", command, err, out, stderr.String())
-	}
-	text := string(out)
+	text := runCommand(r.t, dir, r.env(), r.adapt(command))
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
 	return strings.ReplaceAll(text, r.address, readmeAddress)
 }
 
-// start starts a server by make, in the place of the one before. The first starts
+// start starts a server by make or as the built program, after it stopped the one before. The first starts
 // without a configuration and on the scripted backend, as on a machine that has none.
 func (r *reader) start(command string) string {
 	r.t.Helper()
@@ -208,7 +202,7 @@ func (r *reader) start(command string) string {
 		extra = append(extra, "LOQUAT_CONFIG="+filepath.Join(r.home, "loquat.json"))
 	}
 	r.stop()
-	cmd := exec.Command("bash", "-c", r.adapt(command))
+	cmd := exec.Command("bash", "-c", r.adapt(strings.TrimPrefix(command, "bin/")))
 	cmd.Dir, cmd.Env = "../../..", append(r.env(), extra...)
 	if !strings.Contains(command, "OPENAI_API_KEY") && len(extra) == 2 && extra[1] == "LOQUAT_DEMO=true" {
 		cmd.Env = append(cmd.Env, "OPENAI_API_KEY=", "XDG_CONFIG_HOME="+r.t.TempDir())

@@ -150,7 +150,7 @@ func TestMetricsExist(t *testing.T) {
 		}
 	}
 	for name := range exist {
-		if documented := strings.Contains(read(t, "../operations.md")+read(t, "../bridge.md"), "`"+name+"`"); strings.HasPrefix(name, "loquat_") && !documented {
+		if documented := strings.Contains(read(t, "../monitoring.md")+read(t, "../bridge.md"), "`"+name+"`"); strings.HasPrefix(name, "loquat_") && !documented {
 			t.Errorf("the metric %s is not documented", name)
 		}
 	}
@@ -162,11 +162,7 @@ func usedServer(t *testing.T) (url string) {
 	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"text": "ok", "rate": 0}`)})
 	url = faulty(t, nil, fmt.Sprintf(`{%s, "prices": {"demo": {"input": 1, "output": 1}}}`, providers(scripted+"/v1", ""))).URL
 	c := binary.NewClient(t, url)
-	s, err := c.CreateSession(t.Context(), loquat.NewSession{Send: &loquat.Send{Content: new("hi")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary.FollowRequest(t.Context(), t, c, s.ActiveRequestID)
+	binary.FollowRequest(t.Context(), t, c, asked(t, c).ActiveRequestID)
 	return url
 }
 

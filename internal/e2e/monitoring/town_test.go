@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,6 +78,7 @@ func (w *town) provoke(t *testing.T) {
 	if _, err := http.Post(w.refused.URL+"/webhooks", "application/json", strings.NewReader(`{"url": "http://`+w.dead+`/hook"}`)); err != nil {
 		t.Fatal(err)
 	}
+	refuseReload(t, w.busy)
 	sound, strained, refused := to(w.sound), to(w.strained), to(w.refused)
 	go func() {
 		defer close(done)
@@ -87,6 +90,18 @@ func (w *town) provoke(t *testing.T) {
 		}
 	}()
 	w.breakDatabase(ctx, t)
+}
+
+// refuseReload lets a server reload a configuration file that cannot be used.
+func refuseReload(t *testing.T, p *binary.Process) {
+	t.Helper()
+	file := p.Cmd.Args[slices.Index(p.Cmd.Args, "--config")+1]
+	if err := os.WriteFile(file, []byte(`{"providers": 7}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

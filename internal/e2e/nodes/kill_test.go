@@ -152,6 +152,7 @@ func (r *killRun) audit(l *audit.Load) {
 // A node that is paused for longer than its lease finds that others have ended its requests. It
 // writes nothing to them and goes on as a node.
 func TestPausedNode(t *testing.T) {
+	t.Parallel()
 	const requests = 10
 	pause := time.Duration(binary.Number(t, "LOQUAT_NODES_PAUSE_SECONDS", 20)) * time.Second
 	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")

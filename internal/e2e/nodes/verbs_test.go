@@ -23,6 +23,7 @@ import (
 
 // Identical sends with one key at different nodes are one request with equal answers.
 func TestOneKeyAtAllNodes(t *testing.T) {
+	t.Parallel()
 	const sends = 100
 	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")
 	n := binary.StartNodes(t, binary.NodesOptions{Count: 3, Config: configFor(backend.URL)})

@@ -1,3 +1,5 @@
+//go:build unix
+
 package openai_test
 
 import (

@@ -1,3 +1,5 @@
+//go:build unix
+
 package upgrade_test
 
 import (
@@ -68,7 +70,7 @@ func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	_, url := pgtest.Shared(t).Database(t)
 	config := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(config, []byte(fmt.Sprintf(`{"store": {"url": %q}}`, url)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(fmt.Sprintf(`{"store": {"url": %q}, "providers": {"main": {"provider": "reference_generic_compatible", "model": "m"}}}`, url)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return &fleet{t, config}
@@ -164,8 +166,13 @@ CREATE TABLE next_table (id BIGINT PRIMARY KEY);`, schemaSteps(t)))
 	old, a := f.start(this, dirs[0])
 	session := binary.CreateSession(t.Context(), t, a, nil).SessionID
 	f.use(session, a)
+	code, said := upgradeCheck(t, next, f.config)
+	expectCheck(t, code, said, binary.ExitOK, fmt.Sprintf("has schema %d; the next start changes it to %d", schemaSteps(t), schemaSteps(t)+1),
+		"the change takes a moment", "way back: open", "a server uses the data now")
 	_, b := f.start(next, dirs[1])
 	f.use(session, a, b)
+	code, said = upgradeCheck(t, this, f.config)
+	expectCheck(t, code, said, binary.ExitOK, "of a newer program; this program knows ")
 	if err := old.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +208,8 @@ func TestNodeRefusesNewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := schemaSteps(t)
+	code, checked := upgradeCheck(t, this, f.config)
+	expectCheck(t, code, checked, binary.ExitFailure, "data: problem: store.url: ", "use the program that made it, or a newer one")
 	said := f.refused(this, t.TempDir())
 	for _, want := range []string{
 		fmt.Sprintf("its schema is %d, for programs that know schema %d or newer, and this program knows %d", steps+1, steps+1, steps), "use the program that made it, or a newer one",
@@ -235,6 +244,10 @@ func TestUpgradeWaitsForOlderNodes(t *testing.T) {
 		}
 	}
 	f.use(session, a)
+	code, checked := upgradeCheck(t, next, f.config, "--data", dirs[1])
+	expectCheck(t, code, checked, binary.ExitFailure, "data: problem: store.url: ", "stop them first")
+	code, checked = upgradeCheck(t, next, f.config, "--data", dirs[0]) // the server there ends before the next one starts
+	expectCheck(t, code, checked, binary.ExitOK, "way back: closed: afterwards only programs that know schema ", "a server uses the data now")
 	old.End(t)
 	// The data directory of the old node does not matter, nor does a former process that was killed.
 	_, a = f.start(next, dirs[0])

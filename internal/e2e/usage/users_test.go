@@ -1,3 +1,5 @@
+//go:build unix
+
 package usage_test
 
 import (
