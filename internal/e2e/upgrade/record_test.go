@@ -29,6 +29,7 @@ type recorder struct {
 	t       *testing.T
 	ctx     context.Context
 	dir     string
+	program string
 	backend string // URL
 	server  *binary.Process
 	c       *client.Client
@@ -43,7 +44,7 @@ func recordOlder(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	r := &recorder{t: t, ctx: ctx, dir: t.TempDir(), out: recording{Version: *version, Tokens: map[string]string{}}}
+	r := &recorder{t: t, ctx: ctx, dir: t.TempDir(), program: recordedProgram(t), out: recording{Version: *version, Tokens: map[string]string{}}}
 	r.backend = r.launch("backend", "--listen", "127.0.0.1:0", "--rate", "300").URL
 	r.makeGone()
 	r.serve("data", 0)
@@ -59,14 +60,20 @@ func recordOlder(t *testing.T) {
 	r.keep()
 }
 
-// launch starts the older version.
+// recordedProgram returns the path of the older version.
+func recordedProgram(t *testing.T) string {
+	t.Helper()
+	program, err := filepath.Abs(*record)
+	if err != nil || *record == "" {
+		t.Fatalf("-record names no program (%v)", err)
+	}
+	return program
+}
+
+// launch starts the program.
 func (r *recorder) launch(args ...string) *binary.Process {
 	r.t.Helper()
-	program, err := filepath.Abs(*record)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	p, err := binary.Launch(program, nil, args...)
+	p, err := binary.Launch(r.program, nil, args...)
 	if err == nil {
 		r.t.Cleanup(func() { p.End(r.t) })
 		err = p.Listening()
@@ -82,9 +89,16 @@ func (r *recorder) serve(data string, retention int) {
 	r.t.Helper()
 	tools, err := filepath.Abs("testdata/tools")
 	r.must(err)
+	r.serveWith(data, configure(r.backend, retention, tools))
+}
+
+// serveWith starts the server with a data directory and a configuration.
+func (r *recorder) serveWith(data, text string) {
+	r.t.Helper()
 	config := filepath.Join(r.dir, "loquat.json")
-	r.must(os.WriteFile(config, []byte(configure(r.backend, retention, tools)), 0o600))
+	r.must(os.WriteFile(config, []byte(text), 0o600))
 	r.server = r.launch("serve", "--config", config, "--listen", "127.0.0.1:0", "--data", filepath.Join(r.dir, data))
+	var err error
 	r.c, err = client.New(r.server.URL, client.Options{Token: r.out.Tokens["owner"]})
 	r.must(err)
 	r.t.Cleanup(r.c.CloseIdleConnections)

@@ -53,32 +53,39 @@ func TestOlderVersions(t *testing.T) {
 	if *record != "" {
 		recordOlder(t)
 	}
-	recordings, err := filepath.Glob(servedBy("*"))
-	if err != nil || len(recordings) == 0 {
-		t.Fatalf("testdata holds no recordings: %v", err)
+	eachVersion(t, servedBy, func(t *testing.T, r recording) {
+		t.Parallel()
+		o := openOlder(t, r)
+		o.serve()
+		o.checkServed()
+		o.checkFollowers()
+		o.stop()
+		o.serve() // the second start migrates nothing
+		o.checkServed()
+		o.checkFollowers()
+		o.checkPages()
+		o.goOn()
+		o.stop()
+		if code, stderr := binary.Exit(t, "check", "--data", o.data); code != binary.ExitOK {
+			t.Errorf("check: exit code %d: %s", code, stderr)
+		}
+	})
+}
+
+// eachVersion runs a test for each version of which testdata has a recording.
+func eachVersion[R any](t *testing.T, fileOf func(version string) string, test func(t *testing.T, recorded R)) {
+	t.Helper()
+	paths, err := filepath.Glob(fileOf("*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("testdata holds no %s: %v", fileOf("*"), err)
 	}
-	for _, path := range recordings {
-		var r recording
-		if err := readJSON(path, &r); err != nil {
+	before, after, _ := strings.Cut(fileOf("*"), "*")
+	for _, path := range paths {
+		var recorded R
+		if err := readJSON(path, &recorded); err != nil {
 			t.Fatal(err)
 		}
-		t.Run(r.Version, func(t *testing.T) {
-			t.Parallel()
-			o := openOlder(t, r)
-			o.serve()
-			o.checkServed()
-			o.checkFollowers()
-			o.stop()
-			o.serve() // the second start migrates nothing
-			o.checkServed()
-			o.checkFollowers()
-			o.checkPages()
-			o.goOn()
-			o.stop()
-			if code, stderr := binary.Exit(t, "check", "--data", o.data); code != binary.ExitOK {
-				t.Errorf("check: exit code %d: %s", code, stderr)
-			}
-		})
+		t.Run(strings.TrimSuffix(strings.TrimPrefix(path, before), after), func(t *testing.T) { test(t, recorded) })
 	}
 }
 

@@ -1,0 +1,325 @@
+package upgrade_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"loquat/internal/e2e/binary"
+)
+
+// contract is what users, clients and plugins of a version of the program rely on.
+type contract struct {
+	Version  string                       `json:"version"`
+	OpenAPI  json.RawMessage              `json:"openapi"`
+	Events   map[string][]string          `json:"events"`   // the fields of each type in docs/events.md
+	Commands map[string]map[string]flagOf `json:"commands"` // their flags
+	Metrics  map[string][]string          `json:"metrics"`  // their labels
+	Configs  []configured                 `json:"configs"`
+	Files    map[string]string            `json:"files"`    // the clients and plugins of the pages
+	Elements map[string]object            `json:"elements"` // of plugins, by the route that serves them
+	Calls    []exchange                   `json:"calls"`    // of the version's own clients
+}
+
+// flagOf is a flag of a command.
+type flagOf struct {
+	Value   bool   `json:"value"` // it takes one
+	Default string `json:"default,omitempty"`
+}
+
+// configured is a configuration, with what the version made of it. In place of the folders that it
+// names stands DIR.
+type configured struct {
+	Place string          `json:"place"`
+	Text  string          `json:"text"`
+	Shown json.RawMessage `json:"shown"` // by config show
+}
+
+func contractOf(version string) string {
+	return filepath.Join("testdata", "contract-of-"+version+".json.gz")
+}
+
+// decided lists what has changed on purpose, by the test and the place. CHANGELOG.md says what to do.
+var decided = map[string]string{}
+
+// output runs a program, which must succeed, and returns what it prints.
+func output(t *testing.T, program string, env []string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(binary.CleanEnv(), env...)
+	out, err := cmd.Output()
+	if err != nil {
+		var said []byte
+		if exit, ok := err.(*exec.ExitError); ok {
+			said = exit.Stderr
+		}
+		t.Fatalf("%v: %v\n%s%s", args, err, out, said)
+	}
+	return string(out)
+}
+
+func current(t *testing.T) string {
+	t.Helper()
+	program, err := binary.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// Clients of an older version, and clients generated from its OpenAPI document, find everything in
+// the document of this one.
+func TestAPIOfOlderVersions(t *testing.T) {
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		breaks, err := breaksOfAPI(c.OpenAPI, json.RawMessage(output(t, current(t), nil, "openapi")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reportBreaks(t, breaks)
+	})
+}
+
+// reportBreaks reports what has changed, unless that was decided.
+func reportBreaks(t *testing.T, breaks map[string]string) {
+	t.Helper()
+	for place, what := range breaks {
+		if decided[place] == "" {
+			t.Errorf("%s: %s", place, what)
+		}
+	}
+}
+
+// Each type of event still has the fields that the pages of the older version name.
+func TestEventFieldsOfOlderVersions(t *testing.T) {
+	var document object
+	if err := json.Unmarshal([]byte(output(t, current(t), nil, "openapi")), &document); err != nil {
+		t.Fatal(err)
+	}
+	variants := variantsOf(document, resolve(document, object{"$ref": "#/components/schemas/Event"}))
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		for kind, fields := range c.Events {
+			for _, name := range fields {
+				if field(field(variants[kind], "properties"), name) == nil {
+					t.Errorf("%s events have no %s any more", kind, name)
+				}
+			}
+		}
+	})
+}
+
+var (
+	flagLine    = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([\w-]+)(?: (\S+))?(?:\s{2,}(.*))?$`)
+	flagDefault = regexp.MustCompile(`\(default "?([^:"]*)"?\)$`)
+	subcommand  = regexp.MustCompile(`(?m)^  ([a-z]+)\s{2,}\S`)
+)
+
+// commandsOf returns the flags of every command of a program, from its help.
+func commandsOf(t *testing.T, program string, command ...string) map[string]map[string]flagOf {
+	t.Helper()
+	help := output(t, program, nil, append(slices.Clone(command), "--help")...)
+	flags := map[string]flagOf{}
+	for _, m := range flagLine.FindAllStringSubmatch(help, -1) {
+		f := flagOf{Value: m[2] != ""}
+		if byDefault := flagDefault.FindStringSubmatch(m[3]); byDefault != nil {
+			f.Default = byDefault[1]
+		}
+		flags[m[1]] = f
+	}
+	found := map[string]map[string]flagOf{strings.Join(append([]string{"loquat"}, command...), " "): flags}
+	_, list, _ := strings.Cut(help, "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, m := range subcommand.FindAllStringSubmatch(list, -1) {
+		if m[1] == "help" || m[1] == "completion" {
+			continue
+		}
+		for name, flags := range commandsOf(t, program, append(slices.Clone(command), m[1])...) {
+			found[name] = flags
+		}
+	}
+	return found
+}
+
+// Every command and every flag of an older version is there, and means the same without a value. So
+// are the variables of the environment, which every flag has.
+func TestCommandsOfOlderVersions(t *testing.T) {
+	commands := commandsOf(t, current(t))
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		if len(c.Commands) < 10 {
+			t.Errorf("%d commands are recorded", len(c.Commands))
+		}
+		breaks := map[string]string{}
+		for command, flags := range c.Commands {
+			if commands[command] == nil {
+				breaks[command] = "is gone"
+			}
+			for name, old := range flags {
+				switch now, ok := commands[command][name]; {
+				case !ok:
+					breaks[command+" --"+name] = "is gone"
+				case now != old:
+					breaks[command+" --"+name] = "has changed"
+				}
+			}
+		}
+		reportBreaks(t, breaks)
+	})
+}
+
+var sample = regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? \S+$`)
+
+// metricsOf returns the labels of the metrics that a server serves.
+func metricsOf(text string) map[string][]string {
+	found := map[string][]string{}
+	for _, m := range sample.FindAllStringSubmatch(text, -1) {
+		labels := found[m[1]]
+		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[2], -1) {
+			if !slices.Contains(labels, label[1]) {
+				labels = append(labels, label[1])
+			}
+		}
+		slices.Sort(labels)
+		found[m[1]] = labels
+	}
+	return found
+}
+
+// folders makes the folders and files that the configurations of the pages name.
+func folders(t *testing.T, c contract) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	certificate, key := binary.SelfSigned(t, 1)
+	binary.WriteFiles(t, dir, map[string]string{"loquat-admin": "a-long-secret-of-a-file\n", "cert.pem": certificate, "key.pem": key})
+	for _, name := range []string{"dice", "weather"} {
+		pluginOf(t, c, "dice", filepath.Join(dir, name), `"name": "dice"`, `"name": "`+name+`"`)
+	}
+	return dir
+}
+
+// pluginOf writes a plugin of the pages of a version to a folder, with other words in its files.
+func pluginOf(t *testing.T, c contract, name, dir string, words ...string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for path, text := range c.Files {
+		if rest, ok := strings.CutPrefix(path, name+"/"); ok {
+			found++
+			binary.WriteFiles(t, dir, map[string]string{rest: strings.NewReplacer(words...).Replace(text)})
+		}
+	}
+	if found == 0 {
+		t.Fatalf("no files of the plugin %s are recorded", name)
+	}
+}
+
+var variable = regexp.MustCompile(`\$\{(\w+)`)
+
+// shown lets a program check a configuration and returns what it checks and shows.
+func (c configured) shown(t *testing.T, program, dir string) (checked string, shown object) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "loquat.json")
+	binary.WriteFiles(t, filepath.Dir(file), map[string]string{"loquat.json": strings.ReplaceAll(c.Text, "DIR/", dir+"/")})
+	var env []string
+	for _, m := range variable.FindAllStringSubmatch(c.Text, -1) {
+		env = append(env, m[1]+"=the-value-of-a-variable")
+	}
+	checked = output(t, program, env, "config", "check", file)
+	text := strings.ReplaceAll(output(t, program, env, "config", "show", "--config", file, "--data", "/data"), dir+"/", "DIR/")
+	if err := json.Unmarshal([]byte(text), &shown); err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(checked, file, "loquat.json"), shown
+}
+
+// The configurations of the pages of an older version, and one with every key, are accepted without
+// a warning and have the same effect.
+func TestConfigurationsOfOlderVersions(t *testing.T) {
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		dir := folders(t, c)
+		if len(c.Configs) < 5 {
+			t.Errorf("%d configurations are recorded", len(c.Configs))
+		}
+		breaks := map[string]string{}
+		for _, old := range c.Configs {
+			checked, shown := old.shown(t, current(t), dir)
+			if checked != "loquat.json: ok\n" {
+				t.Errorf("%s: %s", old.Place, checked)
+			}
+			var was object
+			if err := json.Unmarshal(old.Shown, &was); err != nil {
+				t.Fatal(err)
+			}
+			lost(breaks, "config", was, shown)
+		}
+		reportBreaks(t, breaks)
+	})
+}
+
+// lost adds to breaks what a value has lost, by its place. Lists keep their order and length.
+func lost(breaks map[string]string, place string, older, newer any) {
+	was, is := binaryJSON(older), binaryJSON(newer)
+	switch old := older.(type) {
+	case object:
+		now, ok := newer.(object)
+		if !ok {
+			breaks[place] = "was " + was + " and is " + is
+		}
+		for key, value := range old {
+			if _, ok := now[key]; !ok {
+				breaks[place+"."+key] = "is gone"
+				continue
+			}
+			lost(breaks, place+"."+key, value, now[key])
+		}
+	default:
+		if was != is {
+			breaks[place] = "was " + was + " and is " + is
+		}
+	}
+}
+
+func binaryJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// The metrics of an older version are there, with their labels.
+func TestMetricsOfOlderVersions(t *testing.T) {
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		now := metricsOf(scrape(t, current(t)))
+		breaks := map[string]string{}
+		for name, labels := range c.Metrics {
+			for _, label := range append(labels, "") {
+				if _, ok := now[name]; !ok || label != "" && !slices.Contains(now[name], label) {
+					breaks[strings.TrimSpace("metric "+name+" "+label)] = "is gone"
+				}
+			}
+		}
+		reportBreaks(t, breaks)
+	})
+}
+
+// scrape returns the metrics of a server of a program that has answered once and streams once.
+func scrape(t *testing.T, program string) string {
+	t.Helper()
+	p, err := binary.Launch(program, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	if err == nil {
+		t.Cleanup(func() { p.End(t) })
+		err = p.Listening()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.GetOnce(t, p.URL+"/version")
+	_, text := binary.GetOnce(t, p.URL+"/metrics")
+	return text
+}

@@ -1,0 +1,278 @@
+package upgrade_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"loquat/internal/e2e/binary"
+)
+
+// exchange is a call that a client made, with the answer.
+type exchange struct {
+	Client  string            `json:"client"`
+	Method  string            `json:"method"`
+	Path    string            `json:"path"` // with the query
+	Headers map[string]string `json:"headers,omitempty"`
+	Body    string            `json:"body,omitempty"`
+	Status  int               `json:"status"`
+	Media   string            `json:"media,omitempty"`
+	Answer  string            `json:"answer,omitempty"`
+}
+
+// tap is a proxy that keeps the calls of clients.
+type tap struct {
+	url    string
+	mu     sync.Mutex
+	client string
+	calls  []*exchange
+}
+
+// keptHeaders are what clients send and a replay repeats.
+var keptHeaders = []string{"Accept", "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "Last-Event-ID"}
+
+func newTap(t *testing.T, server string) *tap {
+	t.Helper()
+	target, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &tap{}
+	proxy := &httputil.ReverseProxy{
+		FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Del("Accept-Encoding")
+			if r.Out.Header.Get("Origin") != "" { // the browser's, which names the proxy
+				r.Out.Header.Set("Origin", server)
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			e := resp.Request.Context().Value(tapKey{}).(*exchange)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			e.Status, e.Media = resp.StatusCode, resp.Header.Get("Content-Type")
+			resp.Body = &tappedBody{resp.Body, p, e}
+			return nil
+		},
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { proxy.ServeHTTP(w, p.begin(t, r)) }))
+	t.Cleanup(s.Close)
+	p.url = s.URL
+	return p
+}
+
+type tapKey struct{}
+
+// begin notes a call.
+func (p *tap) begin(t *testing.T, r *http.Request) *http.Request {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := &exchange{Client: p.client, Method: r.Method, Path: r.URL.RequestURI(), Body: string(body), Headers: map[string]string{}}
+	for _, name := range keptHeaders {
+		if value := r.Header.Get(name); value != "" {
+			e.Headers[name] = value
+		}
+	}
+	p.calls = append(p.calls, e)
+	return r.WithContext(context.WithValue(r.Context(), tapKey{}, e))
+}
+
+// tappedBody keeps what a client reads.
+type tappedBody struct {
+	io.ReadCloser
+	tap *tap
+	e   *exchange
+}
+
+func (b *tappedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.tap.mu.Lock()
+	defer b.tap.mu.Unlock()
+	b.e.Answer += string(p[:n])
+	return n, err
+}
+
+// kept returns the calls of the HTTP API: not the files of the page, nor calls without an answer.
+func (p *tap) kept() (calls []exchange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.calls {
+		if e.Status != 0 && !strings.Contains(e.Media, "html") && !strings.Contains(e.Media, "javascript") && !strings.Contains(e.Media, "css") && !strings.Contains(e.Media, "svg") {
+			calls = append(calls, *e)
+		}
+	}
+	return calls
+}
+
+// replay makes recorded calls at the current program.
+type replay struct {
+	t      *testing.T
+	url    string
+	values map[string]string // what stands for a recorded id, time or secret
+}
+
+// The clients of an older version, its commands and its page, find in every answer what they found
+// in the answers of their own version.
+func TestCallsOfOlderClients(t *testing.T) {
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		var clients []string
+		for _, e := range c.Calls {
+			if !slices.Contains(clients, e.Client) {
+				clients = append(clients, e.Client)
+			}
+		}
+		if len(clients) < 3 {
+			t.Errorf("the clients are %q", clients)
+		}
+		url, _ := serveContract(t, c)
+		r := &replay{t, url, map[string]string{}}
+		for _, e := range c.Calls {
+			r.repeat(e)
+		}
+	})
+}
+
+// repeat makes one call and compares its answer.
+func (r *replay) repeat(e exchange) {
+	r.t.Helper()
+	at := fmt.Sprintf("%s: %s %s", e.Client, e.Method, e.Path)
+	var pairs []string
+	for _, old := range slices.Sorted(maps.Keys(r.values)) {
+		pairs = append(pairs, old, r.values[old])
+	}
+	words := strings.NewReplacer(pairs...)
+	req, err := http.NewRequestWithContext(r.t.Context(), e.Method, r.url+words.Replace(e.Path), strings.NewReader(words.Replace(e.Body)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for name, value := range e.Headers {
+		req.Header.Set(name, words.Replace(value))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if media := resp.Header.Get("Content-Type"); resp.StatusCode != e.Status || media != e.Media {
+		r.t.Errorf("%s: status %d and type %q, not %d and %q", at, resp.StatusCode, media, e.Status, e.Media)
+		return
+	}
+	if strings.HasPrefix(e.Media, binary.EventStream) {
+		r.stream(at, e.Answer, resp.Body)
+		return
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var older, newer any
+	if !strings.Contains(e.Media, "json") || json.Unmarshal([]byte(e.Answer), &older) != nil {
+		return
+	}
+	if err := json.Unmarshal(text, &newer); err != nil {
+		r.t.Errorf("%s: %v", at, err)
+		return
+	}
+	r.compare(at, older, newer)
+}
+
+// frames returns the frames of a stream, those with JSON by the type of the event.
+func frames(stream string) map[string]object {
+	found := map[string]object{}
+	for frame := range strings.SplitSeq(stream, "\n\n") {
+		var event object
+		for line := range strings.Lines(frame) {
+			if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &event) == nil {
+				found[fmt.Sprint(event["type"])] = event
+			}
+		}
+	}
+	return found
+}
+
+// stream reads a stream until it has brought each type of event that the recorded one brought, and compares these.
+func (r *replay) stream(at, recorded string, body io.Reader) {
+	r.t.Helper()
+	older, text := frames(recorded), ""
+	for lines := bufio.NewScanner(body); ; {
+		newer := frames(text)
+		missing := slices.DeleteFunc(slices.Collect(maps.Keys(older)), func(kind string) bool { return newer[kind] != nil })
+		if len(missing) == 0 || !lines.Scan() {
+			if len(missing) > 0 {
+				r.t.Errorf("%s: the stream has no %v", at, missing)
+			}
+			for kind, event := range newer {
+				if older[kind] != nil {
+					r.compare(at+" "+kind, older[kind], event)
+				}
+			}
+			return
+		}
+		text += lines.Text() + "\n"
+	}
+}
+
+// compare checks that a value has everything that the recorded one has, with the same types, and learns the
+// ids and secrets in it.
+func (r *replay) compare(at string, older, newer any) {
+	r.t.Helper()
+	if fmt.Sprintf("%T", older) != fmt.Sprintf("%T", newer) {
+		r.t.Errorf("%s: was %v and is %v", at, older, newer)
+		return
+	}
+	switch old := older.(type) {
+	case object:
+		now := newer.(object)
+		for name, value := range old {
+			if _, ok := now[name]; !ok {
+				r.t.Errorf("%s: %s is gone", at, name)
+				continue
+			}
+			r.compare(at+" "+name, value, now[name])
+		}
+	case []any:
+		now := byType(newer.([]any))
+		for kind, value := range byType(old) {
+			if now[kind] == nil {
+				r.t.Errorf("%s has no %q", at, kind)
+				continue
+			}
+			r.compare(at+"[] "+kind, value, now[kind])
+		}
+	case string:
+		if now := newer.(string); old != now && len(old) >= 8 {
+			r.values[old] = now
+		}
+	}
+}
+
+// byType returns the first element of each type in a list.
+func byType(list []any) map[string]any {
+	found := map[string]any{}
+	for _, element := range list {
+		o, _ := element.(object)
+		kind, _ := o["type"].(string)
+		if _, ok := found[kind]; !ok {
+			found[kind] = element
+		}
+	}
+	return found
+}
