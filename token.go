@@ -14,7 +14,7 @@ type Token struct {
 	TokenID    string     `json:"token_id"`
 	Token      string     `json:"token,omitempty" doc:"The secret, only when the token is created. It is not stored and cannot be shown again."`
 	Name       string     `json:"name"`
-	Source     string     `json:"source,omitempty" enum:"config,made" doc:"config is server.auth_tokens; only tokens that were made can be revoked."`
+	Source     string     `json:"source" enum:"config,made" doc:"config is server.auth_tokens; only tokens that were made can be revoked."`
 	Scope      string     `json:"scope"`
 	SessionID  string     `json:"session_id,omitempty"`
 	User       string     `json:"user,omitempty"`
@@ -23,6 +23,9 @@ type Token struct {
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	LastUsedOn string     `json:"last_used_on,omitempty" doc:"The day, in UTC."`
 }
+
+// MadeToken answers POST /tokens. It always has the secret and the time.
+type MadeToken Token
 
 // NewToken describes a token to create.
 type NewToken struct {

@@ -17,6 +17,7 @@ func newSchemas() route.Schemas {
 	addAttachments(s)
 	addEvents(s)
 	addElements(s)
+	s.Require(loquat.MadeToken{}, "token", "created_at")
 	return s
 }
 

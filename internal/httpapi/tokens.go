@@ -19,7 +19,7 @@ func (k *credentials) tokenRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodPost, Path: "/tokens", ID: "makeToken", Tag: "access", Summary: "Make a token",
-			Full: true, Serve: k.makeToken, Body: loquat.NewToken{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.Token{}}},
+			Full: true, Serve: k.makeToken, Body: loquat.NewToken{}, Responses: []route.Response{{Status: http.StatusCreated, Body: loquat.MadeToken{}}},
 		},
 		{
 			Method: http.MethodGet, Path: "/tokens", ID: "listTokens", Tag: "access", Summary: "List the tokens",
@@ -41,8 +41,8 @@ func (k *credentials) makeToken(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	out := made.AsToken()
-	out.Token, out.Source = secret, ""
+	out := loquat.MadeToken(made.AsToken())
+	out.Token = secret
 	x.W.Header().Set("Location", "/tokens/"+url.PathEscape(out.TokenID))
 	return x.Reply(http.StatusCreated, out)
 }

@@ -35,17 +35,50 @@ type flagOf struct {
 // configured is a configuration, with what the version made of it. In place of the folders that it
 // names stands DIR.
 type configured struct {
-	Place string          `json:"place"`
-	Text  string          `json:"text"`
-	Shown json.RawMessage `json:"shown"` // by config show
+	Place   string          `json:"place"`
+	Text    string          `json:"text"`
+	Checked string          `json:"checked"` // by config check
+	Shown   json.RawMessage `json:"shown"`   // by config show
 }
 
 func contractOf(version string) string {
 	return filepath.Join("testdata", "contract-of-"+version+".json.gz")
 }
 
-// decided lists what has changed on purpose, by the test and the place. CHANGELOG.md says what to do.
-var decided = map[string]string{}
+// decided lists what has changed on purpose since 3f0b70a, by its place. CHANGELOG.md says what to do where
+// somebody has to do something.
+var decided = []struct{ place, why string }{
+	{`api GET /(\w+\.(js|css|svg))?`, "the document has no files of the page any more; a page that is open goes on with the files that it has"},
+	{`api GET /bridge/websocket`, "the document has no route that does not speak HTTP; TestAppsOfOlderVersions uses it"},
+	{`api GET /events(/stream)? query since_id pattern`, "takes fewer digits, too"},
+	{`api byClient (NewSessionBody.session_id|SendBody.request_id) pattern`, "takes an empty text, too"},
+	{`api schema \w+`, "schemas have other names"},
+	{`command loquat pair --scope`, "without a value it depends on --user; without --user it is read as before"},
+	{`plugin /sessions/s/ui-schema.loquat.providers.reference_generic_compatible .*\.(label|description)`, "texts that people read"},
+	{`config .limits.max_response_bytes`, "its default is 64 MiB"},
+}
+
+// reportBreaks reports what has changed, unless that was decided. The kind begins the place of each.
+func reportBreaks(t *testing.T, kind string, breaks map[string]string) {
+	t.Helper()
+	used := map[string]bool{}
+	for place, what := range breaks {
+		known := false
+		for _, d := range decided {
+			if regexp.MustCompile("^" + d.place + "$").MatchString(kind + " " + place) {
+				used[d.place], known = true, true
+			}
+		}
+		if !known {
+			t.Errorf("%s %s: %s", kind, place, what)
+		}
+	}
+	for _, d := range decided {
+		if strings.HasPrefix(d.place, kind+" ") && !used[d.place] {
+			t.Errorf("nothing has changed at %s; leave it out of what was decided", d.place)
+		}
+	}
+}
 
 // output runs a program, which must succeed, and returns what it prints.
 func output(t *testing.T, program string, env []string, args ...string) string {
@@ -80,18 +113,8 @@ func TestAPIOfOlderVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reportBreaks(t, breaks)
+		reportBreaks(t, "api", breaks)
 	})
-}
-
-// reportBreaks reports what has changed, unless that was decided.
-func reportBreaks(t *testing.T, breaks map[string]string) {
-	t.Helper()
-	for place, what := range breaks {
-		if decided[place] == "" {
-			t.Errorf("%s: %s", place, what)
-		}
-	}
 }
 
 // Each type of event still has the fields that the pages of the older version name.
@@ -166,16 +189,19 @@ func TestCommandsOfOlderVersions(t *testing.T) {
 				}
 			}
 		}
-		reportBreaks(t, breaks)
+		reportBreaks(t, "command", breaks)
 	})
 }
 
 var sample = regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? \S+$`)
 
-// metricsOf returns the labels of the metrics that a server serves.
+// metricsOf returns the labels of the metrics that a server serves, as far as the pages name them.
 func metricsOf(text string) map[string][]string {
 	found := map[string][]string{}
 	for _, m := range sample.FindAllStringSubmatch(text, -1) {
+		if !strings.HasPrefix(m[1], "loquat_") && m[1] != "go_goroutines" && m[1] != "process_resident_memory_bytes" {
+			continue
+		}
 		labels := found[m[1]]
 		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[2], -1) {
 			if !slices.Contains(labels, label[1]) {
@@ -248,22 +274,25 @@ func TestConfigurationsOfOlderVersions(t *testing.T) {
 		breaks := map[string]string{}
 		for _, old := range c.Configs {
 			checked, shown := old.shown(t, current(t), dir)
-			if checked != "loquat.json: ok\n" {
-				t.Errorf("%s: %s", old.Place, checked)
+			for line := range strings.Lines(checked) {
+				place, _, _ := strings.Cut(line, " is not checked")
+				if line != "loquat.json: ok\n" && !strings.Contains(old.Checked, place) {
+					t.Errorf("%s: %s", old.Place, line)
+				}
 			}
 			var was object
 			if err := json.Unmarshal(old.Shown, &was); err != nil {
 				t.Fatal(err)
 			}
-			lost(breaks, "config", was, shown)
+			lost(breaks, "", was, shown)
 		}
-		reportBreaks(t, breaks)
+		reportBreaks(t, "config", breaks)
 	})
 }
 
 // lost adds to breaks what a value has lost, by its place. Lists keep their order and length.
 func lost(breaks map[string]string, place string, older, newer any) {
-	was, is := binaryJSON(older), binaryJSON(newer)
+	was, is := textOf(older), textOf(newer)
 	switch old := older.(type) {
 	case object:
 		now, ok := newer.(object)
@@ -284,7 +313,7 @@ func lost(breaks map[string]string, place string, older, newer any) {
 	}
 }
 
-func binaryJSON(v any) string {
+func textOf(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -300,11 +329,11 @@ func TestMetricsOfOlderVersions(t *testing.T) {
 		for name, labels := range c.Metrics {
 			for _, label := range append(labels, "") {
 				if _, ok := now[name]; !ok || label != "" && !slices.Contains(now[name], label) {
-					breaks[strings.TrimSpace("metric "+name+" "+label)] = "is gone"
+					breaks[strings.TrimSpace(name+" "+label)] = "is gone"
 				}
 			}
 		}
-		reportBreaks(t, breaks)
+		reportBreaks(t, "metric", breaks)
 	})
 }
 

@@ -1,7 +1,6 @@
 package upgrade_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -17,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"loquat"
 	"loquat/internal/e2e/binary"
 )
 
@@ -110,12 +110,12 @@ func (b *tappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// kept returns the calls of the HTTP API: not the files of the page, nor calls without an answer.
+// kept returns the calls of the HTTP API: not the files of the page, nor answers without a body.
 func (p *tap) kept() (calls []exchange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.calls {
-		if e.Status != 0 && !strings.Contains(e.Media, "html") && !strings.Contains(e.Media, "javascript") && !strings.Contains(e.Media, "css") && !strings.Contains(e.Media, "svg") {
+		if strings.HasPrefix(e.Media, "application/json") || strings.HasPrefix(e.Media, binary.EventStream) {
 			calls = append(calls, *e)
 		}
 	}
@@ -124,9 +124,17 @@ func (p *tap) kept() (calls []exchange) {
 
 // replay makes recorded calls at the current program.
 type replay struct {
-	t      *testing.T
-	url    string
-	values map[string]string // what stands for a recorded id, time or secret
+	t       *testing.T
+	url     string
+	values  map[string]string // what stands for a recorded id, time or secret
+	streams []*openStream
+}
+
+// openStream is a stream that is read while further calls are made.
+type openStream struct {
+	place    string
+	recorded string
+	received binary.LockedBuffer
 }
 
 // The clients of an older version, its commands and its page, find in every answer what they found
@@ -143,9 +151,12 @@ func TestCallsOfOlderClients(t *testing.T) {
 			t.Errorf("the clients are %q", clients)
 		}
 		url, _ := serveContract(t, c)
-		r := &replay{t, url, map[string]string{}}
-		for _, e := range c.Calls {
+		r := &replay{t: t, url: url, values: map[string]string{}}
+		for i, e := range c.Calls {
 			r.repeat(e)
+			if i+1 == len(c.Calls) || c.Calls[i+1].Client != e.Client {
+				r.compareStreams()
+			}
 		}
 	})
 }
@@ -170,13 +181,18 @@ func (r *replay) repeat(e exchange) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if strings.HasPrefix(e.Media, binary.EventStream) {
+		s := &openStream{place: at, recorded: e.Answer}
+		r.streams = append(r.streams, s)
+		go func() {
+			defer resp.Body.Close()
+			_, _ = io.Copy(&s.received, resp.Body) // until the end of the test
+		}()
+		return
+	}
 	defer resp.Body.Close()
 	if media := resp.Header.Get("Content-Type"); resp.StatusCode != e.Status || media != e.Media {
 		r.t.Errorf("%s: status %d and type %q, not %d and %q", at, resp.StatusCode, media, e.Status, e.Media)
-		return
-	}
-	if strings.HasPrefix(e.Media, binary.EventStream) {
-		r.stream(at, e.Answer, resp.Body)
 		return
 	}
 	text, err := io.ReadAll(resp.Body)
@@ -194,39 +210,46 @@ func (r *replay) repeat(e exchange) {
 	r.compare(at, older, newer)
 }
 
-// frames returns the frames of a stream, those with JSON by the type of the event.
+// frames returns the last event of each type in a stream.
 func frames(stream string) map[string]object {
 	found := map[string]object{}
-	for frame := range strings.SplitSeq(stream, "\n\n") {
+	for line := range strings.Lines(stream) {
 		var event object
-		for line := range strings.Lines(frame) {
-			if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &event) == nil {
-				found[fmt.Sprint(event["type"])] = event
-			}
+		if data, ok := strings.CutPrefix(line, "data: "); ok && json.Unmarshal([]byte(data), &event) == nil && event["type"] != nil {
+			found[fmt.Sprint(event["type"])] = event
 		}
 	}
 	return found
 }
 
-// stream reads a stream until it has brought each type of event that the recorded one brought, and compares these.
-func (r *replay) stream(at, recorded string, body io.Reader) {
+// compareStreams compares the streams of a client that has made its last call.
+func (r *replay) compareStreams() {
 	r.t.Helper()
-	older, text := frames(recorded), ""
-	for lines := bufio.NewScanner(body); ; {
-		newer := frames(text)
-		missing := slices.DeleteFunc(slices.Collect(maps.Keys(older)), func(kind string) bool { return newer[kind] != nil })
-		if len(missing) == 0 || !lines.Scan() {
-			if len(missing) > 0 {
-				r.t.Errorf("%s: the stream has no %v", at, missing)
+	for _, s := range r.streams {
+		r.compareStream(s)
+	}
+	r.streams = nil
+}
+
+// compareStream waits until a stream has brought each type of event that the recorded one brought, and compares these.
+func (r *replay) compareStream(s *openStream) {
+	r.t.Helper()
+	older := frames(s.recorded)
+	var newer map[string]object
+	binary.Eventually(r.t, fmt.Sprintf("events of %s like %v", s.place, slices.Sorted(maps.Keys(older))), func() bool {
+		newer = frames(s.received.String())
+		for kind := range older {
+			if newer[kind] == nil && kind != string(loquat.Partial) { // a final may have come so soon that it was left out
+				return false
 			}
-			for kind, event := range newer {
-				if older[kind] != nil {
-					r.compare(at+" "+kind, older[kind], event)
-				}
-			}
-			return
 		}
-		text += lines.Text() + "\n"
+		return true
+	})
+	for kind, event := range older {
+		if newer[kind] == nil {
+			continue
+		}
+		r.compare(s.place+" "+kind, event, newer[kind])
 	}
 }
 

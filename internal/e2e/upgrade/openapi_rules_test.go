@@ -21,7 +21,7 @@ func TestRulesOfAPIComparison(t *testing.T) {
 				"of": {"oneOf": [{"$ref": "#/components/schemas/A"}], "discriminator": {"propertyName": "kind"}}}},
 			"A": {"type": "object", "properties": {"kind": {"type": "string", "enum": ["a"]}, "n": {"type": "integer"}}}}}}`
 	for _, row := range []struct{ what, old, now, place string }{
-		{"nothing", "", "", ""},
+		{"nothing", "make", "make", ""},
 		{"a route is gone", `"/things"`, `"/others"`, "POST /things"},
 		{"a method is gone", `"post"`, `"put"`, "POST /things"},
 		{"an operation has another name", `"make"`, `"create"`, "POST /things operationId"},
@@ -52,11 +52,12 @@ func TestRulesOfAPIComparison(t *testing.T) {
 		{"an answer has a text less", `"new", "old"]`, `"new"]`, ""},
 		{"a new variant", `"oneOf": [`, `"oneOf": [{"type": "object", "properties": {"kind": {"enum": ["b"]}}}, `, ""},
 		{"a variant is gone", `"enum": ["a"]`, `"enum": ["b"]`, "byServer Thing.of a"},
+		{"a schema has another name", `New"`, `Newer"`, "schema New"},
 		{"a field of a variant is gone", `, "n": {"type": "integer"}`, "", "byServer Thing.of a.n"},
 		{"a union becomes one of its variants", `{"oneOf": [{"$ref": "#/components/schemas/A"}], "discriminator": {"propertyName": "kind"}}`, `{"$ref": "#/components/schemas/A"}`, "byServer Thing.of union"},
 	} {
-		now := strings.Replace(document, row.old, row.now, 1)
-		if row.old != "" && now == document {
+		now := strings.ReplaceAll(document, row.old, row.now)
+		if row.old != row.now && now == document {
 			t.Fatalf("%s: nothing is replaced", row.what)
 		}
 		breaks, err := breaksOfAPI(json.RawMessage(document), json.RawMessage(now))

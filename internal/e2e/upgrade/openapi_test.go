@@ -44,6 +44,11 @@ func breaksOfAPI(older, newer json.RawMessage) (map[string]string, error) {
 			}
 		}
 	}
+	for name := range field(field(c.older, "components"), "schemas") {
+		if field(field(field(c.newer, "components"), "schemas"), name) == nil { // generated clients name their types by it
+			c.broken("schema "+name, "is gone")
+		}
+	}
 	return c.breaks, nil
 }
 

@@ -76,7 +76,9 @@ func load(ctx context.Context, url, token, path string) (s served, err error) {
 	if err != nil {
 		return s, err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return s, err

@@ -126,3 +126,9 @@ func Texts(values ...any) *huma.Schema { return &huma.Schema{Type: huma.TypeStri
 func (s Schemas) Properties(v any) map[string]*huma.Schema {
 	return s.registry.SchemaFromRef(s.Of(v).Ref).Properties
 }
+
+// Require says that values of v's type always have fields which its Go type may leave out.
+func (s Schemas) Require(v any, fields ...string) {
+	schema := s.registry.SchemaFromRef(s.Of(v).Ref)
+	schema.Required = append(schema.Required, fields...)
+}
