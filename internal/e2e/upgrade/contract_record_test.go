@@ -16,6 +16,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"loquat/internal/client"
 	"loquat/internal/e2e/binary"
 )
 
@@ -48,8 +49,8 @@ const everyKey = `{
 	"temperature_of_a_plugin": 1
 }`
 
-// TestRecordContract writes testdata/contract-of-VERSION.json.gz: what the users, clients and plugins
-// of a version rely on. It needs python3 and Chromium.
+// TestRecordContract writes testdata/contract-of-VERSION.json.gz, what the users, clients and plugins of a version rely
+// on, and a backup. It needs python3 and Chromium.
 func TestRecordContract(t *testing.T) {
 	if *source == "" {
 		t.Skip("-source names no checkout")
@@ -190,6 +191,11 @@ func recordCalls(t *testing.T, c *contract, program string) {
 	c.Elements = elementsOf(t, r.server.URL)
 	_, text := binary.GetOnce(t, r.server.URL+"/openapi.json")
 	c.OpenAPI = json.RawMessage(text)
+	recordBackup(t, c, r)
+	c.Frames = map[string]object{}
+	for name, payload := range framesOfApp(t, r.server.URL) {
+		c.Frames[name] = payload.(object)
+	}
 	run("loquat pair", "pair", "--json")
 	secret := strings.Fields(run("loquat token", "token", "new", "first"))
 	if len(secret) != 1 {
@@ -198,6 +204,20 @@ func recordCalls(t *testing.T, c *contract, program string) {
 	run("loquat token", "token", "list", "--token", secret[0])
 	run("loquat token", "token", "new", "reader", "--scope", "read", "--expires", "720h", "--token", secret[0])
 	c.Calls = tapped.kept()
+}
+
+// recordBackup writes testdata/backup-of-VERSION.tar.gz, a backup of a running server.
+func recordBackup(t *testing.T, c *contract, r *recorder) {
+	t.Helper()
+	dir := filepath.Join(r.dir, "backup")
+	output(t, r.program, nil, "backup", dir, "--data", filepath.Join(r.dir, "data"))
+	r.must(pack(backupOf(*version), dir))
+	list, err := load(r.ctx, r.server.URL, "", "/sessions?limit=200")
+	r.must(err)
+	r.must(json.Unmarshal(list.Body, &c.Backup.Sessions))
+	window, err := r.c.Events(r.ctx, client.Query{})
+	r.must(err)
+	c.Backup.Latest = window.LatestEventID
 }
 
 // usePage opens the page in Chromium, sends a message in a new session, edits, and asks again.

@@ -2,6 +2,7 @@ package upgrade_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"loquat"
 	"loquat/internal/e2e/binary"
 )
 
@@ -23,7 +25,9 @@ type contract struct {
 	Configs  []configured                 `json:"configs"`
 	Files    map[string]string            `json:"files"`    // the clients and plugins of the pages
 	Elements map[string]object            `json:"elements"` // of plugins, by the route that serves them
-	Calls    []exchange                   `json:"calls"`    // of the version's own clients
+	Frames   map[string]object            `json:"frames"`   // of the bridge, for an app
+	Backup   backedUp                     `json:"backup"`
+	Calls    []exchange                   `json:"calls"` // of the version's own clients
 }
 
 // flagOf is a flag of a command.
@@ -39,6 +43,17 @@ type configured struct {
 	Text    string          `json:"text"`
 	Checked string          `json:"checked"` // by config check
 	Shown   json.RawMessage `json:"shown"`   // by config show
+}
+
+// backedUp is what a version served when it made a backup.
+type backedUp struct {
+	Latest   loquat.EventID `json:"latest"`
+	Sessions object         `json:"sessions"`
+}
+
+// backupOf returns the file that holds the backup of a version, compressed.
+func backupOf(version string) string {
+	return filepath.Join("testdata", "backup-of-"+version+".tar.gz")
 }
 
 func contractOf(version string) string {
@@ -334,6 +349,36 @@ func TestMetricsOfOlderVersions(t *testing.T) {
 			}
 		}
 		reportBreaks(t, "metric", breaks)
+	})
+}
+
+// A server of this version starts on a backup of an older one: it has the sessions, clients continue at the events of
+// the backup, and those that have seen later events load their sessions again.
+func TestBackupsOfOlderVersions(t *testing.T) {
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		data := t.TempDir()
+		if err := unpack(backupOf(c.Version), data); err != nil {
+			t.Fatal(err)
+		}
+		p := binary.Start(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", data)
+		list, err := load(t.Context(), p.URL, "", "/sessions?limit=200")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now object
+		if err := json.Unmarshal(list.Body, &now); err != nil {
+			t.Fatal(err)
+		}
+		breaks := map[string]string{}
+		lost(breaks, "sessions", c.Backup.Sessions["sessions"], now["sessions"])
+		for place, what := range breaks {
+			t.Errorf("%s: %s", place, what)
+		}
+		for since, want := range map[loquat.EventID]int{c.Backup.Latest: http.StatusOK, c.Backup.Latest + 1: http.StatusGone} {
+			if status, _ := binary.GetOnce(t, p.URL+"/events?since_id="+since.String()); status != want {
+				t.Errorf("the events after %s: status %d, not %d", since, status, want)
+			}
+		}
 	})
 }
 

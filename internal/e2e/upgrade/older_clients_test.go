@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"loquat"
 	"loquat/internal/backend"
@@ -178,7 +182,75 @@ func TestClientsOfOlderVersions(t *testing.T) {
 	})
 }
 
-// wordCount is the plugin that the pages of 3f0b70a show for compiling in, unchanged: it compiles.
+// The push protocol of the bridge has for an app what it had in an older version.
+func TestAppsOfOlderVersions(t *testing.T) {
+	needs(t, "python3")
+	eachVersion(t, contractOf, func(t *testing.T, c contract) {
+		url, api := serveContract(t, c)
+		if _, err := api.CreateSession(t.Context(), loquat.NewSession{}); err != nil {
+			t.Fatal(err)
+		}
+		now := framesOfApp(t, url)
+		for name, was := range c.Frames {
+			sameFields(t, name, was, now[name])
+		}
+	})
+}
+
+// framesOfApp pairs an app with a server, joins its events and reads its sessions. It returns the first frame of each
+// kind, without its place in the socket.
+func framesOfApp(t *testing.T, url string) map[string]any {
+	t.Helper()
+	var made struct{ Code string }
+	var app struct {
+		Token     string
+		ServerID  string `json:"server_id"`
+		BridgeURL string `json:"bridge_url"`
+	}
+	claim := func() string {
+		return binary.Call(t, http.MethodPost, url+"/pairing/claim", fmt.Sprintf(`{"code": %q, "device_name": "app"}`, made.Code))
+	}
+	if err := json.Unmarshal([]byte(binary.Call(t, http.MethodPost, url+"/pairing", `{}`)), &made); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(claim()), &app); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	socket, _, err := websocket.Dial(ctx, app.BridgeURL+"/websocket?vsn=2.0.0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.CloseNow()
+	topic := "events:server:" + app.ServerID
+	for _, frame := range [][]any{
+		{"1", "1", topic, "phx_join", object{"token": app.Token, "since_id": "0000000000000000", "session": "omit"}},
+		{"1", "2", topic, "get", object{"id": "g", "path": "/sessions?limit=1"}},
+		{nil, "3", "phoenix", "heartbeat", object{}},
+	} {
+		if err := socket.Write(ctx, websocket.MessageText, binary.MustJSON(t, frame)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := map[string]any{}
+	for len(found) < 5 { // replies to the three, a part of the list, and an event
+		_, text, err := socket.Read(ctx)
+		if err != nil {
+			t.Fatalf("after %v: %v", slices.Collect(maps.Keys(found)), err)
+		}
+		var frame []any
+		if err := json.Unmarshal(text, &frame); err != nil || len(frame) != 5 {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if name := fmt.Sprint(frame[3], " ", frame[1]); found[name] == nil {
+			found[name] = frame[4]
+		}
+	}
+	return found
+}
+
+// wordCount is the plugin that the pages of 3f0b70a show for compiling in, unchanged: but for its texts: it compiles.
 type wordCount struct{}
 
 func (wordCount) Name() string         { return "example.features.word_count" }
