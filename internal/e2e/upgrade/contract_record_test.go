@@ -59,7 +59,8 @@ func TestRecordContract(t *testing.T) {
 	if *version == "" {
 		t.Fatal("-record needs -version")
 	}
-	c := contract{Version: *version, Commands: commandsOf(t, program), Metrics: metricsOf(scrape(t, program)), Files: map[string]string{}}
+	c := contract{Version: *version, Commands: map[string]map[string]flagOf{}, Metrics: metricsOf(scrape(t, program)), Files: map[string]string{}}
+	recordCommands(t, &c, program, "loquat")
 	for _, name := range []string{"plugins.md", "clients.md"} {
 		for _, m := range regexp.MustCompile("(?s)<!-- (\\S+) -->\n```\\w+\n(.*?)\n```\n").FindAllStringSubmatch(sourcePage(t, "docs/"+name), -1) {
 			c.Files[m[1]] = m[2] + "\n"
@@ -74,6 +75,25 @@ func TestRecordContract(t *testing.T) {
 	recordCalls(t, &c, program)
 	if err := writeJSON(contractOf(*version), c); err != nil {
 		t.Fatal(err)
+	}
+}
+
+var subcommand = regexp.MustCompile(`(?m)^  ([a-z]+)\s{2,}\S`)
+
+// recordCommands adds the flags of a command and of those below it.
+func recordCommands(t *testing.T, c *contract, program, command string) {
+	t.Helper()
+	flags, help := flagsOf(t, program, command)
+	if flags == nil {
+		t.Fatalf("the help of %s is\n%s", command, help)
+	}
+	c.Commands[command] = flags
+	_, list, _ := strings.Cut(help, "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, m := range subcommand.FindAllStringSubmatch(list, -1) {
+		if m[1] != "help" && m[1] != "completion" {
+			recordCommands(t, c, program, command+" "+m[1])
+		}
 	}
 }
 

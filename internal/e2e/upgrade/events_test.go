@@ -13,6 +13,7 @@ import (
 // The same calls have the same events as in an older version, in the same order and with the same
 // fields; newer ones may have more fields.
 func TestEventsOfOlderVersions(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	r := &recorder{t: t, ctx: ctx, dir: t.TempDir(), program: current(t), out: recording{Tokens: map[string]string{}}}

@@ -140,6 +140,8 @@ type openStream struct {
 // The clients of an older version, its commands and its page, find in every answer what they found
 // in the answers of their own version.
 func TestCallsOfOlderClients(t *testing.T) {
+	t.Parallel()
+	needs(t, "python3")
 	eachVersion(t, contractOf, func(t *testing.T, c contract) {
 		var clients []string
 		for _, e := range c.Calls {
@@ -150,8 +152,7 @@ func TestCallsOfOlderClients(t *testing.T) {
 		if len(clients) < 3 {
 			t.Errorf("the clients are %q", clients)
 		}
-		url, _ := serveContract(t, c)
-		r := &replay{t: t, url: url, values: map[string]string{}}
+		r := &replay{t: t, url: serveContract(t, c), values: map[string]string{}}
 		for i, e := range c.Calls {
 			r.repeat(e)
 			if i+1 == len(c.Calls) || c.Calls[i+1].Client != e.Client {

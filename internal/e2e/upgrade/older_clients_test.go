@@ -18,7 +18,6 @@ import (
 
 	"loquat"
 	"loquat/internal/backend"
-	"loquat/internal/client"
 	"loquat/internal/e2e/binary"
 	"loquat/internal/plugin"
 )
@@ -82,9 +81,11 @@ func elementsOf(t *testing.T, url string) map[string]object {
 // The plugins of the pages and of the tests of an older version run unchanged: their elements, settings, tools,
 // progress, actions and state.
 func TestPluginsOfOlderVersions(t *testing.T) {
+	t.Parallel()
 	needs(t, "python3")
 	eachVersion(t, contractOf, func(t *testing.T, c contract) {
-		url, api := serveContract(t, c)
+		url := serveContract(t, c)
+		api := binary.NewClient(t, url)
 		elements, breaks := elementsOf(t, url), map[string]string{}
 		for route, was := range c.Elements {
 			lost(breaks, route, was, elements[route])
@@ -130,7 +131,7 @@ func pathOf(t *testing.T, c contract, name string) (dir string) {
 }
 
 // serveContract starts a server of this version with the plugins of an older one.
-func serveContract(t *testing.T, c contract) (url string, _ *client.Client) {
+func serveContract(t *testing.T, c contract) (url string) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "loquat.json")
 	binary.WriteFiles(t, filepath.Dir(config), map[string]string{"loquat.json": withPlugins(t, c, binary.ScriptedBackend(t, backend.Options{}))})
@@ -138,7 +139,7 @@ func serveContract(t *testing.T, c contract) (url string, _ *client.Client) {
 	binary.Eventually(t, "the plugins", func() bool {
 		return !strings.Contains(binary.Call(t, http.MethodGet, p.URL+"/plugins", ""), `"starting"`)
 	})
-	return p.URL, binary.NewClient(t, p.URL)
+	return p.URL
 }
 
 func needs(t *testing.T, program string) {
@@ -150,9 +151,10 @@ func needs(t *testing.T, program string) {
 
 // The clients that the pages of an older version show work unchanged.
 func TestClientsOfOlderVersions(t *testing.T) {
+	t.Parallel()
 	needs(t, "python3")
 	eachVersion(t, contractOf, func(t *testing.T, c contract) {
-		url, api := serveContract(t, c)
+		url, api := binary.ServerAt(t, configure(binary.ScriptedBackend(t, backend.Options{}), 0))
 		dir := t.TempDir()
 		binary.WriteFiles(t, dir, map[string]string{"chat.py": c.Files["chat.py"], "follow.mjs": c.Files["follow.mjs"], "run.mjs": `
 			import { call, follow } from "./follow.mjs"
@@ -184,9 +186,9 @@ func TestClientsOfOlderVersions(t *testing.T) {
 
 // The push protocol of the bridge has for an app what it had in an older version.
 func TestAppsOfOlderVersions(t *testing.T) {
-	needs(t, "python3")
+	t.Parallel()
 	eachVersion(t, contractOf, func(t *testing.T, c contract) {
-		url, api := serveContract(t, c)
+		url, api := binary.ServerAt(t, configure(binary.ScriptedBackend(t, backend.Options{}), 0))
 		if _, err := api.CreateSession(t.Context(), loquat.NewSession{}); err != nil {
 			t.Fatal(err)
 		}
