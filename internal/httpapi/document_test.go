@@ -12,6 +12,7 @@ import (
 
 	"loquat"
 	"loquat/internal/httpapi/route"
+	"loquat/internal/ui"
 )
 
 // described is a schema of the document, as far as these tests look at it.
@@ -136,10 +137,19 @@ func TestDocumentOfElements(t *testing.T) {
 	}
 	documented := tableOf(t, "ui.md", "## The types")
 	documented["message_action"] = documented["session_action"] // "the same"
-	if got, want := slices.Sorted(maps.Keys(elements)), slices.Sorted(maps.Keys(documented)); !slices.Equal(got, want) {
-		t.Errorf("described are %q, in docs/ui.md are %q", got, want)
+	known := slices.Sorted(maps.Keys(ui.Attributes))
+	if got := slices.Sorted(maps.Keys(elements)); !slices.Equal(got, known) {
+		t.Errorf("ui.Attributes (internal/ui/lint.go) has %q, addElements (internal/httpapi/element_schemas.go) has %q", known, got)
+	}
+	if got := slices.Sorted(maps.Keys(documented)); !slices.Equal(got, known) {
+		t.Errorf("ui.Attributes (internal/ui/lint.go) has %q, the table in docs/ui.md has %q", known, got)
 	}
 	for kind, schema := range elements {
+		for _, name := range ui.Attributes[kind] {
+			if schema.Properties[name] == nil {
+				t.Errorf("%s: elementFields (internal/httpapi/element_schemas.go) does not have %s", kind, name)
+			}
+		}
 		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(documented[kind], -1) {
 			if schema.Properties[m[1]] == nil {
 				t.Errorf("%s: the document does not have %s", kind, m[1])
@@ -147,6 +157,43 @@ func TestDocumentOfElements(t *testing.T) {
 		}
 		if !slices.Contains(schema.Required, "plugin") || schema.AdditionalProperties != nil {
 			t.Errorf("%s: %+v", kind, schema)
+		}
+	}
+}
+
+// Each type of an input is in the documentation, and some plugin of these tests offers it.
+func TestInputTypesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "ui.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range ui.InputTypes() {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("docs/ui.md does not have the type `%s`", name)
+		}
+		if !strings.Contains(every, `"type": "`+name+`"`) {
+			t.Errorf("the list `every` in internal/httpapi/ui_test.go has no element of type %s", name)
+		}
+	}
+}
+
+// Each route is in the table of docs/http.md, with its method. docs/openai.md, docs/responses.md
+// and docs/bridge.md describe the routes below /v1/ and the bridge's.
+func TestRoutesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Routes\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := slices.Collect(strings.Lines(table))
+	for _, rt := range newRig(t).table.Routes {
+		documented := func(row string) bool {
+			route, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+			return strings.Contains(route, rt.Method) && regexp.MustCompile("[ `]"+regexp.QuoteMeta(rt.Path)+"`").MatchString(route)
+		}
+		if !strings.HasPrefix(rt.Path, "/v1/") && !slices.ContainsFunc(rows, documented) {
+			t.Errorf("the table of routes in docs/http.md has no row of %s %s", rt.Method, rt.Path)
 		}
 	}
 }

@@ -6,29 +6,31 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"loquat/internal/httpapi/route"
+	"loquat/internal/ui"
 )
 
 const elementSchema = "UIElement"
 
-// addElements describes the types of UI elements. docs/ui.md has the same table.
+// addElements describes the types of UI elements, with the attributes that package ui knows.
+// docs/ui.md has the same table.
 func addElements(s route.Schemas) {
 	addConditions(s)
 	addDialogs(s)
-	action := []string{"label", "icon", "order", "action_owner", "fixed_params", "param_map", "dialog", "condition"}
+	elements := []route.Variant{
+		{Value: "config", Name: "ConfigElement", Doc: "A setting.", Required: []string{"key"}},
+		{Value: "message_footer", Name: "MessageFooterElement", Doc: "Shown under each message."},
+		{Value: "status_bar", Name: "StatusBarElement", Doc: "Always shown, for the last assistant message."},
+		{Value: "session_action", Name: "SessionActionElement", Doc: "An action for the session.", Required: []string{"id", "action_id"}},
+		{Value: "message_action", Name: "MessageActionElement", Doc: "An action for each message.", Required: []string{"id", "action_id"}},
+		{Value: "session_list_field", Name: "SessionListFieldElement", Doc: "Shown in the list of sessions."},
+		{Value: "composer_attachment", Name: "ComposerAttachmentElement", Doc: "An attachment that may be added where messages are written."},
+		{Value: "model_picker", Name: "ModelPickerElement", Doc: "The choice of the model."},
+	}
+	for i, e := range elements {
+		elements[i].Optional = ui.Attributes[e.Value]
+	}
 	s.Union(elementSchema, "ui_type", "What a plugin lets clients show. Clients ignore types and fields that they do not know.", elementFields(),
-		[]string{"ui_type", "plugin"}, []route.Variant{
-			{Value: "config", Name: "ConfigElement", Doc: "A setting.", Required: []string{"key"},
-				Optional: []string{"type", "label", "description", "options", "default", "required", "placeholder", "config_path", "condition", "secret", "format"}},
-			{Value: "message_footer", Name: "MessageFooterElement", Doc: "Shown under each message.", Optional: []string{"data", "template", "condition"}},
-			{Value: "status_bar", Name: "StatusBarElement", Doc: "Always shown, for the last assistant message.", Optional: []string{"data", "template", "condition"}},
-			{Value: "session_action", Name: "SessionActionElement", Doc: "An action for the session.", Required: []string{"id", "action_id"}, Optional: action},
-			{Value: "message_action", Name: "MessageActionElement", Doc: "An action for each message.", Required: []string{"id", "action_id"}, Optional: action},
-			{Value: "session_list_field", Name: "SessionListFieldElement", Doc: "Shown in the list of sessions.",
-				Optional: []string{"key", "label", "data", "template", "order", "condition"}},
-			{Value: "composer_attachment", Name: "ComposerAttachmentElement", Doc: "An attachment that may be added where messages are written.",
-				Optional: []string{"key", "attachment_type", "supports_url", "supported_file_types", "label", "condition"}},
-			{Value: "model_picker", Name: "ModelPickerElement", Doc: "The choice of the model.", Optional: []string{"key", "label", "order", "condition"}},
-		})
+		[]string{"ui_type", "plugin"}, elements)
 	s.Properties(loquat.UISchema{})["elements"].Items = route.RefTo(elementSchema)
 }
 
@@ -65,9 +67,7 @@ func elementFields() map[string]*huma.Schema {
 	}
 }
 
-func inputType() *huma.Schema {
-	return route.Texts("text", "checkbox", "select", "dropdown", "multiline", "number")
-}
+func inputType() *huma.Schema { return route.Texts(ui.InputTypes()...) }
 
 func addConditions(s route.Schemas) {
 	conditions := route.ListOf(route.RefTo("Condition"))

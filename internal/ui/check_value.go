@@ -35,30 +35,58 @@ func CheckValue(element loquat.Object, value json.RawMessage) error {
 	return nil
 }
 
+// inputTypes are the types of config elements and dialog inputs, each with the check of its values.
+var inputTypes = []struct {
+	name  string
+	check func(field loquat.Object, v any) error
+}{
+	{"text", checkText},
+	{"checkbox", checkIs[bool]("must be true or false")},
+	{"select", checkOption},
+	{"dropdown", checkOption},
+	{"multiline", checkText},
+	{"number", checkIs[json.Number]("must be a number")},
+}
+
+// InputTypes returns the types of config elements and dialog inputs.
+func InputTypes() (names []string) {
+	for _, t := range inputTypes {
+		names = append(names, t.name)
+	}
+	return names
+}
+
 func checkType(field loquat.Object, v any) error {
-	switch field.String("type") {
-	case "text", "multiline":
-		if _, ok := v.(string); !ok && field.String("format") != "json" {
-			return errors.New("must be a string")
+	kind := field.String("type")
+	for _, t := range inputTypes {
+		if t.name == kind {
+			return t.check(field, v)
 		}
-	case "checkbox":
-		if _, ok := v.(bool); !ok {
-			return errors.New("must be true or false")
-		}
-	case "number":
-		if _, ok := v.(json.Number); !ok {
-			return errors.New("must be a number")
-		}
-	case "select", "dropdown":
-		return checkOption(field["options"], v)
 	}
 	return nil
 }
 
-// checkOption checks that v is one of the options. An option is a string or an object with
-// a `value`. If options is not a list, any string is valid.
-func checkOption(options json.RawMessage, v any) error {
-	given, _ := decode(options) // nil if it is not valid JSON
+func checkText(field loquat.Object, v any) error {
+	if _, ok := v.(string); !ok && field.String("format") != "json" {
+		return errors.New("must be a string")
+	}
+	return nil
+}
+
+// checkIs returns a check that fails with a message unless the value is a T.
+func checkIs[T any](message string) func(loquat.Object, any) error {
+	return func(_ loquat.Object, v any) error {
+		if _, ok := v.(T); !ok {
+			return errors.New(message)
+		}
+		return nil
+	}
+}
+
+// checkOption checks that v is one of the options of a field. An option is a string or an object
+// with a `value`. If options is not a list, any string is valid.
+func checkOption(field loquat.Object, v any) error {
+	given, _ := decode(field["options"]) // nil if it is not valid JSON
 	list, ok := given.([]any)
 	if !ok {
 		if _, ok := v.(string); !ok {

@@ -12,12 +12,9 @@ import (
 	"loquat/internal/nearest"
 )
 
-// types are the types of config elements and dialog inputs.
-var types = []string{"text", "checkbox", "select", "dropdown", "multiline", "number"}
-
-// attributes are the known attributes of each ui_type, without ui_type and plugin. Elements
+// Attributes are the known attributes of each ui_type, without ui_type and plugin. Elements
 // may have others.
-var attributes = map[string][]string{
+var Attributes = map[string][]string{
 	uiConfig: {"key", "type", "label", "description", "options", "default", "required", "placeholder",
 		"config_path", "condition", "secret", "format"},
 	"message_footer":      {"data", "template", "condition"},
@@ -117,7 +114,7 @@ func (l *linter) checkLabel(element loquat.Object) {
 // Messages begin with place. The result reports whether CheckValue can check values of the
 // field.
 func (l *linter) checkInput(place string, field loquat.Object) bool {
-	kind := field.String("type")
+	kind, types := field.String("type"), InputTypes()
 	if raw, ok := field["type"]; !ok {
 		l.report("%shas no type; must be one of %s", place, strings.Join(types, ", "))
 	} else if !slices.Contains(types, kind) {
@@ -241,9 +238,9 @@ func (l *linter) checkData(element loquat.Object) {
 // checkNames looks for misspelled names: the ui_type and the attributes of an element.
 func (l *linter) checkNames(element loquat.Object) {
 	uiType := element.String("ui_type")
-	known, ok := attributes[uiType]
+	known, ok := Attributes[uiType]
 	if !ok {
-		if meant := suggestName(uiType, slices.Sorted(maps.Keys(attributes))); meant != "" {
+		if meant := suggestName(uiType, slices.Sorted(maps.Keys(Attributes))); meant != "" {
 			l.report("ui_type %q is unknown to clients%s", uiType, meant)
 		}
 		return

@@ -13,6 +13,7 @@ import (
 
 	"loquat/internal/backend"
 	"loquat/internal/e2e/binary"
+	"loquat/internal/ui"
 )
 
 // showcase is a server whose plugins offer every row of the table in docs/plugins.md.
@@ -38,6 +39,11 @@ func TestShowcase(t *testing.T) {
 	if !found || len(rows) < 20 {
 		t.Fatalf("docs/plugins.md has a table of %d rows", len(rows))
 	}
+	for _, name := range ui.InputTypes() {
+		if row := fmt.Sprintf("| `config` of type `%s` | core | `/sessions/{session_id}/ui-schema` |\n", name); !strings.Contains(table, row) {
+			t.Errorf("the last table of docs/plugins.md lacks the row\n%s", row)
+		}
+	}
 	s := newShowcase(t)
 	for _, row := range rows {
 		what, kind, route := row[1], row[2], strings.ReplaceAll(row[3], "{session_id}", s.session)
@@ -57,7 +63,7 @@ func TestShowcase(t *testing.T) {
 func newShowcase(t *testing.T) *showcase {
 	t.Helper()
 	var core []map[string]any
-	for _, kind := range []string{"text", "multiline", "checkbox", "select", "dropdown", "number"} {
+	for _, kind := range ui.InputTypes() {
 		e := map[string]any{"key": "setting_" + kind, "type": kind, "label": kind}
 		if kind == "select" || kind == "dropdown" {
 			e["options"] = []any{"a", map[string]string{"value": "b", "label": "B"}}

@@ -120,7 +120,13 @@ func RefTo(name string) *huma.Schema { return &huma.Schema{Ref: SchemaPrefix + n
 func ListOf(items *huma.Schema) *huma.Schema { return &huma.Schema{Type: huma.TypeArray, Items: items} }
 
 // Texts is the schema of a text that has one of some values.
-func Texts(values ...any) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Enum: values} }
+func Texts(values ...string) *huma.Schema {
+	out := &huma.Schema{Type: huma.TypeString}
+	for _, v := range values {
+		out.Enum = append(out.Enum, v)
+	}
+	return out
+}
 
 // Properties returns the fields of the schema of v's type, to be changed.
 func (s Schemas) Properties(v any) map[string]*huma.Schema {

@@ -19,6 +19,7 @@ import (
 	"loquat"
 	"loquat/internal/client"
 	"loquat/internal/tui/markdown"
+	"loquat/internal/ui"
 )
 
 // The library that colours code has a clock of its own, which stops after a while.
@@ -254,6 +255,27 @@ func TestParse(t *testing.T) {
 		got, err := (&field{element: e}).parse(c.text)
 		if string(got) != c.want || c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) {
 			t.Errorf("%s %q: %s, %v", c.element, c.text, got, err)
+		}
+	}
+}
+
+// A user can give an input of every type a value: with the arrows, with Enter, or as a text.
+func TestInputTypes(t *testing.T) {
+	for _, kind := range ui.InputTypes() {
+		m := testModel(t, 80, 24)
+		f := newDialogForm("", "", []loquat.Object{loquat.Object{}.Set("name", "x").Set("type", kind).Set("options", []string{"a", "b"})}, nil)
+		press := func(code rune) { f.press(m, tea.KeyPressMsg{Code: code}) }
+		x := f.fields[0]
+		press(tea.KeyRight)
+		if isNull(x.value) {
+			press(tea.KeyEnter)
+		}
+		if isNull(x.value) {
+			f.paste(m, "1")
+			f.pressText(m, tea.KeyPressMsg{Code: 's', Mod: tea.ModCtrl})
+		}
+		if isNull(x.value) || x.fault != "" {
+			t.Errorf("no value can be given to a %s (%s); edit, parse and optionsOf in form.go say how its value is given", kind, x.fault)
 		}
 	}
 }

@@ -63,17 +63,23 @@ export interface Spec {
 /** The most options that are all visible. A longer list, such as that of a backend's models, opens instead. */
 const mostChips = 24;
 
+/** How the inputs of each type look. An input of another type is a text. */
+const kinds: { readonly [type in NonNullable<ConfigElement["type"]>]: Spec["kind"] } = {
+  text: "text", multiline: "multiline", checkbox: "checkbox", number: "number", select: "chips", dropdown: "dropdown",
+};
+
 /** specOf returns how an input looks. A choice without options is a text, because nothing could be chosen. */
 export function specOf(element: { readonly [key: string]: unknown }, key: string): Spec {
   const { type } = element;
   const options = optionsOf(element);
-  const choice = type === "select" && options.length <= mostChips ? ("chips" as const) : type === "select" ? ("dropdown" as const) : type === "dropdown" ? ("dropdown" as const) : null;
-  const plain = type === "multiline" || type === "checkbox" || type === "number" ? type : "text";
+  const kind = typeof type === "string" && Object.hasOwn(kinds, type) ? kinds[type as keyof typeof kinds] : "text";
+  const choice = kind === "chips" || kind === "dropdown";
+  const list = kind === "chips" && options.length > mostChips ? "dropdown" : kind;
   return {
     key,
     label: labelOf(element.label, key),
-    kind: choice ? (options.length ? choice : "text") : plain,
-    json: element.format === "json" && (plain === "text" || plain === "multiline"),
+    kind: choice && !options.length ? "text" : list,
+    json: element.format === "json" && kind !== "checkbox" && kind !== "number",
     description: labelOf(element.description),
     placeholder: labelOf(element.placeholder),
     required: element.required === true,
