@@ -370,6 +370,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// selected is an owner of keys that is a provider with a required key of its own.
+type selected struct{ selector, key string }
+
+func (s selected) Selector() string { return s.selector }
+
+func (s selected) ConfigSchema() config.Schema {
+	return config.Schema{{Key: "model", Kind: config.String, Required: true}, {Key: s.key, Kind: config.String, Required: true}}
+}
+
+// Each provider needs the required keys of its own plugin, not those of other providers' plugins.
+func TestRequiredKeysOfSeveralProviders(t *testing.T) {
+	loaded := config.Loaded{Selectors: []string{"one", "two"}, Owners: []config.Owner{selected{"one", "deployment"}, selected{"two", "region"}}}
+	c := parse(t, `{"providers": {"a": {"provider": "one", "model": "m"}, "b": {"provider": "two", "region": "r"}}, "agents": {"default": {"provider": "a"}}}`)
+	want := "providers.a.deployment: is missing; must be a string\nproviders.b.model: is missing; must be a string"
+	if got := lines(c.Check(loaded)); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestCheckKnowsWhatIsLoaded(t *testing.T) {
 	options := parse(t, `{"providers": {"main": {"provider": "generic", "model": "m", "request_options": {"user": "u"}}}}`)
 	without := around

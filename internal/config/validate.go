@@ -45,7 +45,7 @@ func (c *Config) Check(loaded Loaded) []Problem {
 	ch.layers("agents", c.raw, layer)
 
 	c.checkProviders(ch, loaded)
-	c.checkRequired(ch, owned)
+	c.checkRequired(ch, loaded)
 	c.checkPlugins(ch, loaded.Compiled)
 	c.checkServer(ch, loaded)
 	c.checkRolesUsed(ch)
@@ -85,8 +85,24 @@ func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 	}
 }
 
+// requiredOf returns the required keys of a provider with a selector: those that its plugin and the
+// features own. Those of the plugins of other providers are not required.
+func (l Loaded) requiredOf(selector string) (fields []Field) {
+	for _, owner := range l.Owners {
+		if p, ok := owner.(interface{ Selector() string }); ok && p.Selector() != selector && slices.Contains(l.Selectors, selector) {
+			continue
+		}
+		for _, f := range owner.ConfigSchema() {
+			if f.Required && f.Key != "provider" {
+				fields = append(fields, f)
+			}
+		}
+	}
+	return fields
+}
+
 // checkRequired checks the required keys in each provider's merged config.
-func (c *Config) checkRequired(ch *checker, owned Schema) {
+func (c *Config) checkRequired(ch *checker, loaded Loaded) {
 	bases := map[string][]loquat.Object{}
 	for _, a := range c.agents {
 		bases[a.providerID] = append(bases[a.providerID], a.base)
@@ -96,9 +112,9 @@ func (c *Config) checkRequired(ch *checker, owned Schema) {
 		if len(merged) == 0 {
 			merged = []loquat.Object{baseConfig(c.raw, provider, nil)}
 		}
-		for _, field := range owned {
+		for _, field := range loaded.requiredOf(provider.String("provider")) {
 			missing := func(base loquat.Object) bool { _, ok := base[field.Key]; return !ok }
-			if field.Required && field.Key != "provider" && slices.ContainsFunc(merged, missing) {
+			if slices.ContainsFunc(merged, missing) {
 				ch.fault("providers."+id+"."+field.Key, "is missing; must be a %s", field.Kind)
 			}
 		}
