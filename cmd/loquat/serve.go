@@ -301,7 +301,7 @@ func (s *server) useScripted(cfg *config.Config) (err error) {
 		s.log.Info("replies come from the scripted backend; for a real one set OPENAI_API_KEY or OPENAI_BASE_URL, start a local one such as Ollama, or write loquat.json")
 	}
 	cfg.UseOnly("scripted", loquat.Object{}.
-		Set("provider", "reference_generic_compatible").
+		Set("provider", config.DefaultSelector).
 		Set("model", "demo").
 		Set("base_url", s.scripts.url+"/v1"))
 	return nil

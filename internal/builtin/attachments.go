@@ -14,6 +14,7 @@ import (
 	"loquat"
 	"loquat/internal/asset"
 	"loquat/internal/plugin"
+	"loquat/internal/provider"
 	"loquat/internal/ui"
 )
 
@@ -35,7 +36,7 @@ func (Attachments) Name() string { return "reference_generic_compatible_attachme
 func (Attachments) Kind() string { return plugin.KindExtension }
 
 // BroughtBy returns the provider that this extension belongs to.
-func (Attachments) BroughtBy() string { return "loquat.providers.reference_generic_compatible" }
+func (Attachments) BroughtBy() string { return provider.Name }
 
 // UIElements returns a composer_attachment with the kinds of images that the config allows, or
 // no element if it allows none.

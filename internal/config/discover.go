@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	discoveredSelector = "reference_generic_compatible"
-	publicBaseURL      = "https://api.openai.com/v1"
+	// DefaultSelector is the value of `provider` that selects the adapter of most backends.
+	DefaultSelector = "reference_generic_compatible"
+	// DefaultBaseURL is the backend of a provider that names none.
+	DefaultBaseURL = "https://api.openai.com/v1"
 
 	// Local backends answer fast if they run. Hosted ones may need longer.
 	probeTimeout  = time.Second
@@ -50,7 +52,7 @@ func Discover(ctx context.Context, env Environment, client *http.Client) (Found,
 	model, key := env.get("LOQUAT_MODEL"), env.get("OPENAI_API_KEY")
 	baseURL := strings.TrimRight(env.get("OPENAI_BASE_URL"), "/")
 	if key != "" || baseURL != "" {
-		return discoverHosted(ctx, env, client, cmp.Or(baseURL, publicBaseURL), key, model)
+		return discoverHosted(ctx, env, client, cmp.Or(baseURL, DefaultBaseURL), key, model)
 	}
 	for i, models := range probe(ctx, client) {
 		if models == nil || model == "" && len(models) == 0 {
@@ -84,7 +86,7 @@ func discoverHosted(ctx context.Context, env Environment, client *http.Client, b
 }
 
 func found(env Environment, name, baseURL, key, model string) Found {
-	provider := loquat.Object{}.Set("provider", discoveredSelector).Set("model", model).Set("base_url", baseURL)
+	provider := loquat.Object{}.Set("provider", DefaultSelector).Set("model", model).Set("base_url", baseURL)
 	if key != "" {
 		provider.Set("api_key", key)
 	}

@@ -151,7 +151,7 @@ func onWrite(conn net.Conn, note func()) {
 }
 
 // Name returns the reference by which `plugins` names the adapter.
-func (p *Provider) Name() string { return "loquat.providers.reference_generic_compatible" }
+func (p *Provider) Name() string { return Name }
 
 // Kind returns "provider".
 func (p *Provider) Kind() string { return "provider" }

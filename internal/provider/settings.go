@@ -15,9 +15,10 @@ import (
 )
 
 // Selector is the value of `provider` that chooses this adapter.
-const Selector = "reference_generic_compatible"
+const Selector = config.DefaultSelector
 
-const defaultBaseURL = "https://api.openai.com/v1"
+// Name is the reference by which `plugins` names this adapter.
+const Name = "loquat.providers." + Selector
 
 // The modes of stream recovery.
 const (
@@ -56,7 +57,7 @@ const (
 var schema = config.Schema{
 	{Key: "provider", Group: groupBackend, Kind: config.String, Required: true, Doc: "Provider selector: " + Selector + "."},
 	{Key: "model", Group: groupBackend, Label: "Model", Kind: config.String, Required: true, Check: checkModel, Doc: "Model id sent in the request."},
-	{Key: "base_url", Group: groupBackend, Label: "Endpoint", Kind: config.String, Default: defaultBaseURL, Check: checkBaseURL, Doc: "Base URL, version prefix included; /chat/completions is appended."},
+	{Key: "base_url", Group: groupBackend, Label: "Endpoint", Kind: config.String, Default: config.DefaultBaseURL, Check: checkBaseURL, Doc: "Base URL, version prefix included; /chat/completions is appended."},
 	{Key: "endpoint_options", Group: groupBackend, Kind: config.Labels, Check: checkEndpoints, Doc: "Labelled base URLs to choose from; a choice sets base_url."},
 	{Key: "api_key", Group: groupBackend, Kind: config.String, Secret: true, Doc: "Bearer token for the backend; none is sent without it."},
 	{Key: "timeout", Group: groupBackend, Label: "Timeout", Kind: config.Number, Default: 60, Min: new(0.001), Max: new(86400.0), Doc: "Seconds for connecting, for the answer's headers, and for the silence between two reads."},
@@ -236,7 +237,7 @@ const chatPath = "chat/completions"
 func parseBaseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(s))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("must be an http or https URL such as %s", defaultBaseURL)
+		return nil, fmt.Errorf("must be an http or https URL such as %s", config.DefaultBaseURL)
 	}
 	return u, nil
 }

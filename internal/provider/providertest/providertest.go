@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"loquat"
+	"loquat/internal/config"
 )
 
 // URL is the base URL of a backend that exists only in memory.
@@ -14,7 +15,7 @@ const URL = "http://backend.test/v1"
 
 // Config returns the provider config of a base URL.
 func Config(url string) loquat.Object {
-	return loquat.Object{}.Set("provider", "reference_generic_compatible").Set("model", "m").Set("base_url", url).Set("api_key", "sk-secret-key")
+	return loquat.Object{}.Set("provider", config.DefaultSelector).Set("model", "m").Set("base_url", url).Set("api_key", "sk-secret-key")
 }
 
 // UserSays returns a history of one message.
