@@ -37,6 +37,24 @@ func open(t *testing.T, opts postgres.Options) *postgres.DB {
 	return db
 }
 
+// Every step says which programs can use the database after it, so that servers can be upgraded one
+// after the other. The first steps were made before that.
+func TestStepsNameTheOldestProgram(t *testing.T) {
+	files, err := os.ReadDir("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files[7:] {
+		step, err := os.ReadFile("schema/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(step), "\n-- least: ") {
+			t.Errorf("schema/%s has no line `-- least: 7`, so servers of the version before could not use the database; see leastFor", file.Name())
+		}
+	}
+}
+
 func TestContract(t *testing.T) {
 	server := pgtest.Shared(t)
 	storetest.Run(t, func(t *testing.T) storetest.Open {

@@ -260,9 +260,9 @@ var leastPattern = regexp.MustCompile(`(?m)^-- least: (\d+)$`)
 // leastFor returns the oldest schema that a program may know to use a database with a step. A
 // step that does not say so is only for programs that know it.
 //
-// Nodes are replaced one after the other, so a program one step back must be able to use the
-// database: a step only adds, with defaults, and says `-- least:` with the number of the step
-// before. What a program no longer uses is removed one step later.
+// Nodes are replaced one after the other, so programs of the version before must be able to use the
+// database: a step only adds, with defaults, and says `-- least:` with the number that the step
+// before says. What a program no longer uses is removed one version later.
 func leastFor(step []byte, version int) int {
 	m := leastPattern.FindSubmatch(step)
 	if m == nil {
