@@ -8,71 +8,15 @@ import (
 	"go/token"
 	"io"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
-
-// ranks gives each folder of the project a rank. A package may import packages of a lower
-// rank, and packages of its own folder.
-var ranks = map[string]int{
-	"":           0,
-	"sse":        0,
-	"nearest":    0,
-	"loglimit":   0,
-	"apipage":    0,
-	"ratelimit":  0,
-	"backoff":    0,
-	"faultproxy": 0,
-	"heap":       0,
-	"private":    0,
-	"dburl":      0,
-	"cells":      0,
-	"outbound":   0,
-	"search":     0,
-	"strictjson": 1,
-	"jwt":        1,
-	"asset":      1,
-	"config":     2,
-	"ui":         2,
-	"trace":      1,
-	"headroom":   1,
-	"auth":       2,
-	"connlimit":  2,
-	"phx":        2,
-	"store":      2,
-	"archive":    2,
-	"client":     2,
-	"backend":    2,
-	"plugin":     3,
-	"importer":   3,
-	"transcript": 3,
-	"images":     3,
-	"provider":   3,
-	"check":      3,
-	"backup":     4,
-	"migrate":    4,
-	"profile":    3,
-	"webpush":    3,
-	"webhook":    3,
-	"otlp":       3,
-	"feed":       3,
-	"loop":       4,
-	"mcphost":    4,
-	"builtin":    4,
-	"settings":   4,
-	"chat":       5,
-	"httpapi":    6,
-	"bridge":     6,
-	"tui":        6,
-	"web":        6,
-	"openai":     7,
-	"cmd":        8,
-	"e2e":        9,
-}
 
 const (
 	module           = "loquat"
@@ -117,6 +61,35 @@ func listPackages(t *testing.T) []goPackage {
 	return list
 }
 
+// readRanks returns the rank of each folder, from the table of packages in ARCHITECTURE.md. A package
+// may import packages of a lower rank, and packages of its own folder.
+func readRanks(t *testing.T) map[string]int {
+	t.Helper()
+	page, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n| rank | package | purpose |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	ranks, rank := map[string]int{}, -1
+	for line := range strings.Lines(table) {
+		cells := strings.SplitN(line, "|", 4)
+		if number := strings.TrimSpace(cells[1]); number != "" { // otherwise the rank of the row above
+			if rank, err = strconv.Atoi(number); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[2], -1) {
+			folder := rankedFolder(name[1])
+			if before, known := ranks[folder]; known && before != rank {
+				t.Errorf("ARCHITECTURE.md gives %s the ranks %d and %d", folder, before, rank)
+			}
+			ranks[folder] = rank
+		}
+	}
+	return ranks
+}
+
 // rankedFolder returns the part of an import path that has a rank.
 func rankedFolder(path string) string {
 	path = strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
@@ -128,11 +101,15 @@ func rankedFolder(path string) string {
 func inModule(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
 
 func TestLayers(t *testing.T) {
+	ranks := readRanks(t)
+	if len(ranks) < 40 {
+		t.Fatalf("the table of packages in ARCHITECTURE.md has %d folders", len(ranks))
+	}
 	for _, p := range listPackages(t) {
 		from := rankedFolder(p.ImportPath)
 		rank, known := ranks[from]
 		if !known {
-			t.Errorf("%s has no rank: give it one in layers_test.go", p.ImportPath)
+			t.Errorf("%s has no rank: add %q to the table of packages in ARCHITECTURE.md", p.ImportPath, from)
 			continue
 		}
 		for _, path := range p.Imports {
