@@ -95,6 +95,30 @@ func TestPicturesAndNamedPages(t *testing.T) {
 	}
 }
 
+// What docs/development.md names in code is in one of the files of the same list item.
+func TestDevelopmentNames(t *testing.T) {
+	const folder = "../../../docs/"
+	_, lists, _ := strings.Cut(read(t, folder+"development.md"), "\n## Add ")
+	words := map[string]bool{} // that are named, and found
+	for _, item := range regexp.MustCompile(`\n\n|\n\d+\. `).Split(lists, -1) {
+		var sources strings.Builder
+		for _, link := range regexp.MustCompile(`\]\((\.\./[^)#]+)\)`).FindAllStringSubmatch(item, -1) {
+			sources.WriteString(read(t, folder+link[1]))
+		}
+		for _, m := range regexp.MustCompile("`([A-Za-z]+)`").FindAllStringSubmatch(item, -1) {
+			words[m[1]] = words[m[1]] || regexp.MustCompile(`\b`+m[1]+`\b`).MatchString(sources.String())
+		}
+	}
+	for word, found := range words {
+		if !found && strings.ToUpper(word) != word { // words of SQL are in capitals
+			t.Errorf("docs/development.md names %s, which is in none of the files next to it", word)
+		}
+	}
+	if len(words) < 30 {
+		t.Errorf("docs/development.md names only %d things", len(words))
+	}
+}
+
 // The tests that docs/comparison.md names exist.
 func TestComparison(t *testing.T) {
 	folders := map[string]string{
