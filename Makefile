@@ -99,7 +99,7 @@ mutants: ## change the code of PACKAGES in thousands of ways, and list the chang
 	@for folder in $(PACKAGES); do $(GO) -C bench run ./mutants -accepted mutants/accepted.txt $(MUTANTFLAGS) ../$$folder; done
 
 simulate: ## show what 10 million sessions in cells need; SIMULATEFLAGS='-help' lists the assumptions
-	@$(GO) run ./internal/cells/simulate $(SIMULATEFLAGS)
+	@$(GO) run ./internal/cells $(SIMULATEFLAGS)
 
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }

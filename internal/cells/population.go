@@ -1,4 +1,4 @@
-package cells
+package main
 
 import (
 	"encoding/binary"
@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 )
 
-// Population describes sessions. Real sessions differ much: a few users have many sessions, and
+// population describes sessions. Real sessions differ much: a few users have many sessions, and
 // a few sessions make most of the events. Both follow a log-normal distribution here.
-type Population struct {
+type population struct {
 	Seed            uint64
 	Sessions        int
 	SessionsPerUser float64 // mean
@@ -22,22 +22,22 @@ const (
 	sessionSpread = 1.5
 )
 
-// Load is what each bucket has.
-type Load struct {
+// bucketLoad is what each bucket has.
+type bucketLoad struct {
 	Sessions []float64 // number
 	Events   []float64 // number of events of these sessions; also their share of the traffic
 }
 
-// BySession and ByUser return the load of the buckets when the key is the session's id, and when
+// bySession and byUser return the load of the buckets when the key is the session's id, and when
 // it is the user's. Equal populations have equal loads.
-func (p Population) BySession() Load { return p.load(false) }
+func (p population) bySession() bucketLoad { return p.load(false) }
 
-// ByUser is described at BySession.
-func (p Population) ByUser() Load { return p.load(true) }
+// byUser is described at bySession.
+func (p population) byUser() bucketLoad { return p.load(true) }
 
-func (p Population) load(byUser bool) Load {
+func (p population) load(byUser bool) bucketLoad {
 	random := rand.New(rand.NewPCG(p.Seed, 1))
-	out := Load{make([]float64, Buckets), make([]float64, Buckets)}
+	out := bucketLoad{make([]float64, buckets), make([]float64, buckets)}
 	var key [16]byte
 	bucket, ofUser := 0, 0
 	for range p.Sessions {
@@ -60,7 +60,7 @@ func (p Population) load(byUser bool) Load {
 func randomBucket(random *rand.Rand, id *[16]byte) int {
 	binary.LittleEndian.PutUint64(id[:8], random.Uint64())
 	binary.LittleEndian.PutUint64(id[8:], random.Uint64())
-	return Bucket(id[:])
+	return bucket(id[:])
 }
 
 // logNormal returns a random number with a mean and a spread.

@@ -1,4 +1,4 @@
-package cells
+package main
 
 import (
 	"container/heap"
@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Rates are what a move costs.
-type Rates struct {
+// moveRates are what a move costs.
+type moveRates struct {
 	EventsPerSecond float64       // of one copy
 	Parallel        int           // buckets that a cell gives or takes at a time
 	Switch          time.Duration // from the end of the copy until all routers know the new cell
 }
 
-// Plan is the result of moving buckets.
-type Plan struct {
+// movePlan is the result of moving buckets.
+type movePlan struct {
 	Took         time.Duration // until the last bucket has moved
 	MedianPause  time.Duration // of a bucket: its sessions refuse changes while it moves
 	LongestPause time.Duration
@@ -25,7 +25,7 @@ type Plan struct {
 
 // move is a move that runs.
 type move struct {
-	Move
+	bucketMove
 	ends time.Duration
 }
 
@@ -41,11 +41,11 @@ func (r *running) Pop() any {
 	return last
 }
 
-// Schedule carries out moves as early as the cells allow, the largest buckets first, and
+// schedule carries out moves as early as the cells allow, the largest buckets first, and
 // returns how long it takes.
-func Schedule(moves []Move, load Load, rates Rates) Plan {
+func schedule(moves []bucketMove, load bucketLoad, rates moveRates) movePlan {
 	waiting := slices.Clone(moves)
-	slices.SortStableFunc(waiting, func(a, b Move) int {
+	slices.SortStableFunc(waiting, func(a, b bucketMove) int {
 		switch x, y := load.Events[a.Bucket], load.Events[b.Bucket]; {
 		case x > y:
 			return -1
@@ -54,14 +54,14 @@ func Schedule(moves []Move, load Load, rates Rates) Plan {
 		}
 		return 0
 	})
-	var plan Plan
+	var plan movePlan
 	var pauses []time.Duration
 	plan.Busy = map[string]int{}
 	busy := map[string]int{}
 	var now time.Duration
 	var current running
-	start := func(m Move) bool {
-		if m.From != Backup && busy[m.From] >= rates.Parallel || busy[m.To] >= rates.Parallel {
+	start := func(m bucketMove) bool {
+		if m.From != backup && busy[m.From] >= rates.Parallel || busy[m.To] >= rates.Parallel {
 			return false
 		}
 		pause := rates.Switch + time.Duration(load.Events[m.Bucket]/rates.EventsPerSecond*float64(time.Second))

@@ -1,4 +1,4 @@
-package cells
+package main
 
 import (
 	"errors"
@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Options are the assumptions of a simulation.
-type Options struct {
-	Population   Population
+// options are the assumptions of a simulation.
+type options struct {
+	Population   population
 	Cells        int     // that the placement is shown for; 0 means as many as the sizing needs
 	Limit        float64 // load relative to the fair share above which buckets are moved
-	Rates        Rates
+	Rates        moveRates
 	RunningShare float64 // share of the sessions whose request runs at the busiest time
 	ChunksPerRun float64 // events per second of a running request
 	CellEvents   float64 // events per second that a cell stores
@@ -23,8 +23,8 @@ type Options struct {
 	EventBytes   float64 // on the disk of the database, with indexes
 }
 
-// Validate returns an error that names the first assumption that no simulation is possible with.
-func (o Options) Validate() error {
+// validate returns an error that names the first assumption that no simulation is possible with.
+func (o options) validate() error {
 	for _, v := range []struct {
 		flag  string
 		value float64
@@ -42,8 +42,8 @@ func (o Options) Validate() error {
 		return errors.New("-limit must be above 1, because a cell with its fair share has a load of 1")
 	case o.RunningShare > 1 || o.Headroom > 1:
 		return errors.New("-running and -headroom are shares; they must be at most 1")
-	case o.Cells < 0 || o.cells() < 2 || o.cells() > Buckets/8:
-		return fmt.Errorf("the simulation needs 2 to %d cells, and not %d; -cells sets their number", Buckets/8, o.cells())
+	case o.Cells < 0 || o.cells() < 2 || o.cells() > buckets/8:
+		return fmt.Errorf("the simulation needs 2 to %d cells, and not %d; -cells sets their number", buckets/8, o.cells())
 	case o.Rates.Switch < 0:
 		return errors.New("-switch must not be negative")
 	}
@@ -51,17 +51,17 @@ func (o Options) Validate() error {
 }
 
 // peak returns the events per second at the busiest time.
-func (o Options) peak() float64 {
+func (o options) peak() float64 {
 	return float64(o.Population.Sessions) * o.RunningShare * o.ChunksPerRun
 }
 
 // needed returns how many cells the busiest time needs if every cell may have up to Limit times
 // its fair share.
-func (o Options) needed() int {
+func (o options) needed() int {
 	return int(math.Ceil(o.peak() * o.Limit / (o.CellEvents * o.Headroom)))
 }
 
-func (o Options) cells() int {
+func (o options) cells() int {
 	if o.Cells != 0 {
 		return o.Cells
 	}
@@ -69,35 +69,35 @@ func (o Options) cells() int {
 }
 
 // equalCells returns cells of equal weight.
-func equalCells(n int) []Cell {
-	cells := make([]Cell, n)
+func equalCells(n int) []cell {
+	cells := make([]cell, n)
 	for i := range cells {
-		cells[i] = Cell{fmt.Sprintf("cell-%d", i+1), 1}
+		cells[i] = cell{fmt.Sprintf("cell-%d", i+1), 1}
 	}
 	return cells
 }
 
-// Simulate writes a report in Markdown. Equal options give equal reports.
-func Simulate(w io.Writer, o Options) error {
-	if err := o.Validate(); err != nil {
+// simulate writes a report in Markdown. Equal options give equal reports.
+func simulate(w io.Writer, o options) error {
+	if err := o.validate(); err != nil {
 		return err
 	}
-	bySession, byUser := o.Population.BySession(), o.Population.ByUser()
+	bySession, byUser := o.Population.bySession(), o.Population.byUser()
 	cells := equalCells(o.cells())
-	table := Place(cells)
+	table := place(cells)
 	var b strings.Builder
 	o.writeArithmetic(&b, byUser)
 	fmt.Fprintf(&b, "\n| placement of %s sessions in %d cells | sessions in a cell, × fair share | events of a cell, × fair share |\n|---|---|---|\n", count(float64(o.Population.Sessions)), len(cells))
 	for _, row := range []struct {
 		what  string
-		load  Load
-		table Table
+		load  bucketLoad
+		table cellTable
 	}{
 		{"by the hash of the session", bySession, table},
 		{"by the hash of the user", byUser, table},
-		{fmt.Sprintf("by the hash of the user, with the buckets moved that bring each cell to at most %.2f", o.Limit), byUser, Rebalance(table, cells, byUser.Events, o.Limit)},
+		{fmt.Sprintf("by the hash of the user, with the buckets moved that bring each cell to at most %.2f", o.Limit), byUser, rebalance(table, cells, byUser.Events, o.Limit)},
 	} {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.what, span(row.table.Loads(cells, row.load.Sessions)), span(row.table.Loads(cells, row.load.Events)))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.what, span(row.table.loads(cells, row.load.Sessions)), span(row.table.loads(cells, row.load.Events)))
 	}
 	o.writeChanges(&b, cells, table, byUser)
 	_, err := io.WriteString(w, b.String())
@@ -105,7 +105,7 @@ func Simulate(w io.Writer, o Options) error {
 }
 
 // writeArithmetic writes what the sessions need at the busiest time.
-func (o Options) writeArithmetic(b *strings.Builder, load Load) {
+func (o options) writeArithmetic(b *strings.Builder, load bucketLoad) {
 	var events float64
 	for _, e := range load.Events {
 		events += e
@@ -126,37 +126,37 @@ func (o Options) writeArithmetic(b *strings.Builder, load Load) {
 }
 
 // writeChanges writes what it costs to add a cell, to lose one and to rebalance.
-func (o Options) writeChanges(b *strings.Builder, cells []Cell, table Table, load Load) {
+func (o options) writeChanges(b *strings.Builder, cells []cell, table cellTable, load bucketLoad) {
 	fmt.Fprintf(b, "\n| change of %d cells | buckets that move | sessions that move | most events of a cell afterwards, × fair share | time | a session refuses changes for, median and longest |\n|---|---|---|---|---|---|\n", len(cells))
 	sessions := float64(o.Population.Sessions)
-	row := func(what string, cells []Cell, from, to Table, scheduled bool) {
-		moves := Moves(from, to)
+	row := func(what string, cells []cell, from, to cellTable, scheduled bool) {
+		moves := movesBetween(from, to)
 		var moved float64
 		for i, m := range moves {
 			moved += load.Sessions[m.Bucket]
-			if !slices.ContainsFunc(cells, func(c Cell) bool { return c.Name == m.From }) {
-				moves[i].From = Backup
+			if !slices.ContainsFunc(cells, func(c cell) bool { return c.Name == m.From }) {
+				moves[i].From = backup
 			}
 		}
 		took, pause := "", ""
 		if scheduled {
-			plan := Schedule(moves, load, o.Rates)
+			plan := schedule(moves, load, o.Rates)
 			took, pause = duration(plan.Took), duration(plan.MedianPause)+", "+duration(plan.LongestPause)
-			if len(moves) > 0 && moves[0].From == Backup {
+			if len(moves) > 0 && moves[0].From == backup {
 				pause = "until it is restored"
 			}
 		}
-		fmt.Fprintf(b, "| %s | %d of %d | %s (%s) | %.2f | %s | %s |\n", what, len(moves), Buckets, count(moved), percent(moved/sessions),
-			highest(to.Loads(cells, load.Events)), took, pause)
+		fmt.Fprintf(b, "| %s | %d of %d | %s (%s) | %.2f | %s | %s |\n", what, len(moves), buckets, count(moved), percent(moved/sessions),
+			highest(to.loads(cells, load.Events)), took, pause)
 	}
 	more, fewer := equalCells(len(cells)+1), cells[1:]
-	row("one more", more, table, Place(more), true)
-	row("one more, if buckets were assigned by remainder, for comparison", more, Modulo(cells), Modulo(more), false)
-	row("one lost, and restored from its backup to the others", fewer, table, Place(fewer), true)
-	row(fmt.Sprintf("rebalanced to at most %.2f", o.Limit), cells, table, Rebalance(table, cells, load.Events, o.Limit), true)
+	row("one more", more, table, place(more), true)
+	row("one more, if buckets were assigned by remainder, for comparison", more, modulo(cells), modulo(more), false)
+	row("one lost, and restored from its backup to the others", fewer, table, place(fewer), true)
+	row(fmt.Sprintf("rebalanced to at most %.2f", o.Limit), cells, table, rebalance(table, cells, load.Events, o.Limit), true)
 	double := slices.Clone(cells)
 	double[0].Weight = 2
-	row("one that is replaced by hardware of twice the power", double, table, Place(double), true)
+	row("one that is replaced by hardware of twice the power", double, table, place(double), true)
 }
 
 func highest(loads map[string]float64) float64 {
@@ -204,13 +204,13 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 
-// Defaults returns the assumptions for 10 million sessions. The rates are round figures of what
+// defaults returns the assumptions for 10 million sessions. The rates are round figures of what
 // was seen on two shared cores: commits of three nodes, and a move with loquat migrate.
-func Defaults() Options {
-	return Options{
-		Population:   Population{Seed: 1, Sessions: 10_000_000, SessionsPerUser: 10, EventsPerMean: 100},
+func defaults() options {
+	return options{
+		Population:   population{Seed: 1, Sessions: 10_000_000, SessionsPerUser: 10, EventsPerMean: 100},
 		Limit:        1.1,
-		Rates:        Rates{EventsPerSecond: 7_000, Parallel: 1, Switch: time.Second},
+		Rates:        moveRates{EventsPerSecond: 7_000, Parallel: 1, Switch: time.Second},
 		RunningShare: 0.001,
 		ChunksPerRun: 50,
 		CellEvents:   40_000,

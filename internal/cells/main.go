@@ -1,17 +1,20 @@
-// Command simulate shows what sessions in several cells need, and what it costs to add a cell,
-// to lose one and to rebalance them. docs/cells.md has its report.
+// Command cells places sessions in cells and reports what placement costs: what sessions in several
+// cells need, and what it takes to add a cell, to lose one and to rebalance them. docs/cells.md has
+// its report. A cell is a database with its nodes. No cell knows another, so cells multiply what
+// one primary can do.
+//
+// A key is hashed to one of a fixed number of buckets, and a table names the cell of each
+// bucket. A router needs only the table, and a bucket is the unit that moves.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
-
-	"loquat/internal/cells"
 )
 
 func main() {
-	o := cells.Defaults()
+	o := defaults()
 	p := &o.Population
 	flag.Uint64Var(&p.Seed, "seed", p.Seed, "seed of the random sessions")
 	flag.IntVar(&p.Sessions, "sessions", p.Sessions, "number of sessions")
@@ -28,8 +31,8 @@ func main() {
 	flag.Float64Var(&o.Headroom, "headroom", o.Headroom, "share of cell-rate that is planned with")
 	flag.Float64Var(&o.EventBytes, "event-bytes", o.EventBytes, "bytes of an event on the disk of the database")
 	flag.Parse()
-	if err := cells.Simulate(os.Stdout, o); err != nil {
-		fmt.Fprintln(os.Stderr, "simulate:", err)
+	if err := simulate(os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, "cells:", err)
 		os.Exit(2)
 	}
 }
