@@ -39,20 +39,6 @@ func (c *Client) Models(ctx context.Context, q ModelQuery) ([]loquat.Model, erro
 	return answer.Models, err
 }
 
-// Version returns the description of the server's build. Its field `api` is the version of
-// the HTTP API.
-func (c *Client) Version(ctx context.Context) (loquat.Object, error) {
-	var v loquat.Object
-	_, err := c.do(ctx, get(nil, "version"), &v)
-	return v, err
-}
-
-// Ready returns nil if the server is ready. It makes a single attempt.
-func (c *Client) Ready(ctx context.Context) error {
-	_, err := c.doOnce(ctx, get(nil, "readyz"), nil, nil)
-	return err
-}
-
 // ReloadConfig makes the server take up its changed configuration file.
 func (c *Client) ReloadConfig(ctx context.Context) (out loquat.ConfigReload, err error) {
 	_, err = c.do(ctx, newUnkeyedChange(http.MethodPost, nil, "config", "reload"), &out)

@@ -193,13 +193,6 @@ func TestCalls(t *testing.T) {
 		{"models", func(ctx context.Context, c *client.Client) (any, error) {
 			return c.Models(ctx, client.ModelQuery{AgentID: "a", Refresh: true})
 		}, "GET /models?agent_id=a&refresh=true", ``, `{"models":[{"id":"m","ctx":1}]}`, false, `[{"ctx":1,"id":"m"}]`},
-		{"version", func(ctx context.Context, c *client.Client) (any, error) {
-			v, err := c.Version(ctx)
-			return v, err
-		}, "GET /version", ``, `{"api":1}`, false, `{"api":1}`},
-		{"ready", func(ctx context.Context, c *client.Client) (any, error) {
-			return nil, c.Ready(ctx)
-		}, "GET /readyz", ``, `{"ready":true}`, false, `null`},
 		{"events", func(ctx context.Context, c *client.Client) (any, error) {
 			w, err := c.Events(ctx, client.Query{RequestID: "r", Limit: 9, Wait: 1500 * time.Millisecond, OmitSession: true})
 			return w.JSON, err
@@ -311,7 +304,6 @@ func TestRepeats(t *testing.T) {
 			_, err := c.ModifyMessage(ctx, "s", 0, "")
 			return err
 		}, 1, loquat.CodeUnavailable},
-		{"ready", 1, func(ctx context.Context, c *client.Client) error { return c.Ready(ctx) }, 1, loquat.CodeUnavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

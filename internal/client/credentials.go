@@ -19,13 +19,6 @@ func (c *Client) Pair(ctx context.Context, p loquat.NewPairing) (out loquat.Pair
 	return out, err
 }
 
-// Devices returns the paired devices.
-func (c *Client) Devices(ctx context.Context) ([]loquat.Device, error) {
-	var answer loquat.DeviceList
-	_, err := c.do(ctx, get(nil, "devices"), &answer)
-	return answer.Devices, err
-}
-
 // RemoveDevice removes a device and ends its connections.
 func (c *Client) RemoveDevice(ctx context.Context, id string) error {
 	_, err := c.do(ctx, newUnkeyedChange(http.MethodDelete, nil, "devices", id), nil)
