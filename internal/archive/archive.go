@@ -1,5 +1,5 @@
 // Package archive reads and writes archives: JSON files with sessions, their messages and their
-// images. docs/archive.md describes the format, and archive.schema.json is its schema.
+// images. docs/archive.md describes the format, and docs/archive.schema.json is its schema.
 //
 // A session has exactly one form in an archive. So an archive that was imported is exported again
 // as the same bytes.
@@ -7,7 +7,6 @@ package archive
 
 import (
 	"crypto/sha256"
-	_ "embed" // the schema
 	"fmt"
 	"io"
 	"time"
@@ -15,18 +14,13 @@ import (
 	"loquat"
 )
 
-// Format and Version are in the head of every archive. Version changes when a reader of the older
+// format and version are in the head of every archive. The version changes when a reader of the older
 // version would misunderstand an archive. A reader that finds a field that it does not know reads
 // the rest and reports the field, so new fields do not change the version.
 const (
-	Format  = "loquat-archive"
-	Version = 1
+	format  = "loquat-archive"
+	version = 1
 )
-
-// Schema is the JSON Schema of archives.
-//
-//go:embed archive.schema.json
-var Schema []byte
 
 // Session is a session in an archive.
 type Session struct {

@@ -94,11 +94,11 @@ func (r *Reader) readHead(name string) error {
 	if err != nil {
 		return err
 	}
-	if name == "format" && string(raw) != `"`+Format+`"` {
-		return fmt.Errorf("has the format %s; must be %q", loquat.Clip(string(raw), loquat.Excerpt), Format)
+	if name == "format" && string(raw) != `"`+format+`"` {
+		return fmt.Errorf("has the format %s; must be %q", loquat.Clip(string(raw), loquat.Excerpt), format)
 	}
-	if name == "version" && string(raw) != fmt.Sprint(Version) {
-		return fmt.Errorf("has version %s of the format, and this program reads version %d; use a newer program", loquat.Clip(string(raw), loquat.Excerpt), Version)
+	if name == "version" && string(raw) != fmt.Sprint(version) {
+		return fmt.Errorf("has version %s of the format, and this program reads version %d; use a newer program", loquat.Clip(string(raw), loquat.Excerpt), version)
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func Unwrap(in io.Reader) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if want := fmt.Sprintf(`{"format":%q,"version":%d,"sessions":[`+"\n", Format, Version); head != want {
-		return nil, fmt.Errorf("is not an archive of version %d; do the versions of the program and the server agree?", Version)
+	if want := fmt.Sprintf(`{"format":%q,"version":%d,"sessions":[`+"\n", format, version); head != want {
+		return nil, fmt.Errorf("is not an archive of version %d; do the versions of the program and the server agree?", version)
 	}
 	return &unwrapped{in: buffered}, nil
 }

@@ -47,7 +47,7 @@ func (w *Writer) WriteRaw(session io.Reader) error {
 func (w *Writer) separate() error {
 	before := ",\n"
 	if !w.begun {
-		before = fmt.Sprintf(`{"format":%q,"version":%d,"sessions":[`+"\n", Format, Version)
+		before = fmt.Sprintf(`{"format":%q,"version":%d,"sessions":[`+"\n", format, version)
 	}
 	w.begun = true
 	_, err := io.WriteString(w.w, before)
@@ -58,7 +58,7 @@ func (w *Writer) separate() error {
 func (w *Writer) Close() error {
 	end := "\n]}\n"
 	if !w.begun {
-		end = fmt.Sprintf(`{"format":%q,"version":%d,"sessions":[]}`+"\n", Format, Version)
+		end = fmt.Sprintf(`{"format":%q,"version":%d,"sessions":[]}`+"\n", format, version)
 	}
 	_, err := io.WriteString(w.w, end)
 	return err
