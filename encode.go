@@ -66,7 +66,7 @@ func (o Object) Size() (n int) {
 func (o Object) Encode() ([]byte, error) {
 	if o.Size() < largeObject {
 		b, err := marshal(o)
-		return ValidRaw(bytes.TrimSuffix(b, []byte("\n"))), err
+		return validRaw(bytes.TrimSuffix(b, []byte("\n"))), err
 	}
 	if err := o.checkValid(); err != nil {
 		return nil, err
@@ -226,18 +226,18 @@ func quotedSize(s string) int {
 // CleanText replaces each U+0000 with U+FFFD, because not every store can keep U+0000.
 func CleanText(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
 
-// ValidRaw replaces each byte of raw JSON that is not valid UTF-8 with U+FFFD, as
+// validRaw replaces each byte of raw JSON that is not valid UTF-8 with U+FFFD, as
 // AppendString does in strings.
-func ValidRaw(v json.RawMessage) json.RawMessage {
+func validRaw(v json.RawMessage) json.RawMessage {
 	if utf8.Valid(v) {
 		return v
 	}
 	return bytes.Map(func(r rune) rune { return r }, v)
 }
 
-// CleanRaw applies ValidRaw to raw JSON and CleanText to all strings in it.
+// CleanRaw applies validRaw to raw JSON and CleanText to all strings in it.
 func CleanRaw(v json.RawMessage) json.RawMessage {
-	v = ValidRaw(v)
+	v = validRaw(v)
 	if bytes.Contains(v, nulEscape) {
 		v = replaceNulEscapes(v)
 	}
@@ -271,7 +271,7 @@ func appendRaw(dst []byte, v json.RawMessage) []byte {
 	if len(v) == 0 {
 		return append(dst, "null"...)
 	}
-	v = ValidRaw(v)
+	v = validRaw(v)
 	if bytes.ContainsAny(v, "\n\r") {
 		buf := bytes.NewBuffer(dst)
 		if json.Compact(buf, v) == nil {
@@ -289,7 +289,7 @@ func OneLine(v json.RawMessage) json.RawMessage {
 		return v
 	}
 	var buf bytes.Buffer
-	if json.Compact(&buf, ValidRaw(v)) != nil {
+	if json.Compact(&buf, validRaw(v)) != nil {
 		return v
 	}
 	return buf.Bytes()

@@ -240,7 +240,7 @@ func (e Event) Encode() (Record, error) {
 	if err := enc.Encode(e); err != nil {
 		return Record{}, fmt.Errorf("encode %s event: %w", e.Type, err)
 	}
-	rec.Body = ValidRaw(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
+	rec.Body = validRaw(bytes.TrimSuffix(buf.Bytes(), []byte("\n")))
 	return rec, nil
 }
 

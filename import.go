@@ -16,8 +16,8 @@ type ImportedSession struct {
 	Notes     []string `json:"notes,omitempty" doc:"What could not be taken over."`
 }
 
-// MaxImportedSessions is how many sessions an ImportReport lists, at most.
-const MaxImportedSessions = 1000
+// maxImportedSessions is how many sessions an ImportReport lists, at most.
+const maxImportedSessions = 1000
 
 // ImportReport answers an import. The sessions are stored one after the other, so those before an
 // error are there.
@@ -45,8 +45,8 @@ func (r *ImportReport) Add(s ImportedSession) {
 	if s.Error != "" || len(s.Notes) > 0 {
 		at = r.eventful()
 	}
-	if at < MaxImportedSessions {
-		r.Sessions = append(r.Sessions[:min(len(r.Sessions), MaxImportedSessions-1)], ImportedSession{})
+	if at < maxImportedSessions {
+		r.Sessions = append(r.Sessions[:min(len(r.Sessions), maxImportedSessions-1)], ImportedSession{})
 		copy(r.Sessions[at+1:], r.Sessions[at:])
 		r.Sessions[at] = s
 	}

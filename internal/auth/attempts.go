@@ -26,7 +26,7 @@ type Attempts struct {
 	bearers, claims *attemptKind
 
 	mu      sync.Mutex
-	store   SharedStore            // nil if this node is the only one
+	store   sharedStore            // nil if this node is the only one
 	pending map[attemptCounter]int // attempts that the store does not have yet
 	sharing bool                   // a goroutine adds pending to the store
 }
@@ -102,7 +102,7 @@ func (a *Attempts) count(kind *attemptKind, from netip.Addr) error {
 }
 
 // share makes the counts common to all nodes that use a store.
-func (a *Attempts) share(s SharedStore) {
+func (a *Attempts) share(s sharedStore) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.store = s
@@ -163,7 +163,7 @@ func (a *Attempts) takePending() map[attemptCounter]int {
 }
 
 // add adds counts to a store. It makes the sums with the counts of the other nodes hold here.
-func add(store SharedStore, counts map[attemptCounter]int) error {
+func add(store sharedStore, counts map[attemptCounter]int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shareWithin)
 	defer cancel()
 	var counters []attemptCounter

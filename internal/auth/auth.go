@@ -93,7 +93,7 @@ type Keeper struct {
 
 	attempts *Attempts
 
-	shared  SharedStore // nil if no other node may change the store
+	shared  sharedStore // nil if no other node may change the store
 	checks  checks
 	writing sync.Mutex // held over a change of the store and of the copy, and while the copy is loaded
 
@@ -129,7 +129,7 @@ func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	}
 	k.writing.Lock()
 	defer k.writing.Unlock()
-	if shared, ok := k.store.(SharedStore); ok && shared.Shared() {
+	if shared, ok := k.store.(sharedStore); ok && shared.Shared() {
 		k.shared = shared
 		k.attempts.share(shared)
 		shared.OnCredentials(k.update)

@@ -26,8 +26,8 @@ type Store interface {
 	UseCredential(ctx context.Context, use loquat.CredentialUse) error
 }
 
-// SharedStore is implemented by a Store that several nodes may use.
-type SharedStore interface {
+// sharedStore is implemented by a Store that several nodes may use.
+type sharedStore interface {
 	// Shared reports whether other nodes may change the stored credentials.
 	Shared() bool
 	// OnCredentials calls fn within a second after another node changed the stored

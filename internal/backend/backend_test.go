@@ -375,7 +375,7 @@ func TestScriptContent(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.want.role = "assistant"
-			resp := post(t, url, requestBody("demo", `,"stream":true`), ScriptHeader, tt.script)
+			resp := post(t, url, requestBody("demo", `,"stream":true`), scriptHeader, tt.script)
 			if got := readStream(t, resp.Body); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", tt.want) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
@@ -406,7 +406,7 @@ func TestLongFiller(t *testing.T) {
 func TestScriptLayers(t *testing.T) {
 	url := start(t, Options{Script: []byte(`{"text":"server","finish_reason":"a"}`)})
 	got := readStream(t, post(t, url, requestBody("demo", `,"stream":true,"loquat_script":{"text":"body","no_done":true}`),
-		ScriptHeader, `{"text":"header","finish_reason":null}`).Body)
+		scriptHeader, `{"text":"header","finish_reason":null}`).Body)
 	if got.text != "header" || got.finish != "stop" || got.done {
 		t.Errorf("%+v", got)
 	}
@@ -683,7 +683,7 @@ func TestScriptContentEncoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Accept-Encoding", "identity")
-		req.Header.Set(ScriptHeader, script)
+		req.Header.Set(scriptHeader, script)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

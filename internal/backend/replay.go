@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// ReplayHeader is the header that selects the recording, by its path in the folder of
+// replayHeader is the header that selects the recording, by its path in the folder of
 // recordings. Without it the model's name selects the recording.
-const ReplayHeader = "X-Loquat-Replay"
+const replayHeader = "X-Loquat-Replay"
 
 // maxRecording is the largest size of a recording, in bytes.
 const maxRecording = 64 << 20
@@ -73,7 +73,7 @@ func (p *Replay) body(r *http.Request, req *chatRequest) (*body, *apiError) {
 	name := p.only
 	if name == "" {
 		name = req.Model
-		if h := r.Header.Get(ReplayHeader); h != "" {
+		if h := r.Header.Get(replayHeader); h != "" {
 			name = h
 		}
 	}
@@ -101,7 +101,7 @@ func (p *Replay) body(r *http.Request, req *chatRequest) (*body, *apiError) {
 
 func unknownRecording(name string) *apiError {
 	return newAPIError(http.StatusNotFound, "model", "model_not_found",
-		"There is no recording %q here. Name a recording that GET /v1/models lists, as the model or in the header %s.", name, ReplayHeader)
+		"There is no recording %q here. Name a recording that GET /v1/models lists, as the model or in the header %s.", name, replayHeader)
 }
 
 // applyExpected sets the status and the headers that were recorded, if any.

@@ -69,7 +69,7 @@ func TestReplayFolder(t *testing.T) {
 	for _, tt := range tests {
 		var headers []string
 		if tt.header != "" {
-			headers = []string{ReplayHeader, tt.header}
+			headers = []string{replayHeader, tt.header}
 		}
 		resp := post(t, url, requestBody(tt.model, `,"stream":true`), headers...)
 		body, err := io.ReadAll(resp.Body)

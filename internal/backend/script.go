@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// ScriptHeader is the header for a Script. `loquat_script` in the body is an alternative. If
+// scriptHeader is the header for a Script. `loquat_script` in the body is an alternative. If
 // a request has both, the header's directives win.
-const ScriptHeader = "X-Loquat-Script"
+const scriptHeader = "X-Loquat-Script"
 
 // Script sets what the backend answers, how fast, and how it fails. The zero value changes
 // nothing. docs/backend.md describes each directive.
@@ -155,7 +155,7 @@ func (l layer) scriptOfAttempt(s Script, attempt int) (Script, error) {
 // depend on the attempt.
 func (b *Backend) scriptFor(r *http.Request, req *chatRequest) (Script, int, error) {
 	l := b.base
-	for _, data := range [][]byte{req.Script, []byte(r.Header.Get(ScriptHeader))} {
+	for _, data := range [][]byte{req.Script, []byte(r.Header.Get(scriptHeader))} {
 		if len(data) == 0 || string(data) == "null" {
 			continue
 		}

@@ -32,8 +32,8 @@ func (r *Relay) Get(ctx context.Context, token, path string, from netip.Addr, ta
 	return r.do(ctx, http.MethodGet, u, nil, token, from, take)
 }
 
-// Claim claims a pairing code.
-func (r *Relay) Claim(ctx context.Context, body []byte, from netip.Addr, take func(Part) error) (Answer, error) {
+// claim claims a pairing code.
+func (r *Relay) claim(ctx context.Context, body []byte, from netip.Addr, take func(Part) error) (Answer, error) {
 	return r.do(ctx, http.MethodPost, &url.URL{Path: "/pairing/claim"}, body, "", from, take)
 }
 

@@ -68,12 +68,12 @@ func (b *broadcaster) count() (joined, behind int) {
 func (f *Forwarder) Register(registry prometheus.Registerer) error {
 	return register(registry,
 		gauge("loquat_bridge_connected", "1 while this server is connected to its bridge.", func() float64 { return flag(f.Connected()) }),
-		gauge("loquat_bridge_acknowledged_event", "The last event that the bridge acknowledged, 0 before the first connection.", func() float64 { return float64(f.Acknowledged()) }),
+		gauge("loquat_bridge_acknowledged_event", "The last event that the bridge acknowledged, 0 before the first connection.", func() float64 { return float64(f.acknowledged()) }),
 		gauge("loquat_bridge_lag_events", "Events that the bridge has not acknowledged; all events before the first connection, 0 on a node that does not forward.", func() float64 {
 			if !f.leading.Load() {
 				return 0
 			}
-			return float64(max(0, f.opts.Log.Latest()-f.Acknowledged()))
+			return float64(max(0, f.opts.Log.Latest()-f.acknowledged()))
 		}),
 	)
 }

@@ -163,7 +163,7 @@ func TestFormerLeaderComesBack(t *testing.T) {
 	until(t, "the first has given up", func() bool { return !forwarders[0].leading.Load() && !forwarders[0].Connected() })
 	until(t, "the second forwards", func() bool { return forwarders[1].Connected() && h.remotes["home"].connected() })
 	id := o.log.partial("one", "x")
-	until(t, "the bridge has the event", func() bool { return forwarders[1].Acknowledged() == id })
+	until(t, "the bridge has the event", func() bool { return forwarders[1].acknowledged() == id })
 }
 
 // laggingLog is the log of a node whose broadcaster has not read the newest events yet.

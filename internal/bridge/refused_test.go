@@ -61,7 +61,7 @@ func TestRefusedEventBecomesGap(t *testing.T) {
 			if got := p.next(); got.eventID() != at+1 {
 				t.Errorf("after it: %.200s", got.payload)
 			}
-			until(t, "all is acknowledged", func() bool { return f.Acknowledged() == at+1 && f.Connected() })
+			until(t, "all is acknowledged", func() bool { return f.acknowledged() == at+1 && f.Connected() })
 		})
 	}
 }

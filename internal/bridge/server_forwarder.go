@@ -125,8 +125,8 @@ func (f *Forwarder) Close() {
 // Connected reports whether the forwarder has joined the bridge.
 func (f *Forwarder) Connected() bool { return f.connected.Load() }
 
-// Acknowledged returns the last event that the bridge acknowledged.
-func (f *Forwarder) Acknowledged() loquat.EventID { return loquat.EventID(f.acked.Load()) }
+// acknowledged returns the last event that the bridge acknowledged.
+func (f *Forwarder) acknowledged() loquat.EventID { return loquat.EventID(f.acked.Load()) }
 
 // run connects while this node leads.
 func (f *Forwarder) run(ctx context.Context) {
@@ -155,13 +155,13 @@ func (f *Forwarder) leads() bool { return f.opts.Leads == nil || f.opts.Leads() 
 func (f *Forwarder) connectAgain(ctx context.Context) {
 	failures, lastLogged := 0, ""
 	for ctx.Err() == nil {
-		began, before := time.Now(), f.Acknowledged()
+		began, before := time.Now(), f.acknowledged()
 		joined, err := f.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		switch {
-		case time.Since(began) > stableAfter, joined && f.Acknowledged() > before:
+		case time.Since(began) > stableAfter, joined && f.acknowledged() > before:
 			failures, lastLogged = 0, ""
 		case joined:
 			failures, lastLogged = min(failures, failuresAfterJoin), ""
@@ -221,7 +221,7 @@ func (f *Forwarder) connect(ctx context.Context) (joined bool, err error) {
 	defer f.connected.Store(false)
 	l.running.Go(l.pushAccess)
 	err = l.follow(last)
-	f.stuck.note(last, l.sent, f.Acknowledged(), err)
+	f.stuck.note(last, l.sent, f.acknowledged(), err)
 	return true, err
 }
 
@@ -408,7 +408,7 @@ func (l *link) answer(ctx context.Context, event string, params askParams) {
 	case eventGet:
 		end.Answer, err = l.opts.Relay.Get(ctx, params.Token, params.Path, params.Address, take)
 	case eventClaim:
-		end.Answer, err = l.opts.Relay.Claim(ctx, params.Body, params.Address, take)
+		end.Answer, err = l.opts.Relay.claim(ctx, params.Body, params.Address, take)
 	case eventEvents:
 		end.Answer, err = l.events(ctx, params, take)
 	case eventWho:

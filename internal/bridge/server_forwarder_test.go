@@ -105,7 +105,7 @@ func TestForward(t *testing.T) {
 	if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "server-token"}); reason != reasonUnauthorized {
 		t.Errorf("a server's token: %q", reason)
 	}
-	until(t, "all is acknowledged", func() bool { return f.Acknowledged() == 7 && f.Connected() })
+	until(t, "all is acknowledged", func() bool { return f.acknowledged() == 7 && f.Connected() })
 	o.allow(Access{Tokens: []Token{NewToken(sha256.Sum256([]byte("good")), Principal{})}})
 	one.gone()
 }

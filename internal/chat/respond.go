@@ -68,8 +68,8 @@ func ReplyID(requestID string, n int) string {
 	return fmt.Sprintf("%s%s%d", requestID, replySeparator, n)
 }
 
-// IsReplyOf reports whether a message is an assistant message of a request that Respond started.
-func IsReplyOf(m loquat.Message, requestID string) bool {
+// isReplyOf reports whether a message is an assistant message of a request that Respond started.
+func isReplyOf(m loquat.Message, requestID string) bool {
 	return m.Role == loquat.RoleAssistant && strings.HasPrefix(m.ID, requestID+replySeparator)
 }
 
@@ -107,7 +107,7 @@ func nextReply(tx *store.Tx, h store.Head, q store.Request, stored storedSend) (
 	}
 	added, err := tx.Messages(h, h.Rev, *stored.From, -1)
 	for _, before := range added {
-		if IsReplyOf(before, q.RequestID) {
+		if isReplyOf(before, q.RequestID) {
 			m = next(loquat.RoleAssistant)
 		}
 	}
@@ -226,10 +226,10 @@ func (e *Exchange) read(r *store.Reader, h store.Head, last int) error {
 			return err
 		}
 		for i, m := range page {
-			if markerOf(m) != nil || m.Role == loquat.RoleAssistant && !IsReplyOf(m, e.RequestID) {
+			if markerOf(m) != nil || m.Role == loquat.RoleAssistant && !isReplyOf(m, e.RequestID) {
 				return nil
 			}
-			if IsReplyOf(m, e.RequestID) || m.Role == loquat.RoleTool {
+			if isReplyOf(m, e.RequestID) || m.Role == loquat.RoleTool {
 				e.Replies, e.End = append(e.Replies, m), at+i+1
 			}
 		}

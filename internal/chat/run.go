@@ -155,7 +155,7 @@ func (s *Requests) newJob(ctx context.Context, q store.Request, out *sink) (loop
 		ProviderID: resolved.ProviderID, Provider: resolved.Provider, Plugins: s.plugins.Only(rules.AllowsPlugin), Config: resolved.Config,
 		Redacted: resolved.Redacted,
 		Earlier:  earlier, History: history, Stream: stored.Streams(), StreamTools: stored.StreamTools,
-		Attempted:     out.Attempted,
+		Attempted:     out.attempted,
 		MaxToolRounds: limits.MaxToolRounds, MaxToolResultBytes: limits.MaxToolResultBytes, NewMessage: newMessages(q, stored),
 		OpenAsset: func(ctx context.Context, assetID string) (loquat.Asset, io.ReadCloser, error) {
 			return s.assets.OpenAsset(ctx, q.SessionID, assetID)

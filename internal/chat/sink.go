@@ -305,9 +305,9 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *
 	return err
 }
 
-// Attempted notes a call of the backend. The next step, or the end of the request, counts it. Like the
+// attempted notes a call of the backend. The next step, or the end of the request, counts it. Like the
 // methods that step, it is called by the request's worker alone.
-func (k *sink) Attempted(a loquat.Attempt) { k.attempts = append(k.attempts, a) }
+func (k *sink) attempted(a loquat.Attempt) { k.attempts = append(k.attempts, a) }
 
 // EndPhase persists a phase: assistant_message end, final, checkpoint, then tool_calls, or the
 // end of the request, or both.

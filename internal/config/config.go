@@ -26,25 +26,25 @@ import (
 // The defaults of the service's own keys.
 const (
 	DefaultListen           = "127.0.0.1:8787"
-	DefaultPoolSize         = 10
-	DefaultStatementTimeout = 30 * time.Second
+	defaultPoolSize         = 10
+	defaultStatementTimeout = 30 * time.Second
 	DefaultShutdownGrace    = 10 * time.Second
 	DefaultDrain            = 3 * time.Second
-	DefaultRetention        = 7 * 24 * time.Hour
+	defaultRetention        = 7 * 24 * time.Hour
 	DefaultMaxBodyBytes     = 8 << 20
-	DefaultMaxAssetBytes    = 20 << 20
-	DefaultMaxImportBytes   = 1 << 30
+	defaultMaxAssetBytes    = 20 << 20
+	defaultMaxImportBytes   = 1 << 30
 	DefaultMaxResponseBytes = 64 << 20
-	DefaultMaxToolRounds    = 50
-	DefaultMaxToolResult    = 256 << 10
+	defaultMaxToolRounds    = 50
+	defaultMaxToolResult    = 256 << 10
 
-	DefaultMaxRunning               = 10_000
-	DefaultMaxConnections           = 4096
-	DefaultMaxConnectionsPerAddress = 1024
-	DefaultMaxFollowers             = 1024
-	DefaultMaxFollowersPerToken     = 512
-	DefaultMaxInflight              = 64 << 20
-	DefaultMaxInflightPerToken      = 32 << 20
+	defaultMaxRunning               = 10_000
+	defaultMaxConnections           = 4096
+	defaultMaxConnectionsPerAddress = 1024
+	defaultMaxFollowers             = 1024
+	defaultMaxFollowersPerToken     = 512
+	defaultMaxInflight              = 64 << 20
+	defaultMaxInflightPerToken      = 32 << 20
 )
 
 // maxFileBytes bounds the file of a configuration, and each file that it refers to.
@@ -154,13 +154,13 @@ type Webhooks struct {
 	RetryDelays  []time.Duration // between the attempts to deliver an event
 }
 
-// DefaultWebhookDelays are the delays between the attempts to deliver an event, in seconds: over four days.
-var DefaultWebhookDelays = []int{5, 30, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400, 86400}
+// defaultWebhookDelays are the delays between the attempts to deliver an event, in seconds: over four days.
+var defaultWebhookDelays = []int{5, 30, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400, 86400}
 
 // webhooksIn reads webhooks.
 func webhooksIn(o loquat.Object) Webhooks {
 	w := Webhooks{AllowPrivate: valueAt(o, "allow_private_addresses", false)}
-	for _, seconds := range DefaultWebhookDelays {
+	for _, seconds := range defaultWebhookDelays {
 		w.RetryDelays = append(w.RetryDelays, time.Duration(seconds)*time.Second)
 	}
 	if raw, ok := o["retry_delays_seconds"]; ok {
@@ -349,8 +349,8 @@ func New(raw loquat.Object, env Environment) *Config {
 		Store: Store{
 			URL:              raw.Object("store").String("url"),
 			ListenURL:        raw.Object("store").String("listen_url"),
-			PoolSize:         valueAt(raw.Object("store"), "pool_size", DefaultPoolSize),
-			StatementTimeout: secondsAt(raw.Object("store"), "statement_timeout_seconds", DefaultStatementTimeout),
+			PoolSize:         valueAt(raw.Object("store"), "pool_size", defaultPoolSize),
+			StatementTimeout: secondsAt(raw.Object("store"), "statement_timeout_seconds", defaultStatementTimeout),
 		},
 		Assets: Assets{
 			URL:             raw.Object("assets").String("url"),
@@ -367,7 +367,7 @@ func New(raw loquat.Object, env Environment) *Config {
 		Webhooks:       webhooksIn(raw.Object("webhooks")),
 		Telemetry:      telemetryIn(raw.Object("telemetry")),
 		Limits:         limitsIn(limits),
-		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", DefaultRetention)},
+		Events:         Events{Retention: secondsAt(raw.Object("events"), "retention_seconds", defaultRetention)},
 		Prices:         valueAt[map[string]Price](raw, "prices", nil),
 		Plugins:        valueAt[[]string](raw, "plugins", nil),
 		Required:       valueAt[[]string](raw, "required_plugins", nil),
@@ -383,21 +383,21 @@ func New(raw loquat.Object, env Environment) *Config {
 func limitsIn(limits loquat.Object) Limits {
 	return Limits{
 		MaxBodyBytes:     valueAt[int64](limits, "max_body_bytes", DefaultMaxBodyBytes),
-		MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", DefaultMaxAssetBytes),
-		MaxImportBytes:   valueAt[int64](limits, "max_import_bytes", DefaultMaxImportBytes),
+		MaxAssetBytes:    valueAt[int64](limits, "max_asset_bytes", defaultMaxAssetBytes),
+		MaxImportBytes:   valueAt[int64](limits, "max_import_bytes", defaultMaxImportBytes),
 		MaxResponseBytes: valueAt[int64](limits, "max_response_bytes", DefaultMaxResponseBytes),
-		MaxToolRounds:    valueAt(limits, "max_tool_rounds", DefaultMaxToolRounds),
+		MaxToolRounds:    valueAt(limits, "max_tool_rounds", defaultMaxToolRounds),
 
-		MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", DefaultMaxToolResult),
+		MaxToolResultBytes: valueAt(limits, "max_tool_result_bytes", defaultMaxToolResult),
 
-		MaxRunningRequests:       valueAt(limits, "max_running_requests", DefaultMaxRunning),
+		MaxRunningRequests:       valueAt(limits, "max_running_requests", defaultMaxRunning),
 		MinFreeDiskBytes:         valueAt[int64](limits, "min_free_disk_bytes", -1),
-		MaxConnections:           valueAt(limits, "max_connections", DefaultMaxConnections),
-		MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", DefaultMaxConnectionsPerAddress),
-		MaxFollowers:             valueAt(limits, "max_followers", DefaultMaxFollowers),
-		MaxFollowersPerToken:     valueAt(limits, "max_followers_per_token", DefaultMaxFollowersPerToken),
-		MaxInflightBytes:         valueAt[int64](limits, "max_inflight_bytes", DefaultMaxInflight),
-		MaxInflightBytesPerToken: valueAt[int64](limits, "max_inflight_bytes_per_token", DefaultMaxInflightPerToken),
+		MaxConnections:           valueAt(limits, "max_connections", defaultMaxConnections),
+		MaxConnectionsPerAddress: valueAt(limits, "max_connections_per_address", defaultMaxConnectionsPerAddress),
+		MaxFollowers:             valueAt(limits, "max_followers", defaultMaxFollowers),
+		MaxFollowersPerToken:     valueAt(limits, "max_followers_per_token", defaultMaxFollowersPerToken),
+		MaxInflightBytes:         valueAt[int64](limits, "max_inflight_bytes", defaultMaxInflight),
+		MaxInflightBytesPerToken: valueAt[int64](limits, "max_inflight_bytes_per_token", defaultMaxInflightPerToken),
 	}
 }
 

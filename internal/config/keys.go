@@ -46,8 +46,8 @@ func Keys() Schema {
 
 		{Key: "store.url", Kind: String, Check: text(checkStoreURL), Doc: "PostgreSQL database to use instead of the file in the data directory, such as `postgres://USER:PASSWORD@HOST:5432/DATABASE`; see [PostgreSQL](postgresql.md)."},
 		{Key: "store.listen_url", Kind: String, Check: text(checkStoreURL), Doc: "URL of the same database without a pooler, for the notifications between several servers; by default that of `store.url`. Needed only if a pooler in transaction mode is in between."},
-		{Key: "store.pool_size", Kind: Integer, Default: DefaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`, without the two for notifications and for the lease."},
-		{Key: "store.statement_timeout_seconds", Kind: Number, Default: DefaultStatementTimeout.Seconds(), Min: bound(0.1), Max: bound(3600), Doc: "How many seconds a statement in the database of `store.url` may take."},
+		{Key: "store.pool_size", Kind: Integer, Default: defaultPoolSize, Min: bound(2), Max: bound(1000), Doc: "Maximum number of connections to the database of `store.url`, without the two for notifications and for the lease."},
+		{Key: "store.statement_timeout_seconds", Kind: Number, Default: defaultStatementTimeout.Seconds(), Min: bound(0.1), Max: bound(3600), Doc: "How many seconds a statement in the database of `store.url` may take."},
 
 		{Key: "assets.url", Kind: String, Check: text(checkAssetsURL), Doc: "S3-compatible object store for images, such as `s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION&path_style=true`; only with `store.url`. By default images are in the database of `store.url`; see [PostgreSQL](postgresql.md#images)."},
 		{Key: "assets.access_key_id", Kind: String, Doc: "Access key for `assets.url`; by default the credentials come from the environment or from the role of the machine."},
@@ -62,11 +62,11 @@ func Keys() Schema {
 		{Key: "push.web.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether push services may have loopback, private or link-local addresses."},
 
 		{Key: "webhooks.allow_private_addresses", Kind: Boolean, Default: false, Doc: "Whether receivers of [webhooks](webhooks.md) may have loopback, private or link-local addresses."},
-		{Key: "webhooks.retry_delays_seconds", Kind: Delays, Default: DefaultWebhookDelays, Doc: "Delays between the attempts to deliver an event to a webhook. After the last one it is given up, and can be sent again by hand."},
+		{Key: "webhooks.retry_delays_seconds", Kind: Delays, Default: defaultWebhookDelays, Doc: "Delays between the attempts to deliver an event to a webhook. After the last one it is given up, and can be sent again by hand."},
 	}, telemetryKeys(), limitKeys(), Schema{
 		{Key: "prices", Kind: Object, Check: checkPrices, Doc: "Prices of a million tokens, by model or by `provider_id/model`: objects with `input`, `output` and, optionally, `cached_input`, in any one currency. They give the cost in [usage](users.md#usage)."},
 
-		{Key: "events.retention_seconds", Kind: Integer, Default: int(DefaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
+		{Key: "events.retention_seconds", Kind: Integer, Default: int(defaultRetention.Seconds()), Min: bound(0), Max: bound(3_153_600_000), Doc: "How many seconds events are kept; 0 keeps them for ever."},
 	})
 }
 
@@ -84,19 +84,19 @@ func telemetryKeys() Schema {
 func limitKeys() Schema {
 	return Schema{
 		{Key: "limits.max_body_bytes", Kind: Integer, Default: DefaultMaxBodyBytes, Min: bound(1024), Doc: "Maximum size of a body that a client sends to the HTTP API."},
-		{Key: "limits.max_asset_bytes", Kind: Integer, Default: DefaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
-		{Key: "limits.max_import_bytes", Kind: Integer, Default: DefaultMaxImportBytes, Min: bound(1024), Doc: "Maximum size of a file that a client sends to `POST /sessions/import`. `loquat import` sends each session by itself, so it can import larger files."},
+		{Key: "limits.max_asset_bytes", Kind: Integer, Default: defaultMaxAssetBytes, Min: bound(1024), Doc: "Maximum size of an uploaded image."},
+		{Key: "limits.max_import_bytes", Kind: Integer, Default: defaultMaxImportBytes, Min: bound(1024), Doc: "Maximum size of a file that a client sends to `POST /sessions/import`. `loquat import` sends each session by itself, so it can import larger files."},
 		{Key: "limits.max_response_bytes", Kind: Integer, Default: DefaultMaxResponseBytes, Min: bound(1024), Doc: "Maximum size of a backend's response."},
-		{Key: "limits.max_tool_rounds", Kind: Integer, Default: DefaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Maximum number of tool rounds in one request."},
-		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: DefaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Maximum size of the text of a tool result. The rest is cut, and a note in the tool message says so."},
-		{Key: "limits.max_running_requests", Kind: Integer, Default: DefaultMaxRunning, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of requests that run on this server. The answer to a send that would start a further one is 503."},
+		{Key: "limits.max_tool_rounds", Kind: Integer, Default: defaultMaxToolRounds, Min: bound(0), Max: bound(10000), Doc: "Maximum number of tool rounds in one request."},
+		{Key: "limits.max_tool_result_bytes", Kind: Integer, Default: defaultMaxToolResult, Min: bound(1024), Max: bound(1 << 30), Doc: "Maximum size of the text of a tool result. The rest is cut, and a note in the tool message says so."},
+		{Key: "limits.max_running_requests", Kind: Integer, Default: defaultMaxRunning, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of requests that run on this server. The answer to a send that would start a further one is 503."},
 		{Key: "limits.min_free_disk_bytes", Kind: Integer, Min: bound(0), Max: bound(1 << 50), Doc: "Free space in the data directory below which the server accepts no sends, uploads and imports (503). Running requests continue. By default 128 MiB, or 5 % of a smaller disk; 0 turns the check off."},
-		{Key: "limits.max_connections", Kind: Integer, Default: DefaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Maximum number of connections at a time. Idle connections are closed to make room. If all are in use, a new connection is refused."},
-		{Key: "limits.max_connections_per_address", Kind: Integer, Default: DefaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of connections of one address, or of one /64 network of IPv6. It does not apply to addresses in `server.trusted_proxies`."},
-		{Key: "limits.max_followers", Kind: Integer, Default: DefaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams, polls and [relayed requests](openai.md) at a time. The answer to a further one is 503."},
-		{Key: "limits.max_followers_per_token", Kind: Integer, Default: DefaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
-		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: DefaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503. The bodies of relayed requests have another account of this size."},
-		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: DefaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
+		{Key: "limits.max_connections", Kind: Integer, Default: defaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Maximum number of connections at a time. Idle connections are closed to make room. If all are in use, a new connection is refused."},
+		{Key: "limits.max_connections_per_address", Kind: Integer, Default: defaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of connections of one address, or of one /64 network of IPv6. It does not apply to addresses in `server.trusted_proxies`."},
+		{Key: "limits.max_followers", Kind: Integer, Default: defaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams, polls and [relayed requests](openai.md) at a time. The answer to a further one is 503."},
+		{Key: "limits.max_followers_per_token", Kind: Integer, Default: defaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
+		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: defaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503. The bodies of relayed requests have another account of this size."},
+		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: defaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
 	}
 }
 

@@ -70,11 +70,11 @@ func SchemaOffers(schema Schema, base loquat.Object) []Offer {
 func (o Offer) Overridable(schema Schema) bool {
 	path := o.path()
 	return !neverOverridable(o.Key) && !neverOverridable(path[0]) && path[0] != "endpoint_options" &&
-		(path[0] != "base_url" || len(path) == 1) && !SecretAt(schema, path)
+		(path[0] != "base_url" || len(path) == 1) && !secretAt(schema, path)
 }
 
-// SecretAt reports whether the value at a path is a secret or part of one.
-func SecretAt(schema Schema, path []string) bool {
+// secretAt reports whether the value at a path is a secret or part of one.
+func secretAt(schema Schema, path []string) bool {
 	for _, key := range path {
 		field, inner := schema.at(key)
 		if loquat.SecretName(key) || field != nil && field.Secret {

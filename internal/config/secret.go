@@ -61,7 +61,7 @@ func (c *Config) RedactAt(path []string, value json.RawMessage, schema Schema) j
 	if len(value) == 0 {
 		return json.RawMessage("null")
 	}
-	if SecretAt(schema, path) {
+	if secretAt(schema, path) {
 		return r.hide(value)
 	}
 	return r.value(path[len(path)-1], strings.Join(path, "."), value)

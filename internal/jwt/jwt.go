@@ -37,8 +37,8 @@ type Issuer struct {
 }
 
 const (
-	// MaxToken is the size of the largest token, in bytes.
-	MaxToken = 16 << 10
+	// maxToken is the size of the largest token, in bytes.
+	maxToken = 16 << 10
 	// leeway is how far the clocks of an issuer and of this server may differ for tokens from the future.
 	leeway = 5 * time.Minute
 )
@@ -99,7 +99,7 @@ func (v *Verifier) Is(token string) bool {
 
 // issuerOf returns the issuer that a token names, before anything of the token is verified.
 func (v *Verifier) issuerOf(token string) (issuer, bool) {
-	if v == nil || len(token) > MaxToken || strings.Count(token, ".") != 2 {
+	if v == nil || len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return issuer{}, false
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])

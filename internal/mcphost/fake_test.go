@@ -306,7 +306,7 @@ func writeManifest(t testing.TB, how string, more manifest) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, ManifestName), b, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, manifestName), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir

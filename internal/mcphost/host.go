@@ -97,8 +97,8 @@ func (p *Plugin) Dir() string { return p.dir }
 // Faults returns the problems of the manifest.
 func (p *Plugin) Faults() []config.Problem { return p.faults }
 
-// CommandLine returns the command that starts the process, quoted for a shell.
-func (p *Plugin) CommandLine() string { return p.command().String() }
+// commandLine returns the command that starts the process, quoted for a shell.
+func (p *Plugin) commandLine() string { return p.command().String() }
 
 func (p *Plugin) command() command {
 	c := p.manifest.command(p.dir, p.cache(), os.Environ())
@@ -231,9 +231,9 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 	}
 	for place, name := range p.manifest.places() {
 		if l, ok := listed[name]; !ok {
-			problems = append(problems, fmt.Sprintf("%s %s: there is no tool %q", ManifestName, place, name))
+			problems = append(problems, fmt.Sprintf("%s %s: there is no tool %q", manifestName, place, name))
 		} else if l.needsTask() {
-			problems = append(problems, fmt.Sprintf("%s %s: tool %q %s", ManifestName, place, name, onlyAsTask))
+			problems = append(problems, fmt.Sprintf("%s %s: tool %q %s", manifestName, place, name, onlyAsTask))
 		}
 	}
 	slices.Sort(problems)

@@ -20,8 +20,8 @@ import (
 	"loquat/internal/plugin"
 )
 
-// ManifestName is the name of the manifest file.
-const ManifestName = "plugin.json"
+// manifestName is the name of the manifest file.
+const manifestName = "plugin.json"
 
 // The bounds of a manifest.
 const (
@@ -65,13 +65,13 @@ var manifestSchema = config.Schema{
 // ReadManifest reads the manifest of a directory and returns all its problems. The
 // manifest then has the keys that are valid.
 func ReadManifest(dir string) (Manifest, []config.Problem) {
-	data, err := readManifestFile(filepath.Join(dir, ManifestName))
+	data, err := readManifestFile(filepath.Join(dir, manifestName))
 	if err != nil {
-		return Manifest{}, []config.Problem{{Path: ManifestName, Message: err.Error()}}
+		return Manifest{}, []config.Problem{{Path: manifestName, Message: err.Error()}}
 	}
 	o, problem := config.ParseObject(data)
 	if problem != nil {
-		problem.Path = ManifestName + " " + problem.Path
+		problem.Path = manifestName + " " + problem.Path
 		return Manifest{}, []config.Problem{*problem}
 	}
 	faults := config.CheckObject(o, manifestSchema)
@@ -88,7 +88,7 @@ func ReadManifest(dir string) (Manifest, []config.Problem) {
 	}
 	faults = config.InOrder(faults, m.duplicateFaults())
 	for i := range faults {
-		faults[i].Path = ManifestName + " " + faults[i].Path
+		faults[i].Path = manifestName + " " + faults[i].Path
 	}
 	return m, faults
 }

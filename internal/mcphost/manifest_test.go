@@ -38,7 +38,7 @@ func TestManifest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, ManifestName), []byte(c.text), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, manifestName), []byte(c.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, faults := ReadManifest(dir)
@@ -68,7 +68,7 @@ func TestNoPlugin(t *testing.T) {
 	if p.Name() != "path:"+dir || p.Kind() != plugin.KindUnknown || len(p.Tools()) != 0 {
 		t.Errorf("it is %s, %s", p.Name(), p.Kind())
 	}
-	if big := strings.Repeat(" ", maxManifestBytes+1); os.MkdirAll(dir, 0o700) == nil && os.WriteFile(filepath.Join(dir, ManifestName), []byte(big), 0o600) == nil {
+	if big := strings.Repeat(" ", maxManifestBytes+1); os.MkdirAll(dir, 0o700) == nil && os.WriteFile(filepath.Join(dir, manifestName), []byte(big), 0o600) == nil {
 		if _, faults := ReadManifest(dir); len(faults) != 1 || !strings.Contains(faults[0].Message, "is larger than 65536 bytes") {
 			t.Errorf("of a large file: %v", faults)
 		}

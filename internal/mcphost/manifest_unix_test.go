@@ -75,7 +75,7 @@ func TestManifestThatIsNotARegularFile(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			c.make(t, filepath.Join(dir, ManifestName))
+			c.make(t, filepath.Join(dir, manifestName))
 			read := make(chan []config.Problem, 1)
 			go func() {
 				_, faults := ReadManifest(dir)

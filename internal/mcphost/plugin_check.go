@@ -40,7 +40,7 @@ func Check(ctx context.Context, dir string, opts Options) Report {
 	p := New(dir, opts)
 	r := Report{Name: p.Name(), Version: p.manifest.Version, Kind: p.Kind()}
 	if p.manifest.Command != "" {
-		r.Command = p.CommandLine()
+		r.Command = p.commandLine()
 	}
 	for _, f := range p.faults {
 		r.Faults = append(r.Faults, f.String())

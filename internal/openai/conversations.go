@@ -44,11 +44,11 @@ type openAIItem struct {
 }
 
 func (a *API) conversationRoutes() []route.Route {
-	const one = Prefix + "conversations/{conversation_id}"
+	const one = prefix + "conversations/{conversation_id}"
 	const items, item = one + "/items", one + "/items/{item_id}"
 	reply := func(body any) []route.Response { return []route.Response{{Status: http.StatusOK, Body: body}} }
 	list := []route.Route{
-		{Method: http.MethodPost, Path: Prefix + "conversations", ID: "createConversation", Summary: "Create a conversation: a session", Serve: a.createConversation, Body: openAIConversationRequest{}, Responses: reply(openAIConversation{})},
+		{Method: http.MethodPost, Path: prefix + "conversations", ID: "createConversation", Summary: "Create a conversation: a session", Serve: a.createConversation, Body: openAIConversationRequest{}, Responses: reply(openAIConversation{})},
 		{Method: http.MethodGet, Path: one, ID: "getConversation", Summary: "Load a conversation", Serve: a.getConversation, Responses: reply(openAIConversation{})},
 		{Method: http.MethodPost, Path: one, ID: "updateConversation", Summary: "Replace the metadata of a conversation", Serve: a.updateConversation, Body: openAIConversationRequest{}, Responses: reply(openAIConversation{})},
 		{Method: http.MethodDelete, Path: one, ID: "deleteConversation", Summary: "Delete a conversation", Serve: a.deleteConversation, Responses: reply(openAIDeletion{})},

@@ -27,8 +27,8 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-// Prefix begins all paths of this API.
-const Prefix = "/v1/"
+// prefix begins all paths of this API.
+const prefix = "/v1/"
 
 const tag = "openai"
 
@@ -69,21 +69,21 @@ func New(opts Options) *API {
 
 // Face returns the routes.
 func (a *API) Face() route.Face {
-	return route.Face{Prefix: Prefix, Errors: failures, Routes: append(append(a.responseRoutes(), a.conversationRoutes()...), []route.Route{
+	return route.Face{Prefix: prefix, Errors: failures, Routes: append(append(a.responseRoutes(), a.conversationRoutes()...), []route.Route{
 		{
-			Method: http.MethodPost, Path: Prefix + "chat/completions", ID: "createChatCompletion", Tag: tag, Errors: failures, AnyKey: true, Users: true,
+			Method: http.MethodPost, Path: prefix + "chat/completions", ID: "createChatCompletion", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Relay a chat completion to the backend of a model",
 			Serve:   a.complete, Follows: true, Body: openAIChatRequest{},
 			Responses: []route.Response{{Status: http.StatusOK, Body: openAIChatAnswer{}, Media: anyMedia,
 				Doc: "The backend's answer, byte for byte: a completion, or with stream Server-Sent Events"}},
 		},
 		{
-			Method: http.MethodGet, Path: Prefix + "models", ID: "listOpenAIModels", Tag: tag, Errors: failures, AnyKey: true, Users: true,
+			Method: http.MethodGet, Path: prefix + "models", ID: "listOpenAIModels", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "List the names of models", Serve: a.listModels,
 			Responses: []route.Response{{Status: http.StatusOK, Body: openAIModelList{}}},
 		},
 		{
-			Method: http.MethodGet, Path: Prefix + "models/{model...}", ID: "getOpenAIModel", Tag: tag, Errors: failures, AnyKey: true, Users: true,
+			Method: http.MethodGet, Path: prefix + "models/{model...}", ID: "getOpenAIModel", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Load a model by its name", Serve: a.getModel,
 			Responses: []route.Response{{Status: http.StatusOK, Body: openAIModel{}}},
 		},

@@ -13,21 +13,21 @@ import (
 	"loquat/internal/httpapi/route"
 )
 
-const responsePath = Prefix + "responses/{response_id}"
+const responsePath = prefix + "responses/{response_id}"
 
 func (a *API) responseRoutes() []route.Route {
 	responses := []route.Response{{Status: http.StatusOK, Body: openAIResponse{}}}
 	return []route.Route{
 		{
-			Method: http.MethodPost, Path: Prefix + "responses", ID: "createResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
+			Method: http.MethodPost, Path: prefix + "responses", ID: "createResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Ask for a response: a request of a session", Serve: a.createResponse, Follows: true, Body: openAIResponseRequest{}, Responses: responses,
 		},
 		{
-			Method: http.MethodGet, Path: Prefix + "responses", ID: "connectResponses", Tag: tag, Errors: failures, AnyKey: true, Full: true, Users: true,
+			Method: http.MethodGet, Path: prefix + "responses", ID: "connectResponses", Tag: tag, Errors: failures, AnyKey: true, Full: true, Users: true,
 			Summary: "Open a WebSocket for responses", Serve: a.connect, Follows: true, Responses: []route.Response{{Status: http.StatusSwitchingProtocols}},
 		},
 		{
-			Method: http.MethodPost, Path: Prefix + "responses/compact", ID: "compactResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
+			Method: http.MethodPost, Path: prefix + "responses/compact", ID: "compactResponse", Tag: tag, Errors: failures, AnyKey: true, Users: true,
 			Summary: "Compact items: the model sums them up", Serve: a.compactResponse, Follows: true, Body: openAICompactRequest{},
 			Responses: []route.Response{{Status: http.StatusOK, Body: openAICompaction{}}},
 		},

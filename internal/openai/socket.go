@@ -54,7 +54,7 @@ type socketBody struct {
 // connect serves a WebSocket.
 func (a *API) connect(x *route.Exchange) error {
 	if !strings.EqualFold(x.R.Header.Get("Upgrade"), "websocket") {
-		return loquat.Errorf(loquat.CodeInvalid, "GET %sresponses is for WebSockets alone; use POST, or GET with the id of a response", Prefix)
+		return loquat.Errorf(loquat.CodeInvalid, "GET %sresponses is for WebSockets alone; use POST, or GET with the id of a response", prefix)
 	}
 	ctx, done, err := a.begin(x.R.Context())
 	if err != nil {

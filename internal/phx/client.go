@@ -163,7 +163,7 @@ func (c *Client) read() {
 			c.fail(fmt.Errorf("read from the socket: %w", err))
 			return
 		}
-		f, err := V2.Decode(data)
+		f, err := V2.decode(data)
 		if err != nil {
 			c.fail(fmt.Errorf("the server sent an invalid frame: %w", err))
 			return

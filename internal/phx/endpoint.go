@@ -90,7 +90,7 @@ type Endpoint struct {
 	sockets  sync.WaitGroup
 
 	mu   sync.Mutex
-	open map[*Socket]struct{}
+	open map[*socket]struct{}
 	down bool
 }
 
@@ -99,32 +99,32 @@ type Endpoint struct {
 func NewEndpoint(find func(topic string) Topic, limits Limits, log *slog.Logger) *Endpoint {
 	limits = limits.withDefaults()
 	return &Endpoint{
-		find: find, limits: limits, log: log, ended: loglimit.New(log), open: map[*Socket]struct{}{},
+		find: find, limits: limits, log: log, ended: loglimit.New(log), open: map[*socket]struct{}{},
 		upgrades: ratelimit.New(ratelimit.Options{Rate: rate.Limit(limits.Upgrades), Burst: int(20 * limits.Upgrades), Known: limits.AddressCount}),
 	}
 }
 
 // The details of the answers to refused upgrades.
 const (
-	// TooMany means that the number of sockets has reached its limit.
-	TooMany = "there are as many sockets as this server allows, try again later"
-	// TooFast means that an address opens sockets too quickly.
-	TooFast = "this address opens sockets too quickly, try again later"
+	// tooMany means that the number of sockets has reached its limit.
+	tooMany = "there are as many sockets as this server allows, try again later"
+	// tooFast means that an address opens sockets too quickly.
+	tooFast = "this address opens sockets too quickly, try again later"
 )
 
 // Admit checks a request before its upgrade. It returns the status and the detail of the
 // answer that refuses the upgrade, or status 0 if the upgrade is allowed.
 func (e *Endpoint) Admit(r *http.Request, from netip.Addr) (status int, detail string) {
-	if _, err := ParseVersion(r.URL.Query().Get("vsn")); err != nil {
+	if _, err := parseVersion(r.URL.Query().Get("vsn")); err != nil {
 		return http.StatusForbidden, err.Error()
 	}
 	if !e.upgrades.Allow(from) {
-		return http.StatusTooManyRequests, TooFast
+		return http.StatusTooManyRequests, tooFast
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down || len(e.open) >= e.limits.Sockets {
-		return http.StatusServiceUnavailable, TooMany
+		return http.StatusServiceUnavailable, tooMany
 	}
 	return 0, ""
 }
@@ -132,7 +132,7 @@ func (e *Endpoint) Admit(r *http.Request, from netip.Addr) (status int, detail s
 // Serve upgrades a request that Admit allowed, and serves its socket until the socket ends.
 // from is the address of the client. The caller has done the origin check.
 func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr) {
-	version, err := ParseVersion(r.URL.Query().Get("vsn"))
+	version, err := parseVersion(r.URL.Query().Get("vsn"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
@@ -144,7 +144,7 @@ func (e *Endpoint) Serve(w http.ResponseWriter, r *http.Request, from netip.Addr
 	}
 	s := newSocket(context.WithoutCancel(r.Context()), e, ws, hijacker.conn, version, from)
 	if !e.enter(s) {
-		_ = ws.Close(websocket.StatusTryAgainLater, TooMany)
+		_ = ws.Close(websocket.StatusTryAgainLater, tooMany)
 		return
 	}
 	defer e.leave(s)
@@ -168,7 +168,7 @@ func (h *corkingHijacker) Hijack() (conn net.Conn, rw *bufio.ReadWriter, err err
 	return h.conn, rw, nil
 }
 
-func (e *Endpoint) enter(s *Socket) bool {
+func (e *Endpoint) enter(s *socket) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down || len(e.open) >= e.limits.Sockets {
@@ -179,7 +179,7 @@ func (e *Endpoint) enter(s *Socket) bool {
 	return true
 }
 
-func (e *Endpoint) leave(s *Socket) {
+func (e *Endpoint) leave(s *socket) {
 	e.mu.Lock()
 	delete(e.open, s)
 	e.mu.Unlock()

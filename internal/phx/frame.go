@@ -44,9 +44,9 @@ const (
 	V2 Version = 2
 )
 
-// ParseVersion parses the parameter vsn of an upgrade. If it is missing, the version is
+// parseVersion parses the parameter vsn of an upgrade. If it is missing, the version is
 // 1.0.0.
-func ParseVersion(vsn string) (Version, error) {
+func parseVersion(vsn string) (Version, error) {
 	switch vsn {
 	case "", "1.0.0":
 		return V1, nil
@@ -80,8 +80,8 @@ type objectFrame struct {
 	JoinRef *string         `json:"join_ref,omitempty"`
 }
 
-// Decode decodes a frame. The Payload shares memory with data.
-func (v Version) Decode(data []byte) (Frame, error) {
+// decode decodes a frame. The Payload shares memory with data.
+func (v Version) decode(data []byte) (Frame, error) {
 	var f Frame
 	var err error
 	if v == V1 {

@@ -35,7 +35,7 @@ func TestDecode(t *testing.T) {
 		{"nothing", V2, ``, nil},
 		{"two values", V2, `["1","2","t","e",{}]["1","2","t","e",{}]`, nil},
 	} {
-		got, err := c.v.Decode([]byte(c.in))
+		got, err := c.v.decode([]byte(c.in))
 		switch {
 		case c.want == nil && err == nil:
 			t.Errorf("%s: %s was decoded as %+v", c.name, c.in, got)
@@ -62,7 +62,7 @@ func TestAppend(t *testing.T) {
 
 func TestParseVersion(t *testing.T) {
 	for vsn, want := range map[string]Version{"": V1, "1.0.0": V1, "2.0.0": V2, "3.0.0": 0, "2": 0} {
-		if got, err := ParseVersion(vsn); got != want || (err == nil) != (want != 0) {
+		if got, err := parseVersion(vsn); got != want || (err == nil) != (want != 0) {
 			t.Errorf("%q: %d, %v", vsn, got, err)
 		}
 	}
@@ -78,11 +78,11 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, v := range []Version{V1, V2} {
-			got, err := v.Decode(data)
+			got, err := v.decode(data)
 			if err != nil {
 				continue
 			}
-			again, err := v.Decode(v.Append(nil, got))
+			again, err := v.decode(v.Append(nil, got))
 			if err != nil || !reflect.DeepEqual(again, got) {
 				t.Errorf("serializer %d: %q is decoded as %+v, and after encoding as %+v, %v", v, data, got, again, err)
 			}

@@ -26,8 +26,8 @@ const (
 	CloseRestart   = websocket.StatusServiceRestart
 )
 
-// Socket is the server's side of a connection.
-type Socket struct {
+// socket is the server's side of a connection.
+type socket struct {
 	e       *Endpoint
 	ws      *websocket.Conn
 	conn    *corkedConn // the connection of ws
@@ -46,9 +46,9 @@ type Socket struct {
 	joined        map[string]*Member // by topic; used only by the goroutine that reads
 }
 
-func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corkedConn, version Version, address netip.Addr) *Socket {
+func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corkedConn, version Version, address netip.Addr) *socket {
 	l := e.limits
-	s := &Socket{
+	s := &socket{
 		e: e, ws: ws, conn: conn, version: version, address: address, queue: newQueue(l.QueueFrames, l.QueueBytes), joined: map[string]*Member{},
 		frames: rate.NewLimiter(rate.Limit(l.Frames), int(4*l.Frames)), joins: rate.NewLimiter(rate.Limit(l.Joins), int(4*l.Joins)),
 	}
@@ -58,7 +58,7 @@ func newSocket(ctx context.Context, e *Endpoint, ws *websocket.Conn, conn *corke
 }
 
 // run serves the socket until it ends.
-func (s *Socket) run() {
+func (s *socket) run() {
 	s.idle = time.AfterFunc(s.e.limits.Idle, func() { s.Close(CloseGoingAway, "the client was silent for too long") })
 	var writer sync.WaitGroup
 	writer.Go(s.write)
@@ -82,7 +82,7 @@ func (s *Socket) run() {
 const closingWithin = time.Second
 
 // Close starts a closing handshake and does not wait for it.
-func (s *Socket) Close(code websocket.StatusCode, why string) {
+func (s *socket) Close(code websocket.StatusCode, why string) {
 	s.closing.Do(func() {
 		s.queue.close()
 		s.stop()
@@ -93,7 +93,7 @@ func (s *Socket) Close(code websocket.StatusCode, why string) {
 
 // read reads and handles the frames of the client. If the client sends too quickly, read
 // slows down.
-func (s *Socket) read() error {
+func (s *socket) read() error {
 	for {
 		kind, data, err := s.ws.Read(context.Background())
 		if err != nil {
@@ -109,7 +109,7 @@ func (s *Socket) read() error {
 		if kind != websocket.MessageText {
 			err = errors.New("it is not text")
 		} else {
-			f, err = s.version.Decode(data)
+			f, err = s.version.decode(data)
 		}
 		if err != nil {
 			s.e.ended.Log(slog.LevelInfo, "a socket was closed", "client", s.address, "problem", "not a frame: "+err.Error())
@@ -126,7 +126,7 @@ func (s *Socket) read() error {
 }
 
 // handle handles a frame of the client. An error ends the socket.
-func (s *Socket) handle(f Frame) error {
+func (s *socket) handle(f Frame) error {
 	m := s.joined[f.Topic]
 	stale := m != nil && f.JoinRef != "" && f.JoinRef != m.joinRef
 	switch {
@@ -155,7 +155,7 @@ func (s *Socket) handle(f Frame) error {
 }
 
 // join joins the client to a topic. It first ends an earlier join of the same topic.
-func (s *Socket) join(f Frame, former *Member) error {
+func (s *socket) join(f Frame, former *Member) error {
 	if err := s.joins.Wait(s.ctx); err != nil {
 		return err
 	}
@@ -194,21 +194,21 @@ func (s *Socket) join(f Frame, former *Member) error {
 	return nil
 }
 
-func (s *Socket) endJoin(m *Member) {
+func (s *socket) endJoin(m *Member) {
 	delete(s.joined, m.topic)
 	m.leave()
 }
 
 // pushClose notifies the client that a join has ended. It does nothing with serializer
 // 1.0.0, because such clients would end their next join of the topic too.
-func (s *Socket) pushClose(m *Member) error {
+func (s *socket) pushClose(m *Member) error {
 	if s.version == V1 {
 		return nil
 	}
 	return s.queue.put(s.ctx, item{push: NewPush(m.topic, eventClose, []byte("{}")), joinRef: m.joinRef, ref: m.joinRef})
 }
 
-func (s *Socket) reply(f Frame, status string, response any) error {
+func (s *socket) reply(f Frame, status string, response any) error {
 	payload, err := encodeReply(status, response)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ const minReadRate = 16 << 10
 
 // write sends the queued frames. It closes the connection if the client does not read a
 // batch in time.
-func (s *Socket) write() {
+func (s *socket) write() {
 	stuck := time.AfterFunc(s.e.limits.Progress, func() {
 		s.e.ended.Log(slog.LevelInfo, "a socket was closed", "client", s.address, "problem", "the client does not read its frames in time")
 		_ = s.conn.Close()
@@ -254,7 +254,7 @@ func (s *Socket) write() {
 }
 
 // send writes a batch of frames. It returns buf, which may have grown, for the next call.
-func (s *Socket) send(batch []item, buf []byte) ([]byte, error) {
+func (s *socket) send(batch []item, buf []byte) ([]byte, error) {
 	if len(batch) > 1 {
 		s.conn.cork()
 	}
@@ -275,7 +275,7 @@ const maxKeptBuffer = 16 << 10
 
 // Member is one join of a topic.
 type Member struct {
-	socket  *Socket
+	socket  *socket
 	topic   string
 	joinRef string
 	channel Channel

@@ -49,11 +49,11 @@ func (c *chunk) reset() {
 	*c = chunk{parts: c.parts[:0], calls: c.calls[:0], fields: c.fields[:0], notes: c.notes[:0]}
 }
 
-// The names of reasoning in a delta. The texts of the first two are kept separately.
+// The names of reasoning in a delta, which it keeps as metadata. The texts of the first two are kept separately.
 const (
-	reasoningContent = "reasoning_content"
-	reasoningPlain   = "reasoning"
-	reasoningDetails = "reasoning_details"
+	reasoningContent = loquat.MetaReasoningContent
+	reasoningPlain   = loquat.MetaReasoning
+	reasoningDetails = loquat.MetaReasoningDetails
 	contentParts     = "content_parts" // our name for the parts of a content list that are not text
 )
 

@@ -28,9 +28,9 @@ var (
 	errTooManyFields = fmt.Errorf("the backend's reply has more than %d fields that are not known", maxFields)
 )
 
-// MetaRequestedModel is the metadata key of the requested model. It is set if the backend
+// metaRequestedModel is the metadata key of the requested model. It is set if the backend
 // reported a different model for the reply.
-const MetaRequestedModel = "requested_model"
+const metaRequestedModel = "requested_model"
 
 // collector combines the chunks of one answer into one reply.
 type collector struct {
@@ -385,7 +385,7 @@ func (c *collector) reply(providerID, requestedModel string) *loquat.Reply {
 		model = requestedModel
 	}
 	if model != requestedModel && requestedModel != "" {
-		meta[MetaRequestedModel] = loquat.Quote(requestedModel)
+		meta[metaRequestedModel] = loquat.Quote(requestedModel)
 	}
 	meta[loquat.MetaModel] = loquat.Quote(model)
 	meta[loquat.MetaProvider] = loquat.Quote(providerID)

@@ -119,7 +119,7 @@ func (s *settings) echoes(providerID string, m loquat.Message, inLoop bool) bool
 	case echoNever:
 		return false
 	}
-	model := m.Metadata.String(MetaRequestedModel)
+	model := m.Metadata.String(metaRequestedModel)
 	if model == "" {
 		model = m.Metadata.String(loquat.MetaModel)
 	}

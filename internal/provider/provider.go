@@ -30,14 +30,11 @@ import (
 	"loquat/internal/config"
 )
 
-// DefaultMaxResponseBytes is the default size in bytes beyond which an answer fails.
-const DefaultMaxResponseBytes = config.DefaultMaxResponseBytes
-
 // Options configure a Provider. The zero value is valid.
 type Options struct {
 	Transport        http.RoundTripper // nil: a new one with the package's defaults
 	Logger           *slog.Logger      // nil: none
-	MaxResponseBytes int64             // 0: DefaultMaxResponseBytes
+	MaxResponseBytes int64             // 0: config.DefaultMaxResponseBytes
 	UserAgent        string            // "": loquat
 	Secrets          *config.Redactor  // secrets to redact in addition to those of each config; may be nil
 }
@@ -65,7 +62,7 @@ func New(o Options) *Provider {
 	}
 	p.pace.log = p.log
 	if p.maxBytes <= 0 {
-		p.maxBytes = DefaultMaxResponseBytes
+		p.maxBytes = config.DefaultMaxResponseBytes
 	}
 	if p.agent == "" {
 		p.agent = "loquat"

@@ -10,8 +10,8 @@ import (
 
 // Bounds of a search.
 const (
-	MaxQuery = 1000 // characters
-	MaxWords = 200  // tokens
+	maxQuery = 1000 // characters
+	maxWords = 200  // tokens
 )
 
 // Query is a search. A text matches if it has all terms.
@@ -27,8 +27,8 @@ type Term struct {
 // Anything else separates words, so no text is malformed. The query has no terms if the text has
 // no letters, digits or symbols. The error says which bound the text exceeds.
 func Parse(text string) (Query, error) {
-	if n := utf8.RuneCountInString(text); n > MaxQuery {
-		return Query{}, fmt.Errorf("has %d characters; a search has at most %d", n, MaxQuery)
+	if n := utf8.RuneCountInString(text); n > maxQuery {
+		return Query{}, fmt.Errorf("has %d characters; a search has at most %d", n, maxQuery)
 	}
 	var q Query
 	words := 0
@@ -39,8 +39,8 @@ func Parse(text string) (Query, error) {
 		if len(t.Words) == 0 || slices.ContainsFunc(q.Terms, t.equal) {
 			continue
 		}
-		if words += len(t.Words); words > MaxWords {
-			return Query{}, fmt.Errorf("has more than %d words; a search has at most %d", MaxWords, MaxWords)
+		if words += len(t.Words); words > maxWords {
+			return Query{}, fmt.Errorf("has more than %d words; a search has at most %d", maxWords, maxWords)
 		}
 		q.Terms = append(q.Terms, t)
 	}

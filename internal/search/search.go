@@ -17,7 +17,7 @@ import (
 // Bounds of what is searched.
 const (
 	MaxToken = 128       // bytes of a token; the rest of a longer word is ignored
-	MaxText  = 256 << 10 // bytes of all tokens of a text; what follows cannot be found
+	maxText  = 256 << 10 // bytes of all tokens of a text; what follows cannot be found
 )
 
 // Token is a token of a text.
@@ -28,9 +28,9 @@ type Token struct {
 	run int // 1: a unit that is a run of its own, 2: the last unit of a longer run
 }
 
-// Tokens returns the tokens of a text, up to MaxText. Their order is their position.
+// Tokens returns the tokens of a text, up to maxText. Their order is their position.
 func Tokens(text string) []Token {
-	s := splitter{text: text, size: MaxText}
+	s := splitter{text: text, size: maxText}
 	s.split()
 	return s.tokens
 }

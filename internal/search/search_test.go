@@ -57,10 +57,10 @@ func TestTokensAreBounded(t *testing.T) {
 		t.Errorf("a long word has the tokens %v", long)
 	}
 	size := 0
-	for _, token := range Tokens(strings.Repeat("word 検索 ", MaxText/8)) {
+	for _, token := range Tokens(strings.Repeat("word 検索 ", maxText/8)) {
 		size += len(token.Text)
 	}
-	if size > MaxText || size < MaxText-16 {
+	if size > maxText || size < maxText-16 {
 		t.Errorf("the tokens of a long text have %d bytes", size)
 	}
 	marks := Tokens("ก" + strings.Repeat("ิ", 10*MaxToken))
@@ -129,20 +129,20 @@ func TestMatches(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	if _, err := Parse(strings.Repeat("é", MaxQuery)); err != nil {
+	if _, err := Parse(strings.Repeat("é", maxQuery)); err != nil {
 		t.Error(err)
 	}
-	if _, err := Parse(strings.Repeat("é", MaxQuery+1)); err == nil {
+	if _, err := Parse(strings.Repeat("é", maxQuery+1)); err == nil {
 		t.Error("a search of too many characters was accepted")
 	}
 	many := ""
-	for i := range MaxWords + 1 {
+	for i := range maxWords + 1 {
 		many += fmt.Sprint(" w", i)
 	}
 	if _, err := Parse(many); err == nil {
 		t.Error("a search of too many words was accepted")
 	}
-	if q, err := Parse(strings.Repeat("s ", MaxWords+1)); err != nil || len(q.Terms) != 1 {
+	if q, err := Parse(strings.Repeat("s ", maxWords+1)); err != nil || len(q.Terms) != 1 {
 		t.Errorf("a word that is repeated: %v, %v", q, err)
 	}
 }

@@ -24,8 +24,8 @@ import (
 // is free as soon as the event is no longer used.
 const LargeEvent = 1 << 20
 
-// DefaultMaxEvent is the default bound on the size of an event, in bytes of the stream.
-const DefaultMaxEvent = 32 << 20
+// defaultMaxEvent is the default bound on the size of an event, in bytes of the stream.
+const defaultMaxEvent = 32 << 20
 
 // ErrTooLarge reports that an event is larger than the bound.
 var ErrTooLarge = errors.New("event too large")
@@ -57,10 +57,10 @@ type Event struct {
 
 // Events reads the events of r until r ends. An error of r ends the sequence. The end of
 // r is not an error. If an event is larger than maxEvent bytes, the sequence ends with an
-// error that wraps ErrTooLarge. maxEvent 0 means DefaultMaxEvent.
+// error that wraps ErrTooLarge. maxEvent 0 means 32 MiB.
 func Events(r io.Reader, maxEvent int) iter.Seq2[Event, error] {
 	if maxEvent <= 0 {
-		maxEvent = DefaultMaxEvent
+		maxEvent = defaultMaxEvent
 	}
 	return func(yield func(Event, error) bool) {
 		d := decoder{r: r, max: maxEvent}

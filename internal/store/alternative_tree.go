@@ -198,7 +198,7 @@ func (tx *Tx) finishEnd(h, end Head) error {
 	ok, err := tx.execOne(`UPDATE sessions SET session_id = ?, deleted = ?, rev = ?, message_count = ?, message_bytes = ?, next_seq = ? WHERE sid = ? AND deleted = 3`,
 		fmt.Sprintf("imported end %d", end.SID), deletedHidden, end.Rev, end.Count, end.bytes, end.nextSeq, end.SID)
 	if err == nil && !ok {
-		err = ErrDraftDropped
+		err = errDraftDropped
 	}
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func (s *Store) OnCredentials(fn func(context.Context) error) { s.OnChanged(kind
 
 // CredentialsRevision returns the revision of the stored credentials and pairing codes.
 func (s *Store) CredentialsRevision(ctx context.Context) (int64, error) {
-	return Read(ctx, s, func(r *Reader) (int64, error) { return r.Revision(kindCredentials) })
+	return Read(ctx, s, func(r *Reader) (int64, error) { return r.revision(kindCredentials) })
 }
 
 // LoadCredentials returns all credentials, oldest first, and all pairing codes.
@@ -30,7 +30,7 @@ func (s *Store) LoadCredentials(ctx context.Context) (loquat.Credentials, error)
 		if out.Codes, err = r.pairingCodes(); err != nil {
 			return out, err
 		}
-		out.Revision, err = r.Revision(kindCredentials)
+		out.Revision, err = r.revision(kindCredentials)
 		return out, err
 	})
 }
@@ -39,7 +39,7 @@ func (s *Store) LoadCredentials(ctx context.Context) (loquat.Credentials, error)
 // nothing and returns false if the stored credentials have another revision than the change.
 func (s *Store) ChangeCredentials(ctx context.Context, c loquat.CredentialChange) (revision int64, stored bool, err error) {
 	err = s.Update(ctx, func(tx *Tx) (err error) {
-		revision, err = tx.Revision(kindCredentials)
+		revision, err = tx.revision(kindCredentials)
 		if stored = revision == c.Revision; !stored || err != nil {
 			return err
 		}

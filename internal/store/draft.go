@@ -11,8 +11,8 @@ import (
 
 // An import writes a long session to a draft, as a fork does, and a short one in one transaction.
 
-// ErrDraftDropped reports that a cleanup has removed a draft.
-var ErrDraftDropped = errors.New("the unfinished session was removed meanwhile; try again")
+// errDraftDropped reports that a cleanup has removed a draft.
+var errDraftDropped = errors.New("the unfinished session was removed meanwhile; try again")
 
 // BeginDraft creates a session that readers cannot see, under an id that is not used.
 func (tx *Tx) BeginDraft(draftID, agentID string) (Draft, error) {
@@ -87,7 +87,7 @@ func (tx *Tx) FinishDraft(d Draft, sessionID, agentID string, metadata loquat.Ob
 		return Head{}, fmt.Errorf("finish the session: %w", err)
 	}
 	if !ok {
-		return Head{}, ErrDraftDropped
+		return Head{}, errDraftDropped
 	}
 	return h, tx.appendAll(&h, rest)
 }

@@ -173,9 +173,9 @@ func (s *Store) OnChanged(kind string, fn func(context.Context) error) {
 	s.nodes.onChanged[kind] = append(s.nodes.onChanged[kind], fn)
 }
 
-// Revision returns how often shared state of a kind was marked as changed, by any node. It is 0
+// revision returns how often shared state of a kind was marked as changed, by any node. It is 0
 // if the log is not shared.
-func (r *Reader) Revision(kind string) (revision int64, err error) {
+func (r *Reader) revision(kind string) (revision int64, err error) {
 	if !r.several {
 		return 0, nil
 	}

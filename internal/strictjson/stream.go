@@ -216,7 +216,7 @@ func (s *Stream) Value(size, depth int) ([]byte, error) {
 		return nil, &ValueError{line, fmt.Sprintf("has more than %d values in it", s.MaxValues)}
 	}
 	replaceHalves(scan.kept)
-	if err := CheckWithin(scan.kept, depth); err != nil {
+	if err := checkWithin(scan.kept, depth); err != nil {
 		what := err.Message
 		if !utf8.Valid(scan.kept) {
 			what = "is not in UTF-8"

@@ -46,10 +46,10 @@ func (e *SyntaxError) Text() string { return strings.TrimSpace(e.Path + " " + e.
 
 // Check returns nil if data is one JSON value in valid UTF-8, without duplicate keys, that
 // nests at most loquat.MaxDepth levels deep.
-func Check(data []byte) *SyntaxError { return CheckWithin(data, loquat.MaxDepth) }
+func Check(data []byte) *SyntaxError { return checkWithin(data, loquat.MaxDepth) }
 
-// CheckWithin is Check with another limit of levels.
-func CheckWithin(data []byte, depth int) *SyntaxError {
+// checkWithin is Check with another limit of levels.
+func checkWithin(data []byte, depth int) *SyntaxError {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(data)) // reads data without a copy
 	for started := false; ; started = true {
 		_, err := dec.ReadToken()

@@ -46,8 +46,8 @@ type target struct {
 	cut     context.CancelFunc
 }
 
-// StartBalancer starts a load balancer in front of addresses (host:port).
-func StartBalancer(t testing.TB, addresses ...string) *Balancer {
+// startBalancer starts a load balancer in front of addresses (host:port).
+func startBalancer(t testing.TB, addresses ...string) *Balancer {
 	t.Helper()
 	b := &Balancer{transport: &http.Transport{MaxIdleConnsPerHost: 64, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}, stop: make(chan struct{})}
 	for _, address := range addresses {

@@ -73,7 +73,7 @@ func StartNodesOn(t *testing.T, database string, opts NodesOptions) *Nodes {
 		addresses = append(addresses, node.Address)
 		node.Start()
 	}
-	n.Balancer = StartBalancer(t, addresses...)
+	n.Balancer = startBalancer(t, addresses...)
 	return n
 }
 

@@ -146,14 +146,14 @@ func (f *Front) write(name, text string) string {
 
 // Check makes the calls of all kinds.
 func (f *Front) Check(t *testing.T) {
-	t.Run("who may come in", f.Access)
-	t.Run("streams", f.Stream)
-	t.Run("polls", f.Poll)
-	t.Run("uploads", f.Upload)
-	if t.Run("sockets", f.Socket) { // or an app would try again for ever
-		t.Run("apps", f.App)
+	t.Run("who may come in", f.access)
+	t.Run("streams", f.stream)
+	t.Run("polls", f.poll)
+	t.Run("uploads", f.upload)
+	if t.Run("sockets", f.socket) { // or an app would try again for ever
+		t.Run("apps", f.app)
 	}
-	t.Run("guesses", f.Guesses) // the last, because it makes an address wait
+	t.Run("guesses", f.guesses) // the last, because it makes an address wait
 }
 
 // Run runs a proxy with a sample until the test ends. addresses are the addresses of the servers
@@ -321,15 +321,15 @@ func (f *Front) Session(t *testing.T) string {
 	return f.Ask(t, http.MethodPost, "/sessions", `{}`, "session_id")
 }
 
-// Say appends a message to a session.
-func (f *Front) Say(t *testing.T, session string) {
+// say appends a message to a session.
+func (f *Front) say(t *testing.T, session string) {
 	t.Helper()
 	f.Ask(t, http.MethodPost, "/sessions/"+session+"/messages", `{"role": "user", "content": "hello"}`, "")
 }
 
-// Access checks that tokens, host names and origins are checked as without a proxy, and that the
+// access checks that tokens, host names and origins are checked as without a proxy, and that the
 // cookie is Secure.
-func (f *Front) Access(t *testing.T) {
+func (f *Front) access(t *testing.T) {
 	own := f.url("")
 	resp := f.Call(t, http.MethodPost, "/auth/session", strings.NewReader(`{"token": "`+f.token+`"}`), "Authorization: ", "Origin: "+own)
 	cookies := resp.Cookies()
@@ -362,8 +362,8 @@ func (f *Front) Access(t *testing.T) {
 	}
 }
 
-// Stream checks that events arrive at once, even after a long silence.
-func (f *Front) Stream(t *testing.T) {
+// stream checks that events arrive at once, even after a long silence.
+func (f *Front) stream(t *testing.T) {
 	session := f.Session(t)
 	resp := f.Call(t, http.MethodGet, "/events/stream?session_id="+session, nil)
 	lines := make(chan string)
@@ -405,12 +405,12 @@ func (f *Front) Stream(t *testing.T) {
 		case <-time.After(f.silence - time.Since(began)):
 		}
 	}
-	f.Say(t, session)
+	f.say(t, session)
 	until(`"message_appended"`)
 }
 
-// Poll checks that a long poll waits, and that it answers as soon as there is something.
-func (f *Front) Poll(t *testing.T) {
+// poll checks that a long poll waits, and that it answers as soon as there is something.
+func (f *Front) poll(t *testing.T) {
 	session := f.Session(t)
 	at := f.Ask(t, http.MethodGet, "/sessions/"+session, "", "cursor_event_id")
 	poll := "/events?session_id=" + session + "&since_id=" + at + "&wait="
@@ -423,7 +423,7 @@ func (f *Front) Poll(t *testing.T) {
 	go func() {
 		defer close(said)
 		time.Sleep(min(f.silence, 30*time.Second)) // the poll is most likely there before it; either way it has to answer
-		f.Say(t, session)
+		f.say(t, session)
 	}()
 	began = time.Now()
 	resp := f.Call(t, http.MethodGet, poll+"60", nil)
@@ -433,8 +433,8 @@ func (f *Front) Poll(t *testing.T) {
 	<-said
 }
 
-// Upload checks that an image larger than the proxies' default limit can be uploaded and read back.
-func (f *Front) Upload(t *testing.T) {
+// upload checks that an image larger than the proxies' default limit can be uploaded and read back.
+func (f *Front) upload(t *testing.T) {
 	picture := binary.Photo(1, 12<<20)
 	session := f.Session(t)
 	resp := f.Call(t, http.MethodPost, "/sessions/"+session+"/assets", bytes.NewReader(picture), "Content-Type: image/png")
@@ -448,8 +448,8 @@ func (f *Front) Upload(t *testing.T) {
 	}
 }
 
-// Socket checks that a socket opens, joins, survives a silence and receives events.
-func (f *Front) Socket(t *testing.T) {
+// socket checks that a socket opens, joins, survives a silence and receives events.
+func (f *Front) socket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), f.silence+time.Minute)
 	defer cancel()
 	h1 := f.From("127.0.0.1")
@@ -484,7 +484,7 @@ func (f *Front) Socket(t *testing.T) {
 		}
 		receive(`"phoenix"`)
 	}
-	f.Say(t, session)
+	f.say(t, session)
 	receive(`"message_appended"`)
 }
 
@@ -494,19 +494,19 @@ func (f *Front) serverID(t *testing.T) string {
 	return f.Ask(t, http.MethodPost, "/pairing", `{}`, "server_id")
 }
 
-// App checks that the npm client of Phoenix Channels follows.
-func (f *Front) App(t *testing.T) {
+// app checks that the npm client of Phoenix Channels follows.
+func (f *Front) app(t *testing.T) {
 	t.Setenv("NODE_EXTRA_CA_CERTS", f.ca)
 	app := phxtest.Start(t, phxtest.Options{URL: strings.Replace(f.url("/bridge"), "https", "wss", 1), Package: phxtest.Packages[0], Vsn: "2.0.0"})
 	app.Join("events:server:"+f.serverID(t), map[string]any{"token": f.token}, true)
 	app.Until("joined")
-	f.Say(t, f.Session(t))
+	f.say(t, f.Session(t))
 	app.Until("event")
 }
 
-// Guesses checks that wrong codes count for the address that the proxy saw, whatever address
+// guesses checks that wrong codes count for the address that the proxy saw, whatever address
 // the client claims, and that other clients are not delayed.
-func (f *Front) Guesses(t *testing.T) {
+func (f *Front) guesses(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is one address of loopback alone")
 	}

@@ -44,7 +44,7 @@ func Describe(routes []Route, schemas Schemas, d Document) ([]byte, error) {
 	for i := range routes {
 		r := &routes[i]
 		if r.Body != nil {
-			schemas.close(closed, schemas.Of(r.Body))
+			schemas.close(closed, schemas.of(r.Body))
 		}
 		doc.AddOperation(schemas.operation(r, d))
 	}
@@ -79,7 +79,7 @@ func (schemas Schemas) close(closed map[string]bool, s *huma.Schema) {
 }
 
 func (schemas Schemas) operation(r *Route, d Document) *huma.Operation {
-	failure := r.ErrorForm()
+	failure := r.errorForm()
 	op := &huma.Operation{
 		Method: r.Method, Path: r.DocumentPath(), OperationID: r.ID, Summary: r.Summary, Tags: []string{r.Tag},
 		Responses: map[string]*huma.Response{
@@ -115,7 +115,7 @@ func (schemas Schemas) operation(r *Route, d Document) *huma.Operation {
 	if r.Upload != nil {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{}}
 		for media, v := range r.Upload {
-			op.RequestBody.Content[media] = &huma.MediaType{Schema: schemas.Of(v)}
+			op.RequestBody.Content[media] = &huma.MediaType{Schema: schemas.of(v)}
 		}
 	}
 	for _, s := range r.Responses {
@@ -142,7 +142,7 @@ func (schemas Schemas) response(s Response) *huma.Response {
 func (schemas Schemas) content(v any, media ...string) map[string]*huma.MediaType {
 	out := map[string]*huma.MediaType{}
 	for _, m := range media {
-		out[m] = &huma.MediaType{Schema: schemas.Of(v)}
+		out[m] = &huma.MediaType{Schema: schemas.of(v)}
 	}
 	return out
 }

@@ -34,14 +34,14 @@ func schemaName(t reflect.Type, hint string) string {
 	return strings.Replace(strings.TrimSuffix(huma.DefaultSchemaNamer(t, hint), "Text"), "Ui", "UI", 1)
 }
 
-// Of returns the schema of v's type, a reference where it is a struct.
-func (s Schemas) Of(v any) *huma.Schema {
+// of returns the schema of v's type, a reference where it is a struct.
+func (s Schemas) of(v any) *huma.Schema {
 	return s.registry.Schema(reflect.TypeOf(v), true, "")
 }
 
 // requiresBody reports whether a body of v's type has fields that cannot be left out.
 func (s Schemas) requiresBody(v any) bool {
-	schema := s.Of(v)
+	schema := s.of(v)
 	if schema.Ref != "" {
 		schema = s.registry.SchemaFromRef(schema.Ref)
 	}
@@ -130,7 +130,7 @@ func Texts(values ...string) *huma.Schema {
 
 // Properties returns the fields of the schema of v's type, to be changed.
 func (s Schemas) Properties(v any) map[string]*huma.Schema {
-	return s.registry.SchemaFromRef(s.Of(v).Ref).Properties
+	return s.registry.SchemaFromRef(s.of(v).Ref).Properties
 }
 
 // Require says that values of v's type always have fields which its Go type may leave out.

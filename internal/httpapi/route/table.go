@@ -50,7 +50,7 @@ type Response struct {
 	Doc     string
 }
 
-// ErrorForm is how a route writes its failures.
+// errorForm is how a route writes its failures.
 type ErrorForm struct {
 	Body  any    // a value of the type that Write encodes, for the document
 	Media string // its media type
@@ -67,8 +67,8 @@ type Face struct {
 // problems is the default form.
 var problems = &ErrorForm{Body: loquat.Problem{}, Media: ProblemMedia, Write: WriteProblem}
 
-// ErrorForm returns the form of the route's failures. A nil route has the default one.
-func (r *Route) ErrorForm() *ErrorForm {
+// errorForm returns the form of the route's failures. A nil route has the default one.
+func (r *Route) errorForm() *ErrorForm {
 	if r == nil || r.Errors == nil {
 		return problems
 	}
@@ -126,7 +126,7 @@ func NewTable(opts Options) *Table {
 		}
 		t.mux.HandleFunc(at, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodGet && r.Method != http.MethodHead {
-				t.Fail(w, r, nil, WrongMethod(w, r, []string{http.MethodGet, http.MethodHead}))
+				t.Fail(w, r, nil, wrongMethod(w, r, []string{http.MethodGet, http.MethodHead}))
 				return
 			}
 			serve(w, r)
@@ -168,7 +168,7 @@ func valuesIn(path, pattern string) map[string]string {
 // FormOf returns the form of a failed call. The route is nil when no path matched.
 func (t *Table) FormOf(r *http.Request, called *Route) *ErrorForm {
 	if called != nil {
-		return called.ErrorForm()
+		return called.errorForm()
 	}
 	for _, face := range t.Faces {
 		if strings.HasPrefix(r.URL.Path, face.Prefix) {
@@ -194,7 +194,7 @@ func (t *Table) dispatch(w http.ResponseWriter, r *http.Request, routes []*Route
 		return t.Method == r.Method || t.Method == http.MethodGet && r.Method == http.MethodHead
 	})
 	if i < 0 {
-		t.Fail(w, r, routes[0], WrongMethod(w, r, methodsOf(routes)))
+		t.Fail(w, r, routes[0], wrongMethod(w, r, methodsOf(routes)))
 		return
 	}
 	if routes[i].Path != routes[0].Path { // the mux has found another path
@@ -207,9 +207,9 @@ func (t *Table) dispatch(w http.ResponseWriter, r *http.Request, routes []*Route
 	}
 }
 
-// WrongMethod sets the header Allow and returns the failure of a method that a path does not
+// wrongMethod sets the header Allow and returns the failure of a method that a path does not
 // take.
-func WrongMethod(w http.ResponseWriter, r *http.Request, methods []string) error {
+func wrongMethod(w http.ResponseWriter, r *http.Request, methods []string) error {
 	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)
 	return loquat.Errorf(loquat.CodeMethodNotAllowed, "%s cannot be used here; use one of %s", loquat.Clip(r.Method, loquat.Excerpt), allowed)

@@ -36,7 +36,7 @@ func TestErrorForm(t *testing.T) {
 			}
 			return route.Serve(x)
 		},
-		Fail: func(w http.ResponseWriter, _ *http.Request, route *Route, err error) { route.ErrorForm().Write(w, err) },
+		Fail: func(w http.ResponseWriter, _ *http.Request, route *Route, err error) { route.errorForm().Write(w, err) },
 	})
 	for _, c := range []struct {
 		method, path, media string

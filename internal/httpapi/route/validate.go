@@ -38,7 +38,7 @@ func init() {
 // Validate adds the faults of a decoded JSON value of v's type to f.
 func (s Schemas) Validate(f *loquat.FieldErrors, v any, at string, value any) {
 	w := walk{schemas: s, faults: f, path: huma.NewPathBuffer([]byte(at), len(at))}
-	w.value(s.Of(v), value)
+	w.value(s.of(v), value)
 }
 
 // walk validates a value. huma.Validate checks each text, number and boolean. The walk

@@ -296,20 +296,20 @@ func (l *Loader) resolve(ctx context.Context, cause error) error {
 		case err == nil:
 			return fmt.Errorf("commit: %w", cause)
 		case ctx.Err() != nil || time.Now().After(deadline):
-			return &UnknownError{cause}
+			return &unknownError{cause}
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-// UnknownError reports that it is not known whether a move was committed.
-type UnknownError struct{ cause error }
+// unknownError reports that it is not known whether a move was committed.
+type unknownError struct{ cause error }
 
-func (e *UnknownError) Error() string {
+func (e *unknownError) Error() string {
 	return "the connection broke during the last step, so it is not known whether the database has the sessions; run the same command again, which finds out: " + e.cause.Error()
 }
 
-func (e *UnknownError) Unwrap() error { return e.cause }
+func (e *unknownError) Unwrap() error { return e.cause }
 
 // Explain returns the Fault that describes an error.
 func (l *Loader) Explain(err error) store.Fault { return l.db.Explain(err) }

@@ -28,8 +28,8 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultPoolSize         = 10
-	DefaultStatementTimeout = 30 * time.Second
+	defaultPoolSize         = 10
+	defaultStatementTimeout = 30 * time.Second
 	defaultLease            = 10 * time.Second
 )
 
@@ -50,8 +50,8 @@ type Options struct {
 	// that died.
 	Alone bool
 
-	PoolSize         int           // most connections; 0 means DefaultPoolSize
-	StatementTimeout time.Duration // 0 means DefaultStatementTimeout
+	PoolSize         int           // most connections; 0 means 10
+	StatementTimeout time.Duration // 0 means 30 s
 	Lease            time.Duration // after which others take over from a node that died; 0 means 10 s
 	Mark             MarkFile      // nil keeps no mark
 	Logger           *slog.Logger  // nil means slog.Default()
@@ -106,10 +106,10 @@ var _ store.Driver = (*DB)(nil)
 // Open connects to a database, migrates its schema and registers this node.
 func Open(ctx context.Context, opts Options) (*DB, error) {
 	if opts.PoolSize == 0 {
-		opts.PoolSize = DefaultPoolSize
+		opts.PoolSize = defaultPoolSize
 	}
 	if opts.StatementTimeout == 0 {
-		opts.StatementTimeout = DefaultStatementTimeout
+		opts.StatementTimeout = defaultStatementTimeout
 	}
 	if opts.Lease == 0 {
 		opts.Lease = defaultLease

@@ -16,13 +16,13 @@ import (
 	"loquat/internal/store/datadir"
 )
 
-// FullDiskDB is a database that was opened while the disk was full. It serves reads until
+// fullDiskDB is a database that was opened while the disk was full. It serves reads until
 // there is space, and then becomes a DB.
 //
 // SQLite needs 32 KiB for the index of the write-ahead log before it can read. Only an
 // exclusive connection keeps the index in memory, so reads share one exclusive connection
 // until then.
-type FullDiskDB struct {
+type fullDiskDB struct {
 	dir    string
 	log    *slog.Logger
 	lock   *datadir.Lock
@@ -35,12 +35,12 @@ type FullDiskDB struct {
 	reading *sql.DB      // nil if it could not be opened
 }
 
-var _ store.Driver = (*FullDiskDB)(nil)
+var _ store.Driver = (*fullDiskDB)(nil)
 
 // errNoSpace is the error of a change while the disk has been full since the start.
 var errNoSpace = fmt.Errorf("the disk has been full since the start: %w", syscall.ENOSPC)
 
-// OpenForServer is Open for a server. On a full disk it returns a FullDiskDB, so that the
+// OpenForServer is Open for a server. On a full disk it returns a fullDiskDB, so that the
 // server can start and serve reads.
 func OpenForServer(ctx context.Context, dir string, log *slog.Logger) (store.Driver, error) {
 	lock, err := datadir.Make(ctx, dir, log)
@@ -54,7 +54,7 @@ func OpenForServer(ctx context.Context, dir string, log *slog.Logger) (store.Dri
 	if explain(err).Kind != faultFull.Kind {
 		return nil, errors.Join(err, lock.Release())
 	}
-	p := &FullDiskDB{dir: dir, log: log, lock: lock}
+	p := &fullDiskDB{dir: dir, log: log, lock: lock}
 	if opening := p.openToRead(ctx); opening != nil { // err names the cause
 		return nil, errors.Join(err, lock.Release())
 	}
@@ -66,7 +66,7 @@ func OpenForServer(ctx context.Context, dir string, log *slog.Logger) (store.Dri
 }
 
 // openToRead opens the exclusive connection. It requires the newest schema.
-func (p *FullDiskDB) openToRead(ctx context.Context) error {
+func (p *fullDiskDB) openToRead(ctx context.Context) error {
 	path := filePath(p.dir)
 	// No cache_size: the driver runs pragmas in alphabetical order, and cache_size reads the
 	// file before the locking mode is set.
@@ -91,7 +91,7 @@ func (p *FullDiskDB) openToRead(ctx context.Context) error {
 }
 
 // Write opens the database for writing if there is space by now, and runs fn.
-func (p *FullDiskDB) Write(ctx context.Context, fn func(store.SQL) error) error {
+func (p *fullDiskDB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	db := p.db.Load()
 	if db == nil {
 		var err error
@@ -103,7 +103,7 @@ func (p *FullDiskDB) Write(ctx context.Context, fn func(store.SQL) error) error 
 }
 
 // recover opens the database for writing. Only the committer calls it.
-func (p *FullDiskDB) recover(ctx context.Context) (*DB, error) {
+func (p *fullDiskDB) recover(ctx context.Context) (*DB, error) {
 	if !p.hasSpace() {
 		return nil, errNoSpace
 	}
@@ -131,7 +131,7 @@ const minSpace = 256 << 10
 
 // hasSpace writes a test file, so that reads are interrupted only if the database can be
 // opened.
-func (p *FullDiskDB) hasSpace() bool {
+func (p *fullDiskDB) hasSpace() bool {
 	f, err := os.OpenFile(filepath.Join(p.dir, dbName+"-room"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return false
@@ -141,14 +141,14 @@ func (p *FullDiskDB) hasSpace() bool {
 }
 
 // Read runs fn. While the disk is full, reads run one at a time.
-func (p *FullDiskDB) Read(ctx context.Context, fn func(store.SQL) error) error {
+func (p *fullDiskDB) Read(ctx context.Context, fn func(store.SQL) error) error {
 	if db := p.db.Load(); db != nil {
 		return db.Read(ctx, fn)
 	}
 	return p.readAlone(ctx, fn)
 }
 
-func (p *FullDiskDB) readAlone(ctx context.Context, fn func(store.SQL) error) error {
+func (p *fullDiskDB) readAlone(ctx context.Context, fn func(store.SQL) error) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if db := p.db.Load(); db != nil {
@@ -166,7 +166,7 @@ func (p *FullDiskDB) readAlone(ctx context.Context, fn func(store.SQL) error) er
 }
 
 // Check returns an error while the disk is full.
-func (p *FullDiskDB) Check() error {
+func (p *fullDiskDB) Check() error {
 	if db := p.db.Load(); db != nil {
 		return db.Check()
 	}
@@ -174,20 +174,20 @@ func (p *FullDiskDB) Check() error {
 }
 
 // Explain returns the Fault that describes an error.
-func (p *FullDiskDB) Explain(err error) store.Fault { return explain(err) }
+func (p *fullDiskDB) Explain(err error) store.Fault { return explain(err) }
 
 // Marked returns the mark of the last process.
-func (p *FullDiskDB) Marked() (store.Mark, bool) { return p.mark, p.marked }
+func (p *fullDiskDB) Marked() (store.Mark, bool) { return p.mark, p.marked }
 
 // Mark writes the newest event id. It does nothing while the disk is full.
-func (p *FullDiskDB) Mark(m store.Mark) {
+func (p *fullDiskDB) Mark(m store.Mark) {
 	if db := p.db.Load(); db != nil {
 		db.Mark(m)
 	}
 }
 
 // Close closes all connections and unlocks the directory.
-func (p *FullDiskDB) Close() (err error) {
+func (p *fullDiskDB) Close() (err error) {
 	if db := p.db.Load(); db != nil {
 		return db.Close()
 	}
