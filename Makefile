@@ -17,6 +17,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 
 # The versions of tools are pinned in .ci/lint.mod and .ci/s3.mod.
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
+OBJECTS     = $$($(GO) tool -modfile=.ci/s3.mod -n versitygw)
 
 .PHONY: web run build test browser pictures race conformance backups migration postgres nodes network failover s3 fuzz soak bench mutants lint simulate vulnerabilities release packages cross fmt clean
 
@@ -44,7 +45,7 @@ pictures: build ## make the pictures of docs/pictures.md, those of the web clien
 	$(GO) test -count=1 -run '^TestPicture$$' ./internal/e2e/terminal -picture $(CURDIR)/docs/pictures/terminal.svg
 
 # The servers of these packages are built without the race detector: they measure, or are killed under load.
-UNRACED = access|backups|bridge|crash|data|failover|images|load|monitoring|network|nodes|plugins|profiles|scale|terminal|upgrade
+UNRACED = access|backups|bridge|crash|data|failover|load|monitoring|network|nodes|plugins|scale|terminal|upgrade
 
 race: ## run the tests under the race detector; -short skips slow ones
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 15m $$($(GO) list ./... | grep -Ev '/internal/e2e/($(UNRACED))$$')
@@ -56,7 +57,7 @@ crash: ## kill the server under load ROUNDS times; LOQUAT_CRASH_SEED repeats a r
 	LOQUAT_CRASH_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 90m -v -run '^TestCrash$$' ./internal/e2e/crash
 
 backups: ## kill servers and the processes that back them up ROUNDS times, and copy a day of 1,000,000 events
-	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) LOQUAT_BACKUP_ROUNDS=$(ROUNDS) LOQUAT_BACKUP_EVENTS=1000000 \
+	LOQUAT_TEST_S3=$(OBJECTS) LOQUAT_BACKUP_ROUNDS=$(ROUNDS) LOQUAT_BACKUP_EVENTS=1000000 \
 		$(GO) test -count=1 -timeout 180m -v -run '^Test(KilledBackups|Day)$$' ./internal/e2e/backups ./internal/backup
 
 migration: ## move a store of 1,000,000 events to PostgreSQL and back, and kill moves ROUNDS times
@@ -79,7 +80,8 @@ network: ## cut, stall and slow the network of three servers on one database for
 	LOQUAT_NETWORK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 3h -v -run '^TestNetworkFaults$$' ./internal/e2e/network
 
 s3: ## run the tests of images in an S3-compatible store; builds its server for minutes, once
-	LOQUAT_TEST_S3=$$($(GO) tool -modfile=.ci/s3.mod -n versitygw) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/backup ./internal/migrate ./internal/e2e/images ./internal/e2e/backups
+	LOQUAT_TEST_S3=$(OBJECTS) $(GO) test -count=1 -timeout 10m ./internal/asset/s3 ./internal/backup ./internal/migrate ./internal/e2e/backups
+	LOQUAT_TEST_S3=$(OBJECTS) $(GO) test -count=1 -timeout 10m -run '^Test(ImagesInABucket|MovedImages|BucketThatRefuses)$$' ./internal/e2e/data
 
 fuzz: ## run every fuzz test for FUZZTIME
 	@for pkg in $$($(GO) list ./...); do \

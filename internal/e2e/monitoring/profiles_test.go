@@ -1,5 +1,4 @@
-// Package profiles_test tests the profiles of a running server.
-package profiles_test
+package monitoring_test
 
 import (
 	"net/http"

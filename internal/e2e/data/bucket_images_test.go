@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package images_test tests images in an object store with the real program.
-package images_test
+package data_test
 
 import (
 	"bytes"
@@ -20,8 +19,8 @@ import (
 	"loquat/internal/store/postgres/pgtest"
 )
 
-// configure writes a configuration with images in a bucket, and returns its file.
-func configure(t *testing.T, database, bucket, secret string) string {
+// bucketConfig writes a configuration with images in a bucket, and returns its file.
+func bucketConfig(t *testing.T, database, bucket, secret string) string {
 	t.Helper()
 	dir := t.TempDir()
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "http://127.0.0.1:1/v1"}},
@@ -30,13 +29,8 @@ func configure(t *testing.T, database, bucket, secret string) string {
 	return filepath.Join(dir, "loquat.json")
 }
 
-func serve(t *testing.T, file string) *binary.Process {
-	t.Helper()
-	return binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data"))
-}
-
-// upload returns the answer to an upload, and the image if it was stored.
-func upload(t *testing.T, url string, content []byte) (status int, body string, a loquat.Asset) {
+// answeredUpload returns the answer to an upload, and the image if it was stored.
+func answeredUpload(t *testing.T, url string, content []byte) (status int, body string, a loquat.Asset) {
 	t.Helper()
 	resp, err := http.Post(url+"/sessions/a/assets", "image/png", bytes.NewReader(content))
 	if err != nil {
@@ -54,22 +48,22 @@ func upload(t *testing.T, url string, content []byte) (status int, body string, 
 // bucket is away, images are 503 with the reason, and everything else works.
 func TestImagesInABucket(t *testing.T) {
 	bucket, database := s3test.Start(t), pgtest.Start(t, "fsync=off")
-	file := configure(t, database.URL("postgres"), bucket.URL("loquat"), s3test.SecretAccessKey)
-	p := serve(t, file)
+	file := bucketConfig(t, database.URL("postgres"), bucket.URL("loquat"), s3test.SecretAccessKey)
+	p := servePostgres(t, file, filepath.Join(t.TempDir(), "data"))
 	if body := binary.Call(t, http.MethodPost, p.URL+"/sessions", `{"session_id": "a"}`); !strings.Contains(body, `"a"`) {
 		t.Fatal(body)
 	}
 	content := binary.Photo(1, 3<<20)
-	status, body, a := upload(t, p.URL, content)
+	status, body, a := answeredUpload(t, p.URL, content)
 	if status != http.StatusCreated {
 		t.Fatalf("%d %s", status, body)
 	}
-	_, _, again := upload(t, p.URL, content)
+	_, _, again := answeredUpload(t, p.URL, content)
 	if objects := bucket.Objects("loquat/*-" + a.SHA256 + "-*"); len(objects) != 1 || again.SHA256 != a.SHA256 {
 		t.Errorf("the objects of two equal images are %q", objects)
 	}
 	p.Kill(t)
-	p = serve(t, file)
+	p = servePostgres(t, file, filepath.Join(t.TempDir(), "data"))
 	path := p.URL + "/sessions/a/assets/" + a.AssetID
 	if status, body := binary.GetOnce(t, path); status != 200 || body != string(content) {
 		t.Errorf("the image: %d, %d bytes", status, len(body))
@@ -79,7 +73,7 @@ func TestImagesInABucket(t *testing.T) {
 	for what, answer := range map[string]func() (int, string){
 		"download": func() (int, string) { return binary.GetOnce(t, path) },
 		"upload": func() (int, string) {
-			status, body, _ := upload(t, p.URL, binary.Photo(2, 100_000))
+			status, body, _ := answeredUpload(t, p.URL, binary.Photo(2, 100_000))
 			return status, body
 		},
 	} {
@@ -99,7 +93,7 @@ func TestImagesInABucket(t *testing.T) {
 	if status, body := binary.GetOnce(t, path); status != 200 || body != string(content) {
 		t.Errorf("the image after the bucket is back: %d, %d bytes", status, len(body))
 	}
-	if status, body, _ := upload(t, p.URL, binary.Photo(2, 100_000)); status != http.StatusCreated {
+	if status, body, _ := answeredUpload(t, p.URL, binary.Photo(2, 100_000)); status != http.StatusCreated {
 		t.Errorf("an upload after the bucket is back: %d %s", status, body)
 	}
 	binary.Eventually(t, "/readyz names no images", func() bool {
@@ -115,10 +109,10 @@ func TestMovedImages(t *testing.T) {
 	bucket, server := s3test.Start(t), pgtest.Start(t, "fsync=off")
 	_, target := server.Database(t)
 	first, dir := server.URL("postgres"), filepath.Join(t.TempDir(), "data")
-	p := serve(t, configure(t, first, bucket.URL("first"), s3test.SecretAccessKey))
+	p := servePostgres(t, bucketConfig(t, first, bucket.URL("first"), s3test.SecretAccessKey), filepath.Join(t.TempDir(), "data"))
 	binary.Call(t, http.MethodPost, p.URL+"/sessions", `{"session_id": "a"}`)
 	content := binary.Photo(1, 300_000)
-	status, body, a := upload(t, p.URL, content)
+	status, body, a := answeredUpload(t, p.URL, content)
 	if status != http.StatusCreated {
 		t.Fatalf("%d %s", status, body)
 	}
@@ -138,7 +132,7 @@ func TestMovedImages(t *testing.T) {
 	if objects := bucket.Objects("second/*-" + a.SHA256 + "-*"); len(objects) != 1 {
 		t.Errorf("the objects of the image are %q", objects)
 	}
-	p = serve(t, configure(t, target, bucket.URL("second"), s3test.SecretAccessKey))
+	p = servePostgres(t, bucketConfig(t, target, bucket.URL("second"), s3test.SecretAccessKey), filepath.Join(t.TempDir(), "data"))
 	if status, body := binary.GetOnce(t, p.URL+"/sessions/a/assets/"+a.AssetID); status != 200 || body != string(content) {
 		t.Errorf("the image after two moves: %d, %d bytes", status, len(body))
 	}
@@ -151,7 +145,7 @@ func TestBucketThatRefuses(t *testing.T) {
 		"correct assets.secret_access_key": {bucket.URL("loquat"), "wrong-secret-hunter2"},
 		"does not exist; create it":        {strings.Replace(bucket.URL(""), s3test.Bucket, "other-bucket", 1), s3test.SecretAccessKey},
 	} {
-		file := configure(t, database.URL("postgres"), c.url, c.secret)
+		file := bucketConfig(t, database.URL("postgres"), c.url, c.secret)
 		code, stderr := binary.Exit(t, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data"))
 		if code != 1 || !strings.Contains(stderr, says) || strings.Contains(stderr, "hunter2") {
 			t.Errorf("%d, %s; want %q", code, stderr, says)
