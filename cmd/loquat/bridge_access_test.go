@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,11 +71,7 @@ func newHarbour(t *testing.T, alone bool) *harbour {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		return binary.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	h := &harbour{t: t, alone: alone, issuer: jwttest.New(t)}
 	section := `{"server_id": "home"}`

@@ -78,10 +78,7 @@ func TestConfigCheckAgreesWithServe(t *testing.T) {
 		{"an address with a path", with(`"server": {"public_url": "https://chat.example/sub", "allowed_origins": ["https://a.example"]}`), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "loquat.json")
-			if err := os.WriteFile(file, []byte(tc.config), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			file := binary.WriteConfig(t, tc.config)
 			var said strings.Builder
 			checked := run(t.Context(), []string{"config", "check", file}, strings.NewReader(""), &said, io.Discard)
 			opts := serveOptions{config: file, data: t.TempDir()}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,9 +21,7 @@ func TestHealth(t *testing.T) {
 	} {
 		file := filepath.Join(dir, name+".json")
 		text := `{"providers": {"main": {"provider": "reference_generic_compatible", "model": "m"}}, "server": {` + server + `}}`
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, file, text)
 		url, stop, err := startServer(t.Context(), serveOptions{config: file, listen: "127.0.0.1:0", data: filepath.Join(dir, name)}, io.Discard)
 		if err != nil {
 			t.Fatal(err)

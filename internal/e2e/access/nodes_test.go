@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,11 +41,8 @@ func startCluster(t *testing.T, backend, provider, listen string) *cluster {
 	if listen == "" {
 		store = fmt.Appendf(nil, `{"url": %q}`, server.URL("postgres"))
 	}
-	file := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": %q%s}}, "store": %s}`, backend+"/v1", provider, store)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := binary.WriteConfig(t, text)
 	c := &cluster{t: t}
 	for range 3 {
 		c.nodes = append(c.nodes, binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data")))

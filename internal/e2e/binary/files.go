@@ -32,12 +32,25 @@ func SelfSigned(t *testing.T, serial int64) (certificate, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
 }
 
+// WriteConfig writes a configuration to a folder of its own, and returns its file.
+func WriteConfig(t testing.TB, text string) (file string) {
+	t.Helper()
+	return WriteFile(t, filepath.Join(t.TempDir(), "loquat.json"), text)
+}
+
 // WriteFiles writes files, by name, into dir.
-func WriteFiles(t *testing.T, dir string, files map[string]string) {
+func WriteFiles(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		WriteFile(t, filepath.Join(dir, name), content)
 	}
+}
+
+// WriteFile writes a text to a file, and returns its path.
+func WriteFile(t testing.TB, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

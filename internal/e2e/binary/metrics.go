@@ -43,6 +43,29 @@ func memoryOf(pid int, line string) (int64, error) {
 	return kib << 10, err
 }
 
+// ProcessorTime returns the processor time of a process so far. It returns 0 on systems without /proc.
+func ProcessorTime(t *testing.T, p *Process) time.Duration {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	const tick = 10 * time.Millisecond // USER_HZ
+	var sum time.Duration
+	for _, field := range strings.Fields(rest)[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum
+}
+
 // RunWithPeak runs a command and returns what it wrote and its peak memory in bytes. The system's own account
 // of a command that has ended also has the peak of the process that started it.
 func RunWithPeak(cmd *exec.Cmd) (out []byte, peak int64, err error) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -76,10 +74,7 @@ func NewClient(t *testing.T, url string) *client.Client {
 // startServer starts the server of a program, with a configuration and a new data directory.
 func startServer(t *testing.T, program, config string) *Process {
 	t.Helper()
-	cfg := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	cfg := WriteConfig(t, config)
 	return start(t, program, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 }
 

@@ -48,11 +48,7 @@ func newTown(t *testing.T, alone bool) *town {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		return binary.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	tw := &town{t: t}
 	own := binary.FreeAddress(t)

@@ -141,9 +141,7 @@ func TestRecordingsAmongOtherFiles(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, path, "{}")
 	}
 	link := filepath.Join(t.TempDir(), "fixtures")
 	if err := os.Symlink(root, link); err != nil {

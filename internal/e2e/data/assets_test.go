@@ -172,12 +172,8 @@ func TestManyPhotos(t *testing.T) {
 // configFor is a configuration file with one backend.
 func configFor(t *testing.T, backend string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "loquat.json")
 	text := `{"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "base_url": "` + backend + `/v1"}}}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return binary.WriteConfig(t, text)
 }
 
 // After kill -9 in the middle of uploads, those that were acknowledged are there, and of
@@ -213,9 +209,7 @@ func TestKilledWhileUploading(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(data, "assets", stray[:2]), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(data, "assets", stray[:2], stray), []byte("stray"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, filepath.Join(data, "assets", stray[:2], stray), "stray")
 	}
 	binary.Start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", data)
 	if names, _ := filesBelow(t, filepath.Join(data, "assets", "incoming")); len(names) > 0 {

@@ -119,10 +119,7 @@ func TestFullDisk(t *testing.T) {
 	backend := newLastingBackend(t)
 	serve := func() *binary.Process {
 		cfg := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "lasting", "base_url": "%s/v1"}}}`, backend.URL)
-		path := filepath.Join(t.TempDir(), "loquat.json")
-		if err := os.WriteFile(path, []byte(cfg), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := binary.WriteConfig(t, cfg)
 		return binary.Start(t, nil, "serve", "--config", path, "--listen", "127.0.0.1:0", "--data", disk)
 	}
 	server := serve()

@@ -5,7 +5,6 @@ package data_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,13 +16,9 @@ import (
 // postgresConfig writes a configuration with a store.url and returns its file.
 func postgresConfig(t *testing.T, url string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "http://127.0.0.1:1/v1"}},
 		"store": {"url": %q}}`, url)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return binary.WriteConfig(t, text)
 }
 
 func servePostgres(t *testing.T, file, dir string) *binary.Process {

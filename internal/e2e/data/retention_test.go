@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,11 +22,8 @@ func TestRetention(t *testing.T) {
 		retention = 1
 	}
 	backend := binary.Start(t, nil, "backend", "--listen", "127.0.0.1:0")
-	file := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"events": {"retention_seconds": %d}, "providers": {"main": {"provider": "reference_generic_compatible", "model": "echo", "base_url": "%s/v1"}}}`, retention, backend.URL)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := binary.WriteConfig(t, text)
 	server := binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	c, err := client.New(server.URL, client.Options{})
 	if err != nil {

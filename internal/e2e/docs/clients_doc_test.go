@@ -54,11 +54,7 @@ func newGuidedClient(t *testing.T, page string) *guidedClient {
 
 func (g *guidedClient) write(name, text string) (path string) {
 	g.t.Helper()
-	path = filepath.Join(g.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		g.t.Fatal(err)
-	}
-	return path
+	return binary.WriteFile(g.t, filepath.Join(g.dir, name), text)
 }
 
 func (g *guidedClient) start(name string, args ...string) {

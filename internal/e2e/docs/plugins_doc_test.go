@@ -41,9 +41,7 @@ func writeGuided(t *testing.T, folder string) (dir string) {
 	for name, text := range guided(t, "plugins.md") {
 		if rest, ok := strings.CutPrefix(name, folder+"/"); ok {
 			found = true
-			if err := os.WriteFile(filepath.Join(dir, rest), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			binary.WriteFile(t, filepath.Join(dir, rest), text)
 		}
 	}
 	if !found {
@@ -182,9 +180,7 @@ func TestGuideGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		overlay["Replace"][here] = filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	b, err := json.Marshal(overlay)
 	if err != nil {
@@ -199,9 +195,7 @@ func TestGuideGo(t *testing.T) {
 	}
 	cfg := filepath.Join(dir, "loquat.json")
 	config := pluginServer(t, "example.features.word_count", "count_words", `{"text": "one two three"}`)
-	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, cfg, config)
 	server, err := binary.Launch(program, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	if server != nil {
 		t.Cleanup(func() { server.End(t) })

@@ -129,9 +129,7 @@ func newReader(t *testing.T, config string) *reader {
 			t.Error(err)
 		}
 	})
-	if err := os.WriteFile(filepath.Join(r.home, "loquat.json"), []byte(r.adapt(config)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, filepath.Join(r.home, "loquat.json"), r.adapt(config))
 	return r
 }
 

@@ -43,9 +43,7 @@ func TestSDKs(t *testing.T) {
 		binary.ScriptedBackend(t, backend.Options{})))
 	write := func(name, content string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, filepath.Join(dir, name), content)
 	}
 	must := func(program string, args ...string) string {
 		t.Helper()

@@ -152,9 +152,7 @@ func noProvider(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "loquat.json")
-	if err := os.WriteFile(config, []byte(`{"plugins": ["path:`+dir+`"], "providers": {"main": {"provider": "reference_generic_compatible", "model": "m"}}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, config, `{"plugins": ["path:`+dir+`"], "providers": {"main": {"provider": "reference_generic_compatible", "model": "m"}}}`)
 	return refusal(t, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 }
 
@@ -185,11 +183,7 @@ func writePlugin(t *testing.T, manifest string, files map[string]string) string 
 	t.Helper()
 	dir := t.TempDir()
 	files["plugin.json"] = manifest
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	binary.WriteFiles(t, dir, files)
 	return "path:" + dir
 }
 

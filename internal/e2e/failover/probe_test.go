@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,9 +26,7 @@ func startNode(t *testing.T, database, model string) *binary.Process {
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1", "timeout": 10,
 		"retry_on_status": {"503": [0.02]}, "stream_recovery": {"mode": "aggressive", "max_retries": 1}}}, "limits": {"max_tool_rounds": 2},
 		"store": {"url": %q}}`, model, database)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, file, text)
 	return binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", filepath.Join(dir, "data"))
 }
 

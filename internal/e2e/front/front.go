@@ -137,11 +137,7 @@ func (f *Front) Post(ctx context.Context, path, body, key string) (*http.Respons
 
 func (f *Front) write(name, text string) string {
 	f.t.Helper()
-	path := filepath.Join(f.dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-	return path
+	return binary.WriteFile(f.t, filepath.Join(f.dir, name), text)
 }
 
 // Check makes the calls of all kinds.

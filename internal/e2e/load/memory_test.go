@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -77,11 +75,8 @@ func startLongRun(ctx context.Context, t *testing.T, b *longReply) *longRun {
 	t.Helper()
 	backend := httptest.NewServer(b)
 	t.Cleanup(backend.Close)
-	config := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "base_url": %q, "model": "m"}}, "limits": {"max_response_bytes": %d}}`, backend.URL, 10*b.size)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := binary.WriteConfig(t, text)
 	r := &longRun{t: t, args: []string{"serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir()}}
 	r.server = binary.Start(t, nil, r.args...)
 	r.connect()

@@ -126,17 +126,8 @@ func ended(t *testing.T, code int, args ...string) string {
 	return p.Log.String()
 }
 
-func writeConfig(t *testing.T, text string) (file string) {
-	t.Helper()
-	file = filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 func invalidConfiguration(t *testing.T) string {
-	return ended(t, 2, "--config", writeConfig(t, `{"providers": 7}`), "--data", t.TempDir())
+	return ended(t, 2, "--config", binary.WriteConfig(t, `{"providers": 7}`), "--data", t.TempDir())
 }
 
 func olderProgram(t *testing.T) string {
@@ -157,7 +148,7 @@ func olderProgram(t *testing.T) string {
 func stalled(t *testing.T, args ...string) (p *binary.Process, sessionID string) {
 	t.Helper()
 	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"text": "one two three", "stall_after": 1}`)})
-	p = binary.Start(t, nil, append([]string{"serve", "--config", writeConfig(t, `{`+providers(scripted+"/v1", "")+`}`), "--listen", "127.0.0.1:0"}, args...)...)
+	p = binary.Start(t, nil, append([]string{"serve", "--config", binary.WriteConfig(t, `{`+providers(scripted+"/v1", "")+`}`), "--listen", "127.0.0.1:0"}, args...)...)
 	s := asked(t, binary.NewClient(t, p.URL))
 	binary.Eventually(t, "the first word", func() bool {
 		_, events := binary.GetOnce(t, p.URL+"/events?request_id="+s.ActiveRequestID)
@@ -220,13 +211,11 @@ func removedToken(t *testing.T) string {
 	config := func(name string) string {
 		return `{` + providers(noBackend, "") + `, "server": {"auth_tokens": [{"name": "admin", "token": "the-token-of-` + name + `", "scope": "full"}]}}`
 	}
-	file := writeConfig(t, config("before"))
+	file := binary.WriteConfig(t, config("before"))
 	p := binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	reload := func(name string, want int) (answer string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(config(name)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, file, config(name))
 		if err := p.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
@@ -244,12 +233,10 @@ func removedToken(t *testing.T) string {
 
 // unknownHost calls a server as a proxy does, then sets public_url as the page says.
 func unknownHost(t *testing.T) string {
-	file := writeConfig(t, `{`+providers(noBackend, "")+`}`)
+	file := binary.WriteConfig(t, `{`+providers(noBackend, "")+`}`)
 	p := binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	_, answer := call(t, http.MethodGet, p.URL+"/sessions", "", "", "chat.example.org")
-	if err := os.WriteFile(file, []byte(`{`+providers(noBackend, "")+`, "server": {"public_url": "https://chat.example.org"}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, file, `{`+providers(noBackend, "")+`, "server": {"public_url": "https://chat.example.org"}}`)
 	if _, err := binary.NewClient(t, p.URL).ReloadConfig(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +340,7 @@ func stolenToken(t *testing.T) string {
 // fullDirectory fills a data directory, then deletes the sessions as the page says.
 func fullDirectory(t *testing.T) string {
 	data := t.TempDir()
-	p := binary.Start(t, nil, "serve", "--config", writeConfig(t, `{`+providers(noBackend, "")+`, "events": {"retention_seconds": 1}}`), "--listen", "127.0.0.1:0", "--data", data)
+	p := binary.Start(t, nil, "serve", "--config", binary.WriteConfig(t, `{`+providers(noBackend, "")+`, "events": {"retention_seconds": 1}}`), "--listen", "127.0.0.1:0", "--data", data)
 	c := binary.NewClient(t, p.URL)
 	for i := range 10 {
 		id := fmt.Sprint("large-", i)

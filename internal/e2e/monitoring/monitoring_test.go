@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -73,10 +72,7 @@ var (
 // faulty starts a server whose configuration has a fault.
 func faulty(t *testing.T, env []string, config string) *binary.Process {
 	t.Helper()
-	cfg := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	cfg := binary.WriteConfig(t, config)
 	return binary.Start(t, env, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 }
 
@@ -88,9 +84,7 @@ func providers(url, more string) string {
 func deadPlugin(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "plugin.json"), []byte(`{"name": "dead", "kind": "tool", "command": "false"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, filepath.Join(dir, "plugin.json"), `{"name": "dead", "kind": "tool", "command": "false"}`)
 	return "path:" + dir
 }
 
@@ -106,9 +100,7 @@ func lonelyBridge(t *testing.T) (url string) {
 	t.Helper()
 	cfg := filepath.Join(t.TempDir(), "bridge.json")
 	text := fmt.Sprintf(`{"bridge": {"servers": {"home": "token-of-home"}}, "server": {"auth_tokens": [{"name": "m", "token": %q, "scope": "read"}]}}`, theToken)
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, cfg, text)
 	return binary.Start(t, nil, "bridge", "--config", cfg, "--listen", "127.0.0.1:0").URL
 }
 
@@ -216,11 +208,7 @@ func prometheus(t *testing.T, targets map[string]string) string {
 		}
 	}
 	config := "global: {scrape_interval: 500ms, scrape_timeout: 400ms, evaluation_interval: 500ms}\nrule_files: [alerts.yml]\nscrape_configs:\n" + jobs.String()
-	for name, text := range map[string]string{"alerts.yml": rules, "prometheus.yml": config} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	binary.WriteFiles(t, dir, map[string]string{"alerts.yml": rules, "prometheus.yml": config})
 	address := binary.FreeAddress(t)
 	log := &binary.LockedBuffer{}
 	cmd := exec.Command(program(t, "prometheus"), "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", address)
@@ -362,9 +350,7 @@ tests:
             value: 1
 `, rules)
 	file := filepath.Join(t.TempDir(), "test.yml")
-	if err := os.WriteFile(file, []byte(test), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, file, test)
 	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -376,15 +362,4 @@ func session(t *testing.T, c *client.Client) {
 	if _, err := c.CreateSession(t.Context(), loquat.NewSession{Send: &loquat.Send{Content: new("hi")}}); err != nil {
 		t.Log(err) // some of these servers refuse it
 	}
-}
-
-// deadAddress is an address at which nobody listens.
-func deadAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,7 +39,7 @@ func newTown(t *testing.T) *town {
 	fast := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"text": "ok", "rate": 0}`)})
 	full := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }))
 	t.Cleanup(full.Close)
-	w := &town{database: pgtest.Start(t), dead: deadAddress(t), strained: strained(t)}
+	w := &town{database: pgtest.Start(t), dead: binary.FreeAddress(t), strained: strained(t)}
 	w.sound = faulty(t, nil, "{"+providers(fast+"/v1", "")+"}")
 	w.busy = faulty(t, nil, fmt.Sprintf(`{%s, "limits": {"max_running_requests": 1}}`, providers(scripted+"/v1", "")))
 	w.refused = faulty(t, nil, fmt.Sprintf(`{%s, "webhooks": {"allow_private_addresses": true, "retry_delays_seconds": []}}`, providers(full.URL+"/v1", `, "rate_limit_retry_delays_seconds": [0.05, 0.05, 0.05, 0.05, 0.05]`)))
@@ -96,9 +95,7 @@ func (w *town) provoke(t *testing.T) {
 func refuseReload(t *testing.T, p *binary.Process) {
 	t.Helper()
 	file := p.Cmd.Args[slices.Index(p.Cmd.Args, "--config")+1]
-	if err := os.WriteFile(file, []byte(`{"providers": 7}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, file, `{"providers": 7}`)
 	if err := p.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

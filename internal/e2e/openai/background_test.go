@@ -9,8 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -305,10 +303,7 @@ func TestBackgroundResponses(t *testing.T) {
 	kills := max(minKills, number/responsesPerKill)
 	replies := backgroundReplies(pause)
 	scripted := binary.ScriptedBackend(t, backend.Options{})
-	config := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(config, []byte(agentsConfig(t, scripted, replies)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := binary.WriteConfig(t, agentsConfig(t, scripted, replies))
 	s := &mortalServer{t: t, args: []string{"serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir()}}
 	s.start()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(kills+1)*pause+backgroundPatience)

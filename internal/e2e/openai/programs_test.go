@@ -61,9 +61,7 @@ func TestPrograms(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := regexp.MustCompile(`\bdefault\b`).ReplaceAllString(settings[c.language], c.model)
-			if err := os.WriteFile(filepath.Join(home, c.file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			binary.WriteFile(t, filepath.Join(home, c.file), text)
 			out := runProgram(t, home, filepath.Join(dir, "node_modules", ".bin", c.args[0]), c.args[1:]...)
 			if !strings.Contains(out, c.want) {
 				t.Errorf("%v says\n%s", c.args, out)

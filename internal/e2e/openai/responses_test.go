@@ -295,10 +295,7 @@ func joined(t *testing.T, list []map[string]any) string {
 // the response then has failed with the text that was seen.
 func TestResponseSurvivesAKill(t *testing.T) {
 	scripted := binary.ScriptedBackend(t, backend.Options{})
-	config := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(config, []byte(responseConfig(scripted)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := binary.WriteConfig(t, responseConfig(scripted))
 	data := t.TempDir()
 	serve := func() *binary.Process {
 		return binary.Start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", data)

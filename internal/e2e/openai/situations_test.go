@@ -9,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -412,11 +410,8 @@ func TestDisconnectWithoutStore(t *testing.T) {
 // when the server was killed. What a stored response has continued stays.
 func TestKillAfterResponsesWithoutStore(t *testing.T) {
 	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
-	config := filepath.Join(t.TempDir(), "loquat.json")
 	large := agentsConfig(t, scripted, map[string]any{"large": map[string]any{"chunks": 160, "chunk_bytes": 64 << 10, "rate": 0}})
-	if err := os.WriteFile(config, []byte(large), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := binary.WriteConfig(t, large)
 	data := t.TempDir()
 	serve := func() *binary.Process {
 		return binary.Start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", data)

@@ -130,12 +130,9 @@ func startPluginRig(t *testing.T, plugins map[string]object) *pluginRig {
 		}
 		entries = append(entries, "path:"+dir)
 	}
-	config := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"plugins": %s, "providers": {"main": {"provider": "reference_generic_compatible", "model": "echo", "base_url": "%s/v1"}}}`,
 		binary.MustJSON(t, entries), backend.URL)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := binary.WriteConfig(t, text)
 	r := &pluginRig{t: t, serve: []string{"serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir()}}
 	r.start()
 	return r
@@ -243,9 +240,7 @@ func TestPluginServers(t *testing.T) {
 	r := newPluginRig(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	if err := os.WriteFile(filepath.Join(r.files, "a.txt"), []byte("from a file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, filepath.Join(r.files, "a.txt"), "from a file")
 	calls := 60
 	if s := os.Getenv("LOQUAT_PLUGIN_CALLS"); s != "" {
 		calls, _ = strconv.Atoi(s)
@@ -441,14 +436,9 @@ func TestNothingOutlivesAKilledServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	manifest := `{"name": "parent", "kind": "tool", "command": "sh", "args": ["-c", "sleep 1000 & echo $! > child.new; mv child.new child; wait"]}`
-	if err := os.WriteFile(filepath.Join(dir, "plugin.json"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg := filepath.Join(t.TempDir(), "loquat.json")
+	binary.WriteFile(t, filepath.Join(dir, "plugin.json"), manifest)
 	config := fmt.Sprintf(`{"plugins": ["loquat.providers.reference_generic_compatible", %q]}`, "path:"+dir)
-	if err := os.WriteFile(cfg, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	cfg := binary.WriteConfig(t, config)
 	server := binary.Start(t, nil, "serve", "--demo", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	var child int
 	binary.Eventually(t, "the plugin's child", func() bool {

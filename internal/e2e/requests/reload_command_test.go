@@ -17,9 +17,7 @@ func TestReloadCommand(t *testing.T) {
 	write := func(model, more string) {
 		t.Helper()
 		text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": %s, "base_url": "http://127.0.0.1:1/v1"}}%s}`, model, more)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, file, text)
 	}
 	write(`"one"`, "")
 	server := binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", t.TempDir())

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,9 +88,7 @@ func startReloads(t *testing.T, backendURL string) *reloads {
 
 func (r *reloads) write(text string) {
 	r.t.Helper()
-	if err := os.WriteFile(r.file, []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	binary.WriteFile(r.t, r.file, text)
 }
 
 // follow sends a message and reads its events from a single connection, up to the end of the request.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -31,9 +30,7 @@ func newStoppable(t *testing.T, grace float64) *stoppable {
 	s := &stoppable{t: t, config: filepath.Join(t.TempDir(), "loquat.json"), data: t.TempDir()}
 	text := fmt.Sprintf(`{"server": {"shutdown_grace_seconds": %v},
 		"providers": {"main": {"provider": "reference_generic_compatible", "model": "echo", "base_url": "%s/v1"}}}`, grace, backend.URL)
-	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, s.config, text)
 	return s
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,11 +40,8 @@ func TestServerThatWasStopped(t *testing.T) {
 		fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
 	}))
 	t.Cleanup(backend.Close)
-	config := filepath.Join(t.TempDir(), "loquat.json")
 	settings := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "m", "timeout": %v, "base_url": "%s/v1"}}}`, timeout.Seconds(), backend.URL)
-	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	config := binary.WriteConfig(t, settings)
 	server := binary.Start(t, nil, "serve", "--config", config, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	c, err := client.New(server.URL, client.Options{})
 	if err != nil {

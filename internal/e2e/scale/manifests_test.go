@@ -317,16 +317,12 @@ func checkedConfig(t *testing.T, config, folder string, secrets map[string]strin
 	t.Helper()
 	dir := t.TempDir()
 	for name, value := range secrets {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		binary.WriteFile(t, filepath.Join(dir, name), value)
 		if !strings.Contains(config, folder+name) {
 			t.Errorf("the configuration does not use the secret %s", name)
 		}
 	}
 	file := filepath.Join(dir, "loquat.json")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(config, folder, dir+"/")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, file, strings.ReplaceAll(config, folder, dir+"/"))
 	return binary.Exit(t, "config", "check", "--config", file)
 }

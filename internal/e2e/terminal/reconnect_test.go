@@ -5,8 +5,6 @@ package terminal_test
 import (
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +25,7 @@ type killable struct {
 
 func startKillable(t *testing.T) *killable {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "loquat.json")
-	if err := os.WriteFile(file, []byte(config(binary.ScriptedBackend(t, backend.Options{}), "")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := binary.WriteConfig(t, config(binary.ScriptedBackend(t, backend.Options{}), ""))
 	address := binary.FreeAddress(t)
 	k := &killable{args: []string{"serve", "--config", file, "--listen", address, "--data", t.TempDir()}, url: (&url.URL{Scheme: "http", Host: address}).String()}
 	k.start(t)

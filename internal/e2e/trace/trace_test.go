@@ -116,13 +116,10 @@ func start(t *testing.T, protocol, more string) *traced {
 	if err := os.WriteFile(filepath.Join(dir, "plugin.json"), manifest, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg := filepath.Join(t.TempDir(), "loquat.json")
 	text := fmt.Sprintf(`{"plugins": ["loquat.providers.reference_generic_compatible", "path:%s"],
 		"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1", "rate_limit_retry_delays_seconds": [0.05], "stream_recovery": {"mode": "early_only"}}},
 		"telemetry": {"endpoint": %q, "protocol": %q, "headers": {"api-key": "the-key-of-the-collector"}%s}}`, dir, scripted.URL, endpoint(), protocol, more)
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	cfg := binary.WriteConfig(t, text)
 	r.server = binary.Start(t, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 	if r.api, err = client.New(r.server.URL, client.Options{}); err != nil {
 		t.Fatal(err)
@@ -287,11 +284,8 @@ func TestEnvironment(t *testing.T) {
 	for protocol, endpoint := range map[string]func(*collected) string{"grpc": (*collected).overGRPC, "http/protobuf": (*collected).overHTTP} {
 		c := &collected{t: t}
 		scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
-		cfg := filepath.Join(t.TempDir(), "loquat.json")
 		text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}}}`, scripted)
-		if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		cfg := binary.WriteConfig(t, text)
 		env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint(c), "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol, "OTEL_SERVICE_NAME=my-chat"}
 		server := binary.Start(t, env, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
 		api := binary.NewClient(t, server.URL)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -41,9 +40,7 @@ func TestUsageEqualsTheLedger(t *testing.T) {
 	cfg := filepath.Join(dir, "loquat.json")
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "words", "base_url": "%s/v1", "timeout": 20,
 		"stream_recovery": {"mode": "aggressive", "max_retries": 1}}}, "prices": {"words": {"input": 1, "output": 10}}}`, backend.URL)
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, cfg, text)
 	address := binary.FreeAddress(t)
 	run := func() *binary.Process {
 		return binary.Start(t, nil, "serve", "--config", cfg, "--listen", address, "--data", filepath.Join(dir, "data"))

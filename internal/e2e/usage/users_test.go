@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,9 +48,7 @@ func measureUsers(t *testing.T, users int, userOf, queryOf func(int) string) mea
 	text := `{"providers": {"main": {"provider": "reference_generic_compatible", "model": "x", "base_url": "http://127.0.0.1:1/v1"}},
 		"server": {"auth_tokens": [{"name": "a", "token": "the-token-of-the-backend", "scope": "full"}]},
 		"limits": {"max_followers": 100000, "max_followers_per_token": 100000, "max_connections": 100000, "max_connections_per_address": 100000}}`
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, cfg, text)
 	server := binary.Start(t, nil, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", filepath.Join(dir, "data"))
 	address := strings.TrimPrefix(server.URL, "http://")
 	inParallel(users, func(n int) {
@@ -64,7 +61,7 @@ func measureUsers(t *testing.T, users int, userOf, queryOf func(int) string) mea
 	f := followAll(ctx, t, address, users/10, userOf, queryOf)
 	defer f.done.Wait()
 	defer cancel()
-	before := cpuOf(t, server.Cmd.Process.Pid)
+	before := binary.ProcessorTime(t, server)
 	for n := range changes {
 		at := n % f.n
 		f.sent(at)
@@ -74,7 +71,7 @@ func measureUsers(t *testing.T, users int, userOf, queryOf func(int) string) mea
 		}
 		f.await(t, at)
 	}
-	cpu := cpuOf(t, server.Cmd.Process.Pid) - before
+	cpu := binary.ProcessorTime(t, server) - before
 	slices.Sort(f.took)
 	return measuredUsers{p50: f.took[len(f.took)/2], cpu: cpu / changes}
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -39,9 +38,7 @@ func TestWebhooksLoseNothing(t *testing.T) {
 	cfg := filepath.Join(dir, "loquat.json")
 	text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}},
 		"webhooks": {"allow_private_addresses": true, "retry_delays_seconds": [%s]}}`, scripted, strings.TrimSuffix(strings.Repeat("0.3, ", 400), ", "))
-	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	binary.WriteFile(t, cfg, text)
 	address := binary.FreeAddress(t)
 	run := func() *binary.Process {
 		return binary.Start(t, nil, "serve", "--config", cfg, "--listen", address, "--data", filepath.Join(dir, "data"))
