@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -57,6 +58,26 @@ func webpOf(w, h int) []byte {
 	chunk := []byte{0, 0, 0, 0, byte(w - 1), byte((w - 1) >> 8), byte((w - 1) >> 16), byte(h - 1), byte((h - 1) >> 8), byte((h - 1) >> 16)}
 	b := []byte("RIFF\x16\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00")
 	return append(b, chunk...)
+}
+
+// The size of an image is in the first chunk of a WebP file, in one of three forms.
+func TestSizeOfWebP(t *testing.T) {
+	const w, h = 16383, 16001                                                                                                                             // more pixels than are allowed, so that the error says what was read
+	lossy := binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16([]byte("VP8 \x0a\x00\x00\x00\x10\x00\x00\x9d\x01\x2a"), w|1<<14), h|2<<14) // with bits for scaling
+	lossless := binary.LittleEndian.AppendUint32([]byte("VP8L\x05\x00\x00\x00\x2f"), w-1|(h-1)<<14|1<<28)                                                 // with a bit for alpha
+	container := []byte("RIFF\x16\x00\x00\x00WEBP")
+	for name, content := range map[string][]byte{
+		"lossy": slices.Concat(container, lossy), "lossless": slices.Concat(container, lossless), "extended": webpOf(w, h),
+	} {
+		if _, err := asset.Inspect(bytes.NewReader(content), ""); err == nil || !strings.Contains(err.Error(), "is 16383 by 16001 pixels") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for cut := 20; cut < len(content); cut++ {
+			if _, err := asset.Inspect(bytes.NewReader(content[:cut]), ""); err == nil || !strings.Contains(err.Error(), "broken header") {
+				t.Errorf("%s without its last %d bytes: %v", name, len(content)-cut, err)
+			}
+		}
+	}
 }
 
 // hugePNG returns a small PNG file whose header gives a large size.

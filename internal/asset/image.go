@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/image/webp"
-
 	"loquat"
 )
 
@@ -29,7 +27,7 @@ var decoders = map[string]func(io.Reader) (image.Config, error){
 	"image/png":  png.DecodeConfig,
 	"image/jpeg": jpeg.DecodeConfig,
 	"image/gif":  gif.DecodeConfig,
-	"image/webp": webp.DecodeConfig,
+	"image/webp": decodeWebP,
 }
 
 // MediaTypes returns the supported media types.
