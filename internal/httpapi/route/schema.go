@@ -135,6 +135,6 @@ func (s Schemas) Properties(v any) map[string]*huma.Schema {
 
 // Require says that values of v's type always have fields which its Go type may leave out.
 func (s Schemas) Require(v any, fields ...string) {
-	schema := s.registry.SchemaFromRef(s.Of(v).Ref)
+	schema := s.registry.SchemaFromRef(s.of(v).Ref)
 	schema.Required = append(schema.Required, fields...)
 }
