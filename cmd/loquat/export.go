@@ -175,16 +175,7 @@ func toFile(name string, stdout io.Writer, write func(io.Writer) error) error {
 	if name == "" {
 		return write(stdout)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".loquat-export-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	err = errors.Join(write(f), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), name)
+	return client.WriteWhole(name, write)
 }
 
 // progress reports on standard error how far a command is.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 
 	"loquat"
@@ -77,4 +79,18 @@ func (c *Client) importOnce(ctx context.Context, call *call, write func(io.Write
 		return fmt.Errorf("write the archive: %w", writeErr)
 	}
 	return err
+}
+
+// WriteWhole writes a file that gets its name when it is whole, so that an export that breaks off leaves nothing
+// that looks like one.
+func WriteWhole(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".loquat-export-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }

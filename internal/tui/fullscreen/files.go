@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"loquat/internal/client"
 )
 
 // maxImage is the number of bytes of an image that is read. The server's own limit is
@@ -92,23 +94,11 @@ func (m *model) exportTo(path string) tea.Cmd {
 }
 
 // writeNew writes a file that does not exist yet. It gets its name when it is whole.
-func writeNew(path string, write func(io.Writer) error) (err error) {
+func writeNew(path string, write func(io.Writer) error) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s exists; choose another name", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".loquat-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return client.WriteWhole(path, write)
 }
 
 // editOutside opens the draft in the editor of the user.
