@@ -288,10 +288,11 @@ func (a *API) listItems(x *route.Exchange) error {
 	return replyItems(x, page[:min(limit, len(page))], len(page) > limit)
 }
 
-// findItem returns an item that a path names, its session, and the index of its message.
-func (a *API) findItem(x *route.Exchange) (item map[string]any, session string, index int, err error) {
-	if session, err = a.sessionIn(x); err != nil {
-		return nil, "", 0, err
+// findItem returns an item that a path names, and the index of its message.
+func (a *API) findItem(x *route.Exchange) (item map[string]any, index int, err error) {
+	session, err := a.sessionIn(x)
+	if err != nil {
+		return nil, 0, err
 	}
 	id := x.Path("item_id")
 	err = a.eachMessage(x.R.Context(), session, true, func(i int, m loquat.Message) bool {
@@ -305,11 +306,11 @@ func (a *API) findItem(x *route.Exchange) (item map[string]any, session string, 
 	if err == nil && item == nil {
 		err = loquat.Errorf(loquat.CodeNotFound, "item %q not found", loquat.Clip(id, loquat.Excerpt))
 	}
-	return item, session, index, err
+	return item, index, err
 }
 
 func (a *API) getItem(x *route.Exchange) error {
-	item, _, _, err := a.findItem(x)
+	item, _, err := a.findItem(x)
 	if err != nil {
 		return err
 	}
@@ -326,7 +327,7 @@ func (a *API) deleteItem(x *route.Exchange) error {
 	if err != nil {
 		return err
 	}
-	_, _, index, err := a.findItem(x)
+	_, index, err := a.findItem(x)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 // what they were copied from, come back as they were, and go with their session.
 func alternatives(t *testing.T, open Open) {
 	driver, s := startForgetful(t, open)
-	createLarge(t, s, "large")
+	createLarge(t, s)
 	all := largeMessages(messageTime(t, s, "large"))
 	shown := assetOf("1", "x")
 	changeSession(t, s, "large", func(tx *store.Tx, h *store.Head) error {

@@ -174,7 +174,7 @@ func (l *librarian) skipWindow() {
 			return err
 		}
 		for i := range 17 {
-			if _, err := l.copyTo(tx, h, fmt.Sprint("blank-", i), nil); err != nil {
+			if err := l.copyTo(tx, h, fmt.Sprint("blank-", i), nil); err != nil {
 				return err
 			}
 		}
@@ -183,12 +183,12 @@ func (l *librarian) skipWindow() {
 	l.index(1 << 20)
 }
 
-func (l *librarian) copyTo(tx *store.Tx, source store.Head, id string, upTo *int) (store.Head, error) {
+func (l *librarian) copyTo(tx *store.Tx, source store.Head, id string, upTo *int) error {
 	h, err := tx.FinishCopy(source, store.Draft{}, id, source.AgentID, source.Metadata, upTo)
 	if err != nil {
-		return h, err
+		return err
 	}
-	return h, tx.Checkpoint(&h, nil, false)
+	return tx.Checkpoint(&h, nil, false)
 }
 
 // change makes a random change of a random session.
@@ -212,8 +212,7 @@ func (l *librarian) change() {
 		case l.r.IntN(12) == 0 && h.Count > 0:
 			l.made++
 			l.ids = append(l.ids, fmt.Sprint("s", l.made))
-			_, err := l.copyTo(tx, h, l.ids[len(l.ids)-1], &at)
-			return err
+			return l.copyTo(tx, h, l.ids[len(l.ids)-1], &at)
 		case l.r.IntN(8) == 0:
 			tx.Describe(&h, h.AgentID, l.metadata())
 		case l.r.IntN(8) == 0 && h.Count > 0:

@@ -24,17 +24,17 @@ func largeMessages(now time.Time) []loquat.Message {
 	}
 }
 
-// createLarge creates a session with largeMessages and one final that has them. It returns
+// createLarge creates the session "large" with largeMessages and one final that has them. It returns
 // the event as it was published.
-func createLarge(t *testing.T, s *store.Store, id string) loquat.Event {
+func createLarge(t *testing.T, s *store.Store) loquat.Event {
 	t.Helper()
 	var e loquat.Event
 	update(t, s, func(tx *store.Tx) error {
-		h, err := tx.CreateSession(id, "default", nil)
+		h, err := tx.CreateSession("large", "default", nil)
 		if err != nil {
 			return err
 		}
-		e = loquat.Event{Type: loquat.Final, SessionID: id, Messages: largeMessages(tx.Now)}
+		e = loquat.Event{Type: loquat.Final, SessionID: "large", Messages: largeMessages(tx.Now)}
 		for _, m := range e.Messages {
 			if _, err := tx.AppendMessage(&h, m); err != nil {
 				return err
@@ -48,14 +48,14 @@ func createLarge(t *testing.T, s *store.Store, id string) loquat.Event {
 	return e
 }
 
-// requireEvent fails the test if the first event above an id does not have the JSON of e.
-func requireEvent(t *testing.T, s *store.Store, f store.Filter, since loquat.EventID, e loquat.Event) {
+// requireEvent fails the test if the first event does not have the JSON of e.
+func requireEvent(t *testing.T, s *store.Store, f store.Filter, e loquat.Event) {
 	t.Helper()
 	want, err := e.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Events(t.Context(), since, f, store.Bounds{Events: 1})
+	got, err := s.Events(t.Context(), 0, f, store.Bounds{Events: 1})
 	if err != nil || len(got) != 1 {
 		t.Fatalf("%d events, %v", len(got), err)
 	}
@@ -117,10 +117,10 @@ func largeTexts(t *testing.T, open Open) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := createLarge(t, s, "large")
+	e := createLarge(t, s)
 	of := store.Filter{SessionID: "large"}
-	requireEvent(t, s, of, 0, e)
-	requireEvent(t, s, store.Filter{}, 0, e)
+	requireEvent(t, s, of, e)
+	requireEvent(t, s, store.Filter{}, e)
 	requireMessages(t, s, "large", e.Messages)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func largeTexts(t *testing.T, open Open) {
 	defer s.Close()
 	var readers sync.WaitGroup
 	for range 4 {
-		readers.Go(func() { requireEvent(t, s, of, 0, e) })
+		readers.Go(func() { requireEvent(t, s, of, e) })
 		readers.Go(func() { requireMessages(t, s, "large", e.Messages) })
 	}
 	readers.Wait()
@@ -148,7 +148,7 @@ func largeTexts(t *testing.T, open Open) {
 	left := largeMessages(e.Messages[0].CreatedAt)[1:]
 	left[1].Content = "no"
 	requireMessages(t, s, "large", left)
-	requireEvent(t, s, of, 0, e)
+	requireEvent(t, s, of, e)
 	requireMessages(t, s, "copy", e.Messages)
 	requireSound(t, driver)
 
@@ -204,7 +204,7 @@ func failedLargeText(t *testing.T, open Open) {
 	if n := countTexts(t, driver); n > 0 {
 		t.Errorf("%d rows of texts are left", n)
 	}
-	requireEvent(t, s, store.Filter{}, 0, createLarge(t, s, "large"))
+	requireEvent(t, s, store.Filter{}, createLarge(t, s))
 }
 
 // uncleanLargeTexts checks that an event whose large metadata is on several lines, or is not
@@ -230,14 +230,14 @@ func uncleanLargeTexts(t *testing.T, open Open) {
 			e.Messages = []loquat.Message{m}
 			return failure(tx.Publish(e, &h, nil))
 		})
-		requireEvent(t, s, store.Filter{SessionID: id}, 0, e)
+		requireEvent(t, s, store.Filter{SessionID: id}, e)
 	}
 }
 
 // agedLargeTexts checks that a text is removed with the last version and event that have it.
 func agedLargeTexts(t *testing.T, open Open) {
 	driver, s := startForgetful(t, open)
-	createLarge(t, s, "large")
+	createLarge(t, s)
 	age(t, s)
 	requireMessages(t, s, "large", largeMessages(messageTime(t, s, "large")))
 	changeSession(t, s, "large", func(tx *store.Tx, h *store.Head) error { return tx.DeleteMessages(h, []int{0, 2}) })

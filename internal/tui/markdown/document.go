@@ -128,14 +128,14 @@ func (d *Document) readLine() bool {
 		d.end(d.line)
 		fallthrough
 	default:
-		d.openFence(text, line)
+		d.openFence(text)
 	}
 	d.blank, d.line = text == "", next
 	return true
 }
 
 // openFence notes that a line opens a fence, if it does.
-func (d *Document) openFence(text, line string) {
+func (d *Document) openFence(text string) {
 	for _, char := range []string{"`", "~"} {
 		rest := strings.TrimLeft(text, char)
 		if n := len(text) - len(rest); n >= 3 && !strings.Contains(rest, "`") {
