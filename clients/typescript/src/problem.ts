@@ -57,7 +57,7 @@ export function isProblem<C extends ProblemCode = ProblemCode>(error: unknown, .
 }
 
 /** The code of an answer that has no problem document, as a proxy may give it. */
-export function codeOfStatus(status: number): ProblemCode {
+function codeOfStatus(status: number): ProblemCode {
   switch (status) {
     case 400: case 422: return "invalid"
     case 401: return "unauthorized"

@@ -8,7 +8,7 @@ import { type CodeNode, languageOf } from "./nodes.ts";
 import { format } from "./texts.ts";
 
 /** Longer code stays without colours, because colouring it would block the page. */
-export const maxHighlight = 30_000;
+const maxHighlight = 30_000;
 
 /** Code shows a block of code, its language and what can be done with it. */
 export function Code({ node }: { node: CodeNode }) {

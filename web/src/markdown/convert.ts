@@ -3,7 +3,7 @@ import { type Align, type BlockNode, type Inline, type InlineNode, type ListItem
 import { type Definition, type Token, maxNesting, parseInline, unescapeText } from "./parser.ts";
 
 /** Inline content longer than this is shown as plain text. */
-export const maxInline = 32_000;
+const maxInline = 32_000;
 /** Inline content with more characters that may open something is shown as plain text. */
 const maxDelimiters = 3_000;
 const maxInlineDepth = 40;
@@ -159,7 +159,7 @@ function tooDeep(tokens: readonly Token[]): boolean {
 }
 
 /** codeRuns splits code into runs of codeRunLines lines. */
-export function codeRuns(code: string): string[] {
+function codeRuns(code: string): string[] {
   const runs: string[] = [];
   let start = 0;
   let lines = 0;

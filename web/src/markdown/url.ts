@@ -1,6 +1,6 @@
 /** What a target in a text may do. All targets come from hostile text. */
 
-export interface Target {
+interface Target {
   /** The address as the browser would open it. */
   readonly url: string;
   /** Where it leads, in a form that cannot look like another host: ASCII, without a user name. */
@@ -19,7 +19,7 @@ export function linkTarget(href: string): Target | null {
   return { url: url.href, place: url.host };
 }
 
-export type ImageTarget =
+type ImageTarget =
   | { readonly kind: "shown"; readonly url: string }
   | { readonly kind: "remote"; readonly url: string; readonly place: string }
   | { readonly kind: "refused" };

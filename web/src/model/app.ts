@@ -20,9 +20,9 @@ import type { Agent, Attachment, Me, Queued } from "./types.ts";
 import { asProblem, type BusyMode, type Followed, type Problem, type Send, type Wire } from "./wire.ts";
 
 /** Overlay is the layer above the page, of which at most one is open. */
-export type Overlay = "palette" | "shortcuts" | "settings" | "import" | "";
+type Overlay = "palette" | "shortcuts" | "settings" | "import" | "";
 
-export type PageState = "live" | "connecting" | "waiting" | "signed-out" | "stopped";
+type PageState = "live" | "connecting" | "waiting" | "signed-out" | "stopped";
 
 export class App {
   readonly preferences: Preferences;

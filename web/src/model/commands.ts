@@ -63,7 +63,7 @@ function step(app: App, by: number): void {
 }
 
 /** Pressed is the part of a keyboard event that shortcuts depend on. */
-export interface Pressed {
+interface Pressed {
   readonly key: string;
   readonly ctrlKey: boolean;
   readonly metaKey: boolean;

@@ -5,7 +5,7 @@ import type { Problem } from "./wire.ts";
 
 export type ConfigElement = UIElementOf<"config">;
 export type ActionElement = UIElementOf<"session_action"> | UIElementOf<"message_action">;
-export type TextElement = UIElementOf<"message_footer"> | UIElementOf<"status_bar"> | UIElementOf<"session_list_field">;
+type TextElement = UIElementOf<"message_footer"> | UIElementOf<"status_bar"> | UIElementOf<"session_list_field">;
 
 type Json = { readonly [key: string]: unknown };
 
@@ -94,7 +94,7 @@ export function textOfValue(spec: Spec, value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-export type Fault = "required" | "number" | "json";
+type Fault = "required" | "number" | "json";
 
 /** valueOf returns the value of an input's text, undefined for an empty one, or what is wrong with the text. */
 export function valueOf(spec: Spec, text: string): { readonly value?: unknown; readonly fault?: Fault } {
@@ -116,7 +116,7 @@ export function secretOf(value: unknown): boolean | null {
   return isObject(value) && typeof value.set === "boolean" && Object.keys(value).length === 1 ? value.set : null;
 }
 
-export interface SettingGroup {
+interface SettingGroup {
   readonly plugin: string;
   readonly elements: readonly ConfigElement[];
 }

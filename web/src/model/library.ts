@@ -7,7 +7,7 @@ import { t } from "../i18n/index.ts";
 
 /** The formats of an export, with their names. */
 export const formatNames = { json: "JSON", markdown: "Markdown", html: "HTML" } as const;
-export type Format = keyof typeof formatNames;
+type Format = keyof typeof formatNames;
 export const formats = Object.keys(formatNames) as readonly Format[];
 
 export const undoMs = 5000;

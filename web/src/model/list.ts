@@ -18,7 +18,7 @@ export interface Entry {
   readonly unread: boolean;
 }
 
-export type GroupName = "pinned" | "today" | "yesterday" | "week" | "month";
+type GroupName = "pinned" | "today" | "yesterday" | "week" | "month";
 
 export interface Group {
   readonly name: GroupName;

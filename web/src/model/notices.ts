@@ -2,7 +2,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { newId } from "@loquat/client";
 
-export interface Notice {
+interface Notice {
   readonly id: string;
   readonly kind: "info" | "error";
   readonly text: string;

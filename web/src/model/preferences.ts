@@ -4,9 +4,9 @@ import type { Language } from "../i18n/index.ts";
 import type { Storage } from "./storage.ts";
 
 export type Theme = "system" | "light" | "dark";
-export type Contrast = "system" | "more";
-export type Motion = "system" | "none";
-export type EnterKey = "send" | "newline";
+type Contrast = "system" | "more";
+type Motion = "system" | "none";
+type EnterKey = "send" | "newline";
 
 interface Values {
   theme: Theme;

@@ -24,7 +24,7 @@ export interface MessageAt {
 }
 
 /** Picker is the choice of a model. */
-export interface Picker {
+interface Picker {
   readonly key: string;
   readonly label: string;
   /** The model that is used, or "" if it is not known. */

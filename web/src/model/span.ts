@@ -8,7 +8,7 @@ export interface Span {
 }
 
 /** Rows from `from` to before `to` are rendered. */
-export interface Limits {
+interface Limits {
   readonly from: number;
   readonly to: number;
 }

@@ -66,7 +66,7 @@ export interface ReplyRow {
 export type Row = MessageRow | ReplyRow;
 
 /** Phase says what the running request does. */
-export type Phase = "idle" | "waiting" | "thinking" | "writing" | "tools" | "retrying";
+type Phase = "idle" | "waiting" | "thinking" | "writing" | "tools" | "retrying";
 
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 

@@ -5,7 +5,7 @@ import type { App } from "../../model/app.ts";
 import { accepted, addressOf, looksLikeImage } from "../../model/attachments.ts";
 
 /** Hovering says what is dragged over the page: images, or files that are not taken. */
-export type Hovering = "images" | "others" | "";
+type Hovering = "images" | "others" | "";
 
 const modal = (): boolean => document.querySelector("dialog[open]") !== null;
 

@@ -3,7 +3,7 @@ import type { Entry } from "../../model/list.ts";
 
 export type Item = { readonly kind: "head"; readonly key: string; readonly text: string } | { readonly kind: "row"; readonly key: string; readonly entry: Entry };
 
-export interface Placed {
+interface Placed {
   readonly item: Item;
   readonly top: number;
 }

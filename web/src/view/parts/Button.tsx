@@ -4,7 +4,7 @@ import type { IconName } from "./icons.ts";
 
 type Native = Omit<JSX.IntrinsicElements["button"], "label" | "icon" | "children" | "size" | "ref">;
 
-export interface ButtonProps extends Native {
+interface ButtonProps extends Native {
   readonly kind?: "plain" | "primary" | "danger" | "quiet";
   readonly icon?: IconName;
   readonly children: ComponentChildren;
@@ -18,7 +18,7 @@ export const Button = ({ kind = "plain", icon, children, inner, class: more, ...
   </button>
 );
 
-export interface IconButtonProps extends Native {
+interface IconButtonProps extends Native {
   readonly icon: IconName;
   readonly label: string;
   /** Keys that do the same, shown in the tooltip. */

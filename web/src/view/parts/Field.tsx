@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 
-export interface FieldIds {
+interface FieldIds {
   readonly id: string;
   readonly "aria-describedby"?: string;
   readonly "aria-invalid"?: boolean;

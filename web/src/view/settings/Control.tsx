@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { t } from "../../i18n/index.ts";
 import { shownValue, textOfValue, withValue, type Spec } from "../../model/elements.ts";
 
-export interface ControlProps {
+interface ControlProps {
   readonly spec: Spec;
   readonly value: unknown;
   /** The text that the user is writing; undefined shows the value. */

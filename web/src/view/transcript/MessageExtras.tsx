@@ -1,7 +1,7 @@
 import type { App } from "../../model/app.ts";
 import type { Message } from "../../model/types.ts";
 
-export interface ExtrasProps {
+interface ExtrasProps {
   readonly app: App;
   readonly message: Message;
   readonly index: number;

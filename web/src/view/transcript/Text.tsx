@@ -48,7 +48,7 @@ export function Text({ text, live, typed = false }: Props) {
 }
 
 /** useFrames returns a text that grows, at most once for each frame of the screen. */
-export function useFrames(live: ReadonlySignal<string> | undefined): string {
+function useFrames(live: ReadonlySignal<string> | undefined): string {
   const [shown, setShown] = useState(() => live?.peek() ?? "");
   useEffect(() => {
     if (!live) return;
