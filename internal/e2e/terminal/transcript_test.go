@@ -71,7 +71,7 @@ func TestStreaming(t *testing.T) {
 	x.press("ctrl+t")
 	x.wait("First I think")
 	x.golden("reasoning-open-80")
-	x.press("esc")
+	x.press("\x1b") // as most terminals send Esc
 	x.wait("was cancelled")
 	x.golden("stopped-80")
 }

@@ -111,17 +111,19 @@ const maxSchemaLoads = 6
 
 // loadSchema loads the elements of plugins and the values of settings.
 func (m *model) loadSchema() tea.Cmd {
-	return load(m, "the settings", func(ctx context.Context, c *client.Client, id string) (s schema, err error) {
-		if s.elements, err = c.Elements(ctx, id); err != nil {
-			return s, err
-		}
-		plugins, err := c.Plugins(ctx)
-		s.incomplete = err == nil && slices.ContainsFunc(plugins, func(p loquat.Plugin) bool { // not every token may ask
-			return p.State == "starting" || p.State == "running" && len(p.Problems) > 0
-		})
-		s.values, err = c.Config(ctx, id)
+	return load(m, "the settings", readSchema, (*model).setSchema)
+}
+
+func readSchema(ctx context.Context, c *client.Client, id string) (s schema, err error) {
+	if s.elements, err = c.Elements(ctx, id); err != nil {
 		return s, err
-	}, (*model).setSchema)
+	}
+	plugins, err := c.Plugins(ctx)
+	s.incomplete = err == nil && slices.ContainsFunc(plugins, func(p loquat.Plugin) bool { // not every token may ask
+		return p.State == "starting" || p.State == "running" && len(p.Problems) > 0
+	})
+	s.values, err = c.Config(ctx, id)
+	return s, err
 }
 
 func (m *model) setSchema(s schema) tea.Cmd {

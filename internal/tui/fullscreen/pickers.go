@@ -119,8 +119,15 @@ func (m *model) setAgent(id string) tea.Cmd {
 	})
 }
 
-// pickModel lets the user choose the model of the open session.
+// pickModel lets the user choose the model of the open session. It needs the settings, which say what is in use.
 func (m *model) pickModel() tea.Cmd {
+	if m.session.values != nil {
+		return m.loadModels()
+	}
+	return load(m, "the settings", readSchema, func(m *model, s schema) tea.Cmd { return tea.Batch(m.setSchema(s), m.loadModels()) })
+}
+
+func (m *model) loadModels() tea.Cmd {
 	return load(m, "the models", func(ctx context.Context, c *client.Client, id string) ([]loquat.Model, error) {
 		return c.Models(ctx, client.ModelQuery{SessionID: id})
 	}, (*model).showModels)
