@@ -148,7 +148,9 @@ func check(ctx context.Context, t *testing.T, url string, c *client.Client, ledg
 		all, truth = all.Plus(*q.Usage), truth.Add(unreported)
 	}
 	t.Logf("%d requests, %d kills (%d reports lost under way): %v; reported %+v, estimated %+v of %+v", requests, kills, lost, statuses, all.Reported, all.Estimated, truth)
-	if off := float64(all.Estimated.All()-truth.All()) / float64(truth.All()); off < -0.05 || off > 0.05 {
+	// Of a short run, the few requests that were cancelled before the backend had read them are a larger part.
+	allowed := max(0.05, 12/float64(requests))
+	if off := float64(all.Estimated.All()-truth.All()) / float64(truth.All()); off < -allowed || off > allowed {
 		t.Errorf("the estimates are off by %.1f %%", 100*off)
 	}
 	var list loquat.UsageList

@@ -212,6 +212,23 @@ func TestList(t *testing.T) {
 	}
 }
 
+// The open session is selected in the list, also if the list comes after it. A search begins at its first find.
+func TestOpenSessionIsSelected(t *testing.T) {
+	for search, want := range map[string]string{"": "s", "words": "first"} {
+		m := testModel(t, 80, 24)
+		m.list.search = search
+		m.showList()
+		var page loquat.SessionList
+		for _, id := range []string{"first", "s", "last"} {
+			page.Sessions = append(page.Sessions, loquat.SessionSummary{SessionID: id})
+		}
+		m.setRows(loquat.SessionQuery{Text: search, Archived: m.list.archived}, rows{page: page}, nil)
+		if got := m.list.rows[m.list.selected].SessionID; got != want {
+			t.Errorf("search %q: %q is selected, want %q", search, got, want)
+		}
+	}
+}
+
 func TestRun(t *testing.T) {
 	now := time.Unix(100, 0)
 	r := &run{id: "r", begun: now, phase: phaseWaiting}

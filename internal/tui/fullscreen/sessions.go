@@ -153,12 +153,16 @@ func (m *model) setRows(q loquat.SessionQuery, r rows, err error) tea.Cmd {
 	if q.PageToken == "" {
 		l.fields = r.fields
 	}
+	first := len(l.rows) == 0 && l.search == ""
 	l.change(func() {
 		if q.PageToken == "" {
 			l.rows = nil
 		}
 		l.add(r.page.Sessions)
 	})
+	if first {
+		m.selectOpen()
+	}
 	if cursor := r.page.CursorEventID; cursor != nil && q.PageToken == "" {
 		m.last, m.listed = *cursor, true // the feed begins again there, so that the rows miss nothing
 		return m.follow()
@@ -320,12 +324,18 @@ func (m *model) fieldsOf(s loquat.SessionSummary) (text string) {
 func (m *model) showList() tea.Cmd {
 	m.list.hidden = false
 	m.setFocus(focusList)
-	if m.session != nil {
-		if at := slices.IndexFunc(m.list.rows, func(s loquat.SessionSummary) bool { return s.SessionID == m.session.id }); at >= 0 {
-			m.list.selected = at
-		}
-	}
+	m.selectOpen()
 	return nil
+}
+
+// selectOpen selects the open session in the list, if it has it.
+func (m *model) selectOpen() {
+	if m.session == nil {
+		return
+	}
+	if at := slices.IndexFunc(m.list.rows, func(s loquat.SessionSummary) bool { return s.SessionID == m.session.id }); at >= 0 {
+		m.list.selected = at
+	}
 }
 
 func (m *model) searchList() tea.Cmd {
