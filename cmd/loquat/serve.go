@@ -221,15 +221,12 @@ func (s *server) warnIfOpen(cfg config.Server) {
 	}
 }
 
-// startChat starts the plugin processes, the service and its feed.
+// startChat makes the service and its feed, and starts them and the plugin processes. The service first
+// registers what is called when a plugin changes.
 func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []plugin.Plugin, registry *plugin.Registry, driver store.Driver) error {
 	kept, uploads, err := openImages(ctx, cfg, driver, s.store, s.log)
 	if err != nil {
 		return err
-	}
-	s.plugins = processes(plugins)
-	for _, p := range s.plugins {
-		p.Start(ctx)
 	}
 	live := s.config.live
 	room := headroom.New(headroom.Options{Dir: cfg.Server.DataDir, Limits: func() headroom.Limits {
@@ -239,6 +236,10 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 	s.metrics.MustRegister(room.Collectors()...)
 	s.chat = chat.New(chat.Options{Headroom: room, Store: s.store, Images: kept, Uploads: uploads, Config: live, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
 	s.feed = feed.New(s.store)
+	s.plugins = processes(plugins)
+	for _, p := range s.plugins {
+		p.Start(ctx)
+	}
 	s.openai = openai.New(openai.Options{Chat: s.chat, Feed: s.feed, MaxBodyMemory: cfg.Limits.MaxInflightBytes, MaxBodyBytes: func() int64 { return live.Now().Limits.MaxBodyBytes }})
 	return s.chat.Start(ctx)
 }

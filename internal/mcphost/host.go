@@ -109,8 +109,12 @@ func (p *Plugin) command() command {
 func (p *Plugin) cache() string { return filepath.Join(p.opts.CacheDir, p.Name()) }
 
 // OnChange registers a function that is called when the process has started or ended, and
-// when it has listed its tools again. It must be called before Start.
+// when it has listed its tools again. It panics after Start: the process could already have started, and
+// nobody would be told.
 func (p *Plugin) OnChange(changed func()) {
+	if p.stop != nil {
+		panic("mcphost: OnChange after Start of " + p.Name())
+	}
 	before := p.onChange
 	p.onChange = func() { before(); changed() }
 }

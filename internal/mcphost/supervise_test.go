@@ -43,3 +43,15 @@ func TestSupervise(t *testing.T) {
 		}
 	})
 }
+
+// Functions that are called at changes are registered before the process starts: later they could miss its
+// first list of tools.
+func TestOnChangeAfterStart(t *testing.T) {
+	p, _ := startFake(t, "", manifest{})
+	defer func() {
+		if recover() == nil {
+			t.Error("a function is registered while the process runs")
+		}
+	}()
+	p.OnChange(func() {})
+}
