@@ -140,11 +140,15 @@ func TestStoreThatCannotRead(t *testing.T) {
 // connection.
 type slowReads struct {
 	store.Driver
-	slow atomic.Bool
+	slow  atomic.Bool
+	leave func() // is called after a timeout, unless nil
 }
 
 func (d *slowReads) Read(ctx context.Context, fn func(store.SQL) error) error {
 	if d.slow.Load() {
+		if d.leave != nil {
+			defer d.leave()
+		}
 		return fmt.Errorf("connect: %w", cmp.Or(ctx.Err(), context.DeadlineExceeded))
 	}
 	return d.Driver.Read(ctx, fn)
@@ -174,6 +178,11 @@ func TestTimeoutOfTheDriver(t *testing.T) {
 	leave()
 	if err := read(left); !errors.Is(err, context.Canceled) || loquat.CodeOf(err) == loquat.CodeUnavailable {
 		t.Errorf("a caller that left: %v", err)
+	}
+	late, leaveLate := context.WithCancel(t.Context())
+	slow.leave = leaveLate // after the timeout: what failed is the database
+	if err := read(late); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a timeout of the driver for a caller that then leaves: %v", err)
 	}
 }
 

@@ -700,8 +700,8 @@ func (s *Store) unavailable(err error) error {
 // classify turns a database error into an unavailable error and returns other errors
 // unchanged.
 func (s *Store) classify(ctx context.Context, err error) error {
-	// Drivers have timeouts of their own, so a timeout alone does not say that the caller left.
-	left := errors.Is(err, context.Canceled) || ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded)
+	// Drivers have timeouts of their own, so a timeout says that the caller left only if it is the caller's.
+	left := errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, context.DeadlineExceeded)
 	if err == nil || left || !isDatabaseError(err) {
 		return err
 	}
