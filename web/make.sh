@@ -21,6 +21,7 @@ install() { # install STAMP ARGUMENTS...
   local stamp=node_modules/.loquat-$1
   shift
   [[ -e $stamp && $stamp -nt package-lock.json ]] && return
+  echo "installing the packages of the web client, which takes a minute or more"
   npm ci --no-audit --no-fund --loglevel=error "$@" || without "npm could not install its packages"
   touch "$stamp"
 }
