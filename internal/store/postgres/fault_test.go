@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -50,6 +51,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 	requirePassword(t, server, "secretive")
 	for _, c := range []struct{ name, url, want, remedy string }{
 		{"nobody listens", "postgres://u:hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct the host and the port in store.url"},
+		{"nobody answers", "postgres://u:hunter2@" + silent(t) + "/loquat?connect_timeout=1", "timeout", "raise connect_timeout there if the database is slow"},
 		{"no such host", "postgres://u:hunter2@no-such-host.invalid/loquat", "no-such-host.invalid", "correct the host and the port in store.url"},
 		{"a database without TLS", strings.Replace(at("postgres", "postgres"), "disable", "require", 1), "refused TLS", "correct sslmode and sslrootcert in store.url"},
 		{"an unknown parameter", at("postgres", "postgres") + "&sslmod=require", "sslmod", "correct the parameters of store.url"},
@@ -385,4 +387,15 @@ func findPooler() (string, error) {
 		return path, nil
 	}
 	return osexec.LookPath("/usr/sbin/pgbouncer")
+}
+
+// silent returns an address that accepts connections and never answers.
+func silent(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
 }
