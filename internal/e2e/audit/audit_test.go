@@ -144,3 +144,68 @@ func TestRetell(t *testing.T) {
 		t.Errorf("a deletion beyond the end: %v", replayedSession.err)
 	}
 }
+
+// An alternative brings back messages that were deleted, in one change. A message that is there comes again
+// only by a fault.
+func TestSwitch(t *testing.T) {
+	message := func(id string) *loquat.Delta { return &loquat.Delta{ID: id, Role: loquat.RoleUser, Content: id} }
+	events := []loquat.Event{
+		{EventID: 1, Type: loquat.MessageAppended, Message: message("a")},
+		{EventID: 2, Type: loquat.Checkpoint},
+		{EventID: 3, Type: loquat.MessagesDeleted, Indices: []int{0}},
+		{EventID: 4, Type: loquat.MessageAppended, Message: message("b")},
+		{EventID: 5, Type: loquat.Checkpoint},
+		{EventID: 6, Type: loquat.MessagesDeleted, Indices: []int{0}},
+		{EventID: 7, Type: loquat.MessageAppended, Message: message("a")},
+		{EventID: 8, Type: loquat.MessageAppended, Message: message("c")},
+		{EventID: 9, Type: loquat.Checkpoint},
+	}
+	if got := replay(events, 0); got.err != nil || len(got.messages) != 2 {
+		t.Errorf("%v", got)
+	}
+	if err := checkSessionOrder(events); err != nil {
+		t.Error(err)
+	}
+	if err := checkSessionOrder(events[:8]); err == nil {
+		t.Error("a change without its checkpoint is accepted")
+	}
+	again := append(events, loquat.Event{EventID: 10, Type: loquat.MessageAppended, Message: message("c")}, loquat.Event{EventID: 11, Type: loquat.Checkpoint})
+	if got := replay(again, 0); got.err == nil {
+		t.Error("a message that is there is added again, and nothing notices it")
+	}
+}
+
+// A follower that missed an event is reported, and so is a copy that lacks one or has another one.
+func TestMissedEvents(t *testing.T) {
+	log := []loquat.Event{
+		{EventID: 1, Type: loquat.SessionCreated, SessionID: "s"}, {EventID: 2, Type: loquat.RequestStarted, SessionID: "s", RequestID: "r"},
+		{EventID: 3, Type: loquat.Partial, SessionID: "s", RequestID: "r", Message: &loquat.Delta{Content: "x"}}, {EventID: 4, Type: loquat.Checkpoint, SessionID: "s"},
+		{EventID: 5, Type: loquat.SessionCreated, SessionID: "empty"},
+	}
+	l := New(t.Context(), Options{Vanish: func(string, string) bool { return false }, Fault: func(err error) { t.Error(err) }})
+	defer l.Stop()
+	w := &watcher{name: "follower", got: map[loquat.EventID]bool{1: true, 2: true, 5: true}}
+	if faults := w.lost(NewTruth(log)); len(faults) != 1 || !strings.Contains(faults[0].Error(), "0000000000000004") {
+		t.Errorf("%v", faults)
+	}
+	for _, e := range log {
+		if err := l.witness.see(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := log[3]
+	other.AgentID = "other"
+	for what, copied := range map[string]struct {
+		log    []loquat.Event
+		last   loquat.EventID
+		faults int
+	}{
+		"the log": {log, 5, 0}, "its beginning": {log[:2], 2, 0}, "without an increment": {append(log[:2:2], log[3:]...), 5, 0},
+		"without the session in which nothing has begun": {log[:4], 5, 0}, "without an event": {append(log[:1:1], log[2:]...), 5, 1},
+		"with another event": {append(log[:3:3], other), 5, 1}, "before its session has begun": {nil, 1, 0},
+	} {
+		if faults := l.CompareCopy(copied.log, copied.last); len(faults) != copied.faults {
+			t.Errorf("a copy %s: %v", what, faults)
+		}
+	}
+}

@@ -64,6 +64,10 @@ type crowd struct {
 	opened   func(loquat.Snapshot) // a session was made
 	fault    func(error)
 	few      int // sessions below which users make another
+	name     string
+	agents   []string
+	tools    []map[string]any
+	keeps    bool // no session is deleted
 
 	gate sync.RWMutex // changes hold the read lock; the write lock pauses all changes
 
@@ -146,7 +150,9 @@ func (u user) choose() (string, func(context.Context, *target) error, []loquat.C
 		return "describe", u.describe, nil
 	case n < 88:
 		return "snapshot", u.snapshot, []loquat.Code{loquat.CodeRateLimited} // on a slow network the clients together read too slowly
-	case n < 95:
+	case n < 92:
+		return "switch", u.switchOver, []loquat.Code{busy, loquat.CodeNotFound}
+	case n < 96:
 		return "repeat", u.repeat, nil
 	case n < 98:
 		return "fork", u.fork, []loquat.Code{invalid}
@@ -187,6 +193,9 @@ func (u user) mark(what string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.serial++
+	if u.name != "" {
+		what += " " + u.name
+	}
 	return fmt.Sprintf("%s %d.%d", what, u.from, u.serial)
 }
 
@@ -322,8 +331,11 @@ func wait(ctx context.Context, d time.Duration) {
 
 func (u user) create(ctx context.Context) error {
 	s := loquat.NewSession{Metadata: loquat.Object{}.Set(loquat.MetaOverrides, map[string]any{
-		"request_options": map[string]any{"loquat_script": script(u.random, u.mark("script"))},
+		"request_options": map[string]any{"loquat_script": script(u.random, u.mark("script"), u.tools)},
 	})}
+	if len(u.agents) > 0 {
+		s.AgentID = u.agents[u.random.IntN(len(u.agents))]
+	}
 	if u.random.IntN(2) == 0 {
 		s.SessionID = fmt.Sprintf("s%d", u.random.Uint64())
 	}
@@ -373,7 +385,7 @@ func (u user) made(what, source string, s loquat.Snapshot, again func(context.Co
 
 func (u user) deleteSession(ctx context.Context, t *target) error {
 	u.mu.Lock()
-	if len(u.sessions) < u.few+extraSessions {
+	if u.keeps || len(u.sessions) < u.few+extraSessions {
 		u.mu.Unlock()
 		return nil
 	}
@@ -457,6 +469,30 @@ func (u user) delete(ctx context.Context, t *target) error {
 	return nil
 }
 
+// switchOver puts an alternative of a regenerated or edited message in place.
+func (u user) switchOver(ctx context.Context, t *target) error {
+	list, err := u.c.Alternatives(ctx, t.id)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(a loquat.Alternative) bool { return a.InPlace })
+	if len(list) == 0 {
+		return nil
+	}
+	done, err := u.c.Switch(ctx, t.id, list[u.random.IntN(len(list))].AlternativeID)
+	if err != nil {
+		return err
+	}
+	u.recordState(t, done.Total, done.CursorEventID)
+	u.promises.add("switch", t.id, func(tr *Truth) error {
+		if n := len(replay(tr.bySession[t.id], done.CursorEventID).messages); n != done.Total || done.Index > n {
+			return fmt.Errorf("at checkpoint %s there are %d messages, and the answer said %d", done.CursorEventID, n, done.Total)
+		}
+		return nil
+	})
+	return nil
+}
+
 // describe changes metadata, also while a request runs.
 func (u user) describe(ctx context.Context, t *target) error {
 	note := u.mark("note")
@@ -513,7 +549,7 @@ func (u user) send(ctx context.Context, t *target) error {
 	}
 	if n := u.known(t).count; s.OnBusy == "" && n > 0 && u.random.IntN(3) == 0 {
 		from := u.random.IntN(n)
-		s.DeleteFrom = &from
+		s.DeleteFrom, s.Keep = &from, u.random.IntN(2) == 0
 	}
 	if u.random.IntN(2) == 0 {
 		s.RequestID = fmt.Sprintf("r%d", u.random.Uint64())
@@ -631,8 +667,9 @@ func newestCheckpoint(events []loquat.Event) (id loquat.EventID) {
 	return id
 }
 
-// script makes random answers of the backend to a session's requests.
-func script(random *rand.Rand, id string) map[string]any {
+// script makes random answers of the backend to a session's requests. Some call tools: unknown ones, or
+// one of those that are given.
+func script(random *rand.Rand, id string, tools []map[string]any) map[string]any {
 	call := func(name string) map[string]any {
 		return map[string]any{"name": name, "arguments": map[string]int{"n": 1}}
 	}
@@ -649,6 +686,9 @@ func script(random *rand.Rand, id string) map[string]any {
 		{"first_byte_delay_ms": 150},
 		{"status": 503},
 		{"rate": 20, "chunks": 14},
+	}
+	for _, tool := range tools {
+		kinds = append(kinds, map[string]any{"rate": 200, "tool_calls": []any{tool}}, map[string]any{"rate": 200, "tool_calls": []any{tool, call("nowhere"), tool}})
 	}
 	attempts := make([]any, 60)
 	for i := range attempts {

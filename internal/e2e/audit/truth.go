@@ -39,6 +39,9 @@ func NewTruth(log []loquat.Event) *Truth {
 	return t
 }
 
+// Log returns the events.
+func (t *Truth) Log() []loquat.Event { return t.log }
+
 // dropOlder forgets the sessions that were created at or before an event.
 func (t *Truth) dropOlder(from loquat.EventID) {
 	if from == 0 {
@@ -79,6 +82,9 @@ func (t *Truth) Check() (faults []error) {
 		note(checkMetadata(t.bySession[id], s.Metadata))
 		if s.ActiveRequestID != "" {
 			note(fmt.Errorf("session %s: request %s runs after all have ended", id, s.ActiveRequestID))
+		}
+		if len(s.Queue) > 0 {
+			note(fmt.Errorf("session %s: %d sends wait, and nothing runs", id, len(s.Queue)))
 		}
 	}
 	for id, events := range t.ByRequest {
@@ -137,6 +143,7 @@ func replay(events []loquat.Event, upTo loquat.EventID) (out replayed) {
 		case loquat.MessagesDeleted:
 			for _, i := range slices.Backward(e.Indices) {
 				if place(e.EventID, i) {
+					known[out.messages[i].ID] = false // an alternative may bring it back
 					out.messages = slices.Delete(out.messages, i, i+1)
 				}
 			}
@@ -163,7 +170,7 @@ func checkMetadata(events []loquat.Event, stored loquat.Object) error {
 		if e.Type != loquat.Checkpoint || e.AgentID == "" {
 			continue
 		}
-		if a, b := textOf(e.Metadata), textOf(stored); a != b {
+		if a, b := textOf(e.Metadata), textOf(stored); a != b && len(e.Metadata)+len(stored) > 0 {
 			return fmt.Errorf("%s tells metadata\n  %s\nand stored is\n  %s", describe(e), a, b)
 		}
 		return nil
@@ -216,10 +223,10 @@ func checkSessionOrder(events []loquat.Event) error {
 	return nil
 }
 
-// closesChange reports whether next is the checkpoint of a change, or the append that
-// a send with delete_from makes in the same transaction.
+// closesChange reports whether next is the checkpoint of a change, or the next append of the same
+// transaction: of a send with delete_from, of a response with several messages, or of a switch to an alternative.
 func closesChange(change, next loquat.Event) bool {
-	if change.Type == loquat.MessagesDeleted && next.Type == loquat.MessageAppended {
+	if (change.Type == loquat.MessagesDeleted || change.Type == loquat.MessageAppended) && next.Type == loquat.MessageAppended {
 		return true
 	}
 	return next.Type == loquat.Checkpoint && next.RequestID == change.RequestID

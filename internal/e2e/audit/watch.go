@@ -20,6 +20,9 @@ type witness struct {
 	mu    sync.Mutex
 	seen  map[loquat.EventID]sighting
 	count int // events delivered, repeats included
+
+	filled sync.Map // the first event of each session besides those of its beginning and its end
+	agents sync.Map // with which sessions were created
 }
 
 // sighting is what an id was seen to mean.
@@ -37,6 +40,12 @@ func (w *witness) see(e loquat.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count++
+	if first, ok := w.filled.Load(e.SessionID); e.Type != loquat.SessionCreated && e.Type != loquat.SessionDeleted && e.Type != loquat.Checkpoint && (!ok || e.EventID < first.(loquat.EventID)) {
+		w.filled.Store(e.SessionID, e.EventID)
+	}
+	if e.Type == loquat.SessionCreated {
+		w.agents.Store(e.SessionID, e.AgentID)
+	}
 	before, known := w.seen[e.EventID]
 	if !known {
 		w.seen[e.EventID] = now
@@ -68,13 +77,15 @@ func (w *witness) missing(t *Truth) (faults []error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.seen {
-		superseded := s.event.Type == loquat.Partial || s.event.Type == loquat.ToolPartial
-		if !logged[id] && !superseded && !t.deleted(s.event.SessionID) {
+		if !logged[id] && !superseded(s.event.Type) && !t.deleted(s.event.SessionID) {
 			faults = append(faults, fmt.Errorf("a client saw an event that the log no longer holds: %s", s.text))
 		}
 	}
 	return faults
 }
+
+// superseded reports whether events of a type may be merged, or be removed after the reply.
+func superseded(t loquat.EventType) bool { return t == loquat.Partial || t == loquat.ToolPartial }
 
 // story returns the events of a session that any client saw since the first event of a request,
 // one a line.
@@ -107,9 +118,15 @@ type watcher struct {
 	states  *stateLedger
 	query   client.Query // one session, or all
 	stream  bool         // by Server-Sent Events; else by polls of random windows
+	reloads bool         // loads its session now and then, and follows from there
 	random  *rand.Rand
+	start   loquat.EventID // after which the watcher gets events
+
+	by func(ctx context.Context, since loquat.EventID, take func(loquat.Event) error) error // makes a connection by another way, unless nil
 
 	mu    sync.Mutex
+	got   map[loquat.EventID]bool // without increments
+	broke error                   // why the last connection by another way ended
 	folds map[string]*loquat.Fold
 	void  map[string]bool // requests whose stream restarted: the final may differ from the draft
 	at    loquat.EventID
@@ -120,9 +137,14 @@ type watcher struct {
 func (w *watcher) follow(ctx context.Context) error {
 	for ctx.Err() == nil && !w.finished() {
 		var err error
-		if w.stream {
+		switch {
+		case w.by != nil:
+			err = w.followElsewhere(ctx)
+		case w.stream:
 			err = w.followStream(ctx)
-		} else {
+		case w.reloads:
+			err = w.reload(ctx)
+		default:
 			err = w.poll(ctx)
 		}
 		switch code := loquat.CodeOf(err); {
@@ -171,6 +193,65 @@ func (w *watcher) followStream(ctx context.Context) error {
 	return nil
 }
 
+// followElsewhere makes one connection by another way.
+func (w *watcher) followElsewhere(ctx context.Context) error {
+	var fault error
+	err := w.by(ctx, w.position(), func(e loquat.Event) error {
+		fault = w.take(e)
+		return fault
+	})
+	if err != nil {
+		w.mu.Lock()
+		w.broke = err
+		w.mu.Unlock()
+	}
+	if fault == nil && err != nil {
+		wait(ctx, 50*time.Millisecond) // until it can connect
+	}
+	return fault
+}
+
+// reload loads the session and follows for a while, like a client that connects in the middle of a reply.
+func (w *watcher) reload(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(50+w.random.IntN(3000))*time.Millisecond)
+	defer cancel()
+	for u, err := range w.c.FollowSession(ctx, w.query.SessionID) {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case loquat.CodeOf(err) == loquat.CodeNotFound: // it is deleted
+			w.end()
+			return nil
+		case err != nil:
+			return err
+		case u.Event == nil:
+			w.begin(u.State)
+		default:
+			if err := w.take(*u.Event); err != nil || w.finished() {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// end notes that the session is deleted.
+func (w *watcher) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.folds[w.query.SessionID]
+	f.Apply(loquat.Event{EventID: f.Cursor() + 1, Type: loquat.SessionDeleted, SessionID: w.query.SessionID})
+}
+
+// begin continues from a session that was just loaded.
+func (w *watcher) begin(s *loquat.Fold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at = s.Cursor()
+	w.folds[w.query.SessionID] = loquat.NewFold(loquat.Snapshot{CursorEventID: s.Cursor(), Session: loquat.Session{
+		SessionID: w.query.SessionID, AgentID: s.AgentID(), Metadata: s.Metadata(), Messages: s.Messages()}})
+}
+
 func (w *watcher) poll(ctx context.Context) error {
 	q := w.query
 	at := w.position()
@@ -201,6 +282,9 @@ func (w *watcher) take(e loquat.Event) error {
 		return fmt.Errorf("event %s comes after %s", e.EventID, w.at)
 	}
 	w.at = e.EventID
+	if !superseded(e.Type) {
+		w.got[e.EventID] = true
+	}
 	if err := w.witness.see(e); err != nil {
 		return err
 	}
@@ -252,12 +336,13 @@ func (w *watcher) compare(ctx context.Context, t *Truth) (compared int, faults [
 	for w.position() < last {
 		select {
 		case <-ctx.Done():
-			return 0, []error{fmt.Errorf("%s came to %s, the log ends at %s", w.name, w.position(), last)}
+			return 0, []error{fmt.Errorf("%s came to %s, the log ends at %s (%v)", w.name, w.position(), last, w.broke)}
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	faults = w.lost(t)
 	for id, f := range w.folds {
 		stored, ok := t.Sessions[id]
 		if _, since := t.bySession[id]; !since {
@@ -278,6 +363,20 @@ func (w *watcher) compare(ctx context.Context, t *Truth) (compared int, faults [
 		}
 	}
 	return compared, faults
+}
+
+// lost returns an error for each event that the watcher should have got and has not. w.mu is held.
+func (w *watcher) lost(t *Truth) (faults []error) {
+	events := t.log
+	if id := w.query.SessionID; id != "" {
+		events = t.bySession[id]
+	}
+	for _, e := range events {
+		if !w.reloads && e.EventID > w.start && !superseded(e.Type) && !w.got[e.EventID] {
+			faults = append(faults, fmt.Errorf("%s did not get %s", w.name, describe(e)))
+		}
+	}
+	return faults
 }
 
 // state is a session as a client saw it at a position of the log: a snapshot at its

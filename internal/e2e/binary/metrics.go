@@ -91,9 +91,20 @@ func RunWithPeak(cmd *exec.Cmd) (out []byte, peak int64, err error) {
 }
 
 // Metrics returns the metrics of the server at url, by name.
-func Metrics(t *testing.T, url string) map[string]float64 {
+func Metrics(t *testing.T, url string) map[string]float64 { return MetricsWith(t, url, "") }
+
+// MetricsWith is Metrics with a token.
+func MetricsWith(t *testing.T, url, token string) map[string]float64 {
 	t.Helper()
-	resp, err := http.Get(url + "/metrics")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -113,11 +124,17 @@ func Metrics(t *testing.T, url string) map[string]float64 {
 // server, or if memory grew in the second half of the run.
 func CheckLeaks(t *testing.T, url string, idle map[string]float64, memory []float64) {
 	t.Helper()
+	CheckLeaksOf(t, func() map[string]float64 { return Metrics(t, url) }, idle, memory)
+}
+
+// CheckLeaksOf is CheckLeaks with a function that reads the metrics.
+func CheckLeaksOf(t *testing.T, read func() map[string]float64, idle map[string]float64, memory []float64) {
+	t.Helper()
 	const few = 10 // of connections that are about to close
 	var now map[string]float64
 	for range 100 {
 		http.DefaultClient.CloseIdleConnections()
-		if now = Metrics(t, url); now["go_goroutines"] <= idle["go_goroutines"]+few {
+		if now = read(); now["go_goroutines"] <= idle["go_goroutines"]+few {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)

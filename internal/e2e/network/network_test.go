@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +34,6 @@ type nodes struct {
 	t         *testing.T
 	databases []*faultproxy.Proxy // between the nodes and the database
 	clients   []*faultproxy.Proxy // between the clients and the nodes
-	next      atomic.Int64
 	audits    int
 }
 
@@ -157,30 +154,18 @@ func (n *nodes) round() (kind string) {
 // client of a faulty network has.
 func (n *nodes) client() *client.Client {
 	n.t.Helper()
-	c, err := client.New("http://127.0.0.1", client.Options{HTTPClient: &http.Client{Transport: spread{n, &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 15 * time.Second}}}})
+	var routes []binary.Route
+	for i, node := range n.List {
+		routes = append(routes, binary.Route{Through: n.clients[i].Addr(), Server: node.Address})
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 15 * time.Second}
+	c, err := client.New("http://127.0.0.1", client.Options{HTTPClient: &http.Client{Transport: binary.NewSpread(transport, routes...)}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(c.CloseIdleConnections)
 	return c
 }
-
-// spread sends calls to all nodes in turn.
-type spread struct {
-	nodes *nodes
-	next  *http.Transport
-}
-
-func (s spread) RoundTrip(r *http.Request) (*http.Response, error) {
-	i := s.nodes.next.Add(1) % nodeCount
-	r = r.Clone(r.Context())
-	r.URL = &url.URL{Scheme: "http", Host: s.nodes.clients[i].Addr(), Path: r.URL.Path, RawQuery: r.URL.RawQuery}
-	r.Host = s.nodes.List[i].Address // a node refuses other names
-	return s.next.RoundTrip(r)
-}
-
-// CloseIdleConnections lets the client end its connections.
-func (s spread) CloseIdleConnections() { s.next.CloseIdleConnections() }
 
 // audit compares everything that was promised and seen with what the nodes say, while nobody
 // changes anything.
@@ -189,22 +174,7 @@ func (n *nodes) audit(load *audit.Load) {
 	load.Pause(func() {
 		ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 		defer cancel()
-		var faults []error
-		err := retry(ctx, func() error { return load.Settle(ctx) })
-		if err == nil {
-			err = retry(ctx, func() error {
-				faults = load.Audit(ctx)
-				for _, fault := range faults {
-					if strings.HasPrefix(fault.Error(), "read the log:") { // the network broke the reading
-						return fault
-					}
-				}
-				return nil
-			})
-		}
-		if err != nil {
-			faults = append(faults, err)
-		}
+		faults := load.Rest(ctx)
 		for i, fault := range faults {
 			if i < 20 { // one loss shows in many ways
 				n.t.Error(fault)
@@ -216,14 +186,4 @@ func (n *nodes) audit(load *audit.Load) {
 			}
 		}
 	})
-}
-
-// retry repeats a call over the faulty network until ctx ends.
-func retry(ctx context.Context, fn func() error) (err error) {
-	for {
-		if err = fn(); err == nil || ctx.Err() != nil {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }

@@ -1,12 +1,9 @@
 package openai_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -18,6 +15,7 @@ import (
 
 	"loquat/internal/backend"
 	"loquat/internal/e2e/binary"
+	"loquat/internal/e2e/openai"
 )
 
 // The sizes of TestBackgroundResponses. LOQUAT_RESPONSES is the number of responses,
@@ -114,153 +112,61 @@ func (s *mortalServer) checkLog() {
 	}
 }
 
-// watcher asks for a response in the background and follows it through all kills.
+// watcher is a client of a response in the background, of an agent.
 type watcher struct {
-	server *mortalServer
-	agent  string
-	tools  bool // it offers the function weather
-	most   int  // events that it reads from a connection before it closes the connection; 0 for all
-
-	id     string
-	last   float64 // sequence number of the last event
-	events []map[string]any
-
-	before, after int64 // kills before the response was asked for, and until it ended
-	broken        int   // connections that broke
-	lost          int   // responses whose id did not arrive
+	*openai.Watcher
+	agent string
+	tools bool // it offers the function weather
 }
 
-// Why a watcher connects again.
-var (
-	errNotServed = errors.New("no server answers")
-	errCut       = errors.New("the connection broke")
-	errEnough    = errors.New("the watcher closed its connection")
-)
-
-// watch follows until the response has ended.
-func (w *watcher) watch(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := w.connect(ctx)
-		switch {
-		case err == nil:
-			w.after = w.server.kills.Load()
-			return nil
-		case errors.Is(err, errCut):
-			w.broken++
-			if w.id == "" {
-				w.lost++
-			}
-		case !errors.Is(err, errNotServed) && !errors.Is(err, errEnough):
-			return err
-		}
-		time.Sleep(50 * time.Millisecond) // until the server listens again
+// watcherOf returns a watcher of the i-th response.
+func watcherOf(s *mortalServer, agent string, i int) *watcher {
+	w := &watcher{agent: agent, tools: agent == "caller" || agent == "composer"}
+	body := fmt.Sprintf(`{"model": %q, "input": "Go", "background": true, "stream": true`, agent)
+	if w.tools {
+		body += `, "tools": [` + weatherTool + `]`
 	}
-	return fmt.Errorf("response %q of %s has %d events and no end", w.id, w.agent, len(w.events))
-}
-
-// connect makes one connection. It returns nil if the response has ended.
-func (w *watcher) connect(ctx context.Context) error {
-	ctx, disconnect := context.WithCancel(ctx)
-	defer disconnect()
-	method, url, body := http.MethodGet, *w.server.url.Load(), ""
-	if w.id != "" {
-		url += fmt.Sprintf("/%s?stream=true&starting_after=%.0f", w.id, w.last)
-	} else {
-		w.before = w.server.kills.Load()
-		method, body = http.MethodPost, fmt.Sprintf(`{"model": %q, "input": "Go", "background": true, "stream": true`, w.agent)
-		if w.tools {
-			body += `, "tools": [` + weatherTool + `]`
-		}
-		body += "}"
+	w.Watcher = &openai.Watcher{URL: func() string { return *s.url.Load() }, HTTP: http.DefaultClient, Token: fullToken, Body: body + "}", Kills: s.kills.Load}
+	if i%4 == 3 {
+		w.Most = 3 + i%5
 	}
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+fullToken)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errNotServed, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		return errNotServed
-	}
-	if resp.StatusCode != http.StatusOK {
-		answer, _ := io.ReadAll(resp.Body) // for the message alone
-		return fmt.Errorf("%s %s: %s %s", method, url, resp.Status, answer)
-	}
-	return w.read(bufio.NewReader(resp.Body))
-}
-
-// read reads the events of a connection. An event counts once its empty line has arrived.
-func (w *watcher) read(body *bufio.Reader) error {
-	data := ""
-	for n := 0; w.most == 0 || n < w.most; {
-		line, err := body.ReadString('\n')
-		if err != nil {
-			return errCut
-		}
-		if line != "\n" {
-			if value, ok := strings.CutPrefix(line, "data: "); ok {
-				data = value
-			}
-			continue
-		}
-		if data == "[DONE]\n" {
-			return nil
-		}
-		if data == "" {
-			continue
-		}
-		var e map[string]any
-		if err := json.Unmarshal([]byte(data), &e); err != nil {
-			return fmt.Errorf("%w: %s", err, data)
-		}
-		w.events, w.last, data = append(w.events, e), e["sequence_number"].(float64), ""
-		if e["type"] == "response.created" && w.id == "" {
-			w.id = e["response"].(map[string]any)["id"].(string)
-		}
-		n++
-	}
-	return errEnough
+	return w
 }
 
 // check compares the events of a watcher with the stored response. It returns the status.
 func (w *watcher) check(t *testing.T, want reply) (status string) {
 	t.Helper()
-	stored := answer(t, http.StatusOK, http.MethodGet, *w.server.url.Load()+"/"+w.id, "")
-	list, begunAgain := slices.Clone(w.events), w.agent == breaking
+	stored := answer(t, http.StatusOK, http.MethodGet, w.URL()+"/"+w.ID, "")
+	list, begunAgain := slices.Clone(w.Events), w.agent == breaking
 	if begunAgain { // deltas, and items that were done, may be of a text that is void
 		list = slices.DeleteFunc(list, func(e map[string]any) bool { return e["text"] != nil })
 	}
 	checkEvents(t, nil, list)
 	output, counts := stored["output"].([]any), map[string]int{}
-	for _, e := range w.events {
+	for _, e := range w.Events {
 		kind := e["type"].(string)
 		if _, isDelta := e["delta"]; !isDelta {
 			counts[kind+fmt.Sprint(e["output_index"])]++
 		}
 		if kind == "response.output_item.done" {
 			if i := int(e["output_index"].(float64)); !begunAgain && (i >= len(output) || !binaryEqual(t, output[i], e["item"])) {
-				t.Errorf("%s %s: item %d was %s, and %s is stored", w.agent, w.id, i, binary.MustJSON(t, e["item"]), binary.MustJSON(t, output))
+				t.Errorf("%s %s: item %d was %s, and %s is stored", w.agent, w.ID, i, binary.MustJSON(t, e["item"]), binary.MustJSON(t, output))
 			}
 			counts["done"]++
 		}
 	}
 	for what, n := range counts {
 		if n > 1 && what != "done" {
-			t.Errorf("%s %s: %s came %d times", w.agent, w.id, what, n)
+			t.Errorf("%s %s: %s came %d times", w.agent, w.ID, what, n)
 		}
 	}
-	last := w.events[len(w.events)-1]
+	last := w.Events[len(w.Events)-1]
 	status = stored["status"].(string)
 	if last["type"] != "response."+status || !binaryEqual(t, last["response"], stored) || counts["done"] != len(output) && !begunAgain {
-		t.Errorf("%s %s: %d items were done, the last event is %s, and %s is stored", w.agent, w.id, counts["done"], binary.MustJSON(t, last), binary.MustJSON(t, stored))
+		t.Errorf("%s %s: %d items were done, the last event is %s, and %s is stored", w.agent, w.ID, counts["done"], binary.MustJSON(t, last), binary.MustJSON(t, stored))
 	}
-	if status != "completed" && w.before == w.after {
-		t.Errorf("%s %s: the status is %s, and no server was killed meanwhile", w.agent, w.id, status)
+	if status != "completed" && w.Before == w.After {
+		t.Errorf("%s %s: the status is %s, and no server was killed meanwhile", w.agent, w.ID, status)
 	}
 	w.checkOutput(t, status, output, want)
 	return status
@@ -289,7 +195,7 @@ func (w *watcher) checkOutput(t *testing.T, status string, output []any, want re
 	}
 	for kind, text := range whole {
 		if !strings.HasPrefix(text, got[kind]) || status == "completed" && got[kind] != text {
-			t.Errorf("%s %s is %s: its %s is %q, the backend's %q", w.agent, w.id, status, kind, got[kind], text)
+			t.Errorf("%s %s is %s: its %s is %q, the backend's %q", w.agent, w.ID, status, kind, got[kind], text)
 		}
 	}
 }
@@ -312,16 +218,12 @@ func TestBackgroundResponses(t *testing.T) {
 	watchers, faults := make([]*watcher, number), make([]error, number)
 	for i := range watchers {
 		agents := slices.Sorted(maps.Keys(replies))
-		w := &watcher{server: s, agent: agents[i%len(agents)], last: -1}
-		w.tools = w.agent == "caller" || w.agent == "composer"
-		if i%4 == 3 {
-			w.most = 3 + i%5
-		}
+		w := watcherOf(s, agents[i%len(agents)], i)
 		watchers[i] = w
 		start := time.Duration(i) * (time.Duration(kills)*pause + pause/2) / time.Duration(number) // some start after the last kill
 		all.Go(func() {
 			time.Sleep(start)
-			faults[i] = w.watch(ctx)
+			faults[i] = w.Watch(ctx)
 		})
 	}
 	for range kills {
@@ -332,7 +234,7 @@ func TestBackgroundResponses(t *testing.T) {
 	all.Wait()
 	broken, lost, statuses := 0, 0, map[string]int{}
 	for i, w := range watchers {
-		broken, lost = broken+w.broken, lost+w.lost
+		broken, lost = broken+w.Broken, lost+w.Lost
 		if faults[i] != nil {
 			t.Error(faults[i])
 			continue

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -14,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
-
 	"loquat"
 	"loquat/internal/backend"
 	"loquat/internal/client"
 	"loquat/internal/e2e/binary"
+	"loquat/internal/e2e/webhooks"
 )
 
 // The sizes of the test. LOQUAT_WEBHOOK_EVENTS and LOQUAT_WEBHOOK_KILLS override them.
@@ -45,12 +42,12 @@ func TestWebhooksLoseNothing(t *testing.T) {
 	}
 	server := run()
 	url := "http://" + address
-	r := newReceiver(t)
+	r := webhooks.NewReceiver(t)
 	var made loquat.Webhook
-	if err := json.Unmarshal([]byte(binary.Call(t, http.MethodPost, url+"/webhooks", fmt.Sprintf(`{"url": "http://%s/hook?x=1"}`, r.address))), &made); err != nil {
+	if err := json.Unmarshal([]byte(binary.Call(t, http.MethodPost, url+"/webhooks", fmt.Sprintf(`{"url": "http://%s/hook?x=1"}`, r.Address))), &made); err != nil {
 		t.Fatal(err)
 	}
-	r.expect(t, made.Secret)
+	r.Expect(t, made.Secret)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -60,21 +57,23 @@ func TestWebhooksLoseNothing(t *testing.T) {
 		crowd.Go(func() { converse(ctx, binary.NewClient(t, url), fmt.Sprintf("s%d", n), stop) })
 	}
 	killed := 0
-	for n := 1; killed < kills || r.distinct() < events; n++ {
+	for n := 1; killed < kills || r.Distinct() < events; n++ {
 		if ctx.Err() != nil {
-			t.Fatalf("%d events and %d kills within the time", r.distinct(), killed)
+			t.Fatalf("%d events and %d kills within the time", r.Distinct(), killed)
 		}
 		time.Sleep(time.Duration(200+rand.IntN(600)) * time.Millisecond)
 		if killed == kills {
 			continue
 		}
-		r.kill()
+		r.Kill()
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 		_ = server.Cmd.Process.Kill()
 		_ = server.Cmd.Wait()
 		killed++
 		server = run()
-		r.revive(t)
+		if err := r.Revive(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	close(stop)
 	crowd.Wait()
@@ -118,12 +117,11 @@ func again(ctx context.Context, fn func() error) {
 }
 
 // check compares what has arrived with the log.
-func check(ctx context.Context, t *testing.T, url string, r *receiver, kills int) {
+func check(ctx context.Context, t *testing.T, url string, r *webhooks.Receiver, kills int) {
 	t.Helper()
 	c := binary.NewClient(t, url)
-	want := map[string][]string{} // event ids by session
-	total := 0
-	for since := loquat.EventID(0); ; {
+	var log []loquat.Event
+	for since := loquat.EventID(0); ; since = log[len(log)-1].EventID {
 		w, err := c.Events(ctx, client.Query{Since: &since, OmitSession: true, Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
@@ -131,121 +129,17 @@ func check(ctx context.Context, t *testing.T, url string, r *receiver, kills int
 		if len(w.Events) == 0 {
 			break
 		}
-		for _, e := range w.Events {
-			since = e.EventID
-			if e.Type != loquat.Partial && e.Type != loquat.ToolPartial {
-				want[e.SessionID] = append(want[e.SessionID], e.EventID.String())
-				total++
-			}
-		}
+		log = append(log, w.Events...)
 	}
-	for r.distinct() < total && ctx.Err() == nil {
+	want, total := webhooks.Sent(log), 0
+	for _, ids := range want {
+		total += len(ids)
+	}
+	for r.Distinct() < total && ctx.Err() == nil {
 		time.Sleep(50 * time.Millisecond)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t.Logf("%d events over %d kills of the server and of the receiver: %d calls, %d of them repeats, %d faults", total, kills, r.calls, r.repeats, len(r.faults))
-	for _, fault := range r.faults {
+	t.Logf("%d events over %d kills of the server and of the receiver: %s", total, kills, r.Counts())
+	for _, fault := range r.Compare(0, want) {
 		t.Error(fault)
-	}
-	for session, ids := range want {
-		if got := strings.Join(r.arrived[session], " "); got != strings.Join(ids, " ") {
-			t.Errorf("session %s: %d events arrived in the order %.200s, want %d: %.200s", session, len(r.arrived[session]), got, len(ids), strings.Join(ids, " "))
-		}
-	}
-}
-
-// receiver is the receiver of a webhook.
-type receiver struct {
-	address string
-	server  *http.Server
-
-	mu             sync.Mutex
-	verifier       *standardwebhooks.Webhook
-	arrived        map[string][]string // event ids in the order of their first arrival, by session
-	ids            map[string]string   // event id by webhook-id
-	calls, repeats int
-	faults         []string
-}
-
-func newReceiver(t *testing.T) *receiver {
-	t.Helper()
-	r := &receiver{address: binary.FreeAddress(t), arrived: map[string][]string{}, ids: map[string]string{}}
-	r.revive(t)
-	t.Cleanup(r.kill)
-	return r
-}
-
-func (r *receiver) expect(t *testing.T, secret string) {
-	t.Helper()
-	v, err := standardwebhooks.NewWebhook(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.verifier = v
-}
-
-// kill ends the receiver with all its connections, and revive starts it again.
-func (r *receiver) kill() { _ = r.server.Close() }
-
-func (r *receiver) revive(t *testing.T) {
-	t.Helper()
-	ln, err := net.Listen("tcp", r.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.server = &http.Server{Handler: r}
-	go func(s *http.Server) { _ = s.Serve(ln) }(r.server)
-}
-
-func (r *receiver) distinct() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.ids)
-}
-
-// ServeHTTP takes in a message. Some it refuses, and some it takes in without an answer.
-func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls++
-	if rand.IntN(100) < 3 {
-		http.Error(w, "not now", http.StatusServiceUnavailable)
-		return
-	}
-	if err := r.verifier.Verify(body, req.Header); err != nil {
-		r.faults = append(r.faults, fmt.Sprintf("%s: %v", req.Header.Get("webhook-id"), err))
-	}
-	var m struct {
-		Type      string
-		Timestamp time.Time
-		Data      struct {
-			EventID   string `json:"event_id"`
-			Type      string
-			SessionID string `json:"session_id"`
-			Session   *loquat.Snapshot
-		}
-	}
-	if err := json.Unmarshal(body, &m); err != nil || m.Type == "" || m.Type != m.Data.Type || m.Timestamp.IsZero() || m.Data.Session != nil {
-		r.faults = append(r.faults, fmt.Sprintf("%.300s: %v", body, err))
-	}
-	id := req.Header.Get("webhook-id")
-	if before, known := r.ids[id]; known {
-		r.repeats++
-		if before != m.Data.EventID {
-			r.faults = append(r.faults, fmt.Sprintf("%s is of %s and of %s", id, before, m.Data.EventID))
-		}
-	} else {
-		r.ids[id] = m.Data.EventID
-		r.arrived[m.Data.SessionID] = append(r.arrived[m.Data.SessionID], m.Data.EventID)
-	}
-	if rand.IntN(100) < 3 {
-		panic(http.ErrAbortHandler)
 	}
 }
