@@ -19,7 +19,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 OBJECTS     = $$($(GO) tool -modfile=.ci/s3.mod -n versitygw)
 
-.PHONY: web run build test browser pictures race conformance backups migration postgres nodes network failover s3 fuzz soak bench mutants lint simulate vulnerabilities release packages cross fmt clean
+.PHONY: web run build test browser pictures race conformance backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages cross fmt clean
 
 web: ## build the web client, if Node.js is there
 	@web/make.sh
@@ -45,7 +45,7 @@ pictures: build ## make the pictures of docs/pictures.md, those of the web clien
 	$(GO) test -count=1 -run '^TestPicture$$' ./internal/e2e/terminal -picture $(CURDIR)/docs/pictures/terminal.svg
 
 # The servers of these packages are built without the race detector: they measure, or are killed under load.
-UNRACED = access|backups|bridge|crash|data|failover|load|monitoring|network|nodes|plugins|scale|terminal|upgrade
+UNRACED = access|backups|bridge|crash|data|failover|load|monitoring|network|nodes|plugins|scale|terminal|together|upgrade
 
 race: ## run the tests under the race detector; -short skips slow ones
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 15m $$($(GO) list ./... | grep -Ev '/internal/e2e/($(UNRACED))$$')
@@ -91,8 +91,8 @@ fuzz: ## run every fuzz test for FUZZTIME
 		done; \
 	done
 
-soak: ## run all features for SECONDS over a faulty network, with the race detector
-	LOQUAT_SOAK_SECONDS=$(SECONDS) $(GO) test -count=1 -timeout $$(($(SECONDS) + 1200))s -v -run '^TestSoak$$' ./internal/e2e/crash
+together: ## run everything at once for SECONDS, embedded and with three nodes, and kill all that it depends on; LOQUAT_TOGETHER_SEED repeats a run
+	LOQUAT_TOGETHER_SECONDS=$(SECONDS) $(GO) test -count=1 -timeout $$((3 * $(SECONDS) + 1800))s -v -run '^TestTogether$$' ./internal/e2e/together
 
 bench: ## run the benchmarks; BENCHFLAGS='-only decoder' runs a part
 	$(GO) -C bench run . $(BENCHFLAGS)

@@ -133,7 +133,7 @@ func (l *Load) Watch(name string, follow func(ctx context.Context, since loquat.
 func (l *Load) watch(w *watcher) {
 	w.c, w.witness, w.states, w.random = l.crowd.c, l.witness, l.crowd.states, rand.New(rand.NewPCG(l.Seed(), 1))
 	w.void, w.at = map[string]bool{}, max(w.at, l.from)
-	w.start, w.got = w.at, map[loquat.EventID]bool{}
+	w.start, w.got, w.bare = w.at, map[loquat.EventID]bool{}, map[string]bool{}
 	if w.folds == nil {
 		w.folds = map[string]*loquat.Fold{}
 	}

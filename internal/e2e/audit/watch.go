@@ -128,6 +128,7 @@ type watcher struct {
 	got   map[loquat.EventID]bool // without increments
 	broke error                   // why the last connection by another way ended
 	folds map[string]*loquat.Fold
+	bare  map[string]bool // sessions that were created in events without the session
 	void  map[string]bool // requests whose stream restarted: the final may differ from the draft
 	at    loquat.EventID
 }
@@ -294,6 +295,7 @@ func (w *watcher) take(e loquat.Event) error {
 		if e.Session != nil && e.Type == loquat.SessionCreated {
 			f = loquat.NewFold(loquat.Snapshot{Session: *e.Session})
 		}
+		w.bare[e.SessionID] = e.Session == nil
 		w.folds[e.SessionID] = f
 	}
 	if e.Session != nil && !e.Session.MessagesOmitted && w.random.IntN(4) == 0 {
@@ -353,6 +355,9 @@ func (w *watcher) compare(ctx context.Context, t *Truth) (compared int, faults [
 				faults = append(faults, fmt.Errorf("%s shows session %s, which is deleted", w.name, id))
 			}
 			continue
+		}
+		if first := t.bySession[id][0].Session; w.bare[id] && first != nil && len(first.Messages) > 0 {
+			continue // the watcher leaves sessions out of events, and would have to load this one
 		}
 		compared++
 		if a, b := AsText(f.Messages()), AsText(stored.Messages); a != b {
