@@ -144,7 +144,7 @@ func tokenOf(user string) string { return "town-secret-token-of-" + user }
 
 // revive starts a process again, as a supervisor would: a node does not start while its database is away.
 func (w *town) revive(m *binary.Mover) {
-	const attempts = 10
+	const attempts = 30 // a slow machine may start a node too late for the test
 	for attempt := 1; ; attempt++ {
 		err := m.Launch()
 		if err == nil {
