@@ -21,8 +21,6 @@ import (
 
 // The sizes of a run.
 const (
-	usualSeconds = 20 // of load, unless LOQUAT_TOGETHER_SECONDS says otherwise
-	shortSeconds = 12
 	actSeconds   = 90 // after which everything comes to rest and is checked, because clients remember all that they saw
 	nodeCount    = 3
 	patience     = 10 * time.Minute // for whatever has to happen once nothing fails any more
@@ -75,6 +73,9 @@ func runPlugin() {
 // network has faults. When all has come to rest, the log proves that nothing was lost, nothing was done
 // twice, nobody saw what belongs to others, and each part agrees with the log.
 func TestTogether(t *testing.T) {
+	if os.Getenv("LOQUAT_TOGETHER_SECONDS") == "" {
+		t.Skip("make together runs this for as long as SECONDS says")
+	}
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("LOQUAT_TOGETHER_SEED"); s != "" {
 		var err error
@@ -82,11 +83,7 @@ func TestTogether(t *testing.T) {
 			t.Fatalf("LOQUAT_TOGETHER_SEED: %v", err)
 		}
 	}
-	usual := usualSeconds
-	if testing.Short() {
-		usual = shortSeconds
-	}
-	length := time.Duration(binary.Number(t, "LOQUAT_TOGETHER_SECONDS", usual)) * time.Second
+	length := time.Duration(binary.Number(t, "LOQUAT_TOGETHER_SECONDS", 0)) * time.Second // of load
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		newRun(t, seed, length, embedded(t)).play()
