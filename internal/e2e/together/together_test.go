@@ -21,9 +21,9 @@ import (
 
 // The sizes of a run.
 const (
-	actSeconds   = 90 // after which everything comes to rest and is checked, because clients remember all that they saw
-	nodeCount    = 3
-	patience     = 10 * time.Minute // for whatever has to happen once nothing fails any more
+	actSeconds = 90 // after which everything comes to rest and is checked, because clients remember all that they saw
+	nodeCount  = 3
+	patience   = 10 * time.Minute // for whatever has to happen once nothing fails any more
 )
 
 func TestMain(m *testing.M) {
