@@ -44,6 +44,9 @@ func load[T any](m *model, what string, fn func(ctx context.Context, c *client.C
 			return nil
 		case err != nil:
 			m.session.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
+			if m.notice.unsent {
+				return nil
+			}
 			return m.fail(fmt.Errorf("%s could not be loaded: %w", what, err))
 		}
 		return then(m, v)

@@ -56,9 +56,10 @@ type model struct {
 
 // notice is a line about what has just happened.
 type notice struct {
-	text string
-	bad  bool      // it stays until Esc, or until another one
-	at   time.Time // when it came
+	text   string
+	bad    bool      // it stays until Esc, or until another one
+	unsent bool      // it says that a message was not sent; what cannot be loaded does not replace it
+	at     time.Time // when it came
 }
 
 // noticeTime is how long a notice stays that is not bad.

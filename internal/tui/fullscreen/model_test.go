@@ -163,9 +163,15 @@ func TestMissedLoads(t *testing.T) {
 		return load(m, "the part", func(context.Context, *client.Client, string) (int, error) { return 7, err }, func(_ *model, v int) tea.Cmd { loads += v; return nil })
 	}
 	err = errors.New("no answer")
+	m.notice = notice{text: "not sent", bad: true, unsent: true}
 	m.Update(part()())
-	if loads != 0 || len(m.session.missed) != 1 {
-		t.Fatalf("%d loads, missed %v", loads, m.session.missed)
+	if m.notice.text != "not sent" {
+		t.Errorf("a load that failed replaces what the user has to know: %q", m.notice.text)
+	}
+	m.notice = notice{}
+	m.Update(part()())
+	if loads != 0 || len(m.session.missed) != 1 || !strings.Contains(m.notice.text, "the part could not be loaded") {
+		t.Fatalf("%d loads, missed %v, %q", loads, m.session.missed, m.notice.text)
 	}
 	feedMsg{feed: m.feed, line: &client.LineState{Err: err}}.apply(m)
 	if len(m.session.missed) != 1 {

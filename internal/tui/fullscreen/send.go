@@ -101,7 +101,9 @@ func (s sentMsg) apply(m *model) tea.Cmd {
 	}
 	if s.err != nil {
 		c.attachments = s.attachments
-		return tea.Batch(cmd, m.fail(fmt.Errorf("not sent: %w; the message is still here, Enter tries again", s.err)))
+		m.fail(fmt.Errorf("not sent: %w; the message is still here, Enter tries again", s.err))
+		m.notice.unsent = true
+		return cmd
 	}
 	if c.sent != "" {
 		c.past = append(c.past, c.sent)
