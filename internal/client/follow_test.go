@@ -125,7 +125,7 @@ func TestFollowYieldsEachEventOnce(t *testing.T) {
 	})
 }
 
-// Whoever asks is told of each change of the connection, once, and when the next attempt is made.
+// A follower reports each change of its connection once, with the time of the next attempt.
 func TestFollowReportsItsConnection(t *testing.T) {
 	s := newScript(3)
 	s.cuts = []int{100, -1, -1, 200}

@@ -101,7 +101,7 @@ func TestReloaded(t *testing.T) {
 	}
 	redacted := string(config.Encode(got.Redacted()))
 	if strings.Contains(redacted, "from /key") {
-		t.Error("the value of a file is no secret any more")
+		t.Error("the value that was read from a file is not redacted")
 	}
 	if again := got.Reloaded(parsed(t, reloadBase), config.ProcessEnvironment()); len(using.Changes(again)) > 0 {
 		t.Errorf("back again differs: %v", using.Changes(again))

@@ -13,7 +13,7 @@ type Mover struct {
 	Address  string
 	Program  string   // "" means Path
 	Env      []string // in addition to CleanEnv
-	Expected []string // texts of lines of level ERROR that are no fault
+	Expected []string // texts that lines of level ERROR may have in this test
 	now      *Process
 }
 
