@@ -175,6 +175,31 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
+// A change that is there twice is reported. What an alternative brings back is none, also a reply, which many
+// others may equal.
+func TestDoneTwice(t *testing.T) {
+	text := func(s string) *string { return &s }
+	reply := loquat.Message{ID: "reply", Role: loquat.RoleAssistant, Content: "one two"}
+	back := func(id string) loquat.Event {
+		return loquat.Event{Type: loquat.MessageAppended, Message: &loquat.Delta{ID: id, Content: "one two"}, Content: text("one two"),
+			Session: &loquat.Session{Messages: []loquat.Message{{ID: id, Content: "one two"}}}}
+	}
+	log := []loquat.Event{
+		{Type: loquat.Final, Messages: []loquat.Message{reply}}, {Type: loquat.Final, Messages: []loquat.Message{{ID: "other", Content: "one two"}}},
+		back("reply"), back("other"), back("reply"),
+		{Type: loquat.MessageModified, Content: text("changed")},
+	}
+	if faults := onlyOnce(NewTruth(log), ""); len(faults) > 0 {
+		t.Error(faults)
+	}
+	for _, again := range []loquat.Event{{Type: loquat.MessageModified, Content: text("changed")}, back("new"), back("newer")} {
+		log = append(log, again)
+	}
+	if faults := onlyOnce(NewTruth(log), ""); len(faults) != 2 {
+		t.Errorf("%v", faults)
+	}
+}
+
 // A follower that missed an event is reported, and so is a copy that lacks one or has another one.
 func TestMissedEvents(t *testing.T) {
 	log := []loquat.Event{

@@ -394,6 +394,10 @@ func (l *Load) DeletedSessions() map[string]bool {
 func onlyOnce(t *Truth, again string) (faults []error) {
 	first, known := map[string]loquat.EventID{}, map[string]bool{}
 	for _, e := range t.log {
+		if e.Type == loquat.SessionCreated && e.Session != nil { // of later events, it has what they add
+			note(known, e.Session.Messages)
+		}
+		note(known, e.Messages)
 		if e.Type != loquat.MessageAppended && e.Type != loquat.MessageModified {
 			continue
 		}
@@ -412,6 +416,13 @@ func onlyOnce(t *Truth, again string) (faults []error) {
 		first[*e.Content] = e.EventID
 	}
 	return faults
+}
+
+// note adds the ids of messages to those that are known.
+func note(known map[string]bool, messages []loquat.Message) {
+	for _, m := range messages {
+		known[m.ID] = true
+	}
 }
 
 // Tally counts what loads did.
