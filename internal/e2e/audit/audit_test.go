@@ -1,11 +1,14 @@
 package audit
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"loquat"
+	"loquat/internal/client"
+	"loquat/internal/e2e/binary"
 )
 
 // written makes the events of a request from their types, with a phase or a mark after
@@ -192,11 +195,24 @@ func TestDoneTwice(t *testing.T) {
 	if faults := onlyOnce(NewTruth(log), ""); len(faults) > 0 {
 		t.Error(faults)
 	}
-	for _, again := range []loquat.Event{{Type: loquat.MessageModified, Content: text("changed")}, back("new"), back("newer")} {
-		log = append(log, again)
-	}
+	log = append(log, loquat.Event{Type: loquat.MessageModified, Content: text("changed")}, back("new"), back("newer"))
 	if faults := onlyOnce(NewTruth(log), ""); len(faults) != 2 {
 		t.Errorf("%v", faults)
+	}
+}
+
+// A follower that learns from a load that its session is deleted has come to the end, though it got no event of it.
+func TestDeletedWhileReloading(t *testing.T) {
+	w := &watcher{name: "reloader", reloads: true, query: client.Query{SessionID: "s"}, at: 1, folds: map[string]*loquat.Fold{"s": binary.EmptyFold("s")}}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	log := NewTruth([]loquat.Event{{EventID: 1, Type: loquat.SessionCreated, SessionID: "s"}, {EventID: 9, Type: loquat.SessionDeleted, SessionID: "s"}})
+	if _, faults := w.compare(ended, log); len(faults) != 1 {
+		t.Errorf("before the load: %v", faults)
+	}
+	w.end()
+	if _, faults := w.compare(ended, log); len(faults) > 0 {
+		t.Error(faults)
 	}
 }
 

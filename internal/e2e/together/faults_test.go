@@ -26,7 +26,6 @@ const (
 // faults are what breaks during an act. Each kind has a goroutine, which ends with everything whole again.
 type faults struct {
 	*town
-	random  *rand.Rand
 	stop    chan struct{}
 	running sync.WaitGroup
 }
