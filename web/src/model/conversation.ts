@@ -79,7 +79,7 @@ export class Conversation {
     const session = this.session;
     if (!session) return;
     const list = await this.app.wire.sdk.alternatives.list(session).then(({ alternatives }) => alternatives, () => null);
-    if (!list || session !== this.session) return;
+    if (!list || session !== this.session || this.steps) return;
     const map = new Map<number, Alternative[]>();
     for (const alternative of list) map.set(alternative.index, [...(map.get(alternative.index) ?? []), alternative]);
     this.alternatives.value = map;
@@ -94,15 +94,22 @@ export class Conversation {
     return at < 0 ? { at: list.length, total: list.length + 1 } : list.length > 1 ? { at, total: list.length } : null;
   }
 
-  /** step shows the alternative before or after the one in place. */
+  /** step shows the alternative before or after the one in place. Steps follow each other, and the choice shows the last one at once. */
   async step(index: number, by: -1 | 1): Promise<void> {
-    const choice = this.choiceAt(index);
-    const next = choice && this.alternatives.peek().get(index)?.[choice.at + by];
+    const list = this.alternatives.peek().get(index);
+    const next = list?.[this.choiceAt(index)!.at + by];
     if (!next) return;
-    await this.settle();
-    await this.app.attempt(this.app.wire.sdk.alternatives.switch(this.session, next.alternative_id));
-    await this.load();
+    const { session } = this;
+    this.steps++;
+    this.alternatives.value = new Map(this.alternatives.peek()).set(index, list.map((one) => ({ ...one, in_place: one === next })));
+    await (this.stepping = this.stepping.then(async () => {
+      await this.settle();
+      await this.app.attempt(this.app.wire.sdk.alternatives.switch(session, next.alternative_id));
+    }));
+    if (!--this.steps) await this.load();
   }
+  private steps = 0;
+  private stepping = Promise.resolve();
 
   /** save replaces the text of a message. */
   async save(index: number, content: string): Promise<boolean> {

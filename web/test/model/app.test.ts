@@ -189,6 +189,47 @@ test("a double click asks for one reply", async () => {
   assert.equal(wire.added.length, 2);
 });
 
+test("steps through alternatives that follow each other quickly all count, and the last one is shown", async () => {
+  const { app, wire } = await page();
+  const switched: string[] = [];
+  let inPlace = 2;
+  const answers: (() => void)[] = [];
+  const alternatives = {
+    list: async () => ({ alternatives: ["a", "b", "c"].map((alternative_id, i) => ({ alternative_id, index: 1, in_place: i === inPlace })) }),
+    switch: (_: string, id: string) => new Promise<void>((resolve) => {
+      switched.push(id);
+      answers.push(() => {
+        inPlace = "abc".indexOf(id);
+        resolve();
+      });
+    }),
+  };
+  Object.assign(wire, { sdk: { alternatives } });
+  app.go({ at: "session", id: "one" });
+  const messages = [{ id: "q", role: "user", content: "q", created_at: "" }, { id: "r", role: "assistant", content: "r", created_at: "" }];
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages }), error: undefined });
+  await tick(20);
+  const { conversation } = app;
+  const shown = (): number | undefined => conversation.choiceAt(1)?.at;
+  assert.equal(shown(), 2);
+  const steps = [conversation.step(1, -1), conversation.step(1, -1), conversation.step(1, 1)];
+  assert.equal(shown(), 1, "at once");
+  for (const _ of steps) {
+    await tick();
+    assert.equal(answers.length, 1, "one after the other");
+    answers.pop()!();
+    assert.equal(shown(), 1, "no earlier state is shown again");
+  }
+  await Promise.all(steps);
+  assert.deepEqual(switched, ["b", "a", "b"]);
+  assert.equal(shown(), 1);
+  alternatives.switch = () => Promise.reject(new ProblemError({ code: "conflict", detail: "it is busy" }, { status: 409 }));
+  const refused = conversation.step(1, 1);
+  assert.equal(shown(), 2);
+  await refused;
+  assert.equal(shown(), 1, "a step that the server refuses is taken back");
+});
+
 test("routes", () => {
   for (const path of ["/", "/archived", "/s/abc_-9", "/s/abc#m12"]) {
     const [name, hash = ""] = path.split("#");
