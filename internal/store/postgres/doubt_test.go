@@ -159,6 +159,7 @@ func sound(t *testing.T, db *postgres.DB) {
 // The connection is cut while COMMIT runs, before or after the server got it. A change
 // that was answered as stored is stored, and a refused change is not.
 func TestConnectionCutDuringCommit(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	_, direct := server.Database(t)
 	const cuts = 30
@@ -183,6 +184,7 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 
 // The network swallows the answer, or the COMMIT, and keeps the connection open.
 func TestConnectionStallsDuringCommit(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it waits for timeouts")
 	}
@@ -212,6 +214,7 @@ func TestConnectionStallsDuringCommit(t *testing.T) {
 
 // All processes of the server are killed under load, again and again.
 func TestServerIsKilled(t *testing.T) {
+	t.Parallel()
 	rounds := 4
 	if testing.Short() {
 		rounds = 2

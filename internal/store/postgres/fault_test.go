@@ -174,6 +174,7 @@ func mustCreate(t *testing.T, s *store.Store, id string) {
 }
 
 func TestServerIsStopped(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: time.Second})
 	mustCreate(t, s, "before")
@@ -247,6 +248,7 @@ func TestReaderThatLeaves(t *testing.T) {
 }
 
 func TestStatementTimeout(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	s, db := openStore(t, postgres.Options{URL: url, StatementTimeout: 300 * time.Millisecond})
 	mustCreate(t, s, "before")
@@ -259,6 +261,7 @@ func TestStatementTimeout(t *testing.T) {
 }
 
 func TestDatabaseBecomesReadOnly(t *testing.T) {
+	t.Parallel()
 	name, url := pgtest.Shared(t).Database(t)
 	s, db := openStore(t, postgres.Options{URL: url})
 	mustCreate(t, s, "before")
@@ -294,6 +297,7 @@ func TestRightsAreTakenAway(t *testing.T) {
 
 // All places of the server are taken when this node must connect again.
 func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off", "max_connections=12", "superuser_reserved_connections=2", "max_wal_senders=0")
 	if err := server.Exec("postgres", "CREATE ROLE plain LOGIN; GRANT ALL ON SCHEMA public TO plain"); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 
 // Of several hosts the driver uses the one that accepts writes.
 func TestSeveralHosts(t *testing.T) {
+	t.Parallel()
 	standby := pgtest.Start(t, "fsync=off", "default_transaction_read_only=on")
 	primary := pgtest.Start(t, "fsync=off")
 	url := fmt.Sprintf("postgres://postgres@127.0.0.1:1,127.0.0.1:%d,127.0.0.1:%d/postgres?sslmode=disable", standby.Port, primary.Port)
@@ -42,6 +43,7 @@ func TestSeveralHosts(t *testing.T) {
 
 // The connection is encrypted and the server's certificate is checked if the URL says so.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	certificate, key := selfSigned(t)
 	data := filepath.Join(server.Dir(), "data")

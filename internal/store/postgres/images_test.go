@@ -27,6 +27,7 @@ func startObject(t *testing.T, s *store.Store, name string, u *asset.Upload) str
 }
 
 func TestImages(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	assettest.Run(t, func(t *testing.T) assettest.Place {
 		_, url := server.Database(t)
@@ -67,6 +68,7 @@ func TestPutOfAnObjectThatWasGivenUp(t *testing.T) {
 
 // While the database cannot be reached, images are unavailable, and the error says so.
 func TestImagesWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: time.Second})
 	images := db.Images()

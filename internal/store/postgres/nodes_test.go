@@ -271,6 +271,7 @@ func run(t *testing.T, s *store.Store, session, id, owner string) int64 {
 
 // A node that cannot reach the database leaves its hold before others may end it.
 func TestNodeLeavesBeforeItsLeaseEnds(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	const lease = 5 * time.Second
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Node: "a", Lease: lease})
@@ -716,6 +717,7 @@ func TestConnectionsOfNodesCutDuringCommit(t *testing.T) {
 // A node that another program stopped in the middle of a transaction does not lock out the
 // others for long.
 func TestTransactionThatIsIdle(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 2, 0)
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -773,6 +775,7 @@ func TestUpgradeToSeveralNodes(t *testing.T) {
 
 // Reads that use every connection of the pool do not keep a node from renewing its lease.
 func TestLeaseSurvivesAFullPool(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	const size, lease = 3, 2 * time.Second
 	s, _ := openStore(t, postgres.Options{URL: url, PoolSize: size, Lease: lease})

@@ -22,6 +22,7 @@ import (
 // A paused server keeps its connections open and silent. Reads and changes fail long before the
 // time limit of a statement, also those on connections that were idle.
 func TestServerIsPaused(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: 2 * time.Second})
 	mustCreate(t, s, "before")
@@ -59,6 +60,7 @@ func TestServerIsPaused(t *testing.T) {
 // A server is also paused while this node has no hold, because another transaction has locked the log.
 // Reads work until the pause, and fail soon after it.
 func TestServerIsPausedWithoutAHold(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: 2 * time.Second})
 	mustCreate(t, s, "before")
@@ -112,6 +114,7 @@ func silentHost(t *testing.T) string {
 // A host that does not answer delays neither the use of another nor the discovery that a standby
 // was promoted.
 func TestHostThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	url := fmt.Sprintf("postgres://postgres@%s,127.0.0.1:%d/postgres?sslmode=disable", silentHost(t), server.Port)
 	s, db := openStore(t, postgres.Options{URL: url})
@@ -153,6 +156,7 @@ func TestFormerPrimaryIsRefused(t *testing.T) {
 // A change whose COMMIT waited for a synchronous standby when the server crashed is in the
 // server's log, and visible after its restart. It counts as stored only when the standby has it.
 func TestDoubtWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres")})
 	mustCreate(t, s, "before")
@@ -188,6 +192,7 @@ func TestDoubtWaitsForTheStandby(t *testing.T) {
 // A change that waits in the queue is refused while the database does not answer, and nothing of
 // it is kept. A change that is being written waits until its outcome is known.
 func TestChangesThatWaitForASilentServer(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	s, db := openStore(t, postgres.Options{URL: server.URL("postgres"), Lease: 60 * time.Second})
 	mustCreate(t, s, "before")

@@ -83,7 +83,10 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"searches in long texts", searchLongText},
 		{"closing", closing},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they wait for the database most of the time
+			c.test(t, open(t))
+		})
 	}
 }
 
