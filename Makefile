@@ -47,7 +47,7 @@ pictures: build ## make the pictures of docs/pictures.md, those of the web clien
 # The servers of these packages are built without the race detector: they measure, or are killed under load.
 UNRACED = access|backups|bridge|crash|data|failover|load|monitoring|network|nodes|plugins|scale|terminal|together|upgrade
 
-# SQLite is C that was translated to Go. The detector makes it four times slower, and none of its memory is Go's.
+# SQLite is left out, as in RaceFlags of internal/e2e/binary, which says why.
 race: ## run the tests under the race detector; -short skips slow ones
 	CGO_ENABLED=1 $(GO) test -race -gcflags=modernc.org/sqlite/lib=-race=false -short -timeout 15m $$($(GO) list ./... | grep -Ev '/internal/e2e/($(UNRACED))$$')
 

@@ -3,4 +3,4 @@
 package binary
 
 // raceFlags are the flags of go build that the tests themselves were built with.
-var raceFlags = []string{"-race", "-gcflags=modernc.org/sqlite/lib=-race=false"}
+var raceFlags = RaceFlags

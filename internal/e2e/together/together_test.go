@@ -105,7 +105,7 @@ func programOf(t *testing.T) (path string, raced bool) {
 		}
 		return path, false
 	}
-	path, err := binary.Build(filepath.Join(t.TempDir(), "loquat-race"), "-race")
+	path, err := binary.Build(filepath.Join(t.TempDir(), "loquat-race"), binary.RaceFlags...)
 	if err != nil {
 		t.Fatalf("build with the race detector, which needs a C compiler (-short does without): %v", err)
 	}
