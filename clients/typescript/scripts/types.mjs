@@ -3,7 +3,11 @@
 import { execFileSync } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
-import openapiTS, { astToString } from "openapi-typescript"
+
+const { default: openapiTS, astToString } = await import("openapi-typescript").catch(() => {
+  console.error("the packages are not installed: run npm ci in the root of the repository")
+  process.exit(1)
+})
 
 const root = fileURLToPath(new URL("../../..", import.meta.url))
 const target = new URL("../src/schema.ts", import.meta.url)
