@@ -23,8 +23,8 @@ type Open func(t *testing.T) store.Driver
 // Version is the version of the program for which a driver that shares its log is opened.
 const Version = "v9"
 
-// Run runs all tests. open is called once per test and returns the function that opens the
-// test's database.
+// Run runs all tests, several at a time, because they wait for the database most of the time. open is
+// called once per test and returns the function that opens the test's database.
 func Run(t *testing.T, open func(t *testing.T) Open) {
 	for _, c := range []struct {
 		name string
@@ -83,10 +83,7 @@ func Run(t *testing.T, open func(t *testing.T) Open) {
 		{"searches in long texts", searchLongText},
 		{"closing", closing},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // they wait for the database most of the time
-			c.test(t, open(t))
-		})
+		t.Run(c.name, func(t *testing.T) { t.Parallel(); c.test(t, open(t)) })
 	}
 }
 
