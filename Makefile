@@ -44,8 +44,9 @@ pictures: build ## make the pictures of docs/pictures.md, those of the web clien
 	@LOQUAT_PROGRAM=$(CURDIR)/bin/loquat npm run pictures -w web
 	$(GO) test -count=1 -run '^TestPicture$$' ./internal/e2e/terminal -picture $(CURDIR)/docs/pictures/terminal.svg
 
-# The servers of these packages are built without the race detector: they measure, or are killed under load.
-UNRACED = access|backups|bridge|crash|data|failover|load|monitoring|network|nodes|plugins|scale|terminal|together|upgrade
+# The servers of these packages are built without the race detector: they measure, are killed under load, or run the
+# commands of the documentation.
+UNRACED = access|backups|bridge|crash|data|docs|failover|load|monitoring|network|nodes|plugins|scale|terminal|together|upgrade
 
 # SQLite is left out, as in RaceFlags of internal/e2e/binary, which says why.
 race: ## run the tests under the race detector; -short skips slow ones
