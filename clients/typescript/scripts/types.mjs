@@ -4,7 +4,8 @@ import { execFileSync } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 
-const { default: openapiTS, astToString } = await import("openapi-typescript").catch(() => {
+const { default: openapiTS, astToString } = await import("openapi-typescript").catch((error) => {
+  if (error.code !== "ERR_MODULE_NOT_FOUND") throw error
   console.error("the packages are not installed: run npm ci in the root of the repository")
   process.exit(1)
 })

@@ -70,7 +70,7 @@ type tally struct {
 	buckets                    int           // rounds with a bucket
 	resumed, full              int           // starts of followers
 	restores, bounded, events  int           // bounded is restores whose age was checked
-	slow                       time.Duration // the longest bound, of a busy machine
+	bound                      time.Duration // the longest one, of a busy machine
 }
 
 // era is one data directory and one place of copies.
@@ -228,7 +228,7 @@ func (e *era) killServer(stopping bool) {
 func (e *era) killFollower(stopping bool) {
 	e.total.followers++
 	now, bound := time.Now(), lossBound+e.pace.delay()
-	e.total.slow = max(e.total.slow, bound)
+	e.total.bound = max(e.total.bound, bound)
 	if sure := now.Add(-bound); !e.ready.IsZero() && sure.After(e.ready) && sure.After(e.covered) {
 		e.covered = sure
 	}

@@ -75,7 +75,7 @@ func (p *pace) note(m paceMark) {
 	}
 }
 
-// delay returns how much longer than usual a copy may have taken in the last seconds.
+// delay returns how long the pieces of a copy may have taken in the last seconds.
 func (p *pace) delay() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

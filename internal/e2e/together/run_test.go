@@ -45,7 +45,7 @@ type run struct {
 
 	deleted map[string]bool // sessions, in all acts before this one
 	told    sync.Map        // sessions of responses whose clients know them
-	used    loquat.UsageRow // by carol's requests, in all acts
+	used    carolsUsage     // in all acts
 	tally   audit.Tally
 	events  int
 }
@@ -404,17 +404,29 @@ func (r *run) checkExport(ctx context.Context, c *crew, id string) error {
 	return nil
 }
 
-// checkUsage compares the sum of the usage of carol's requests, which are never deleted, with the server's. It
-// leaves out responses, whose sessions may vanish after they have used something: see vanish.
+// carolsUsage is the usage of carol's requests, which are never deleted. The sessions of responses may vanish
+// after they have used something: see vanish.
+type carolsUsage struct{ sends, responses loquat.UsageRow }
+
+// of returns the row to which requests of an agent belong.
+func (u *carolsUsage) of(agent string) *loquat.UsageRow {
+	if responders[agent] != nil {
+		return &u.responses
+	}
+	return &u.sends
+}
+
+// checkUsage compares the sum of the usage of carol's requests with the server's.
 func (r *run) checkUsage(ctx context.Context, t *audit.Truth) error {
 	for _, q := range t.Requests {
-		if q.SteeredInto != "" || responders[t.Sessions[q.SessionID].AgentID] != nil {
-			continue // a steered one never ran
+		if q.SteeredInto != "" {
+			continue // it never ran
 		}
-		r.used.Requests++
+		used := r.used.of(t.Sessions[q.SessionID].AgentID)
+		used.Requests++
 		if q.Usage != nil {
-			r.used.Attempts += int64(q.Usage.Attempts)
-			r.used.Reported, r.used.Estimated = r.used.Reported.Add(q.Usage.Reported), r.used.Estimated.Add(q.Usage.Estimated)
+			used.Attempts += int64(q.Usage.Attempts)
+			used.Reported, used.Estimated = used.Reported.Add(q.Usage.Reported), used.Estimated.Add(q.Usage.Estimated)
 		}
 	}
 	var list loquat.UsageList
@@ -422,14 +434,15 @@ func (r *run) checkUsage(ctx context.Context, t *audit.Truth) error {
 	if err != nil {
 		return err
 	}
-	var sum loquat.UsageRow
+	var all carolsUsage
 	for _, row := range list.Usage { // without a provider are the requests that never called one
-		if row.ProviderID != relayed && responders[row.AgentID] == nil {
+		if row.ProviderID != relayed {
+			sum := all.of(row.AgentID)
 			sum.Requests, sum.Attempts = sum.Requests+row.Requests, sum.Attempts+row.Attempts
 			sum.Reported, sum.Estimated = sum.Reported.Add(row.Reported), sum.Estimated.Add(row.Estimated)
 		}
 	}
-	if sum != r.used {
+	if all.sends != r.used.sends || all.responses.Requests < r.used.responses.Requests || all.responses.Attempts < r.used.responses.Attempts {
 		return fmt.Errorf("GET /usage has %+v, and the requests have %+v", list.Usage, r.used)
 	}
 	return nil
