@@ -182,6 +182,7 @@ func TestSwitch(t *testing.T) {
 // others may equal.
 func TestDoneTwice(t *testing.T) {
 	text := func(s string) *string { return &s }
+	in := func(session string, e loquat.Event) loquat.Event { e.SessionID = session; return e }
 	reply := loquat.Message{ID: "reply", Role: loquat.RoleAssistant, Content: "one two"}
 	back := func(id string) loquat.Event {
 		return loquat.Event{Type: loquat.MessageAppended, Message: &loquat.Delta{ID: id, Content: "one two"}, Content: text("one two"),
@@ -191,12 +192,16 @@ func TestDoneTwice(t *testing.T) {
 		{Type: loquat.Final, Messages: []loquat.Message{reply}}, {Type: loquat.Final, Messages: []loquat.Message{{ID: "other", Content: "one two"}}},
 		back("reply"), back("other"), back("reply"),
 		{Type: loquat.MessageModified, Content: text("changed")},
+		{Type: loquat.SessionCreated, SessionID: "deleted", SourceSessionID: "s"}, in("deleted", back("copy")), in("deleted", back("copy of other")),
+		{Type: loquat.SessionCreated, SessionID: "fork", SourceSessionID: "s"}, in("fork", back("in fork")), in("fork", back("other in fork")),
 	}
-	if faults := onlyOnce(NewTruth(log), ""); len(faults) > 0 {
+	truth := NewTruth(log)
+	truth.bySession["fork"][0].Session = &loquat.Session{Messages: []loquat.Message{{ID: "in fork"}, {ID: "other in fork"}}} // as read does
+	if faults := onlyOnce(truth, ""); len(faults) > 0 {
 		t.Error(faults)
 	}
 	log = append(log, loquat.Event{Type: loquat.MessageModified, Content: text("changed")}, back("new"), back("newer"))
-	if faults := onlyOnce(NewTruth(log), ""); len(faults) != 2 {
+	if faults := onlyOnce(NewTruth(log), ""); len(faults) != 2 { // here the beginnings of the forks were not read
 		t.Errorf("%v", faults)
 	}
 }

@@ -390,19 +390,24 @@ func (l *Load) DeletedSessions() map[string]bool {
 }
 
 // onlyOnce fails if the log holds a change twice, acknowledged or not. Each change has a
-// unique text, except for those that begin with again.
+// unique text, except for those that begin with again. It leaves out messages appended to a fork that
+// was deleted: what the fork began with can no longer be read, and an alternative may bring it back.
 func onlyOnce(t *Truth, again string) (faults []error) {
-	first, known := map[string]loquat.EventID{}, map[string]bool{}
+	first, known, unread := map[string]loquat.EventID{}, map[string]bool{}, map[string]bool{}
 	for _, e := range t.log {
-		if e.Type == loquat.SessionCreated && e.Session != nil { // of later events, it has what they add
-			note(known, e.Session.Messages)
+		if e.Type == loquat.SessionCreated {
+			if began := t.bySession[e.SessionID][0].Session; began != nil { // read adds it there only
+				note(known, began.Messages)
+			} else {
+				unread[e.SessionID] = e.SourceSessionID != ""
+			}
 		}
 		note(known, e.Messages)
 		if e.Type != loquat.MessageAppended && e.Type != loquat.MessageModified {
 			continue
 		}
 		if e.Type == loquat.MessageAppended {
-			if known[e.Message.ID] {
+			if unread[e.SessionID] || known[e.Message.ID] {
 				continue // an alternative has brought the message back; replay checks that it had been deleted
 			}
 			known[e.Message.ID] = true
