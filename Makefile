@@ -19,7 +19,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 OBJECTS     = $$($(GO) tool -modfile=.ci/s3.mod -n versitygw)
 
-.PHONY: web run build test browser pictures race conformance backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages cross fmt clean
+.PHONY: web run build test e2e browser pictures race conformance backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages cross fmt clean
 
 web: ## build the web client, if Node.js is there
 	@web/make.sh
@@ -30,9 +30,9 @@ run: web ## run the server with the configuration that it finds or with defaults
 build: web ## build bin/loquat
 	$(GO) build -o bin/loquat ./cmd/loquat
 
-test:
+test: ## run the tests, but for those of internal/e2e
 	@web/make.sh --test
-	$(GO) test -timeout 15m ./...
+	$(GO) test -timeout 15m $$($(GO) list ./... | grep -v /internal/e2e/)
 	@if [ -d node_modules ]; then npm test --workspaces --if-present; fi
 
 browser: build ## run the tests of the page in Chromium and Firefox
@@ -47,6 +47,12 @@ pictures: build ## make the pictures of docs/pictures.md, those of the web clien
 # The servers of these packages are built without the race detector: they measure, are killed under load, or run the
 # commands of the documentation.
 UNRACED = access|backups|bridge|crash|data|docs|failover|load|monitoring|network|nodes|plugins|scale|terminal|together|upgrade
+
+# Of these packages, the race detector's run leaves out what is slow.
+SHORTENED = browser|openai
+
+e2e: ## run the tests of the whole program that race leaves out
+	$(GO) test -timeout 15m $$($(GO) list ./... | grep -E '/internal/e2e/($(UNRACED)|$(SHORTENED))$$')
 
 # SQLite is left out, as in RaceFlags of internal/e2e/binary, which says why.
 race: ## run the tests under the race detector; -short skips slow ones
