@@ -59,5 +59,13 @@ func requireEmbedded(cfg *config.Config, remedy string) error {
 	if cfg.Store.URL == "" {
 		return nil
 	}
-	return usageError{fmt.Errorf("the sessions are in the database %s, not in the data directory; %s", postgres.Masked(cfg.Store.URL), remedy)}
+	return usageError{fmt.Errorf("the sessions are in %s, not in the data directory; %s", storePlace(cfg), remedy)}
+}
+
+// storePlace names the place of the sessions.
+func storePlace(cfg *config.Config) string {
+	if cfg.Store.URL != "" {
+		return "the database " + postgres.Masked(cfg.Store.URL)
+	}
+	return "the data directory " + cfg.Server.DataDir
 }

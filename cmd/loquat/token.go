@@ -143,27 +143,33 @@ type tokens interface {
 	RevokeToken(ctx context.Context, id string) error
 }
 
+// tokensAt are tokens, and the place where they are valid.
+type tokensAt struct {
+	tokens
+	place string
+}
+
 // open returns the tokens of the named server. Without a named server it opens the data
 // directory, or asks the server that uses it.
-func (f *accessFlags) open(ctx context.Context) (tokens, func() error, error) {
+func (f *accessFlags) open(ctx context.Context) (tokensAt, func() error, error) {
 	cfg, err := f.configuration()
 	if err != nil {
-		return nil, nil, err
+		return tokensAt{}, nil, err
 	}
 	if f.server == "" {
 		keeper, done, err := openStored(ctx, cfg, slog.New(slog.DiscardHandler))
 		if err == nil {
-			return storedKeys{keeper}, done, nil
+			return tokensAt{storedKeys{keeper}, storePlace(cfg)}, done, nil
 		}
 		if !errors.Is(err, store.ErrInUse) {
-			return nil, nil, err
+			return tokensAt{}, nil, err
 		}
 	}
 	c, err := f.client(cfg)
 	if err != nil {
-		return nil, nil, err
+		return tokensAt{}, nil, err
 	}
-	return c, func() error { c.CloseIdleConnections(); return nil }, nil
+	return tokensAt{c, "the server at " + c.URL()}, func() error { c.CloseIdleConnections(); return nil }, nil
 }
 
 // storedKeys are the tokens of a data directory. A user who can read the directory needs no
@@ -219,7 +225,7 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 			if lifetime > 0 {
 				t.ExpiresInSeconds = new(int(lifetime / time.Second))
 			}
-			return f.with(cmd.Context(), func(k tokens) error { return makeToken(cmd.Context(), k, t, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
+			return f.with(cmd.Context(), func(k tokensAt) error { return makeToken(cmd.Context(), k, t, cmd.OutOrStdout(), cmd.ErrOrStderr()) })
 		},
 	}
 	flags := cmd.Flags()
@@ -232,7 +238,7 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 }
 
 // with calls run with the chosen tokens.
-func (f *accessFlags) with(ctx context.Context, run func(tokens) error) error {
+func (f *accessFlags) with(ctx context.Context, run func(tokensAt) error) error {
 	k, done, err := f.open(ctx)
 	if err != nil {
 		return err
@@ -240,7 +246,7 @@ func (f *accessFlags) with(ctx context.Context, run func(tokens) error) error {
 	return errors.Join(run(k), done())
 }
 
-func makeToken(ctx context.Context, k tokens, t loquat.NewToken, stdout, stderr io.Writer) error {
+func makeToken(ctx context.Context, k tokensAt, t loquat.NewToken, stdout, stderr io.Writer) error {
 	before, err := k.Tokens(ctx)
 	if err != nil {
 		return err
@@ -249,12 +255,12 @@ func makeToken(ctx context.Context, k tokens, t loquat.NewToken, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "token %s, %q, scope %s; it is not kept and cannot be shown again:\n", tui.OneLine(made.TokenID), made.Name, tui.OneLine(made.Scope))
+	fmt.Fprintf(stderr, "token %s, %q, scope %s, for %s; it is not kept and cannot be shown again:\n", tui.OneLine(made.TokenID), made.Name, tui.OneLine(made.Scope), k.place)
 	if _, err := fmt.Fprintln(stdout, tui.OneLine(made.Token)); err != nil {
 		return err
 	}
 	if len(before) == 0 {
-		fmt.Fprintln(stderr, "this is the first token: from now on every call of this server needs one")
+		fmt.Fprintln(stderr, "this is the first token: from now on every call of its server needs one")
 	}
 	return nil
 }
@@ -266,7 +272,7 @@ func newTokenListCommand(f *accessFlags) *cobra.Command {
 		Short: "List the tokens, without their secrets",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd.Context(), func(k tokens) error {
+			return f.with(cmd.Context(), func(k tokensAt) error {
 				list, err := k.Tokens(cmd.Context())
 				if err != nil {
 					return err
@@ -322,7 +328,7 @@ func newTokenRevokeCommand(f *accessFlags) *cobra.Command {
 		Short: "Revoke a token at once",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), func(k tokens) error { return k.RevokeToken(cmd.Context(), args[0]) })
+			return f.with(cmd.Context(), func(k tokensAt) error { return k.RevokeToken(cmd.Context(), args[0]) })
 		},
 	}
 }
