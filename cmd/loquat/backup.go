@@ -48,8 +48,8 @@ func newBackupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !sqlite.Exists(from) {
-				return usageError{fmt.Errorf("there is no data in %s; --data names the data directory of the server", from)}
+			if err := sqlite.Require(from); err != nil {
+				return usageError{err}
 			}
 			if f.follow {
 				return followCopies(cmd, from, args[0], f)

@@ -2,7 +2,9 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime"
@@ -33,6 +35,9 @@ func loadCertificate(files config.TLS, log *slog.Logger) (*certificate, error) {
 	c.stamp = c.now()
 	pair, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 	if err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w; let the user of the server read it: chown root:loquat and chmod 640", err)
+		}
 		return nil, usageError{fmt.Errorf("server.tls: cannot be used: %w", err)}
 	}
 	c.loaded = &pair
@@ -80,5 +85,6 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	c.log.Info("the certificate was reloaded", "file", c.files.CertFile)
 	c.loaded = &pair
+	c.warnOfReaders()
 	return c.loaded, nil
 }

@@ -66,4 +66,23 @@ func TestKeyThatOthersMayRead(t *testing.T) {
 			t.Errorf("a key of permissions %04o: the log says %q", mode, said.String())
 		}
 	}
+	synctest.Test(t, func(t *testing.T) { // a renewed key, too
+		binary.WriteFiles(t, dir, map[string]string{"cert.pem": cert, "key.pem": key})
+		if err := os.Chmod(files.KeyFile, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		c, err := loadCertificate(files, slog.New(slog.NewTextHandler(&said, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.WriteFiles(t, dir, map[string]string{"key.pem": key + "\n"})
+		if err := os.Chmod(files.KeyFile, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkEvery)
+		if _, err := c.get(nil); err != nil || !strings.Contains(said.String(), "private key") {
+			t.Errorf("%v; the log says %q", err, said.String())
+		}
+	})
 }

@@ -27,8 +27,8 @@ func newCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !sqlite.Exists(dir) {
-				return usageError{fmt.Errorf("there is no data in %s; --data names the data directory of the server", dir)}
+			if err := sqlite.Require(dir); err != nil {
+				return usageError{err}
 			}
 			r, err := check.Run(cmd.Context(), dir, full, slog.New(slog.DiscardHandler))
 			if err != nil {

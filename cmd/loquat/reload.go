@@ -87,7 +87,11 @@ func (s *server) logReload(done loquat.ConfigReload) {
 			now = append(now, change.Key)
 		}
 	}
-	s.log.Info("the configuration was reloaded", "changed", strings.Join(now, " "), "more", done.More)
+	changed := strings.Join(now, " ")
+	if done.More > 0 {
+		changed += fmt.Sprintf(" and %d more", done.More)
+	}
+	s.log.Info("the configuration was reloaded", "changed", changed)
 	if len(later) > 0 {
 		s.log.Warn("changes of the configuration need a restart", "keys", strings.Join(later, " "))
 	}

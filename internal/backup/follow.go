@@ -109,8 +109,8 @@ func Follow(ctx context.Context, o Options) (err error) {
 
 // lockPlace keeps other processes from copying the same directory to the same place.
 func lockPlace(dir, name string) (*flock.Flock, error) {
-	if !sqlite.Exists(dir) {
-		return nil, fmt.Errorf("there is no data in %s", dir)
+	if err := sqlite.Require(dir); err != nil {
+		return nil, err
 	}
 	sum := sha256.Sum256([]byte(name))
 	lock := flock.New(filepath.Join(dir, fmt.Sprintf("loquat.backup-%x.lock", sum[:4])))

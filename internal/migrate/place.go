@@ -104,8 +104,8 @@ func openSource(ctx context.Context, p Place, log *slog.Logger) (source, error) 
 		}
 		return &database{DB: db, place: p}, nil
 	}
-	if !sqlite.Exists(p.Dir) {
-		return nil, fmt.Errorf("there is no data in %s; name the data directory of the server", p.Dir)
+	if err := sqlite.Require(p.Dir); err != nil {
+		return nil, err
 	}
 	db, err := sqlite.Open(ctx, p.Dir, log)
 	if err != nil {
@@ -204,9 +204,7 @@ func Reopen(ctx context.Context, p Place, log *slog.Logger) (err error) {
 	var db store.Driver
 	if p.URL != "" {
 		db, err = postgres.OpenExisting(ctx, p.options(log))
-	} else if !sqlite.Exists(p.Dir) {
-		err = fmt.Errorf("there is no data in %s; name the data directory of the server", p.Dir)
-	} else {
+	} else if err = sqlite.Require(p.Dir); err == nil {
 		db, err = sqlite.Open(ctx, p.Dir, log)
 	}
 	if err != nil {

@@ -217,7 +217,7 @@ func TestUnits(t *testing.T) {
 		}
 		binary.WriteFiles(t, o.dir, map[string]string{name: strings.Replace(text, "/usr/bin/loquat ", "/bin/true ", 1)})
 	}
-	if !strings.Contains(unit(t, "loquat.service"), "\nExecReload=/bin/kill -HUP $MAINPID\n") {
+	if !strings.Contains(unit(t, "loquat.service"), "\nExecReload=/bin/sh -c 'kill -HUP $MAINPID'\n") {
 		t.Error("the unit cannot reload the configuration")
 	}
 	analyze, err := exec.LookPath("systemd-analyze")

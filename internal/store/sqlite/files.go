@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,6 +18,18 @@ func filePath(dir string) string { return filepath.Join(dir, dbName) }
 func Exists(dir string) bool {
 	_, err := os.Stat(filePath(dir))
 	return err == nil
+}
+
+// Require returns an error that says what to do if dir has no database file, or if this user may not look into dir.
+func Require(dir string) error {
+	_, err := os.Stat(filePath(dir))
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; run this as the user of the server", err)
+	case err != nil:
+		return fmt.Errorf("there is no data in %s; name the data directory of the server", dir)
+	}
+	return nil
 }
 
 // Remove removes the database file of an unused directory, if there is one.
