@@ -273,6 +273,7 @@ func (f *follower) copyState(ctx context.Context, at int64) error {
 		f.checked.Store(at)
 		return nil
 	}
+	began := time.Now()
 	pages := f.tracker.Take()
 	if err := f.copyPages(ctx, at, pages, full); err != nil {
 		f.tracker.Return(pages)
@@ -281,6 +282,7 @@ func (f *follower) copyState(ctx context.Context, at int64) error {
 	}
 	if full {
 		f.full.Store(false)
+		f.log.Info("all pages are copied", "to", f.name, "took", time.Since(began).Round(time.Millisecond))
 	}
 	f.newest.Store(at)
 	f.checked.Store(at)

@@ -93,7 +93,7 @@ type era struct {
 	pace                *pace
 	server, follower    *binary.Process
 	began               time.Time
-	ready               time.Time     // when the follower of the moment began to copy
+	ready               time.Time     // since when the follower of the moment copies changes
 	covered             time.Time     // the copies must have everything before
 	allowed             time.Duration // by which a single copy may be older
 }
@@ -191,10 +191,14 @@ func (e *era) startFollower() {
 	e.follower, e.ready = e.launch("backup", "--follow", e.place, "--data", filepath.Join(e.dir, "data"), "--every", every.String()), time.Time{}
 }
 
-// noteReady notes when the follower began to copy, as far as its log says so.
+// noteReady notes since when the follower copies changes, as far as its log says so: since it began, or since its
+// first copy with all pages.
 func (e *era) noteReady() bool {
-	log := e.follower.Log.String()
-	if at := strings.Index(log, "msg=copying"); e.ready.IsZero() && at >= 0 {
+	log, begun := e.follower.Log.String(), "msg=copying"
+	if strings.Contains(log, "has all pages") {
+		begun = `msg="all pages are copied"`
+	}
+	if at := strings.Index(log, begun); e.ready.IsZero() && at >= 0 {
 		text := strings.TrimPrefix(log[strings.LastIndex(log[:at], "time="):], "time=")
 		text, _, _ = strings.Cut(text, " ")
 		when, err := time.Parse(time.RFC3339Nano, text)
