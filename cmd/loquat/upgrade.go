@@ -207,9 +207,12 @@ func (c *upgradeCheck) plan(place string, u store.Upgrade, backup string) {
 	case u.From > 0:
 		c.say("way back", "open: the program that used the data until now can open it again")
 	}
-	if u.InUse {
+	switch {
+	case u.InUse && u.From < u.To:
 		c.say("server", "a server uses the data now; the change is made when a server of this version starts")
-	} else {
+	case u.InUse:
+		c.say("server", "a server uses the data now")
+	default:
 		c.say("server", "no server uses the data now")
 	}
 }
