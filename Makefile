@@ -51,7 +51,7 @@ UNRACED = access|backups|bridge|crash|data|docs|failover|load|monitoring|network
 # Of these packages, the race detector's run leaves out what is slow.
 SHORTENED = browser|openai
 
-e2e: ## run the tests of the whole program that race leaves out
+e2e: web ## run the tests of the whole program that race leaves out
 	$(GO) test -timeout 15m $$($(GO) list ./... | grep -E '/internal/e2e/($(UNRACED)|$(SHORTENED))$$')
 
 # SQLite is left out, as in RaceFlags of internal/e2e/binary, which says why.
