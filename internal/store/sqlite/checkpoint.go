@@ -21,7 +21,8 @@ const (
 	walTurn         = 12 << 20 // size at which the committer lets the log start again
 	walHardLimit    = 64 << 20
 	restAfter       = 2 * datadir.MarkSyncEvery
-	truncateTimeout = 50 * time.Millisecond // the most that a writer waits for a truncation
+	otherCheckpoint = 500 * time.Millisecond // how long the committer waits for another WAL checkpoint
+	truncateTimeout = 50 * time.Millisecond  // the most that a writer waits for a truncation
 )
 
 // checkpointLoop runs WAL checkpoints while the committer writes.
@@ -117,8 +118,15 @@ func (db *DB) limitWAL(ctx context.Context) {
 		return
 	}
 	began := time.Now()
-	err := db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &copied)
-	// busy is also set, without a wait, while checkpointLoop runs a WAL checkpoint.
+	var err error
+	for {
+		err = db.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &logged, &copied)
+		// busy is also set, without a wait, while another WAL checkpoint runs, which ends soon.
+		if err != nil || busy == 0 || time.Since(began) > otherCheckpoint {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	if db.nextWaitSize = 0; busy != 0 && time.Since(began) > lockTimeout/2 {
 		db.nextWaitSize = size + walHardLimit
 	}
