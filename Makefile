@@ -30,9 +30,12 @@ run: web ## run the server with the configuration that it finds or with defaults
 build: web ## build bin/loquat
 	$(GO) build -o bin/loquat ./cmd/loquat
 
+# The packages whose tests take longest begin, so that none of them runs alone at the end.
+LONGEST = ./internal/store/postgres ./internal/store/sqlite ./cmd/loquat ./internal/migrate ./internal/chat
+
 test: ## run the tests, but for those of internal/e2e
 	@web/make.sh --test
-	$(GO) test -timeout 15m $$($(GO) list ./... | grep -v /internal/e2e/)
+	$(GO) test -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v /internal/e2e/)
 	@if [ -d node_modules ]; then npm test --workspaces --if-present; fi
 
 browser: build ## run the tests of the page in Chromium and Firefox
