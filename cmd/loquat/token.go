@@ -169,7 +169,7 @@ func (f *accessFlags) open(ctx context.Context) (tokensAt, func() error, error) 
 	if err != nil {
 		return tokensAt{}, nil, err
 	}
-	return tokensAt{c, "the server at " + c.URL()}, func() error { c.CloseIdleConnections(); return nil }, nil
+	return tokensAt{c, "the server at " + strings.TrimSuffix(c.URL(), "/")}, func() error { c.CloseIdleConnections(); return nil }, nil
 }
 
 // storedKeys are the tokens of a data directory. A user who can read the directory needs no
@@ -260,7 +260,7 @@ func makeToken(ctx context.Context, k tokensAt, t loquat.NewToken, stdout, stder
 		return err
 	}
 	if len(before) == 0 {
-		fmt.Fprintln(stderr, "this is the first token: from now on every call of its server needs one")
+		fmt.Fprintln(stderr, "this is the first token: from now on every call of this server needs one")
 	}
 	return nil
 }
