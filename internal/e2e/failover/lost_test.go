@@ -131,11 +131,12 @@ func (l *lossy) run(fn func()) {
 	l.report(stored)
 }
 
-// write appends messages to a session.
+// write appends messages to a session until ctx ends. It waits for its last call: one that is cancelled might
+// still be done after what is stored was read.
 func (l *lossy) write(ctx context.Context, session string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		text := fmt.Sprint("message ", i, " of ", session)
-		_, err := l.c.AppendMessage(ctx, session, loquat.NewMessage{Role: loquat.RoleUser, Content: text})
+		_, err := l.c.AppendMessage(context.WithoutCancel(ctx), session, loquat.NewMessage{Role: loquat.RoleUser, Content: text})
 		if err == nil {
 			l.mu.Lock()
 			l.acked = append(l.acked, ack{time.Now(), session, text})
