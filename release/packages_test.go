@@ -347,9 +347,11 @@ func TestPackageTakesOverOldData(t *testing.T) {
 	}
 	unpack(t, in, s.path("/var/lib/loquat"))
 	s.run("chown", "-R", "loquat:loquat", "/var/lib/loquat")
-	unprivileged := s.command("nobody", "loquat", "upgrade", "--check", "/var/lib/loquat")
-	if out, err := unprivileged.CombinedOutput(); err == nil || !strings.Contains(string(out), "run this as the user of the server") {
-		t.Errorf("the check of another user: %v\n%s", err, out)
+	for _, args := range [][]string{{"upgrade", "--check", "/var/lib/loquat"}, {"check", "--data", "/var/lib/loquat"}, {"backup", "/tmp/copy", "--data", "/var/lib/loquat"}} {
+		out, err := s.command("nobody", append([]string{"loquat"}, args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "run this as the user of the server") {
+			t.Errorf("%s of another user: %v\n%s", args[0], err, out)
+		}
 	}
 	if out := s.run("loquat", "upgrade", "--check", "/etc/loquat/loquat.json"); !strings.Contains(out, "has schema 7; the next start changes it to ") || !strings.Contains(out, "way back: closed") {
 		t.Errorf("the check says\n%s", out)

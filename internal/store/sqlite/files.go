@@ -27,7 +27,7 @@ func Require(dir string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w; run this as the user of the server", err)
 	case err != nil:
-		return fmt.Errorf("there is no data in %s; name the data directory of the server", dir)
+		return fmt.Errorf("there is no data in %s; choose the data directory of the server", dir)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ const conversation = (title: string): NewSession => ({
   ],
 });
 
-/** The looks of each form. The first has all rules, the others only those of colours, which are the same in both browsers: Chromium has them all. */
+/** The looks of each form. The first has all rules, the others only those of colours. */
 const looks: Record<string, readonly Look[]> = {
   wide: [{ theme: "light" }, { theme: "dark" }, { theme: "dark", contrast: "more" }, { theme: "light", contrast: "more" }],
   narrow: [{ theme: "light" }, { theme: "dark" }],
@@ -43,7 +43,7 @@ async function clean(page: Page, state: string): Promise<void> {
   const found: string[] = [];
   for (const [name, form] of Object.entries({ wide, narrow })) {
     await page.driver.setViewport(form);
-    const all = page.forced ? palettes(page) : looks[name]!.slice(0, page.chrome ? undefined : 1);
+    const all = page.forced ? palettes(page) : looks[name]!;
     for (const [i, look] of all.entries()) {
       await page.look(look, "reduce");
       await settle(page);
