@@ -73,6 +73,9 @@ func (m *model) opened(id string, l loaded, err error) tea.Cmd {
 	m.restoreDraft(id)
 	m.session = newSession(l, m.now())
 	m.session.noteUsage()
+	if m.list.selected == 0 { // nothing was chosen while the session was loaded
+		m.selectOpen()
+	}
 	m.transcript.forget()
 	return tea.Batch(m.follow(), m.loadSchema())
 }
