@@ -360,7 +360,7 @@ func reply(text string) loquat.NewMessage {
 	return loquat.NewMessage{Role: loquat.RoleAssistant, Content: text, Metadata: loquat.Object{}.Set("model", "demo").Set("provider", "main")}
 }
 
-// chat opens a session of a server.
+// chat opens a session of a server, and waits until it is there to be used.
 func (s server) chat(t *testing.T, columns, rows int, id string, more ...string) *terminal {
 	t.Helper()
 	args := append([]string{"--server", s.url}, more...)
@@ -368,6 +368,8 @@ func (s server) chat(t *testing.T, columns, rows int, id string, more ...string)
 		args = append(args, "--session", id)
 	}
 	x := start(t, columns, rows, nil, args...)
-	x.wait("● connected")
+	x.until("the chat", func(screen string) bool {
+		return strings.Contains(screen, "● connected") && !strings.Contains(screen, "loading the chat")
+	})
 	return x
 }
