@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 
@@ -75,10 +76,20 @@ func start(t *testing.T, columns, rows int, env []string, args ...string) *termi
 	if err != nil {
 		t.Fatal(err)
 	}
+	x.keepMargins()
 	go x.read()
 	go func() { _, _ = io.Copy(x.tty, x.emu) }() // what the emulator answers
 	t.Cleanup(x.end)
 	return x
+}
+
+// keepMargins lets the emulator take no margin below its last line: it would fail, where a terminal keeps the margin
+// inside. A program sends one if it draws before it knows that the terminal is smaller now.
+func (x *terminal) keepMargins() {
+	x.emu.RegisterCsiHandler('r', func(params ansi.Params) bool {
+		bottom, _, _ := params.Param(1, 0)
+		return bottom > x.emu.Emulator.Height()
+	})
 }
 
 // read passes the output on to the emulator. It gathers what comes at once, because the emulator
@@ -231,6 +242,17 @@ func (x *terminal) page(key string) {
 	x.press(key)
 	x.until("another page", func(screen string) bool {
 		return screen != before && !strings.Contains(screen, "loading message")
+	})
+}
+
+// dismiss presses Esc for each failure that is shown, until the screen has a text.
+func (x *terminal) dismiss(text string) {
+	x.t.Helper()
+	x.until(fmt.Sprintf("%q", text), func(screen string) bool {
+		if strings.Contains(screen, "(Esc)") {
+			x.press("esc")
+		}
+		return strings.Contains(screen, text)
 	})
 }
 
