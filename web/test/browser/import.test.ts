@@ -9,6 +9,20 @@ import { suite } from "./suite.ts";
 
 const examples = new URL("../../../internal/importer/testdata/", import.meta.url).pathname;
 
+interface SlowMe {
+  answerMe(): void;
+}
+
+/** slowMe lets the question who uses the page wait for answerMe. */
+function slowMe(): void {
+  const ask = globalThis.fetch;
+  const wait = new Promise<void>((done) => Object.assign(globalThis, { answerMe: done }));
+  globalThis.fetch = async (input, init) => {
+    if (String(input instanceof Request ? input.url : input).endsWith("/auth/me")) await wait;
+    return ask(input, init);
+  };
+}
+
 suite("import", (check) => {
   check("chats of four applications are imported, and the page says what was left out", async ({ server, open }) => {
     const page = await open("/");
@@ -26,6 +40,16 @@ suite("import", (check) => {
     assert.ok(sessions.length >= 4);
     await page.click("dialog-close");
     await page.until("the imported chats", () => document.querySelectorAll('[data-test="session-row"]').length >= 3);
+  });
+
+  check("the menu that is opened before the page knows who uses it gets its entries as soon as it does", async ({ open }) => {
+    const page = await open("/", { before: slowMe });
+    await page.click("page-menu");
+    await page.at("menu");
+    assert.equal(await page.count("import-open"), 0);
+    await page.driver.evaluate(() => (globalThis as unknown as SlowMe).answerMe());
+    await page.click("import-open");
+    await page.at("import-files");
   });
 
   check("a file that is not an export is refused with the reason, and nothing else happens", async ({ open }) => {

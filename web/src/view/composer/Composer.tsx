@@ -106,7 +106,7 @@ function AttachButton() {
   const input = useRef<HTMLInputElement>(null);
   const [address, setAddress] = useState(false);
   const menu = (anchor: HTMLElement): void =>
-    openMenu(anchor, t("composer.attach"), [
+    openMenu(anchor, t("composer.attach"), () => [
       { label: t("composer.attach_files"), icon: "upload", test: "attach-files", run: () => input.current?.click() },
       { label: t("composer.attach_address"), icon: "link", test: "attach-address", run: () => setAddress(true) },
     ]);
@@ -138,7 +138,7 @@ function ModeButton() {
   const { app } = usePage();
   const now = app.preferences.get("busy");
   const choose = (anchor: HTMLElement): void =>
-    openMenu(anchor, t("composer.mode"), modes.map((mode) => ({ label: t(`composer.${mode}`), checked: now === mode, test: `mode-${mode}`, run: () => (app.preferences.set("busy", mode), app.ask("composer")) })));
+    openMenu(anchor, t("composer.mode"), () => modes.map((mode) => ({ label: t(`composer.${mode}`), checked: now === mode, test: `mode-${mode}`, run: () => (app.preferences.set("busy", mode), app.ask("composer")) })));
   return (
     <button type="button" class="composer-mode" aria-label={`${t("composer.mode")}: ${t(`composer.${now}`)}`} aria-haspopup="menu" data-test="send-mode" data-mode={now} onClick={(e) => choose(e.currentTarget)}>
       <span>{t(`composer.${now}`)}</span>

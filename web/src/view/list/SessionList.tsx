@@ -98,7 +98,7 @@ const Row = memo(function Row({ app, entry, current }: RowProps) {
   const [renaming, setRenaming] = useState(false);
   const [tagging, setTagging] = useState(false);
   const title = entry.title || t("session.untitled");
-  const menu = (anchor: HTMLElement): void => openMenu(anchor, t("list.menu", { title }), sessionMenu(app, entry, { rename: () => setRenaming(true), tags: () => setTagging(true) }));
+  const menu = (anchor: HTMLElement): void => openMenu(anchor, t("list.menu", { title }), () => sessionMenu(app, entry, { rename: () => setRenaming(true), tags: () => setTagging(true) }));
   if (renaming) return <div class="row" data-session={entry.id}><RenameField entry={entry} done={() => setRenaming(false)} /></div>;
   const open = (e: MouseEvent): void => {
     if (e.ctrlKey || e.metaKey || e.shiftKey) return;

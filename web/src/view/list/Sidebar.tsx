@@ -65,10 +65,11 @@ export function Sidebar() {
           aria-haspopup="menu"
           data-test="page-menu"
           onClick={(e) =>
-            openMenu(e.currentTarget, t("more"), [
+            openMenu(e.currentTarget, t("more"), () => [
               { label: t("command.shortcuts"), icon: "keyboard", shortcut: keys("shortcuts"), run: () => void (app.overlay.value = "shortcuts") },
-              ...(app.imports.value ? [{ label: t("command.import"), icon: "upload" as const, test: "import-open", run: () => void (app.overlay.value = "import") }] : []),
-              ...(app.me.value?.browser ? [null, { label: t("sign_in.out"), icon: "sign-out" as const, test: "sign-out", run: () => void app.signOut() }] : []),
+              app.imports.value && { label: t("command.import"), icon: "upload", test: "import-open", run: () => void (app.overlay.value = "import") },
+              !!app.me.value?.browser && null,
+              !!app.me.value?.browser && { label: t("sign_in.out"), icon: "sign-out", test: "sign-out", run: () => void app.signOut() },
             ])
           }
         />
@@ -82,7 +83,7 @@ function Filter() {
   const { app } = usePage();
   const { archived, tag, tags } = app.list;
   const choose = (anchor: HTMLElement): void =>
-    openMenu(anchor, t("list.tag"), [
+    openMenu(anchor, t("list.tag"), () => [
       { label: t("list.all_tags"), checked: tag.value === "", run: () => app.list.show(archived.value, "") },
       ...tags.value.map((name) => ({ label: name, checked: tag.value === name, run: () => app.list.show(archived.value, name) })),
     ]);

@@ -19,19 +19,22 @@ export interface MenuItem {
   readonly run?: () => void;
 }
 
-/** A null separates items. */
-export type MenuItems = readonly (MenuItem | null)[];
+/** A null separates items. A false is left out. */
+export type MenuItems = readonly (MenuItem | null | false)[];
 
 interface Open {
   readonly anchor: HTMLElement;
   readonly name: string;
-  readonly items: MenuItems;
+  readonly items: () => MenuItems;
 }
 
 const open = signal<Open | null>(null);
 
-/** openMenu shows a menu below an element, which gets the focus back. */
-export function openMenu(anchor: HTMLElement, name: string, items: MenuItems): void {
+/**
+ * openMenu shows a menu below an element, which gets the focus back. The menu has other items as soon as a
+ * signal that items reads has another value: what is still being loaded is not missing until the menu is opened again.
+ */
+export function openMenu(anchor: HTMLElement, name: string, items: () => MenuItems): void {
   open.value = { anchor, name, items };
 }
 
@@ -42,6 +45,7 @@ export function MenuHost() {
 
 function MenuBox({ anchor, name, items }: Open) {
   const ref = useRef<HTMLDialogElement>(null);
+  const all = items();
   const close = (): void => {
     open.value = null;
     if (anchor.isConnected) anchor.focus();
@@ -51,10 +55,10 @@ function MenuBox({ anchor, name, items }: Open) {
     if (!box) return;
     anchor.setAttribute("aria-expanded", "true");
     box.showModal();
-    place(box, anchor);
     entries(box)[0]?.focus();
     return () => anchor.removeAttribute("aria-expanded");
   }, []);
+  useEffect(() => place(ref.current!, anchor));
   return (
     <dialog
       ref={ref}
@@ -69,7 +73,7 @@ function MenuBox({ anchor, name, items }: Open) {
       onKeyDown={(e) => ref.current && moveBy(e, ref.current, close)}
     >
       <div role="menu" aria-label={name}>
-        {items.map((item, i) => (item ? <Entry key={i} item={item} close={close} /> : <hr key={i} role="separator" />))}
+        {all.map((item, i) => (item ? <Entry key={i} item={item} close={close} /> : item === null && <hr key={i} role="separator" />))}
       </div>
     </dialog>
   );

@@ -46,7 +46,7 @@ export function Header() {
           label={t("session.menu")}
           aria-haspopup="menu"
           data-test="session-menu"
-          onClick={(e) => openMenu(e.currentTarget, t("session.menu"), lists ? sessionMenu(app, entry, { rename: () => setRenaming(true), tags: () => setTagging(true) }) : pluginItems(app))}
+          onClick={(e) => openMenu(e.currentTarget, t("session.menu"), () => (lists ? sessionMenu(app, entry, { rename: () => setRenaming(true), tags: () => setTagging(true) }) : pluginItems(app)))}
         />
       )}
       {tagging && entry && <TagsDialog entry={entry} close={() => setTagging(false)} />}

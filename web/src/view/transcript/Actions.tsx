@@ -6,7 +6,7 @@ import type { App } from "../../model/app.ts";
 import { sessionOf } from "../../model/route.ts";
 import type { Message } from "../../model/types.ts";
 import { IconButton } from "../parts/Button.tsx";
-import { openMenu, type MenuItem } from "../parts/Menu.tsx";
+import { openMenu, type MenuItems } from "../parts/Menu.tsx";
 import { actionItem } from "../list/menu.ts";
 import { Time } from "./MessageRow.tsx";
 import { copy } from "./copy.ts";
@@ -47,7 +47,7 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
     const at = { message, index };
     const free = writable && !busy.peek();
     const plugins = app.settings.messageActions(at).map((element) => actionItem(app, element, at));
-    const items: (MenuItem | null | false)[] = [
+    const items: MenuItems = [
       { label: t("transcript.copy"), icon: "copy", test: "menu-copy", run: () => void copy(app, text) },
       { label: t("transcript.copy_plain"), icon: "copy", test: "copy-plain", run: () => void copy(app, plain()) },
       writable && { label: t("transcript.quote"), icon: "quote", test: "quote", run: () => conversation.quote(quotation) },
@@ -63,7 +63,7 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
       free && null,
       free && { label: t("transcript.delete"), icon: "trash", kind: "danger", test: "delete-message", run: remove },
     ];
-    openMenu(button, t("transcript.actions"), items.filter((item): item is MenuItem | null => item !== false));
+    openMenu(button, t("transcript.actions"), () => items);
   };
   return (
     <footer class="actions">
