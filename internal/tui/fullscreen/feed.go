@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/client"
 )
 
@@ -16,6 +17,9 @@ const (
 	// frame is the shortest time between two messages with events, so that a fast stream does not
 	// render for each of its events.
 	frame = time.Second / framesPerSecond
+	// shortRead is longer than reading an event takes that has arrived. A feed that waited longer has read all,
+	// and pauses for a frame: to wait for each event of a fast stream costs more than the events.
+	shortRead = time.Millisecond
 	// maxPending is the number of events that wait for the model. A feed that has more stops reading.
 	maxPending = 5000
 )
@@ -59,17 +63,23 @@ func (f *feed) stop() {
 }
 
 func (f *feed) follow(ctx context.Context, c *client.Client, q client.Query) {
+	read := time.Now()
 	for e, err := range c.Follow(ctx, q) {
 		if err != nil {
 			f.change(func() { f.err = err })
 			return
 		}
+		upToDate := time.Since(read) > shortRead
 		if f.add(e) > maxPending {
 			select {
 			case <-f.room:
 			case <-ctx.Done():
 			}
 		}
+		if upToDate {
+			_ = backoff.Sleep(ctx, frame) // meanwhile events gather in the connection
+		}
+		read = time.Now()
 	}
 }
 
