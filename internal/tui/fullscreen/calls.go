@@ -188,23 +188,39 @@ func (m *model) patch(id, done, key string, value any) tea.Cmd {
 	})
 }
 
-// override sets or, with null, removes the override of a setting. An error is shown at the setting.
+// override sets or, with null, removes the override of a setting, after the changes before it: two calls at the
+// same time may arrive in another order. An error is shown at the setting.
 func (m *model) override(key string, value json.RawMessage) tea.Cmd {
 	id := m.session.id
-	return ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
+	m.saves = append(m.saves, ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
 		return c.SetOverride(ctx, id, key, loquat.Override{Value: value})
 	}, func(m *model, _ loquat.Snapshot, err error) tea.Cmd {
-		if err == nil {
-			return m.say("the setting was saved")
+		m.saves = m.saves[1:]
+		m.settingSaved(key, err)
+		if len(m.saves) > 0 {
+			return m.saves[0]
 		}
-		for _, d := range m.dialogs {
-			if f, ok := d.(*form); ok && f.settings {
-				f.refuse(key, err)
-				return nil
-			}
+		return nil
+	}))
+	if len(m.saves) > 1 {
+		return nil
+	}
+	return m.saves[0]
+}
+
+// settingSaved says that a setting was saved, or why it was not.
+func (m *model) settingSaved(key string, err error) {
+	if err == nil {
+		m.say("the setting was saved")
+		return
+	}
+	for _, d := range m.dialogs {
+		if f, ok := d.(*form); ok && f.settings {
+			f.refuse(key, err)
+			return
 		}
-		return m.fail(err)
-	})
+	}
+	m.fail(err)
 }
 
 // fork copies a session up to a message, or all of it, and opens the copy.

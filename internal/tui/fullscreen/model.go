@@ -42,7 +42,8 @@ type model struct {
 	transcript transcript
 	composer   composer
 	list       list
-	dialogs    []dialog // the last one gets the keys
+	dialogs    []dialog  // the last one gets the keys
+	saves      []tea.Cmd // changes of settings; the first one is being sent
 	notice     notice
 
 	feed     *feed

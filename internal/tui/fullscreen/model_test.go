@@ -261,6 +261,38 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A request that failed before it changed a message comes again with the first events after the load. It is
+// known to have ended, so the user can ask again at once.
+func TestEndedRequestStaysEnded(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.session = newSession(loaded{head: loquat.Session{SessionID: "s"}, page: loquat.MessagePage{CursorEventID: 10,
+		Waiting: loquat.Waiting{LastRequest: &loquat.LastRequest{RequestID: "r", Status: loquat.StatusFailed, Error: "broken"}}}}, m.now())
+	feedMsg{feed: m.feed, events: []loquat.Event{{EventID: 11, Type: loquat.RequestStarted, SessionID: "s", RequestID: "r"}}}.apply(m)
+	if m.session.run != nil || m.session.failure != "broken" {
+		t.Errorf("the request runs again: %v, and the failure is %q", m.session.run != nil, m.session.failure)
+	}
+	feedMsg{feed: m.feed, events: []loquat.Event{{EventID: 12, Type: loquat.RequestStarted, SessionID: "s", RequestID: "next"}}}.apply(m)
+	if m.session.run == nil || m.session.run.id != "next" || m.session.failure != "" {
+		t.Error("the next request does not run")
+	}
+}
+
+// A change of a setting is sent when the one before it was answered, also when that failed.
+func TestSettingsAreSavedInOrder(t *testing.T) {
+	m := testModel(t, 80, 24)
+	first := m.override("level", json.RawMessage("null"))
+	if first == nil || m.override("level", json.RawMessage("7")) != nil {
+		t.Fatal("the second change is sent at the same time as the first")
+	}
+	second := first().(answer).apply(m) // there is no server
+	if second == nil || !m.notice.bad {
+		t.Fatal("the second change is not sent after the first one failed")
+	}
+	if third := second().(answer).apply(m); third != nil || len(m.saves) != 0 {
+		t.Error("more is sent than was changed")
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ element, text, want, fault string }{
 		{`{"type":"text"}`, "a", `"a"`, ""},

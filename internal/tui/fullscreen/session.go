@@ -36,6 +36,7 @@ type session struct {
 
 	queue        []loquat.QueuedSend
 	run          *run
+	ended        string // the request that had ended last when the session was loaded
 	failure      string // why the last request failed; it stays until the next one
 	alternatives map[int][]loquat.Alternative
 	thought      map[string]time.Duration // how long the model reasoned, by message
@@ -58,8 +59,11 @@ func newSession(l loaded, now time.Time) *session {
 		if last := l.page.LastRequest; last != nil && last.StartedAt != nil {
 			s.run.begun = *last.StartedAt
 		}
-	} else if last := l.page.LastRequest; last != nil && last.Status == loquat.StatusFailed {
-		s.failure = last.Error
+	} else if last := l.page.LastRequest; last != nil {
+		s.ended = last.RequestID
+		if last.Status == loquat.StatusFailed {
+			s.failure = last.Error
+		}
 	}
 	return s
 }
@@ -101,7 +105,9 @@ func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 	case loquat.Partial, loquat.ToolPartial, loquat.AssistantMessage:
 		return false
 	case loquat.RequestStarted:
-		if e.SteeredInto == "" && s.run == nil { // while one runs, it is a send that was taken out of the queue
+		// While one runs, it is a send that was taken out of the queue. One that has ended is known from the
+		// answer that loaded the session; a request that changed no message comes after the cursor of that answer.
+		if e.SteeredInto == "" && s.run == nil && e.RequestID != s.ended {
 			s.run, s.failure = &run{id: e.RequestID, begun: now, phase: phaseWaiting}, ""
 		}
 	case loquat.Final:
