@@ -145,8 +145,7 @@ function applyRequest(state: SessionState, e: RequestEvent): SessionState {
     const queue = state.queue.some((q) => q.request_id === id) ? state.queue.filter((q) => q.request_id !== id) : state.queue
     // A steering request has ended: the other one took in its message and goes on.
     // A withdrawn send starts and ends while the other one goes on.
-    // One that has ended is known from the snapshot, whose cursor is before it if it changed no message.
-    return e.steered_into || (state.request && isRunning(state) !== (state.request.requestId === id)) ? { ...state, queue } : { ...state, queue, request: { requestId: id, status: "running" } }
+    return e.steered_into || (isRunning(state) && state.request?.requestId !== id) ? { ...state, queue } : { ...state, queue, request: { requestId: id, status: "running" } }
   }
   let { request } = state
   if (request?.requestId === id) {

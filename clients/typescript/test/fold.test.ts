@@ -63,14 +63,6 @@ test("the request: running, retry, error, cancelled, steered", () => {
   assert.deepEqual(ended.request, { requestId: "z", status: "failed", error: "why" })
 })
 
-test("a request that the snapshot knows to have ended does not run again when its events come once more", () => {
-  const failed = fromSnapshot({ ...snapshot, last_request: { request_id: "r", status: "failed", error: "no" } })
-  const again = after([started()], failed)
-  assert.equal(again.request, failed.request)
-  assert.deepEqual(after([event("error", { request_id: "r", detail: "no" }), completed()], again).request, failed.request)
-  assert.deepEqual(after([started("next")], again).request, { requestId: "next", status: "running" })
-})
-
 test("tools: output, results and names that are no names", () => {
   const call = (id: string) => ({ id, type: "function", function: { name: "f", arguments: "{}" } })
   const ids = ["c1", "constructor", "__proto__"]

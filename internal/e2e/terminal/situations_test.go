@@ -19,6 +19,7 @@ import (
 
 	"loquat"
 	"loquat/internal/client"
+	"loquat/internal/e2e/binary"
 )
 
 // Sizes outside of the allowed range do no harm.
@@ -186,6 +187,33 @@ func TestOtherData(t *testing.T) {
 	x.wait("could not be loaded")
 	x.dismiss("● connected") // what was still being loaded failed, too
 	x.press("ctrl+n", "On the new data", "enter")
+	x.wait("scripted backend", "tokens")
+}
+
+// A chat that nobody has used for longer than events are kept is followed like any other.
+func TestOldChat(t *testing.T) {
+	t.Parallel()
+	s := serveConfig(t, `, "events": {"retention_seconds": 1}`)
+	s.session(t, "old", "Old", nil, user("Of long ago"))
+	page, err := s.Session(t.Context(), "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.session(t, "other", "Other", nil)
+	binary.Eventually(t, "the end of the old events", func() bool {
+		if _, err := s.AppendMessage(t.Context(), "other", user("Something else")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Events(t.Context(), client.Query{Since: &page.CursorEventID, SessionID: "old", List: true})
+		return loquat.CodeOf(err) == loquat.CodeGone
+	})
+	x := s.chat(t, 80, 20, "old")
+	x.wait("Of long ago")
+	if _, err := s.AppendMessage(t.Context(), "old", user("Of today")); err != nil {
+		t.Fatal(err)
+	}
+	x.wait("Of today")
+	x.press("Hello again", "enter")
 	x.wait("scripted backend", "tokens")
 }
 

@@ -37,20 +37,33 @@ func ask[T any](m *model, fn func(context.Context, *client.Client) (T, error), t
 // load is ask for a part of the open session. The answer counts only while the session is open. what
 // names the part in an error. What cannot be loaded is loaded again with the next connection.
 func load[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd) tea.Cmd {
+	return loadOnce(m, what, fn, then, func(m *model) {
+		m.session.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
+	})
+}
+
+// loadOnce is load for what the user has asked for just now: nothing is loaded again later, when a dialog with it
+// would come as a surprise. failed is called when it cannot be loaded.
+func loadOnce[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd, failed func(*model)) tea.Cmd {
 	id := m.session.id
 	return ask(m, func(ctx context.Context, c *client.Client) (T, error) { return fn(ctx, c, id) }, func(m *model, v T, err error) tea.Cmd {
 		switch {
 		case m.session == nil || m.session.id != id:
 			return nil
 		case err != nil:
-			m.session.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
-			if m.notice.unsent {
-				return nil
-			}
-			return m.fail(fmt.Errorf("%s could not be loaded: %w", what, err))
+			failed(m)
+			return m.failLoad(what, err)
 		}
 		return then(m, v)
 	})
+}
+
+// failLoad says that something could not be loaded, unless a message that was not sent is more important.
+func (m *model) failLoad(what string, err error) tea.Cmd {
+	if m.notice.unsent {
+		return nil
+	}
+	return m.fail(fmt.Errorf("%s could not be loaded: %w", what, err))
 }
 
 // loadMissed loads what could not be loaded before.
@@ -90,9 +103,14 @@ func (m *model) loadMissing() tea.Cmd {
 			if m.session == nil || m.session.id != id {
 				return nil
 			}
-			if err != nil { // it is asked for again when the screen moves
-				delete(m.session.wanted, number)
-				return m.fail(fmt.Errorf("older messages could not be loaded: %w", err))
+			if err != nil {
+				m.failLoad("older messages", err)
+				return m.later(retryDelay, func(m *model) tea.Cmd { // if the screen still shows them
+					if m.session != nil && m.session.id == id {
+						delete(m.session.wanted, number)
+					}
+					return nil
+				})
 			}
 			m.session.addPage(number, page)
 			m.transcript.forget()

@@ -108,6 +108,17 @@ func (c *composer) take() draft {
 	return d
 }
 
+// keep keeps a draft for a session. What is kept there already was not shown meanwhile, so it stays, too.
+func (c *composer) keep(id string, d draft) {
+	if strings.TrimSpace(d.text) == "" && len(d.attachments) == 0 {
+		return
+	}
+	if old, ok := c.drafts[id]; ok {
+		d = draft{text: strings.TrimSpace(old.text + "\n\n" + d.text), attachments: append(old.attachments, d.attachments...)}
+	}
+	c.drafts[id] = d
+}
+
 // setText replaces the text. The cursor is at its end, and is seen.
 func (c *composer) setText(text string) {
 	c.area.SetValue(text)

@@ -2,6 +2,7 @@ package fullscreen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"charm.land/bubbles/v2/textinput"
@@ -182,12 +183,17 @@ type picker struct {
 	selected int
 }
 
-// reload loads the items again.
+// reload loads the items again. The same one stays selected.
 func (p *picker) reload(m *model) {
-	if p.again != nil {
-		p.items = p.again(m)
-		p.selected = min(p.selected, max(len(p.matches())-1, 0))
+	if p.again == nil {
+		return
 	}
+	title := ""
+	if list := p.matches(); p.selected < len(list) {
+		title = list[p.selected].title
+	}
+	p.items = p.again(m)
+	p.selected = max(slices.IndexFunc(p.matches(), func(it item) bool { return it.title == title }), 0)
 }
 
 // item is a choice of a picker.

@@ -19,6 +19,14 @@ type command struct {
 	run   func(*model) tea.Cmd
 }
 
+// ifPossible runs a command that was possible when it was listed.
+func (c command) ifPossible(m *model) tea.Cmd {
+	if !c.when(m) {
+		return m.say("this is not possible now: %s", c.title)
+	}
+	return c.run(m)
+}
+
 // commands returns all commands of the client itself, in the order of the palette.
 func commands() []command {
 	always := func(*model) bool { return true }

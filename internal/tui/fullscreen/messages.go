@@ -115,7 +115,7 @@ func (m *model) saveEdit(again bool) tea.Cmd {
 		m.composer.put(e.before)
 		return ask(m, func(ctx context.Context, c *client.Client) (loquat.MessageResult, error) {
 			return c.ModifyMessage(ctx, id, e.index, text)
-		}, func(m *model, _ loquat.MessageResult, err error) tea.Cmd { return m.saved(e, text, err) })
+		}, func(m *model, _ loquat.MessageResult, err error) tea.Cmd { return m.saved(id, e, text, err) })
 	}
 	index := e.index
 	s := loquat.Send{DeleteFrom: &index, Keep: true, Stream: &m.options.Stream, StreamTools: m.options.Stream}
@@ -126,16 +126,22 @@ func (m *model) saveEdit(again bool) tea.Cmd {
 	return m.startSend(sendJob{sessionID: m.session.id, send: s, attachments: append([]attachment(nil), m.composer.attachments...)})
 }
 
-// saved says whether an edit was saved. If not, it is opened again.
-func (m *model) saved(e *edit, text string, err error) tea.Cmd {
+// saved says whether an edit was saved. If not, it is opened again, or its text is kept as a draft if the user is
+// doing something else by now.
+func (m *model) saved(id string, e *edit, text string, err error) tea.Cmd {
 	if err == nil {
 		return m.say("message %d was saved", e.index+1)
 	}
-	if m.composer.editing == nil {
-		e.before = m.composer.take()
+	d := draftOf(e.message)
+	d.text = text
+	c := &m.composer
+	if m.session == nil || m.session.id != id || c.editing != nil || c.sending {
+		c.keep(id, d)
+		return m.fail(fmt.Errorf("message %d was not saved: %w; its text is a draft, which the chat shows when you open it again", e.index+1, err))
 	}
-	m.composer.editing = e
-	m.composer.put(draft{text: text})
+	e.before = c.take()
+	c.editing = e
+	c.put(d)
 	return m.fail(fmt.Errorf("not saved: %w; the text is still here", err))
 }
 

@@ -51,8 +51,10 @@ type model struct {
 	listed   bool           // the list is loaded, so last counts
 	line     client.LineState
 	reloaded time.Time // when the list and the session were last loaded again
-	failed   string    // why the feed has ended; "" while it runs
-	ticking  bool
+	// reloading says that the session is loaded again as soon as the list is.
+	reloading bool
+	failed    string // why the feed has ended; "" while it runs
+	ticking   bool
 }
 
 // notice is a line about what has just happened.
@@ -236,9 +238,14 @@ func (m *model) setFocus(f focus) {
 
 // leave ends the client. A draft is not dropped without a word.
 func (m *model) leave() tea.Cmd {
-	if !m.asked && m.composer.hasDraft() {
+	switch {
+	case m.asked:
+	case m.composer.hasDraft():
 		m.asked = true
 		return m.say("the draft was not sent; press Ctrl-C again to leave it")
+	case len(m.composer.drafts) > 0:
+		m.asked = true
+		return m.say("the draft of another chat was not sent; press Ctrl-C again to leave it")
 	}
 	return tea.Quit
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -271,9 +272,125 @@ func TestEndedRequestStaysEnded(t *testing.T) {
 	if m.session.run != nil || m.session.failure != "broken" {
 		t.Errorf("the request runs again: %v, and the failure is %q", m.session.run != nil, m.session.failure)
 	}
-	feedMsg{feed: m.feed, events: []loquat.Event{{EventID: 12, Type: loquat.RequestStarted, SessionID: "s", RequestID: "next"}}}.apply(m)
+	// A send that waited was withdrawn meanwhile: it starts and ends while the other one runs.
+	for i, e := range []loquat.Event{{Type: loquat.RequestStarted, RequestID: "w"}, {Type: loquat.RequestCompleted, RequestID: "w"},
+		{Type: loquat.ErrorEvent, RequestID: "r", Detail: "broken"}, {Type: loquat.RequestCompleted, RequestID: "r"}} {
+		e.EventID, e.SessionID = loquat.EventID(12+i), "s"
+		feedMsg{feed: m.feed, events: []loquat.Event{e}}.apply(m)
+		if m.session.run != nil || m.session.failure != "broken" {
+			t.Errorf("after %s of %s the request that runs is %v, and the failure is %q", e.Type, e.RequestID, m.session.run, m.session.failure)
+		}
+	}
+	feedMsg{feed: m.feed, events: []loquat.Event{{EventID: 20, Type: loquat.RequestStarted, SessionID: "s", RequestID: "next"}}}.apply(m)
 	if m.session.run == nil || m.session.run.id != "next" || m.session.failure != "" {
 		t.Error("the next request does not run")
+	}
+}
+
+// The palette is open while the reply ends, or while what waited begins: the command says that it is not possible.
+func TestCommandThatIsTooLate(t *testing.T) {
+	for title, change := range map[string]func(s *session){
+		"Stop the reply":                        func(s *session) { s.run = nil },
+		"Take back the last message that waits": func(s *session) { s.queue = nil },
+	} {
+		m := testModel(t, 80, 24)
+		m.session.run, m.session.queue = &run{id: "r"}, []loquat.QueuedSend{{RequestID: "q"}}
+		m.showPalette()
+		m.top().paste(m, title)
+		change(m.session)
+		m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+		if m.top() != nil || !strings.Contains(m.notice.text, "not possible now") {
+			t.Errorf("%s: the notice is %q", title, m.notice.text)
+		}
+	}
+}
+
+// A palette whose items change keeps what is selected.
+func TestPaletteKeepsItsSelection(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.session.run = &run{id: "r"}
+	m.showPalette()
+	p := m.top().(*picker)
+	p.selected = slices.IndexFunc(p.items, func(it item) bool { return it.title == "Fork the chat" })
+	m.session.run = nil
+	p.reload(m)
+	if got := p.items[p.selected].title; got != "Fork the chat" {
+		t.Errorf("%q is selected", got)
+	}
+}
+
+// Messages go while one of them is edited or selected.
+func TestMessagesThatAreGone(t *testing.T) {
+	m := testModel(t, 80, 24, loquat.Message{Role: "user", Content: "a question"}, loquat.Message{Role: "assistant", Content: "a reply"})
+	m.setFocus(focusTranscript)
+	m.transcript.selected = 1
+	m.editMessage()
+	feedMsg{feed: m.feed, events: []loquat.Event{{EventID: 11, Type: loquat.MessagesDeleted, SessionID: "s", Indices: []int{1}}}}.apply(m)
+	m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	if !m.notice.bad || m.composer.area.Value() != "a reply" {
+		t.Errorf("the notice is %q, the composer has %q", m.notice.text, m.composer.area.Value())
+	}
+	m.transcript.selected = 1
+	m.opening = "s"
+	m.opened("s", loaded{head: loquat.Session{SessionID: "s"}, page: loquat.MessagePage{Total: 1, Messages: []loquat.Message{{ID: "m0", Role: "user"}}, CursorEventID: 12}}, nil)
+	m.feed.stop()
+	if m.transcript.selected != 0 {
+		t.Errorf("message %d is selected of one", m.transcript.selected)
+	}
+}
+
+// An edit whose save fails after the user has gone elsewhere waits in its chat as a draft, with its images.
+func TestFailedEditElsewhere(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.newChat()
+	m.composer.setText("a new message")
+	image := loquat.Object{}.Set("attachments", []any{map[string]any{"url": "https://example.org/a.png"}})
+	m.saved("s", &edit{message: loquat.Message{Role: "user", Metadata: image}}, "edited", errors.New("lost"))
+	if d := m.composer.drafts["s"]; d.text != "edited" || len(d.attachments) != 1 || m.composer.editing != nil || m.composer.area.Value() != "a new message" {
+		t.Errorf("the draft is %+v, the composer has %q", d, m.composer.area.Value())
+	}
+	m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+}
+
+// No draft goes because another chat is opened, is still loading, or is deleted.
+func TestDraftsStay(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.newChat()
+	m.composer.setText("for a new chat")
+	m.open("a")
+	m.composer.setText("for a")
+	m.open("b") // while a is loading
+	m.newChat()
+	if got := m.composer.area.Value(); got != "for a new chat" {
+		t.Errorf("the new chat has %q", got)
+	}
+	m.open("a")
+	m.composer.setText("more for a") // before its draft is back
+	m.open("b")
+	if got := m.composer.drafts["a"].text; got != "for a\n\nmore for a" {
+		t.Errorf("the draft of a is %q", got)
+	}
+	m.opening = "b"
+	m.opened("b", loaded{}, &loquat.Error{Code: loquat.CodeNotFound, Err: errors.New("gone")})
+	if got := m.composer.area.Value(); got != "for a new chat" {
+		t.Errorf("after a chat that is not there, the new chat has %q", got)
+	}
+	m.composer.setText("")
+	if m.leave(); !m.asked {
+		t.Error("the draft of another chat is left without a word")
+	}
+}
+
+// The failure of an older request is not shown next to the reply of a newer one.
+func TestFailureOfAnotherRequest(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.session.run = &run{id: "r2"}
+	for i, e := range []loquat.Event{{Type: loquat.RequestStarted, RequestID: "r1"}, {Type: loquat.ErrorEvent, RequestID: "r1", Detail: "broken"}, {Type: loquat.RequestCompleted, RequestID: "r1"}} {
+		e.EventID, e.SessionID = loquat.EventID(11+i), "s"
+		feedMsg{feed: m.feed, events: []loquat.Event{e}}.apply(m)
+	}
+	if m.session.failure != "" || m.session.run == nil {
+		t.Errorf("the failure is %q", m.session.failure)
 	}
 }
 

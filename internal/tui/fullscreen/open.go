@@ -25,7 +25,7 @@ func (m *model) open(id string) tea.Cmd {
 		m.close()
 	}
 	m.opening = id
-	return m.loadSession(id)
+	return m.loadSession(id, 0)
 }
 
 // loaded is a session as the server has it.
@@ -33,10 +33,12 @@ type loaded struct {
 	head         loquat.Session
 	page         loquat.MessagePage
 	alternatives []loquat.Alternative
+	seen         loquat.EventID // an event that was seen before they were loaded; 0 if none counts
 }
 
-// loadSession loads a session: its last messages, and the rest of it without messages.
-func (m *model) loadSession(id string) tea.Cmd {
+// loadSession loads a session: its last messages, and the rest of it without messages. seen is an event from
+// which the session may be followed if its cursor is too old, else 0.
+func (m *model) loadSession(id string, seen loquat.EventID) tea.Cmd {
 	return ask(m, func(ctx context.Context, c *client.Client) (l loaded, err error) {
 		if l.page, err = c.Messages(ctx, id, client.Page{Last: tailMessages}); err != nil {
 			return l, err
@@ -46,6 +48,7 @@ func (m *model) loadSession(id string) tea.Cmd {
 			return l, err
 		}
 		l.alternatives, err = c.Alternatives(ctx, id)
+		l.seen = seen
 		return l, err
 	}, func(m *model, l loaded, err error) tea.Cmd { return m.opened(id, l, err) })
 }
@@ -61,10 +64,11 @@ func (m *model) opened(id string, l loaded, err error) tea.Cmd {
 			if m.opening != id {
 				return nil
 			}
-			return m.loadSession(id)
+			return m.loadSession(id, 0)
 		})
 	case loquat.CodeNotFound:
 		m.close()
+		m.restoreDraft("")
 	}
 	m.opening = ""
 	if err != nil {
@@ -77,6 +81,7 @@ func (m *model) opened(id string, l loaded, err error) tea.Cmd {
 		m.selectOpen()
 	}
 	m.transcript.forget()
+	m.transcript.selected = min(m.transcript.selected, max(m.session.total()-1, 0))
 	return tea.Batch(m.follow(), m.loadSchema())
 }
 
@@ -84,7 +89,7 @@ func (m *model) opened(id string, l loaded, err error) tea.Cmd {
 func (m *model) close() {
 	if e := m.composer.editing; e != nil {
 		m.composer.editing = nil
-		m.composer.drafts[""] = e.before
+		m.composer.keep("", e.before)
 	}
 	if m.focus == focusTranscript {
 		m.setFocus(focusComposer)
@@ -99,9 +104,12 @@ func (m *model) follow() tea.Cmd {
 	m.feed.stop()
 	id, since := "", m.last
 	switch {
+	case m.reloading: // what is there now is too old
+		m.feed = nil
+		return nil
 	case m.session != nil:
 		id = m.session.id
-		if cursor := m.session.fold.Cursor(); !m.listed || cursor < since {
+		if cursor := max(m.session.fold.Cursor(), m.session.seen); !m.listed || cursor < since {
 			since = cursor
 		}
 	case !m.listed: // nothing is loaded yet
@@ -154,6 +162,7 @@ func (m *model) applyEvent(e loquat.Event, structural *bool) tea.Cmd {
 	switch e.Type {
 	case loquat.SessionDeleted:
 		m.close()
+		m.restoreDraft("")
 		return tea.Batch(m.say("the chat was deleted"), m.follow())
 	case loquat.MessagesDeleted:
 		m.transcript.deleted(e.Indices)
@@ -227,14 +236,26 @@ func (m *model) feedEnded(err error) tea.Cmd {
 	return nil
 }
 
-// reload loads the list and the open session again, and follows them.
+// reload loads the list and then the open session again, and follows them. With a list, events are gone as soon as
+// the log does not have them for all sessions, so a session that nobody has used for long is followed from the
+// event up to which the list is: what the session was then is loaded after it.
 func (m *model) reload() tea.Cmd {
 	m.listed, m.failed, m.line, m.reloaded = false, "", client.LineState{}, m.now()
 	if m.session != nil {
 		m.opening = m.session.id
 	}
-	if m.opening == "" {
-		return m.loadList()
+	m.reloading = m.opening != ""
+	return m.loadList()
+}
+
+// reloadSession loads the session of a reload, once the list has been loaded, or was not.
+func (m *model) reloadSession() tea.Cmd {
+	if !m.reloading || m.opening == "" {
+		return nil
 	}
-	return tea.Batch(m.loadList(), m.loadSession(m.opening))
+	m.reloading = false
+	if !m.listed {
+		return m.loadSession(m.opening, 0)
+	}
+	return m.loadSession(m.opening, m.last)
 }

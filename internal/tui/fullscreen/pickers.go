@@ -22,7 +22,7 @@ func (m *model) showPalette() tea.Cmd {
 func (m *model) paletteItems() (items []item) {
 	for _, c := range commands() {
 		if c.when(m) && c.title != "Commands" && (!c.local || c.where == m.focus) {
-			items = append(items, item{c.title, keyNames(c.keys), c.run})
+			items = append(items, item{c.title, keyNames(c.keys), c.ifPossible})
 		}
 	}
 	if m.session != nil {
@@ -48,7 +48,7 @@ func (m *model) messageItems() (items []item) {
 	}
 	for _, c := range messageCommands()[1:] {
 		if c.when(m) {
-			items = append(items, item{c.title[len("Message: "):], keyNames(c.keys), c.run})
+			items = append(items, item{c.title[len("Message: "):], keyNames(c.keys), c.ifPossible})
 		}
 	}
 	return append(items, m.actionItems("message_action", &msg)...)
@@ -124,13 +124,13 @@ func (m *model) pickModel() tea.Cmd {
 	if m.session.values != nil {
 		return m.loadModels()
 	}
-	return load(m, "the settings", readSchema, func(m *model, s schema) tea.Cmd { return tea.Batch(m.setSchema(s), m.loadModels()) })
+	return loadOnce(m, "the settings", readSchema, func(m *model, s schema) tea.Cmd { return tea.Batch(m.setSchema(s), m.loadModels()) }, func(*model) {})
 }
 
 func (m *model) loadModels() tea.Cmd {
-	return load(m, "the models", func(ctx context.Context, c *client.Client, id string) ([]loquat.Model, error) {
+	return loadOnce(m, "the models", func(ctx context.Context, c *client.Client, id string) ([]loquat.Model, error) {
 		return c.Models(ctx, client.ModelQuery{SessionID: id})
-	}, (*model).showModels)
+	}, (*model).showModels, func(*model) {})
 }
 
 func (m *model) showModels(models []loquat.Model) tea.Cmd {

@@ -97,7 +97,7 @@ func (s sentMsg) apply(m *model) tea.Cmd {
 	var cmd tea.Cmd
 	if s.created {
 		m.opening = s.sessionID
-		cmd = m.loadSession(s.sessionID)
+		cmd = m.loadSession(s.sessionID, 0)
 	}
 	if s.err != nil {
 		c.attachments = s.attachments

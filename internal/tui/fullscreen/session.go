@@ -34,10 +34,14 @@ type session struct {
 	changed loquat.EventID
 	wanted  map[int]bool // pages that are being loaded
 
-	queue        []loquat.QueuedSend
-	run          *run
-	ended        string // the request that had ended last when the session was loaded
-	failure      string // why the last request failed; it stays until the next one
+	queue []loquat.QueuedSend
+	run   *run
+	// ended is the request that had ended last when the session was loaded, and why it failed. replaying says that
+	// its events come again: the cursor of what was loaded is before a request that changed no message.
+	ended        loquat.LastRequest
+	replaying    bool
+	seen         loquat.EventID // events up to it are in what was loaded; 0 if only the cursor counts
+	failure      string         // why the last request failed; it stays until the next one
 	alternatives map[int][]loquat.Alternative
 	thought      map[string]time.Duration // how long the model reasoned, by message
 
@@ -59,8 +63,11 @@ func newSession(l loaded, now time.Time) *session {
 		if last := l.page.LastRequest; last != nil && last.StartedAt != nil {
 			s.run.begun = *last.StartedAt
 		}
-	} else if last := l.page.LastRequest; last != nil {
-		s.ended = last.RequestID
+		return s
+	}
+	s.seen = l.seen
+	if last := l.page.LastRequest; last != nil {
+		s.ended = *last
 		if last.Status == loquat.StatusFailed {
 			s.failure = last.Error
 		}
@@ -79,9 +86,13 @@ func groupAlternatives(list []loquat.Alternative) map[int][]loquat.Alternative {
 // total returns the number of messages of the session.
 func (s *session) total() int { return s.fold.First() + len(s.messages) }
 
-// message returns the message at an index. ok is false if it is not loaded.
+// message returns the message at an index. ok is false if there is none, or if it is not loaded.
 func (s *session) message(i int) (m loquat.Message, ok bool) {
-	if first := s.fold.First(); i >= first {
+	first := s.fold.First()
+	if i < 0 || i >= first+len(s.messages) {
+		return loquat.Message{}, false
+	}
+	if i >= first {
 		return s.messages[i-first], true
 	}
 	page, ok := s.older.Get(i / pageSize)
@@ -105,16 +116,23 @@ func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 	case loquat.Partial, loquat.ToolPartial, loquat.AssistantMessage:
 		return false
 	case loquat.RequestStarted:
-		// While one runs, it is a send that was taken out of the queue. One that has ended is known from the
-		// answer that loaded the session; a request that changed no message comes after the cursor of that answer.
-		if e.SteeredInto == "" && s.run == nil && e.RequestID != s.ended {
+		s.replaying = s.replaying || e.RequestID == s.ended.RequestID
+		if e.SteeredInto == "" && s.run == nil && !s.replaying { // while one runs, it is a send that was taken out of the queue
 			s.run, s.failure = &run{id: e.RequestID, begun: now, phase: phaseWaiting}, ""
 		}
 	case loquat.Final:
 		s.noteReasoning(e)
 	case loquat.ErrorEvent:
-		s.failure = e.Detail
+		if s.run != nil && s.run.id == e.RequestID { // else one from before what was loaded
+			s.failure = e.Detail
+		}
 	case loquat.RequestCompleted:
+		if e.RequestID == s.ended.RequestID {
+			s.replaying, s.failure = false, ""
+			if s.ended.Status == loquat.StatusFailed {
+				s.failure = s.ended.Error
+			}
+		}
 		if s.run != nil && s.run.id == e.RequestID {
 			s.run = nil
 		}

@@ -118,7 +118,10 @@ func (m *model) loadRows(token string) tea.Cmd {
 			r.fields, err = c.ListFields(ctx)
 		}
 		return r, err
-	}, func(m *model, r rows, err error) tea.Cmd { return m.setRows(q, r, err) })
+	}, func(m *model, r rows, err error) tea.Cmd {
+		cmd := m.setRows(q, r, err)
+		return tea.Batch(cmd, m.reloadSession())
+	})
 }
 
 // rows is a page of the list.
@@ -371,9 +374,9 @@ func (m *model) newChat() tea.Cmd {
 	return m.follow()
 }
 
-// storeDraft keeps the draft of the open session.
+// storeDraft keeps the draft of the session that is open, or that is being loaded.
 func (m *model) storeDraft() {
-	id := ""
+	id := m.opening
 	if m.session != nil {
 		id = m.session.id
 	}
@@ -382,7 +385,7 @@ func (m *model) storeDraft() {
 		c.put(c.editing.before)
 		c.editing = nil
 	}
-	c.drafts[id] = c.take()
+	c.keep(id, c.take())
 }
 
 // restoreDraft brings back the draft of a session that opens, unless it is open already.
