@@ -209,6 +209,11 @@ func TestOldChat(t *testing.T) {
 	})
 	x := s.chat(t, 80, 20, "old")
 	x.wait("Of long ago")
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if screen := x.screen(); strings.Contains(screen, "next attempt") {
+			t.Fatalf("it connects again and again:\n%s", screen)
+		}
+	}
 	if _, err := s.AppendMessage(t.Context(), "old", user("Of today")); err != nil {
 		t.Fatal(err)
 	}
