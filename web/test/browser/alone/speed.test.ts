@@ -140,20 +140,19 @@ suite("speed", (check) => {
     assert.ok(median(times) < limit, `the median of ${times.map(Math.round).join(", ")} ms`);
   });
 
-  check("20 KB of Markdown at 200 chunks a second leave the main thread free", async (stage) => {
-    for (const before of [0, 2000]) {
-      let styled = 0;
-      await oneOf(3, async () => {
-        const plain = await rebuilt(stage);
-        const load = await streamed(stage, before);
-        const { tasks, busy } = load;
-        styled = load.styled;
-        console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms; the style of at most ${styled} elements at once`);
-        assert.ok(busy < plain / 2, `${busy} ms, and ${plain} ms for plain text`);
-        assert.ok(tasks[0]! < 50, `a task of ${tasks[0]} ms`);
-      });
-      assert.ok(styled < 300, `the style of ${styled} elements at once, so a message costs the more the more are shown`);
-    }
+  // Two tests, because each may measure three times.
+  for (const before of [0, 2000]) check(`20 KB of Markdown at 200 chunks a second leave the main thread free, after ${before} messages`, async (stage) => {
+    let styled = 0;
+    await oneOf(3, async () => {
+      const plain = await rebuilt(stage);
+      const load = await streamed(stage, before);
+      const { tasks, busy } = load;
+      styled = load.styled;
+      console.log(`# ${before} messages before: ${Math.round(busy)} ms, ${Math.round(plain)} ms for plain text; the longest tasks ${tasks.slice(0, 5).map(Math.round).join(", ")} ms; the style of at most ${styled} elements at once`);
+      assert.ok(busy < plain / 2, `${busy} ms, and ${plain} ms for plain text`);
+      assert.ok(tasks[0]! < 50, `a task of ${tasks[0]} ms`);
+    });
+    assert.ok(styled < 300, `the style of ${styled} elements at once, so a message costs the more the more are shown`);
   }, { kinds: ["chrome"] });
 });
 
