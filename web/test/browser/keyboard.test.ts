@@ -72,6 +72,24 @@ suite("the keyboard alone", (check) => {
     assert.equal((await server.messages(first)).length, 2);
   }, chrome);
 
+  check("a chat that is left while it is renamed keeps its title, and so does the next one", async ({ server, open }) => {
+    const one = await server.session({ title: "The first", messages: [{ role: "user", content: "One" }] });
+    const other = await server.session({ title: "The second", messages: [{ role: "user", content: "Two" }] });
+    const page = await open(`/s/${other}`);
+    await page.shows("Two", "message");
+    await page.driver.click(`[data-session="${one}"] .row-link`);
+    await page.shows("One", "message");
+    await page.click("session-menu");
+    await page.click("rename");
+    await focused(page, "rename-field");
+    await page.driver.goBack();
+    await page.shows("Two", "message");
+    await page.shows("The second", "title");
+    for (const [id, title] of [[one, "The first"], [other, "The second"]] as const) {
+      assert.equal((await server.call<{ metadata: { title: string } }>("GET", `/sessions/${id}`)).metadata.title, title);
+    }
+  }, chrome);
+
   check("settings, the list of shortcuts and the palette give the focus back", async ({ open }) => {
     const page = await open();
     await focused(page, "composer");

@@ -13,8 +13,8 @@ import { pluginItems, sessionMenu } from "../list/menu.ts";
 /** Header names the open session, shows the connection and has the session's menu. */
 export function Header() {
   const { app, commands } = usePage();
-  const [renaming, setRenaming] = useState(false);
-  const [tagging, setTagging] = useState(false);
+  const [renaming, setRenaming] = useState(""); // the id of a session: another one may be open before it is done
+  const [tagging, setTagging] = useState("");
   const id = sessionOf(app.route.value);
   const about = app.transcript.value?.about.value;
   const listed = id ? app.list.entry(id) : undefined;
@@ -27,8 +27,8 @@ export function Header() {
       {lists && <IconButton class="only-narrow" icon="menu" label={t("sidebar.show")} data-test="drawer" onClick={() => (app.drawer.value = true)} />}
       {lists && !sidebar && <IconButton class="only-wide" icon="sidebar" label={t("sidebar.show")} shortcut={keys("sidebar")} onClick={() => app.preferences.set("sidebar", true)} />}
       <div class="header-title">
-        {renaming && entry ? (
-          <RenameField entry={entry} done={() => setRenaming(false)} />
+        {entry && renaming === entry.id ? (
+          <RenameField entry={entry} done={() => setRenaming("")} />
         ) : (
           <h1 dir="auto" data-test="title">{id ? entry?.title || t("session.untitled") : t("app.name")}</h1>
         )}
@@ -46,10 +46,10 @@ export function Header() {
           label={t("session.menu")}
           aria-haspopup="menu"
           data-test="session-menu"
-          onClick={(e) => openMenu(e.currentTarget, t("session.menu"), () => (lists ? sessionMenu(app, entry, { rename: () => setRenaming(true), tags: () => setTagging(true) }) : pluginItems(app)))}
+          onClick={(e) => openMenu(e.currentTarget, t("session.menu"), () => (lists ? sessionMenu(app, entry, { rename: () => setRenaming(entry.id), tags: () => setTagging(entry.id) }) : pluginItems(app)))}
         />
       )}
-      {tagging && entry && <TagsDialog entry={entry} close={() => setTagging(false)} />}
+      {entry && tagging === entry.id && <TagsDialog entry={entry} close={() => setTagging("")} />}
     </header>
   );
 }
