@@ -394,6 +394,42 @@ func TestFailureOfAnotherRequest(t *testing.T) {
 	}
 }
 
+// A new chat that begins while the open one is loaded again is followed all the same.
+func TestNewChatDuringReload(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.reload()
+	m.newChat()
+	cursor := loquat.EventID(20)
+	m.setRows(loquat.SessionQuery{Archived: loquat.ArchivedNo}, rows{page: loquat.SessionList{CursorEventID: &cursor}}, nil)
+	m.reloadSession()
+	if m.feed == nil || m.reloading {
+		t.Error("nothing is followed")
+	}
+	m.feed.stop()
+}
+
+// Older messages that could not be loaded are not asked for again at once.
+func TestOlderMessagesThatFail(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.session = newSession(loaded{head: loquat.Session{SessionID: "s"}, page: loquat.MessagePage{Total: 2, Messages: []loquat.Message{{ID: "m1", Role: "user"}}}}, m.now())
+	load := m.loadMissing()
+	if load == nil {
+		t.Fatal("the older message is not loaded")
+	}
+	if later := load().(answer).apply(m); later == nil || m.loadMissing() != nil {
+		t.Error("it is asked for again at once, or never")
+	}
+}
+
+// A picker that could not be loaded does not open by itself when the connection is back.
+func TestPickerThatFails(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.pickModel()().(answer).apply(m)
+	if !m.notice.bad || m.loadMissed() != nil {
+		t.Errorf("it is loaded again; the notice is %q", m.notice.text)
+	}
+}
+
 // A change of a setting is sent when the one before it was answered, also when that failed.
 func TestSettingsAreSavedInOrder(t *testing.T) {
 	m := testModel(t, 80, 24)
@@ -401,7 +437,7 @@ func TestSettingsAreSavedInOrder(t *testing.T) {
 	if first == nil || m.override("level", json.RawMessage("7")) != nil {
 		t.Fatal("the second change is sent at the same time as the first")
 	}
-	second := first().(answer).apply(m) // there is no server
+	second := first().(answer).apply(m) // it fails, because no server listens
 	if second == nil || !m.notice.bad {
 		t.Fatal("the second change is not sent after the first one failed")
 	}

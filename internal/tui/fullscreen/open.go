@@ -250,12 +250,15 @@ func (m *model) reload() tea.Cmd {
 
 // reloadSession loads the session of a reload, once the list has been loaded, or was not.
 func (m *model) reloadSession() tea.Cmd {
-	if !m.reloading || m.opening == "" {
+	if !m.reloading {
 		return nil
 	}
 	m.reloading = false
-	if !m.listed {
-		return m.loadSession(m.opening, 0)
+	switch {
+	case m.opening == "": // the user has begun a new chat meanwhile
+		return m.follow()
+	case m.listed:
+		return m.loadSession(m.opening, m.last)
 	}
-	return m.loadSession(m.opening, m.last)
+	return m.loadSession(m.opening, 0)
 }

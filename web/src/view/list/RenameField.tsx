@@ -12,7 +12,7 @@ export function RenameField({ entry, done }: { readonly entry: Entry; readonly d
   const end = (keep: boolean): void => {
     if (ended.current) return;
     ended.current = true;
-    const title = ref.current?.value.trim(); // there is no field while it is removed, because another session opens
+    const title = ref.current?.value.trim(); // undefined if the field is already gone, because another session opens
     if (keep && title !== undefined && title !== entry.title) void app.library.rename(entry.id, title);
     done();
   };
