@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -56,7 +57,8 @@ func (m *model) runAction(e loquat.Object, index int, values loquat.Object) tea.
 	id, actionID := m.session.id, e.String("action_id")
 	action := loquat.Action{ActionOwner: e.String("action_owner"), Plugin: e.String("plugin"), ElementID: e.String("id"), Params: m.actionParams(e, index, values)}
 	label := cmp.Or(e.String("label"), actionID)
-	m.notice = notice{text: label + " …", at: m.now().Add(callTimeout)}
+	m.say("%s …", label)
+	m.notice.at = m.now().Add(callTimeout)
 	ctx, c := m.ctx, m.server.Client
 	return func() tea.Msg { // the server bounds it: a model may have to write something
 		res, err := c.Act(ctx, id, actionID, action)
@@ -107,9 +109,20 @@ func (m *model) acted(label string, result json.RawMessage, err error) tea.Cmd {
 			text = pretty.String()
 		}
 	}
-	m.notice = notice{}
 	if strings.TrimSpace(text) == "" {
 		return m.say("%s: done", label)
 	}
-	return m.show(newText(label, text))
+	m.say("%s: done", label)
+	return m.showText(label, text)
+}
+
+// typingPause is how long nothing was typed when a dialog opens by itself.
+const typingPause = 2 * time.Second
+
+// showText shows a text of a plugin, when the user types nothing that would go to it.
+func (m *model) showText(title, text string) tea.Cmd {
+	if m.now().Sub(m.typed) >= typingPause {
+		return m.show(newText(title, text))
+	}
+	return m.later(typingPause, func(m *model) tea.Cmd { return m.showText(title, text) })
 }

@@ -34,8 +34,19 @@ func ask[T any](m *model, fn func(context.Context, *client.Client) (T, error), t
 	}
 }
 
-// load is ask for a part of the open session. The answer counts only while the session is open. what
-// names the part in an error. What cannot be loaded is loaded again with the next connection.
+// query is ask for something to show. The answer counts only while the server is in use.
+func query[T any](m *model, fn func(context.Context, *client.Client) (T, error), then func(*model, T, error) tea.Cmd) tea.Cmd {
+	server := m.server.Name
+	return ask(m, fn, func(m *model, v T, err error) tea.Cmd {
+		if m.server.Name != server {
+			return nil
+		}
+		return then(m, v, err)
+	})
+}
+
+// load is ask for a part of the open session. The answer counts only while the session is open, and unless a newer
+// one has come. what names the part in an error. What cannot be loaded is loaded again with the next connection.
 func load[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd) tea.Cmd {
 	return loadOnce(m, what, fn, then, func(m *model) {
 		m.session.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
@@ -45,22 +56,25 @@ func load[T any](m *model, what string, fn func(ctx context.Context, c *client.C
 // loadOnce is load for what the user has asked for just now: nothing is loaded again later, when a dialog with it
 // would come as a surprise. failed is called when it cannot be loaded.
 func loadOnce[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd, failed func(*model)) tea.Cmd {
-	id := m.session.id
-	return ask(m, func(ctx context.Context, c *client.Client) (T, error) { return fn(ctx, c, id) }, func(m *model, v T, err error) tea.Cmd {
+	s := m.session
+	s.asked++
+	number := s.asked
+	return ask(m, func(ctx context.Context, c *client.Client) (T, error) { return fn(ctx, c, s.id) }, func(m *model, v T, err error) tea.Cmd {
 		switch {
-		case m.session == nil || m.session.id != id:
+		case m.session != s || number <= s.answered[what]:
 			return nil
 		case err != nil:
 			failed(m)
 			return m.failLoad(what, err)
 		}
+		s.answered[what] = number
 		return then(m, v)
 	})
 }
 
 // failLoad says that something could not be loaded, unless a message that was not sent is more important.
 func (m *model) failLoad(what string, err error) tea.Cmd {
-	if m.notice.unsent {
+	if m.unsent() {
 		return nil
 	}
 	return m.fail(fmt.Errorf("%s could not be loaded: %w", what, err))
@@ -79,40 +93,32 @@ func (m *model) loadMissed() tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// call returns a command that changes something. done is shown when it has succeeded.
+// call returns a command that changes something at once. done is shown when it has succeeded.
 func (m *model) call(done string, fn func(context.Context, *client.Client) error) tea.Cmd {
 	return ask(m, func(ctx context.Context, c *client.Client) (bool, error) { return true, fn(ctx, c) }, func(m *model, _ bool, err error) tea.Cmd {
-		switch {
-		case err != nil:
-			return m.fail(err)
-		case done != "":
-			return m.say("%s", done)
-		}
-		return nil
+		return m.result(done, err)
 	})
 }
 
 // loadMissing loads the older messages that the screen shows.
 func (m *model) loadMissing() tea.Cmd {
 	var cmds []tea.Cmd
+	s := m.session
 	for _, number := range m.missing() {
-		id := m.session.id
 		cmds = append(cmds, ask(m, func(ctx context.Context, c *client.Client) (loquat.MessagePage, error) {
-			return c.Messages(ctx, id, client.Page{From: number * pageSize, Limit: pageSize})
+			return c.Messages(ctx, s.id, client.Page{From: number * pageSize, Limit: pageSize})
 		}, func(m *model, page loquat.MessagePage, err error) tea.Cmd {
-			if m.session == nil || m.session.id != id {
+			if m.session != s {
 				return nil
 			}
 			if err != nil {
 				m.failLoad("older messages", err)
-				return m.later(retryDelay, func(m *model) tea.Cmd { // if the screen still shows them
-					if m.session != nil && m.session.id == id {
-						delete(m.session.wanted, number)
-					}
+				return m.later(retryDelay, func(*model) tea.Cmd {
+					delete(s.wanted, number) // it is asked for again if the screen still shows it
 					return nil
 				})
 			}
-			m.session.addPage(number, page)
+			s.addPage(number, page)
 			m.transcript.forget()
 			return nil
 		}))
@@ -130,9 +136,16 @@ type schema struct {
 // maxSchemaLoads is how often the elements are loaded again because a plugin had not answered.
 const maxSchemaLoads = 6
 
+// Parts of a session that are loaded, as errors name them.
+const (
+	theSettings     = "the settings"
+	theQueue        = "the queue"
+	theAlternatives = "the alternatives"
+)
+
 // loadSchema loads the elements of plugins and the values of settings.
 func (m *model) loadSchema() tea.Cmd {
-	return load(m, "the settings", readSchema, (*model).setSchema)
+	return load(m, theSettings, readSchema, (*model).setSchema)
 }
 
 func readSchema(ctx context.Context, c *client.Client, id string) (s schema, err error) {
@@ -178,7 +191,7 @@ func (m *model) later(d time.Duration, fn func(*model) tea.Cmd) tea.Cmd {
 }
 
 func (m *model) loadAlternatives() tea.Cmd {
-	return load(m, "the alternatives", func(ctx context.Context, c *client.Client, id string) ([]loquat.Alternative, error) {
+	return load(m, theAlternatives, func(ctx context.Context, c *client.Client, id string) ([]loquat.Alternative, error) {
 		return c.Alternatives(ctx, id)
 	}, func(m *model, list []loquat.Alternative) tea.Cmd {
 		m.session.alternatives = groupAlternatives(list)
@@ -189,7 +202,7 @@ func (m *model) loadAlternatives() tea.Cmd {
 
 // loadQueue loads a queue that was too large for an event.
 func (m *model) loadQueue() tea.Cmd {
-	return load(m, "the queue", func(ctx context.Context, c *client.Client, id string) ([]loquat.QueuedSend, error) {
+	return load(m, theQueue, func(ctx context.Context, c *client.Client, id string) ([]loquat.QueuedSend, error) {
 		return c.Queue(ctx, id)
 	}, func(m *model, queue []loquat.QueuedSend) tea.Cmd {
 		m.session.queue = queue
@@ -198,56 +211,67 @@ func (m *model) loadQueue() tea.Cmd {
 	})
 }
 
-// patch changes the metadata of a session.
-func (m *model) patch(id, done, key string, value any) tea.Cmd {
-	return m.call(done, func(ctx context.Context, c *client.Client) error {
-		_, err := c.UpdateSession(ctx, id, loquat.SessionPatch{Metadata: loquat.Object{}.Set(key, value)})
-		return err
+// override sets or, with null, removes the override of a setting. The value is shown at once.
+func (m *model) override(key string, value json.RawMessage) tea.Cmd {
+	s := m.session
+	s.saving[key]++
+	return m.inOrder(func(*model) *change {
+		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+			_, err := c.SetOverride(ctx, s.id, key, loquat.Override{Value: value})
+			return 0, err
+		}, func(m *model, err error) tea.Cmd { return m.settingSaved(s, key, err) }}
 	})
 }
 
-// override sets or, with null, removes the override of a setting, after the changes before it: two calls at the
-// same time may arrive in another order. An error is shown at the setting.
-func (m *model) override(key string, value json.RawMessage) tea.Cmd {
-	id := m.session.id
-	m.saves = append(m.saves, ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
-		return c.SetOverride(ctx, id, key, loquat.Override{Value: value})
-	}, func(m *model, _ loquat.Snapshot, err error) tea.Cmd {
-		m.saves = m.saves[1:]
-		m.settingSaved(key, err)
-		if len(m.saves) > 0 {
-			return m.saves[0]
+// settingSaved says that a setting was saved, or why it was not. The form shows what the server has then.
+func (m *model) settingSaved(s *session, key string, err error) tea.Cmd {
+	s.saving[key]--
+	switch {
+	case m.session == nil || m.session.id != s.id:
+		if err != nil {
+			return m.fail(fmt.Errorf("the setting %s of another chat was not saved: %w", key, err))
 		}
 		return nil
-	}))
-	if len(m.saves) > 1 {
-		return nil
+	case err == nil:
+		m.say("the setting was saved")
+	case !m.refused(key, err):
+		m.fail(err)
 	}
-	return m.saves[0]
+	s.answered[theSettings] = s.asked // what was loaded before has the old value
+	return m.loadSchema()
 }
 
-// settingSaved says that a setting was saved, or why it was not.
-func (m *model) settingSaved(key string, err error) {
-	if err == nil {
-		m.say("the setting was saved")
-		return
-	}
+// refused shows an error at its setting. It returns false if the settings are not open.
+func (m *model) refused(key string, err error) bool {
 	for _, d := range m.dialogs {
 		if f, ok := d.(*form); ok && f.settings {
 			f.refuse(key, err)
-			return
+			return true
 		}
 	}
-	m.fail(err)
+	return false
 }
 
-// fork copies a session up to a message, or all of it, and opens the copy.
+// here says where the user is.
+func (m *model) here() string {
+	id := m.opening
+	if m.session != nil {
+		id = m.session.id
+	}
+	return fmt.Sprint(m.server.Name, " ", id, " ", len(m.dialogs))
+}
+
+// fork copies a session up to a message, or all of it, and opens the copy, unless the user has gone elsewhere.
 func (m *model) fork(id string, upTo *int) tea.Cmd {
+	from := m.here()
 	return ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
 		return c.Fork(ctx, id, loquat.Fork{UpToIndex: upTo})
 	}, func(m *model, s loquat.Snapshot, err error) tea.Cmd {
-		if err != nil {
+		switch {
+		case err != nil:
 			return m.fail(err)
+		case m.here() != from || m.composer.sending:
+			return m.say("the chat was copied; the list has the copy")
 		}
 		m.setFocus(focusComposer)
 		return tea.Batch(m.open(s.SessionID), m.say("this is the copy"))

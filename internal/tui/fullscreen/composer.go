@@ -114,9 +114,14 @@ func (c *composer) keep(id string, d draft) {
 		return
 	}
 	if old, ok := c.drafts[id]; ok {
-		d = draft{text: strings.TrimSpace(old.text + "\n\n" + d.text), attachments: append(old.attachments, d.attachments...)}
+		d = old.with(d)
 	}
 	c.drafts[id] = d
+}
+
+// with returns a draft with another one after it.
+func (d draft) with(other draft) draft {
+	return draft{text: strings.TrimSpace(d.text + "\n\n" + other.text), attachments: append(d.attachments, other.attachments...)}
 }
 
 // setText replaces the text. The cursor is at its end, and is seen.

@@ -178,6 +178,7 @@ func newText(title, text string) *page {
 type picker struct {
 	title    string
 	items    []item
+	loading  bool
 	again    func(*model) []item // what the items are when plugins have answered; nil: the same
 	input    textinput.Model
 	selected int
@@ -204,6 +205,20 @@ type item struct {
 
 func newPicker(title string, items []item) *picker {
 	return &picker{title: title, items: items, input: newInput("")}
+}
+
+// showLoading opens a picker whose items are not known yet, so that what is typed meanwhile narrows them.
+func (m *model) showLoading(title string) *picker {
+	p := newPicker(title, nil)
+	p.loading = true
+	m.show(p)
+	return p
+}
+
+// fill gives a picker its items.
+func (p *picker) fill(items []item) tea.Cmd {
+	p.items, p.loading = items, false
+	return nil
 }
 
 // matches returns the items that have all words of the input.
@@ -271,7 +286,10 @@ func (p *picker) view(m *model, width, height int) (string, []string) {
 		}
 		lines = append(lines, line)
 	}
-	if len(list) == 0 {
+	switch {
+	case p.loading:
+		return p.title, append(lines, m.theme.dim.Render("  loading … · Esc closes"))
+	case len(list) == 0:
 		lines = append(lines, m.theme.dim.Render("  nothing fits"))
 	}
 	return p.title, append(lines, m.theme.dim.Render(fmt.Sprintf("%d of %d · Enter chooses · Esc closes", len(list), len(p.items))))

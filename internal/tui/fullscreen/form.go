@@ -56,15 +56,22 @@ func (f *form) take(s *session) {
 	if f.selected < len(f.fields) {
 		name = f.fields[f.selected].name
 	}
-	faults := map[string]string{}
+	before := map[string]*field{}
 	for _, old := range f.fields {
-		faults[old.name] = old.fault
+		before[old.name] = old
 	}
 	f.fields = nil
 	for _, e := range s.shown("config", nil) {
 		key := e.String("key")
 		v := s.values[key]
-		f.fields = append(f.fields, &field{element: e, name: key, value: v.Value, source: v.Source, fault: faults[key]})
+		x := &field{element: e, name: key, value: v.Value, source: v.Source}
+		if old := before[key]; old != nil {
+			x.fault = old.fault
+			if s.saving[key] > 0 {
+				x.value, x.source = old.value, old.source
+			}
+		}
+		f.fields = append(f.fields, x)
 	}
 	at := slices.IndexFunc(f.fields, func(x *field) bool { return x.name == name })
 	f.selected = min(max(at, 0), max(len(f.fields)-1, 0))
@@ -269,11 +276,10 @@ func (f *form) set(m *model, value json.RawMessage) tea.Cmd {
 		x.fault = err.Error()
 		return nil
 	}
-	x.fault = ""
+	x.fault, x.value = "", value
 	if f.settings {
 		return m.override(x.name, value)
 	}
-	x.value = value
 	return nil
 }
 

@@ -123,6 +123,7 @@ func (m *model) press(key tea.KeyPressMsg) tea.Cmd {
 		}
 		return nil
 	}
+	m.typed = m.now()
 	switch m.focus {
 	case focusComposer:
 		return m.pressComposer(key)

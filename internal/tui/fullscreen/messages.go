@@ -37,8 +37,10 @@ func messageCommands() []command {
 }
 
 // selectedMessage returns the message on which commands act.
-func (m *model) selectedMessage() (loquat.Message, error) {
-	msg, ok := m.session.message(m.transcript.selected)
+func (m *model) selectedMessage() (loquat.Message, error) { return m.messageAt(m.transcript.selected) }
+
+func (m *model) messageAt(index int) (loquat.Message, error) {
+	msg, ok := m.session.message(index)
 	if !ok {
 		return msg, errors.New("the message is still being loaded; try again in a moment")
 	}
@@ -102,20 +104,14 @@ func draftOf(msg loquat.Message) draft {
 // again: what the message and the reply were stays as an alternative.
 func (m *model) saveEdit(again bool) tea.Cmd {
 	e, text := m.composer.editing, m.composer.area.Value()
-	now, ok := m.session.message(e.index)
-	if !ok || now.ID != e.message.ID {
+	if !m.session.has(e.index, e.message.ID) {
 		return m.fail(errors.New("the message has moved or was deleted meanwhile; copy the text, press Esc and select it again"))
 	}
 	if strings.TrimSpace(text) == "" && len(m.composer.attachments) == 0 {
 		return m.fail(errors.New("a message has a text or an image; to delete it, press Esc, select it and press d"))
 	}
 	if !again || e.message.Role != loquat.RoleUser {
-		id := m.session.id
-		m.composer.editing = nil
-		m.composer.put(e.before)
-		return ask(m, func(ctx context.Context, c *client.Client) (loquat.MessageResult, error) {
-			return c.ModifyMessage(ctx, id, e.index, text)
-		}, func(m *model, _ loquat.MessageResult, err error) tea.Cmd { return m.saved(id, e, text, err) })
+		return m.modify(e, text)
 	}
 	index := e.index
 	s := loquat.Send{DeleteFrom: &index, Keep: true, Stream: &m.options.Stream, StreamTools: m.options.Stream}
@@ -123,7 +119,25 @@ func (m *model) saveEdit(again bool) tea.Cmd {
 		s.Content = &text
 	}
 	m.composer.sent, m.composer.requestID = "", ""
-	return m.startSend(sendJob{sessionID: m.session.id, send: s, attachments: append([]attachment(nil), m.composer.attachments...)})
+	return m.startSend(sendJob{sessionID: m.session.id, send: s, ifMatch: m.session.checkpoint, attachments: append([]attachment(nil), m.composer.attachments...)})
+}
+
+// modify saves the text of the message that was edited.
+func (m *model) modify(e *edit, text string) tea.Cmd {
+	s := m.session
+	m.composer.editing = nil
+	m.composer.put(e.before)
+	return m.inOrder(func(m *model) *change {
+		if !s.has(e.index, e.message.ID) {
+			m.saved(s.id, e, text, errors.New("the message has moved or was deleted meanwhile"))
+			return nil
+		}
+		checkpoint := s.checkpoint
+		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+			res, err := c.ModifyMessage(ctx, s.id, e.index, text, client.IfMatch(checkpoint))
+			return res.CursorEventID, err
+		}, func(m *model, err error) tea.Cmd { return m.saved(s.id, e, text, err) }}
+	})
 }
 
 // saved says whether an edit was saved. If not, it is opened again, or its text is kept as a draft if the user is
@@ -147,8 +161,7 @@ func (m *model) saved(id string, e *edit, text string, err error) tea.Cmd {
 
 // regenerate writes the reply with the selected message again, and keeps what it was.
 func (m *model) regenerate() tea.Cmd {
-	from := m.session.replyStart(m.transcript.selected)
-	return m.request(loquat.Send{DeleteFrom: &from, Keep: true})
+	return m.requestAt(m.transcript.selected, false)
 }
 
 // tryAgain connects again, or asks for the last reply again.
@@ -161,30 +174,36 @@ func (m *model) tryAgain() tea.Cmd {
 	if last < 0 || !ok {
 		return m.fail(errors.New("there is no message to answer yet"))
 	}
-	if msg.Role == loquat.RoleUser || msg.Role == loquat.RoleTool && m.session.failure != "" {
-		return m.request(loquat.Send{})
-	}
-	from := m.session.replyStart(last)
-	return m.request(loquat.Send{DeleteFrom: &from, Keep: true})
+	return m.requestAt(last, msg.Role == loquat.RoleUser || msg.Role == loquat.RoleTool && m.session.failure != "")
 }
 
 // alternative puts the next alternative at the selected message in place.
 func (m *model) alternative(step int) tea.Cmd {
-	at := m.transcript.selected
-	list := m.session.alternatives[at]
-	if len(list) == 0 {
-		at = m.session.replyStart(at)
-		list = m.session.alternatives[at]
-	}
-	now := slices.IndexFunc(list, func(a loquat.Alternative) bool { return a.InPlace })
-	to := now + step
-	if now < 0 || to < 0 || to >= len(list) {
-		return m.say("there is no further alternative here")
-	}
 	id := m.session.id
-	return m.call("", func(ctx context.Context, c *client.Client) error {
-		_, err := c.Switch(ctx, id, list[to].AlternativeID)
-		return err
+	return m.inOrder(func(m *model) *change {
+		if m.session == nil || m.session.id != id {
+			return nil
+		}
+		at := m.transcript.selected
+		list := m.session.alternatives[at]
+		if len(list) == 0 {
+			list = m.session.alternatives[m.session.replyStart(at)]
+		}
+		now := slices.IndexFunc(list, func(a loquat.Alternative) bool { return a.InPlace })
+		to := now + step
+		if now < 0 || to < 0 || to >= len(list) {
+			m.say("there is no further alternative here")
+			return nil
+		}
+		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+			res, err := c.Switch(ctx, id, list[to].AlternativeID)
+			return res.CursorEventID, err
+		}, func(m *model, err error) tea.Cmd {
+			if err == nil { // the alternatives are also loaded again, which takes a moment
+				list[now].InPlace, list[to].InPlace = false, true
+			}
+			return m.result("", err)
+		}}
 	})
 }
 
@@ -194,16 +213,21 @@ func (m *model) deleteMessage() tea.Cmd {
 		return m.fail(err)
 	}
 	id, index := m.session.id, m.transcript.selected
-	question := fmt.Sprintf("Delete message %d? It begins: %s", index+1, m.oneLine(msg.Content, 120))
-	return m.show(newConfirm("Delete a message", question, func(m *model) tea.Cmd {
-		if now, ok := m.session.message(index); !ok || now.ID != msg.ID {
-			return m.fail(errors.New("the message has moved meanwhile; select it again"))
+	begin := func(m *model) *change {
+		if m.session == nil || m.session.id != id || !m.session.has(index, msg.ID) {
+			m.fail(errors.New("the message has moved meanwhile; select it again"))
+			return nil
 		}
-		return m.call(fmt.Sprintf("message %d was deleted", index+1), func(ctx context.Context, c *client.Client) error {
-			_, err := c.DeleteMessages(ctx, id, []int{index})
-			return err
-		})
-	}))
+		checkpoint := m.session.checkpoint
+		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+			res, err := c.DeleteMessages(ctx, id, []int{index}, client.IfMatch(checkpoint))
+			return res.CursorEventID, err
+		}, func(m *model, err error) tea.Cmd {
+			return m.result(fmt.Sprintf("message %d was deleted", index+1), err)
+		}}
+	}
+	question := fmt.Sprintf("Delete message %d? It begins: %s", index+1, m.oneLine(msg.Content, 120))
+	return m.show(newConfirm("Delete a message", question, func(m *model) tea.Cmd { return m.inOrder(begin) }))
 }
 
 // stop stops the reply. Its text so far stays.
@@ -215,15 +239,37 @@ func (m *model) stop() tea.Cmd {
 	})
 }
 
-// takeBack takes the last message that waits out of the queue. If the composer is empty, the
-// message comes back into it.
+// takeBack takes the last message that waits out of the queue. The message comes back
+// into the composer.
 func (m *model) takeBack() tea.Cmd {
-	q := m.session.queue[len(m.session.queue)-1]
-	if !m.composer.hasDraft() && m.composer.editing == nil && !m.composer.sending {
-		m.composer.put(draftOf(q.Message))
-	}
-	return m.call("the message does not wait any more", func(ctx context.Context, c *client.Client) error {
-		_, err := c.Cancel(ctx, q.RequestID)
-		return err
+	s := m.session
+	return m.inOrder(func(m *model) *change {
+		if m.session != s || len(s.queue) == 0 {
+			return nil
+		}
+		q := s.queue[len(s.queue)-1]
+		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+			_, err := c.Cancel(ctx, q.RequestID)
+			return 0, err
+		}, func(m *model, err error) tea.Cmd {
+			if err != nil {
+				return m.fail(err)
+			}
+			s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(x loquat.QueuedSend) bool { return x.RequestID == q.RequestID })
+			return m.tookBack(s.id, draftOf(q.Message))
+		}}
 	})
+}
+
+// tookBack puts a message that waited into the composer, behind what is there, or keeps it as a draft if the user is
+// doing something else by now.
+func (m *model) tookBack(id string, d draft) tea.Cmd {
+	m.transcript.forget()
+	c := &m.composer
+	if m.session == nil || m.session.id != id || c.editing != nil || c.sending {
+		c.keep(id, d)
+		return m.say("the message does not wait now; it is a draft, which the chat shows when you open it again")
+	}
+	c.put(c.take().with(d))
+	return m.say("the message does not wait now")
 }

@@ -34,16 +34,17 @@ type model struct {
 	width, height int
 	theme         theme
 	focus         focus
-	away          bool // the terminal has lost the focus
-	asked         bool // Ctrl-C was pressed once, and a draft would be lost
+	away          bool      // the terminal has lost the focus
+	typed         time.Time // when a key was last pressed that did not belong to a dialog
+	asked         bool      // Ctrl-C was pressed once, and a draft would be lost
 
 	session    *session // nil: a new one
 	opening    string   // the session that is being loaded; "" if none
 	transcript transcript
 	composer   composer
 	list       list
-	dialogs    []dialog  // the last one gets the keys
-	saves      []tea.Cmd // changes of settings; the first one is being sent
+	dialogs    []dialog // the last one gets the keys
+	changes    changes
 	notice     notice
 
 	feed     *feed
@@ -135,7 +136,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		cmd = msg.apply(m)
 	}
 	m.layout(false)
-	return m, tea.Batch(cmd, m.loadMissing(), m.tick())
+	return m, tea.Batch(cmd, m.nextChange(), m.loadMissing(), m.tick())
 }
 
 // background chooses the theme that fits the background of the terminal.
@@ -164,16 +165,28 @@ func (m *model) show(d dialog) tea.Cmd {
 	return nil
 }
 
+// drop closes a dialog, wherever it is. It returns false if it was closed before.
+func (m *model) drop(d dialog) bool {
+	before := len(m.dialogs)
+	m.dialogs = slices.DeleteFunc(m.dialogs, func(x dialog) bool { return x == d })
+	return len(m.dialogs) < before
+}
+
 // closeDialog closes the last dialog.
 func (m *model) closeDialog() {
 	m.dialogs = m.dialogs[:max(0, len(m.dialogs)-1)]
 }
 
-// say shows a notice for a while.
+// say shows a notice for a while. That a message was not sent is more important.
 func (m *model) say(format string, args ...any) tea.Cmd {
-	m.notice = notice{text: fmt.Sprintf(format, args...), at: m.now()}
+	if !m.unsent() {
+		m.notice = notice{text: fmt.Sprintf(format, args...), at: m.now()}
+	}
 	return nil
 }
+
+// unsent reports whether the notice says that the message in the composer was not sent.
+func (m *model) unsent() bool { return m.notice.unsent && m.composer.hasDraft() }
 
 // fail shows an error until somebody has seen it.
 func (m *model) fail(err error) tea.Cmd {
@@ -238,16 +251,21 @@ func (m *model) setFocus(f focus) {
 
 // leave ends the client. A draft is not dropped without a word.
 func (m *model) leave() tea.Cmd {
+	lost := ""
 	switch {
 	case m.asked:
 	case m.composer.hasDraft():
-		m.asked = true
-		return m.say("the draft was not sent; press Ctrl-C again to leave it")
+		lost = "the draft was not sent; press Ctrl-C again to leave it"
+	case m.changes.unsaved():
+		lost = "a change is still being saved; press Ctrl-C again to leave"
 	case len(m.composer.drafts) > 0:
-		m.asked = true
-		return m.say("the draft of another chat was not sent; press Ctrl-C again to leave it")
+		lost = "the draft of another chat was not sent; press Ctrl-C again to leave it"
 	}
-	return tea.Quit
+	if lost == "" {
+		return tea.Quit
+	}
+	m.asked, m.notice = true, notice{}
+	return m.say("%s", lost)
 }
 
 // environment returns a variable of the environment.

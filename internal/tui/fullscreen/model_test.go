@@ -164,6 +164,7 @@ func TestMissedLoads(t *testing.T) {
 		return load(m, "the part", func(context.Context, *client.Client, string) (int, error) { return 7, err }, func(_ *model, v int) tea.Cmd { loads += v; return nil })
 	}
 	err = errors.New("no answer")
+	m.composer.setText("hello")
 	m.notice = notice{text: "not sent", bad: true, unsent: true}
 	m.Update(part()())
 	if m.notice.text != "not sent" {
@@ -427,22 +428,6 @@ func TestPickerThatFails(t *testing.T) {
 	m.pickModel()().(answer).apply(m)
 	if !m.notice.bad || m.loadMissed() != nil {
 		t.Errorf("it is loaded again; the notice is %q", m.notice.text)
-	}
-}
-
-// A change of a setting is sent when the one before it was answered, also when that failed.
-func TestSettingsAreSavedInOrder(t *testing.T) {
-	m := testModel(t, 80, 24)
-	first := m.override("level", json.RawMessage("null"))
-	if first == nil || m.override("level", json.RawMessage("7")) != nil {
-		t.Fatal("the second change is sent at the same time as the first")
-	}
-	second := first().(answer).apply(m) // it fails, because no server listens
-	if second == nil || !m.notice.bad {
-		t.Fatal("the second change is not sent after the first one failed")
-	}
-	if third := second().(answer).apply(m); third != nil || len(m.saves) != 0 {
-		t.Error("more is sent than was changed")
 	}
 }
 

@@ -116,7 +116,11 @@ func (m *model) follow() tea.Cmd {
 		m.feed = nil
 		return nil
 	}
-	m.feed, m.failed = startFeed(m.ctx, m.server.Client, client.Query{Since: &since, SessionID: id, List: !m.list.denied}), ""
+	list := !m.list.denied
+	if m.session != nil && m.session.alone { // with the list, the events of its reply may be gone
+		since, list = m.session.fold.Cursor(), false
+	}
+	m.feed, m.failed = startFeed(m.ctx, m.server.Client, client.Query{Since: &since, SessionID: id, List: list}), ""
 	return m.feed.next()
 }
 
@@ -132,15 +136,22 @@ func (f feedMsg) apply(m *model) tea.Cmd {
 		}
 	}
 	structural, last := false, m.session != nil && m.transcript.selected >= m.session.total()-1
+	alone := m.session != nil && m.session.alone
 	for _, e := range f.events {
 		m.list.apply(e)
-		m.last = max(m.last, e.EventID)
+		if !alone {
+			m.last = max(m.last, e.EventID)
+		}
 		if m.session != nil && e.SessionID == m.session.id {
 			cmds = append(cmds, m.applyEvent(e, &structural))
 		}
 	}
 	if m.session != nil && len(f.events) > 0 {
 		m.refresh(structural, last)
+	}
+	if alone && m.session != nil && m.session.run == nil {
+		m.session.alone = false
+		return tea.Batch(append(cmds, m.follow())...)
 	}
 	cmds = append(cmds, m.mergeRows())
 	if f.err != nil {

@@ -1,8 +1,10 @@
 package fullscreen
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	tea "charm.land/bubbletea/v2"
@@ -80,6 +82,8 @@ func (m *model) useServer(s Server) tea.Cmd {
 		return nil
 	case m.composer.sending:
 		return m.fail(errSending)
+	case m.changes.unsaved():
+		return m.fail(errors.New("a change is still being saved; try again in a moment"))
 	}
 	m.storeDraft()
 	m.feed.stop()
@@ -93,18 +97,21 @@ func (m *model) useServer(s Server) tea.Cmd {
 
 // pickAgent lets the user choose the agent of the open session, or of the next one.
 func (m *model) pickAgent() tea.Cmd {
-	return ask(m, func(ctx context.Context, c *client.Client) ([]loquat.Agent, error) { return c.Agents(ctx) }, (*model).showAgents)
+	p := m.showLoading("Agent")
+	return query(m, func(ctx context.Context, c *client.Client) ([]loquat.Agent, error) { return c.Agents(ctx) }, func(m *model, agents []loquat.Agent, err error) tea.Cmd {
+		if err != nil {
+			m.drop(p)
+			return m.fail(fmt.Errorf("the agents could not be loaded: %w", err))
+		}
+		return p.fill(m.agentItems(agents))
+	})
 }
 
-func (m *model) showAgents(agents []loquat.Agent, err error) tea.Cmd {
-	if err != nil {
-		return m.fail(fmt.Errorf("the agents could not be loaded: %w", err))
-	}
-	var items []item
+func (m *model) agentItems(agents []loquat.Agent) (items []item) {
 	for _, agent := range agents {
 		items = append(items, item{agent.AgentID, agent.Model, func(m *model) tea.Cmd { return m.setAgent(agent.AgentID) }})
 	}
-	return m.show(newPicker("Agent", items))
+	return items
 }
 
 func (m *model) setAgent(id string) tea.Cmd {
@@ -113,27 +120,27 @@ func (m *model) setAgent(id string) tea.Cmd {
 		return m.say("the next chat has the agent %s", id)
 	}
 	sessionID := m.session.id
-	return m.call("the chat has the agent "+id, func(ctx context.Context, c *client.Client) error {
-		_, err := c.UpdateSession(ctx, sessionID, loquat.SessionPatch{AgentID: &id})
-		return err
+	return m.inOrder(func(*model) *change {
+		return patch(sessionID, "the chat has the agent "+id, loquat.SessionPatch{AgentID: &id})
 	})
 }
 
 // pickModel lets the user choose the model of the open session. It needs the settings, which say what is in use.
 func (m *model) pickModel() tea.Cmd {
+	p := m.showLoading("Model")
 	if m.session.values != nil {
-		return m.loadModels()
+		return m.loadModels(p)
 	}
-	return loadOnce(m, "the settings", readSchema, func(m *model, s schema) tea.Cmd { return tea.Batch(m.setSchema(s), m.loadModels()) }, func(*model) {})
+	return loadOnce(m, theSettings, readSchema, func(m *model, s schema) tea.Cmd { return tea.Batch(m.setSchema(s), m.loadModels(p)) }, func(m *model) { m.drop(p) })
 }
 
-func (m *model) loadModels() tea.Cmd {
+func (m *model) loadModels(p *picker) tea.Cmd {
 	return loadOnce(m, "the models", func(ctx context.Context, c *client.Client, id string) ([]loquat.Model, error) {
 		return c.Models(ctx, client.ModelQuery{SessionID: id})
-	}, (*model).showModels, func(*model) {})
+	}, func(m *model, models []loquat.Model) tea.Cmd { return m.fillModels(p, models) }, func(m *model) { m.drop(p) })
 }
 
-func (m *model) showModels(models []loquat.Model) tea.Cmd {
+func (m *model) fillModels(p *picker, models []loquat.Model) tea.Cmd {
 	key := m.modelKey()
 	now, _ := loquat.StringOf(m.session.values[key].Value)
 	var items []item
@@ -148,11 +155,14 @@ func (m *model) showModels(models []loquat.Model) tea.Cmd {
 		items = append(items, item{"the model of the agent", "takes the choice back", func(m *model) tea.Cmd { return m.override(key, json.RawMessage("null")) }})
 	}
 	if len(items) == 0 { // the backend lists none
-		return m.show(newPrompt("Model", "the backend lists no models; type the name of one", now, func(m *model, name string) tea.Cmd {
+		if !m.drop(p) {
+			return nil // the user has closed it
+		}
+		return m.show(newPrompt("Model", "the backend lists no models; type the name of one", cmp.Or(p.input.Value(), now), func(m *model, name string) tea.Cmd {
 			return m.override(key, json.RawMessage(loquat.Quote(name)))
 		}))
 	}
-	return m.show(newPicker("Model", items))
+	return p.fill(items)
 }
 
 // modelKey returns the setting that the choice of a model changes.

@@ -49,6 +49,7 @@ type sendJob struct {
 	sessionID   string // empty: a new session
 	agent       string
 	send        loquat.Send
+	ifMatch     loquat.EventID // the checkpoint with which the indices of the send are right; 0 if it has none
 	attachments []attachment
 }
 
@@ -74,7 +75,11 @@ func (j sendJob) command(ctx context.Context, c *client.Client) tea.Cmd {
 			}
 			j.send.Attachments = append(j.send.Attachments, j.attachments[i].json())
 		}
-		_, msg.err = c.Send(ctx, msg.sessionID, j.send)
+		var opts []client.Option
+		if j.ifMatch != 0 {
+			opts = append(opts, client.IfMatch(j.ifMatch))
+		}
+		_, msg.err = c.Send(ctx, msg.sessionID, j.send, opts...)
 		return msg
 	}
 }
@@ -119,13 +124,29 @@ func (s sentMsg) apply(m *model) tea.Cmd {
 	return cmd
 }
 
-// request asks for a reply without a message of the composer.
-func (m *model) request(s loquat.Send) tea.Cmd {
-	id := m.session.id
-	s.Stream, s.StreamTools, s.RequestID = &m.options.Stream, m.options.Stream, strings.ToLower(rand.Text())
-	m.transcript.follow = true
-	return m.call("", func(ctx context.Context, c *client.Client) error {
-		_, err := c.Send(ctx, id, s)
-		return err
+// requestAt asks for a reply without a message of the composer: after the message at an index, or else instead of the
+// reply with it, which stays as an alternative.
+func (m *model) requestAt(index int, after bool) tea.Cmd {
+	msg, err := m.messageAt(index)
+	if err != nil {
+		return m.fail(err)
+	}
+	id, s := m.session.id, loquat.Send{Stream: &m.options.Stream, StreamTools: m.options.Stream, RequestID: strings.ToLower(rand.Text())}
+	return m.inOrder(func(m *model) *change {
+		if m.session == nil || m.session.id != id || m.session.run != nil || !m.session.has(index, msg.ID) {
+			return nil // it was asked for twice
+		}
+		if from := m.session.replyStart(index); !after {
+			s.DeleteFrom, s.Keep = &from, true
+		}
+		var opts []client.Option
+		if s.DeleteFrom != nil {
+			opts = append(opts, client.IfMatch(m.session.checkpoint))
+		}
+		m.transcript.follow = true
+		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+			res, err := c.Send(ctx, id, s, opts...)
+			return res.CursorEventID, err
+		}, func(m *model, err error) tea.Cmd { return m.result("", err) }}
 	})
 }

@@ -45,7 +45,13 @@ type session struct {
 	alternatives map[int][]loquat.Alternative
 	thought      map[string]time.Duration // how long the model reasoned, by message
 
+	checkpoint loquat.EventID // the newest one; a change by index names it, so that the server refuses what is too late
+	alone      bool           // it is followed without the list until its request ends, see follow
+
+	asked       int                       // the number of loads of parts
+	answered    map[string]int            // the newest load that counts, by what was loaded
 	missed      map[string]func() tea.Cmd // loads again what could not be loaded, by what it is
+	saving      map[string]int            // the number of changes of a setting that were not answered, by its key
 	schemaLoads int                       // because a plugin had not answered
 	usage       string                    // what the status bar says about the last reply
 	elements    []loquat.Object
@@ -56,13 +62,15 @@ type session struct {
 func newSession(l loaded, now time.Time) *session {
 	older, _ := lru.New[int, []loquat.Message](keptPages) // fails only for sizes below 1
 	s := &session{id: l.head.SessionID, fold: loquat.NewTailFold(l.head, l.page), older: older, wanted: map[int]bool{},
-		queue: l.page.Queue, alternatives: groupAlternatives(l.alternatives), thought: map[string]time.Duration{}, missed: map[string]func() tea.Cmd{}}
+		queue: l.page.Queue, alternatives: groupAlternatives(l.alternatives), checkpoint: l.page.Checkpoint, thought: map[string]time.Duration{},
+		answered: map[string]int{}, missed: map[string]func() tea.Cmd{}, saving: map[string]int{}}
 	s.messages = s.fold.Messages()
 	if l.page.ActiveRequestID != "" {
 		s.run = &run{id: l.page.ActiveRequestID, begun: now, phase: phaseWaiting}
 		if last := l.page.LastRequest; last != nil && last.StartedAt != nil {
 			s.run.begun = *last.StartedAt
 		}
+		s.alone = l.seen != 0
 		return s
 	}
 	s.seen = l.seen
@@ -102,6 +110,12 @@ func (s *session) message(i int) (m loquat.Message, ok bool) {
 	return page[i%pageSize], true
 }
 
+// has reports whether the message at an index has an id.
+func (s *session) has(i int, id string) bool {
+	msg, ok := s.message(i)
+	return ok && msg.ID == id
+}
+
 // apply changes the session by an event. It reports whether more than the draft has changed.
 func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 	if e.SessionID != s.id || e.EventID <= s.fold.Cursor() {
@@ -136,9 +150,11 @@ func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 		if s.run != nil && s.run.id == e.RequestID {
 			s.run = nil
 		}
+	case loquat.Checkpoint:
+		s.checkpoint = max(s.checkpoint, e.EventID)
 	case loquat.QueueChanged:
 		if !e.QueueOmitted {
-			s.queue = e.Queue
+			s.queue, s.answered[theQueue] = e.Queue, s.asked
 		}
 	case loquat.MessageModified:
 		if e.Index != nil && *e.Index < first {

@@ -113,7 +113,7 @@ func (m *model) loadList() tea.Cmd { return m.loadRows("") }
 func (m *model) loadRows(token string) tea.Cmd {
 	m.list.loading = true
 	q := loquat.SessionQuery{Limit: rowsAtOnce, PageToken: token, Archived: m.list.archived, Text: m.list.search}
-	return ask(m, func(ctx context.Context, c *client.Client) (r rows, err error) {
+	return query(m, func(ctx context.Context, c *client.Client) (r rows, err error) {
 		if r.page, err = c.Sessions(ctx, q); err == nil && token == "" {
 			r.fields, err = c.ListFields(ctx)
 		}
@@ -184,7 +184,7 @@ func (m *model) mergeRows() tea.Cmd {
 	}
 	l.stale, l.merged = false, m.now()
 	q := loquat.SessionQuery{Limit: rowsAtOnce, Archived: l.archived}
-	return ask(m, func(ctx context.Context, c *client.Client) (loquat.SessionList, error) { return c.Sessions(ctx, q) },
+	return query(m, func(ctx context.Context, c *client.Client) (loquat.SessionList, error) { return c.Sessions(ctx, q) },
 		func(m *model, page loquat.SessionList, err error) tea.Cmd {
 			if l := &m.list; err == nil && l.search == "" && l.archived == q.Archived { // without an answer the rows stay as they are
 				l.change(func() { l.add(page.Sessions) })
@@ -404,25 +404,36 @@ func (m *model) rename(id, title string) tea.Cmd {
 		if strings.TrimSpace(text) == "" {
 			return m.fail(errors.New("a title has at least one character; the old one stays"))
 		}
-		return m.patch(id, "", loquat.MetaTitle, text)
+		return m.inOrder(func(*model) *change {
+			return patch(id, "", loquat.SessionPatch{Metadata: loquat.Object{}.Set(loquat.MetaTitle, text)})
+		})
 	}))
 }
 
 // toggleLabel pins or archives a session, or takes that back.
 func (m *model) toggleLabel(id, label string) tea.Cmd {
-	var metadata loquat.Object
+	return m.inOrder(func(m *model) *change {
+		on := !m.metadataOf(id).Bool(label)
+		return patch(id, labelSaved(label, on), loquat.SessionPatch{Metadata: loquat.Object{}.Set(label, on)})
+	})
+}
+
+// metadataOf returns the metadata of a session that is open or in the list.
+func (m *model) metadataOf(id string) loquat.Object {
 	if m.session != nil && m.session.id == id {
-		metadata = m.session.fold.Metadata()
+		return m.session.fold.Metadata()
 	}
 	if at := slices.IndexFunc(m.list.rows, func(s loquat.SessionSummary) bool { return s.SessionID == id }); at >= 0 {
-		metadata = m.list.rows[at].Metadata
+		return m.list.rows[at].Metadata
 	}
-	on := !metadata.Bool(label)
-	done := map[string]string{
+	return nil
+}
+
+func labelSaved(label string, on bool) string {
+	return map[string]string{
 		loquat.MetaPinned + "true": "the chat is pinned", loquat.MetaPinned + "false": "the chat is not pinned any more",
 		loquat.MetaArchived + "true": "the chat is in the archive; v in the list shows it", loquat.MetaArchived + "false": "the chat is in the list again",
 	}[label+fmt.Sprint(on)]
-	return m.patch(id, done, label, on)
 }
 
 func (m *model) confirmDelete(id string) tea.Cmd {

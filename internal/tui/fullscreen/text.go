@@ -83,7 +83,9 @@ func plainError(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return strings.Replace(err.Error(), context.DeadlineExceeded.Error(), "the server did not answer within "+seconds(callTimeout), 1)
 	}
-	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Detail != "" {
+	if e, ok := errors.AsType[*loquat.Error](err); ok && e.Code == loquat.CodePreconditionFailed {
+		return strings.Replace(err.Error(), e.Error(), "the chat has changed meanwhile; look at it, and try again", 1)
+	} else if ok && e.Detail != "" {
 		return strings.Replace(err.Error(), e.Error(), e.Detail, 1)
 	}
 	return err.Error()

@@ -1,0 +1,423 @@
+package fullscreen
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"loquat"
+	"loquat/internal/client"
+)
+
+// calls is a server that keeps what it is asked, and answers by answer, or with an empty object.
+type calls struct {
+	got    []string // method, path, If-Match and body
+	answer func(r *http.Request) (int, any)
+}
+
+func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	c.got = append(c.got, strings.Join(strings.Fields(r.Method+" "+r.URL.Path+" "+r.Header.Get("If-Match")+" "+string(body)), " "))
+	status, answer := 200, any(map[string]any{})
+	if c.answer != nil {
+		status, answer = c.answer(r)
+	}
+	raw, err := json.Marshal(answer)
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(raw))), Request: r}, err
+}
+
+// changed returns the calls that change something.
+func (c *calls) changed() string {
+	var list []string
+	for _, call := range c.got {
+		if !strings.HasPrefix(call, "GET ") {
+			list = append(list, call)
+		}
+	}
+	return strings.Join(list, "\n")
+}
+
+// onServer runs a test of a model whose time is that of the test, and whose server is c.
+func onServer(t *testing.T, fn func(t *testing.T, m *model, c *calls), messages ...loquat.Message) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &calls{}
+		m := testModel(t, 80, 24, messages...)
+		var err error
+		if m.server.Client, err = client.New("http://127.0.0.1:1", client.Options{HTTPClient: &http.Client{Transport: c}}); err != nil {
+			t.Fatal(err)
+		}
+		m.now = time.Now
+		fn(t, m, c)
+	})
+}
+
+// run runs commands and those that follow from them, until none is left.
+func (m *model) run(cmds ...tea.Cmd) {
+	_, next := m.Update(nil)
+	for cmds = append(cmds, next); len(cmds) > 0; cmds = cmds[1:] {
+		if cmds[0] == nil {
+			continue
+		}
+		switch msg := cmds[0]().(type) {
+		case tea.BatchMsg:
+			cmds = append(cmds, msg...)
+		case tickMsg, nil:
+		default:
+			_, next := m.Update(msg)
+			cmds = append(cmds, next)
+		}
+	}
+}
+
+func (m *model) feedEvents(events ...loquat.Event) {
+	for i := range events {
+		events[i].SessionID = "s"
+	}
+	feedMsg{feed: m.feed, events: events}.apply(m)
+}
+
+// p pressed twice pins and unpins: the second change begins with what the first one has changed.
+func TestLabelTwice(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		pinned := loquat.EventID(20)
+		c.answer = func(*http.Request) (int, any) {
+			m.feedEvents(loquat.Event{EventID: pinned, Type: loquat.Checkpoint, AgentID: "a", Metadata: loquat.Object{}.Set("pinned", pinned == 20)})
+			pinned++
+			return 200, loquat.Snapshot{CursorEventID: pinned - 1}
+		}
+		m.run(m.toggleLabel("s", loquat.MetaPinned), m.toggleLabel("s", loquat.MetaPinned))
+		want := `PATCH /sessions/s {"metadata":{"pinned":true}}` + "\n" + `PATCH /sessions/s {"metadata":{"pinned":false}}`
+		if c.changed() != want {
+			t.Errorf("the calls are\n%s", c.changed())
+		}
+	})
+}
+
+// A change whose events do not come, as while the connection is lost, holds up the next one for a moment only. One
+// that fails does not hold it up at all, and both are told.
+func TestChangesGoOn(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(*http.Request) (int, any) { return 200, loquat.Snapshot{CursorEventID: 20} }
+		begun := time.Now()
+		m.run(m.toggleLabel("s", loquat.MetaPinned), m.toggleLabel("s", loquat.MetaArchived))
+		if took := time.Since(begun); len(c.got) != 2 || took < eventsPause || took > 3*eventsPause {
+			t.Errorf("after %s there were %d calls", took, len(c.got))
+		}
+		c.answer = func(*http.Request) (int, any) { return 500, nil }
+		m.run(m.override("level", json.RawMessage("1")), m.override("level", json.RawMessage("2")))
+		want := `PUT /sessions/s/config/level {"value":1}` + "\n" + `PUT /sessions/s/config/level {"value":2}`
+		if !strings.HasSuffix(c.changed(), want) || !m.notice.bad || m.changes.unsaved() {
+			t.Errorf("the notice is %q, the calls are\n%s", m.notice.text, c.changed())
+		}
+	})
+}
+
+// Nobody leaves a change that was not saved without a word, or takes it to another server.
+func TestLeavingAChange(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, _ *calls) {
+		m.toggleLabel("s", loquat.MetaPinned)
+		m.useServer(Server{Name: "other"})
+		if m.server.Name != "test" || !m.notice.bad {
+			t.Errorf("the server is %s, the notice %q", m.server.Name, m.notice.text)
+		}
+		if m.leave(); !m.asked {
+			t.Error("the change is left without a word")
+		}
+	})
+}
+
+// A change by index names the newest checkpoint, so that a repeat after a lost answer cannot hit another message.
+func TestIndicesNameTheCheckpoint(t *testing.T) {
+	messages := []loquat.Message{{Role: "user", Content: "a question"}, {Role: "assistant", Content: "a reply"}}
+	for want, change := range map[string]func(m *model){
+		`DELETE /sessions/s/messages "0000000000000015" {"indices":[1]}`: func(m *model) {
+			m.deleteMessage()
+			m.top().press(m, tea.KeyPressMsg{Code: 'y', Text: "y"})
+		},
+		`PATCH /sessions/s/messages/1 "0000000000000015" {"content":"a reply!"}`: func(m *model) {
+			m.editMessage()
+			m.composer.setText("a reply!")
+			m.saveEdit(false)
+		},
+		`POST /sessions/s/send "0000000000000015" {"content":"why?"`: func(m *model) {
+			m.transcript.selected = 0
+			m.editMessage()
+			m.composer.setText("why?")
+			m.run(m.saveEdit(true))
+		},
+		`POST /sessions/s/send "0000000000000015" {`: func(m *model) { m.regenerate() },
+	} {
+		onServer(t, func(t *testing.T, m *model, c *calls) {
+			m.setFocus(focusTranscript)
+			m.transcript.selected = 1
+			m.feedEvents(loquat.Event{EventID: 15, Type: loquat.Checkpoint})
+			c.answer = func(*http.Request) (int, any) {
+				return 412, map[string]any{"code": "precondition_failed", "detail": "checkpoint 16"}
+			}
+			change(m)
+			m.run()
+			if !strings.HasPrefix(c.changed(), want) || len(c.got) > 2 || !strings.Contains(m.notice.text, "the chat has changed meanwhile") {
+				t.Errorf("want %s, got %s; the notice is %q", want, c.changed(), m.notice.text)
+			}
+		}, messages...)
+	}
+}
+
+// A session that has changed in another way, such as its title, is no reason to refuse what the user has asked for.
+func TestChangedMeanwhile(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(r *http.Request) (int, any) {
+			if strings.Contains(r.Header.Get("If-Match"), "15") {
+				return 202, loquat.SendResult{}
+			}
+			m.feedEvents(loquat.Event{EventID: 15, Type: loquat.Checkpoint, AgentID: "a"})
+			return 412, map[string]any{"code": "precondition_failed"}
+		}
+		if m.run(m.regenerate()); strings.Count(c.changed(), "POST") != 2 || m.notice.bad {
+			t.Errorf("the notice is %q, the calls are\n%s", m.notice.text, c.changed())
+		}
+	}, loquat.Message{Role: "assistant", Content: "a reply"})
+}
+
+// What is pressed twice by accident happens once.
+func TestAskedTwice(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(*http.Request) (int, any) { // the reply is there before the second one begins
+			m.feedEvents(loquat.Event{EventID: 20, Type: loquat.MessagesDeleted, Indices: []int{1}},
+				loquat.Event{EventID: 21, Type: loquat.Final, Messages: []loquat.Message{{ID: "new", Role: "assistant"}}})
+			return 202, loquat.SendResult{CursorEventID: 20}
+		}
+		m.run(m.tryAgain(), m.tryAgain())
+		if n := strings.Count(c.changed(), "POST"); n != 1 {
+			t.Errorf("%d calls:\n%s", n, c.changed())
+		}
+	}, loquat.Message{Role: "user", Content: "a question"}, loquat.Message{Role: "assistant", Content: "a reply"})
+}
+
+// Two steps through the alternatives lead to the second one from here.
+func TestAlternativeTwice(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		m.session.alternatives = groupAlternatives([]loquat.Alternative{
+			{AlternativeID: "one", InPlace: true}, {AlternativeID: "two"}, {AlternativeID: "three"},
+		})
+		m.run(m.alternative(1), m.alternative(1), m.alternative(1))
+		want := "POST /sessions/s/alternatives/two/switch\nPOST /sessions/s/alternatives/three/switch"
+		if c.changed() != want || !strings.Contains(m.notice.text, "no further alternative") {
+			t.Errorf("the notice is %q, the calls are\n%s", m.notice.text, c.changed())
+		}
+	}, loquat.Message{Role: "assistant", Content: "a reply"})
+}
+
+// Messages that wait come back one by one, behind what is in the composer, and only if they do not wait now.
+func TestTakeBack(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		for _, id := range []string{"one", "two", "three"} {
+			m.session.queue = append(m.session.queue, loquat.QueuedSend{RequestID: id, Message: loquat.Message{Content: id}})
+		}
+		m.composer.setText("draft")
+		m.run(m.takeBack(), m.takeBack())
+		if got, want := m.composer.area.Value(), "draft\n\nthree\n\ntwo"; got != want {
+			t.Errorf("the composer has %q, want %q", got, want)
+		}
+		c.answer = func(*http.Request) (int, any) { return 404, nil }
+		if m.run(m.takeBack()); strings.Contains(m.composer.area.Value(), "one") || len(m.session.queue) != 1 || !m.notice.bad {
+			t.Errorf("the composer has %q, the notice is %q", m.composer.area.Value(), m.notice.text)
+		}
+	})
+}
+
+// A message that waited is a draft of its chat if another one is open by then.
+func TestTakeBackElsewhere(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		m.session.queue = []loquat.QueuedSend{{RequestID: "one", Message: loquat.Message{Content: "one"}}}
+		c.answer = func(*http.Request) (int, any) { m.newChat(); m.feed.stop(); return 200, nil }
+		m.run(m.takeBack())
+		if m.composer.drafts["s"].text != "one" || m.composer.hasDraft() {
+			t.Errorf("the drafts are %v, the composer has %q", m.composer.drafts, m.composer.area.Value())
+		}
+	})
+}
+
+// A setting shows its new value at once, and keeps it while older answers come.
+func TestSettingThatIsSaved(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, _ *calls) {
+		before := schema{elements: []loquat.Object{loquat.Object{}.Set("ui_type", "config").Set("key", "loud").Set("type", "checkbox")},
+			values: map[string]loquat.ConfigValue{"loud": {Value: json.RawMessage("false")}}}
+		m.setSchema(before)
+		m.showSettings()
+		f := m.top().(*form)
+		f.edit(m)
+		m.setSchema(before)
+		if got := string(f.fields[0].value); got != "true" {
+			t.Errorf("the value is %s", got)
+		}
+		f.edit(m)
+		if got := string(f.fields[0].value); got != "false" || len(m.changes.waiting) != 2 {
+			t.Errorf("after the second key the value is %s, and %d changes wait", got, len(m.changes.waiting))
+		}
+	})
+}
+
+// The fault of a setting is not shown at the settings of another chat.
+func TestSettingOfAnotherChat(t *testing.T) {
+	m := testModel(t, 80, 24)
+	before := m.session
+	m.session = newSession(loaded{head: loquat.Session{SessionID: "other"}}, m.now())
+	m.session.elements = []loquat.Object{loquat.Object{}.Set("ui_type", "config").Set("key", "level").Set("type", "number")}
+	m.showSettings()
+	m.settingSaved(before, "level", errors.New("too high"))
+	if f := m.top().(*form); f.fields[0].fault != "" || !strings.Contains(m.notice.text, "another chat") {
+		t.Errorf("the fault is %q, the notice %q", f.fields[0].fault, m.notice.text)
+	}
+}
+
+// Of two answers the one that was asked for later counts, and an event that came since counts more.
+func TestOldAnswers(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		answers := 0
+		c.answer = func(*http.Request) (int, any) {
+			answers++
+			return 200, loquat.Queue{Queue: []loquat.QueuedSend{{RequestID: fmt.Sprint("answer ", answers)}}}
+		}
+		queued := func() string { return m.session.queue[0].RequestID }
+		first, second := m.loadQueue(), m.loadQueue()
+		m.Update(second())
+		m.Update(first())
+		if queued() != "answer 1" {
+			t.Errorf("the queue is of %q", queued())
+		}
+		late := m.loadQueue()
+		m.feedEvents(loquat.Event{EventID: 20, Type: loquat.QueueChanged, Queue: []loquat.QueuedSend{{RequestID: "event"}}})
+		m.Update(late())
+		if queued() != "event" {
+			t.Errorf("the queue is of %q", queued())
+		}
+	})
+}
+
+// What one server answers is not shown when another one is in use.
+func TestAnswersOfTheServerBefore(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(r *http.Request) (int, any) {
+			if r.URL.Path == "/agents" {
+				return 200, map[string]any{"agents": []loquat.Agent{{AgentID: "old"}}}
+			}
+			return 200, loquat.SessionList{Sessions: []loquat.SessionSummary{{SessionID: "old"}}}
+		}
+		m.list.stale = true
+		late := []tea.Cmd{m.loadList(), m.pickAgent(), m.fork("s", nil)}
+		m.list.loading = false
+		late = append(late, m.mergeRows())
+		m.useServer(Server{Name: "other", Client: m.server.Client})
+		for _, cmd := range late {
+			m.Update(cmd())
+		}
+		if len(m.list.rows) != 0 || m.top() != nil || m.opening != "" || m.feed != nil {
+			t.Errorf("rows %v, a dialog %v, opening %q", m.list.rows, m.top(), m.opening)
+		}
+	})
+}
+
+// A copy does not take the user away from where they are by then.
+func TestForkElsewhere(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(*http.Request) (int, any) {
+			return 201, loquat.Snapshot{Session: loquat.Session{SessionID: "copy"}}
+		}
+		fork := m.fork("s", nil)
+		m.newChat()
+		m.feed.stop()
+		if m.Update(fork()); m.opening != "" || !strings.Contains(m.notice.text, "the list has the copy") {
+			t.Errorf("opening %q, the notice is %q", m.opening, m.notice.text)
+		}
+		if m.Update(m.fork("s", nil)()); m.opening != "copy" {
+			t.Errorf("opening %q", m.opening)
+		}
+	})
+}
+
+// A chat with events that are too old for the list is followed without it while its request runs.
+func TestFollowedAlone(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.last, m.listed = 100, true
+	m.session = newSession(loaded{head: loquat.Session{SessionID: "s"}, page: loquat.MessagePage{CursorEventID: 10, ActiveRequestID: "r"}, seen: 100}, m.now())
+	m.follow()
+	before := m.feed
+	m.feedEvents(loquat.Event{EventID: 105, Type: loquat.Partial, RequestID: "r", Message: &loquat.Delta{Content: "x"}})
+	if m.feed != before || m.last != 100 {
+		t.Errorf("the list has events up to %s", m.last)
+	}
+	m.feedEvents(loquat.Event{EventID: 110, Type: loquat.RequestCompleted, RequestID: "r"})
+	if m.feed == before || m.session.alone || m.last != 100 {
+		t.Errorf("after its request the chat is followed alone: %v, and the list has events up to %s", m.session.alone, m.last)
+	}
+	m.feed.stop()
+}
+
+// That a message was not sent stays on the screen while it is in the composer.
+func TestUnsentNoticeStays(t *testing.T) {
+	m := testModel(t, 80, 24)
+	m.composer.setText("hello")
+	m.notice = notice{text: "not sent", bad: true, unsent: true}
+	m.say("the chat is pinned")
+	m.acted("Sum", json.RawMessage(`"3"`), nil)
+	if m.notice.text != "not sent" {
+		t.Errorf("the notice is %q", m.notice.text)
+	}
+	m.composer.setText("")
+	if m.say("the chat is pinned"); m.notice.text == "not sent" {
+		t.Error("the notice stays for a message that is not there now")
+	}
+}
+
+// The result of an action does not take the keys of somebody who is typing.
+func TestResultWhileTyping(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, _ *calls) {
+		m.Update(tea.KeyPressMsg{Code: 'a', Text: "a"})
+		cmd := m.acted("Sum", json.RawMessage(`"3"`), nil)
+		if m.top() != nil {
+			t.Fatal("it opens at once")
+		}
+		if m.run(cmd); m.top() == nil {
+			t.Error("it does not open later")
+		}
+	})
+}
+
+// A picker is open while its items are loaded, so what is typed goes to it. Closed, it stays closed.
+func TestPickerThatLoads(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(*http.Request) (int, any) {
+			return 200, map[string]any{"agents": []loquat.Agent{{AgentID: "one"}, {AgentID: "two"}}}
+		}
+		load := m.pickAgent()
+		m.top().paste(m, "tw")
+		m.Update(tea.KeyPressMsg{Code: tea.KeyEnter}) // too early
+		m.Update(load())
+		if got := m.top().(*picker).matches(); len(got) != 1 || got[0].title != "two" {
+			t.Errorf("the picker has %v", got)
+		}
+		m.closeDialog()
+		load = m.pickAgent()
+		m.closeDialog()
+		if m.Update(load()); m.top() != nil {
+			t.Error("it opens by itself")
+		}
+		c.answer = func(*http.Request) (int, any) { return 500, nil }
+		if m.run(m.pickAgent()); m.top() != nil || !m.notice.bad {
+			t.Errorf("after a failure the notice is %q", m.notice.text)
+		}
+	})
+}
