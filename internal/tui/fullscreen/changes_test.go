@@ -227,9 +227,14 @@ func TestTakeBack(t *testing.T) {
 			m.session.queue = append(m.session.queue, loquat.QueuedSend{RequestID: id, Message: loquat.Message{Content: id}})
 		}
 		m.composer.setText("draft")
+		c.answer = func(*http.Request) (int, any) { return 202, loquat.CancelResult{Status: loquat.StatusCancelled} }
 		m.run(m.takeBack(), m.takeBack())
 		if got, want := m.composer.area.Value(), "draft\n\nthree\n\ntwo"; got != want {
 			t.Errorf("the composer has %q, want %q", got, want)
+		}
+		c.answer = func(*http.Request) (int, any) { return 202, loquat.CancelResult{Status: loquat.StatusRunning} }
+		if m.run(m.takeBack()); strings.Contains(m.composer.area.Value(), "one") || !strings.Contains(m.notice.text, "had begun") {
+			t.Errorf("the composer has %q, the notice is %q", m.composer.area.Value(), m.notice.text)
 		}
 		c.answer = func(*http.Request) (int, any) { return 404, nil }
 		if m.run(m.takeBack()); strings.Contains(m.composer.area.Value(), "one") || len(m.session.queue) != 1 || !m.notice.bad {
@@ -242,7 +247,11 @@ func TestTakeBack(t *testing.T) {
 func TestTakeBackElsewhere(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, c *calls) {
 		m.session.queue = []loquat.QueuedSend{{RequestID: "one", Message: loquat.Message{Content: "one"}}}
-		c.answer = func(*http.Request) (int, any) { m.newChat(); m.feed.stop(); return 200, nil }
+		c.answer = func(*http.Request) (int, any) {
+			m.newChat()
+			m.feed.stop()
+			return 202, loquat.CancelResult{Status: loquat.StatusCancelled}
+		}
 		m.run(m.takeBack())
 		if m.composer.drafts["s"].text != "one" || m.composer.hasDraft() {
 			t.Errorf("the drafts are %v, the composer has %q", m.composer.drafts, m.composer.area.Value())

@@ -248,12 +248,17 @@ func (m *model) takeBack() tea.Cmd {
 			return nil
 		}
 		q := s.queue[len(s.queue)-1]
+		var status loquat.RequestStatus
 		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
-			_, err := c.Cancel(ctx, q.RequestID)
+			res, err := c.Cancel(ctx, q.RequestID)
+			status = res.Status
 			return 0, err
 		}, func(m *model, err error) tea.Cmd {
-			if err != nil {
+			switch {
+			case err != nil:
 				return m.fail(err)
+			case status != loquat.StatusCancelled:
+				return m.say("the reply to the message had begun, so it was stopped; the message stays")
 			}
 			s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(x loquat.QueuedSend) bool { return x.RequestID == q.RequestID })
 			return m.tookBack(s.id, draftOf(q.Message))

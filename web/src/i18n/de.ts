@@ -167,6 +167,7 @@ export const de: Catalogue = {
   "transcript.read_stop": "Vorlesen beenden",
   "transcript.delete": "Löschen",
   "transcript.deleted": "Die Nachricht wurde gelöscht.",
+  "transcript.gone": "Die Nachricht ist nicht mehr da.",
   "transcript.details": "Details",
   "transcript.previous": "Vorige Version",
   "transcript.next": "Nächste Version",

@@ -168,6 +168,7 @@ export const en = {
   "transcript.read_stop": "Stop reading",
   "transcript.delete": "Delete",
   "transcript.deleted": "The message was deleted.",
+  "transcript.gone": "The message is not there now.",
   "transcript.details": "Details",
   "transcript.previous": "Previous version",
   "transcript.next": "Next version",

@@ -167,6 +167,7 @@ export const es: Catalogue = {
   "transcript.read_stop": "Detener la lectura",
   "transcript.delete": "Eliminar",
   "transcript.deleted": "El mensaje se eliminó.",
+  "transcript.gone": "El mensaje ya no está.",
   "transcript.details": "Detalles",
   "transcript.previous": "Versión anterior",
   "transcript.next": "Versión siguiente",

@@ -168,6 +168,7 @@ export const fr: Catalogue = {
   "transcript.read_stop": "Arrêter la lecture",
   "transcript.delete": "Supprimer",
   "transcript.deleted": "Le message a été supprimé.",
+  "transcript.gone": "Le message n’est plus là.",
   "transcript.details": "Détails",
   "transcript.previous": "Version précédente",
   "transcript.next": "Version suivante",

@@ -167,6 +167,7 @@ export const zh: Catalogue = {
   "transcript.read_stop": "停止朗读",
   "transcript.delete": "删除",
   "transcript.deleted": "消息已删除。",
+  "transcript.gone": "该消息已不存在。",
   "transcript.details": "详细信息",
   "transcript.previous": "上一个版本",
   "transcript.next": "下一个版本",

@@ -1,5 +1,5 @@
 // The state of the whole page. It owns all other parts of the model.
-import { isProblem, newId, type ConnectionState, type FollowedSession, type OutboxEntry, type SessionState } from "@loquat/client";
+import { isProblem, newId, type ConnectionState, type FollowedSession, type Outbox, type OutboxEntry, type SessionState } from "@loquat/client";
 import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { fileSize, t } from "../i18n/index.ts";
 import { addressOf, maxImageBytes, maxPieces, piecesOf, type Chosen, type Piece } from "./attachments.ts";
@@ -23,6 +23,9 @@ import { asProblem, type BusyMode, type Followed, type Problem, type Send, type 
 type Overlay = "palette" | "shortcuts" | "settings" | "import" | "";
 
 type PageState = "live" | "connecting" | "waiting" | "signed-out" | "stopped";
+
+/** How long the page waits after a lost call before it asks again who uses it, in milliseconds. */
+const identifyMs = 2000;
 
 export class App {
   readonly preferences: Preferences;
@@ -101,20 +104,27 @@ export class App {
     this.settings.start();
   }
 
-  /** identify learns what the user may do. The list begins after that, because a token of one session has none. */
+  /** identify learns what the user may do. The list begins after that, because a token of one session has none. Without a connection it tries again. */
   private async identify(): Promise<void> {
+    const later = (thrown: unknown): boolean => {
+      clearTimeout(this.identifying);
+      if (asProblem(thrown).code !== "connection") return false;
+      this.identifying = setTimeout(() => void this.identify(), identifyMs);
+      return true;
+    };
     try {
       this.me.value = await this.wire.call<Me>("GET", "/auth/me");
     } catch (thrown) {
-      if (isProblem(thrown, "unauthorized")) return; // the sign-in dialog is open
+      if (later(thrown) || isProblem(thrown, "unauthorized")) return; // the sign-in dialog is open
       this.me.value = { requires_token: false, scope: "full", browser: false };
     }
     const only = this.onlySession.peek();
     if (only) this.go({ at: "session", id: only }, true);
     else this.list.show(this.route.peek().at === "archived", this.list.tag.peek());
     if (!only && this.me.peek()?.scope !== "user") void this.list.loadElements();
-    this.agents.value = await this.wire.call<{ agents: Agent[] }>("GET", "/agents").then(({ agents }) => agents, () => []);
+    this.agents.value = await this.wire.call<{ agents: Agent[] }>("GET", "/agents").then(({ agents }) => agents, (thrown) => (later(thrown), []));
   }
+  private identifying: ReturnType<typeof setTimeout> | undefined;
 
   /** signedIn goes on with the rights that the user now has. */
   async signedIn(): Promise<void> {
@@ -126,8 +136,10 @@ export class App {
     if (this.problem.peek()) this.reopen();
   }
 
+  /** signOut ends the session of the browser. Without a connection it does nothing, and what is not sent yet stays. */
   async signOut(): Promise<void> {
-    await this.attempt(this.wire.call("DELETE", "/auth/session"));
+    const done = this.wire.call("DELETE", "/auth/session").then(() => true, (thrown) => isProblem(thrown, "unauthorized") || Promise.reject(thrown));
+    if (!(await this.attempt(done))) return;
     await this.wire.outbox.clear();
     this.me.value = null;
     await this.identify();
@@ -194,8 +206,7 @@ export class App {
     this.list.read(id);
     let follower: Followed<FollowedSession> | undefined;
     const end = effect(() => {
-      const creating = this.outgoing.value.some((entry) => entry.sessionId === id && entry.create);
-      if (creating || follower) return;
+      if (this.creates(id) || follower) return;
       const made = (follower = this.wire.session(id, this.wire.outbox.created(id)));
       made.subscribe((followed) => {
         if (this.transcript.peek() === transcript) this.changed(id, transcript, followed);
@@ -207,13 +218,23 @@ export class App {
     };
   }
 
+  /** creates reports whether the outbox still has to create a session. */
+  private creates(id: string): boolean {
+    return this.outgoing.value.some((entry) => entry.sessionId === id && entry.create);
+  }
+
   private changed(id: string, transcript: Transcript, { status, state, error }: FollowedSession): void {
     if (status === "deleted") {
       this.notices.add({ kind: "info", text: t("session.deleted_elsewhere") });
+      const draft = this.composer.peek();
       this.go({ at: "new" }, true);
+      this.composer.peek().putBack(draft.take());
+      draft.save();
       return;
     }
     if (status === "missing" || status === "failed") this.problem.value = error ?? null;
+    // After a reload, the outbox may not have been read yet that has to create the session.
+    if (status === "missing") void this.wire.outbox.ready.then(() => this.transcript.peek() === transcript && this.creates(id) && this.follow(id));
     if (status !== "ready" || !state) return;
     this.problem.value = null;
     const ended = transcript.active.peek();
@@ -276,19 +297,23 @@ export class App {
     const send: Send = { content: taken.text, stream_tools: true, ...(attachments.length && { attachments }), ...(this.busy.peek() && { on_busy: mode ?? this.preferences.get("busy") }) };
     const id = sessionOf(this.route.peek());
     const session = id ?? newId();
-    try {
-      await this.conversation.settle();
-      await this.wire.outbox.add(session, send, { ...(!id && { create: composer.newSession() }), ...(files.length && { files }) });
-    } catch { // the browser cannot store it
-      composer.putBack(taken);
-      this.notices.add({ kind: "error", text: t("composer.not_stored") });
-      return;
-    }
+    await this.conversation.settle();
+    if (!(await this.store(session, send, { ...(!id && { create: composer.newSession() }), ...(files.length && { files }) }))) return composer.putBack(taken);
     composer.sent(taken);
     if (id || this.composer.peek() !== composer) return;
     this.composerOf(session).putBack(composer.take()); // what the user wrote meanwhile
     composer.save();
     this.go({ at: "session", id: session });
+  }
+
+  /** store gives a send to the outbox. It returns false if the browser cannot store it. */
+  async store(...send: Parameters<Outbox["add"]>): Promise<boolean> {
+    try {
+      return Boolean(await this.wire.outbox.add(...send));
+    } catch {
+      this.notices.add({ kind: "error", text: t("composer.not_stored") });
+      return false;
+    }
   }
 
   /** editLast changes the last message of the user in its place. It reports whether there is one. */
@@ -301,7 +326,8 @@ export class App {
 
   /** regenerate asks for the reply at an index again and keeps the old one as an alternative. */
   regenerate(index: number): void {
-    void this.again({ delete_from: index, keep: true });
+    const message = this.transcript.peek()?.messages[index];
+    if (message) void this.again({ keep: true }, message.id);
   }
 
   /** resend runs a request on the messages as they stand. */
@@ -315,15 +341,15 @@ export class App {
     void this.again({ content: t("transcript.continue_text") });
   }
 
-  /** again asks for another reply. While a send is on its way it does nothing, so that a double click asks once. */
-  private async again(send: Send): Promise<void> {
+  /** again asks for another reply, instead of the message from and those after it if there is one. While a send is on its way it does nothing, so that a double click asks once. */
+  private async again(send: Send, from?: string): Promise<void> {
     const id = sessionOf(this.route.peek());
     const sending = this.asking || this.busy.peek() || this.pending.peek().some(({ status }) => status !== "failed");
     if (!id || sending || this.readOnly.peek()) return;
     this.asking = true;
     try {
-      await this.conversation.settle();
-      await this.wire.outbox.add(id, { ...send, stream_tools: true });
+      const at = from ? await this.conversation.settled(from) : await this.conversation.settle();
+      if (at || !from) await this.store(id, { ...send, ...(at && { delete_from: at.index }), stream_tools: true });
     } finally {
       this.asking = false;
     }
@@ -335,20 +361,27 @@ export class App {
     const { id, sessionId, create } = entry;
     const alone = create && this.wire.outbox.of(sessionId).length === 1; // the session does not exist before this send arrives
     if (alone) this.go({ at: "new" }, true);
-    if (await this.wire.outbox.withdraw(id)) this.putBack(entry.send.content ?? "", piecesOf(entry));
+    if (await this.wire.outbox.withdraw(id)) this.putBack(this.composerOf(alone ? "new" : sessionId), entry.send.content ?? "", piecesOf(entry));
     else if (alone) this.go({ at: "session", id: sessionId }, true);
   }
 
-  /** withdraw takes a send out of the queue and puts it back into the message box. */
+  /** withdraw takes a send out of the queue and puts it back into the message box. One that has begun meanwhile is stopped, and its message stays. */
   async withdraw(queued: Queued): Promise<void> {
-    const done = await this.attempt(this.wire.sdk.cancel(queued.request_id));
-    if (!done) return;
-    this.putBack(queued.message.content, piecesOf({ id: queued.request_id, send: { attachments: (queued.message.metadata?.attachments ?? []) as Attachment[] } }));
+    const composer = this.composer.peek();
+    const id = queued.request_id;
+    if (this.withdrawing.has(id)) return;
+    this.withdrawing.add(id);
+    const done = await this.attempt(this.wire.sdk.cancel(id));
+    if (done?.status !== "cancelled") return void this.withdrawing.delete(id);
+    this.putBack(composer, queued.message.content, piecesOf({ id, send: { attachments: (queued.message.metadata?.attachments ?? []) as Attachment[] } }));
   }
 
-  private putBack(text: string, pieces: readonly Piece[]): void {
-    this.composer.peek().putBack({ text, pieces });
-    this.ask("composer");
+  /** The sends that were taken out of the queue, or are being. */
+  private readonly withdrawing = new Set<string>();
+
+  private putBack(composer: Composer, text: string, pieces: readonly Piece[]): void {
+    composer.putBack({ text, pieces });
+    if (composer === this.composer.peek()) this.ask("composer");
   }
 
   async stop(): Promise<void> {

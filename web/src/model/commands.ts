@@ -3,6 +3,7 @@ import type { Key } from "../i18n/index.ts";
 import type { IconName } from "../view/parts/icons.ts";
 import type { App } from "./app.ts";
 import { formatNames, formats } from "./library.ts";
+import { entryOf } from "./list.ts";
 import { sessionOf } from "./route.ts";
 
 export type CommandGroup = "session" | "view" | "reply" | "help";
@@ -28,7 +29,10 @@ export function commandsOf(app: App): readonly Command[] {
   const writable = (): boolean => open() && !app.readOnly.value;
   const wide = (): boolean => app.onlySession.value === "";
   const always = (): boolean => true;
-  const entry = () => app.list.entry(id());
+  const entry = () => { // a chat that is not in the list is known by what is open
+    const about = app.transcript.value?.about.value;
+    return app.list.entry(id()) ?? (about && entryOf(about, false, false));
+  };
   return [
     { id: "new", label: "command.new", group: "session", icon: "compose", shortcut: "Mod+Shift+O", whileWriting: true, enabled: () => wide() && !app.readOnly.value, run: () => (app.go({ at: "new" }), app.ask("composer")) },
     { id: "search", label: "command.search", group: "session", icon: "search", shortcut: "Mod+K", whileWriting: true, enabled: always, run: () => void (app.overlay.value = "palette") },

@@ -111,21 +111,25 @@ export class Conversation {
   private steps = 0;
   private stepping = Promise.resolve();
 
-  /** save replaces the text of a message. */
-  async save(index: number, content: string): Promise<boolean> {
-    await this.settle();
-    const done = await this.app.attempt(this.app.wire.sdk.messages.modify(this.session, index, { content }));
-    if (done) this.editing.value = "";
+  /** save replaces the text of a message. A text that cannot be saved is a draft if the user has gone elsewhere. It reports whether it was saved. */
+  async save({ id }: Message, content: string): Promise<boolean> {
+    const composer = this.app.composer.peek();
+    const at = await this.settled(id);
+    const done = at && (await this.app.attempt(this.app.wire.sdk.messages.modify(at.session, at.index, { content })));
+    if (this.editing.peek() !== id) {
+      if (!done) composer.putBack({ text: content, pieces: [] });
+    } else if (done) this.editing.value = "";
     return Boolean(done);
   }
 
   /** askAgain sends a message in the place of another one, which is kept as an alternative with all that follows. */
-  async askAgain(index: number, message: Message, content: string): Promise<void> {
-    const session = this.session;
+  async askAgain({ id, metadata }: Message, content: string): Promise<void> {
+    const composer = this.app.composer.peek();
     this.editing.value = "";
-    await this.settle();
-    const attachments = message.metadata?.attachments;
-    await this.app.wire.outbox.add(session, { content, ...(attachments?.length && { attachments }), delete_from: index, keep: true, stream_tools: true });
+    const attachments = metadata?.attachments;
+    const at = await this.settled(id);
+    const sent = at && (await this.app.store(at.session, { content, ...(attachments?.length && { attachments }), delete_from: at.index, keep: true, stream_tools: true }));
+    if (!sent) composer.putBack({ text: content, pieces: [] });
   }
 
   quote(text: string): void {
@@ -160,17 +164,33 @@ export class Conversation {
     await this.delete([...this.removals.keys()]);
   }
 
+  /** settled settles, and returns where a message is in its session then. If it is gone, it says so and returns undefined. */
+  async settled(id: string): Promise<{ readonly session: string; readonly index: number } | undefined> {
+    const left = this.left();
+    await this.settle();
+    const index = left().findIndex((message) => message.id === id);
+    if (index >= 0) return { session: left.session, index };
+    this.app.notices.add({ kind: "error", text: t("transcript.gone") });
+    return undefined;
+  }
+
+  /** left returns a function that returns the messages that the server has of the session that is open now. */
+  private left(): (() => readonly Message[]) & { readonly session: string } {
+    const { session, before } = this;
+    return Object.assign(() => (this.session === session ? this.before : before).filter(({ id }) => !this.deleted.has(id)), { session });
+  }
+
   /** delete deletes the messages of removals in one call, and calls one after the other, because a deletion changes the indices of the messages after it. */
   private delete(removals: readonly Removal[]): Promise<void> {
     const due = removals.filter((removal) => {
       clearTimeout(this.removals.get(removal));
       return this.removals.delete(removal);
     });
-    const { session, before } = this;
+    const left = this.left();
+    const { session } = left;
     const ids = due.filter((removal) => removal.session === session).flatMap((removal) => removal.ids);
     return (this.deleting = this.deleting.then(async () => {
-      const now = this.session === session ? this.before : before;
-      const indices = now.filter(({ id }) => !this.deleted.has(id)).flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
+      const indices = left().flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
       const done = indices.length > 0 && (await this.app.attempt(this.app.wire.sdk.messages.delete(session, indices)));
       if (done) for (const id of ids) this.deleted.add(id);
       this.hide(due.flatMap((removal) => removal.ids), false);

@@ -1,6 +1,7 @@
 // The operations on whole sessions.
+import { newId } from "@loquat/client";
 import type { App } from "./app.ts";
-import { sessionOf } from "./route.ts";
+import { formatRoute, sessionOf } from "./route.ts";
 import type { Metadata, Summary } from "./types.ts";
 import { sessionPath } from "./wire.ts";
 import { t } from "../i18n/index.ts";
@@ -30,26 +31,33 @@ export class Library {
     for (const deletion of this.deletions()) this.await(deletion);
   }
 
-  rename = (id: string, title: string): Promise<void> => this.patch(id, { title: title.trim() || null });
-  pin = (id: string, pinned: boolean): Promise<void> => this.patch(id, { pinned });
-  tag = (id: string, tags: readonly string[]): Promise<void> => this.patch(id, { tags: [...new Set(tags)].slice(0, 32) });
+  rename = (id: string, title: string): Promise<boolean> => this.patch(id, { title: title.trim() || null });
+  pin = (id: string, pinned: boolean): Promise<boolean> => this.patch(id, { pinned });
+  tag = (id: string, tags: readonly string[]): Promise<boolean> => this.patch(id, { tags: [...new Set(tags)].slice(0, 32) });
 
   async archive(id: string, archived: boolean): Promise<void> {
-    await this.patch(id, { archived });
+    if (!(await this.patch(id, { archived }))) return;
     this.app.notices.add({ kind: "info", text: t(archived ? "session.archived" : "session.unarchived"), action: { label: t("undo"), run: () => void this.patch(id, { archived: !archived }) } });
   }
 
-  private async patch(id: string, metadata: Metadata): Promise<void> {
+  /** patch changes the metadata of a session, after the changes before it. It reports whether the server took it. */
+  private async patch(id: string, metadata: Metadata): Promise<boolean> {
     const undo = this.app.list.patch(id, metadata);
-    const done = await this.app.attempt(this.app.wire.call<Summary>("PATCH", sessionPath(id), { body: { metadata }, key: `${id} ${Date.now()}` }));
+    const done = await (this.tail = this.tail.then(() => this.app.attempt(this.app.wire.call<Summary>("PATCH", sessionPath(id), { body: { metadata }, key: newId() }))));
     if (!done) undo();
+    return Boolean(done);
   }
+  private tail: Promise<unknown> = Promise.resolve();
 
-  /** fork copies a session, up to and including the message at an index, and opens the copy. */
-  async fork(id: string, index?: number): Promise<void> {
-    const made = await this.app.attempt(this.app.wire.call<Summary>("POST", sessionPath(id, "/fork"), { body: index === undefined ? {} : { up_to_index: index }, key: `${id} ${Date.now()}` }));
+  /** fork copies a session, up to and including a message, and opens the copy unless the user has gone elsewhere. */
+  async fork(id: string, message?: string): Promise<void> {
+    const { app } = this;
+    const from = formatRoute(app.route.peek());
+    const at = message ? await app.conversation.settled(message) : await app.conversation.settle();
+    if (message && !at) return;
+    const made = await app.attempt(app.wire.call<Summary>("POST", sessionPath(id, "/fork"), { body: at ? { up_to_index: at.index } : {}, key: newId() }));
     if (!made) return;
-    this.app.go({ at: "session", id: made.session_id });
+    if (formatRoute(app.route.peek()) === from) app.go({ at: "session", id: made.session_id });
     this.app.notices.add({ kind: "info", text: t("session.forked") });
   }
 

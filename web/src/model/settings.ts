@@ -99,6 +99,7 @@ export class Settings {
 
   private clear(id: string): void {
     this.of = id;
+    this.choosing = undefined;
     this.loads++;
     batch(() => {
       this.elements.value = [];
@@ -214,7 +215,11 @@ export class Settings {
     const label = actionLabel(element);
     this.running.value = new Map(this.running.peek()).set(key, label);
     try {
-      const result = await this.app.wire.sdk.actions.run(id, element.action_id, actionBody(element, this.context(message), inputs), { timeout: actionMs });
+      const { conversation } = this.app;
+      const at = message ? await conversation.settled(message.message.id) : await conversation.settle();
+      if (message && !at) return null;
+      const context = this.context(message && at ? { ...message, index: at.index } : null);
+      const result = await this.app.wire.sdk.actions.run(id, element.action_id, actionBody(element, context, inputs), { timeout: actionMs });
       this.report(label, result);
       if (id === this.of) void this.load(); // an action of an application plugin may have changed what the plugin shows
       return null;
@@ -290,16 +295,20 @@ export class Settings {
 
   /** chooseAgent chooses the agent of the session that the next message creates, or changes that of the open one. */
   async chooseAgent(agent: string): Promise<void> {
-    if (this.app.readOnly.peek() || agent === this.agent.peek()) return;
     const id = sessionOf(this.app.route.peek());
+    if (this.app.readOnly.peek() || agent === (this.choosing ?? this.agent.peek())) return;
     if (id) {
-      await this.app.attempt(this.app.wire.call("PATCH", sessionPath(id), { body: { agent_id: agent }, key: newId() }));
+      this.choosing = agent;
+      await (this.tail = this.tail.then(() => this.app.attempt(this.app.wire.call("PATCH", sessionPath(id), { body: { agent_id: agent }, key: newId() }))));
+      if (this.choosing === agent) this.choosing = undefined;
       return;
     }
     const composer = this.app.composer.peek();
     const { overrides: _, ...metadata } = composer.metadata.peek(); // the settings of another agent differ
     composer.choose({ agent, metadata });
   }
+  /** The agent that was chosen last, while it is being saved. */
+  private choosing: string | undefined;
 }
 
 const keyOf = (element: ActionElement): string => `${element.plugin} ${element.id}`;

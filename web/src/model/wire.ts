@@ -35,7 +35,7 @@ export interface Wire {
   /** The SDK, for typed calls. */
   readonly sdk: Loquat;
   readonly connection: Readable<ConnectionState>;
-  readonly outbox: Pick<Outbox, "get" | "subscribe" | "of" | "created" | "add" | "edit" | "withdraw" | "retry" | "retryNow" | "settle" | "clear">;
+  readonly outbox: Pick<Outbox, "ready" | "get" | "subscribe" | "of" | "created" | "add" | "edit" | "withdraw" | "retry" | "retryNow" | "settle" | "clear">;
   /** Calls the API. It throws a Problem. */
   call<T>(method: string, path: string, options?: CallOptions): Promise<T>;
   /** Connects at once instead of after the pause, also after sign-in. */

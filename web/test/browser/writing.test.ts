@@ -67,6 +67,21 @@ suite("writing", (check) => {
     assert.deepEqual((await server.messages(session)).filter((one) => one.role === "user").map((one) => one.content), ["First", "Second, changed"]);
   }, everywhere);
 
+  check("what was typed into a message is a draft if the message goes on without it", async ({ server, open }) => {
+    const session = await server.session({ script: { id: randomUUID(), attempts: [slow, { text: "Short" }] } });
+    const page = await open(`/s/${session}`);
+    await page.send("First");
+    await page.shows("word", "message");
+    await page.send("Second");
+    await page.shows("Second", "queued");
+    await page.click("queued-edit");
+    await page.type("edit-text", ", changed");
+    await page.driver.evaluate(() => document.querySelector<HTMLElement>('[data-test="stop"]')!.click()); // the focus stays in the text
+    await page.shows("Short", "message");
+    await page.gone("edit-box");
+    await box(page, "Second, changed");
+  });
+
   check("Stop and send interrupts the reply", async ({ server, open }) => {
     const session = await server.session({ script: { id: randomUUID(), attempts: [slow, { text: "The second reply" }] } });
     const page = await open(`/s/${session}`);

@@ -1,25 +1,13 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { fromSnapshot, ProblemError, type FollowedList, type OutboxEntry, type Snapshot } from "@loquat/client";
+import { ProblemError, type FollowedList, type OutboxEntry } from "@loquat/client";
 import { App } from "../../src/model/app.ts";
 import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
 import { undoMs } from "../../src/model/library.ts";
 import { formatRoute, parseRoute } from "../../src/model/route.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
-
-const tick = (ms = 0): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-
-async function page(me: object = { requires_token: false, scope: "full", browser: false }, stored = new Map<string, unknown>()) {
-  const wire = new FakeWire();
-  wire.answers = { "GET /auth/me": me, "GET /agents": { agents: [{ agent_id: "default", provider: "scripted" }] } };
-  const app = new App(wire.wire, memory(stored));
-  app.start();
-  await tick();
-  return { wire, app, stored };
-}
-
-const state = (id: string, more: object = {}) => fromSnapshot({ session_id: id, agent_id: "a", created_at: "", updated_at: "", metadata: { title: "T" }, messages: [], cursor_event_id: "0000000000000001", ...more } as unknown as Snapshot);
+import { page, state, tick } from "./page.ts";
 
 test("two Enters make one session with one message, and what is typed meanwhile comes along into it", async () => {
   const { app, wire, stored } = await page();
@@ -172,7 +160,8 @@ test("a deletion that waits is made soon, also if the clock was set back meanwhi
 test("a double click asks for one reply", async () => {
   const { app, wire } = await page();
   app.go({ at: "session", id: "one" });
-  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+  const messages = ["user", "assistant"].map((role) => ({ id: role, role, content: role, created_at: "" }));
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages }), error: undefined });
   app.regenerate(1);
   app.regenerate(1);
   app.resend();

@@ -154,6 +154,7 @@ test("a send that is taken back brings its text and images back", async () => {
   const { app } = await page();
   const entry = { id: "r", sessionId: "s", order: "r", status: "failed", send: { content: "Look", attachments: [{ type: "image", url: "https://example.com/a.png" }] }, files: [{ name: "one.png", image: image("one.png") }] } as OutboxEntry;
   assert.deepEqual(piecesOf(entry).map((piece) => piece.name), ["https://example.com/a.png", "one.png"]);
+  app.go({ at: "session", id: "s" });
   await app.takeBack(entry);
   assert.equal(app.composer.peek().text.peek(), "Look");
   assert.equal(app.composer.peek().pieces.peek().length, 2);

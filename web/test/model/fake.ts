@@ -1,5 +1,5 @@
 // A wire in memory, for tests of the model.
-import { type ConnectionState, type FollowedList, type FollowedSession, type OutboxEntry, ProblemError, type Readable } from "@loquat/client";
+import { type ConnectionState, type FollowedList, type FollowedSession, Loquat, type OutboxEntry, ProblemError, type Readable } from "@loquat/client";
 import type { CallOptions, Followed, FollowedPages, Wire } from "../../src/model/wire.ts";
 
 export class Value<T> implements Readable<T> {
@@ -32,9 +32,16 @@ export class FakeWire {
   readonly lists: Value<FollowedList>[] = [];
   readonly sessionsOf = new Map<string, Value<FollowedSession>>();
   readonly closed: string[] = [];
+  /** The calls of the SDK go through the same answers. */
+  readonly sdk = new Loquat({ fetch: async (url, init) => {
+    const { pathname } = new URL(String(url), "http://test");
+    const answer = await this.call(init?.method ?? "GET", pathname, { body: JSON.parse(String(init?.body ?? "null")) as unknown }).catch((thrown: unknown) => thrown);
+    return answer instanceof ProblemError ? Response.json({ code: answer.code, detail: answer.message }, { status: answer.status }) : Response.json(answer);
+  }, retries: 0, baseURL: "http://test" });
   answers: Record<string, unknown> = {};
 
   readonly outbox = {
+    ready: Promise.resolve(),
     get: this.entries.get,
     subscribe: this.entries.subscribe,
     created: () => undefined,
@@ -53,7 +60,7 @@ export class FakeWire {
     const answer = this.answers[`${method} ${path}`];
     if (answer === undefined) throw new ProblemError({ code: "not_found", detail: `no answer to ${method} ${path}` }, { status: 404 });
     if (answer instanceof Error) throw answer;
-    return answer;
+    return typeof answer === "function" ? (answer as (body: unknown) => unknown)(body) : answer;
   }
 
   retryNow(): void {

@@ -1,4 +1,5 @@
 // The dialog that imports chats from files.
+import "../parts/common.ts";
 import { useEffect, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { Import, notable, type Result } from "../../model/import.ts";

@@ -1,4 +1,5 @@
 // One search for chats, the messages in them, and commands. The focus stays in the field; the arrow keys choose.
+import "../parts/common.ts";
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";

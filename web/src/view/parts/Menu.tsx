@@ -73,11 +73,14 @@ function MenuBox({ anchor, name, items }: Open) {
       onKeyDown={(e) => ref.current && moveBy(e, ref.current, close)}
     >
       <div role="menu" aria-label={name}>
-        {all.map((item, i) => (item ? <Entry key={i} item={item} close={close} /> : item === null && <hr key={i} role="separator" />))}
+        {all.map((item, i) => (item ? <Entry key={keyOf(all, item)} item={item} close={close} /> : item === null && <hr key={i} role="separator" />))}
       </div>
     </dialog>
   );
 }
+
+/** keyOf is the same for an item when others come or go. Several may have the same test. */
+const keyOf = (all: MenuItems, item: MenuItem): string => `${item.test} ${all.filter((other) => other && other.test === item.test).indexOf(item)}`;
 
 function Entry({ item, close }: { readonly item: MenuItem; readonly close: () => void }) {
   const shared = { class: `menu-item ${item.kind ?? ""}`, tabIndex: -1, "data-test": item.test } as const;

@@ -1,4 +1,5 @@
 // The choice of the model, and of the agent if there are several.
+import "../parts/common.ts";
 import { useEffect, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { shownValue, type Option } from "../../model/elements.ts";

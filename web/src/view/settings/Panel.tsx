@@ -1,4 +1,5 @@
 // The settings of the open session.
+import "../parts/common.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { t, type Key } from "../../i18n/index.ts";
 import { pluginName, secretOf, settingGroups, specOf, valueOf, type ConfigElement } from "../../model/elements.ts";
@@ -101,7 +102,7 @@ function Setting({ element }: { readonly element: ConfigElement }) {
   }
   const save = async (next: unknown): Promise<void> => {
     setFault("");
-    if (await settings.set(key, next)) setDraft(undefined);
+    if (await settings.set(key, next)) setDraft((now) => (now === draft ? undefined : now)); // what was typed meanwhile stays
   };
   const done = (text: string): void => {
     const read = valueOf(spec, text);

@@ -1,4 +1,5 @@
 // The preferences of the page in this browser.
+import "../parts/common.ts";
 import { languages, t, type Language } from "../../i18n/index.ts";
 import type { Theme } from "../../model/preferences.ts";
 import { useApp } from "../context.ts";

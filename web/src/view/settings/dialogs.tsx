@@ -1,4 +1,5 @@
 // The dialogs of actions: the form that asks for values, and the result.
+import "../parts/common.ts";
 import { useRef, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { actionLabel, inputsOf, labelOf, valueOf, type Spec } from "../../model/elements.ts";

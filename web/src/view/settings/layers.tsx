@@ -1,10 +1,8 @@
 // The places of what is loaded when it is opened first: the settings of the session and the
 // dialogs of actions.
 import { signal } from "@preact/signals";
-import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { t } from "../../i18n/index.ts";
 import { useApp } from "../context.ts";
+import { Later } from "../parts/Later.tsx";
 
 /** Whether the page has room for a panel beside the conversation. */
 export const wide = signal(true);
@@ -20,26 +18,10 @@ const parts = {
   models: () => import("./Models.tsx"),
 };
 
-/** Later shows a component once its chunk is here. */
-export function Later({ part, failed }: { readonly part: keyof typeof parts; readonly failed: () => void }) {
-  const app = useApp();
-  const [Part, setPart] = useState<ComponentType | null>(null);
-  useEffect(() => {
-    parts[part]().then(
-      (module) => setPart(() => module.default),
-      () => {
-        failed();
-        app.notices.add({ kind: "error", text: t("problem.connection") });
-      },
-    );
-  }, []);
-  return Part && <Part />;
-}
-
 /** SidePanel is the settings of the open session. */
 export function SidePanel() {
   const app = useApp();
-  return app.panel.value && app.transcript.value ? <Later part="panel" failed={() => (app.panel.value = false)} /> : null;
+  return app.panel.value && app.transcript.value ? <Later load={parts.panel} with={{}} failed={() => (app.panel.value = false)} /> : null;
 }
 
 /** Whether the list of models is open. */
@@ -54,8 +36,8 @@ export function PluginLayers() {
   };
   return (
     <>
-      {(settings.asked.value || settings.result.value) && <Later part="dialogs" failed={close} />}
-      {choosing.value && <Later part="models" failed={() => (choosing.value = false)} />}
+      {(settings.asked.value || settings.result.value) && <Later load={parts.dialogs} with={{}} failed={close} />}
+      {choosing.value && <Later load={parts.models} with={{}} failed={() => (choosing.value = false)} />}
     </>
   );
 }

@@ -44,10 +44,13 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
       return selection && !selection.isCollapsed && article?.contains(selection.anchorNode) ? selection.toString() : "";
     };
     const quotation = selected() || text;
+    openMenu(button, t("transcript.actions"), () => items(plain, quotation));
+  };
+  const items = (plain: () => string, quotation: string): MenuItems => {
     const at = { message, index };
-    const free = writable && !busy.peek();
+    const free = writable && !busy.value;
     const plugins = app.settings.messageActions(at).map((element) => actionItem(app, element, at));
-    const items: MenuItems = [
+    return [
       { label: t("transcript.copy"), icon: "copy", test: "menu-copy", run: () => void copy(app, text) },
       { label: t("transcript.copy_plain"), icon: "copy", test: "copy-plain", run: () => void copy(app, plain()) },
       writable && { label: t("transcript.quote"), icon: "quote", test: "quote", run: () => conversation.quote(quotation) },
@@ -56,14 +59,13 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
       edit && free && { label: t("transcript.edit_text"), icon: "edit", test: "menu-edit", run: () => void (conversation.editing.value = message.id) },
       free && reply && { label: t("transcript.regenerate"), icon: "refresh", test: "menu-regenerate", run: () => app.regenerate(from) },
       free && incomplete && { label: t("transcript.continue"), icon: "arrow-down", test: "menu-continue", run: () => app.continueReply() },
-      writable && !app.onlySession.value && { label: t("transcript.fork"), icon: "fork", test: "fork-here", run: () => void app.library.fork(id, index) },
+      writable && !app.onlySession.value && { label: t("transcript.fork"), icon: "fork", test: "fork-here", run: () => void app.library.fork(id, message.id) },
       { label: t("transcript.details"), icon: "info", test: "details", run: () => setDetails(true) },
       plugins.length > 0 && null,
       ...plugins,
       free && null,
       free && { label: t("transcript.delete"), icon: "trash", kind: "danger", test: "delete-message", run: remove },
     ];
-    openMenu(button, t("transcript.actions"), () => items);
   };
   return (
     <footer class="actions">
@@ -100,6 +102,7 @@ function Choice({ app, index }: { readonly app: App; readonly index: number }) {
   const { at, total } = choice;
   const stuck = app.busy.value || app.readOnly.value;
   const go = (by: -1 | 1) => () => {
+    if (stuck) return;
     stepped = { index, by, until: Date.now() + stepMs };
     void app.conversation.step(index, by);
   };

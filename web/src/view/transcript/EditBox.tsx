@@ -1,11 +1,13 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
+import { useApp } from "../context.ts";
 import { Button } from "../parts/Button.tsx";
 
 interface Props {
   readonly text: string;
-  readonly save: (content: string) => void;
+  /** Returns false if the text could not be saved. */
+  readonly save: (content: string) => Promise<boolean>;
   /** Sends the text in the place of the message. */
   readonly ask?: (content: string) => void;
   readonly close: () => void;
@@ -13,7 +15,7 @@ interface Props {
   readonly children?: ComponentChildren;
 }
 
-/** EditBox changes a text in its place. Escape leaves it as it was. */
+/** EditBox changes a text in its place. Escape leaves it as it was. If the box goes for another reason, the text is a draft of the chat. */
 export function EditBox({ text, save, ask, close, children }: Props) {
   const ref = useRef<HTMLTextAreaElement>(null);
   const [now, setNow] = useState(text);
@@ -29,6 +31,26 @@ export function EditBox({ text, save, ask, close, children }: Props) {
     box.style.setProperty("height", "auto");
     box.style.setProperty("height", `${box.scrollHeight + 2}px`);
   }, [now]);
+  const { composer } = useApp();
+  const done = useRef(text); // what need not be kept
+  const latest = useRef(now);
+  latest.current = now;
+  useLayoutEffect(() => {
+    const draft = composer.peek(); // of this chat
+    return () => {
+      if (latest.current !== done.current) draft.putBack({ text: latest.current, pieces: [] });
+    };
+  }, []);
+  const give = (to: (content: string) => Promise<boolean> | void): void => {
+    done.current = now;
+    void to(now)?.then((saved) => {
+      if (!saved) done.current = text;
+    });
+  };
+  const leave = (): void => {
+    latest.current = done.current;
+    close();
+  };
   useLayoutEffect(() => ref.current?.form?.scrollIntoView({ block: "nearest" }), []);
   const empty = !now.trim();
   const keys = (e: KeyboardEvent): void => {
@@ -36,21 +58,21 @@ export function EditBox({ text, save, ask, close, children }: Props) {
     if (e.key === "Escape") {
       e.preventDefault();
       e.stopPropagation();
-      close();
+      leave();
     } else if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !empty) {
       e.preventDefault();
-      (ask ?? save)(now);
+      give(ask ?? save);
     }
   };
   return (
-    <form class="edit-box" data-test="edit-box" onSubmit={(e) => (e.preventDefault(), empty || (ask ?? save)(now))}>
+    <form class="edit-box" data-test="edit-box" onSubmit={(e) => (e.preventDefault(), empty || give(ask ?? save))}>
       {children}
       <textarea ref={ref} dir="auto" rows={1} value={now} aria-label={t("transcript.edit_name")} data-test="edit-text" onInput={(e) => setNow(e.currentTarget.value)} onKeyDown={keys} />
       {ask && <p class="edit-help">{t("transcript.edit_help")}</p>}
       <div class="edit-foot">
-        <Button kind="quiet" data-test="edit-cancel" onClick={close}>{t("cancel")}</Button>
-        <Button kind={ask ? "plain" : "primary"} disabled={empty} data-test="edit-save" onClick={() => save(now)}>{t("save")}</Button>
-        {ask && <Button kind="primary" disabled={empty} data-test="edit-ask" onClick={() => ask(now)}>{t("transcript.save_ask")}</Button>}
+        <Button kind="quiet" data-test="edit-cancel" onClick={leave}>{t("cancel")}</Button>
+        <Button kind={ask ? "plain" : "primary"} disabled={empty} data-test="edit-save" onClick={() => give(save)}>{t("save")}</Button>
+        {ask && <Button kind="primary" disabled={empty} data-test="edit-ask" onClick={() => give(ask)}>{t("transcript.save_ask")}</Button>}
       </div>
     </form>
   );

@@ -20,7 +20,7 @@ export const MessageRow = memo(function MessageRow({ row, app }: { readonly row:
     <article class={`message ${message.role}`} data-row data-key={row.key} data-test="message" data-role={message.role} data-index={index}>
       <Heading role={message.role} time={message.created_at} />
       {editing ? (
-        <EditBox text={message.content} save={(text) => void conversation.save(index, text)} ask={(text) => void conversation.askAgain(index, message, text)} close={() => (conversation.editing.value = "")}>
+        <EditBox text={message.content} save={(text) => conversation.save(message, text)} ask={(text) => void conversation.askAgain(message, text)} close={() => (conversation.editing.value = "")}>
           <Images message={message} />
         </EditBox>
       ) : (

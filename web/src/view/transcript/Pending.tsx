@@ -30,7 +30,11 @@ function Waiting({ queued }: { readonly queued: Queued }) {
   if (editing) {
     return (
       <article class="message user pending" data-test="queued">
-        <EditBox text={text} close={() => setEditing(false)} save={async (content) => { if (await app.conversation.change(queued, content)) setEditing(false); }} />
+        <EditBox text={text} close={() => setEditing(false)} save={async (content) => {
+          const done = await app.conversation.change(queued, content);
+          if (done) setEditing(false);
+          return done;
+        }} />
       </article>
     );
   }

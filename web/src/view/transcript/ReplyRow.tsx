@@ -54,9 +54,8 @@ const PartView = memo(function PartView({ part, app }: { readonly part: TextPart
   const message = part.kind === "text" ? part.message : undefined;
   const editing = useEditing(app, message);
   if (part.kind === "reasoning") return <Reasoning part={part} />;
-  if (editing && part.index !== undefined) {
-    const { index } = part;
-    return <EditBox text={part.text} save={(text) => void app.conversation.save(index, text)} close={() => (app.conversation.editing.value = "")} />;
+  if (editing && message) {
+    return <EditBox text={part.text} save={(text) => app.conversation.save(message, text)} close={() => (app.conversation.editing.value = "")} />;
   }
   return (
     <>

@@ -1,0 +1,11 @@
+// What the parts of the page that are loaded later share with the rest of it. Each of them imports this, so that the
+// build makes one file of it, and not a small file for each set of parts that happens to use the same module.
+import "../../model/elements.ts";
+import "../../model/problems.ts";
+import "../../model/wire.ts";
+import "../settings/layers.tsx";
+import "./Dialog.tsx";
+import "./Field.tsx";
+import "./keys.ts";
+import "./Later.tsx";
+import "./Spinner.tsx";

@@ -1,0 +1,193 @@
+// What the user does with messages, while something else happens.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ConnectionError, ProblemError, type OutboxEntry } from "@loquat/client";
+import { commandsOf } from "../../src/model/commands.ts";
+import { page, state, tick } from "./page.ts";
+
+const messages = ["user", "assistant", "user", "assistant"].map((role, i) => ({ id: `m${i}`, role, content: `text ${i}`, created_at: "" }));
+
+/** chat is a page with an open session of four messages, of which the first two wait to be deleted. */
+async function chat() {
+  const made = await page();
+  const { app, wire } = made;
+  Object.assign(wire.answers, { "GET /sessions/one/alternatives": { alternatives: [] }, "DELETE /sessions/one/messages": { indices: [0, 1] } });
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages }), error: undefined });
+  await tick();
+  app.conversation.remove(app.transcript.peek()!.messages.slice(0, 2));
+  const changes = () => wire.calls.filter(({ method }) => method !== "GET").map(({ method, path, body }) => `${method} ${path} ${JSON.stringify(body)}`);
+  return { ...made, changes };
+}
+
+const deleted = 'DELETE /sessions/one/messages {"indices":[0,1]}';
+
+test("what the user does with a message is done with it, although messages before it are deleted first", async () => {
+  const { app, wire, changes } = await chat();
+  wire.answers["PATCH /sessions/one/messages/1"] = {};
+  assert.equal(await app.conversation.save(app.transcript.peek()!.messages[3]!, "new"), true);
+  assert.deepEqual(changes(), [deleted, 'PATCH /sessions/one/messages/1 {"content":"new"}']);
+});
+
+test("a message is asked again at the place that it has after a deletion", async () => {
+  const { app, wire, changes } = await chat();
+  await app.conversation.askAgain(app.transcript.peek()!.messages[2]!, "again");
+  assert.deepEqual(changes(), [deleted]);
+  assert.deepEqual(wire.added.map(({ sessionId, send }) => ({ sessionId, send })), [{ sessionId: "one", send: { content: "again", delete_from: 0, keep: true, stream_tools: true } }]);
+});
+
+test("a reply is written again at the place that it has after a deletion", async () => {
+  const { app, wire } = await chat();
+  app.regenerate(3);
+  await tick(5);
+  assert.deepEqual(wire.added.map(({ send }) => send), [{ delete_from: 1, keep: true, stream_tools: true }]);
+});
+
+test("a copy and an action of a plugin get the index that a message has after a deletion", async () => {
+  const { app, wire, changes } = await chat();
+  wire.answers["POST /sessions/one/fork"] = { session_id: "copy" };
+  wire.answers["POST /sessions/one/actions/count"] = { result: "2" };
+  const element = { ui_type: "message_action", id: "e", plugin: "p", label: "Count", action_id: "count", param_map: { at: "$message.index" } };
+  const message = app.transcript.peek()!.messages[3]!;
+  assert.equal(await app.settings.run({ element: element as never, message: { message, index: 3 } }, {}), null);
+  await app.library.fork("one", "m2");
+  assert.equal(changes()[0], deleted);
+  assert.match(changes()[1]!, /"params":\{"at":1\}/);
+  assert.equal(changes()[2], 'POST /sessions/one/fork {"up_to_index":0}');
+  assert.deepEqual(app.route.value, { at: "session", id: "copy" });
+});
+
+test("a copy does not take the user away from where they are by then", async () => {
+  const { app, wire } = await chat();
+  wire.answers["POST /sessions/one/fork"] = () => (app.go({ at: "new" }), { session_id: "copy" });
+  await app.library.fork("one");
+  assert.equal(app.route.value.at, "new");
+});
+
+test("a message that is gone is said to be gone, and its new text is a draft", async () => {
+  const { app, wire, changes } = await chat();
+  await app.conversation.askAgain({ ...messages[0]!, id: "gone" } as never, "again");
+  assert.deepEqual([changes(), wire.added.length], [[deleted], 0]);
+  assert.equal(app.composer.peek().text.value, "again");
+  assert.equal(app.notices.shown.value.at(-1)!.kind, "error");
+});
+
+test("a text that could not be saved is a draft of its chat if the user is elsewhere by then, and a message that cannot be stored stays, too", async () => {
+  const { app, wire } = await chat();
+  const message = app.transcript.peek()!.messages[3]!;
+  app.conversation.editing.value = message.id;
+  wire.answers["PATCH /sessions/one/messages/1"] = () => (app.go({ at: "new" }), new ProblemError({ code: "internal", detail: "no" }, { status: 500 }));
+  assert.equal(await app.conversation.save(message, "new"), false);
+  assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["", "new"]);
+  wire.full = new Error("full");
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages }), error: undefined });
+  await app.conversation.askAgain(app.transcript.peek()!.messages[2]!, "again");
+  assert.equal(app.composer.peek().text.value, "again\n\nnew");
+});
+
+const queued = { request_id: "q", on_busy: "queue", message: { id: "w", role: "user", content: "waits" } } as never;
+
+test("a message that is taken back comes once, into its own chat, and not if its reply had begun", async () => {
+  const { app, wire } = await chat();
+  wire.answers["POST /requests/q/cancel"] = () => (app.go({ at: "new" }), { request_id: "q", status: "cancelled" });
+  await Promise.all([app.withdraw(queued), app.withdraw(queued)]);
+  assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["", "waits"]);
+  wire.answers["POST /requests/q2/cancel"] = { request_id: "q2", status: "running" };
+  await app.withdraw({ ...(queued as object), request_id: "q2" } as never);
+  assert.equal(app.composer.peek().text.value, "");
+});
+
+test("a send that is taken back goes into the box of its chat", async () => {
+  const { app, wire } = await chat();
+  Object.assign(wire.outbox, { of: () => [1, 2], withdraw: async () => (app.go({ at: "new" }), true) });
+  await app.takeBack({ id: "r", sessionId: "one", order: "r", send: { content: "lost" }, status: "failed" });
+  assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["", "lost"]);
+});
+
+test("the draft of a chat that is deleted elsewhere is the draft of the next one", async () => {
+  const { app, wire } = await chat();
+  app.composer.peek().write("a draft");
+  wire.sessionsOf.get("one")!.set({ status: "deleted", state: undefined, error: undefined });
+  assert.deepEqual([app.route.value.at, app.composer.peek().text.value, app.composerOf("one").text.value], ["new", "a draft", ""]);
+});
+
+test("after a reload, a chat whose first message waits in the outbox is not said to be missing", async () => {
+  const { app, wire } = await page();
+  let read = () => {};
+  Object.assign(wire.outbox, { ready: new Promise<void>((resolve) => (read = resolve)) });
+  app.go({ at: "session", id: "new1" });
+  wire.sessionsOf.get("new1")!.set({ status: "missing", state: undefined, error: new ProblemError({ code: "not_found" }, { status: 404 }) });
+  wire.entries.set([{ id: "r", sessionId: "new1", order: "r", send: {}, create: {}, status: "queued" } as OutboxEntry]);
+  read();
+  await tick();
+  assert.equal(app.problem.value, null);
+  const before = wire.sessionsOf.get("new1");
+  wire.entries.set([{ id: "r", sessionId: "new1", order: "r", send: {}, status: "sending" } as OutboxEntry]);
+  assert.notEqual(wire.sessionsOf.get("new1"), before, "it is followed once it is created");
+});
+
+test("a lost answer about who uses the page is asked for again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const lost = new ConnectionError("lost");
+  const made = page(lost);
+  t.mock.timers.tick(1);
+  const { app, wire } = await made;
+  assert.equal(app.me.value, null);
+  wire.answers["GET /auth/me"] = { requires_token: true, scope: "read", browser: true };
+  t.mock.timers.tick(2000);
+  for (let i = 0; i < 10; i++) await Promise.resolve();
+  assert.equal(app.readOnly.value, true);
+});
+
+test("sign-out without a connection changes nothing, so that no message is lost", async () => {
+  const { app, wire } = await page();
+  let cleared = 0;
+  Object.assign(wire.outbox, { clear: async () => void cleared++ });
+  wire.answers["DELETE /auth/session"] = new ConnectionError("lost");
+  await app.signOut();
+  assert.deepEqual([cleared, app.notices.shown.value.length], [0, 1]);
+  for (const answer of [{}, new ProblemError({ code: "unauthorized" }, { status: 401 })]) {
+    wire.answers["DELETE /auth/session"] = answer;
+    await app.signOut();
+  }
+  assert.equal(cleared, 2);
+});
+
+test("changes of a chat are made in their order, and the archive is not said to have a chat that it has not", async () => {
+  const { app, wire } = await page();
+  let answer = () => {};
+  wire.answers["PATCH /sessions/one"] = () => new Promise((resolve) => (answer = () => resolve({})));
+  const changes = [app.library.pin("one", true), app.library.pin("one", false)];
+  await tick();
+  const made = () => wire.calls.filter(({ method }) => method === "PATCH").map(({ body }) => JSON.stringify(body));
+  assert.deepEqual(made(), ['{"metadata":{"pinned":true}}']);
+  answer();
+  await changes[0];
+  await tick();
+  assert.deepEqual(made().slice(1), ['{"metadata":{"pinned":false}}']);
+  answer();
+  await changes[1];
+  wire.answers["PATCH /sessions/one"] = new ProblemError({ code: "internal", detail: "no" }, { status: 500 });
+  await app.library.archive("one", true);
+  assert.deepEqual(app.notices.shown.value.map(({ kind }) => kind), ["error"]);
+});
+
+test("the palette unpins and restores a chat that the list does not show", async () => {
+  const { app, wire } = await page();
+  wire.answers["PATCH /sessions/old"] = {};
+  app.go({ at: "session", id: "old" });
+  wire.sessionsOf.get("old")!.set({ status: "ready", state: state("old", { metadata: { pinned: true, archived: true } }), error: undefined });
+  for (const id of ["pin", "archive"]) commandsOf(app).find((command) => command.id === id)!.run();
+  await tick();
+  assert.deepEqual(wire.calls.filter(({ method }) => method === "PATCH").map(({ body }) => body), [{ metadata: { pinned: false } }, { metadata: { archived: false } }]);
+});
+
+test("an agent that is chosen and taken back at once is the one before", async () => {
+  const { app, wire } = await page();
+  wire.answers["PATCH /sessions/one"] = {};
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
+  await Promise.all([app.settings.chooseAgent("b"), app.settings.chooseAgent("a")]);
+  assert.deepEqual(wire.calls.filter(({ method }) => method === "PATCH").map(({ body }) => body), [{ agent_id: "b" }, { agent_id: "a" }]);
+});
