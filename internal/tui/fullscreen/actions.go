@@ -27,10 +27,19 @@ func (m *model) actionItems(uiType string, msg *loquat.Message) (items []item) {
 		if kind := e.Object("dialog").String("kind"); kind != "" && kind != "form" {
 			continue // of a later version
 		}
-		index := m.transcript.selected
-		items = append(items, item{cmp.Or(e.String("label"), e.String("id")), e.String("plugin"), func(m *model) tea.Cmd { return m.act(e, index) }})
+		at := target{index: m.transcript.selected}
+		if msg != nil {
+			at.messageID = msg.ID
+		}
+		items = append(items, item{cmp.Or(e.String("label"), e.String("id")), e.String("plugin"), func(m *model) tea.Cmd { return m.act(e, at) }})
 	}
 	return items
+}
+
+// target is the message of an action. An action for the session has no id of one.
+type target struct {
+	index     int
+	messageID string
 }
 
 func orderOf(e loquat.Object) (order float64) {
@@ -39,23 +48,26 @@ func orderOf(e loquat.Object) (order float64) {
 }
 
 // act runs an action. If it has a dialog, the dialog comes first.
-func (m *model) act(e loquat.Object, index int) tea.Cmd {
+func (m *model) act(e loquat.Object, at target) tea.Cmd {
 	dialog := e.Object("dialog")
 	if dialog == nil {
-		return m.runAction(e, index, nil)
+		return m.runAction(e, at, nil)
 	}
 	var inputs []loquat.Object
 	_ = json.Unmarshal(dialog["inputs"], &inputs) // the server has checked it
 	title := cmp.Or(dialog.String("title"), e.String("label"), e.String("id"))
 	return m.show(newDialogForm(title, dialog.String("message"), inputs, func(m *model, values loquat.Object) tea.Cmd {
-		return m.runAction(e, index, values)
+		return m.runAction(e, at, values)
 	}))
 }
 
 // runAction calls the server. values are those of the dialog.
-func (m *model) runAction(e loquat.Object, index int, values loquat.Object) tea.Cmd {
+func (m *model) runAction(e loquat.Object, at target, values loquat.Object) tea.Cmd {
+	if at.messageID != "" && !m.session.has(at.index, at.messageID) {
+		return m.fail(errMoved)
+	}
 	id, actionID := m.session.id, e.String("action_id")
-	action := loquat.Action{ActionOwner: e.String("action_owner"), Plugin: e.String("plugin"), ElementID: e.String("id"), Params: m.actionParams(e, index, values)}
+	action := loquat.Action{ActionOwner: e.String("action_owner"), Plugin: e.String("plugin"), ElementID: e.String("id"), Params: m.actionParams(e, at.index, values)}
 	label := cmp.Or(e.String("label"), actionID)
 	m.say("%s …", label)
 	m.notice.at = m.now().Add(callTimeout)
@@ -121,7 +133,7 @@ const typingPause = 2 * time.Second
 
 // showText shows a text of a plugin, when the user types nothing that would go to it.
 func (m *model) showText(title, text string) tea.Cmd {
-	if m.now().Sub(m.typed) >= typingPause {
+	if m.top() == nil && m.now().Sub(m.typed) >= typingPause {
 		return m.show(newText(title, text))
 	}
 	return m.later(typingPause, func(m *model) tea.Cmd { return m.showText(title, text) })

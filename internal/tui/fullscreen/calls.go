@@ -48,14 +48,6 @@ func query[T any](m *model, fn func(context.Context, *client.Client) (T, error),
 // load is ask for a part of the open session. The answer counts only while the session is open, and unless a newer
 // one has come. what names the part in an error. What cannot be loaded is loaded again with the next connection.
 func load[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd) tea.Cmd {
-	return loadOnce(m, what, fn, then, func(m *model) {
-		m.session.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
-	})
-}
-
-// loadOnce is load for what the user has asked for just now: nothing is loaded again later, when a dialog with it
-// would come as a surprise. failed is called when it cannot be loaded.
-func loadOnce[T any](m *model, what string, fn func(ctx context.Context, c *client.Client, id string) (T, error), then func(*model, T) tea.Cmd, failed func(*model)) tea.Cmd {
 	s := m.session
 	s.asked++
 	number := s.asked
@@ -64,7 +56,7 @@ func loadOnce[T any](m *model, what string, fn func(ctx context.Context, c *clie
 		case m.session != s || number <= s.answered[what]:
 			return nil
 		case err != nil:
-			failed(m)
+			s.missed[what] = func() tea.Cmd { return load(m, what, fn, then) }
 			return m.failLoad(what, err)
 		}
 		s.answered[what] = number
@@ -72,9 +64,9 @@ func loadOnce[T any](m *model, what string, fn func(ctx context.Context, c *clie
 	})
 }
 
-// failLoad says that something could not be loaded, unless a message that was not sent is more important.
+// failLoad says that something could not be loaded, if there is an error, unless a message that was not sent is more important.
 func (m *model) failLoad(what string, err error) tea.Cmd {
-	if m.unsent() {
+	if err == nil || m.unsent() {
 		return nil
 	}
 	return m.fail(fmt.Errorf("%s could not be loaded: %w", what, err))
@@ -211,10 +203,10 @@ func (m *model) loadQueue() tea.Cmd {
 	})
 }
 
-// override sets or, with null, removes the override of a setting. The value is shown at once.
+// override sets or, with null, removes the override of a setting. The form shows the value at once.
 func (m *model) override(key string, value json.RawMessage) tea.Cmd {
 	s := m.session
-	s.saving[key]++
+	s.saving[key] = saving{s.saving[key].changes + 1, value}
 	return m.inOrder(func(*model) *change {
 		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
 			_, err := c.SetOverride(ctx, s.id, key, loquat.Override{Value: value})
@@ -225,7 +217,7 @@ func (m *model) override(key string, value json.RawMessage) tea.Cmd {
 
 // settingSaved says that a setting was saved, or why it was not. The form shows what the server has then.
 func (m *model) settingSaved(s *session, key string, err error) tea.Cmd {
-	s.saving[key]--
+	s.saving[key] = saving{s.saving[key].changes - 1, s.saving[key].value}
 	switch {
 	case m.session == nil || m.session.id != s.id:
 		if err != nil {
@@ -261,21 +253,45 @@ func (m *model) here() string {
 	return fmt.Sprint(m.server.Name, " ", id, " ", len(m.dialogs))
 }
 
-// fork copies a session up to a message, or all of it, and opens the copy, unless the user has gone elsewhere.
-func (m *model) fork(id string, upTo *int) tea.Cmd {
+// fork copies a session and opens the copy, unless the user has gone elsewhere.
+func (m *model) fork(id string) tea.Cmd {
 	from := m.here()
-	return ask(m, func(ctx context.Context, c *client.Client) (loquat.Snapshot, error) {
-		return c.Fork(ctx, id, loquat.Fork{UpToIndex: upTo})
-	}, func(m *model, s loquat.Snapshot, err error) tea.Cmd {
+	return m.inOrder(func(*model) *change { return forkOf(id, loquat.Fork{}, from) })
+}
+
+// forkMessage is fork up to the selected message.
+func (m *model) forkMessage() tea.Cmd {
+	msg, err := m.selectedMessage()
+	if err != nil {
+		return m.fail(err)
+	}
+	s, index, from := m.session, m.transcript.selected, m.here()
+	return m.inOrder(func(m *model) *change {
+		s := m.current(s)
+		if !s.has(index, msg.ID) {
+			m.fail(errMoved)
+			return nil
+		}
+		return forkOf(s.id, loquat.Fork{UpToIndex: &index}, from, client.IfMatch(s.checkpoint))
+	})
+}
+
+// forkOf copies a session. from is where the user was.
+func forkOf(id string, f loquat.Fork, from string, opts ...client.Option) *change {
+	var made loquat.Snapshot
+	return &change{func(ctx context.Context, c *client.Client) (_ loquat.EventID, err error) {
+		made, err = c.Fork(ctx, id, f, opts...)
+		return 0, err
+	}, func(m *model, err error) tea.Cmd {
 		switch {
 		case err != nil:
 			return m.fail(err)
-		case m.here() != from || m.composer.sending:
+		case m.here() != from || m.composer.sending || m.composer.editing != nil:
 			return m.say("the chat was copied; the list has the copy")
 		}
 		m.setFocus(focusComposer)
-		return tea.Batch(m.open(s.SessionID), m.say("this is the copy"))
-	})
+		return tea.Batch(m.open(made.SessionID), m.say("this is the copy"))
+	}}
 }
 
 // export writes a session to a file, which gets its name when it is whole. It may take its time.

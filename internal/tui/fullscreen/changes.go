@@ -72,6 +72,14 @@ func (m *model) changed(p pending, made *change, event loquat.EventID, err error
 // unsaved reports whether a change has not reached the server for certain.
 func (c *changes) unsaved() bool { return c.running || len(c.waiting) > 0 }
 
+// current returns the session of a change that begins: as it is now if it is open, else as it was left.
+func (m *model) current(s *session) *session {
+	if m.session != nil && m.session.id == s.id {
+		return m.session
+	}
+	return s
+}
+
 // result says that a call has succeeded, by done unless that is empty, or why it has not.
 func (m *model) result(done string, err error) tea.Cmd {
 	switch {

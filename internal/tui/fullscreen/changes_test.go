@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -326,7 +327,7 @@ func TestAnswersOfTheServerBefore(t *testing.T) {
 			return 200, loquat.SessionList{Sessions: []loquat.SessionSummary{{SessionID: "old"}}}
 		}
 		m.list.stale = true
-		late := []tea.Cmd{m.loadList(), m.pickAgent(), m.fork("s", nil)}
+		late := []tea.Cmd{m.loadList(), m.pickAgent(), m.pickModel()}
 		m.list.loading = false
 		late = append(late, m.mergeRows())
 		m.useServer(Server{Name: "other", Client: m.server.Client})
@@ -345,14 +346,20 @@ func TestForkElsewhere(t *testing.T) {
 		c.answer = func(*http.Request) (int, any) {
 			return 201, loquat.Snapshot{Session: loquat.Session{SessionID: "copy"}}
 		}
-		fork := m.fork("s", nil)
+		m.fork("s")
 		m.newChat()
 		m.feed.stop()
-		if m.Update(fork()); m.opening != "" || !strings.Contains(m.notice.text, "the list has the copy") {
+		if m.run(); m.opening != "" || !strings.Contains(m.notice.text, "the list has the copy") {
 			t.Errorf("opening %q, the notice is %q", m.opening, m.notice.text)
 		}
-		if m.Update(m.fork("s", nil)()); m.opening != "copy" {
-			t.Errorf("opening %q", m.opening)
+		c.answer = func(r *http.Request) (int, any) {
+			if r.Method == http.MethodGet {
+				return 404, nil
+			}
+			return 201, loquat.Snapshot{Session: loquat.Session{SessionID: "copy"}}
+		}
+		if m.run(m.fork("s")); !slices.ContainsFunc(c.got, func(call string) bool { return strings.HasPrefix(call, "GET /sessions/copy/messages") }) {
+			t.Errorf("the copy is not opened:\n%s", strings.Join(c.got, "\n"))
 		}
 	})
 }
@@ -427,6 +434,177 @@ func TestPickerThatLoads(t *testing.T) {
 		c.answer = func(*http.Request) (int, any) { return 500, nil }
 		if m.run(m.pickAgent()); m.top() != nil || !m.notice.bad {
 			t.Errorf("after a failure the notice is %q", m.notice.text)
+		}
+	})
+}
+
+// The text of a message that waited is not lost with the answer: the client asks until it has one.
+func TestTakeBackWithoutAnswer(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		m.session.queue = []loquat.QueuedSend{{RequestID: "one", Message: loquat.Message{Content: "one"}}}
+		attempts := 0
+		c.answer = func(*http.Request) (int, any) {
+			if attempts++; attempts < 8 {
+				m.feedEvents(loquat.Event{EventID: loquat.EventID(20 + attempts), Type: loquat.QueueChanged})
+				return 503, map[string]any{"code": "unavailable"}
+			}
+			return 200, loquat.CancelResult{Status: loquat.StatusCancelled}
+		}
+		if m.run(m.takeBack()); m.composer.area.Value() != "one" {
+			t.Errorf("after %d attempts the composer has %q", attempts, m.composer.area.Value())
+		}
+	})
+}
+
+// a pressed twice archives and restores, also when the chat has left the list in between.
+func TestArchiveTwice(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		m.list.rows = []loquat.SessionSummary{{SessionID: "row"}}
+		event := loquat.EventID(20)
+		c.answer = func(*http.Request) (int, any) {
+			e := loquat.Event{EventID: event, Type: loquat.Checkpoint, SessionID: "row", AgentID: "a", Metadata: loquat.Object{}.Set("archived", event == 20)}
+			feedMsg{feed: m.feed, events: []loquat.Event{e}}.apply(m)
+			event++
+			return 200, loquat.Snapshot{CursorEventID: event - 1}
+		}
+		m.run(m.toggleLabel("row", loquat.MetaArchived), m.toggleLabel("row", loquat.MetaArchived))
+		want := `PATCH /sessions/row {"metadata":{"archived":true}}` + "\n" + `PATCH /sessions/row {"metadata":{"archived":false}}`
+		if c.changed() != want {
+			t.Errorf("the calls are\n%s", c.changed())
+		}
+	})
+}
+
+// Steps through alternatives count also if the alternatives are loaded between them, and they stay with their message.
+func TestAlternativesLoadedMeanwhile(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		list := func(in string) (all []loquat.Alternative) {
+			for _, id := range []string{"one", "two", "three", "four"} {
+				all = append(all, loquat.Alternative{AlternativeID: id, Index: 1, InPlace: id == in})
+			}
+			return all
+		}
+		m.session.alternatives = groupAlternatives(list("one"))
+		m.transcript.selected = 1
+		in := "one"
+		c.answer = func(r *http.Request) (int, any) {
+			if r.Method == http.MethodGet {
+				return 200, map[string]any{"alternatives": list(in)}
+			}
+			in = strings.Split(r.URL.Path, "/")[4]
+			m.session.alternatives = groupAlternatives(list(in)) // as a load does that is answered meanwhile
+			m.transcript.selected = 0
+			return 200, loquat.SwitchResult{}
+		}
+		m.run(m.alternative(1), m.alternative(1), m.alternative(1))
+		want := "POST /sessions/s/alternatives/two/switch\nPOST /sessions/s/alternatives/three/switch\nPOST /sessions/s/alternatives/four/switch"
+		if c.changed() != want {
+			t.Errorf("the calls are\n%s", c.changed())
+		}
+	}, loquat.Message{Role: "user", Content: "a question"}, loquat.Message{Role: "assistant", Content: "a reply"})
+}
+
+// An edit that waits is saved also if its chat is loaded again, or another one is open by then.
+func TestEditElsewhere(t *testing.T) {
+	for name, leave := range map[string]func(m *model){
+		"loaded again": func(m *model) {
+			page := loquat.MessagePage{Total: 1, Messages: []loquat.Message{{ID: "m0", Role: "user", Content: "a question"}}, CursorEventID: 30, Checkpoint: 31}
+			m.session = newSession(loaded{head: loquat.Session{SessionID: "s"}, page: page}, m.now())
+		},
+		"another chat": func(m *model) { m.newChat(); m.feed.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onServer(t, func(t *testing.T, m *model, c *calls) {
+				m.editMessage()
+				m.composer.setText("a better question")
+				m.saveEdit(false)
+				leave(m)
+				m.run()
+				checkpoint := map[string]string{"loaded again": "31", "another chat": "00"}[name]
+				if got := c.changed(); !strings.HasPrefix(got, "PATCH /sessions/s/messages/0") || !strings.Contains(got, checkpoint+`" {`) {
+					t.Errorf("the calls are\n%s", got)
+				}
+			}, loquat.Message{Role: "user", Content: "a question"})
+		})
+	}
+}
+
+// A copy and an action go by the message, not by the place that it had.
+func TestMessageThatMoves(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		m.setFocus(focusTranscript)
+		m.transcript.selected = 1
+		m.feedEvents(loquat.Event{EventID: 15, Type: loquat.Checkpoint})
+		m.run(m.forkMessage())
+		if got := c.changed(); got != `POST /sessions/s/fork "0000000000000015" {"up_to_index":1}` {
+			t.Errorf("the calls are\n%s", got)
+		}
+		m.forkMessage()
+		msg, _ := m.session.message(1)
+		m.session.elements = []loquat.Object{loquat.Object{}.Set("ui_type", "message_action").Set("id", "count").Set("action_id", "count")}
+		act := m.actionItems("message_action", &msg)[0].run
+		m.feedEvents(loquat.Event{EventID: 20, Type: loquat.MessagesDeleted, Indices: []int{0}})
+		c.got = nil
+		m.run()
+		m.run(act(m))
+		if c.changed() != "" || !strings.Contains(m.notice.text, "has moved") {
+			t.Errorf("the notice is %q, the calls are\n%s", m.notice.text, c.changed())
+		}
+	}, loquat.Message{Role: "user", Content: "a question"}, loquat.Message{Role: "user", Content: "another one"})
+}
+
+// A value that the server refuses stays in the form, so that it can be corrected.
+func TestRefusedSettingStays(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		now := schema{elements: []loquat.Object{loquat.Object{}.Set("ui_type", "config").Set("key", "rules").Set("type", "text")},
+			values: map[string]loquat.ConfigValue{"rules": {Value: json.RawMessage(`"old"`)}}}
+		m.setSchema(now)
+		m.showSettings()
+		c.answer = func(*http.Request) (int, any) {
+			return 422, map[string]any{"code": "validation_error", "detail": "too long"}
+		}
+		f := m.top().(*form)
+		m.run(f.set(m, json.RawMessage(`"new"`)))
+		m.setSchema(now)
+		if x := f.fields[0]; string(x.value) != `"new"` || x.fault == "" {
+			t.Errorf("the value is %s, the fault %q", x.value, x.fault)
+		}
+		m.closeDialog()
+		m.showSettings()
+		if x := m.top().(*form).fields[0]; string(x.value) != `"old"` {
+			t.Errorf("in a new form the value is %s", x.value)
+		}
+	})
+}
+
+// A text that is not allowed stays open.
+func TestTextThatIsNotAllowed(t *testing.T) {
+	m := testModel(t, 80, 24)
+	f := newDialogForm("", "", []loquat.Object{loquat.Object{}.Set("name", "x").Set("type", "text").Set("required", true)}, nil)
+	f.edit(m)
+	f.press(m, tea.KeyPressMsg{Code: tea.KeyEnter})
+	if f.fields[0].fault == "" || f.line == nil {
+		t.Errorf("the fault is %q, and the text is open: %v", f.fields[0].fault, f.line != nil)
+	}
+}
+
+// What one chat has for its model picker does not come to another one, and a picker does not wait for ever.
+func TestModelPicker(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, c *calls) {
+		c.answer = func(r *http.Request) (int, any) {
+			return 200, map[string]any{"models": []loquat.Model{{ID: "large"}}, "elements": []any{}, "values": map[string]any{}}
+		}
+		load := m.pickModel()
+		m.session.answered[theSettings] = 99 // newer settings have come
+		m.Update(load())
+		if p, ok := m.top().(*picker); !ok || p.loading || p.items[0].title != "large" {
+			t.Fatalf("the dialog is %+v", m.top())
+		}
+		m.dialogs = nil
+		load = m.pickModel()
+		m.session = newSession(loaded{head: loquat.Session{SessionID: "other"}}, m.now())
+		if m.Update(load()); m.top() != nil {
+			t.Error("it is open in another chat")
 		}
 	})
 }

@@ -285,7 +285,7 @@ func (m *model) slash(text string) tea.Cmd {
 	argument = strings.TrimSpace(argument)
 	run := map[string]func() tea.Cmd{
 		"new":    m.newChat,
-		"quit":   func() tea.Cmd { return tea.Quit },
+		"quit":   m.leave,
 		"help":   func() tea.Cmd { return m.show(newHelp()) },
 		"attach": func() tea.Cmd { return m.attach(argument) },
 		"export": func() tea.Cmd { return m.exportTo(argument) },

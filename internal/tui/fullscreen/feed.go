@@ -34,6 +34,7 @@ type feedMsg struct {
 
 // feed follows the log: the list of sessions, and the events of one session.
 type feed struct {
+	alone  bool // it has no events of other sessions
 	cancel context.CancelFunc
 	done   <-chan struct{}
 	ready  chan struct{} // has room for one signal: something is pending
@@ -49,7 +50,7 @@ type feed struct {
 // startFeed follows the events that a query selects.
 func startFeed(ctx context.Context, c *client.Client, q client.Query) *feed {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &feed{cancel: cancel, done: ctx.Done(), ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	f := &feed{alone: !q.List, cancel: cancel, done: ctx.Done(), ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	q.OmitSession, q.Line = true, f.setLine
 	go f.follow(ctx, c, q)
 	return f

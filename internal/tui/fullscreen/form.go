@@ -67,9 +67,12 @@ func (f *form) take(s *session) {
 		x := &field{element: e, name: key, value: v.Value, source: v.Source}
 		if old := before[key]; old != nil {
 			x.fault = old.fault
-			if s.saving[key] > 0 {
-				x.value, x.source = old.value, old.source
+			if x.fault != "" { // what the server refuses stays, so that it can be corrected
+				x.value = old.value
 			}
+		}
+		if saving := s.saving[key]; saving.changes > 0 {
+			x.value = saving.value
 		}
 		f.fields = append(f.fields, x)
 	}
@@ -228,6 +231,9 @@ func (f *form) pressText(m *model, key tea.KeyPressMsg) tea.Cmd {
 			text = f.area.Value()
 		}
 		value, err := x.parse(text)
+		if err == nil {
+			err = ui.CheckValue(x.element, value)
+		}
 		if err != nil {
 			x.fault = err.Error()
 			return nil

@@ -56,7 +56,7 @@ func commands() []command {
 		everywhere("Agent", always, (*model).pickAgent, "alt+a"),
 		everywhere("Settings of the chat", open, (*model).showSettings, "alt+o"),
 		everywhere("Rename the chat", open, func(m *model) tea.Cmd { return m.rename(m.session.id, m.session.title()) }),
-		everywhere("Fork the chat", open, func(m *model) tea.Cmd { return m.fork(m.session.id, nil) }),
+		everywhere("Fork the chat", open, func(m *model) tea.Cmd { return m.fork(m.session.id) }),
 		everywhere("Export the chat to a file", open, func(m *model) tea.Cmd { return m.exportTo("") }),
 		everywhere("Pin or unpin the chat", open, func(m *model) tea.Cmd { return m.toggleLabel(m.session.id, loquat.MetaPinned) }),
 		everywhere("Archive or restore the chat", open, func(m *model) tea.Cmd { return m.toggleLabel(m.session.id, loquat.MetaArchived) }),

@@ -31,10 +31,13 @@ func messageCommands() []command {
 		{title: "Message: write the reply again", keys: []string{"r"}, when: func(m *model) bool { return idle(m) && hasRole(loquat.RoleAssistant, loquat.RoleTool)(m) }, run: (*model).regenerate},
 		{title: "Message: the alternative before", keys: []string{"[", "left"}, when: idle, run: func(m *model) tea.Cmd { return m.alternative(-1) }},
 		{title: "Message: the next alternative", keys: []string{"]", "right"}, when: idle, run: func(m *model) tea.Cmd { return m.alternative(1) }},
-		{title: "Message: fork from here", keys: []string{"f"}, when: always, run: func(m *model) tea.Cmd { at := m.transcript.selected; return m.fork(m.session.id, &at) }},
+		{title: "Message: fork from here", keys: []string{"f"}, when: always, run: (*model).forkMessage},
 		{title: "Message: delete", keys: []string{"d"}, when: idle, run: (*model).deleteMessage},
 	}
 }
+
+// errMoved says that a message is not where it was.
+var errMoved = errors.New("the message has moved or was deleted meanwhile; select it again")
 
 // selectedMessage returns the message on which commands act.
 func (m *model) selectedMessage() (loquat.Message, error) { return m.messageAt(m.transcript.selected) }
@@ -128,8 +131,9 @@ func (m *model) modify(e *edit, text string) tea.Cmd {
 	m.composer.editing = nil
 	m.composer.put(e.before)
 	return m.inOrder(func(m *model) *change {
+		s := m.current(s)
 		if !s.has(e.index, e.message.ID) {
-			m.saved(s.id, e, text, errors.New("the message has moved or was deleted meanwhile"))
+			m.saved(s.id, e, text, errMoved)
 			return nil
 		}
 		checkpoint := s.checkpoint
@@ -179,16 +183,13 @@ func (m *model) tryAgain() tea.Cmd {
 
 // alternative puts the next alternative at the selected message in place.
 func (m *model) alternative(step int) tea.Cmd {
-	id := m.session.id
+	s, at := m.session, m.transcript.selected
+	if len(s.alternatives[at]) == 0 {
+		at = s.replyStart(at)
+	}
 	return m.inOrder(func(m *model) *change {
-		if m.session == nil || m.session.id != id {
-			return nil
-		}
-		at := m.transcript.selected
-		list := m.session.alternatives[at]
-		if len(list) == 0 {
-			list = m.session.alternatives[m.session.replyStart(at)]
-		}
+		s := m.current(s)
+		list := s.alternatives[at]
 		now := slices.IndexFunc(list, func(a loquat.Alternative) bool { return a.InPlace })
 		to := now + step
 		if now < 0 || to < 0 || to >= len(list) {
@@ -196,13 +197,17 @@ func (m *model) alternative(step int) tea.Cmd {
 			return nil
 		}
 		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
-			res, err := c.Switch(ctx, id, list[to].AlternativeID)
+			res, err := c.Switch(ctx, s.id, list[to].AlternativeID)
 			return res.CursorEventID, err
 		}, func(m *model, err error) tea.Cmd {
-			if err == nil { // the alternatives are also loaded again, which takes a moment
-				list[now].InPlace, list[to].InPlace = false, true
+			if err != nil || m.session != s {
+				return m.result("", err)
 			}
-			return m.result("", err)
+			for i, a := range s.alternatives[at] { // they are also loaded again, which takes a moment
+				s.alternatives[at][i].InPlace = a.AlternativeID == list[to].AlternativeID
+			}
+			s.answered[theAlternatives] = s.asked
+			return m.loadAlternatives()
 		}}
 	})
 }
@@ -212,15 +217,16 @@ func (m *model) deleteMessage() tea.Cmd {
 	if err != nil {
 		return m.fail(err)
 	}
-	id, index := m.session.id, m.transcript.selected
+	s, index := m.session, m.transcript.selected
 	begin := func(m *model) *change {
-		if m.session == nil || m.session.id != id || !m.session.has(index, msg.ID) {
-			m.fail(errors.New("the message has moved meanwhile; select it again"))
+		s := m.current(s)
+		if !s.has(index, msg.ID) {
+			m.fail(errMoved)
 			return nil
 		}
-		checkpoint := m.session.checkpoint
+		checkpoint := s.checkpoint
 		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
-			res, err := c.DeleteMessages(ctx, id, []int{index}, client.IfMatch(checkpoint))
+			res, err := c.DeleteMessages(ctx, s.id, []int{index}, client.IfMatch(checkpoint))
 			return res.CursorEventID, err
 		}, func(m *model, err error) tea.Cmd {
 			return m.result(fmt.Sprintf("message %d was deleted", index+1), err)
@@ -244,26 +250,37 @@ func (m *model) stop() tea.Cmd {
 func (m *model) takeBack() tea.Cmd {
 	s := m.session
 	return m.inOrder(func(m *model) *change {
-		if m.session != s || len(s.queue) == 0 {
+		s := m.current(s)
+		if len(s.queue) == 0 {
 			return nil
 		}
-		q := s.queue[len(s.queue)-1]
-		var status loquat.RequestStatus
-		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
-			res, err := c.Cancel(ctx, q.RequestID)
-			status = res.Status
-			return 0, err
-		}, func(m *model, err error) tea.Cmd {
-			switch {
-			case err != nil:
-				return m.fail(err)
-			case status != loquat.StatusCancelled:
-				return m.say("the reply to the message had begun, so it was stopped; the message stays")
-			}
-			s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(x loquat.QueuedSend) bool { return x.RequestID == q.RequestID })
-			return m.tookBack(s.id, draftOf(q.Message))
-		}}
+		return withdraw(s, s.queue[len(s.queue)-1])
 	})
+}
+
+// withdraw takes a message out of the queue. Without an answer, which may be lost, it tries again: else the text
+// could be nowhere.
+func withdraw(s *session, q loquat.QueuedSend) *change {
+	var status loquat.RequestStatus
+	return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
+		res, err := c.Cancel(ctx, q.RequestID)
+		status = res.Status
+		return 0, err
+	}, func(m *model, err error) tea.Cmd {
+		switch {
+		case loquat.CodeOf(err) == loquat.CodeUnavailable || errors.Is(err, context.DeadlineExceeded):
+			again := func(m *model) tea.Cmd { return m.inOrder(func(*model) *change { return withdraw(s, q) }) }
+			return tea.Batch(m.fail(err), m.later(retryDelay, again))
+		case err != nil:
+			return m.fail(err)
+		case status != loquat.StatusCancelled:
+			return m.say("the reply to the message had begun, so it was stopped; the message stays")
+		}
+		s := m.current(s)
+		s.queue = slices.DeleteFunc(slices.Clone(s.queue), func(x loquat.QueuedSend) bool { return x.RequestID == q.RequestID })
+		s.answered[theQueue] = s.asked
+		return m.tookBack(s.id, draftOf(q.Message))
+	}}
 }
 
 // tookBack puts a message that waited into the composer, behind what is there, or keeps it as a draft if the user is

@@ -35,7 +35,7 @@ type model struct {
 	theme         theme
 	focus         focus
 	away          bool      // the terminal has lost the focus
-	typed         time.Time // when a key was last pressed that did not belong to a dialog
+	typed         time.Time // when a key was last pressed that was neither a command nor for a dialog
 	asked         bool      // Ctrl-C was pressed once, and a draft would be lost
 
 	session    *session // nil: a new one
@@ -135,8 +135,9 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case answer:
 		cmd = msg.apply(m)
 	}
+	cmd = tea.Batch(cmd, m.nextChange())
 	m.layout(false)
-	return m, tea.Batch(cmd, m.nextChange(), m.loadMissing(), m.tick())
+	return m, tea.Batch(cmd, m.loadMissing(), m.tick())
 }
 
 // background chooses the theme that fits the background of the terminal.

@@ -136,10 +136,9 @@ func (f feedMsg) apply(m *model) tea.Cmd {
 		}
 	}
 	structural, last := false, m.session != nil && m.transcript.selected >= m.session.total()-1
-	alone := m.session != nil && m.session.alone
 	for _, e := range f.events {
 		m.list.apply(e)
-		if !alone {
+		if f.feed == nil || !f.feed.alone || m.list.denied {
 			m.last = max(m.last, e.EventID)
 		}
 		if m.session != nil && e.SessionID == m.session.id {
@@ -149,7 +148,7 @@ func (f feedMsg) apply(m *model) tea.Cmd {
 	if m.session != nil && len(f.events) > 0 {
 		m.refresh(structural, last)
 	}
-	if alone && m.session != nil && m.session.run == nil {
+	if m.session != nil && m.session.alone && m.session.run == nil {
 		m.session.alone = false
 		return tea.Batch(append(cmds, m.follow())...)
 	}

@@ -127,17 +127,26 @@ func (m *model) setAgent(id string) tea.Cmd {
 
 // pickModel lets the user choose the model of the open session. It needs the settings, which say what is in use.
 func (m *model) pickModel() tea.Cmd {
-	p := m.showLoading("Model")
-	if m.session.values != nil {
-		return m.loadModels(p)
-	}
-	return loadOnce(m, theSettings, readSchema, func(m *model, s schema) tea.Cmd { return tea.Batch(m.setSchema(s), m.loadModels(p)) }, func(m *model) { m.drop(p) })
-}
-
-func (m *model) loadModels(p *picker) tea.Cmd {
-	return loadOnce(m, "the models", func(ctx context.Context, c *client.Client, id string) ([]loquat.Model, error) {
+	p, id, known := m.showLoading("Model"), m.session.id, m.session.values != nil
+	var settings schema
+	return query(m, func(ctx context.Context, c *client.Client) (_ []loquat.Model, err error) {
+		if !known {
+			if settings, err = readSchema(ctx, c, id); err != nil {
+				return nil, err
+			}
+		}
 		return c.Models(ctx, client.ModelQuery{SessionID: id})
-	}, func(m *model, models []loquat.Model) tea.Cmd { return m.fillModels(p, models) }, func(m *model) { m.drop(p) })
+	}, func(m *model, models []loquat.Model, err error) tea.Cmd {
+		if err != nil || m.session == nil || m.session.id != id {
+			m.drop(p)
+			return m.failLoad("the models", err)
+		}
+		var cmd tea.Cmd
+		if m.session.values == nil {
+			cmd = m.setSchema(settings)
+		}
+		return tea.Batch(cmd, m.fillModels(p, models))
+	})
 }
 
 func (m *model) fillModels(p *picker, models []loquat.Model) tea.Cmd {

@@ -131,21 +131,20 @@ func (m *model) requestAt(index int, after bool) tea.Cmd {
 	if err != nil {
 		return m.fail(err)
 	}
-	id, s := m.session.id, loquat.Send{Stream: &m.options.Stream, StreamTools: m.options.Stream, RequestID: strings.ToLower(rand.Text())}
+	s, send := m.session, loquat.Send{Stream: &m.options.Stream, StreamTools: m.options.Stream, RequestID: strings.ToLower(rand.Text())}
 	return m.inOrder(func(m *model) *change {
-		if m.session == nil || m.session.id != id || m.session.run != nil || !m.session.has(index, msg.ID) {
+		s := m.current(s)
+		if s.run != nil || !s.has(index, msg.ID) {
 			return nil // it was asked for twice
 		}
-		if from := m.session.replyStart(index); !after {
-			s.DeleteFrom, s.Keep = &from, true
-		}
 		var opts []client.Option
-		if s.DeleteFrom != nil {
-			opts = append(opts, client.IfMatch(m.session.checkpoint))
+		if from := s.replyStart(index); !after {
+			send.DeleteFrom, send.Keep = &from, true
+			opts = append(opts, client.IfMatch(s.checkpoint))
 		}
 		m.transcript.follow = true
 		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {
-			res, err := c.Send(ctx, id, s, opts...)
+			res, err := c.Send(ctx, s.id, send, opts...)
 			return res.CursorEventID, err
 		}, func(m *model, err error) tea.Cmd { return m.result("", err) }}
 	})

@@ -51,7 +51,7 @@ type session struct {
 	asked       int                       // the number of loads of parts
 	answered    map[string]int            // the newest load that counts, by what was loaded
 	missed      map[string]func() tea.Cmd // loads again what could not be loaded, by what it is
-	saving      map[string]int            // the number of changes of a setting that were not answered, by its key
+	saving      map[string]saving         // settings that are being saved, by their key
 	schemaLoads int                       // because a plugin had not answered
 	usage       string                    // what the status bar says about the last reply
 	elements    []loquat.Object
@@ -59,11 +59,17 @@ type session struct {
 	config      any // the effective config, for conditions
 }
 
+// saving is a setting with changes that were not answered, and its newest value.
+type saving struct {
+	changes int
+	value   json.RawMessage
+}
+
 func newSession(l loaded, now time.Time) *session {
 	older, _ := lru.New[int, []loquat.Message](keptPages) // fails only for sizes below 1
 	s := &session{id: l.head.SessionID, fold: loquat.NewTailFold(l.head, l.page), older: older, wanted: map[int]bool{},
 		queue: l.page.Queue, alternatives: groupAlternatives(l.alternatives), checkpoint: l.page.Checkpoint, thought: map[string]time.Duration{},
-		answered: map[string]int{}, missed: map[string]func() tea.Cmd{}, saving: map[string]int{}}
+		answered: map[string]int{}, missed: map[string]func() tea.Cmd{}, saving: map[string]saving{}}
 	s.messages = s.fold.Messages()
 	if l.page.ActiveRequestID != "" {
 		s.run = &run{id: l.page.ActiveRequestID, begun: now, phase: phaseWaiting}

@@ -214,7 +214,7 @@ func listCommands() []command {
 		on("rename", func(m *model) tea.Cmd {
 			return m.rename(id(m), m.list.rows[m.list.selected].Metadata.String(loquat.MetaTitle))
 		}, "r"),
-		on("fork", func(m *model) tea.Cmd { return m.fork(id(m), nil) }, "f"),
+		on("fork", func(m *model) tea.Cmd { return m.fork(id(m)) }, "f"),
 		on("pin or unpin", func(m *model) tea.Cmd { return m.toggleLabel(id(m), loquat.MetaPinned) }, "p"),
 		on("archive or restore", func(m *model) tea.Cmd { return m.toggleLabel(id(m), loquat.MetaArchived) }, "a"),
 		on("delete", func(m *model) tea.Cmd { return m.confirmDelete(id(m)) }, "d"),
@@ -413,20 +413,20 @@ func (m *model) rename(id, title string) tea.Cmd {
 // toggleLabel pins or archives a session, or takes that back.
 func (m *model) toggleLabel(id, label string) tea.Cmd {
 	return m.inOrder(func(m *model) *change {
-		on := !m.metadataOf(id).Bool(label)
+		on := !m.label(id, label)
 		return patch(id, labelSaved(label, on), loquat.SessionPatch{Metadata: loquat.Object{}.Set(label, on)})
 	})
 }
 
-// metadataOf returns the metadata of a session that is open or in the list.
-func (m *model) metadataOf(id string) loquat.Object {
+// label reports whether a session has a label. One that was in the list, and is not, was archived or restored.
+func (m *model) label(id, label string) bool {
 	if m.session != nil && m.session.id == id {
-		return m.session.fold.Metadata()
+		return m.session.fold.Metadata().Bool(label)
 	}
 	if at := slices.IndexFunc(m.list.rows, func(s loquat.SessionSummary) bool { return s.SessionID == id }); at >= 0 {
-		return m.list.rows[at].Metadata
+		return m.list.rows[at].Metadata.Bool(label)
 	}
-	return nil
+	return label == loquat.MetaArchived && m.list.archived != loquat.ArchivedOnly
 }
 
 func labelSaved(label string, on bool) string {

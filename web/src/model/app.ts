@@ -16,7 +16,7 @@ import { formatRoute, sessionOf, type Route } from "./route.ts";
 import { Settings } from "./settings.ts";
 import type { Storage } from "./storage.ts";
 import { Transcript } from "./transcript.ts";
-import type { Agent, Attachment, Me, Queued } from "./types.ts";
+import type { Agent, Attachment, Me, Message, Queued } from "./types.ts";
 import { asProblem, type BusyMode, type Followed, type Problem, type Send, type Wire } from "./wire.ts";
 
 /** Overlay is the layer above the page, of which at most one is open. */
@@ -24,8 +24,8 @@ type Overlay = "palette" | "shortcuts" | "settings" | "import" | "";
 
 type PageState = "live" | "connecting" | "waiting" | "signed-out" | "stopped";
 
-/** How long the page waits after a lost call before it asks again who uses it, in milliseconds. */
-const identifyMs = 2000;
+/** How long the page waits after a lost call that has to be made, in milliseconds. */
+const againMs = 2000;
 
 export class App {
   readonly preferences: Preferences;
@@ -109,7 +109,7 @@ export class App {
     const later = (thrown: unknown): boolean => {
       clearTimeout(this.identifying);
       if (asProblem(thrown).code !== "connection") return false;
-      this.identifying = setTimeout(() => void this.identify(), identifyMs);
+      this.identifying = setTimeout(() => void this.identify(), againMs);
       return true;
     };
     try {
@@ -228,7 +228,8 @@ export class App {
       this.notices.add({ kind: "info", text: t("session.deleted_elsewhere") });
       const draft = this.composer.peek();
       this.go({ at: "new" }, true);
-      this.composer.peek().putBack(draft.take());
+      draft.heir = this.composer.peek();
+      draft.putBack(draft.take());
       draft.save();
       return;
     }
@@ -324,9 +325,8 @@ export class App {
     return true;
   }
 
-  /** regenerate asks for the reply at an index again and keeps the old one as an alternative. */
-  regenerate(index: number): void {
-    const message = this.transcript.peek()?.messages[index];
+  /** regenerate asks for the reply that begins with a message again and keeps the old one as an alternative. */
+  regenerate(message: Message | undefined): void {
     if (message) void this.again({ keep: true }, message.id);
   }
 
@@ -359,10 +359,13 @@ export class App {
   /** takeBack puts a send that did not arrive back into the message box. */
   async takeBack(entry: OutboxEntry): Promise<void> {
     const { id, sessionId, create } = entry;
+    if (this.withdrawing.has(id)) return;
+    this.withdrawing.add(id);
     const alone = create && this.wire.outbox.of(sessionId).length === 1; // the session does not exist before this send arrives
     if (alone) this.go({ at: "new" }, true);
     if (await this.wire.outbox.withdraw(id)) this.putBack(this.composerOf(alone ? "new" : sessionId), entry.send.content ?? "", piecesOf(entry));
     else if (alone) this.go({ at: "session", id: sessionId }, true);
+    this.withdrawing.delete(id);
   }
 
   /** withdraw takes a send out of the queue and puts it back into the message box. One that has begun meanwhile is stopped, and its message stays. */
@@ -371,12 +374,17 @@ export class App {
     const id = queued.request_id;
     if (this.withdrawing.has(id)) return;
     this.withdrawing.add(id);
-    const done = await this.attempt(this.wire.sdk.cancel(id));
-    if (done?.status !== "cancelled") return void this.withdrawing.delete(id);
-    this.putBack(composer, queued.message.content, piecesOf({ id, send: { attachments: (queued.message.metadata?.attachments ?? []) as Attachment[] } }));
+    let lost = false;
+    const done = await this.attempt(this.wire.sdk.cancel(id).catch((thrown) => {
+      lost = asProblem(thrown).code === "connection";
+      throw thrown;
+    }));
+    if (done?.status !== "cancelled") this.withdrawing.delete(id);
+    if (lost) setTimeout(() => void this.withdraw(queued), againMs); // else the text could be nowhere
+    if (done?.status === "cancelled") this.putBack(composer, queued.message.content, piecesOf({ id, send: { attachments: (queued.message.metadata?.attachments ?? []) as Attachment[] } }));
   }
 
-  /** The sends that were taken out of the queue, or are being. */
+  /** The sends that were taken back, or are being. */
   private readonly withdrawing = new Set<string>();
 
   private putBack(composer: Composer, text: string, pieces: readonly Piece[]): void {

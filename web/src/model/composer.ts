@@ -163,8 +163,12 @@ export class Composer {
     this.forget(pieces.filter((piece) => piece.image).map((piece) => piece.key));
   }
 
+  /** The composer that gets what comes too late, because the session of this one was deleted. */
+  heir: Composer | undefined;
+
   /** putBack puts what was taken in front of what the user wrote meanwhile. */
   putBack({ text, pieces }: Taken): void {
+    if (this.heir) return this.heir.putBack({ text, pieces });
     this.text.value = [text, this.text.peek()].filter(Boolean).join("\n\n");
     this.pieces.value = [...pieces, ...this.pieces.peek()];
     this.save();

@@ -6,7 +6,6 @@ import { t } from "../i18n/index.ts";
 import type { App } from "./app.ts";
 import { quoted } from "./blocks.ts";
 import { sessionOf } from "./route.ts";
-import type { ReplyRow } from "./transcript.ts";
 import type { Queued } from "./types.ts";
 import { contextOf } from "./usage.ts";
 
@@ -111,25 +110,20 @@ export class Conversation {
   private steps = 0;
   private stepping = Promise.resolve();
 
-  /** save replaces the text of a message. A text that cannot be saved is a draft if the user has gone elsewhere. It reports whether it was saved. */
+  /** save replaces the text of a message. It reports whether it was saved. */
   async save({ id }: Message, content: string): Promise<boolean> {
-    const composer = this.app.composer.peek();
     const at = await this.settled(id);
     const done = at && (await this.app.attempt(this.app.wire.sdk.messages.modify(at.session, at.index, { content })));
-    if (this.editing.peek() !== id) {
-      if (!done) composer.putBack({ text: content, pieces: [] });
-    } else if (done) this.editing.value = "";
+    if (done && this.editing.peek() === id) this.editing.value = "";
     return Boolean(done);
   }
 
-  /** askAgain sends a message in the place of another one, which is kept as an alternative with all that follows. */
-  async askAgain({ id, metadata }: Message, content: string): Promise<void> {
-    const composer = this.app.composer.peek();
+  /** askAgain sends a message in the place of another one, which is kept as an alternative with all that follows. It reports whether it is on its way. */
+  async askAgain({ id, metadata }: Message, content: string): Promise<boolean> {
     this.editing.value = "";
     const attachments = metadata?.attachments;
     const at = await this.settled(id);
-    const sent = at && (await this.app.store(at.session, { content, ...(attachments?.length && { attachments }), delete_from: at.index, keep: true, stream_tools: true }));
-    if (!sent) composer.putBack({ text: content, pieces: [] });
+    return at !== undefined && this.app.store(at.session, { content, ...(attachments?.length && { attachments }), delete_from: at.index, keep: true, stream_tools: true });
   }
 
   quote(text: string): void {
@@ -152,11 +146,6 @@ export class Conversation {
       this.hide(removal.ids, false);
     };
     this.app.notices.add({ kind: "info", text: t("transcript.deleted"), action: { label: t("undo"), run: undo } }, undoMs);
-  }
-
-  /** removeReply removes all messages of a reply. */
-  removeReply(row: ReplyRow): void {
-    this.remove(this.app.transcript.peek()?.messages.slice(row.from, row.to + 1) ?? []);
   }
 
   /** settle deletes at once what waits to be deleted, so that what comes next does not see it. */

@@ -117,7 +117,7 @@ test("a read-only token sends nothing and has no commands that change something"
   wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one"), error: undefined });
   app.composer.peek().write("x");
   await app.send();
-  app.regenerate(0);
+  app.regenerate({ id: "m", role: "assistant", content: "", created_at: "" } as never);
   assert.equal(wire.added.length, 0);
   const enabled = commandsOf(app).filter((command) => command.enabled()).map((command) => command.id);
   for (const id of ["new", "pin", "archive", "delete", "fork", "stop"]) assert.ok(!enabled.includes(id), id);
@@ -162,8 +162,9 @@ test("a double click asks for one reply", async () => {
   app.go({ at: "session", id: "one" });
   const messages = ["user", "assistant"].map((role) => ({ id: role, role, content: role, created_at: "" }));
   wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages }), error: undefined });
-  app.regenerate(1);
-  app.regenerate(1);
+  const reply = app.transcript.peek()!.messages[1];
+  app.regenerate(reply);
+  app.regenerate(reply);
   app.resend();
   await tick();
   assert.equal(wire.added.length, 1);

@@ -38,7 +38,7 @@ test("a message is asked again at the place that it has after a deletion", async
 
 test("a reply is written again at the place that it has after a deletion", async () => {
   const { app, wire } = await chat();
-  app.regenerate(3);
+  app.regenerate(app.transcript.peek()!.messages[3]);
   await tick(5);
   assert.deepEqual(wire.added.map(({ send }) => send), [{ delete_from: 1, keep: true, stream_tools: true }]);
 });
@@ -64,26 +64,19 @@ test("a copy does not take the user away from where they are by then", async () 
   assert.equal(app.route.value.at, "new");
 });
 
-test("a message that is gone is said to be gone, and its new text is a draft", async () => {
+test("a message that is gone is said to be gone", async () => {
   const { app, wire, changes } = await chat();
-  await app.conversation.askAgain({ ...messages[0]!, id: "gone" } as never, "again");
+  assert.equal(await app.conversation.askAgain({ ...messages[0]!, id: "gone" } as never, "again"), false);
   assert.deepEqual([changes(), wire.added.length], [[deleted], 0]);
-  assert.equal(app.composer.peek().text.value, "again");
   assert.equal(app.notices.shown.value.at(-1)!.kind, "error");
 });
 
-test("a text that could not be saved is a draft of its chat if the user is elsewhere by then, and a message that cannot be stored stays, too", async () => {
+test("an edit is not said to be saved if it is not", async () => {
   const { app, wire } = await chat();
-  const message = app.transcript.peek()!.messages[3]!;
-  app.conversation.editing.value = message.id;
-  wire.answers["PATCH /sessions/one/messages/1"] = () => (app.go({ at: "new" }), new ProblemError({ code: "internal", detail: "no" }, { status: 500 }));
-  assert.equal(await app.conversation.save(message, "new"), false);
-  assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["", "new"]);
+  wire.answers["PATCH /sessions/one/messages/1"] = new ProblemError({ code: "internal", detail: "no" }, { status: 500 });
+  assert.equal(await app.conversation.save(app.transcript.peek()!.messages[3]!, "new"), false);
   wire.full = new Error("full");
-  app.go({ at: "session", id: "one" });
-  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages }), error: undefined });
-  await app.conversation.askAgain(app.transcript.peek()!.messages[2]!, "again");
-  assert.equal(app.composer.peek().text.value, "again\n\nnew");
+  assert.equal(await app.conversation.askAgain(app.transcript.peek()!.messages[2]!, "again"), false);
 });
 
 const queued = { request_id: "q", on_busy: "queue", message: { id: "w", role: "user", content: "waits" } } as never;
@@ -98,10 +91,23 @@ test("a message that is taken back comes once, into its own chat, and not if its
   assert.equal(app.composer.peek().text.value, "");
 });
 
+test("a message that is taken back without an answer is asked for again", async (t) => {
+  const { app, wire } = await chat();
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  wire.answers["POST /requests/q/cancel"] = new ConnectionError("lost");
+  await app.withdraw(queued);
+  assert.equal(app.composer.peek().text.value, "");
+  wire.answers["POST /requests/q/cancel"] = { request_id: "q", status: "cancelled" };
+  t.mock.timers.tick(2000);
+  for (let i = 0; i < 100 && !app.composer.peek().text.value; i++) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(app.composer.peek().text.value, "waits");
+});
+
 test("a send that is taken back goes into the box of its chat", async () => {
   const { app, wire } = await chat();
   Object.assign(wire.outbox, { of: () => [1, 2], withdraw: async () => (app.go({ at: "new" }), true) });
-  await app.takeBack({ id: "r", sessionId: "one", order: "r", send: { content: "lost" }, status: "failed" });
+  const entry: OutboxEntry = { id: "r", sessionId: "one", order: "r", send: { content: "lost" }, status: "failed" };
+  await Promise.all([app.takeBack(entry), app.takeBack(entry)]);
   assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["", "lost"]);
 });
 
@@ -110,6 +116,8 @@ test("the draft of a chat that is deleted elsewhere is the draft of the next one
   app.composer.peek().write("a draft");
   wire.sessionsOf.get("one")!.set({ status: "deleted", state: undefined, error: undefined });
   assert.deepEqual([app.route.value.at, app.composer.peek().text.value, app.composerOf("one").text.value], ["new", "a draft", ""]);
+  app.composerOf("one").putBack({ text: "an edit", pieces: [] }); // as a box does that is closed by that
+  assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["an edit\n\na draft", ""]);
 });
 
 test("after a reload, a chat whose first message waits in the outbox is not said to be missing", async () => {

@@ -1,5 +1,5 @@
 // A wire in memory, for tests of the model.
-import { type ConnectionState, type FollowedList, type FollowedSession, Loquat, type OutboxEntry, ProblemError, type Readable } from "@loquat/client";
+import { ConnectionError, type ConnectionState, type FollowedList, type FollowedSession, Loquat, type OutboxEntry, ProblemError, type Readable } from "@loquat/client";
 import type { CallOptions, Followed, FollowedPages, Wire } from "../../src/model/wire.ts";
 
 export class Value<T> implements Readable<T> {
@@ -36,6 +36,7 @@ export class FakeWire {
   readonly sdk = new Loquat({ fetch: async (url, init) => {
     const { pathname } = new URL(String(url), "http://test");
     const answer = await this.call(init?.method ?? "GET", pathname, { body: JSON.parse(String(init?.body ?? "null")) as unknown }).catch((thrown: unknown) => thrown);
+    if (answer instanceof ConnectionError) throw new TypeError("lost");
     return answer instanceof ProblemError ? Response.json({ code: answer.code, detail: answer.message }, { status: answer.status }) : Response.json(answer);
   }, retries: 0, baseURL: "http://test" });
   answers: Record<string, unknown> = {};

@@ -1,20 +1,18 @@
-import type { Attributes, ComponentType } from "preact";
+import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { useApp } from "../context.ts";
 
-interface Props<P> {
-  readonly load: () => Promise<{ readonly default: ComponentType<P> }>;
-  /** What the component is shown with. */
-  readonly with: P & Attributes;
+interface Props {
+  readonly load: () => Promise<{ readonly default: ComponentType }>;
   /** Closes what cannot be loaded. */
   readonly failed: () => void;
 }
 
 /** Later shows a component once its chunk is here. It is for what a first reply does not need. */
-export function Later<P>({ load, with: props, failed }: Props<P>) {
+export function Later({ load, failed }: Props) {
   const app = useApp();
-  const [Part, setPart] = useState<ComponentType<P> | null>(null);
+  const [Part, setPart] = useState<ComponentType | null>(null);
   useEffect(() => {
     load().then(
       (module) => setPart(() => module.default),
@@ -24,5 +22,5 @@ export function Later<P>({ load, with: props, failed }: Props<P>) {
       },
     );
   }, []);
-  return Part && <Part {...props} />;
+  return Part && <Part />;
 }

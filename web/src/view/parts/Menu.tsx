@@ -58,7 +58,11 @@ function MenuBox({ anchor, name, items }: Open) {
     entries(box)[0]?.focus();
     return () => anchor.removeAttribute("aria-expanded");
   }, []);
-  useEffect(() => place(ref.current!, anchor));
+  useEffect(() => {
+    const box = ref.current!;
+    if (!box.contains(document.activeElement)) entries(box)[0]?.focus(); // the entry that had the focus has gone
+    place(box, anchor);
+  });
   return (
     <dialog
       ref={ref}

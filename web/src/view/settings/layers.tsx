@@ -21,7 +21,7 @@ const parts = {
 /** SidePanel is the settings of the open session. */
 export function SidePanel() {
   const app = useApp();
-  return app.panel.value && app.transcript.value ? <Later load={parts.panel} with={{}} failed={() => (app.panel.value = false)} /> : null;
+  return app.panel.value && app.transcript.value ? <Later load={parts.panel} failed={() => (app.panel.value = false)} /> : null;
 }
 
 /** Whether the list of models is open. */
@@ -36,8 +36,8 @@ export function PluginLayers() {
   };
   return (
     <>
-      {(settings.asked.value || settings.result.value) && <Later load={parts.dialogs} with={{}} failed={close} />}
-      {choosing.value && <Later load={parts.models} with={{}} failed={() => (choosing.value = false)} />}
+      {(settings.asked.value || settings.result.value) && <Later load={parts.dialogs} failed={close} />}
+      {choosing.value && <Later load={parts.models} failed={() => (choosing.value = false)} />}
     </>
   );
 }

@@ -12,5 +12,5 @@ const overlays = {
 export function Overlays() {
   const app = useApp();
   const overlay = app.overlay.value;
-  return overlay && <Later key={overlay} load={overlays[overlay]} with={{}} failed={() => (app.overlay.value = "")} />;
+  return overlay && <Later key={overlay} load={overlays[overlay]} failed={() => (app.overlay.value = "")} />;
 }

@@ -24,11 +24,10 @@ interface Props {
   readonly text: string;
   /** The index of the first message: from there, alternatives begin. */
   readonly from: number;
-  readonly remove: () => void;
 }
 
 /** Actions has the actions on a message: the frequent ones as buttons, and all others in a menu. */
-export function Actions({ app, message, index, text, from, remove }: Props) {
+export function Actions({ app, message, index, text, from }: Props) {
   const [details, setDetails] = useState(false);
   const id = sessionOf(app.route.value) ?? "";
   const reply = message.role === "assistant";
@@ -36,6 +35,8 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
   const edit = writable && (reply || message.role === "user");
   const { busy, conversation } = app; // busy changes with every send, and only attributes follow it
   const incomplete = reply && typeof message.metadata?.incomplete === "string" && index === (app.transcript.peek()?.messages.length ?? 0) - 1;
+  const shown = app.transcript.peek()?.messages.slice(from, index + 1) ?? []; // a menu that is open may see them move
+  const again = (): void => app.regenerate(shown[0]);
   const more = (button: HTMLElement): void => {
     const article = button.closest("article");
     const plain = (): string => [...(article?.querySelectorAll<HTMLElement>(":scope > .text, .bubble > .text") ?? [])].map((part) => part.innerText).join("\n\n");
@@ -57,14 +58,14 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
       canRead() && { label: t(reading.peek() === message.id ? "transcript.read_stop" : "transcript.read"), icon: "speaker", test: "read", run: () => read(message.id, text) },
       null,
       edit && free && { label: t("transcript.edit_text"), icon: "edit", test: "menu-edit", run: () => void (conversation.editing.value = message.id) },
-      free && reply && { label: t("transcript.regenerate"), icon: "refresh", test: "menu-regenerate", run: () => app.regenerate(from) },
+      free && reply && { label: t("transcript.regenerate"), icon: "refresh", test: "menu-regenerate", run: again },
       free && incomplete && { label: t("transcript.continue"), icon: "arrow-down", test: "menu-continue", run: () => app.continueReply() },
       writable && !app.onlySession.value && { label: t("transcript.fork"), icon: "fork", test: "fork-here", run: () => void app.library.fork(id, message.id) },
       { label: t("transcript.details"), icon: "info", test: "details", run: () => setDetails(true) },
       plugins.length > 0 && null,
       ...plugins,
       free && null,
-      free && { label: t("transcript.delete"), icon: "trash", kind: "danger", test: "delete-message", run: remove },
+      free && { label: t("transcript.delete"), icon: "trash", kind: "danger", test: "delete-message", run: () => conversation.remove(shown) },
     ];
   };
   return (
@@ -73,7 +74,7 @@ export function Actions({ app, message, index, text, from, remove }: Props) {
       <Toolbar>
         <IconButton icon="copy" size={17} label={t("transcript.copy")} data-test="copy" onClick={() => void copy(app, text)} />
         {edit && !reply && <IconButton icon="edit" size={17} label={t("transcript.edit_text")} data-test="edit" disabled={busy} onClick={() => (conversation.editing.value = message.id)} />}
-        {writable && reply && <IconButton icon="refresh" size={17} label={t("transcript.regenerate")} data-test="regenerate" disabled={busy} onClick={() => app.regenerate(from)} />}
+        {writable && reply && <IconButton icon="refresh" size={17} label={t("transcript.regenerate")} data-test="regenerate" disabled={busy} onClick={again} />}
         {reading.value === message.id && <IconButton icon="stop" size={17} label={t("transcript.read_stop")} data-test="read-stop" onClick={() => read(message.id, text)} />}
         <IconButton icon="more" size={20} class="message-more" label={t("transcript.more")} aria-haspopup="menu" data-test="message-menu" onClick={(e) => more(e.currentTarget)} />
       </Toolbar>

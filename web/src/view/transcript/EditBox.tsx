@@ -9,7 +9,7 @@ interface Props {
   /** Returns false if the text could not be saved. */
   readonly save: (content: string) => Promise<boolean>;
   /** Sends the text in the place of the message. */
-  readonly ask?: (content: string) => void;
+  readonly ask?: (content: string) => Promise<boolean>;
   readonly close: () => void;
   /** What belongs to the text and stays as it is, such as images. */
   readonly children?: ComponentChildren;
@@ -31,20 +31,25 @@ export function EditBox({ text, save, ask, close, children }: Props) {
     box.style.setProperty("height", "auto");
     box.style.setProperty("height", `${box.scrollHeight + 2}px`);
   }, [now]);
-  const { composer } = useApp();
+  const app = useApp();
+  const [composer] = useState(() => app.composer.peek()); // of this chat
   const done = useRef(text); // what need not be kept
   const latest = useRef(now);
+  const gone = useRef(false);
   latest.current = now;
-  useLayoutEffect(() => {
-    const draft = composer.peek(); // of this chat
-    return () => {
-      if (latest.current !== done.current) draft.putBack({ text: latest.current, pieces: [] });
-    };
+  const keep = (): void => {
+    if (latest.current !== done.current) composer.putBack({ text: latest.current, pieces: [] });
+  };
+  useLayoutEffect(() => () => {
+    gone.current = true;
+    keep();
   }, []);
-  const give = (to: (content: string) => Promise<boolean> | void): void => {
+  const give = (to: (content: string) => Promise<boolean>): void => {
     done.current = now;
-    void to(now)?.then((saved) => {
-      if (!saved) done.current = text;
+    void to(now).then((saved) => {
+      if (saved || done.current !== now) return;
+      done.current = text;
+      if (gone.current && latest.current === now) keep();
     });
   };
   const leave = (): void => {

@@ -20,7 +20,7 @@ export const MessageRow = memo(function MessageRow({ row, app }: { readonly row:
     <article class={`message ${message.role}`} data-row data-key={row.key} data-test="message" data-role={message.role} data-index={index}>
       <Heading role={message.role} time={message.created_at} />
       {editing ? (
-        <EditBox text={message.content} save={(text) => conversation.save(message, text)} ask={(text) => void conversation.askAgain(message, text)} close={() => (conversation.editing.value = "")}>
+        <EditBox text={message.content} save={(text) => conversation.save(message, text)} ask={(text) => conversation.askAgain(message, text)} close={() => (conversation.editing.value = "")}>
           <Images message={message} />
         </EditBox>
       ) : (
@@ -29,7 +29,7 @@ export const MessageRow = memo(function MessageRow({ row, app }: { readonly row:
           {message.content && <Text text={message.content} typed />}
         </div>
       )}
-      {!editing && <Actions app={app} message={message} index={index} from={index} text={message.content} remove={() => conversation.remove([message])} />}
+      {!editing && <Actions app={app} message={message} index={index} from={index} text={message.content} />}
     </article>
   );
 });

@@ -27,7 +27,7 @@ export const ReplyRow = memo(function ReplyRow({ row, app, latest }: { readonly 
       <Heading role="assistant" time={message?.created_at} />
       {grouped(row.parts).map((part) => (part.kind === "group" ? <Tools key={part.key} parts={part.parts} /> : <PartView key={part.key} part={part} app={app} />))}
       {ended && <Remarks message={message} row={row.key} />}
-      {ended && !editing && <Actions app={app} message={message} index={row.to} from={row.from} text={text} remove={() => app.conversation.removeReply(row)} />}
+      {ended && !editing && <Actions app={app} message={message} index={row.to} from={row.from} text={text} />}
     </article>
   );
 });

@@ -60,7 +60,7 @@ function Failure({ transcript }: { readonly transcript: Transcript }) {
   if (!stopped && last?.status !== "failed") return <Unanswered ends={ends} />;
   if (ends?.role === "assistant" && ends.metadata?.incomplete === "interrupted") return null;
   const again = (): void => {
-    if (ends?.role === "assistant") app.regenerate(transcript.messages.length - 1);
+    if (ends?.role === "assistant") app.regenerate(ends);
     else app.resend();
   };
   return (
