@@ -535,6 +535,7 @@ func TestMessageThatMoves(t *testing.T) {
 		m.setFocus(focusTranscript)
 		m.transcript.selected = 1
 		m.feedEvents(loquat.Event{EventID: 15, Type: loquat.Checkpoint})
+		c.answer = func(*http.Request) (int, any) { return 403, nil }
 		m.run(m.forkMessage())
 		if got := c.changed(); got != `POST /sessions/s/fork "0000000000000015" {"up_to_index":1}` {
 			t.Errorf("the calls are\n%s", got)
@@ -580,11 +581,12 @@ func TestRefusedSettingStays(t *testing.T) {
 // A text that is not allowed stays open.
 func TestTextThatIsNotAllowed(t *testing.T) {
 	m := testModel(t, 80, 24)
-	f := newDialogForm("", "", []loquat.Object{loquat.Object{}.Set("name", "x").Set("type", "text").Set("required", true)}, nil)
+	f := newDialogForm("", "", []loquat.Object{loquat.Object{}.Set("name", "x").Set("type", "multiline").Set("format", "json").Set("required", true)}, nil)
 	f.edit(m)
-	f.press(m, tea.KeyPressMsg{Code: tea.KeyEnter})
-	if f.fields[0].fault == "" || f.line == nil {
-		t.Errorf("the fault is %q, and the text is open: %v", f.fields[0].fault, f.line != nil)
+	f.paste(m, "{}")
+	f.press(m, tea.KeyPressMsg{Code: 's', Mod: tea.ModCtrl})
+	if f.fields[0].fault == "" || f.area == nil {
+		t.Errorf("the fault is %q, and the text is open: %v", f.fields[0].fault, f.area != nil)
 	}
 }
 
