@@ -349,7 +349,7 @@ func TestPackageTakesOverOldData(t *testing.T) {
 	s.run("chown", "-R", "loquat:loquat", "/var/lib/loquat")
 	for _, args := range [][]string{{"upgrade", "--check", "/var/lib/loquat"}, {"check", "--data", "/var/lib/loquat"}, {"backup", "/tmp/copy", "--data", "/var/lib/loquat"}} {
 		out, err := s.command("nobody", append([]string{"loquat"}, args...)...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "run this as the user of the server") {
+		if err == nil || !strings.Contains(string(out), "run this as the user to whom the files belong") {
 			t.Errorf("%s of another user: %v\n%s", args[0], err, out)
 		}
 	}
@@ -361,6 +361,43 @@ func TestPackageTakesOverOldData(t *testing.T) {
 	if out := s.asServer("loquat", "upgrade", "--check", "/etc/loquat/loquat.json"); !strings.Contains(out, "changes nothing in it") {
 		t.Errorf("the check says\n%s", out)
 	}
+	s.expectDenied()
+}
+
+// expectDenied checks that files of another user are named, with what to do.
+func (s system) expectDenied() {
+	s.t.Helper()
+	s.run("chown", "root:", "/var/lib/loquat/loquat.db")
+	for _, args := range [][]string{{"serve", "--demo", "--listen", "127.0.0.1:0"}, {"backup", "/tmp/denied"}} {
+		args = append(append([]string{"timeout", "20", "loquat"}, args...), "--data", "/var/lib/loquat")
+		if out, err := s.command("loquat", args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied; run this as the user") {
+			s.t.Errorf("%s of a file of root: %v\n%s", args[3], err, out)
+		}
+	}
+	s.run("chown", "loquat:", "/var/lib/loquat/loquat.db")
+	url, stop := s.start()
+	defer stop()
+	s.run("chown", "root:", "/var/lib/loquat")
+	s.expectReady(url, "the user of the server may not use loquat.db")
+	s.run("chown", "loquat:", "/var/lib/loquat")
+	s.expectReady(url, `"ready":true`)
+}
+
+// expectReady waits until the server says something about its readiness.
+func (s system) expectReady(url, want string) {
+	s.t.Helper()
+	var body []byte
+	for range 200 {
+		if resp, err := http.Get(url + "/readyz"); err == nil {
+			body, _ = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if strings.Contains(string(body), want) {
+				return
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.t.Errorf("/readyz is %s, want %s", body, want)
 }
 
 // The life of an RPM package, in the same file system.

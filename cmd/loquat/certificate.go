@@ -37,6 +37,8 @@ func loadCertificate(files config.TLS, log *slog.Logger) (*certificate, error) {
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("%w; let the user of the server read it: chown root:loquat and chmod 640", err)
+		} else {
+			err = fmt.Errorf("%w; cert_file and key_file must name the files of one certificate", err)
 		}
 		return nil, usageError{fmt.Errorf("server.tls: cannot be used: %w", err)}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -84,7 +85,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return advised(cmd, err)
 }
 
-// advised adds to an error the flag that fixes it, if the command has one.
+// notOwner says what to do about files that the user of a command may not use.
+const notOwner = "run this as the user to whom the files belong, or give them to this user: chown -R"
+
+// advised adds to an error the flag that fixes it, if the command has one, or what to do about files.
 func advised(cmd *cobra.Command, err error) error {
 	wants := func(flag string) bool {
 		f := cmd.Flags().Lookup(flag)
@@ -96,7 +100,12 @@ func advised(cmd *cobra.Command, err error) error {
 	case loquat.CodeOf(err) == loquat.CodeUnauthorized && wants("token"):
 		return fmt.Errorf("%w; give it with --token or %s", err, envName(cmd, "token"))
 	case loquat.CodeOf(err) == loquat.CodeUnavailable && wants("server"):
+		if wants("config") {
+			return fmt.Errorf("%w; --server names another, and --config one by its configuration", err)
+		}
 		return fmt.Errorf("%w; --server names another", err)
+	case errors.Is(err, fs.ErrPermission) && !strings.Contains(err.Error(), "chown"):
+		return fmt.Errorf("%w; %s", err, notOwner)
 	}
 	return err
 }

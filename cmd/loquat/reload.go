@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ func (s *server) logReload(done loquat.ConfigReload) {
 	if done.More > 0 {
 		changed += fmt.Sprintf(" and %d more", done.More)
 	}
-	s.log.Info("the configuration was reloaded", "changed", changed)
+	s.log.Info("the configuration was reloaded", "changed", cmp.Or(changed, "nothing"))
 	if len(later) > 0 {
 		s.log.Warn("changes of the configuration need a restart", "keys", strings.Join(later, " "))
 	}

@@ -48,7 +48,7 @@ func contradiction(cmd *cobra.Command) error {
 		}
 	}
 	if !remote && flags.Changed("token") {
-		return usageError{errors.New("--token is for the server at --server: a server that is started here needs none")}
+		return usageError{errors.New("--token is for a server that runs: name it with --server; one that is started here needs none")}
 	}
 	return nil
 }

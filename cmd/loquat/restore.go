@@ -78,7 +78,7 @@ func openPlace(text string) (place backup.Place, name string, err error) {
 			return nil, "", err
 		}
 		if _, err := os.ReadDir(path); errors.Is(err, fs.ErrPermission) {
-			return nil, "", fmt.Errorf("%w; run this as the user that makes the copies", err)
+			return nil, "", err
 		}
 		if info, err := os.Stat(path); err != nil || !info.IsDir() {
 			return nil, "", usageError{fmt.Errorf("%s is not a directory; make it, or mount its disk", path)}

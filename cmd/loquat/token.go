@@ -222,6 +222,11 @@ func newTokenNewCommand(f *accessFlags) *cobra.Command {
 			if lifetime < 0 || lifetime > 0 && lifetime < time.Second {
 				return usageError{errors.New("--expires must be at least 1s")}
 			}
+			for scope, id := range map[string]string{"session": t.SessionID, "user": t.User} {
+				if (t.Scope == scope) != (id != "") {
+					return usageError{fmt.Errorf("--scope %s and --%s belong together; give both or none", scope, scope)}
+				}
+			}
 			if lifetime > 0 {
 				t.ExpiresInSeconds = new(int(lifetime / time.Second))
 			}
@@ -260,7 +265,7 @@ func makeToken(ctx context.Context, k tokensAt, t loquat.NewToken, stdout, stder
 		return err
 	}
 	if len(before) == 0 {
-		fmt.Fprintln(stderr, "this is the first token: from now on every call of this server needs one")
+		fmt.Fprintln(stderr, "this is the first token there: from now on every call needs one")
 	}
 	return nil
 }

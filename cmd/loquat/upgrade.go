@@ -126,7 +126,7 @@ func (c *upgradeCheck) configuration(f accessFlags) *config.Config {
 // unreadable reports that the data cannot be opened.
 func (c *upgradeCheck) unreadable(err error) {
 	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w; run this as the user of the server", err)
+		err = fmt.Errorf("%w; %s", err, notOwner)
 	}
 	c.problem("data", "%v", err)
 }

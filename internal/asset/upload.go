@@ -46,8 +46,15 @@ func OpenSpool(path string, maxSize int64) (*Spool, error) {
 }
 
 // Check reports whether the directory is still there.
-func (s *Spool) Check() error {
-	if _, err := os.Stat(s.path); err != nil {
+func (s *Spool) Check() error { return CheckDirectory(s.path) }
+
+// CheckDirectory reports whether a directory of images is still there, for the user of the server.
+func CheckDirectory(path string) error {
+	_, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return errors.New("the user of the server may not use the directory of images; give the data directory back to that user: chown -R")
+	case err != nil:
 		return errors.New("the directory of images was removed; move it back, or restart the server")
 	}
 	return nil

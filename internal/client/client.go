@@ -161,7 +161,8 @@ func (c *Client) do(ctx context.Context, call *call, out any) (http.Header, erro
 func (c *Client) attempts(ctx context.Context, once func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := once()
-		temporary := loquat.CodeOf(err) == loquat.CodeUnavailable && ctx.Err() == nil
+		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+		temporary := loquat.CodeOf(err) == loquat.CodeUnavailable && !untrusted && ctx.Err() == nil
 		if !temporary || attempt == maxAttempts {
 			return err
 		}

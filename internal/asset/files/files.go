@@ -40,10 +40,7 @@ func Open(path string) (*Dir, error) {
 
 // Check reports whether the directory is still there.
 func (d *Dir) Check(context.Context) error {
-	if _, err := os.Stat(d.path); err != nil {
-		return errors.New("the directory of images was removed; move it back, or restart the server")
-	}
-	return nil
+	return asset.CheckDirectory(d.path)
 }
 
 // Restrict makes all files unreadable for other users, because files that were copied by

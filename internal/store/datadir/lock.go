@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -63,9 +62,6 @@ func Take(ctx context.Context, dir string, log *slog.Logger) (*Lock, error) {
 	path := filepath.Join(dir, LockName)
 	l := &Lock{file: flock.New(path)}
 	ok, err := l.file.TryLock()
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("lock the data directory: %w; run this as the user of the server, or give its files to that user: chown -R", err)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
 	}

@@ -44,7 +44,7 @@ func OpenMark(dir string, log *slog.Logger) *MarkFile {
 		log.Warn("the mark of the last run cannot be read; lost events would go unnoticed", "error", err)
 	}
 	if m.f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		log.Warn("the mark cannot be written; lost events would go unnoticed", "error", err)
+		log.Warn("the mark cannot be written; lost events would go unnoticed; let the user of the server write it", "error", err)
 	}
 	return m
 }
@@ -92,7 +92,7 @@ func (m *MarkFile) Mark(mark store.Mark) {
 		_, err = m.f.WriteAt(line, 0)
 	}
 	if err != nil && !m.failed {
-		m.log.Warn("the mark cannot be written; lost events would go unnoticed", "error", err)
+		m.log.Warn("the mark cannot be written; lost events would go unnoticed; let the user of the server write it", "error", err)
 	}
 	m.failed = err != nil
 	m.dirty.Store(true)

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -19,6 +20,24 @@ type movedError struct{ name string }
 
 func (e *movedError) Error() string {
 	return e.name + " was removed or replaced while the server uses it"
+}
+
+// deniedError reports that the user of the server may not look at an open file, so that it may have been moved.
+type deniedError struct{ name string }
+
+func (e *deniedError) Error() string { return "the user of the server may not use " + e.name }
+
+// unopened returns why the database file could not be opened, if SQLite does not say it.
+func unopened(path string, err error) error {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	if !ok || e.Code()&0xff != sqlite3.SQLITE_CANTOPEN {
+		return err
+	}
+	f, denied := os.OpenFile(path, os.O_RDWR, 0)
+	if denied != nil {
+		return denied
+	}
+	return errors.Join(err, f.Close())
 }
 
 // pinnedFile is a file that must stay in its place while it is open.
@@ -48,6 +67,9 @@ func (db *DB) pin() error {
 func (db *DB) Check() error {
 	for _, p := range db.pinned {
 		info, err := os.Stat(p.path)
+		if errors.Is(err, fs.ErrPermission) {
+			return &deniedError{filepath.Base(p.path)}
+		}
 		if err != nil || !os.SameFile(info, p.info) {
 			return &movedError{filepath.Base(p.path)}
 		}
@@ -67,6 +89,9 @@ func (db *DB) Explain(err error) store.Fault { return explain(err) }
 func explain(err error) store.Fault {
 	if moved, ok := errors.AsType[*movedError](err); ok {
 		return store.Fault{Kind: "moved", Text: moved.Error(), Remedy: "move it back; or restart the server, on a backup when the data are gone"}
+	}
+	if denied, ok := errors.AsType[*deniedError](err); ok {
+		return store.Fault{Kind: "denied", Text: denied.Error(), Remedy: "give the data directory back to that user: chown -R"}
 	}
 	if errors.Is(err, syscall.ENOSPC) {
 		return faultFull

@@ -25,7 +25,7 @@ func Require(dir string) error {
 	_, err := os.Stat(filePath(dir))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w; run this as the user of the server", err)
+		return err
 	case err != nil:
 		return fmt.Errorf("there is no data in %s; choose the data directory of the server", dir)
 	}

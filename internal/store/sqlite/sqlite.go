@@ -100,6 +100,7 @@ func newDB(dir string, lock *datadir.Lock, log *slog.Logger) *DB {
 func (db *DB) start(ctx context.Context, dir string) error {
 	if err := db.open(ctx, dir); err != nil {
 		_ = db.release() // report the first error
+		err = unopened(db.path, err)
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; %s", err, remedyUnusable)
 		}
