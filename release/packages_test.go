@@ -368,7 +368,7 @@ func TestPackageTakesOverOldData(t *testing.T) {
 func (s system) expectDenied() {
 	s.t.Helper()
 	s.run("chown", "root:", "/var/lib/loquat/loquat.db")
-	for _, args := range [][]string{{"serve", "--demo", "--listen", "127.0.0.1:0"}, {"backup", "/tmp/denied"}} {
+	for _, args := range [][]string{{"serve", "--demo", "--listen", "127.0.0.1:0"}, {"backup", "/tmp/denied"}, {"check"}, {"upgrade", "--check"}} {
 		args = append(append([]string{"timeout", "20", "loquat"}, args...), "--data", "/var/lib/loquat")
 		if out, err := s.command("loquat", args...).CombinedOutput(); err == nil || !strings.Contains(string(out), "permission denied; run this as the user") {
 			s.t.Errorf("%s of a file of root: %v\n%s", args[3], err, out)

@@ -4,6 +4,7 @@ package datadir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -32,4 +33,14 @@ func giveToOwner(path, dir string) error {
 		return nil
 	}
 	return err
+}
+
+// Denied returns an error if the user of this process may not read and write a file. It does not open the file:
+// closing it would end the locks that SQLite holds on it in this process.
+func Denied(path string) error {
+	const readAndWrite = 6
+	if err := syscall.Access(path, readAndWrite); errors.Is(err, fs.ErrPermission) {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return nil
 }

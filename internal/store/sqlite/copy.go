@@ -29,7 +29,7 @@ func Copy(ctx context.Context, from, to string, finish func(store.SQL) error) er
 		return err
 	}
 	if err := vacuumInto(ctx, filePath(from), filePath(to)); err != nil {
-		return fmt.Errorf("copy %s: %w", filePath(from), err)
+		return fmt.Errorf("copy %s: %w", filePath(from), unopened(filePath(from), err))
 	}
 	if err := Finish(ctx, to, finish); err != nil {
 		return fmt.Errorf("finish the copy of %s: %w", filePath(from), err)

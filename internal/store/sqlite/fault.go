@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -33,11 +34,7 @@ func unopened(path string, err error) error {
 	if !ok || e.Code()&0xff != sqlite3.SQLITE_CANTOPEN {
 		return err
 	}
-	f, denied := os.OpenFile(path, os.O_RDWR, 0)
-	if denied != nil {
-		return denied
-	}
-	return errors.Join(err, f.Close())
+	return cmp.Or(datadir.Denied(path), err)
 }
 
 // pinnedFile is a file that must stay in its place while it is open.

@@ -73,6 +73,7 @@ func inspect(ctx context.Context, dir string, log *slog.Logger) (_ *Inspection, 
 		version, err = in.version(ctx)
 	}
 	if err != nil {
+		err = unopened(in.path, err)
 		if isDamaged(err) {
 			err = fmt.Errorf("%w; %s", err, remedyUnusable)
 		}
