@@ -36,6 +36,7 @@ export class SessionFollower implements Readable<FollowedSession> {
   readonly #updates = new Set<(update: Update) => void>()
   readonly #closing = new AbortController()
   #unfollow: () => void = () => {}
+  #loads = 0 // only the newest counts
 
   /** `snapshot` is the session as a call has just returned it. Without it, the session is loaded. */
   constructor(client: Loquat, log: EventLog, sessionId: string, snapshot?: Snapshot) {
@@ -67,16 +68,16 @@ export class SessionFollower implements Readable<FollowedSession> {
   }
 
   async #load(known?: Snapshot): Promise<void> {
-    const { signal } = this.#closing
+    const { signal } = this.#closing, n = ++this.#loads
     const snapshot = await (known ?? loadUntil(() => this.#client.sessions.get(this.sessionId, { signal, retries: 0 }), this.#log, signal, (error) => {
-      this.#store.set({ ...this.get(), error })
+      if (n === this.#loads) this.#store.set({ ...this.get(), error })
     }).catch((error: LoquatError) => {
-      if (signal.aborted) return
+      if (signal.aborted || n !== this.#loads) return
       const missing = isProblem(error, "not_found")
       const was = this.get()
       this.#store.set({ status: missing ? (was.state ? "deleted" : "missing") : "failed", state: was.state, error })
     }))
-    if (!snapshot || signal.aborted) return
+    if (!snapshot || signal.aborted || n !== this.#loads) return
     const state = fromSnapshot(snapshot)
     this.#unfollow = this.#log.follow({ session: this.sessionId }, state.cursor, {
       event: (event) => this.#take(event),
@@ -124,6 +125,7 @@ export class ListFollower implements Readable<FollowedList> {
   readonly #store = new Store<FollowedList>({ status: "loading", list: undefined, more: false, error: undefined })
   readonly #closing = new AbortController()
   #unfollow: () => void = () => {}
+  #loads = 0 // only the newest counts
   #more: Promise<void> | undefined
   #again: ReturnType<typeof setTimeout> | undefined
 
@@ -165,7 +167,7 @@ export class ListFollower implements Readable<FollowedList> {
   }
 
   async #load(): Promise<void> {
-    const { signal } = this.#closing
+    const { signal } = this.#closing, n = ++this.#loads
     const limit = Math.min(200, Math.max(this.#limit, this.get().list?.sessions.length ?? 0))
     const loaded = await loadUntil(async () => {
       const page = await this.#client.sessions.page({ ...this.#filter, limit }, { signal, retries: 0 })
@@ -173,9 +175,9 @@ export class ListFollower implements Readable<FollowedList> {
       const cursor = await this.#client.events.latest({ signal, retries: 0 }) // before the page that counts
       return { page: await this.#client.sessions.page({ ...this.#filter, limit }, { signal, retries: 0 }), cursor }
     }, this.#log, signal, (error) => this.#store.set({ ...this.get(), error })).catch((error: LoquatError) => {
-      if (!signal.aborted) this.#store.set({ ...this.get(), status: "failed", error })
+      if (!signal.aborted && n === this.#loads) this.#store.set({ ...this.get(), status: "failed", error })
     })
-    if (!loaded || signal.aborted) return
+    if (!loaded || signal.aborted || n !== this.#loads) return
     this.#unfollow = this.#log.follow({ list: true }, loaded.cursor, {
       event: (event) => {
         const { list } = this.get()

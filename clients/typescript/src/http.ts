@@ -140,7 +140,7 @@ export class Http {
   }
 
   async #once(call: Call, timer: Timer): Promise<Response> {
-    const headers = { ...(await this.headers()), ...call.headers }
+    const headers = { ...(await this.headers().catch((error: unknown) => { throw failed(call, error, timer) })), ...call.headers }
     if (call.json !== undefined) headers["Content-Type"] = "application/json"
     if (call.keyed && call.idempotencyKey !== undefined) headers["Idempotency-Key"] = call.idempotencyKey
     if (call.ifMatch !== undefined) headers["If-Match"] = `"${call.ifMatch}"`

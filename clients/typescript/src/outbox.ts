@@ -29,6 +29,8 @@ export interface OutboxEntry {
   readonly status: "queued" | "sending" | "sent" | "failed"
   /** An attempt has begun, so the server may have it. */
   readonly attempted?: boolean
+  /** An attempt has ended without an answer of the server, so a later refusal does not mean that the server has not got it. */
+  readonly unsure?: boolean
   /** It was withdrawn after an attempt: the server is asked to cancel it. Clients do not show it. */
   readonly withdrawn?: boolean
   readonly error?: OutboxError
@@ -83,6 +85,9 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   readonly #closing = new AbortController()
   readonly #pumps = new Map<string, Promise<void>>()
   readonly #attempting = new Set<string>()
+  readonly #withdrawn = new Set<string>() // at once; the entries say so when that is stored
+  readonly #cleared = new Set<string>()
+  #read = false
   readonly #created = new Map<string, Snapshot>()
   readonly #shown = new Map<string, string>() // the cursor of the newest state of each session
   readonly #channel: BroadcastChannel | undefined
@@ -128,9 +133,15 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   /** Adds a send. It resolves when the send is stored; the attempts follow. */
   async add(sessionId: string, send: Omit<Send, "request_id">, { create, files }: AddOptions = {}): Promise<OutboxEntry> {
     const id = newId()
-    const entry: OutboxEntry = { id, sessionId, order: id, send, status: "queued", ...(create ? { create } : {}), ...(files ? { files } : {}) }
     await this.ready
-    const waits = this.#pumps.has(sessionId) || this.get().some((e) => e.sessionId === sessionId && e.status !== "sent")
+    const earlier = this.get().filter((e) => e.sessionId === sessionId && e.status !== "sent")
+    const last = earlier.at(-1)?.order ?? ""
+    create ??= earlier.find((e) => e.withdrawn && e.create)?.create // its session may not exist
+    const entry: OutboxEntry = {
+      id, sessionId, order: id > last ? id : last + id, // the clock may have been set back
+      send, status: "queued", ...(create ? { create } : {}), ...(files ? { files } : {}),
+    }
+    const waits = this.#pumps.has(sessionId) || earlier.length > 0
     return waits ? this.#insert(entry) : this.#insertFirst({ ...entry, status: "sending", attempted: true })
   }
 
@@ -146,8 +157,8 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     if (!entry || entry.status === "sent" || entry.withdrawn) return undefined
     const { error: _, retryAt: __, ...rest } = entry
     if (this.#mayChange(entry)) return this.#insert({ ...rest, send, status: "queued", attempted: false })
-    const { attempted: ___, ...fresh } = rest
-    await this.withdraw(id)
+    const { attempted: ___, unsure: ____, ...fresh } = rest
+    if (!(await this.withdraw(id))) return undefined
     return this.#insert({ ...fresh, id: newId(), send, status: "queued" })
   }
 
@@ -155,13 +166,14 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   async withdraw(id: string): Promise<boolean> {
     await this.ready
     const entry = this.#find(id)
-    if (!entry || entry.status === "sent") return false
+    if (!entry || entry.status === "sent" || this.#withdrawn.has(id)) return false
+    this.#withdrawn.add(id)
     const next = entry.create && this.get().find((e) => e.sessionId === entry.sessionId && e.id !== id && e.status !== "sent")
     if (next && !next.create) await this.#put({ ...next, create: entry.create! }) // its session may not exist
     if (this.#mayChange(entry)) {
       await this.#remove(id)
       void this.#pump(entry.sessionId)
-    } else await this.#insert({ ...entry, withdrawn: true })
+    } else await this.#insert({ ...entry, withdrawn: true, ...(entry.status === "failed" ? { status: "queued" } : {}) })
     return true
   }
 
@@ -192,7 +204,9 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   /** Forgets all entries, for example when the user signs out. */
   async clear(): Promise<void> {
     await this.ready
-    for (const { id } of this.get()) await this.#remove(id)
+    const ids = this.get().map(({ id }) => id)
+    for (const id of ids) this.#cleared.add(id) // an attempt that is being made does not bring it back
+    for (const id of ids) await this.#remove(id)
   }
 
   close(): void {
@@ -208,8 +222,12 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   // #mayChange reports whether the server cannot have an entry.
-  #mayChange({ id, status, attempted }: OutboxEntry): boolean {
-    return status === "failed" || !(attempted || this.#attempting.has(id))
+  #mayChange({ id, status, attempted, unsure }: OutboxEntry): boolean {
+    return (status === "failed" && !unsure) || !(attempted || this.#attempting.has(id))
+  }
+
+  #isWithdrawn(id: string): boolean {
+    return this.#withdrawn.has(id) || this.#find(id)?.withdrawn === true // by another tab
   }
 
   #find(id: string): OutboxEntry | undefined {
@@ -232,9 +250,10 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   async #put(entry: OutboxEntry): Promise<void> {
+    if (this.#cleared.has(entry.id)) return
     if (entry.status === "sent") {
       this.#show(entry) // at once: sending it again has no effect
-      await this.#storage.delete(entry.id)
+      await this.#storage.delete(entry.id).catch(() => {})
     } else {
       await this.#storage.put(entry)
       this.#show(entry)
@@ -244,7 +263,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
 
   #show(entry: OutboxEntry): void {
     const others = this.get().filter((e) => e.id !== entry.id)
-    this.#store.set([...others, ...(this.#isShown(entry) ? [] : [entry])].sort((a, b) => (a.order < b.order ? -1 : a.order > b.order ? 1 : a.id < b.id ? -1 : 1)))
+    this.#store.set([...others, ...(this.#isShown(entry) ? [] : [entry])].sort(inOrder))
   }
 
   async #remove(id: string): Promise<void> {
@@ -259,12 +278,14 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     try {
       stored = await this.#storage.all()
     } catch { // the browser keeps nothing, for example in a private window
+      if (this.#read) return // another time it does
       this.#storage = memoryStorage()
       stored = []
     }
+    this.#read = true
     if (this.#closing.signal.aborted) return
     const sent = this.get().filter((e) => e.status === "sent" && !stored.some((s) => s.id === e.id))
-    this.#store.set([...sent, ...stored].sort((a, b) => (a.order < b.order ? -1 : 1)))
+    this.#store.set([...sent, ...stored].sort(inOrder))
     for (const sessionId of new Set(stored.map((e) => e.sessionId))) void this.#pump(sessionId)
   }
 
@@ -282,7 +303,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     for (let failures = 0; !this.#closing.signal.aborted;) {
       const next = first ?? this.#next(sessionId)
       if (!next) return
-      const attempt = () => this.#attempt(next, failures)
+      const attempt = () => this.#attempt(next, failures).catch(() => backoff(failures)) // the storage fails
       const pause = await (first ? this.#locking(sessionId, attempt()) : this.#locked(sessionId, attempt))
       first = undefined
       if (pause === undefined) {
@@ -295,8 +316,9 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   #next(sessionId: string): Next | undefined {
-    const next = this.get().find((e) => e.sessionId === sessionId && e.status !== "sent")
-    if (!next || next.status === "failed") return undefined
+    const waiting = this.get().filter((e) => e.sessionId === sessionId && e.status !== "sent")
+    const next = waiting[0]?.status === "failed" ? waiting.find((e) => e.withdrawn) : waiting[0]
+    if (!next) return undefined
     return { id: next.id, read: () => this.#storage.get(next.id) }
   }
 
@@ -335,15 +357,18 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
       return undefined
     }
     try {
-      if (entry.withdrawn) await this.#cancel(entry)
+      if (entry.withdrawn || this.#isWithdrawn(id)) await this.#cancel(entry)
       else await this.#send(entry)
       return undefined
     } catch (error) {
       if (this.#closing.signal.aborted) return undefined
-      const now = (await this.#storage.get(id)) ?? entry
-      const temporary = error instanceof ConnectionError || isProblem(error, "unavailable", "rate_limited", "unauthorized")
+      const stored = await this.#storage.get(id)
+      if (!stored || this.#cleared.has(id)) return undefined // it was taken out meanwhile
+      const withdrawn = this.#isWithdrawn(id), unanswered = !(error instanceof ProblemError) || isProblem(error, "unavailable", "internal")
+      const now = { ...stored, ...(withdrawn ? { withdrawn } : {}), ...(unanswered ? { unsure: true } : {}) }
+      const temporary = error instanceof ConnectionError || isProblem(error, "unavailable", "rate_limited", "unauthorized") || (withdrawn && unanswered)
       if (!temporary) {
-        if (now.withdrawn) await this.#remove(id)
+        if (withdrawn) await this.#remove(id)
         else await this.#put({ ...now, status: "failed", error: storable(error) })
         return undefined
       }
@@ -357,27 +382,28 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   async #send(entry: OutboxEntry): Promise<void> {
     const { id, sessionId } = entry, options = { signal: this.#closing.signal, retries: 0 }
     let now = entry
-    const change = (next: OutboxEntry) => (now = this.#find(id)?.withdrawn ? { ...next, withdrawn: true } : next) // it may be withdrawn at any time
+    const change = (next: OutboxEntry) => (now = this.#isWithdrawn(id) ? { ...next, withdrawn: true } : next) // it may be withdrawn at any time
     const save = (next: OutboxEntry) => this.#put(change(next))
     if (entry.status !== "sending") {
       const { error: _, retryAt: __, ...rest } = entry
       await save({ ...rest, status: "sending", attempted: true })
     }
-    const arrived = (result: SendResult) => (this.#find(id)?.withdrawn ? save(now) : save({ ...now, status: "sent", result }))
+    const arrived = (result: SendResult) => (this.#isWithdrawn(id) ? save(now) : save({ ...now, status: "sent", result }))
     if (now.create) {
       const result = await this.#create(now, now.create, options)
       const { create: _, ...created } = now
       change(created)
       if (result) return arrived(result)
       setTimeout(() => { if (this.#find(id)) this.#show(change(now)) }) // the next call goes out before pages draw the session
-      void this.#storage.put(now).catch(() => {}) // without it, a reload creates the session again, which conflicts
+      if (!this.#cleared.has(id)) void this.#storage.put(now).catch(() => {}) // without it, a reload creates the session again, which conflicts
     }
     for (const [i, file] of (now.files ?? []).entries()) {
       if (file.assetId) continue
       const { asset_id } = await this.#client.assets.upload(sessionId, file.image, { ...options, name: file.name, idempotencyKey: `${id}-file-${i}` })
       await save({ ...now, files: now.files!.map((f, j) => (j === i ? { ...f, assetId: asset_id } : f)) })
     }
-    if (this.#find(id)?.withdrawn) return // the next attempt takes it out
+    if (this.#isWithdrawn(id)) return save(now) // the next attempt takes it out
+    if (this.#cleared.has(id)) return
     const uploaded = (now.files ?? []).map((f) => ({ type: "image" as const, asset_id: f.assetId! }))
     const attachments = [...(now.send.attachments ?? []), ...uploaded]
     await arrived(await this.#client.send(sessionId, { ...now.send, ...(attachments.length > 0 ? { attachments } : {}), request_id: id }, options))
@@ -410,6 +436,8 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     await this.#remove(id)
   }
 }
+
+const inOrder = (a: OutboxEntry, b: OutboxEntry): number => (a.order < b.order ? -1 : a.order > b.order ? 1 : a.id < b.id ? -1 : 1)
 
 function storable(error: unknown): OutboxError {
   const { code, message, errors, requestId } = error as Partial<ProblemError>

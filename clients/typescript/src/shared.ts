@@ -24,7 +24,7 @@ type ToHub =
 /** What the holder sends to a tab. */
 type ToTab =
   | { kind: "welcome"; hub: string }
-  | { kind: "here" }
+  | { kind: "here"; hub: string }
   | { kind: "event"; hub: string; n: number; id: number; event: LogEvent }
   | { kind: "gone"; id: number }
   | { kind: "state"; state: StoredState }
@@ -73,7 +73,7 @@ export class Hub {
     switch (message.kind) {
       case "alive":
         tab.seen = message.seen
-        send({ kind: "here" })
+        send({ kind: "here", hub: this.id })
         break
       case "follow": this.#follow(tab, message.id, message.topic, message.since, message.resume); break
       case "unfollow":
@@ -115,6 +115,7 @@ export class Hub {
         tab.send({ kind: "gone", id })
       },
     }, resume)
+    tab.follows.get(id)?.()
     tab.follows.set(id, end)
   }
 
@@ -336,7 +337,9 @@ export class SharedConnection implements EventLog {
         this.#followers.delete(message.id)
         return f?.listener.gone()
       }
-      case "here": return
+      case "here":
+        if (message.hub !== this.#hub) this.#hello() // an earlier holder, which had been frozen, said welcome
+        return
       case "event": {
         if (message.hub !== this.#hub) return // of an earlier holder; this one sends it again
         this.#seen = message.n

@@ -13,6 +13,10 @@ class FakeServer {
   /** How many calls are done whose answers are lost. */
   loses = 0
   refuses: string[] = []
+  /** The status of answers to calls that are done, as of a proxy that gave up; 0: the real one. */
+  fails = 0
+  /** What answers wait for. */
+  held: Promise<void> | undefined
   /** Whether a session has to be created before a send. */
   strict = false
 
@@ -42,6 +46,8 @@ class FakeServer {
       if (!this.sends.some((s) => s.id === body.request_id)) this.sends.push({ session: id!, id: body.request_id, content: body.content })
     }
     if (this.loses-- > 0) throw new TypeError("the answer was lost")
+    if (this.fails) return new Response("", { status: this.fails })
+    await this.held
     return new Response(JSON.stringify({ request_id: body.request_id, session_id: id, status: "running", cursor_event_id: "0000000000000005" }))
   }
 
@@ -287,4 +293,166 @@ test("a session is followed from the snapshot of its creation, without another c
   const follower = client.followSession(log as never, "s", { session_id: "s", metadata: {}, messages: [], cursor_event_id: "0000000000000005" } as never)
   await until("it is ready", () => follower.get().status === "ready")
   assert.deepEqual(followed, [[{ session: "s" }, "0000000000000005"]])
+})
+
+/** gate returns a promise and what resolves it. */
+function gate(): [Promise<void>, () => void] {
+  let open = () => {}
+  return [new Promise<void>((resolve) => { open = resolve }), () => open()]
+}
+
+const soon = () => new Promise((resolve) => setTimeout(resolve, 5))
+
+test("what is cleared while it is being sent does not come back, for example as a send of the next user", async () => {
+  for (const lost of [false, true]) {
+    const server = new FakeServer(), storage = textStorage("o", textMap()), [held, open] = gate()
+    server.held = held
+    const outbox = new Outbox(server.client(), { storage, name: "cleared" })
+    await outbox.add("s", { content: "of the first user" })
+    await until("it is on its way", () => server.texts.length === 1)
+    server.held = undefined
+    await outbox.clear()
+    server.down = lost
+    server.sends = []
+    if (lost) server.fails = 401
+    open()
+    await soon()
+    server.down = false
+    server.fails = 0
+    outbox.retryNow()
+    await soon()
+    assert.deepEqual([outbox.get().filter((e) => e.status !== "sent"), await storage.all(), server.texts], [[], [], []])
+    outbox.close()
+  }
+})
+
+test("a send that arrived is sent, also if the storage cannot forget it", async () => {
+  const server = new FakeServer(), inner = textStorage("o", textMap())
+  const outbox = new Outbox(server.client(), { storage: { ...inner, delete: () => Promise.reject(new Error("broken")) }, name: "forget" })
+  await outbox.add("s", { content: "x" })
+  await until("it is answered", () => outbox.get()[0]?.status === "sent" || outbox.get()[0]?.error)
+  assert.equal(outbox.get()[0]?.status, "sent")
+  outbox.close()
+})
+
+test("a refusal after an attempt without an answer does not mean that the server has not got the send", async () => {
+  const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "unsure" })
+  server.fails = 524 // a proxy gave up, and the server has it
+  const first = await outbox.add("s", { content: "first" })
+  await until("it fails", () => outbox.get()[0]?.status === "failed")
+  server.fails = 0
+  const changed = await outbox.edit(first.id, { content: "changed" })
+  assert.notEqual(changed?.id, first.id)
+  await until("the first is cancelled, and the other arrives", () => server.cancelled.includes(first.id) && server.texts.at(-1) === "changed")
+  server.fails = 524
+  const second = await outbox.add("t", { content: "second" })
+  await until("it fails", () => outbox.of("t")[0]?.status === "failed")
+  await outbox.withdraw(second.id)
+  await until("the cancel is tried", () => server.cancelled.includes(second.id))
+  server.fails = 0
+  outbox.retryNow()
+  await until("nothing is left", () => outbox.get().every((e) => e.status === "sent"))
+  outbox.close()
+})
+
+test("a withdrawal during the attempt is not lost, and happens once", async () => {
+  for (const act of ["withdraw", "edit"] as const) {
+    const server = new FakeServer(), inner = textStorage("o", textMap()), [held, answer] = gate(), [stored, store] = gate()
+    server.held = held
+    const put = async (entry: OutboxEntry) => {
+      if (entry.withdrawn && act === "withdraw") await stored
+      await inner.put(entry)
+    }
+    const outbox = new Outbox(server.client(), { storage: { ...inner, put }, name: act })
+    const { id } = await outbox.add("s", { content: "old" })
+    await until("it is on its way", () => server.texts.length === 1)
+    const done = act === "withdraw" ? outbox.withdraw(id) : outbox.edit(id, { content: "new" })
+    if (act === "withdraw") assert.equal(await outbox.withdraw(id), false, "it is being withdrawn")
+    server.held = undefined
+    answer()
+    await soon()
+    store()
+    assert.ok(await done)
+    await until("it is cancelled", () => server.cancelled.includes(id))
+    await until("the rest has arrived", () => outbox.get().every((e) => e.status === "sent"))
+    assert.deepEqual(server.texts, act === "withdraw" ? ["old"] : ["old", "new"])
+    outbox.close()
+  }
+})
+
+test("one failure of the storage keeps nothing back and hides nothing", async () => {
+  const server = new FakeServer(), inner = textStorage("o", textMap())
+  let failures = 1
+  const get = (id: string) => (failures-- > 0 ? Promise.reject(new Error("broken")) : inner.get(id))
+  const outbox = new Outbox(server.client(), { storage: { ...inner, get }, name: "storage" })
+  server.down = true
+  await outbox.add("s", { content: "1" })
+  await until("an attempt fails", () => failures <= 0)
+  server.down = false
+  outbox.retryNow()
+  await until("it arrives", () => server.texts.length === 1)
+  outbox.close()
+
+  let broken = false
+  server.down = true
+  const all = () => (broken ? Promise.reject(new Error("broken")) : inner.all())
+  const tab = new Outbox(server.client(), { storage: { ...inner, all }, name: "hides" })
+  const other = new Outbox(server.client(), { storage: inner, name: "hides" })
+  await tab.add("s", { content: "2" })
+  await until("both have it", () => other.get().length === 1)
+  broken = true
+  await other.add("t", { content: "3" })
+  await soon()
+  assert.deepEqual(tab.get().map((e) => e.send.content), ["2"])
+  tab.close()
+  other.close()
+})
+
+test("sends keep their order when the clock is set back", async () => {
+  const server = new FakeServer(), storage = textStorage("o", textMap())
+  server.down = true
+  let outbox = new Outbox(server.client(), { storage, name: "clock" })
+  await outbox.add("s", { content: "1" })
+  const order = outbox.get()[0]!.order
+  outbox.close()
+  await storage.put({ ...(await storage.all())[0]!, order: `f${order}` }) // as from a clock far ahead
+  server.down = false
+  outbox = new Outbox(server.client(), { storage, name: "clock" })
+  await outbox.add("s", { content: "2" })
+  await until("both have arrived", () => server.texts.length === 2)
+  assert.deepEqual(server.texts, ["1", "2"])
+  outbox.close()
+})
+
+test("a send after a withdrawn one creates the session", async () => {
+  const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "creates" })
+  server.strict = server.down = true
+  const first = await outbox.addSession({}, { content: "A" })
+  await until("an attempt fails", () => outbox.get()[0]?.error)
+  await outbox.withdraw(first.id)
+  await outbox.add(first.sessionId, { content: "B" })
+  server.down = false
+  outbox.retryNow()
+  await until("it arrives", () => server.texts.length === 1)
+  assert.deepEqual([server.texts, server.sessions], [["B"], [first.sessionId]])
+  outbox.close()
+})
+
+test("of two loads of a session the newer one counts, and is followed once", async () => {
+  const answers: ((snapshot: object) => void)[] = []
+  const client = new Loquat({ baseURL: "http://server.example", fetch: () => new Promise((resolve) => answers.push((snapshot) => resolve(Response.json(snapshot)))) })
+  const open = new Set<string>()
+  const log = { follow: (_: Topic, since: string) => (open.add(since), () => open.delete(since)), report: () => {} }
+  const follower = client.followSession(log as never, "s")
+  await until("the first is asked for", () => answers.length === 1)
+  follower.reload()
+  await until("the second is asked for", () => answers.length === 2)
+  const snapshot = (cursor_event_id: string) => ({ session_id: "s", metadata: {}, messages: [], cursor_event_id })
+  answers[1]!(snapshot("0000000000000009"))
+  await until("it is ready", () => follower.get().status === "ready")
+  answers[0]!(snapshot("0000000000000005"))
+  await soon()
+  assert.deepEqual([follower.get().state?.cursor, [...open]], ["0000000000000009", ["0000000000000009"]])
+  follower.close()
+  assert.equal(open.size, 0)
 })

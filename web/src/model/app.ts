@@ -106,17 +106,16 @@ export class App {
 
   /** identify learns what the user may do. The list begins after that, because a token of one session has none. Without a connection it tries again. */
   private async identify(): Promise<void> {
-    const later = (thrown: unknown): boolean => {
+    const later = (thrown: unknown): void => {
       clearTimeout(this.identifying);
-      if (asProblem(thrown).code !== "connection") return false;
-      this.identifying = setTimeout(() => void this.identify(), againMs);
-      return true;
+      if (asProblem(thrown).code === "connection") this.identifying = setTimeout(() => void this.identify(), againMs);
     };
     try {
       this.me.value = await this.wire.call<Me>("GET", "/auth/me");
     } catch (thrown) {
-      if (later(thrown) || isProblem(thrown, "unauthorized")) return; // the sign-in dialog is open
-      this.me.value = { requires_token: false, scope: "full", browser: false };
+      if (isProblem(thrown, "unauthorized")) return; // the sign-in dialog is open
+      later(thrown);
+      this.me.value ??= { requires_token: false, scope: "full", browser: false }; // what is followed shows whether there is a connection
     }
     const only = this.onlySession.peek();
     if (only) this.go({ at: "session", id: only }, true);
