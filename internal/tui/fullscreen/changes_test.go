@@ -456,6 +456,18 @@ func TestTakeBackWithoutAnswer(t *testing.T) {
 	})
 }
 
+// After a change of the server it cannot ask, and keeps the text as a draft of the chat.
+func TestTakeBackFromTheServerBefore(t *testing.T) {
+	onServer(t, func(t *testing.T, m *model, _ *calls) {
+		q := loquat.QueuedSend{RequestID: "one", Message: loquat.Message{Content: "one"}}
+		later := withdraw(m.session, q).then(m, &loquat.Error{Code: loquat.CodeUnavailable, Detail: "no answer"})
+		m.useServer(Server{Name: "other", Client: m.server.Client})
+		if m.run(later); m.composer.drafts["s"].text != "one" {
+			t.Errorf("the drafts are %v", m.composer.drafts)
+		}
+	})
+}
+
 // a pressed twice archives and restores, also when the chat has left the list in between.
 func TestArchiveTwice(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, c *calls) {

@@ -269,8 +269,14 @@ func withdraw(s *session, q loquat.QueuedSend) *change {
 	}, func(m *model, err error) tea.Cmd {
 		switch {
 		case loquat.CodeOf(err) == loquat.CodeUnavailable || errors.Is(err, context.DeadlineExceeded):
-			again := func(m *model) tea.Cmd { return m.inOrder(func(*model) *change { return withdraw(s, q) }) }
-			return tea.Batch(m.fail(err), m.later(retryDelay, again))
+			server := m.server.Name
+			return tea.Batch(m.fail(err), m.later(retryDelay, func(m *model) tea.Cmd {
+				if m.server.Name != server {
+					m.composer.keep(s.id, draftOf(q.Message))
+					return nil
+				}
+				return m.inOrder(func(*model) *change { return withdraw(s, q) })
+			}))
 		case err != nil:
 			return m.fail(err)
 		case status != loquat.StatusCancelled:
