@@ -89,25 +89,30 @@ func (m *model) feedEvents(events ...loquat.Event) {
 	feedMsg{feed: m.feed, events: events}.apply(m)
 }
 
-// p pressed twice pins and unpins: the second change begins with what the first one has changed.
+// p pressed twice pins and unpins, and a pressed twice archives and restores: the second change begins with what the
+// first one has changed, also if the chat has left the list in between.
 func TestLabelTwice(t *testing.T) {
-	onServer(t, func(t *testing.T, m *model, c *calls) {
-		pinned := loquat.EventID(20)
-		c.answer = func(*http.Request) (int, any) {
-			m.feedEvents(loquat.Event{EventID: pinned, Type: loquat.Checkpoint, AgentID: "a", Metadata: loquat.Object{}.Set("pinned", pinned == 20)})
-			pinned++
-			return 200, loquat.Snapshot{CursorEventID: pinned - 1}
-		}
-		m.run(m.toggleLabel("s", loquat.MetaPinned), m.toggleLabel("s", loquat.MetaPinned))
-		want := `PATCH /sessions/s {"metadata":{"pinned":true}}` + "\n" + `PATCH /sessions/s {"metadata":{"pinned":false}}`
-		if c.changed() != want {
-			t.Errorf("the calls are\n%s", c.changed())
-		}
-	})
+	for label, id := range map[string]string{loquat.MetaPinned: "s", loquat.MetaArchived: "row"} {
+		onServer(t, func(t *testing.T, m *model, c *calls) {
+			m.list.rows = []loquat.SessionSummary{{SessionID: "row"}}
+			event := loquat.EventID(20)
+			c.answer = func(*http.Request) (int, any) {
+				e := loquat.Event{EventID: event, Type: loquat.Checkpoint, SessionID: id, AgentID: "a", Metadata: loquat.Object{}.Set(label, event == 20)}
+				feedMsg{feed: m.feed, events: []loquat.Event{e}}.apply(m)
+				event++
+				return 200, loquat.Snapshot{CursorEventID: event - 1}
+			}
+			m.run(m.toggleLabel(id, label), m.toggleLabel(id, label))
+			want := fmt.Sprintf(`PATCH /sessions/%s {"metadata":{"%s":true}}`+"\n"+`PATCH /sessions/%s {"metadata":{"%s":false}}`, id, label, id, label)
+			if c.changed() != want {
+				t.Errorf("the calls are\n%s", c.changed())
+			}
+		})
+	}
 }
 
 // A change whose events do not come, as while the connection is lost, holds up the next one for a moment only. One
-// that fails does not hold it up at all, and both are told.
+// that fails does not hold it up at all. The user learns of both failures.
 func TestChangesGoOn(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, c *calls) {
 		c.answer = func(*http.Request) (int, any) { return 200, loquat.Snapshot{CursorEventID: 20} }
@@ -176,7 +181,7 @@ func TestIndicesNameTheCheckpoint(t *testing.T) {
 	}
 }
 
-// A session that has changed in another way, such as its title, is no reason to refuse what the user has asked for.
+// The client repeats a request once if the session has only changed in another way, for example in its title.
 func TestChangedMeanwhile(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, c *calls) {
 		c.answer = func(r *http.Request) (int, any) {
@@ -215,7 +220,7 @@ func TestAlternativeTwice(t *testing.T) {
 		})
 		m.run(m.alternative(1), m.alternative(1), m.alternative(1))
 		want := "POST /sessions/s/alternatives/two/switch\nPOST /sessions/s/alternatives/three/switch"
-		if c.changed() != want || !strings.Contains(m.notice.text, "no further alternative") {
+		if c.changed() != want || !strings.Contains(m.notice.text, "no other version") {
 			t.Errorf("the notice is %q, the calls are\n%s", m.notice.text, c.changed())
 		}
 	}, loquat.Message{Role: "assistant", Content: "a reply"})
@@ -468,25 +473,6 @@ func TestTakeBackFromTheServerBefore(t *testing.T) {
 	})
 }
 
-// a pressed twice archives and restores, also when the chat has left the list in between.
-func TestArchiveTwice(t *testing.T) {
-	onServer(t, func(t *testing.T, m *model, c *calls) {
-		m.list.rows = []loquat.SessionSummary{{SessionID: "row"}}
-		event := loquat.EventID(20)
-		c.answer = func(*http.Request) (int, any) {
-			e := loquat.Event{EventID: event, Type: loquat.Checkpoint, SessionID: "row", AgentID: "a", Metadata: loquat.Object{}.Set("archived", event == 20)}
-			feedMsg{feed: m.feed, events: []loquat.Event{e}}.apply(m)
-			event++
-			return 200, loquat.Snapshot{CursorEventID: event - 1}
-		}
-		m.run(m.toggleLabel("row", loquat.MetaArchived), m.toggleLabel("row", loquat.MetaArchived))
-		want := `PATCH /sessions/row {"metadata":{"archived":true}}` + "\n" + `PATCH /sessions/row {"metadata":{"archived":false}}`
-		if c.changed() != want {
-			t.Errorf("the calls are\n%s", c.changed())
-		}
-	})
-}
-
 // Steps through alternatives count also if the alternatives are loaded between them, and they stay with their message.
 func TestAlternativesLoadedMeanwhile(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, c *calls) {
@@ -602,7 +588,7 @@ func TestTextThatIsNotAllowed(t *testing.T) {
 	}
 }
 
-// What one chat has for its model picker does not come to another one, and a picker does not wait for ever.
+// The models of one chat are not offered in another chat. A picker stops loading also if newer settings have come.
 func TestModelPicker(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, c *calls) {
 		c.answer = func(r *http.Request) (int, any) {

@@ -193,7 +193,7 @@ func (m *model) alternative(step int) tea.Cmd {
 		now := slices.IndexFunc(list, func(a loquat.Alternative) bool { return a.InPlace })
 		to := now + step
 		if now < 0 || to < 0 || to >= len(list) {
-			m.say("there is no further alternative here")
+			m.say("this message has no other version in that direction")
 			return nil
 		}
 		return &change{func(ctx context.Context, c *client.Client) (loquat.EventID, error) {

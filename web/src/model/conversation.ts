@@ -155,18 +155,18 @@ export class Conversation {
 
   /** settled settles, and returns where a message is in its session then. If it is gone, it says so and returns undefined. */
   async settled(id: string): Promise<{ readonly session: string; readonly index: number } | undefined> {
-    const left = this.left();
+    const { session, messages } = this.left();
     await this.settle();
-    const index = left().findIndex((message) => message.id === id);
-    if (index >= 0) return { session: left.session, index };
+    const index = messages().findIndex((message) => message.id === id);
+    if (index >= 0) return { session, index };
     this.app.notices.add({ kind: "error", text: t("transcript.gone") });
     return undefined;
   }
 
-  /** left returns a function that returns the messages that the server has of the session that is open now. */
-  private left(): (() => readonly Message[]) & { readonly session: string } {
+  /** left returns the session that is open now, and what says later which of its messages are not deleted. */
+  private left(): { readonly session: string; readonly messages: () => readonly Message[] } {
     const { session, before } = this;
-    return Object.assign(() => (this.session === session ? this.before : before).filter(({ id }) => !this.deleted.has(id)), { session });
+    return { session, messages: () => (this.session === session ? this.before : before).filter(({ id }) => !this.deleted.has(id)) };
   }
 
   /** delete deletes the messages of removals in one call, and calls one after the other, because a deletion changes the indices of the messages after it. */
@@ -175,11 +175,10 @@ export class Conversation {
       clearTimeout(this.removals.get(removal));
       return this.removals.delete(removal);
     });
-    const left = this.left();
-    const { session } = left;
+    const { session, messages } = this.left();
     const ids = due.filter((removal) => removal.session === session).flatMap((removal) => removal.ids);
     return (this.deleting = this.deleting.then(async () => {
-      const indices = left().flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
+      const indices = messages().flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
       const done = indices.length > 0 && (await this.app.attempt(this.app.wire.sdk.messages.delete(session, indices)));
       if (done) for (const id of ids) this.deleted.add(id);
       this.hide(due.flatMap((removal) => removal.ids), false);

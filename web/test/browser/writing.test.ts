@@ -32,6 +32,16 @@ const voice = (): void => {
   Object.defineProperty(globalThis, "speechSynthesis", { value: { speak: (one: { text: string }) => said.push(one), cancel: () => said.splice(0) } });
 };
 
+/** changeWaiting sends two messages, of which the second waits, and types into that one. */
+async function changeWaiting(page: Page): Promise<void> {
+  await page.send("First");
+  await page.shows("word", "message");
+  await page.send("Second");
+  await page.shows("Second", "queued");
+  await page.click("queued-edit");
+  await page.type("edit-text", ", changed");
+}
+
 suite("writing", (check) => {
   check("Stop ends the reply and keeps what is there", async ({ server, open }) => {
     const session = await server.session({ script: slow });
@@ -47,12 +57,7 @@ suite("writing", (check) => {
   check("a waiting message is changed, another is withdrawn into the box", async ({ server, open }) => {
     const session = await server.session({ script: { id: randomUUID(), attempts: [slow, { text: "Short" }] } });
     const page = await open(`/s/${session}`);
-    await page.send("First");
-    await page.shows("word", "message");
-    await page.send("Second");
-    await page.shows("Second", "queued");
-    await page.click("queued-edit");
-    await page.type("edit-text", ", changed");
+    await changeWaiting(page);
     await page.click("edit-save");
     await page.gone("edit-box");
     await page.shows("Second, changed", "queued");
@@ -70,12 +75,7 @@ suite("writing", (check) => {
   check("what was typed into a message is a draft if the message goes on without it", async ({ server, open }) => {
     const session = await server.session({ script: { id: randomUUID(), attempts: [slow, { text: "Short" }] } });
     const page = await open(`/s/${session}`);
-    await page.send("First");
-    await page.shows("word", "message");
-    await page.send("Second");
-    await page.shows("Second", "queued");
-    await page.click("queued-edit");
-    await page.type("edit-text", ", changed");
+    await changeWaiting(page);
     await page.driver.evaluate(() => document.querySelector<HTMLElement>('[data-test="stop"]')!.click()); // the focus stays in the text
     await page.shows("Short", "message");
     await page.gone("edit-box");

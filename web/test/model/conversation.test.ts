@@ -142,7 +142,7 @@ test("a lost answer about who uses the page is asked for again", async (t) => {
   t.mock.timers.tick(1);
   const { app, wire } = await made;
   assert.equal(app.readOnly.value, false);
-  assert.equal(wire.lists.length, 1, "the list is followed, which shows that there is no connection");
+  assert.equal(wire.lists.length, 1, "the page follows the list, so that it can say that the server is not reached");
   wire.answers["GET /auth/me"] = { requires_token: true, scope: "read", browser: true };
   t.mock.timers.tick(2000);
   for (let i = 0; i < 10; i++) await Promise.resolve();
