@@ -43,7 +43,7 @@ func TestCommandsReachTheirServer(t *testing.T) {
 		{"other", []string{"token", "list"}, 1, "another certificate than"},
 		{"none", []string{"token", "list"}, 2, "none.pem"},
 		{"own", []string{"health"}, 0, ""},
-		{"own", []string{"token", "new", "first"}, 0, "every call of this server needs one"},
+		{"own", []string{"token", "new", "first"}, 0, "from now on every call needs one"},
 		{"own", []string{"token", "list"}, 1, "needs Authorization"},
 	} {
 		code, said := binary.Exit(t, append(c.args, "--config", filepath.Join(dir, c.file+".json"))...)
