@@ -6,6 +6,7 @@ import { App } from "./model/app.ts";
 import { whenIdle } from "./model/idle.ts";
 import { commandOf, commandsOf, type Command } from "./model/commands.ts";
 import { formatRoute, parseRoute, sessionOf } from "./model/route.ts";
+import { Users } from "./model/users.ts";
 import { PageContext } from "./view/context.ts";
 import { mac } from "./view/parts/keys.ts";
 import { notifyReplies } from "./view/shell/notify.ts";
@@ -17,7 +18,8 @@ import { browserFiles } from "./wire/files.ts";
 import { keepShell } from "./wire/shell.ts";
 import { browserStorage } from "./wire/storage.ts";
 
-const app = new App(new Client(), browserStorage(), browserFiles());
+const storage = browserStorage();
+const app = new App(new Client(new Users(storage).suffix), storage, browserFiles());
 const commands = commandsOf(app);
 
 /** keepAddress joins the route with the address of the page. */
@@ -105,6 +107,12 @@ function keepFilesOut(): void {
   }
 }
 
+/** keepUser loads the page again when another user has signed in, here or in another tab. */
+function keepUser(): void {
+  app.onOtherUser = () => location.reload();
+  addEventListener("storage", () => app.users.changed && location.reload());
+}
+
 app.download = (url) => Object.assign(document.createElement("a"), { href: url, download: "" }).click();
 
 const code = pairingCode(location.hash);
@@ -117,6 +125,7 @@ if (root) {
   listenToKeys(commands);
   keepFilesOut();
   keepTime();
+  keepUser();
   keepShell();
   notifyReplies(app);
   if (!code) app.start();

@@ -63,6 +63,8 @@ export interface OutboxOptions {
   storage?: OutboxStorage | undefined
   /** The name that tabs share. Default: the address of the server. */
   name?: string | undefined
+  /** Nothing is sent before this, for example before it is known that the entries are the present user's. */
+  after?: Promise<unknown> | undefined
   /** Default: the Web Locks of the browser, where there are any. */
   locks?: Pick<LockManager, "request"> | undefined
 }
@@ -80,6 +82,7 @@ export interface AddOptions {
 export class Outbox implements Readable<readonly OutboxEntry[]> {
   readonly #client: Loquat
   readonly #name: string
+  readonly #after: Promise<unknown> | undefined
   readonly #locks: Pick<LockManager, "request"> | undefined
   readonly #store = new Store<readonly OutboxEntry[]>([])
   readonly #closing = new AbortController()
@@ -99,6 +102,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   constructor(client: Loquat, options: OutboxOptions = {}) {
     this.#client = client
     this.#name = `loquat-outbox:${options.name ?? client.baseURL}`
+    this.#after = options.after
     this.#locks = options.locks ?? (typeof navigator === "object" ? (navigator as { locks?: LockManager }).locks : undefined)
     this.#storage = options.storage ?? defaultStorage(this.#name)
     if (typeof BroadcastChannel === "function" && this.#storage.shared) {
@@ -300,6 +304,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
 
   async #sendAll(sessionId: string, first?: Next): Promise<void> {
     await this.ready
+    await this.#after
     for (let failures = 0; !this.#closing.signal.aborted;) {
       const next = first ?? this.#next(sessionId)
       if (!next) return

@@ -235,6 +235,26 @@ test("a storage that is full, and one that stores nothing", async () => {
   assert.deepEqual(await seen(ahead), ["b queued"], "it is lost where nothing else has it")
 })
 
+test("nothing is sent, and nothing is cancelled, before it is known whose entries they are", async () => {
+  const server = new FakeServer(), texts = textMap(), options = { storage: textStorage("o", texts), locks: new Locks(), name: "whose" }
+  const before = new Outbox(server.client(), { ...options, after: new Promise(() => {}) })
+  await before.add("s", { content: "kept" })
+  const taken = await before.add("s", { content: "taken back" })
+  before.close()
+  let known = () => {}
+  const outbox = new Outbox(server.client(), { ...options, after: new Promise<void>((resolve) => (known = resolve)) })
+  await outbox.ready
+  await outbox.withdraw(taken.id)
+  outbox.retryNow()
+  await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.deepEqual([server.texts, outbox.of("s").length], [[], 1])
+  known()
+  await until("it is sent", () => server.sends.length > 0)
+  await until("the answer is here", () => outbox.of("s").every(({ status }) => status === "sent"))
+  assert.deepEqual(server.texts, ["kept"])
+  outbox.close()
+})
+
 test("a send is taken out when the session shows it before the send is answered", async () => {
   const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "early" })
   outbox.settle({ session: { session_id: "s" }, cursor: "0000000000000009" } as never)

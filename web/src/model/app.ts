@@ -17,6 +17,7 @@ import { Settings } from "./settings.ts";
 import type { Storage } from "./storage.ts";
 import { Transcript } from "./transcript.ts";
 import type { Agent, Attachment, Me, Message, Queued } from "./types.ts";
+import { Users } from "./users.ts";
 import { asProblem, type BusyMode, type Followed, type Problem, type Send, type Wire } from "./wire.ts";
 
 /** Overlay is the layer above the page, of which at most one is open. */
@@ -29,6 +30,7 @@ const againMs = 2000;
 
 export class App {
   readonly preferences: Preferences;
+  readonly users: Users;
   readonly notices = new Notices();
   readonly list: SessionList;
   readonly library: Library;
@@ -78,10 +80,11 @@ export class App {
 
   constructor(
     readonly wire: Wire,
-    readonly storage: Storage,
+    storage: Storage,
     private readonly files: Files = memoryFiles(),
   ) {
     this.preferences = new Preferences(storage);
+    this.users = new Users(storage);
     this.connection = signalOf(wire.connection);
     this.outgoing = signalOf(wire.outbox);
     this.list = new SessionList(wire, () => sessionOf(this.route.peek()));
@@ -104,17 +107,23 @@ export class App {
     this.settings.start();
   }
 
-  /** identify learns what the user may do. The list begins after that, because a token of one session has none. Without a connection it tries again. */
+  /** identify learns who the user is and what the user may do. The list begins after that, because a token of one session has none. Without a connection it tries again. */
   private async identify(): Promise<void> {
-    const later = (thrown: unknown): void => {
+    const later = (thrown: unknown): boolean => {
       clearTimeout(this.identifying);
-      if (asProblem(thrown).code === "connection") this.identifying = setTimeout(() => void this.identify(), againMs);
+      const again = isProblem(thrown, "unavailable", "rate_limited") || asProblem(thrown).code === "connection";
+      if (again) this.identifying = setTimeout(() => void this.identify(), againMs);
+      return again;
     };
     try {
-      this.me.value = await this.wire.call<Me>("GET", "/auth/me");
+      const me = await this.wire.call<Me>("GET", "/auth/me");
+      this.users.enter(me.user ?? "");
+      if (this.users.changed) return this.onOtherUser();
+      this.me.value = me;
+      this.wire.begin();
     } catch (thrown) {
       if (isProblem(thrown, "unauthorized")) return; // the sign-in dialog is open
-      later(thrown);
+      if (!later(thrown)) this.wire.begin();
       this.me.value ??= { requires_token: false, scope: "full", browser: false }; // what is followed shows whether there is a connection
     }
     const only = this.onlySession.peek();
@@ -129,8 +138,9 @@ export class App {
   async signedIn(): Promise<void> {
     this.signIn.value = false;
     this.start();
-    this.wire.retryNow();
     await this.identify();
+    if (this.users.changed) return;
+    this.wire.retryNow();
     this.list.load();
     if (this.problem.peek()) this.reopen();
   }
@@ -243,6 +253,9 @@ export class App {
     if (ended && !transcript.active.peek()) this.ended(state);
   }
 
+  /** What the page does when it has drafts and sends of another user; main.tsx loads it again. */
+  onOtherUser: () => void = () => {};
+
   /** What the page does when a reply ends; main.tsx notifies the user. */
   onReply: (title: string, text: string) => void = () => {};
 
@@ -258,7 +271,7 @@ export class App {
   composerOf(id: string): Composer {
     let found = this.composers.get(id);
     if (!found) {
-      const made = (found = new Composer(id, this.storage, this.files));
+      const made = (found = new Composer(id, this.users.storage, this.files));
       this.composers.set(id, made);
       void made.restored.then(() => {
         const lost = made.lost.peek();

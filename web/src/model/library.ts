@@ -101,11 +101,11 @@ export class Library {
   }
 
   private deletions(): readonly Deletion[] {
-    const stored = this.app.storage.get(key);
+    const stored = this.app.users.storage.get(key);
     return Array.isArray(stored) ? (stored as Deletion[]) : [];
   }
 
   private keep(deletions: readonly Deletion[]): void {
-    this.app.storage.set(key, deletions.length ? deletions : undefined);
+    this.app.users.storage.set(key, deletions.length ? deletions : undefined);
   }
 }

@@ -10,6 +10,8 @@ export interface Me {
   readonly scope: "full" | "read" | "session" | "user";
   /** With the scope session: the only session that the caller may use. */
   readonly session_id?: string;
+  /** With the scope user: whose sessions the caller may use. */
+  readonly user?: string;
   readonly name?: string;
   /** Whether a cookie was used, which sign-out ends. */
   readonly browser: boolean;

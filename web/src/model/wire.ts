@@ -38,6 +38,8 @@ export interface Wire {
   readonly outbox: Pick<Outbox, "ready" | "get" | "subscribe" | "of" | "created" | "add" | "edit" | "withdraw" | "retry" | "retryNow" | "settle" | "clear">;
   /** Calls the API. It throws a Problem. */
   call<T>(method: string, path: string, options?: CallOptions): Promise<T>;
+  /** Lets the outbox send: it is known whose messages it has. */
+  begin(): void;
   /** Connects at once instead of after the pause, also after sign-in. */
   retryNow(): void;
   /** Follows a session, from a snapshot that a call has just returned if there is one. */

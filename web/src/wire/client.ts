@@ -18,9 +18,17 @@ function worker(): ((name: string) => SharedWorker) | undefined {
 
 export class Client implements Wire {
   readonly sdk = new Loquat();
-  readonly outbox = new Outbox(this.sdk);
-  private readonly log: EventLog = connectShared(this.sdk, { worker: worker() });
-  readonly connection = this.log.state;
+  readonly outbox: Outbox;
+  private readonly log: EventLog;
+  readonly connection: EventLog["state"];
+  begin: () => void = () => {};
+
+  /** The suffix tells apart what belongs to different users. */
+  constructor(suffix: string) {
+    this.outbox = new Outbox(this.sdk, { name: this.sdk.baseURL + suffix, after: new Promise<void>((resolve) => (this.begin = resolve)) });
+    this.log = connectShared(this.sdk, { worker: worker(), ...(suffix && { name: `loquat${suffix}` }) });
+    this.connection = this.log.state;
+  }
 
   async call<T>(method: string, path: string, { query, body, key }: CallOptions = {}): Promise<T> {
     try {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { ProblemError, type FollowedList, type OutboxEntry } from "@loquat/client";
+import { ConnectionError, ProblemError, type FollowedList, type OutboxEntry } from "@loquat/client";
 import { App } from "../../src/model/app.ts";
 import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
 import { undoMs } from "../../src/model/library.ts";
@@ -243,4 +243,41 @@ test("shortcuts", async () => {
   assert.equal(commandOf(commands, press("Escape"), true, false), undefined, "nothing runs");
   const keys = commands.map((command) => command.shortcut).filter(Boolean);
   assert.equal(new Set(keys).size, keys.length, "no shortcut has two commands");
+});
+
+test("drafts and unsent messages of a user are never another's, and are there when the user is back", async () => {
+  const stored = new Map<string, unknown>();
+  const as = async (user: string) => {
+    const made = await page({ requires_token: true, scope: "user", user, browser: true }, stored);
+    return { ...made, suffix: made.app.users.suffix, sends: made.wire.begun };
+  };
+  const ann = await as("ann");
+  assert.deepEqual([ann.suffix, ann.sends], ["", true], "the first user of the browser has what it kept before it knew users");
+  ann.app.composer.peek().write("for ann alone");
+  let others = 0;
+  ann.app.onOtherUser = () => void others++;
+  ann.wire.answers["GET /auth/me"] = { requires_token: true, scope: "user", user: "bob", browser: true };
+  await ann.app.signedIn();
+  assert.equal(others, 1);
+  assert.ok(!ann.wire.calls.some((call) => call.method === "RETRY"), "her messages do not go out as bob's");
+  const bob = await as("bob");
+  assert.deepEqual([bob.suffix, bob.sends, bob.app.composer.peek().text.peek()], ["@bob", true, ""]);
+  bob.app.composer.peek().write("for bob alone");
+  assert.deepEqual([(await as("bob")).app.composer.peek().text.peek(), bob.app.users.changed], ["for bob alone", false]);
+  const before = await as("ann");
+  assert.deepEqual([before.suffix, before.sends, before.app.me.peek()], ["@bob", false, null], "what is bob's does not go out before the page is loaded again");
+  assert.equal(bob.app.users.changed, true, "another tab notices it too");
+  assert.equal((await as("ann")).app.composer.peek().text.peek(), "for ann alone");
+});
+
+test("nothing is sent before it is known who uses the page, and everything if a server does not say", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  for (const [answer, sends] of [
+    [new ConnectionError("lost"), false], [new ProblemError({ code: "unavailable" }, { status: 503 }), false],
+    [new ProblemError({ code: "unauthorized" }, { status: 401 }), false], [new ProblemError({ code: "not_found" }, { status: 404 }), true],
+  ] as const) {
+    const made = page(answer);
+    t.mock.timers.tick(1);
+    assert.equal((await made).wire.begun, sends, answer.code);
+  }
 });

@@ -26,6 +26,8 @@ export class FakeWire {
   readonly connection = new Value<ConnectionState>({ status: "live", transport: "stream", since: 0, retryAt: undefined, failures: 0, error: undefined });
   readonly calls: Call[] = [];
   readonly added: { sessionId: string; send: unknown; create: unknown; files: unknown }[] = [];
+  /** Whether the outbox may send. */
+  begun = false;
   /** What adding to the outbox fails with. */
   full: Error | undefined;
   readonly entries = new Value<readonly OutboxEntry[]>([]);
@@ -62,6 +64,10 @@ export class FakeWire {
     if (answer === undefined) throw new ProblemError({ code: "not_found", detail: `no answer to ${method} ${path}` }, { status: 404 });
     if (answer instanceof Error) throw answer;
     return typeof answer === "function" ? (answer as (body: unknown) => unknown)(body) : answer;
+  }
+
+  begin(): void {
+    this.begun = true;
   }
 
   retryNow(): void {
