@@ -430,7 +430,7 @@ func (r *run) checkUsage(ctx context.Context, t *audit.Truth) error {
 		}
 	}
 	var list loquat.UsageList
-	err := r.crews[0].get(ctx, "/usage?user=carol&group_by=provider_id,agent_id", &list)
+	err := r.crews[0].get(ctx, "/usage?user=carol&group_by=provider_id&group_by=agent_id", &list)
 	if err != nil {
 		return err
 	}
