@@ -33,10 +33,10 @@ build: web ## build bin/loquat
 # The packages whose tests take longest begin, so that none of them runs alone at the end.
 LONGEST = ./internal/store/postgres ./internal/store/sqlite ./cmd/loquat ./internal/migrate ./internal/chat
 
-test: ## run the tests, but for those of internal/e2e
+test: build ## run the tests, but for those of internal/e2e
 	@web/make.sh --test
 	$(GO) test -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v /internal/e2e/)
-	@if [ -d node_modules ]; then npm test --workspaces --if-present; fi
+	@if [ -d node_modules ]; then LOQUAT_BIN=$(CURDIR)/bin/loquat npm test --workspaces --if-present; fi
 
 browser: build ## run the tests of the page in Chromium and Firefox
 	@web/make.sh --test

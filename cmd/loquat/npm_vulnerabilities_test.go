@@ -78,6 +78,7 @@ func TestNpmVulnerabilityCheck(t *testing.T) {
 		{"no lockfile", advisories, t.TempDir(), 1, "has no package-lock.json"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "node", filepath.Join("..", "..", ".ci", "npm-vulnerabilities.mjs"), tt.folder)

@@ -74,6 +74,7 @@ func TestVulnerabilityCheck(t *testing.T) {
 		{"no database in the folder", "file://" + t.TempDir(), "", 77, notChecked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "bash", ".ci/vulnerabilities", "./internal/ratelimit")

@@ -23,6 +23,7 @@ func near(t *testing.T, what string, got, want time.Duration) {
 
 // Debts of many callers add up, and shrink with the time.
 func TestDebts(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	_, db := openStore(t, postgres.Options{URL: url, PoolSize: 4})
 	conn := connect(t, url)
@@ -65,6 +66,7 @@ func TestDebts(t *testing.T) {
 // Slots are one interval apart, whoever reserves them. Starts are at least one interval apart,
 // whoever takes them and however late.
 func TestSlots(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	_, db := openStore(t, postgres.Options{URL: url})
 	reserve := func(scope string, interval time.Duration) time.Duration {

@@ -38,6 +38,7 @@ func identity(t *testing.T, url, session string) (id, server string, before, aft
 // A copy of a database gets a log of its own, and the original keeps its log. A user without
 // special rights can open both.
 func TestCopyOfADatabase(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	for _, statement := range []string{"CREATE ROLE keeper LOGIN", "CREATE DATABASE original OWNER keeper"} {
 		if err := server.Exec("postgres", statement); err != nil {

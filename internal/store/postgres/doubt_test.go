@@ -80,7 +80,7 @@ func (l *ledger) add(id string, err error) {
 func (l *ledger) fillUntil(t *testing.T, s *store.Store, workers int, enough func() bool) {
 	t.Helper()
 	var all sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range workers {
 		all.Go(func() {

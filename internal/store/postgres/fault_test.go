@@ -26,6 +26,7 @@ import (
 // The error of a database that cannot be used names it, without its password, and says what to
 // do.
 func TestDatabaseThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	sql := func(database, statements string) {
 		t.Helper()
@@ -116,6 +117,7 @@ func requirePassword(t *testing.T, server *pgtest.Server, user string) {
 }
 
 func TestMasked(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"postgres://u:p@h/d":                          "postgres://u:***@h/d",
 		"postgres://u@h/d":                            "postgres://u@h/d",
@@ -211,6 +213,7 @@ func exec(t *testing.T, conn *pgx.Conn, statement string) {
 // A caller that leaves in the middle of a read is not a fault of the database, and its
 // connection can be used again.
 func TestReaderThatLeaves(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	db := open(t, postgres.Options{URL: url, PoolSize: 1})
 	defer db.Close()
@@ -278,6 +281,7 @@ func TestDatabaseBecomesReadOnly(t *testing.T) {
 }
 
 func TestRightsAreTakenAway(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	name, url := server.Database(t)
 	owner := connect(t, url)
@@ -333,6 +337,7 @@ func TestTooManyConnections(t *testing.T) {
 
 // The file system of the tables is full.
 func TestDiskOfTheDatabaseIsFull(t *testing.T) {
+	t.Parallel()
 	server := pgtest.StartSmall(t, 24)
 	s, db := openStore(t, postgres.Options{URL: server.URL("small")})
 	mustCreate(t, s, "before")
@@ -368,6 +373,7 @@ func TestDiskOfTheDatabaseIsFull(t *testing.T) {
 
 // A pooler in transaction mode gives each transaction another connection.
 func TestPooler(t *testing.T) {
+	t.Parallel()
 	program, err := findPooler()
 	if err != nil {
 		pgtest.Missing(t, "pgbouncer")

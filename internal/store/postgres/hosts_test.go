@@ -115,6 +115,7 @@ func selfSigned(t *testing.T) (certificate, key []byte) {
 // A database that was restored to an earlier state has lost events. The next start reports
 // them, and gives their ids to no other events.
 func TestDatabaseThatWasRestored(t *testing.T) {
+	t.Parallel()
 	name, url := pgtest.Shared(t).Database(t)
 	server, dir := pgtest.Shared(t), t.TempDir()
 	start := func() *store.Store {

@@ -26,8 +26,8 @@ func startObject(t *testing.T, s *store.Store, name string, u *asset.Upload) str
 	return name
 }
 
+// It runs alone, because it measures the memory of the process.
 func TestImages(t *testing.T) {
-	t.Parallel()
 	server := pgtest.Shared(t)
 	assettest.Run(t, func(t *testing.T) assettest.Place {
 		_, url := server.Database(t)
@@ -44,6 +44,7 @@ func TestImages(t *testing.T) {
 
 // A put whose object was given up meanwhile leaves nothing.
 func TestPutOfAnObjectThatWasGivenUp(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	s, db := openStore(t, postgres.Options{URL: url})
 	content := assettest.PNG(t, 1, 3<<20)

@@ -42,6 +42,7 @@ func values(t *testing.T, s *store.Store) map[string]float64 {
 
 // Each metric moves when what it counts happens, and only then.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	name, url := server.Database(t)
 	const lease = 2 * time.Second

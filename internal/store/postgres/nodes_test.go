@@ -79,6 +79,7 @@ func openNodes(t *testing.T, url string, n int, lease time.Duration) (out []*sto
 // A follower of each node sees every event of all nodes once, in order, without a gap, and an
 // answered change is in the answering node's log at once.
 func TestNodesShareOneLog(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 3, 0)
 	mustCreate(t, nodes[0], "s")
@@ -156,6 +157,7 @@ func say(tx *store.Tx, session, text string) (loquat.EventID, error) {
 
 // What a view saw is in the node's log when the view returns, although another node wrote it.
 func TestViewWaitsForTheTail(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 2, 0)
 	for i := range 50 {
@@ -176,6 +178,7 @@ func TestViewWaitsForTheTail(t *testing.T) {
 
 // Without notifications a node sees the events of others within about a second.
 func TestNotificationsAreLost(t *testing.T) {
+	t.Parallel()
 	name, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 2, 0)
 	mustCreate(t, nodes[0], "a")
@@ -209,6 +212,7 @@ func TestNotificationsAreLost(t *testing.T) {
 // A node whose lease ran out is fenced: it writes nothing under its old hold, begins another
 // one, and goes on.
 func TestNodeThatWasFenced(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 2, 0)
 	mustCreate(t, nodes[0], "s")
@@ -304,6 +308,7 @@ func TestNodeLeavesBeforeItsLeaseEnds(t *testing.T) {
 
 // The oldest live node leads. When it ends, the next one does.
 func TestOldestNodeLeads(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 3, 0)
 	listed := func(s *store.Store) (ids []string) {
@@ -342,6 +347,7 @@ func TestOldestNodeLeads(t *testing.T) {
 // A second process with the same node id ends the hold of the first. The first then goes on
 // under another id, so that the two do not end each other's holds for ever.
 func TestTwoProcessesOfOneNode(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	first, _ := openStore(t, postgres.Options{URL: url, Node: "same"})
 	mustCreate(t, first, "a")
@@ -359,6 +365,7 @@ func TestTwoProcessesOfOneNode(t *testing.T) {
 
 // Marks of shared state and signals reach the other nodes, and not their sender.
 func TestSharedStateAndSignals(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 3, 0)
 	var changed, signals [3]atomic.Int64
@@ -421,6 +428,7 @@ func TestSharedStateAndSignals(t *testing.T) {
 // The database goes back to an earlier state while nodes use it, as after a failover to a
 // standby that lagged. No id gets a second meaning, and ids that are lost are foreign.
 func TestDatabaseThatLostTransactions(t *testing.T) {
+	t.Parallel()
 	for name, statement := range map[string]string{
 		"another timeline, nothing lost": `UPDATE log SET timeline = '0000000X'`,
 		"events lost":                    `DELETE FROM events WHERE event_id >= 3; DELETE FROM sessions WHERE session_id >= 'c'; UPDATE log SET last_event_id = 2`,
@@ -466,6 +474,7 @@ func TestDatabaseThatLostTransactions(t *testing.T) {
 // that has ended, and the next window at another node, which still has all of them in memory. It is
 // not shown the last ones alone.
 func TestClientMovesAfterARequestHasEnded(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	owner := openNodes(t, url, 1, 0)[0]
 	mustCreate(t, owner, "s")
@@ -548,6 +557,7 @@ func startRequest(t *testing.T, s *store.Store, session string) (publish func(ki
 
 // A node that is far behind does not read what it missed, but its readers find it.
 func TestNodeFarBehind(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	writer := openNodes(t, url, 1, 0)[0]
 	mustCreate(t, writer, "s")
@@ -567,6 +577,7 @@ func TestNodeFarBehind(t *testing.T) {
 
 // The removal by age on one node is known to the others, whose readers are then told.
 func TestRemovalByAgeOnAnotherNode(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	db := open(t, postgres.Options{URL: url, Node: "cleaner"})
 	cleaner, err := store.Open(t.Context(), db, store.Options{Logger: slog.New(slog.DiscardHandler), Retention: time.Millisecond})
@@ -604,6 +615,7 @@ func TestRemovalByAgeOnAnotherNode(t *testing.T) {
 // A follower that has seen events which the database lost is told to load again. One that had
 // not seen them continues.
 func TestFollowersOfLostEvents(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 2, 0)
 	for _, id := range []string{"a", "b", "c"} {
@@ -639,6 +651,7 @@ func TestFollowersOfLostEvents(t *testing.T) {
 
 // Behind a pooler in transaction mode, notifications come over a connection that leads past it.
 func TestNotificationsPastAPooler(t *testing.T) {
+	t.Parallel()
 	program, err := findPooler()
 	if err != nil {
 		pgtest.Missing(t, "pgbouncer")
@@ -668,6 +681,7 @@ func TestNotificationsPastAPooler(t *testing.T) {
 
 // Without store.listen_url, nodes behind a pooler still see each other's events.
 func TestNodesBehindAPooler(t *testing.T) {
+	t.Parallel()
 	program, err := findPooler()
 	if err != nil {
 		pgtest.Missing(t, "pgbouncer")
@@ -685,6 +699,7 @@ func TestNodesBehindAPooler(t *testing.T) {
 // Connections of two nodes are cut while COMMIT runs. Each node finds out what became of its
 // transaction, although the other one writes meanwhile.
 func TestConnectionsOfNodesCutDuringCommit(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	_, direct := server.Database(t)
 	var left atomic.Int64
@@ -750,6 +765,7 @@ func TestTransactionThatIsIdle(t *testing.T) {
 // A database of an earlier version keeps its log, with the increments that have higher ids than
 // the row of the log.
 func TestUpgradeToSeveralNodes(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	conn := connect(t, url)
 	exec(t, conn, "CREATE TABLE loquat_schema (version INTEGER NOT NULL); INSERT INTO loquat_schema VALUES (4)")
@@ -802,6 +818,7 @@ func TestLeaseSurvivesAFullPool(t *testing.T) {
 // A node that was away while newer programs upgraded the database does not come back to a schema
 // that it cannot use.
 func TestNodeThatWasAwayDuringAnUpgrade(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	s, _ := openStore(t, postgres.Options{URL: url})
 	mustCreate(t, s, "before")

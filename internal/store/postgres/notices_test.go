@@ -33,6 +33,7 @@ func (c *countedReads) Read(ctx context.Context, fn func(store.SQL) error) error
 // Notifications bring small commits to the other nodes, which read only the names of a request, and
 // what is too large for a notification. All nodes have the same records.
 func TestNotificationsBringSmallCommits(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	writer := openNodes(t, url, 1, 0)[0]
 	reads := &countedReads{DB: open(t, postgres.Options{URL: url, Node: "reader"})}

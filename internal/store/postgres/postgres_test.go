@@ -40,6 +40,7 @@ func open(t *testing.T, opts postgres.Options) *postgres.DB {
 // Every step says which programs can use the database after it, so that servers can be upgraded one
 // after the other. The first steps were made before that.
 func TestStepsNameTheOldestProgram(t *testing.T) {
+	t.Parallel()
 	files, err := os.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +57,7 @@ func TestStepsNameTheOldestProgram(t *testing.T) {
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	storetest.Run(t, func(t *testing.T) storetest.Open {
 		_, url := server.Database(t)
@@ -68,6 +70,7 @@ func TestContract(t *testing.T) {
 // The steps are numbered without gaps: a database beyond a gap would never run a step that fills
 // it later.
 func TestStepsAreNumbered(t *testing.T) {
+	t.Parallel()
 	steps, err := os.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)

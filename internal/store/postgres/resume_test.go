@@ -132,6 +132,7 @@ var filters = []feed.Query{{}, {SessionID: "s"}, {SessionID: "s", RequestID: "r"
 // client continues at another node that has not seen the end yet. There it does not get the
 // rest of the increments without the first.
 func TestResumeAtALaggingNode(t *testing.T) {
+	t.Parallel()
 	in := newInterrupted(t)
 	f := feed.New(in.second)
 	for _, q := range filters { // the node has seen the session and the request
@@ -153,6 +154,7 @@ func TestResumeAtALaggingNode(t *testing.T) {
 
 // An app that joins the hub of a lagging node makes this node catch up.
 func TestJoinAtALaggingNode(t *testing.T) {
+	t.Parallel()
 	in := newInterrupted(t)
 	end := publish(t, in.first, final)
 	log := bridge.NewLocalLog(feed.New(in.second))
@@ -164,6 +166,7 @@ func TestJoinAtALaggingNode(t *testing.T) {
 // The second node itself may have just committed the end of the reply. The first node may show it
 // earlier.
 func TestResumeDuringOwnCommit(t *testing.T) {
+	t.Parallel()
 	in := newInterrupted(t)
 	committed, hold := make(chan struct{}), make(chan struct{})
 	var committing sync.WaitGroup
@@ -200,6 +203,7 @@ func TestResumeDuringOwnCommit(t *testing.T) {
 // Clients that resume at the same time share reads of the database. A read that began before a
 // client resumed does not count for this client.
 func TestManyResumeAtOnce(t *testing.T) {
+	t.Parallel()
 	in := newInterrupted(t)
 	entered, hold := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -228,6 +232,7 @@ func TestManyResumeAtOnce(t *testing.T) {
 // A client that leaves while it reads for others, and a database that cannot be read, keep nobody
 // waiting.
 func TestResumeFails(t *testing.T) {
+	t.Parallel()
 	in := newInterrupted(t)
 	publish(t, in.first, final)
 	leaving, leave := context.WithCancel(t.Context())

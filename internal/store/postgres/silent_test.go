@@ -142,6 +142,7 @@ func TestHostThatDoesNotAnswer(t *testing.T) {
 // A server that is on an older timeline than this node has used is a former primary, which
 // answers with an old state.
 func TestFormerPrimaryIsRefused(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	s, db := openStore(t, postgres.Options{URL: url})
 	mustCreate(t, s, "before")

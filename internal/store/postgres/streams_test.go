@@ -135,6 +135,7 @@ func followStreams(ctx context.Context, s *store.Store) error {
 // Followers at every node see the increments of all nodes in order, each once, while increments are
 // sorted, other transactions have no events, and others fail.
 func TestStreamsOfSeveralNodes(t *testing.T) {
+	t.Parallel()
 	_, url := pgtest.Shared(t).Database(t)
 	nodes := openNodes(t, url, 3, 0)
 	ctx, stop := context.WithCancel(t.Context())
@@ -208,6 +209,7 @@ func writeStream(ctx context.Context, s *store.Store, id string, n int) error {
 // A batch is rolled back because a change fails, and waits for the log again. Meanwhile the tail does
 // not stay behind what other nodes committed.
 func TestTailWhileABatchRunsAgain(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	name, url := server.Database(t)
 	nodes := openNodes(t, url, 2, 0)
