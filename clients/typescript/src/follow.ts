@@ -99,7 +99,8 @@ export class SessionFollower implements Readable<FollowedSession> {
 
   // #loadQueue loads a queue that an event left out. If it changes meanwhile, a later event says so.
   async #loadQueue(): Promise<void> {
-    const loaded = await this.#client.queue.get(this.sessionId, { signal: this.#closing.signal }).catch(() => undefined)
+    const { signal } = this.#closing
+    const loaded = await loadUntil(() => this.#client.queue.get(this.sessionId, { signal, retries: 0 }), this.#log, signal, () => {}).catch(() => undefined)
     const { status, state } = this.get()
     if (!loaded || !state?.queueOmitted || status !== "ready") return
     const now = withQueue(state, loaded.queue)
@@ -115,6 +116,8 @@ export interface FollowedList {
   readonly more: boolean
   readonly error: LoquatError | undefined
 }
+
+const mostSessions = 200 // of a page
 
 /** Keeps the list of sessions. */
 export class ListFollower implements Readable<FollowedList> {
@@ -168,7 +171,7 @@ export class ListFollower implements Readable<FollowedList> {
 
   async #load(): Promise<void> {
     const { signal } = this.#closing, n = ++this.#loads
-    const limit = Math.min(200, Math.max(this.#limit, this.get().list?.sessions.length ?? 0))
+    const limit = Math.min(mostSessions, Math.max(this.#limit, this.get().list?.sessions.length ?? 0))
     const loaded = await loadUntil(async () => {
       const page = await this.#client.sessions.page({ ...this.#filter, limit }, { signal, retries: 0 })
       if (page.cursor_event_id !== undefined) return { page, cursor: page.cursor_event_id }
@@ -192,7 +195,13 @@ export class ListFollower implements Readable<FollowedList> {
     this.#store.set({ status: "ready", list, more: list.next !== undefined, error: undefined })
     if (list.unknown.size === 0 || this.#again !== undefined) return
     this.#again = setTimeout(() => { // many changes at once need one page
-      void this.#page(undefined, Math.min(200, Math.max(this.#limit, list.unknown.size))).then((page) => {
+      const now = this.get().list ?? list
+      const wanted = now.unknown.size + now.sessions.filter((s) => s.metadata.pinned === true).length // which come first
+      if (now.unknown.size > mostSessions) {
+        this.#again = undefined
+        return this.reload()
+      }
+      void this.#page(undefined, Math.min(mostSessions, Math.max(this.#limit, wanted))).then((page) => {
         this.#again = undefined
         const now = this.get().list
         if (now && !this.#closing.signal.aborted) this.#set(addPage(now, page, true))

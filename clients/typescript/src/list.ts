@@ -12,27 +12,27 @@ export interface ListState {
   readonly filter: ListFilter
   /** The token of the next page; undefined if all sessions are loaded. */
   readonly next: string | undefined
-  /** Sessions that changed and are not loaded. The first page has them. */
-  readonly unknown: ReadonlySet<string>
+  /** Sessions that changed and are not loaded, each with its last event. A first page that is newer has them. */
+  readonly unknown: ReadonlyMap<string, EventId>
   readonly deleted: ReadonlySet<string>
   readonly cursor: EventId
 }
 
-const nothing: ReadonlySet<string> = new Set()
-
 /** Returns the state at the first page of a list. `cursor` is an event that is not newer than the page. */
 export function fromPage(page: SessionList, filter: ListFilter, cursor: EventId): ListState {
-  return { sessions: sorted(page.sessions), filter, next: page.next_page_token, unknown: nothing, deleted: nothing, cursor }
+  return { sessions: sorted(page.sessions), filter, next: page.next_page_token, unknown: new Map(), deleted: new Set(), cursor }
 }
 
-/** Returns the state with another page: the next one, or the first one again. */
+/** Returns the state with another page: the next one, or the first one again. Sessions that have changed since the page stay unknown. */
 export function addPage(state: ListState, page: SessionList, first = false): ListState {
+  const changed = (id: string) => page.cursor_event_id !== undefined && (state.unknown.get(id) ?? "") > page.cursor_event_id
   const byId = new Map(state.sessions.map((s) => [s.session_id, s]))
   for (const s of page.sessions) {
     const known = byId.get(s.session_id)
-    if (!state.deleted.has(s.session_id) && (!known || s.cursor_event_id > known.cursor_event_id)) byId.set(s.session_id, s)
+    if (!state.deleted.has(s.session_id) && !changed(s.session_id) && (!known || s.cursor_event_id > known.cursor_event_id)) byId.set(s.session_id, s)
   }
-  return { ...state, sessions: sorted([...byId.values()].filter((s) => matches(s, state.filter))), ...(first ? { unknown: nothing } : { next: page.next_page_token }) }
+  const sessions = sorted([...byId.values()].filter((s) => matches(s, state.filter)))
+  return { ...state, sessions, ...(first ? { unknown: new Map([...state.unknown].filter(([id]) => changed(id))) } : { next: page.next_page_token }) }
 }
 
 /** Returns the state after an event. */
@@ -59,7 +59,7 @@ function apply(state: ListState, e: LogEvent): ListState {
       return { ...state, sessions, deleted: new Set(state.deleted).add(id) }
     }
     case "checkpoint": {
-      if (!known) return { ...state, unknown: new Set(state.unknown).add(id) }
+      if (!known) return withUnknown(state, e)
       if (e.event_id <= known.cursor_event_id) return state
       return place(state, {
         ...known, updated_at: e.timestamp, cursor_event_id: e.event_id,
@@ -68,14 +68,22 @@ function apply(state: ListState, e: LogEvent): ListState {
         ...(e.message_count === undefined ? {} : { message_count: e.message_count }),
       })
     }
-    case "request_started": return known && !e.steered_into ? replace(state, at, { ...known, active_request_id: e.request_id }) : state
+    case "request_started": {
+      if (!known) return withUnknown(state, e)
+      return e.steered_into ? state : replace(state, at, { ...known, active_request_id: e.request_id })
+    }
     case "request_completed": {
-      if (known?.active_request_id !== e.request_id) return state
+      if (!known) return withUnknown(state, e)
+      if (known.active_request_id !== e.request_id) return state
       const { active_request_id: _, ...ended } = known
       return replace(state, at, ended)
     }
     default: return state
   }
+}
+
+function withUnknown(state: ListState, e: LogEvent): ListState {
+  return { ...state, unknown: new Map(state.unknown).set(e.session_id, e.event_id) }
 }
 
 function replace(state: ListState, index: number, session: SessionSummary): ListState {

@@ -94,6 +94,21 @@ test("the list: sessions that changed at the same time are in the order of their
   assert.deepEqual(list.sessions.map((s) => s.session_id), ["a", "b"])
 })
 
+test("the list: a page that is older than the events of a session does not bring it back as it was", () => {
+  const summary = (session_id: string, more = {}) => ({ session_id, agent_id: "a", created_at: now, updated_at: now, metadata: {}, message_count: 1, cursor_event_id: "0000000000000001", ...more })
+  let list = fromPage({ sessions: [summary("a")] }, {}, "0"), seen = ""
+  const take = (type: string) => { list = foldList(list, event(type, { request_id: "r", timestamp: now }, "z")); seen = list.cursor }
+  take("request_started")
+  const before = { sessions: [summary("z", { active_request_id: "r" }), summary("a")], next_page_token: "t", cursor_event_id: seen }
+  take("request_completed")
+  for (const first of [false, true]) { // it may be the page that comes for other changes, or the next one
+    list = addPage(list, before, first)
+    assert.deepEqual([list.sessions.map((s) => s.session_id), [...list.unknown]], [["a"], [["z", seen]]])
+  }
+  list = addPage(list, { sessions: [summary("z"), summary("a")], cursor_event_id: seen }, true)
+  assert.deepEqual([list.sessions.find((s) => s.session_id === "z"), list.unknown.size], [summary("z"), 0])
+})
+
 test("the list: order, filters, unknown and deleted sessions, pages that overlap", () => {
   const summary = (session_id: string, second: number, metadata = {}, cursor = 1) => ({
     session_id, agent_id: "a", created_at: now, updated_at: `2026-01-01T00:00:${String(second).padStart(2, "0")}.5Z`, metadata, message_count: 1, cursor_event_id: String(cursor).padStart(16, "0"),
@@ -110,7 +125,7 @@ test("the list: order, filters, unknown and deleted sessions, pages that overlap
   list = foldList(list, checkpoint("b", "05", { metadata: { archived: true } }))
   assert.equal(ids(list), "c a")
   list = foldList(list, checkpoint("z", "06"))
-  assert.deepEqual([...list.unknown], ["z"])
+  assert.deepEqual([...list.unknown.keys()], ["z"])
   list = foldList(list, event("session_deleted", {}, "a"))
   list = addPage(list, { sessions: [summary("z", 6), summary("a", 1), summary("c", 9, {}, 0)], next_page_token: "t" }, true)
   assert.deepEqual([ids(list), list.unknown.size, list.next], ["z c", 0, "t"])
