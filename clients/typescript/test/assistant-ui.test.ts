@@ -192,7 +192,7 @@ describe("the runtime for assistant-ui", { skip: !hasServer && "there is no serv
   })
 
   test("another page shows the reply in mid-stream, through cuts and a kill of the server", async () => {
-    const { id, page } = await open({ text: words, rate: 40 })
+    const { id, page } = await open({ text: words, rate: 20 }) // for 6 s, so that a slow machine has made all cuts before
     page.runtime.thread.append("count")
     await until("text comes", () => textOf(page.last).length > 20)
     const other = await again(id, {}, new Loquat({ baseURL: proxy.url }))
