@@ -21,6 +21,8 @@ export interface SessionState {
   readonly queueOmitted: boolean
   /** The id of the last event that the state includes. */
   readonly cursor: EventId
+  /** The newest checkpoint of the session, for `ifMatch`; undefined if it is not known. */
+  readonly checkpoint: EventId | undefined
   readonly deleted: boolean
 }
 
@@ -57,10 +59,10 @@ export interface ToolRun {
 
 /** Returns the state at a snapshot. */
 export function fromSnapshot(snapshot: Snapshot): SessionState {
-  const { messages, messages_omitted: _, cursor_event_id, active_request_id, queue = [], last_request, ...session } = snapshot
+  const { messages, messages_omitted: _, cursor_event_id, checkpoint, active_request_id, queue = [], last_request, ...session } = snapshot
   const running: RequestState | undefined = active_request_id ? { requestId: active_request_id, status: "running" } : undefined
   return {
-    session, messages, cursor: cursor_event_id, queue, queueOmitted: false, tools: noTools, draft: undefined, deleted: false,
+    session, messages, cursor: cursor_event_id, checkpoint, queue, queueOmitted: false, tools: noTools, draft: undefined, deleted: false,
     request: running ?? (last_request && {
       requestId: last_request.request_id, status: last_request.status, ...(last_request.error === undefined ? {} : { error: last_request.error }),
     }),
@@ -134,7 +136,7 @@ function applyCheckpoint(state: SessionState, e: EventOf<"checkpoint">): Session
   // A checkpoint that records a change carries both. With the agent alone, the metadata has become empty.
   if (e.agent_id) session.agent_id = e.agent_id
   if (e.agent_id || e.metadata) session.metadata = e.metadata ?? {}
-  return { ...state, session }
+  return { ...state, session, checkpoint: e.event_id }
 }
 
 type RequestEvent = EventOf<"request_started" | "retry_scheduled" | "error" | "request_cancelled" | "request_completed">

@@ -50,8 +50,12 @@ export interface Call extends ChangeOptions {
   /** A body that is sent as it is. */
   body?: Blob | ArrayBuffer | Uint8Array | string | undefined
   headers?: Record<string, string> | undefined
+  /** Makes the call. Default: that of the client. */
+  fetch?: Fetch | undefined
   /** Whether the route takes an Idempotency-Key. */
   keyed?: boolean | undefined
+  /** Whether the answer gets its ETag, the newest checkpoint of the session, as `checkpoint`. */
+  tagged?: boolean | undefined
 }
 
 /** Joins the parts of a path. Each value is encoded. */
@@ -96,8 +100,10 @@ export class Http {
       const text = new TextDecoder().decode(await readAll(answer, timer).catch((e) => { throw failed(call, e, timer) }))
       timer.end()
       if (text === "") return undefined as T
+      const checkpoint = call.tagged && /"(\d+)"/.exec(answer.headers.get("ETag") ?? "")?.[1]
       try {
-        return JSON.parse(text) as T
+        const value = JSON.parse(text) as T
+        return checkpoint ? { ...value, checkpoint } : value
       } catch {
         throw new ConnectionError(`${call.method} ${call.path}: the answer is not JSON; is a Loquat server at ${this.#base}?`, { mayBeDone: call.method !== "GET" })
       }
@@ -147,7 +153,7 @@ export class Http {
     const body = call.json !== undefined ? JSON.stringify(call.json) : call.body
     let answer: Response
     try {
-      answer = await this.fetch(this.url(call.path, call.query), {
+      answer = await (call.fetch ?? this.fetch)(this.url(call.path, call.query), {
         method: call.method, headers, signal: timer.signal, credentials: this.credentials, ...(body === undefined ? {} : { body: body as BodyInit }),
       })
     } catch (error) {

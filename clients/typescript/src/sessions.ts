@@ -1,8 +1,6 @@
 // Sessions and what belongs to them.
 
-import { ConnectionError, ProblemError } from "./problem.ts"
-import { type CallOptions, type ChangeOptions, type Http, type Query, pathOf } from "./http.ts"
-import { parseRetryAfter, randomId } from "./time.ts"
+import { type CallOptions, type ChangeOptions, type Fetch, type Http, type Query, pathOf } from "./http.ts"
 import type {
   AlternativeList, AlternativeMessages, Asset, CancelResult, DeleteResult, EventId, ForkOptions, ImportReport, MessagePage, MessagePatch,
   MessageResult, NewMessage, NewSession, Queue as QueueList, QueuedPatch, QueuedSend, Request, Role, SearchHit, SearchResult, Send, SendResult,
@@ -45,7 +43,7 @@ export type Upload = Blob | ArrayBuffer | Uint8Array
 
 export interface ImportOptions extends CallOptions {
   /** Called with the bytes that were sent. Only browsers report progress. */
-  onProgress?: ((sent: number, total: number) => void) | undefined
+  onProgress?: Progress | undefined
 }
 
 export class Sessions {
@@ -65,11 +63,11 @@ export class Sessions {
   }
 
   get(sessionId: string, options: CallOptions = {}): Promise<Snapshot> {
-    return this.http.json({ method: "GET", path: pathOf`/sessions/${sessionId}`, ...options })
+    return this.http.json({ method: "GET", path: pathOf`/sessions/${sessionId}`, tagged: true, ...options })
   }
 
   create(session: NewSession = {}, options: ChangeOptions = {}): Promise<Snapshot> {
-    return this.http.json({ method: "POST", path: "/sessions", json: session, keyed: true, ...options })
+    return this.http.json({ method: "POST", path: "/sessions", json: session, keyed: true, tagged: true, ...options })
   }
 
   /** Merges a patch of `agent_id` and `metadata`. A null in the metadata removes a key. */
@@ -83,7 +81,7 @@ export class Sessions {
 
   /** Copies the messages up to and including `up_to_index` into a new session. */
   fork(sessionId: string, fork: ForkOptions = {}, options: ChangeOptions = {}): Promise<Snapshot> {
-    return this.http.json({ method: "POST", path: pathOf`/sessions/${sessionId}/fork`, json: fork, keyed: true, ...options })
+    return this.http.json({ method: "POST", path: pathOf`/sessions/${sessionId}/fork`, json: fork, keyed: true, tagged: true, ...options })
   }
 
   /** Returns the session as a file: the answer, whose body is the file. */
@@ -100,8 +98,7 @@ export class Sessions {
   async import(file: Upload | string, query: { new_ids?: boolean; agent_id?: string } = {}, options: ImportOptions = {}): Promise<ImportReport> {
     const { onProgress, ...rest } = options
     const path = "/sessions/import", headers = { "Content-Type": "application/octet-stream" }
-    if (onProgress && typeof XMLHttpRequest === "function") return uploadByXHR(this.http, this.http.url(path, query), file, headers, onProgress, rest)
-    return this.http.json({ method: "POST", path, query, body: file, headers, timeout: 600_000, ...rest })
+    return this.http.json({ method: "POST", path, query, body: file, headers, timeout: 600_000, ...rest, ...(await withProgress(onProgress)) })
   }
 }
 
@@ -189,7 +186,7 @@ export class Alternatives {
 export interface UploadOptions extends ChangeOptions {
   name?: string | undefined
   /** Called with the bytes that were sent. Only browsers report progress. */
-  onProgress?: ((sent: number, total: number) => void) | undefined
+  onProgress?: Progress | undefined
 }
 
 export class Assets {
@@ -200,11 +197,7 @@ export class Assets {
     const { name = (image as { name?: string }).name, onProgress, ...rest } = options
     const path = pathOf`/sessions/${sessionId}/assets`, query: Query = { name: name || undefined }
     const headers = { "Content-Type": (image instanceof Blob && image.type) || "application/octet-stream" }
-    const idempotencyKey = rest.idempotencyKey ?? randomId()
-    if (onProgress && typeof XMLHttpRequest === "function") {
-      return uploadByXHR(this.http, this.http.url(path, query), image, { ...headers, "Idempotency-Key": idempotencyKey }, onProgress, rest)
-    }
-    return this.http.json({ method: "POST", path, query, headers, body: image, keyed: true, timeout: 600_000, ...rest, idempotencyKey })
+    return this.http.json({ method: "POST", path, query, headers, body: image, keyed: true, timeout: 600_000, ...rest, ...(await withProgress(onProgress)) })
   }
 
   /** The address of an image. A browser that signed in with a cookie loads it; see `get` for others. */
@@ -244,30 +237,9 @@ export class Search {
   }
 }
 
-// uploadByXHR sends a file with progress, which fetch does not report.
-async function uploadByXHR<T>(http: Http, url: string, file: Upload | string, given: Record<string, string>, onProgress: (sent: number, total: number) => void, options: ChangeOptions): Promise<T> {
-  const all = { ...(await http.headers()), ...given, ...(options.ifMatch === undefined ? {} : { "If-Match": `"${options.ifMatch}"` }) }
-  const { signal } = options
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(signal.reason)
-    const xhr = new XMLHttpRequest()
-    const abort = () => xhr.abort()
-    const call = `POST ${new URL(url).pathname}`
-    xhr.open("POST", url)
-    for (const [name, value] of Object.entries(all)) xhr.setRequestHeader(name, value)
-    xhr.withCredentials = http.credentials === "include"
-    xhr.timeout = options.timeout ?? 600_000
-    xhr.upload.onprogress = (e) => onProgress(e.loaded, e.lengthComputable ? e.total : 0)
-    xhr.onload = () => {
-      let value: unknown
-      try { value = JSON.parse(xhr.responseText) } catch { /* not JSON */ }
-      if (xhr.status >= 200 && xhr.status < 300 && value) return resolve(value as T)
-      reject(new ProblemError((value as object | undefined) ?? {}, { status: xhr.status, call, retryAfter: parseRetryAfter(xhr.getResponseHeader("Retry-After")) }))
-    }
-    xhr.onerror = xhr.ontimeout = () => reject(new ConnectionError(`${call}: the upload was interrupted`, { mayBeDone: true }))
-    xhr.onabort = () => reject(signal?.reason ?? new DOMException("aborted", "AbortError"))
-    xhr.onloadend = () => signal?.removeEventListener("abort", abort)
-    signal?.addEventListener("abort", abort)
-    xhr.send(file as XMLHttpRequestBodyInit)
-  })
-}
+/** The progress of an upload: the bytes that were sent, of all, or of 0 if that is not known. */
+export type Progress = (sent: number, total: number) => void
+
+/** Returns what makes a call with progress, which fetch does not report. */
+const withProgress = async (onProgress: Progress | undefined): Promise<{ fetch?: Fetch }> =>
+  onProgress && typeof XMLHttpRequest === "function" ? { fetch: (await import("./progress.ts")).fetchWithProgress(onProgress) } : {}

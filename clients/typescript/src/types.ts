@@ -12,7 +12,10 @@ export type EventId = string
 
 export type Session = Schemas["Session"]
 /** A session with its messages and its cursor, read together. */
-export type Snapshot = Schemas["Snapshot"]
+export type Snapshot = Schemas["Snapshot"] & {
+  /** The newest checkpoint of the session, for `ifMatch`. */
+  checkpoint?: EventId
+}
 /** A session in a list: without messages, with their number. */
 export type SessionSummary = Schemas["SessionSummary"]
 export type SessionList = Schemas["SessionList"]

@@ -97,3 +97,48 @@ test("pages become one list", async () => {
   for await (const s of client.sessions.list({ limit: 1 })) ids.push(s.session_id)
   assert.deepEqual(ids, ["a", "b"])
 })
+
+test("a session says which checkpoint it has, also when a proxy has compressed the answer", async () => {
+  for (const etag of ['"0000000000000007"', 'W/"0000000000000007"']) {
+    const { client } = serverOf(new Response('{"session_id":"s"}', { headers: { ETag: etag } }))
+    for (const session of [await client.sessions.get("s"), await client.sessions.create(), await client.sessions.fork("s")]) assert.equal(session.checkpoint, "0000000000000007")
+  }
+  assert.equal("checkpoint" in (await serverOf(new Response("{}")).client.sessions.get("s")), false)
+})
+
+test("an upload with progress is made and fails as other calls are and do", async (t) => {
+  const sent: string[] = []
+  let answer: { status: number; text: string } | undefined
+  class FakeXHR { // as browsers have it
+    upload: { onprogress?: (e: object) => void } = {}
+    status = 0; responseText = ""; withCredentials = false
+    onload = () => {}; onerror = () => {}; onabort = () => {}; onloadend = () => {}
+    open(method: string, url: string) { sent.push(`${method} ${url}`) }
+    setRequestHeader(name: string, value: string) { sent.push(`${name.toLowerCase()}: ${value}`) }
+    getAllResponseHeaders() { return "content-type: application/problem+json\r\nretry-after: 7\r\n" }
+    abort() { this.onabort(); this.onloadend() }
+    send() {
+      this.upload.onprogress?.({ loaded: 1, total: 2, lengthComputable: true })
+      if (answer === undefined) return
+      Object.assign(this, { status: answer.status, responseText: answer.text })
+      if (answer.status) this.onload()
+      else this.onerror()
+      this.onloadend()
+    }
+  }
+  Object.assign(globalThis, { XMLHttpRequest: FakeXHR })
+  t.after(() => { delete (globalThis as { XMLHttpRequest?: unknown }).XMLHttpRequest })
+  const client = new Loquat({ baseURL: "http://server.example", token: "secret-token", retries: 0 }), progress: number[][] = []
+  const onProgress = (...seen: number[]) => { progress.push(seen) }
+  answer = { status: 200, text: '{"imported":1}' }
+  assert.deepEqual(await client.sessions.import("{}", { new_ids: true }, { onProgress }), { imported: 1 })
+  assert.deepEqual([sent[0], sent.includes("authorization: Bearer secret-token"), progress], ["POST http://server.example/sessions/import?new_ids=true", true, [[1, 2]]])
+  answer = { status: 503, text: '{"code":"unavailable","detail":"not now"}' }
+  await assert.rejects(client.sessions.import("{}", {}, { onProgress }), (error) => isProblem(error, "unavailable") && error.message.includes("not now") && (error as ProblemError).retryAfter === 7)
+  answer = { status: 0, text: "" }
+  await assert.rejects(client.assets.upload("s", new Blob(["x"]), { onProgress }), (error) => error instanceof ConnectionError && error.mayBeDone)
+  answer = undefined
+  const stop = new AbortController()
+  setTimeout(() => stop.abort(new Error("the user has left")), 5)
+  await assert.rejects(client.sessions.import("{}", {}, { onProgress, signal: stop.signal }), /the user has left/)
+})

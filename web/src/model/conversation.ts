@@ -1,11 +1,12 @@
 // What the user can do with the messages of the open session: change, delete, ask again,
 // step through alternatives, and change the sends that wait.
-import type { Alternative, Message } from "@loquat/client";
+import { isProblem, type Alternative, type Message } from "@loquat/client";
 import { effect, signal, untracked, type Signal } from "@preact/signals";
 import { t } from "../i18n/index.ts";
 import type { App } from "./app.ts";
 import { quoted } from "./blocks.ts";
 import { sessionOf } from "./route.ts";
+import type { Transcript } from "./transcript.ts";
 import type { Queued } from "./types.ts";
 import { contextOf } from "./usage.ts";
 
@@ -113,7 +114,7 @@ export class Conversation {
   /** save replaces the text of a message. It reports whether it was saved. */
   async save({ id }: Message, content: string): Promise<boolean> {
     const at = await this.settled(id);
-    const done = at && (await this.app.attempt(this.app.wire.sdk.messages.modify(at.session, at.index, { content })));
+    const done = at && (await this.app.attempt(this.asShown(at.shown, (messages, options) => this.app.wire.sdk.messages.modify(at.session, indexOf(messages, id), { content }, options))));
     if (done && this.editing.peek() === id) this.editing.value = "";
     return Boolean(done);
   }
@@ -154,19 +155,40 @@ export class Conversation {
   }
 
   /** settled settles, and returns where a message is in its session then. If it is gone, it says so and returns undefined. */
-  async settled(id: string): Promise<{ readonly session: string; readonly index: number } | undefined> {
-    const { session, messages } = this.left();
+  async settled(id: string): Promise<{ readonly session: string; readonly index: number; readonly shown: () => Transcript | null } | undefined> {
+    const { session } = this;
+    const shown = this.shown();
     await this.settle();
-    const index = messages().findIndex((message) => message.id === id);
-    if (index >= 0) return { session, index };
+    const index = indexOf(this.left(shown), id);
+    if (index >= 0) return { session, index, shown };
     this.app.notices.add({ kind: "error", text: t("transcript.gone") });
     return undefined;
   }
 
-  /** left returns the session that is open now, and what says later which of its messages are not deleted. */
-  private left(): { readonly session: string; readonly messages: () => readonly Message[] } {
-    const { session, before } = this;
-    return { session, messages: () => (this.session === session ? this.before : before).filter(({ id }) => !this.deleted.has(id)) };
+  /** shown returns what says later how the page shows the session that is open now, or showed it last. */
+  private shown(): () => Transcript | null {
+    const { session } = this;
+    const before = this.app.transcript.peek();
+    return () => {
+      const now = this.app.transcript.peek();
+      return this.session === session && now?.loaded.peek() ? now : before;
+    };
+  }
+
+  /** left returns the messages that are not deleted. */
+  private left(shown: () => Transcript | null): readonly Message[] {
+    return (shown()?.messages ?? []).filter(({ id }) => !this.deleted.has(id));
+  }
+
+  /** asShown makes a change to messages by their indices, if the session is as the page shows it. Otherwise it makes it once more when the page shows what has changed. */
+  private async asShown<T>(shown: () => Transcript | null, change: (messages: readonly Message[], options: { ifMatch?: string | undefined }) => Promise<T>): Promise<T> {
+    const ifMatch = shown()?.checkpoint;
+    const attempt = (): Promise<T> => change(this.left(shown), { ifMatch: shown()?.checkpoint });
+    return attempt().catch(async (thrown: unknown) => {
+      if (!isProblem(thrown, "precondition_failed")) throw thrown;
+      for (let i = 0; i < 20 && shown()?.checkpoint === ifMatch; i++) await new Promise((done) => setTimeout(done, 50));
+      return attempt();
+    });
   }
 
   /** delete deletes the messages of removals in one call, and calls one after the other, because a deletion changes the indices of the messages after it. */
@@ -175,11 +197,14 @@ export class Conversation {
       clearTimeout(this.removals.get(removal));
       return this.removals.delete(removal);
     });
-    const { session, messages } = this.left();
+    const { session } = this;
+    const shown = this.shown();
     const ids = due.filter((removal) => removal.session === session).flatMap((removal) => removal.ids);
     return (this.deleting = this.deleting.then(async () => {
-      const indices = messages().flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
-      const done = indices.length > 0 && (await this.app.attempt(this.app.wire.sdk.messages.delete(session, indices)));
+      const done = ids.length > 0 && (await this.app.attempt(this.asShown(shown, async (messages, options) => {
+        const indices = messages.flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
+        return indices.length === 0 || this.app.wire.sdk.messages.delete(session, indices, options);
+      })));
       if (done) for (const id of ids) this.deleted.add(id);
       this.hide(due.flatMap((removal) => removal.ids), false);
     }));
@@ -225,3 +250,5 @@ export class Conversation {
     );
   }
 }
+
+const indexOf = (messages: readonly Message[], id: string): number => messages.findIndex((message) => message.id === id);

@@ -57,6 +57,29 @@ test("a copy and an action of a plugin get the index that a message has after a 
   assert.deepEqual(app.route.value, { at: "session", id: "copy" });
 });
 
+test("an edit and a deletion go to the message that is meant, although another client has deleted one before it", async () => {
+  const { app, wire } = await page();
+  wire.answers["GET /sessions/one/alternatives"] = { alternatives: [] };
+  const show = (checkpoint: string, shown: object[]) => wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages: shown, checkpoint }), error: undefined });
+  const changes = () => wire.calls.filter(({ method }) => method === "PATCH" || method === "DELETE").map(({ method, path, body, match }) => `${method} ${path.split("/").at(-1)} ${JSON.stringify(body)} ${match}`);
+  app.go({ at: "session", id: "one" });
+  show("5", messages);
+  await tick();
+  const meanwhile = (checkpoint: string, left: object[]) => () => {
+    setTimeout(() => show(checkpoint, left), 10);
+    return new ProblemError({ code: "precondition_failed" }, { status: 412 });
+  };
+  wire.answers["PATCH /sessions/one/messages/3"] = meanwhile("6", messages.slice(1));
+  wire.answers["PATCH /sessions/one/messages/2"] = {};
+  assert.equal(await app.conversation.save(app.transcript.peek()!.messages[3]!, "new"), true);
+  let tries = 0;
+  wire.answers["DELETE /sessions/one/messages"] = () => (tries++ ? { indices: [] } : meanwhile("7", messages.slice(2))());
+  app.conversation.remove([app.transcript.peek()!.messages[1]!, app.transcript.peek()!.messages[2]!]);
+  await app.conversation.settle();
+  assert.deepEqual(changes(), ['PATCH 3 {"content":"new"} "5"', 'PATCH 2 {"content":"new"} "6"', 'DELETE messages {"indices":[1,2]} "6"', 'DELETE messages {"indices":[0,1]} "7"']);
+  assert.equal(app.notices.shown.value.filter(({ kind }) => kind === "error").length, 0);
+});
+
 test("a copy does not take the user away from where they are by then", async () => {
   const { app, wire } = await chat();
   wire.answers["POST /sessions/one/fork"] = () => (app.go({ at: "new" }), { session_id: "copy" });

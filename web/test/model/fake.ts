@@ -20,6 +20,8 @@ export interface Call {
   readonly method: string;
   readonly path: string;
   readonly body: unknown;
+  /** The state that the session must have. */
+  readonly match?: string | null;
 }
 
 export class FakeWire {
@@ -37,7 +39,7 @@ export class FakeWire {
   /** The calls of the SDK go through the same answers. */
   readonly sdk = new Loquat({ fetch: async (url, init) => {
     const { pathname } = new URL(String(url), "http://test");
-    const answer = await this.call(init?.method ?? "GET", pathname, { body: JSON.parse(String(init?.body ?? "null")) as unknown }).catch((thrown: unknown) => thrown);
+    const answer = await this.call(init?.method ?? "GET", pathname, { body: JSON.parse(String(init?.body ?? "null")) as unknown }, new Headers(init?.headers).get("If-Match")).catch((thrown: unknown) => thrown);
     if (answer instanceof ConnectionError) throw new TypeError("lost");
     return answer instanceof ProblemError ? Response.json({ code: answer.code, detail: answer.message }, { status: answer.status }) : Response.json(answer);
   }, retries: 0, baseURL: "http://test" });
@@ -58,8 +60,8 @@ export class FakeWire {
     clear: async () => {},
   };
 
-  async call(method: string, path: string, { body }: CallOptions = {}): Promise<unknown> {
-    this.calls.push({ method, path, body });
+  async call(method: string, path: string, { body }: CallOptions = {}, match: string | null = null): Promise<unknown> {
+    this.calls.push({ method, path, body, match });
     const answer = this.answers[`${method} ${path}`];
     if (answer === undefined) throw new ProblemError({ code: "not_found", detail: `no answer to ${method} ${path}` }, { status: 404 });
     if (answer instanceof Error) throw answer;
