@@ -40,6 +40,9 @@ func NewRequestID() string { return newID() }
 // Respond starts a request. Its assistant messages have the ids that ReplyID returns.
 func (s *Requests) Respond(ctx context.Context, call Call, sessionID string, p Respond) (Answer[loquat.SendResult], error) {
 	resolved, err := s.settings.Named(ctx, p.Model)
+	if err == nil {
+		err = s.mayUseNamed(call.By, p.Model)
+	}
 	if err != nil {
 		return Answer[loquat.SendResult]{}, err
 	}

@@ -140,6 +140,14 @@ func (d dependencies) agentNamed(name string) string {
 	return ""
 }
 
+// mayUseNamed refuses a name of a model that stands for an agent which the caller's role may not use.
+func (d dependencies) mayUseNamed(by By, name string) error {
+	if id := d.agentNamed(name); id != "" {
+		return by.mayUse(id)
+	}
+	return nil
+}
+
 // Relayed admits a relayed request of a caller: of the model that a name stands for, with a body of size
 // bytes. It returns what counts its calls of the backend. Without an error, done must be called at the end.
 func (s *Requests) Relayed(ctx context.Context, by By, name string, resolved settings.Resolved, size int) (attempted func(loquat.Attempt), done func(), err error) {
@@ -158,10 +166,7 @@ const (
 // compactions and actions do. It returns for whom the tokens count. Without an error, done must be called at the end.
 func (s *Requests) admitCall(ctx context.Context, by By, name string, resolved settings.Resolved) (of meteredUsage, done func(), err error) {
 	of = meteredUsage{store.UsageOf{User: by.User, AgentID: s.agentNamed(name), ProviderID: resolved.ProviderID, Model: resolved.Config.String("model")}, by.Meter}
-	if of.AgentID != "" {
-		err = by.mayUse(of.AgentID)
-	}
-	if err == nil {
+	if err = s.mayUseNamed(by, name); err == nil {
 		err = mayUseModel(by.Rules, of.ProviderID, of.Model)
 	}
 	if err != nil {

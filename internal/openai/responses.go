@@ -175,6 +175,9 @@ func (a *API) sessionOf(ctx context.Context, p plan) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if page.ActiveRequestID != "" {
+		return session, nil // which is busy; the calls of its request may be those of the server
+	}
 	return session, checkOutputs(p.messages, &chat.Exchange{Replies: page.Messages})
 }
 

@@ -241,6 +241,18 @@ func TestContinuationsAtOnce(t *testing.T) {
 	answer(t, http.StatusConflict, "POST", fmt.Sprintf("%s/conversations/%v/items", url, conversation), `{"items": [{"role": "user", "content": "x"}]}`)
 }
 
+// A conversation on which a request runs is busy, although the last call of a function has no output yet, as while the
+// server's own tools run.
+func TestBusyConversationWithAnOpenCall(t *testing.T) {
+	url, _ := responseServer(t)
+	server := strings.TrimSuffix(url, "/v1")
+	session := answer(t, http.StatusCreated, "POST", server+"/sessions", `{"agent_id": "slow", "messages": [{"role": "user", "content": "Weather?"},
+		{"role": "assistant", "content": "", "metadata": {"tool_calls": [{"id": "c1", "name": "weather", "arguments": "{}"}]}}]}`)["session_id"].(string)
+	answer(t, http.StatusAccepted, "POST", server+"/sessions/"+session+"/send", `{"content": "Go"}`)
+	body := fmt.Sprintf(`{"input": "x", "conversation": "conv_%s"}`, session)
+	answer(t, http.StatusConflict, "POST", url+"/responses", body)
+}
+
 // A WebSocket whose conversation is deleted while a response runs reports that, and goes on.
 func TestSocketOfADeletedConversation(t *testing.T) {
 	url, _ := responseServer(t)

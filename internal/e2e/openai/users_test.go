@@ -141,10 +141,20 @@ func TestResponsesOfUsers(t *testing.T) {
 		same("a socket with "+body, string(theirs), string(none))
 	}
 
-	// The role of bob binds all that calls a model.
-	for _, path := range []string{"/responses", "/responses/compact"} {
-		if status, text := callAs(t, bobsToken, "POST", v1+path, `{"model": "other", "input": "x"}`); status != http.StatusForbidden {
-			t.Errorf("bob's %s with another agent: %d %s", path, status, text)
+	// The role of bob binds all that calls a model, in sessions of another agent too.
+	own, _, err := dial(t, v1, bobsToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{"", `, "conversation": "` + conversation + `"`, `, "previous_response_id": "` + response + `"`} {
+		body := `{"model": "other", "input": "x"` + more + `}`
+		for _, path := range []string{"/responses", "/responses/compact"} {
+			if status, text := callAs(t, bobsToken, "POST", v1+path, body); status != http.StatusForbidden {
+				t.Errorf("bob's %s with another agent, %s: %d %s", path, body, status, text)
+			}
+		}
+		if text := string(binary.MustJSON(t, turn(t, own, `{"type": "response.create", `+body[1:]))); !strings.Contains(text, "403") {
+			t.Errorf("bob's socket with another agent, %s: %s", body, text)
 		}
 	}
 }
