@@ -45,7 +45,8 @@ type responseStream struct {
 
 	open      *outputItem // the item of the phase that is open, nil for none
 	sent      int         // bytes of its text that deltas have covered
-	void      bool        // the backend's stream began again after deltas
+	again     bool        // the backend's stream began again in this phase
+	void      bool        // it did so after deltas of the open item
 	text      strings.Builder
 	reasoned  bool   // the reasoning of the phase is complete
 	reasoning string // the key of the reasoning in increments
@@ -212,7 +213,8 @@ func (s *responseStream) take(e loquat.Event) error {
 // partial takes in an increment.
 func (s *responseStream) partial(d loquat.Delta) error {
 	if d.Metadata.Bool(loquat.MetaStreamRestarted) {
-		s.void = s.void || s.sent > 0 || s.reasoned || s.after > s.number(placePart)
+		s.again = true
+		s.void = s.void || s.open != nil && (s.sent > 0 || s.after > s.number(placePart))
 		s.text.Reset()
 	}
 	text, key := reasoningOf(d.Metadata)
@@ -258,7 +260,7 @@ func (s *responseStream) add(kind, text string) error {
 	}
 	s.text.WriteString(text)
 	if s.void {
-		return nil // the deltas before are of another text: only the item's end has the new one
+		return nil // the deltas of the item are of another text: only its end has the new one
 	}
 	s.reasoned = s.reasoned || kind == itemMessage
 	return s.delta(text)
@@ -268,6 +270,7 @@ func (s *responseStream) add(kind, text string) error {
 func (s *responseStream) beginItem(item outputItem) error {
 	item.status, item.text = statusInProgress, "" // programs append the deltas to the empty text
 	s.open, s.sent = &item, 0
+	s.void = s.again && s.after > s.number(placePart) // the client may have deltas of another text
 	s.text.Reset()
 	if err := s.emit(s.number(placeAdded), "response.output_item.added", map[string]any{"output_index": s.items, "item": item.body()}); err != nil {
 		return err
@@ -354,7 +357,7 @@ func (s *responseStream) close() error {
 	}
 	err := s.emit(s.number(placeItemDone), "response.output_item.done", map[string]any{"output_index": s.items, "item": item.body()})
 	s.reasoned = s.reasoned || item.kind == itemReasoning
-	s.open = nil
+	s.open, s.void = nil, false
 	s.items++
 	return err
 }
@@ -375,10 +378,10 @@ func (s *responseStream) final(m loquat.Message) error {
 				return err
 			}
 		}
-		sent := s.sent
 		s.open.text, s.open.status = item.text, item.status
-		if !s.void && sent <= len(item.text) {
-			if err := s.delta(item.text[sent:]); err != nil {
+		// The log may have merged the increment that began again with the message.
+		if rest, same := strings.CutPrefix(item.text, s.text.String()); same && !s.void {
+			if err := s.delta(rest); err != nil {
 				return err
 			}
 		}
@@ -392,6 +395,6 @@ func (s *responseStream) final(m loquat.Message) error {
 		}
 	}
 	s.phase++
-	s.void, s.reasoned, s.reasoning = false, false, ""
+	s.again, s.reasoned, s.reasoning = false, false, ""
 	return nil
 }

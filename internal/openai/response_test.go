@@ -288,6 +288,44 @@ func TestStreamOfARestart(t *testing.T) {
 	}
 }
 
+// What a stream that began again has not sent yet is sent in deltas.
+func TestStreamOfARestartBeforeTheText(t *testing.T) {
+	again := loquat.Object{}.Set(loquat.MetaStreamRestarted, true)
+	thought := func(text string) loquat.Object { return loquat.Object{}.Set(loquat.MetaReasoningContent, text) }
+	for name, before := range map[string][]loquat.Delta{
+		"in the reasoning": {{Metadata: thought("old thought")}, {Metadata: thought("new thought").Set(loquat.MetaStreamRestarted, true)}},
+		"before anything":  {{Metadata: again}},
+	} {
+		m := loquat.Message{Role: loquat.RoleAssistant, Content: "the text", Metadata: thought("new thought")}
+		lines, _ := streamOf(t, -1, func(s *responseStream) error {
+			for _, d := range append(before, loquat.Delta{Content: "the "}, loquat.Delta{Content: "te"}) {
+				if err := s.partial(d); err != nil {
+					return err
+				}
+			}
+			return s.final(m)
+		})
+		if all := strings.Join(lines, "\n"); !strings.Contains(all, "\nthe text\n{") || strings.Contains(all, "old thoughtnew") {
+			t.Errorf("%s: the events are\n%s", name, all)
+		}
+	}
+}
+
+// The log may merge the increment with which a stream began again into the message. Its text is not joined with
+// what the client has of the text before.
+func TestStreamOfARestartThatIsMerged(t *testing.T) {
+	m := loquat.Message{Role: loquat.RoleAssistant, Content: "né text, all of it"}
+	lines, _ := streamOf(t, -1, func(s *responseStream) error {
+		if err := s.partial(loquat.Delta{Content: "ol"}); err != nil {
+			return err
+		}
+		return s.final(m)
+	})
+	if all := strings.Join(lines, "\n"); !strings.Contains(all, "\nol\n{") || strings.Count(all, `"text":"né text, all of it"`) != 3 {
+		t.Errorf("the events are\n%s", all)
+	}
+}
+
 // An error in mid-stream has the number of the last event, so that a program that resumes after it gets the rest.
 func TestStreamResumesAfterAnError(t *testing.T) {
 	m := loquat.Message{ID: chat.ReplyID("q", 0), Role: loquat.RoleAssistant, Content: "one two"}
