@@ -104,17 +104,21 @@ func (tx *Tx) copyPart(source Head, d *Draft, to string, upTo *int) (err error) 
 // Checkpoint. If the source was changed, it fails with ErrSourceChanged and changes nothing.
 func (tx *Tx) FinishCopy(source Head, d Draft, to, agentID string, metadata loquat.Object, upTo *int) (Head, error) {
 	var err error
+	whole := true
 	switch {
 	case d.sourceChanged(source):
 		return Head{}, ErrSourceChanged
 	case d.begun:
 		tx.Describe(&d.Head, agentID, metadata)
-		err = tx.exec(`UPDATE sessions SET deleted = 0 WHERE sid = ?`, d.Head.SID)
+		whole, err = tx.execOne(`UPDATE sessions SET deleted = 0 WHERE sid = ? AND deleted = 3`, d.Head.SID)
 	default:
 		d.Head, err = tx.CreateSession(to, agentID, metadata)
 	}
 	if err != nil {
 		return Head{}, err
+	}
+	if !whole { // the draft was dropped meanwhile, and the cleanup may have removed rows of it
+		return Head{}, ErrSourceChanged
 	}
 	if err := tx.SetUser(&d.Head, source.User); err != nil {
 		return Head{}, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"loquat"
 	"loquat/internal/store"
@@ -43,6 +44,7 @@ func copies(t *testing.T, open Open) {
 		{"appended", nil, long + 1, func(tx *store.Tx, h *store.Head) error { return failure(tx.AppendMessage(h, message(tx, "new"))) }},
 		{"modified", nil, 0, func(tx *store.Tx, h *store.Head) error { return failure(tx.ModifyMessage(h, 1, "", "other")) }},
 		{"deleted", nil, 0, func(tx *store.Tx, h *store.Head) error { return tx.DeleteMessages(h, []int{1, 3}) }},
+		{"dropped", nil, 0, func(tx *store.Tx, _ *store.Head) error { return tx.DropDrafts(tx.Now.Add(time.Hour)) }},
 		{"cut off", nil, 0, func(tx *store.Tx, h *store.Head) error { return failure(tx.DeleteFrom(h, long-1)) }},
 	} {
 		from, to := "source "+c.name, "copy "+c.name
