@@ -12,11 +12,13 @@ import (
 
 // Bounds of stored webhooks.
 const (
-	maxWebhooks    = 100
-	maxUndelivered = 100_000 // events that wait for one webhook
-	maxGivenUp     = 1000    // events of one webhook that were given up; above, the oldest are removed
-	webhookFields  = `webhook_id, url, description, types, user_id, secret, old_secret, old_until, disabled, since_event_id, created_at`
+	maxWebhooks   = 100
+	maxGivenUp    = 1000 // events of one webhook that were given up; above, the oldest are removed
+	webhookFields = `webhook_id, url, description, types, user_id, secret, old_secret, old_until, disabled, since_event_id, created_at`
 )
+
+// MaxUndelivered is how many events may wait for one webhook.
+const MaxUndelivered = 100_000
 
 // Webhooks returns all webhooks, the oldest first, or those with an id.
 func (r *Reader) Webhooks(id string) (out []loquat.Webhook, err error) {
@@ -122,7 +124,7 @@ func (tx *Tx) SetWebhooksRead(id loquat.EventID) error {
 // AddDelivery stores an event that is to be delivered. An event is stored once, also if it is read again. It
 // disables a webhook for which too many wait.
 func (tx *Tx) AddDelivery(w *loquat.Webhook, d loquat.WebhookDelivery) error {
-	if w.Waiting >= maxUndelivered {
+	if w.Waiting >= MaxUndelivered {
 		w.Disabled = loquat.WebhookBehind
 		return tx.SetWebhook(*w)
 	}

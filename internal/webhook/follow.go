@@ -18,6 +18,7 @@ const (
 	lookAgain  = 500 * time.Millisecond
 	rest       = 10 * time.Second // between looks while there are no webhooks
 	windowSize = 256
+	noteEvery  = 10_000  // events
 	maxBody    = 1 << 20 // bytes of an event; a larger one is sent without its content
 )
 
@@ -74,7 +75,7 @@ func (s *Sender) lead(ctx context.Context) {
 }
 
 // read makes deliveries from the next events of the log, in the transaction that notes that they were
-// read. If no webhook wants them, the store is not written. It reports whether there are more events.
+// read. If no webhook wants them, the store is written now and then, so that the next leader goes on from there. It reports whether there are more events.
 func (l *leader) read(ctx context.Context) (more bool, err error) {
 	var stored loquat.EventID
 	err = l.store.View(ctx, func(r *store.Reader) (err error) {
@@ -94,8 +95,15 @@ func (l *leader) read(ctx context.Context) (more bool, err error) {
 	wanted := slices.DeleteFunc(window, func(rec loquat.Record) bool {
 		return !slices.ContainsFunc(l.webhooks, func(w loquat.Webhook) bool { return wants(w, rec) })
 	})
-	if len(wanted) > 0 {
-		err = l.store.Update(ctx, func(tx *store.Tx) error { return addAll(tx, stored, last, wanted) })
+	if len(wanted) > 0 || last-stored >= noteEvery {
+		var waiting map[string]int
+		err = l.store.Update(ctx, func(tx *store.Tx) (err error) {
+			waiting, err = l.addAll(tx, stored, last, wanted)
+			return err
+		})
+		if err == nil {
+			l.waiting = waiting
+		}
 	}
 	switch {
 	case errors.Is(err, errOvertaken):
@@ -115,30 +123,40 @@ func wants(w loquat.Webhook, rec loquat.Record) bool {
 }
 
 // addAll makes the deliveries of events after which the log was read up to last, unless another node was
-// faster.
-func addAll(tx *store.Tx, before, last loquat.EventID, events []loquat.Record) error {
+// faster. It returns how many events then wait for each webhook at most.
+func (l *leader) addAll(tx *store.Tx, before, last loquat.EventID, events []loquat.Record) (waiting map[string]int, err error) {
 	read, err := tx.WebhooksRead()
 	if err == nil && read != before {
 		err = errOvertaken
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	hooks, err := tx.Webhooks("")
 	if err != nil {
-		return err
+		return nil, err
 	}
+	// To count takes longer the more events wait, and keeps all other writers waiting. So it is done only where the
+	// bound may be reached.
 	for i := range hooks {
+		most, known := l.waiting[hooks[i].WebhookID]
+		if hooks[i].Waiting = most; known && most+len(events) <= store.MaxUndelivered {
+			continue
+		}
 		if err := tx.CountDeliveries(&hooks[i]); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, rec := range events {
 		if err := addDeliveries(tx, hooks, rec); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return tx.SetWebhooksRead(last)
+	waiting = map[string]int{}
+	for _, w := range hooks {
+		waiting[w.WebhookID] = w.Waiting
+	}
+	return waiting, tx.SetWebhooksRead(last)
 }
 
 // addDeliveries makes the deliveries of an event.

@@ -38,6 +38,7 @@ type leader struct {
 	at       loquat.EventID // the last event that was read
 	webhooks []loquat.Webhook
 	lanes    map[lane]bool        // those that are being sent; at most maxInflight
+	waiting  map[string]int       // by webhook: how many events wait for it at most
 	looks    map[string]time.Time // by webhook: when to look for due events again
 	ended    chan lane
 	all      sync.WaitGroup

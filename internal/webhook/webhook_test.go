@@ -119,13 +119,13 @@ func (r *receiver) all() string {
 // eventually waits until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 3000 {
 		if ok() {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatalf("not within ten seconds: %s", what)
+	t.Fatalf("not within a minute: %s", what)
 }
 
 var local = config.Webhooks{AllowPrivate: true, RetryDelays: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}}
@@ -293,6 +293,76 @@ func TestBadReceivers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// publish adds an event to a session n times.
+func (r *rig) publish(ctx context.Context, id string, n int, e loquat.Event) error {
+	return r.store.Update(ctx, func(tx *store.Tx) error {
+		h, err := tx.Head(id)
+		for range n {
+			if err == nil {
+				_, err = tx.Publish(e, &h, nil)
+			}
+		}
+		return err
+	})
+}
+
+// A webhook whose receiver is away is disabled when too many events wait. Those that wait do not make it slower to add
+// another: when each time all were counted, this took minutes.
+func TestTooManyWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it stores 100,000 events")
+	}
+	r := newRig(t, config.Webhooks{AllowPrivate: true, RetryDelays: []time.Duration{time.Hour}})
+	away := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	hook, err := r.Add(t.Context(), loquat.NewWebhook{URL: away.URL, Types: []string{"error"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session("s", "")
+	failure := loquat.Event{Type: loquat.ErrorEvent, Detail: "no answer"}
+	for range store.MaxUndelivered / 1000 {
+		if err := r.publish(t.Context(), "s", 1000, failure); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := func() loquat.Webhook {
+		w, err := r.Get(t.Context(), hook.WebhookID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	r.session("t", "") // which wakes the sender
+	eventually(t, "all wait", func() bool { return waiting().Waiting == store.MaxUndelivered })
+	if w := waiting(); w.Disabled != "" {
+		t.Errorf("it is disabled too early: %+v", w)
+	}
+	if err := r.publish(t.Context(), "s", 1, failure); err != nil {
+		t.Fatal(err)
+	}
+	r.session("u", "")
+	eventually(t, "it is disabled", func() bool { return waiting().Disabled == loquat.WebhookBehind })
+}
+
+// The next leader does not read again what no webhook wanted.
+func TestLogThatNobodyWants(t *testing.T) {
+	r := newRig(t, local)
+	if _, err := r.Add(t.Context(), loquat.NewWebhook{URL: newReceiver(t, nil).URL, Types: []string{"session_deleted"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.session("s", "")
+	for range 12 {
+		if err := r.publish(t.Context(), "s", 1000, loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Role: loquat.RoleAssistant, Content: "x"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.session("t", "") // which wakes the sender
+	eventually(t, "it is noted that most was read", func() bool {
+		read, err := store.Read(t.Context(), r.store, (*store.Reader).WebhooksRead)
+		return err == nil && r.store.Last()-read < 10_000
+	})
 }
 
 // Addresses of the operator's network are refused when the webhook is made, and at each connection.
