@@ -25,7 +25,7 @@ import (
 func Keys() Schema {
 	return slices.Concat(Schema{
 		{Key: "plugin_cache_dir", Kind: String, Doc: "Directory that has a writable folder for each `path:` plugin; by default `plugin-cache` in the data directory."},
-		{Key: "providers", Kind: Object, Doc: "Map of provider_id to provider config."},
+		{Key: "providers", Kind: Object, Doc: "Map of provider_id to provider config. At least one is needed."},
 		{Key: "plugins", Kind: Strings, Doc: "Plugins to load: `path:` and an absolute directory, or the dotted name of a compiled-in plugin. Without this key all compiled-in plugins are loaded."},
 		{Key: "required_plugins", Kind: Strings, Doc: "Entries of `plugins` that every request needs: a request fails while one of them does not run."},
 		{Key: "agents", Kind: Object, Doc: "Map of agent_id to an object with `provider`, a provider_id, and settings that override the provider's."},
@@ -94,7 +94,7 @@ func limitKeys() Schema {
 		{Key: "limits.max_connections", Kind: Integer, Default: defaultMaxConnections, Min: bound(16), Max: bound(1 << 20), Doc: "Maximum number of connections at a time. Idle connections are closed to make room. If all are in use, a new connection is refused."},
 		{Key: "limits.max_connections_per_address", Kind: Integer, Default: defaultMaxConnectionsPerAddress, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of connections of one address, or of one /64 network of IPv6. It does not apply to addresses in `server.trusted_proxies`."},
 		{Key: "limits.max_followers", Kind: Integer, Default: defaultMaxFollowers, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams, polls and [relayed requests](openai.md) at a time. The answer to a further one is 503."},
-		{Key: "limits.max_followers_per_token", Kind: Integer, Default: defaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams and polls of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
+		{Key: "limits.max_followers_per_token", Kind: Integer, Default: defaultMaxFollowersPerToken, Min: bound(1), Max: bound(1 << 20), Doc: "Maximum number of event streams, polls and [relayed requests](openai.md) of one token; on a server without tokens, of all callers. The answer to a further one is 429."},
 		{Key: "limits.max_inflight_bytes", Kind: Integer, Default: defaultMaxInflight, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Maximum number of bytes that wait to be read by clients, in answers with events or with a session's messages. The first 64 KiB of each answer do not count. At the limit the server disconnects clients that do not read. If all clients read, the answer to a further call is 503. The bodies of relayed requests have another account of this size."},
 		{Key: "limits.max_inflight_bytes_per_token", Kind: Integer, Default: defaultMaxInflightPerToken, Min: bound(1 << 20), Max: bound(1 << 40), Doc: "Like `limits.max_inflight_bytes`, but for one token; the answer is 429."},
 	}

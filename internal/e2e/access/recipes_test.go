@@ -26,7 +26,7 @@ type recipe struct {
 
 func newRecipe(t *testing.T, title string) *recipe {
 	t.Helper()
-	for _, tool := range []string{"curl", "bash"} {
+	for _, tool := range []string{"curl", "bash", "openssl"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("the commands of docs/access.md need %s", tool)
 		}
@@ -58,20 +58,29 @@ func newRecipe(t *testing.T, title string) *recipe {
 	for _, line := range regexp.MustCompile(`(?m)^\$ (.*)$`).FindAllStringSubmatch(section, -1) {
 		r.commands = append(r.commands, line[1])
 	}
-	r.set("BACKEND_TOKEN", "a-long-text-that-only-the-backend-knows")
 	return r
 }
 
 func (r *recipe) set(name, value string) { r.env = append(r.env, name+"="+value) }
 
+// assignment sets a variable to what a command prints.
+var assignment = regexp.MustCompile(`^(?:export )?(\w+)=\$\((.*)\)$`)
+
 // next runs the next command of the recipe and returns what it prints. It starts a server for serve.
-func (r *recipe) next(begins string) string {
+func (r *recipe) next(begins string) (printed string) {
 	r.t.Helper()
-	if len(r.commands) == 0 || !strings.HasPrefix(r.commands[0], begins) {
-		r.t.Fatalf("the next command is not %s…: %q", begins, r.commands)
+	if len(r.commands) == 0 {
+		r.t.Fatalf("there is no command %s…", begins)
 	}
 	command := r.commands[0]
 	r.commands = r.commands[1:]
+	if m := assignment.FindStringSubmatch(command); m != nil {
+		command = m[2]
+		defer func() { r.set(m[1], printed) }()
+	}
+	if !strings.HasPrefix(command, begins) {
+		r.t.Fatalf("the next command is not %s…: %q", begins, command)
+	}
 	if strings.HasPrefix(command, "loquat serve") {
 		args := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--data", filepath.Join(r.dir, "data"))
 		for i, a := range args {
@@ -125,8 +134,8 @@ func (r *recipe) has(answer string, texts ...string) {
 
 func TestRecipeFamily(t *testing.T) {
 	r := newRecipe(t, "A family on one server")
-	admin, ann, ben := r.next("loquat token new admin"), r.next("loquat token new ann"), r.next("loquat token new ben")
-	r.set("ADMIN", admin)
+	r.next("loquat token new admin")
+	ann, ben := r.next("loquat token new ann"), r.next("loquat token new ben")
 	r.next("loquat serve")
 	r.has(r.call(ann, "POST", "/sessions", `{"session_id": "of-ann", "send": {"content": "a plum", "request_id": "q"}}`), `"user":"ann"`)
 	r.has(r.call(ann, "GET", "/events?request_id=q&wait=10", ""), "request_started")
@@ -144,6 +153,7 @@ func TestRecipeFamily(t *testing.T) {
 
 func TestRecipeBackend(t *testing.T) {
 	r := newRecipe(t, "An app with a backend")
+	r.next("openssl")
 	r.next("loquat serve")
 	r.has(r.next("curl"), `"secret":"whsec_`)
 	r.has(r.next("curl"), `"user":"user-17"`)
@@ -158,6 +168,7 @@ func TestRecipeBackend(t *testing.T) {
 
 func TestRecipeDirect(t *testing.T) {
 	r := newRecipe(t, "An app whose browsers talk to Loquat directly")
+	r.next("openssl")
 	r.next("loquat serve")
 	var token struct{ Token, Role string }
 	if err := json.Unmarshal([]byte(r.next("curl")), &token); err != nil || token.Token == "" || token.Role != "plus" {

@@ -96,12 +96,13 @@ func canonical(texts []string) string {
 
 // reader does what the README says, on ports and in places of its own.
 type reader struct {
-	t       *testing.T
-	home    string
-	backend string // replaces https://api.openai.com
-	server  *exec.Cmd
-	address string
-	ids     map[string]string // events of the README, and those of this run
+	t        *testing.T
+	home     string
+	backend  string // replaces https://api.openai.com
+	server   *exec.Cmd
+	address  string
+	ids      map[string]string // events of the README, and those of this run
+	exported []string          // variables that the reader has set
 }
 
 var eventID = regexp.MustCompile(`\b\d{16}\b`)
@@ -145,7 +146,8 @@ func (r *reader) adapt(text string) string {
 }
 
 func (r *reader) env() []string {
-	env := append(binary.CleanEnv(), "XDG_DATA_HOME="+r.home, "XDG_CONFIG_HOME="+r.home, "OPENAI_API_KEY=sk-your-key")
+	env := append(binary.CleanEnv(), "XDG_DATA_HOME="+r.home, "XDG_CONFIG_HOME="+r.home)
+	env = append(env, r.exported...)
 	if path, err := binary.Path(); err == nil {
 		env = append(env, "PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"))
 	}
@@ -155,7 +157,11 @@ func (r *reader) env() []string {
 // run runs one command and returns what it prints.
 func (r *reader) run(c shown) string {
 	r.t.Helper()
+	exported, isExport := strings.CutPrefix(c.command, "export ")
 	switch {
+	case isExport:
+		r.exported = append(r.exported, exported)
+		return ""
 	case strings.HasSuffix(c.command, "make run"), strings.HasPrefix(c.command, "bin/loquat serve"):
 		return r.start(c.command)
 	case c.command == "make build":
@@ -203,7 +209,7 @@ func (r *reader) start(command string) string {
 	cmd := exec.Command("bash", "-c", r.adapt(strings.TrimPrefix(command, "bin/")))
 	cmd.Dir, cmd.Env = "../../..", append(r.env(), extra...)
 	if !strings.Contains(command, "OPENAI_API_KEY") && len(extra) == 2 && extra[1] == "LOQUAT_DEMO=true" {
-		cmd.Env = append(cmd.Env, "OPENAI_API_KEY=", "XDG_CONFIG_HOME="+r.t.TempDir())
+		cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+r.t.TempDir())
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // make, go run and the server
 	stdout, err := cmd.StdoutPipe()
