@@ -5,6 +5,7 @@ import type { Progress } from "./sessions.ts"
 
 /** Returns a fetch that reports what it has sent. It is for short answers. */
 export const fetchWithProgress = (onProgress: Progress): Fetch => (url, { method = "GET", headers, body, credentials, signal }) => new Promise((resolve, reject) => {
+  if (signal?.aborted) return reject(signal.reason)
   const xhr = new XMLHttpRequest()
   const abort = () => xhr.abort()
   xhr.open(method, url)

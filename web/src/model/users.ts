@@ -36,7 +36,9 @@ export class Users {
 
   /** enter notes who uses the browser now. */
   enter(user: string): void {
-    const next: Seen = { first: this.seen?.first ?? user, last: user };
+    const seen = this.seen;
+    if (seen?.last === user) return;
+    const next: Seen = { first: seen?.first ?? user, last: user };
     this.all.set(key, undefined); // so that a browser that does not store the next one keeps none, and the page is loaded again once
     this.all.set(key, next);
   }

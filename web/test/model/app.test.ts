@@ -247,6 +247,8 @@ test("shortcuts", async () => {
 
 test("drafts and unsent messages of a user are never another's, and are there when the user is back", async () => {
   const stored = new Map<string, unknown>();
+  let removed = 0;
+  stored.delete = (name) => (removed++, Map.prototype.delete.call(stored, name));
   const as = async (user: string) => {
     const made = await page({ requires_token: true, scope: "user", user, browser: true }, stored);
     return { ...made, suffix: made.app.users.suffix, sends: made.wire.begun };
@@ -263,7 +265,9 @@ test("drafts and unsent messages of a user are never another's, and are there wh
   const bob = await as("bob");
   assert.deepEqual([bob.suffix, bob.sends, bob.app.composer.peek().text.peek()], ["@bob", true, ""]);
   bob.app.composer.peek().write("for bob alone");
+  const times = removed;
   assert.deepEqual([(await as("bob")).app.composer.peek().text.peek(), bob.app.users.changed], ["for bob alone", false]);
+  assert.equal(removed, times, "what the browser knows is not written again: other tabs would see it change");
   const before = await as("ann");
   assert.deepEqual([before.suffix, before.sends, before.app.me.peek()], ["@bob", false, null], "what is bob's does not go out before the page is loaded again");
   assert.equal(bob.app.users.changed, true, "another tab notices it too");
