@@ -196,12 +196,12 @@ export class ListFollower implements Readable<FollowedList> {
     if (list.unknown.size === 0 || this.#again !== undefined) return
     this.#again = setTimeout(() => { // many changes at once need one page
       const now = this.get().list ?? list
-      const wanted = now.unknown.size + now.sessions.filter((s) => s.metadata.pinned === true).length // which come first
       if (now.unknown.size > mostSessions) {
         this.#again = undefined
         return this.reload()
       }
-      void this.#page(undefined, Math.min(mostSessions, Math.max(this.#limit, wanted))).then((page) => {
+      const pinned = now.sessions.filter((s) => s.metadata.pinned === true) // which come first
+      void this.#page(undefined, Math.min(mostSessions, Math.max(this.#limit, pinned.length + now.unknown.size))).then((page) => {
         this.#again = undefined
         const now = this.get().list
         if (now && !this.#closing.signal.aborted) this.#set(addPage(now, page, true))

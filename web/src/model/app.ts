@@ -111,7 +111,7 @@ export class App {
   private async identify(): Promise<void> {
     const later = (thrown: unknown): boolean => {
       clearTimeout(this.identifying);
-      const again = isProblem(thrown, "unavailable", "rate_limited") || asProblem(thrown).code === "connection";
+      const again = /^(connection|unavailable|rate_limited)$/.test(asProblem(thrown).code);
       if (again) this.identifying = setTimeout(() => void this.identify(), againMs);
       return again;
     };
