@@ -35,6 +35,8 @@ export class Conversation {
 
   private session = "";
   private before: readonly Message[] = [];
+  /** The transcript of the session, also while the user leaves it. */
+  private transcript: Transcript | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private readonly removals = new Map<Removal, ReturnType<typeof setTimeout>>();
   private models: Promise<void> | undefined;
@@ -45,6 +47,7 @@ export class Conversation {
       const session = sessionOf(app.route.value) ?? "";
       if (session !== this.session) untracked(() => this.enter(session));
       if (!transcript?.loaded.value || !session) return;
+      this.transcript = transcript;
       void transcript.rows.value; // which change with the messages
       void transcript.active.value;
       untracked(() => this.changed(transcript.messages));
@@ -54,6 +57,7 @@ export class Conversation {
   private enter(session: string): void {
     void this.settle();
     this.session = session;
+    this.transcript = null;
     this.before = [];
     this.alternatives.value = new Map();
     this.editing.value = "";
@@ -168,11 +172,8 @@ export class Conversation {
   /** shown returns what says later how the page shows the session that is open now, or showed it last. */
   private shown(): () => Transcript | null {
     const { session } = this;
-    const before = this.app.transcript.peek();
-    return () => {
-      const now = this.app.transcript.peek();
-      return this.session === session && now?.loaded.peek() ? now : before;
-    };
+    const before = this.transcript;
+    return () => (this.session === session && this.transcript) || before;
   }
 
   /** left returns the messages that are not deleted. */

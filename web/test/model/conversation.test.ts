@@ -80,6 +80,13 @@ test("an edit and a deletion go to the message that is meant, although another c
   assert.equal(app.notices.shown.value.filter(({ kind }) => kind === "error").length, 0);
 });
 
+test("messages that wait to be deleted are deleted when the user leaves the chat", async () => {
+  const { app, changes } = await chat();
+  app.go({ at: "new" });
+  await tick();
+  assert.deepEqual(changes(), [deleted]);
+});
+
 test("a copy does not take the user away from where they are by then", async () => {
   const { app, wire } = await chat();
   wire.answers["POST /sessions/one/fork"] = () => (app.go({ at: "new" }), { session_id: "copy" });
