@@ -70,7 +70,7 @@ var assignment = regexp.MustCompile(`^(?:export )?(\w+)=\$\((.*)\)$`)
 func (r *recipe) next(begins string) (printed string) {
 	r.t.Helper()
 	if len(r.commands) == 0 {
-		r.t.Fatalf("there is no command %s…", begins)
+		r.t.Fatalf("the recipe has no further command; want one that begins with %q", begins)
 	}
 	command := r.commands[0]
 	r.commands = r.commands[1:]

@@ -23,7 +23,7 @@ export class Client implements Wire {
   readonly connection: EventLog["state"];
   begin: () => void = () => {};
 
-  /** The suffix tells apart what belongs to different users. */
+  /** The outbox and the connection have the suffix in their names, so that each user has others. */
   constructor(suffix: string) {
     this.outbox = new Outbox(this.sdk, { name: this.sdk.baseURL + suffix, after: new Promise<void>((resolve) => (this.begin = resolve)) });
     this.log = connectShared(this.sdk, { worker: worker(), ...(suffix && { name: `loquat${suffix}` }) });
