@@ -183,17 +183,18 @@ func (n *Nodes) AwaitUp() {
 // ERROR that has none of the expected texts.
 func (n *Nodes) CheckLogs(expected ...string) {
 	n.t.Helper()
-	for i, node := range n.List {
-		node.checkLog(i, expected)
+	for _, node := range n.List {
+		node.CheckLog(expected...)
 	}
 }
 
-func (n *Node) checkLog(i int, expected []string) {
+// CheckLog checks the log of one node as [Nodes.CheckLogs] does.
+func (n *Node) CheckLog(expected ...string) {
 	n.t.Helper()
 	for line := range strings.Lines(n.Log.String()) {
 		bad := strings.Contains(line, "panic:") || strings.Contains(line, "fatal error:") || strings.Contains(line, "DATA RACE") || strings.Contains(line, "level=ERROR")
 		if bad && !slices.ContainsFunc(expected, func(text string) bool { return strings.Contains(line, text) }) {
-			n.t.Errorf("node %d says: %s", i, line)
+			n.t.Errorf("the node at %s says: %s", n.Address, line)
 		}
 	}
 }

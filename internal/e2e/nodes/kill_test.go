@@ -201,5 +201,10 @@ func TestPausedNode(t *testing.T) {
 	if q := ended(ctx, t, other, id); q.Status != loquat.StatusCompleted {
 		t.Errorf("a request at the node that was paused: %+v", q)
 	}
-	n.CheckLogs("use of closed network connection", "driver: bad connection") // the node closes its connections when it finds that its lease is old
+	// When it finds that its lease is old, it closes its connections, and what it was asking the
+	// database when it was paused is past its deadline.
+	paused.CheckLog("use of closed network connection", "driver: bad connection", "context deadline exceeded")
+	for _, node := range n.List[1:] {
+		node.CheckLog()
+	}
 }
