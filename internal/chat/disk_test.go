@@ -189,6 +189,64 @@ func requestThatCannotBeStored(t *testing.T, phaseEnds bool) {
 	}
 }
 
+// away is a database that goes away while it commits: nobody knows whether the change was kept.
+type away struct {
+	store.Driver
+	gone  atomic.Bool
+	asked atomic.Int32 // how often the store asked what became of a change
+}
+
+type doubt struct{ *away }
+
+func (doubt) Error() string { return "the connection was cut during COMMIT" }
+
+func (d doubt) Resolve(context.Context) (bool, error) {
+	d.asked.Add(1)
+	if d.gone.Load() {
+		return false, errors.New("connection refused")
+	}
+	return false, nil
+}
+
+func (d *away) Write(ctx context.Context, fn func(store.SQL) error) error {
+	if d.gone.Load() {
+		return doubt{d}
+	}
+	return d.Driver.Write(ctx, fn)
+}
+
+// A change whose outcome is unknown is waited for as long as the server runs, and until the end
+// of its grace time when it stops: then its caller learns that it is unknown.
+func TestStopWhileACommitIsInDoubt(t *testing.T) {
+	t.Parallel() // not in a bubble: a send holds a mutex that Stop waits for
+	db := &away{}
+	r := newRigOn(t, func(d store.Driver) store.Driver { db.Driver = d; return db })
+	s := r.create(loquat.NewSession{})
+	db.gone.Store(true)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := r.Requests.Send(t.Context(), chat.Call{}, s.SessionID, loquat.Send{Content: text("hi")})
+		sent <- err
+	}()
+	r.waitFor("several attempts", func() bool { return db.asked.Load() > 3 })
+	select {
+	case err := <-sent:
+		t.Fatalf("a running server answers before it knows: %v", err)
+	default:
+	}
+	const grace = 500 * time.Millisecond
+	stopping, cancel := context.WithTimeout(t.Context(), grace)
+	defer cancel()
+	began := time.Now()
+	r.Stop(stopping)
+	if took := time.Since(began); took < grace {
+		t.Errorf("it stopped after %s, before the end of the grace time", took)
+	}
+	if err := <-sent; loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(err.Error(), "not known") {
+		t.Errorf("the send: %v", err)
+	}
+}
+
 // refusing is a database that refuses statements with a text in their values.
 type refusing struct {
 	store.Driver

@@ -153,12 +153,14 @@ func (s *Service) Leave() { s.leaving.Store(true) }
 // of application plugins; then it ends the remaining requests as interrupted. Queued sends
 // stay queued for the next start. After Stop no request publishes an event.
 func (s *Service) Stop(ctx context.Context) {
+	defer context.AfterFunc(ctx, s.store.Leave)() // a change that the database does not answer is waited for until then
 	s.Requests.stopping.Store(true)
 	s.Requests.starting.Lock() // no request is between the decision to start it and its worker
 	s.Requests.workers.drain()
 	s.Requests.starting.Unlock()
 	s.Requests.workers.awaitIdle(ctx)
 	s.awaitActions(ctx)
+	s.store.Leave()
 	s.end(errShutdown)
 	s.Requests.workers.running.Wait()
 }

@@ -15,7 +15,7 @@ var errUnresolved = errors.New("the outcome of the commit is not known")
 
 // resolve finds out whether a batch committed, and returns nil if it did. The callers of the
 // batch's updates wait until then, because an earlier answer would be a guess. Meanwhile other
-// updates are refused. It gives up when the store closes or has lost the database.
+// updates are refused. It gives up at a failed attempt after Leave.
 func (s *Store) resolve(doubt Doubt) error {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
@@ -28,7 +28,7 @@ func (s *Store) resolve(doubt Doubt) error {
 			return fmt.Errorf("not committed: %s", doubt)
 		}
 		refusal := s.unavailable(err)
-		if s.isClosing() {
+		if s.leaving.Load() {
 			return errors.Join(errUnresolved, err)
 		}
 		s.refuseWaiting(refusal)
@@ -36,11 +36,10 @@ func (s *Store) resolve(doubt Doubt) error {
 	}
 }
 
-func (s *Store) isClosing() bool {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	return s.closing
-}
+// Leave tells the store that the server stops and waits no longer for the database: if it is not
+// known whether a commit was kept, the store asks once more, for up to 10 s, and then tells the
+// callers so. Everything else goes on as before.
+func (s *Store) Leave() { s.leaving.Store(true) }
 
 // refuseWaiting ends updates in the queue with an error, and returns how many it took from the
 // queue. None of them has started.

@@ -114,6 +114,7 @@ type Store struct {
 	stop     sync.Once
 	gate     sync.RWMutex // held shared while an update is put into queue
 	closing  bool         // guarded by gate; refuses further updates
+	leaving  atomic.Bool  // see Leave
 
 	silent      silence
 	committing  atomic.Pointer[chan struct{}] // the batch that COMMIT makes visible; closed once its events are in the tail
@@ -264,6 +265,7 @@ func (s *Store) Last() loquat.EventID { return s.tail.end() }
 // do nothing.
 func (s *Store) Close() (err error) {
 	s.stop.Do(func() {
+		s.Leave()
 		s.gate.Lock()
 		s.closing = true
 		close(s.queue)
