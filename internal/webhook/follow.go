@@ -35,7 +35,7 @@ func (s *Sender) run(ctx context.Context) {
 // lead runs until ctx ends or this node no longer leads.
 func (s *Sender) lead(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
-	l := &leader{Sender: s, lanes: map[lane]bool{}, looks: map[string]time.Time{}, ended: make(chan lane, maxInflight)}
+	l := &leader{Sender: s, lanes: map[lane]bool{}, looks: map[string]time.Time{}, failing: map[string]bool{}, ended: make(chan outcome, maxInflight)}
 	// Nearly all events come with one that changes a list; increments need not wake anybody.
 	l.wake, l.log = s.store.Watch(store.Filter{Among: store.NewSelection(nil, true)}), s.store.Watch(store.Filter{})
 	defer l.wake.Stop()
@@ -68,7 +68,7 @@ func (s *Sender) lead(ctx context.Context) {
 		case <-wake:
 		case <-s.changed:
 		case ended := <-l.ended:
-			delete(l.lanes, ended)
+			l.end(ended)
 		case <-time.After(again):
 		}
 	}

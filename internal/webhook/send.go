@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,7 +27,7 @@ const (
 	maxAnswer   = 16 << 10 // bytes of an answer that are read, so that the connection can be used again
 	maxExcerpt  = 200      // characters of an answer that the list of deliveries shows
 	lookShare   = 20       // a webhook's looks for due events take at most this part of the time: one in 20
-	maxLanes    = 8        // sessions of one webhook whose events are sent at the same time
+	maxLanes    = 8        // sessions of one webhook whose events are sent at the same time; 1 while its receiver fails
 	maxPostpone = time.Hour
 )
 
@@ -40,22 +41,65 @@ type leader struct {
 	lanes    map[lane]bool        // those that are being sent; at most maxInflight
 	waiting  map[string]int       // by webhook: how many events wait for it at most
 	looks    map[string]time.Time // by webhook: when to look for due events again
-	ended    chan lane
+	failing  map[string]bool      // by webhook: whether its last attempt failed
+	ended    chan outcome         // has room for every lane
 	all      sync.WaitGroup
 }
 
 // lane are the events of a session for a webhook, which are sent one after the other.
 type lane struct{ webhook, session string }
 
+// outcome says how sending a lane ended. sent says that an attempt was made, failed that the last one failed.
+type outcome struct {
+	lane         lane
+	sent, failed bool
+}
+
+// free ends the lanes that have ended.
+func (l *leader) free() {
+	for {
+		select {
+		case o := <-l.ended:
+			l.end(o)
+		default:
+			return
+		}
+	}
+}
+
+func (l *leader) end(o outcome) {
+	delete(l.lanes, o.lane)
+	if o.sent {
+		l.failing[o.lane.webhook] = o.failed
+	}
+}
+
+// byNeed returns the webhooks in the order in which they get lanes. Receivers that fail come last, because one that does
+// not answer keeps its lane until the end of the call.
+func (l *leader) byNeed() []loquat.Webhook {
+	order := slices.Clone(l.webhooks)
+	slices.SortStableFunc(order, func(a, b loquat.Webhook) int { return l.lanesOf(b) - l.lanesOf(a) })
+	return order
+}
+
+// lanesOf returns how many lanes a webhook may have.
+func (l *leader) lanesOf(w loquat.Webhook) int {
+	if l.failing[w.WebhookID] {
+		return 1
+	}
+	return maxLanes
+}
+
 // send starts to send what may be sent now. It returns after what time to call it again at the latest.
 func (l *leader) send(ctx context.Context) (again time.Duration, err error) {
 	again = lookAgain
+	l.free()
 	busy := map[string]int{}
 	for at := range l.lanes {
 		busy[at.webhook]++
 	}
-	for _, w := range l.webhooks {
-		if w.Disabled != "" || busy[w.WebhookID] >= maxLanes {
+	for _, w := range l.byNeed() {
+		if w.Disabled != "" || busy[w.WebhookID] >= l.lanesOf(w) {
 			continue
 		}
 		began := time.Now()
@@ -73,35 +117,38 @@ func (l *leader) send(ctx context.Context) (again time.Duration, err error) {
 		l.looks[w.WebhookID] = began.Add(lookShare * time.Since(began))
 		for _, d := range due {
 			at := lane{w.WebhookID, d.SessionID}
-			if l.lanes[at] || busy[w.WebhookID] >= maxLanes || len(l.lanes) >= maxInflight {
+			if l.lanes[at] || busy[w.WebhookID] >= l.lanesOf(w) || len(l.lanes) >= maxInflight {
 				continue
 			}
 			l.lanes[at] = true
 			busy[w.WebhookID]++
 			l.all.Go(func() {
-				l.sendLane(ctx, w, d.SessionID)
-				l.ended <- at // there is room for every lane
+				sent, failed := l.sendLane(ctx, w, d.SessionID)
+				l.ended <- outcome{at, sent, failed}
 			})
 		}
 	}
 	return again, nil
 }
 
-// sendLane sends the events of a session until one fails or none is left.
-func (l *leader) sendLane(ctx context.Context, w loquat.Webhook, session string) {
+// sendLane sends the events of a session until one fails or none is left. It reports whether it sent any, and
+// whether the last attempt failed.
+func (l *leader) sendLane(ctx context.Context, w loquat.Webhook, session string) (sent, failed bool) {
 	for ctx.Err() == nil && l.store.Leads() {
 		d, ok, err := l.next(ctx, w.WebhookID, session)
 		if err != nil || !ok || d.NextAt == nil || d.NextAt.After(time.Now()) {
-			return
+			return sent, failed
 		}
 		status, failure := l.post(ctx, w, d)
 		if ctx.Err() != nil {
-			return // nobody knows whether it arrived: it is sent again
+			return sent, failed // nobody knows whether it arrived: it is sent again
 		}
-		if err := l.settle(ctx, w, d, status, failure); err != nil || failure != nil {
-			return
+		sent, failed = true, failure != nil
+		if err := l.settle(ctx, w, d, status, failure); err != nil || failed {
+			return sent, failed
 		}
 	}
+	return sent, failed
 }
 
 // next returns the first event of a lane.

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -53,24 +54,36 @@ func newRig(t *testing.T, cfg config.Webhooks) *rig {
 }
 
 // session makes a session of a user with its events.
-func (r *rig) session(id, user string) {
+func (r *rig) session(id, user string) { r.sessions(user, id) }
+
+// sessions makes sessions of a user in one transaction.
+func (r *rig) sessions(user string, ids ...string) {
 	r.t.Helper()
 	err := r.store.Update(r.t.Context(), func(tx *store.Tx) error {
-		h, err := tx.CreateSession(id, "default", nil)
-		if err != nil {
-			return err
+		for _, id := range ids {
+			if err := addSession(tx, id, user); err != nil {
+				return err
+			}
 		}
-		if err := tx.SetUser(&h, user); err != nil {
-			return err
-		}
-		if _, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated}, &h, nil); err != nil {
-			return err
-		}
-		return tx.Checkpoint(&h, nil, false)
+		return nil
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+func addSession(tx *store.Tx, id, user string) error {
+	h, err := tx.CreateSession(id, "default", nil)
+	if err != nil {
+		return err
+	}
+	if err := tx.SetUser(&h, user); err != nil {
+		return err
+	}
+	if _, err := tx.Publish(loquat.Event{Type: loquat.SessionCreated}, &h, nil); err != nil {
+		return err
+	}
+	return tx.Checkpoint(&h, nil, false)
 }
 
 // receiver notes what it is sent, and answers as the test says: the path value "session" is whose event it is.
@@ -126,6 +139,37 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Fatalf("not within a minute: %s", what)
+}
+
+// Receivers that take a call and do not answer keep the events of others waiting for one call, and not
+// until all of theirs are given up.
+func TestReceiversThatHang(t *testing.T) {
+	r := newRig(t, local)
+	const hanging, sessions = 9, 40 // together they could use more lanes than there are
+	var hung atomic.Int32
+	dead := newReceiver(t, func(_ http.ResponseWriter, req *http.Request) {
+		hung.Add(1)
+		<-req.Context().Done()
+	})
+	healthy := newReceiver(t, nil)
+	for range hanging {
+		if _, err := r.Add(t.Context(), loquat.NewWebhook{URL: dead.URL, Types: []string{string(loquat.SessionCreated)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Add(t.Context(), loquat.NewWebhook{URL: healthy.URL, Types: []string{string(loquat.SessionCreated)}}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for i := range sessions {
+		ids = append(ids, fmt.Sprint("s", i))
+	}
+	r.sessions("ann", ids...)
+	eventually(t, "the healthy receiver has all", func() bool { return strings.Count(healthy.all(), "session_created") == sessions })
+	const lanes = 64 // which those that hang took at first
+	if n := hung.Load(); n > 2*lanes {
+		t.Errorf("the healthy receiver had to wait for %d calls of those that hang", n)
+	}
 }
 
 var local = config.Webhooks{AllowPrivate: true, RetryDelays: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond}}
