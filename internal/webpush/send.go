@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	webpush "github.com/SherClockHolmes/webpush-go"
@@ -111,12 +112,11 @@ func (n *Notifier) post(ctx context.Context, p loquat.PushSubscription, note loq
 	if err != nil {
 		return answer{}, err
 	}
-	select {
-	case n.inflight <- struct{}{}:
-		defer func() { <-n.inflight }()
-	case <-ctx.Done():
-		return answer{}, ctx.Err()
+	ended, err := n.calls.begin(ctx, hostOf(p.Endpoint))
+	if err != nil {
+		return answer{}, err
 	}
+	defer ended()
 	resp, err := webpush.SendNotificationWithContext(ctx, text,
 		&webpush.Subscription{Endpoint: p.Endpoint, Keys: webpush.Keys{P256dh: p.P256dh, Auth: p.Auth}},
 		&webpush.Options{
@@ -129,6 +129,66 @@ func (n *Notifier) post(ctx context.Context, p loquat.PushSubscription, note loq
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
 	return answer{resp.StatusCode, backoff.ParseRetryAfter(resp.Header.Get("Retry-After"))}, nil
+}
+
+// calls bounds the calls that run at the same time, in all and of one push service.
+type calls struct {
+	all chan struct{}
+
+	mu       sync.Mutex
+	services map[string]*serviceCalls // by host, those that are called; guarded by mu
+}
+
+type serviceCalls struct {
+	running chan struct{}
+	known   int // how many calls run or wait
+}
+
+func newCalls() *calls {
+	return &calls{all: make(chan struct{}, maxInflight), services: map[string]*serviceCalls{}}
+}
+
+// begin waits until a call of a push service may run. Without an error, ended must be called at its end.
+func (c *calls) begin(ctx context.Context, host string) (ended func(), err error) {
+	s := c.join(host)
+	select {
+	case s.running <- struct{}{}:
+	case <-ctx.Done():
+		c.leave(host)
+		return nil, ctx.Err()
+	}
+	select {
+	case c.all <- struct{}{}:
+	case <-ctx.Done():
+		<-s.running
+		c.leave(host)
+		return nil, ctx.Err()
+	}
+	return func() {
+		<-c.all
+		<-s.running
+		c.leave(host)
+	}, nil
+}
+
+func (c *calls) join(host string) *serviceCalls {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.services[host]
+	if s == nil {
+		s = &serviceCalls{running: make(chan struct{}, maxService)}
+		c.services[host] = s
+	}
+	s.known++
+	return s
+}
+
+func (c *calls) leave(host string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.services[host].known--; c.services[host].known == 0 {
+		delete(c.services, host)
+	}
 }
 
 // topicOf returns the topic of a session: a push service keeps only the newest notification of a

@@ -51,7 +51,7 @@ type Notifier struct {
 	log      *slog.Logger
 	failures *loglimit.Logger
 	client   *http.Client
-	inflight chan struct{} // full while maxInflight calls run
+	calls    *calls
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
@@ -62,13 +62,14 @@ type Notifier struct {
 // The bounds of calls of push services.
 const (
 	maxInflight = 16
+	maxService  = 8 // of one push service: one that does not answer leaves calls to the others
 	callTimeout = 15 * time.Second
 )
 
 // Start returns a Notifier that sends until Close. If the configuration has no subject, it sends
 // nothing and accepts no subscriptions.
 func Start(opts Options) *Notifier {
-	n := &Notifier{store: opts.Store, access: opts.Access, config: opts.Config, log: opts.Logger, inflight: make(chan struct{}, maxInflight), stop: func() {}}
+	n := &Notifier{store: opts.Store, access: opts.Access, config: opts.Config, log: opts.Logger, calls: newCalls(), stop: func() {}}
 	if n.log == nil {
 		n.log = slog.Default()
 	}

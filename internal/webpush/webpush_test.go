@@ -5,12 +5,15 @@ package webpush_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,6 +271,42 @@ func TestEndOfSubscriptions(t *testing.T) {
 		if calls := n.service.callsOf(0); calls != 1 {
 			t.Errorf("a push service that answers %d is called %d times", status, calls)
 		}
+	}
+}
+
+// A push service that does not answer leaves calls to the others.
+func TestPushServiceThatHangs(t *testing.T) {
+	n := newNode(t, startPushService(t))
+	const mostCalls = 8
+	var calls atomic.Int32
+	held := make(chan struct{})
+	dead := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		calls.Add(1)
+		<-held
+	}))
+	defer dead.Close()
+	defer close(held)
+	defer n.notifier.Close()
+	hanging := n.service.subscription()
+	hanging.Endpoint = dead.URL
+	if _, err := n.notifier.Subscribe(t.Context(), nobody, hanging); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * mostCalls {
+		n.reply(fmt.Sprint("s", i))
+	}
+	for end := time.Now().Add(20 * time.Second); calls.Load() < mostCalls; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d calls", calls.Load())
+		}
+	}
+	n.subscribe(nobody)
+	n.reply("last")
+	if got := n.service.await(1)[0]; got.SessionID != "last" {
+		t.Errorf("the notification is %+v", got)
+	}
+	if calls.Load() != mostCalls {
+		t.Errorf("the push service that hangs has %d calls, want %d", calls.Load(), mostCalls)
 	}
 }
 
