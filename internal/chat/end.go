@@ -263,6 +263,22 @@ func readWithoutIncrements(r *store.Reader, q store.Request, _ *heap.Gauge) (ope
 	return open, err
 }
 
+// readAttempts returns the attempts of the open step. It holds no text, however much was streamed.
+func readAttempts(r *store.Reader, q store.Request) ([]loquat.Attempt, error) {
+	open := newOpenStep()
+	err := r.EachRequestEvent(q, q.ClosedUpTo, true, func(r loquat.Record) error {
+		e, err := r.Decode()
+		if err != nil {
+			return err
+		}
+		open.note(e)
+		clear(open.finished)
+		return nil
+	})
+	open.settle()
+	return open.attempts, err
+}
+
 // note takes in an event of the step, in order.
 func (o *openStep) note(e loquat.Event) {
 	switch e.Type {

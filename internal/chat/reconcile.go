@@ -194,7 +194,8 @@ func (s *Requests) reconcileSession(ctx context.Context, q store.Request) (next 
 	return next, err
 }
 
-// dropDiscarded deletes the sessions that were not to be kept and whose process has ended.
+// dropDiscarded deletes the sessions that were not to be kept and whose process has ended. One that cannot
+// be deleted keeps nothing else from being done.
 func (s *Requests) dropDiscarded(ctx context.Context) error {
 	ids, err := store.Read(ctx, s.store, (*store.Reader).Discarded)
 	if err != nil {
@@ -204,11 +205,14 @@ func (s *Requests) dropDiscarded(ctx context.Context) error {
 	all.SetLimit(takeUpAtOnce)
 	for _, id := range ids {
 		all.Go(func() error {
-			err := s.deleteSession(ctx, Call{}, id)
-			if loquat.CodeOf(err) == loquat.CodeNotFound { // another node was faster
-				return nil
+			switch err := s.deleteSession(ctx, Call{}, id); {
+			case err == nil, loquat.CodeOf(err) == loquat.CodeNotFound: // another node was faster
+			case loquat.CodeOf(err) == loquat.CodeUnavailable, ctx.Err() != nil:
+				return err
+			default:
+				s.log.Error("a session that was not to be kept could not be deleted", "session_id", id, "error", err)
 			}
-			return err
+			return nil
 		})
 	}
 	return all.Wait()

@@ -97,6 +97,46 @@ func TestUnreadableIncrements(t *testing.T) {
 	}
 }
 
+// A session whose running request cannot be read can be deleted: by a call, and by a start if it was
+// not to be kept.
+func TestSessionThatCannotBeRead(t *testing.T) {
+	for name, end := range map[string]func(r *rig, session, request string){
+		"by a call": func(r *rig, session, _ string) {
+			if err := r.DeleteSession(r.t.Context(), chat.Call{}, session); err != nil {
+				r.t.Error(err)
+			}
+		},
+		"by a start": func(r *rig, _, request string) {
+			r.change(request, func(tx *store.Tx, row *store.Request) error {
+				h, err := tx.Head(row.SessionID)
+				if err != nil {
+					return err
+				}
+				return tx.DiscardWith(h, "a process that has ended")
+			})
+			r.restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			s := r.create(loquat.NewSession{})
+			q := r.cutOff(s.SessionID, unreadable())
+			end(r, s.SessionID, q.RequestID)
+			if _, err := r.Session(t.Context(), s.SessionID); loquat.CodeOf(err) != loquat.CodeNotFound {
+				t.Errorf("the session: %v", err)
+			}
+			other := r.create(loquat.NewSession{})
+			next := r.send(other.SessionID, loquat.Send{Content: text("next")})
+			if got := r.ended(next.RequestID); got.Status != loquat.StatusCompleted {
+				t.Errorf("the next request: %+v", got)
+			}
+			if err := r.store.Cleanup(t.Context()); err != nil { // what cannot be read goes with the session
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // A request that streamed much, and that two starts did not survive taking up, ends
 // without its text at the third. A smaller one is taken up whatever happened.
 func TestRequestThatStartsDoNotSurvive(t *testing.T) {

@@ -354,9 +354,7 @@ func (s *Requests) deleteSession(ctx context.Context, call Call, id string) erro
 		for i := range ended {
 			if ended[i].Status == loquat.StatusRunning {
 				tx.Signal(signalDeleted, ended[i].RequestID)
-				if err := s.countOpen(tx, h, &ended[i]); err != nil {
-					return nil, err
-				}
+				s.countOpen(tx, h, &ended[i])
 			}
 			if err := s.finish(tx, h, &ended[i], loquat.StatusCancelled, ""); err != nil {
 				return nil, err

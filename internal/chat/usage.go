@@ -10,7 +10,6 @@ import (
 
 	"loquat"
 	"loquat/internal/backoff"
-	"loquat/internal/heap"
 	"loquat/internal/settings"
 	"loquat/internal/store"
 )
@@ -72,15 +71,16 @@ func sizeOf(d *loquat.Delta) int {
 	return n
 }
 
-// countOpen counts the open step of a request that is about to end with its session, from the log.
-func (s *Requests) countOpen(tx *store.Tx, h store.Head, q *store.Request) error {
-	var memory heap.Gauge
-	defer memory.Reset()
-	open, err := readOpenStep(&tx.Reader, *q, &memory)
-	if err != nil {
-		return err
+// countOpen counts the open step of a request that is about to end with its session, from the log. A step
+// that cannot be read is not counted: it must not keep its session from being deleted.
+func (s *Requests) countOpen(tx *store.Tx, h store.Head, q *store.Request) {
+	attempts, err := readAttempts(&tx.Reader, *q)
+	if err == nil {
+		err = count(&tx.Reader, h, q, attempts)
 	}
-	return count(&tx.Reader, h, q, open.attempts)
+	if err != nil {
+		s.log.Error("a request ends with its session and without the usage of its last step, which cannot be read", "session_id", h.SessionID, "request_id", q.RequestID, "error", err)
+	}
 }
 
 // finish ends a request and counts what it has used for its user, agent and model.
