@@ -189,6 +189,15 @@ func requestThatCannotBeStored(t *testing.T, phaseEnds bool) {
 	}
 }
 
+// A check of the limit that runs when a request ends is the last one.
+func TestLimitOfAClosedSink(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if chat.ChecksAfterClose(r.Service, store.Request{}) {
+		t.Error("a sink that is closed checks its limit again")
+	}
+}
+
 // away is a database that goes away while it commits: nobody knows whether the change was kept.
 type away struct {
 	store.Driver

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"loquat/internal/store"
 )
 
 // MaxUploads is how many images a session has that no message has used.
@@ -26,3 +28,12 @@ func TitlesWaiting(s *Service) int64 { return s.Requests.titles.waiting.Load() }
 
 // TitleIn exports titleIn.
 var TitleIn = titleIn
+
+// ChecksAfterClose closes the sink of a request while a check of its limit begins, and reports whether the
+// limit is checked again.
+func ChecksAfterClose(s *Service, q store.Request) bool {
+	k := newSink(context.Background(), s.Requests, q)
+	k.close()
+	k.checkLimit()
+	return k.limit.Stop()
+}

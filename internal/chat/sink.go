@@ -55,6 +55,7 @@ type sink struct {
 	stepping bool      // a step runs
 	waiting  time.Time // since when increments or a step wait to be stored; zero if none do
 	limit    *time.Timer
+	closed   bool // the limit is not checked again
 }
 
 var (
@@ -78,7 +79,10 @@ func newSink(ctx context.Context, s *Requests, q store.Request) *sink {
 
 // close ends the collection of increments and the watch over them.
 func (k *sink) close() {
+	k.mu.Lock()
+	k.closed = true // a check may run
 	k.limit.Stop()
+	k.mu.Unlock()
 	k.outbox.Close()
 }
 
@@ -86,6 +90,10 @@ func (k *sink) close() {
 // again when that may be so.
 func (k *sink) checkLimit() {
 	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return
+	}
 	left := unstoredLimit
 	if !k.waiting.IsZero() {
 		left -= time.Since(k.waiting)
