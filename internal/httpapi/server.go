@@ -204,6 +204,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	}
 	serve := func() error { return t.Serve(x) }
 	if t.Follows {
+		x.Renew = func() (chat.By, error) { return a.access.by(who) }
 		serve = func() error { return a.follow(x, who) }
 	}
 	if aw == nil {

@@ -115,12 +115,12 @@ func (a *API) beginWithBody(x *route.Exchange) (_ context.Context, done func(), 
 	if err != nil {
 		return nil, nil, err
 	}
-	release, err := a.holdBody(ctx, int64(len(x.Body)))
+	held, err := a.holdBody(ctx, int64(len(x.Body)))
 	if err != nil {
 		end()
 		return nil, nil, err
 	}
-	return ctx, func() { release(); end() }, nil
+	return ctx, func() { held.release(); end() }, nil
 }
 
 // Stop accepts no more requests, waits until ctx ends for those that run, and then ends them.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"loquat"
 	"loquat/internal/httpapi/route"
 )
@@ -71,10 +73,32 @@ func (a *API) complete(x *route.Exchange) error {
 	return nil
 }
 
-// holdBody counts a large body among those in memory, until release is called.
-func (a *API) holdBody(ctx context.Context, size int64) (release func(), err error) {
+// heldBody is the room of a large body among those in memory. The zero value is that of a small body.
+type heldBody struct {
+	bodies *semaphore.Weighted
+	size   int64
+}
+
+// shrink gives up the room that a body of size bytes does not need.
+func (h *heldBody) shrink(size int64) {
+	if size < h.size {
+		h.bodies.Release(h.size - size)
+		h.size = size
+	}
+}
+
+// release gives up the room.
+func (h *heldBody) release() {
+	if h.size > 0 {
+		h.bodies.Release(h.size)
+		h.size = 0
+	}
+}
+
+// holdBody waits for the room of a large body, which its caller has to release.
+func (a *API) holdBody(ctx context.Context, size int64) (held *heldBody, err error) {
 	if size <= freeBody {
-		return func() {}, nil
+		return &heldBody{}, nil
 	}
 	size = min(size, a.maxBodies)
 	waiting, cancel := context.WithTimeout(ctx, bodyWait)
@@ -86,7 +110,7 @@ func (a *API) holdBody(ctx context.Context, size int64) (release func(), err err
 		return nil, loquat.Errorf(loquat.CodeUnavailable,
 			"requests of %d bytes are being relayed; try again later, or raise limits.max_inflight_bytes", a.maxBodies)
 	}
-	return func() { a.bodies.Release(size) }, nil
+	return &heldBody{a.bodies, size}, nil
 }
 
 // answer passes a backend's answer on.

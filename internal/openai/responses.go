@@ -64,19 +64,19 @@ type openAIDeletion struct {
 
 // createResponse starts a request, and answers with its stream, its end or, in the background, its start.
 func (a *API) createResponse(x *route.Exchange) error {
-	release, err := a.holdBody(x.R.Context(), int64(len(x.Body)))
+	held, err := a.holdBody(x.R.Context(), int64(len(x.Body)))
 	if err != nil {
 		return err
 	}
 	p, err := readPlan(x, a.itemsByID(x.R.Context(), x.Call.By))
 	if err != nil {
-		release()
+		held.release()
 		return err
 	}
 	id, stores, stream, background := chat.NewRequestID(), p.body.stores(), p.body.Stream, p.body.Background
 	session, err := a.start(x.R.Context(), p, id)
 	p, x.Body = plan{}, nil // they may be large, and the response may take long
-	release()
+	held.release()
 	if err != nil {
 		return err
 	}

@@ -149,15 +149,19 @@ func (s *socket) read(ctx context.Context) (m socketBody, err error) {
 	if m.body, err = io.ReadAll(io.LimitReader(r, freeBody)); err != nil || len(m.body) < freeBody {
 		return m, err
 	}
-	if m.release, err = s.api.holdBody(ctx, s.maxBody); err != nil {
+	held, err := s.api.holdBody(ctx, s.maxBody)
+	if err != nil {
 		return m, err
 	}
 	rest, err := io.ReadAll(r)
 	if err != nil {
-		m.release()
+		held.release()
+		return m, err
 	}
 	m.body = append(m.body, rest...)
-	return m, err
+	held.shrink(int64(len(m.body))) // it may wait as long as a response takes
+	m.release = held.release
+	return m, nil
 }
 
 // socketRequest has the fields of a message that a body over HTTP does not have.
@@ -167,9 +171,12 @@ type socketRequest struct {
 	Generate *bool           `json:"generate"`
 }
 
-// plan reads a message.
-func (s *socket) plan(ctx context.Context, body []byte) (plan, error) {
-	p, err := readPlan(&route.Exchange{R: s.x.R, Call: callOf(s.x), Schemas: s.x.Schemas, Body: body}, s.api.itemsByID(ctx, s.x.Call.By))
+// plan reads a message. What the caller may do is asked for each one: a socket may outlive a role.
+func (s *socket) plan(ctx context.Context, body []byte) (p plan, err error) {
+	if s.x.Call.By, err = s.x.Renew(); err != nil {
+		return p, err
+	}
+	p, err = readPlan(&route.Exchange{R: s.x.R, Call: callOf(s.x), Schemas: s.x.Schemas, Body: body}, s.api.itemsByID(ctx, s.x.Call.By))
 	var in socketRequest
 	if json.Unmarshal(body, &in) == nil || err == nil {
 		switch {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +126,42 @@ func TestSocketWithoutStore(t *testing.T) {
 	list := answer(t, http.StatusOK, "GET", strings.TrimSuffix(url, "v1")+"sessions", "")
 	if n := len(list["sessions"].([]any)); n != 0 {
 		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// A socket may outlive a configuration: what its caller may do is looked up for each message.
+func TestRoleChangesUnderASocket(t *testing.T) {
+	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
+	file := filepath.Join(t.TempDir(), "loquat.json")
+	write := func(role string) {
+		t.Helper()
+		config := fmt.Sprintf(`{
+			"server": {"auth_tokens": [{"name": "f", "token": %q, "scope": "full"}, {"name": "ann", "token": %q, "scope": "user", "user": "ann", "role": "r"}], "roles": {"r": %s}},
+			"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}},
+			"agents": {"default": {"provider": "main"}, "other": {"provider": "main"}}}`, fullToken, annsToken, role, scripted)
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"agents": ["default", "other"]}`)
+	url := binary.Start(t, nil, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", t.TempDir()).URL
+	ws, _, err := dial(t, url+"/v1", annsToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const message = `{"type": "response.create", "model": "other", "input": "x"}`
+	for _, c := range []struct {
+		role    string
+		allowed bool
+	}{{"", true}, {`{"agents": ["default"]}`, false}, {`{"agents": ["other"]}`, true}} {
+		if c.role != "" {
+			write(c.role)
+			answer(t, http.StatusOK, "POST", url+"/config/reload", "{}")
+		}
+		got := turn(t, ws, message)
+		if allowed := strings.HasSuffix(kinds(got), "response.completed"); allowed != c.allowed || !allowed && got[0]["status"] != 403.0 {
+			t.Errorf("with the role %s: %v", c.role, got)
+		}
 	}
 }
 

@@ -17,6 +17,10 @@ type Exchange struct {
 	Body  []byte    // as it was sent; nil when there was none
 	Call  chat.Call // of a route with Change
 
+	// Renew returns Call.By by the configuration as it is now, or refuses the caller. It is set for routes with
+	// Follows, whose calls may last longer than a configuration.
+	Renew func() (chat.By, error)
+
 	Schemas Schemas // that Decode validates with
 
 	// Encoded is called with the size of a reply before it is written. Nil: the reply is
