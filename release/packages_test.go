@@ -307,6 +307,8 @@ func TestDebianPackage(t *testing.T) {
 	s.expectTimeout()
 	stop()
 
+	// As systemctl enable does.
+	s.run("ln", "-s", "/usr/lib/systemd/system/loquat-backup.service", "/etc/systemd/system/multi-user.target.wants/loquat-backup.service")
 	if out := s.run("dpkg", "--purge", "loquat"); !strings.Contains(out, "/var/lib/loquat has sessions and stays") {
 		t.Errorf("a purge does not say that data stays: %s", out)
 	}

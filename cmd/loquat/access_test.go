@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,6 +81,38 @@ func TestLocalURL(t *testing.T) {
 }
 
 // From no tokens at all to a phone: what `token` and `pair` say to a running server.
+// A token for data that the server of the configuration does not use comes with a warning.
+func TestTokenForOtherData(t *testing.T) {
+	p := binary.Start(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0")
+	said := func(listen string, args ...string) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "loquat.json")
+		text := fmt.Sprintf(`{"server": {"listen": %q, "data_dir": %q}}`, listen, t.TempDir())
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, told bytes.Buffer
+		if err := run(t.Context(), append([]string{"token", "new", "laptop", "--config", file}, args...), strings.NewReader(""), &out, &told); err != nil {
+			t.Fatal(err)
+		}
+		return told.String()
+	}
+	address := strings.TrimPrefix(p.URL, "http://")
+	const warning = "does not know this token"
+	if told := said(address); !strings.Contains(told, warning) || !strings.Contains(told, "--server "+p.URL) {
+		t.Errorf("it says %s", told)
+	}
+	if told := said(address, "--data", t.TempDir()); strings.Contains(told, warning) {
+		t.Errorf("with --data it says %s", told)
+	}
+	if told := said(address, "--server", p.URL); strings.Contains(told, warning) {
+		t.Errorf("with --server it says %s", told)
+	}
+	if told := said("127.0.0.1:1"); strings.Contains(told, warning) {
+		t.Errorf("without a server it says %s", told)
+	}
+}
+
 func TestTokenAndPairRemotely(t *testing.T) {
 	p := binary.Start(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0")
 	loquatSays := func(args ...string) (stdout, stderr string, err error) {

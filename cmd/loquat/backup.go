@@ -148,12 +148,20 @@ func showListing(out io.Writer, l backup.Listing, age time.Duration) {
 	for _, s := range l.Spans {
 		fmt.Fprintf(out, "%-12s %6d from %s to %s\n", s.Level, s.States, backup.TimeText(s.First), backup.TimeText(s.Last))
 	}
-	fmt.Fprintf(out, "size         %.1f MB without images\n", float64(l.Bytes)/1e6)
+	fmt.Fprintf(out, "size         %s without images\n", sizeText(l.Bytes))
 	fmt.Fprintf(out, "age          %.0f s: all changes before are copied\n", age.Seconds())
 	fmt.Fprintf(out, "written by   %s\n", tui.OneLine(cmp.Or(l.Writer, "nobody, as far as is known")))
 	if l.Failing != "" {
 		fmt.Fprintf(out, "failing      %s\n", tui.OneLine(l.Failing))
 	}
+}
+
+// sizeText returns a size in bytes in kB or MB.
+func sizeText(n int64) string {
+	if n < 1e6 {
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
 func verifyCopies(cmd *cobra.Command, from string) error {
@@ -171,7 +179,7 @@ func verifyCopies(cmd *cobra.Command, from string) error {
 	if n := len(v.Problems); n > 0 {
 		return fmt.Errorf("%s has %d %s", name, n, plural(n, "problem"))
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d %s, %d %s, %.1f MB; the newest state is that of %s, up to event %s\n", name,
-		v.Files, plural(v.Files, "file"), v.Images, plural(v.Images, "image"), float64(v.Bytes)/1e6, backup.TimeText(v.Newest), v.Totals.Last)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is sound: %d %s, %d %s, %s; the newest state is that of %s, up to event %s\n", name,
+		v.Files, plural(v.Files, "file"), v.Images, plural(v.Images, "image"), sizeText(v.Bytes), backup.TimeText(v.Newest), v.Totals.Last)
 	return nil
 }

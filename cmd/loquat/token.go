@@ -146,7 +146,8 @@ type tokens interface {
 // tokensAt are tokens, and the place where they are valid.
 type tokensAt struct {
 	tokens
-	place string
+	place   string
+	unaware string // URL of a server that answers where the configuration says, and uses other data; "" for none
 }
 
 // open returns the tokens of the named server. Without a named server it opens the data
@@ -159,7 +160,7 @@ func (f *accessFlags) open(ctx context.Context) (tokensAt, func() error, error) 
 	if f.server == "" {
 		keeper, done, err := openStored(ctx, cfg, slog.New(slog.DiscardHandler))
 		if err == nil {
-			return tokensAt{storedKeys{keeper}, storePlace(cfg)}, done, nil
+			return tokensAt{storedKeys{keeper}, storePlace(cfg), f.unaware(ctx, cfg)}, done, nil
 		}
 		if !errors.Is(err, store.ErrInUse) {
 			return tokensAt{}, nil, err
@@ -169,7 +170,19 @@ func (f *accessFlags) open(ctx context.Context) (tokensAt, func() error, error) 
 	if err != nil {
 		return tokensAt{}, nil, err
 	}
-	return tokensAt{c, "the server at " + strings.TrimSuffix(c.URL(), "/")}, func() error { c.CloseIdleConnections(); return nil }, nil
+	return tokensAt{tokens: c, place: "the server at " + strings.TrimSuffix(c.URL(), "/")}, func() error { c.CloseIdleConnections(); return nil }, nil
+}
+
+// unaware returns the URL of a server that answers where the configuration says, although no server uses the data.
+func (f *accessFlags) unaware(ctx context.Context, cfg *config.Config) string {
+	if f.data != "" || cfg.Store.URL != "" { // the data were chosen; servers share a database
+		return ""
+	}
+	u := localURL(cfg.Server)
+	if askHealth(ctx, u+"/healthz", io.Discard) != nil {
+		return ""
+	}
+	return u
 }
 
 // storedKeys are the tokens of a data directory. A user who can read the directory needs no
@@ -266,6 +279,9 @@ func makeToken(ctx context.Context, k tokensAt, t loquat.NewToken, stdout, stder
 	}
 	if len(before) == 0 {
 		fmt.Fprintln(stderr, "this is the first token there: from now on every call needs one")
+	}
+	if k.unaware != "" {
+		fmt.Fprintf(stderr, "the server at %s uses other data and does not know this token; to make one there, add --server %[1]s\n", k.unaware)
 	}
 	return nil
 }

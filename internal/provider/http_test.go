@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,6 +203,15 @@ func TestErrorDetail(t *testing.T) {
 				t.Errorf("%q says too much", e.Error())
 			}
 		})
+	}
+}
+
+// A backend that nothing listens for is not a matter of the path in base_url.
+func TestBackendThatDoesNotRun(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	o := chat(t, &script{steps: []step{{refuse: refused}}}, providertest.Config(providertest.URL), true)
+	if text := o.err.Error(); !strings.Contains(text, "check that the backend runs") || strings.Contains(text, "version prefix") {
+		t.Errorf("the error is %s", text)
 	}
 }
 
