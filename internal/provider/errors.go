@@ -111,11 +111,11 @@ func (f *failure) detail(secrets *config.Redactor, attempts int) string {
 	} else if attempts > 1 {
 		fmt.Fprintf(&b, "; %d attempts were made", attempts)
 	}
-	switch {
-	case f.status == http.StatusNotFound:
+	if f.unreached {
+		b.WriteString("; the backend may not run there")
+	}
+	if f.unreached || f.status == http.StatusNotFound {
 		b.WriteString("; base_url may lack its version prefix, such as /v1")
-	case f.unreached:
-		b.WriteString("; check that the backend runs, and that base_url has its host and port")
 	}
 	return b.String()
 }
