@@ -324,10 +324,13 @@ func (r *remote) read(ctx context.Context, since, until loquat.EventID, user str
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil && loquat.CodeOf(err) != loquat.CodeTooLarge {
 		return nil, err
 	}
-	window, err := parseLines(body)
+	var window []loquat.Record
+	if err == nil {
+		window, err = parseLines(body)
+	}
 	if err != nil { // asking again would not help
 		r.log.Warn("the server's answer is not valid; apps must load their sessions again", "since", since.String(), "error", err)
 		return nil, loquat.Errorf(loquat.CodeGone, "an event after %s cannot be read", since)

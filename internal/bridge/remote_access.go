@@ -180,13 +180,15 @@ func (r *remote) askAgain(ctx context.Context) {
 	r.dropUnused()
 	r.mu.Unlock()
 	for digest, v := range uses {
-		_, err := r.who(ctx, v.secret, digest, v.from)
+		t, err := r.who(ctx, v.secret, digest, v.from)
 		for loquat.CodeOf(err) == loquat.CodeUnavailable && backoff.Sleep(ctx, retryPause) == nil { // apps may ask as well
-			_, err = r.who(ctx, v.secret, digest, v.from)
+			t, err = r.who(ctx, v.secret, digest, v.from)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return
+		case err == nil && t.Sight != v.token.Sight: // it is that of another user now
+			r.end(digest)
 		case err != nil: // also if the address has sent too many wrong tokens: a valid one would not be refused
 			r.end(digest)
 		}

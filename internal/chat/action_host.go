@@ -3,6 +3,7 @@ package chat
 import (
 	"context"
 	"fmt"
+	"io"
 	"reflect"
 	"slices"
 	"sync"
@@ -14,7 +15,18 @@ import (
 
 // host returns the functions of the service that an action may call.
 func (s *Service) host(a Action) plugin.Host {
-	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: s.Assets}
+	return plugin.Host{Sessions: &sessionsHost{s: s, action: a, seen: map[string]seen{}}, Assets: assetsHost{s.Assets, a.By}}
+}
+
+// assetsHost lets an action store images within the bounds of its caller and the room of the server.
+type assetsHost struct {
+	*Assets
+	by By
+}
+
+// StoreAsset implements plugin.Assets.
+func (x assetsHost) StoreAsset(ctx context.Context, sessionID, name, mediaType string, content io.Reader) (loquat.Asset, error) {
+	return x.AddAsset(ctx, Call{By: x.by}, sessionID, name, mediaType, content)
 }
 
 // sessionsHost lets an action read and change sessions. It remembers the revisions that it

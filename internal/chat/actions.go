@@ -87,7 +87,7 @@ func (s *Service) fromElement(ctx context.Context, a Action, pc settings.Context
 	}
 	var found []plugin.Plugin
 	var element loquat.Object
-	for _, e := range s.settings.Elements(ctx, pc, actors) {
+	for _, e := range s.settings.LastElements(ctx, pc, actors) {
 		i := slices.IndexFunc(actors, func(p plugin.Plugin) bool { return p.Name() == e.String("plugin") })
 		if i >= 0 && e.String("id") == a.ElementID && e.String("action_id") == a.ActionID && !slices.Contains(found, actors[i]) {
 			found, element = append(found, actors[i]), e
@@ -95,6 +95,9 @@ func (s *Service) fromElement(ctx context.Context, a Action, pc settings.Context
 	}
 	switch len(found) {
 	case 0:
+		if why := s.settings.Missing(actors); why != "" {
+			return nil, nil, loquat.Errorf(loquat.CodeUnavailable, "the action cannot run: %s", why)
+		}
 		return nil, nil, loquat.Invalid("body.element_id", "names no element of the action %q; load the UI schema again", loquat.Clip(a.ActionID, loquat.Excerpt))
 	case 1:
 		params, faults := ui.BuildActionParams(element, a.Params)

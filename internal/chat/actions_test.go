@@ -92,6 +92,30 @@ func TestActions(t *testing.T) {
 	}
 }
 
+// A click counts while the plugin of its element is busy or restarts: by the elements that it returned last. Without any,
+// the error says that the plugin is away.
+func TestActionsOfAPluginThatIsAway(t *testing.T) {
+	const element = `{"ui_type": "session_action", "id": "e", "action_id": "say", "fixed_params": {"lang": "en"}}`
+	r := newRig(t)
+	known := &panel{name: "known", kind: plugin.KindFeature, actions: []string{"say"}, act: echo, elements: []string{element}}
+	unknown := &panel{name: "unknown", kind: plugin.KindFeature, actions: []string{"sing"}, act: echo, away: errors.New("it does not answer")}
+	r.load("", known, unknown)
+	s := r.create(loquat.NewSession{SessionID: "s"})
+	say := chat.Action{ActionID: "say", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e", Params: object(t, `{"lang": "de"}`)}}
+	for _, away := range []error{nil, errors.New("it does not answer")} {
+		known.mu.Lock()
+		known.away = away
+		known.mu.Unlock()
+		if got, err := r.act(say); err != nil || got != `{"config":true,"params":{"lang":"en"},"session":"s"}` {
+			t.Errorf("with %v: %s %v", away, got, err)
+		}
+	}
+	_, err := r.act(chat.Action{ActionID: "sing", SessionID: s.SessionID, Action: loquat.Action{ElementID: "e"}})
+	if loquat.CodeOf(err) != loquat.CodeUnavailable || !strings.Contains(err.Error(), "plugin unknown") {
+		t.Errorf("an action of a plugin that never answered: %v", err)
+	}
+}
+
 // What an application plugin keeps is given to each of its actions as the one before
 // has left it, also over a restart.
 func TestApplicationState(t *testing.T) {

@@ -26,6 +26,7 @@ type panel struct {
 
 	mu    sync.Mutex
 	given []ui.Input
+	away  error // instead of elements
 
 	actions []string
 	act     func(context.Context, plugin.ActionCall) (plugin.ActionResult, error)
@@ -44,6 +45,9 @@ func (p *panel) UIElements(_ context.Context, in ui.Input) ([]loquat.Object, err
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.given = append(p.given, in)
+	if p.away != nil {
+		return nil, p.away
+	}
 	if p.hide != nil && p.hide(in) {
 		return nil, nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"loquat"
 	"loquat/internal/auth"
+	"loquat/internal/builtin"
 )
 
 // as makes a token and returns its header.
@@ -34,7 +35,7 @@ func (g reply) wantBound(t *testing.T, bound string) int {
 
 // Bounds count for a user over all tokens, and for a token without a user alone.
 func TestBounds(t *testing.T) {
-	r := newRig(t)
+	r := newRig(t, builtin.Attachments{})
 	_ = r.asFull()
 	token := func(user, role string) string { return r.as(loquat.NewToken{Scope: auth.User, User: user, Role: role}) }
 
@@ -91,6 +92,8 @@ func TestBounds(t *testing.T) {
 	r.do("POST", "/sessions/e/send", `{"content":"x"}`, small).wantBound(t, "storage_bytes")
 	r.do("POST", "/sessions/e/messages", `{"role":"user","content":"x"}`, small).wantBound(t, "storage_bytes")
 	r.do("POST", "/sessions", `{}`, small).wantBound(t, "storage_bytes")
+	const image = `{"params":{"data_url":"data:image/gif;base64,R0lGODlhAQABAAAAACw="}}`
+	r.do("POST", "/sessions/e/actions/store_attachment", image, small).wantBound(t, "storage_bytes")
 	r.do("DELETE", "/sessions/e/messages", `{"indices":[0]}`, small).want(t, 200)
 	r.do("POST", "/sessions/e/messages", `{"role":"user","content":"x"}`, small).want(t, 201)
 }

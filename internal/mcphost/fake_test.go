@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ const watchArgument = "watch"
 type fakeServer struct {
 	how   string
 	again bool // it has run before
+	lost  atomic.Bool
 	mu    sync.Mutex
 }
 
@@ -143,6 +145,12 @@ func (f *fakeServer) handle(m message) {
 }
 
 func (f *fakeServer) list(m message) {
+	if f.does("slow list") && m.Params.Cursor == "" {
+		time.Sleep(time.Second)
+	}
+	if f.does("lose a list") && f.does("no schema") && !f.lost.Swap(true) {
+		return
+	}
 	object := map[string]any{"type": "object", "properties": map[string]any{"n": map[string]string{"type": "integer"}}}
 	tools := []any{}
 	for _, name := range []string{"count", "big", "hang", "crash", "junk", "flood", "stdin", "environment", "answer", "ask", "change", "child", "late"} {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/backoff"
 	"loquat/internal/config"
 	"loquat/internal/plugin"
 	"loquat/internal/private"
@@ -197,12 +198,18 @@ func (p *Plugin) begin(ctx context.Context) (*session, error) {
 	if err := private.Restrict(p.cache()); err != nil {
 		return nil, err
 	}
+	began := time.Now()
 	s, err := p.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.list(ctx, s); err != nil {
+	left := max(minListTimeout, p.manifest.startTimeout()-time.Since(began))
+	listing := time.Now()
+	if err := p.list(ctx, s, left); err != nil {
 		s.close()
+		if time.Since(listing) >= left {
+			err = fmt.Errorf("%w; set start_timeout_seconds higher if it needs longer", err)
+		}
 		return nil, err
 	}
 	return s, nil
@@ -218,9 +225,9 @@ func (p *Plugin) open(ctx context.Context) (*session, error) {
 	return s, err
 }
 
-// list asks the process for its tools and stores them.
-func (p *Plugin) list(ctx context.Context, s *session) error {
-	all, problems, err := s.listTools(ctx)
+// list asks the process for its tools and stores them. Each page may take up to timeout.
+func (p *Plugin) list(ctx context.Context, s *session, timeout time.Duration) error {
+	all, problems, err := s.listTools(ctx, timeout)
 	if err != nil {
 		if why := s.reason(); why != nil {
 			err = why
@@ -250,24 +257,27 @@ func (p *Plugin) list(ctx context.Context, s *session) error {
 	return nil
 }
 
-// relistDelay limits how often a process that keeps changing its tools is asked for them.
-const relistDelay = time.Second
+// relistDelay limits how often a process that keeps changing its tools, or does not list them, is asked for them.
+var relistDelay = backoff.Backoff{First: time.Second, Max: time.Minute}
 
 // relist lists the tools again whenever the process reports that they changed.
 func (p *Plugin) relist(ctx context.Context, s *session) {
+	failures := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.changed:
 		}
-		if err := p.list(ctx, s); err != nil && ctx.Err() == nil {
+		if err := p.list(ctx, s, p.manifest.timeout()); err == nil {
+			failures = 0
+		} else if ctx.Err() == nil {
 			p.opts.Logger.Warn("plugin did not list its tools again", "plugin", p.Name(), "error", err)
+			failures++
+			signal(s.changed) // it is asked again
 		}
-		select {
-		case <-ctx.Done():
+		if relistDelay.Wait(ctx, failures) != nil {
 			return
-		case <-time.After(relistDelay):
 		}
 	}
 }

@@ -335,6 +335,33 @@ func TestToolsChange(t *testing.T) {
 	}
 }
 
+// A process that does not answer when it is asked for changed tools is asked again.
+func TestToolsAreListedInVain(t *testing.T) {
+	t.Parallel()
+	p, log := startFake(t, "lose a list", manifest{"timeout_seconds": 0.5})
+	running(t, p)
+	if _, err := findTool(t, p, "change").Call(t.Context(), plugin.ToolCall{Name: "change"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new tool", func() bool { return len(p.Tools()) == 15 })
+	if !strings.Contains(log.String(), "did not list its tools again") {
+		t.Errorf("no list was lost:\n%s", log)
+	}
+}
+
+// The first list of the tools is part of the start, whose limit is the manifest's.
+func TestSlowFirstList(t *testing.T) {
+	before := minListTimeout
+	minListTimeout = 100 * time.Millisecond
+	t.Cleanup(func() { minListTimeout = before })
+	p, _ := startFake(t, "slow list", manifest{"start_timeout_seconds": 30})
+	running(t, p)
+	p.Stop()
+	p, _ = startFake(t, "slow list", manifest{"start_timeout_seconds": 0.5})
+	eventually(t, "the reason", func() bool { return strings.Contains(p.Status().Detail, "set start_timeout_seconds higher") })
+	p.Stop()
+}
+
 // A process that cannot start is tried again. Its output is logged, and calls fail with
 // the reason.
 func TestNoStart(t *testing.T) {

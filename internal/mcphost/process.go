@@ -112,7 +112,7 @@ func (c command) start() (*process, error) {
 	}()
 	if err := <-started; err != nil {
 		closeAll(p.stdin, p.stdout, p.stderr)
-		return nil, fmt.Errorf("start %s: %w", c, c.remedied(err))
+		return nil, fmt.Errorf("start %s: %w", quote(c.path), c.remedied(err)) // its arguments may have secrets
 	}
 	return p, nil
 }

@@ -376,8 +376,8 @@ func TestRemedies(t *testing.T) {
 		"./script": "the file exists, but the interpreter that its first line names is missing",
 		"./gone":   "there is no program " + filepath.Join(dir, "gone") + "; a command with a slash",
 	} {
-		_, err := Manifest{Command: program}.command(dir, "", nil).start()
-		if err == nil || !strings.Contains(err.Error(), want) {
+		_, err := Manifest{Command: program, Args: []string{"postgresql://user:hunter2@host/db"}}.command(dir, "", nil).start()
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", program, err)
 		}
 	}

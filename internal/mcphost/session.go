@@ -16,8 +16,8 @@ import (
 	"loquat/internal/trace"
 )
 
-// listTimeout is how long a process may take to list its tools.
-const listTimeout = 10 * time.Second
+// minListTimeout is how long a process may take at least to list its tools after it has started, however long that took.
+var minListTimeout = 10 * time.Second
 
 // legacyVersion is requested if the process died when asked for its protocol version.
 const legacyVersion = "2025-11-25"

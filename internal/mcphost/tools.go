@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -46,12 +47,12 @@ func (l listed) takesArguments() bool {
 	return json.Unmarshal(l.InputSchema, &schema) == nil && len(schema.Properties) > 0
 }
 
-// listTools asks for all tools, page by page. problems names the entries that are not
-// valid.
-func (s *session) listTools(ctx context.Context) (tools []listed, problems []string, err error) {
+// listTools asks for all tools, page by page; each page may take up to timeout. problems names the
+// entries that are not valid.
+func (s *session) listTools(ctx context.Context, timeout time.Duration) (tools []listed, problems []string, err error) {
 	cursor := ""
 	for range maxPages {
-		raw, err := s.ask(ctx, listTimeout, nil, func(ctx context.Context, _ *call) error {
+		raw, err := s.ask(ctx, timeout, nil, func(ctx context.Context, _ *call) error {
 			_, err := s.mcp.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 			return err
 		})

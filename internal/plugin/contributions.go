@@ -95,6 +95,23 @@ func (g *Gatherer) Tags(plugins []Plugin, config loquat.Object, models []loquat.
 // Gather asks plugins for their elements and normalises them in the order of the plugins.
 // input returns the input for a plugin.
 func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []loquat.Object {
+	return g.normalize(plugins, g.askAll(ctx, plugins, input))
+}
+
+// GatherLast is Gather with the last elements of the plugins that do not answer: what users have set
+// and what they click has to count while a process is busy or restarts.
+func (g *Gatherer) GatherLast(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []loquat.Object {
+	contributions := g.askAll(ctx, plugins, input)
+	for i, p := range plugins {
+		if c, ok := g.contributors[p.Name()]; ok && contributions[i] == nil {
+			contributions[i] = c.last.Load()
+		}
+	}
+	return g.normalize(plugins, contributions)
+}
+
+// askAll returns the contribution of each plugin, nil for none.
+func (g *Gatherer) askAll(ctx context.Context, plugins []Plugin, input func(Plugin) ui.Input) []*contribution {
 	contributions := make([]*contribution, len(plugins))
 	var calls sync.WaitGroup
 	for i, p := range plugins {
@@ -104,11 +121,19 @@ func (g *Gatherer) Gather(ctx context.Context, plugins []Plugin, input func(Plug
 		}
 	}
 	calls.Wait()
-	var given []ui.Contribution
 	for i, p := range plugins {
 		if c := contributions[i]; c != nil {
 			g.learn(c.elements)
-			g.contributors[p.Name()].contributed.Store(true)
+			g.contributors[p.Name()].last.Store(c)
+		}
+	}
+	return contributions
+}
+
+func (g *Gatherer) normalize(plugins []Plugin, contributions []*contribution) []loquat.Object {
+	var given []ui.Contribution
+	for i, p := range plugins {
+		if c := contributions[i]; c != nil {
 			given = append(given, ui.Contribution{Plugin: p.Name(), Owner: elementOwner(p), Elements: c.elements})
 		}
 	}
@@ -145,7 +170,7 @@ func (g *Gatherer) Problems(p Plugin) []string {
 // Unheard returns the plugins that have elements but have not contributed any yet.
 func (g *Gatherer) Unheard(plugins []Plugin) (out []Plugin) {
 	for _, p := range plugins {
-		if c, ok := g.contributors[p.Name()]; ok && !c.contributed.Load() {
+		if c, ok := g.contributors[p.Name()]; ok && c.last.Load() == nil {
 			out = append(out, p)
 		}
 	}
@@ -174,10 +199,10 @@ func (g *Gatherer) Missing(plugins []Plugin) (out []string) {
 
 // contributor calls one plugin and records how the last calls ended.
 type contributor struct {
-	elements    Elements
-	log         *slog.Logger
-	slots       chan struct{} // holds one value for each call that has not returned
-	contributed atomic.Bool   // a contribution was learned
+	elements Elements
+	log      *slog.Logger
+	slots    chan struct{}                // holds one value for each call that has not returned
+	last     atomic.Pointer[contribution] // that was learned
 
 	mu      sync.Mutex
 	hanging int       // calls that timed out and have not returned

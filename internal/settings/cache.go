@@ -27,7 +27,7 @@ const (
 // other models and when an element calls another setting secret. Elements that change
 // without any of these are noticed by a refresh: the use of an entry older than
 // refreshAfter has it resolved again in the background, at most once at a time.
-// Settings that were resolved while a plugin did not answer are not kept.
+// Settings that were resolved while a plugin did not answer are not kept, and replace none.
 type cache struct {
 	generation atomic.Uint64
 	entries    *lru.Cache[string, entry]
@@ -104,7 +104,7 @@ func (c *cache) start(ctx context.Context, key string, generation uint64, resolv
 		out, keep, err := resolve(ctx)
 		if keep {
 			c.entries.Add(key, entry{resolved: out, generation: generation, at: time.Now()})
-		} else {
+		} else if e, ok := c.entries.Peek(key); ok && e.generation != generation {
 			c.entries.Remove(key)
 		}
 		return out, err

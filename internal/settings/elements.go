@@ -102,9 +102,21 @@ func (r *Resolver) applicationStates(ctx context.Context) (map[string]loquat.Obj
 
 // Elements asks some plugins for their elements in a context.
 func (r *Resolver) Elements(ctx context.Context, pc Context, plugins []plugin.Plugin) []loquat.Object {
-	return r.gatherer.Gather(ctx, plugins, func(p plugin.Plugin) ui.Input {
-		return ui.Input{State: pc.states[p.Name()], Config: pc.Redacted, Tags: pc.tags, Models: pc.models}
-	})
+	return r.gatherer.Gather(ctx, plugins, pc.input)
+}
+
+// LastElements is Elements with the last elements of the plugins that do not answer.
+func (r *Resolver) LastElements(ctx context.Context, pc Context, plugins []plugin.Plugin) []loquat.Object {
+	return r.gatherer.GatherLast(ctx, plugins, pc.input)
+}
+
+func (pc Context) input(p plugin.Plugin) ui.Input {
+	return ui.Input{State: pc.states[p.Name()], Config: pc.Redacted, Tags: pc.tags, Models: pc.models}
+}
+
+// Missing names the plugins that do not return their elements at the moment, and says why. It is "" if there are none.
+func (r *Resolver) Missing(plugins []plugin.Plugin) string {
+	return r.redactor.Redact(strings.Join(r.gatherer.Missing(plugins), "; "))
 }
 
 // askUnseen asks the plugins that have not returned any element yet. Their elements may call
@@ -126,14 +138,14 @@ func (r *Resolver) askUnseen(ctx context.Context, pc Context) {
 	})
 }
 
-// gatherAll asks core and application plugins at the same time. If both have a setting with the
+// gatherAll asks core and application plugins at the same time, by Elements or LastElements. If both have a setting with the
 // same key, the setting of the plugin that is listed later counts, at the place of the core
 // plugin's.
-func (r *Resolver) gatherAll(ctx context.Context, pc Context) []loquat.Object {
+func (r *Resolver) gatherAll(ctx context.Context, pc Context, ask func(context.Context, Context, []plugin.Plugin) []loquat.Object) []loquat.Object {
 	var application []loquat.Object
 	var asked sync.WaitGroup
-	asked.Go(func() { application = r.Elements(ctx, pc, r.plugins.Applications()) })
-	elements := r.Elements(ctx, pc, r.corePlugins(pc))
+	asked.Go(func() { application = ask(ctx, pc, r.plugins.Applications()) })
+	elements := ask(ctx, pc, r.corePlugins(pc))
 	asked.Wait()
 	places := map[string]int{}
 	for i, e := range elements {

@@ -79,14 +79,14 @@ func (r *Resolver) CheckOverrides(ctx context.Context, agentID string, before lo
 	if err != nil {
 		return err
 	}
-	return loquat.InvalidFields(r.faultsOf(given, pc, r.gatherAll(ctx, pc), location))
+	return loquat.InvalidFields(r.faultsOf(given, pc, r.gatherAll(ctx, pc, r.Elements), location))
 }
 
 // faultsOf checks overrides before they are stored, against the rules of the configuration and
 // of the elements that offer them.
 func (r *Resolver) faultsOf(given loquat.Object, pc Context, elements []loquat.Object, location string) []loquat.FieldError {
 	settings, offers := r.settingsAmong(elements)
-	faults := config.CheckOverrides(location, given, pc.base, r.secretSchema(), append(offers, requestOptionsOffer), r.missing(pc))
+	faults := config.CheckOverrides(location, given, pc.base, r.secretSchema(), append(offers, requestOptionsOffer), r.Missing(r.pluginsOf(pc)))
 	faults = append(faults, config.Placeholders(location, given)...)
 	for _, e := range settings {
 		key := e.String("key")
@@ -103,12 +103,6 @@ func (r *Resolver) faultsOf(given loquat.Object, pc Context, elements []loquat.O
 		}
 	}
 	return faults
-}
-
-// missing names the plugins that do not return their elements at the moment, "" for none.
-func (r *Resolver) missing(pc Context) string {
-	silent := r.gatherer.Missing(r.pluginsOf(pc))
-	return r.redactor.Redact(strings.Join(silent, "; "))
 }
 
 // RestoreSecrets returns the overrides that a client gave. Where the client repeats the
@@ -129,7 +123,7 @@ func (r *Resolver) Values(ctx context.Context, agentID string, overrides loquat.
 		return nil, err
 	}
 	defer r.resolved.drop(agentID, overrides)
-	elements := r.gatherAll(ctx, pc)
+	elements := r.gatherAll(ctx, pc, r.Elements)
 	_, offers := r.settingsAmong(elements)
 	values := ui.Values(elements, ui.Layers{
 		Overrides: r.accepted(overrides, pc.base, append(offers, requestOptionsOffer)), Base: pc.base, Defaults: r.schemaDefaults(),

@@ -126,7 +126,8 @@ func errNoPlugin(providerID string, cfg loquat.Object) error {
 }
 
 // Resolve returns the settings of a request: the base config, the overrides that elements
-// offer, and each value at its element's config_path. It waits for plugins, not for backends.
+// offer, and each value at its element's config_path. It waits for plugins, not for backends. The last
+// elements of a plugin that does not answer count.
 // The result is cached, see cache.
 func (r *Resolver) Resolve(ctx context.Context, agentID string, overrides loquat.Object) (Resolved, error) {
 	return r.resolved.get(ctx, agentID, overrides, func(ctx context.Context) (Resolved, bool, error) {
@@ -134,7 +135,7 @@ func (r *Resolver) Resolve(ctx context.Context, agentID string, overrides loquat
 		if err != nil {
 			return Resolved{}, false, err
 		}
-		out, err := r.resolveFrom(pc, r.gatherAll(ctx, pc))
+		out, err := r.resolveFrom(pc, r.gatherAll(ctx, pc, r.LastElements))
 		return out, err == nil && r.complete(pc), err
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"sync"
@@ -190,6 +191,37 @@ func TestSettingsWithoutAPluginAreNotKept(t *testing.T) {
 		r.tone("warm")
 		synctest.Wait()
 		if got := r.tone("warm"); got != "first" {
+			t.Errorf("once the plugin answers the value is at %q", got)
+		}
+	})
+}
+
+// While a plugin that has answered before does not answer, its last elements say what the overrides mean: for requests
+// whose settings are known, and for others.
+func TestSettingsOfAPluginThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.want("before", "warm", "first", 2)
+		r.feature.set(func(f *feature) { f.err = errors.New("it is busy") })
+		for round := range 3 {
+			time.Sleep(2 * time.Second)
+			if got := r.tone("warm"); got != "first" {
+				t.Errorf("round %d: the value is at %q", round, got)
+			}
+			synctest.Wait() // the settings were resolved again in the background
+			if got := r.tone(fmt.Sprint("cool", round)); got != "first" {
+				t.Errorf("round %d: another value is at %q", round, got)
+			}
+		}
+		r.feature.changed() // its process has ended
+		if got := r.tone("warm"); got != "first" {
+			t.Errorf("after the end of its process the value is at %q", got)
+		}
+		r.feature.set(func(f *feature) { f.err, f.path = nil, "second" })
+		time.Sleep(time.Minute)
+		r.tone("warm")
+		synctest.Wait()
+		if got := r.tone("warm"); got != "second" {
 			t.Errorf("once the plugin answers the value is at %q", got)
 		}
 	})
