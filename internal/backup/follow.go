@@ -152,37 +152,35 @@ func (f *follower) begin(ctx context.Context, permanent func(error) bool) error 
 			return err
 		}
 		f.report(err)
-		if err := f.wait(ctx); err != nil {
+		if err := f.meanwhile(ctx, f.wait); err != nil {
 			return err
 		}
 	}
 }
 
 func (f *follower) load(ctx context.Context) error {
-	if err := f.takeOver(ctx); err != nil {
+	var newest int64
+	var from lastCopy
+	err := f.meanwhile(ctx, func(ctx context.Context) (err error) {
+		newest, from, err = f.look(ctx)
 		return err
-	}
-	if err := f.place.Clean(ctx); err != nil {
-		return err
-	}
-	found, err := listFiles(ctx, f.place)
+	})
 	if err != nil {
 		return err
 	}
-	if err := f.images.load(ctx); err != nil {
-		return err
+	if from.whyFull == "" {
+		known, err := f.tracker.Resume(ctx, from.at, from.commit)
+		if err != nil {
+			return err
+		}
+		if !known {
+			from.whyFull = "the write-ahead log does not go back to the newest copy"
+		}
 	}
-	f.mu.Lock()
-	f.files = found
-	f.mu.Unlock()
-	newest := reach(found, 1<<62).newest()
-	whyFull, err := f.resume(ctx, newest)
-	if err != nil {
-		return err
-	}
+	whyFull := from.whyFull
 	f.newest.Store(newest)
 	f.full.Store(whyFull != "")
-	if err := f.writeStatus(ctx); err != nil {
+	if err := f.meanwhile(ctx, f.writeStatus); err != nil {
 		return err
 	}
 	if whyFull != "" {
@@ -192,11 +190,40 @@ func (f *follower) load(ctx context.Context) error {
 	return nil
 }
 
-// resume continues after the newest state in the place, if the write-ahead log still has all changes
-// since. Otherwise it returns why the next copy has all pages.
-func (f *follower) resume(ctx context.Context, newest int64) (whyFull string, err error) {
+// look reads what is in the place.
+func (f *follower) look(ctx context.Context) (newest int64, from lastCopy, err error) {
+	if err := f.takeOver(ctx); err != nil {
+		return 0, from, err
+	}
+	if err := f.place.Clean(ctx); err != nil {
+		return 0, from, err
+	}
+	found, err := listFiles(ctx, f.place)
+	if err != nil {
+		return 0, from, err
+	}
+	if err := f.images.load(ctx); err != nil {
+		return 0, from, err
+	}
+	f.mu.Lock()
+	f.files = found
+	f.mu.Unlock()
+	newest = reach(found, 1<<62).newest()
+	from, err = f.findLast(ctx, newest)
+	return newest, from, err
+}
+
+// lastCopy is where the tracker stood that wrote the newest state, or why the next copy has all pages.
+type lastCopy struct {
+	at      sqlite.Position
+	commit  uint32 // pages of the database
+	whyFull string
+}
+
+// findLast finds the copy with which the newest state in the place ends.
+func (f *follower) findLast(ctx context.Context, newest int64) (lastCopy, error) {
 	if newest == 0 {
-		return "the destination has no copy yet", nil
+		return lastCopy{whyFull: "the destination has no copy yet"}, nil
 	}
 	for _, last := range f.list() {
 		if last.max != newest || last.level != levelCopies && last.level != levelSnapshots {
@@ -208,18 +235,13 @@ func (f *follower) resume(ctx context.Context, newest int64) (whyFull string, er
 			continue
 		}
 		if err != nil {
-			return "", err
+			return lastCopy{}, err
 		}
-		at, commit, ok := positionOf(h)
-		if !ok {
-			continue
+		if at, commit, ok := positionOf(h); ok {
+			return lastCopy{at: at, commit: commit}, nil
 		}
-		if known, err := f.tracker.Resume(ctx, at, commit); known || err != nil {
-			return "", err
-		}
-		return "the write-ahead log does not go back to the newest copy", nil
 	}
-	return "the newest copy is missing or damaged", nil
+	return lastCopy{whyFull: "the newest copy is missing or damaged"}, nil
 }
 
 // copyLoop copies what changes. It returns an error that ends the follower.
@@ -274,6 +296,11 @@ func (f *follower) copyState(ctx context.Context, at int64) error {
 		return nil
 	}
 	began := time.Now()
+	if full { // it takes long, and so may the images, for which the transaction is not needed
+		if err := f.meanwhile(ctx, f.images.copyAll); err != nil {
+			return err
+		}
+	}
 	pages := f.tracker.Take()
 	if err := f.copyPages(ctx, at, pages, full); err != nil {
 		f.tracker.Return(pages)

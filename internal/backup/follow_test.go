@@ -2,6 +2,8 @@ package backup
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"loquat"
 	"loquat/internal/migrate/migratetest"
 	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
 )
 
 // write adds a session to a store.
@@ -153,6 +156,119 @@ func (b *brokenPlace) Put(ctx context.Context, name string, size int64, r io.Rea
 		return b.err
 	}
 	return b.memory.Put(ctx, name, size, r)
+}
+
+// Nothing is missing in the copies if the server ran only between two runs of the process.
+func TestServerBetweenTwoFollowers(t *testing.T) {
+	dir, place := t.TempDir(), &memory{files: map[string][]byte{}}
+	server := func(name string) (last loquat.EventID) {
+		driver, err := sqlite.Open(t.Context(), dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(t.Context(), driver, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			write(t, s, fmt.Sprint(name, i))
+		}
+		last = s.Last()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	follow := func() {
+		f := newTestFollower(t, dir, place)
+		if err := f.step(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.tracker.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server("before")
+	follow()
+	last := server("between")
+	follow()
+	r, err := Restore(t.Context(), place, filepath.Join(t.TempDir(), "restored"), time.Time{})
+	if err != nil || r.Last != last {
+		t.Errorf("the newest state ends at %s, want %s: %v", r.Last, last, err)
+	}
+}
+
+// farPlace answers nothing until it is near.
+type farPlace struct {
+	*memory
+	near chan struct{}
+}
+
+func (p *farPlace) List(ctx context.Context, prefix string, fn func(string, int64) error) error {
+	select {
+	case <-p.near:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return p.memory.List(ctx, prefix, fn)
+}
+
+// While the process waits for its place, the server's write-ahead log does not grow without a bound.
+func TestPlaceThatIsFarAtTheStart(t *testing.T) {
+	dir, place := t.TempDir(), &farPlace{&memory{files: map[string][]byte{}}, make(chan struct{})}
+	s := openStore(t, dir)
+	f, err := newFollower(t.Context(), Options{Dir: dir, Place: place, Name: "test", Every: 20 * time.Millisecond, Keep: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.tracker.Close()
+	began := make(chan error, 1)
+	go func() { began <- f.begin(t.Context(), func(error) bool { return true }) }()
+	const written, most = 150 << 20, 80 << 20
+	var largest int64
+	for n := range written / (1 << 20) {
+		addText(t, s, fmt.Sprint("s", n), 1<<20)
+		if info, err := os.Stat(filepath.Join(dir, "loquat.db-wal")); err == nil {
+			largest = max(largest, info.Size())
+		}
+	}
+	if largest > most {
+		t.Errorf("the write-ahead log grew to %d bytes", largest)
+	}
+	close(place.near)
+	if err := <-began; err != nil {
+		t.Fatal(err)
+	}
+	if err := f.step(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Restore(t.Context(), place, filepath.Join(t.TempDir(), "restored"), time.Time{})
+	if err != nil || r.Last != s.Last() {
+		t.Errorf("the newest state ends at %s, want %s: %v", r.Last, s.Last(), err)
+	}
+}
+
+// addText adds a session with a message of so many bytes that cannot be compressed.
+func addText(t *testing.T, s *store.Store, id string, size int) {
+	t.Helper()
+	random := make([]byte, size*3/4)
+	rand.Read(random)
+	err := s.Update(t.Context(), func(tx *store.Tx) error {
+		if err := migratetest.AddSession(tx, id, 0, s.Owner()); err != nil {
+			return err
+		}
+		h, err := tx.Head(id)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.AppendMessage(&h, loquat.Message{ID: id, Role: loquat.RoleUser, Content: base64.StdEncoding.EncodeToString(random)}); err != nil {
+			return err
+		}
+		return tx.Checkpoint(&h, nil, false)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What changes while a place fails is copied later, in one piece, and not the whole database again. A

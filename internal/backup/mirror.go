@@ -123,6 +123,20 @@ func readFolder(path string, changed, now time.Time) (folder, error) {
 // again makes the next scan read everything.
 func (m *mirror) again() { clear(m.folders) }
 
+// copyAll copies the images on disk ahead of a sync, which then has little to do.
+func (m *mirror) copyAll(ctx context.Context) error {
+	_, err := m.scan()
+	for _, f := range m.folders {
+		for _, hash := range f.hashes {
+			if err == nil {
+				err = m.copy(ctx, hash)
+			}
+		}
+	}
+	m.again()
+	return err
+}
+
 // sync copies the images on disk, and returns those that a state names and that cannot be copied.
 func (m *mirror) sync(ctx context.Context, named []store.ImageFile, at int64) (missing []string, err error) {
 	used := map[string]bool{}

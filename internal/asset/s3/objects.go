@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,24 +58,58 @@ func (o *Objects) Put(ctx context.Context, name string, size int64, r io.Reader)
 
 // Get returns the bytes of an object. If there is none, the error wraps fs.ErrNotExist.
 func (o *Objects) Get(ctx context.Context, name string) (io.ReadCloser, error) {
-	body, _, _, err := o.client.GetObject(ctx, o.place.Location.Bucket, o.key(name), minio.GetObjectOptions{})
+	reading, cancel := context.WithCancelCause(ctx)
+	body, _, _, err := o.client.GetObject(reading, o.place.Location.Bucket, o.key(name), minio.GetObjectOptions{})
 	if err != nil {
+		cancel(nil)
 		return nil, o.failed(name, err)
 	}
-	return body, nil
+	return &idleReader{body, reading, cancel, time.AfterFunc(idleTimeout, func() { cancel(errIdle) }), o, name}, nil
+}
+
+// idleReader ends a body whose server sends nothing for idleTimeout while it is read.
+type idleReader struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	idle   *time.Timer
+	from   *Objects
+	name   string
+}
+
+func (r *idleReader) Read(p []byte) (int, error) {
+	r.idle.Reset(idleTimeout)
+	n, err := r.ReadCloser.Read(p)
+	r.idle.Stop() // the time until the next Read is the reader's own
+	if cause := onlyIdle(r.ctx); err != nil && cause != nil {
+		err = r.from.failed(r.name, cause)
+	}
+	return n, err
+}
+
+func (r *idleReader) Close() error {
+	r.idle.Stop()
+	r.cancel(nil)
+	return r.ReadCloser.Close()
 }
 
 // List calls fn with each object whose name begins with prefix, and its size.
 func (o *Objects) List(ctx context.Context, prefix string, fn func(name string, size int64) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the goroutine of the listing
-	for object := range o.client.Client.ListObjects(ctx, o.place.Location.Bucket, minio.ListObjectsOptions{Prefix: o.key(prefix), Recursive: true}) {
+	listing, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // ends the goroutine of the listing
+	idle := time.AfterFunc(idleTimeout, func() { cancel(errIdle) })
+	defer idle.Stop()
+	for object := range o.client.Client.ListObjects(listing, o.place.Location.Bucket, minio.ListObjectsOptions{Prefix: o.key(prefix), Recursive: true}) {
 		if object.Err != nil {
-			return o.failed(prefix, object.Err)
+			return o.failed(prefix, cmp.Or(onlyIdle(listing), object.Err))
 		}
+		idle.Reset(idleTimeout)
 		if err := fn(strings.TrimPrefix(object.Key, o.place.Location.Prefix), object.Size); err != nil {
 			return err
 		}
+	}
+	if cause := onlyIdle(listing); cause != nil {
+		return o.failed(prefix, cause)
 	}
 	return ctx.Err()
 }

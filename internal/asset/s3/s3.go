@@ -25,8 +25,6 @@ const (
 	dialTimeout = 5 * time.Second
 	// callTimeout is how long a call without the bytes of an image may take, with its repeats.
 	callTimeout = 10 * time.Second
-	// idleTimeout is how long the server may take no bytes of an image.
-	idleTimeout = 30 * time.Second
 	// attempts is how often a call is made.
 	attempts = 3
 	// checkAge is how long the result of a check is used again.
@@ -34,6 +32,9 @@ const (
 	// defaultRegion is used if neither the URL nor the environment names one.
 	defaultRegion = "us-east-1"
 )
+
+// idleTimeout is how long the server may take or send no bytes of an object.
+var idleTimeout = 30 * time.Second
 
 // Options configure a Bucket.
 type Options struct {
@@ -137,7 +138,7 @@ func (b *Bucket) Put(ctx context.Context, name string, u *asset.Upload) error {
 	return nil
 }
 
-var errIdle = errors.New("the server took no bytes for too long")
+var errIdle = errors.New("the server took or sent no bytes for too long")
 
 // onlyIdle returns errIdle if that is why a context ended.
 func onlyIdle(ctx context.Context) error {

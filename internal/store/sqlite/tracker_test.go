@@ -191,6 +191,38 @@ func TestTrackerResumes(t *testing.T) {
 	}
 }
 
+// A position in a log without frames says nothing: SQLite removes the log at the end and makes it again.
+func TestTrackerDoesNotResumeInAnEmptyLog(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir)
+	fill(t, db, 1)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first, err := sqlite.Track(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	position := first.Position()
+	commit, _ := first.Size()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, dir)
+	fill(t, db, 1)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	later, err := sqlite.Track(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	if known, err := later.Resume(t.Context(), position, commit); known || err != nil {
+		t.Errorf("resumed after changes that the log does not have: %v", err)
+	}
+}
+
 // A Tracker may begin before the server: the log is empty then, and its index does not say how large a page is.
 func TestTrackerBeforeTheWriter(t *testing.T) {
 	dir := t.TempDir()
