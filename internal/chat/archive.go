@@ -521,6 +521,11 @@ func (s *Assets) own(ctx context.Context, h store.Head, a loquat.Asset, upload *
 	return err
 }
 
-// CreateTemp creates a file for an image that is being received. The next start removes it if its
-// caller does not.
-func (s *Assets) CreateTemp() (*os.File, error) { return s.uploads.CreateTemp() }
+// CreateTemp creates a file for an image that is being received, for which the server has to have room. The next start
+// removes it if its caller does not.
+func (s *Assets) CreateTemp() (*os.File, error) {
+	if err := s.room.ForData(); err != nil {
+		return nil, err
+	}
+	return s.uploads.CreateTemp()
+}

@@ -261,9 +261,14 @@ func pointedFile(url string) string {
 	return id
 }
 
-// shows reports whether one of the parts names a file.
-func (c chatGPTContent) shows(id string) bool {
-	return slices.ContainsFunc(c.Parts, func(part json.RawMessage) bool { return bytes.Contains(part, []byte(id)) })
+// shows reports whether one of the parts of a message names a file.
+func (r *chatGPTReader) shows(c chatGPTContent, id string) bool {
+	for _, part := range c.Parts {
+		if !r.c.mayAdd(len(part)) || bytes.Contains(part, []byte(id)) {
+			return true
+		}
+	}
+	return false
 }
 
 // citationMark matches a citation in a text, between characters for private use.
@@ -273,10 +278,14 @@ var citationMark = regexp.MustCompile("\ue200[^\ue201]*\ue201")
 func (r *chatGPTReader) citations(place string, in *chatGPTMessage, m *loquat.Message) {
 	lost := len(in.Metadata.Citations)
 	for _, ref := range in.Metadata.References {
-		if strings.HasPrefix(ref.Text, "\ue200") && ref.Alt != "" {
-			m.Content = strings.ReplaceAll(m.Content, ref.Text, ref.Alt)
-			lost = 0 // the older form of the same citations
+		if !strings.HasPrefix(ref.Text, "\ue200") || ref.Alt == "" {
+			continue
 		}
+		if !r.c.mayAdd(len(m.Content) + strings.Count(m.Content, ref.Text)*len(ref.Alt)) {
+			return
+		}
+		m.Content = strings.ReplaceAll(m.Content, ref.Text, ref.Alt)
+		lost = 0 // the older form of the same citations
 	}
 	lost += len(citationMark.FindAllStringIndex(m.Content, -1))
 	m.Content = citationMark.ReplaceAllString(m.Content, "")
@@ -290,7 +299,7 @@ func (r *chatGPTReader) attachments(place string, in *chatGPTMessage, m *loquat.
 	for _, file := range in.Metadata.Attachments {
 		if !strings.HasPrefix(file.MimeType, "image/") {
 			r.c.note("%s: the file %q is left out; only images are taken over", place, loquat.Clip(file.Name, loquat.Excerpt))
-		} else if file.ID != "" && !in.Content.shows(file.ID) {
+		} else if file.ID != "" && !r.shows(in.Content, file.ID) {
 			r.c.attachFile(m, place, file.ID, file.Name)
 		}
 	}

@@ -249,10 +249,22 @@ func TestMessagesOfManyParts(t *testing.T) {
 		"thoughts": `[{"uuid": "1", "chat_messages": [{"uuid": "2", "sender": "assistant", "content": [` + many(15_000, `{"type": "thinking", "thinking": "a"}`) + `]}]}]`,
 		"images": `[{"id": "1", "chat": {"history": {"currentId": "m", "messages": {"m": {"id": "m", "parentId": null, "childrenIds": [], "role": "user", "content": "hi", "files": [` +
 			many(4000, `{"type": "image", "url": "https://example.org/a"}`) + `]}}}}}]`,
+		"citations that double a text": `[{"id": "1", "mapping": {"m": {"id": "m", "message": {"id": "m", "author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["\ue200"]},
+			"metadata": {"content_references": [` + many(40, `{"matched_text": "\ue200", "alt": "\ue200\ue200"}`) + `]}}}}}]`,
+		"attachments of a long text": `[{"id": "1", "mapping": {"m": {"id": "m", "message": {"id": "m", "author": {"role": "user"}, "content": {"content_type": "text", "parts": ["` + strings.Repeat("x", 4<<20) + `"]},
+			"metadata": {"attachments": [` + many(4000, `{"id": "f", "mime_type": "image/png"}`) + `]}}}}}]`,
 	} {
 		if got := describe(t, strings.NewReader(file)); !strings.Contains(got, "ERROR") || !strings.Contains(got, "too many parts") {
 			t.Errorf("%s: %.300s", name, got)
 		}
+	}
+	deep := func(levels, leaves int) string {
+		return `[{"conversationId": "1", "title": "t", "endpoint": "openAI", "recursive": true, "messages": [` +
+			strings.Repeat(`{"messageId": "m", "isCreatedByUser": true, "text": "x", "children": [`, levels) + many(leaves, `{}`) + strings.Repeat(`]}`, levels) + `]}]`
+	}
+	allocated := testing.Benchmark(func(b *testing.B) { _ = describe(t, strings.NewReader(deep(2000, 5000))) }).AllocedBytesPerOp()
+	if allocated > 1<<30 {
+		t.Errorf("a deep tree of 100 KB allocates %d bytes", allocated)
 	}
 	if got := describe(t, strings.NewReader(claude(2000))); !strings.Contains(got, "SESSION claude-1") {
 		t.Errorf("2,000 parts: %.300s", got)

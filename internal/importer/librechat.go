@@ -130,7 +130,8 @@ func readLibreChat(c *conversation, raw []byte) error {
 	if system := cmp.Or(in.Options.System, in.Options.PromptPrefix); system != "" {
 		c.add("", loquat.Message{Role: loquat.RoleSystem, Content: system})
 	}
-	messages := flatten(append(in.Tree, in.Messages...))
+	var messages []libreChatMessage
+	flatten(append(in.Tree, in.Messages...), &messages)
 	nodes := make([]node, len(messages))
 	for i, m := range messages {
 		nodes[i] = node{id: m.MessageID, parent: m.Parent, at: m.CreatedAt.Time}
@@ -146,20 +147,19 @@ func readLibreChat(c *conversation, raw []byte) error {
 	return nil
 }
 
-// flatten returns the messages of a tree as a list, each before its answers.
-func flatten(tree []libreChatMessage) (out []libreChatMessage) {
+// flatten appends the messages of a tree to a list, each before its answers.
+func flatten(tree []libreChatMessage, out *[]libreChatMessage) {
 	for _, m := range tree {
 		children := m.Children
 		m.Children = nil
-		out = append(out, m)
+		*out = append(*out, m)
 		for i := range children {
 			if children[i].Parent == "" {
 				children[i].Parent = m.MessageID
 			}
 		}
-		out = append(out, flatten(children)...)
+		flatten(children, out)
 	}
-	return out
 }
 
 func readLibreChatMessage(c *conversation, place string, in libreChatMessage) {

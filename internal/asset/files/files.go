@@ -62,7 +62,7 @@ func (d *Dir) Restrict() error {
 // Put moves the file of an upload to its final place. Both must be on one file system.
 func (d *Dir) Put(_ context.Context, hash string, u *asset.Upload) error {
 	to := d.file(hash)
-	if _, err := os.Stat(to); err == nil {
+	if info, err := os.Stat(to); err == nil && info.Size() == u.Size { // a damaged file is replaced
 		u.Discard()
 		return nil
 	}

@@ -1,6 +1,7 @@
 package files_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -64,6 +65,26 @@ func TestHashes(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(path, u.SHA256[:2], u.SHA256)); err != nil {
 		t.Errorf("the file is not where backups look for it: %v", err)
+	}
+}
+
+// An image whose file is cut short is stored again by its next upload.
+func TestCutFile(t *testing.T) {
+	path := t.TempDir()
+	d := open(t, path)
+	image := assettest.PNG(t, 1, 100)
+	for range 2 {
+		u := assettest.Receive(t, image)
+		if err := d.Put(t.Context(), u.SHA256, u); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(path, u.SHA256[:2], u.SHA256)
+		if b, err := os.ReadFile(file); err != nil || !bytes.Equal(b, image) {
+			t.Errorf("%d of %d bytes: %v", len(b), len(image), err)
+		}
+		if err := os.Truncate(file, 10); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
