@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 		return Report{}, fmt.Errorf("mark %s as moved: %w", o.From, err)
 	}
 	if err := m.target.Commit(ctx, m.log.Write); err != nil {
-		return Report{}, fmt.Errorf("complete %s: %w", o.To, err)
+		return Report{}, fmt.Errorf("complete %s (run the same command again, which completes the move): %w", o.To, err)
 	}
 	return m.report, nil
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"loquat"
@@ -513,6 +514,50 @@ func TestCancelled(t *testing.T) {
 			run(t, to, back)
 			with(t, back, func(s *store.Store) { same(t, "the directory", content(t, s), before) })
 		})
+	}
+}
+
+// A move that fails in its last step can be repeated, although the source already says that it was moved.
+func TestLastStepFails(t *testing.T) {
+	failAtTheEnd := func(t *testing.T, from, to migrate.Place, spoil func()) {
+		t.Helper()
+		_, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Logger: quiet, Progress: func(p migrate.Progress) {
+			if strings.HasPrefix(p.Step, "comparing the log") {
+				spoil()
+			}
+		}})
+		if err == nil || !strings.Contains(err.Error(), "run the same command again") {
+			t.Fatalf("the move ends with %v", err)
+		}
+		if _, err := open(t, to); !errors.Is(err, store.ErrMoving) {
+			t.Errorf("the target can be used: %v", err)
+		}
+	}
+	from, to, back := directory(t), database(t), directory(t)
+	var before []string
+	with(t, from, func(s *store.Store) { migratetest.Fill(t, s, 3, 2); before = content(t, s) })
+	failAtTheEnd(t, from, to, func() { execute(t, to, `UPDATE log SET epoch = epoch + 1`) }) // as another node does
+	run(t, from, to)
+	with(t, to, func(s *store.Store) { same(t, "the database", content(t, s), before) })
+	failAtTheEnd(t, to, back, func() {
+		if err := os.RemoveAll(filepath.Join(back.Dir, "loquat.db-shm")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	run(t, to, back)
+	with(t, back, func(s *store.Store) { same(t, "the directory", content(t, s), before) })
+}
+
+// execute runs a statement in a database.
+func execute(t *testing.T, p migrate.Place, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Exec(t.Context(), statement)
+	if err := errors.Join(err, conn.Close(t.Context())); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -84,7 +84,7 @@ func (db *DB) requireInPlace(moving string) error {
 	return m.Usable()
 }
 
-// unlimited are the statements that remove the limits of a transaction that moves a store. Only a
+// unlimited are the statements that remove the limits of a transaction that moves a store, or upgrades it. Only a
 // lock that another process holds is not waited for.
 var unlimited = []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0", "SET LOCAL lock_timeout = '10s'"}
 
@@ -128,6 +128,7 @@ type Loader struct {
 	raw     *pgx.Conn
 	indexes []string // statements that create the indexes; they are missing until Index
 	done    bool
+	last    bool // Commit was called
 }
 
 // NewLoader opens the database of opts for a move. The database must have no rows.
@@ -255,10 +256,11 @@ func (l *Loader) Read(ctx context.Context, fn func(store.SQL) error) error {
 // Commit runs fn, which writes the log so that the store is usable, and commits. If the connection breaks meanwhile, Commit
 // finds out whether the database has the rows.
 func (l *Loader) Commit(ctx context.Context, fn func(store.SQL) error) error {
+	l.last = true
 	q := statements{ctx: ctx, conn: l.conn, last: &pgx.Batch{}}
 	n, err := q.Exec(`UPDATE log SET moving = moving WHERE epoch = ? AND moving = ?`, l.epoch, l.mark.String())
 	if err == nil && n != 1 {
-		err = errors.New("another program has taken over the database meanwhile; run the same command again")
+		err = errors.New("another program has taken over the database meanwhile, or it did not answer for long")
 	}
 	if err == nil {
 		err = fn(q)
@@ -315,12 +317,13 @@ func (e *unknownError) Unwrap() error { return e.cause }
 func (l *Loader) Explain(err error) store.Fault { return l.db.Explain(err) }
 
 // Close closes the database. Unless Commit succeeded, the database has no rows afterwards. It
-// says that it is incoming only if this cannot be changed, because the connection broke.
+// says that it is incoming if Commit was called, because the source then says that it was moved, and if this cannot
+// be changed, because the connection broke.
 func (l *Loader) Close() error {
 	if l.conn != nil {
 		release(l.conn, l.done || rollback(l.raw))
 	}
-	if !l.done {
+	if !l.done && !l.last {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 		defer cancel()
 		_ = l.db.Write(ctx, func(q store.SQL) error { // a repeated move starts either way

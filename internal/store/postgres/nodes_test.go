@@ -815,6 +815,19 @@ func TestLeaseSurvivesAFullPool(t *testing.T) {
 	mustCreate(t, s, "after")
 }
 
+// The steps of an upgrade may take longer than a statement of a running server may.
+func TestUpgradeTakesLongerThanAStatement(t *testing.T) {
+	t.Parallel()
+	_, url := pgtest.Shared(t).Database(t)
+	admin := connect(t, url)
+	exec(t, admin, `CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF coalesce(current_setting('test.slept', true), '') = '' THEN PERFORM pg_sleep(2); PERFORM set_config('test.slept', 'yes', true); END IF;
+	END $$`)
+	exec(t, admin, `CREATE EVENT TRIGGER slow ON ddl_command_end WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION slow()`)
+	s, _ := openStore(t, postgres.Options{URL: url, StatementTimeout: time.Second})
+	mustCreate(t, s, "after")
+}
+
 // A node that was away while newer programs upgraded the database does not come back to a schema
 // that it cannot use.
 func TestNodeThatWasAwayDuringAnUpgrade(t *testing.T) {

@@ -111,7 +111,8 @@ func (db *DB) migrate(ctx context.Context) error {
 	}
 	usable := false
 	defer func() { release(conn, usable) }()
-	defer db.watch(raw)()
+	unwatch := db.watch(raw)
+	defer unwatch()
 	tx, err := raw.Begin(ctx)
 	if err != nil {
 		return err
@@ -140,6 +141,12 @@ func (db *DB) migrate(ctx context.Context) error {
 		return nil
 	case version == len(files):
 		return nil
+	}
+	unwatch() // large tables take their time
+	for _, statement := range unlimited {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("prepare the tables: %w", err)
+		}
 	}
 	if err := db.upgrade(ctx, conn, raw, tx, files, version, least); err != nil {
 		return err

@@ -22,6 +22,7 @@ type Loader struct {
 	mark    store.Move
 	indexes []string // statements that create the indexes; they are missing until Index
 	done    bool
+	last    bool // Commit was called
 }
 
 // loadBytes is the size of the rows that one transaction of a Loader writes, and insertBytes that
@@ -225,6 +226,7 @@ func (l *Loader) Read(ctx context.Context, fn func(store.SQL) error) error {
 
 // Commit runs fn, which writes the log, in the transaction that makes the store usable.
 func (l *Loader) Commit(ctx context.Context, fn func(store.SQL) error) error {
+	l.last = true
 	err := l.db.Write(ctx, fn)
 	l.done = err == nil
 	return err
@@ -233,12 +235,13 @@ func (l *Loader) Commit(ctx context.Context, fn func(store.SQL) error) error {
 // Explain returns the Fault that describes an error.
 func (l *Loader) Explain(err error) store.Fault { return l.db.Explain(err) }
 
-// Close closes the database. Unless Commit succeeded, it removes the file.
+// Close closes the database. Unless Commit was called, it removes the file: the source then does not say that it was
+// moved.
 func (l *Loader) Close() error {
 	close(l.db.stop)
 	<-l.db.done
 	err := l.db.release()
-	if !l.done {
+	if !l.done && !l.last {
 		err = removeFiles(filepath.Dir(l.db.path))
 	}
 	return errors.Join(err, l.db.lock.Release())
