@@ -93,6 +93,31 @@ func TestUnusableEventInThePast(t *testing.T) {
 	}
 }
 
+// So does one whose event in the past is too large for an answer of the server.
+func TestLargeEventInThePast(t *testing.T) {
+	before := maxAnswer
+	maxAnswer = 1 << 20
+	t.Cleanup(func() { maxAnswer = before })
+	o := newRemoteServer()
+	o.log.partial("one", "a")
+	o.log.partial("two", strings.Repeat("x", 2<<20))
+	o.log.partial("two", "b")
+	_, url := newBridge(t, History{Events: 1}) // it begins after all this
+	f := o.forward(t, url, "server-token")
+	until(t, "the server is connected", f.Connected)
+	p := call(t, url)
+	if got, reason := p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"}); got.Gap || reason != "" {
+		t.Fatalf("%+v %q", got, reason)
+	}
+	if got := p.next(); got.event != eventGap {
+		t.Fatalf("in its place: %s %.200s", got.event, got.payload)
+	}
+	last := o.log.partial("two", "c")
+	for got := p.next(); got.eventID() != last; got = p.next() {
+		t.Logf("%s %.100s", got.event, got.payload)
+	}
+}
+
 // A bridge in the server's process also replaces an event that cannot be pushed with a gap.
 func TestUnusableEventInTheServer(t *testing.T) {
 	for _, kind := range []string{"deeper than decoders read", "much deeper", "not to be encoded"} {

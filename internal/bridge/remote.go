@@ -66,8 +66,11 @@ const (
 	connectWithin = 5 * time.Second  // how long a join waits for a server that is not connected
 	askWithin     = 20 * time.Second // between two pushes of the server
 	maxAsking     = 32               // concurrent queries per server
-	maxAnswer     = 64 << 20         // bytes of a window of events
+	maxAskingGets = 24               // of them reads of apps, which may take long
 )
+
+// maxAnswer is the most bytes of a window of events.
+var maxAnswer = 64 << 20
 
 // History bounds the events that a hub keeps in memory for each remote server.
 type History struct {
@@ -100,6 +103,8 @@ type remote struct {
 	changed   chan struct{} // closed at the next change of any of these
 	tokenUses map[*tokenUse]struct{}
 	query     map[string]*query
+	asking    chan struct{} // full while maxAsking queries run
+	gets      chan struct{} // full while maxAskingGets of them are reads of apps
 	lastAsk   int
 }
 
@@ -107,6 +112,7 @@ func newRemote(id, token string, history History, attempts *auth.Attempts, refus
 	return &remote{
 		id: id, digest: sha256.Sum256([]byte(token)), attempts: attempts, refusals: refusals, log: log.With("server", id), tail: newTail(history),
 		changed: make(chan struct{}), asked: map[string]*askedToken{}, tokenUses: map[*tokenUse]struct{}{}, query: map[string]*query{},
+		asking: make(chan struct{}, maxAsking), gets: make(chan struct{}, maxAskingGets),
 	}
 }
 
@@ -372,5 +378,8 @@ func (r *remote) await(ctx context.Context, holds func() bool) error {
 		}
 	}
 }
+
+// errBusy reports that so many apps read from the server that no other can.
+var errBusy = loquat.Errorf(loquat.CodeBusy, "apps read as much of this server at the moment as they may at the same time; try again in a moment")
 
 var errDisconnected = loquat.Errorf(loquat.CodeUnavailable, "the server is not connected to this bridge")

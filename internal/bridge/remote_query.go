@@ -47,12 +47,31 @@ type incomingPart struct {
 	in   phx.Incoming
 }
 
-// ask sends a query to the server and passes the parts of the answer to take.
+// ask sends a query to the server and passes the parts of the answer to take. Reads of apps are refused
+// while too many run. All other queries are short, and wait for their turn.
 func (r *remote) ask(ctx context.Context, event string, params askParams, take func(Part) error) (Answer, error) {
+	if event == eventGet {
+		select {
+		case r.gets <- struct{}{}:
+			defer func() { <-r.gets }()
+		default:
+			return Answer{}, errBusy
+		}
+	}
+	turn := time.NewTimer(askWithin)
+	defer turn.Stop()
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-turn.C:
+		return Answer{}, errDisconnected
+	case <-ctx.Done():
+		return Answer{}, ctx.Err()
+	}
 	q := &query{parts: make(chan incomingPart, 1), end: make(chan doneParams, 1)}
 	r.mu.Lock()
 	server := r.joined
-	if server == nil || len(r.query) >= maxAsking {
+	if server == nil {
 		r.mu.Unlock()
 		return Answer{}, errDisconnected
 	}

@@ -1,6 +1,9 @@
 package bridge
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -102,6 +105,68 @@ func TestTokenOfUserEnds(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.asked) == 0 && len(r.tokenUses) == 0
 	})
+}
+
+// A token that is another user's when the server comes back ends the sockets of the first user.
+func TestTokenOfAnotherUser(t *testing.T) {
+	o := newRemoteServer()
+	_, url := newBridge(t, History{})
+	f := o.forward(t, url, "server-token")
+	until(t, "the server is connected", f.Connected)
+	p := call(t, url)
+	if _, reason := p.join(rigTopic, map[string]any{"token": "of-ann"}); reason != "" {
+		t.Fatal(reason)
+	}
+	f.Close()
+	o.door.mu.Lock()
+	o.door.tokens["of-ann"] = Sight{User: "bob"}
+	o.door.mu.Unlock()
+	o.forward(t, url, "server-token")
+	p.gone()
+}
+
+// Reads of apps that take long leave room for what others ask of the server.
+func TestManyReadsLeaveRoom(t *testing.T) {
+	o := newRemoteServer()
+	held := make(chan struct{})
+	defer close(held)
+	o.api = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-held:
+		case <-r.Context().Done():
+		}
+	})
+	o.log.of("ann", "a", "one")
+	o.log.of("ann", "a", "two")
+	h, url := newBridge(t, History{Events: 1}) // the past is read from the server
+	f := o.forward(t, url, "server-token")
+	until(t, "the server is connected", f.Connected)
+	const readers = maxAskingGets / maxGets
+	for range readers {
+		p := call(t, url)
+		if _, reason := p.join(rigTopic, map[string]any{"token": "good"}); reason != "" {
+			t.Fatal(reason)
+		}
+		for i := range maxGets {
+			payload, _ := json.Marshal(getParams{fmt.Sprint(i), "/sessions"})
+			if err := p.client.Push(rigTopic, eventGet, payload, func(phx.Reply) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := h.remotes["home"]
+	until(t, "all of them read", func() bool { return len(r.gets) == maxAskingGets })
+	other := call(t, url)
+	if got, reason := other.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000000"}); reason != "" || got.Gap {
+		t.Fatalf("a join with a past: %q %+v", reason, got)
+	}
+	other.expect("onetwo")
+	if _, _, reply := other.get("/sessions"); reply != `{"reason":"busy"}` {
+		t.Errorf("one more read: %s", reply)
+	}
+	if _, reason := call(t, url).join(rigTopic, map[string]any{"token": "of-ann"}); reason != "" {
+		t.Errorf("a join with a token that the server has to be asked about: %q", reason)
+	}
 }
 
 // A token of a user that expires ends by itself.
