@@ -1,7 +1,7 @@
 // Boot: makes the model, joins it with the browser, renders the page.
 import { effect } from "@preact/signals";
 import { render } from "preact";
-import { language, languages, preferred, t, useLanguage } from "./i18n/index.ts";
+import { language, preferred, t, useLanguage } from "./i18n/index.ts";
 import { App } from "./model/app.ts";
 import { whenIdle } from "./model/idle.ts";
 import { commandOf, commandsOf, type Command } from "./model/commands.ts";
@@ -68,7 +68,7 @@ function keepLanguage(): Promise<unknown> {
   let first: Promise<void> | undefined;
   effect(() => {
     const wanted = app.preferences.get("language") || preferred(navigator.languages);
-    const loaded = useLanguage(wanted).then((done) => void (done || app.notices.add({ kind: "error", text: t("problem.language", { language: languages[wanted] }) })));
+    const loaded = useLanguage(wanted).then((done) => void (done || app.partFailed()));
     first ??= loaded;
   });
   return Promise.race([first, new Promise((resolve) => setTimeout(resolve, 3000))]); // a slow network shows the page in English at first
@@ -109,8 +109,8 @@ function keepFilesOut(): void {
 
 /** keepUser loads the page again when another user has signed in, here or in another tab. */
 function keepUser(): void {
-  app.onOtherUser = () => location.reload();
-  addEventListener("storage", () => app.users.changed && location.reload());
+  app.reload = () => location.reload();
+  addEventListener("storage", ({ newValue }) => (app.users.changed ? location.reload() : newValue === null && app.keepDraft()));
 }
 
 app.download = (url) => Object.assign(document.createElement("a"), { href: url, download: "" }).click();
@@ -126,6 +126,7 @@ if (root) {
   keepFilesOut();
   keepTime();
   keepUser();
+  addEventListener("pagehide", () => void app.conversation.settle());
   keepShell();
   notifyReplies(app);
   if (!code) app.start();

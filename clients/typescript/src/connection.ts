@@ -294,13 +294,14 @@ export class Connection implements EventLog {
     const end = () => limit.abort(signal.reason)
     signal.addEventListener("abort", end)
     let held = false, began = 0
-    let timer = setTimeout(() => limit.abort(), connectTimeout)
+    const within = (ms: number) => setTimeout(() => {
+      held = true
+      limit.abort()
+    }, ms)
+    let timer = within(connectTimeout) // something in between may hold back the headers, too
     const onOpen = () => {
       clearTimeout(timer)
-      timer = setTimeout(() => {
-        held = true
-        limit.abort()
-      }, openTimeout)
+      timer = within(openTimeout)
     }
     try {
       if (signal.aborted) throw signal.reason
@@ -340,7 +341,7 @@ export class Connection implements EventLog {
         ({ events } = await this.#client.events.poll({ ...query, since_id: this.#position, wait }, { signal, retries: 0, timeout: connectTimeout + wait * 1000 }))
       } catch (error) {
         if (isProblem(error, "gone", "not_found")) throw goneProblem("", error.message)
-        if (this.#options.transport !== "poll") this.#polling = false
+        if (!signal.aborted && this.#options.transport !== "poll") this.#polling = false // aborted: other topics
         throw error
       }
       joined()

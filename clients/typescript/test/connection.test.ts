@@ -37,6 +37,9 @@ interface Rig {
   leave: () => void
 }
 
+/** The answer of a proxy that holds back the headers, too. */
+const never = "never"
+
 /** A connection to a server that answers as the test says. A stream that `answer` leaves out opens. */
 function rigOf(answer: (url: URL, streams: number) => Response | Error | string | undefined, options: ConnectionOptions = {}): Rig {
   const rig = { states: [], streams: [], urls: [], seen: [], gone: 0 } as unknown as Rig
@@ -47,6 +50,7 @@ function rigOf(answer: (url: URL, streams: number) => Response | Error | string 
       const given = answer(url, rig.streams.length)
       if (given instanceof Error) throw given
       if (given instanceof Response) return given.clone()
+      if (given === never) return new Promise((_, reject) => init.signal!.addEventListener("abort", () => reject(init.signal!.reason as Error)))
       const stream = new Stream(init.signal!, given ?? opening(url.searchParams.get("since_id") ?? "0"))
       rig.streams.push(stream)
       return stream.response
@@ -114,17 +118,21 @@ test("a log without the next events: followers load snapshots", async () => {
 })
 
 test("a proxy that holds streams back, or has none: polling", async () => {
-  for (const refusal of ["", new Response("<html>"), new Response("no", { status: 404 })]) {
+  for (const refusal of ["", never, new Response("<html>"), new Response("no", { status: 404 })]) {
     const polls: string[] = []
     const rig = rigOf((url) => {
       if (url.pathname === "/events/stream") return refusal
       polls.push(url.searchParams.get("since_id")!)
       return Response.json({ events: polls.length === 1 ? [event(11), event(12)] : [] })
-    }, { openTimeout: 50, pollWait: 1 })
+    }, { openTimeout: 50, connectTimeout: 50, pollWait: 1 })
     await until("events come", () => rig.seen.length === 2)
     assert.deepEqual([status(rig), rig.log.state.get().transport, rig.seen.join(" ")], ["live", "poll", "s11 s12"])
     await until("it polls on", () => polls.length > 1)
     assert.equal(polls[1], eventId(12))
+    const asked = rig.urls.length
+    follow(rig, "t", eventId(12))
+    await until("it polls for both", () => rig.urls.slice(asked).some((url) => url.searchParams.getAll("session_id").join().includes("t")))
+    assert.ok(!rig.urls.slice(asked).some((url) => url.pathname === "/events/stream"), "another stream is tried for each session")
     rig.log.close()
   }
 })

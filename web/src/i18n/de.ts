@@ -356,7 +356,7 @@ export const de: Catalogue = {
   "notify.title": "Die Antwort ist vollständig",
   "notify.failed": "Die Antwort ist fehlgeschlagen",
 
-  "problem.language": "Die Texte in der Sprache „{language}“ konnten nicht geladen werden. Lade die Seite neu, um es noch einmal zu versuchen.",
+  "problem.part": "Ein Teil dieser Seite konnte nicht geladen werden. Lade die Seite neu.",
   "problem.connection": "Der Server ist nicht erreichbar.",
   "problem.unauthorized": "Du bist abgemeldet.",
   "problem.forbidden": "Das darfst du nicht.",

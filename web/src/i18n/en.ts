@@ -357,7 +357,7 @@ export const en = {
   "notify.title": "The reply is complete",
   "notify.failed": "The reply failed",
 
-  "problem.language": "The texts in {language} could not be loaded. Load the page again to try once more.",
+  "problem.part": "A part of this page could not be loaded. Load the page again.",
   "problem.connection": "The server cannot be reached.",
   "problem.unauthorized": "You are signed out.",
   "problem.forbidden": "You may not do this.",

@@ -356,7 +356,7 @@ export const es: Catalogue = {
   "notify.title": "La respuesta está completa",
   "notify.failed": "La respuesta ha fallado",
 
-  "problem.language": "No se pudieron cargar los textos en {language}. Vuelve a cargar la página para intentarlo de nuevo.",
+  "problem.part": "No se pudo cargar una parte de esta página. Vuelve a cargar la página.",
   "problem.connection": "No se puede conectar con el servidor.",
   "problem.unauthorized": "Tu sesión está cerrada.",
   "problem.forbidden": "No tienes permiso para hacer esto.",

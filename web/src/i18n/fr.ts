@@ -357,7 +357,7 @@ export const fr: Catalogue = {
   "notify.title": "La réponse est complète",
   "notify.failed": "La réponse a échoué",
 
-  "problem.language": "Les textes en {language} n’ont pas pu être chargés. Rechargez la page pour réessayer.",
+  "problem.part": "Une partie de cette page n’a pas pu être chargée. Rechargez la page.",
   "problem.connection": "Le serveur est injoignable.",
   "problem.unauthorized": "Vous n’avez plus accès\u202f: connectez-vous.",
   "problem.forbidden": "Vous n’avez pas le droit de faire cela.",

@@ -356,7 +356,7 @@ export const zh: Catalogue = {
   "notify.title": "回复已完成",
   "notify.failed": "回复失败",
 
-  "problem.language": "无法加载语言“{language}”的文本。请重新加载页面再试一次。",
+  "problem.part": "此页面的一部分无法加载，请重新加载页面。",
   "problem.connection": "无法连接服务器。",
   "problem.unauthorized": "你已退出登录。",
   "problem.forbidden": "你没有权限执行此操作。",

@@ -1,6 +1,6 @@
 // The state of the whole page. It owns all other parts of the model.
 import { isProblem, newId, type ConnectionState, type FollowedSession, type Outbox, type OutboxEntry, type SessionState } from "@loquat/client";
-import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { batch, computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import { fileSize, t } from "../i18n/index.ts";
 import { addressOf, maxImageBytes, maxPieces, piecesOf, type Chosen, type Piece } from "./attachments.ts";
 import { Composer, type Refused } from "./composer.ts";
@@ -99,7 +99,8 @@ export class App {
     if (this.started) return;
     this.started = true;
     effect(() => {
-      if (this.state.value === "signed-out") this.signIn.value = true;
+      if (this.state.value === "signed-out") this.out = this.signIn.value = true;
+      else if (this.out && this.state.value === "live") untracked(() => void this.signedIn()); // in another tab
     });
     this.show(this.route.peek());
     void this.identify();
@@ -118,7 +119,7 @@ export class App {
     try {
       const me = await this.wire.call<Me>("GET", "/auth/me");
       this.users.enter(me.user ?? "");
-      if (this.users.changed) return this.onOtherUser();
+      if (this.users.changed) return this.reload();
       this.me.value = me;
       this.wire.begin();
     } catch (thrown) {
@@ -133,10 +134,11 @@ export class App {
     this.agents.value = await this.wire.call<{ agents: Agent[] }>("GET", "/agents").then(({ agents }) => agents, (thrown) => (later(thrown), []));
   }
   private identifying: ReturnType<typeof setTimeout> | undefined;
+  private out = false;
 
   /** signedIn goes on with the rights that the user now has. */
   async signedIn(): Promise<void> {
-    this.signIn.value = false;
+    this.out = this.signIn.value = false;
     this.start();
     await this.identify();
     if (this.users.changed) return;
@@ -150,10 +152,7 @@ export class App {
     const done = this.wire.call("DELETE", "/auth/session").then(() => true, (thrown) => isProblem(thrown, "unauthorized") || Promise.reject(thrown));
     if (!(await this.attempt(done))) return;
     await this.wire.outbox.clear();
-    this.me.value = null;
-    await this.identify();
-    this.list.load();
-    this.reopen();
+    this.reload(); // so that nothing of the user stays
   }
 
   /** Whether the next address takes the place of the present one. */
@@ -234,17 +233,15 @@ export class App {
 
   private changed(id: string, transcript: Transcript, { status, state, error }: FollowedSession): void {
     if (status === "deleted") {
-      this.notices.add({ kind: "info", text: t("session.deleted_elsewhere") });
-      const draft = this.composer.peek();
-      this.go({ at: "new" }, true);
-      draft.heir = this.composer.peek();
-      draft.putBack(draft.take());
-      draft.save();
-      return;
+      return this.rescue(id);
     }
     if (status === "missing" || status === "failed") this.problem.value = error ?? null;
     // After a reload, the outbox may not have been read yet that has to create the session.
-    if (status === "missing") void this.wire.outbox.ready.then(() => this.transcript.peek() === transcript && this.creates(id) && this.follow(id));
+    if (status === "missing") void this.wire.outbox.ready.then(() => {
+      if (this.transcript.peek() !== transcript) return;
+      if (this.creates(id)) this.follow(id);
+      else if (this.wire.outbox.of(id).length) this.rescue(id);
+    });
     if (status !== "ready" || !state) return;
     this.problem.value = null;
     const ended = transcript.active.peek();
@@ -253,8 +250,24 @@ export class App {
     if (ended && !transcript.active.peek()) this.ended(state);
   }
 
-  /** What the page does when it has drafts and sends of another user; main.tsx loads it again. */
-  onOtherUser: () => void = () => {};
+  /** rescue goes to a new session with what the user wrote in one that was deleted: the draft, and what was not sent. */
+  private rescue(id: string): void {
+    this.notices.add({ kind: "info", text: t("session.deleted_elsewhere") });
+    const draft = this.composer.peek();
+    this.go({ at: "new" }, true);
+    draft.heir = this.composer.peek();
+    draft.putBack(draft.take());
+    draft.save();
+    for (const entry of this.wire.outbox.of(id).reverse()) void this.takeBack(entry);
+  }
+
+  /** reload loads the page again; main.tsx does it. */
+  reload: () => void = () => {};
+
+  /** partFailed says that a part of the page cannot be loaded. With a connection, the server has another version of the page by now. */
+  partFailed(): void {
+    this.notices.add({ kind: "error", text: t("problem.part"), action: { label: t("retry"), run: this.reload } });
+  }
 
   /** What the page does when a reply ends; main.tsx notifies the user. */
   onReply: (title: string, text: string) => void = () => {};
@@ -279,6 +292,11 @@ export class App {
       });
     }
     return found;
+  }
+
+  /** keepDraft stores the draft again when another tab has sent, and so removed, its own at the same place. */
+  keepDraft(): void {
+    this.composer.peek().save();
   }
 
   /** attach adds files to the draft, and says which it does not take. */
@@ -307,7 +325,7 @@ export class App {
     const taken = composer.take();
     const attachments = taken.pieces.flatMap((piece) => piece.attachment ?? []);
     const files = taken.pieces.flatMap(({ name, image }) => (image ? { image, ...(name && { name }) } : []));
-    const send: Send = { content: taken.text, stream_tools: true, ...(attachments.length && { attachments }), ...(this.busy.peek() && { on_busy: mode ?? this.preferences.get("busy") }) };
+    const send: Send = { content: taken.text, stream_tools: true, ...(attachments.length && { attachments }), ...((this.busy.peek() || this.pending.peek().length > 0) && { on_busy: this.busy.peek() ? (mode ?? this.preferences.get("busy")) : "queue" }) };
     const id = sessionOf(this.route.peek());
     const session = id ?? newId();
     await this.conversation.settle();

@@ -27,7 +27,11 @@ export class Preferences {
   private readonly values: Signal<Values>;
 
   constructor(private readonly storage: Storage) {
-    this.values = signal({ ...defaults, ...(storage.get(key) as Partial<Values> | undefined) });
+    this.values = signal(this.stored());
+  }
+
+  private stored(): Values {
+    return { ...defaults, ...(this.storage.get(key) as Partial<Values> | undefined) };
   }
 
   get<K extends keyof Values>(name: K): Values[K] {
@@ -35,7 +39,7 @@ export class Preferences {
   }
 
   set<K extends keyof Values>(name: K, value: Values[K]): void {
-    this.values.value = { ...this.values.peek(), [name]: value };
+    this.values.value = { ...this.stored(), [name]: value }; // another tab may have set others
     this.storage.set(key, this.values.peek());
   }
 }

@@ -211,10 +211,6 @@ export class Transcript {
   private rowsOf(view: SessionState): Row[] {
     const rows: Row[] = [];
     const running = isRunning(view);
-    const results = new Map<string, { message: Message; index: number }>();
-    view.messages.forEach((message, index) => {
-      if (message.role === "tool") results.set(text(message.metadata?.tool_call_id), { message, index });
-    });
     const called = new Set<string>();
     let reply: { parts: Part[]; from: number; to: number; message?: Message; key: string } | null = null;
     const close = (running: boolean): void => {
@@ -224,7 +220,7 @@ export class Transcript {
     view.messages.forEach((message, index) => {
       if (message.role === "assistant") {
         reply ??= { parts: [], from: index, to: index, key: `reply ${view.messages[index - 1]?.id ?? ""}` };
-        this.addPhase(reply.parts, message, index, results, called, running);
+        this.addPhase(reply.parts, view.messages, index, called, running);
         reply.message = message;
         reply.to = index;
       } else if (message.role === "tool" && reply && called.has(text(message.metadata?.tool_call_id))) {
@@ -243,7 +239,11 @@ export class Transcript {
     return rows;
   }
 
-  private addPhase(parts: Part[], message: Message, index: number, results: ReadonlyMap<string, { message: Message; index: number }>, called: Set<string>, running: boolean): void {
+  /** addPhase adds a message of the assistant with the results of its calls: those before the next one, because backends use ids of calls again. */
+  private addPhase(parts: Part[], messages: readonly Message[], index: number, called: Set<string>, running: boolean): void {
+    const message = messages[index]!;
+    const results = new Map<string, number>();
+    for (let at = index + 1; messages[at] && messages[at]!.role !== "assistant"; at++) results.set(text(messages[at]!.metadata?.tool_call_id), at);
     const key = this.keys.get(message.id) ?? message.id;
     const thought = reasoningOf(message);
     if (thought) parts.push({ kind: "reasoning", key: `${key} reasoning`, text: thought, ...this.thought.get(key) });
@@ -252,8 +252,8 @@ export class Transcript {
     if (!calls.length) return;
     const made = calls.map((call): ToolCall => {
       called.add(call.id);
-      const result = results.get(call.id);
-      if (result) return { ...call, result: result.message, index: result.index };
+      const at = results.get(call.id);
+      if (at) return { ...call, result: messages[at]!, index: at };
       return running ? { ...call, live: this.outputOf(call.id) } : call;
     });
     parts.push({ kind: "tools", key: `${key} tools`, calls: made });

@@ -17,7 +17,8 @@ function worker(): ((name: string) => SharedWorker) | undefined {
 }
 
 export class Client implements Wire {
-  readonly sdk = new Loquat();
+  /** A deletion that the page begins when it is closed has to arrive. */
+  readonly sdk = new Loquat({ fetch: (input, init) => fetch(input, { ...init, keepalive: init?.method === "DELETE" }) });
   readonly outbox: Outbox;
   private readonly log: EventLog;
   readonly connection: EventLog["state"];

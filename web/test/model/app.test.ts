@@ -111,6 +111,32 @@ test("signed out: the dialog opens, can be closed, and comes back", async () => 
   assert.ok(wire.calls.some((call) => call.method === "RETRY"));
 });
 
+test("a sign-in in another tab closes the dialog of this one, and the page goes on", async () => {
+  const { app, wire } = await page(new ProblemError({ code: "unauthorized" }, { status: 401 }));
+  const live = wire.connection.get();
+  wire.connection.set({ ...live, status: "stopped" as const, error: new ProblemError({ code: "unauthorized" }, { status: 401 }) });
+  assert.deepEqual([app.signIn.value, wire.begun, wire.lists.length], [true, false, 0]);
+  wire.answers["GET /auth/me"] = { requires_token: true, scope: "full", browser: true };
+  wire.connection.set(live);
+  await tick();
+  assert.deepEqual([app.signIn.value, wire.begun, wire.lists.length > 0], [false, true, true]);
+  assert.equal(wire.calls.filter(({ path }) => path === "/auth/me").length, 2);
+});
+
+test("tabs keep each other's preferences and drafts", async () => {
+  const stored = new Map<string, unknown>();
+  const a = (await page(undefined, stored)).app, b = (await page(undefined, stored)).app;
+  a.preferences.set("theme", "dark");
+  b.preferences.set("sidebar", false);
+  const later = (await page(undefined, stored)).app;
+  assert.deepEqual([later.preferences.get("theme"), later.preferences.get("sidebar")], ["dark", false]);
+  a.composer.peek().write("a long text");
+  b.composer.peek().write("a short one");
+  await b.send();
+  a.keepDraft();
+  assert.equal((await page(undefined, stored)).app.composer.peek().text.value, "a long text");
+});
+
 test("a read-only token sends nothing and has no commands that change something", async () => {
   const { app, wire } = await page({ requires_token: true, scope: "read", browser: true });
   app.go({ at: "session", id: "one" });
@@ -257,7 +283,7 @@ test("drafts and unsent messages of a user are never another's, and are there wh
   assert.deepEqual([ann.suffix, ann.sends], ["", true], "the first user of the browser has what it kept before it knew users");
   ann.app.composer.peek().write("for ann alone");
   let others = 0;
-  ann.app.onOtherUser = () => void others++;
+  ann.app.reload = () => void others++;
   ann.wire.answers["GET /auth/me"] = { requires_token: true, scope: "user", user: "bob", browser: true };
   await ann.app.signedIn();
   assert.equal(others, 1);

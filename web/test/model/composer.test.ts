@@ -8,6 +8,7 @@ import { Composer } from "../../src/model/composer.ts";
 import { memoryFiles, type Files } from "../../src/model/files.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
+import { state as sessionState } from "./page.ts";
 
 const tick = (ms = 0): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const png = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 13];
@@ -67,6 +68,20 @@ test("too large, unreadable and too many files are refused", async () => {
   assert.deepEqual(refused.map(({ name, why }) => [name, why]), [["large.png", "size"], ["gone.png", "unreadable"], [`${maxPieces}.png`, "count"], [`${maxPieces + 1}.png`, "count"]]);
   assert.equal(composer.pieces.peek().length, maxPieces);
   assert.equal(composer.refer("https://example.com/", { type: "image", url: "https://example.com/" }), false);
+});
+
+test("a message waits for its turn behind one that is on its way", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: sessionState("one"), error: undefined });
+  const modes = async (text: string): Promise<unknown> => {
+    app.composer.peek().write(text);
+    await app.send();
+    return (wire.added.at(-1)!.send as { on_busy?: string }).on_busy;
+  };
+  assert.equal(await modes("a"), undefined);
+  wire.entries.set([{ id: "a", sessionId: "one", order: "a", send: { content: "a" }, status: "queued" } as OutboxEntry]);
+  assert.equal(await modes("b"), "queue");
 });
 
 test("a message with an image alone is sent once, as a file of the outbox, and then forgotten", async () => {

@@ -150,6 +150,18 @@ test("the draft of a chat that is deleted elsewhere is the draft of the next one
   assert.deepEqual([app.composer.peek().text.value, app.composerOf("one").text.value], ["an edit\n\na draft", ""]);
 });
 
+test("what was not sent to a chat that is deleted elsewhere is in the box of the next one", async () => {
+  const entry = (id: string, content: string) => ({ id, sessionId: "one", order: id, send: { content }, status: "failed" }) as OutboxEntry;
+  for (const [open, status] of [[chat, "deleted"], [page, "missing"]] as const) {
+    const { app, wire } = await open();
+    if (status === "missing") app.go({ at: "session", id: "one" });
+    wire.entries.set([entry("r1", "first"), entry("r2", "second")]);
+    wire.sessionsOf.get("one")!.set({ status, state: undefined, error: new ProblemError({ code: "not_found" }, { status: 404 }) });
+    await tick();
+    assert.deepEqual([app.route.value.at, app.composer.peek().text.value], ["new", "first\n\nsecond"], status);
+  }
+});
+
 test("after a reload, a chat whose first message waits in the outbox is not said to be missing", async () => {
   const { app, wire } = await page();
   let read = () => {};

@@ -50,6 +50,7 @@ export class FakeWire {
     get: this.entries.get,
     subscribe: this.entries.subscribe,
     created: () => undefined,
+    of: (sessionId: string) => this.entries.get().filter((entry) => entry.sessionId === sessionId),
     add: async (sessionId: string, send: unknown, options: { create?: unknown; files?: unknown } = {}) => {
       if (this.full) throw this.full;
       this.added.push({ sessionId, send, create: options.create, files: options.files });

@@ -28,6 +28,18 @@ test("a reply joins its phases, and the calls with their results", () => {
   assert.equal(tools.kind === "tools" && tools.calls[0]!.result?.content, "found");
 });
 
+test("a call whose id a call before it had has its own result", () => {
+  const transcript = new Transcript();
+  const round = (result: string) => [message("assistant", "", { tool_calls: [call("search:0")] }), ...(result ? [message("tool", result, { tool_call_id: "search:0" })] : [])];
+  const first = [message("user", "Rome?"), ...round("sunny"), message("assistant", "Sunny."), message("user", "Oslo?")];
+  const results = () => transcript.rows.peek().flatMap((row) => (row.kind === "reply" ? row.parts : [])).flatMap((part) => (part.kind === "tools" ? part.calls.map((call) => call.result?.content) : []));
+  transcript.update(state([...first, ...round("")], { request: running }));
+  assert.deepEqual(results(), ["sunny", undefined]);
+  assert.equal(transcript.phase.peek(), "tools");
+  transcript.update(state([...first, ...round("rain")]));
+  assert.deepEqual(results(), ["sunny", "rain"]);
+});
+
 test("text that is written changes no row, and keeps its key when it is stored", () => {
   const transcript = new Transcript();
   const question = message("user", "q");

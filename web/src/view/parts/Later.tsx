@@ -1,6 +1,5 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { t } from "../../i18n/index.ts";
 import { useApp } from "../context.ts";
 
 interface Props {
@@ -18,7 +17,7 @@ export function Later({ load, failed }: Props) {
       (module) => setPart(() => module.default),
       () => {
         failed();
-        app.notices.add({ kind: "error", text: t("problem.connection") });
+        app.partFailed();
       },
     );
   }, []);

@@ -41,7 +41,7 @@ export function Banner() {
       </div>
     );
   }
-  if (state === "waiting" || state === "stopped" || !online) {
+  if (state === "waiting" || state === "stopped" || (!online && state !== "live")) { // a server on this device needs no network
     return (
       <div class="banner warn" data-test="banner">
         <Icon name="offline" size={18} />

@@ -65,7 +65,12 @@ function Thumb({ picture, n, enlarge }: { readonly picture: Picture; readonly n:
 /** Enlarged shows one image as large as the window allows; the arrow keys go to the others. */
 function Enlarged({ pictures, at, show }: { readonly pictures: readonly Picture[]; readonly at: number; readonly show: (at: number) => void }) {
   const picture = pictures[at]!;
-  const by = (step: number): void => show((at + step + pictures.length) % pictures.length);
+  const by = (step: number): void => {
+    let to = at;
+    do to = (to + step + pictures.length) % pictures.length;
+    while (pictures[to]!.remote && to !== at); // which nobody has agreed to load
+    show(to);
+  };
   const keys = (e: KeyboardEvent): void => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
     if (!step || pictures.length < 2) return;

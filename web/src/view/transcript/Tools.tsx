@@ -29,7 +29,7 @@ export function Tools({ parts }: { readonly parts: readonly ToolsPart[] }) {
         </button>
       )}
       <ul class="plain" hidden={many && !open}>
-        {calls.map((call, i) => <li key={call.id || i}><Tool call={call} opened={() => setOpen(true)} /></li>)}
+        {calls.map((call, i) => <li key={i}><Tool call={call} opened={() => setOpen(true)} /></li>)}
       </ul>
     </div>
   );
