@@ -163,6 +163,16 @@ suite("messages", (check) => {
     }, session);
   }, everywhere);
 
+  check("a deleted message goes although the page is left at once", async ({ server, open }) => {
+    const session = await server.session({ messages: talk });
+    const page = await open(`/s/${session}`);
+    await rows(page, 4);
+    await page.act(2, "delete-message");
+    await rows(page, 3);
+    await page.driver.goto("about:blank");
+    await stored(server, session, ["Question **one**", "Answer **one** with `code`", "Answer two"]);
+  });
+
   check("a deleted message can be brought back, and otherwise goes", async ({ server, open }) => {
     const session = await server.session({ messages: talk });
     const page = await open(`/s/${session}`);
