@@ -56,6 +56,7 @@ export class Conversation {
 
   private enter(session: string): void {
     void this.settle();
+    this.deleting = Promise.resolve(); // changes of another session need not wait for this one
     this.session = session;
     this.transcript = null;
     this.before = [];

@@ -29,6 +29,15 @@ test("what the user does with a message is done with it, although messages befor
   assert.deepEqual(changes(), [deleted, 'PATCH /sessions/one/messages/1 {"content":"new"}']);
 });
 
+test("a message to another chat does not wait for a deletion that hangs", async () => {
+  const { app, wire } = await chat();
+  wire.answers["DELETE /sessions/one/messages"] = () => new Promise(() => {});
+  app.go({ at: "session", id: "two" });
+  app.composer.peek().write("Hello");
+  await app.send();
+  assert.deepEqual(wire.added.map(({ sessionId }) => sessionId), ["two"]);
+});
+
 test("a message is asked again at the place that it has after a deletion", async () => {
   const { app, wire, changes } = await chat();
   await app.conversation.askAgain(app.transcript.peek()!.messages[2]!, "again");
