@@ -63,8 +63,6 @@ export interface OutboxOptions {
   storage?: OutboxStorage | undefined
   /** The name that tabs share. Default: the address of the server. */
   name?: string | undefined
-  /** Nothing is sent before this, for example before it is known that the entries are the present user's. */
-  after?: Promise<unknown> | undefined
   /** Default: the Web Locks of the browser, where there are any. */
   locks?: Pick<LockManager, "request"> | undefined
 }
@@ -82,7 +80,7 @@ export interface AddOptions {
 export class Outbox implements Readable<readonly OutboxEntry[]> {
   readonly #client: Loquat
   readonly #name: string
-  readonly #after: Promise<unknown> | undefined
+  #after: unknown // a promise
   readonly #locks: Pick<LockManager, "request"> | undefined
   readonly #store = new Store<readonly OutboxEntry[]>([])
   readonly #closing = new AbortController()
@@ -102,7 +100,6 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   constructor(client: Loquat, options: OutboxOptions = {}) {
     this.#client = client
     this.#name = `loquat-outbox:${options.name ?? client.baseURL}`
-    this.#after = options.after
     this.#locks = options.locks ?? (typeof navigator === "object" ? (navigator as { locks?: LockManager }).locks : undefined)
     this.#storage = options.storage ?? defaultStorage(this.#name)
     if (typeof BroadcastChannel === "function" && this.#storage.shared) {
@@ -188,6 +185,11 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     if (entry?.status !== "failed") return
     const { error: _, ...rest } = entry
     await this.#insert({ ...rest, status: "queued" })
+  }
+
+  /** Sends nothing more until this resolves, for example until it is known that the entries are the present user's. */
+  wait(until: Promise<unknown>): void {
+    this.#after = until
   }
 
   /** Makes the next attempts at once. */
@@ -304,11 +306,12 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
 
   async #sendAll(sessionId: string, first?: Next): Promise<void> {
     await this.ready
-    await this.#after
     for (let failures = 0; !this.#closing.signal.aborted;) {
+      const after = this.#after
+      await after
       const next = first ?? this.#next(sessionId)
       if (!next) return
-      const attempt = () => this.#attempt(next, failures).catch(() => backoff(failures)) // the storage fails
+      const attempt = async () => (after !== this.#after ? 0 : this.#attempt(next, failures).catch(() => backoff(failures))) // the storage fails
       const pause = await (first ? this.#locking(sessionId, attempt()) : this.#locked(sessionId, attempt))
       first = undefined
       if (pause === undefined) {

@@ -237,12 +237,14 @@ test("a storage that is full, and one that stores nothing", async () => {
 
 test("nothing is sent, and nothing is cancelled, before it is known whose entries they are", async () => {
   const server = new FakeServer(), texts = textMap(), options = { storage: textStorage("o", texts), locks: new Locks(), name: "whose" }
-  const before = new Outbox(server.client(), { ...options, after: new Promise(() => {}) })
+  const before = new Outbox(server.client(), options)
+  before.wait(new Promise(() => {}))
   await before.add("s", { content: "kept" })
   const taken = await before.add("s", { content: "taken back" })
   before.close()
   let known = () => {}
-  const outbox = new Outbox(server.client(), { ...options, after: new Promise<void>((resolve) => (known = resolve)) })
+  const outbox = new Outbox(server.client(), options)
+  outbox.wait(new Promise<void>((resolve) => (known = resolve)))
   await outbox.ready
   await outbox.withdraw(taken.id)
   outbox.retryNow()
@@ -252,6 +254,23 @@ test("nothing is sent, and nothing is cancelled, before it is known whose entrie
   await until("it is sent", () => server.sends.length > 0)
   await until("the answer is here", () => outbox.of("s").every(({ status }) => status === "sent"))
   assert.deepEqual(server.texts, ["kept"])
+  outbox.close()
+})
+
+test("nothing is sent while it is not known who has signed in again, whatever was waiting", async () => {
+  const server = new FakeServer(), outbox = new Outbox(server.client(), { storage: textStorage("o", textMap()), name: "again" })
+  await outbox.ready
+  let known = () => {}
+  outbox.wait(new Promise<void>((resolve) => (known = resolve)))
+  await outbox.add("s", { content: "of ann" })
+  const first = known
+  outbox.wait(new Promise<void>((resolve) => (known = resolve))) // another 401
+  first()
+  outbox.retryNow()
+  await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.deepEqual(server.texts, [])
+  known()
+  await until("it is sent", () => server.sends.length > 0)
   outbox.close()
 })
 

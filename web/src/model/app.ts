@@ -99,8 +99,10 @@ export class App {
     if (this.started) return;
     this.started = true;
     effect(() => {
-      if (this.state.value === "signed-out") this.out = this.signIn.value = true;
-      else if (this.out && this.state.value === "live") untracked(() => void this.signedIn()); // in another tab
+      if (this.state.value === "signed-out") {
+        this.out = this.signIn.value = true;
+        this.wire.hold();
+      } else if (this.out && this.state.value === "live") untracked(() => void this.signedIn()); // in another tab
     });
     this.show(this.route.peek());
     void this.identify();

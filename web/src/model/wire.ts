@@ -40,6 +40,8 @@ export interface Wire {
   call<T>(method: string, path: string, options?: CallOptions): Promise<T>;
   /** Lets the outbox send: it is known whose messages it has. */
   begin(): void;
+  /** hold sends nothing more until begin: another user may sign in. */
+  hold(): void;
   /** Connects at once instead of after the pause, also after sign-in. */
   retryNow(): void;
   /** Follows a session, from a snapshot that a call has just returned if there is one. */

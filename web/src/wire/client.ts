@@ -26,9 +26,14 @@ export class Client implements Wire {
 
   /** The outbox and the connection have the suffix in their names, so that each user has others. */
   constructor(suffix: string) {
-    this.outbox = new Outbox(this.sdk, { name: this.sdk.baseURL + suffix, after: new Promise<void>((resolve) => (this.begin = resolve)) });
+    this.outbox = new Outbox(this.sdk, { name: this.sdk.baseURL + suffix });
+    this.hold();
     this.log = connectShared(this.sdk, { worker: worker(), ...(suffix && { name: `loquat${suffix}` }) });
     this.connection = this.log.state;
+  }
+
+  hold(): void {
+    this.outbox.wait(new Promise<void>((resolve) => (this.begin = resolve)));
   }
 
   async call<T>(method: string, path: string, { query, body, key }: CallOptions = {}): Promise<T> {

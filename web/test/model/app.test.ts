@@ -137,6 +137,20 @@ test("tabs keep each other's preferences and drafts", async () => {
   assert.equal((await page(undefined, stored)).app.composer.peek().text.value, "a long text");
 });
 
+test("what a user has not sent is never sent as the one who signs in next", async () => {
+  const { app, wire } = await page({ requires_token: true, scope: "user", user: "ann", browser: true });
+  const live = wire.connection.get();
+  assert.equal(wire.begun, true);
+  wire.connection.set({ ...live, status: "stopped" as const, error: new ProblemError({ code: "unauthorized" }, { status: 401 }) });
+  assert.equal(wire.begun, false);
+  let loaded = 0;
+  app.reload = () => void loaded++;
+  wire.answers["GET /auth/me"] = { requires_token: true, scope: "user", user: "bob", browser: true };
+  await app.signedIn();
+  assert.deepEqual([wire.begun, loaded], [false, 1]);
+  wire.answers["GET /auth/me"] = { requires_token: true, scope: "user", user: "ann", browser: true };
+});
+
 test("a read-only token sends nothing and has no commands that change something", async () => {
   const { app, wire } = await page({ requires_token: true, scope: "read", browser: true });
   app.go({ at: "session", id: "one" });

@@ -69,6 +69,10 @@ export class FakeWire {
     return typeof answer === "function" ? (answer as (body: unknown) => unknown)(body) : answer;
   }
 
+  hold(): void {
+    this.begun = false;
+  }
+
   begin(): void {
     this.begun = true;
   }
