@@ -247,6 +247,7 @@ func (in *inflightLimits) cutStuck(of *tokenUse) {
 	before := now.Add(-stuckAfter).UnixNano()
 	var found *hold
 	in.mu.Lock()
+	defer in.mu.Unlock() // until it is cut: the end of a call takes the lock, and nothing may be cut after it
 	if now.Sub(in.lastCut) >= cutPause {
 		for h := range in.holds {
 			if h.bytes.Load() == 0 || h.isCut.Load() || of != nil && h.token != of {
@@ -258,7 +259,6 @@ func (in *inflightLimits) cutStuck(of *tokenUse) {
 		}
 		in.lastCut = now
 	}
-	in.mu.Unlock()
 	if found != nil {
 		found.isCut.Store(true)
 		found.cut()

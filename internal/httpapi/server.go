@@ -248,7 +248,11 @@ func replyChanged[T any](x *route.Exchange, status int, a chat.Answer[T]) error 
 // still read, and would take silence for success.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, t *route.Route, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Cause(r.Context())) {
-		err = loquat.Errorf(loquat.CodeUnavailable, "the connection was closed before there was an answer; nothing was changed")
+		what := "nothing was changed"
+		if !reads(r) {
+			what = "look whether the change was made before you repeat it"
+		}
+		err = loquat.Errorf(loquat.CodeUnavailable, "the connection was closed before there was an answer; %s", what)
 	}
 	if loquat.CodeOf(err) == loquat.CodeInternal {
 		a.log.Error("could not serve", "method", r.Method, "path", r.URL.Path, "error", err)

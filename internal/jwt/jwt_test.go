@@ -216,10 +216,16 @@ func TestUnknownKeys(t *testing.T) {
 // While an issuer fails, its tokens are answered with unavailable, not with unauthorized. The issuer is asked again
 // soon, but not once for each token.
 func TestFailingIssuer(t *testing.T) {
+	jwt.SetFetchTimeout(t, 200*time.Millisecond)
 	for name, answer := range map[string]http.HandlerFunc{
 		"500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
 		"a redirect": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		},
+		"silence": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"a silent body": func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
 		},
 		"no JSON": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 		"no keys": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },

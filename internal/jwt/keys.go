@@ -25,7 +25,7 @@ type keySet struct {
 
 func newKeySet(through http.RoundTripper, url string) *keySet {
 	k := &keySet{url: url, client: &http.Client{
-		Transport: &sparing{next: through}, Timeout: fetchTimeout,
+		Transport:     &sparing{next: through}, // which has the limit of time: that of a client would hide the reason
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	k.keys, k.due = k.load(), time.Now().Add(keepsKeys)

@@ -2,6 +2,7 @@ package jwt
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,9 +11,11 @@ import (
 	"time"
 )
 
+// fetchTimeout is how long an issuer may take to answer.
+var fetchTimeout = 10 * time.Second
+
 const (
-	fetchTimeout = 10 * time.Second
-	maxKeySet    = 1 << 20 // bytes
+	maxKeySet = 1 << 20 // bytes
 
 	// fresh is how long an answer counts as the newest keys: a token with an unknown key is refused without
 	// another call. retry is the same for a failure.
@@ -60,7 +63,9 @@ func (s *sparing) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s *sparing) fetch(r *http.Request) ([]byte, error) {
-	answer, err := s.next.RoundTrip(r)
+	ctx, cancel := context.WithTimeout(r.Context(), fetchTimeout)
+	defer cancel()
+	answer, err := s.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -216,13 +216,16 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // begin reads until it is clear whether the body is JSON or a stream.
 func (a *answer) begin(ctx context.Context) *failure {
 	var head [512]byte
-	n := 0
-	for n < len(head) {
+	n, blank := 0, false
+	for {
+		if n == len(head) { // of white space alone, which means nothing here
+			n, blank = 0, true
+		}
 		m, err := a.Read(head[n:])
 		n += m
 		rest := bytes.TrimLeft(bytes.TrimPrefix(head[:n], byteOrderMark), " \t\r\n")
 		if err != nil {
-			if n == 0 {
+			if n == 0 && !blank {
 				return a.emptyBodyFailure(ctx, err)
 			}
 			a.Reader = io.MultiReader(bytes.NewReader(head[:n]), failing{err})
@@ -234,8 +237,6 @@ func (a *answer) begin(ctx context.Context) *failure {
 		a.json = len(rest) > 0 && (rest[0] == '{' || rest[0] == '[' || rest[0] == '<')
 		return nil
 	}
-	a.Reader = io.MultiReader(bytes.NewReader(head[:n]), a.Reader)
-	return nil
 }
 
 // emptyBodyFailure returns the failure for a body without a first byte. A timeout counts as

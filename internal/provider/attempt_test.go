@@ -38,6 +38,10 @@ func TestBeginningsOfAnswers(t *testing.T) {
 		"white space, then the end":    {" \n", "ended", 0},
 		"exactly the bytes looked at":  {blank[:512] + says("hello") + done, "", 0},
 		"one byte fewer":               {blank[:511] + says("hello") + done, "", 0},
+		"much white space, JSON":       {blank + hello, "", 0},
+		"the same, in small pieces":    {blank + hello, "", 7},
+		"as much as is looked at":      {blank[:512] + hello, "", 0},
+		"much white space alone":       {blank, "ended", 0},
 		"a stream in the first buffer": {blank[:500] + says("hello") + done, "", 512},
 	} {
 		for _, stream := range []bool{true, false} {

@@ -42,6 +42,9 @@ func TestBoundsOfAnAnswer(t *testing.T) {
 		{"fields in as many chunks", growing(2000, `"k%d":1`), "1024 fields"},
 		{"fields of a call", "data: " + delta(`"tool_calls":[{"index":0,`+many(n, `"k%d":1`)+`}]`), "1024 fields"},
 		{"fields of a function", growing(2000, `"tool_calls":[{"index":0,"function":{"k%d":1}}]`), "1024 fields"},
+		{"a name in pieces", growing(2000, `"tool_calls":[{"index":0,"function":{"name":"%064d"}}]`), "4096 bytes"},
+		{"a name of a legacy call in pieces", growing(2000, `"function_call":{"name":"%064d"}`), "4096 bytes"},
+		{"an id", "data: " + delta(`"tool_calls":[{"index":0,"id":"`+strings.Repeat("x", 70<<10)+`","function":{"name":"f"}}]`), "65536"},
 		{"members", "data: " + delta(`"list":[`+strings.Repeat("1,", 5<<20)+`1]`), "4194304 members"},
 		{"depth", "data: " + delta(`"list":`+strings.Repeat("[", 1<<20)+strings.Repeat("]", 1<<20)), "deeper than 128 levels at choices[0].delta.list"},
 	} {

@@ -21,10 +21,17 @@ const (
 // are stored and sent more often than the reply's text.
 const maxArguments = 16 << 20
 
+// maxCallName and maxCallID limit the name and the id of a tool call, in bytes. Some gateways put a signature into ids.
+const (
+	maxCallName = 4 << 10
+	maxCallID   = 64 << 10
+)
+
 var (
 	errTooMuchArguments = fmt.Errorf("the arguments of the backend's tool calls have more than %d bytes in one reply", maxArguments)
 
 	errTooManyCalls  = fmt.Errorf("the backend asks for more than %d tool calls in one reply", maxCalls)
+	errLongName      = fmt.Errorf("the backend's tool call has a name of more than %d bytes, or an id of more than %d", maxCallName, maxCallID)
 	errTooManyFields = fmt.Errorf("the backend's reply has more than %d fields that are not known", maxFields)
 )
 
@@ -192,6 +199,9 @@ func (c *collector) addCalls(ch *chunk) error {
 		if c.argsSize += len(d.args); c.argsSize > maxArguments {
 			return errTooMuchArguments
 		}
+		if target.namesTooLong(d) {
+			return errLongName
+		}
 		target.add(d)
 		if max(len(target.extra), len(target.fnExtra)) > maxFields {
 			return errTooManyFields
@@ -210,6 +220,9 @@ func (c *collector) addLegacy(d *callDelta) error {
 	}
 	if c.argsSize += len(d.args); c.argsSize > maxArguments {
 		return errTooMuchArguments
+	}
+	if c.legacy.namesTooLong(d) {
+		return errLongName
 	}
 	c.legacy.add(d)
 	if len(c.legacy.fnExtra) > maxFields {
@@ -282,6 +295,11 @@ func (t *call) startsAnother(d *callDelta) bool {
 	}
 	t.renamed = true
 	return args
+}
+
+// namesTooLong reports whether the name or the id of a call is over its bound with a delta.
+func (t *call) namesTooLong(d *callDelta) bool {
+	return len(t.name)+len(d.name) > maxCallName || len(d.id) > maxCallID
 }
 
 func (t *call) add(d *callDelta) {

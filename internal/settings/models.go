@@ -2,7 +2,10 @@ package settings
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"reflect"
+	"strconv"
 	"sync"
 	"time"
 
@@ -42,8 +45,9 @@ type modelCache struct {
 	asking  singleflight.Group
 	changed func() // called when a backend lists other models than before
 
-	mu    sync.Mutex
-	lists map[string]modelList
+	mu     sync.Mutex
+	lists  map[string]modelList
+	forgot int // how often all were forgotten: an answer from before does not count
 }
 
 // modelList is the newest list of a backend's models. If known is false, there was none yet.
@@ -58,8 +62,10 @@ func newModelCache(changed func()) *modelCache {
 	return &modelCache{changed: changed, lists: map[string]modelList{}}
 }
 
+// modelKey has what an answer depends on; of the key of the backend it has the hash.
 func modelKey(e Resolved) string {
-	return e.ProviderID + "\n" + config.NormalizeURL(e.Config.String("base_url"))
+	secret := sha256.Sum256([]byte(e.Config.String("api_key")))
+	return e.ProviderID + "\n" + config.NormalizeURL(e.Config.String("base_url")) + "\n" + hex.EncodeToString(secret[:])
 }
 
 func (c *modelCache) get(ctx context.Context, e Resolved, refresh bool) ([]loquat.Model, error) {
@@ -107,9 +113,15 @@ func (c *modelCache) soon(ctx context.Context, e Resolved) []loquat.Model {
 // ask asks the backend for its models. The call does not end with its first caller, because
 // others may wait for it.
 func (c *modelCache) ask(ctx context.Context, e Resolved) <-chan singleflight.Result {
-	return c.asking.DoChan(modelKey(e), func() (any, error) {
+	c.mu.Lock()
+	forgot := c.forgot
+	c.mu.Unlock()
+	return c.asking.DoChan(modelKey(e)+"\n"+strconv.Itoa(forgot), func() (any, error) {
 		models, err := plugin.Models(context.WithoutCancel(ctx), e.Provider, e.Config)
 		c.change(e, func(list *modelList) {
+			if c.forgot != forgot {
+				return
+			}
 			if err != nil {
 				list.slow = time.Now()
 				return
@@ -146,4 +158,5 @@ func (c *modelCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.lists)
+	c.forgot++
 }

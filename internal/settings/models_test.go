@@ -77,6 +77,46 @@ func TestModelsSoon(t *testing.T) {
 	})
 }
 
+// The lists of two keys of one backend are two, and an answer from before a reload of the configuration does not count.
+func TestModelsOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name, slow := "first", time.Duration(0)
+		l := &lister{list: func() ([]loquat.Model, error) {
+			answer := []loquat.Model{{ID: name}}
+			time.Sleep(slow)
+			return answer, nil
+		}}
+		c := newModelCache(func() {})
+		with := func(key string) Resolved {
+			return Resolved{ProviderID: "p", Provider: l, Config: loquat.Object{}.Set("api_key", key)}
+		}
+		models := func(key string) string {
+			list, err := c.get(t.Context(), with(key), false)
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%v %v", list, err)
+			}
+			return list[0].ID
+		}
+		models("one")
+		name = "second"
+		if got := models("one") + " " + models("two"); got != "first second" {
+			t.Errorf("the keys have the models %s", got)
+		}
+		name, slow = "of the old configuration", time.Second
+		c.ask(t.Context(), with("three"))
+		time.Sleep(slow / 2)
+		c.forget()
+		name, slow = "of the new one", 0
+		if got := models("three"); got != "of the new one" {
+			t.Errorf("after the reload: %s", got)
+		}
+		time.Sleep(time.Second) // the old answer has come
+		if got := models("three"); got != "of the new one" {
+			t.Errorf("after the old answer: %s", got)
+		}
+	})
+}
+
 // A panic of a provider that lists its models is its own failure, and not the end of
 // the process.
 func TestModelsPanic(t *testing.T) {

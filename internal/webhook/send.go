@@ -135,7 +135,10 @@ func (l *leader) send(ctx context.Context) (again time.Duration, err error) {
 // whether the last attempt failed.
 func (l *leader) sendLane(ctx context.Context, w loquat.Webhook, session string) (sent, failed bool) {
 	for ctx.Err() == nil && l.store.Leads() {
-		d, ok, err := l.next(ctx, w.WebhookID, session)
+		var d loquat.WebhookDelivery
+		var ok bool
+		var err error
+		w, d, ok, err = l.next(ctx, w.WebhookID, session)
 		if err != nil || !ok || d.NextAt == nil || d.NextAt.After(time.Now()) {
 			return sent, failed
 		}
@@ -151,13 +154,15 @@ func (l *leader) sendLane(ctx context.Context, w loquat.Webhook, session string)
 	return sent, failed
 }
 
-// next returns the first event of a lane.
-func (l *leader) next(ctx context.Context, webhook, session string) (d loquat.WebhookDelivery, ok bool, err error) {
+// next returns the first event of a lane, and its webhook as it is now. ok is false if there is none to be sent.
+func (l *leader) next(ctx context.Context, webhook, session string) (w loquat.Webhook, d loquat.WebhookDelivery, ok bool, err error) {
 	err = l.store.View(ctx, func(r *store.Reader) (err error) {
-		d, ok, err = r.FirstDelivery(webhook, session)
+		if w, err = r.Webhook(webhook); err == nil && w.Disabled == "" {
+			d, ok, err = r.FirstDelivery(webhook, session)
+		}
 		return err
 	})
-	return d, ok, err
+	return w, d, ok, err
 }
 
 // failed is an attempt that failed.

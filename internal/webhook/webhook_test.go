@@ -141,6 +141,32 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Fatalf("not within a minute: %s", what)
 }
 
+// A webhook that is disabled or gets another URL is that from the next event on, also for a session whose events are being
+// sent.
+func TestChangeWhileEventsAreSent(t *testing.T) {
+	r := newRig(t, local)
+	began, held := make(chan struct{}, 10), make(chan struct{})
+	old := newReceiver(t, func(http.ResponseWriter, *http.Request) {
+		began <- struct{}{}
+		<-held
+	})
+	other := newReceiver(t, nil)
+	w, err := r.Add(t.Context(), loquat.NewWebhook{URL: old.URL, Types: []string{string(loquat.SessionCreated), string(loquat.Checkpoint)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session("s", "ann") // two events
+	<-began
+	if _, err := r.Change(t.Context(), w.WebhookID, loquat.WebhookPatch{URL: &other.URL}); err != nil {
+		t.Fatal(err)
+	}
+	close(held)
+	eventually(t, "the next event at the new URL", func() bool { return strings.Count(other.all(), "checkpoint s") == 1 })
+	if got := old.all(); strings.Contains(got, "checkpoint") {
+		t.Errorf("the old URL got %s", got)
+	}
+}
+
 // Receivers that take a call and do not answer keep the events of others waiting for one call, and not
 // until all of theirs are given up.
 func TestReceiversThatHang(t *testing.T) {
