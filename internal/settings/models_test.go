@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +18,14 @@ import (
 type lister struct {
 	plugin.Provider
 	list  func() ([]loquat.Model, error)
-	calls int
+	calls int // guarded by mu
+	mu    sync.Mutex
 }
 
 func (l *lister) Models(context.Context, loquat.Object) ([]loquat.Model, error) {
+	l.mu.Lock()
 	l.calls++
+	l.mu.Unlock()
 	return l.list()
 }
 
@@ -80,11 +85,15 @@ func TestModelsSoon(t *testing.T) {
 // The lists of two keys of one backend are two, and an answer from before a reload of the configuration does not count.
 func TestModelsOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		name, slow := "first", time.Duration(0)
+		type answer struct {
+			name  string
+			after time.Duration
+		}
+		var next atomic.Value
 		l := &lister{list: func() ([]loquat.Model, error) {
-			answer := []loquat.Model{{ID: name}}
-			time.Sleep(slow)
-			return answer, nil
+			a := next.Load().(answer)
+			time.Sleep(a.after)
+			return []loquat.Model{{ID: a.name}}, nil
 		}}
 		c := newModelCache(func() {})
 		with := func(key string) Resolved {
@@ -97,16 +106,17 @@ func TestModelsOfAKey(t *testing.T) {
 			}
 			return list[0].ID
 		}
+		next.Store(answer{"first", 0})
 		models("one")
-		name = "second"
+		next.Store(answer{"second", 0})
 		if got := models("one") + " " + models("two"); got != "first second" {
 			t.Errorf("the keys have the models %s", got)
 		}
-		name, slow = "of the old configuration", time.Second
+		next.Store(answer{"of the old configuration", time.Second})
 		c.ask(t.Context(), with("three"))
-		time.Sleep(slow / 2)
+		time.Sleep(time.Second / 2)
 		c.forget()
-		name, slow = "of the new one", 0
+		next.Store(answer{"of the new one", 0})
 		if got := models("three"); got != "of the new one" {
 			t.Errorf("after the reload: %s", got)
 		}
