@@ -100,16 +100,16 @@ func TestTokenForOtherData(t *testing.T) {
 	address := strings.TrimPrefix(p.URL, "http://")
 	const warning = "does not know this token"
 	if told := said(address); !strings.Contains(told, warning) || !strings.Contains(told, "--server "+p.URL) {
-		t.Errorf("it says %s", told)
+		t.Errorf("no warning of other data: %s", told)
 	}
 	if told := said(address, "--data", t.TempDir()); strings.Contains(told, warning) {
-		t.Errorf("with --data it says %s", told)
+		t.Errorf("a warning although --data chose the data: %s", told)
 	}
 	if told := said(address, "--server", p.URL); strings.Contains(told, warning) {
-		t.Errorf("with --server it says %s", told)
+		t.Errorf("a warning although --server chose the server: %s", told)
 	}
 	if told := said("127.0.0.1:1"); strings.Contains(told, warning) {
-		t.Errorf("without a server it says %s", told)
+		t.Errorf("a warning although no server answers: %s", told)
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"loquat"
 	"loquat/internal/migrate/migratetest"
 	"loquat/internal/store"
-	"loquat/internal/store/sqlite"
 )
 
 // write adds a session to a store.
@@ -162,14 +161,7 @@ func (b *brokenPlace) Put(ctx context.Context, name string, size int64, r io.Rea
 func TestServerBetweenTwoFollowers(t *testing.T) {
 	dir, place := t.TempDir(), &memory{files: map[string][]byte{}}
 	server := func(name string) (last loquat.EventID) {
-		driver, err := sqlite.Open(t.Context(), dir, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := store.Open(t.Context(), driver, store.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openStore(t, dir)
 		for i := range 50 {
 			write(t, s, fmt.Sprint(name, i))
 		}

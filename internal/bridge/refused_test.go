@@ -71,24 +71,7 @@ func TestUnusableEventInThePast(t *testing.T) {
 	for name, add := range unusable {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := newRemoteServer()
-			o.log.partial("one", "a")
-			add(o.log)
-			o.log.partial("two", "b")
-			_, url := newBridge(t, History{}) // it begins after all this
-			f := o.forward(t, url, "server-token")
-			until(t, "the server is connected", f.Connected)
-			p := call(t, url)
-			if got, reason := p.join(rigTopic, map[string]any{"token": "good", "since_id": "0000000000000001"}); got.Gap || reason != "" {
-				t.Fatalf("%+v %q", got, reason)
-			}
-			if got := p.next(); got.event != eventGap {
-				t.Fatalf("in its place: %s %.200s", got.event, got.payload)
-			}
-			last := o.log.partial("two", "c")
-			for got := p.next(); got.eventID() != last; got = p.next() {
-				t.Logf("%s %.100s", got.event, got.payload)
-			}
+			becomesGapInThePast(t, add)
 		})
 	}
 }
@@ -98,11 +81,17 @@ func TestLargeEventInThePast(t *testing.T) {
 	before := maxAnswer
 	maxAnswer = 1 << 20
 	t.Cleanup(func() { maxAnswer = before })
+	becomesGapInThePast(t, func(log *memLog) loquat.EventID { return log.partial("two", strings.Repeat("x", 2<<20)) })
+}
+
+// becomesGapInThePast checks that an app which joins before an event gets a gap in its place, and what comes after it.
+func becomesGapInThePast(t *testing.T, add func(*memLog) loquat.EventID) {
+	t.Helper()
 	o := newRemoteServer()
 	o.log.partial("one", "a")
-	o.log.partial("two", strings.Repeat("x", 2<<20))
+	add(o.log)
 	o.log.partial("two", "b")
-	_, url := newBridge(t, History{Events: 1}) // it begins after all this
+	_, url := newBridge(t, History{}) // it begins after all this
 	f := o.forward(t, url, "server-token")
 	until(t, "the server is connected", f.Connected)
 	p := call(t, url)

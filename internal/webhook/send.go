@@ -135,19 +135,16 @@ func (l *leader) send(ctx context.Context) (again time.Duration, err error) {
 // whether the last attempt failed.
 func (l *leader) sendLane(ctx context.Context, w loquat.Webhook, session string) (sent, failed bool) {
 	for ctx.Err() == nil && l.store.Leads() {
-		var d loquat.WebhookDelivery
-		var ok bool
-		var err error
-		w, d, ok, err = l.next(ctx, w.WebhookID, session)
+		now, d, ok, err := l.next(ctx, w.WebhookID, session)
 		if err != nil || !ok || d.NextAt == nil || d.NextAt.After(time.Now()) {
 			return sent, failed
 		}
-		status, failure := l.post(ctx, w, d)
+		status, failure := l.post(ctx, now, d)
 		if ctx.Err() != nil {
 			return sent, failed // nobody knows whether it arrived: it is sent again
 		}
 		sent, failed = true, failure != nil
-		if err := l.settle(ctx, w, d, status, failure); err != nil || failed {
+		if err := l.settle(ctx, now, d, status, failure); err != nil || failed {
 			return sent, failed
 		}
 	}

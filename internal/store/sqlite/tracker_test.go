@@ -194,11 +194,15 @@ func TestTrackerResumes(t *testing.T) {
 // A position in a log without frames says nothing: SQLite removes the log at the end and makes it again.
 func TestTrackerDoesNotResumeInAnEmptyLog(t *testing.T) {
 	dir := t.TempDir()
-	db := open(t, dir)
-	fill(t, db, 1)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
+	server := func() {
+		t.Helper()
+		db := open(t, dir)
+		fill(t, db, 1)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	server()
 	first, err := sqlite.Track(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
@@ -208,11 +212,7 @@ func TestTrackerDoesNotResumeInAnEmptyLog(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db = open(t, dir)
-	fill(t, db, 1)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	server()
 	later, err := sqlite.Track(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
