@@ -313,10 +313,17 @@ func (o openStep) close(tx *store.Tx, h *store.Head, q *store.Request, why strin
 		}
 		return addMessages(tx, h, q, loquat.Final, []loquat.Message{m})
 	}
-	if len(o.calls) > 0 {
-		return addMessages(tx, h, q, loquat.ToolResults, o.results(unfinished))
+	if len(o.calls) == 0 {
+		return nil
 	}
-	return nil
+	stored, err := sendOf(*q)
+	if err != nil {
+		return err
+	}
+	if stored.Run != nil { // its client was not asked yet, and may still run its tools
+		o.calls = loop.ServerCalls(stored.Run.Settings.Tools, o.calls)
+	}
+	return addMessages(tx, h, q, loquat.ToolResults, o.results(unfinished))
 }
 
 // visible reports whether clients show text or reasoning of the phase.

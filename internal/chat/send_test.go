@@ -754,6 +754,45 @@ func TestCrashInATool(t *testing.T) {
 	}
 }
 
+// A stop or a crash in a round with tools of both sides says nothing of the tools that the client runs: it was
+// not asked for them yet.
+func TestCutRoundWithToolsOfTheClient(t *testing.T) {
+	unknown := loop.UnknownOutcome(loquat.Message{}, loquat.ToolCall{}).Content
+	for name, cut := range map[string]func(*rig, loquat.SendResult){
+		"a crash": func(r *rig, _ loquat.SendResult) { r.restart() },
+		"a stop": func(r *rig, q loquat.SendResult) {
+			if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.RequestID); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			called := make(chan struct{})
+			r := newRig(t, tool{"slow", func(ctx context.Context, _ plugin.ToolCall) (plugin.ToolResult, error) {
+				close(called)
+				<-ctx.Done()
+				return plugin.ToolResult{}, ctx.Err()
+			}})
+			r.provider.then(phase{reply: loquat.Reply{ToolCalls: calls("theirs", "slow")}})
+			s := r.create(loquat.NewSession{})
+			q, err := r.Requests.Respond(t.Context(), chat.Call{}, s.SessionID, chat.Respond{
+				Model: "default", Messages: []loquat.NewMessage{{Role: loquat.RoleUser, Content: "hi"}},
+				Settings: chat.RunSettings{Tools: []json.RawMessage{json.RawMessage(`{"type": "function", "function": {"name": "theirs"}}`)}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-called
+			cut(r, q.Body)
+			r.ended(q.Body.RequestID)
+			got := r.snapshot(s.SessionID).Messages
+			if text := transcript(got); text != "user:hi | assistant: | tool:"+unknown || got[2].Metadata.String(loquat.MetaToolName) != "slow" {
+				t.Errorf("messages %s", text)
+			}
+		})
+	}
+}
+
 func TestShutdown(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})

@@ -102,7 +102,7 @@ func Run(ctx context.Context, job Job, sink Sink) error {
 		if err != nil {
 			return err
 		}
-		calls := job.serverCalls(phase.Calls)
+		calls := ServerCalls(job.ClientTools, phase.Calls)
 		if len(calls) > 0 && round >= job.MaxToolRounds {
 			return &Failure{Err: loquat.Errorf(loquat.CodeBackendError,
 				"the model asked for more than %d rounds of tools; raise limits.max_tool_rounds to allow more", job.MaxToolRounds), Usage: usageOf(phase.Message.Metadata)}
@@ -272,13 +272,13 @@ func (job Job) editRequest(ctx context.Context, req *loquat.LLMRequest) error {
 	return nil
 }
 
-// serverCalls returns the calls of tools that the client does not run.
-func (job Job) serverCalls(calls []loquat.ToolCall) []loquat.ToolCall {
-	if len(job.ClientTools) == 0 {
+// ServerCalls returns the calls of tools that the client does not run. clientTools are as in Job.
+func ServerCalls(clientTools []json.RawMessage, calls []loquat.ToolCall) []loquat.ToolCall {
+	if len(clientTools) == 0 {
 		return calls
 	}
 	names := map[string]bool{}
-	for _, raw := range job.ClientTools {
+	for _, raw := range clientTools {
 		var schema loquat.Object
 		if json.Unmarshal(raw, &schema) == nil {
 			names[schema.Object("function").String("name")] = true

@@ -41,7 +41,7 @@ type socket struct {
 	ws      *websocket.Conn
 	next    chan socketBody
 	maxBody int64
-	waiting atomic.Bool // a message was read while a response runs, so no pong can be read
+	arrives atomic.Bool // a message has begun and was not taken, so no pong can be read
 	kept    string      // session of the newest response that is not stored; "" for none
 }
 
@@ -101,7 +101,7 @@ func (s *socket) serve(ctx context.Context) (websocket.StatusCode, string) {
 			}
 			quiet = time.Now().Add(socketIdle)
 		case <-ping.C:
-			if s.ping(ctx) != nil {
+			if s.ping(ctx) != nil && !s.arrives.Load() {
 				return websocket.StatusGoingAway, "the program does not answer"
 			}
 		}
@@ -125,10 +125,9 @@ func (s *socket) readAll(ctx context.Context) {
 			}
 			return
 		}
-		s.waiting.Store(true)
 		select {
 		case s.next <- m:
-			s.waiting.Store(false)
+			s.arrives.Store(false)
 		case <-ctx.Done():
 			m.release()
 			return
@@ -144,6 +143,7 @@ func (s *socket) read(ctx context.Context) (m socketBody, err error) {
 	if err != nil {
 		return m, err
 	}
+	s.arrives.Store(true)
 	defer time.AfterFunc(socketRead, cancel).Stop()
 	m.release = func() {}
 	if m.body, err = io.ReadAll(io.LimitReader(r, freeBody)); err != nil || len(m.body) < freeBody {
@@ -241,7 +241,7 @@ func (s *socket) event(_ string, body []byte) error {
 
 // idle sends a ping, so that no proxy closes a quiet connection.
 func (s *socket) idle() error {
-	if !s.waiting.Load() {
+	if !s.arrives.Load() {
 		_ = s.ping(context.Background()) // the next event finds out whether the connection has ended
 	}
 	return nil

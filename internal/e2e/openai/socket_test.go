@@ -1,9 +1,11 @@
 package openai_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -226,5 +228,36 @@ func TestFaultsOnASocket(t *testing.T) {
 	})
 	if fault, _ := answer(t, http.StatusBadRequest, "GET", url+"/responses", "")["error"].(map[string]any); fault["type"] != "invalid_request_error" {
 		t.Errorf("a plain GET gives %v", fault)
+	}
+}
+
+// A message may take longer to arrive than a ping is answered in: its sender cannot answer in the middle of it.
+func TestSlowMessageOnASocket(t *testing.T) {
+	t.Parallel()
+	url, _ := responseServer(t)
+	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	body := `{"type": "response.create", "input": "` + strings.Repeat("x", 400) + `"}`
+	half := len(body) / 2
+	head := []byte{0x81, 0x80 | 126, byte(len(body) >> 8), byte(len(body)), 0, 0, 0, 0} // one frame of text, under a mask of zeros
+	fmt.Fprintf(conn, "GET /v1/responses HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: bG9xdWF0IGlzIGEgZnJ1aQ==\r\nAuthorization: Bearer %s\r\n\r\n%s%s", conn.RemoteAddr(), fullToken, head, body[:half])
+	time.Sleep(28 * time.Second) // a ping after 15 s, and 10 s for its answer
+	if _, err := conn.Write([]byte(body[half:])); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for buf := make([]byte, 4096); !bytes.Contains(got, []byte(`"response.completed"`)); {
+		n, err := conn.Read(buf)
+		got = append(got, buf[:n]...)
+		if err != nil {
+			t.Fatalf("%v after %q", err, got)
+		}
 	}
 }
