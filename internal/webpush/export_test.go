@@ -7,6 +7,13 @@ import (
 	"loquat/internal/backoff"
 )
 
+// GiveUpFast shortens how long a notification may wait if there is no room for others.
+func GiveUpFast(t *testing.T) {
+	before := overdue
+	overdue = time.Second
+	t.Cleanup(func() { overdue = before })
+}
+
 // RetryFast shortens the delays between attempts for a test.
 func RetryFast(t *testing.T) {
 	before := retryDelay

@@ -21,6 +21,9 @@ const (
 	titleLength = 100  // characters
 )
 
+// overdue is how long a notification may be pending if there is no room for others.
+var overdue = 30 * time.Second
+
 // run sends notifications while this node leads.
 func (n *Notifier) run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -52,6 +55,8 @@ type target struct{ subscription, session string }
 // delivery is a notification that is not sent yet.
 type delivery struct {
 	event  loquat.EventID
+	host   string // of the push service
+	since  time.Time
 	cancel context.CancelFunc
 }
 
@@ -206,13 +211,18 @@ func (l *leader) describe(ctx context.Context, end loquat.Record) (note loquat.P
 // start starts a delivery. It replaces an older one of the same session. It waits while too many are
 // pending.
 func (l *leader) start(ctx context.Context, event loquat.EventID, p loquat.PushSubscription, note loquat.PushNotification) error {
-	select {
-	case l.room <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	for waiting := true; waiting; {
+		select {
+		case l.room <- struct{}{}:
+			waiting = false
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(overdue / 10):
+			l.dropOverdue()
+		}
 	}
 	own, cancel := context.WithCancel(ctx)
-	d, to := &delivery{event: event, cancel: cancel}, target{p.ID, note.SessionID}
+	d, to := &delivery{event: event, host: hostOf(p.Endpoint), since: time.Now(), cancel: cancel}, target{p.ID, note.SessionID}
 	l.mu.Lock()
 	if older := l.pending[to]; older != nil {
 		older.cancel()
@@ -237,6 +247,23 @@ func (l *leader) start(ctx context.Context, event loquat.EventID, p loquat.PushS
 		}
 	})
 	return nil
+}
+
+// dropOverdue gives up the notifications that have waited for long, of push services that accept none: they must
+// not delay those of other services.
+func (l *leader) dropOverdue() {
+	dropped := 0
+	l.mu.Lock()
+	for _, d := range l.pending {
+		if time.Since(d.since) > overdue && time.Since(l.calls.lastAccepted(d.host)) > overdue {
+			d.cancel()
+			dropped++
+		}
+	}
+	l.mu.Unlock()
+	if dropped > 0 {
+		l.failures.Log(slog.LevelWarn, "too many notifications wait for push services that accept none; the oldest are dropped", "dropped", dropped)
+	}
 }
 
 // save stores the last event whose notifications were all sent, if some were started since.

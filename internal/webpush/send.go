@@ -116,7 +116,8 @@ func (n *Notifier) post(ctx context.Context, p loquat.PushSubscription, note loq
 	if err != nil {
 		return answer{}, err
 	}
-	defer ended()
+	accepted := false
+	defer func() { ended(accepted) }()
 	resp, err := webpush.SendNotificationWithContext(ctx, text,
 		&webpush.Subscription{Endpoint: p.Endpoint, Keys: webpush.Keys{P256dh: p.P256dh, Auth: p.Auth}},
 		&webpush.Options{
@@ -128,6 +129,7 @@ func (n *Notifier) post(ctx context.Context, p loquat.PushSubscription, note loq
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	accepted = resp.StatusCode/100 == 2
 	return answer{resp.StatusCode, backoff.ParseRetryAfter(resp.Header.Get("Retry-After"))}, nil
 }
 
@@ -141,7 +143,8 @@ type calls struct {
 
 type serviceCalls struct {
 	running chan struct{}
-	known   int // how many calls run or wait
+	known   int       // how many calls run or wait
+	last    time.Time // when the service accepted a notification, or these calls began
 }
 
 func newCalls() *calls {
@@ -149,7 +152,7 @@ func newCalls() *calls {
 }
 
 // begin waits until a call of a push service may run. Without an error, ended must be called at its end.
-func (c *calls) begin(ctx context.Context, host string) (ended func(), err error) {
+func (c *calls) begin(ctx context.Context, host string) (ended func(accepted bool), err error) {
 	s := c.join(host)
 	select {
 	case s.running <- struct{}{}:
@@ -164,7 +167,12 @@ func (c *calls) begin(ctx context.Context, host string) (ended func(), err error
 		c.leave(host)
 		return nil, ctx.Err()
 	}
-	return func() {
+	return func(accepted bool) {
+		if accepted {
+			c.mu.Lock()
+			s.last = time.Now()
+			c.mu.Unlock()
+		}
 		<-c.all
 		<-s.running
 		c.leave(host)
@@ -176,11 +184,22 @@ func (c *calls) join(host string) *serviceCalls {
 	defer c.mu.Unlock()
 	s := c.services[host]
 	if s == nil {
-		s = &serviceCalls{running: make(chan struct{}, maxService)}
+		s = &serviceCalls{running: make(chan struct{}, maxService), last: time.Now()}
 		c.services[host] = s
 	}
 	s.known++
 	return s
+}
+
+// lastAccepted returns when a push service accepted a notification, or began to be called. It is zero if no call
+// runs or waits.
+func (c *calls) lastAccepted(host string) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.services[host]; s != nil {
+		return s.last
+	}
+	return time.Time{}
 }
 
 func (c *calls) leave(host string) {

@@ -4,8 +4,11 @@ package webpush_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -116,10 +119,15 @@ func (n *node) subscribe(who auth.Principal) (id string) {
 	return id
 }
 
-// reply adds a session whose request has completed.
-func (n *node) reply(session string) {
+// reply adds sessions whose request has completed.
+func (n *node) reply(sessions ...string) {
 	n.t.Helper()
-	err := n.store.Update(n.t.Context(), func(tx *store.Tx) error { return migratetest.AddSession(tx, session, 1, n.store.Owner()) })
+	err := n.store.Update(n.t.Context(), func(tx *store.Tx) (err error) {
+		for _, session := range sessions {
+			err = cmp.Or(err, migratetest.AddSession(tx, session, 1, n.store.Owner()))
+		}
+		return err
+	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -276,6 +284,7 @@ func TestEndOfSubscriptions(t *testing.T) {
 
 // A push service that does not answer leaves calls to the others.
 func TestPushServiceThatHangs(t *testing.T) {
+	webpush.GiveUpFast(t)
 	n := newNode(t, startPushService(t))
 	const mostCalls = 8
 	var calls atomic.Int32
@@ -284,6 +293,7 @@ func TestPushServiceThatHangs(t *testing.T) {
 		calls.Add(1)
 		<-held
 	}))
+	dead.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer dead.Close()
 	defer close(held)
 	defer n.notifier.Close()
@@ -307,6 +317,14 @@ func TestPushServiceThatHangs(t *testing.T) {
 	}
 	if calls.Load() != mostCalls {
 		t.Errorf("the push service that hangs has %d calls, want %d", calls.Load(), mostCalls)
+	}
+	var many []string // more than may be pending in all
+	for i := range 1100 {
+		many = append(many, fmt.Sprint("many", i))
+	}
+	n.reply(many...)
+	if got := n.service.await(1 + len(many)); len(got) != 1+len(many) {
+		t.Errorf("%d notifications", len(got))
 	}
 }
 
