@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,11 +88,30 @@ func newCompaction(messages []loquat.Message, summary string, reply loquat.Reply
 	}
 	for _, m := range messages {
 		if m.Role == loquat.RoleUser {
-			out.Output = append(out.Output, inputItems(m)...)
+			out.Output = append(out.Output, inputItems(withoutUploads(m))...)
 		}
 	}
 	out.Output = append(out.Output, map[string]any{"type": itemCompaction, "id": compactionPrefix + id, "encrypted_content": summaryMark + summary})
 	return out
+}
+
+// uploadLeftOut stands for an image that is stored here: the caller sends the items again, to a conversation that
+// does not have it.
+const uploadLeftOut = "[An uploaded image, which is left out here.]"
+
+// withoutUploads returns a message whose attachments all have a URL.
+func withoutUploads(m loquat.Message) loquat.Message {
+	var list []loquat.Object
+	if json.Unmarshal(m.Metadata[loquat.MetaAttachments], &list) != nil {
+		return m
+	}
+	all := len(list)
+	list = slices.DeleteFunc(list, func(a loquat.Object) bool { return a.String("url")+a.String("data_url") == "" })
+	for range all - len(list) {
+		m.Content = strings.TrimPrefix(m.Content+"\n"+uploadLeftOut, "\n")
+	}
+	m.Metadata = m.Metadata.Clone().Set(loquat.MetaAttachments, list)
+	return m
 }
 
 // messagesToCompact returns the messages up to the end of the previous response, and those of the input.

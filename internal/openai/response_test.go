@@ -426,3 +426,20 @@ func TestEndAfterARestart(t *testing.T) {
 		}
 	}
 }
+
+// The items of a compaction can be sent as they are. An image that only this server has is named in words.
+func TestCompactionWithImages(t *testing.T) {
+	m := loquat.Message{ID: "1", Role: loquat.RoleUser, Content: "Look.", Metadata: loquat.Object{}.Set(loquat.MetaAttachments,
+		[]map[string]any{{"type": "image", "asset_id": "a"}, {"type": "image", "url": "https://x"}, {"type": "image", "asset_id": "b"}})}
+	raw, err := json.Marshal(newCompaction([]loquat.Message{m}, "Summary.", loquat.Reply{}).Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := readMessages("body.input", raw, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "Look.\n" + uploadLeftOut + "\n" + uploadLeftOut; messages[0].Content != want || len(messages[0].Attachments) != 1 {
+		t.Errorf("the message is %+v", messages[0])
+	}
+}
