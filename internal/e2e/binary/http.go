@@ -11,7 +11,7 @@ import (
 
 // FreeAddress returns an address of loopback that nobody listens on at the moment. It returns none twice: the
 // kernel may choose one again before the first caller listens there.
-func FreeAddress(t *testing.T) string {
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,14 +28,14 @@ func FreeAddress(t *testing.T) string {
 var given sync.Map // the addresses that FreeAddress has returned
 
 // Readiness returns the status of /readyz.
-func Readiness(t *testing.T, url string) int {
+func Readiness(t testing.TB, url string) int {
 	t.Helper()
 	status, _ := GetOnce(t, url+"/readyz")
 	return status
 }
 
 // GetOnce makes a GET without retries.
-func GetOnce(t *testing.T, url string) (status int, body string) {
+func GetOnce(t testing.TB, url string) (status int, body string) {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
@@ -45,7 +45,7 @@ func GetOnce(t *testing.T, url string) (status int, body string) {
 }
 
 // AnswerOf reads an answer and closes its body.
-func AnswerOf(t *testing.T, resp *http.Response) (status int, body string) {
+func AnswerOf(t testing.TB, resp *http.Response) (status int, body string) {
 	t.Helper()
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
@@ -56,7 +56,7 @@ func AnswerOf(t *testing.T, resp *http.Response) (status int, body string) {
 }
 
 // Call makes one call of the HTTP API, which must succeed.
-func Call(t *testing.T, method, url, body string) string {
+func Call(t testing.TB, method, url, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {

@@ -13,7 +13,7 @@ func SameJSON(a, b json.RawMessage) bool {
 }
 
 // MustJSON returns the JSON of a value.
-func MustJSON(t *testing.T, v any) json.RawMessage {
+func MustJSON(t testing.TB, v any) json.RawMessage {
 	t.Helper()
 	b, err := json.Marshal(v)
 	if err != nil {

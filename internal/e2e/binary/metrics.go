@@ -17,7 +17,7 @@ import (
 
 // Memory returns a line of /proc/PID/status, such as VmRSS, in bytes. It returns 0 on
 // systems without /proc.
-func Memory(t *testing.T, p *Process, line string) int64 {
+func Memory(t testing.TB, p *Process, line string) int64 {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		return 0
@@ -91,10 +91,10 @@ func RunWithPeak(cmd *exec.Cmd) (out []byte, peak int64, err error) {
 }
 
 // Metrics returns the metrics of the server at url, by name.
-func Metrics(t *testing.T, url string) map[string]float64 { return MetricsWith(t, url, "") }
+func Metrics(t testing.TB, url string) map[string]float64 { return MetricsWith(t, url, "") }
 
 // MetricsWith is Metrics with a token.
-func MetricsWith(t *testing.T, url, token string) map[string]float64 {
+func MetricsWith(t testing.TB, url, token string) map[string]float64 {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", nil)
 	if err != nil {
@@ -122,13 +122,13 @@ func MetricsWith(t *testing.T, url, token string) map[string]float64 {
 
 // CheckLeaks fails the test if there are more goroutines than in the metrics of the idle
 // server, or if memory grew in the second half of the run.
-func CheckLeaks(t *testing.T, url string, idle map[string]float64, memory []float64) {
+func CheckLeaks(t testing.TB, url string, idle map[string]float64, memory []float64) {
 	t.Helper()
 	CheckLeaksOf(t, func() map[string]float64 { return Metrics(t, url) }, idle, memory)
 }
 
 // CheckLeaksOf is CheckLeaks with a function that reads the metrics.
-func CheckLeaksOf(t *testing.T, read func() map[string]float64, idle map[string]float64, memory []float64) {
+func CheckLeaksOf(t testing.TB, read func() map[string]float64, idle map[string]float64, memory []float64) {
 	t.Helper()
 	const few = 10 // of connections that are about to close
 	var now map[string]float64

@@ -8,7 +8,7 @@ import (
 
 // Mover is a program that is killed and comes back at the same address.
 type Mover struct {
-	T        *testing.T
+	T        testing.TB
 	Args     []string
 	Address  string
 	Program  string   // "" means Path

@@ -165,7 +165,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 }
 
 // Kill ends the process as a crash does.
-func (p *Process) Kill(t *testing.T) {
+func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	if err := p.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func (p *Process) Data() string {
 
 // Stopped waits until a process that was sent a signal ends. It returns the exit code, or
 // -1 if a signal killed the process.
-func (p *Process) Stopped(t *testing.T) int {
+func (p *Process) Stopped(t testing.TB) int {
 	t.Helper()
 	killer := time.AfterFunc(20*time.Second, func() { _ = p.Cmd.Process.Kill() })
 	defer killer.Stop()

@@ -28,7 +28,7 @@ import (
 // run is a run of everything in one shape.
 type run struct {
 	*town
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	seed   uint64
 	length time.Duration
@@ -56,7 +56,7 @@ const arrival = 2 * time.Second
 // slow is how long a check may take without a line in the log of the test.
 const slow = 5 * time.Second
 
-func newRun(t *testing.T, seed uint64, length time.Duration, s shape) *run {
+func newRun(t testing.TB, seed uint64, length time.Duration, s shape) *run {
 	t.Helper()
 	t.Logf("LOQUAT_TOGETHER_SEED=%d for %v", seed, length)
 	r := &run{t: t, seed: seed, length: length, drawn: rand.New(rand.NewPCG(seed, 0)), deleted: map[string]bool{}}

@@ -86,17 +86,19 @@ func TestTogether(t *testing.T) {
 	length := time.Duration(binary.Number(t, "LOQUAT_TOGETHER_SECONDS", 0)) * time.Second // of load
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		newRun(t, seed, length, embedded(t)).play()
+		r := record(t)
+		newRun(r, seed, length, embedded(r)).play()
 	})
 	t.Run("three nodes", func(t *testing.T) {
 		t.Parallel()
-		newRun(t, seed, length, threeNodes(t)).play()
+		r := record(t)
+		newRun(r, seed, length, threeNodes(r)).play()
 	})
 }
 
 // programOf returns the program of the embedded server, built with the race detector. A short run uses the
 // program without it, because building everything again takes longer than the run.
-func programOf(t *testing.T) (path string, raced bool) {
+func programOf(t testing.TB) (path string, raced bool) {
 	t.Helper()
 	if testing.Short() {
 		path, err := binary.Path()

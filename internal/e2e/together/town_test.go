@@ -43,12 +43,12 @@ type shape struct {
 	database *pgtest.Server // nil: the data directory
 }
 
-func embedded(t *testing.T) shape {
+func embedded(t testing.TB) shape {
 	program, raced := programOf(t)
 	return shape{nodes: 1, program: program, raced: raced}
 }
 
-func threeNodes(t *testing.T) shape {
+func threeNodes(t testing.TB) shape {
 	return shape{nodes: nodeCount, database: pgtest.Start(t, "fsync=off", "max_connections=200")}
 }
 
@@ -64,7 +64,7 @@ type person struct {
 // town is the servers, and all that they depend on.
 type town struct {
 	shape
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	mark string // argument of the plugin's processes
 
@@ -106,7 +106,7 @@ func (w *town) line(target string, seed uint64, within int, split float64) *faul
 }
 
 // newTown starts everything.
-func newTown(t *testing.T, seed uint64, s shape) *town {
+func newTown(t testing.TB, seed uint64, s shape) *town {
 	t.Helper()
 	w := &town{shape: s, t: t, dir: t.TempDir(), mark: fmt.Sprint(pluginMark, os.Getpid(), "-", strings.ReplaceAll(t.Name(), " ", "-")), counts: map[string]int{}, receivers: map[string]*webhooks.Receiver{}}
 	at, bridgeAt := binary.FreeAddress(t), binary.FreeAddress(t)

@@ -36,7 +36,7 @@ type Receiver struct {
 }
 
 // NewReceiver starts a receiver, which the end of the test stops.
-func NewReceiver(t *testing.T) *Receiver {
+func NewReceiver(t testing.TB) *Receiver {
 	t.Helper()
 	r := &Receiver{Address: binary.FreeAddress(t), arrived: map[string][]string{}, ids: map[string]string{}}
 	if err := r.Revive(); err != nil {
@@ -47,7 +47,7 @@ func NewReceiver(t *testing.T) *Receiver {
 }
 
 // Expect sets the secret with which messages are signed.
-func (r *Receiver) Expect(t *testing.T, secret string) {
+func (r *Receiver) Expect(t testing.TB, secret string) {
 	t.Helper()
 	v, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {

@@ -22,7 +22,7 @@ type Issuer struct {
 }
 
 // New returns an issuer that serves its keys until the test ends.
-func New(t *testing.T) *Issuer {
+func New(t testing.TB) *Issuer {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -40,7 +40,7 @@ func New(t *testing.T) *Issuer {
 }
 
 // Token returns a token of a user that lives for a time, with more claims.
-func (i *Issuer) Token(t *testing.T, user string, life time.Duration, more map[string]any) string {
+func (i *Issuer) Token(t testing.TB, user string, life time.Duration, more map[string]any) string {
 	t.Helper()
 	claims := map[string]any{"iss": i.URL, "aud": "loquat", "sub": user, "exp": time.Now().Add(life).Unix()}
 	maps.Copy(claims, more)
