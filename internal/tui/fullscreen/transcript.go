@@ -131,17 +131,17 @@ func (m *model) up(p place, n int) place {
 		n -= p.line
 		p.line = 0
 		switch {
-		case p.piece > 0:
-			p.piece--
+		case p.piece > 0: // the entry may have fewer pieces than when the place was found
+			p.piece = min(p.piece, m.laidOut(p.entry).len()) - 1
 		case p.entry > 0:
 			p.entry--
 			p.piece = m.laidOut(p.entry).len() - 1
-			if p.piece < 0 {
-				p.piece = 0
-				continue
-			}
 		default:
 			return p
+		}
+		if p.piece < 0 {
+			p.piece = 0
+			continue
 		}
 		p.line = len(m.laidOut(p.entry).lines(p.piece, m.transcript.md))
 	}

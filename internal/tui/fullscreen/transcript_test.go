@@ -1,0 +1,69 @@
+package fullscreen
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	tea "charm.land/bubbletea/v2"
+	"pgregory.net/rapid"
+
+	"loquat"
+)
+
+// The message at the top of the screen becomes short while the user is far below its beginning.
+func TestMessageThatShrinks(t *testing.T) {
+	messages := []loquat.Message{{Role: "user", Content: "a question"}, {Role: "assistant", Content: strings.Repeat("a paragraph\n\n", 50)}}
+	for range 30 {
+		messages = append(messages, loquat.Message{Role: "user", Content: "more"})
+	}
+	m := testModel(t, 80, 24, messages...)
+	m.scrollTo(1)
+	m.scroll(40)
+	index, short := 1, "short"
+	m.feedEvents(loquat.Event{EventID: 11, Type: loquat.MessageModified, Index: &index, Content: &short})
+	m.Update(tea.KeyPressMsg{Code: tea.KeyPgUp})
+	if view := m.View().Content; !strings.Contains(view, "short") {
+		t.Errorf("the screen is\n%s", view)
+	}
+}
+
+// Whatever happens to the messages while the user scrolls, the screen is drawn.
+func TestScrollWhileMessagesChange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		long := loquat.Message{Role: "assistant", Content: strings.Repeat(drawText(t)+"\n\nx\n\n", 20)}
+		m := testModel(t, 80, 12, append(append(drawMessages(t), long), make([]loquat.Message, 10)...)...)
+		event := loquat.EventID(11)
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			e, n := loquat.Event{EventID: event, RequestID: "r"}, m.session.total()
+			event++
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			case 0:
+				m.scroll(rapid.IntRange(-60, 60).Draw(t, "lines"))
+			case 1:
+				m.scrollTo(rapid.IntRange(0, n).Draw(t, "entry"))
+			case 2:
+				m.toggleAll()
+			case 3:
+				e.Type, e.Messages = loquat.Final, drawMessages(t)
+				for i := range e.Messages {
+					e.Messages[i].ID = fmt.Sprint(event, " ", i)
+				}
+				m.feedEvents(e)
+			default:
+				if n == 0 {
+					continue
+				}
+				index, content := min(m.transcript.top.entry+rapid.IntRange(0, 1).Draw(t, "below"), n-1), drawText(t)
+				e.Type, e.Index, e.Content = loquat.MessageModified, &index, &content
+				if rapid.Bool().Draw(t, "deleted") {
+					e = loquat.Event{EventID: e.EventID, Type: loquat.MessagesDeleted, Indices: []int{index}}
+				}
+				m.feedEvents(e)
+			}
+			m.View()
+		}
+		m.scroll(-1)
+		m.View()
+	})
+}
