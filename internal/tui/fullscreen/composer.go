@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"loquat"
-	"loquat/internal/tui"
 	"loquat/internal/tui/markdown"
 )
 
@@ -55,16 +55,12 @@ type attachment struct {
 	raw              json.RawMessage // of a message that is edited
 }
 
-// maxInput is the number of characters of a message that is typed. The server's own limit is
-// limits.max_body_bytes.
-const maxInput = 4 << 20
-
 func newComposer() composer {
 	a := textarea.New()
-	a.Prompt, a.ShowLineNumbers, a.CharLimit = "> ", false, maxInput
+	a.Prompt, a.ShowLineNumbers, a.CharLimit = "> ", false, 0
 	a.Placeholder = ""
 	a.DynamicHeight, a.MinHeight, a.MaxHeight = true, 1, 8
-	a.MaxContentHeight = 1 << 20
+	a.MaxContentHeight = math.MaxInt32
 	a.SetVirtualCursor(false)
 	a.SetPromptFunc(2, func(p textarea.PromptInfo) string {
 		if p.LineNumber == 0 {
@@ -98,12 +94,12 @@ func (c *composer) resize(width, rows int) {
 
 // hasDraft reports whether something would be lost with the composer.
 func (c *composer) hasDraft() bool {
-	return strings.TrimSpace(c.area.Value()) != "" || len(c.attachments) > 0 && c.editing == nil
+	return strings.TrimSpace(c.text()) != "" || len(c.attachments) > 0 && c.editing == nil
 }
 
 // take returns the draft and empties the composer.
 func (c *composer) take() draft {
-	d := draft{c.area.Value(), c.attachments, c.requestID, c.sent}
+	d := draft{c.text(), c.attachments, c.requestID, c.sent}
 	c.put(draft{})
 	return d
 }
@@ -121,12 +117,19 @@ func (c *composer) keep(id string, d draft) {
 
 // with returns a draft with another one after it.
 func (d draft) with(other draft) draft {
-	return draft{text: strings.TrimSpace(d.text + "\n\n" + other.text), attachments: append(d.attachments, other.attachments...)}
+	text := d.text + "\n\n" + other.text
+	if strings.TrimSpace(d.text) == "" || strings.TrimSpace(other.text) == "" {
+		text = d.text + other.text
+	}
+	return draft{text: text, attachments: append(d.attachments, other.attachments...)}
 }
+
+// text returns what was written.
+func (c *composer) text() string { return writtenText(c.area.Value()) }
 
 // setText replaces the text. The cursor is at its end, and is seen.
 func (c *composer) setText(text string) {
-	c.area.SetValue(text)
+	setArea(&c.area, text)
 	c.area.MoveToEnd()
 	c.area, _ = c.area.Update(nil)
 }
@@ -147,19 +150,9 @@ func (c *composer) view(m *model, width int) []string {
 		lines = append(lines, m.theme.tool.Render(m.oneLine(fmt.Sprintf("  [image %d] %s", i+1, a.label()), width)))
 	}
 	for _, line := range strings.Split(c.area.View(), "\n") {
-		lines = append(lines, m.fit(markdown.TrimRight(visibleBidi(line)), width))
+		lines = append(lines, m.fit(markdown.TrimRight(visibleInput(line)), width))
 	}
 	return lines
-}
-
-// visibleBidi replaces the characters that would turn a line around. The text keeps them.
-func visibleBidi(line string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\x1b' && tui.Clean(string(r)) != string(r) {
-			return '\ufffd'
-		}
-		return r
-	}, line)
 }
 
 // above returns the number of lines above the text.
@@ -264,17 +257,19 @@ func (m *model) pastMessages() (past []string) {
 
 // submit does what Enter means: runs a command, saves an edit, or sends the message.
 func (m *model) submit(onBusy string) tea.Cmd {
-	text := strings.TrimSpace(m.composer.area.Value())
+	text := m.composer.text()
 	if m.composer.editing != nil {
 		return m.saveEdit(true)
 	}
-	if text == "" && len(m.composer.attachments) == 0 {
+	switch trimmed := strings.TrimSpace(text); {
+	case trimmed == "" && len(m.composer.attachments) == 0:
 		return nil
-	}
-	if rest, ok := strings.CutPrefix(text, "//"); ok {
-		text = "/" + rest
-	} else if strings.HasPrefix(text, "/") {
-		return m.slash(text)
+	case strings.HasPrefix(trimmed, "//"):
+		text = strings.Replace(text, "//", "/", 1)
+	case strings.HasPrefix(trimmed, "/"):
+		return m.slash(trimmed)
+	case trimmed == "":
+		text = ""
 	}
 	return m.send(text, onBusy)
 }
@@ -309,15 +304,18 @@ func (m *model) pasted(text string) tea.Cmd {
 	if path, ok := imagePath(text); ok {
 		return m.attachPasted(path, text)
 	}
-	m.insert(text)
-	return nil
+	return m.insert(text)
 }
 
 // insert puts a text where the cursor is.
-func (m *model) insert(text string) {
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
-	m.composer.area, _ = m.composer.area.Update(tea.PasteMsg{Content: text})
-	m.composer.recalled = 0
+func (m *model) insert(text string) tea.Cmd {
+	c := &m.composer
+	if err := insertInto(&c.area, text); err != nil {
+		return m.fail(err)
+	}
+	c.area, _ = c.area.Update(nil) // so that the cursor is seen
+	c.recalled = 0
+	return nil
 }
 
 // imagePath returns the path in a text that may be the path of an image, as terminals paste a file

@@ -24,10 +24,10 @@ func newInput(value string) textinput.Model {
 	return in
 }
 
-// inputView returns the line of an input, without characters that turn it around.
+// inputView returns the line of an input, without characters that turn it around or are signs.
 func inputView(in *textinput.Model, width int) string {
 	in.SetWidth(max(1, width-4))
-	return markdown.TrimRight(visibleBidi(in.View()))
+	return markdown.TrimRight(visibleInput(in.View()))
 }
 
 // prompt asks for a line of text.

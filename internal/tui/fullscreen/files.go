@@ -54,8 +54,7 @@ func (i imageMsg) apply(m *model) tea.Cmd {
 	case i.err != nil:
 		return m.fail(i.err)
 	case i.text != "":
-		m.insert(i.text)
-		return nil
+		return m.insert(i.text)
 	}
 	m.composer.attachments = append(m.composer.attachments, i.image)
 	return nil
@@ -118,20 +117,34 @@ func (m *model) editOutside() tea.Cmd {
 	if err != nil {
 		return m.fail(fmt.Errorf("the draft cannot be opened in an editor: %w", err))
 	}
-	_, err = f.WriteString(m.composer.area.Value())
+	if text := m.composer.text(); text != "" {
+		_, err = f.WriteString(text + "\n") // editors end the last line, too
+	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		os.Remove(f.Name())
 		return m.fail(fmt.Errorf("the draft cannot be opened in an editor: %w", err))
 	}
 	cmd := exec.CommandContext(m.ctx, words[0], append(words[1:], f.Name())...)
 	return tea.ExecProcess(cmd, func(err error) tea.Msg {
-		defer os.Remove(f.Name())
 		if err != nil {
+			os.Remove(f.Name())
 			return editedMsg{err: fmt.Errorf("the editor %s failed: %w; set EDITOR to another one", words[0], err)}
 		}
-		text, err := os.ReadFile(f.Name())
-		return editedMsg{string(text), err}
+		return readEdited(f.Name())
 	})
+}
+
+// readEdited reads and removes the file of the editor. What cannot be taken stays in it.
+func readEdited(path string) editedMsg {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = checkInput(string(text), 0)
+	}
+	if err != nil {
+		return editedMsg{err: fmt.Errorf("%w; it is in %s", err, path)}
+	}
+	os.Remove(path)
+	return editedMsg{text: strings.TrimSuffix(lineFeeds(string(text)), "\n")}
 }
 
 // editedMsg brings the draft from the editor.
@@ -144,7 +157,7 @@ func (e editedMsg) apply(m *model) tea.Cmd {
 	if e.err != nil {
 		return m.fail(e.err)
 	}
-	m.composer.setText(strings.TrimRight(e.text, "\n"))
+	m.composer.setText(e.text)
 	m.setFocus(focusComposer)
 	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"charm.land/bubbles/v2/textarea"
 	"charm.land/bubbles/v2/textinput"
@@ -165,15 +167,15 @@ func (f *form) edit(m *model) tea.Cmd {
 		return m.show(newPicker(labelOf(x.element), items))
 	case kind == "multiline" || x.isJSON():
 		area := textarea.New()
-		area.ShowLineNumbers, area.Prompt, area.CharLimit = false, "", maxInput
-		area.MaxHeight, area.MaxContentHeight = 1000, 1<<20
+		area.ShowLineNumbers, area.Prompt, area.CharLimit = false, "", 0
+		area.MaxHeight, area.MaxContentHeight = 1000, math.MaxInt32
 		styles := textarea.Styles{}
 		area.SetStyles(styles)
-		area.SetValue(x.text())
+		setArea(&area, x.text())
 		area.Focus()
 		f.area = &area
 	default:
-		line := newInput(x.text())
+		line := newInput(lineText(x.text()))
 		f.line = &line
 	}
 	return nil
@@ -224,11 +226,10 @@ func (f *form) pressText(m *model, key tea.KeyPressMsg) tea.Cmd {
 		return nil
 	case name == "enter" && f.line != nil, name == "ctrl+s":
 		x := f.current()
-		text := ""
-		if f.line != nil {
-			text = f.line.Value()
-		} else {
-			text = f.area.Value()
+		text := f.written()
+		if text == x.text() && x.fault == "" { // an override with the same value would be a change
+			f.line, f.area = nil, nil
+			return nil
 		}
 		value, err := x.parse(text)
 		if err == nil {
@@ -248,12 +249,26 @@ func (f *form) pressText(m *model, key tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
+// written returns the text that is edited.
+func (f *form) written() string {
+	if f.line != nil {
+		return writtenText(f.line.Value())
+	}
+	return writtenText(f.area.Value())
+}
+
 func (f *form) paste(_ *model, text string) tea.Cmd {
+	var err error
 	switch {
-	case f.line != nil:
-		*f.line, _ = f.line.Update(tea.PasteMsg{Content: text})
 	case f.area != nil:
-		f.area.InsertString(text)
+		err = insertInto(f.area, text)
+	case f.line != nil:
+		if err = checkInput(text, utf8.RuneCountInString(f.line.Value())); err == nil {
+			*f.line, _ = f.line.Update(tea.PasteMsg{Content: lineText(lineFeeds(text))})
+		}
+	}
+	if err != nil {
+		f.current().fault = err.Error()
 	}
 	return nil
 }
@@ -446,7 +461,7 @@ func (f *form) fieldView(m *model, x *field, selected bool, width int) []string 
 		f.area.SetWidth(width - 4)
 		f.area.SetHeight(8)
 		for _, l := range strings.Split(f.area.View(), "\n") {
-			lines = append(lines, m.theme.dim.Render("  │ ")+visibleBidi(l))
+			lines = append(lines, m.theme.dim.Render("  │ ")+visibleInput(l))
 		}
 	default:
 		if d := x.element.String("description"); d != "" {

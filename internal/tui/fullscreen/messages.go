@@ -106,7 +106,7 @@ func draftOf(msg loquat.Message) draft {
 // saveEdit saves the message that is edited. If it is one of the user, and again is set, it asks
 // again: what the message and the reply were stays as an alternative.
 func (m *model) saveEdit(again bool) tea.Cmd {
-	e, text := m.composer.editing, m.composer.area.Value()
+	e, text := m.composer.editing, m.composer.text()
 	if !m.session.has(e.index, e.message.ID) {
 		return m.fail(errors.New("the message has moved or was deleted meanwhile; copy the text, press Esc and select it again"))
 	}
@@ -130,6 +130,9 @@ func (m *model) modify(e *edit, text string) tea.Cmd {
 	s := m.session
 	m.composer.editing = nil
 	m.composer.put(e.before)
+	if text == e.message.Content {
+		return m.say("message %d is as it was", e.index+1)
+	}
 	return m.inOrder(func(m *model) *change {
 		s := m.current(s)
 		if !s.has(e.index, e.message.ID) {

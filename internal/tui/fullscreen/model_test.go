@@ -77,7 +77,7 @@ func TestScreenFits(t *testing.T) {
 		m := testModel(t, width, height, drawMessages(t)...)
 		m.cells = rapid.SampledFrom([]ansi.Method{ansi.WcWidth, ansi.GraphemeWidth}).Draw(t, "cells")
 		m.transcript.openAll = rapid.Bool().Draw(t, "open")
-		m.composer.area.SetValue(drawText(t))
+		m.composer.setText(drawText(t) + "\t\a\ufffd\r")
 		m.session.failure = drawText(t)
 		m.composer.attachments = make([]attachment, rapid.IntRange(0, 9).Draw(t, "attachments"))
 		switch rapid.IntRange(0, 4).Draw(t, "dialog") {
