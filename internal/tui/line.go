@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/readable"
 )
 
 // pipeWidth is the length of a line in characters if there is no terminal with a width.
@@ -77,7 +78,7 @@ func summarizePartial(d *loquat.Delta) string {
 func summarizeMessages(messages []loquat.Message) string {
 	parts := make([]string, len(messages))
 	for i, m := range messages {
-		parts[i] = m.Role + ": " + Displayed(m)
+		parts[i] = m.Role + ": " + readable.Displayed(m)
 		for _, key := range []string{loquat.MetaRefusal, loquat.MetaFinishReason, loquat.MetaIncomplete} {
 			if why := m.Metadata.String(key); why != "" {
 				parts[i] += " (" + key + ": " + why + ")"

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"loquat"
+	"loquat/internal/readable"
 )
 
 // Renderer shows the events of requests. It is not safe for concurrent use.
@@ -175,7 +176,7 @@ func (r *Renderer) message(requestID string, m loquat.Message) {
 
 // reply shows the part of an assistant message that was not shown yet.
 func (r *Renderer) reply(q *request, m loquat.Message) {
-	r.finalReasoning(q, Reasoning(m.Metadata))
+	r.finalReasoning(q, readable.Reasoning(m.Metadata))
 	rest, ok := q.text.rest(m.Content)
 	if !ok {
 		r.side.line(yellow, "the reply was stored as follows:")
@@ -186,7 +187,7 @@ func (r *Renderer) reply(q *request, m loquat.Message) {
 	}
 	r.text.print(plain, rest)
 	r.text.breakLine()
-	for _, notice := range EndingNotices(m) {
+	for _, notice := range readable.EndingNotices(m) {
 		r.side.line(yellow, notice)
 	}
 	q.endPhase()
@@ -198,11 +199,11 @@ func (r *Renderer) finalReasoning(q *request, whole string) {
 	switch {
 	case rest == "" || !ok:
 		return // reasoning that differs from the shown text is not repeated
-	case q.reasoning.Len() > 0 && !strings.HasPrefix(rest, nextText):
+	case q.reasoning.Len() > 0 && !strings.HasPrefix(rest, readable.Between):
 		r.side.print(dim, rest)
 		r.side.breakLine()
 	default:
-		rest = strings.TrimPrefix(rest, nextText)
+		rest = strings.TrimPrefix(rest, readable.Between)
 		r.text.breakLine()
 		r.side.line(dim, "reasoning:")
 		r.side.block(dim, rest)
@@ -253,7 +254,7 @@ func (r *Renderer) toolResult(q *request, m loquat.Message) {
 	if m.Metadata.Bool(loquat.MetaIsError) {
 		head, st = "tool error: ", red
 	}
-	content := Displayed(m)
+	content := readable.Displayed(m)
 	switch {
 	case content == "":
 		r.side.line(st, head+name+", no output")
@@ -265,33 +266,12 @@ func (r *Renderer) toolResult(q *request, m loquat.Message) {
 	}
 }
 
-// Displayed returns the text of a tool message for people.
-func Displayed(m loquat.Message) string {
-	if d := m.Metadata.Object(loquat.MetaDisplay); d.String("type") == "text" {
-		return d.String("content")
-	}
-	return m.Content
-}
-
 // reasoning returns the reasoning text of an increment. If the increment has both kinds, only
 // one is shown until the reply is complete, because two texts that grow in turn are
 // unreadable.
 func reasoning(meta loquat.Object) string {
 	return cmp.Or(meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning))
 }
-
-// Reasoning returns the reasoning text of a reply. Some backends send two texts, others
-// send one text twice.
-func Reasoning(meta loquat.Object) string {
-	content, plain := meta.String(loquat.MetaReasoningContent), meta.String(loquat.MetaReasoning)
-	if content == "" || plain == "" || content == plain {
-		return cmp.Or(content, plain)
-	}
-	return content + nextText + plain
-}
-
-// nextText separates two texts of reasoning.
-const nextText = "\n\n"
 
 // summary returns the tokens and the model of a reply, if the backend reported them.
 func summary(meta loquat.Object) string {
@@ -303,43 +283,6 @@ func summary(meta loquat.Object) string {
 		parts = append(parts, model)
 	}
 	return strings.Join(parts, ", ")
-}
-
-// EndingNotices returns notices about the end of a reply that its text does not show.
-func EndingNotices(m loquat.Message) []string {
-	var notices []string
-	refusal, incomplete := m.Metadata.String(loquat.MetaRefusal), m.Metadata.String(loquat.MetaIncomplete)
-	if refusal != "" {
-		notices = append(notices, "the model refused: "+refusal)
-	}
-	switch reason := m.Metadata.String(loquat.MetaFinishReason); reason {
-	case "":
-	case "length":
-		notices = append(notices, "the reply was cut at the token limit (finish_reason length)")
-	case "content_filter":
-		notices = append(notices, "a content filter of the backend cut the reply (finish_reason content_filter)")
-	default:
-		notices = append(notices, "the reply ended with finish_reason "+reason)
-	}
-	switch {
-	case incomplete != "":
-		notices = append(notices, incompleteNotice(incomplete))
-	case strings.TrimSpace(m.Content) == "" && refusal == "" && len(m.ToolCalls()) == 0:
-		notices = append(notices, "the reply has no text")
-	}
-	return notices
-}
-
-func incompleteNotice(why string) string {
-	switch why {
-	case "cancelled":
-		return "the reply is incomplete: it was cancelled"
-	case "error":
-		return "the reply is incomplete: an error cut it off"
-	case "interrupted":
-		return "the reply is incomplete: the server stopped while it was written"
-	}
-	return "the reply is incomplete: " + why
 }
 
 func retryNotice(e loquat.Event) string {

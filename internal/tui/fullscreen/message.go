@@ -12,6 +12,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"loquat"
+	"loquat/internal/readable"
 	"loquat/internal/tui"
 	"loquat/internal/tui/markdown"
 )
@@ -42,13 +43,13 @@ func (m *model) layOutMessage(l *layout, i int, msg loquat.Message) {
 	default:
 		l.add("", m.headLine(i, m.theme.strong.Render(m.oneLine(msg.Role, 20))))
 	}
-	if text := tui.Reasoning(msg.Metadata); text != "" {
+	if text := readable.Reasoning(msg.Metadata); text != "" {
 		l.add(m.reasoningLines(msg.ID, text, m.session.thought[msg.ID], "Reasoning")...)
 	}
 	m.layOutContent(l, i, msg)
 	l.add(m.imageLines(msg)...)
 	l.add(m.openCalls(i, msg)...)
-	for _, notice := range tui.EndingNotices(msg) {
+	for _, notice := range readable.EndingNotices(msg) {
 		l.add(m.transcript.wrapped("! "+tui.OneLine(notice), m.theme.warning)...)
 	}
 	if footers := m.session.texts("message_footer", msg); len(footers) > 0 && msg.Role == loquat.RoleAssistant {
@@ -65,7 +66,7 @@ func (m *model) layOutContent(l *layout, i int, msg loquat.Message) {
 		l.add(m.transcript.wrapped(tui.Clean(strings.TrimRight(msg.Content, "\n")), m.theme.plain)...)
 		return
 	}
-	if m.continuesReply(i) || tui.Reasoning(msg.Metadata) != "" {
+	if m.continuesReply(i) || readable.Reasoning(msg.Metadata) != "" {
 		l.add("")
 	}
 	l.text = &markdown.Document{}
@@ -134,7 +135,7 @@ func (m *model) resultCard(i int, msg loquat.Message) []string {
 		sign, style = "✗ failed: ", m.theme.failure
 	}
 	lines := m.cardHead(sign, name, call.Arguments, style, m.isOpen(msg.ID))
-	output := strings.Trim(tui.Clean(tui.Displayed(msg)), "\n")
+	output := strings.Trim(tui.Clean(readable.Displayed(msg)), "\n")
 	if output == "" {
 		return append(lines, m.theme.dim.Render("│ no output"))
 	}
@@ -294,7 +295,7 @@ func (m *model) layOutDraft(l *layout, d *loquat.Draft) {
 	if !follows {
 		who = []string{"", m.theme.assistant.Render("Assistant")}
 	}
-	text := tui.Reasoning(d.Metadata)
+	text := readable.Reasoning(d.Metadata)
 	if text != "" {
 		word, thought := "Reasoning", time.Duration(0)
 		if s.run != nil {

@@ -3,6 +3,8 @@ package markdown
 import (
 	"strings"
 	"unicode/utf8"
+
+	"loquat/internal/readable"
 )
 
 // The largest sizes of blocks in bytes, about. They bound the work for each frame while a reply
@@ -120,7 +122,7 @@ func (d *Document) readLine() bool {
 		if text != "" && !d.blank && d.line-d.start > maxCode {
 			d.cut(d.line)
 		}
-		if strings.HasPrefix(text, d.fence) && strings.Trim(text, d.fence[:1]) == "" {
+		if readable.EndsFence(line, d.fence) {
 			d.fence = ""
 		}
 	case text == "":
@@ -128,20 +130,12 @@ func (d *Document) readLine() bool {
 		d.end(d.line)
 		fallthrough
 	default:
-		d.openFence(text)
+		if d.fence, _ = readable.Fence(line); d.fence != "" {
+			d.opener = d.line
+		}
 	}
 	d.blank, d.line = text == "", next
 	return true
-}
-
-// openFence notes that a line opens a fence, if it does.
-func (d *Document) openFence(text string) {
-	for _, char := range []string{"`", "~"} {
-		rest := strings.TrimLeft(text, char)
-		if n := len(text) - len(rest); n >= 3 && !strings.Contains(rest, "`") {
-			d.fence, d.opener = strings.Repeat(char, n), d.line
-		}
-	}
 }
 
 // end ends the block at an offset of the text.
