@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"loquat/internal/archive"
+	"loquat/internal/readable"
 )
 
 //go:embed page.css
@@ -65,43 +66,39 @@ func (p *page) block(element, text string) {
 	p.text("<", element, ` dir="auto">`, html.EscapeString(text), "</", element, ">\n")
 }
 
-// content writes a message. Blocks of code between lines of backticks get the form of code.
+// content writes a message. What is between fences gets the form of code, and the words behind an opening fence are in
+// front of it.
 func (p *page) content(text string) {
-	for text != "" {
-		before, rest, found := cutFence(text)
-		if strings.TrimSpace(before) != "" {
-			p.block("div", strings.Trim(before, "\n"))
+	var lines []string
+	fence := "" // the marker of the open one
+	for line := range strings.SplitSeq(text, "\n") {
+		marker, info := readable.Fence(line)
+		switch {
+		case fence != "" && readable.EndsFence(line, fence):
+			p.lines(lines, true)
+			lines, fence = nil, ""
+		case fence == "" && marker != "":
+			p.lines(lines, false)
+			lines, fence = nil, marker
+			if info != "" {
+				p.block("em", info)
+			}
+		default:
+			lines = append(lines, line)
 		}
-		if !found {
-			return
-		}
-		code, after := endFence(rest)
-		p.block("pre", code)
-		text = after
 	}
+	p.lines(lines, fence != "")
 }
 
-// cutFence returns the text before a line that begins with three backticks, and the text from that
-// line on.
-func cutFence(text string) (before, rest string, found bool) {
-	if strings.HasPrefix(text, "```") {
-		return "", text, true
+// lines writes lines of code or of text. A text without words is left out.
+func (p *page) lines(lines []string, code bool) {
+	text := strings.Join(lines, "\n")
+	switch {
+	case code && len(lines) > 0:
+		p.block("pre", text)
+	case !code && strings.TrimSpace(text) != "":
+		p.block("div", strings.Trim(text, "\n"))
 	}
-	before, rest, found = strings.Cut(text, "\n```")
-	return before, "```" + rest, found
-}
-
-// endFence returns the code of a block that begins with a line of backticks, and the text after
-// its end.
-func endFence(text string) (code, after string) {
-	mark := text[:len(text)-len(strings.TrimLeft(text, "`"))]
-	_, text, _ = strings.Cut(text, "\n")
-	if strings.HasPrefix(text, mark) {
-		text = "\n" + text
-	}
-	code, after, _ = strings.Cut(text, "\n"+mark)
-	_, after, _ = strings.Cut(after, "\n")
-	return code, after
 }
 
 func (p *page) image(image picture) {

@@ -3,6 +3,7 @@ package transcript_test
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -80,6 +81,45 @@ func TestMarkdown(t *testing.T) {
 	if t.Failed() {
 		t.Log(text)
 	}
+}
+
+// Of a message with backticks in odd places, each line is on the page: in the text, in a block of code, or in front of one.
+func TestHTMLKeepsEachLine(t *testing.T) {
+	for content, want := range map[string]string{
+		"see\n```ls -la```\nend":               `<div dir="auto">see` + "\n```ls -la```\nend</div>\n",
+		"```md\na\n```python\nb\n```\nend":     `<em dir="auto">md</em>` + "\n" + `<pre dir="auto">a` + "\n```python\nb</pre>\n" + `<div dir="auto">end</div>`,
+		"~~~\na\n~~~":                          `<pre dir="auto">a</pre>`,
+		"````\n```\na\n```\n````\nend":         `<pre dir="auto">` + "```\na\n```</pre>\n" + `<div dir="auto">end</div>`,
+		"- item\n  ```sh\n  ls\n  ```\n- more": `<pre dir="auto">  ls</pre>` + "\n" + `<div dir="auto">- more</div>`,
+		"```\n\n  indented\n\n```":             `<pre dir="auto">` + "\n\n  indented\n</pre>",
+		"```\n":                                `</h2>`,
+	} {
+		page := write(t, transcript.WriteHTML, archive.Session{Messages: []loquat.Message{{Role: "assistant", Content: content}}})
+		if !strings.Contains(page, want) {
+			_, body, _ := strings.Cut(page, "<article")
+			t.Errorf("%q lacks %s:\n%s", content, want, body)
+		}
+	}
+}
+
+// Whatever is between them, no word of a message is missing on the page.
+func TestHTMLKeepsEachWord(t *testing.T) {
+	piece := rapid.SampledFrom([]string{"word", "```", "~~~ ", "````", "`", "\n", "\n", " ", "\n```go ", "\n```\n"})
+	rapid.Check(t, func(t *rapid.T) {
+		content, words := "", rapid.IntRange(0, 12).Draw(t, "words")
+		for i := range words {
+			content += piece.Draw(t, "before") + piece.Draw(t, "and") + fmt.Sprintf("<%d>", i)
+		}
+		var b bytes.Buffer
+		if err := transcript.WriteHTML(&b, archive.Session{Messages: []loquat.Message{{Role: "user", Content: content}}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range words {
+			if !strings.Contains(b.String(), fmt.Sprintf("&lt;%d&gt;", i)) {
+				t.Fatalf("%d of %q is not on the page", i, content)
+			}
+		}
+	})
 }
 
 // Whatever a session has, its page has only the tags and attributes of the program.
