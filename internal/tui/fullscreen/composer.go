@@ -97,6 +97,13 @@ func (c *composer) hasDraft() bool {
 	return strings.TrimSpace(c.text()) != "" || len(c.attachments) > 0 && c.editing == nil
 }
 
+// edited reports whether the message that is edited was changed.
+func (c *composer) edited() bool {
+	before := draftOf(c.editing.message)
+	return c.text() != before.text || len(c.attachments) != len(before.attachments) ||
+		slices.ContainsFunc(c.attachments, func(a attachment) bool { return a.raw == nil })
+}
+
 // take returns the draft and empties the composer.
 func (c *composer) take() draft {
 	d := draft{c.text(), c.attachments, c.requestID, c.sent}

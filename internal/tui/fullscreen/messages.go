@@ -84,10 +84,17 @@ func (m *model) editMessage() tea.Cmd {
 	if m.composer.sending {
 		return nil
 	}
-	before := m.composer.take()
 	if e := m.composer.editing; e != nil {
-		before = e.before
+		switch {
+		case e.message.ID == msg.ID:
+			m.setFocus(focusComposer)
+			return nil
+		case m.composer.edited():
+			return m.fail(fmt.Errorf("message %d is being edited: save it, or leave it with Esc, before you edit another one", e.index+1))
+		}
+		m.composer.put(e.before)
 	}
+	before := m.composer.take()
 	m.composer.editing = &edit{index: m.transcript.selected, message: msg, before: before}
 	m.composer.put(draftOf(msg))
 	m.setFocus(focusComposer)

@@ -374,15 +374,19 @@ func (m *model) newChat() tea.Cmd {
 	return m.follow()
 }
 
-// storeDraft keeps the draft of the session that is open, or that is being loaded.
+// storeDraft keeps the draft of the session that is open, or that is being loaded, and what was changed in a message.
 func (m *model) storeDraft() {
 	id := m.opening
 	if m.session != nil {
 		id = m.session.id
 	}
 	c := &m.composer
-	if c.editing != nil {
-		c.put(c.editing.before)
+	if e := c.editing; e != nil {
+		if c.edited() {
+			c.keep(id, e.before)
+		} else {
+			c.put(e.before)
+		}
 		c.editing = nil
 	}
 	c.keep(id, c.take())
