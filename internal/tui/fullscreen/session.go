@@ -29,10 +29,8 @@ type session struct {
 	fold     *loquat.Fold
 	messages []loquat.Message // of the fold
 	older    *lru.Cache[int, []loquat.Message]
-	// changed is the last event that changed messages before the fold's first one. Pages from before
-	// it are wrong.
-	changed loquat.EventID
-	wanted  map[int]bool // pages that are being loaded
+	changed  loquat.EventID // the last event that changed messages; pages from before it are wrong
+	wanted   map[int]bool   // pages that are being loaded
 
 	queue []loquat.QueuedSend
 	run   *run
@@ -163,13 +161,9 @@ func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 			s.queue, s.answered[theQueue] = e.Queue, s.asked
 		}
 	case loquat.MessageModified:
-		if e.Index != nil && *e.Index < first {
-			s.forgetOlder(e.EventID)
-		}
+		s.changedAt(e.EventID, e.Index != nil && *e.Index < first)
 	case loquat.MessagesDeleted:
-		if slices.ContainsFunc(e.Indices, func(i int) bool { return i < first }) {
-			s.forgetOlder(e.EventID)
-		}
+		s.changedAt(e.EventID, slices.ContainsFunc(e.Indices, func(i int) bool { return i < first }))
 	}
 	return true
 }
@@ -186,9 +180,14 @@ func (s *session) noteReasoning(e loquat.Event) {
 	}
 }
 
-func (s *session) forgetOlder(at loquat.EventID) {
-	s.older.Purge()
-	s.changed, s.wanted = at, map[int]bool{}
+// changedAt makes the pages from before a change wrong: those that are being loaded, and if the change is of a message
+// before the fold's first one, those that are there.
+func (s *session) changedAt(event loquat.EventID, older bool) {
+	s.changed = event
+	if older {
+		s.older.Purge()
+		s.wanted = map[int]bool{}
+	}
 }
 
 // refresh takes the messages of the fold. If tail is set, the screen shows only the last ones, so
@@ -201,11 +200,13 @@ func (s *session) refresh(tail bool) {
 	s.noteUsage()
 }
 
-// addPage keeps a page of older messages, unless it is from before a change of them.
+// addPage keeps a page of older messages, unless it is from before a change. What the fold has changes there, and not
+// in the page, so it is cut off.
 func (s *session) addPage(number int, p loquat.MessagePage) {
 	delete(s.wanted, number)
 	if p.CursorEventID >= s.changed {
-		s.older.Add(number, p.Messages)
+		older := max(s.fold.First()-number*pageSize, 0)
+		s.older.Add(number, p.Messages[:min(older, len(p.Messages))])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"pgregory.net/rapid"
@@ -66,4 +67,38 @@ func TestScrollWhileMessagesChange(t *testing.T) {
 		m.scroll(-1)
 		m.View()
 	})
+}
+
+// A page of older messages has messages that are also at the end of the chat. When the end is cut, what has changed
+// there meanwhile is not shown, or edited, as the page has it.
+func TestPageFromBeforeAChange(t *testing.T) {
+	var all []loquat.Message
+	for i := range 300 {
+		all = append(all, loquat.Message{ID: fmt.Sprint("m", i), Role: "user", Content: "old"})
+	}
+	page := loquat.MessagePage{Total: 300, Messages: all[:pageSize], CursorEventID: 10}
+	index, content := 45, "new"
+	modified := loquat.Event{EventID: 11, Type: loquat.MessageModified, SessionID: "s", Index: &index, Content: &content}
+	for name, steps := range map[string]func(s *session){
+		"the page is here before":   func(s *session) { s.addPage(0, page); s.apply(modified, time.Time{}) },
+		"the page comes later":      func(s *session) { s.apply(modified, time.Time{}); s.refresh(true); s.addPage(0, page) },
+		"the page comes in between": func(s *session) { s.apply(modified, time.Time{}); s.addPage(0, page) },
+	} {
+		s := newSession(loaded{head: loquat.Session{SessionID: "s"}, page: loquat.MessagePage{Total: 300, Messages: all[40:], CursorEventID: 10}}, time.Time{})
+		s.wanted[0] = true
+		steps(s)
+		s.refresh(true)
+		if s.fold.First() <= index {
+			t.Fatalf("the fold begins at %d", s.fold.First())
+		}
+		if msg, ok := s.message(index); ok {
+			t.Errorf("%s: the message has %q", name, msg.Content)
+		}
+		page.CursorEventID = 11
+		s.addPage(0, page)
+		if _, ok := s.message(index); !ok || s.wanted[0] {
+			t.Errorf("%s: a newer page is not taken", name)
+		}
+		page.CursorEventID = 10
+	}
 }
