@@ -27,6 +27,7 @@ type composer struct {
 	recalled    int                // how far back in past the composer is; 0: not at all
 	editing     *edit              // nil: a new message is written
 	sending     bool               // the server has not accepted it yet
+	waiting     draft              // what came meanwhile, for the next message
 	giveUp      context.CancelFunc // ends the send
 	requestID   string             // of the send, see draft
 	sent        string             // what requestID stands for
@@ -113,7 +114,7 @@ func (c *composer) take() draft {
 
 // keep keeps a draft for a session. What is kept there already was not shown meanwhile, so it stays, too.
 func (c *composer) keep(id string, d draft) {
-	if strings.TrimSpace(d.text) == "" && len(d.attachments) == 0 {
+	if d.empty() {
 		return
 	}
 	if old, ok := c.drafts[id]; ok {
@@ -122,13 +123,22 @@ func (c *composer) keep(id string, d draft) {
 	c.drafts[id] = d
 }
 
-// with returns a draft with another one after it.
+// empty reports whether nothing was written.
+func (d draft) empty() bool { return strings.TrimSpace(d.text) == "" && len(d.attachments) == 0 }
+
+// with returns a draft with another one after it, which makes it another message.
 func (d draft) with(other draft) draft {
+	switch {
+	case other.empty():
+		return d
+	case d.empty():
+		return other
+	}
 	text := d.text + "\n\n" + other.text
 	if strings.TrimSpace(d.text) == "" || strings.TrimSpace(other.text) == "" {
 		text = d.text + other.text
 	}
-	return draft{text: text, attachments: append(d.attachments, other.attachments...)}
+	return draft{text: text, attachments: slices.Concat(d.attachments, other.attachments)}
 }
 
 // text returns what was written.

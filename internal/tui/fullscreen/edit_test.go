@@ -1,6 +1,7 @@
 package fullscreen
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -61,4 +62,50 @@ func TestSecondEdit(t *testing.T) {
 	if got := m.composer.text(); got != "before" {
 		t.Errorf("then the composer has %q", got)
 	}
+}
+
+// An image that comes while a message is being sent waits for the next one, and so does the text of a path that is no
+// image. If the send fails, they are behind the message, which is another one then.
+func TestAttachedWhileSending(t *testing.T) {
+	image := imageMsg{image: attachment{name: "late.png", data: []byte("x")}}
+	for _, c := range []struct {
+		name, text string
+		images     int
+		err        error
+	}{{"accepted", "/no/image.png", 2, nil}, {"lost", "hello\n\n/no/image.png", 3, errors.New("lost")}} {
+		m := testModel(t, 80, 24)
+		m.composer.setText("hello")
+		m.composer.attachments = []attachment{{url: "https://example.org/a.png"}}
+		m.submit(loquat.BusyQueue)
+		id, sent := m.composer.requestID, m.composer.attachments
+		image.apply(m)
+		m.attach("https://example.org/late.png")
+		imageMsg{text: "/no/image.png"}.apply(m)
+		sentMsg{sessionID: "s", attachments: sent, err: c.err}.apply(m)
+		if got := m.composer.text(); got != c.text || len(m.composer.attachments) != c.images || m.composer.requestID == id {
+			t.Errorf("%s: the composer has %q and %d images, the id is the same: %v", c.name, got, len(m.composer.attachments), m.composer.requestID == id)
+		}
+	}
+	m := testModel(t, 80, 24, loquat.Message{Role: "user", Content: "a question"})
+	m.composer.setText("before")
+	m.editMessage()
+	m.saveEdit(true)
+	image.apply(m)
+	sentMsg{sessionID: "s"}.apply(m)
+	if got := m.composer.text(); got != "before" || len(m.composer.attachments) != 1 {
+		t.Errorf("after an edit the composer has %q and %d images", got, len(m.composer.attachments))
+	}
+}
+
+// Ctrl-S does nothing while an edit is being sent.
+func TestSaveWhileSending(t *testing.T) {
+	m := testModel(t, 80, 24, loquat.Message{Role: "user", Content: "a question"})
+	m.editMessage()
+	m.insert("!")
+	m.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	m.Update(tea.KeyPressMsg{Code: 's', Mod: tea.ModCtrl})
+	if got := m.composer.text(); got != "a question!" || m.composer.editing == nil || m.changes.unsaved() {
+		t.Errorf("the composer has %q, and a change was made: %v", got, m.changes.unsaved())
+	}
+	m.composer.giveUp()
 }

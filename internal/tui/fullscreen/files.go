@@ -24,8 +24,7 @@ func (m *model) attach(where string) tea.Cmd {
 		return m.show(newPrompt("Attach an image", "the path of a PNG, JPEG, GIF or WebP file, or a URL", "", (*model).attach))
 	}
 	if strings.HasPrefix(where, "https://") || strings.HasPrefix(where, "http://") {
-		m.composer.attachments = append(m.composer.attachments, attachment{url: where})
-		return nil
+		return m.add(attachment{url: where})
 	}
 	path, _ := imagePath(where)
 	return func() tea.Msg { return readImage(path) }
@@ -53,10 +52,23 @@ func (i imageMsg) apply(m *model) tea.Cmd {
 	switch {
 	case i.err != nil:
 		return m.fail(i.err)
+	case i.text != "" && m.composer.sending:
+		m.composer.waiting = m.composer.waiting.with(draft{text: i.text})
+		return nil
 	case i.text != "":
 		return m.insert(i.text)
 	}
-	m.composer.attachments = append(m.composer.attachments, i.image)
+	return m.add(i.image)
+}
+
+// add adds an image to the message, or to the next one if it is being sent.
+func (m *model) add(a attachment) tea.Cmd {
+	c := &m.composer
+	if c.sending {
+		c.waiting.attachments = append(c.waiting.attachments, a)
+		return m.say("the image waits for the next message")
+	}
+	c.attachments = append(c.attachments, a)
 	return nil
 }
 

@@ -113,6 +113,9 @@ func draftOf(msg loquat.Message) draft {
 // saveEdit saves the message that is edited. If it is one of the user, and again is set, it asks
 // again: what the message and the reply were stays as an alternative.
 func (m *model) saveEdit(again bool) tea.Cmd {
+	if m.composer.sending {
+		return nil
+	}
 	e, text := m.composer.editing, m.composer.text()
 	if !m.session.has(e.index, e.message.ID) {
 		return m.fail(errors.New("the message has moved or was deleted meanwhile; copy the text, press Esc and select it again"))

@@ -95,7 +95,11 @@ type sentMsg struct {
 func (s sentMsg) apply(m *model) tea.Cmd {
 	c := &m.composer
 	c.giveUp()
-	c.sending = false
+	waiting := c.waiting
+	c.sending, c.waiting = false, draft{}
+	if e := c.editing; e != nil {
+		e.before, waiting = e.before.with(waiting), draft{}
+	}
 	if errors.Is(s.err, context.Canceled) {
 		s.err = errors.New("you gave it up; the server may have taken it all the same")
 	}
@@ -106,6 +110,9 @@ func (s sentMsg) apply(m *model) tea.Cmd {
 	}
 	if s.err != nil {
 		c.attachments = s.attachments
+		if !waiting.empty() {
+			c.put(c.take().with(waiting))
+		}
 		m.fail(fmt.Errorf("not sent: %w; the message is still here, Enter tries again", s.err))
 		m.notice.unsent = true
 		return cmd
@@ -118,7 +125,7 @@ func (s sentMsg) apply(m *model) tea.Cmd {
 		c.editing = nil
 		c.put(e.before)
 	} else {
-		c.put(draft{})
+		c.put(waiting)
 	}
 	m.transcript.follow = true
 	return cmd
