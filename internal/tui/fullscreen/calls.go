@@ -3,6 +3,7 @@ package fullscreen
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,6 +18,12 @@ import (
 
 // callTimeout bounds a call of the server, except those that wait for a model or a large body.
 const callTimeout = 30 * time.Second
+
+// away reports whether an error says that the server did not answer, or that it will answer later.
+func away(err error) bool {
+	code := loquat.CodeOf(err)
+	return code == loquat.CodeUnavailable || code == loquat.CodeRateLimited || errors.Is(err, context.DeadlineExceeded)
+}
 
 // answered is what the model does with the answer of a call.
 type answered func(*model) tea.Cmd

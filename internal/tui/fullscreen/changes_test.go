@@ -34,6 +34,9 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.answer != nil {
 		status, answer = c.answer(r)
 	}
+	if err := r.Context().Err(); err != nil { // the client has waited for too long
+		return nil, err
+	}
 	raw, err := json.Marshal(answer)
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(raw))), Request: r}, err
 }

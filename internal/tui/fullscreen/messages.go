@@ -281,7 +281,7 @@ func withdraw(s *session, q loquat.QueuedSend) *change {
 		return 0, err
 	}, func(m *model, err error) tea.Cmd {
 		switch {
-		case loquat.CodeOf(err) == loquat.CodeUnavailable || errors.Is(err, context.DeadlineExceeded):
+		case away(err):
 			server := m.server.Name
 			return tea.Batch(m.fail(err), m.later(retryDelay, func(m *model) tea.Cmd {
 				if m.server.Name != server {

@@ -40,6 +40,7 @@ type model struct {
 
 	session    *session // nil: a new one
 	opening    string   // the session that is being loaded; "" if none
+	openings   int      // the number of loads of sessions; the answer of the newest counts
 	transcript transcript
 	composer   composer
 	list       list
@@ -222,13 +223,19 @@ func (tickMsg) apply(m *model) tea.Cmd {
 // retryDelay is the time between attempts to reach a server that did not answer at the start.
 const retryDelay = 3 * time.Second
 
-// again returns a command that starts the client again after a failure, and shows it until then.
+// again returns a command that starts the client again after a failure, and shows it until then. If the session is
+// followed by then, only the list is missing.
 func (m *model) again(err error) tea.Cmd {
-	m.line = client.LineState{Err: err, Retry: m.now().Add(retryDelay)}
+	if m.feed == nil {
+		m.line = client.LineState{Err: err, Retry: m.now().Add(retryDelay)}
+	}
 	server := m.server.Name
 	return m.later(retryDelay, func(m *model) tea.Cmd {
-		if m.server.Name != server || m.feed != nil {
+		switch {
+		case m.server.Name != server || m.feed != nil && m.listed:
 			return nil
+		case m.feed != nil:
+			return m.loadList()
 		}
 		return m.reload()
 	})

@@ -39,6 +39,8 @@ type loaded struct {
 // loadSession loads a session: its last messages, and the rest of it without messages. seen is an event from
 // which the session may be followed if its cursor is too old, else 0.
 func (m *model) loadSession(id string, seen loquat.EventID) tea.Cmd {
+	m.openings++
+	number := m.openings
 	return ask(m, func(ctx context.Context, c *client.Client) (l loaded, err error) {
 		if l.page, err = c.Messages(ctx, id, client.Page{Last: tailMessages}); err != nil {
 			return l, err
@@ -50,7 +52,12 @@ func (m *model) loadSession(id string, seen loquat.EventID) tea.Cmd {
 		l.alternatives, err = c.Alternatives(ctx, id)
 		l.seen = seen
 		return l, err
-	}, func(m *model, l loaded, err error) tea.Cmd { return m.opened(id, l, err) })
+	}, func(m *model, l loaded, err error) tea.Cmd {
+		if number != m.openings {
+			return nil
+		}
+		return m.opened(id, l, err)
+	})
 }
 
 // opened shows a session that was loaded.
@@ -58,15 +65,15 @@ func (m *model) opened(id string, l loaded, err error) tea.Cmd {
 	if id != m.opening {
 		return nil // another one was chosen meanwhile
 	}
-	switch loquat.CodeOf(err) {
-	case loquat.CodeUnavailable:
+	switch number := m.openings; {
+	case away(err):
 		return m.later(retryDelay, func(m *model) tea.Cmd {
-			if m.opening != id {
+			if m.opening != id || m.openings != number {
 				return nil
 			}
 			return m.loadSession(id, 0)
 		})
-	case loquat.CodeNotFound:
+	case loquat.CodeOf(err) == loquat.CodeNotFound:
 		m.close()
 		m.restoreDraft("")
 	}

@@ -144,10 +144,10 @@ func (m *model) setRows(q loquat.SessionQuery, r rows, err error) tea.Cmd {
 			m.failed = plainError(err)
 		}
 		return m.follow()
+	case away(err) && (m.feed == nil || !m.listed):
+		return m.again(err)
 	case m.feed != nil:
 		return m.fail(fmt.Errorf("the list of chats could not be loaded: %w", err))
-	case loquat.CodeOf(err) == loquat.CodeUnavailable:
-		return m.again(err)
 	default:
 		m.failed = plainError(err)
 		return nil
