@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,18 +52,20 @@ func orderOf(e loquat.Object) (order float64) {
 func (m *model) act(e loquat.Object, at target) tea.Cmd {
 	dialog := e.Object("dialog")
 	if dialog == nil {
-		return m.runAction(e, at, nil)
+		return m.runAction(e, at, nil, nil)
 	}
 	var inputs []loquat.Object
 	_ = json.Unmarshal(dialog["inputs"], &inputs) // the server has checked it
 	title := cmp.Or(dialog.String("title"), e.String("label"), e.String("id"))
-	return m.show(newDialogForm(title, dialog.String("message"), inputs, func(m *model, values loquat.Object) tea.Cmd {
-		return m.runAction(e, at, values)
-	}))
+	var f *form
+	f = newDialogForm(title, dialog.String("message"), inputs, func(m *model, values loquat.Object) tea.Cmd {
+		return m.runAction(e, at, values, f)
+	})
+	return m.show(f)
 }
 
-// runAction calls the server. values are those of the dialog.
-func (m *model) runAction(e loquat.Object, at target, values loquat.Object) tea.Cmd {
+// runAction calls the server. values are those of the dialog, if there was one.
+func (m *model) runAction(e loquat.Object, at target, values loquat.Object, asked *form) tea.Cmd {
 	if at.messageID != "" && !m.session.has(at.index, at.messageID) {
 		return m.fail(errMoved)
 	}
@@ -71,11 +74,66 @@ func (m *model) runAction(e loquat.Object, at target, values loquat.Object) tea.
 	label := cmp.Or(e.String("label"), actionID)
 	m.say("%s …", label)
 	m.notice.at = m.now().Add(callTimeout)
-	ctx, c := m.ctx, m.server.Client
+	ctx, c, from := m.ctx, m.server.Client, m.here()
 	return func() tea.Msg { // the server bounds it: a model may have to write something
 		res, err := c.Act(ctx, id, actionID, action)
-		return answered(func(m *model) tea.Cmd { return m.acted(label, res.Result, err) })
+		return answered(func(m *model) tea.Cmd {
+			if err == nil {
+				return m.acted(label, res.Result)
+			}
+			m.fail(fmt.Errorf("%s: %w", label, err))
+			if asked == nil {
+				return nil
+			}
+			asked.refuseInputs(e.Object("param_map"), err)
+			return m.askAgain(asked, from)
+		})
 	}
+}
+
+// askAgain opens the dialog of an action that was refused, when the user types nothing, unless they have gone elsewhere.
+func (m *model) askAgain(f *form, from string) tea.Cmd {
+	switch {
+	case m.here() != from:
+		return nil
+	case m.now().Sub(m.typed) < typingPause:
+		return m.later(typingPause, func(m *model) tea.Cmd { return m.askAgain(f, from) })
+	}
+	return m.show(f)
+}
+
+// refuseInputs shows what the server says about params at the inputs that they come from.
+func (f *form) refuseInputs(mapping loquat.Object, err error) {
+	refusal, _ := errors.AsType[*loquat.Error](err)
+	if refusal == nil {
+		return
+	}
+	first := len(f.fields)
+	for _, fault := range refusal.Fields {
+		if at := f.inputAt(mapping, fault.Location); at >= 0 {
+			f.fields[at].fault = strings.TrimSpace(f.fields[at].fault + " " + fault.Message)
+			first = min(first, at)
+		}
+	}
+	f.selected = first
+}
+
+// inputAt returns the index of the input of which a place in the params speaks, or -1. A param may have a dot in its name.
+func (f *form) inputAt(mapping loquat.Object, place string) int {
+	param, ok := strings.CutPrefix(place, "body.params.")
+	if !ok {
+		return -1
+	}
+	outer, _, _ := strings.Cut(strings.ReplaceAll(param, "[", "."), ".")
+	for _, name := range []string{param, outer} {
+		if input, ok := strings.CutPrefix(mapping.String(name), "$dialog."); ok {
+			name = input
+		}
+		if at := slices.IndexFunc(f.fields, func(x *field) bool { return x.name == name }); at >= 0 {
+			return at
+		}
+	}
+	return -1
 }
 
 // actionParams builds the params of an action from its param_map, its fixed_params and a dialog.
@@ -110,10 +168,7 @@ func (m *model) actionParams(e loquat.Object, index int, values loquat.Object) l
 }
 
 // acted shows the result of an action.
-func (m *model) acted(label string, result json.RawMessage, err error) tea.Cmd {
-	if err != nil {
-		return m.fail(fmt.Errorf("%s: %w", label, err))
-	}
+func (m *model) acted(label string, result json.RawMessage) tea.Cmd {
 	text, ok := loquat.StringOf(result)
 	if !ok && !isNull(result) {
 		var pretty bytes.Buffer

@@ -37,8 +37,12 @@ func (c *calls) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil { // the client has waited for too long
 		return nil, err
 	}
+	header := http.Header{}
+	if status >= 400 {
+		header.Set("Content-Type", "application/problem+json")
+	}
 	raw, err := json.Marshal(answer)
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(raw))), Request: r}, err
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(string(raw))), Request: r}, err
 }
 
 // changed returns the calls that change something.
@@ -396,7 +400,7 @@ func TestUnsentNoticeStays(t *testing.T) {
 	m.composer.setText("hello")
 	m.notice = notice{text: "not sent", bad: true, unsent: true}
 	m.say("the chat is pinned")
-	m.acted("Sum", json.RawMessage(`"3"`), nil)
+	m.acted("Sum", json.RawMessage(`"3"`))
 	if m.notice.text != "not sent" {
 		t.Errorf("the notice is %q", m.notice.text)
 	}
@@ -410,7 +414,7 @@ func TestUnsentNoticeStays(t *testing.T) {
 func TestResultWhileTyping(t *testing.T) {
 	onServer(t, func(t *testing.T, m *model, _ *calls) {
 		m.Update(tea.KeyPressMsg{Code: 'a', Text: "a"})
-		cmd := m.acted("Sum", json.RawMessage(`"3"`), nil)
+		cmd := m.acted("Sum", json.RawMessage(`"3"`))
 		if m.top() != nil {
 			t.Fatal("it opens at once")
 		}
