@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ import (
 func (m *model) actionItems(uiType string, msg *loquat.Message) (items []item) {
 	var message any
 	if msg != nil {
-		message = ui.Decode(*msg)
+		message = decodedMessage(m.transcript.selected, *msg)
 	}
 	elements := m.session.shown(uiType, message)
 	slices.SortStableFunc(elements, func(a, b loquat.Object) int { return cmp.Compare(orderOf(a), orderOf(b)) })
@@ -66,11 +67,16 @@ func (m *model) act(e loquat.Object, at target) tea.Cmd {
 
 // runAction calls the server. values are those of the dialog, if there was one.
 func (m *model) runAction(e loquat.Object, at target, values loquat.Object, asked *form) tea.Cmd {
-	if at.messageID != "" && !m.session.has(at.index, at.messageID) {
-		return m.fail(errMoved)
+	var message any
+	if at.messageID != "" {
+		msg, ok := m.session.message(at.index)
+		if !ok || msg.ID != at.messageID {
+			return m.fail(errMoved)
+		}
+		message = decodedMessage(at.index, msg)
 	}
 	id, actionID := m.session.id, e.String("action_id")
-	action := loquat.Action{ActionOwner: e.String("action_owner"), Plugin: e.String("plugin"), ElementID: e.String("id"), Params: m.actionParams(e, at.index, values)}
+	action := loquat.Action{ActionOwner: e.String("action_owner"), Plugin: e.String("plugin"), ElementID: e.String("id"), Params: m.actionParams(e, message, values)}
 	label := cmp.Or(e.String("label"), actionID)
 	m.say("%s …", label)
 	m.notice.at = m.now().Add(callTimeout)
@@ -136,24 +142,21 @@ func (f *form) inputAt(mapping loquat.Object, place string) int {
 	return -1
 }
 
-// actionParams builds the params of an action from its param_map, its fixed_params and a dialog.
-func (m *model) actionParams(e loquat.Object, index int, values loquat.Object) loquat.Object {
+// actionParams builds the params of an action from its param_map, its fixed_params and a dialog. message is decoded; nil
+// for an action of the session.
+func (m *model) actionParams(e loquat.Object, message any, values loquat.Object) loquat.Object {
 	params, mapping := loquat.Object{}, e.Object("param_map")
+	in := ui.Context{Session: m.session.decoded(), Message: message, Config: m.session.config}
 	mapped := map[string]bool{}
 	for param := range mapping {
-		switch source := mapping.String(param); source {
-		case "$session.session_id":
-			params.Set(param, m.session.id)
-		case "$session.agent_id":
-			params.Set(param, m.session.fold.AgentID())
-		case "$message.index":
-			params.Set(param, index)
-		default:
-			input, ok := strings.CutPrefix(source, "$dialog.")
-			mapped[input] = ok
-			if ok && values[input] != nil {
+		source := mapping.String(param)
+		if input, ok := strings.CutPrefix(source, "$dialog."); ok {
+			mapped[input] = true
+			if values[input] != nil {
 				params[param] = values[input]
 			}
+		} else if value, ok := ui.Lookup(source, "", in); ok {
+			params.Set(param, value)
 		}
 	}
 	for input, value := range values { // an input that is not mapped is the param of its own name
@@ -161,9 +164,7 @@ func (m *model) actionParams(e loquat.Object, index int, values loquat.Object) l
 			params[input] = value
 		}
 	}
-	for key, value := range e.Object("fixed_params") {
-		params[key] = value
-	}
+	maps.Copy(params, e.Object("fixed_params"))
 	return params
 }
 

@@ -52,7 +52,7 @@ func (m *model) layOutMessage(l *layout, i int, msg loquat.Message) {
 	for _, notice := range readable.EndingNotices(msg) {
 		l.add(m.transcript.wrapped("! "+tui.OneLine(notice), m.theme.warning)...)
 	}
-	if footers := m.session.texts("message_footer", msg); len(footers) > 0 && msg.Role == loquat.RoleAssistant {
+	if footers := m.session.texts("message_footer", i, msg); len(footers) > 0 && msg.Role == loquat.RoleAssistant {
 		l.add(m.theme.dim.Render(m.oneLine(strings.Join(footers, " · "), m.transcript.content())))
 	}
 }

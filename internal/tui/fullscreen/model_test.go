@@ -484,7 +484,7 @@ func TestActionParams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := json.Marshal(m.actionParams(e, 7, values))
+	got, err := json.Marshal(m.actionParams(e, decodedMessage(7, loquat.Message{}), values))
 	if want := `{"at":7,"format":"text","id":"s","loud":true,"who":"Ada"}`; err != nil || string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

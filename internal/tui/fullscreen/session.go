@@ -1,8 +1,11 @@
 package fullscreen
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +29,7 @@ const (
 // session is the session that is open.
 type session struct {
 	id       string
+	head     loquat.Session // as it was loaded; the fold has its agent, metadata and messages
 	fold     *loquat.Fold
 	messages []loquat.Message // of the fold
 	older    *lru.Cache[int, []loquat.Message]
@@ -55,6 +59,7 @@ type session struct {
 	elements    []loquat.Object
 	values      map[string]loquat.ConfigValue
 	config      any // the effective config, for conditions
+	known       any // the session as paths see it; nil if it has changed since
 }
 
 // saving is a setting with changes that were not answered, and its newest value.
@@ -65,7 +70,7 @@ type saving struct {
 
 func newSession(l loaded, now time.Time) *session {
 	older, _ := lru.New[int, []loquat.Message](keptPages) // fails only for sizes below 1
-	s := &session{id: l.head.SessionID, fold: loquat.NewTailFold(l.head, l.page), older: older, wanted: map[int]bool{},
+	s := &session{id: l.head.SessionID, head: l.head, fold: loquat.NewTailFold(l.head, l.page), older: older, wanted: map[int]bool{},
 		queue: l.page.Queue, alternatives: groupAlternatives(l.alternatives), checkpoint: l.page.Checkpoint, thought: map[string]time.Duration{},
 		answered: map[string]int{}, missed: map[string]func() tea.Cmd{}, saving: map[string]saving{}}
 	s.messages = s.fold.Messages()
@@ -133,6 +138,9 @@ func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 	switch e.Type {
 	case loquat.Partial, loquat.ToolPartial, loquat.AssistantMessage:
 		return false
+	}
+	s.known = nil
+	switch e.Type {
 	case loquat.RequestStarted:
 		s.replaying = s.replaying || e.RequestID == s.ended.RequestID
 		if e.SteeredInto == "" && s.run == nil && !s.replaying { // while one runs, it is a send that was taken out of the queue
@@ -156,6 +164,9 @@ func (s *session) apply(e loquat.Event, now time.Time) (structural bool) {
 		}
 	case loquat.Checkpoint:
 		s.checkpoint = max(s.checkpoint, e.EventID)
+		if changed := cmp.Or(e.UpdatedAt, e.Timestamp); changed != nil {
+			s.head.UpdatedAt = *changed
+		}
 	case loquat.QueueChanged:
 		if !e.QueueOmitted {
 			s.queue, s.answered[theQueue] = e.Queue, s.asked
@@ -196,7 +207,7 @@ func (s *session) refresh(tail bool) {
 	if tail && len(s.fold.Messages()) > trimAbove {
 		s.fold.Trim(tailMessages)
 	}
-	s.messages = s.fold.Messages()
+	s.messages, s.known = s.fold.Messages(), nil
 	s.noteUsage()
 }
 
@@ -219,47 +230,74 @@ func (s *session) setSchema(elements []loquat.Object, values map[string]loquat.C
 	s.config = ui.Decode(effectiveConfig(elements, values))
 }
 
-// effectiveConfig puts each value at its key and at its config_path.
+// effectiveConfig puts each value of the session or of the configuration at its key and at its config_path. Defaults are
+// only for display.
 func effectiveConfig(elements []loquat.Object, values map[string]loquat.ConfigValue) loquat.Object {
 	config := loquat.Object{}
 	for key, v := range values {
-		config[key] = v.Value
+		if v.Source == ui.SourceOverride || v.Source == ui.SourceConfig {
+			config[key] = v.Value
+		}
 	}
-	effective := map[string]loquat.ConfigValue{}
-	for key, v := range values { // to a client every value counts, also a default
-		effective[key] = loquat.ConfigValue{Value: v.Value, Source: ui.SourceOverride}
-	}
-	return ui.WriteThrough(config, elements, effective)
+	return ui.WriteThrough(config, elements, values)
 }
 
 // shown returns the elements of a type whose condition holds. message is the decoded message for
 // conditions about one; nil for others.
 func (s *session) shown(uiType string, message any) (list []loquat.Object) {
-	context := ui.Context{Session: s.decoded(uiType), Message: message, Config: s.config}
 	for _, e := range s.elements {
 		if e.String("ui_type") != uiType {
 			continue
 		}
-		if ok, err := ui.Visible(e["condition"], ui.RootOf(uiType), context); ok && err == nil {
+		if ok, err := ui.Visible(e["condition"], ui.RootOf(uiType), s.roots(e, message)); ok && err == nil {
 			list = append(list, e)
 		}
 	}
 	return list
 }
 
-// decoded returns the session as conditions see it. Only those about a session need it.
-func (s *session) decoded(uiType string) any {
-	if ui.RootOf(uiType) != ui.RootSession {
-		return nil
+// roots returns where the paths of an element start. The session is decoded only if one of them starts there.
+func (s *session) roots(e loquat.Object, message any) ui.Context {
+	in := ui.Context{Message: message, Config: s.config}
+	named := func(path json.RawMessage) bool { return bytes.Contains(path, []byte("$session.")) }
+	if ui.RootOf(e.String("ui_type")) == ui.RootSession || named(e["condition"]) || named(e["data"]) {
+		in.Session = s.decoded()
 	}
-	return ui.Decode(map[string]any{"session_id": s.id, "agent_id": s.fold.AgentID(), "metadata": s.fold.Metadata(), "messages": s.messages})
+	return in
 }
 
-// texts returns what the elements of a type say about a message.
-func (s *session) texts(uiType string, m loquat.Message) (list []string) {
+// decoded returns the session as paths see it. The messages before the fold's first one are null.
+func (s *session) decoded() any {
+	if s.known != nil {
+		return s.known
+	}
+	now := s.head
+	now.AgentID, now.Metadata, now.Messages = s.fold.AgentID(), s.fold.Metadata(), s.messages
+	s.known = ui.Decode(now)
+	if object, ok := s.known.(map[string]any); ok {
+		loaded, _ := object["messages"].([]any)
+		object["messages"] = append(make([]any, s.fold.First()), loaded...)
+	}
+	return s.known
+}
+
+// decodedMessage returns a message as paths see it.
+func decodedMessage(index int, m loquat.Message) any {
 	message := ui.Decode(m)
+	if object, ok := message.(map[string]any); ok {
+		object["index"] = json.Number(strconv.Itoa(index))
+	}
+	return message
+}
+
+// texts returns what the elements of a type say about the message at an index.
+func (s *session) texts(uiType string, index int, m loquat.Message) (list []string) {
+	if !slices.ContainsFunc(s.elements, func(e loquat.Object) bool { return e.String("ui_type") == uiType }) {
+		return nil
+	}
+	message := decodedMessage(index, m)
 	for _, e := range s.shown(uiType, message) {
-		data, ok := ui.Lookup(e.String("data"), ui.DataRootOf(uiType), ui.Context{Message: message, Config: s.config})
+		data, ok := ui.Lookup(e.String("data"), ui.DataRootOf(uiType), s.roots(e, message))
 		if text := ui.Render(e.String("template"), data); ok && data != nil && text != "" {
 			list = append(list, text)
 		}
@@ -269,25 +307,25 @@ func (s *session) texts(uiType string, m loquat.Message) (list []string) {
 
 // noteUsage computes what the status bar says about the last reply.
 func (s *session) noteUsage() {
-	reply, ok := s.lastReply()
+	index, reply, ok := s.lastReply()
 	if !ok {
 		s.usage = ""
 		return
 	}
-	s.usage = strings.Join(s.texts("status_bar", reply), " · ")
+	s.usage = strings.Join(s.texts("status_bar", index, reply), " · ")
 	if s.usage == "" {
 		s.usage = reply.Metadata.String(loquat.MetaModel)
 	}
 }
 
-// lastReply returns the last message of the assistant.
-func (s *session) lastReply() (loquat.Message, bool) {
-	for _, m := range slices.Backward(s.messages) {
+// lastReply returns the last message of the assistant, with its index.
+func (s *session) lastReply() (index int, m loquat.Message, ok bool) {
+	for i, m := range slices.Backward(s.messages) {
 		if m.Role == loquat.RoleAssistant {
-			return m, true
+			return s.fold.First() + i, m, true
 		}
 	}
-	return loquat.Message{}, false
+	return 0, loquat.Message{}, false
 }
 
 // replyStart returns the index at which the reply with the message i begins: after the last message
