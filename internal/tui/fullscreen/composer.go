@@ -20,6 +20,7 @@ import (
 // composer is where messages are written.
 type composer struct {
 	area        textarea.Model
+	drawn       *drawnArea // nil if something about the area has changed since
 	attachments []attachment
 	agent       string             // of a new session
 	drafts      map[string]draft   // of sessions that are not open, by id
@@ -31,6 +32,13 @@ type composer struct {
 	giveUp      context.CancelFunc // ends the send
 	requestID   string             // of the send, see draft
 	sent        string             // what requestID stands for
+}
+
+// drawnArea is how the area is shown. To find it out takes the longer, the longer the text is.
+type drawnArea struct {
+	width  int
+	lines  []string
+	cursor *tea.Cursor // from the first line on; nil if there is none
 }
 
 // draft is a message that was not sent.
@@ -90,7 +98,36 @@ func (c *composer) resize(width, rows int) {
 	c.area.MaxHeight = max(1, min(rows, 8))
 	if c.area.Width() != width-2 || c.area.Height() > c.area.MaxHeight {
 		c.area.SetWidth(width)
+		c.drawn = nil
 	}
+}
+
+// update lets the area handle a message.
+func (c *composer) update(msg tea.Msg) (cmd tea.Cmd) {
+	c.area, cmd = c.area.Update(msg)
+	c.drawn = nil
+	return cmd
+}
+
+// focus gives the keys to the area, or takes them from it.
+func (c *composer) focus(on bool) (cmd tea.Cmd) {
+	c.drawn = nil
+	if on {
+		return c.area.Focus()
+	}
+	c.area.Blur()
+	return nil
+}
+
+// draw returns how the area is shown.
+func (c *composer) draw(m *model, width int) *drawnArea {
+	if c.drawn == nil || c.drawn.width != width {
+		c.drawn = &drawnArea{width: width, cursor: c.area.Cursor()}
+		for line := range strings.SplitSeq(c.area.View(), "\n") {
+			c.drawn.lines = append(c.drawn.lines, m.fit(markdown.TrimRight(visibleInput(line)), width))
+		}
+	}
+	return c.drawn
 }
 
 // hasDraft reports whether something would be lost with the composer.
@@ -148,7 +185,7 @@ func (c *composer) text() string { return writtenText(c.area.Value()) }
 func (c *composer) setText(text string) {
 	setArea(&c.area, text)
 	c.area.MoveToEnd()
-	c.area, _ = c.area.Update(nil)
+	c.update(nil)
 }
 
 func (c *composer) put(d draft) {
@@ -166,10 +203,7 @@ func (c *composer) view(m *model, width int) []string {
 		}
 		lines = append(lines, m.theme.tool.Render(m.oneLine(fmt.Sprintf("  [image %d] %s", i+1, a.label()), width)))
 	}
-	for _, line := range strings.Split(c.area.View(), "\n") {
-		lines = append(lines, m.fit(markdown.TrimRight(visibleInput(line)), width))
-	}
-	return lines
+	return append(lines, c.draw(m, width).lines...)
 }
 
 // above returns the number of lines above the text.
@@ -239,9 +273,7 @@ func (m *model) pressComposer(key tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	m.asked, c.recalled = false, 0
-	var cmd tea.Cmd
-	c.area, cmd = c.area.Update(key)
-	return cmd
+	return c.update(key)
 }
 
 // recall puts an earlier message into the composer.
@@ -330,7 +362,7 @@ func (m *model) insert(text string) tea.Cmd {
 	if err := insertInto(&c.area, text); err != nil {
 		return m.fail(err)
 	}
-	c.area, _ = c.area.Update(nil) // so that the cursor is seen
+	c.update(nil) // so that the cursor is seen
 	c.recalled = 0
 	return nil
 }

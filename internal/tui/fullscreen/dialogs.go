@@ -7,6 +7,7 @@ import (
 
 	"charm.land/bubbles/v2/textinput"
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"loquat/internal/tui"
 	"loquat/internal/tui/markdown"
@@ -169,9 +170,20 @@ func keyNames(keys []string) string {
 	return strings.Join(names, ", ")
 }
 
-// newText shows a text of a plugin.
+// newText shows a text of a plugin. Its lines are kept, because it may be long.
 func newText(title, text string) *page {
-	return &page{title: title, text: func(m *model, width int) []string { return markdown.Lines(tui.Clean(text), width, m.cells) }}
+	var lines []string
+	var of struct {
+		width int
+		cells ansi.Method
+	}
+	return &page{title: title, text: func(m *model, width int) []string {
+		if lines == nil || of.width != width || of.cells != m.cells {
+			of.width, of.cells = width, m.cells
+			lines = markdown.Lines(tui.Clean(text), width, m.cells)
+		}
+		return lines
+	}}
 }
 
 // picker lets the user choose from a list, which typing narrows.

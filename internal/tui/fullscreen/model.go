@@ -101,7 +101,7 @@ func newModel(ctx context.Context, o Options) (*model, error) {
 
 // Init loads the list, and the session if one was named.
 func (m *model) Init() tea.Cmd {
-	cmds := []tea.Cmd{m.loadList(), m.composer.area.Focus()}
+	cmds := []tea.Cmd{m.loadList(), m.composer.focus(true)}
 	if m.theme.name == themeAuto {
 		cmds = append(cmds, tea.RequestBackgroundColor)
 	}
@@ -244,11 +244,7 @@ func (m *model) again(err error) tea.Cmd {
 // setFocus gives the keys to a part of the screen.
 func (m *model) setFocus(f focus) {
 	m.focus = f
-	if f == focusComposer {
-		m.composer.area.Focus()
-	} else {
-		m.composer.area.Blur()
-	}
+	m.composer.focus(f == focusComposer)
 	if f == focusTranscript && m.session != nil {
 		first, last := m.visible()
 		if at := m.transcript.selected; m.transcript.follow || at < first.entry || at >= last.entry {

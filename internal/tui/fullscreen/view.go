@@ -25,6 +25,9 @@ const (
 // layout computes the sizes of the parts. again is set if everything has to be rendered again.
 func (m *model) layout(again bool) {
 	width := m.mainWidth()
+	if again {
+		m.composer.drawn = nil
+	}
 	m.composer.resize(width, max(1, m.height/3))
 	m.transcript.resize(width, max(0, m.height-1-len(m.composer.view(m, width))-len(m.statusView(width))), m.theme.markdown, m.cells, again)
 }
@@ -88,12 +91,13 @@ func (m *model) besideList(lines []string) []string {
 
 // cursor returns where the cursor of the composer is. above is the number of lines above it.
 func (m *model) cursor(above int) *tea.Cursor {
-	c := m.composer.area.Cursor()
-	if c == nil || m.focus != focusComposer {
+	at := m.composer.draw(m, m.mainWidth()).cursor
+	if at == nil || m.focus != focusComposer {
 		return nil
 	}
+	c := *at
 	c.Y += above + m.composer.above(m)
-	return c
+	return &c
 }
 
 // headerView is the first line: the title, the agent and the model.
